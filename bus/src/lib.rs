@@ -1,0 +1,238 @@
+//! What the exchange needs of a message bus, as four small traits, and two backends that keep the same contract.
+//!
+//! | trait | promise |
+//! |---|---|
+//! | [`Log`] | an acknowledged append is stored; every reader of a lane sees the same records, in one order, with the same times, which never go back |
+//! | [`Register`] | the first value under a key stays; later writers learn what it is |
+//! | [`KeyValue`] | last value per key, and a watch that sees every key's latest value |
+//! | [`PubSub`] | at-most-once messages by subject; nothing binding relies on it |
+//!
+//! Backends: [`memory`] (one process, nothing installed) and [`nats`] (nats-server with JetStream). `tests/contract.rs`
+//! runs the same suite on both.
+
+pub mod appender;
+mod error;
+pub mod memory;
+pub mod nats;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::stream::BoxStream;
+use schemas::{Lane, RegisterKey, Timestamp};
+
+pub use error::BusError;
+
+/// The four services of one bus, shared by handle.
+#[derive(Clone)]
+pub struct Bus {
+    /// The log.
+    pub log: Arc<dyn Log>,
+    /// The write-once register.
+    pub register: Arc<dyn Register>,
+    /// Control-plane documents.
+    pub key_value: Arc<dyn KeyValue>,
+    /// Deliveries, acknowledgements, notices.
+    pub pub_sub: Arc<dyn PubSub>,
+}
+
+/// A record as it stands in the log.
+#[derive(Debug, Clone)]
+pub struct LogRecord {
+    /// Its lane.
+    pub lane: Lane,
+    /// Its sequence in the whole log, from 1. Rises within a lane, not necessarily by 1.
+    pub seq: u64,
+    /// Log time; never goes back within a lane (clamped by the reader).
+    pub time: Timestamp,
+    /// Its content.
+    pub bytes: Bytes,
+}
+
+/// The ordered log.
+pub trait Log: Send + Sync {
+    /// Number of lanes, fixed when the log was created.
+    fn lanes(&self) -> u8;
+
+    /// Appends a record and returns its sequence once it is stored.
+    ///
+    /// # Errors
+    /// [`BusError::Full`] and [`BusError::TooLarge`]: not stored. [`BusError::Unknown`]: it may or may not be stored;
+    /// append again, the fold drops duplicates.
+    fn append(&self, lane: Lane, record: Bytes) -> BoxFuture<'_, Result<u64, BusError>>;
+
+    /// Reads a lane in order, from the first record whose sequence is at least `from_seq`, and then follows it. The
+    /// stream resumes by itself after a lost connection, without a gap or a repeat; an error item ends it.
+    ///
+    /// # Errors
+    /// [`BusError`] when the log cannot be reached.
+    fn read(&self, lane: Lane, from_seq: u64) -> BoxFuture<'_, Result<LogStream, BusError>>;
+
+    /// The last sequence stored in a lane, 0 when it is empty.
+    ///
+    /// # Errors
+    /// [`BusError`] when the log cannot be reached.
+    fn last_seq(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>>;
+}
+
+/// The records of one lane.
+pub type LogStream = BoxStream<'static, Result<LogRecord, BusError>>;
+
+/// What became of a write to the register.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Registered {
+    /// Written now.
+    Written,
+    /// The same value stood there already: success (a take-over, a retry).
+    Same,
+    /// Another value stands there.
+    Different(Bytes),
+}
+
+/// The write-once register.
+pub trait Register: Send + Sync {
+    /// Writes a value unless the key has one. Retries unknown outcomes itself: rewriting the same value is harmless.
+    ///
+    /// # Errors
+    /// [`BusError`] when the outcome stays unknown.
+    fn write(&self, key: RegisterKey, value: Bytes) -> BoxFuture<'_, Result<Registered, BusError>>;
+
+    /// The value under a key, read with read-your-writes.
+    ///
+    /// # Errors
+    /// [`BusError`] when the register cannot be reached.
+    fn value(&self, key: RegisterKey) -> BoxFuture<'_, Result<Option<Bytes>, BusError>>;
+
+    /// Every key and value stored when the call was made.
+    ///
+    /// # Errors
+    /// [`BusError`] when the register cannot be reached.
+    fn entries(&self) -> BoxFuture<'_, Result<Vec<(RegisterKey, Bytes)>, BusError>>;
+}
+
+/// The control plane's buckets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Bucket {
+    /// Agent registrations, by agent id.
+    Agents,
+    /// Groups, by group id.
+    Groups,
+    /// Policies, by policy name (the current version) and by `name_at_version`.
+    Policies,
+}
+
+impl Bucket {
+    /// Every bucket.
+    pub const ALL: [Self; 3] = [Self::Agents, Self::Groups, Self::Policies];
+
+    /// Its name on the bus.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Agents => "agents",
+            Self::Groups => "groups",
+            Self::Policies => "policies",
+        }
+    }
+}
+
+/// A change of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// The key now has this value.
+    Put(String, Bytes),
+    /// The key is gone.
+    Deleted(String),
+    /// Everything that was stored when the watch began has been reported.
+    CaughtUp,
+}
+
+/// Last value per key, watchable.
+pub trait KeyValue: Send + Sync {
+    /// Stores a value. Keys are 1 to 200 characters of `A-Z a-z 0-9 _ - ~`.
+    ///
+    /// # Errors
+    /// [`BusError`] when it is not known to be stored.
+    fn put(&self, bucket: Bucket, key: String, value: Bytes) -> BoxFuture<'_, Result<(), BusError>>;
+
+    /// Stores a value unless the key has one; false when it has.
+    ///
+    /// # Errors
+    /// [`BusError`] when it is not known to be stored.
+    fn create(&self, bucket: Bucket, key: String, value: Bytes) -> BoxFuture<'_, Result<bool, BusError>>;
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// [`BusError`] when the bucket cannot be reached.
+    fn value(&self, bucket: Bucket, key: String) -> BoxFuture<'_, Result<Option<Bytes>, BusError>>;
+
+    /// Removes a key.
+    ///
+    /// # Errors
+    /// [`BusError`] when it is not known to be removed.
+    fn delete(&self, bucket: Bucket, key: String) -> BoxFuture<'_, Result<(), BusError>>;
+
+    /// Reports every key's present value, then [`Change::CaughtUp`], then every change. The stream resumes by itself
+    /// after a lost connection (it may then repeat present values).
+    ///
+    /// # Errors
+    /// [`BusError`] when the bucket cannot be reached.
+    fn watch(&self, bucket: Bucket) -> BoxFuture<'_, Result<BoxStream<'static, Change>, BusError>>;
+}
+
+/// A message received from [`PubSub`].
+#[derive(Debug, Clone)]
+pub struct Received {
+    /// Its subject.
+    pub subject: String,
+    /// Where to answer, when the sender asked.
+    pub reply: Option<String>,
+    /// The token header, when present.
+    pub token: Option<String>,
+    /// Its content.
+    pub payload: Bytes,
+}
+
+/// Messages by subject, at most once. Subscribers that do not keep up lose messages (and the loss is counted).
+pub trait PubSub: Send + Sync {
+    /// Publishes. Returns when the message is handed over, not when it is received.
+    ///
+    /// # Errors
+    /// [`BusError`] when it could not be handed over.
+    fn publish(&self, subject: String, payload: Bytes) -> BoxFuture<'_, Result<(), BusError>>;
+
+    /// Subscribes to a subject, `*` matching one token and `>` the rest. Members of a queue group share its messages.
+    /// The subscription is active when the call returns.
+    ///
+    /// # Errors
+    /// [`BusError`] when the bus cannot be reached.
+    fn subscribe(
+        &self,
+        subject: String,
+        queue: Option<String>,
+    ) -> BoxFuture<'_, Result<BoxStream<'static, Received>, BusError>>;
+
+    /// Publishes, optionally with a token header, and waits for one answer.
+    ///
+    /// # Errors
+    /// [`BusError::NoResponder`] when nobody listens, [`BusError::Unknown`] when no answer came in time.
+    fn request(
+        &self,
+        subject: String,
+        token: Option<String>,
+        payload: Bytes,
+        timeout: Duration,
+    ) -> BoxFuture<'_, Result<Bytes, BusError>>;
+
+    /// Waits until everything published by this handle has been processed by the bus.
+    ///
+    /// # Errors
+    /// [`BusError`] when the bus cannot be reached.
+    fn flush(&self) -> BoxFuture<'_, Result<(), BusError>>;
+
+    /// Messages lost by slow subscribers of this handle so far.
+    fn dropped(&self) -> u64;
+}

@@ -1,0 +1,232 @@
+//! The stable refusal codes: what a client is told, and may match on, when a message goes no further.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Why a gateway refused a request. Codes are part of the wire contract: they are never renamed or reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Code {
+    /// No token, or one whose signature, algorithm, key or form is not accepted.
+    Unauthenticated,
+    /// The token's `exp` or `nbf` does not admit it now.
+    TokenExpired,
+    /// A valid token whose subject may not do this: `from` differs from `sub`, or another agent's resource.
+    Unauthorized,
+    /// No invited agent consents to this topic and counterpart.
+    NoConsent,
+    /// Nobody is addressed who exists, shares a capability and is not the sender.
+    NoRecipient,
+    /// The agent's rate is used up; `retry_after_ms` says when to come back.
+    RateLimited,
+    /// The body is larger than the gateway reads.
+    TooLarge,
+    /// The body is not declared as `application/json`, or is compressed.
+    UnsupportedMediaType,
+    /// The body is no JSON text (RFC 8259): syntax, byte order mark, encoding, trailing bytes, lone surrogate.
+    MalformedJson,
+    /// An object names a member twice.
+    DuplicateKey,
+    /// Nesting is deeper than the gateway reads.
+    TooDeep,
+    /// A required member is missing.
+    MissingField,
+    /// A member the schema does not know.
+    UnknownField,
+    /// A value of another JSON type.
+    WrongType,
+    /// A number, length or count outside its range.
+    OutOfRange,
+    /// A text that does not match its format or pattern.
+    BadFormat,
+    /// A value that is none of those allowed, for example an act agents may not send.
+    NotAllowed,
+    /// `scope.ttl` has no time left, or a deadline lies outside what the policy allows.
+    BadDeadline,
+    /// The policy named does not exist.
+    UnknownPolicy,
+    /// The policy document contradicts itself.
+    InvalidPolicy,
+    /// The same `msg_id` with another body; the first stands.
+    Conflict,
+    /// No such resource, or none the caller may see: the same answer for both.
+    NotFound,
+    /// The method is not offered on this path.
+    MethodNotAllowed,
+    /// The log did not answer in time: the outcome is unknown, retry with the same `msg_id`.
+    LogUnavailable,
+    /// The process is shutting down or not ready.
+    Unavailable,
+    /// A bound was reached (connections, inboxes, keys); come back later.
+    Overloaded,
+    /// A fault of ours.
+    Internal,
+}
+
+impl Code {
+    /// Every code, in declaration order.
+    pub const ALL: [Self; 27] = [
+        Self::Unauthenticated,
+        Self::TokenExpired,
+        Self::Unauthorized,
+        Self::NoConsent,
+        Self::NoRecipient,
+        Self::RateLimited,
+        Self::TooLarge,
+        Self::UnsupportedMediaType,
+        Self::MalformedJson,
+        Self::DuplicateKey,
+        Self::TooDeep,
+        Self::MissingField,
+        Self::UnknownField,
+        Self::WrongType,
+        Self::OutOfRange,
+        Self::BadFormat,
+        Self::NotAllowed,
+        Self::BadDeadline,
+        Self::UnknownPolicy,
+        Self::InvalidPolicy,
+        Self::Conflict,
+        Self::NotFound,
+        Self::MethodNotAllowed,
+        Self::LogUnavailable,
+        Self::Unavailable,
+        Self::Overloaded,
+        Self::Internal,
+    ];
+
+    /// The code as it stands on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unauthenticated => "unauthenticated",
+            Self::TokenExpired => "token_expired",
+            Self::Unauthorized => "unauthorized",
+            Self::NoConsent => "no_consent",
+            Self::NoRecipient => "no_recipient",
+            Self::RateLimited => "rate_limited",
+            Self::TooLarge => "too_large",
+            Self::UnsupportedMediaType => "unsupported_media_type",
+            Self::MalformedJson => "malformed_json",
+            Self::DuplicateKey => "duplicate_key",
+            Self::TooDeep => "too_deep",
+            Self::MissingField => "missing_field",
+            Self::UnknownField => "unknown_field",
+            Self::WrongType => "wrong_type",
+            Self::OutOfRange => "out_of_range",
+            Self::BadFormat => "bad_format",
+            Self::NotAllowed => "not_allowed",
+            Self::BadDeadline => "bad_deadline",
+            Self::UnknownPolicy => "unknown_policy",
+            Self::InvalidPolicy => "invalid_policy",
+            Self::Conflict => "conflict",
+            Self::NotFound => "not_found",
+            Self::MethodNotAllowed => "method_not_allowed",
+            Self::LogUnavailable => "log_unavailable",
+            Self::Unavailable => "unavailable",
+            Self::Overloaded => "overloaded",
+            Self::Internal => "internal",
+        }
+    }
+
+    /// The HTTP status that goes with the code (DESIGN.md section 5).
+    #[must_use]
+    pub const fn http_status(self) -> u16 {
+        match self {
+            Self::Unauthenticated | Self::TokenExpired => 401,
+            Self::Unauthorized | Self::NoConsent => 403,
+            Self::NotFound => 404,
+            Self::MethodNotAllowed => 405,
+            Self::Conflict => 409,
+            Self::TooLarge => 413,
+            Self::UnsupportedMediaType => 415,
+            Self::NoRecipient
+            | Self::MalformedJson
+            | Self::DuplicateKey
+            | Self::TooDeep
+            | Self::MissingField
+            | Self::UnknownField
+            | Self::WrongType
+            | Self::OutOfRange
+            | Self::BadFormat
+            | Self::NotAllowed
+            | Self::BadDeadline
+            | Self::UnknownPolicy
+            | Self::InvalidPolicy => 422,
+            Self::RateLimited => 429,
+            Self::Internal => 500,
+            Self::LogUnavailable | Self::Unavailable | Self::Overloaded => 503,
+        }
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A refusal: an answer, not a failure. Names the fault, where it is and what was expected; never repeats the value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{code}: {detail}")]
+pub struct Refusal {
+    /// The stable code.
+    pub code: Code,
+    /// The fault and its remedy, for a person.
+    pub detail: String,
+    /// JSON pointer (RFC 6901) to the fault; absent where no document is at fault.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pointer: Option<String>,
+    /// What would have been accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected: Option<String>,
+    /// Milliseconds after which a retry can succeed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+}
+
+impl Refusal {
+    /// A refusal without a pointer.
+    #[must_use]
+    pub fn new(code: Code, detail: impl Into<String>) -> Self {
+        Self { code, detail: detail.into(), pointer: None, expected: None, retry_after_ms: None }
+    }
+
+    /// Adds the pointer to the fault.
+    #[must_use]
+    pub fn at(mut self, pointer: impl Into<String>) -> Self {
+        self.pointer = Some(pointer.into());
+        self
+    }
+
+    /// Adds what would have been accepted.
+    #[must_use]
+    pub fn expecting(mut self, expected: impl Into<String>) -> Self {
+        self.expected = Some(expected.into());
+        self
+    }
+
+    /// Adds when to retry, in milliseconds.
+    #[must_use]
+    pub fn retry_after_ms(mut self, ms: u64) -> Self {
+        self.retry_after_ms = Some(ms);
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_is_listed_once_and_spelled_as_serde_spells_it() {
+        for (index, code) in Code::ALL.iter().enumerate() {
+            assert_eq!(serde_json::to_value(code).unwrap(), code.as_str());
+            assert!(!Code::ALL[..index].contains(code));
+            assert!((400..=599).contains(&code.http_status()));
+        }
+        assert_eq!(Code::ALL.last(), Some(&Code::Internal));
+        assert_eq!(Code::ALL.len(), Code::Internal as usize + 1);
+    }
+}

@@ -1,0 +1,457 @@
+//! What an agent receives: every delivery is an envelope and a payload, like what agents send.
+//!
+//! An inbox message on the bus is a JSON array of [`Delivery`] documents. `envelope.msg_id` is the delivery id: it is
+//! the same on every repeat, and what the agent acknowledges.
+
+use serde::{Deserialize, Serialize};
+
+use crate::digest::Digest;
+use crate::ids::{AgentId, AwardNo, Capability, DeliveryId, Lot, MsgId, NegotiationId, OfferId};
+use crate::payload::{Act, Currency, Failure, Terms};
+use crate::time::WireTime;
+
+/// `from` of everything the exchange itself says.
+pub const EXCHANGE: &str = "exchange://llmx";
+
+/// One delivery to one agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delivery {
+    /// The envelope.
+    pub envelope: DeliveryEnvelope,
+    /// The payload.
+    pub payload: Told,
+}
+
+/// The envelope of a delivery.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeliveryEnvelope {
+    /// The delivery id.
+    pub msg_id: DeliveryId,
+    /// Log time of the record that caused it.
+    pub ts: WireTime,
+    /// `agent://<id>` where another agent's act is passed on, otherwise [`EXCHANGE`].
+    pub from: String,
+    /// The recipient, as `agent://<id>`, alone.
+    pub to: [String; 1],
+    /// The negotiation.
+    pub negotiation: NegotiationId,
+    /// The recipient's message this answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_reply_to: Option<MsgId>,
+    /// W3C trace context of the negotiation's call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
+}
+
+/// What an agent is told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "act", rename_all = "snake_case")]
+pub enum Told {
+    /// To a contractor: a call for proposals.
+    Cfp(Call),
+    /// To a contractor: its offer is accepted; confirm in time.
+    Accept(Award),
+    /// To a contractor: its offer is not, or no longer, in the running. A final notice.
+    Reject(Rejection),
+    /// To a contractor: its award is taken back. A final notice when it follows an ACCEPT.
+    Cancel(Cancellation),
+    /// To the initiator: news of its negotiation.
+    Inform(News),
+    /// To the initiator: a contractor failed.
+    Failure(ContractorFailure),
+    /// To the sender: the act was not one the exchange could follow.
+    NotUnderstood(Misunderstanding),
+    /// To everyone concerned: the negotiation ended.
+    Closed(Closing),
+    /// To the sender: what became of one logged message.
+    Ack(Receipt),
+}
+
+impl Told {
+    /// The act.
+    #[must_use]
+    pub const fn act(&self) -> Act {
+        match self {
+            Self::Cfp(_) => Act::Cfp,
+            Self::Accept(_) => Act::Accept,
+            Self::Reject(_) => Act::Reject,
+            Self::Cancel(_) => Act::Cancel,
+            Self::Inform(_) => Act::Inform,
+            Self::Failure(_) => Act::Failure,
+            Self::NotUnderstood(_) => Act::NotUnderstood,
+            Self::Closed(_) => Act::Closed,
+            Self::Ack(_) => Act::Ack,
+        }
+    }
+}
+
+/// A call as a contractor receives it, deadlines made absolute.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Call {
+    /// What is wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<String>,
+    /// The round, counted from 1.
+    pub round: u32,
+    /// Collection ends then; an offer at exactly this time is on time.
+    pub reply_by: WireTime,
+    /// The negotiation ends then at the latest.
+    pub ends_by: WireTime,
+    /// The acceptance policy.
+    pub policy: String,
+    /// Digest of its document.
+    pub policy_digest: Digest,
+    /// Lots to be awarded.
+    pub lots: u32,
+    /// Capabilities asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requires: Vec<Capability>,
+    /// What offers should respect.
+    #[serde(default, skip_serializing_if = "Terms::is_empty")]
+    pub constraints: Terms,
+    /// Currency of prices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub currency: Option<Currency>,
+}
+
+/// An award as the winner receives it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Award {
+    /// The accepted offer.
+    pub offer_id: OfferId,
+    /// The lot.
+    pub lot: Lot,
+    /// The fencing token; CONFIRM repeats it.
+    pub award_no: AwardNo,
+    /// The accepted terms.
+    pub terms: Terms,
+    /// Digest of the terms.
+    pub terms_digest: Digest,
+    /// What is paid, in micro-units, where the terms have a price.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payment: Option<i64>,
+    /// CONFIRM by then.
+    pub confirm_by: WireTime,
+}
+
+/// Why an offer is not awarded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RejectReason {
+    /// Others scored better.
+    Outscored,
+    /// It came after collection closed.
+    Late,
+    /// The contractor replaced it.
+    Replaced,
+    /// The negotiation ended without an award it could have had, or its validity ran out.
+    Expired,
+    /// It fails a gate.
+    Policy,
+    /// The initiator called it off.
+    Cancelled,
+    /// It was held as runner-up until another was committed.
+    Awarded,
+    /// The round ended without a valid offer; another begins.
+    Round,
+    /// Its sender withdrew it, or was excluded.
+    Withdrawn,
+}
+
+/// A rejection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rejection {
+    /// The offer, where it was recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offer_id: Option<OfferId>,
+    /// Why.
+    pub reason: RejectReason,
+    /// For `policy`: the gate, as `<attribute>.<condition>`, or `currency`, `validity`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+}
+
+/// An award taken back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cancellation {
+    /// The award.
+    pub award_no: AwardNo,
+    /// `confirm_timeout`, `perform_timeout`, `cancelled`, `timeout`, `revoked`, `aborted`.
+    pub reason: String,
+}
+
+/// News for the initiator.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum News {
+    /// An award is registered.
+    Awarded(AwardNews),
+    /// `decider: initiator`: all valid offers, in a seeded permutation; ACCEPT one by `decide_by`.
+    Offers(OffersNews),
+    /// The contractor confirmed.
+    Committed(ContractorNews),
+    /// The contractor is done.
+    Done(ContractorNews),
+    /// The contractor is done, with a result.
+    Result(ContractorNews),
+    /// The contractor stopped.
+    Cancelled(ContractorNews),
+}
+
+/// A registered award.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AwardNews {
+    /// The offer.
+    pub offer_id: OfferId,
+    /// Its contractor.
+    pub contractor: AgentId,
+    /// The lot.
+    pub lot: Lot,
+    /// The award.
+    pub award_no: AwardNo,
+    /// The terms.
+    pub terms: Terms,
+    /// What is paid, in micro-units.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payment: Option<i64>,
+    /// Its score, 0 to 1 000 000.
+    pub score: u32,
+    /// Why collection closed.
+    pub reason: CloseReason,
+    /// Whether everybody invited had responded.
+    pub complete: bool,
+    /// Valid offers at the close.
+    pub offers: u32,
+    /// Digest of the decision record.
+    pub decision: Digest,
+}
+
+/// All valid offers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OffersNews {
+    /// The offers.
+    pub offers: Vec<OfferNews>,
+    /// Choose by then; otherwise the score decides.
+    pub decide_by: WireTime,
+}
+
+/// One valid offer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OfferNews {
+    /// The offer.
+    pub offer_id: OfferId,
+    /// Its contractor.
+    pub contractor: AgentId,
+    /// Its terms.
+    pub terms: Terms,
+    /// Its score.
+    pub score: u32,
+}
+
+/// A contractor's report.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContractorNews {
+    /// The contractor.
+    pub contractor: AgentId,
+    /// The award.
+    pub award_no: AwardNo,
+    /// The lot.
+    pub lot: Lot,
+    /// The result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<String>,
+}
+
+/// A contractor's failure.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContractorFailure {
+    /// The contractor.
+    pub contractor: AgentId,
+    /// The award.
+    pub award_no: AwardNo,
+    /// What it said.
+    #[serde(flatten)]
+    pub failure: Failure,
+}
+
+/// Why collection closed (spec section 3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CloseReason {
+    /// The best score reached the threshold.
+    ScoreAtLeast,
+    /// Enough valid offers.
+    KValid,
+    /// Everybody responded.
+    AllResponded,
+    /// The window ended.
+    Window,
+    /// The collection deadline.
+    Deadline,
+}
+
+/// An act the exchange could not follow.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Misunderstanding {
+    /// Why: `out_of_turn`, `bad_round`, `bad_deadline`, `use_failure_decommit`, ….
+    pub reason: String,
+    /// The acts that would have been legal.
+    pub expected: Vec<Act>,
+}
+
+/// How a negotiation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Awarded, confirmed, performed.
+    Completed,
+    /// EXPIRED{no_offers}: no valid offer.
+    NoOffers,
+    /// EXPIRED{incomplete}: `on_incomplete: fail`, or the policy awards nobody.
+    Incomplete,
+    /// FAILED{no_candidate}: every award fell through.
+    NoCandidate,
+    /// FAILED{timeout}: the hard deadline.
+    Timeout,
+    /// CANCELLED by the initiator.
+    Cancelled,
+    /// ABORTED{internal}.
+    Aborted,
+}
+
+/// The end of a negotiation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Closing {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Head of the hash chain over the negotiation's inputs.
+    pub digest: Digest,
+    /// Further detail, for example `done_before_cancel`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+}
+
+/// What became of a logged message (spec section 1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Disposition {
+    /// Applied.
+    Ok,
+    /// Seen before, same body.
+    Duplicate,
+    /// After collection closed.
+    Late,
+    /// After the negotiation's lifetime.
+    Expired,
+    /// Of an earlier round.
+    StaleRound,
+    /// Illegal in this state.
+    OutOfTurn,
+    /// Not readable by the fold.
+    Malformed,
+    /// Seen before, other body; the first stands.
+    Conflict,
+    /// Its `seq` is not higher than the last applied.
+    StaleSeq,
+    /// Not a party, or no such negotiation.
+    Unauthorized,
+    /// The negotiation is over.
+    Closed,
+    /// Fails a gate.
+    PolicyReject,
+    /// A bound of the exchange is reached.
+    RateLimited,
+    /// The award is binding.
+    Committed,
+    /// The award had been taken back.
+    Revoked,
+}
+
+impl Disposition {
+    /// Every disposition.
+    pub const ALL: [Self; 15] = [
+        Self::Ok,
+        Self::Duplicate,
+        Self::Late,
+        Self::Expired,
+        Self::StaleRound,
+        Self::OutOfTurn,
+        Self::Malformed,
+        Self::Conflict,
+        Self::StaleSeq,
+        Self::Unauthorized,
+        Self::Closed,
+        Self::PolicyReject,
+        Self::RateLimited,
+        Self::Committed,
+        Self::Revoked,
+    ];
+
+    /// As it stands on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Duplicate => "duplicate",
+            Self::Late => "late",
+            Self::Expired => "expired",
+            Self::StaleRound => "stale_round",
+            Self::OutOfTurn => "out_of_turn",
+            Self::Malformed => "malformed",
+            Self::Conflict => "conflict",
+            Self::StaleSeq => "stale_seq",
+            Self::Unauthorized => "unauthorized",
+            Self::Closed => "closed",
+            Self::PolicyReject => "policy_reject",
+            Self::RateLimited => "rate_limited",
+            Self::Committed => "committed",
+            Self::Revoked => "revoked",
+        }
+    }
+}
+
+/// The disposition of one message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Receipt {
+    /// The message.
+    pub ack_of: MsgId,
+    /// What became of it.
+    pub disposition: Disposition,
+    /// For a repeat: what became of the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first: Option<Disposition>,
+    /// For an offer: the id the exchange gave it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offer_id: Option<OfferId>,
+    /// For a call: how many are invited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub invited: Option<u32>,
+    /// For a call: how many were left out for want of consent or a common capability.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<u32>,
+    /// For `committed` and `revoked`: the award.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub award_no: Option<AwardNo>,
+}
+
+/// A public notice on `topic.<name>` or `group.<id>`: that a negotiation began or ended. Never terms, never offers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Notice {
+    /// A call was published.
+    Called {
+        /// The negotiation.
+        negotiation: NegotiationId,
+        /// How many are invited.
+        invited: u32,
+        /// Collection ends then.
+        reply_by: WireTime,
+    },
+    /// It ended.
+    Closed {
+        /// The negotiation.
+        negotiation: NegotiationId,
+        /// How.
+        outcome: Outcome,
+    },
+}

@@ -1,0 +1,112 @@
+//! SHA-256 over the RFC 8785 canonical form: the identity of a document, whatever its white space and member order.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+/// A SHA-256 digest; 64 lower-case hexadecimal digits on the wire.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Digest(pub [u8; 32]);
+
+/// A text that is no digest.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a digest is 64 lower-case hexadecimal digits")]
+pub struct DigestError;
+
+/// A value that has no canonical form (a number that is not finite).
+#[derive(Debug, thiserror::Error)]
+#[error("the value has no RFC 8785 canonical form: {0}")]
+pub struct CanonicalError(#[from] serde_json::Error);
+
+impl Digest {
+    /// Digest of raw bytes.
+    #[must_use]
+    pub fn of_bytes(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+
+    /// Digest of the concatenation of parts, each preceded by its length, so that parts cannot run into each other.
+    #[must_use]
+    pub fn of_parts(parts: &[&[u8]]) -> Self {
+        let mut hasher = Sha256::new();
+        for part in parts {
+            hasher.update((part.len() as u64).to_be_bytes());
+            hasher.update(part);
+        }
+        Self(hasher.finalize().into())
+    }
+
+    /// Digest of a value's canonical form.
+    ///
+    /// # Errors
+    /// [`CanonicalError`] when the value cannot be written as canonical JSON.
+    pub fn of<T: Serialize>(value: &T) -> Result<Self, CanonicalError> {
+        Ok(Self::of_bytes(&canonical(value)?))
+    }
+
+    /// The first 16 bytes.
+    #[must_use]
+    pub fn short(&self) -> [u8; 16] {
+        let mut short = [0; 16];
+        short.copy_from_slice(&self.0[..16]);
+        short
+    }
+}
+
+/// RFC 8785 canonical form.
+///
+/// # Errors
+/// [`CanonicalError`] when the value cannot be written as canonical JSON.
+pub fn canonical<T: Serialize>(value: &T) -> Result<Vec<u8>, CanonicalError> {
+    Ok(serde_json_canonicalizer::to_vec(value)?)
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex::encode(self.0))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Digest({self})")
+    }
+}
+
+impl From<Digest> for String {
+    fn from(digest: Digest) -> Self {
+        digest.to_string()
+    }
+}
+
+impl TryFrom<String> for Digest {
+    type Error = DigestError;
+    fn try_from(text: String) -> Result<Self, DigestError> {
+        let mut bytes = [0; 32];
+        if text.bytes().any(|b| b.is_ascii_uppercase()) {
+            return Err(DigestError);
+        }
+        hex::decode_to_slice(&text, &mut bytes).map_err(|_| DigestError)?;
+        Ok(Self(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn member_order_and_white_space_do_not_change_the_digest() {
+        let left: serde_json::Value = serde_json::from_str(r#"{"b": 1, "a": [1.0, "x"]}"#).unwrap();
+        let right: serde_json::Value = serde_json::from_str(r#"{"a":[1,"x"],"b":1}"#).unwrap();
+        assert_eq!(Digest::of(&left).unwrap(), Digest::of(&right).unwrap());
+        assert_eq!(canonical(&left).unwrap(), br#"{"a":[1,"x"],"b":1}"#);
+    }
+
+    #[test]
+    fn parts_cannot_run_into_each_other() {
+        assert_ne!(Digest::of_parts(&[b"ab", b"c"]), Digest::of_parts(&[b"a", b"bc"]));
+    }
+}

@@ -1,0 +1,118 @@
+//! The envelope (LLM-X paper, appendix A): who sends what to whom, under which consent, and for how long.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{AgentId, Capability, GroupId, IdError, MsgId, TopicName};
+use crate::time::WireTime;
+
+/// Most addresses in `to`. Larger audiences are reached through a topic or a group.
+pub const RECIPIENTS_MAX: usize = 1024;
+/// Most capabilities in one envelope.
+pub const CAPABILITIES_MAX: usize = 32;
+/// Longest lifetime a scope may ask for, in seconds: one day.
+pub const TTL_S_MAX: u64 = 86_400;
+
+/// Who is addressed: `agent://<id>`, `topic://<name>` or `group://<id>`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Address {
+    /// One agent.
+    Agent(AgentId),
+    /// The consenting subscribers of a topic, as they are when the call is admitted.
+    Topic(TopicName),
+    /// The members of a group, as they are when the call is admitted.
+    Group(GroupId),
+}
+
+impl TryFrom<String> for Address {
+    type Error = IdError;
+    fn try_from(text: String) -> Result<Self, IdError> {
+        match text.split_once("://") {
+            Some(("agent", name)) => AgentId::try_new(name).map(Self::Agent),
+            Some(("topic", name)) => TopicName::try_new(name).map(Self::Topic),
+            Some(("group", name)) => GroupId::try_new(name).map(Self::Group),
+            Some(_) | None => Err(IdError { what: "address", text: text.chars().take(80).collect() }),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Agent(agent) => write!(f, "agent://{agent}"),
+            Self::Topic(topic) => write!(f, "topic://{topic}"),
+            Self::Group(group) => write!(f, "group://{group}"),
+        }
+    }
+}
+
+impl From<Address> for String {
+    fn from(address: Address) -> Self {
+        address.to_string()
+    }
+}
+
+/// Under which consent a message travels, and how long it and its negotiation may live.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scope {
+    /// `opt-in`: only agents whose own consent rules allow it are reached. The only mode there is.
+    pub consent: ConsentMode,
+    /// Lifetime in seconds, 1 to [`TTL_S_MAX`], counted from the log time of the record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<u64>,
+}
+
+/// Consent modes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ConsentMode {
+    /// Recipients must have allowed topic and counterpart.
+    #[serde(rename = "opt-in")]
+    OptIn,
+}
+
+/// The envelope around every payload.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Envelope {
+    /// Unique per sender and negotiation; a retry carries the same id and the same body.
+    pub msg_id: MsgId,
+    /// The sender's clock. Informational: no decision reads it.
+    pub ts: WireTime,
+    /// The sender; must be `agent://` and equal the token's subject.
+    pub from: Address,
+    /// Recipients of a call for proposals. Other acts may leave it empty: the negotiation names the parties.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub to: Vec<Address>,
+    /// On a call: an agent must share one of these to be invited (empty: any).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub capabilities: Vec<Capability>,
+    /// Consent and lifetime.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<Scope>,
+    /// On a call: the initiator's own id (absent: the `msg_id`). On every other act: the full id the exchange gave.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub negotiation: Option<String>,
+    /// Rises with every message of one sender in one negotiation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seq: Option<u64>,
+    /// The message this one answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_reply_to: Option<MsgId>,
+    /// W3C trace context of the sender.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
+}
+
+impl Envelope {
+    /// The sending agent, when `from` names one.
+    #[must_use]
+    pub fn sender(&self) -> Option<&AgentId> {
+        match &self.from {
+            Address::Agent(agent) => Some(agent),
+            Address::Topic(_) | Address::Group(_) => None,
+        }
+    }
+}

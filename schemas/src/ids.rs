@@ -1,0 +1,374 @@
+//! Identifiers. Each is a newtype whose constructor refuses what could not be a NATS token, a log key or a file name.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// Longest agent, topic or group name, and longest id an initiator may choose, in characters.
+/// 64 keeps every derived subject well under NATS's practical subject length.
+pub const NAME_LEN_MAX: usize = 64;
+/// Separates the initiator from its own id inside a [`NegotiationId`]; no name may contain it.
+pub const NEGOTIATION_SEPARATOR: char = '~';
+
+/// Why a text is not an identifier.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not a valid {what}: 1 to {max} characters of A-Z a-z 0-9 _ -", max = NAME_LEN_MAX)]
+pub struct IdError {
+    /// The kind of identifier that was expected.
+    pub what: &'static str,
+    /// What was found, cut to [`NAME_LEN_MAX`] characters.
+    pub text: String,
+}
+
+fn is_name(text: &str) -> bool {
+    (1..=NAME_LEN_MAX).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+}
+
+macro_rules! name {
+    ($(#[$doc:meta])* $ty:ident, $what:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $ty(Arc<str>);
+
+        impl $ty {
+            /// Checks and wraps a name.
+            ///
+            /// # Errors
+            /// [`IdError`] unless the text is 1 to [`NAME_LEN_MAX`] characters of `A-Z a-z 0-9 _ -`.
+            pub fn try_new(text: &str) -> Result<Self, IdError> {
+                if is_name(text) {
+                    Ok(Self(Arc::from(text)))
+                } else {
+                    Err(IdError { what: $what, text: text.chars().take(NAME_LEN_MAX).collect() })
+                }
+            }
+
+            /// The name as text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl TryFrom<String> for $ty {
+            type Error = IdError;
+            fn try_from(text: String) -> Result<Self, IdError> {
+                Self::try_new(&text)
+            }
+        }
+
+        impl From<$ty> for String {
+            fn from(name: $ty) -> Self {
+                name.0.as_ref().to_owned()
+            }
+        }
+
+        impl fmt::Display for $ty {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $ty {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}({})", stringify!($ty), self.0)
+            }
+        }
+    };
+}
+
+name!(
+    /// An agent, as named by the `sub` claim of its token.
+    AgentId,
+    "agent id"
+);
+name!(
+    /// A message id chosen by its sender; unique per sender and negotiation.
+    MsgId,
+    "message id"
+);
+name!(
+    /// A topic agents subscribe to.
+    TopicName,
+    "topic name"
+);
+name!(
+    /// A named subset of agents.
+    GroupId,
+    "group id"
+);
+name!(
+    /// A capability an agent declares, and a call asks for.
+    Capability,
+    "capability"
+);
+name!(
+    /// The name of an attribute of an offer's terms, for example `price`.
+    AttrName,
+    "attribute name"
+);
+
+/// The id of a negotiation: `<initiator>~<the initiator's own id>`.
+///
+/// The exchange forms it, so an initiator can neither squat nor collide with another's id.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct NegotiationId(Arc<str>);
+
+impl NegotiationId {
+    /// Forms the id from the initiator and the id it chose.
+    ///
+    /// # Errors
+    /// [`IdError`] when `own` is neither a name nor a full id that already starts with this initiator.
+    pub fn form(initiator: &AgentId, own: &str) -> Result<Self, IdError> {
+        let own = match own.split_once(NEGOTIATION_SEPARATOR) {
+            Some((owner, rest)) if owner == initiator.as_str() => rest,
+            Some(_) | None => own,
+        };
+        if is_name(own) {
+            Ok(Self(Arc::from(format!("{initiator}{NEGOTIATION_SEPARATOR}{own}"))))
+        } else {
+            Err(IdError { what: "negotiation id", text: own.chars().take(NAME_LEN_MAX).collect() })
+        }
+    }
+
+    /// Parses a full id.
+    ///
+    /// # Errors
+    /// [`IdError`] unless the text is `<name>~<name>`.
+    pub fn try_new(text: &str) -> Result<Self, IdError> {
+        match text.split_once(NEGOTIATION_SEPARATOR) {
+            Some((initiator, own)) if is_name(initiator) && is_name(own) => Ok(Self(Arc::from(text))),
+            Some(_) | None => {
+                Err(IdError { what: "negotiation id", text: text.chars().take(2 * NAME_LEN_MAX).collect() })
+            }
+        }
+    }
+
+    /// The id as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The initiator's part of the id.
+    #[must_use]
+    pub fn initiator(&self) -> &str {
+        self.0.split_once(NEGOTIATION_SEPARATOR).map_or("", |(initiator, _)| initiator)
+    }
+
+    /// The lane this negotiation lives in: a stable hash (FNV-1a, 64 bit) of the id modulo the number of lanes.
+    #[must_use]
+    pub fn lane(&self, lanes: u8) -> Lane {
+        let hash = self.0.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        // The high half is folded in because FNV's low bits alone are weak for short suffix changes.
+        let mixed = hash ^ (hash >> 32);
+        Lane(u8::try_from(mixed % u64::from(lanes.max(1))).unwrap_or(0))
+    }
+}
+
+impl TryFrom<String> for NegotiationId {
+    type Error = IdError;
+    fn try_from(text: String) -> Result<Self, IdError> {
+        Self::try_new(&text)
+    }
+}
+
+impl From<NegotiationId> for String {
+    fn from(id: NegotiationId) -> Self {
+        id.0.as_ref().to_owned()
+    }
+}
+
+impl fmt::Display for NegotiationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for NegotiationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NegotiationId({})", self.0)
+    }
+}
+
+/// One lane of the log: one subject, one fold, one owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Lane(pub u8);
+
+impl fmt::Display for Lane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// Where an entry stands in the log: the record's stream sequence and the entry's index inside the record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Position {
+    /// Stream sequence of the record, counted from 1.
+    pub seq: u64,
+    /// Index of the entry inside the record, counted from 0.
+    pub index: u32,
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.seq, self.index)
+    }
+}
+
+/// An offer's id, given by the exchange from the position of its record: `o<seq>-<index>`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct OfferId(pub Position);
+
+impl fmt::Display for OfferId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "o{}-{}", self.0.seq, self.0.index)
+    }
+}
+
+impl From<OfferId> for String {
+    fn from(id: OfferId) -> Self {
+        id.to_string()
+    }
+}
+
+impl TryFrom<String> for OfferId {
+    type Error = IdError;
+    fn try_from(text: String) -> Result<Self, IdError> {
+        let parts = text.strip_prefix('o').and_then(|rest| rest.split_once('-'));
+        match parts.map(|(seq, index)| (seq.parse(), index.parse())) {
+            Some((Ok(seq), Ok(index))) => Ok(Self(Position { seq, index })),
+            Some(_) | None => Err(IdError { what: "offer id", text: text.chars().take(NAME_LEN_MAX).collect() }),
+        }
+    }
+}
+
+/// The number of an award inside its negotiation, counted from 1: the fencing token of spec/negotiation.md rows 6-13.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct AwardNo(pub u32);
+
+impl fmt::Display for AwardNo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// The number of a lot inside its negotiation, counted from 0 (`awards: m` makes m lots).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Lot(pub u32);
+
+impl fmt::Display for Lot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// The id of one delivery to one recipient: a hash of the effect that caused it and the recipient, behind the lane.
+///
+/// 32 hexadecimal digits: two for the lane, thirty of SHA-256(negotiation, position, ordinal, recipient). A repeat of
+/// the same effect therefore has the same id on every engine, and a receiver drops duplicates by it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct DeliveryId(u128);
+
+impl DeliveryId {
+    /// Joins a lane and a hash; the hash's first byte is replaced by the lane.
+    #[must_use]
+    pub fn new(lane: Lane, hash: [u8; 16]) -> Self {
+        let low = u128::from_be_bytes(hash) & (u128::MAX >> 8);
+        Self(low | (u128::from(lane.0) << 120))
+    }
+
+    /// The lane whose engine made the delivery.
+    #[must_use]
+    pub fn lane(self) -> Lane {
+        Lane(u8::try_from(self.0 >> 120).unwrap_or(0))
+    }
+
+    /// Parses 32 hexadecimal digits.
+    ///
+    /// # Errors
+    /// [`IdError`] for anything else.
+    pub fn try_new(text: &str) -> Result<Self, IdError> {
+        let refuse = || IdError { what: "delivery id", text: text.chars().take(NAME_LEN_MAX).collect() };
+        if text.len() != 32 || !text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
+            return Err(refuse());
+        }
+        u128::from_str_radix(text, 16).map(Self).map_err(|_| refuse())
+    }
+}
+
+impl fmt::Display for DeliveryId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for DeliveryId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeliveryId({self})")
+    }
+}
+
+impl From<DeliveryId> for String {
+    fn from(id: DeliveryId) -> Self {
+        id.to_string()
+    }
+}
+
+impl TryFrom<String> for DeliveryId {
+    type Error = IdError;
+    fn try_from(text: String) -> Result<Self, IdError> {
+        Self::try_new(&text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_no_nats_token_is_refused() {
+        for bad in ["", "a.b", "a*", "a>", "a b", "a\r\n", "a\0", "a~b", "\u{202e}x", "ａ", &"x".repeat(65)] {
+            assert!(AgentId::try_new(bad).is_err(), "{bad:?}");
+        }
+        assert!(AgentId::try_new(&"x".repeat(64)).is_ok());
+    }
+
+    #[test]
+    fn an_initiator_cannot_form_an_id_of_another() {
+        let (alice, bob) = (AgentId::try_new("alice").unwrap(), AgentId::try_new("bob").unwrap());
+        assert_eq!(NegotiationId::form(&alice, "job").unwrap().as_str(), "alice~job");
+        assert_eq!(NegotiationId::form(&alice, "alice~job").unwrap().as_str(), "alice~job");
+        assert!(NegotiationId::form(&bob, "alice~job").is_err());
+        assert_ne!(NegotiationId::form(&alice, "job").unwrap(), NegotiationId::form(&bob, "job").unwrap());
+    }
+
+    #[test]
+    fn a_delivery_id_carries_its_lane_and_survives_text() {
+        let id = DeliveryId::new(Lane(3), [0xab; 16]);
+        assert_eq!(id.lane(), Lane(3));
+        assert_eq!(DeliveryId::try_new(&id.to_string()).unwrap(), id);
+        assert!(DeliveryId::try_new("+0000000000000000000000000000001").is_err());
+    }
+
+    #[test]
+    fn negotiations_spread_over_the_lanes() {
+        let alice = AgentId::try_new("alice").unwrap();
+        let mut per_lane = [0_u32; 4];
+        for n in 0..4000 {
+            let id = NegotiationId::form(&alice, &format!("n{n}")).unwrap();
+            per_lane[usize::from(id.lane(4).0)] += 1;
+        }
+        assert!(per_lane.iter().all(|&count| (850..1150).contains(&count)), "{per_lane:?}");
+    }
+}

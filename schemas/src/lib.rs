@@ -1,0 +1,42 @@
+//! The wire contract of the exchange: everything that crosses a process boundary is spelled here, once.
+//!
+//! | module | question it answers |
+//! |---|---|
+//! | [`ids`] | what is a well-formed agent, message, negotiation, offer, award? |
+//! | [`time`] | how is time written down (log time in microseconds, wire time in RFC 3339)? |
+//! | [`envelope`] | who sends what to whom, under which consent and lifetime (paper, appendix A)? |
+//! | [`payload`] | which acts exist and what do they carry (FIPA SC00029 names)? |
+//! | [`policy`] | the acceptance policy as a document |
+//! | [`record`] | what one record of the log holds |
+//! | [`register`] | the write-once register's keys and values |
+//! | [`delivery`] | what an agent receives |
+//! | [`control`] | agents, groups, consent: the control plane's documents |
+//! | [`subject`] | every NATS subject |
+//! | [`digest`] | RFC 8785 canonical form and SHA-256 |
+//! | [`code`] | the stable refusal codes |
+//! | [`validate`] | JSON Schema 2020-12 validators, compiled once |
+//!
+//! This crate does no input or output, reads no clock and draws no random number.
+
+pub mod code;
+pub mod control;
+pub mod delivery;
+pub mod digest;
+pub mod envelope;
+pub mod ids;
+pub mod payload;
+pub mod policy;
+pub mod record;
+pub mod register;
+pub mod subject;
+pub mod time;
+pub mod validate;
+
+pub use code::{Code, Refusal};
+pub use digest::Digest;
+pub use envelope::{Address, Envelope};
+pub use ids::{AgentId, AwardNo, DeliveryId, GroupId, Lane, Lot, MsgId, NegotiationId, OfferId, Position, TopicName};
+pub use payload::{Act, Payload};
+pub use policy::Policy;
+pub use register::{RegisterKey, RegisterValue};
+pub use time::{Timestamp, WireTime};

@@ -1,0 +1,321 @@
+//! The acts agents send (FIPA communicative acts, SC00037) and what each carries.
+//!
+//! What the exchange itself says to agents is in [`crate::delivery`].
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{AttrName, AwardNo, Capability, OfferId};
+use crate::time::WireTime;
+
+/// Largest integer in any document: 2^53 - 1, the largest every JSON implementation keeps exact (RFC 8785).
+pub const INTEGER_MAX: i64 = 9_007_199_254_740_991;
+/// Most attributes in an offer's terms.
+pub const TERMS_MAX: usize = 32;
+/// Longest free text, in characters.
+pub const TEXT_LEN_MAX: usize = 4096;
+
+/// Every act that may stand in a payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Act {
+    /// cfp: the initiator calls for proposals.
+    Cfp,
+    /// propose: a contractor offers terms.
+    Offer,
+    /// refuse: a contractor declines to offer, or declines an award.
+    Refuse,
+    /// not-understood.
+    NotUnderstood,
+    /// cancel of one's own propose: a contractor takes its offer back.
+    Withdraw,
+    /// accept-proposal.
+    Accept,
+    /// reject-proposal.
+    Reject,
+    /// agree: the awarded contractor commits.
+    Confirm,
+    /// inform-done / inform-result.
+    Inform,
+    /// failure.
+    Failure,
+    /// cancel.
+    Cancel,
+    /// The negotiation ended.
+    Closed,
+    /// The disposition of one logged message.
+    Ack,
+}
+
+impl Act {
+    /// The acts an agent may send.
+    pub const FROM_AGENTS: [Self; 10] = [
+        Self::Cfp,
+        Self::Offer,
+        Self::Refuse,
+        Self::NotUnderstood,
+        Self::Withdraw,
+        Self::Accept,
+        Self::Confirm,
+        Self::Inform,
+        Self::Failure,
+        Self::Cancel,
+    ];
+
+    /// Every act.
+    pub const ALL: [Self; 13] = [
+        Self::Cfp,
+        Self::Offer,
+        Self::Refuse,
+        Self::NotUnderstood,
+        Self::Withdraw,
+        Self::Accept,
+        Self::Reject,
+        Self::Confirm,
+        Self::Inform,
+        Self::Failure,
+        Self::Cancel,
+        Self::Closed,
+        Self::Ack,
+    ];
+
+    /// The act as it stands on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Cfp => "cfp",
+            Self::Offer => "offer",
+            Self::Refuse => "refuse",
+            Self::NotUnderstood => "not_understood",
+            Self::Withdraw => "withdraw",
+            Self::Accept => "accept",
+            Self::Reject => "reject",
+            Self::Confirm => "confirm",
+            Self::Inform => "inform",
+            Self::Failure => "failure",
+            Self::Cancel => "cancel",
+            Self::Closed => "closed",
+            Self::Ack => "ack",
+        }
+    }
+}
+
+impl fmt::Display for Act {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The value of one attribute: an integer (money in micro-units, durations in milliseconds) or a short text.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum AttrValue {
+    /// An integer within ± [`INTEGER_MAX`].
+    Int(i64),
+    /// A text of at most 256 characters.
+    Text(String),
+}
+
+/// An offer's terms. `price`, where present, is an integer number of micro-units of the offer's currency.
+pub type Terms = BTreeMap<AttrName, AttrValue>;
+
+/// ISO 4217 currency code, or any three upper-case letters.
+pub type Currency = String;
+
+/// A call for proposals.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct Cfp {
+    /// What is wanted, for the contractors to read. Opaque to the exchange.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<String>,
+    /// Id of the acceptance policy, for example `medium` (absent: the exchange's default).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    /// Collection deadline in milliseconds from the log time of this message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply_within_ms: Option<u64>,
+    /// Collection deadline as an absolute time; also spelled `deadline` (the paper's name).
+    #[serde(default, alias = "deadline", skip_serializing_if = "Option::is_none")]
+    pub reply_by: Option<WireTime>,
+    /// The paper's round; a first call carries 1 or none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round: Option<u32>,
+    /// Capabilities every contractor must have, all of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requires: Vec<Capability>,
+    /// What offers should respect; opaque to the exchange (binding limits are the policy's gates).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub constraints: Terms,
+    /// Currency of prices; an offer in another is a gate violation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub currency: Option<Currency>,
+}
+
+/// An offer. Paper, appendix A: value, timestamp, conditions.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct Offer {
+    /// The terms offered.
+    pub terms: Terms,
+    /// Currency of `price`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub currency: Option<Currency>,
+    /// Validity in milliseconds from the log time of this message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub valid_for_ms: Option<u64>,
+    /// Validity as an absolute time. With neither, the offer stands for the whole negotiation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub valid_until: Option<WireTime>,
+    /// Free text; opaque to the exchange and never read by a policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conditions: Option<String>,
+    /// Round the offer answers (absent: the current one).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round: Option<u32>,
+}
+
+/// A refusal to offer or to perform, a withdrawal, a cancellation: an act with a reason only.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct Reasoned {
+    /// Why, for people and logs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Round it refers to (absent: the current one).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round: Option<u32>,
+}
+
+/// The initiator's own choice, under `decider: initiator`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Accept {
+    /// The chosen offer.
+    pub offer_id: OfferId,
+}
+
+/// The awarded contractor commits to one award.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Confirm {
+    /// The award it answers: the fencing token.
+    pub award_no: AwardNo,
+}
+
+/// What an INFORM reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InformKind {
+    /// The work is done.
+    Done,
+    /// The work is done, and here is its result.
+    Result,
+    /// In answer to a CANCEL: stopped.
+    Cancelled,
+}
+
+/// A contractor reports.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inform {
+    /// What is reported.
+    pub kind: InformKind,
+    /// The result, opaque to the exchange and forwarded to the initiator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<String>,
+}
+
+/// In which phase something failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailurePhase {
+    /// Before an offer could be made.
+    Offer,
+    /// While performing.
+    Perform,
+    /// The contractor leaves a commitment (spec section 8).
+    Decommit,
+    /// In answer to a CANCEL: it can no longer be stopped.
+    CannotCancel,
+}
+
+/// A contractor failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// The phase.
+    pub phase: FailurePhase,
+    /// The contractor's own code for the fault, 1 to 64 characters.
+    pub code: String,
+    /// Whether the same contractor might succeed later.
+    #[serde(default)]
+    pub retryable: bool,
+    /// Decommitment penalty offered, in micro-units.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub penalty: Option<i64>,
+}
+
+/// What an agent says: the act and its content. Serialises to the payload object, `act` included.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "act", rename_all = "snake_case")]
+pub enum Payload {
+    /// Initiator: call for proposals.
+    Cfp(Cfp),
+    /// Contractor: offer.
+    Offer(Offer),
+    /// Contractor: decline the call, or the award.
+    Refuse(Reasoned),
+    /// Either: what was received makes no sense.
+    NotUnderstood(Reasoned),
+    /// Contractor: take the offer back.
+    Withdraw(Reasoned),
+    /// Initiator: choose (`decider: initiator`).
+    Accept(Accept),
+    /// Contractor: commit.
+    Confirm(Confirm),
+    /// Contractor: report.
+    Inform(Inform),
+    /// Contractor: failed.
+    Failure(Failure),
+    /// Initiator: call it off.
+    Cancel(Reasoned),
+}
+
+impl Payload {
+    /// The act.
+    #[must_use]
+    pub const fn act(&self) -> Act {
+        match self {
+            Self::Cfp(_) => Act::Cfp,
+            Self::Offer(_) => Act::Offer,
+            Self::Refuse(_) => Act::Refuse,
+            Self::NotUnderstood(_) => Act::NotUnderstood,
+            Self::Withdraw(_) => Act::Withdraw,
+            Self::Accept(_) => Act::Accept,
+            Self::Confirm(_) => Act::Confirm,
+            Self::Inform(_) => Act::Inform,
+            Self::Failure(_) => Act::Failure,
+            Self::Cancel(_) => Act::Cancel,
+        }
+    }
+
+    /// Reads the content of `act` out of a payload object. Other members are ignored here: the act's JSON Schema has
+    /// refused unknown ones before (only `act` and `$schema` stand beside the content).
+    ///
+    /// # Errors
+    /// The decoding error, when the object is not what the act carries, or agents do not send the act.
+    pub fn decode(act: Act, json: &str) -> Result<Self, serde_json::Error> {
+        use serde_json::from_str;
+        match act {
+            Act::Cfp => from_str(json).map(Self::Cfp),
+            Act::Offer => from_str(json).map(Self::Offer),
+            Act::Refuse => from_str(json).map(Self::Refuse),
+            Act::NotUnderstood => from_str(json).map(Self::NotUnderstood),
+            Act::Withdraw => from_str(json).map(Self::Withdraw),
+            Act::Accept => from_str(json).map(Self::Accept),
+            Act::Confirm => from_str(json).map(Self::Confirm),
+            Act::Inform => from_str(json).map(Self::Inform),
+            Act::Failure => from_str(json).map(Self::Failure),
+            Act::Cancel => from_str(json).map(Self::Cancel),
+            Act::Reject | Act::Closed | Act::Ack => {
+                Err(serde::de::Error::custom(format_args!("agents do not send `{act}`")))
+            }
+        }
+    }
+}

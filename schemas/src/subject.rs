@@ -1,0 +1,97 @@
+//! Every NATS subject of the exchange. No other module spells one.
+//!
+//! | subject | who publishes | what |
+//! |---|---|---|
+//! | `agent.<agent>.inbox` | engine | a JSON array of deliveries |
+//! | `topic.<name>`, `group.<id>` | engine | public notices, without terms |
+//! | `ack.<agent>.<delivery_id>` | agent, or its gateway | acknowledges that delivery, and those in its body |
+//! | `gw.in.<agent>` | agent | an envelope, token in the header [`TOKEN_HEADER`]; answered by a gateway |
+//! | `hello.<agent>` | gateway | the agent has connected: send what is unacknowledged |
+//! | `view.<lane>` | gateway | asks the lane's engine for one negotiation |
+//! | `log.<lane>` | gateway, engine | the log (JetStream) |
+//! | `award.<negotiation>.<lot>.<award_no>[.end]`, `closed.<negotiation>` | engine | the write-once register (JetStream) |
+
+use crate::ids::{AgentId, DeliveryId, GroupId, Lane, TopicName};
+
+/// Header that carries the token on [`gateway_in`].
+pub const TOKEN_HEADER: &str = "Llmx-Token";
+/// Every inbox.
+pub const ALL_INBOXES: &str = "agent.*.inbox";
+/// Every acknowledgement.
+pub const ALL_ACKS: &str = "ack.*.*";
+/// Every hello.
+pub const ALL_HELLOS: &str = "hello.*";
+/// Every message from agents that speak NATS.
+pub const ALL_GATEWAY_IN: &str = "gw.in.*";
+/// Queue group of all gateways on [`ALL_GATEWAY_IN`].
+pub const GATEWAY_QUEUE: &str = "gateways";
+/// Subjects of the log stream.
+pub const ALL_LOG: &str = "log.*";
+/// Subjects of the register stream.
+pub const ALL_REGISTER: [&str; 2] = ["award.>", "closed.*"];
+
+/// An agent's inbox.
+#[must_use]
+pub fn inbox(agent: &AgentId) -> String {
+    format!("agent.{agent}.inbox")
+}
+
+/// A topic's public notices.
+#[must_use]
+pub fn topic(topic: &TopicName) -> String {
+    format!("topic.{topic}")
+}
+
+/// A group's public notices.
+#[must_use]
+pub fn group(group: &GroupId) -> String {
+    format!("group.{group}")
+}
+
+/// The acknowledgement of one delivery.
+#[must_use]
+pub fn ack(agent: &AgentId, delivery: DeliveryId) -> String {
+    format!("ack.{agent}.{delivery}")
+}
+
+/// Where an agent that speaks NATS sends its envelopes.
+#[must_use]
+pub fn gateway_in(agent: &AgentId) -> String {
+    format!("gw.in.{agent}")
+}
+
+/// An agent has connected.
+#[must_use]
+pub fn hello(agent: &AgentId) -> String {
+    format!("hello.{agent}")
+}
+
+/// Views of a lane's negotiations.
+#[must_use]
+pub fn view(lane: Lane) -> String {
+    format!("view.{lane}")
+}
+
+/// A lane's log.
+#[must_use]
+pub fn log(lane: Lane) -> String {
+    format!("log.{lane}")
+}
+
+/// The agent named by the second token of `hello.<agent>` or `ack.<agent>.…`, or the third of `gw.in.<agent>`.
+#[must_use]
+pub fn agent_of(subject: &str) -> Option<AgentId> {
+    let rest = subject
+        .strip_prefix("gw.in.")
+        .or_else(|| subject.strip_prefix("hello."))
+        .or_else(|| subject.strip_prefix("ack."))
+        .or_else(|| subject.strip_prefix("agent."))?;
+    AgentId::try_new(rest.split('.').next()?).ok()
+}
+
+/// Agent and delivery named by an acknowledgement's subject.
+#[must_use]
+pub fn parse_ack(subject: &str) -> Option<(AgentId, DeliveryId)> {
+    let (agent, delivery) = subject.strip_prefix("ack.")?.split_once('.')?;
+    Some((AgentId::try_new(agent).ok()?, DeliveryId::try_new(delivery).ok()?))
+}
