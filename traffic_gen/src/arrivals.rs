@@ -1,0 +1,100 @@
+//! Open-loop Poisson arrivals (LLM-X paper 4.1, claim L17).
+//!
+//! Times are absolute offsets from the start of the run: a late send never shifts the ones behind it, so latencies
+//! taken from the intended time are free of coordinated omission.
+
+use std::time::Duration;
+
+use rand::SeedableRng;
+use rand_chacha::ChaCha12Rng;
+use rand_distr::{Distribution, Exp};
+
+/// A rate that is no positive, finite number of arrivals per second.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("the rate must be a positive number of arrivals per second, at most {max}, not {found}", max = RATE_MAX)]
+pub struct RateError {
+    /// What was asked for.
+    pub found: f64,
+}
+
+/// Highest rate: beyond it the intervals are below the timer's resolution and the schedule would be a burst.
+pub const RATE_MAX: f64 = 1_000_000.0;
+
+/// An endless, seeded sequence of absolute send times.
+#[derive(Debug, Clone)]
+pub struct PoissonArrivals {
+    interval_s: Exp<f64>,
+    rng: ChaCha12Rng,
+    elapsed_s: f64,
+}
+
+impl PoissonArrivals {
+    /// Arrivals at `rate` per second. The same seed gives the same times on every machine.
+    ///
+    /// # Errors
+    /// [`RateError`] unless `0 < rate <= RATE_MAX`.
+    pub fn try_new(rate: f64, seed: u64) -> Result<Self, RateError> {
+        let refuse = RateError { found: rate };
+        if !(rate > 0.0 && rate <= RATE_MAX) {
+            return Err(refuse);
+        }
+        let interval_s = Exp::new(rate).map_err(|_| refuse)?;
+        Ok(Self { interval_s, rng: ChaCha12Rng::seed_from_u64(seed), elapsed_s: 0.0 })
+    }
+}
+
+impl Iterator for PoissonArrivals {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        self.elapsed_s += self.interval_s.sample(&mut self.rng);
+        Some(Duration::from_secs_f64(self.elapsed_s))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_gives_the_same_times() {
+        let times = |seed| PoissonArrivals::try_new(50.0, seed).unwrap().take(100).collect::<Vec<_>>();
+        assert_eq!(times(7), times(7));
+        assert_ne!(times(7), times(8));
+    }
+
+    #[test]
+    fn rates_that_are_no_rates_are_refused() {
+        for bad in [0.0, -1.0, f64::NAN, f64::INFINITY, 2.0 * RATE_MAX] {
+            assert!(PoissonArrivals::try_new(bad, 1).is_err(), "{bad}");
+        }
+    }
+
+    /// Kolmogorov-Smirnov distance to the exponential distribution; the 1 % critical value is 1.63 / sqrt(n).
+    #[test]
+    fn intervals_are_exponential() {
+        const COUNT: usize = 20_000;
+        let rate = 20.0;
+        let mut last = 0.0;
+        let mut intervals: Vec<f64> = PoissonArrivals::try_new(rate, 42)
+            .unwrap()
+            .take(COUNT)
+            .map(|time| {
+                let time = time.as_secs_f64();
+                let interval = time - last;
+                last = time;
+                interval
+            })
+            .collect();
+        intervals.sort_by(f64::total_cmp);
+        let distance = intervals
+            .iter()
+            .enumerate()
+            .map(|(rank, interval)| {
+                let expected = 1.0 - (-rate * interval).exp();
+                ((rank + 1) as f64 / COUNT as f64 - expected).abs().max((rank as f64 / COUNT as f64 - expected).abs())
+            })
+            .fold(0.0, f64::max);
+        assert!(distance < 1.63 / (COUNT as f64).sqrt(), "distance {distance}");
+    }
+}
