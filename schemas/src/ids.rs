@@ -22,7 +22,8 @@ pub struct IdError {
 }
 
 fn is_name(text: &str) -> bool {
-    (1..=NAME_LEN_MAX).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+    (1..=NAME_LEN_MAX).contains(&text.len())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
 }
 
 macro_rules! name {
@@ -162,9 +163,10 @@ impl NegotiationId {
     /// The lane this negotiation lives in: a stable hash (FNV-1a, 64 bit) of the id modulo the number of lanes.
     #[must_use]
     pub fn lane(&self, lanes: u8) -> Lane {
-        let hash = self.0.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
+        let hash = self
+            .0
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
         // The high half is folded in because FNV's low bits alone are weak for short suffix changes.
         let mixed = hash ^ (hash >> 32);
         Lane(u8::try_from(mixed % u64::from(lanes.max(1))).unwrap_or(0))

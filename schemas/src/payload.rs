@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::ids::{AttrName, AwardNo, Capability, OfferId};
 use crate::time::WireTime;
@@ -16,6 +16,10 @@ pub const INTEGER_MAX: i64 = 9_007_199_254_740_991;
 pub const TERMS_MAX: usize = 32;
 /// Longest free text, in characters.
 pub const TEXT_LEN_MAX: usize = 4096;
+/// Longest text of an attribute, in characters.
+pub const ATTR_TEXT_LEN_MAX: usize = 256;
+/// Longest code of a contractor's failure, in characters.
+pub const FAILURE_CODE_LEN_MAX: usize = 64;
 
 /// Every act that may stand in a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -114,7 +118,7 @@ impl fmt::Display for Act {
 pub enum AttrValue {
     /// An integer within ± [`INTEGER_MAX`].
     Int(i64),
-    /// A text of at most 256 characters.
+    /// A text of at most [`ATTR_TEXT_LEN_MAX`] characters.
     Text(String),
 }
 
@@ -241,7 +245,7 @@ pub enum FailurePhase {
 pub struct Failure {
     /// The phase.
     pub phase: FailurePhase,
-    /// The contractor's own code for the fault, 1 to 64 characters.
+    /// The contractor's own code for the fault, 1 to [`FAILURE_CODE_LEN_MAX`] characters.
     pub code: String,
     /// Whether the same contractor might succeed later.
     #[serde(default)]
@@ -296,26 +300,35 @@ impl Payload {
     }
 
     /// Reads the content of `act` out of a payload object. Other members are ignored here: the act's JSON Schema has
-    /// refused unknown ones before (only `act` and `$schema` stand beside the content).
+    /// refused unknown ones before (only `act`, `$schema` and the paper's `timestamp` stand beside the content).
     ///
     /// # Errors
     /// The decoding error, when the object is not what the act carries, or agents do not send the act.
-    pub fn decode(act: Act, json: &str) -> Result<Self, serde_json::Error> {
-        use serde_json::from_str;
+    pub fn read<'de, D: Deserializer<'de>>(act: Act, source: D) -> Result<Self, D::Error> {
         match act {
-            Act::Cfp => from_str(json).map(Self::Cfp),
-            Act::Offer => from_str(json).map(Self::Offer),
-            Act::Refuse => from_str(json).map(Self::Refuse),
-            Act::NotUnderstood => from_str(json).map(Self::NotUnderstood),
-            Act::Withdraw => from_str(json).map(Self::Withdraw),
-            Act::Accept => from_str(json).map(Self::Accept),
-            Act::Confirm => from_str(json).map(Self::Confirm),
-            Act::Inform => from_str(json).map(Self::Inform),
-            Act::Failure => from_str(json).map(Self::Failure),
-            Act::Cancel => from_str(json).map(Self::Cancel),
+            Act::Cfp => Cfp::deserialize(source).map(Self::Cfp),
+            Act::Offer => Offer::deserialize(source).map(Self::Offer),
+            Act::Refuse => Reasoned::deserialize(source).map(Self::Refuse),
+            Act::NotUnderstood => Reasoned::deserialize(source).map(Self::NotUnderstood),
+            Act::Withdraw => Reasoned::deserialize(source).map(Self::Withdraw),
+            Act::Accept => Accept::deserialize(source).map(Self::Accept),
+            Act::Confirm => Confirm::deserialize(source).map(Self::Confirm),
+            Act::Inform => Inform::deserialize(source).map(Self::Inform),
+            Act::Failure => Failure::deserialize(source).map(Self::Failure),
+            Act::Cancel => Reasoned::deserialize(source).map(Self::Cancel),
             Act::Reject | Act::Closed | Act::Ack => {
                 Err(serde::de::Error::custom(format_args!("agents do not send `{act}`")))
             }
         }
+    }
+
+    /// [`Payload::read`] from text.
+    ///
+    /// # Errors
+    /// As [`Payload::read`], or when the text is not JSON.
+    pub fn decode(act: Act, json: &str) -> Result<Self, serde_json::Error> {
+        let mut source = serde_json::Deserializer::from_str(json);
+        let payload = Self::read(act, &mut source)?;
+        source.end().map(|()| payload)
     }
 }

@@ -13,6 +13,18 @@ pub const WEIGHT_SUM: u32 = 1000;
 pub const SCORE_MAX: u32 = 1_000_000;
 /// Longest collection period, and longest of every timer, in milliseconds: one day.
 pub const TIMER_MS_MAX: u64 = 86_400_000;
+/// Most gates of a policy: two for each attribute an offer can have.
+pub const GATES_MAX: usize = 64;
+/// Most texts one gate allows.
+pub const GATE_TEXTS_MAX: usize = 256;
+/// Most weights of a policy: one for each attribute an offer can have.
+pub const WEIGHTS_MAX: usize = crate::payload::TERMS_MAX;
+/// Most lots, runners-up, ACCEPTs per lot, rounds, and extensions of the deadline.
+pub const STEPS_MAX: u32 = 64;
+/// Largest exponent of a falling threshold.
+pub const EXPONENT_MAX: u32 = 8;
+/// Most strikes before a contractor is excluded.
+pub const STRIKES_MAX: u32 = 100;
 
 /// An acceptance policy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,0 +1,203 @@
+//! The published schemas and their validators.
+
+use std::sync::LazyLock;
+
+use jsonschema::{Draft, PatternOptions, Registry, Validator};
+use serde_json::{Value, json};
+
+use super::fault;
+use crate::code::{Code, Refusal};
+use crate::payload::Act;
+use crate::time::WireTime;
+
+/// Every schema's `$id` is this, its name and `.json`. The number is the version of the wire contract.
+pub const SCHEMA_BASE: &str = "https://llmx.dev/schemas/1/";
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident = $name:literal,)*) => {
+        /// A published schema a document can be checked against.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Kind {
+            $($(#[$doc])* $kind,)*
+        }
+
+        impl Kind {
+            /// Every kind.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$kind),*];
+
+            /// The schema's name: its file name without `.json`.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $name,)*
+                }
+            }
+        }
+
+        static PUBLISHED: &[(&str, &str)] = &[
+            ("types", include_str!("../../json/types.json")),
+            $(($name, include_str!(concat!("../../json/", $name, ".json"))),)*
+        ];
+    };
+}
+
+kinds! {
+    /// What an agent sends.
+    Message = "message",
+    /// The envelope of a message.
+    Envelope = "envelope",
+    /// The payload of a call for proposals.
+    Cfp = "cfp",
+    /// The payload of an offer.
+    Offer = "offer",
+    /// The payload of a refusal.
+    Refuse = "refuse",
+    /// The payload of a not-understood.
+    NotUnderstood = "not_understood",
+    /// The payload of a withdrawal.
+    Withdraw = "withdraw",
+    /// The payload of the initiator's own choice.
+    Accept = "accept",
+    /// The payload of a confirmation.
+    Confirm = "confirm",
+    /// The payload of a report.
+    Inform = "inform",
+    /// The payload of a failure.
+    Failure = "failure",
+    /// The payload of a cancellation.
+    Cancel = "cancel",
+    /// The payload of a rejection, which only the exchange sends.
+    Reject = "reject",
+    /// The payload of a closing, which only the exchange sends.
+    Closed = "closed",
+    /// The payload of an acknowledgement, which only the exchange sends.
+    Ack = "ack",
+    /// An offer of the alternating offers protocol.
+    AlternatingOffer = "alternating_offer",
+    /// What an agent receives.
+    Delivery = "delivery",
+    /// An acceptance policy.
+    Policy = "policy",
+    /// An agent's registration.
+    Registration = "registration",
+    /// A group.
+    Group = "group",
+}
+
+impl Kind {
+    /// The kind whose schema has this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// Name and text of every published schema, as a gateway serves them at `/schemas/<name>.json`.
+#[must_use]
+pub fn published() -> &'static [(&'static str, &'static str)] {
+    PUBLISHED
+}
+
+/// Checks a document against its schema.
+pub(super) fn check(kind: Kind, document: &Value) -> Result<(), Refusal> {
+    run(&VALIDATORS.documents[kind as usize], document)
+}
+
+/// Checks a whole message of a known act against that act's branch of `message.json`; without an act, against the
+/// branch that says which acts there are.
+pub(super) fn check_message(act: Option<Act>, document: &Value) -> Result<(), Refusal> {
+    let index = act.and_then(|act| Act::FROM_AGENTS.iter().position(|known| *known == act));
+    run(&VALIDATORS.messages[index.unwrap_or(Act::FROM_AGENTS.len())], document)
+}
+
+fn run(validator: &Validator, document: &Value) -> Result<(), Refusal> {
+    if validator.is_valid(document) {
+        return Ok(());
+    }
+    let fallback = || Refusal::new(Code::Internal, "the validator contradicts itself");
+    Err(fault::first(validator.iter_errors(document)).unwrap_or_else(fallback))
+}
+
+struct Validators {
+    /// One for each of [`Kind::ALL`], in that order.
+    documents: Vec<Validator>,
+    /// One for each of [`Act::FROM_AGENTS`], in that order; then the one for other acts.
+    messages: Vec<Validator>,
+}
+
+static VALIDATORS: LazyLock<Validators> = LazyLock::new(|| {
+    let registry = registry();
+    let url = |name: &str| format!("{SCHEMA_BASE}{name}.json");
+    let branches = Act::FROM_AGENTS.iter().map(|act| act.as_str()).chain(["other"]);
+    Validators {
+        documents: Kind::ALL.iter().map(|kind| compile(&registry, &url(kind.name()))).collect(),
+        messages: branches.map(|name| compile(&registry, &format!("{}#/$defs/{name}", url("message")))).collect(),
+    }
+});
+
+fn registry() -> Registry<'static> {
+    let documents = PUBLISHED.iter().map(|(name, text)| {
+        let schema: Value =
+            serde_json::from_str(text).expect("the bundled schemas are JSON: the tests compile them all");
+        (format!("{SCHEMA_BASE}{name}.json"), schema)
+    });
+    let builder = Registry::new().draft(Draft::Draft202012).extend(documents);
+    builder.and_then(|builder| builder.prepare()).expect("the bundle refers only to itself: the tests compile it all")
+}
+
+fn compile(registry: &Registry<'_>, url: &str) -> Validator {
+    jsonschema::draft202012::options()
+        .with_registry(registry)
+        .offline()
+        .should_validate_formats(true)
+        .should_ignore_unknown_formats(false)
+        // Linear-time matching, although every pattern here is ours.
+        .with_pattern_options(PatternOptions::regex())
+        .with_format("llmx-time", |text: &str| WireTime::try_new(text).is_ok())
+        .build(&json!({ "$ref": url }))
+        .expect("the bundled schemas are valid: the tests compile them all")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_schema_is_valid_and_carries_its_own_address() {
+        for (name, text) in published() {
+            let schema: Value = serde_json::from_str(text).unwrap();
+            assert!(jsonschema::meta::is_valid(&schema), "{name}");
+            assert_eq!(schema["$id"], format!("{SCHEMA_BASE}{name}.json"));
+            assert!(schema["title"].is_string() && schema["description"].is_string(), "{name}");
+        }
+        LazyLock::force(&VALIDATORS);
+    }
+
+    #[test]
+    fn every_object_of_the_bundle_refuses_unknown_members() {
+        for (name, text) in published() {
+            assert_closed(name, &serde_json::from_str(text).unwrap());
+        }
+    }
+
+    #[test]
+    fn a_kind_is_found_by_its_name_only() {
+        for kind in Kind::ALL {
+            assert_eq!(Kind::from_name(kind.name()), Some(kind));
+        }
+        assert_eq!(Kind::from_name("types"), None);
+    }
+
+    /// An object that lists members either closes itself or only adds conditions to one that does.
+    fn assert_closed(path: &str, schema: &Value) {
+        let Some(object) = schema.as_object() else { return };
+        let lists_described_members = object
+            .get("properties")
+            .and_then(Value::as_object)
+            .is_some_and(|members| members.values().any(|member| member.get("description").is_some()));
+        assert!(!lists_described_members || object.contains_key("additionalProperties"), "{path} is open");
+        for (name, child) in object {
+            assert_closed(&format!("{path}/{name}"), child);
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! From what the validator found to one refusal: stable code, JSON pointer, what was expected. Never the value.
+
+use std::fmt::Write as _;
+
+use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
+use jsonschema::{ErrorIterator, ValidationError};
+use serde_json::Value;
+
+use crate::code::{Code, Refusal};
+
+/// Longest pointer that is repeated to the sender, in bytes; the schemas' own are under 80. A longer one, or one with
+/// other than printable ASCII, can only come from the sender's own member names: it is cut at the container.
+const POINTER_LEN_MAX: usize = 256;
+
+/// A JSON pointer (RFC 6901), built from the fault up to the root.
+#[derive(Default)]
+pub(super) struct Pointer(Vec<String>);
+
+impl Pointer {
+    pub(super) fn prepend(&mut self, token: &str) {
+        self.0.push(escape(token));
+    }
+
+    pub(super) fn into_text(self) -> String {
+        let mut text = String::new();
+        for token in self.0.iter().rev() {
+            if !is_repeatable(&text, token) {
+                break;
+            }
+            text.push('/');
+            text.push_str(token);
+        }
+        text
+    }
+}
+
+fn escape(token: &str) -> String {
+    token.replace('~', "~0").replace('/', "~1")
+}
+
+fn is_repeatable(text: &str, token: &str) -> bool {
+    text.len() + token.len() < POINTER_LEN_MAX && token.bytes().all(|byte| (b' '..=b'~').contains(&byte))
+}
+
+/// The error with the smallest pointer, then the smallest code: the same document is always refused alike.
+pub(super) fn first(errors: ErrorIterator<'_>) -> Option<Refusal> {
+    errors.map(|error| describe(&error)).min_by(|left, right| rank(left).cmp(&rank(right)))
+}
+
+fn rank(refusal: &Refusal) -> (&Option<String>, Code, &Option<String>) {
+    (&refusal.pointer, refusal.code, &refusal.expected)
+}
+
+/// A document passed its schema and then failed the typed decode. A fault of ours; no document is known to do it.
+pub(super) fn disagreement(pointer: &str) -> Refusal {
+    Refusal::new(Code::Internal, "the document satisfies its schema but cannot be read").at(pointer)
+}
+
+fn describe(error: &ValidationError<'_>) -> Refusal {
+    describe_at(error.kind(), &printable(error.instance_path().as_str()))
+}
+
+fn describe_at(kind: &Kind, pointer: &str) -> Refusal {
+    let (code, detail) = classify(kind);
+    let refusal = Refusal::new(code, detail);
+    let refusal = match member(kind) {
+        Some(name) => refusal.at(joined(pointer, &name)),
+        None => refusal.at(pointer),
+    };
+    match expected(kind) {
+        Some(text) => refusal.expecting(text),
+        None => refusal,
+    }
+}
+
+/// Cuts a pointer before the first token that is not repeated.
+fn printable(pointer: &str) -> String {
+    let mut text = String::new();
+    for token in pointer.split('/').skip(1) {
+        if !is_repeatable(&text, token) {
+            break;
+        }
+        let _ = write!(text, "/{token}");
+    }
+    text
+}
+
+fn joined(pointer: &str, member: &str) -> String {
+    let token = escape(member);
+    if is_repeatable(pointer, &token) { format!("{pointer}/{token}") } else { pointer.to_owned() }
+}
+
+/// The member at fault, where the validator only points at the object around it.
+fn member(kind: &Kind) -> Option<String> {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "every other keyword points at the value itself")]
+    match kind {
+        Kind::Required { property } => property.as_str().map(str::to_owned),
+        Kind::AdditionalProperties { unexpected } | Kind::UnevaluatedProperties { unexpected } => {
+            unexpected.iter().min().cloned()
+        }
+        Kind::PropertyNames { error } => error.instance().as_str().map(str::to_owned),
+        _ => None,
+    }
+}
+
+fn classify(kind: &Kind) -> (Code, &'static str) {
+    match kind {
+        Kind::Required { .. } => (Code::MissingField, "a required member is missing"),
+        Kind::AdditionalProperties { .. } | Kind::UnevaluatedProperties { .. } => {
+            (Code::UnknownField, "the schema knows no such member")
+        }
+        Kind::Type { .. } => (Code::WrongType, "the value has another type"),
+        Kind::Minimum { .. } | Kind::ExclusiveMinimum { .. } | Kind::Maximum { .. } | Kind::ExclusiveMaximum { .. } => {
+            (Code::OutOfRange, "the number is outside its range")
+        }
+        Kind::MinLength { .. } | Kind::MaxLength { .. } => (Code::OutOfRange, "the text has another length"),
+        Kind::MinItems { .. }
+        | Kind::MaxItems { .. }
+        | Kind::AdditionalItems { .. }
+        | Kind::UnevaluatedItems { .. } => (Code::OutOfRange, "the array has another length"),
+        Kind::MinProperties { .. } | Kind::MaxProperties { .. } => (Code::OutOfRange, "the object has another size"),
+        Kind::MultipleOf { .. } => (Code::OutOfRange, "the number is no multiple of the step"),
+        Kind::Pattern { .. } | Kind::BacktrackLimitExceeded { .. } | Kind::RegexEngineFailure { .. } => {
+            (Code::BadFormat, "the text does not match its pattern")
+        }
+        Kind::Format { .. } | Kind::ContentEncoding { .. } | Kind::ContentMediaType { .. } | Kind::FromUtf8 { .. } => {
+            (Code::BadFormat, "the text does not have its format")
+        }
+        Kind::PropertyNames { error } => (classify(error.kind()).0, "the member's name is not allowed"),
+        Kind::FalseSchema | Kind::Not { .. } => (Code::NotAllowed, "not allowed beside the other members"),
+        Kind::Enum { .. } | Kind::Constant { .. } => (Code::NotAllowed, "none of the values allowed"),
+        Kind::AnyOf { .. }
+        | Kind::OneOfMultipleValid { .. }
+        | Kind::OneOfNotValid { .. }
+        | Kind::Contains
+        | Kind::UniqueItems
+        | Kind::Custom { .. } => (Code::NotAllowed, "not what the schema allows"),
+        Kind::Referencing(_) => (Code::Internal, "the schema cannot be resolved"),
+    }
+}
+
+fn expected(kind: &Kind) -> Option<String> {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the other keywords do not occur in the bundle")]
+    match kind {
+        Kind::Required { .. } => Some("this member".to_owned()),
+        Kind::AdditionalProperties { .. } => Some("no further member".to_owned()),
+        Kind::Type { kind: TypeKind::Single(one) } => Some(one.to_string()),
+        Kind::Type { kind: TypeKind::Multiple(set) } => Some(list(set.iter().map(|one| one.to_string()))),
+        Kind::Minimum { limit } => Some(format!("at least {limit}")),
+        Kind::Maximum { limit } => Some(format!("at most {limit}")),
+        Kind::MinLength { limit } => Some(format!("at least {limit} characters")),
+        Kind::MaxLength { limit } => Some(format!("at most {limit} characters")),
+        Kind::MinItems { limit } => Some(format!("at least {limit} items")),
+        Kind::MaxItems { limit } => Some(format!("at most {limit} items")),
+        Kind::MaxProperties { limit } => Some(format!("at most {limit} members")),
+        Kind::Pattern { pattern } => Some(format!("text that matches {pattern}")),
+        Kind::Format { .. } => Some("an existing RFC 3339 time between 1970 and 9998".to_owned()),
+        Kind::Enum { options } => options.as_array().map(|all| list(all.iter().map(Value::to_string))),
+        Kind::Constant { expected_value } => Some(expected_value.to_string()),
+        Kind::FalseSchema => Some("no such member here".to_owned()),
+        Kind::PropertyNames { error } => expected(error.kind()),
+        _ => None,
+    }
+}
+
+fn list(all: impl Iterator<Item = String>) -> String {
+    all.collect::<Vec<_>>().join(" or ")
+}

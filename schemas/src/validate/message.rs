@@ -1,0 +1,100 @@
+//! What an agent sends, from bytes to a typed message with its canonical body and digest.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Map, Value};
+
+use super::{bundle, fault, parse};
+use crate::code::{Code, Refusal};
+use crate::digest::Digest;
+use crate::envelope::Envelope;
+use crate::payload::{Act, Payload};
+use crate::record::Message;
+use crate::time::WireTime;
+
+/// The paper's name for the schema of a payload. Without an `act` it means a call for proposals.
+const PAPER_SCHEMA: &str = "Negotiation.json";
+
+/// A message that passed every check that needs no state.
+#[derive(Debug, Clone)]
+pub struct Checked {
+    /// Envelope and payload.
+    pub message: Message,
+    /// The act, repeated for the log entry.
+    pub act: Act,
+    /// The document in RFC 8785 canonical form, the paper's spellings normalised: what the log stores.
+    pub body: Arc<RawValue>,
+    /// SHA-256 of `body`.
+    pub digest: Digest,
+}
+
+/// Everything between bytes and a typed message: parse, schema of envelope and act, normalisation, typed decode,
+/// canonical body and digest.
+///
+/// # Errors
+/// As [`parse`], or where the document departs from `message.json`.
+pub fn check_message(bytes: &[u8]) -> Result<Checked, Refusal> {
+    let mut document = parse(bytes)?;
+    let act = act_of(&document);
+    bundle::check_message(act, &document)?;
+    let (Some(act), Some(root)) = (act, document.as_object_mut()) else {
+        return Err(Refusal::new(Code::Internal, "the schema accepts a message without an act"));
+    };
+    normalise(act, root);
+    let message = decode(act, root)?;
+    // The schema leaves only members named in ASCII and integers within 2^53-1. For these the compact form of a
+    // sorted map is the RFC 8785 form; tests/canonical.rs compares it with the crate that knows every case.
+    let body: Arc<RawValue> =
+        to_raw_value(&document).map_err(|_| Refusal::new(Code::Internal, "the message cannot be written"))?.into();
+    let digest = Digest::of_bytes(body.get().as_bytes());
+    Ok(Checked { message, act, body, digest })
+}
+
+/// The act an agent may send that the payload names, if it does. The paper's payloads name none: there `$schema` says
+/// that it is a call.
+fn act_of(document: &Value) -> Option<Act> {
+    let payload = document.get("payload")?.as_object()?;
+    match payload.get("act") {
+        Some(name) => {
+            let name = name.as_str()?;
+            Act::FROM_AGENTS.into_iter().find(|act| act.as_str() == name)
+        }
+        None => (payload.get("$schema")?.as_str()? == PAPER_SCHEMA).then_some(Act::Cfp),
+    }
+}
+
+/// Rewrites the paper's spellings (LLM-X paper, appendix A) into ours, so that the log and every reader of it know one:
+/// `ts` as RFC 3339 with milliseconds, a call's `act`, `deadline` as `reply_by`, an offer's `value` as `terms.price`.
+/// Applied to its own result it changes nothing.
+fn normalise(act: Act, root: &mut Map<String, Value>) {
+    if let Some(Value::String(ts)) = root.get_mut("envelope").and_then(|envelope| envelope.get_mut("ts"))
+        && let Ok(time) = WireTime::try_new(ts)
+    {
+        *ts = time.to_string();
+    }
+    let Some(Value::Object(payload)) = root.get_mut("payload") else { return };
+    if !payload.contains_key("act") {
+        payload.insert("act".to_owned(), act.as_str().into());
+    }
+    if act == Act::Cfp
+        && let Some(deadline) = payload.remove("deadline")
+    {
+        payload.insert("reply_by".to_owned(), deadline);
+    }
+    if act == Act::Offer
+        && let Some(value) = payload.remove("value")
+    {
+        let price = Map::from_iter([("price".to_owned(), value)]);
+        payload.insert("terms".to_owned(), price.into());
+    }
+}
+
+fn decode(act: Act, root: &Map<String, Value>) -> Result<Message, Refusal> {
+    let part = |name: &str| root.get(name).unwrap_or(&Value::Null);
+    Ok(Message {
+        envelope: Envelope::deserialize(part("envelope")).map_err(|_| fault::disagreement("/envelope"))?,
+        payload: Payload::read(act, part("payload")).map_err(|_| fault::disagreement("/payload"))?,
+    })
+}

@@ -1,0 +1,227 @@
+//! JSON as RFC 8259 and RFC 7493 (I-JSON) mean it, and within bounds.
+//!
+//! `serde_json` parses; this visitor adds what it lets pass: members named twice, deep nesting, integers written with
+//! a fraction or an exponent.
+
+use std::cell::RefCell;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::map::Entry;
+use serde_json::{Map, Number, Value};
+
+use super::fault::Pointer;
+use super::{DEPTH_MAX, MEMBERS_MAX};
+use crate::code::{Code, Refusal};
+use crate::payload::INTEGER_MAX;
+
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
+pub(super) fn parse(bytes: &[u8], bytes_max: usize) -> Result<Value, Refusal> {
+    if bytes.len() > bytes_max {
+        return Err(
+            Refusal::new(Code::TooLarge, "the document is too large").expecting(format!("at most {bytes_max} bytes"))
+        );
+    }
+    let text = std::str::from_utf8(bytes)
+        .map_err(|error| malformed(format!("no UTF-8 from byte {} on", error.valid_up_to())))?;
+    if text.starts_with(BYTE_ORDER_MARK) {
+        return Err(malformed("it begins with a byte order mark".to_owned()));
+    }
+    let fault = RefCell::new(None);
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let parsed = Node { depth: 0, fault: &fault }.deserialize(&mut deserializer);
+    match parsed.and_then(|value| deserializer.end().map(|()| value)) {
+        Ok(value) => Ok(value),
+        Err(error) => Err(fault.into_inner().map_or_else(|| malformed(error.to_string()), Fault::into_refusal)),
+    }
+}
+
+/// `detail` comes from the parser, whose texts name positions and what it expected, never the document's content.
+fn malformed(detail: String) -> Refusal {
+    Refusal::new(Code::MalformedJson, format!("not a JSON text: {detail}"))
+        .expecting("one JSON text (RFC 8259) in UTF-8")
+}
+
+/// What the visitor found; its pointer grows from the fault to the root while the error passes up.
+struct Fault {
+    code: Code,
+    pointer: Pointer,
+}
+
+impl Fault {
+    fn into_refusal(self) -> Refusal {
+        let (detail, expected) = match self.code {
+            Code::DuplicateKey => ("an object names a member twice", "every member once".to_owned()),
+            Code::TooDeep => ("nested too deep", format!("at most {DEPTH_MAX} levels")),
+            _ => ("too many members", format!("at most {MEMBERS_MAX} members")),
+        };
+        Refusal::new(self.code, detail).at(self.pointer.into_text()).expecting(expected)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Node<'p> {
+    depth: usize,
+    fault: &'p RefCell<Option<Fault>>,
+}
+
+impl Node<'_> {
+    fn fail<E: serde::de::Error>(self, code: Code, pointer: Pointer) -> E {
+        *self.fault.borrow_mut() = Some(Fault { code, pointer });
+        E::custom(code)
+    }
+
+    fn enter<E: serde::de::Error>(self) -> Result<Self, E> {
+        if self.depth == DEPTH_MAX {
+            return Err(self.fail(Code::TooDeep, Pointer::default()));
+        }
+        Ok(Self { depth: self.depth + 1, ..self })
+    }
+
+    /// On the way up from a fault: this is where in its container it lies.
+    fn below<E>(self, token: impl fmt::Display, error: E) -> E {
+        if let Some(fault) = self.fault.borrow_mut().as_mut() {
+            fault.pointer.prepend(&token.to_string());
+        }
+        error
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Node<'_> {
+    type Value = Value;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Node<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
+        number(value).map(Value::Number).ok_or_else(|| E::custom("number out of range"))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let child = self.enter()?;
+        let mut array = Vec::new();
+        while let Some(item) = items.next_element_seed(child).map_err(|error| self.below(array.len(), error))? {
+            if array.len() == MEMBERS_MAX {
+                return Err(self.fail(Code::OutOfRange, Pointer::default()));
+            }
+            array.push(item);
+        }
+        Ok(Value::Array(array))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
+        let child = self.enter()?;
+        let mut object = Map::new();
+        while let Some(name) = members.next_key::<String>()? {
+            let value = members.next_value_seed(child).map_err(|error| self.below(&name, error))?;
+            if object.len() == MEMBERS_MAX {
+                return Err(self.fail(Code::OutOfRange, Pointer::default()));
+            }
+            match object.entry(name) {
+                Entry::Vacant(vacant) => vacant.insert(value),
+                Entry::Occupied(occupied) => {
+                    let mut pointer = Pointer::default();
+                    pointer.prepend(occupied.key());
+                    return Err(self.fail(Code::DuplicateKey, pointer));
+                }
+            };
+        }
+        Ok(Value::Object(object))
+    }
+}
+
+/// An integral number within ±(2^53-1) becomes an integer; others stay what they are.
+#[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "guarded by the comparison")]
+fn number(value: f64) -> Option<Number> {
+    if value.fract() == 0.0 && value.abs() <= INTEGER_MAX as f64 {
+        Some(Number::from(value as i64))
+    } else {
+        Number::from_f64(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::validate::BODY_BYTES_MAX;
+
+    #[test]
+    fn a_fault_is_pointed_at_from_the_root() {
+        let refused = refuse(br#"{"a": [0, {"b/c": 1, "d~": {"x": 1, "x": 2}}]}"#);
+        assert_eq!((refused.code, refused.pointer.as_deref()), (Code::DuplicateKey, Some("/a/1/d~0/x")));
+        let refused = refuse(br#"{"b/c": {"x": 1, "\u0078": 2}}"#);
+        assert_eq!((refused.code, refused.pointer.as_deref()), (Code::DuplicateKey, Some("/b~1c/x")));
+    }
+
+    #[test]
+    fn nesting_is_counted_in_containers() {
+        let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        assert!(parse(nested(DEPTH_MAX).as_bytes(), BODY_BYTES_MAX).is_ok());
+        let refused = refuse(nested(DEPTH_MAX + 1).as_bytes());
+        assert_eq!((refused.code, refused.pointer), (Code::TooDeep, Some("/0".repeat(DEPTH_MAX))));
+    }
+
+    #[test]
+    fn a_number_without_a_fraction_is_an_integer_however_it_is_written() {
+        for (text, value) in
+            [("5.0", 5), ("5e0", 5), ("-0", 0), ("-0.0", 0), ("1E2", 100), ("-9007199254740991.0", -INTEGER_MAX)]
+        {
+            assert_eq!(parse(text.as_bytes(), 64).unwrap(), Value::from(value), "{text}");
+        }
+        for text in ["0.5", "9007199254740992.0", "1e300"] {
+            assert!(parse(text.as_bytes(), 64).unwrap().is_f64(), "{text}");
+        }
+        assert_eq!(refuse(b"1e400").code, Code::MalformedJson);
+    }
+
+    #[test]
+    fn one_more_member_than_allowed_is_refused_at_its_container() {
+        let array = |items: usize| format!("{{\"a\":[{}0]}}", "0,".repeat(items - 1));
+        assert!(parse(array(MEMBERS_MAX).as_bytes(), BODY_BYTES_MAX).is_ok());
+        let refused = refuse(array(MEMBERS_MAX + 1).as_bytes());
+        assert_eq!((refused.code, refused.pointer.as_deref()), (Code::OutOfRange, Some("/a")));
+    }
+
+    #[test]
+    fn the_size_is_looked_at_before_anything_else() {
+        assert!(parse(b"     1", 6).is_ok());
+        assert_eq!(parse(b"\xff     1", 6).unwrap_err().code, Code::TooLarge);
+    }
+
+    fn refuse(bytes: &[u8]) -> Refusal {
+        parse(bytes, BODY_BYTES_MAX).unwrap_err()
+    }
+}
