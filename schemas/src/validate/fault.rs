@@ -1,6 +1,6 @@
 //! From what the validator found to one refusal: stable code, JSON pointer, what was expected. Never the value.
 
-use std::fmt::Write as _;
+use std::borrow::Cow;
 
 use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
 use jsonschema::{ErrorIterator, ValidationError};
@@ -22,15 +22,7 @@ impl Pointer {
     }
 
     pub(super) fn into_text(self) -> String {
-        let mut text = String::new();
-        for token in self.0.iter().rev() {
-            if !is_repeatable(&text, token) {
-                break;
-            }
-            text.push('/');
-            text.push_str(token);
-        }
-        text
+        cut(self.0.iter().rev().map(String::as_str))
     }
 }
 
@@ -38,17 +30,40 @@ fn escape(token: &str) -> String {
     token.replace('~', "~0").replace('/', "~1")
 }
 
-fn is_repeatable(text: &str, token: &str) -> bool {
-    text.len() + token.len() < POINTER_LEN_MAX && token.bytes().all(|byte| (b' '..=b'~').contains(&byte))
+/// Joins a pointer's tokens, up to the first that is not repeated to the sender.
+fn cut<'t>(tokens: impl Iterator<Item = &'t str>) -> String {
+    let mut text = String::new();
+    for token in tokens {
+        let is_printable = token.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+        if !is_printable || text.len() + token.len() >= POINTER_LEN_MAX {
+            break;
+        }
+        text.push('/');
+        text.push_str(token);
+    }
+    text
 }
 
-/// The error with the smallest pointer, then the smallest code: the same document is always refused alike.
+/// The error with the smallest pointer, then the smallest code and keyword: the same document is always refused alike.
+/// Only the one that is told is written out, because a hostile body can cause thousands.
 pub(super) fn first(errors: ErrorIterator<'_>) -> Option<Refusal> {
-    errors.map(|error| describe(&error)).min_by(|left, right| rank(left).cmp(&rank(right)))
+    let errors = errors.into_errors();
+    let placed = errors.iter().map(|error| (place(error), error.kind()));
+    let first = placed.min_by(|(place, kind), (other_place, other_kind)| {
+        place
+            .cmp(other_place)
+            .then_with(|| classify(kind).cmp(&classify(other_kind)))
+            .then_with(|| kind.keyword().cmp(other_kind.keyword()))
+    });
+    first.map(|(place, kind)| describe(kind, &cut(place.split('/').skip(1))))
 }
 
-fn rank(refusal: &Refusal) -> (&Option<String>, Code, &Option<String>) {
-    (&refusal.pointer, refusal.code, &refusal.expected)
+fn place<'e>(error: &'e ValidationError<'_>) -> Cow<'e, str> {
+    let around = error.instance_path().as_str();
+    match member(error.kind()) {
+        Some(name) => Cow::Owned(format!("{around}/{}", escape(name))),
+        None => Cow::Borrowed(around),
+    }
 }
 
 /// A document passed its schema and then failed the typed decode. A fault of ours; no document is known to do it.
@@ -56,49 +71,24 @@ pub(super) fn disagreement(pointer: &str) -> Refusal {
     Refusal::new(Code::Internal, "the document satisfies its schema but cannot be read").at(pointer)
 }
 
-fn describe(error: &ValidationError<'_>) -> Refusal {
-    describe_at(error.kind(), &printable(error.instance_path().as_str()))
-}
-
-fn describe_at(kind: &Kind, pointer: &str) -> Refusal {
+fn describe(kind: &Kind, pointer: &str) -> Refusal {
     let (code, detail) = classify(kind);
-    let refusal = Refusal::new(code, detail);
-    let refusal = match member(kind) {
-        Some(name) => refusal.at(joined(pointer, &name)),
-        None => refusal.at(pointer),
-    };
+    let refusal = Refusal::new(code, detail).at(pointer);
     match expected(kind) {
         Some(text) => refusal.expecting(text),
         None => refusal,
     }
 }
 
-/// Cuts a pointer before the first token that is not repeated.
-fn printable(pointer: &str) -> String {
-    let mut text = String::new();
-    for token in pointer.split('/').skip(1) {
-        if !is_repeatable(&text, token) {
-            break;
-        }
-        let _ = write!(text, "/{token}");
-    }
-    text
-}
-
-fn joined(pointer: &str, member: &str) -> String {
-    let token = escape(member);
-    if is_repeatable(pointer, &token) { format!("{pointer}/{token}") } else { pointer.to_owned() }
-}
-
 /// The member at fault, where the validator only points at the object around it.
-fn member(kind: &Kind) -> Option<String> {
+fn member(kind: &Kind) -> Option<&str> {
     #[expect(clippy::wildcard_enum_match_arm, reason = "every other keyword points at the value itself")]
     match kind {
-        Kind::Required { property } => property.as_str().map(str::to_owned),
+        Kind::Required { property } => property.as_str(),
         Kind::AdditionalProperties { unexpected } | Kind::UnevaluatedProperties { unexpected } => {
-            unexpected.iter().min().cloned()
+            unexpected.iter().min().map(String::as_str)
         }
-        Kind::PropertyNames { error } => error.instance().as_str().map(str::to_owned),
+        Kind::PropertyNames { error } => error.instance().as_str(),
         _ => None,
     }
 }

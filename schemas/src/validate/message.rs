@@ -45,7 +45,7 @@ pub fn check_message(bytes: &[u8]) -> Result<Checked, Refusal> {
     normalise(act, root);
     let message = decode(act, root)?;
     // The schema leaves only members named in ASCII and integers within 2^53-1. For these the compact form of a
-    // sorted map is the RFC 8785 form; tests/canonical.rs compares it with the crate that knows every case.
+    // sorted map is the RFC 8785 form; tests/agreement.rs compares it with the crate that knows every case.
     let body: Arc<RawValue> =
         to_raw_value(&document).map_err(|_| Refusal::new(Code::Internal, "the message cannot be written"))?.into();
     let digest = Digest::of_bytes(body.get().as_bytes());

@@ -43,20 +43,34 @@ fn malformed(detail: String) -> Refusal {
         .expecting("one JSON text (RFC 8259) in UTF-8")
 }
 
-/// What the visitor found; its pointer grows from the fault to the root while the error passes up.
+/// What the visitor refuses beyond syntax.
+#[derive(Clone, Copy)]
+enum Breach {
+    Duplicate,
+    Depth,
+    Members,
+}
+
+/// A breach and its place; the pointer grows from there to the root while the error passes up.
 struct Fault {
-    code: Code,
+    breach: Breach,
     pointer: Pointer,
 }
 
 impl Fault {
     fn into_refusal(self) -> Refusal {
-        let (detail, expected) = match self.code {
-            Code::DuplicateKey => ("an object names a member twice", "every member once".to_owned()),
-            Code::TooDeep => ("nested too deep", format!("at most {DEPTH_MAX} levels")),
-            _ => ("too many members", format!("at most {MEMBERS_MAX} members")),
+        let refusal = match self.breach {
+            Breach::Duplicate => {
+                Refusal::new(Code::DuplicateKey, "an object names a member twice").expecting("every member once")
+            }
+            Breach::Depth => {
+                Refusal::new(Code::TooDeep, "nested too deep").expecting(format!("at most {DEPTH_MAX} levels"))
+            }
+            Breach::Members => {
+                Refusal::new(Code::OutOfRange, "too many members").expecting(format!("at most {MEMBERS_MAX} members"))
+            }
         };
-        Refusal::new(self.code, detail).at(self.pointer.into_text()).expecting(expected)
+        refusal.at(self.pointer.into_text())
     }
 }
 
@@ -67,14 +81,15 @@ struct Node<'p> {
 }
 
 impl Node<'_> {
-    fn fail<E: serde::de::Error>(self, code: Code, pointer: Pointer) -> E {
-        *self.fault.borrow_mut() = Some(Fault { code, pointer });
-        E::custom(code)
+    /// The error only ends the parse; what is told comes from the fault.
+    fn fail<E: serde::de::Error>(self, breach: Breach) -> E {
+        *self.fault.borrow_mut() = Some(Fault { breach, pointer: Pointer::default() });
+        E::custom("refused")
     }
 
     fn enter<E: serde::de::Error>(self) -> Result<Self, E> {
         if self.depth == DEPTH_MAX {
-            return Err(self.fail(Code::TooDeep, Pointer::default()));
+            return Err(self.fail(Breach::Depth));
         }
         Ok(Self { depth: self.depth + 1, ..self })
     }
@@ -135,7 +150,7 @@ impl<'de> Visitor<'de> for Node<'_> {
         let mut array = Vec::new();
         while let Some(item) = items.next_element_seed(child).map_err(|error| self.below(array.len(), error))? {
             if array.len() == MEMBERS_MAX {
-                return Err(self.fail(Code::OutOfRange, Pointer::default()));
+                return Err(self.fail(Breach::Members));
             }
             array.push(item);
         }
@@ -148,14 +163,13 @@ impl<'de> Visitor<'de> for Node<'_> {
         while let Some(name) = members.next_key::<String>()? {
             let value = members.next_value_seed(child).map_err(|error| self.below(&name, error))?;
             if object.len() == MEMBERS_MAX {
-                return Err(self.fail(Code::OutOfRange, Pointer::default()));
+                return Err(self.fail(Breach::Members));
             }
             match object.entry(name) {
                 Entry::Vacant(vacant) => vacant.insert(value),
                 Entry::Occupied(occupied) => {
-                    let mut pointer = Pointer::default();
-                    pointer.prepend(occupied.key());
-                    return Err(self.fail(Code::DuplicateKey, pointer));
+                    let error = self.fail(Breach::Duplicate);
+                    return Err(self.below(occupied.key(), error));
                 }
             };
         }

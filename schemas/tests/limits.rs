@@ -1,0 +1,107 @@
+//! The numbers in the schemas are the constants of the Rust types, not copies that can drift.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use schemas::control::{CONSENT_RULES_MAX, GROUP_MEMBERS_MAX, TOPICS_MAX};
+use schemas::delivery::{CloseReason, Disposition, EXCHANGE};
+use schemas::envelope::{CAPABILITIES_MAX, RECIPIENTS_MAX, TTL_S_MAX};
+use schemas::ids::NAME_LEN_MAX;
+use schemas::payload::{ATTR_TEXT_LEN_MAX, FAILURE_CODE_LEN_MAX, INTEGER_MAX, TERMS_MAX, TEXT_LEN_MAX};
+use schemas::policy::{
+    EXPONENT_MAX, GATE_TEXTS_MAX, GATES_MAX, SCORE_MAX, STEPS_MAX, STRIKES_MAX, TIMER_MS_MAX, WEIGHT_SUM, WEIGHTS_MAX,
+};
+use schemas::validate::published;
+use schemas::{Act, Code};
+use serde_json::{Value, json};
+
+#[test]
+fn limits_of_the_shared_types_are_the_constants() {
+    check("types", "/$defs/name/maxLength", NAME_LEN_MAX);
+    check("types", "/$defs/text/maxLength", TEXT_LEN_MAX);
+    check("types", "/$defs/integer/minimum", -INTEGER_MAX);
+    check("types", "/$defs/integer/maximum", INTEGER_MAX);
+    check("types", "/$defs/micro_units/maximum", INTEGER_MAX);
+    check("types", "/$defs/attribute/minimum", -INTEGER_MAX);
+    check("types", "/$defs/attribute/maximum", INTEGER_MAX);
+    check("types", "/$defs/attribute/maxLength", ATTR_TEXT_LEN_MAX);
+    check("types", "/$defs/terms/maxProperties", TERMS_MAX);
+    check("types", "/$defs/capabilities/maxItems", CAPABILITIES_MAX);
+    check("types", "/$defs/timer_ms/maximum", TIMER_MS_MAX);
+    check("types", "/$defs/score/maximum", SCORE_MAX);
+    for number in ["count", "round", "award_no", "lot"] {
+        check("types", &format!("/$defs/{number}/maximum"), u32::MAX);
+    }
+}
+
+#[test]
+fn limits_of_messages_are_the_constants() {
+    check("envelope", "/properties/to/maxItems", RECIPIENTS_MAX);
+    check("envelope", "/properties/scope/properties/ttl/maximum", TTL_S_MAX);
+    check("envelope", "/properties/seq/maximum", INTEGER_MAX);
+    check("offer", "/properties/valid_for_ms/maximum", INTEGER_MAX);
+    check("failure", "/properties/code/maxLength", FAILURE_CODE_LEN_MAX);
+    check("alternating_offer", "/properties/conditions/maxItems", TERMS_MAX);
+    check("message", "/$defs/other/properties/payload/properties/act/enum", Act::FROM_AGENTS.map(Act::as_str));
+}
+
+#[test]
+fn limits_of_the_control_plane_are_the_constants() {
+    check("registration", "/properties/topics/maxItems", TOPICS_MAX);
+    check("registration", "/properties/consent/properties/rules/maxItems", CONSENT_RULES_MAX);
+    check("group", "/properties/members/maxItems", GROUP_MEMBERS_MAX);
+}
+
+#[test]
+fn limits_of_policies_are_the_constants() {
+    check("policy", "/properties/gates/maxItems", GATES_MAX);
+    check("policy", "/properties/gates/items/properties/enum/maxItems", GATE_TEXTS_MAX);
+    check("policy", "/properties/gates/items/properties/enum/items/maxLength", ATTR_TEXT_LEN_MAX);
+    check("policy", "/properties/weights/maxItems", WEIGHTS_MAX);
+    check("policy", "/properties/weights/items/properties/w/maximum", WEIGHT_SUM);
+    check("policy", "/properties/eps_band/maximum", SCORE_MAX);
+    check("policy", "/properties/close/properties/window_ms/maximum", TIMER_MS_MAX);
+    check("policy", "/properties/close/properties/score_at_least/maximum", SCORE_MAX);
+    check("policy", "/properties/close/properties/score_at_least/properties/exponent/maximum", EXPONENT_MAX);
+    check("policy", "/properties/max_strikes/maximum", STRIKES_MAX);
+    for steps in ["awards", "standby", "max_awards", "max_rounds"] {
+        check("policy", &format!("/properties/{steps}/maximum"), STEPS_MAX);
+    }
+    check("policy", "/properties/on_incomplete/properties/extend/properties/max/maximum", STEPS_MAX);
+}
+
+#[test]
+fn the_words_of_the_exchange_are_the_types() {
+    check("ack", "/properties/disposition/enum", Disposition::ALL.map(Disposition::as_str));
+    check("ack", "/properties/first/enum", Disposition::ALL.map(Disposition::as_str));
+    check("delivery", "/$defs/misunderstanding/properties/expected/items/enum", Act::ALL.map(Act::as_str));
+    let reasons = [
+        CloseReason::ScoreAtLeast,
+        CloseReason::KValid,
+        CloseReason::AllResponded,
+        CloseReason::Window,
+        CloseReason::Deadline,
+    ];
+    check("delivery", "/$defs/awarded/properties/reason/enum", reasons);
+    let from = at("delivery", "/properties/envelope/properties/from/pattern");
+    assert!(from.as_str().unwrap().contains(EXCHANGE));
+}
+
+#[test]
+fn the_names_of_refusals_are_no_words_of_the_fold() {
+    // Both reach agents; only those that mean the same may be spelled the same.
+    let shared = ["rate_limited", "unauthorized", "conflict"];
+    for code in Code::ALL {
+        let is_disposition = Disposition::ALL.iter().any(|disposition| disposition.as_str() == code.as_str());
+        assert_eq!(is_disposition, shared.contains(&code.as_str()), "{code}");
+    }
+}
+
+fn check(schema: &str, pointer: &str, constant: impl serde::Serialize) {
+    assert_eq!(at(schema, pointer), json!(constant), "{schema}.json {pointer}");
+}
+
+fn at(schema: &str, pointer: &str) -> Value {
+    let (_, text) = published().iter().find(|(name, _)| *name == schema).unwrap();
+    let document: Value = serde_json::from_str(text).unwrap();
+    document.pointer(pointer).unwrap_or_else(|| panic!("{schema}.json has no {pointer}")).clone()
+}
