@@ -24,6 +24,9 @@ pub enum BusError {
     /// The bus is not what the exchange needs (version, stream settings). The text names each difference and the remedy.
     #[error("the bus does not fit: {0}")]
     Mismatch(String),
+    /// A key, lane or subject that no bus takes: a fault of the caller, who should have checked it. Nothing happened.
+    #[error("not a valid key, lane or subject: `{0}`")]
+    Invalid(String),
     /// The bus was shut down.
     #[error("the bus is closed")]
     Closed,

@@ -13,6 +13,7 @@
 pub mod appender;
 mod error;
 pub mod memory;
+mod name;
 pub mod nats;
 
 use std::sync::Arc;
@@ -24,6 +25,9 @@ use futures_util::stream::BoxStream;
 use schemas::{Lane, RegisterKey, Timestamp};
 
 pub use error::BusError;
+
+/// Lanes of a new log unless told otherwise: enough for every core of a small machine, few enough to be idle for free.
+pub const LANES_DEFAULT: u8 = 4;
 
 /// The four services of one bus, shared by handle.
 #[derive(Clone)]
@@ -176,7 +180,7 @@ pub trait KeyValue: Send + Sync {
     fn delete(&self, bucket: Bucket, key: String) -> BoxFuture<'_, Result<(), BusError>>;
 
     /// Reports every key's present value, then [`Change::CaughtUp`], then every change. The stream resumes by itself
-    /// after a lost connection (it may then repeat present values).
+    /// after a lost connection (it may then repeat present values). A deletion may be reported of a key that never was.
     ///
     /// # Errors
     /// [`BusError`] when the bucket cannot be reached.

@@ -1,0 +1,219 @@
+//! Buckets: the last value per key, and watchers that look up what is new since they last looked.
+//!
+//! A watcher has no queue, so it can neither lose a change nor hold memory: it remembers the last revision it saw. Of
+//! several changes of one key between two looks it sees the last.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{self, BoxStream};
+use futures_util::{FutureExt, StreamExt};
+use tokio::sync::watch;
+
+use crate::name::check_key;
+use crate::{Bucket, BusError, Change, KeyValue};
+
+/// Most keys of a bucket, deleted ones included: ten times the agents one exchange is measured with.
+const KEYS_MAX: usize = 1_000_000;
+/// Changes a watcher takes under one lock.
+const WATCH_BATCH_MAX: usize = 256;
+
+pub(super) struct MemoryKeyValue {
+    buckets: [Shelf; Bucket::ALL.len()],
+}
+
+struct Shelf {
+    entries: Arc<Mutex<Entries>>,
+    /// Wakes watchers; holds the last revision.
+    revision: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct Entries {
+    /// The value is none for a deleted key: watchers that have not looked since must learn of it.
+    by_key: HashMap<String, (u64, Option<Bytes>)>,
+    key_by_revision: BTreeMap<u64, String>,
+    last_revision: u64,
+}
+
+impl Entries {
+    fn value(&self, key: &str) -> Option<&Bytes> {
+        self.by_key.get(key)?.1.as_ref()
+    }
+
+    /// Stores a value, or none for a deletion, and returns the revision.
+    fn store(&mut self, key: String, value: Option<Bytes>) -> Result<u64, BusError> {
+        if self.by_key.len() >= KEYS_MAX && !self.by_key.contains_key(&key) {
+            return Err(BusError::Full(format!("the bucket holds {KEYS_MAX} keys")));
+        }
+        self.last_revision += 1;
+        self.key_by_revision.insert(self.last_revision, key.clone());
+        if let Some((superseded, _)) = self.by_key.insert(key, (self.last_revision, value)) {
+            self.key_by_revision.remove(&superseded);
+        }
+        Ok(self.last_revision)
+    }
+}
+
+impl Default for MemoryKeyValue {
+    fn default() -> Self {
+        Self { buckets: std::array::from_fn(|_| Shelf { entries: Arc::default(), revision: watch::Sender::new(0) }) }
+    }
+}
+
+impl Shelf {
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs `change` under the lock and wakes the watchers when it stored something.
+    fn change<T>(&self, change: impl FnOnce(&mut Entries) -> Result<T, BusError>) -> Result<T, BusError> {
+        let mut entries = self.entries();
+        let before = entries.last_revision;
+        let outcome = change(&mut entries);
+        if entries.last_revision > before {
+            self.revision.send_replace(entries.last_revision);
+        }
+        outcome
+    }
+}
+
+impl MemoryKeyValue {
+    fn shelf(&self, bucket: Bucket) -> &Shelf {
+        let [agents, groups, policies] = &self.buckets;
+        match bucket {
+            Bucket::Agents => agents,
+            Bucket::Groups => groups,
+            Bucket::Policies => policies,
+        }
+    }
+}
+
+impl KeyValue for MemoryKeyValue {
+    fn put(&self, bucket: Bucket, key: String, value: Bytes) -> BoxFuture<'_, Result<(), BusError>> {
+        async move {
+            check_key(&key)?;
+            self.shelf(bucket).change(|entries| entries.store(key, Some(value)).map(|_| ()))
+        }
+        .boxed()
+    }
+
+    fn create(&self, bucket: Bucket, key: String, value: Bytes) -> BoxFuture<'_, Result<bool, BusError>> {
+        async move {
+            check_key(&key)?;
+            self.shelf(bucket).change(|entries| {
+                if entries.value(&key).is_some() {
+                    return Ok(false);
+                }
+                entries.store(key, Some(value)).map(|_| true)
+            })
+        }
+        .boxed()
+    }
+
+    fn value(&self, bucket: Bucket, key: String) -> BoxFuture<'_, Result<Option<Bytes>, BusError>> {
+        async move {
+            check_key(&key)?;
+            Ok(self.shelf(bucket).entries().value(&key).cloned())
+        }
+        .boxed()
+    }
+
+    fn delete(&self, bucket: Bucket, key: String) -> BoxFuture<'_, Result<(), BusError>> {
+        async move {
+            check_key(&key)?;
+            self.shelf(bucket).change(|entries| {
+                if entries.value(&key).is_some() {
+                    entries.store(key, None)?;
+                }
+                Ok(())
+            })
+        }
+        .boxed()
+    }
+
+    fn watch(&self, bucket: Bucket) -> BoxFuture<'_, Result<BoxStream<'static, Change>, BusError>> {
+        async move {
+            let shelf = self.shelf(bucket);
+            let revision = shelf.revision.subscribe();
+            let watcher = Watcher {
+                entries: Arc::clone(&shelf.entries),
+                revision,
+                seen: 0,
+                is_caught_up: false,
+                ready: VecDeque::new(),
+            };
+            Ok(stream::unfold(watcher, Watcher::next).boxed())
+        }
+        .boxed()
+    }
+}
+
+struct Watcher {
+    entries: Arc<Mutex<Entries>>,
+    revision: watch::Receiver<u64>,
+    /// The last revision reported.
+    seen: u64,
+    is_caught_up: bool,
+    ready: VecDeque<Change>,
+}
+
+impl Watcher {
+    async fn next(mut self) -> Option<(Change, Self)> {
+        loop {
+            tokio::task::consume_budget().await;
+            if let Some(change) = self.ready.pop_front() {
+                return Some((change, self));
+            }
+            self.revision.borrow_and_update();
+            self.refill();
+            if self.ready.is_empty() && self.revision.changed().await.is_err() {
+                return None;
+            }
+        }
+    }
+
+    fn refill(&mut self) {
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        for (&revision, key) in entries.key_by_revision.range(self.seen + 1..).take(WATCH_BATCH_MAX) {
+            self.seen = revision;
+            let change = match entries.by_key.get(key) {
+                Some((_, Some(value))) => Change::Put(key.clone(), value.clone()),
+                Some((_, None)) | None => Change::Deleted(key.clone()),
+            };
+            self.ready.push_back(change);
+        }
+        // Only now is every key that stood here at the start reported: one that changed meanwhile moved to the end.
+        if !self.is_caught_up && self.seen == entries.last_revision {
+            self.is_caught_up = true;
+            self.ready.push_back(Change::CaughtUp);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_watch_of_more_keys_than_one_batch_reports_each_once_before_it_has_caught_up() {
+        let store = MemoryKeyValue::default();
+        let count = 3 * WATCH_BATCH_MAX;
+        for n in 0..count {
+            store.put(Bucket::Groups, format!("g{n}"), Bytes::from_static(b"x")).await.unwrap();
+        }
+        let watch = store.watch(Bucket::Groups).await.unwrap();
+        let changes: Vec<_> = watch.take(count + 1).collect().await;
+        let keys: std::collections::HashSet<_> = changes[..count]
+            .iter()
+            .map(|change| match change {
+                Change::Put(key, _) => key.clone(),
+                Change::Deleted(_) | Change::CaughtUp => panic!("{change:?} too early"),
+            })
+            .collect();
+        assert_eq!(keys.len(), count);
+        assert_eq!(changes[count], Change::CaughtUp);
+    }
+}

@@ -1,0 +1,108 @@
+//! One connection: named, watched, reconnecting for ever with jitter.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::{Client, ConnectErrorKind, ConnectOptions};
+use tokio::time::Instant;
+
+use super::{Credentials, NatsOptions};
+use crate::BusError;
+
+/// How often an idle connection is probed. The client gives up after two silent probes, so a dead peer is noticed in
+/// about 6 s instead of 3 minutes.
+const PING_INTERVAL: Duration = Duration::from_secs(2);
+/// Longest pause before a reconnection; the actual one is drawn from zero to it, so that a restarted server does not
+/// meet all its clients at once.
+const RECONNECT_PAUSE_MAX: Duration = Duration::from_secs(2);
+/// Pause bound before the first reconnection; doubles with each further one.
+const RECONNECT_PAUSE_FIRST: Duration = Duration::from_millis(20);
+/// Doublings after which [`RECONNECT_PAUSE_MAX`] is reached.
+const RECONNECT_DOUBLINGS_MAX: usize = 7;
+/// Pause between two attempts at the first connection.
+const CONNECT_PAUSE: Duration = Duration::from_millis(100);
+/// Messages a subscription may be behind before it loses some. The client's default, named because the embedded
+/// backend uses the same.
+const SUBSCRIPTION_QUEUE_MAX: usize = 65_536;
+
+/// Connects, trying again until `deadline`.
+pub(super) async fn connect(options: &NatsOptions, role: &str, deadline: Instant) -> Result<Client, BusError> {
+    loop {
+        let attempt = connect_options(options, role).await?.connect(options.servers.as_str());
+        let error = match tokio::time::timeout_at(deadline, attempt).await {
+            Ok(Ok(client)) => {
+                options.status.add_connection(client.statistics());
+                return Ok(client);
+            }
+            Ok(Err(error)) => error,
+            Err(_) => return Err(unreachable(options, "no answer in time")),
+        };
+        let is_final = match error.kind() {
+            ConnectErrorKind::ServerParse
+            | ConnectErrorKind::Authentication
+            | ConnectErrorKind::AuthorizationViolation => true,
+            ConnectErrorKind::Dns
+            | ConnectErrorKind::TimedOut
+            | ConnectErrorKind::Tls
+            | ConnectErrorKind::Io
+            | ConnectErrorKind::MaxReconnects => false,
+        };
+        if is_final || Instant::now() + CONNECT_PAUSE >= deadline {
+            return Err(unreachable(options, &error.to_string()));
+        }
+        tokio::time::sleep(CONNECT_PAUSE).await;
+    }
+}
+
+async fn connect_options(options: &NatsOptions, role: &str) -> Result<ConnectOptions, BusError> {
+    let status = Arc::clone(&options.status);
+    let connection = format!("{} {role}", options.name);
+    let builder = ConnectOptions::new()
+        .name(&connection)
+        .ping_interval(PING_INTERVAL)
+        .subscription_capacity(SUBSCRIPTION_QUEUE_MAX)
+        .request_timeout(Some(options.request_timeout))
+        .reconnect_delay_callback(|attempt| reconnect_pause_max(attempt).mul_f64(rand::random()))
+        .event_callback(move |event| {
+            status.note(&connection, &event);
+            std::future::ready(())
+        });
+    Ok(match &options.credentials {
+        Credentials::None => builder,
+        Credentials::Token(token) => builder.token(token.clone()),
+        Credentials::UserPassword { user, password } => builder.user_and_password(user.clone(), password.clone()),
+        Credentials::File(path) => builder.credentials_file(path).await.map_err(|error| {
+            BusError::Unreachable(format!("the credentials file {} cannot be read: {error}", path.display()))
+        })?,
+    })
+}
+
+fn reconnect_pause_max(attempt: usize) -> Duration {
+    let doublings = u32::try_from(attempt.min(RECONNECT_DOUBLINGS_MAX)).unwrap_or(0);
+    (RECONNECT_PAUSE_FIRST * 2_u32.pow(doublings)).min(RECONNECT_PAUSE_MAX)
+}
+
+fn unreachable(options: &NatsOptions, reason: &str) -> BusError {
+    // The URL may carry a password.
+    let servers: Vec<_> = options.servers.split(',').map(|url| url.rsplit('@').next().unwrap_or("")).collect();
+    BusError::Unreachable(format!("NATS at {}: {reason}", servers.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reconnection_pauses_grow_to_two_seconds_and_stay_there() {
+        assert_eq!(reconnect_pause_max(0), RECONNECT_PAUSE_FIRST);
+        assert_eq!(reconnect_pause_max(1), RECONNECT_PAUSE_FIRST * 2);
+        assert_eq!(reconnect_pause_max(RECONNECT_DOUBLINGS_MAX), RECONNECT_PAUSE_MAX);
+        assert_eq!(reconnect_pause_max(usize::MAX), RECONNECT_PAUSE_MAX);
+    }
+
+    #[test]
+    fn an_error_does_not_show_the_password_of_a_url() {
+        let error = unreachable(&NatsOptions::new("nats://user:secret@host:4222"), "refused");
+        assert_eq!(error.to_string(), "the bus cannot be reached: NATS at host:4222: refused");
+    }
+}

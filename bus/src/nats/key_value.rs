@@ -1,0 +1,221 @@
+//! Buckets: NATS key-value stores, readable with `nats kv`.
+
+use std::time::Duration;
+
+use async_nats::HeaderMap;
+use async_nats::jetstream::consumer::DeliverPolicy;
+use async_nats::jetstream::context::{KeyValueErrorKind, PublishError};
+use async_nats::jetstream::kv::{CreateErrorKind, Store};
+use async_nats::jetstream::{self, Context, ErrorCode};
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{self, BoxStream};
+use futures_util::{FutureExt, StreamExt};
+
+use super::consumer::{OrderedReader, Stored};
+use super::stored;
+use crate::name::check_key;
+use crate::{Bucket, BusError, Change, KeyValue};
+
+/// Header that marks a deletion, and its values (NATS ADR-8).
+const OPERATION_HEADER: &str = "KV-Operation";
+const DELETIONS: [&str; 2] = ["DEL", "PURGE"];
+/// Pause before a watch that ended is started again.
+const WATCH_PAUSE: Duration = Duration::from_millis(500);
+
+pub(super) struct NatsKeyValue {
+    stores: [Store; Bucket::ALL.len()],
+    read: Context,
+}
+
+impl NatsKeyValue {
+    pub(super) async fn new(write: &Context, read: Context) -> Result<Self, BusError> {
+        let store = async |bucket: Bucket| {
+            write.get_key_value(bucket.as_str()).await.map_err(|error| match error.kind() {
+                KeyValueErrorKind::InvalidStoreName | KeyValueErrorKind::GetBucket | KeyValueErrorKind::JetStream => {
+                    BusError::Unknown(format!("bucket {}: {error}", bucket.as_str()))
+                }
+            })
+        };
+        let [agents, groups, policies] = Bucket::ALL;
+        Ok(Self { stores: [store(agents).await?, store(groups).await?, store(policies).await?], read })
+    }
+
+    fn store(&self, bucket: Bucket) -> &Store {
+        let [agents, groups, policies] = &self.stores;
+        match bucket {
+            Bucket::Agents => agents,
+            Bucket::Groups => groups,
+            Bucket::Policies => policies,
+        }
+    }
+
+    async fn create(&self, bucket: Bucket, key: String, value: Bytes) -> Result<bool, BusError> {
+        check_key(&key)?;
+        match self.store(bucket).create(to_token(&key), value).await {
+            Ok(_) => Ok(true),
+            Err(error) => match error.kind() {
+                CreateErrorKind::AlreadyExists => Ok(false),
+                CreateErrorKind::InvalidKey
+                | CreateErrorKind::Publish
+                | CreateErrorKind::Ack
+                | CreateErrorKind::Other => {
+                    if lost_race(&error) {
+                        Ok(false)
+                    } else {
+                        Err(unknown(bucket, &key, &error))
+                    }
+                }
+            },
+        }
+    }
+
+    async fn value(&self, bucket: Bucket, key: String) -> Result<Option<Bytes>, BusError> {
+        check_key(&key)?;
+        let last = stored::last_on(&self.read, &stream_name(bucket), &subject(bucket, &to_token(&key))).await?;
+        Ok(last.filter(|message| !is_deletion(&message.headers)).map(|message| message.payload))
+    }
+}
+
+impl KeyValue for NatsKeyValue {
+    fn put(&self, bucket: Bucket, key: String, value: Bytes) -> BoxFuture<'_, Result<(), BusError>> {
+        async move {
+            check_key(&key)?;
+            let stored = self.store(bucket).put(to_token(&key), value).await;
+            stored.map(|_| ()).map_err(|error| unknown(bucket, &key, &error))
+        }
+        .boxed()
+    }
+
+    fn create(&self, bucket: Bucket, key: String, value: Bytes) -> BoxFuture<'_, Result<bool, BusError>> {
+        self.create(bucket, key, value).boxed()
+    }
+
+    fn value(&self, bucket: Bucket, key: String) -> BoxFuture<'_, Result<Option<Bytes>, BusError>> {
+        self.value(bucket, key).boxed()
+    }
+
+    fn delete(&self, bucket: Bucket, key: String) -> BoxFuture<'_, Result<(), BusError>> {
+        async move {
+            check_key(&key)?;
+            self.store(bucket).delete(to_token(&key)).await.map_err(|error| unknown(bucket, &key, &error))
+        }
+        .boxed()
+    }
+
+    fn watch(&self, bucket: Bucket) -> BoxFuture<'_, Result<BoxStream<'static, Change>, BusError>> {
+        async move {
+            let (reader, pending) = start_watch(&self.read, bucket).await?;
+            let watcher = Watcher {
+                context: self.read.clone(),
+                bucket,
+                reader: Some(reader),
+                progress: if pending == 0 { Progress::AllReported } else { Progress::Reporting },
+            };
+            Ok(stream::unfold(watcher, Watcher::next).boxed())
+        }
+        .boxed()
+    }
+}
+
+struct Watcher {
+    context: Context,
+    bucket: Bucket,
+    /// None while a new one is needed.
+    reader: Option<OrderedReader>,
+    progress: Progress,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    /// Of what was present.
+    Reporting,
+    /// The last of what was present is reported, [`Change::CaughtUp`] is not.
+    AllReported,
+    /// Both are.
+    CaughtUp,
+}
+
+impl Watcher {
+    async fn next(mut self) -> Option<(Change, Self)> {
+        if self.progress == Progress::AllReported {
+            self.progress = Progress::CaughtUp;
+            return Some((Change::CaughtUp, self));
+        }
+        loop {
+            let Some(reader) = &mut self.reader else {
+                tokio::time::sleep(WATCH_PAUSE).await;
+                match start_watch(&self.context, self.bucket).await {
+                    Ok((reader, _)) => self.reader = Some(reader),
+                    Err(error) => tracing::debug!(%error, bucket = self.bucket.as_str(), "a watch cannot start yet"),
+                }
+                continue;
+            };
+            match reader.next().await {
+                Some(Ok(stored)) => {
+                    if self.progress == Progress::Reporting && stored.pending == 0 {
+                        self.progress = Progress::AllReported;
+                    }
+                    return Some((to_change(self.bucket, stored), self));
+                }
+                Some(Err(error)) => {
+                    tracing::warn!(%error, bucket = self.bucket.as_str(), "a watch starts again");
+                    self.reader = None;
+                }
+                None => return None,
+            }
+        }
+    }
+}
+
+async fn start_watch(context: &Context, bucket: Bucket) -> Result<(OrderedReader, u64), BusError> {
+    OrderedReader::start(context, &stream_name(bucket), subject(bucket, ">"), DeliverPolicy::LastPerSubject).await
+}
+
+fn to_change(bucket: Bucket, stored: Stored) -> Change {
+    let message = stored.message.message;
+    let token = message.subject.strip_prefix(&subject(bucket, "")).unwrap_or(&message.subject);
+    let key = from_token(token);
+    if message.headers.as_ref().is_some_and(is_deletion) {
+        Change::Deleted(key)
+    } else {
+        Change::Put(key, message.payload)
+    }
+}
+
+/// `~`, which separates the parts of a negotiation id, is no character of NATS keys; `=` is, and is none of ours.
+fn to_token(key: &str) -> String {
+    key.replace('~', "=")
+}
+
+fn from_token(token: &str) -> String {
+    token.replace('=', "~")
+}
+
+fn stream_name(bucket: Bucket) -> String {
+    format!("KV_{}", bucket.as_str())
+}
+
+fn subject(bucket: Bucket, token: &str) -> String {
+    format!("$KV.{}.{token}", bucket.as_str())
+}
+
+fn is_deletion(headers: &HeaderMap) -> bool {
+    headers.get(OPERATION_HEADER).is_some_and(|operation| DELETIONS.contains(&operation.as_str()))
+}
+
+/// Whether a failed creation says that the key has a value. One server answers 10071, a cluster mostly 10164, which
+/// the client does not tell from other errors.
+fn lost_race(error: &(dyn std::error::Error + 'static)) -> bool {
+    let lost = [ErrorCode::STREAM_WRONG_LAST_SEQUENCE, ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT];
+    std::iter::successors(Some(error), |error| error.source()).any(|cause| {
+        cause.downcast_ref::<jetstream::Error>().is_some_and(|refusal| lost.contains(&refusal.error_code()))
+            || cause
+                .downcast_ref::<PublishError>()
+                .is_some_and(|failed| failed.kind() == jetstream::context::PublishErrorKind::WrongLastSequence)
+    })
+}
+
+fn unknown(bucket: Bucket, key: &str, error: &dyn std::fmt::Display) -> BusError {
+    BusError::Unknown(format!("key `{key}` of {}: {error}", bucket.as_str()))
+}

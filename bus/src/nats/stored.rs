@@ -1,0 +1,96 @@
+//! Publishing into a stream and reading back from its leader: what the log, the register and the buckets share.
+
+use std::time::Duration;
+
+use async_nats::client::RequestErrorKind;
+use async_nats::jetstream::message::StreamMessage;
+use async_nats::jetstream::publish::PublishAck;
+use async_nats::jetstream::response::Response;
+use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
+use async_nats::jetstream::{Context, ErrorCode};
+use async_nats::{Client, Request};
+use bytes::Bytes;
+
+use crate::BusError;
+
+/// Why a message is not known to be stored.
+#[derive(Debug)]
+pub(super) enum NotStored {
+    /// The stream refused it.
+    Refused(ErrorCode, String),
+    /// Larger than the connection takes; the limit in bytes.
+    TooLarge(usize),
+    /// No answer, or none of a stream: it may or may not be stored.
+    Unknown(String),
+}
+
+/// Publishes and waits for the stream's acknowledgement; returns the sequence.
+///
+/// The client's own `Context::publish` hides the error code of a refusal behind kinds that change between versions and
+/// between one server and a cluster, so the answer is read here.
+pub(super) async fn publish(
+    client: &Client,
+    subject: String,
+    payload: Bytes,
+    timeout: Duration,
+) -> Result<u64, NotStored> {
+    let request = client.send_request(subject, Request::new().payload(payload).timeout(Some(timeout)));
+    // The client's own timeout starts when the request is queued, which takes long while it is disconnected.
+    let answer = match tokio::time::timeout(timeout, request).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(error)) => return Err(request_failed(client, &error)),
+        Err(_) => return Err(NotStored::Unknown(format!("no acknowledgement in {timeout:?}"))),
+    };
+    match serde_json::from_slice::<Response<PublishAck>>(&answer.payload) {
+        Ok(Response::Ok(ack)) => Ok(ack.sequence),
+        Ok(Response::Err { error }) => Err(NotStored::Refused(error.error_code(), error.to_string())),
+        Err(error) => Err(NotStored::Unknown(format!("the acknowledgement cannot be read: {error}"))),
+    }
+}
+
+fn request_failed(client: &Client, error: &async_nats::client::RequestError) -> NotStored {
+    match error.kind() {
+        RequestErrorKind::MaxPayloadExceeded => NotStored::TooLarge(client.max_payload()),
+        // While a cluster changes its leader nobody listens for a moment.
+        RequestErrorKind::NoResponders => NotStored::Unknown("no stream listens on the subject".to_owned()),
+        RequestErrorKind::TimedOut | RequestErrorKind::InvalidSubject | RequestErrorKind::Other => {
+            NotStored::Unknown(error.to_string())
+        }
+    }
+}
+
+/// Whether a refusal says that the store has no room.
+pub(super) fn is_full(code: ErrorCode) -> bool {
+    [
+        ErrorCode::STREAM_STORE_FAILED,
+        ErrorCode::INSUFFICIENT_RESOURCES,
+        ErrorCode::STORAGE_RESOURCES_EXCEEDED,
+        ErrorCode::MEMORY_RESOURCES_EXCEEDED,
+        ErrorCode::STREAM_MAX_STREAM_BYTES_EXCEEDED,
+        ErrorCode::ACCOUNT_RESOURCES_EXCEEDED,
+    ]
+    .contains(&code)
+}
+
+/// A handle of a stream that [`super::open`] has found or created.
+pub(super) async fn stream(context: &Context, name: &str) -> Result<Stream<()>, BusError> {
+    context.get_stream_no_info(name).await.map_err(|error| BusError::Unknown(format!("stream {name}: {error}")))
+}
+
+/// The last message on a subject, asked of the stream's leader: a replica could answer with an older one.
+pub(super) async fn last_on(
+    context: &Context,
+    stream_name: &str,
+    subject: &str,
+) -> Result<Option<StreamMessage>, BusError> {
+    match stream(context, stream_name).await?.get_last_raw_message_by_subject(subject).await {
+        Ok(message) => Ok(Some(message)),
+        Err(error) => match error.kind() {
+            LastRawMessageErrorKind::NoMessageFound => Ok(None),
+            LastRawMessageErrorKind::InvalidSubject => Err(BusError::Invalid(subject.to_owned())),
+            LastRawMessageErrorKind::JetStream(_) | LastRawMessageErrorKind::Other => {
+                Err(BusError::Unknown(format!("`{subject}` cannot be read: {error}")))
+            }
+        },
+    }
+}

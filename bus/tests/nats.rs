@@ -1,0 +1,201 @@
+//! What only the NATS backend can get wrong: settings that differ, servers that restart, processes that share one.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use async_nats::jetstream;
+use async_nats::jetstream::stream::Config;
+use bus::nats::server::{LocalServer, LocalServerOptions};
+use bus::nats::{self, Credentials, LOG_STREAM, NatsOptions, REGISTER_STREAM};
+use bus::{BusError, Registered};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use schemas::{AwardNo, Lane, Lot, NegotiationId, RegisterKey};
+
+#[tokio::test]
+async fn a_stream_with_other_settings_is_refused_and_each_difference_is_named() {
+    let server = start().await;
+    let context = jetstream::new(async_nats::connect(server.url()).await.unwrap());
+    let foreign = Config {
+        name: REGISTER_STREAM.to_owned(),
+        subjects: vec!["award.>".to_owned(), "closed.*".to_owned()],
+        max_age: Duration::from_secs(3600),
+        ..Config::default()
+    };
+    context.create_stream(foreign).await.unwrap();
+    let Err(BusError::Mismatch(told)) = nats::open(NatsOptions::new(server.url())).await.map(|_| ()) else {
+        panic!("it should be refused")
+    };
+    for difference in [
+        "stream LLMX_REGISTER max_age: found 3600s, needed 0ns, ",
+        "stream LLMX_REGISTER discard_new_per_subject: found false, needed true, ",
+        "stream LLMX_REGISTER max_msgs_per_subject: found unlimited, needed 1, ",
+        "stream LLMX_REGISTER metadata llmx-format: found none, needed 1, ",
+    ] {
+        assert!(told.contains(difference), "{difference} in {told}");
+    }
+    assert!(!told.contains("LLMX_LOG"), "what fits is not named: {told}");
+}
+
+#[tokio::test]
+async fn the_number_of_lanes_is_fixed_when_the_log_is_created() {
+    let server = start().await;
+    let with_lanes = |lanes| NatsOptions { lanes, ..NatsOptions::new(server.url()) };
+    assert_eq!(nats::open(with_lanes(Some(6))).await.unwrap().log.lanes(), 6);
+    assert_eq!(nats::open(with_lanes(None)).await.unwrap().log.lanes(), 6);
+    assert_eq!(nats::open(with_lanes(Some(6))).await.unwrap().log.lanes(), 6);
+    let refused = nats::open(with_lanes(Some(8))).await.map(|_| ());
+    let expected = "metadata llmx-lanes: found 6, needed 8, ";
+    assert!(matches!(&refused, Err(BusError::Mismatch(told)) if told.contains(expected)), "{refused:?}");
+}
+
+#[tokio::test]
+async fn processes_that_start_together_agree_on_the_streams() {
+    let server = start().await;
+    let opens = (0..4).map(|_| nats::open(NatsOptions::new(server.url())));
+    for outcome in futures_util::future::join_all(opens).await {
+        assert_eq!(outcome.unwrap().log.lanes(), bus::LANES_DEFAULT);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_sees_every_record_once_across_restarts_of_the_server() {
+    let mut server = start().await;
+    let bus = nats::open(NatsOptions::new(server.url())).await.unwrap();
+    let mut from_start = bus.log.read(Lane(0), 1).await.unwrap();
+    // Recreated before it has seen anything, this one must not fall back to the first record of the lane.
+    let mut from_later = bus.log.read(Lane(0), 151).await.unwrap();
+    let writer = tokio::spawn({
+        let bus = bus.clone();
+        async move {
+            let mut seqs = Vec::new();
+            for number in 0..300_u32 {
+                seqs.push(append_until_known(&bus, number).await);
+            }
+            seqs
+        }
+    });
+    let mut seen = Vec::new();
+    for restart_at in [40, 120, 200] {
+        while seen.len() < restart_at {
+            seen.push(next_number(&mut from_start).await);
+        }
+        server.kill();
+        server.resume().await.unwrap();
+    }
+    let seqs = writer.await.unwrap();
+    while seen.last().map(|&(seq, _)| seq) < seqs.last().copied() {
+        seen.push(next_number(&mut from_start).await);
+    }
+    assert!(seen.is_sorted_by(|one, other| one.0 < other.0), "a record came twice or out of order");
+    let by_seq: HashMap<u64, u32> = seen.iter().copied().collect();
+    for (number, seq) in (0..).zip(&seqs) {
+        assert_eq!(by_seq.get(seq), Some(&number), "record {seq} was acknowledged");
+    }
+    let expected: Vec<_> = seen.iter().copied().filter(|&(seq, _)| seq >= 151).collect();
+    let mut later = Vec::new();
+    while later.len() < expected.len() {
+        later.push(next_number(&mut from_later).await);
+    }
+    assert_eq!(later, expected);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_register_write_outlasts_a_restart_of_the_server() {
+    let mut server = start().await;
+    let options = NatsOptions { request_timeout: Duration::from_millis(500), ..NatsOptions::new(server.url()) };
+    let bus = nats::open(options).await.unwrap();
+    server.kill();
+    let key = RegisterKey::Award(NegotiationId::try_new("alice~job").unwrap(), Lot(0), AwardNo(1));
+    let write = tokio::spawn({
+        let (bus, key) = (bus.clone(), key.clone());
+        async move { bus.register.write(key, Bytes::from_static(b"x")).await }
+    });
+    server.resume().await.unwrap();
+    let outcome = write.await.unwrap().unwrap();
+    assert!(matches!(outcome, Registered::Written | Registered::Same), "{outcome:?}");
+    assert_eq!(bus.register.value(key).await.unwrap(), Some(Bytes::from_static(b"x")));
+}
+
+#[tokio::test]
+async fn an_append_to_a_server_that_is_gone_is_unknown_and_not_forever() {
+    let mut server = start().await;
+    let options = NatsOptions { request_timeout: Duration::from_millis(200), ..NatsOptions::new(server.url()) };
+    let status = options.status.clone();
+    let bus = nats::open(options).await.unwrap();
+    assert_eq!(status.read().connects, 3);
+    server.kill();
+    let outcome = bus.log.append(Lane(0), Bytes::from_static(b"x")).await;
+    assert!(matches!(outcome, Err(BusError::Unknown(_))), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_reported_in_time_with_its_address() {
+    let options = NatsOptions { open_timeout: Duration::from_millis(300), ..NatsOptions::new("nats://127.0.0.1:9") };
+    let outcome = nats::open(options).await.map(|_| ());
+    assert!(matches!(&outcome, Err(BusError::Unreachable(reason)) if reason.contains("127.0.0.1:9")), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn credentials_are_checked_and_given() {
+    let extra_config = "authorization { user: exchange, password: \"s3cret\" }".to_owned();
+    let server =
+        LocalServer::start(LocalServerOptions { extra_config, ..LocalServerOptions::default() }).await.unwrap();
+    let with_password = |password: &str| NatsOptions {
+        credentials: Credentials::UserPassword { user: "exchange".to_owned(), password: password.to_owned() },
+        ..NatsOptions::new(server.url())
+    };
+    assert!(nats::open(with_password("s3cret")).await.is_ok());
+    let refused = nats::open(with_password("wrong")).await.map(|_| ());
+    assert!(matches!(refused, Err(BusError::Unreachable(_))), "{refused:?}");
+    assert!(!format!("{:?}", with_password("s3cret")).contains("s3cret"));
+}
+
+#[tokio::test]
+async fn single_records_and_register_entries_cannot_be_deleted() {
+    let server = start().await;
+    let bus = nats::open(NatsOptions::new(server.url())).await.unwrap();
+    let seq = bus.log.append(Lane(0), Bytes::from_static(b"x")).await.unwrap();
+    let key = RegisterKey::Closed(NegotiationId::try_new("alice~job").unwrap());
+    bus.register.write(key, Bytes::from_static(b"x")).await.unwrap();
+    let context = jetstream::new(async_nats::connect(server.url()).await.unwrap());
+    let log = context.get_stream(LOG_STREAM).await.unwrap();
+    let register = context.get_stream(REGISTER_STREAM).await.unwrap();
+    assert!(log.delete_message(seq).await.is_err());
+    assert!(register.delete_message(1).await.is_err());
+    assert!(register.purge().await.is_err());
+}
+
+#[tokio::test]
+async fn a_server_that_waits_for_the_disk_keeps_the_contract_too() {
+    let server =
+        LocalServer::start(LocalServerOptions { sync_always: true, ..LocalServerOptions::default() }).await.unwrap();
+    let bus = nats::open(NatsOptions::new(server.url())).await.unwrap();
+    assert_eq!(bus.log.append(Lane(0), Bytes::from_static(b"x")).await.unwrap(), 1);
+}
+
+/// Longest wait for a record: beyond every reconnection and missed heartbeat.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+async fn start() -> LocalServer {
+    LocalServer::start(LocalServerOptions::default()).await.unwrap()
+}
+
+/// Appends a number, again while the outcome is unknown, and returns the sequence of the attempt acknowledged.
+async fn append_until_known(bus: &bus::Bus, number: u32) -> u64 {
+    loop {
+        match bus.log.append(Lane(0), Bytes::from(number.to_string())).await {
+            Ok(seq) => return seq,
+            Err(BusError::Unknown(_)) => {}
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+}
+
+async fn next_number(stream: &mut bus::LogStream) -> (u64, u32) {
+    let record = tokio::time::timeout(PATIENCE, stream.next()).await.expect("a record should have come");
+    let record = record.expect("it ended").unwrap();
+    (record.seq, std::str::from_utf8(&record.bytes).unwrap().parse().unwrap())
+}
