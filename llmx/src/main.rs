@@ -1,2 +1,25 @@
-//! Placeholder.
-fn main() {}
+//! `llmx`: the exchange as one program. Each subcommand is a file; `llmx --help` lists them.
+
+mod cli;
+mod healthcheck;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let cli = cli::Cli::parse();
+    output::start_logging();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return output::Failure::configuration(format!("cannot start the runtime: {error}")).report(),
+    };
+    let outcome = runtime.block_on(cli.run());
+    // Tasks that outlive their command (a reader waiting on a dead connection) must not hold the process.
+    runtime.shutdown_timeout(std::time::Duration::from_secs(2));
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}

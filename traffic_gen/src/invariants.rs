@@ -6,15 +6,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use schemas::delivery::{Delivery, Disposition, News, Outcome, Told};
-use schemas::record::Message;
-use schemas::{AgentId, AwardNo, DeliveryId, Digest, Lot, MsgId, NegotiationId, OfferId, Payload};
+use schemas::{Act, AgentId, AwardNo, DeliveryId, Digest, Lot, MsgId, NegotiationId, OfferId};
 use serde::Serialize;
 
 /// What one agent saw.
 #[derive(Debug, Clone)]
 pub enum Observation {
-    /// It sent this message (first time or again).
-    Sent(Message),
+    /// It sent a message (first time or again).
+    Sent {
+        /// The message's negotiation.
+        negotiation: NegotiationId,
+        /// Its act.
+        act: Act,
+    },
     /// A gateway answered 202.
     Accepted {
         /// The message.
@@ -107,8 +111,6 @@ struct AwardSeen {
     offer: OfferId,
     lot: Lot,
     committed: bool,
-    /// Taken back by a CANCEL, or left by the contractor's own FAILURE.
-    ended: bool,
     cancelled: bool,
 }
 
@@ -136,7 +138,7 @@ impl Witness {
     /// Adds one observation of one agent.
     pub fn observe(&mut self, agent: &AgentId, observation: &Observation) {
         match observation {
-            Observation::Sent(message) => self.sent(agent, message),
+            Observation::Sent { negotiation, act } => self.sent(agent, negotiation, *act),
             Observation::Accepted { msg_id, negotiation } => {
                 let seen = self.negotiations.entry(negotiation.clone()).or_default();
                 seen.unanswered.insert((agent.clone(), msg_id.clone()));
@@ -145,20 +147,11 @@ impl Witness {
         }
     }
 
-    fn sent(&mut self, agent: &AgentId, message: &Message) {
-        let own = message.envelope.negotiation.as_deref().unwrap_or(message.envelope.msg_id.as_str());
-        let negotiation = match message.payload {
-            Payload::Cfp(_) => NegotiationId::form(agent, own),
-            _ => NegotiationId::try_new(own),
-        };
-        let Ok(negotiation) = negotiation else { return };
-        let seen = self.negotiations.entry(negotiation).or_default();
+    fn sent(&mut self, agent: &AgentId, negotiation: &NegotiationId, act: Act) {
+        let seen = self.negotiations.entry(negotiation.clone()).or_default();
         seen.senders.insert(agent.clone());
-        if matches!(message.payload, Payload::Failure(_)) {
+        if act == Act::Failure {
             seen.failed.insert(agent.clone());
-            for award in seen.awards.values_mut().filter(|award| award.contractor == *agent) {
-                award.ended = true;
-            }
         }
     }
 
@@ -220,7 +213,6 @@ impl NegotiationSeen {
                     offer: award.offer_id,
                     lot: award.lot,
                     committed: false,
-                    ended: false,
                     cancelled: false,
                 });
             }
@@ -232,7 +224,6 @@ impl NegotiationSeen {
             Told::Cancel(cancellation) => {
                 if let Some(award) = self.awards.get_mut(&cancellation.award_no) {
                     award.cancelled = true;
-                    award.ended = true;
                 }
             }
             Told::Closed(closing) => {
@@ -293,7 +284,7 @@ impl NegotiationSeen {
         }
         let lots: BTreeSet<Lot> = self.awards.values().map(|award| award.lot).collect();
         for lot in lots {
-            let live = self.awards.values().filter(|award| award.lot == lot && award.committed && !award.ended);
+            let live = self.awards.values().filter(|award| award.lot == lot && award.committed && !award.cancelled);
             let live = live.filter(|award| !self.failed.contains(&award.contractor)).count();
             verdict.check(Invariant::OneAward, live <= 1, || format!("lot {lot} of {id} has {live} live awards"));
         }

@@ -1,5 +1,21 @@
 //! Load, traces and verdicts: what drives the exchange and what judges it from the outside.
+//!
+//! | module | question it answers |
+//! |---|---|
+//! | [`arrivals`] | when is the next call due? |
+//! | [`recorder`] | what did the agents see, how long did it take? |
+//! | [`invariants`] | did anything happen that must never happen? |
+//! | [`summary`] | what came of the run? |
+//! | [`bench`] | how fast is it, beside its ceiling? |
 
 pub mod arrivals;
+pub mod bench;
+pub mod control;
+pub mod exchange;
 pub mod fairness;
 pub mod invariants;
+pub mod latency;
+pub mod minutes;
+pub mod recorder;
+pub mod summary;
+pub mod trace;

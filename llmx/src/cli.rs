@@ -1,0 +1,85 @@
+//! The command line (DESIGN.md section 4): a stable contract that scripts and tests rely on.
+
+use clap::{Parser, Subcommand};
+
+use crate::output::Outcome;
+use crate::{agents, bench, demo, engine, gateway, healthcheck, keys, policy, replay, schema, token, traffic};
+
+/// The exchange where agents negotiate: offers in, exactly one binding award out.
+#[derive(Debug, Parser)]
+#[command(name = "llmx", version, propagate_version = true, after_help = EXAMPLES)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  llmx demo                                      the whole exchange in this process, for 20 seconds
+  llmx demo --policy high --agents 50 --json     another population, the summary as JSON
+  llmx demo --nats nats://127.0.0.1:4222         the same over a real nats-server
+  llmx demo --export run.jsonl && llmx replay run.jsonl
+  llmx bench --json
+
+Exit codes: 0 fine, 1 the thing asked for failed, 2 bad usage or configuration.
+Logs go to stderr; LLMX_LOG=info (or debug, or a filter) shows more.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// The whole exchange in one process under Poisson load, with a summary
+    Demo(demo::Args),
+    /// One gateway, on NATS
+    Gateway(gateway::Args),
+    /// One policy engine, on NATS
+    Engine(engine::Args),
+    /// Scripted contractors
+    Agents(agents::Args),
+    /// Poisson calls from one initiator to contractors that run elsewhere
+    Traffic(traffic::Args),
+    /// Recompute every decision from a log; any difference fails
+    Replay(replay::Args),
+    /// Acceptance policies: list, show, put, check, switch the default
+    Policy(policy::Args),
+    /// A signed token for one agent
+    Token(token::Args),
+    /// A signing key and the key set that verifies it
+    Keys(keys::Args),
+    /// JSON Schemas: list, show, check a document
+    Schema(schema::Args),
+    /// The project's benchmarks, each beside its ceiling
+    Bench(bench::Args),
+    /// Ask a health endpoint; for containers without a shell
+    Healthcheck(healthcheck::Args),
+}
+
+impl Cli {
+    /// Runs the command.
+    pub async fn run(self) -> Outcome {
+        match self.command {
+            Command::Demo(args) => demo::run(args).await,
+            Command::Gateway(args) => gateway::run(args).await,
+            Command::Engine(args) => engine::run(args).await,
+            Command::Agents(args) => agents::run(args).await,
+            Command::Traffic(args) => traffic::run(args).await,
+            Command::Replay(args) => replay::run(args).await,
+            Command::Policy(args) => policy::run(args).await,
+            Command::Token(args) => token::run(&args),
+            Command::Keys(args) => keys::run(&args),
+            Command::Schema(args) => schema::run(args),
+            Command::Bench(args) => bench::run(args).await,
+            Command::Healthcheck(args) => healthcheck::run(args).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,95 @@
+//! `llmx keys`: a signing key and the key set that verifies it.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use ::gateway::keys::{KeyAlgorithm, SigningKey, key_set};
+
+use crate::output::{Failure, Outcome, print, print_json};
+
+/// Name of the private key in the folder.
+pub const KEY_FILE: &str = "signing-key.pem";
+/// Name of the key set in the folder.
+pub const JWKS_FILE: &str = "jwks.json";
+
+/// Arguments of `llmx keys`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  llmx keys --out run/keys && llmx token alice --key run/keys/signing-key.pem")]
+pub struct Args {
+    /// Folder for signing-key.pem (private) and jwks.json (public)
+    #[arg(long, default_value = "run/keys")]
+    out: PathBuf,
+    /// Algorithm
+    #[arg(long, value_enum, default_value = "eddsa")]
+    algorithm: Algorithm,
+    /// Keep keys that are there already, and succeed
+    #[arg(long)]
+    keep: bool,
+    /// Print what was done as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Algorithm {
+    /// Ed25519
+    Eddsa,
+    /// ECDSA on P-256
+    Es256,
+    /// RSA with 2048 bits
+    Rs256,
+}
+
+/// Writes a new key and its key set.
+pub fn run(args: &Args) -> Outcome {
+    let (key_path, set_path) = (args.out.join(KEY_FILE), args.out.join(JWKS_FILE));
+    let is_kept = args.keep && key_path.exists() && set_path.exists();
+    let key = if is_kept { read_key(&key_path)? } else { create(args, &key_path, &set_path)? };
+    if args.json {
+        return print_json(&serde_json::json!({
+            "kid": key.kid(), "signing_key": key_path, "jwks": set_path, "kept": is_kept
+        }));
+    }
+    let what = if is_kept { "kept" } else { "wrote" };
+    print(format_args!("{what} {} (private) and {}, kid {}", key_path.display(), set_path.display(), key.kid()));
+    Ok(())
+}
+
+fn create(args: &Args, key_path: &Path, set_path: &Path) -> Result<SigningKey, Failure> {
+    if key_path.exists() {
+        return Err(Failure::configuration(format_args!(
+            "{} is there already; tokens it signed would stop working: choose another --out, or --keep it",
+            key_path.display()
+        )));
+    }
+    let algorithm = match args.algorithm {
+        Algorithm::Eddsa => KeyAlgorithm::EdDsa,
+        Algorithm::Es256 => KeyAlgorithm::Es256,
+        Algorithm::Rs256 => KeyAlgorithm::Rs256,
+    };
+    let key = SigningKey::generate(algorithm)?;
+    std::fs::create_dir_all(&args.out).with_context(|| format!("cannot create {}", args.out.display()))?;
+    write_private(key_path, key.to_pem())?;
+    std::fs::write(set_path, key_set(&[&key])).with_context(|| format!("cannot write {}", set_path.display()))?;
+    Ok(key)
+}
+
+/// Writes a file only its owner can read, from the moment it exists.
+fn write_private(path: &Path, content: &str) -> anyhow::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(path).with_context(|| format!("cannot create {}", path.display()))?;
+    file.write_all(content.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Reads a signing key.
+pub fn read_key(path: &Path) -> Result<SigningKey, Failure> {
+    let pem = std::fs::read_to_string(path).map_err(|error| {
+        Failure::configuration(format_args!("cannot read {}: {error}; `llmx keys` makes one", path.display()))
+    })?;
+    SigningKey::from_pem(&pem).map_err(|error| Failure::configuration(format_args!("{}: {error}", path.display())))
+}

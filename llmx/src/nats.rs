@@ -1,0 +1,64 @@
+//! Options of every command that connects to NATS, and the signals that end it.
+
+use std::path::PathBuf;
+
+use bus::Bus;
+use bus::nats::{Credentials, NatsOptions};
+
+use crate::output::Failure;
+
+/// How to reach NATS.
+#[derive(Debug, Clone, clap::Args)]
+pub struct NatsArgs {
+    /// NATS servers, separated by commas
+    #[arg(long, env = "LLMX_NATS", value_name = "URL")]
+    pub nats: Option<String>,
+    /// Credentials file of the NATS user
+    #[arg(long, env = "LLMX_NATS_CREDS", value_name = "FILE")]
+    nats_creds: Option<PathBuf>,
+    /// Lanes of a new log (default 4); a log that exists must have as many
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=64))]
+    lanes: Option<u8>,
+    /// Copies of each stream in a NATS cluster
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=5))]
+    replicas: u8,
+    /// Size in bytes after which the log is full (default: no limit for a new log)
+    #[arg(long)]
+    log_bytes_max: Option<u64>,
+}
+
+/// Where NATS is when nothing else is said.
+pub const NATS_DEFAULT: &str = "nats://127.0.0.1:4222";
+
+impl NatsArgs {
+    /// Connects, and checks that server and streams fit.
+    pub async fn open(&self, name: &str) -> Result<Bus, Failure> {
+        let mut options = NatsOptions::new(self.nats.as_deref().unwrap_or(NATS_DEFAULT));
+        options.name = name.to_owned();
+        options.lanes = self.lanes;
+        options.replicas = usize::from(self.replicas);
+        options.log_bytes_max = self.log_bytes_max;
+        if let Some(file) = &self.nats_creds {
+            options.credentials = Credentials::File(file.clone());
+        }
+        Ok(bus::nats::open(options).await?)
+    }
+}
+
+/// Resolves when the process is asked to end: Ctrl-C or SIGTERM.
+pub async fn asked_to_end() {
+    let interrupt = tokio::signal::ctrl_c();
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
+            tokio::select! {
+                _ = interrupt => {}
+                _ = terminate.recv() => {}
+            }
+            return;
+        }
+    }
+    // Without a handler the signal ends the process anyway.
+    let _ = interrupt.await;
+}

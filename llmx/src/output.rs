@@ -1,0 +1,90 @@
+//! What the program prints: results on stdout, everything else on stderr, and the exit code.
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use serde::Serialize;
+use tracing_subscriber::EnvFilter;
+
+/// Why a command did not succeed, and the exit code that says so.
+#[derive(Debug)]
+pub struct Failure {
+    code: u8,
+    error: anyhow::Error,
+}
+
+impl Failure {
+    /// Exit code 1: the thing asked for failed.
+    pub fn failed(error: impl Into<anyhow::Error>) -> Self {
+        Self { code: 1, error: error.into() }
+    }
+
+    /// Exit code 2: bad usage or configuration.
+    pub fn configuration(message: impl std::fmt::Display) -> Self {
+        Self { code: 2, error: anyhow::anyhow!("{message}") }
+    }
+
+    /// Prints the failure with its causes and gives the exit code.
+    pub fn report(self) -> ExitCode {
+        let mut stderr = std::io::stderr().lock();
+        // A closed stderr leaves nobody to tell.
+        let _ = writeln!(stderr, "llmx: {:#}", self.error);
+        ExitCode::from(self.code)
+    }
+}
+
+impl<E: Into<anyhow::Error>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::failed(error)
+    }
+}
+
+/// What a command returns.
+pub type Outcome = Result<(), Failure>;
+
+/// Sends logs to stderr: warnings unless `LLMX_LOG` asks for more; JSON unless stderr is a terminal.
+pub fn start_logging() {
+    let filter = EnvFilter::try_from_env("LLMX_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // A second initialisation can only come from tests in one process, and keeps the first.
+    let _ = if std::io::stderr().is_terminal() { builder.try_init() } else { builder.json().try_init() };
+}
+
+/// Prints one line, or one document, on stdout. A reader that went away ends the program quietly.
+pub fn print(text: impl std::fmt::Display) {
+    if writeln!(std::io::stdout().lock(), "{text}").is_err() {
+        std::process::exit(0);
+    }
+}
+
+/// Prints a document as indented JSON on stdout.
+pub fn print_json(document: &impl Serialize) -> Outcome {
+    print(serde_json::to_string_pretty(document)?);
+    Ok(())
+}
+
+/// A line of progress on stderr, rewritten in place on a terminal.
+pub struct Progress {
+    in_place: bool,
+}
+
+impl Progress {
+    /// Progress for a person; `quiet` shows none.
+    pub fn new() -> Self {
+        Self { in_place: std::io::stderr().is_terminal() }
+    }
+
+    /// Shows the present state.
+    pub fn show(&self, line: impl std::fmt::Display) {
+        let mut stderr = std::io::stderr().lock();
+        let _ = if self.in_place { write!(stderr, "\r\x1b[2K{line}") } else { writeln!(stderr, "{line}") };
+        let _ = stderr.flush();
+    }
+
+    /// Ends the line.
+    pub fn finish(&self) {
+        if self.in_place {
+            let _ = writeln!(std::io::stderr().lock());
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! `llmx policy`: acceptance policies, here and in a running exchange.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use schemas::Policy;
+use schemas::validate::check_policy;
+use traffic_gen::control::ControlClient;
+
+use crate::output::{Failure, Outcome, print, print_json};
+
+/// Arguments of `llmx policy`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  llmx policy show high > mine.json\n  llmx policy check mine.json\n  \
+    llmx policy put mine.json --token \"$(llmx token operator --admin)\"\n  \
+    llmx policy default low --token \"$(llmx token operator --admin)\"")]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Names of the presets; with --gateway, of the exchange's policies
+    List {
+        #[command(flatten)]
+        exchange: Exchange,
+    },
+    /// One policy as JSON
+    Show {
+        /// Its name, for example medium
+        name: String,
+        #[command(flatten)]
+        exchange: Exchange,
+    },
+    /// Check a policy document: its schema, and that it does not contradict itself
+    Check {
+        /// The document; - for standard input
+        file: PathBuf,
+    },
+    /// Put a policy into a running exchange; negotiations that run keep theirs
+    Put {
+        /// The document; - for standard input
+        file: PathBuf,
+        #[command(flatten)]
+        exchange: Exchange,
+    },
+    /// Switch the policy of calls that name none
+    Default {
+        /// Its name
+        name: String,
+        #[command(flatten)]
+        exchange: Exchange,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Exchange {
+    /// A gateway's address
+    #[arg(long, env = "LLMX_GATEWAY")]
+    gateway: Option<String>,
+    /// A token; --admin tokens may put and switch
+    #[arg(long, env = "LLMX_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+}
+
+const GATEWAY_DEFAULT: &str = "http://127.0.0.1:8080";
+
+impl Exchange {
+    fn client(&self) -> Result<(ControlClient, &str), Failure> {
+        let token = self.token.as_deref().ok_or_else(|| {
+            Failure::configuration("a token is needed: --token, or LLMX_TOKEN; `llmx token NAME --admin` makes one")
+        })?;
+        Ok((ControlClient::try_new(self.gateway.as_deref().unwrap_or(GATEWAY_DEFAULT))?, token))
+    }
+}
+
+/// Runs the subcommand.
+pub async fn run(args: Args) -> Outcome {
+    match args.command {
+        Command::List { exchange } if exchange.gateway.is_some() => {
+            let (client, token) = exchange.client()?;
+            print_json(&client.read::<serde_json::Value>("/v1/policies", token).await?)
+        }
+        Command::List { .. } => {
+            for policy in policy_core::presets() {
+                print(policy.id);
+            }
+            Ok(())
+        }
+        Command::Show { name, exchange } if exchange.gateway.is_some() => {
+            let (client, token) = exchange.client()?;
+            print_json(&client.read::<serde_json::Value>(&format!("/v1/policies/{name}"), token).await?)
+        }
+        Command::Show { name, .. } => print_json(&preset(&name)?),
+        Command::Check { file } => {
+            let policy = read(&file)?;
+            print(format_args!("{}: a valid policy, digest {}", policy.id, policy.digest()?));
+            Ok(())
+        }
+        Command::Put { file, exchange } => {
+            let policy = read(&file)?;
+            let (client, token) = exchange.client()?;
+            client.put_policy(token, &policy).await?;
+            print(format_args!("{} is stored; new calls may name it", policy.id));
+            Ok(())
+        }
+        Command::Default { name, exchange } => {
+            let (client, token) = exchange.client()?;
+            client.put("/v1/policies/default", token, &serde_json::json!({"policy": name})).await?;
+            print(format_args!("new calls that name no policy run under {name}"));
+            Ok(())
+        }
+    }
+}
+
+fn preset(name: &str) -> Result<Policy, Failure> {
+    policy_core::preset(name).ok_or_else(|| {
+        let known: Vec<String> = policy_core::presets().iter().map(|policy| policy.name().to_owned()).collect();
+        Failure::configuration(format_args!("there is no preset `{name}`; there are {}", known.join(", ")))
+    })
+}
+
+/// Reads and checks a policy document.
+pub fn read(file: &PathBuf) -> Result<Policy, Failure> {
+    let bytes = crate::schema::read(file)?;
+    let policy = check_policy(&bytes).with_context(|| file.display().to_string())?;
+    policy_core::check(&policy).map_err(|fault| Failure::failed(anyhow::anyhow!("{}: {fault}", file.display())))?;
+    Ok(policy)
+}
+
+/// A preset by name, or the policy in a file.
+pub fn preset_or_file(name: &str) -> Result<Policy, Failure> {
+    match policy_core::preset(name) {
+        Some(policy) => Ok(policy),
+        None if std::path::Path::new(name).exists() => read(&PathBuf::from(name)),
+        None => preset(name),
+    }
+}

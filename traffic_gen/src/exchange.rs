@@ -1,0 +1,149 @@
+//! A whole exchange in this process: one gateway, one engine, over any bus. What `llmx demo` and the tests run.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agents::{Identity, Token};
+use bus::Bus;
+use gateway::keys::{Claims, KeyAlgorithm, SigningKey};
+use gateway::{AuthConfig, Gateway, GatewayConfig, GatewayHandle, GatewayMetrics, KeySource, LimitConfig};
+use policy_engine::{Engine, EngineConfig, EngineHandle, EngineMetrics, Tap};
+use prometheus::Registry;
+use schemas::{AgentId, Policy};
+
+/// Issuer of the tokens of an exchange started here.
+const ISSUER: &str = "llmx-local";
+/// Lifetime of those tokens, in seconds: one day, the longest a gateway takes by default.
+const TOKEN_LIFETIME_S: u64 = 86_400;
+/// Longest wait for the engine to own its lanes and the gateway to know its registry.
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What can go wrong on the way up.
+#[derive(Debug, thiserror::Error)]
+pub enum ExchangeError {
+    /// The gateway.
+    #[error(transparent)]
+    Gateway(#[from] gateway::GatewayError),
+    /// The engine.
+    #[error(transparent)]
+    Engine(#[from] policy_engine::EngineError),
+    /// The signing key.
+    #[error(transparent)]
+    Key(#[from] gateway::KeyError),
+    /// The metrics.
+    #[error("metrics: {0}")]
+    Metrics(#[from] prometheus::Error),
+    /// It took too long.
+    #[error("the exchange was not ready within {} s", READY_TIMEOUT.as_secs())]
+    NotReady,
+}
+
+/// How to start one.
+#[derive(Clone, Default)]
+pub struct ExchangeOptions {
+    /// Where HTTP is served; absent: a free port of loopback.
+    pub listen: Option<SocketAddr>,
+    /// Policies offered besides the presets.
+    pub policies: Vec<Policy>,
+    /// The policy of calls that name none.
+    pub default_policy: Option<String>,
+    /// The gateway's rates and bounds.
+    pub limits: LimitConfig,
+    /// Hears what the lanes fold.
+    pub tap: Option<Arc<dyn Tap>>,
+}
+
+/// A running exchange.
+pub struct Exchange {
+    /// Its bus.
+    pub bus: Bus,
+    /// Metrics of both processes' parts.
+    pub registry: Registry,
+    gateway: GatewayHandle,
+    engine: EngineHandle,
+    key: SigningKey,
+    url: String,
+}
+
+impl Exchange {
+    /// Starts gateway and engine and waits until both are ready.
+    ///
+    /// # Errors
+    /// [`ExchangeError`].
+    pub async fn start(bus: Bus, options: ExchangeOptions) -> Result<Self, ExchangeError> {
+        let key = SigningKey::generate(KeyAlgorithm::EdDsa)?;
+        let registry = Registry::new();
+        let engine_metrics = Arc::new(EngineMetrics::new(&registry)?);
+        let instance = format!("engine-{}", std::process::id());
+        let engine = Engine::start(bus.clone(), EngineConfig::new(instance), engine_metrics, options.tap);
+        let engine = tokio::time::timeout(READY_TIMEOUT, engine).await.map_err(|_| ExchangeError::NotReady)??;
+        let mut config = GatewayConfig::new(AuthConfig::new(KeySource::Inline(gateway::keys::key_set(&[&key])), ISSUER));
+        config.listen = Some(options.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0))));
+        config.limits = options.limits;
+        config.policies = policy_core::presets();
+        config.policies.extend(options.policies);
+        if let Some(policy) = options.default_policy {
+            config.default_policy = policy;
+        }
+        let gateway_metrics = Arc::new(GatewayMetrics::new(&registry)?);
+        let gateway = Gateway::start(bus.clone(), config, gateway_metrics);
+        let gateway = tokio::time::timeout(READY_TIMEOUT, gateway).await.map_err(|_| ExchangeError::NotReady)??;
+        let url = gateway.local_addr().map(|address| format!("http://{address}")).unwrap_or_default();
+        Ok(Self { bus, registry, gateway, engine, key, url })
+    }
+
+    /// Base address of the gateway's HTTP interface.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The engine.
+    #[must_use]
+    pub fn engine(&self) -> &EngineHandle {
+        &self.engine
+    }
+
+    /// The gateway.
+    #[must_use]
+    pub fn gateway(&self) -> &GatewayHandle {
+        &self.gateway
+    }
+
+    /// The key that signs this exchange's tokens.
+    #[must_use]
+    pub fn signing_key(&self) -> &SigningKey {
+        &self.key
+    }
+
+    /// Claims a token for `agent` would carry.
+    #[must_use]
+    pub fn claims(agent: &AgentId) -> Claims {
+        Claims::new(agent, ISSUER, "llmx", TOKEN_LIFETIME_S)
+    }
+
+    /// An agent with a token of this exchange.
+    ///
+    /// # Errors
+    /// [`ExchangeError::Key`] when the token cannot be signed.
+    pub fn identity(&self, agent: &AgentId) -> Result<Identity, ExchangeError> {
+        let token = self.key.sign(&Self::claims(agent))?;
+        Ok(Identity { agent: agent.clone(), token: Token::fixed(token) })
+    }
+
+    /// A token that may put policies and groups.
+    ///
+    /// # Errors
+    /// [`ExchangeError::Key`] when the token cannot be signed.
+    pub fn admin_token(&self) -> Result<String, ExchangeError> {
+        let admin = AgentId::try_new("operator").expect("`operator` is a name");
+        Ok(self.key.sign(&Self::claims(&admin).admin())?)
+    }
+
+    /// Stops intake, drains, stops.
+    pub async fn shutdown(self) {
+        self.gateway.shutdown().await;
+        self.engine.shutdown().await;
+    }
+}

@@ -1,0 +1,122 @@
+//! The summary of a run: what `llmx demo --json` prints.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::fairness::Jain;
+use crate::invariants::{Invariant, Tally};
+use crate::latency::Quantiles;
+
+/// The result of a run. Counts are of distinct messages; latencies are in milliseconds, from the intended time.
+#[derive(Debug, Clone, Serialize)]
+pub struct Summary {
+    /// Seed of arrivals and contractors.
+    pub seed: u64,
+    /// `memory` or `nats`.
+    pub bus: String,
+    /// Policy id.
+    pub policy: String,
+    /// Contractors.
+    pub agents: u32,
+    /// Target calls per second.
+    pub rate: f64,
+    /// Negotiations that ended.
+    pub rounds: u64,
+    /// Calls admitted.
+    pub cfps: u64,
+    /// Offers admitted.
+    pub offers: u64,
+    /// Awards registered, re-awards included.
+    pub awards: u64,
+    /// Awards confirmed.
+    pub confirms: u64,
+    /// Offers / (calls x contractors).
+    pub completion: f64,
+    /// Negotiations with at least one award / negotiations that ended.
+    pub award_rate: f64,
+    /// Latencies.
+    pub latency_ms: Latencies,
+    /// Fairness among the contractors; absent without awards.
+    pub jain: Option<Jain>,
+    /// Checks from the agents' own observations.
+    pub invariant_violations: Violations,
+    /// Messages refused by a gateway, by code.
+    pub rejected: BTreeMap<String, u64>,
+    /// Dispositions told, by name.
+    pub dispositions: BTreeMap<String, u64>,
+    /// How negotiations ended.
+    pub outcomes: BTreeMap<String, u64>,
+    /// Calls that could not be started in time because too many were open.
+    pub shed: u64,
+    /// Seconds from the first intended call to the last end.
+    pub elapsed_s: f64,
+}
+
+/// Latencies in milliseconds.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Latencies {
+    /// From the call's intended time until its initiator knows the award (or that there is none). The paper's "round".
+    pub decision: Quantiles,
+    /// From the call's intended time until its initiator knows the end: confirmed and performed.
+    pub round: Quantiles,
+    /// From the call's intended time until an offer is accepted by a gateway, per offer.
+    pub offer: Quantiles,
+}
+
+/// Violations of the invariants.
+#[derive(Debug, Clone, Serialize)]
+pub struct Violations {
+    /// All of them.
+    pub total: u64,
+    /// By name, each with how often it was checked.
+    pub by_name: BTreeMap<Invariant, Tally>,
+    /// The first few, in words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub examples: Vec<String>,
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let line = |f: &mut fmt::Formatter<'_>, name: &str, quantiles: &Quantiles| {
+            writeln!(
+                f,
+                "  {name:<22} p50 {:>8.2}   p95 {:>8.2}   p99 {:>8.2}   max {:>8.2}  ms",
+                quantiles.p50, quantiles.p95, quantiles.p99, quantiles.max
+            )
+        };
+        writeln!(
+            f,
+            "policy {} on {}, {} contractors, {} calls/s, seed {}: {:.1} s",
+            self.policy, self.bus, self.agents, self.rate, self.seed, self.elapsed_s
+        )?;
+        writeln!(
+            f,
+            "  rounds {}   calls {}   offers {}   awards {}   confirms {}",
+            self.rounds, self.cfps, self.offers, self.awards, self.confirms
+        )?;
+        writeln!(f, "  completion {:.1} %   award rate {:.1} %", self.completion * 100.0, self.award_rate * 100.0)?;
+        line(f, "call to decision", &self.latency_ms.decision)?;
+        line(f, "call to end", &self.latency_ms.round)?;
+        line(f, "call to offer admitted", &self.latency_ms.offer)?;
+        if let Some(jain) = &self.jain {
+            writeln!(f, "  fairness (Jain) {:.3}, a fair draw of {} awards gives {:.3}", jain.index, jain.awards, jain.null)?;
+        }
+        writeln!(f, "  outcomes {}", counts(&self.outcomes))?;
+        writeln!(f, "  rejected at the gateway {}", counts(&self.rejected))?;
+        let checked: u64 = self.invariant_violations.by_name.values().map(|tally| tally.checked).sum();
+        write!(f, "  invariants: {} violations in {checked} checks", self.invariant_violations.total)?;
+        for example in &self.invariant_violations.examples {
+            write!(f, "\n    {example}")?;
+        }
+        Ok(())
+    }
+}
+
+fn counts(map: &BTreeMap<String, u64>) -> String {
+    if map.is_empty() {
+        return "none".to_owned();
+    }
+    map.iter().map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
+}

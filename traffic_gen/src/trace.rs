@@ -1,0 +1,75 @@
+//! The trace: every message every agent sent and received, one JSON document per line.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use agents::observer::Observed;
+use agents::strategy::SendOutcome;
+use schemas::AgentId;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+/// Writes a trace. The first failure ends writing and is reported by [`Trace::finish`].
+pub struct Trace {
+    out: BufWriter<File>,
+    failed: Option<std::io::Error>,
+}
+
+impl Trace {
+    /// Creates, or empties, the file.
+    ///
+    /// # Errors
+    /// When it cannot be created.
+    pub fn create(path: &Path) -> std::io::Result<Self> {
+        Ok(Self { out: BufWriter::new(File::create(path)?), failed: None })
+    }
+
+    /// Writes one event; `since_start` is the agent's local time since the start of the run.
+    pub fn write(&mut self, since_start: Duration, agent: &AgentId, event: &Observed<'_>) {
+        let line = match event {
+            Observed::Connected => json!({"event": "connected"}),
+            Observed::Disconnected => json!({"event": "disconnected"}),
+            Observed::Transmitted { negotiation, msg_id, act, attempt, document } => {
+                let document = std::str::from_utf8(document).ok().and_then(|text| serde_json::from_str::<&RawValue>(text).ok());
+                json!({"event": "sent", "negotiation": negotiation, "msg_id": msg_id, "act": act, "attempt": attempt,
+                       "message": document})
+            }
+            Observed::Settled(sent) => {
+                let (outcome, code) = match &sent.outcome {
+                    SendOutcome::Accepted { .. } => ("accepted", None),
+                    SendOutcome::Refused(refusal) => ("refused", Some(refusal.code)),
+                    SendOutcome::Unanswered => ("unanswered", None),
+                };
+                json!({"event": outcome, "negotiation": sent.negotiation, "msg_id": sent.msg_id, "act": sent.act,
+                       "code": code})
+            }
+            Observed::Delivered { delivery, is_repeat } => {
+                json!({"event": "received", "repeat": is_repeat, "delivery": delivery})
+            }
+        };
+        if self.failed.is_none() {
+            let t_us = u64::try_from(since_start.as_micros()).unwrap_or(u64::MAX);
+            let line = merged(line, t_us, agent);
+            self.failed = writeln!(self.out, "{line}").err();
+        }
+    }
+
+    /// Writes what is buffered.
+    ///
+    /// # Errors
+    /// The first error of the whole trace.
+    pub fn finish(mut self) -> std::io::Result<()> {
+        match self.failed {
+            Some(error) => Err(error),
+            None => self.out.flush(),
+        }
+    }
+}
+
+fn merged(mut line: serde_json::Value, t_us: u64, agent: &AgentId) -> serde_json::Value {
+    line["t_us"] = t_us.into();
+    line["agent"] = agent.as_str().into();
+    line
+}
