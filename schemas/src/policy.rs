@@ -16,7 +16,7 @@ pub const TIMER_MS_MAX: u64 = 86_400_000;
 /// Most gates of a policy: two for each attribute an offer can have.
 pub const GATES_MAX: usize = 64;
 /// Most texts one gate allows.
-pub const GATE_TEXTS_MAX: usize = 256;
+pub const GATE_TEXTS_MAX: usize = 64;
 /// Most weights of a policy: one for each attribute an offer can have.
 pub const WEIGHTS_MAX: usize = crate::payload::TERMS_MAX;
 /// Most lots, runners-up, ACCEPTs per lot, rounds, and extensions of the deadline.

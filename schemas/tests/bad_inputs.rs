@@ -157,6 +157,15 @@ fn a_member_name_is_repeated_only_when_it_is_short_and_printable() {
 }
 
 #[test]
+fn an_unknown_member_is_answered_with_those_that_are_known() {
+    let expected = |old: &str, new: &str| refuse(&with(old, new)).expected.unwrap();
+    assert_eq!(expected("\"payload\":", "\"signature\":1,\"payload\":"), "only envelope, payload");
+    let of_an_offer =
+        "only $schema, act, conditions, currency, round, terms, timestamp, valid_for_ms, valid_until, value";
+    assert_eq!(expected("\"act\":", "\"valid_for\":1,\"act\":"), of_an_offer);
+}
+
+#[test]
 fn however_many_faults_a_body_has_it_gets_one_refusal() {
     // Case 66: as many faulty items as fit.
     let recipients = format!("\"to\":[{}0],\"ts\":", "0,".repeat(4000));

@@ -1,5 +1,6 @@
 //! The published schemas and their validators.
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use jsonschema::{Draft, PatternOptions, Registry, Validator};
@@ -135,12 +136,22 @@ static VALIDATORS: LazyLock<Validators> = LazyLock::new(|| {
     }
 });
 
+/// The published schemas by `$id`.
+static SCHEMAS: LazyLock<BTreeMap<String, Value>> = LazyLock::new(|| {
+    let parse = |text| serde_json::from_str(text).expect("the bundled schemas are JSON: the tests compile them all");
+    PUBLISHED.iter().map(|(name, text)| (format!("{SCHEMA_BASE}{name}.json"), parse(text))).collect()
+});
+
+/// The members that the object schema around a keyword knows. `keyword` is the keyword's absolute location.
+pub(super) fn members_beside(keyword: &str) -> Option<String> {
+    let (id, pointer) = keyword.split_once('#')?;
+    let (object, _) = pointer.rsplit_once('/')?;
+    let members = SCHEMAS.get(id)?.pointer(object)?.get("properties")?.as_object()?;
+    Some(members.keys().map(String::as_str).collect::<Vec<_>>().join(", "))
+}
+
 fn registry() -> Registry<'static> {
-    let documents = PUBLISHED.iter().map(|(name, text)| {
-        let schema: Value =
-            serde_json::from_str(text).expect("the bundled schemas are JSON: the tests compile them all");
-        (format!("{SCHEMA_BASE}{name}.json"), schema)
-    });
+    let documents = SCHEMAS.iter().map(|(id, schema)| (id.clone(), schema.clone()));
     let builder = Registry::new().draft(Draft::Draft202012).extend(documents);
     builder.and_then(|builder| builder.prepare()).expect("the bundle refers only to itself: the tests compile it all")
 }

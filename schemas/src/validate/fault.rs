@@ -6,6 +6,7 @@ use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
 use jsonschema::{ErrorIterator, ValidationError};
 use serde_json::Value;
 
+use super::bundle;
 use crate::code::{Code, Refusal};
 
 /// Longest pointer that is repeated to the sender, in bytes; the schemas' own are under 80. A longer one, or one with
@@ -48,14 +49,14 @@ fn cut<'t>(tokens: impl Iterator<Item = &'t str>) -> String {
 /// Only the one that is told is written out, because a hostile body can cause thousands.
 pub(super) fn first(errors: ErrorIterator<'_>) -> Option<Refusal> {
     let errors = errors.into_errors();
-    let placed = errors.iter().map(|error| (place(error), error.kind()));
-    let first = placed.min_by(|(place, kind), (other_place, other_kind)| {
+    let placed = errors.iter().map(|error| (place(error), error));
+    let first = placed.min_by(|(place, error), (other_place, other)| {
         place
             .cmp(other_place)
-            .then_with(|| classify(kind).cmp(&classify(other_kind)))
-            .then_with(|| kind.keyword().cmp(other_kind.keyword()))
+            .then_with(|| classify(error.kind()).cmp(&classify(other.kind())))
+            .then_with(|| error.kind().keyword().cmp(other.kind().keyword()))
     });
-    first.map(|(place, kind)| describe(kind, &cut(place.split('/').skip(1))))
+    first.map(|(place, error)| describe(error, cut(place.split('/').skip(1))))
 }
 
 fn place<'e>(error: &'e ValidationError<'_>) -> Cow<'e, str> {
@@ -71,13 +72,20 @@ pub(super) fn disagreement(pointer: &str) -> Refusal {
     Refusal::new(Code::Internal, "the document satisfies its schema but cannot be read").at(pointer)
 }
 
-fn describe(kind: &Kind, pointer: &str) -> Refusal {
-    let (code, detail) = classify(kind);
+fn describe(error: &ValidationError<'_>, pointer: String) -> Refusal {
+    let (code, detail) = classify(error.kind());
     let refusal = Refusal::new(code, detail).at(pointer);
-    match expected(kind) {
+    match known_members(error).or_else(|| expected(error.kind())) {
         Some(text) => refusal.expecting(text),
         None => refusal,
     }
+}
+
+/// What could stand there instead of an unknown member: most often it is a slip of the pen.
+fn known_members(error: &ValidationError<'_>) -> Option<String> {
+    let is_unknown = matches!(error.kind(), Kind::AdditionalProperties { .. });
+    let location = error.absolute_keyword_location().filter(|_| is_unknown)?;
+    bundle::members_beside(location.as_str()).map(|members| format!("only {members}"))
 }
 
 /// The member at fault, where the validator only points at the object around it.
@@ -133,7 +141,6 @@ fn expected(kind: &Kind) -> Option<String> {
     #[expect(clippy::wildcard_enum_match_arm, reason = "the other keywords do not occur in the bundle")]
     match kind {
         Kind::Required { .. } => Some("this member".to_owned()),
-        Kind::AdditionalProperties { .. } => Some("no further member".to_owned()),
         Kind::Type { kind: TypeKind::Single(one) } => Some(one.to_string()),
         Kind::Type { kind: TypeKind::Multiple(set) } => Some(list(set.iter().map(|one| one.to_string()))),
         Kind::Minimum { limit } => Some(format!("at least {limit}")),
