@@ -1,0 +1,71 @@
+//! The close rule (spec section 3): evaluated after every collecting event and timer.
+
+use schemas::delivery::CloseReason;
+use schemas::policy::Close;
+
+/// What the rule looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// Valid, unexpired, unwithdrawn offers.
+    pub(crate) valid: u32,
+    /// Best score among them.
+    pub(crate) best: Option<u32>,
+    /// The score required now, where the policy has a threshold.
+    pub(crate) tau: Option<u32>,
+    /// Contractors that responded.
+    pub(crate) responded: u32,
+    /// Contractors called.
+    pub(crate) expected: u32,
+    /// Whether the window has passed; it stays so.
+    pub(crate) is_window_past: bool,
+}
+
+/// Why collection closes now, if it does. The deadline is no part of this: it is a timer and always closes.
+pub(crate) fn reason(close: &Close, standing: Standing) -> Option<CloseReason> {
+    let all_responded = close.all_responded && standing.responded >= standing.expected;
+    if standing.valid < close.min_valid {
+        // `min_valid` gates early closing only, and waiting for nobody would be no gain.
+        return all_responded.then_some(CloseReason::AllResponded);
+    }
+    if standing.tau.zip(standing.best).is_some_and(|(tau, best)| best >= tau) {
+        Some(CloseReason::ScoreAtLeast)
+    } else if close.k_valid.is_some_and(|k| standing.valid >= k) {
+        Some(CloseReason::KValid)
+    } else if all_responded {
+        Some(CloseReason::AllResponded)
+    } else if standing.is_window_past {
+        Some(CloseReason::Window)
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPEN: Standing =
+        Standing { valid: 2, best: Some(10), tau: None, responded: 2, expected: 5, is_window_past: false };
+
+    #[test]
+    fn reasons_are_reported_in_the_order_of_their_priority() {
+        let close =
+            Close { min_valid: 1, k_valid: Some(2), all_responded: true, window_ms: Some(1), ..Close::default() };
+        let everything = Standing { tau: Some(10), responded: 5, is_window_past: true, ..OPEN };
+        assert_eq!(reason(&close, everything), Some(CloseReason::ScoreAtLeast));
+        let no_score = Standing { tau: Some(11), ..everything };
+        assert_eq!(reason(&close, no_score), Some(CloseReason::KValid));
+        let no_k = Close { k_valid: Some(3), ..close };
+        assert_eq!(reason(&no_k, no_score), Some(CloseReason::AllResponded));
+        assert_eq!(reason(&no_k, Standing { responded: 4, ..no_score }), Some(CloseReason::Window));
+        assert_eq!(reason(&no_k, Standing { responded: 4, is_window_past: false, ..no_score }), None);
+    }
+
+    #[test]
+    fn too_few_valid_offers_hold_everything_back_but_all_responded() {
+        let close = Close { min_valid: 3, k_valid: Some(1), all_responded: true, ..Close::default() };
+        let past = Standing { tau: Some(0), is_window_past: true, ..OPEN };
+        assert_eq!(reason(&close, past), None);
+        assert_eq!(reason(&close, Standing { responded: 5, ..past }), Some(CloseReason::AllResponded));
+    }
+}

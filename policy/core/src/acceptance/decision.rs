@@ -1,0 +1,101 @@
+//! The decision record: what was decided, from what, and why. Its digest stands in the register under every award it
+//! makes; it is recomputed from the log, byte for byte (spec section 4).
+
+use schemas::delivery::CloseReason;
+use schemas::ids::Position;
+use schemas::{AgentId, AwardNo, Digest, Lot, NegotiationId, OfferId, Timestamp};
+use serde::Serialize;
+
+use crate::effect::AwardLoss;
+
+/// One decision. Serialise with [`schemas::digest::canonical`]; integers and texts only.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Decision {
+    /// The negotiation.
+    pub negotiation: NegotiationId,
+    /// Digest of the policy it runs under.
+    pub policy: Digest,
+    /// The round.
+    pub round: u32,
+    /// Position of the input that caused it; at a close this is the closing position that breaks ties.
+    pub position: Position,
+    /// When: log time of a message, deadline of a timer; microseconds.
+    pub at: Timestamp,
+    /// Who or what chose.
+    pub cause: Cause,
+    /// Why collection closed.
+    pub closed: CloseReason,
+    /// Whether everybody called had responded by then.
+    pub complete: bool,
+    /// Contractors that had responded by then.
+    pub responded: u32,
+    /// Contractors called.
+    pub expected: u32,
+    /// The valid offers in rank order (after a lost award: those still held).
+    pub offers: Vec<RankedOffer>,
+    /// The awards it makes.
+    pub awards: Vec<Placement>,
+    /// Head of the hash chain over the negotiation's inputs.
+    pub chain: Digest,
+    /// After a lost award: digest of the decision before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub previous: Option<Digest>,
+}
+
+/// Who or what chose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// The score, at the close.
+    Score,
+    /// The initiator, under `decider: initiator`.
+    Initiator,
+    /// The score, because the initiator was silent until `decide_by`.
+    InitiatorSilent,
+    /// The next runner-up, because an award was lost.
+    ReAward(AwardLoss),
+}
+
+/// One valid offer in its rank.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RankedOffer {
+    /// The offer.
+    pub offer_id: OfferId,
+    /// Its contractor.
+    pub contractor: AgentId,
+    /// Digest of its terms.
+    pub terms: Digest,
+    /// Its score.
+    pub score: u32,
+    /// Its own price, in micro-units, where it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub price: Option<i64>,
+    /// What it would be paid at its rank.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub payment: Option<i64>,
+    /// Valid until then; absent when it stands for the whole negotiation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub valid_until: Option<Timestamp>,
+    /// Its contractor's last win in this lane, under `tie_break: least_recent_winner`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_win: Option<Position>,
+}
+
+/// One award.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Placement {
+    /// The lot.
+    pub lot: Lot,
+    /// The award.
+    pub award_no: AwardNo,
+    /// The offer.
+    pub offer_id: OfferId,
+}
+
+impl Decision {
+    /// Digest of the canonical record.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        Digest::of(self).expect("a decision holds integers, texts and digests only, which all have a canonical form")
+    }
+}

@@ -1,0 +1,92 @@
+//! Gates: what an offer must satisfy to count at all (spec section 4). Checked when it arrives; an offer that fails is
+//! never scored, never stored and never wins.
+
+use schemas::Timestamp;
+use schemas::payload::{AttrValue, Offer, Terms};
+use schemas::policy::{Gate, Policy};
+
+/// The first condition an offer fails. Indices point into the policy's gates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GateFault {
+    /// Below `min`.
+    Min(u16),
+    /// Above `max`.
+    Max(u16),
+    /// Not one of the allowed texts.
+    Enum(u16),
+    /// The attribute is missing.
+    Required(u16),
+    /// Another currency than the call's.
+    Currency,
+    /// Its validity has run out before it arrived.
+    Validity,
+}
+
+impl GateFault {
+    /// `code` of the REJECT: `<attribute>.<condition>`, `currency` or `validity`.
+    pub(crate) fn code(self, policy: &Policy) -> String {
+        let (index, condition) = match self {
+            Self::Min(index) => (index, "min"),
+            Self::Max(index) => (index, "max"),
+            Self::Enum(index) => (index, "enum"),
+            Self::Required(index) => (index, "required"),
+            Self::Currency => return "currency".to_owned(),
+            Self::Validity => return "validity".to_owned(),
+        };
+        match policy.gates.get(usize::from(index)) {
+            Some(gate) => format!("{}.{condition}", gate.attr),
+            None => condition.to_owned(),
+        }
+    }
+}
+
+/// Checks an offer: the gates in their order, then currency, then validity.
+pub(crate) fn check(
+    policy: &Policy,
+    currency: Option<&str>,
+    offer: &Offer,
+    valid_until: Timestamp,
+    now: Timestamp,
+) -> Result<(), GateFault> {
+    for (index, gate) in policy.gates.iter().enumerate() {
+        let index = u16::try_from(index).unwrap_or(u16::MAX);
+        check_gate(gate, index, &offer.terms)?;
+    }
+    // An offer that names no currency is understood in the call's.
+    if let (Some(wanted), Some(offered)) = (currency, offer.currency.as_deref())
+        && wanted != offered
+    {
+        return Err(GateFault::Currency);
+    }
+    if valid_until < now { Err(GateFault::Validity) } else { Ok(()) }
+}
+
+fn check_gate(gate: &Gate, index: u16, terms: &Terms) -> Result<(), GateFault> {
+    let Some(value) = terms.get(&gate.attr) else {
+        return Err(GateFault::Required(index));
+    };
+    match value {
+        AttrValue::Int(value) => {
+            if gate.min.is_some_and(|min| *value < min) {
+                Err(GateFault::Min(index))
+            } else if gate.max.is_some_and(|max| *value > max) {
+                Err(GateFault::Max(index))
+            } else if gate.one_of.is_some() {
+                Err(GateFault::Enum(index))
+            } else {
+                Ok(())
+            }
+        }
+        AttrValue::Text(text) => {
+            if gate.min.is_some() {
+                Err(GateFault::Min(index))
+            } else if gate.max.is_some() {
+                Err(GateFault::Max(index))
+            } else if gate.one_of.as_ref().is_some_and(|allowed| !allowed.contains(text)) {
+                Err(GateFault::Enum(index))
+            } else {
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! All negotiations of one lane: the fold's only entry.
+
+mod names;
+mod policies;
+mod receive;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use schemas::ids::Position;
+use schemas::record::{EngineEvent, Entry, Record};
+use schemas::{AgentId, Digest, Lane, NegotiationId, Timestamp};
+
+use crate::contract_net::state::{Timer, TimerKind};
+use crate::effect::{Effect, Event};
+use crate::limits::Limits;
+use crate::negotiation::Negotiation;
+use crate::step::{Step, Winners};
+use crate::tombstone::Tombstone;
+use crate::view::View;
+use names::Names;
+use policies::Policies;
+
+/// The rules version this build folds with, until a logged `rules` record says otherwise.
+pub const RULES_VERSION: u32 = 1;
+
+/// Every negotiation of one lane.
+///
+/// Contract: feed records in the order of the log; after each, drain [`Book::poll_effect`], then ask
+/// [`Book::poll_deadline`]. The same records give byte-identical effects.
+#[derive(Debug)]
+pub struct Book {
+    lane: Lane,
+    limits: Limits,
+    now: Timestamp,
+    position: u64,
+    /// Inputs folded so far: messages, timers, engine events.
+    inputs: u64,
+    epoch: u64,
+    owner: Option<Arc<str>>,
+    rules: u32,
+    negotiations_by_key: BTreeMap<Key, Box<Open>>,
+    tombstones_by_key: BTreeMap<Key, Box<Tombstone>>,
+    /// One entry per open negotiation: its next timer.
+    timers: BTreeSet<(Timestamp, TimerKind, Key)>,
+    /// When each tombstone is dropped.
+    burials: BTreeSet<(Timestamp, Key)>,
+    policies: Policies,
+    names: Names,
+    winners: Winners,
+    effects: VecDeque<Effect>,
+    /// Sum of the hash chains of everything held, kept up to date so that the digest costs nothing.
+    chains: u128,
+    /// Running hash of what was decided: dispositions, states, outcomes.
+    trail: u64,
+}
+
+/// Key of a negotiation: the first 128 bits of the SHA-256 of its id. Initiators choose ids, so the key must not be
+/// one they can make collide.
+type Key = u128;
+
+#[derive(Debug)]
+struct Open {
+    negotiation: Negotiation,
+    /// The timer that stands for it in [`Book::timers`].
+    armed: Option<Timer>,
+}
+
+impl Book {
+    /// An empty book of one lane.
+    #[must_use]
+    pub fn new(lane: Lane, limits: Limits) -> Self {
+        Self {
+            lane,
+            now: Timestamp(0),
+            position: 0,
+            inputs: 0,
+            epoch: 0,
+            owner: None,
+            rules: RULES_VERSION,
+            negotiations_by_key: BTreeMap::new(),
+            tombstones_by_key: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            burials: BTreeSet::new(),
+            policies: Policies::default(),
+            names: Names::new(limits.names_shared_max),
+            winners: Winners::default(),
+            effects: VecDeque::new(),
+            chains: 0,
+            trail: 0xcbf2_9ce4_8422_2325,
+            limits,
+        }
+    }
+
+    /// Folds one record: first the timers with a deadline before `time`, in the order (deadline, kind, negotiation), then
+    /// the entries. `time` is clamped so that it never goes back; a record whose `seq` was folded already is ignored.
+    ///
+    /// A timer is evaluated at its deadline, but what it arms counts from `time`. Its position is
+    /// (`seq`, `u32::MAX - k`) for the k-th timer the record fires, counted from 0.
+    pub fn handle_record(&mut self, seq: u64, time: Timestamp, record: &Record) {
+        if seq <= self.position {
+            return;
+        }
+        self.position = seq;
+        self.now = self.now.max(time);
+        self.fire_timers(seq);
+        self.bury_forgotten();
+        for (index, entry) in (0..).zip(&record.entries) {
+            self.handle_entry(Position { seq, index }, entry);
+        }
+    }
+
+    /// The next effect.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// When time alone will change something: once log time has passed this instant, a record (an empty tick will do)
+    /// fires the timer.
+    #[must_use]
+    pub fn poll_deadline(&self) -> Option<Timestamp> {
+        self.timers.first().map(|(deadline, _, _)| *deadline)
+    }
+
+    /// Log time of the last record folded.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// Sequence of the last record folded, 0 at the beginning.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Epoch of the last accepted claim, 0 before any.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Rules version of the lane.
+    #[must_use]
+    pub fn rules(&self) -> u32 {
+        self.rules
+    }
+
+    /// Whether the last accepted claim is this engine's.
+    #[must_use]
+    pub fn is_owner(&self, engine: &str) -> bool {
+        self.owner.as_deref() == Some(engine)
+    }
+
+    /// Negotiations that have not ended.
+    #[must_use]
+    pub fn open_count(&self) -> usize {
+        self.negotiations_by_key.len()
+    }
+
+    /// Ended negotiations that are still recognised.
+    #[must_use]
+    pub fn tombstone_count(&self) -> usize {
+        self.tombstones_by_key.len()
+    }
+
+    /// Digest of the state, to compare replicas at the same position: everything held, by its hash chain, and the running
+    /// hash of everything decided.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        Digest::of_parts(&[
+            &[self.lane.0],
+            &self.position.to_be_bytes(),
+            &self.now.0.to_be_bytes(),
+            &self.epoch.to_be_bytes(),
+            &self.rules.to_be_bytes(),
+            &self.inputs.to_be_bytes(),
+            &self.chains.to_be_bytes(),
+            &self.trail.to_be_bytes(),
+        ])
+    }
+
+    /// What `viewer` may see of a negotiation; absent for strangers and unknown negotiations alike.
+    #[must_use]
+    pub fn view(&self, negotiation: &NegotiationId, viewer: &AgentId) -> Option<View> {
+        let key = key_of(negotiation);
+        if let Some(open) = self.negotiations_by_key.get(&key) {
+            return open.negotiation.view(viewer);
+        }
+        self.tombstones_by_key.get(&key)?.view(viewer)
+    }
+
+    fn fire_timers(&mut self, seq: u64) {
+        let mut index = u32::MAX;
+        while let Some(&(deadline, kind, key)) = self.timers.first() {
+            if deadline >= self.now {
+                return;
+            }
+            self.timers.pop_first();
+            let Some(mut open) = self.negotiations_by_key.remove(&key) else { continue };
+            open.armed = None;
+            let chain = open.negotiation.chain;
+            self.with_step(Position { seq, index }, deadline, |step, _| {
+                open.negotiation.link(&kind.tag(), step);
+                fire(&mut open.negotiation, kind, step);
+            });
+            self.keep(key, open, chain);
+            index = index.saturating_sub(1);
+        }
+    }
+
+    fn handle_entry(&mut self, position: Position, entry: &Entry) {
+        match entry {
+            Entry::Message(message) => self.handle_message(position, message),
+            Entry::Tick => {}
+            Entry::Engine { epoch, event } => self.handle_engine_event(position, *epoch, event),
+        }
+    }
+
+    /// Engine records of an older epoch are ignored; only a claim raises the epoch.
+    fn handle_engine_event(&mut self, position: Position, epoch: u64, event: &EngineEvent) {
+        match event {
+            EngineEvent::Claim { engine } => {
+                if epoch > self.epoch {
+                    let engine: Arc<str> = Arc::from(engine.as_str());
+                    self.epoch = epoch;
+                    self.owner = Some(Arc::clone(&engine));
+                    self.effects.push_back(Effect::Event(Event::Claimed { engine, epoch }));
+                }
+            }
+            EngineEvent::Rules { version } if epoch >= self.epoch => self.rules = *version,
+            EngineEvent::DeliveryFailed { id, negotiation, to, attempts: _ } if epoch >= self.epoch => {
+                self.with_open(position, negotiation, |open, step| open.handle_delivery_failure(*id, to, step));
+            }
+            EngineEvent::Abort { negotiation, code } if epoch >= self.epoch => {
+                self.with_open(position, negotiation, |open, step| open.handle_abort(code, step));
+            }
+            // Acknowledgements concern the outbox; they change nothing here.
+            EngineEvent::Delivered { .. }
+            | EngineEvent::Rules { .. }
+            | EngineEvent::DeliveryFailed { .. }
+            | EngineEvent::Abort { .. } => {}
+        }
+    }
+
+    /// Runs an input against an open negotiation; nothing happens when there is none.
+    fn with_open(
+        &mut self,
+        position: Position,
+        negotiation: &NegotiationId,
+        input: impl FnOnce(&mut Negotiation, &mut Step<'_>),
+    ) {
+        let key = key_of(negotiation);
+        let Some(mut open) = self.negotiations_by_key.remove(&key) else { return };
+        let chain = open.negotiation.chain;
+        self.with_step(position, self.now, |step, _| input(&mut open.negotiation, step));
+        self.keep(key, open, chain);
+    }
+
+    fn with_step<R>(
+        &mut self,
+        position: Position,
+        now: Timestamp,
+        input: impl FnOnce(&mut Step<'_>, &mut Names) -> R,
+    ) -> R {
+        self.inputs += 1;
+        let first_effect = self.effects.len();
+        let mut step = Step {
+            lane: self.lane,
+            limits: &self.limits,
+            position,
+            input: self.inputs,
+            now,
+            clock: self.now,
+            winners: &mut self.winners,
+            out: &mut self.effects,
+            ordinal: 0,
+        };
+        let result = input(&mut step, &mut self.names);
+        self.trail = trail(self.trail, self.effects.range(first_effect..));
+        result
+    }
+
+    /// Puts a negotiation back after an input: open with its next timer, or as a tombstone.
+    fn keep(&mut self, key: Key, mut open: Box<Open>, chain_before: Digest) {
+        self.chains = self.chains.wrapping_sub(weight(chain_before)).wrapping_add(weight(open.negotiation.chain));
+        let next = open.negotiation.next_timer();
+        if open.armed != next {
+            if let Some((deadline, kind)) = open.armed {
+                self.timers.remove(&(deadline, kind, key));
+            }
+            if let Some((deadline, kind)) = next {
+                self.timers.insert((deadline, kind, key));
+            }
+            open.armed = next;
+        }
+        if open.negotiation.outcome.is_none() {
+            self.negotiations_by_key.insert(key, open);
+            return;
+        }
+        self.policies.release(open.negotiation.pinned.digest);
+        let tombstone = Tombstone::of(&open.negotiation, &self.limits);
+        self.burials.insert((tombstone.forget_at, key));
+        self.tombstones_by_key.insert(key, Box::new(tombstone));
+        if self.tombstones_by_key.len() > self.limits.tombstones_max {
+            self.bury_first();
+        }
+    }
+
+    fn bury_forgotten(&mut self) {
+        while self.burials.first().is_some_and(|(forget_at, _)| *forget_at < self.now) {
+            self.bury_first();
+        }
+    }
+
+    fn bury_first(&mut self) {
+        if let Some((_, key)) = self.burials.pop_first()
+            && let Some(tombstone) = self.tombstones_by_key.remove(&key)
+        {
+            self.chains = self.chains.wrapping_sub(weight(tombstone.chain));
+        }
+    }
+}
+
+fn fire(negotiation: &mut Negotiation, kind: TimerKind, step: &mut Step<'_>) {
+    let lot = |lot: u32| usize::try_from(lot).unwrap_or(usize::MAX);
+    match kind {
+        TimerKind::Hard => negotiation.handle_hard_deadline(step),
+        TimerKind::Collect => negotiation.handle_collect(step),
+        TimerKind::Window => negotiation.handle_window(step),
+        TimerKind::Crossing => negotiation.handle_crossing(step),
+        TimerKind::Decide => negotiation.handle_decide(step),
+        TimerKind::Confirm(number) => negotiation.handle_confirm_timeout(lot(number), step),
+        TimerKind::Perform(number) => negotiation.handle_perform_timeout(lot(number), step),
+        TimerKind::Cancel => negotiation.handle_cancel_timeout(step),
+    }
+}
+
+fn key_of(negotiation: &NegotiationId) -> Key {
+    u128::from_be_bytes(Digest::of_bytes(negotiation.as_str().as_bytes()).short())
+}
+
+fn weight(chain: Digest) -> u128 {
+    u128::from_be_bytes(chain.short())
+}
+
+/// FNV-1a over what the effects of one input decided.
+fn trail<'a>(seed: u64, effects: impl Iterator<Item = &'a Effect>) -> u64 {
+    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    effects.fold(seed, |hash, effect| match effect {
+        Effect::Deliver(deliver) => mix(mix(hash, 1), deliver.told.act() as u8),
+        Effect::Register(_) => mix(hash, 2),
+        Effect::Notice(_) => mix(hash, 3),
+        Effect::Event(Event::Disposed { disposition, .. }) => mix(mix(hash, 4), *disposition as u8),
+        Effect::Event(Event::Transition { to, .. }) => mix(mix(hash, 5), *to as u8),
+        Effect::Event(Event::Ended { outcome, .. }) => mix(mix(hash, 6), *outcome as u8),
+        Effect::Event(_) => mix(hash, 7),
+    })
+}

@@ -1,0 +1,165 @@
+//! Messages of the log on their way to a negotiation: decoding, opening, and the one answer for strangers.
+
+use std::sync::Arc;
+
+use schemas::delivery::{Disposition, Misunderstanding, Receipt, Told};
+use schemas::ids::Position;
+use schemas::record::{AdmittedMessage, Message};
+use schemas::{Act, MsgId, NegotiationId, Payload};
+use serde::Deserialize;
+
+use super::{Book, Open, key_of};
+use crate::contract_net::admission::Incoming;
+use crate::contract_net::opening::Opening;
+use crate::contract_net::state::Misread;
+use crate::effect::{Deliver, Event};
+use crate::step::Step;
+
+/// What can be said to the sender of a message that reached no negotiation. Nothing of it is stored.
+#[derive(Debug, Clone, Copy)]
+enum Stranger {
+    /// Unknown negotiation, or not a party: the same answer for both.
+    Unauthorized,
+    /// Not readable.
+    Malformed,
+    /// The book is full.
+    Full,
+    /// A call that cannot be followed.
+    Misread(Misread),
+}
+
+/// The little of an unreadable message that is needed to answer it.
+#[derive(Deserialize)]
+struct Torso {
+    envelope: TorsoEnvelope,
+}
+
+#[derive(Deserialize)]
+struct TorsoEnvelope {
+    msg_id: MsgId,
+}
+
+impl Book {
+    pub(super) fn handle_message(&mut self, position: Position, admitted: &AdmittedMessage) {
+        let message = match admitted.message() {
+            Ok(message) => message,
+            Err(_) => {
+                // Gateways validate, so this is a foreign writer's. Without even an id there is nobody to answer.
+                if let Ok(torso) = serde_json::from_str::<Torso>(admitted.body.get()) {
+                    self.answer_stranger(position, admitted, &torso.envelope.msg_id, Stranger::Malformed);
+                }
+                return;
+            }
+        };
+        let msg_id = message.envelope.msg_id.clone();
+        if message.envelope.sender() != Some(&admitted.from) {
+            return self.answer_stranger(position, admitted, &msg_id, Stranger::Unauthorized);
+        }
+        let key = key_of(&admitted.negotiation);
+        let is_held = self.negotiations_by_key.contains_key(&key) || self.tombstones_by_key.contains_key(&key);
+        let answer = match (&message.payload, is_held) {
+            (Payload::Cfp(_), false) => self.open(position, admitted, &message),
+            (_, false) => Err(Stranger::Unauthorized),
+            (_, true) => self.pass_on(position, admitted, message),
+        };
+        if let Err(stranger) = answer {
+            self.answer_stranger(position, admitted, &msg_id, stranger);
+        }
+    }
+
+    /// To the negotiation, or to its tombstone.
+    fn pass_on(&mut self, position: Position, admitted: &AdmittedMessage, message: Message) -> Result<(), Stranger> {
+        let key = key_of(&admitted.negotiation);
+        let incoming = Incoming {
+            from: admitted.from.clone(),
+            digest: admitted.digest,
+            msg_id: message.envelope.msg_id,
+            seq: message.envelope.seq,
+            payload: message.payload,
+        };
+        let now = self.now;
+        let is_party = if let Some(mut open) = self.negotiations_by_key.remove(&key) {
+            let chain = open.negotiation.chain;
+            let is_party = self.with_step(position, now, |step, _| open.negotiation.handle_message(incoming, step));
+            self.keep(key, open, chain);
+            is_party
+        } else if let Some(mut tombstone) = self.tombstones_by_key.remove(&key) {
+            let is_party = self.with_step(position, now, |step, _| tombstone.handle_message(&incoming, step));
+            self.tombstones_by_key.insert(key, tombstone);
+            is_party
+        } else {
+            false
+        };
+        if is_party { Ok(()) } else { Err(Stranger::Unauthorized) }
+    }
+
+    /// Row 1. The first record's pinned policy and invitations count, whatever later ones say.
+    fn open(&mut self, position: Position, admitted: &AdmittedMessage, message: &Message) -> Result<(), Stranger> {
+        let (Payload::Cfp(cfp), Some(pinned)) = (&message.payload, &admitted.pinned) else {
+            return Err(Stranger::Malformed);
+        };
+        if admitted.negotiation.initiator() != admitted.from.as_str() {
+            return Err(Stranger::Unauthorized);
+        }
+        if self.negotiations_by_key.len() >= self.limits.open_max {
+            return Err(Stranger::Full);
+        }
+        let policy = self.policies.share(pinned).ok_or(Stranger::Misread(Misread::InvalidPolicy))?;
+        let opening = Opening {
+            id: admitted.negotiation.clone(),
+            initiator: self.names.share(&admitted.from),
+            digest: admitted.digest,
+            envelope: &message.envelope,
+            cfp,
+            policy: Arc::clone(&policy),
+            pinned,
+        };
+        let now = self.now;
+        let negotiation = self.with_step(position, now, |step, names| opening.open(step, |name| names.share(name)));
+        let negotiation = negotiation.map_err(Stranger::Misread)?;
+        self.policies.retain(&policy);
+        let key = key_of(&negotiation.id);
+        self.keep(key, Box::new(Open { negotiation, armed: None }), schemas::Digest([0; 32]));
+        Ok(())
+    }
+
+    fn answer_stranger(&mut self, position: Position, admitted: &AdmittedMessage, msg_id: &MsgId, stranger: Stranger) {
+        let now = self.now;
+        self.with_step(position, now, |step, _| {
+            let disposition = match stranger {
+                Stranger::Unauthorized => Disposition::Unauthorized,
+                Stranger::Malformed | Stranger::Misread(_) => Disposition::Malformed,
+                Stranger::Full => Disposition::RateLimited,
+            };
+            let receipt = Receipt {
+                ack_of: msg_id.clone(),
+                disposition,
+                first: None,
+                offer_id: None,
+                invited: None,
+                left_out: None,
+                award_no: None,
+            };
+            send(admitted, msg_id, Told::Ack(receipt), step);
+            if let Stranger::Misread(misread) = stranger {
+                let told = Misunderstanding { reason: misread.as_str().to_owned(), expected: vec![Act::Cfp] };
+                send(admitted, msg_id, Told::NotUnderstood(told), step);
+            }
+            step.event(Event::Disposed {
+                negotiation: admitted.negotiation.clone(),
+                from: admitted.from.clone(),
+                act: admitted.act,
+                disposition,
+                score: None,
+                at: step.now,
+            });
+        });
+    }
+}
+
+fn send(admitted: &AdmittedMessage, msg_id: &MsgId, told: Told, step: &mut Step<'_>) {
+    let expires = step.now.plus_ms(step.limits.stranger_receipt_ms);
+    let negotiation: &NegotiationId = &admitted.negotiation;
+    let letter = step.letter(negotiation, &admitted.from, told, expires);
+    step.post(Deliver { in_reply_to: Some(msg_id.clone()), ..letter });
+}

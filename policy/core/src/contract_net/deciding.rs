@@ -1,0 +1,72 @@
+//! DECIDING: under `decider: initiator` all valid offers are revealed at once, and the initiator's ACCEPT, or its silence,
+//! decides (spec section "The initiator is told").
+
+use schemas::delivery::{News, OfferNews, OffersNews, Outcome, Told};
+use schemas::{Digest, OfferId, Timestamp, WireTime};
+
+use crate::Cause;
+use crate::contract_net::state::{Phase, SessionState};
+use crate::negotiation::Negotiation;
+use crate::session::Offer;
+use crate::step::Step;
+
+impl Negotiation {
+    /// Reveals the valid offers in a permutation nobody could foresee: ascending SHA-256(negotiation, closing position,
+    /// offer id).
+    pub(super) fn ask_initiator(&mut self, step: &mut Step<'_>) {
+        let decide_by = step.clock.plus_ms(self.policy().decide_ms).min(self.ends_by);
+        self.decide_by = Some(decide_by);
+        self.enter(Phase::Deciding, step);
+        let closing = step.position.to_string();
+        let mut offers: Vec<OfferNews> = self
+            .sessions
+            .iter()
+            .filter(|session| session.state == SessionState::Offered)
+            .filter_map(|session| {
+                let offer = session.offer.as_ref()?;
+                Some(OfferNews {
+                    offer_id: offer.id,
+                    contractor: session.party.agent.clone(),
+                    terms: terms_of(offer),
+                    score: offer.score,
+                })
+            })
+            .collect();
+        offers.sort_by_cached_key(|offer| {
+            let id = offer.offer_id.to_string();
+            Digest::of_parts(&[self.id.as_str().as_bytes(), closing.as_bytes(), id.as_bytes()])
+        });
+        let news = News::Offers(OffersNews { offers, decide_by: WireTime(decide_by) });
+        self.report(step, Told::Inform(news), None);
+    }
+
+    /// The session whose offer the initiator names, if that offer is in the running and still valid.
+    pub(super) fn chosen(&self, offer_id: OfferId, now: Timestamp) -> Option<usize> {
+        self.sessions.iter().position(|session| {
+            session.state == SessionState::Offered
+                && session.offer.as_ref().is_some_and(|offer| offer.id == offer_id && offer.is_valid(now))
+        })
+    }
+
+    /// The initiator has chosen; the score orders the runners-up.
+    pub(super) fn choose(&mut self, index: usize, step: &mut Step<'_>) {
+        self.reject_expired(step);
+        self.decide(Some(index), Cause::Initiator, step);
+    }
+
+    /// `decide_by`: silence falls back to the score, among what is still valid.
+    pub(crate) fn handle_decide(&mut self, step: &mut Step<'_>) {
+        self.decide_by = None;
+        self.reject_expired(step);
+        if self.sessions.iter().any(|session| session.state == SessionState::Offered) {
+            self.decide(None, Cause::InitiatorSilent, step);
+        } else {
+            self.conclude_round(Outcome::NoOffers, step);
+        }
+    }
+}
+
+/// The terms of a stored offer.
+pub(crate) fn terms_of(offer: &Offer) -> schemas::payload::Terms {
+    serde_json::from_str(&offer.terms).expect("the terms were written by this crate")
+}

@@ -1,0 +1,253 @@
+//! Everything the core may ask of the world, and every fact it reports. Read as a specification of the shell.
+
+use std::sync::Arc;
+
+use schemas::delivery::{CloseReason, Disposition, Notice, Outcome, Told};
+use schemas::record::Qos;
+use schemas::{
+    Act, Address, AgentId, AwardNo, DeliveryId, Lot, MsgId, NegotiationId, OfferId, RegisterKey, RegisterValue,
+    Timestamp,
+};
+
+use crate::acceptance::decision::Decision;
+use crate::contract_net::state::Phase;
+
+/// One request to the world, or one fact about it.
+#[derive(Debug, Clone)]
+pub enum Effect {
+    /// Deliver to one agent's inbox, retried until acknowledged or expired.
+    Deliver(Deliver),
+    /// Write to the write-once register. Always queued before the effects that wait for its key.
+    Register(RegisterWrite),
+    /// Publish a notice without terms; at most once.
+    Notice(PublicNotice),
+    /// A fact, for metrics and traces. Nothing to do.
+    Event(Event),
+}
+
+/// A delivery to one agent.
+#[derive(Debug, Clone)]
+pub struct Deliver {
+    /// The same on every engine and every repeat: the hash of (negotiation, position, ordinal, recipient), behind the
+    /// lane. The position of an effect caused by a timer is (sequence of the record that fired it, `u32::MAX - k`) for
+    /// the k-th timer that record fires, so it cannot meet the position of an entry.
+    pub id: DeliveryId,
+    /// The recipient.
+    pub to: AgentId,
+    /// The negotiation.
+    pub negotiation: NegotiationId,
+    /// The agent whose act is passed on; absent when the exchange itself speaks.
+    pub from: Option<AgentId>,
+    /// The recipient's message this answers.
+    pub in_reply_to: Option<MsgId>,
+    /// What is said; shared between the recipients of a call.
+    pub told: Arc<Told>,
+    /// Log time of the record that caused it.
+    pub at: Timestamp,
+    /// Retry until then.
+    pub expires: Timestamp,
+    /// How it is delivered.
+    pub qos: Qos,
+    /// Hold it back until this key is registered.
+    pub after: Option<RegisterKey>,
+    /// W3C trace context of the negotiation's call.
+    pub traceparent: Option<Arc<str>>,
+}
+
+/// A write to the register.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegisterWrite {
+    /// The key.
+    pub key: RegisterKey,
+    /// Its one value.
+    pub value: RegisterValue,
+    /// Write only once this earlier key is registered.
+    pub after: Option<RegisterKey>,
+}
+
+/// A notice to the topics and groups a call was addressed to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublicNotice {
+    /// Topics and groups; never agents.
+    pub to: Arc<[Address]>,
+    /// The notice.
+    pub notice: Notice,
+}
+
+/// How an award was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AwardLoss {
+    /// REFUSE, WITHDRAW or NOT_UNDERSTOOD in answer to the ACCEPT (rows 10, 18a, section 8).
+    Refused,
+    /// FAILURE before the CONFIRM (row 10).
+    Failed,
+    /// No CONFIRM in time (row 11).
+    ConfirmTimeout,
+    /// FAILURE while performing (row 15).
+    PerformFailed,
+    /// No INFORM in time (row 15).
+    PerformTimeout,
+    /// The ACCEPT could not be delivered (section 7).
+    Undelivered,
+    /// The initiator called it off (row 16).
+    Cancelled,
+    /// The hard deadline (row 19).
+    Timeout,
+    /// The negotiation was aborted.
+    Aborted,
+}
+
+/// A named invariant (DESIGN.md section 6) the fold checks on itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Invariant {
+    /// At most one live award per lot.
+    OneAward,
+    /// A late, expired, withdrawn or gate-failing offer never wins.
+    NoLateWinner,
+    /// Every accepted offer ends in exactly one final notice.
+    FinalNotice,
+}
+
+impl Invariant {
+    /// The name as it stands in metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::OneAward => "one_award",
+            Self::NoLateWinner => "no_late_winner",
+            Self::FinalNotice => "final_notice",
+        }
+    }
+}
+
+/// A fact. Durations are log time, in microseconds since the call.
+#[derive(Debug, Clone)]
+pub enum Event {
+    /// A call opened a negotiation.
+    Started {
+        /// The negotiation.
+        negotiation: NegotiationId,
+        /// Policy id.
+        policy: Arc<str>,
+        /// Contractors called.
+        invited: u32,
+        /// Addressed agents the gateway left out.
+        left_out: u32,
+        /// When.
+        at: Timestamp,
+    },
+    /// A logged message got its disposition.
+    Disposed {
+        /// The negotiation it names.
+        negotiation: NegotiationId,
+        /// Its sender.
+        from: AgentId,
+        /// Its act.
+        act: Act,
+        /// What became of it.
+        disposition: Disposition,
+        /// Score of an offer that satisfies the gates, late ones included (regret is computed from it).
+        score: Option<u32>,
+        /// When.
+        at: Timestamp,
+    },
+    /// The state changed.
+    Transition {
+        /// The negotiation.
+        negotiation: NegotiationId,
+        /// From.
+        from: Phase,
+        /// To.
+        to: Phase,
+    },
+    /// Collection closed.
+    Closed {
+        /// The negotiation.
+        negotiation: NegotiationId,
+        /// The round.
+        round: u32,
+        /// Why.
+        reason: CloseReason,
+        /// Whether everybody called had responded.
+        complete: bool,
+        /// Valid offers.
+        offers: u32,
+        /// Contractors that responded.
+        responded: u32,
+        /// Contractors called.
+        expected: u32,
+        /// When; for a timer its deadline, not the record that fired it.
+        at: Timestamp,
+        /// Since the call.
+        elapsed_us: u64,
+    },
+    /// An award was decided.
+    Decided(Arc<Decision>),
+    /// A contractor was struck out.
+    Excluded {
+        /// The negotiation.
+        negotiation: NegotiationId,
+        /// The contractor.
+        contractor: AgentId,
+    },
+    /// An award became binding.
+    Committed {
+        /// The negotiation.
+        negotiation: NegotiationId,
+        /// The lot.
+        lot: Lot,
+        /// The award.
+        award_no: AwardNo,
+        /// The contractor.
+        contractor: AgentId,
+        /// Since the call.
+        elapsed_us: u64,
+    },
+    /// An award fell through.
+    AwardLost {
+        /// The negotiation.
+        negotiation: NegotiationId,
+        /// The lot.
+        lot: Lot,
+        /// The award.
+        award_no: AwardNo,
+        /// The contractor.
+        contractor: AgentId,
+        /// How.
+        loss: AwardLoss,
+    },
+    /// The negotiation ended.
+    Ended {
+        /// The negotiation.
+        negotiation: NegotiationId,
+        /// How.
+        outcome: Outcome,
+        /// Rounds of collection.
+        rounds: u32,
+        /// Offers with disposition `ok`.
+        offers: u32,
+        /// ACCEPTs.
+        awards: u32,
+        /// When.
+        at: Timestamp,
+        /// Since the call.
+        elapsed_us: u64,
+    },
+    /// An engine took the lane.
+    Claimed {
+        /// The engine.
+        engine: Arc<str>,
+        /// Its epoch.
+        epoch: u64,
+    },
+    /// The fold caught itself breaking a rule: a fault of ours, worth waking someone.
+    InvariantViolated {
+        /// The negotiation.
+        negotiation: NegotiationId,
+        /// The invariant.
+        invariant: Invariant,
+        /// The offer concerned.
+        offer: Option<OfferId>,
+    },
+}

@@ -1,0 +1,258 @@
+//! The state of one negotiation, and the small steps every state shares: timers, tallies, letters, the hash chain.
+
+use std::sync::Arc;
+
+use schemas::delivery::{Call, CloseReason, Disposition, Outcome, Receipt, RejectReason, Rejection, Told};
+use schemas::ids::Position;
+use schemas::{
+    Act, Address, AgentId, AwardNo, Digest, Lot, MsgId, NegotiationId, OfferId, Policy, RegisterKey, Timestamp,
+};
+
+use crate::acceptance::threshold::Period;
+use crate::contract_net::state::{Phase, SessionState, Timer, TimerKind, is_numbered};
+use crate::effect::{Deliver, Event};
+use crate::limits::Limits;
+use crate::session::{AwardStage, LotState, Party, PastAward, Seen, Session};
+use crate::step::Step;
+
+/// What the negotiation runs under; shared between all that run under the same document.
+#[derive(Debug)]
+pub(crate) struct PinnedPolicy {
+    pub(crate) policy: Policy,
+    pub(crate) digest: Digest,
+    pub(crate) id: Arc<str>,
+}
+
+/// Facts of the last close, for the decisions and news that follow from it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CloseFacts {
+    pub(crate) reason: CloseReason,
+    pub(crate) complete: bool,
+    pub(crate) offers: u32,
+    pub(crate) responded: u32,
+    pub(crate) expected: u32,
+    pub(crate) position: Position,
+    /// Digest of the last decision.
+    pub(crate) decision: Option<Digest>,
+}
+
+/// The valid offers, counted. Exact while `is_stale` is false and the next expiry lies ahead.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tally {
+    pub(crate) valid: u32,
+    pub(crate) best: Option<u32>,
+    pub(crate) next_expiry: Timestamp,
+    pub(crate) is_stale: bool,
+}
+
+impl Tally {
+    pub(crate) const EMPTY: Self = Self { valid: 0, best: None, next_expiry: Timestamp::MAX, is_stale: false };
+
+    pub(crate) fn add(&mut self, score: u32, valid_until: Timestamp) {
+        self.valid += 1;
+        self.best = self.best.max(Some(score));
+        self.next_expiry = self.next_expiry.min(valid_until);
+    }
+}
+
+/// One open negotiation.
+#[derive(Debug)]
+pub(crate) struct Negotiation {
+    pub(crate) id: NegotiationId,
+    pub(crate) pinned: Arc<PinnedPolicy>,
+    pub(crate) initiator: Party,
+    /// The contractors, in the order of their ids.
+    pub(crate) sessions: Vec<Session>,
+    pub(crate) call_msg_id: MsgId,
+    pub(crate) left_out: u32,
+    pub(crate) currency: Option<Box<str>>,
+    pub(crate) notices: Option<Arc<[Address]>>,
+    pub(crate) traceparent: Option<Arc<str>>,
+    /// The call, kept only where it may have to be sent again (more rounds, extensions).
+    pub(crate) call: Option<Arc<Call>>,
+    pub(crate) started_at: Timestamp,
+    pub(crate) ends_by: Timestamp,
+    pub(crate) phase: Phase,
+    pub(crate) outcome: Option<Outcome>,
+    pub(crate) round: u32,
+    /// The round's collection period as first announced.
+    pub(crate) period: Period,
+    pub(crate) reply_by: Timestamp,
+    /// Where the round's CFPs were made: their delivery ids follow from it. The session's index is the ordinal.
+    pub(crate) called_at: Position,
+    pub(crate) extensions: u32,
+    pub(crate) expected: u32,
+    pub(crate) responded: u32,
+    pub(crate) tally: Tally,
+    pub(crate) window_at: Option<Timestamp>,
+    pub(crate) is_window_past: bool,
+    pub(crate) crossing_at: Option<Timestamp>,
+    pub(crate) decide_by: Option<Timestamp>,
+    pub(crate) cancel_by: Option<Timestamp>,
+    pub(crate) close: Option<CloseFacts>,
+    pub(crate) lots: Vec<LotState>,
+    /// Sessions held back, best first.
+    pub(crate) standby: Vec<usize>,
+    pub(crate) awards: u32,
+    pub(crate) past_awards: Vec<PastAward>,
+    pub(crate) chain: Digest,
+    pub(crate) last_key: Option<RegisterKey>,
+    /// Offers with disposition `ok`, and final notices given: equal at the end.
+    pub(crate) offers: u32,
+    pub(crate) finals: u32,
+}
+
+impl Negotiation {
+    pub(crate) fn policy(&self) -> &Policy {
+        &self.pinned.policy
+    }
+
+    /// Until when this negotiation's letters are retried, and it is recognised after its end.
+    pub(crate) fn remembered_until(&self, limits: &Limits) -> Timestamp {
+        self.ends_by.plus_ms(limits.tombstone_grace_ms)
+    }
+
+    pub(crate) fn session_of(&self, agent: &AgentId) -> Option<usize> {
+        self.sessions.binary_search_by(|session| session.party.agent.cmp(agent)).ok()
+    }
+
+    /// The timer that is due first.
+    pub(crate) fn next_timer(&self) -> Option<Timer> {
+        let mut first = match self.phase {
+            Phase::Ended => return None,
+            Phase::Cancelling | Phase::Deciding | Phase::Awarding | Phase::Performing | Phase::Collecting => {
+                (self.ends_by, TimerKind::Hard)
+            }
+        };
+        let mut consider = |deadline: Option<Timestamp>, kind: TimerKind| {
+            if let Some(deadline) = deadline {
+                first = first.min((deadline, kind));
+            }
+        };
+        if self.phase == Phase::Collecting {
+            consider(Some(self.reply_by), TimerKind::Collect);
+            consider(self.window_at, TimerKind::Window);
+            consider(self.crossing_at, TimerKind::Crossing);
+        }
+        consider(self.decide_by, TimerKind::Decide);
+        consider(self.cancel_by, TimerKind::Cancel);
+        for (index, lot) in (0..).zip(&self.lots) {
+            let Some(award) = &lot.award else { continue };
+            match award.stage {
+                AwardStage::Awarded => consider(Some(award.deadline), TimerKind::Confirm(index)),
+                AwardStage::Committed => consider(Some(award.deadline), TimerKind::Perform(index)),
+                AwardStage::Done | AwardStage::CancelPending => {}
+            }
+        }
+        Some(first)
+    }
+
+    /// Extends the hash chain: `SHA-256(chain, input, position, log time)`, parts length-prefixed. `input` is the digest
+    /// of a message, or the tag of a timer or engine event.
+    pub(crate) fn link(&mut self, input: &[u8], step: &Step<'_>) {
+        self.chain = Digest::of_parts(&[
+            &self.chain.0,
+            input,
+            &step.position.seq.to_be_bytes(),
+            &step.position.index.to_be_bytes(),
+            &step.now.0.to_be_bytes(),
+        ]);
+    }
+
+    pub(crate) fn enter(&mut self, phase: Phase, step: &mut Step<'_>) {
+        if self.phase != phase {
+            step.event(Event::Transition { negotiation: self.id.clone(), from: self.phase, to: phase });
+            self.phase = phase;
+        }
+    }
+
+    /// Changes a session's state and keeps the count of responses.
+    pub(crate) fn set_state(&mut self, index: usize, state: SessionState) {
+        let (round, phase) = (self.round, self.phase);
+        let session = &mut self.sessions[index];
+        if phase == Phase::Collecting && session.round == round {
+            self.responded -= u32::from(session.state.is_response());
+            self.responded += u32::from(state.is_response());
+        }
+        session.state = state;
+    }
+
+    /// Brings the tally up to `now`. Counts all offers only when one left the running or has expired since.
+    pub(crate) fn refresh_tally(&mut self, now: Timestamp) {
+        if self.tally.is_stale || self.tally.next_expiry < now {
+            self.tally = Tally::EMPTY;
+            for session in &self.sessions {
+                if let (SessionState::Offered, Some(offer)) = (session.state, &session.offer)
+                    && offer.is_valid(now)
+                {
+                    self.tally.add(offer.score, offer.valid_until);
+                }
+            }
+        }
+    }
+
+    /// A letter to a party, retried as long as the negotiation is remembered.
+    pub(crate) fn letter(&self, step: &mut Step<'_>, to: &AgentId, told: impl Into<Arc<Told>>) -> Deliver {
+        let expires = self.remembered_until(step.limits);
+        Deliver { traceparent: self.traceparent.clone(), ..step.letter(&self.id, to, told, expires) }
+    }
+
+    /// A letter to the initiator about its call.
+    pub(crate) fn report(&self, step: &mut Step<'_>, told: Told, after: Option<RegisterKey>) {
+        let letter = self.letter(step, &self.initiator.agent, told);
+        step.post(Deliver { in_reply_to: Some(self.call_msg_id.clone()), after, ..letter });
+    }
+
+    /// The final notice REJECT for the offer a session has in the running; the offer leaves it.
+    pub(crate) fn reject(&mut self, index: usize, reason: RejectReason, state: SessionState, step: &mut Step<'_>) {
+        self.reject_offer(index, reason, step);
+        self.set_state(index, state);
+    }
+
+    /// As [`Self::reject`], without a change of state.
+    pub(crate) fn reject_offer(&mut self, index: usize, reason: RejectReason, step: &mut Step<'_>) {
+        let Some(offer) = self.sessions[index].offer.take() else { return };
+        self.tally.is_stale = true;
+        self.finals += 1;
+        let told = Told::Reject(Rejection { offer_id: Some(offer.id), reason, code: None });
+        let letter = self.letter(step, &self.sessions[index].party.agent, told);
+        step.post(Deliver { in_reply_to: Some(offer.msg_id), ..letter });
+    }
+
+    /// The receipt of a message.
+    pub(crate) fn receipt(&self, seen: &Seen, disposition: Disposition, first: Option<Disposition>) -> Receipt {
+        let is_call = seen.act == Act::Cfp && seen.disposition == Disposition::Ok;
+        let is_offer = seen.act == Act::Offer && is_numbered(seen.disposition);
+        Receipt {
+            ack_of: seen.msg_id.clone(),
+            disposition,
+            first,
+            offer_id: is_offer.then_some(OfferId(seen.position)),
+            invited: is_call.then(|| u32::try_from(self.sessions.len()).unwrap_or(u32::MAX)),
+            left_out: is_call.then_some(self.left_out),
+            award_no: seen.award_no,
+        }
+    }
+
+    pub(crate) fn award_key(&self, lot: usize, award_no: AwardNo) -> RegisterKey {
+        RegisterKey::Award(self.id.clone(), lot_number(lot), award_no)
+    }
+
+    pub(crate) fn end_key(&self, lot: usize, award_no: AwardNo) -> RegisterKey {
+        RegisterKey::AwardEnd(self.id.clone(), lot_number(lot), award_no)
+    }
+
+    /// The lot a session has a live award for.
+    pub(crate) fn lot_of(&self, session: usize) -> Option<usize> {
+        self.lots.iter().position(|lot| lot.award.as_ref().is_some_and(|award| award.session == session))
+    }
+
+    pub(crate) fn has_stage(&self, stage: AwardStage) -> bool {
+        self.lots.iter().any(|lot| lot.award.as_ref().is_some_and(|award| award.stage == stage))
+    }
+}
+
+/// The number of a lot. Policies have at most [`crate::policy::COUNT_MAX`] of them.
+pub(crate) fn lot_number(index: usize) -> Lot {
+    Lot(u32::try_from(index).unwrap_or(u32::MAX))
+}

@@ -1,0 +1,248 @@
+//! What is left of a closed negotiation until its last possible deadline has passed: enough to recognise duplicates and
+//! to answer late offers, outdated confirmations and everything else (spec section 1, steps 3, 6, 7, 9; row 13).
+
+use schemas::delivery::{Cancellation, Closing, Disposition, Outcome, Receipt, RejectReason, Rejection, Told};
+use schemas::{Act, AgentId, AwardNo, Digest, NegotiationId, OfferId, Payload, Timestamp};
+
+use crate::contract_net::admission::Incoming;
+use crate::contract_net::judging::round_of;
+use crate::effect::{Deliver, Event};
+use crate::limits::Limits;
+use crate::negotiation::Negotiation;
+use crate::session::{AwardStage, Party, Repeat, Seen};
+use crate::step::Step;
+
+/// A closed negotiation.
+#[derive(Debug)]
+pub(crate) struct Tombstone {
+    pub(crate) id: NegotiationId,
+    pub(crate) outcome: Outcome,
+    pub(crate) chain: Digest,
+    pub(crate) round: u32,
+    pub(crate) ends_by: Timestamp,
+    /// Dropped by the first record later than this.
+    pub(crate) forget_at: Timestamp,
+    /// The initiator, then the contractors in the order of their ids.
+    parties: Box<[Known]>,
+    seen: Vec<Trace>,
+    pub(crate) awards: Box<[Buried]>,
+}
+
+/// A party.
+#[derive(Debug)]
+struct Known {
+    agent: AgentId,
+    last_seq: Option<u64>,
+}
+
+/// A message, reduced to hashes. Both are only ever compared within one sender's own messages, so whoever makes them
+/// collide confuses nobody else.
+#[derive(Debug, Clone, Copy)]
+struct Trace {
+    party: u16,
+    disposition: Disposition,
+    msg_id: u64,
+    digest: u64,
+}
+
+/// An award and whether it was kept.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Buried {
+    pub(crate) award_no: AwardNo,
+    party: u16,
+    pub(crate) is_revoked: bool,
+}
+
+impl Tombstone {
+    /// Of a negotiation that has just ended.
+    pub(crate) fn of(negotiation: &Negotiation, limits: &Limits) -> Self {
+        let parties: Vec<&Party> = std::iter::once(&negotiation.initiator)
+            .chain(negotiation.sessions.iter().map(|session| &session.party))
+            .collect();
+        let seen = (0..)
+            .zip(&parties)
+            .flat_map(|(index, party)| party.seen.iter().map(move |seen| Trace::of(index, seen)))
+            .collect();
+        Self {
+            id: negotiation.id.clone(),
+            outcome: negotiation.outcome.unwrap_or(Outcome::Aborted),
+            chain: negotiation.chain,
+            round: negotiation.round,
+            ends_by: negotiation.ends_by,
+            forget_at: negotiation.remembered_until(limits),
+            parties: parties
+                .iter()
+                .map(|party| Known { agent: party.agent.clone(), last_seq: party.last_seq })
+                .collect(),
+            seen,
+            awards: buried(negotiation),
+        }
+    }
+
+    /// The index of a party, 0 for the initiator.
+    pub(crate) fn party_of(&self, agent: &AgentId) -> Option<u16> {
+        if self.parties.first().is_some_and(|initiator| initiator.agent == *agent) {
+            return Some(0);
+        }
+        let contractors = self.parties.get(1..)?;
+        let index = contractors.binary_search_by(|known| known.agent.cmp(agent)).ok()?;
+        u16::try_from(index + 1).ok()
+    }
+
+    /// Awards of one party; all of them for the initiator.
+    pub(crate) fn awards_of(&self, party: u16) -> impl Iterator<Item = &Buried> {
+        self.awards.iter().filter(move |award| party == 0 || award.party == party)
+    }
+
+    /// The contractor of an award.
+    pub(crate) fn contractor(&self, award: &Buried) -> Option<&AgentId> {
+        self.parties.get(usize::from(award.party)).map(|known| &known.agent)
+    }
+
+    /// Answers one message. False when its sender took no part.
+    pub(crate) fn handle_message(&mut self, incoming: &Incoming, step: &mut Step<'_>) -> bool {
+        let Some(party) = self.party_of(&incoming.from) else { return false };
+        let trace = Trace {
+            party,
+            disposition: Disposition::Closed,
+            msg_id: fnv(incoming.msg_id.as_str()),
+            digest: prefix(incoming.digest.short()),
+        };
+        let earlier = self.seen.iter().find(|seen| seen.party == party && seen.msg_id == trace.msg_id).copied();
+        let (disposition, first) = match earlier {
+            Some(earlier) if earlier.digest == trace.digest => (Disposition::Duplicate, Some(earlier.disposition)),
+            Some(earlier) => (Disposition::Conflict, Some(earlier.disposition)),
+            None => (self.judge(party, incoming, step), None),
+        };
+        if first.is_none() {
+            self.remember(party, Trace { disposition, ..trace }, incoming.seq, step);
+        }
+        self.answer(incoming, disposition, first, step);
+        true
+    }
+
+    fn remember(&mut self, party: u16, trace: Trace, seq: Option<u64>, step: &Step<'_>) {
+        let count = self.seen.iter().filter(|seen| seen.party == party).count();
+        if count < step.limits.messages_per_party_max {
+            self.seen.push(trace);
+        }
+        if let Some(known) = self.parties.get_mut(usize::from(party)) {
+            known.last_seq = known.last_seq.max(seq);
+        }
+    }
+
+    fn judge(&self, party: u16, incoming: &Incoming, step: &Step<'_>) -> Disposition {
+        let last_seq = self.parties.get(usize::from(party)).and_then(|known| known.last_seq);
+        if Party::order(last_seq, incoming.seq) == Repeat::Stale {
+            return Disposition::StaleSeq;
+        }
+        match &incoming.payload {
+            Payload::Offer(_) if party != 0 => {
+                if step.now > self.ends_by {
+                    Disposition::Expired
+                } else if round_of(&incoming.payload).is_some_and(|round| round < self.round) {
+                    Disposition::StaleRound
+                } else {
+                    Disposition::Late
+                }
+            }
+            Payload::Confirm(confirm) if self.is_revoked(party, confirm.award_no) => Disposition::Revoked,
+            Payload::Offer(_)
+            | Payload::Confirm(_)
+            | Payload::Cfp(_)
+            | Payload::Refuse(_)
+            | Payload::NotUnderstood(_)
+            | Payload::Withdraw(_)
+            | Payload::Accept(_)
+            | Payload::Inform(_)
+            | Payload::Failure(_)
+            | Payload::Cancel(_) => Disposition::Closed,
+        }
+    }
+
+    fn is_revoked(&self, party: u16, award_no: AwardNo) -> bool {
+        self.awards.iter().any(|award| award.is_revoked && award.party == party && award.award_no == award_no)
+    }
+
+    fn answer(&self, incoming: &Incoming, disposition: Disposition, first: Option<Disposition>, step: &mut Step<'_>) {
+        let told_for = if disposition == Disposition::Duplicate { first.unwrap_or(disposition) } else { disposition };
+        let award_no = match &incoming.payload {
+            Payload::Confirm(confirm) => Some(confirm.award_no),
+            _ => None,
+        };
+        let is_late = told_for == Disposition::Late;
+        let receipt = Receipt {
+            ack_of: incoming.msg_id.clone(),
+            disposition,
+            first,
+            offer_id: (is_late && first.is_none()).then_some(OfferId(step.position)),
+            invited: None,
+            left_out: None,
+            award_no: award_no.filter(|_| matches!(told_for, Disposition::Committed | Disposition::Revoked)),
+        };
+        self.send(incoming, Told::Ack(receipt), step);
+        let reply = match (told_for, award_no) {
+            (Disposition::Late, _) => {
+                let offer_id = first.is_none().then_some(OfferId(step.position));
+                Some(Told::Reject(Rejection { offer_id, reason: RejectReason::Late, code: None }))
+            }
+            (Disposition::Revoked, Some(award_no)) => {
+                Some(Told::Cancel(Cancellation { award_no, reason: "revoked".to_owned() }))
+            }
+            (Disposition::Closed, _) => {
+                Some(Told::Closed(Closing { outcome: self.outcome, digest: self.chain, detail: None }))
+            }
+            _ => None,
+        };
+        if let Some(told) = reply {
+            self.send(incoming, told, step);
+        }
+        step.event(Event::Disposed {
+            negotiation: self.id.clone(),
+            from: incoming.from.clone(),
+            act: act_of(incoming),
+            disposition,
+            score: None,
+            at: step.now,
+        });
+    }
+
+    fn send(&self, incoming: &Incoming, told: Told, step: &mut Step<'_>) {
+        let letter = step.letter(&self.id, &incoming.from, told, self.forget_at);
+        step.post(Deliver { in_reply_to: Some(incoming.msg_id.clone()), ..letter });
+    }
+}
+
+fn act_of(incoming: &Incoming) -> Act {
+    incoming.payload.act()
+}
+
+fn buried(negotiation: &Negotiation) -> Box<[Buried]> {
+    let party = |session: usize| u16::try_from(session + 1).unwrap_or(u16::MAX);
+    let past = negotiation.past_awards.iter().map(|past| Buried {
+        award_no: past.award_no,
+        party: party(past.session),
+        is_revoked: true,
+    });
+    let kept =
+        negotiation.lots.iter().filter_map(|lot| lot.award.as_ref()).filter(|award| award.stage == AwardStage::Done);
+    past.chain(kept.map(|award| Buried { award_no: award.award_no, party: party(award.session), is_revoked: false }))
+        .collect()
+}
+
+impl Trace {
+    fn of(party: u16, seen: &Seen) -> Self {
+        Self { party, disposition: seen.disposition, msg_id: fnv(seen.msg_id.as_str()), digest: prefix(seen.digest) }
+    }
+}
+
+fn prefix(digest: [u8; 16]) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&digest[..8]);
+    u64::from_be_bytes(bytes)
+}
+
+/// FNV-1a, 64 bit.
+fn fnv(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
+}

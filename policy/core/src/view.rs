@@ -1,0 +1,235 @@
+//! What a participant may see of a negotiation, filtered by role (DESIGN.md section 2, "Views").
+
+use schemas::delivery::{Disposition, Outcome};
+use schemas::payload::Terms;
+use schemas::{Act, AgentId, AwardNo, Digest, Lot, MsgId, NegotiationId, OfferId, WireTime};
+use serde::Serialize;
+
+use crate::contract_net::deciding::terms_of;
+use crate::contract_net::state::{Phase, SessionState, is_numbered};
+use crate::negotiation::{Negotiation, lot_number};
+use crate::session::{AwardStage, Party, Session};
+use crate::tombstone::Tombstone;
+
+/// One participant's view. A contractor sees its own messages and the outcome; the initiator sees offers after the close
+/// (before it too, where the policy is not sealed). Of an ended negotiation only the outcome and the awards remain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct View {
+    /// The negotiation.
+    pub negotiation: NegotiationId,
+    /// The viewer's part in it.
+    pub role: Role,
+    /// Its state.
+    pub state: Phase,
+    /// How it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Outcome>,
+    /// The round.
+    pub round: u32,
+    /// Collection ends then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reply_by: Option<WireTime>,
+    /// The negotiation ends then at the latest.
+    pub ends_by: WireTime,
+    /// Policy id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    /// Contractors called in this round; the initiator only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub invited: Option<u32>,
+    /// The viewer's own session; contractors only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionState>,
+    /// The viewer's own messages.
+    pub messages: Vec<MessageView>,
+    /// The offers the viewer may see: a contractor its own, the initiator all after the close.
+    pub offers: Vec<OfferView>,
+    /// The awards the viewer may see.
+    pub awards: Vec<AwardView>,
+    /// Head of the hash chain over the negotiation's inputs; once it has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub digest: Option<Digest>,
+}
+
+/// A participant's part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// It called.
+    Initiator,
+    /// It was called.
+    Contractor,
+}
+
+/// One of the viewer's own messages.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MessageView {
+    /// The message.
+    pub msg_id: MsgId,
+    /// Its act.
+    pub act: Act,
+    /// What became of it.
+    pub disposition: Disposition,
+    /// Its log time.
+    pub at: WireTime,
+    /// For an offer: its id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offer_id: Option<OfferId>,
+}
+
+/// An offer in the running, held, or awarded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct OfferView {
+    /// The offer.
+    pub offer_id: OfferId,
+    /// Its contractor.
+    pub contractor: AgentId,
+    /// Its terms.
+    pub terms: Terms,
+    /// Its score; the initiator only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub score: Option<u32>,
+    /// Where its contractor's session stands.
+    pub state: SessionState,
+}
+
+/// An award.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AwardView {
+    /// The award.
+    pub award_no: AwardNo,
+    /// The lot; only while the negotiation is open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lot: Option<Lot>,
+    /// Its contractor.
+    pub contractor: AgentId,
+    /// `awarded`, `committed`, `done`, `cancel_pending`, `revoked`.
+    pub state: &'static str,
+}
+
+impl Negotiation {
+    /// The view of one agent; absent when it takes no part.
+    pub(crate) fn view(&self, viewer: &AgentId) -> Option<View> {
+        if *viewer == self.initiator.agent {
+            let has_closed = self.phase != Phase::Collecting || !self.policy().sealed;
+            let shown = if has_closed { self.sessions.as_slice() } else { &[] };
+            let offers = shown.iter().filter_map(|session| offer_view(session, true)).collect();
+            return Some(View {
+                invited: Some(self.expected),
+                offers,
+                ..self.base_view(Role::Initiator, &self.initiator, None)
+            });
+        }
+        let index = self.session_of(viewer)?;
+        let session = &self.sessions[index];
+        Some(View {
+            session: Some(session.state),
+            offers: offer_view(session, false).into_iter().collect(),
+            ..self.base_view(Role::Contractor, &session.party, Some(index))
+        })
+    }
+
+    fn base_view(&self, role: Role, party: &Party, session: Option<usize>) -> View {
+        View {
+            negotiation: self.id.clone(),
+            role,
+            state: self.phase,
+            outcome: self.outcome,
+            round: self.round,
+            reply_by: Some(WireTime(self.reply_by)),
+            ends_by: WireTime(self.ends_by),
+            policy: Some(self.policy().id.clone()),
+            invited: None,
+            session: None,
+            messages: messages(party),
+            offers: Vec::new(),
+            awards: self.award_views(session),
+            digest: None,
+        }
+    }
+
+    fn award_views(&self, session: Option<usize>) -> Vec<AwardView> {
+        let is_shown = |owner: usize| session.is_none_or(|session| session == owner);
+        let view = |award_no, lot, owner: usize, state| AwardView {
+            award_no,
+            lot: Some(lot_number(lot)),
+            contractor: self.sessions[owner].party.agent.clone(),
+            state,
+        };
+        let past = self.past_awards.iter().map(|past| view(past.award_no, past.lot, past.session, "revoked"));
+        let live = self.lots.iter().enumerate().filter_map(|(lot, state)| {
+            let award = state.award.as_ref()?;
+            let stage = match award.stage {
+                AwardStage::Awarded => "awarded",
+                AwardStage::Committed => "committed",
+                AwardStage::Done => "done",
+                AwardStage::CancelPending => "cancel_pending",
+            };
+            is_shown(award.session).then(|| view(award.award_no, lot, award.session, stage))
+        });
+        let mut views: Vec<AwardView> =
+            past.zip(&self.past_awards).filter(|(_, past)| is_shown(past.session)).map(|(view, _)| view).collect();
+        views.extend(live);
+        views.sort_by_key(|view| view.award_no);
+        views
+    }
+}
+
+impl Tombstone {
+    /// The view of one agent; absent when it took no part.
+    pub(crate) fn view(&self, viewer: &AgentId) -> Option<View> {
+        let party = self.party_of(viewer)?;
+        let awards = self
+            .awards_of(party)
+            .filter_map(|award| {
+                Some(AwardView {
+                    award_no: award.award_no,
+                    lot: None,
+                    contractor: self.contractor(award)?.clone(),
+                    state: if award.is_revoked { "revoked" } else { "done" },
+                })
+            })
+            .collect();
+        Some(View {
+            negotiation: self.id.clone(),
+            role: if party == 0 { Role::Initiator } else { Role::Contractor },
+            state: Phase::Ended,
+            outcome: Some(self.outcome),
+            round: self.round,
+            reply_by: None,
+            ends_by: WireTime(self.ends_by),
+            policy: None,
+            invited: None,
+            session: None,
+            messages: Vec::new(),
+            offers: Vec::new(),
+            awards,
+            digest: Some(self.chain),
+        })
+    }
+}
+
+fn messages(party: &Party) -> Vec<MessageView> {
+    party
+        .seen
+        .iter()
+        .map(|seen| MessageView {
+            msg_id: seen.msg_id.clone(),
+            act: seen.act,
+            disposition: seen.disposition,
+            at: WireTime(seen.at),
+            offer_id: (seen.act == Act::Offer && is_numbered(seen.disposition)).then_some(OfferId(seen.position)),
+        })
+        .collect()
+}
+
+fn offer_view(session: &Session, with_score: bool) -> Option<OfferView> {
+    let offer = session.offer.as_ref()?;
+    Some(OfferView {
+        offer_id: offer.id,
+        contractor: session.party.agent.clone(),
+        terms: terms_of(offer),
+        score: with_score.then_some(offer.score),
+        state: session.state,
+    })
+}
