@@ -16,6 +16,7 @@ mod connection;
 mod consumer;
 mod key_value;
 mod log;
+mod place;
 mod pub_sub;
 mod register;
 mod requirement;
@@ -34,6 +35,8 @@ use tokio::time::Instant;
 
 pub use status::{Counters, NatsStatus};
 
+use self::connection::Connection;
+use self::consumer::Source;
 use self::requirement::Mismatches;
 use crate::{Bucket, Bus, BusError};
 
@@ -143,10 +146,10 @@ pub async fn open(options: NatsOptions) -> Result<Bus, BusError> {
     let deadline = Instant::now() + options.open_timeout;
     // Three connections: a client has one task for reading and writing, and neither the log nor a burst of deliveries
     // should wait for the other.
-    let write = connection::connect(&options, "log", deadline).await?;
-    let read = connection::connect(&options, "reader", deadline).await?;
-    let messages = connection::connect(&options, "messages", deadline).await?;
-    requirement::check_server(&write.server_info())?;
+    let write = Connection::open(&options, "log", deadline).await?;
+    let read = Connection::open(&options, "reader", deadline).await?;
+    let messages = Connection::open(&options, "messages", deadline).await?;
+    requirement::check_server(&write.client.server_info())?;
 
     let context = context(&write, &options);
     let lanes = loop {
@@ -157,18 +160,18 @@ pub async fn open(options: NatsOptions) -> Result<Bus, BusError> {
             outcome => break outcome?,
         }
     };
-    let reader = self::context(&read, &options);
+    let source = Source { context: self::context(&read, &options), connected: read.connected };
     let timeout = options.request_timeout;
     Ok(Bus {
-        log: Arc::new(log::NatsLog::new(write.clone(), reader.clone(), lanes, timeout)),
-        register: Arc::new(register::NatsRegister::new(write, reader.clone(), timeout)),
-        key_value: Arc::new(key_value::NatsKeyValue::new(&context, reader).await?),
-        pub_sub: Arc::new(pub_sub::NatsPubSub::new(messages, timeout, options.status)),
+        log: Arc::new(log::NatsLog::new(write.client.clone(), source.clone(), lanes, timeout)),
+        register: Arc::new(register::NatsRegister::new(write.client, source.clone(), timeout)),
+        key_value: Arc::new(key_value::NatsKeyValue::new(&context, source).await?),
+        pub_sub: Arc::new(pub_sub::NatsPubSub::new(messages.client, timeout, options.status)),
     })
 }
 
-fn context(client: &async_nats::Client, options: &NatsOptions) -> jetstream::Context {
-    ContextBuilder::new().timeout(options.request_timeout).build(client.clone())
+fn context(connection: &Connection, options: &NatsOptions) -> jetstream::Context {
+    ContextBuilder::new().timeout(options.request_timeout).build(connection.client.clone())
 }
 
 /// Finds or creates every stream, and returns the log's number of lanes.

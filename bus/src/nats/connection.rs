@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::{Client, ConnectErrorKind, ConnectOptions};
+use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::{Credentials, NatsOptions};
@@ -25,36 +26,54 @@ const CONNECT_PAUSE: Duration = Duration::from_millis(100);
 /// backend uses the same.
 const SUBSCRIPTION_QUEUE_MAX: usize = 65_536;
 
-/// Connects, trying again until `deadline`.
-pub(super) async fn connect(options: &NatsOptions, role: &str, deadline: Instant) -> Result<Client, BusError> {
-    loop {
-        let attempt = connect_options(options, role).await?.connect(options.servers.as_str());
-        let error = match tokio::time::timeout_at(deadline, attempt).await {
-            Ok(Ok(client)) => {
-                options.status.add_connection(client.statistics());
-                return Ok(client);
+/// A connection, and the news that it was made.
+pub(super) struct Connection {
+    pub(super) client: Client,
+    /// Changes after every connection, the first one too.
+    pub(super) connected: watch::Receiver<u64>,
+}
+
+impl Connection {
+    /// Connects, trying again until `deadline`.
+    pub(super) async fn open(options: &NatsOptions, role: &str, deadline: Instant) -> Result<Self, BusError> {
+        loop {
+            let (news, connected) = watch::channel(0);
+            let attempt = connect_options(options, role, news).await?.connect(options.servers.as_str());
+            let error = match tokio::time::timeout_at(deadline, attempt).await {
+                Ok(Ok(client)) => {
+                    options.status.add_connection(client.statistics());
+                    return Ok(Self { client, connected });
+                }
+                Ok(Err(error)) => error,
+                Err(_) => return Err(unreachable(options, "no answer in time")),
+            };
+            if is_final(error.kind()) || Instant::now() + CONNECT_PAUSE >= deadline {
+                return Err(unreachable(options, &error.to_string()));
             }
-            Ok(Err(error)) => error,
-            Err(_) => return Err(unreachable(options, "no answer in time")),
-        };
-        let is_final = match error.kind() {
-            ConnectErrorKind::ServerParse
-            | ConnectErrorKind::Authentication
-            | ConnectErrorKind::AuthorizationViolation => true,
-            ConnectErrorKind::Dns
-            | ConnectErrorKind::TimedOut
-            | ConnectErrorKind::Tls
-            | ConnectErrorKind::Io
-            | ConnectErrorKind::MaxReconnects => false,
-        };
-        if is_final || Instant::now() + CONNECT_PAUSE >= deadline {
-            return Err(unreachable(options, &error.to_string()));
+            tokio::time::sleep(CONNECT_PAUSE).await;
         }
-        tokio::time::sleep(CONNECT_PAUSE).await;
     }
 }
 
-async fn connect_options(options: &NatsOptions, role: &str) -> Result<ConnectOptions, BusError> {
+/// Whether another attempt would fail alike.
+fn is_final(kind: ConnectErrorKind) -> bool {
+    match kind {
+        ConnectErrorKind::ServerParse | ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
+            true
+        }
+        ConnectErrorKind::Dns
+        | ConnectErrorKind::TimedOut
+        | ConnectErrorKind::Tls
+        | ConnectErrorKind::Io
+        | ConnectErrorKind::MaxReconnects => false,
+    }
+}
+
+async fn connect_options(
+    options: &NatsOptions,
+    role: &str,
+    news: watch::Sender<u64>,
+) -> Result<ConnectOptions, BusError> {
     let status = Arc::clone(&options.status);
     let connection = format!("{} {role}", options.name);
     let builder = ConnectOptions::new()
@@ -65,6 +84,9 @@ async fn connect_options(options: &NatsOptions, role: &str) -> Result<ConnectOpt
         .reconnect_delay_callback(|attempt| reconnect_pause_max(attempt).mul_f64(rand::random()))
         .event_callback(move |event| {
             status.note(&connection, &event);
+            if event == Event::Connected {
+                news.send_modify(|connections| *connections += 1);
+            }
             std::future::ready(())
         });
     Ok(match &options.credentials {

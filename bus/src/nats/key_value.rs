@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt};
 
-use super::consumer::{OrderedReader, Stored};
+use super::consumer::{OrderedReader, Selection, Source, Stored};
 use super::stored;
 use crate::name::check_key;
 use crate::{Bucket, BusError, Change, KeyValue};
@@ -25,11 +25,11 @@ const WATCH_PAUSE: Duration = Duration::from_millis(500);
 
 pub(super) struct NatsKeyValue {
     stores: [Store; Bucket::ALL.len()],
-    read: Context,
+    read: Source,
 }
 
 impl NatsKeyValue {
-    pub(super) async fn new(write: &Context, read: Context) -> Result<Self, BusError> {
+    pub(super) async fn new(write: &Context, read: Source) -> Result<Self, BusError> {
         let store = async |bucket: Bucket| {
             write.get_key_value(bucket.as_str()).await.map_err(|error| match error.kind() {
                 KeyValueErrorKind::InvalidStoreName | KeyValueErrorKind::GetBucket | KeyValueErrorKind::JetStream => {
@@ -72,7 +72,7 @@ impl NatsKeyValue {
 
     async fn value(&self, bucket: Bucket, key: String) -> Result<Option<Bytes>, BusError> {
         check_key(&key)?;
-        let last = stored::last_on(&self.read, &stream_name(bucket), &subject(bucket, &to_token(&key))).await?;
+        let last = stored::last_on(&self.read.context, &stream_name(bucket), &subject(bucket, &to_token(&key))).await?;
         Ok(last.filter(|message| !is_deletion(&message.headers)).map(|message| message.payload))
     }
 }
@@ -107,7 +107,7 @@ impl KeyValue for NatsKeyValue {
         async move {
             let (reader, pending) = start_watch(&self.read, bucket).await?;
             let watcher = Watcher {
-                context: self.read.clone(),
+                source: self.read.clone(),
                 bucket,
                 reader: Some(reader),
                 progress: if pending == 0 { Progress::AllReported } else { Progress::Reporting },
@@ -119,7 +119,7 @@ impl KeyValue for NatsKeyValue {
 }
 
 struct Watcher {
-    context: Context,
+    source: Source,
     bucket: Bucket,
     /// None while a new one is needed.
     reader: Option<OrderedReader>,
@@ -145,7 +145,7 @@ impl Watcher {
         loop {
             let Some(reader) = &mut self.reader else {
                 tokio::time::sleep(WATCH_PAUSE).await;
-                match start_watch(&self.context, self.bucket).await {
+                match start_watch(&self.source, self.bucket).await {
                     Ok((reader, _)) => self.reader = Some(reader),
                     Err(error) => tracing::debug!(%error, bucket = self.bucket.as_str(), "a watch cannot start yet"),
                 }
@@ -168,12 +168,13 @@ impl Watcher {
     }
 }
 
-async fn start_watch(context: &Context, bucket: Bucket) -> Result<(OrderedReader, u64), BusError> {
-    OrderedReader::start(context, &stream_name(bucket), subject(bucket, ">"), DeliverPolicy::LastPerSubject).await
+async fn start_watch(source: &Source, bucket: Bucket) -> Result<(OrderedReader, u64), BusError> {
+    let (stream, subject) = (stream_name(bucket), subject(bucket, ">"));
+    OrderedReader::start(source.clone(), Selection { stream, subject, from: DeliverPolicy::LastPerSubject }).await
 }
 
 fn to_change(bucket: Bucket, stored: Stored) -> Change {
-    let message = stored.message.message;
+    let message = stored.message;
     let token = message.subject.strip_prefix(&subject(bucket, "")).unwrap_or(&message.subject);
     let key = from_token(token);
     if message.headers.as_ref().is_some_and(is_deletion) {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use async_nats::Client;
+use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::consumer::DeliverPolicy;
-use async_nats::jetstream::{Context, ErrorCode};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
@@ -12,20 +12,20 @@ use schemas::record::RECORD_BYTES_MAX;
 use schemas::{Lane, subject};
 
 use super::LOG_STREAM;
-use super::consumer::OrderedReader;
+use super::consumer::{OrderedReader, Selection, Source};
 use super::stored::{self, NotStored};
 use crate::name::check_lane;
 use crate::{BusError, Log, LogRecord, LogStream};
 
 pub(super) struct NatsLog {
     write: Client,
-    read: Context,
+    read: Source,
     lanes: u8,
     timeout: Duration,
 }
 
 impl NatsLog {
-    pub(super) fn new(write: Client, read: Context, lanes: u8, timeout: Duration) -> Self {
+    pub(super) fn new(write: Client, read: Source, lanes: u8, timeout: Duration) -> Self {
         Self { write, read, lanes, timeout }
     }
 
@@ -49,13 +49,14 @@ impl NatsLog {
 
     async fn read(&self, lane: Lane, from_seq: u64) -> Result<LogStream, BusError> {
         check_lane(lane, self.lanes)?;
-        let policy = DeliverPolicy::ByStartSequence { start_sequence: from_seq.max(1) };
-        let (reader, _) = OrderedReader::start(&self.read, LOG_STREAM, subject::log(lane), policy).await?;
+        let from = DeliverPolicy::ByStartSequence { start_sequence: from_seq.max(1) };
+        let selection = Selection { stream: LOG_STREAM.to_owned(), subject: subject::log(lane), from };
+        let (reader, _) = OrderedReader::start(self.read.clone(), selection).await?;
         let records = stream::unfold(Some(reader), move |reader| async move {
             let mut reader = reader?;
             match reader.next().await? {
                 Ok(stored) => {
-                    let bytes = stored.message.message.payload;
+                    let bytes = stored.message.payload;
                     Some((Ok(LogRecord { lane, seq: stored.seq, time: stored.time, bytes }), Some(reader)))
                 }
                 Err(error) => Some((Err(error), None)),
@@ -66,7 +67,7 @@ impl NatsLog {
 
     async fn last_seq(&self, lane: Lane) -> Result<u64, BusError> {
         check_lane(lane, self.lanes)?;
-        let last = stored::last_on(&self.read, LOG_STREAM, &subject::log(lane)).await?;
+        let last = stored::last_on(&self.read.context, LOG_STREAM, &subject::log(lane)).await?;
         Ok(last.map_or(0, |message| message.sequence))
     }
 }

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use async_nats::Client;
-use async_nats::jetstream::Context;
 use async_nats::jetstream::consumer::DeliverPolicy;
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -11,7 +10,7 @@ use futures_util::future::BoxFuture;
 use schemas::RegisterKey;
 
 use super::REGISTER_STREAM;
-use super::consumer::OrderedReader;
+use super::consumer::{OrderedReader, Selection, Source};
 use super::stored::{self, NotStored};
 use crate::{BusError, Register, Registered};
 
@@ -24,12 +23,12 @@ const ALL_KEYS: &str = ">";
 
 pub(super) struct NatsRegister {
     write: Client,
-    read: Context,
+    read: Source,
     timeout: Duration,
 }
 
 impl NatsRegister {
-    pub(super) fn new(write: Client, read: Context, timeout: Duration) -> Self {
+    pub(super) fn new(write: Client, read: Source, timeout: Duration) -> Self {
         Self { write, read, timeout }
     }
 
@@ -70,22 +69,23 @@ impl NatsRegister {
     }
 
     async fn standing(&self, subject: &str) -> Result<Option<Bytes>, BusError> {
-        Ok(stored::last_on(&self.read, REGISTER_STREAM, subject).await?.map(|message| message.payload))
+        Ok(stored::last_on(&self.read.context, REGISTER_STREAM, subject).await?.map(|message| message.payload))
     }
 
     async fn entries(&self) -> Result<Vec<(RegisterKey, Bytes)>, BusError> {
         let unknown = |reason: String| BusError::Unknown(format!("the register cannot be read: {reason}"));
-        let stream = stored::stream(&self.read, REGISTER_STREAM).await?;
+        let stream = stored::stream(&self.read.context, REGISTER_STREAM).await?;
         let last_seq = stream.get_info().await.map_err(|error| unknown(error.to_string()))?.state.last_sequence;
-        let (mut reader, pending) =
-            OrderedReader::start(&self.read, REGISTER_STREAM, ALL_KEYS.to_owned(), DeliverPolicy::All).await?;
+        let (name, subject) = (REGISTER_STREAM.to_owned(), ALL_KEYS.to_owned());
+        let selection = Selection { stream: name, subject, from: DeliverPolicy::All };
+        let (mut reader, pending) = OrderedReader::start(self.read.clone(), selection).await?;
         let mut entries = Vec::with_capacity(usize::try_from(pending).unwrap_or(0));
         let mut is_done = pending == 0;
         while !is_done {
             let next = tokio::time::timeout(self.timeout, reader.next()).await;
             let stored = next.map_err(|_| unknown("no answer".to_owned()))?.ok_or(BusError::Closed)??;
             is_done = stored.seq >= last_seq || stored.pending == 0;
-            let message = stored.message.message;
+            let message = stored.message;
             match RegisterKey::parse(&message.subject) {
                 Some(key) => entries.push((key, message.payload)),
                 None => tracing::warn!(subject = %message.subject, "the register holds a key of another make"),
