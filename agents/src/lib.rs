@@ -1,1 +1,36 @@
-//! Placeholder.
+//! Agents: how a program takes part in negotiations, and the scripted ones that fill the demo and the experiments.
+//!
+//! | module | question it answers |
+//! |---|---|
+//! | [`strategy`] | what does an agent decide? (pure: deliveries in, actions out) |
+//! | [`agent`] | who runs a strategy: connection, retries, delays, acknowledgements |
+//! | [`session`] | how "act once" and "same bytes on every retry" are kept (pure) |
+//! | [`transport`] | over what: the bus (memory or NATS), WebSocket, HTTP with server-sent events; faults to inject |
+//! | [`contractor`] | a scripted contractor: cost, delay, refusal, silence, failure, lateness from a seed |
+//! | [`initiator`] | open calls and hear how they end |
+//! | [`observer`] | see everything an agent sends and receives |
+//!
+//! An agent promises the exchange three things, and [`session`] keeps them for every strategy: it acts once per
+//! delivery however often that is repeated; it repeats an unanswered message with the same `msg_id` and the same
+//! bytes; its `seq` rises from message to message, and messages of one negotiation reach the log in that order.
+//!
+//! A strategy never reads a clock and never does input or output; what it draws at random comes from a seed it was
+//! built with. `examples/contractor.rs` is a whole contractor; `examples/contractor.py` the same without this crate.
+
+pub mod agent;
+mod backoff;
+pub mod contractor;
+pub mod identity;
+pub mod initiator;
+pub mod observer;
+mod recent;
+pub mod session;
+pub mod strategy;
+pub mod transport;
+
+pub use agent::{Agent, AgentError, AgentHandle, AgentOptions, Summary, run};
+pub use contractor::{Contractor, ContractorConfig};
+pub use identity::{Identity, Token};
+pub use initiator::{CallEvent, CallNews, CallRequest, Initiator};
+pub use strategy::{Action, Outgoing, Strategy};
+pub use transport::Transport;

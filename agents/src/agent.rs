@@ -1,0 +1,244 @@
+//! Running a strategy: connect, hear, act, repeat, acknowledge.
+
+mod alarm;
+mod clock;
+mod connect;
+mod drive;
+mod schedule;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use schemas::{AgentId, Refusal, Timestamp};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::identity::{Identity, Token};
+use crate::observer::Observer;
+use crate::session::SessionLimits;
+use crate::strategy::{Action, Strategy};
+use crate::transport::{Transport, TransportError};
+
+use drive::Drive;
+
+/// Commands that wait for the agent's loop; a caller beyond them waits.
+const COMMANDS_MAX: usize = 1024;
+
+/// Runs a strategy until `cancel` is cancelled or the strategy stops, reconnecting as needed.
+///
+/// # Errors
+/// [`AgentError`] when the exchange refuses the agent or stays out of reach.
+pub async fn run(
+    transport: impl Transport + 'static,
+    agent_id: AgentId,
+    token: impl Into<Token>,
+    strategy: impl Strategy + 'static,
+    cancel: CancellationToken,
+) -> Result<Summary, AgentError> {
+    let identity = Identity { agent: agent_id, token: token.into() };
+    Agent::new(transport, identity, strategy).run(cancel).await
+}
+
+/// How an agent runs.
+#[derive(Clone)]
+pub struct AgentOptions {
+    /// Bounds and gaps of the session.
+    pub limits: SessionLimits,
+    /// Number of this instance of the agent, rising from start to start (absent: the start time in microseconds).
+    pub instance: Option<u64>,
+    /// Sees everything that goes in and out.
+    pub observer: Option<Arc<dyn Observer>>,
+    /// Most attempts to connect in a row.
+    pub connect_attempts_max: u32,
+    /// Most messages waiting for their delay at a time.
+    pub delayed_max: usize,
+    /// How long the end waits for answers to what was sent.
+    pub drain: Duration,
+}
+
+impl Default for AgentOptions {
+    fn default() -> Self {
+        Self {
+            limits: SessionLimits::default(),
+            instance: None,
+            observer: None,
+            // A day at the longest gap (10 s): who comes back later is started again by a person anyway.
+            connect_attempts_max: 8640,
+            // One waiting message for each of a quarter of a million open negotiations, about 150 MB.
+            delayed_max: 262_144,
+            // Longer than any healthy append, shorter than a supervisor's patience.
+            drain: Duration::from_secs(2),
+        }
+    }
+}
+
+impl fmt::Debug for AgentOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgentOptions")
+            .field("limits", &self.limits)
+            .field("instance", &self.instance)
+            .field("is_observed", &self.observer.is_some())
+            .field("connect_attempts_max", &self.connect_attempts_max)
+            .field("delayed_max", &self.delayed_max)
+            .field("drain", &self.drain)
+            .finish()
+    }
+}
+
+/// What an agent did, counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Connections made.
+    pub connections: u64,
+    /// Deliveries heard for the first time.
+    pub deliveries: u64,
+    /// Deliveries heard again; they were acknowledged again and not acted upon.
+    pub repeats: u64,
+    /// Documents in the inbox this build could not read.
+    pub unreadable: u64,
+    /// Times a message left, repeats included.
+    pub transmitted: u64,
+    /// Messages in the log.
+    pub accepted: u64,
+    /// Messages refused.
+    pub refused: u64,
+    /// Messages nobody answered.
+    pub unanswered: u64,
+    /// Acknowledgements not sent because too many were under way, or the link failed.
+    pub acks_lost: u64,
+}
+
+/// Why an agent ended against its will.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum AgentError {
+    /// The exchange refuses it: get another token.
+    #[error("the exchange refuses this agent: {0}")]
+    Refused(#[from] Refusal),
+    /// The address or token cannot be used.
+    #[error("{0}")]
+    Unusable(String),
+    /// The exchange stayed out of reach.
+    #[error("no connection after {attempts} attempts: {last}")]
+    GaveUp {
+        /// Attempts made in a row.
+        attempts: u32,
+        /// The last error.
+        last: TransportError,
+    },
+    /// The agent's loop has ended (or panicked): it takes no more commands.
+    #[error("the agent has ended")]
+    Ended,
+}
+
+/// A strategy with all it needs to run.
+pub struct Agent<S> {
+    transport: Arc<dyn Transport>,
+    identity: Identity,
+    strategy: S,
+    options: AgentOptions,
+}
+
+/// Runs inside the agent's loop.
+type Command<S> = Box<dyn FnOnce(&mut S, Timestamp) -> Vec<Action> + Send>;
+
+impl<S: Strategy + 'static> Agent<S> {
+    /// An agent with default options.
+    #[must_use]
+    pub fn new(transport: impl Transport + 'static, identity: Identity, strategy: S) -> Self {
+        Self { transport: Arc::new(transport), identity, strategy, options: AgentOptions::default() }
+    }
+
+    /// The same with other options.
+    #[must_use]
+    pub fn with_options(mut self, options: AgentOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Runs until `cancel` is cancelled or the strategy stops.
+    ///
+    /// # Errors
+    /// [`AgentError`] when the exchange refuses the agent or stays out of reach.
+    pub async fn run(self, cancel: CancellationToken) -> Result<Summary, AgentError> {
+        let (_commands, receiver) = mpsc::channel(1);
+        let (is_connected, _) = watch::channel(false);
+        // On the heap: the loop's state is large, and callers would carry it in their own futures.
+        Box::pin(self.into_drive(receiver, is_connected, cancel).drive()).await
+    }
+
+    /// Runs in a task of its own and returns a handle to it.
+    #[must_use]
+    pub fn spawn(self, cancel: CancellationToken) -> AgentHandle<S> {
+        let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
+        let (sender, is_connected) = watch::channel(false);
+        let agent = self.identity.agent.clone();
+        let drive = self.into_drive(receiver, sender, cancel.clone());
+        AgentHandle { agent, commands, is_connected, cancel, task: tokio::spawn(drive.drive()) }
+    }
+
+    fn into_drive(
+        self,
+        commands: mpsc::Receiver<Command<S>>,
+        is_connected: watch::Sender<bool>,
+        cancel: CancellationToken,
+    ) -> Drive<S> {
+        Drive::new(self, commands, is_connected, cancel)
+    }
+}
+
+/// A running agent.
+pub struct AgentHandle<S> {
+    agent: AgentId,
+    commands: mpsc::Sender<Command<S>>,
+    is_connected: watch::Receiver<bool>,
+    cancel: CancellationToken,
+    task: JoinHandle<Result<Summary, AgentError>>,
+}
+
+impl<S: Strategy + 'static> AgentHandle<S> {
+    /// The agent.
+    #[must_use]
+    pub fn agent(&self) -> &AgentId {
+        &self.agent
+    }
+
+    /// Waits until the agent is connected and hears its inbox.
+    ///
+    /// # Errors
+    /// [`AgentError::Ended`] when it ends instead; [`AgentHandle::join`] says why.
+    pub async fn connected(&self) -> Result<(), AgentError> {
+        let mut is_connected = self.is_connected.clone();
+        is_connected.wait_for(|&is_connected| is_connected).await.map(|_| ()).map_err(|_| AgentError::Ended)
+    }
+
+    /// Runs a closure on the strategy, inside the agent's loop and between two deliveries; its actions are carried
+    /// out. The time it is given is log time, as far as the agent can tell.
+    ///
+    /// # Errors
+    /// [`AgentError::Ended`] when the loop has ended.
+    pub async fn command(
+        &self,
+        command: impl FnOnce(&mut S, Timestamp) -> Vec<Action> + Send + 'static,
+    ) -> Result<(), AgentError> {
+        self.commands.send(Box::new(command)).await.map_err(|_| AgentError::Ended)
+    }
+
+    /// Ends the agent, once what it has sent is answered or the drain time is over.
+    ///
+    /// # Errors
+    /// As [`Agent::run`].
+    pub async fn shutdown(self) -> Result<Summary, AgentError> {
+        self.cancel.cancel();
+        self.join().await
+    }
+
+    /// Waits until the agent ends by itself.
+    ///
+    /// # Errors
+    /// As [`Agent::run`]; [`AgentError::Ended`] when its loop panicked.
+    pub async fn join(self) -> Result<Summary, AgentError> {
+        self.task.await.unwrap_or(Err(AgentError::Ended))
+    }
+}

@@ -1,0 +1,64 @@
+//! Connecting, again and again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::AgentError;
+use crate::backoff;
+use crate::identity::Identity;
+use crate::transport::{CONNECT_TIMEOUT, Connection, Transport, TransportError, can_pass};
+
+/// First and longest gap between attempts to connect, in milliseconds.
+const CONNECT_RETRY_BASE_MS: u64 = 500;
+const CONNECT_RETRY_MAX_MS: u64 = 10_000;
+/// Makes connections of one agent.
+pub(super) struct Connector {
+    transport: Arc<dyn Transport>,
+    attempts_max: u32,
+    cancel: CancellationToken,
+    /// Differs between processes, so that their agents do not come back at the same moment.
+    salt: u64,
+}
+
+impl Connector {
+    pub(super) fn new(transport: Arc<dyn Transport>, attempts_max: u32, cancel: CancellationToken) -> Self {
+        Self { transport, attempts_max, cancel, salt: u64::from(std::process::id()) }
+    }
+
+    /// Connects, with growing gaps. Nothing when the agent is cancelled meanwhile.
+    pub(super) async fn connect(
+        &self,
+        identity: &Identity,
+        failures: &mut u32,
+    ) -> Result<Option<Connection>, AgentError> {
+        let salt = identity.agent.as_str().bytes().fold(self.salt, |salt, byte| backoff::mix(salt ^ u64::from(byte)));
+        loop {
+            if *failures > 0 {
+                let gap_ms = backoff::delay_ms(CONNECT_RETRY_BASE_MS, CONNECT_RETRY_MAX_MS, *failures, salt);
+                tokio::select! {
+                    () = tokio::time::sleep(Duration::from_millis(gap_ms)) => {}
+                    () = self.cancel.cancelled() => return Ok(None),
+                }
+            }
+            let connecting = tokio::time::timeout(CONNECT_TIMEOUT, self.transport.connect(identity));
+            let connected = tokio::select! {
+                connected = connecting => connected,
+                () = self.cancel.cancelled() => return Ok(None),
+            };
+            let error = match connected {
+                Ok(Ok(connection)) => return Ok(Some(connection)),
+                Ok(Err(TransportError::Refused(refusal))) if !can_pass(refusal.code) => return Err(refusal.into()),
+                Ok(Err(TransportError::Unusable(why))) => return Err(AgentError::Unusable(why)),
+                Ok(Err(error)) => error,
+                Err(_) => TransportError::Unreachable(format!("no connection within {CONNECT_TIMEOUT:?}")),
+            };
+            *failures += 1;
+            tracing::debug!(agent = %identity.agent, failures, %error, "not connected");
+            if *failures >= self.attempts_max {
+                return Err(AgentError::GaveUp { attempts: *failures, last: error });
+            }
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! The agent's loop: one task owns strategy, session and schedule; everything that can wake it is one [`Wake`].
+
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use schemas::Timestamp;
+use schemas::delivery::Told;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::alarm::Alarm;
+use super::clock::Clock;
+use super::connect::Connector;
+use super::schedule::Schedule;
+use super::{Agent, AgentError, AgentOptions, Command, Summary};
+use crate::identity::Identity;
+use crate::observer::Observed;
+use crate::session::Session;
+use crate::strategy::{Action, Outgoing, SendOutcome, Sent, Strategy};
+use crate::transport::{Answer, Connection, Inbox, InboxMessage, Link, TransportError};
+
+/// Most messages under way to the gateways at a time; more wait in the session.
+const SENDS_IN_FLIGHT_MAX: usize = 1024;
+/// Most acknowledgements under way; beyond them none is sent, and the delivery comes again.
+const ACKS_IN_FLIGHT_MAX: usize = 1024;
+/// A connection that is lost sooner counts as a failed attempt, so that one closed at once is not made in a hot loop.
+const CONNECTION_LIFE_MIN: Duration = Duration::from_secs(5);
+
+pub(super) struct Drive<S> {
+    connector: Connector,
+    identity: Identity,
+    strategy: S,
+    options: AgentOptions,
+    session: Session,
+    schedule: Schedule,
+    clock: Clock,
+    alarm: Alarm,
+    commands: mpsc::Receiver<Command<S>>,
+    has_commands: bool,
+    is_connected: watch::Sender<bool>,
+    cancel: CancellationToken,
+    is_stopping: bool,
+    work: FuturesUnordered<BoxFuture<'static, Done>>,
+    sends_in_flight: usize,
+    acks_in_flight: usize,
+    summary: Summary,
+}
+
+/// Everything that can wake the loop.
+enum Wake<S> {
+    Inbox(Option<InboxMessage>),
+    Done(Done),
+    Command(Option<Command<S>>),
+    Timer,
+    Cancelled,
+}
+
+/// Work that was under way and is done.
+enum Done {
+    Answered(u64, Answer),
+    Acked(Result<(), TransportError>),
+    /// There was no room for a message; told to the strategy in a turn of its own, so that it cannot loop.
+    NoRoom(Box<Sent>),
+}
+
+/// Why a connection is left.
+enum Left {
+    Lost,
+    Stopped,
+}
+
+impl<S: Strategy + 'static> Drive<S> {
+    pub(super) fn new(
+        agent: Agent<S>,
+        commands: mpsc::Receiver<Command<S>>,
+        is_connected: watch::Sender<bool>,
+        cancel: CancellationToken,
+    ) -> Self {
+        let Agent { transport, identity, strategy, options } = agent;
+        let clock = Clock::start();
+        let instance = options.instance.unwrap_or(clock.now().0);
+        Self {
+            session: Session::new(identity.agent.clone(), instance, options.limits.clone()),
+            schedule: Schedule::new(options.delayed_max),
+            alarm: Alarm::new(),
+            connector: Connector::new(transport, options.connect_attempts_max, cancel.clone()),
+            identity,
+            strategy,
+            options,
+            clock,
+            commands,
+            has_commands: true,
+            is_connected,
+            cancel,
+            is_stopping: false,
+            work: FuturesUnordered::new(),
+            sends_in_flight: 0,
+            acks_in_flight: 0,
+            summary: Summary::default(),
+        }
+    }
+
+    pub(super) async fn drive(mut self) -> Result<Summary, AgentError> {
+        // Attempts in a row that gave no connection, or one that did not last.
+        let mut failures = 0;
+        while let Some(connection) = self.connector.connect(&self.identity, &mut failures).await? {
+            let connected_at = Instant::now();
+            self.summary.connections += 1;
+            self.observe(Observed::Connected);
+            self.is_connected.send_replace(true);
+            self.session.handle_connected();
+            let left = self.drive_connection(connection).await;
+            self.is_connected.send_replace(false);
+            self.observe(Observed::Disconnected);
+            match left {
+                Left::Lost if connected_at.elapsed() >= CONNECTION_LIFE_MIN => failures = 1,
+                Left::Lost => failures += 1,
+                Left::Stopped => break,
+            }
+        }
+        Ok(self.summary)
+    }
+
+    async fn drive_connection(&mut self, connection: Connection) -> Left {
+        let Connection { link, mut inbox } = connection;
+        loop {
+            self.transmit(&*link);
+            if self.is_stopping {
+                self.drain(&*link).await;
+                return Left::Stopped;
+            }
+            match self.next_wake(&mut inbox).await {
+                Wake::Inbox(Some(message)) => self.handle_inbox(&*link, message),
+                Wake::Inbox(None) => return Left::Lost,
+                Wake::Done(done) => self.handle_done(done),
+                Wake::Command(Some(command)) => {
+                    let log_now = self.clock.log_time(self.clock.now());
+                    let actions = command(&mut self.strategy, log_now);
+                    self.perform(actions);
+                }
+                // Nobody holds a handle any more; the agent goes on.
+                Wake::Command(None) => self.has_commands = false,
+                Wake::Timer => self.handle_timers(),
+                Wake::Cancelled => self.is_stopping = true,
+            }
+        }
+    }
+
+    async fn next_wake(&mut self, inbox: &mut Inbox) -> Wake<S> {
+        self.alarm.set(self.next_deadline().and_then(|at| self.clock.instant(at)));
+        tokio::select! {
+            message = inbox.next() => Wake::Inbox(message),
+            Some(done) = self.work.next(), if !self.work.is_empty() => Wake::Done(done),
+            command = self.commands.recv(), if self.has_commands => Wake::Command(command),
+            () = &mut self.alarm.sleep, if self.alarm.is_set => Wake::Timer,
+            () = self.cancel.cancelled() => Wake::Cancelled,
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Timestamp> {
+        let strategy = self.strategy.poll_timer().map(|at| self.clock.local_time(at));
+        [self.schedule.poll_due(), self.session.poll_timeout(), strategy].into_iter().flatten().min()
+    }
+
+    /// Waits for answers to what was sent, a bounded time; the inbox is not read any more.
+    async fn drain(&mut self, link: &dyn Link) {
+        let deadline = Instant::now() + self.options.drain;
+        while self.session.unanswered_count() > 0 || !self.work.is_empty() {
+            self.transmit(link);
+            let retry_at = self.session.poll_timeout().and_then(|at| self.clock.instant(at)).unwrap_or(deadline);
+            tokio::select! {
+                Some(done) = self.work.next(), if !self.work.is_empty() => self.handle_done(done),
+                () = tokio::time::sleep_until(retry_at.min(deadline)) => {}
+            }
+            if Instant::now() >= deadline {
+                return;
+            }
+            self.session.handle_timeout(self.clock.now());
+        }
+    }
+
+    fn handle_inbox(&mut self, link: &dyn Link, message: InboxMessage) {
+        let now = self.clock.now();
+        self.summary.unreadable += u64::from(message.unreadable);
+        if message.unreadable > 0 {
+            let count = message.unreadable;
+            tracing::warn!(agent = %self.identity.agent, count, "deliveries of a later version: update this agent");
+        }
+        let ids: Vec<_> = message.deliveries.iter().map(|delivery| delivery.envelope.msg_id).collect();
+        for delivery in &message.deliveries {
+            let log_time = delivery.envelope.ts.0;
+            self.clock.handle_log_time(now, log_time);
+            let is_repeat = !self.session.handle_delivery(delivery.envelope.msg_id);
+            self.observe(Observed::Delivered { delivery, is_repeat });
+            if is_repeat {
+                self.summary.repeats += 1;
+                continue;
+            }
+            self.summary.deliveries += 1;
+            if let Told::Ack(receipt) = &delivery.payload
+                && let Some(sent) = self.session.handle_receipt(&receipt.ack_of)
+            {
+                self.handle_sent(log_time, &sent);
+            }
+            let actions = self.strategy.handle(log_time, delivery);
+            self.perform(actions);
+        }
+        self.acknowledge(link, ids);
+    }
+
+    fn acknowledge(&mut self, link: &dyn Link, ids: Vec<schemas::DeliveryId>) {
+        if ids.is_empty() {
+            return;
+        }
+        if self.acks_in_flight >= ACKS_IN_FLIGHT_MAX {
+            self.summary.acks_lost += 1;
+            return;
+        }
+        self.acks_in_flight += 1;
+        self.work.push(link.ack(ids).map(Done::Acked).boxed());
+    }
+
+    fn handle_done(&mut self, done: Done) {
+        let now = self.clock.now();
+        match done {
+            Done::Answered(number, answer) => {
+                self.sends_in_flight -= 1;
+                if let Some(sent) = self.session.handle_answer(now, number, answer) {
+                    self.handle_sent(self.clock.log_time(now), &sent);
+                }
+            }
+            Done::Acked(result) => {
+                self.acks_in_flight -= 1;
+                self.summary.acks_lost += u64::from(result.is_err());
+            }
+            Done::NoRoom(sent) => self.handle_sent(self.clock.log_time(now), &sent),
+        }
+    }
+
+    fn handle_sent(&mut self, log_now: Timestamp, sent: &Sent) {
+        match &sent.outcome {
+            SendOutcome::Accepted { .. } => self.summary.accepted += 1,
+            SendOutcome::Refused(refusal) => {
+                self.summary.refused += 1;
+                let Sent { negotiation, act, .. } = sent;
+                tracing::debug!(agent = %self.identity.agent, %negotiation, %act, %refusal, "refused");
+            }
+            SendOutcome::Unanswered => self.summary.unanswered += 1,
+        }
+        self.observe(Observed::Settled(sent));
+        let actions = self.strategy.handle_sent(log_now, sent);
+        self.perform(actions);
+    }
+
+    fn handle_timers(&mut self) {
+        let now = self.clock.now();
+        self.session.handle_timeout(now);
+        while let Some(outgoing) = self.schedule.pop_due(now) {
+            self.write(now, *outgoing);
+        }
+        let log_now = self.clock.log_time(now);
+        if self.strategy.poll_timer().is_some_and(|at| at <= log_now) {
+            let actions = self.strategy.handle_timer(log_now);
+            self.perform(actions);
+        }
+    }
+
+    fn perform(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Send(outgoing) if outgoing.delay.is_zero() => self.write(self.clock.now(), *outgoing),
+                Action::Send(outgoing) => self.delay(outgoing),
+                Action::Unschedule(negotiation) => self.schedule.drop_negotiation(&negotiation),
+                Action::Release(negotiation) => {
+                    self.schedule.drop_negotiation(&negotiation);
+                    self.session.release(&negotiation);
+                }
+                Action::Stop => self.is_stopping = true,
+            }
+        }
+    }
+
+    fn delay(&mut self, outgoing: Box<Outgoing>) {
+        let delay_us = u64::try_from(outgoing.delay.as_micros()).unwrap_or(u64::MAX);
+        let due = Timestamp(self.clock.now().0.saturating_add(delay_us));
+        if let Err(outgoing) = self.schedule.insert(due, outgoing) {
+            let sent = self.session.refuse(&outgoing);
+            self.work.push(std::future::ready(Done::NoRoom(Box::new(sent))).boxed());
+        }
+    }
+
+    fn write(&mut self, now: Timestamp, outgoing: Outgoing) {
+        if let Err(sent) = self.session.write(now, outgoing) {
+            self.work.push(std::future::ready(Done::NoRoom(sent)).boxed());
+        }
+    }
+
+    fn transmit(&mut self, link: &dyn Link) {
+        while self.sends_in_flight < SENDS_IN_FLIGHT_MAX {
+            let Some(transmit) = self.session.poll_transmit() else { return };
+            self.observe(Observed::Transmitted {
+                negotiation: &transmit.negotiation,
+                msg_id: &transmit.msg_id,
+                act: transmit.act,
+                attempt: transmit.attempt,
+                document: &transmit.document,
+            });
+            self.summary.transmitted += 1;
+            self.sends_in_flight += 1;
+            let number = transmit.number;
+            self.work.push(link.send(transmit.document).map(move |answer| Done::Answered(number, answer)).boxed());
+        }
+    }
+
+    fn observe(&self, event: Observed<'_>) {
+        if let Some(observer) = &self.options.observer {
+            observer.handle(&self.identity.agent, Instant::now(), event);
+        }
+    }
+}

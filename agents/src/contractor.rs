@@ -1,0 +1,271 @@
+//! A scripted contractor: what it asks, how long it takes and how it fails is drawn from a seed.
+//!
+//! Every draw depends on (seed, agent, negotiation, stage) only, never on what happened before or elsewhere, so the
+//! same negotiation meets the same behaviour in whatever order deliveries arrive, on every transport, after a restart.
+//!
+//! The contractor's side of spec/negotiation.md section 2:
+//!
+//! | it hears | it does |
+//! |---|---|
+//! | CFP | OFFER, or REFUSE, or nothing; a new round is a new call |
+//! | ACCEPT of terms it offered | CONFIRM (the same one each time), or REFUSE, or nothing |
+//! | ACCEPT of anything else | REFUSE: it commits to nothing it does not know |
+//! | ACK{committed} | performs, then INFORM{done} or FAILURE, or nothing |
+//! | CANCEL by the initiator | stops; INFORM{cancelled}, or FAILURE{cannot_cancel} |
+//! | CANCEL for another reason, REJECT, CLOSED | stops and forgets |
+//!
+//! It holds one small [`Engagement`] per negotiation it made an offer in, at most [`ContractorConfig::engagements_max`],
+//! released by the final notice and at the latest when the negotiation must have ended. With no room left it refuses.
+
+mod config;
+mod distribution;
+mod engagement;
+mod plan;
+
+use schemas::delivery::{Award, Call, Cancellation, Delivery, Disposition, Receipt, RejectReason, Told};
+use schemas::payload::{Confirm, Failure, FailurePhase, Inform, InformKind, Offer, Reasoned, Terms};
+use schemas::{AgentId, AwardNo, NegotiationId, Payload, Timestamp};
+
+pub use config::{ConfigError, ContractorConfig};
+pub use distribution::Distribution;
+pub use engagement::{Engagement, Stage};
+
+use crate::strategy::{Action, Outgoing, Strategy};
+use distribution::Script;
+use engagement::Engagements;
+use plan::CallPlan;
+
+/// `reason` of the CANCEL that an initiator asked for: the only one that awaits an answer.
+const CANCELLED_BY_INITIATOR: &str = "cancelled";
+/// Code of every scripted failure.
+const FAILURE_CODE: &str = "scripted";
+
+/// A scripted contractor.
+#[derive(Debug)]
+pub struct Contractor {
+    config: ContractorConfig,
+    script: Script,
+    engagements: Engagements,
+    counts: ContractorCounts,
+}
+
+/// What a contractor did, counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ContractorCounts {
+    /// Calls heard.
+    pub calls: u64,
+    /// Offers made, revisions included.
+    pub offers: u64,
+    /// Calls refused.
+    pub refusals: u64,
+    /// Calls left without an answer.
+    pub silences: u64,
+    /// Awards heard, repeats included.
+    pub awards: u64,
+    /// Awards refused because their terms are none it offered.
+    pub unknown_awards: u64,
+    /// Awards that became binding.
+    pub commitments: u64,
+    /// Performances begun that end in INFORM{done}.
+    pub done: u64,
+    /// Performances begun that end in FAILURE.
+    pub failures: u64,
+}
+
+impl Contractor {
+    /// A contractor. `agent` is part of the seed: two contractors with one configuration behave differently.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the first parameter that makes no sense.
+    pub fn try_new(agent: &AgentId, config: ContractorConfig) -> Result<Self, ConfigError> {
+        config.check()?;
+        let script = Script::new(config.seed, agent);
+        let engagements = Engagements::new(config.engagements_max);
+        Ok(Self { config, script, engagements, counts: ContractorCounts::default() })
+    }
+
+    /// What it did so far.
+    #[must_use]
+    pub fn counts(&self) -> ContractorCounts {
+        self.counts
+    }
+
+    /// Number of negotiations it is engaged in.
+    #[must_use]
+    pub fn engagement_count(&self) -> usize {
+        self.engagements.len()
+    }
+
+    fn handle_call(&mut self, now: Timestamp, delivery: &Delivery, call: &Call) -> Vec<Action> {
+        let negotiation = &delivery.envelope.negotiation;
+        self.counts.calls += 1;
+        let plan = CallPlan::draw(&self.config, &mut self.script.draws(negotiation, "call", call.round));
+        if plan.is_silent {
+            self.counts.silences += 1;
+            return Vec::new();
+        }
+        let until_deadline_ms = call.reply_by.0.since_us(now).div_ceil(1000);
+        let delay_ms = plan.late_by_ms.map_or(plan.reply_delay_ms, |late_ms| until_deadline_ms + late_ms.max(1));
+        let offered: Vec<Terms> = std::iter::once(plan.terms).chain(plan.revised_terms).collect();
+        let has_room = plan.is_refusal || self.engagements.begin(negotiation, call, offered.clone());
+        if plan.is_refusal || !has_room {
+            self.counts.refusals += 1;
+            let reason = if has_room { "not interested" } else { "busy" };
+            let refusal = Payload::Refuse(Reasoned { reason: Some(reason.to_owned()), round: Some(call.round) });
+            return vec![Outgoing::reply(delivery, refusal).after_ms(delay_ms).once(call.round).into()];
+        }
+        let mut actions = Vec::new();
+        for (revision, terms) in (0_u32..).zip(offered) {
+            self.counts.offers += 1;
+            let after_ms = delay_ms + u64::from(revision) * plan.revise_after_ms;
+            let offer = Payload::Offer(Offer {
+                terms,
+                currency: call.currency.clone(),
+                valid_for_ms: self.config.valid_for_ms,
+                round: Some(call.round),
+                ..Offer::default()
+            });
+            // Two numbers per round: the offer and its revision.
+            let number = call.round.saturating_mul(2).saturating_add(revision);
+            actions.push(Outgoing::reply(delivery, offer).after_ms(after_ms).once(number).into());
+        }
+        if let Some(withdraw_after_ms) = plan.withdraw_after_ms {
+            let withdrawal = Payload::Withdraw(Reasoned { reason: None, round: Some(call.round) });
+            let after_ms = delay_ms + withdraw_after_ms;
+            actions.push(Outgoing::reply(delivery, withdrawal).after_ms(after_ms).once(call.round).into());
+        }
+        actions
+    }
+
+    fn handle_award(&mut self, delivery: &Delivery, award: &Award) -> Vec<Action> {
+        let negotiation = &delivery.envelope.negotiation;
+        self.counts.awards += 1;
+        let award_no = award.award_no;
+        let is_known = self.engagements.value(negotiation).is_some_and(|known| known.has_offered(&award.terms));
+        if !is_known {
+            self.counts.unknown_awards += 1;
+            return vec![refuse_award(delivery, award_no, "no such offer")];
+        }
+        let config = &self.config;
+        let mut draws = self.script.draws(negotiation, "award", award_no.0);
+        let (is_declined, is_ignored) = (draws.comes_true(config.decline), draws.comes_true(config.ignore_award));
+        let delay_ms = draws.sample_ms(&config.confirm_delay_ms);
+        if is_declined {
+            self.engagements.end(negotiation);
+            return vec![refuse_award(delivery, award_no, "changed its mind")];
+        }
+        if is_ignored {
+            return Vec::new();
+        }
+        // A repeat must not take a commitment back to its beginning.
+        if self.engagements.value(negotiation).is_some_and(|known| known.stage != Stage::Committed(award_no)) {
+            self.engagements.advance(negotiation, Stage::Confirming(award_no));
+        }
+        let confirm = Payload::Confirm(Confirm { award_no });
+        vec![Outgoing::reply(delivery, confirm).after_ms(delay_ms).once(award_no.0).into()]
+    }
+
+    fn handle_receipt(&mut self, delivery: &Delivery, receipt: &Receipt) -> Vec<Action> {
+        let said = receipt.first.unwrap_or(receipt.disposition);
+        match (said, receipt.award_no) {
+            (Disposition::Committed, Some(award_no)) => self.handle_commitment(delivery, award_no),
+            // Anything else changes nothing: a refusal of one message is followed by the notice that matters.
+            (_, _) => Vec::new(),
+        }
+    }
+
+    fn handle_commitment(&mut self, delivery: &Delivery, award_no: AwardNo) -> Vec<Action> {
+        let negotiation = &delivery.envelope.negotiation;
+        // Heard once, or for an award it never confirmed: not a reason to perform.
+        if !self.engagements.value(negotiation).is_some_and(|known| known.stage == Stage::Confirming(award_no)) {
+            return Vec::new();
+        }
+        self.engagements.advance(negotiation, Stage::Committed(award_no));
+        self.counts.commitments += 1;
+        let config = &self.config;
+        let mut draws = self.script.draws(negotiation, "perform", award_no.0);
+        let (fails, stalls) = (draws.comes_true(config.fail), draws.comes_true(config.stall));
+        let perform_ms = draws.sample_ms(&config.perform_ms);
+        if stalls {
+            return Vec::new();
+        }
+        let report = if fails {
+            self.counts.failures += 1;
+            Payload::Failure(Failure {
+                phase: FailurePhase::Perform,
+                code: FAILURE_CODE.to_owned(),
+                retryable: false,
+                penalty: None,
+            })
+        } else {
+            self.counts.done += 1;
+            Payload::Inform(Inform { kind: InformKind::Done, result: None })
+        };
+        vec![Outgoing::reply(delivery, report).after_ms(perform_ms).once(award_no.0).into()]
+    }
+
+    fn handle_cancel(&mut self, delivery: &Delivery, cancellation: &Cancellation) -> Vec<Action> {
+        let negotiation = &delivery.envelope.negotiation;
+        self.engagements.end(negotiation);
+        if cancellation.reason != CANCELLED_BY_INITIATOR {
+            return vec![Action::Release(negotiation.clone())];
+        }
+        let mut draws = self.script.draws(negotiation, "cancel", cancellation.award_no.0);
+        let answer = if draws.comes_true(self.config.cannot_cancel) {
+            Payload::Failure(Failure {
+                phase: FailurePhase::CannotCancel,
+                code: FAILURE_CODE.to_owned(),
+                retryable: false,
+                penalty: None,
+            })
+        } else {
+            Payload::Inform(Inform { kind: InformKind::Cancelled, result: None })
+        };
+        // Apart from the award numbers, under which this act may have been used before.
+        let number = u32::MAX - cancellation.award_no.0;
+        vec![Action::Unschedule(negotiation.clone()), Outgoing::reply(delivery, answer).once(number).into()]
+    }
+
+    fn release(&mut self, negotiation: &NegotiationId) -> Vec<Action> {
+        self.engagements.end(negotiation);
+        vec![Action::Release(negotiation.clone())]
+    }
+}
+
+impl Strategy for Contractor {
+    fn handle(&mut self, now: Timestamp, delivery: &Delivery) -> Vec<Action> {
+        self.engagements.expire(now);
+        match &delivery.payload {
+            Told::Cfp(call) => self.handle_call(now, delivery, call),
+            Told::Accept(award) => self.handle_award(delivery, award),
+            Told::Reject(rejection) => match rejection.reason {
+                // The negotiation goes on: another offer of ours stands, or another round comes.
+                RejectReason::Replaced | RejectReason::Policy | RejectReason::Round => Vec::new(),
+                RejectReason::Outscored
+                | RejectReason::Late
+                | RejectReason::Expired
+                | RejectReason::Cancelled
+                | RejectReason::Awarded
+                | RejectReason::Withdrawn => self.release(&delivery.envelope.negotiation),
+            },
+            Told::Ack(receipt) => self.handle_receipt(delivery, receipt),
+            Told::Cancel(cancellation) => self.handle_cancel(delivery, cancellation),
+            Told::Closed(_) if self.config.offers_after_close => {
+                // What is scheduled still goes out, to be answered `late`: the experiments count such offers.
+                self.engagements.end(&delivery.envelope.negotiation);
+                Vec::new()
+            }
+            Told::Closed(_) => self.release(&delivery.envelope.negotiation),
+            Told::Inform(_) | Told::Failure(_) | Told::NotUnderstood(_) => Vec::new(),
+        }
+    }
+}
+
+fn refuse_award(delivery: &Delivery, award_no: AwardNo, reason: &str) -> Action {
+    let refusal = Payload::Refuse(Reasoned { reason: Some(reason.to_owned()), round: None });
+    // Apart from the rounds, which number the refusals of calls.
+    Outgoing::reply(delivery, refusal).once(u32::MAX - award_no.0).into()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,278 @@
+//! The pure half of an agent: numbers its messages, repeats what is unanswered, recognises what it has heard.
+//!
+//! Inputs enter by `handle_*` and [`Session::write`], messages leave by [`Session::poll_transmit`]. Time is an argument:
+//! the agent's own clock, which decides nothing but when to try again.
+//!
+//! * **Numbers.** One counter numbers all messages of this instance of the agent; `seq` is the instance plus the
+//!   counter, so it rises inside every negotiation, and across restarts when instances rise (the default instance is
+//!   the start time in microseconds). `msg_id` is `<instance>-<counter>` in hexadecimal.
+//! * **Order.** In one negotiation one message is on its way at a time: the next leaves when its predecessor is in the
+//!   log, refused or given up. Messages of different negotiations do not wait for each other.
+//! * **Repeats.** A message nobody answered leaves again with the same bytes, with growing gaps, a bounded number of
+//!   times; a lost connection does not lose it. A receipt for it counts as an answer.
+//! * **Bounds.** [`SessionLimits`]; beyond them messages are refused here, never queued without end.
+
+mod compose;
+mod limits;
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+use bytes::Bytes;
+use schemas::{Act, AgentId, Code, DeliveryId, MsgId, NegotiationId, Refusal, Timestamp};
+
+use crate::backoff;
+use crate::recent::Recent;
+use crate::strategy::{Outgoing, SendOutcome, Sent};
+use crate::transport::{Answer, can_pass};
+
+use compose::{Composer, Written};
+pub use limits::SessionLimits;
+
+/// A message that leaves now.
+#[derive(Debug, Clone)]
+pub struct Transmit {
+    /// What [`Session::handle_answer`] is to be called with.
+    pub number: u64,
+    /// 1 for the first time.
+    pub attempt: u32,
+    /// Its negotiation.
+    pub negotiation: NegotiationId,
+    /// Its id.
+    pub msg_id: MsgId,
+    /// Its act.
+    pub act: Act,
+    /// The document.
+    pub document: Bytes,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Session {
+    composer: Composer,
+    limits: SessionLimits,
+    heard: Recent<DeliveryId, ()>,
+    /// What was said `once`, by negotiation.
+    said: Recent<NegotiationId, Vec<Said>>,
+    unanswered_by_number: HashMap<u64, Unanswered>,
+    /// Numbers waiting for their turn; the front one is on its way, waits for its retry, or is in `ready`.
+    queues_by_negotiation: HashMap<NegotiationId, VecDeque<u64>>,
+    ready: VecDeque<u64>,
+    retries: BTreeSet<(Timestamp, u64)>,
+}
+
+#[derive(Debug, Clone)]
+struct Said {
+    once: u32,
+    number: u64,
+    message: Written,
+}
+
+#[derive(Debug)]
+struct Unanswered {
+    message: Written,
+    attempts: u32,
+    /// When it leaves again, where it waits for that.
+    retry_at: Option<Timestamp>,
+    /// A receipt has come: it is in the log, whatever the way out says.
+    is_logged: bool,
+}
+
+impl Session {
+    /// A session of one instance of an agent. `instance` must rise from start to start, and stay below 2^52.
+    #[must_use]
+    pub fn new(agent: AgentId, instance: u64, limits: SessionLimits) -> Self {
+        Self {
+            composer: Composer::new(agent, instance),
+            heard: Recent::new(limits.deliveries_remembered),
+            said: Recent::new(limits.negotiations_remembered),
+            unanswered_by_number: HashMap::new(),
+            queues_by_negotiation: HashMap::new(),
+            ready: VecDeque::new(),
+            retries: BTreeSet::new(),
+            limits,
+        }
+    }
+
+    /// Notes a delivery; false when it has come before.
+    pub fn handle_delivery(&mut self, id: DeliveryId) -> bool {
+        let is_new = !self.heard.contains(&id);
+        if is_new {
+            self.heard.insert(id, ());
+        }
+        is_new
+    }
+
+    /// Writes a message and queues it. A message said `once` before is queued again unless it is still unanswered.
+    ///
+    /// # Errors
+    /// What to tell the strategy when there is no room.
+    pub fn write(&mut self, now: Timestamp, outgoing: Outgoing) -> Result<(), Box<Sent>> {
+        if let Some(said) = self.said_before(&outgoing) {
+            if self.unanswered_by_number.contains_key(&said.number) {
+                return Ok(());
+            }
+            return self.queue(said.number, said.message);
+        }
+        let once = outgoing.once;
+        let (number, message) = self.composer.compose(now, outgoing);
+        if let Some(once) = once {
+            let mut said = self.said.remove(&message.negotiation).unwrap_or_default();
+            said.push(Said { once, number, message: message.clone() });
+            self.said.insert(message.negotiation.clone(), said);
+        }
+        self.queue(number, message)
+    }
+
+    /// What the strategy is told about a message for which there was no room elsewhere in the agent.
+    pub fn refuse(&mut self, outgoing: &Outgoing) -> Sent {
+        let outcome = SendOutcome::Refused(overloaded());
+        let msg_id = self.composer.next_msg_id();
+        Sent { negotiation: outgoing.negotiation.clone(), msg_id, act: outgoing.payload.act(), outcome }
+    }
+
+    /// The next message to leave, if any may.
+    pub fn poll_transmit(&mut self) -> Option<Transmit> {
+        loop {
+            let number = self.ready.pop_front()?;
+            // A receipt can settle a message while it waits here.
+            let Some(unanswered) = self.unanswered_by_number.get_mut(&number) else { continue };
+            unanswered.attempts += 1;
+            let Written { negotiation, msg_id, act, document } = unanswered.message.clone();
+            return Some(Transmit { number, attempt: unanswered.attempts, negotiation, msg_id, act, document });
+        }
+    }
+
+    /// When [`Session::handle_timeout`] wants to be called.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        self.retries.first().map(|&(at, _)| at)
+    }
+
+    /// Makes the messages ready whose time to leave again has come.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        while let Some(&(at, number)) = self.retries.first()
+            && at <= now
+        {
+            self.retries.pop_first();
+            self.make_ready(number);
+        }
+    }
+
+    /// A connection is up: what waits for a retry leaves now.
+    pub fn handle_connected(&mut self) {
+        for (_, number) in std::mem::take(&mut self.retries) {
+            self.make_ready(number);
+        }
+    }
+
+    /// A gateway's answer to a transmitted message, or none. Returns how sending ended, once it has.
+    pub fn handle_answer(&mut self, now: Timestamp, number: u64, answer: Answer) -> Option<Sent> {
+        let unanswered = self.unanswered_by_number.get_mut(&number)?;
+        let wait_ms = match answer {
+            Answer::Accepted(accepted) => {
+                return self.settle(number, SendOutcome::Accepted { seq: Some(accepted.seq) });
+            }
+            Answer::Refused(_) | Answer::Unknown(_) if unanswered.is_logged => {
+                return self.settle(number, SendOutcome::Accepted { seq: None });
+            }
+            Answer::Refused(refusal) if !can_pass(refusal.code) => {
+                return self.settle(number, SendOutcome::Refused(refusal));
+            }
+            Answer::Refused(refusal) => refusal.retry_after_ms.unwrap_or(0),
+            Answer::Unknown(_) => 0,
+        };
+        if unanswered.attempts >= self.limits.attempts_max {
+            return self.settle(number, SendOutcome::Unanswered);
+        }
+        let SessionLimits { retry_base_ms, retry_max_ms, .. } = self.limits;
+        let salt = self.composer.instance() ^ backoff::mix(number);
+        let gap_ms = backoff::delay_ms(retry_base_ms, retry_max_ms, unanswered.attempts, salt);
+        let at = now.plus_ms(gap_ms.max(wait_ms.min(retry_max_ms)));
+        unanswered.retry_at = Some(at);
+        self.retries.insert((at, number));
+        None
+    }
+
+    /// A receipt: the message is in the log. Its successors may leave; if it waited for a retry, that ends it.
+    pub fn handle_receipt(&mut self, ack_of: &MsgId) -> Option<Sent> {
+        let number = self.composer.number_of(ack_of)?;
+        let unanswered = self.unanswered_by_number.get_mut(&number)?;
+        unanswered.is_logged = true;
+        if unanswered.retry_at.is_some() {
+            return self.settle(number, SendOutcome::Accepted { seq: None });
+        }
+        let negotiation = unanswered.message.negotiation.clone();
+        self.advance(&negotiation, number);
+        None
+    }
+
+    /// Forgets what was said in a negotiation. What is unanswered stays until it is answered.
+    pub fn release(&mut self, negotiation: &NegotiationId) {
+        self.said.remove(negotiation);
+    }
+
+    /// Number of messages without an answer.
+    #[must_use]
+    pub fn unanswered_count(&self) -> usize {
+        self.unanswered_by_number.len()
+    }
+
+    fn said_before(&self, outgoing: &Outgoing) -> Option<Said> {
+        let once = outgoing.once?;
+        let said = self.said.value(&outgoing.negotiation)?;
+        said.iter().find(|said| said.once == once && said.message.act == outgoing.payload.act()).cloned()
+    }
+
+    fn queue(&mut self, number: u64, message: Written) -> Result<(), Box<Sent>> {
+        if self.unanswered_by_number.len() >= self.limits.unanswered_max {
+            let outcome = SendOutcome::Refused(overloaded());
+            return Err(Box::new(message.sent(outcome)));
+        }
+        let queue = self.queues_by_negotiation.entry(message.negotiation.clone()).or_default();
+        queue.push_back(number);
+        if queue.len() == 1 {
+            self.ready.push_back(number);
+        }
+        let unanswered = Unanswered { message, attempts: 0, retry_at: None, is_logged: false };
+        self.unanswered_by_number.insert(number, unanswered);
+        Ok(())
+    }
+
+    fn make_ready(&mut self, number: u64) {
+        if let Some(unanswered) = self.unanswered_by_number.get_mut(&number) {
+            unanswered.retry_at = None;
+            self.ready.push_back(number);
+        }
+    }
+
+    fn settle(&mut self, number: u64, outcome: SendOutcome) -> Option<Sent> {
+        let unanswered = self.unanswered_by_number.remove(&number)?;
+        if let Some(at) = unanswered.retry_at {
+            self.retries.remove(&(at, number));
+        }
+        self.advance(&unanswered.message.negotiation, number);
+        Some(unanswered.message.sent(outcome))
+    }
+
+    /// Lets the next message of a negotiation leave when `number` was the one on its way.
+    fn advance(&mut self, negotiation: &NegotiationId, number: u64) {
+        let Some(queue) = self.queues_by_negotiation.get_mut(negotiation) else { return };
+        if queue.front() != Some(&number) {
+            return;
+        }
+        queue.pop_front();
+        match queue.front() {
+            Some(&next) => self.ready.push_back(next),
+            None => {
+                self.queues_by_negotiation.remove(negotiation);
+            }
+        }
+    }
+}
+
+fn overloaded() -> Refusal {
+    Refusal::new(Code::Overloaded, "the agent has too many messages waiting; send fewer, or wait for answers")
+}
+
+#[cfg(test)]
+mod tests;

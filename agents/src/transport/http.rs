@@ -1,0 +1,181 @@
+//! Over plain HTTP: `POST /v1/messages` out, server-sent events in, `POST /v1/acks`. Also registering an agent.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, Stream, StreamExt};
+use reqwest::header::{ACCEPT, CONTENT_TYPE};
+use reqwest::{Client, Response, StatusCode};
+use schemas::control::Registration;
+use schemas::delivery::Delivery;
+use schemas::{DeliveryId, Refusal};
+use tokio::sync::Semaphore;
+
+use super::sse::SseReader;
+use super::{ANSWER_TIMEOUT, Answer, CONNECT_TIMEOUT, Connection, InboxMessage, Link, Transport, TransportError};
+use crate::identity::{Identity, Token};
+
+/// Most requests of one agent under way at a time: each takes a connection of its own.
+const REQUESTS_MAX: usize = 16;
+/// An event stream on which nothing came for so long, not even a keep-alive comment, is dead.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// Largest answer read.
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
+
+/// A gateway by its HTTP address.
+#[derive(Debug, Clone)]
+pub struct HttpTransport {
+    base: Arc<str>,
+    client: Client,
+}
+
+impl HttpTransport {
+    /// The gateway at this address, for example `http://127.0.0.1:8080`.
+    ///
+    /// # Errors
+    /// [`TransportError::Unusable`] when no HTTP client can be made (no certificates for `https`).
+    pub fn try_new(url: &str) -> Result<Self, TransportError> {
+        let base: Arc<str> = url.trim_end_matches('/').into();
+        let client = Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            // A redirect would send the token elsewhere.
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy();
+        // Without TLS no certificates are needed, and a machine without any must not fail.
+        let client = if base.starts_with("https://") { client } else { client.tls_certs_only([]) };
+        let client = client.build().map_err(|error| TransportError::Unusable(error.to_string()))?;
+        Ok(Self { base, client })
+    }
+
+    /// Registers the agent, or changes its registration: what it can do, which topics it follows, whose calls it
+    /// takes. Without a registration an agent is never invited.
+    ///
+    /// # Errors
+    /// [`TransportError`].
+    pub async fn register(&self, identity: &Identity, registration: &Registration) -> Result<(), TransportError> {
+        let url = format!("{}/v1/agents/{}", self.base, identity.agent);
+        let request = self.client.put(url).bearer_auth(identity.token.current()).json(registration);
+        let response = request.timeout(ANSWER_TIMEOUT).send().await.map_err(unreachable)?;
+        if response.status().is_success() { Ok(()) } else { Err(TransportError::Refused(refusal(response).await)) }
+    }
+}
+
+impl Transport for HttpTransport {
+    fn connect<'a>(&'a self, identity: &'a Identity) -> BoxFuture<'a, Result<Connection, TransportError>> {
+        async move {
+            let request = self.client.get(format!("{}/v1/inbox", self.base)).bearer_auth(identity.token.current());
+            let response = request.header(ACCEPT, "text/event-stream").send().await.map_err(unreachable)?;
+            if response.status() != StatusCode::OK {
+                return Err(TransportError::Refused(refusal(response).await));
+            }
+            let link = HttpLink {
+                transport: self.clone(),
+                token: identity.token.clone(),
+                requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
+            };
+            Ok(Connection { link: Arc::new(link), inbox: inbox(response).boxed() })
+        }
+        .boxed()
+    }
+}
+
+/// Deliveries that came in one piece of the stream are handed over together.
+fn inbox(response: Response) -> impl Stream<Item = InboxMessage> + Send + 'static {
+    futures_util::stream::unfold((response, SseReader::default()), |(mut response, mut reader)| async move {
+        loop {
+            let piece = tokio::time::timeout(SILENCE_MAX, response.chunk()).await;
+            let Ok(Ok(Some(bytes))) = piece else { return None };
+            let mut events = Vec::new();
+            reader.handle_bytes(&bytes, &mut events);
+            if !events.is_empty() {
+                return Some((read_events(&events), (response, reader)));
+            }
+        }
+    })
+}
+
+fn read_events(events: &[Vec<u8>]) -> InboxMessage {
+    let deliveries: Vec<Delivery> = events.iter().filter_map(|data| serde_json::from_slice(data).ok()).collect();
+    let unreadable = u32::try_from(events.len() - deliveries.len()).unwrap_or(u32::MAX);
+    InboxMessage { deliveries, unreadable }
+}
+
+struct HttpLink {
+    transport: HttpTransport,
+    token: Token,
+    requests: Arc<Semaphore>,
+}
+
+impl HttpLink {
+    fn post(&self, path: &str, body: Bytes) -> impl Future<Output = Result<Response, TransportError>> + Send + 'static {
+        let url = format!("{}{path}", self.transport.base);
+        let request = self.transport.client.post(url).bearer_auth(self.token.current());
+        let request = request.header(CONTENT_TYPE, "application/json").body(body).timeout(ANSWER_TIMEOUT);
+        let requests = Arc::clone(&self.requests);
+        async move {
+            // The semaphore is never closed; if it were, the request would go out unlimited.
+            let _permit = requests.acquire_owned().await;
+            request.send().await.map_err(unreachable)
+        }
+    }
+}
+
+impl Link for HttpLink {
+    fn send(&self, document: Bytes) -> BoxFuture<'static, Answer> {
+        let response = self.post("/v1/messages", document);
+        async move {
+            let response = match response.await {
+                Ok(response) => response,
+                Err(error) => return Answer::Unknown(error.to_string()),
+            };
+            if !response.status().is_success() {
+                return Answer::Refused(refusal(response).await);
+            }
+            let body = body(response).await;
+            serde_json::from_slice(&body).map_or_else(|error| Answer::Unknown(error.to_string()), Answer::Accepted)
+        }
+        .boxed()
+    }
+
+    fn ack(&self, deliveries: Vec<DeliveryId>) -> BoxFuture<'static, Result<(), TransportError>> {
+        let body = serde_json::json!({ "delivery_ids": deliveries }).to_string();
+        let response = self.post("/v1/acks", body.into());
+        async move {
+            let response = response.await?;
+            if response.status().is_success() { Ok(()) } else { Err(TransportError::Refused(refusal(response).await)) }
+        }
+        .boxed()
+    }
+}
+
+async fn refusal(response: Response) -> Refusal {
+    let status = response.status().as_u16();
+    let retry_after = response.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
+    let mut refusal = super::read_problem(&body(response).await, Some(status));
+    refusal.retry_after_ms =
+        refusal.retry_after_ms.or_else(|| retry_after.map(|seconds: u64| seconds.saturating_mul(1000)));
+    refusal
+}
+
+/// The body, cut at [`ANSWER_BYTES_MAX`].
+async fn body(mut response: Response) -> Vec<u8> {
+    let mut body = Vec::new();
+    while let Ok(Some(piece)) = response.chunk().await {
+        let room = ANSWER_BYTES_MAX - body.len();
+        body.extend_from_slice(&piece[..piece.len().min(room)]);
+        if body.len() >= ANSWER_BYTES_MAX {
+            break;
+        }
+    }
+    body
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "the signature `map_err` wants")]
+fn unreachable(error: reqwest::Error) -> TransportError {
+    if error.is_builder() {
+        return TransportError::Unusable(format!("the address cannot be used: {error}"));
+    }
+    TransportError::Unreachable(error.without_url().to_string())
+}
