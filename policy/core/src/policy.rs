@@ -240,7 +240,7 @@ mod tests {
             ("/on_incomplete/extend/ms", |p| p.on_incomplete = OnIncomplete::Extend { ms: 0, max: 1 }),
             ("/gates/0/max", |p| p.gates[0].min = p.gates[0].max.map(|max| max + 1)),
             ("/gates/0/enum", |p| p.gates[0].one_of = Some(vec!["x".to_owned()])),
-            ("/gates/0", |p| (p.gates[0].min, p.gates[0].max) = (None, None)),
+            ("/gates/0", |p| (p.gates[0].min, p.gates[0].max, p.gates[0].required) = (None, None, false)),
             ("/weights/0/hi", |p| p.weights[0].hi = p.weights[0].lo),
             ("/weights/1/attr", |p| p.weights[1].attr = p.weights[0].attr.clone()),
             ("/weights", |p| p.weights[0].w += 1),

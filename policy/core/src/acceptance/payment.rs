@@ -89,7 +89,8 @@ mod tests {
             let policy = second_price_policy(if higher { Direction::Higher } else { Direction::Lower });
             let paid = payment(&policy, &terms(own, delivery), own, losing);
             prop_assert!((50..=900).contains(&paid));
-            prop_assert!(if higher { paid <= own } else { paid >= own });
+            let gain = if higher { own - paid } else { paid - own };
+            prop_assert!(gain >= 0);
             if let Some(losing) = losing && score(&policy, &terms(own, delivery)) >= losing {
                 prop_assert!(score_at_price(&policy, &terms(own, delivery), paid) >= losing);
             }
