@@ -1,8 +1,21 @@
 //! `llmx`: the exchange as one program. Each subcommand is a file; `llmx --help` lists them.
 
+mod agents;
+mod bench;
 mod cli;
+mod demo;
+mod engine;
+mod gateway;
 mod healthcheck;
+mod keys;
+mod nats;
 mod output;
+mod policy;
+mod remote;
+mod replay;
+mod schema;
+mod token;
+mod traffic;
 
 use std::process::ExitCode;
 

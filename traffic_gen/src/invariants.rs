@@ -99,13 +99,13 @@ impl Verdict {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct OfferSeen {
     contractor: Option<AgentId>,
     rejects: BTreeSet<DeliveryId>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct AwardSeen {
     contractor: AgentId,
     offer: OfferId,
@@ -114,9 +114,10 @@ struct AwardSeen {
     cancelled: bool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct NegotiationSeen {
-    unanswered: BTreeSet<(AgentId, MsgId)>,
+    admitted: BTreeSet<(AgentId, MsgId)>,
+    disposed: BTreeSet<(AgentId, MsgId)>,
     offers: BTreeMap<OfferId, OfferSeen>,
     awards: BTreeMap<AwardNo, AwardSeen>,
     called: bool,
@@ -127,7 +128,7 @@ struct NegotiationSeen {
 }
 
 /// Collects what agents saw and judges it at the end.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Witness {
     negotiations: BTreeMap<NegotiationId, NegotiationSeen>,
     contents: BTreeMap<DeliveryId, Digest>,
@@ -141,7 +142,7 @@ impl Witness {
             Observation::Sent { negotiation, act } => self.sent(agent, negotiation, *act),
             Observation::Accepted { msg_id, negotiation } => {
                 let seen = self.negotiations.entry(negotiation.clone()).or_default();
-                seen.unanswered.insert((agent.clone(), msg_id.clone()));
+                seen.admitted.insert((agent.clone(), msg_id.clone()));
             }
             Observation::Received(delivery) => self.received(agent, delivery),
         }
@@ -190,7 +191,8 @@ impl NegotiationSeen {
         let negotiation = &delivery.envelope.negotiation;
         match &delivery.payload {
             Told::Ack(receipt) => {
-                self.unanswered.remove(&(agent.clone(), receipt.ack_of.clone()));
+                // It may well arrive before the gateway's 202.
+                self.disposed.insert((agent.clone(), receipt.ack_of.clone()));
                 if receipt.invited.is_some() {
                     self.called = true;
                 }
@@ -239,11 +241,10 @@ impl NegotiationSeen {
     }
 
     fn judge(&self, id: &NegotiationId, verdict: &mut Verdict) {
-        for (agent, msg_id) in &self.unanswered {
-            verdict.check(Invariant::NoLostAdmission, false, || format!("{agent}'s {msg_id} in {id} got no disposition"));
-        }
-        if self.unanswered.is_empty() {
-            verdict.check(Invariant::NoLostAdmission, true, String::new);
+        for message in &self.admitted {
+            verdict.check(Invariant::NoLostAdmission, self.disposed.contains(message), || {
+                format!("{}'s {} in {id} got no disposition", message.0, message.1)
+            });
         }
         if !self.called {
             return;

@@ -3,18 +3,22 @@
 //! | module | question it answers |
 //! |---|---|
 //! | [`arrivals`] | when is the next call due? |
+//! | [`exchange`] | a whole exchange in this process |
+//! | [`live`] | contractors and calls against an exchange |
 //! | [`recorder`] | what did the agents see, how long did it take? |
 //! | [`invariants`] | did anything happen that must never happen? |
 //! | [`summary`] | what came of the run? |
 //! | [`bench`] | how fast is it, beside its ceiling? |
 
 pub mod arrivals;
+pub mod audit;
 pub mod bench;
 pub mod control;
 pub mod exchange;
 pub mod fairness;
 pub mod invariants;
 pub mod latency;
+pub mod live;
 pub mod minutes;
 pub mod recorder;
 pub mod summary;

@@ -98,6 +98,13 @@ impl Recorder {
         self.lock().open.len()
     }
 
+    /// Whether nothing is owed to anybody any more: judged now, no invariant would be broken.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        let witness = self.lock().witness.clone();
+        witness.is_none_or(|witness| witness.finish().violated() == 0)
+    }
+
     /// The counts so far.
     #[must_use]
     pub fn counts(&self) -> Counts {

@@ -6,8 +6,10 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::fairness::Jain;
-use crate::invariants::{Invariant, Tally};
+use crate::invariants::{Invariant, Tally, Verdict};
 use crate::latency::Quantiles;
+use crate::live::{Scenario, contractor_name};
+use crate::recorder::Counts;
 
 /// The result of a run. Counts are of distinct messages; latencies are in milliseconds, from the intended time.
 #[derive(Debug, Clone, Serialize)]
@@ -119,4 +121,56 @@ fn counts(map: &BTreeMap<String, u64>) -> String {
         return "none".to_owned();
     }
     map.iter().map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
+}
+
+impl Summary {
+    /// Puts a run's results together.
+    #[must_use]
+    pub fn new(
+        scenario: &Scenario,
+        bus: &str,
+        policy: &str,
+        counts: Counts,
+        verdict: Verdict,
+        shed: u64,
+        elapsed_s: f64,
+    ) -> Self {
+        let wins: Vec<u64> =
+            (0..scenario.contractors).map(|n| counts.wins.get(&contractor_name(n)).copied().unwrap_or(0)).collect();
+        let asked = counts.cfps * u64::from(scenario.contractors);
+        Self {
+            seed: scenario.seed,
+            bus: bus.to_owned(),
+            policy: policy.to_owned(),
+            agents: scenario.contractors,
+            rate: scenario.rate,
+            rounds: counts.rounds,
+            cfps: counts.cfps,
+            offers: counts.offers,
+            awards: counts.awards,
+            confirms: counts.confirms,
+            completion: ratio(counts.offers, asked),
+            award_rate: ratio(counts.awarded, counts.rounds),
+            latency_ms: Latencies {
+                decision: counts.decision.quantiles(),
+                round: counts.round.quantiles(),
+                offer: counts.offer.quantiles(),
+            },
+            jain: Jain::of(&wins),
+            invariant_violations: Violations {
+                total: verdict.violated(),
+                by_name: verdict.by_name,
+                examples: verdict.examples,
+            },
+            rejected: counts.rejected,
+            dispositions: counts.dispositions,
+            outcomes: counts.outcomes,
+            shed,
+            elapsed_s,
+        }
+    }
+}
+
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }

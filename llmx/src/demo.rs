@@ -1,0 +1,216 @@
+//! `llmx demo`: the whole exchange in one process, under Poisson load, judged from outside.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agents::Identity;
+use agents::transport::Transport;
+use agents::transport::bus::BusTransport;
+use anyhow::Context;
+use bus::Bus;
+use bus::memory::MemoryOptions;
+use bus::nats::server::{LocalServer, LocalServerOptions};
+use schemas::{AgentId, Policy};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use traffic_gen::audit;
+use traffic_gen::control::ControlClient;
+use traffic_gen::exchange::{Exchange, ExchangeOptions};
+use traffic_gen::live::{self, Access, Population, Scenario};
+use traffic_gen::recorder::Recorder;
+use traffic_gen::summary::Summary;
+use traffic_gen::trace::Trace;
+
+use crate::nats::{NatsArgs, asked_to_end};
+use crate::output::{Failure, Outcome, Progress, print, print_json};
+
+/// Arguments of `llmx demo`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  llmx demo --policy low --agents 5\n  llmx demo --nats-local --rate 100 --duration 60\n  \
+    llmx demo --trace trace.jsonl --csv minutes.csv --export log.jsonl")]
+pub struct Args {
+    /// Contractors
+    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    agents: u32,
+    /// Acceptance policy: a preset (`llmx policy list`) or a file
+    #[arg(long, default_value = "medium", value_name = "NAME|FILE")]
+    policy: String,
+    /// Calls per second, Poisson
+    #[arg(long, default_value_t = 10.0)]
+    rate: f64,
+    /// How long calls arrive, in seconds
+    #[arg(long, default_value_t = 20.0)]
+    duration: f64,
+    /// Seed of arrivals and contractors
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    nats: NatsArgs,
+    /// Start a nats-server for this run (`scripts/nats-server` fetches the binary)
+    #[arg(long, conflicts_with = "nats")]
+    nats_local: bool,
+    /// How contractors behave: a JSON file with distributions of cost, delay, refusal, failure …
+    #[arg(long, value_name = "FILE")]
+    contractor: Option<PathBuf>,
+    /// Write every message of every agent, one JSON document per line
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Write the table of minutes
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Write log, register and decisions, for `llmx replay`
+    #[arg(long, value_name = "FILE")]
+    export: Option<PathBuf>,
+    /// Print the summary as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+struct Opened {
+    bus: Bus,
+    name: &'static str,
+    is_kept: bool,
+    /// Ends with the run.
+    _server: Option<LocalServer>,
+}
+
+impl Args {
+    async fn open(&self) -> Result<Opened, Failure> {
+        if self.nats_local {
+            let server = LocalServer::start(LocalServerOptions::default()).await?;
+            let mut args = self.nats.clone();
+            args.nats = Some(server.url());
+            let bus = args.open("llmx-demo").await?;
+            return Ok(Opened { bus, name: "nats", is_kept: false, _server: Some(server) });
+        }
+        if self.nats.nats.is_some() {
+            let bus = self.nats.open("llmx-demo").await?;
+            return Ok(Opened { bus, name: "nats", is_kept: true, _server: None });
+        }
+        let bus = bus::memory::open(MemoryOptions::default());
+        Ok(Opened { bus, name: "memory", is_kept: false, _server: None })
+    }
+
+    fn scenario(&self, policy: &Policy, is_kept: bool) -> Result<Scenario, Failure> {
+        let contractor = match &self.contractor {
+            None => agents::ContractorConfig::default(),
+            Some(path) => {
+                let text = std::fs::read_to_string(path)
+                    .map_err(|error| Failure::configuration(format_args!("cannot read {}: {error}", path.display())))?;
+                serde_json::from_str(&text)
+                    .map_err(|error| Failure::configuration(format_args!("{}: {error}", path.display())))?
+            }
+        };
+        let duration = Duration::try_from_secs_f64(self.duration)
+            .map_err(|error| Failure::configuration(format_args!("--duration: {error}")))?;
+        // A log that is kept remembers the ids of earlier runs.
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let run = if is_kept { format!("run-{:x}", now.as_secs()) } else { format!("run-{}", self.seed) };
+        Ok(Scenario {
+            contractors: self.agents,
+            policy: policy.name().to_owned(),
+            rate: self.rate,
+            duration,
+            seed: self.seed,
+            run,
+            contractor,
+            ..Scenario::default()
+        })
+    }
+}
+
+/// Runs the demo and prints its summary; any violated invariant is a failure.
+pub async fn run(args: Args) -> Outcome {
+    let policy = crate::policy::preset_or_file(&args.policy)?;
+    let opened = args.open().await?;
+    let scenario = args.scenario(&policy, opened.is_kept)?;
+    let options = ExchangeOptions { policies: vec![policy.clone()], ..ExchangeOptions::default() };
+    let exchange = Exchange::start(opened.bus.clone(), options).await.context("the exchange does not start")?;
+    if !args.json {
+        Progress::new().show(format_args!("exchange on {}, {}\n", opened.name, exchange.url()));
+    }
+    let trace = args.trace.as_deref().map(Trace::create).transpose().context("cannot create the trace")?;
+    let (recorder, shed, elapsed_s) = drive(&args, &exchange, &scenario, trace).await?;
+    let (counts, mut verdict) = recorder.finish().context("cannot write the trace")?;
+    let report = audit::recompute(&opened.bus, &mut verdict).await?;
+    if let Some(path) = &args.csv {
+        let mut file = std::fs::File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
+        recorder.write_minutes(&mut file).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    if let Some(path) = &args.export {
+        audit::export(&opened.bus, &report, path).await.with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    exchange.shutdown().await;
+    let summary = Summary::new(&scenario, opened.name, &policy.id, counts, verdict, shed, elapsed_s);
+    if args.json {
+        print_json(&summary)?;
+    } else {
+        print(&summary);
+    }
+    match summary.invariant_violations.total {
+        0 => Ok(()),
+        total => Err(Failure::failed(anyhow::anyhow!("{total} violations of invariants"))),
+    }
+}
+
+async fn drive(
+    args: &Args,
+    exchange: &Exchange,
+    scenario: &Scenario,
+    trace: Option<Trace>,
+) -> Result<(Arc<Recorder>, u64, f64), Failure> {
+    let control = ControlClient::try_new(exchange.url())?;
+    let bus = exchange.bus.clone();
+    let transport = move |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&bus)) };
+    let names = (0..scenario.contractors).map(live::contractor_name).chain([live::initiator_name()]);
+    let identities: std::collections::BTreeMap<AgentId, Identity> = names
+        .map(|name| exchange.identity(&name).map(|identity| (name, identity)))
+        .collect::<Result<_, _>>()?;
+    let identity = |name: &AgentId| identities[name].clone();
+    let access = Access { control: &control, transport: &transport, identity: &identity };
+
+    let started = Instant::now();
+    let recorder = Arc::new(Recorder::start(started, true, trace));
+    let population = Population::start(&access, scenario, Some(&recorder)).await?;
+    let cancel = CancellationToken::new();
+    let interrupt = tokio::spawn({
+        let cancel = cancel.clone();
+        async move {
+            asked_to_end().await;
+            cancel.cancel();
+        }
+    });
+    let progress = (!args.json).then(|| tokio::spawn(show_progress(Arc::clone(&recorder), Instant::now())));
+    let started = Instant::now();
+    let shed = live::call(&access, scenario, &recorder, started, &cancel).await?;
+    let elapsed_s = started.elapsed().as_secs_f64();
+    interrupt.abort();
+    if let Some(progress) = progress {
+        progress.abort();
+        Progress::new().finish();
+    }
+    population.stop().await?;
+    Ok((recorder, shed, elapsed_s))
+}
+
+async fn show_progress(recorder: Arc<Recorder>, started: Instant) {
+    let progress = Progress::new();
+    let mut second = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        second.tick().await;
+        let counts = recorder.counts();
+        let decision = counts.decision.quantiles();
+        progress.show(format_args!(
+            "{:>4} s   calls {:>6}   offers {:>7}   awards {:>6}   ended {:>6}   open {:>4}   decision p50 {:.2} ms, p95 {:.2} ms",
+            started.elapsed().as_secs(),
+            counts.cfps,
+            counts.offers,
+            counts.awards,
+            counts.rounds,
+            recorder.open(),
+            decision.p50,
+            decision.p95
+        ));
+    }
+}

@@ -1,0 +1,209 @@
+//! Recomputing every decision: from a live bus or from an exported file, compared byte for byte with what was
+//! registered and decided (invariant "recomputable").
+//!
+//! An export is one JSON document per line: `{"record":…}` for each record of the log, `{"register":…}` for each entry
+//! of the register, `{"decision":…}` for each decision record, and at last `{"end":…}` with the digest of all before it.
+
+mod file;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bus::{Bus, BusError};
+use futures_util::StreamExt;
+use policy_core::replay::Replay;
+use policy_core::{Decision, Limits};
+use schemas::digest::canonical;
+use schemas::record::{Entry, Record, RecordError};
+use schemas::{Lane, NegotiationId, RegisterKey, Timestamp};
+use serde::Serialize;
+
+use crate::invariants::{Invariant, Verdict};
+
+pub use file::{export, read};
+
+/// What can go wrong before there is a verdict.
+#[derive(Debug, thiserror::Error)]
+pub enum AuditError {
+    /// The bus.
+    #[error(transparent)]
+    Bus(#[from] BusError),
+    /// A record cannot be read.
+    #[error("record {seq}: {source}")]
+    Record {
+        /// Its sequence.
+        seq: u64,
+        /// The fault.
+        source: RecordError,
+    },
+    /// The file cannot be read or written.
+    #[error(transparent)]
+    File(#[from] std::io::Error),
+    /// A line is none of an export's.
+    #[error("line {line}: {fault}")]
+    Line {
+        /// Its number, from 1.
+        line: usize,
+        /// What is wrong.
+        fault: String,
+    },
+}
+
+/// A record as it stands in a log.
+#[derive(Debug, Clone)]
+pub struct LoggedRecord {
+    /// Its lane.
+    pub lane: Lane,
+    /// Its sequence.
+    pub seq: u64,
+    /// Its time.
+    pub time: Timestamp,
+    /// Its content.
+    pub record: Record,
+}
+
+/// A log with what was registered and decided on it.
+#[derive(Debug, Clone, Default)]
+pub struct Ledger {
+    /// The records, in order within each lane.
+    pub records: Vec<LoggedRecord>,
+    /// The register.
+    pub register: BTreeMap<RegisterKey, Vec<u8>>,
+    /// The decision records in canonical form, in the order of the log; absent when read from a bus, which keeps their
+    /// digests only.
+    pub decisions: Option<Vec<String>>,
+    /// A fault of the file as a whole, found while reading it.
+    pub fault: Option<String>,
+}
+
+/// What replaying a ledger showed.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Report {
+    /// Records folded.
+    pub records: u64,
+    /// Messages in them.
+    pub messages: u64,
+    /// Decisions recomputed.
+    pub decisions: u64,
+    /// Register entries compared.
+    pub register_entries: u64,
+    /// The first difference, in words; absent when everything is equal.
+    pub first_difference: Option<String>,
+    /// The recomputed decision records in canonical form.
+    #[serde(skip)]
+    pub recomputed: Vec<String>,
+}
+
+/// Reads the log and the register of a bus, as far as they go now.
+///
+/// # Errors
+/// [`AuditError`].
+pub async fn read_bus(bus: &Bus) -> Result<Ledger, AuditError> {
+    let mut ledger = Ledger::default();
+    for lane in (0..bus.log.lanes()).map(Lane) {
+        let last = bus.log.last_seq(lane).await?;
+        if last == 0 {
+            continue;
+        }
+        let mut records = bus.log.read(lane, 1).await?;
+        while let Some(found) = records.next().await {
+            let found = found?;
+            let record =
+                Record::decode(&found.bytes).map_err(|source| AuditError::Record { seq: found.seq, source })?;
+            ledger.records.push(LoggedRecord { lane, seq: found.seq, time: found.time, record });
+            if found.seq >= last {
+                break;
+            }
+        }
+    }
+    let entries = bus.register.entries().await?;
+    ledger.register = entries.into_iter().map(|(key, value)| (key, value.to_vec())).collect();
+    Ok(ledger)
+}
+
+/// Replays a ledger, or one negotiation of it, and compares.
+#[must_use]
+pub fn verify(ledger: &Ledger, only: Option<&NegotiationId>) -> Report {
+    let mut replay = Replay::new(Limits::default());
+    let mut report = Report::default();
+    for logged in &ledger.records {
+        replay.handle_record(logged.lane, logged.seq, logged.time, &logged.record);
+        report.records += 1;
+        report.messages +=
+            logged.record.entries.iter().filter(|entry| matches!(entry, Entry::Message(_))).count() as u64;
+    }
+    let is_wanted = |id: &NegotiationId| only.is_none_or(|only| only == id);
+    let decisions: Vec<&Arc<Decision>> =
+        replay.decisions().iter().filter(|decision| is_wanted(&decision.negotiation)).collect();
+    report.recomputed = decisions.iter().map(|decision| text(decision)).collect();
+    report.decisions = decisions.len() as u64;
+    report.register_entries = ledger.register.keys().filter(|key| is_wanted(key.negotiation())).count() as u64;
+    report.first_difference = forged(&replay)
+        .or_else(|| decided_otherwise(ledger, &report, only))
+        .or_else(|| registered_otherwise(ledger, &replay, only))
+        .or_else(|| ledger.fault.clone());
+    report
+}
+
+fn text(decision: &Decision) -> String {
+    // Integers and texts always have a canonical form.
+    String::from_utf8(canonical(decision).unwrap_or_default()).unwrap_or_default()
+}
+
+fn forged(replay: &Replay) -> Option<String> {
+    let forgery = replay.forgeries().first()?;
+    Some(format!(
+        "message {}.{}: its body has digest {}, recorded is {}",
+        forgery.seq, forgery.index, forgery.computed, forgery.recorded
+    ))
+}
+
+fn decided_otherwise(ledger: &Ledger, report: &Report, only: Option<&NegotiationId>) -> Option<String> {
+    let recorded = ledger.decisions.as_ref()?;
+    let mine = |text: &&String| only.is_none_or(|only| text.contains(&format!("\"negotiation\":\"{only}\"")));
+    let mut recorded = recorded.iter().filter(mine);
+    for recomputed in &report.recomputed {
+        match recorded.next() {
+            Some(recorded) if recorded == recomputed => {}
+            Some(recorded) => {
+                return Some(format!("decision\n  recomputed {recomputed}\n  recorded   {recorded}"));
+            }
+            None => return Some(format!("decision\n  recomputed {recomputed}\n  recorded   nothing")),
+        }
+    }
+    recorded.next().map(|recorded| format!("decision\n  recomputed nothing\n  recorded   {recorded}"))
+}
+
+fn registered_otherwise(ledger: &Ledger, replay: &Replay, only: Option<&NegotiationId>) -> Option<String> {
+    let register: BTreeMap<RegisterKey, Vec<u8>> = match only {
+        None => ledger.register.clone(),
+        Some(only) => {
+            let entries = ledger.register.iter().filter(|(key, _)| key.negotiation() == only);
+            entries.map(|(key, value)| (key.clone(), value.clone())).collect()
+        }
+    };
+    // The last writes may still be on their way, and one negotiation's entries are no complete register.
+    let difference = replay.first_difference(&register, false)?;
+    let or_nothing = |value: Option<String>| value.unwrap_or_else(|| "nothing".to_owned());
+    Some(format!(
+        "register key {}{}\n  recomputed {}\n  registered {}",
+        difference.key,
+        difference.seq.map(|seq| format!(" (record {seq})")).unwrap_or_default(),
+        or_nothing(difference.recomputed),
+        or_nothing(difference.registered)
+    ))
+}
+
+/// Replays what a bus holds and adds the outcome to a verdict.
+///
+/// # Errors
+/// [`AuditError`].
+pub async fn recompute(bus: &Bus, verdict: &mut Verdict) -> Result<Report, AuditError> {
+    let report = verify(&read_bus(bus).await?, None);
+    for _ in 1..report.decisions {
+        verdict.check(Invariant::Recomputable, true, String::new);
+    }
+    let difference = report.first_difference.clone();
+    verdict.check(Invariant::Recomputable, difference.is_none(), || difference.unwrap_or_default());
+    Ok(report)
+}
