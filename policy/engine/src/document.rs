@@ -1,0 +1,145 @@
+//! Writes deliveries as the documents agents read (`schemas::delivery::Delivery`).
+//!
+//! The hottest code of the shell: a call to N contractors is N documents with one payload and one time. Both are
+//! written once, so the document is put together from borrowed parts instead of a `Delivery` value.
+
+use std::fmt;
+use std::sync::Arc;
+
+use policy_core::Deliver;
+use schemas::delivery::{EXCHANGE, Told};
+use schemas::{AgentId, Timestamp, WireTime};
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
+
+/// Writes documents; remembers the last payload and the last time.
+#[derive(Default)]
+pub(crate) struct DocumentWriter {
+    payload: Option<(Arc<Told>, Box<RawValue>)>,
+    time: Option<(Timestamp, String)>,
+}
+
+impl DocumentWriter {
+    /// Appends the document of a delivery to `out`.
+    ///
+    /// # Errors
+    /// The encoding error, which a delivery of the core cannot cause; `out` may then end in part of a document.
+    pub(crate) fn write(&mut self, deliver: &Deliver, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
+        let (_, payload) = match self.payload.take() {
+            Some(known) if Arc::ptr_eq(&known.0, &deliver.told) => self.payload.insert(known),
+            Some(_) | None => {
+                let written = serde_json::value::to_raw_value(&*deliver.told)?;
+                self.payload.insert((Arc::clone(&deliver.told), written))
+            }
+        };
+        let (_, ts) = match self.time.take() {
+            Some(known) if known.0 == deliver.at => self.time.insert(known),
+            Some(_) | None => self.time.insert((deliver.at, WireTime(deliver.at).to_string())),
+        };
+        let document = Document {
+            envelope: DocumentEnvelope {
+                msg_id: Shown(deliver.id),
+                ts,
+                from: deliver.from.as_ref().map_or(From::Exchange, From::Agent),
+                to: [From::Agent(&deliver.to)],
+                negotiation: deliver.negotiation.as_str(),
+                in_reply_to: deliver.in_reply_to.as_ref().map(|msg_id| msg_id.as_str()),
+                traceparent: deliver.traceparent.as_deref(),
+            },
+            payload,
+        };
+        serde_json::to_writer(out, &document)
+    }
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    envelope: DocumentEnvelope<'a>,
+    payload: &'a RawValue,
+}
+
+#[derive(Serialize)]
+struct DocumentEnvelope<'a> {
+    msg_id: Shown<schemas::DeliveryId>,
+    ts: &'a str,
+    from: From<'a>,
+    to: [From<'a>; 1],
+    negotiation: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_reply_to: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    traceparent: Option<&'a str>,
+}
+
+/// Serialises as it displays, without a `String` in between.
+struct Shown<T>(T);
+
+impl<T: fmt::Display> Serialize for Shown<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+enum From<'a> {
+    Exchange,
+    Agent(&'a AgentId),
+}
+
+impl Serialize for From<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Exchange => serializer.serialize_str(EXCHANGE),
+            Self::Agent(agent) => serializer.collect_str(&format_args!("agent://{agent}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::delivery::{Delivery, DeliveryEnvelope, Receipt};
+    use schemas::{MsgId, delivery::Disposition};
+
+    use super::*;
+    use crate::outbox::fixture;
+
+    #[test]
+    fn a_document_reads_back_as_the_delivery_it_was_written_from() {
+        let told = Arc::new(Told::Ack(Receipt {
+            ack_of: MsgId::try_new("m-1").unwrap(),
+            disposition: Disposition::Ok,
+            first: None,
+            offer_id: None,
+            invited: Some(2),
+            left_out: Some(0),
+            award_no: None,
+        }));
+        let mut writer = DocumentWriter::default();
+        for (number, from) in [(1, None), (2, Some("alice")), (3, Some("alice"))] {
+            let mut deliver = fixture::deliver(number, "bob");
+            deliver.told = if number == 3 { Arc::clone(&deliver.told) } else { Arc::clone(&told) };
+            deliver.from = from.map(|name| AgentId::try_new(name).unwrap());
+            deliver.in_reply_to = from.map(|_| MsgId::try_new("m-1").unwrap());
+            deliver.traceparent = from.map(|_| Arc::from("00-\"quoted\"-01"));
+            let mut out = Vec::new();
+            writer.write(&deliver, &mut out).unwrap();
+            let read: Delivery = serde_json::from_slice(&out).unwrap();
+            assert_eq!(read, expected(&deliver));
+            assert_eq!(serde_json::to_vec(&read).unwrap(), out);
+        }
+    }
+
+    fn expected(deliver: &Deliver) -> Delivery {
+        Delivery {
+            envelope: DeliveryEnvelope {
+                msg_id: deliver.id,
+                ts: WireTime(deliver.at),
+                from: deliver.from.as_ref().map_or(EXCHANGE.to_owned(), |agent| format!("agent://{agent}")),
+                to: [format!("agent://{}", deliver.to)],
+                negotiation: deliver.negotiation.clone(),
+                in_reply_to: deliver.in_reply_to.clone(),
+                traceparent: deliver.traceparent.as_deref().map(str::to_owned),
+            },
+            payload: (*deliver.told).clone(),
+        }
+    }
+}

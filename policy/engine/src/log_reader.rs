@@ -1,0 +1,80 @@
+//! One lane of the log, read on through failures.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bus::{BusError, Log, LogRecord, LogStream};
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use schemas::Lane;
+
+/// Most openings in a row that may fail. The bus's own reader resumes by itself; what gets here is serious, and with
+/// these gaps it has lasted about a minute.
+const OPENINGS_MAX: u32 = 16;
+/// First and largest gap between two openings.
+const OPENING_GAP_MIN: Duration = Duration::from_millis(50);
+const OPENING_GAP_MAX: Duration = Duration::from_secs(5);
+
+/// See the module.
+pub(crate) struct LogReader {
+    log: Arc<dyn Log>,
+    lane: Lane,
+    from_seq: u64,
+    failures: u32,
+    source: Source,
+}
+
+enum Source {
+    Open(LogStream),
+    Opening(BoxFuture<'static, Result<LogStream, BusError>>),
+}
+
+impl LogReader {
+    /// Opens a lane at its start.
+    pub(crate) async fn open(log: Arc<dyn Log>, lane: Lane) -> Result<Self, BusError> {
+        let stream = log.read(lane, 1).await?;
+        Ok(Self { log, lane, from_seq: 1, failures: 0, source: Source::Open(stream) })
+    }
+
+    /// The next record. May be dropped and called again at any time.
+    ///
+    /// # Errors
+    /// The last of [`OPENINGS_MAX`] failures in a row.
+    pub(crate) async fn next(&mut self) -> Result<LogRecord, BusError> {
+        loop {
+            let failure = match &mut self.source {
+                Source::Open(stream) => match stream.next().await {
+                    Some(Ok(record)) => {
+                        self.from_seq = record.seq + 1;
+                        self.failures = 0;
+                        return Ok(record);
+                    }
+                    Some(Err(error)) => error,
+                    None => BusError::Closed,
+                },
+                Source::Opening(opening) => match opening.await {
+                    Ok(stream) => {
+                        self.source = Source::Open(stream);
+                        continue;
+                    }
+                    Err(error) => error,
+                },
+            };
+            self.failures += 1;
+            if self.failures > OPENINGS_MAX {
+                return Err(failure);
+            }
+            tracing::warn!(lane = self.lane.0, from_seq = self.from_seq, %failure, "the log is opened again");
+            self.source = Source::Opening(self.reopen());
+        }
+    }
+
+    fn reopen(&self) -> BoxFuture<'static, Result<LogStream, BusError>> {
+        let (log, lane, from_seq) = (Arc::clone(&self.log), self.lane, self.from_seq);
+        let gap = OPENING_GAP_MIN.saturating_mul(1 << self.failures.min(10)).min(OPENING_GAP_MAX);
+        Box::pin(async move {
+            tokio::time::sleep(gap).await;
+            log.read(lane, from_seq).await
+        })
+    }
+}

@@ -1,0 +1,292 @@
+//! The outbox of one lane: every delivery from its effect until it is acknowledged or given up.
+//!
+//! ```text
+//! held -> gated -> queued -> sent -> (acknowledged: gone)
+//!   (not owner)  (register)   ^        |
+//!                             +--------+ repeat or hello
+//!                                      +-> given up -> (failure in the log: gone)
+//! ```
+//! Holds no socket and reads no clock: the lane feeds it and carries away [`Bundle`]s and [`GivenUp`]s. Bounds:
+//! [`OutboxConfig`].
+
+mod bundle;
+#[cfg(test)]
+pub(crate) mod fixture;
+mod item;
+mod recipient;
+mod schedule;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use policy_core::Deliver;
+use schemas::record::Qos;
+use schemas::{AgentId, DeliveryId, RegisterKey, Timestamp};
+use tokio::time::Instant;
+
+use crate::clock::LogClock;
+use crate::config::OutboxConfig;
+use crate::document::DocumentWriter;
+use crate::metrics::{DeadLetterReason, EngineMetrics};
+
+pub(crate) use bundle::Bundle;
+use bundle::Bundler;
+use item::{Item, Stage};
+use recipient::Recipient;
+use schedule::Schedule;
+
+/// Whether the register lets a delivery out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Gate {
+    /// Nothing to wait for, or it is written.
+    Open,
+    /// Not answered yet.
+    Shut(RegisterKey),
+    /// Another value stands there: the delivery must never leave.
+    Refused,
+}
+
+/// A delivery that is given up; the lane logs the failure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct GivenUp {
+    /// The delivery.
+    pub(crate) id: DeliveryId,
+    /// Its negotiation.
+    pub(crate) negotiation: schemas::NegotiationId,
+    /// Its recipient.
+    pub(crate) to: AgentId,
+    /// Times it was sent.
+    pub(crate) attempts: u32,
+}
+
+/// See the module.
+pub(crate) struct Outbox {
+    config: OutboxConfig,
+    metrics: Arc<EngineMetrics>,
+    items: HashMap<DeliveryId, Item>,
+    recipients: HashMap<AgentId, Recipient>,
+    gated: HashMap<RegisterKey, Vec<DeliveryId>>,
+    schedule: Schedule,
+    queue: Vec<DeliveryId>,
+    given_up: VecDeque<GivenUp>,
+    made: u64,
+    writer: DocumentWriter,
+}
+
+impl Outbox {
+    pub(crate) fn new(config: OutboxConfig, metrics: Arc<EngineMetrics>, now: Instant) -> Self {
+        Self {
+            config,
+            metrics,
+            items: HashMap::new(),
+            recipients: HashMap::new(),
+            gated: HashMap::new(),
+            schedule: Schedule::new(now),
+            queue: Vec::new(),
+            given_up: VecDeque::new(),
+            made: 0,
+            writer: DocumentWriter::default(),
+        }
+    }
+
+    /// Deliveries that are neither acknowledged nor given up for good.
+    pub(crate) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Whether the lane should take no further records in for now.
+    pub(crate) fn is_full(&self) -> bool {
+        self.items.len() >= self.config.in_flight_max
+    }
+
+    /// Takes a delivery in and holds it back until [`Outbox::release`].
+    pub(crate) fn hold(&mut self, deliver: Deliver, now: Instant) {
+        let (id, to) = (deliver.id, deliver.to.clone());
+        let item = Item::new(deliver, self.made, now);
+        if self.items.insert(id, item).is_none() {
+            self.made += 1;
+            self.recipients.entry(to).or_default().push(id);
+        }
+    }
+
+    /// The deliveries held back, in the order they were made.
+    pub(crate) fn held(&self) -> Vec<DeliveryId> {
+        let mut held: Vec<_> = self
+            .items
+            .iter()
+            .filter(|(_, item)| item.stage == Stage::Held)
+            .map(|(id, item)| (item.made, *id))
+            .collect();
+        held.sort_unstable();
+        held.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// The register key a delivery waits for.
+    pub(crate) fn after(&self, id: DeliveryId) -> Option<&RegisterKey> {
+        self.items.get(&id)?.deliver.after.as_ref()
+    }
+
+    /// Lets a held delivery go as far as its gate allows.
+    pub(crate) fn release(&mut self, id: DeliveryId, gate: Gate) {
+        let Some(item) = self.items.get_mut(&id).filter(|item| item.stage == Stage::Held) else { return };
+        let waiting = self.recipients.get(&item.deliver.to).map_or(0, Recipient::live);
+        match gate {
+            Gate::Refused => self.give_up(id, DeadLetterReason::RegisterConflict),
+            Gate::Open | Gate::Shut(_) if waiting > self.config.per_agent_max => {
+                self.give_up(id, DeadLetterReason::Overflow);
+            }
+            Gate::Open => {
+                item.stage = Stage::Queued { counts: true };
+                self.queue.push(id);
+            }
+            Gate::Shut(key) => {
+                item.stage = Stage::Gated;
+                self.gated.entry(key).or_default().push(id);
+            }
+        }
+    }
+
+    /// The register answered for a key: what waited for it leaves, or is given up when the key holds another value.
+    pub(crate) fn handle_register(&mut self, key: &RegisterKey, is_refused: bool) {
+        for id in self.gated.remove(key).unwrap_or_default() {
+            let Some(item) = self.items.get_mut(&id).filter(|item| item.stage == Stage::Gated) else { continue };
+            if is_refused {
+                self.give_up(id, DeadLetterReason::RegisterConflict);
+            } else {
+                item.stage = Stage::Queued { counts: true };
+                self.queue.push(id);
+            }
+        }
+    }
+
+    /// An agent acknowledged a delivery. Counts only from the recipient, and only for what may have been sent; tells
+    /// whether it did.
+    pub(crate) fn handle_ack(&mut self, agent: &AgentId, id: DeliveryId, now: Instant) -> bool {
+        let Some(item) = self.items.get(&id).filter(|item| item.deliver.to == *agent && item.may_be_sent()) else {
+            return false;
+        };
+        let waited = (item.attempts > 0).then(|| now.saturating_duration_since(item.made_at));
+        self.metrics.deliveries.count_acked(&item.deliver.told, waited);
+        self.settle(id);
+        true
+    }
+
+    /// Forgets a delivery: the log says it was acknowledged or given up, or it no longer matters.
+    pub(crate) fn settle(&mut self, id: DeliveryId) {
+        let Some(item) = self.items.remove(&id) else { return };
+        let items = &self.items;
+        let is_left = self
+            .recipients
+            .get_mut(&item.deliver.to)
+            .is_some_and(|recipient| recipient.note_gone(|id| items.contains_key(id)));
+        if !is_left {
+            self.recipients.remove(&item.deliver.to);
+        }
+    }
+
+    /// An agent has connected: everything it has not acknowledged goes out again at once, uncounted, so that an agent
+    /// whose connection flaps does not use its attempts up.
+    pub(crate) fn handle_hello(&mut self, agent: &AgentId) {
+        let Some(recipient) = self.recipients.get(agent) else { return };
+        for id in recipient.ids() {
+            if let Some(item) = self.items.get_mut(&id).filter(|item| item.stage == Stage::Sent) {
+                item.stage = Stage::Queued { counts: false };
+                self.queue.push(id);
+            }
+        }
+    }
+
+    /// The next instant something may be due for a repeat.
+    pub(crate) fn wake_at(&self) -> Option<Instant> {
+        self.schedule.next()
+    }
+
+    /// Queues what is due for a repeat and gives up what has run out of attempts or time.
+    pub(crate) fn handle_time(&mut self, now: Instant, log_time: Timestamp) {
+        while let Some((slot, ids)) = self.schedule.poll(now) {
+            for id in ids {
+                let Some(item) = self.items.get_mut(&id).filter(|item| item.due == Some(slot)) else { continue };
+                item.due = None;
+                match item.stage {
+                    Stage::GivenUp => self.given_up.push_back(item.given_up()),
+                    Stage::Sent | Stage::Queued { .. } if log_time > item.deliver.expires => {
+                        self.give_up(id, DeadLetterReason::Expired);
+                    }
+                    Stage::Sent | Stage::Queued { .. } if item.attempts >= self.config.attempts_max => {
+                        self.give_up(id, DeadLetterReason::Attempts);
+                    }
+                    Stage::Sent => {
+                        item.stage = Stage::Queued { counts: true };
+                        self.queue.push(id);
+                    }
+                    Stage::Queued { .. } => item.stage = Stage::Queued { counts: true },
+                    Stage::Held | Stage::Gated => {}
+                }
+            }
+        }
+    }
+
+    /// The next delivery whose failure must be logged.
+    pub(crate) fn poll_given_up(&mut self) -> Option<GivenUp> {
+        self.given_up.pop_front()
+    }
+
+    /// The failure of a delivery could not be logged: it is reported again after a while.
+    pub(crate) fn handle_failure_unlogged(&mut self, id: DeliveryId, now: Instant) {
+        let gap = Duration::from_millis(self.config.retry_base_ms);
+        if let Some(item) = self.items.get_mut(&id) {
+            item.due = Some(self.schedule.arm(id, now + gap));
+        }
+    }
+
+    /// Everything queued, as messages to publish; they count as sent.
+    pub(crate) fn poll_bundles(&mut self, now: Instant, clock: &LogClock) -> Vec<Bundle> {
+        let mut bundler = Bundler::new(&self.config);
+        for id in std::mem::take(&mut self.queue) {
+            let Some(item) = self.items.get(&id).filter(|item| matches!(item.stage, Stage::Queued { .. })) else {
+                continue;
+            };
+            if let Err(error) = bundler.add(&item.deliver, item.document.as_ref(), &mut self.writer) {
+                // The core builds no such delivery; retrying could not help.
+                tracing::error!(%id, %error, "a delivery cannot be written; it is given up");
+                self.give_up(id, DeadLetterReason::Unwritable);
+            }
+        }
+        let bundles: Vec<Bundle> = bundler.finish().collect();
+        for bundle in &bundles {
+            for (id, range) in &bundle.documents {
+                self.note_sent(*id, bundle.payload.slice(range.clone()), now, clock);
+            }
+        }
+        bundles
+    }
+
+    fn note_sent(&mut self, id: DeliveryId, document: bytes::Bytes, now: Instant, clock: &LogClock) {
+        let Some(item) = self.items.get_mut(&id) else { return };
+        self.metrics.deliveries.count_sent(&item.deliver.told, item.attempts > 0);
+        let counts = item.stage == Stage::Queued { counts: true };
+        item.stage = Stage::Sent;
+        item.document = Some(document);
+        if item.deliver.qos == Qos::BestEffort {
+            self.settle(id);
+        } else if counts {
+            item.attempts += 1;
+            let base = Duration::from_millis(self.config.retry_base_ms);
+            let expiry = clock.instant_of(item.deliver.expires) + Duration::from_millis(1);
+            // Even what expires now gets one gap in which its acknowledgement can arrive.
+            let at = (now + item.gap(&self.config)).min(expiry.max(now + base));
+            item.due = Some(self.schedule.arm(id, at));
+        }
+    }
+
+    fn give_up(&mut self, id: DeliveryId, reason: DeadLetterReason) {
+        let Some(item) = self.items.get_mut(&id) else { return };
+        item.stage = Stage::GivenUp;
+        self.metrics.deliveries.count_dead_letter(reason);
+        tracing::warn!(%id, to = %item.deliver.to, attempts = item.attempts, reason = reason.as_str(), "dead letter");
+        self.given_up.push_back(item.given_up());
+    }
+}

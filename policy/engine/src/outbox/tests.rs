@@ -1,0 +1,241 @@
+use prometheus::Registry;
+use schemas::delivery::Delivery;
+use schemas::{AwardNo, Lot, NegotiationId};
+
+use super::fixture::{deliver, id};
+use super::*;
+
+#[test]
+fn a_delivery_nobody_acknowledges_is_repeated_at_growing_gaps_under_one_id_and_then_given_up() {
+    let mut bench = Bench::new(OutboxConfig { retry_base_ms: 500, attempts_max: 5, ..OutboxConfig::default() });
+    bench.add(deliver(1, "bob"), Gate::Open);
+    let mut sent_at = Vec::new();
+    while bench.outbox.given_up.is_empty() {
+        let ids = bench.flush();
+        assert!(ids.iter().all(|sent| sent == &("bob".to_owned(), vec![id(1)])));
+        sent_at.extend(ids.iter().map(|_| bench.now));
+        bench.advance_to_next();
+    }
+    assert_eq!(sent_at.len(), 5, "the first and four repeats");
+    let gaps: Vec<_> = sent_at.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(gaps[0] >= Duration::from_millis(500));
+    assert!(gaps.windows(2).all(|pair| pair[1] > pair[0]), "{gaps:?}");
+    let expected =
+        GivenUp { id: id(1), negotiation: NegotiationId::try_new("alice~job").unwrap(), to: agent("bob"), attempts: 5 };
+    assert_eq!(bench.outbox.poll_given_up(), Some(expected));
+    assert_eq!(bench.outbox.len(), 1, "it stays until its failure is in the log");
+    bench.outbox.settle(id(1));
+    assert_eq!(bench.outbox.len(), 0);
+}
+
+#[test]
+fn a_failure_that_could_not_be_logged_is_reported_again() {
+    let mut bench = Bench::new(OutboxConfig { attempts_max: 1, ..OutboxConfig::default() });
+    bench.add(deliver(1, "bob"), Gate::Open);
+    bench.flush();
+    bench.advance_to_next();
+    assert!(bench.outbox.poll_given_up().is_some());
+    bench.outbox.handle_failure_unlogged(id(1), bench.now);
+    assert!(bench.outbox.poll_given_up().is_none());
+    bench.advance_to_next();
+    assert!(bench.outbox.poll_given_up().is_some());
+}
+
+#[test]
+fn nothing_is_repeated_after_the_deadline_it_serves() {
+    let mut bench = Bench::new(OutboxConfig::default());
+    bench.add(Deliver { expires: Timestamp::from_ms(1_700), ..deliver(1, "bob") }, Gate::Open);
+    assert_eq!(bench.flush().len(), 1);
+    bench.advance_to_next();
+    assert_eq!(bench.flush().len(), 1, "one repeat fits");
+    bench.advance_to_next();
+    assert!(bench.flush().is_empty());
+    assert_eq!(bench.outbox.poll_given_up().map(|given_up| given_up.attempts), Some(2));
+}
+
+#[test]
+fn an_acknowledgement_counts_only_from_the_recipient_and_only_for_what_was_sent() {
+    let mut bench = Bench::new(OutboxConfig::default());
+    bench.add(deliver(1, "bob"), Gate::Shut(key()));
+    assert!(!bench.ack("bob", 1), "gated: the recipient cannot have seen it");
+    bench.outbox.handle_register(&key(), false);
+    assert!(!bench.ack("bob", 1), "queued, not sent");
+    bench.flush();
+    assert!(!bench.ack("mallory", 1));
+    assert_eq!(bench.outbox.len(), 1);
+    assert!(bench.ack("bob", 1));
+    assert!(!bench.ack("bob", 1), "once");
+    assert_eq!(bench.outbox.len(), 0);
+    bench.advance(Duration::from_secs(10));
+    assert!(bench.flush().is_empty());
+}
+
+#[test]
+fn a_gate_opens_or_refuses_what_waits_for_it() {
+    let mut bench = Bench::new(OutboxConfig::default());
+    bench.add(deliver(1, "bob"), Gate::Shut(key()));
+    bench.add(deliver(2, "bob"), Gate::Open);
+    assert_eq!(bench.flush(), [("bob".to_owned(), vec![id(2)])]);
+    bench.outbox.handle_register(&key(), false);
+    assert_eq!(bench.flush(), [("bob".to_owned(), vec![id(1)])]);
+
+    bench.add(deliver(3, "bob"), Gate::Shut(key()));
+    bench.outbox.handle_register(&key(), true);
+    bench.add(deliver(4, "bob"), Gate::Refused);
+    assert!(bench.flush().is_empty());
+    let given_up: Vec<_> = std::iter::from_fn(|| bench.outbox.poll_given_up()).map(|g| (g.id, g.attempts)).collect();
+    assert_eq!(given_up, [(id(3), 0), (id(4), 0)]);
+}
+
+#[test]
+fn deliveries_that_leave_together_share_one_message_per_agent_within_bounds() {
+    let mut bench = Bench::new(OutboxConfig { bundle_deliveries_max: 2, ..OutboxConfig::default() });
+    for (number, to) in [(1, "bob"), (2, "carol"), (3, "bob"), (4, "bob")] {
+        bench.add(deliver(number, to), Gate::Open);
+    }
+    let expected =
+        [("bob".to_owned(), vec![id(1), id(3)]), ("carol".to_owned(), vec![id(2)]), ("bob".to_owned(), vec![id(4)])];
+    assert_eq!(bench.flush(), expected);
+
+    let mut bench = Bench::new(OutboxConfig { bundle_bytes_max: 10, ..OutboxConfig::default() });
+    bench.add(deliver(1, "bob"), Gate::Open);
+    bench.add(deliver(2, "bob"), Gate::Open);
+    assert_eq!(bench.flush().len(), 2);
+}
+
+#[test]
+fn a_repeat_is_the_same_document_byte_for_byte() {
+    let mut bench = Bench::new(OutboxConfig::default());
+    bench.add(deliver(1, "bob"), Gate::Open);
+    bench.add(deliver(2, "bob"), Gate::Open);
+    let first = bench.outbox.poll_bundles(bench.now, &bench.clock);
+    bench.advance_to_next();
+    let second = bench.outbox.poll_bundles(bench.now, &bench.clock);
+    assert_eq!(first[0].payload, second[0].payload);
+}
+
+#[test]
+fn a_hello_sends_everything_unacknowledged_again_without_counting_it() {
+    let mut bench = Bench::new(OutboxConfig { attempts_max: 2, ..OutboxConfig::default() });
+    for number in [1, 2, 3] {
+        bench.add(deliver(number, "bob"), Gate::Open);
+    }
+    bench.add(deliver(4, "bob"), Gate::Shut(key()));
+    bench.add(deliver(5, "carol"), Gate::Open);
+    bench.flush();
+    bench.ack("bob", 2);
+    for _ in 0..5 {
+        bench.outbox.handle_hello(&agent("bob"));
+        bench.outbox.handle_hello(&agent("bob"));
+        assert_eq!(bench.flush(), [("bob".to_owned(), vec![id(1), id(3)])]);
+    }
+    assert!(bench.outbox.poll_given_up().is_none());
+    bench.advance_to_next();
+    bench.advance(Duration::from_millis(200));
+    assert_eq!(bench.flush().len(), 2, "the counted repeats still come, to bob and to carol");
+}
+
+#[test]
+fn best_effort_is_sent_once_and_forgotten() {
+    let mut bench = Bench::new(OutboxConfig::default());
+    bench.add(Deliver { qos: Qos::BestEffort, ..deliver(1, "bob") }, Gate::Open);
+    assert_eq!(bench.flush().len(), 1);
+    assert_eq!((bench.outbox.len(), bench.outbox.wake_at()), (0, None));
+}
+
+#[test]
+fn one_silent_agent_cannot_fill_the_outbox() {
+    let mut bench = Bench::new(OutboxConfig { per_agent_max: 3, in_flight_max: 5, ..OutboxConfig::default() });
+    for number in 1..=5 {
+        bench.add(deliver(number, "bob"), Gate::Open);
+    }
+    assert_eq!(bench.flush(), [("bob".to_owned(), vec![id(1), id(2), id(3)])]);
+    let given_up: Vec<_> = std::iter::from_fn(|| bench.outbox.poll_given_up()).map(|given_up| given_up.id).collect();
+    assert_eq!(given_up, [id(4), id(5)]);
+    assert!(bench.outbox.is_full());
+    given_up.iter().for_each(|id| bench.outbox.settle(*id));
+    assert!(!bench.outbox.is_full());
+}
+
+#[test]
+fn what_is_held_leaves_in_the_order_it_was_made_and_may_be_acknowledged_before() {
+    let mut bench = Bench::new(OutboxConfig::default());
+    for number in [9, 1, 5] {
+        bench.outbox.hold(deliver(number, "bob"), bench.now);
+    }
+    assert!(bench.flush().is_empty());
+    assert!(bench.ack("bob", 1), "an earlier owner may have sent it");
+    assert_eq!(bench.outbox.held(), [id(9), id(5)]);
+    for held in bench.outbox.held() {
+        bench.outbox.release(held, Gate::Open);
+    }
+    assert_eq!(bench.flush(), [("bob".to_owned(), vec![id(9), id(5)])]);
+}
+
+#[test]
+fn what_is_remembered_per_agent_stays_in_proportion_to_what_waits() {
+    let mut bench = Bench::new(OutboxConfig::default());
+    bench.add(deliver(0, "bob"), Gate::Open);
+    for number in 1..1000 {
+        bench.add(deliver(number, "bob"), Gate::Open);
+        bench.flush();
+        assert!(bench.ack("bob", number));
+    }
+    assert!(bench.outbox.recipients[&agent("bob")].ids().count() < 32);
+    assert!(bench.ack("bob", 0));
+    assert!(bench.outbox.recipients.is_empty());
+}
+
+/// An outbox with a clock of its own. Log time is one second at the start.
+struct Bench {
+    outbox: Outbox,
+    clock: LogClock,
+    now: Instant,
+}
+
+impl Bench {
+    fn new(config: OutboxConfig) -> Self {
+        let now = Instant::now();
+        let mut clock = LogClock::new(now);
+        clock.observe(Timestamp::from_ms(1_000), now);
+        let metrics = Arc::new(EngineMetrics::new(&Registry::new()).unwrap());
+        Self { outbox: Outbox::new(config, metrics, now), clock, now }
+    }
+
+    fn add(&mut self, deliver: Deliver, gate: Gate) {
+        let id = deliver.id;
+        self.outbox.hold(deliver, self.now);
+        self.outbox.release(id, gate);
+    }
+
+    fn ack(&mut self, from: &str, number: u128) -> bool {
+        self.outbox.handle_ack(&agent(from), id(number), self.now)
+    }
+
+    /// Recipient and ids of each message, as the recipient reads them.
+    fn flush(&mut self) -> Vec<(String, Vec<DeliveryId>)> {
+        let read = |bundle: Bundle| {
+            let deliveries: Vec<Delivery> = serde_json::from_slice(&bundle.payload).unwrap();
+            (bundle.agent.to_string(), deliveries.iter().map(|delivery| delivery.envelope.msg_id).collect())
+        };
+        self.outbox.poll_bundles(self.now, &self.clock).into_iter().map(read).collect()
+    }
+
+    fn advance(&mut self, by: Duration) {
+        self.now += by;
+        self.outbox.handle_time(self.now, self.clock.log_time(self.now));
+    }
+
+    fn advance_to_next(&mut self) {
+        let next = self.outbox.wake_at().expect("something is scheduled");
+        self.advance(next - self.now);
+    }
+}
+
+fn agent(name: &str) -> AgentId {
+    AgentId::try_new(name).unwrap()
+}
+
+fn key() -> RegisterKey {
+    RegisterKey::Award(NegotiationId::try_new("alice~job").unwrap(), Lot(0), AwardNo(1))
+}

@@ -1,0 +1,16 @@
+//! The engine on the memory bus, under a paused clock: time passes only when every task waits for it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+#[path = "engine/delivery.rs"]
+mod delivery;
+#[path = "engine/exchange.rs"]
+mod exchange;
+#[path = "engine/lane.rs"]
+mod lane;
+#[path = "engine/register.rs"]
+mod register;
+#[path = "engine/registering.rs"]
+mod registering;
+#[path = "engine/round.rs"]
+mod round;

@@ -1,0 +1,125 @@
+//! Deliveries: repeats, acknowledgements, bundles, hellos.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use schemas::delivery::{Outcome, Told};
+use schemas::record::{EngineEvent, Qos};
+use schemas::{Act, subject};
+use tokio::time::Instant;
+
+use crate::exchange::{Probe, agent, append, call, engine_events, negotiation, open_bus, policy, start};
+
+#[tokio::test(start_paused = true)]
+async fn unacknowledged_deliveries_are_repeated_at_growing_gaps_and_then_logged_and_folded_as_failed() {
+    let bus = open_bus();
+    let engine = start(&bus, "engine-1").await;
+    let (mut alice, mut bob) = (Probe::connect(&bus, "alice").await, Probe::connect(&bus, "bob").await);
+    let called_at = Instant::now();
+    append(&bus, vec![call("job", policy("high"), &["bob"], Qos::AtLeastOnce)]).await;
+
+    let (mut ids, mut times) = (Vec::new(), Vec::new());
+    for _ in 0..4 {
+        let call = bob.next().await;
+        assert_eq!(call.payload.act(), Act::Cfp);
+        ids.push(call.envelope.msg_id);
+        times.push(Instant::now());
+    }
+    assert!(ids.iter().all(|id| *id == ids[0]), "the receiver sees one id");
+    let gaps: Vec<_> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(gaps[0] >= Duration::from_millis(100) && gaps.windows(2).all(|pair| pair[1] > pair[0]), "{gaps:?}");
+
+    // Nobody else was called: the failure is the last response, so collection closes before its deadline.
+    let closed = alice.until(Act::Closed).await;
+    assert!(matches!(closed.payload, Told::Closed(ref closing) if closing.outcome == Outcome::NoOffers));
+    assert!(called_at.elapsed() < Duration::from_secs(3));
+    let failed =
+        EngineEvent::DeliveryFailed { id: ids[0], negotiation: negotiation("job"), to: agent("bob"), attempts: 4 };
+    assert_eq!(engine_events(&bus).await.into_iter().filter(|event| *event == failed).count(), 1);
+    alice.drain(Duration::from_secs(600)).await;
+    assert_eq!(engine.status().lanes[0].outbox, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropped_acknowledgements_cost_one_repeat_each_and_nothing_more() {
+    let bus = open_bus();
+    let _engine = start(&bus, "engine-1").await;
+    let mut bob = Probe::connect(&bus, "bob").await;
+    append(&bus, vec![call("job", policy("high"), &["bob"], Qos::AtLeastOnce)]).await;
+    let first = bob.next().await;
+    for _ in 0..2 {
+        assert_eq!(bob.next().await, first);
+    }
+    bob.ack(first.envelope.msg_id).await;
+    assert!(bob.is_quiet(Duration::from_secs(9)).await);
+    let events = engine_events(&bus).await;
+    assert!(events.contains(&EngineEvent::Delivered { ids: vec![first.envelope.msg_id] }), "{events:?}");
+    assert!(!events.iter().any(|event| matches!(event, EngineEvent::DeliveryFailed { to, .. } if *to == agent("bob"))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acknowledgement_of_another_agent_does_not_count() {
+    let bus = open_bus();
+    let _engine = start(&bus, "engine-1").await;
+    let (mut bob, mallory) = (Probe::connect(&bus, "bob").await, Probe::connect(&bus, "mallory").await);
+    append(&bus, vec![call("job", policy("high"), &["bob"], Qos::AtLeastOnce)]).await;
+    let first = bob.next().await;
+    mallory.ack(first.envelope.msg_id).await;
+    assert_eq!(bob.next().await, first);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_acknowledgement_message_may_settle_many_deliveries() {
+    let bus = open_bus();
+    let _engine = start(&bus, "engine-1").await;
+    let mut bob = Probe::connect(&bus, "bob").await;
+    let calls = ["a", "b", "c"].map(|own| call(own, policy("high"), &["bob"], Qos::AtLeastOnce));
+    append(&bus, calls.to_vec()).await;
+    let ids: Vec<_> = bob.next_message().await.iter().map(|delivery| delivery.envelope.msg_id).collect();
+    let body = Bytes::from(serde_json::to_vec(&ids[1..]).unwrap());
+    bus.pub_sub.publish(subject::ack(&agent("bob"), ids[0]), body).await.unwrap();
+    assert!(bob.is_quiet(Duration::from_secs(9)).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn deliveries_of_one_record_to_one_agent_share_an_inbox_message() {
+    let bus = open_bus();
+    let _engine = start(&bus, "engine-1").await;
+    let (mut bob, mut carol) = (Probe::connect(&bus, "bob").await, Probe::connect(&bus, "carol").await);
+    let calls = ["a", "b", "c"].map(|own| call(own, policy("high"), &["bob", "carol"], Qos::AtLeastOnce));
+    append(&bus, calls.to_vec()).await;
+    for probe in [&mut bob, &mut carol] {
+        let told: Vec<_> =
+            probe.next_message().await.into_iter().map(|delivery| delivery.envelope.negotiation).collect();
+        assert_eq!(told, ["a", "b", "c"].map(negotiation));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hello_brings_what_is_unacknowledged_at_once() {
+    let bus = open_bus();
+    let _engine = start(&bus, "engine-1").await;
+    let calls = ["a", "b"].map(|own| call(own, policy("high"), &["bob"], Qos::AtLeastOnce));
+    append(&bus, calls.to_vec()).await;
+    tokio::time::sleep(Duration::from_millis(150)).await;
+
+    let mut bob = Probe::connect(&bus, "bob").await;
+    let before = Instant::now();
+    bob.hello().await;
+    let missed = bob.next_message().await;
+    assert_eq!(missed.len(), 2);
+    assert_eq!(before.elapsed(), Duration::ZERO, "no backoff is waited for");
+    bob.ack(missed[0].envelope.msg_id).await;
+    bob.hello().await;
+    assert_eq!(bob.next_message().await, missed[1..]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_best_effort_call_is_sent_once() {
+    let bus = open_bus();
+    let _engine = start(&bus, "engine-1").await;
+    let mut bob = Probe::connect(&bus, "bob").await;
+    append(&bus, vec![call("job", policy("high"), &["bob"], Qos::BestEffort)]).await;
+    assert_eq!(bob.next().await.payload.act(), Act::Cfp);
+    assert!(bob.is_quiet(Duration::from_secs(9)).await);
+}

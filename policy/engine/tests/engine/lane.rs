@@ -1,0 +1,124 @@
+//! Lanes: start, restart, take-over, views, records that cannot be read.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use policy_engine::{Engine, EngineConfig, EngineError, LanePhase, StopReason};
+use schemas::record::{EngineEvent, Qos, Record};
+use schemas::{Act, Lane, subject};
+
+use crate::exchange::{
+    LANE, Probe, append, call, engine_events, message, metrics, negotiation, offer, open_bus, policy, start,
+};
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_sends_again_only_what_was_not_acknowledged() {
+    let bus = open_bus();
+    let first = start(&bus, "engine-1").await;
+    let mut bob = Probe::connect(&bus, "bob").await;
+    let calls = ["a", "b", "c"].map(|own| call(own, policy("high"), &["bob"], Qos::AtLeastOnce));
+    append(&bus, calls.to_vec()).await;
+    let sent = bob.next_message().await;
+    bob.ack(sent[0].envelope.msg_id).await;
+    bob.ack(sent[2].envelope.msg_id).await;
+    first.shutdown().await;
+
+    let _second = start(&bus, "engine-2").await;
+    assert_eq!(bob.next_message().await, sent[1..2], "the same document under the same id");
+    bob.ack(sent[1].envelope.msg_id).await;
+    assert!(bob.is_quiet(Duration::from_secs(9)).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_logged_while_no_engine_ran_is_acted_on_at_the_next_start() {
+    let bus = open_bus();
+    append(&bus, vec![call("job", policy("low"), &["bob", "carol"], Qos::BestEffort)]).await;
+    append(&bus, vec![message("bob", "job", "b1", offer(10))]).await;
+    let mut bob = Probe::connect(&bus, "bob").await;
+    let _engine = start(&bus, "engine-1").await;
+    let told: Vec<_> = bob.next_message().await.iter().map(|delivery| delivery.payload.act()).collect();
+    assert_eq!(told, [Act::Cfp, Act::Ack, Act::Accept], "best effort too: no engine can have sent it before");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_engine_takes_the_lane_and_the_first_stops_emitting() {
+    let bus = open_bus();
+    let first = start(&bus, "engine-1").await;
+    let second = start(&bus, "engine-2").await;
+    let mut bob = Probe::connect(&bus, "bob").await;
+    append(&bus, vec![call("job", policy("high"), &["bob"], Qos::AtLeastOnce)]).await;
+    assert_eq!(bob.drain(Duration::from_secs(1)).await.len(), 1);
+    assert!(second.is_ready() && !first.is_ready());
+    assert_eq!(first.status().lanes[0].phase, LanePhase::Stopped(StopReason::Outbid { epoch: 2 }));
+    let claims: Vec<_> =
+        engine_events(&bus).await.into_iter().filter(|event| matches!(event, EngineEvent::Claim { .. })).collect();
+    assert_eq!(claims, ["engine-1", "engine-2"].map(|engine| EngineEvent::Claim { engine: engine.to_owned() }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_view_is_answered_to_parties_only() {
+    let bus = open_bus();
+    let _engine = start(&bus, "engine-1").await;
+    append(&bus, vec![call("job", policy("high"), &["bob"], Qos::AtLeastOnce)]).await;
+    for (viewer, is_found) in [("alice", true), ("bob", true), ("mallory", false)] {
+        let request = serde_json::json!({"negotiation": negotiation("job"), "viewer": viewer});
+        let answer = ask(&bus, serde_json::to_vec(&request).unwrap()).await;
+        assert_eq!(answer.get("found").is_some(), is_found, "{viewer}: {answer}");
+        assert_eq!(answer.get("not_found").is_some(), !is_found, "{viewer}: {answer}");
+    }
+    assert_eq!(ask(&bus, b"nonsense".to_vec()).await, serde_json::json!({"not_found": true}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_nobody_can_read_is_skipped() {
+    let bus = open_bus();
+    let engine = start(&bus, "engine-1").await;
+    let mut bob = Probe::connect(&bus, "bob").await;
+    bus.log.append(LANE, Bytes::from_static(b"\xff not a record")).await.unwrap();
+    append(&bus, vec![call("job", policy("high"), &["bob"], Qos::AtLeastOnce)]).await;
+    bob.until(Act::Cfp).await;
+    assert!(engine.is_ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lane_written_by_a_newer_version_is_given_up() {
+    let bus = open_bus();
+    let newer = Record { v: 99, ..Record::new("gateway-test", Vec::new()) }.encode().unwrap();
+    bus.log.append(LANE, Bytes::from(newer)).await.unwrap();
+    let refused = Engine::start(bus.clone(), EngineConfig::new("engine-1"), metrics(), None).await;
+    assert!(
+        matches!(refused, Err(EngineError::LaneStopped { lane: LANE, reason: StopReason::NewerVersion(_) })),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_configuration_that_cannot_work_is_refused() {
+    let bus = open_bus();
+    let with_lanes = |lanes: &[u8]| EngineConfig {
+        lanes: Some(lanes.iter().copied().map(Lane).collect()),
+        ..EngineConfig::new("engine-1")
+    };
+    let refused = Engine::start(bus.clone(), with_lanes(&[0, 7]), metrics(), None).await;
+    assert!(matches!(refused, Err(EngineError::NoSuchLane { lane: Lane(7), lanes: 1 })), "{refused:?}");
+    for config in [with_lanes(&[]), EngineConfig::new("")] {
+        let refused = Engine::start(bus.clone(), config, metrics(), None).await;
+        assert!(matches!(refused, Err(EngineError::Config(_))), "{refused:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_leaves_after_a_shutdown() {
+    let bus = open_bus();
+    let engine = start(&bus, "engine-1").await;
+    let mut bob = Probe::connect(&bus, "bob").await;
+    engine.shutdown().await;
+    append(&bus, vec![call("job", policy("high"), &["bob"], Qos::AtLeastOnce)]).await;
+    assert!(bob.is_quiet(Duration::from_secs(600)).await);
+}
+
+async fn ask(bus: &bus::Bus, request: Vec<u8>) -> serde_json::Value {
+    let timeout = Duration::from_secs(1);
+    let answer = bus.pub_sub.request(subject::view(LANE), None, Bytes::from(request), timeout).await.unwrap();
+    serde_json::from_slice(&answer).unwrap()
+}
