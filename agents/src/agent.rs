@@ -10,6 +10,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use schemas::{AgentId, Refusal, Timestamp};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -161,11 +163,11 @@ impl<S: Strategy + 'static> Agent<S> {
     ///
     /// # Errors
     /// [`AgentError`] when the exchange refuses the agent or stays out of reach.
-    pub async fn run(self, cancel: CancellationToken) -> Result<Summary, AgentError> {
+    pub fn run(self, cancel: CancellationToken) -> BoxFuture<'static, Result<Summary, AgentError>> {
         let (_commands, receiver) = mpsc::channel(1);
         let (is_connected, _) = watch::channel(false);
         // On the heap: the loop's state is large, and callers would carry it in their own futures.
-        Box::pin(self.into_drive(receiver, is_connected, cancel).drive()).await
+        Drive::new(self, receiver, is_connected, cancel).drive().boxed()
     }
 
     /// Runs in a task of its own and returns a handle to it.
@@ -174,17 +176,8 @@ impl<S: Strategy + 'static> Agent<S> {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let (sender, is_connected) = watch::channel(false);
         let agent = self.identity.agent.clone();
-        let drive = self.into_drive(receiver, sender, cancel.clone());
+        let drive = Drive::new(self, receiver, sender, cancel.clone());
         AgentHandle { agent, commands, is_connected, cancel, task: tokio::spawn(drive.drive()) }
-    }
-
-    fn into_drive(
-        self,
-        commands: mpsc::Receiver<Command<S>>,
-        is_connected: watch::Sender<bool>,
-        cancel: CancellationToken,
-    ) -> Drive<S> {
-        Drive::new(self, commands, is_connected, cancel)
     }
 }
 

@@ -119,7 +119,15 @@ pub enum TransportError {
 /// Whether the same request can succeed later: the exchange was busy or its answer is unknown, the request is not at
 /// fault.
 pub(crate) fn can_pass(code: Code) -> bool {
-    matches!(code, Code::RateLimited | Code::LogUnavailable | Code::Unavailable | Code::Overloaded | Code::Internal)
+    matches!(
+        code,
+        Code::RateLimited
+            | Code::RequestTimeout
+            | Code::LogUnavailable
+            | Code::Unavailable
+            | Code::Overloaded
+            | Code::Internal
+    )
 }
 
 /// Reads a JSON array of deliveries. A document this build cannot read (of a later version) does not hide the others.

@@ -1,10 +1,12 @@
 //! The agent's loop: one task owns strategy, session and schedule; everything that can wake it is one [`Wake`].
 
+mod outgoing;
+
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
 use schemas::Timestamp;
 use schemas::delivery::Told;
 use tokio::sync::{mpsc, watch};
@@ -19,13 +21,11 @@ use super::{Agent, AgentError, AgentOptions, Command, Summary};
 use crate::identity::Identity;
 use crate::observer::Observed;
 use crate::session::Session;
-use crate::strategy::{Action, Outgoing, SendOutcome, Sent, Strategy};
+use crate::strategy::{SendOutcome, Sent, Strategy};
 use crate::transport::{Answer, Connection, Inbox, InboxMessage, Link, TransportError};
 
-/// Most messages under way to the gateways at a time; more wait in the session.
-const SENDS_IN_FLIGHT_MAX: usize = 1024;
-/// Most acknowledgements under way; beyond them none is sent, and the delivery comes again.
-const ACKS_IN_FLIGHT_MAX: usize = 1024;
+/// Most deliveries acknowledged together: what a gateway takes.
+const ACKS_TOGETHER_MAX: usize = 256;
 /// A connection that is lost sooner counts as a failed attempt, so that one closed at once is not made in a hot loop.
 const CONNECTION_LIFE_MIN: Duration = Duration::from_secs(5);
 
@@ -208,19 +208,9 @@ impl<S: Strategy + 'static> Drive<S> {
             let actions = self.strategy.handle(log_time, delivery);
             self.perform(actions);
         }
-        self.acknowledge(link, ids);
-    }
-
-    fn acknowledge(&mut self, link: &dyn Link, ids: Vec<schemas::DeliveryId>) {
-        if ids.is_empty() {
-            return;
+        for together in ids.chunks(ACKS_TOGETHER_MAX) {
+            self.acknowledge(link, together.to_vec());
         }
-        if self.acks_in_flight >= ACKS_IN_FLIGHT_MAX {
-            self.summary.acks_lost += 1;
-            return;
-        }
-        self.acks_in_flight += 1;
-        self.work.push(link.ack(ids).map(Done::Acked).boxed());
     }
 
     fn handle_done(&mut self, done: Done) {
@@ -265,53 +255,6 @@ impl<S: Strategy + 'static> Drive<S> {
         if self.strategy.poll_timer().is_some_and(|at| at <= log_now) {
             let actions = self.strategy.handle_timer(log_now);
             self.perform(actions);
-        }
-    }
-
-    fn perform(&mut self, actions: Vec<Action>) {
-        for action in actions {
-            match action {
-                Action::Send(outgoing) if outgoing.delay.is_zero() => self.write(self.clock.now(), *outgoing),
-                Action::Send(outgoing) => self.delay(outgoing),
-                Action::Unschedule(negotiation) => self.schedule.drop_negotiation(&negotiation),
-                Action::Release(negotiation) => {
-                    self.schedule.drop_negotiation(&negotiation);
-                    self.session.release(&negotiation);
-                }
-                Action::Stop => self.is_stopping = true,
-            }
-        }
-    }
-
-    fn delay(&mut self, outgoing: Box<Outgoing>) {
-        let delay_us = u64::try_from(outgoing.delay.as_micros()).unwrap_or(u64::MAX);
-        let due = Timestamp(self.clock.now().0.saturating_add(delay_us));
-        if let Err(outgoing) = self.schedule.insert(due, outgoing) {
-            let sent = self.session.refuse(&outgoing);
-            self.work.push(std::future::ready(Done::NoRoom(Box::new(sent))).boxed());
-        }
-    }
-
-    fn write(&mut self, now: Timestamp, outgoing: Outgoing) {
-        if let Err(sent) = self.session.write(now, outgoing) {
-            self.work.push(std::future::ready(Done::NoRoom(sent)).boxed());
-        }
-    }
-
-    fn transmit(&mut self, link: &dyn Link) {
-        while self.sends_in_flight < SENDS_IN_FLIGHT_MAX {
-            let Some(transmit) = self.session.poll_transmit() else { return };
-            self.observe(Observed::Transmitted {
-                negotiation: &transmit.negotiation,
-                msg_id: &transmit.msg_id,
-                act: transmit.act,
-                attempt: transmit.attempt,
-                document: &transmit.document,
-            });
-            self.summary.transmitted += 1;
-            self.sends_in_flight += 1;
-            let number = transmit.number;
-            self.work.push(link.send(transmit.document).map(move |answer| Done::Answered(number, answer)).boxed());
         }
     }
 

@@ -1,0 +1,60 @@
+//! A contractor in twenty lines: `cargo run --example contractor -- http://127.0.0.1:8080 bob "$TOKEN"`.
+//!
+//! It takes calls on the topic `courier`, offers a fixed price, commits when it wins, and reports its work as done.
+
+use agents::transport::{http::HttpTransport, websocket::WebSocketTransport};
+use agents::{Action, Identity};
+use schemas::control::{Consent, ConsentEffect, Registration};
+use schemas::delivery::{Delivery, Disposition, Told};
+use schemas::ids::AttrName;
+use schemas::payload::{AttrValue, Confirm, Inform, InformKind, Offer, Payload, Terms};
+use schemas::{AgentId, Timestamp, TopicName};
+use tokio_util::sync::CancellationToken;
+
+fn answer(_now: Timestamp, delivery: &Delivery) -> Vec<Action> {
+    let payload = match &delivery.payload {
+        Told::Cfp(call) => Payload::Offer(Offer { terms: my_terms(), round: Some(call.round), ..Offer::default() }),
+        Told::Accept(award) if award.terms == my_terms() => Payload::Confirm(Confirm { award_no: award.award_no }),
+        Told::Ack(receipt) if receipt.disposition == Disposition::Committed => {
+            Payload::Inform(Inform { kind: InformKind::Done, result: Some("delivered".into()) })
+        }
+        Told::Cancel(cancel) if cancel.reason == "cancelled" => {
+            Payload::Inform(Inform { kind: InformKind::Cancelled, result: None })
+        }
+        Told::Accept(_) | Told::Ack(_) | Told::Cancel(_) => return Vec::new(),
+        Told::Reject(_) | Told::Closed(_) | Told::Inform(_) | Told::Failure(_) | Told::NotUnderstood(_) => {
+            return Vec::new();
+        }
+    };
+    vec![Action::reply(delivery, payload)]
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let [url, agent, token] = <[String; 3]>::try_from(std::env::args().skip(1).collect::<Vec<_>>())
+        .map_err(|_| "usage: contractor <gateway url> <agent id> <token>")?;
+    let identity = Identity { agent: AgentId::try_new(&agent)?, token: token.into() };
+    let consent = Consent { default: ConsentEffect::Allow, rules: Vec::new() };
+    let topics = vec![TopicName::try_new("courier")?];
+    let registration = Registration { topics, consent, ..Registration::default() };
+    HttpTransport::try_new(&url)?.register(&identity, &registration).await?;
+
+    let cancel = CancellationToken::new();
+    let transport = WebSocketTransport::new(&url);
+    let running = agents::run(transport, identity.agent, identity.token, answer, cancel.clone());
+    tokio::pin!(running);
+    tokio::select! {
+        ended = &mut running => drop(ended?),
+        _ = tokio::signal::ctrl_c() => {
+            cancel.cancel();
+            running.await?;
+        }
+    }
+    Ok(())
+}
+
+/// Prices are integers in micro-units: 1 000 000 is one.
+fn my_terms() -> Terms {
+    let name = |name| AttrName::try_new(name).expect("a valid attribute name");
+    [(name("price"), AttrValue::Int(90_000_000)), (name("delivery_ms"), AttrValue::Int(1500))].into()
+}

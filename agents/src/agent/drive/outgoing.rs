@@ -1,0 +1,72 @@
+//! What leaves the loop: actions carried out, messages and acknowledgements on their way.
+
+use futures_util::FutureExt;
+use schemas::{DeliveryId, Timestamp};
+
+use super::{Done, Drive};
+use crate::observer::Observed;
+use crate::strategy::{Action, Outgoing, Strategy};
+use crate::transport::Link;
+
+/// Most messages under way to the gateways at a time; more wait in the session.
+const SENDS_IN_FLIGHT_MAX: usize = 1024;
+/// Most acknowledgements under way; beyond them none is sent, and the delivery comes again.
+const ACKS_IN_FLIGHT_MAX: usize = 1024;
+
+impl<S: Strategy + 'static> Drive<S> {
+    pub(super) fn perform(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Send(outgoing) if outgoing.delay.is_zero() => self.write(self.clock.now(), *outgoing),
+                Action::Send(outgoing) => self.delay(outgoing),
+                Action::Unschedule(negotiation) => self.schedule.drop_negotiation(&negotiation),
+                Action::Release(negotiation) => {
+                    self.schedule.drop_negotiation(&negotiation);
+                    self.session.release(&negotiation);
+                }
+                Action::Stop => self.is_stopping = true,
+            }
+        }
+    }
+
+    fn delay(&mut self, outgoing: Box<Outgoing>) {
+        let delay_us = u64::try_from(outgoing.delay.as_micros()).unwrap_or(u64::MAX);
+        let due = Timestamp(self.clock.now().0.saturating_add(delay_us));
+        if let Err(outgoing) = self.schedule.insert(due, outgoing) {
+            let sent = self.session.refuse(&outgoing);
+            self.work.push(std::future::ready(Done::NoRoom(Box::new(sent))).boxed());
+        }
+    }
+
+    pub(super) fn write(&mut self, now: Timestamp, outgoing: Outgoing) {
+        if let Err(sent) = self.session.write(now, outgoing) {
+            self.work.push(std::future::ready(Done::NoRoom(sent)).boxed());
+        }
+    }
+
+    pub(super) fn transmit(&mut self, link: &dyn Link) {
+        while self.sends_in_flight < SENDS_IN_FLIGHT_MAX {
+            let Some(transmit) = self.session.poll_transmit() else { return };
+            self.observe(Observed::Transmitted {
+                negotiation: &transmit.negotiation,
+                msg_id: &transmit.msg_id,
+                act: transmit.act,
+                attempt: transmit.attempt,
+                document: &transmit.document,
+            });
+            self.summary.transmitted += 1;
+            self.sends_in_flight += 1;
+            let number = transmit.number;
+            self.work.push(link.send(transmit.document).map(move |answer| Done::Answered(number, answer)).boxed());
+        }
+    }
+
+    pub(super) fn acknowledge(&mut self, link: &dyn Link, ids: Vec<DeliveryId>) {
+        if self.acks_in_flight >= ACKS_IN_FLIGHT_MAX {
+            self.summary.acks_lost += 1;
+            return;
+        }
+        self.acks_in_flight += 1;
+        self.work.push(link.ack(ids).map(Done::Acked).boxed());
+    }
+}

@@ -1,0 +1,128 @@
+//! The initiator over the bus.
+
+use std::time::Duration;
+
+use agents::transport::bus::BusTransport;
+use agents::{AgentOptions, CallEvent, CallNews, CallRequest, Initiator};
+use schemas::delivery::{Closing, Disposition, Outcome, Told};
+use schemas::payload::Cfp;
+use schemas::{Address, Code, Digest};
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::fake::{FakeExchange, agent, delivery, identity, patiently, receipt};
+
+#[tokio::test(start_paused = true)]
+async fn a_call_is_heard_from_acceptance_to_end() {
+    let mut exchange = FakeExchange::start().await;
+    let initiator = initiator(&exchange);
+    let (sender, mut events) = mpsc::channel(16);
+    let id = initiator.call(request("n1"), sender).await.unwrap();
+    assert_eq!(id.as_str(), "alice~n1");
+    let cfp = exchange.message().await;
+    let envelope = &cfp.document["envelope"];
+    assert_eq!(envelope["to"], json!(["agent://bob"]));
+    assert_eq!(envelope["scope"], json!({"consent": "opt-in"}));
+    let msg_id = envelope["msg_id"].as_str().unwrap();
+    exchange.accept(&cfp, 7).await;
+    assert_eq!(next(&mut events).await, CallNews::Accepted { seq: Some(7) });
+    let opened = receipt(msg_id, Disposition::Ok, Some(3));
+    exchange.deliver(&agent("alice"), &[delivery(1, "n1", opened), delivery(2, "n1", closed())]).await;
+    assert_eq!(next(&mut events).await, CallNews::Opened { invited: 3, left_out: 0 });
+    assert_eq!(initiator.open_count(), 0, "the end was handled before the events were read");
+    assert!(matches!(next(&mut events).await, CallNews::Closed(_)));
+    assert!(patiently(events.recv()).await.is_none());
+    assert_eq!(initiator.dropped_events(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_refused_or_turned_down_or_not_answered_ends() {
+    let mut exchange = FakeExchange::start().await;
+    let initiator = initiator(&exchange);
+    let (sender, mut events) = mpsc::channel(16);
+
+    initiator.call(request("refused"), sender.clone()).await.unwrap();
+    let cfp = exchange.message().await;
+    exchange.answer(&cfp, &json!({"refused": {"code": "no_consent", "detail": "nobody"}})).await;
+    let refused = next(&mut events).await;
+    assert!(matches!(&refused, CallNews::Refused(refusal) if refusal.code == Code::NoConsent), "{refused:?}");
+
+    initiator.call(request("down"), sender.clone()).await.unwrap();
+    let cfp = exchange.message().await;
+    exchange.accept(&cfp, 1).await;
+    assert!(matches!(next(&mut events).await, CallNews::Accepted { .. }));
+    let msg_id = cfp.document["envelope"]["msg_id"].as_str().unwrap();
+    let turned_down = receipt(msg_id, Disposition::Malformed, None);
+    exchange.deliver(&agent("alice"), &[delivery(1, "down", turned_down)]).await;
+    assert_eq!(next(&mut events).await, CallNews::TurnedDown(Disposition::Malformed));
+
+    initiator.call(request("silent"), sender.clone()).await.unwrap();
+    assert_eq!(next(&mut events).await, CallNews::Unanswered);
+    assert_eq!(initiator.open_count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_id_in_use_is_refused_and_the_open_call_is_left_alone() {
+    let mut exchange = FakeExchange::start().await;
+    let initiator = initiator(&exchange);
+    let (first, mut first_events) = mpsc::channel(16);
+    let (second, mut second_events) = mpsc::channel(16);
+    initiator.call(request("n1"), first).await.unwrap();
+    initiator.call(request("n1"), second).await.unwrap();
+    let refused = next(&mut second_events).await;
+    assert!(matches!(&refused, CallNews::Refused(refusal) if refusal.code == Code::Conflict), "{refused:?}");
+    let cfp = exchange.message().await;
+    exchange.accept(&cfp, 1).await;
+    assert!(matches!(next(&mut first_events).await, CallNews::Accepted { .. }));
+    assert!(initiator.call(request("not a name"), mpsc::channel(1).0).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_leaves_at_its_absolute_time() {
+    let mut exchange = FakeExchange::start().await;
+    let initiator = initiator(&exchange);
+    let start = Instant::now();
+    for (own, after_ms) in [("late", 900), ("soon", 300)] {
+        let start_at = Some(start + Duration::from_millis(after_ms));
+        initiator.call(CallRequest { start_at, ..request(own) }, mpsc::channel(16).0).await.unwrap();
+    }
+    for (own, after_ms) in [("soon", 300), ("late", 900)] {
+        let cfp = exchange.message().await;
+        assert_eq!(cfp.document["envelope"]["negotiation"], own);
+        let elapsed = start.elapsed();
+        let range = Duration::from_millis(after_ms)..Duration::from_millis(after_ms + 5);
+        assert!(range.contains(&elapsed), "{own}: {elapsed:?}");
+        exchange.accept(&cfp, 1).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_to_its_end_gives_all_its_events() {
+    let mut exchange = FakeExchange::start().await;
+    let initiator = initiator(&exchange);
+    let answer = async {
+        let cfp = exchange.message().await;
+        exchange.accept(&cfp, 1).await;
+        exchange.deliver(&agent("alice"), &[delivery(1, "n1", closed())]).await;
+    };
+    let (events, ()) = tokio::join!(patiently(initiator.call_to_end(request("n1"))), answer);
+    let events = events.unwrap();
+    assert!(matches!(events.last(), Some(CallEvent { news: CallNews::Closed(_), .. })), "{events:?}");
+}
+
+fn initiator(exchange: &FakeExchange) -> Initiator {
+    Initiator::spawn(BusTransport::new(&exchange.bus), identity("alice"), AgentOptions::default())
+}
+
+fn request(own: &str) -> CallRequest {
+    CallRequest::new(own, vec![Address::Agent(agent("bob"))], Cfp::default())
+}
+
+fn closed() -> Told {
+    Told::Closed(Closing { outcome: Outcome::NoOffers, digest: Digest([0; 32]), detail: None })
+}
+
+async fn next(events: &mut mpsc::Receiver<CallEvent>) -> CallNews {
+    patiently(events.recv()).await.unwrap().news
+}

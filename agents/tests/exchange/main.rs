@@ -1,0 +1,14 @@
+//! Agents against a fake exchange: what they send, hear, repeat and acknowledge, on every transport.
+
+#[cfg(test)]
+mod agent;
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod faults;
+#[cfg(test)]
+mod http;
+#[cfg(test)]
+mod initiator;
+#[cfg(test)]
+mod websocket;

@@ -1,0 +1,106 @@
+//! Over WebSocket, against a fake gateway on a real socket.
+
+use agents::transport::websocket::WebSocketTransport;
+use agents::{Agent, AgentError, Contractor, ContractorConfig};
+use futures_util::{SinkExt, StreamExt};
+use schemas::Code;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
+use tokio_tungstenite::{WebSocketStream, accept_hdr_async};
+use tokio_util::sync::CancellationToken;
+
+use crate::fake::{agent, call, delivery_id, identity, patiently};
+
+#[tokio::test]
+async fn an_agent_negotiates_over_websocket_and_carries_on_after_a_lost_connection() {
+    let (listener, url) = listen().await;
+    let handle = contractor(&url).spawn(CancellationToken::new());
+
+    let mut gateway = accept(&listener).await;
+    send(&mut gateway, &json!({"type": "hello", "agent": "bob"})).await;
+    send(&mut gateway, &json!({"type": "delivery", "delivery": call(1, "n1")})).await;
+    let (mut ack, mut offer) = (None, None);
+    while ack.is_none() || offer.is_none() {
+        let frame = next(&mut gateway).await;
+        match frame["type"].as_str().unwrap() {
+            "ack" => ack = Some(frame),
+            "message" => offer = Some(frame),
+            other => panic!("{other}"),
+        }
+    }
+    assert_eq!(ack.unwrap()["delivery_ids"], json!([delivery_id(1)]));
+    let offer = offer.unwrap();
+    assert_eq!(offer["message"]["payload"]["act"], "offer");
+    // The gateway dies before it answers.
+    drop(gateway);
+
+    let mut gateway = accept(&listener).await;
+    let again = next(&mut gateway).await;
+    assert_eq!(again["message"], offer["message"]);
+    let envelope = &again["message"]["envelope"];
+    let accepted = json!({"type": "accepted", "id": again["id"], "seq": 5, "msg_id": envelope["msg_id"],
+        "negotiation": "alice~n1"});
+    send(&mut gateway, &accepted).await;
+    send(&mut gateway, &json!({"type": "delivery", "delivery": call(1, "n1")})).await;
+    assert_eq!(next(&mut gateway).await["type"], "ack", "the repeat is acknowledged and not answered");
+    let summary = handle.shutdown().await.unwrap();
+    assert_eq!((summary.connections, summary.accepted, summary.deliveries, summary.repeats), (2, 1, 1, 1));
+}
+
+#[tokio::test]
+async fn a_refused_token_ends_the_agent_with_the_gateways_reason() {
+    let (listener, url) = listen().await;
+    let refuse = async {
+        let (mut socket, _) = listener.accept().await.unwrap();
+        let mut request = vec![0; 4096];
+        let read = socket.read(&mut request).await.unwrap();
+        assert!(String::from_utf8_lossy(&request[..read]).to_lowercase().contains("authorization: bearer token"));
+        let body = json!({"code": "token_expired", "detail": "renew it"}).to_string();
+        let head = format!("HTTP/1.1 401 Unauthorized\r\ncontent-length: {}\r\n\r\n", body.len());
+        socket.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+        socket
+    };
+    let running = contractor(&url).run(CancellationToken::new());
+    let (ended, _socket) = patiently(async { tokio::join!(running, refuse) }).await;
+    assert!(matches!(&ended, Err(AgentError::Refused(refusal)) if refusal.code == Code::TokenExpired), "{ended:?}");
+}
+
+#[tokio::test]
+async fn an_address_that_is_none_ends_the_agent_at_once() {
+    let ended = patiently(contractor("no address").run(CancellationToken::new())).await;
+    assert!(matches!(ended, Err(AgentError::Unusable(_))), "{ended:?}");
+}
+
+fn contractor(url: &str) -> Agent<Contractor> {
+    let contractor = Contractor::try_new(&agent("bob"), ContractorConfig::default()).unwrap();
+    Agent::new(WebSocketTransport::new(url), identity("bob"), contractor)
+}
+
+async fn listen() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    (listener, url)
+}
+
+async fn accept(listener: &TcpListener) -> WebSocketStream<TcpStream> {
+    let (socket, _) = patiently(listener.accept()).await.unwrap();
+    #[allow(clippy::result_large_err, reason = "the signature the handshake wants")]
+    let check = |request: &Request, response: Response| -> Result<Response, ErrorResponse> {
+        assert_eq!(request.uri().path(), "/v1/ws");
+        assert_eq!(request.headers()["authorization"], "Bearer token");
+        Ok(response)
+    };
+    accept_hdr_async(socket, check).await.unwrap()
+}
+
+async fn send(gateway: &mut WebSocketStream<TcpStream>, frame: &Value) {
+    gateway.send(Message::text(frame.to_string())).await.unwrap();
+}
+
+async fn next(gateway: &mut WebSocketStream<TcpStream>) -> Value {
+    let frame = patiently(gateway.next()).await.unwrap().unwrap();
+    serde_json::from_str(frame.to_text().unwrap()).unwrap()
+}
