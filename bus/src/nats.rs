@@ -23,6 +23,7 @@ mod requirement;
 pub mod server;
 mod status;
 mod stored;
+mod version;
 
 use std::fmt;
 use std::path::PathBuf;

@@ -29,7 +29,7 @@ impl NatsPubSub {
     /// Returns when the server has processed everything sent before. The client's own `flush` waits for the socket
     /// only; a request that nobody answers is refused by the server at once, in turn.
     async fn round_trip(&self) -> Result<(), BusError> {
-        let request = Request::new().timeout(Some(self.timeout));
+        let request = Request::new().timeout(None);
         let answer = self.client.send_request(self.client.new_inbox(), request);
         match tokio::time::timeout(self.timeout, answer).await {
             Ok(Err(error)) if error.kind() == RequestErrorKind::NoResponders => Ok(()),
@@ -73,7 +73,7 @@ impl NatsPubSub {
     ) -> Result<Bytes, BusError> {
         check_subject(&subject)?;
         let bytes = payload.len();
-        let mut request = Request::new().payload(payload).timeout(Some(timeout));
+        let mut request = Request::new().payload(payload).timeout(None);
         if let Some(token) = token {
             request = request.headers(token_header(&token)?);
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::time::Instant;
 
-use super::requirement::Version;
+use super::version::Version;
 use crate::BusError;
 
 /// Environment variable that names the binary.

@@ -34,8 +34,8 @@ pub(super) async fn publish(
     payload: Bytes,
     timeout: Duration,
 ) -> Result<u64, NotStored> {
-    let request = client.send_request(subject, Request::new().payload(payload).timeout(Some(timeout)));
     // The client's own timeout starts when the request is queued, which takes long while it is disconnected.
+    let request = client.send_request(subject, Request::new().payload(payload).timeout(None));
     let answer = match tokio::time::timeout(timeout, request).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(error)) => return Err(request_failed(client, &error)),
