@@ -268,7 +268,8 @@ impl Driver {
             }
             Purpose::Delivered(ids) => self.delivered.handle_append(seq.is_none().then_some(ids), now),
             Purpose::DeliveryFailed(id) if seq.is_none() => self.outbox.handle_failure_unlogged(id, now),
-            Purpose::DeliveryFailed(_) => {}
+            // Not only once it is folded: a full outbox must not wait for a log it has stopped reading.
+            Purpose::DeliveryFailed(id) => self.outbox.settle(id),
             Purpose::Abort(negotiation) => self.aborts.handle_append(&negotiation, seq.is_some(), now),
         }
     }

@@ -264,6 +264,18 @@ impl Outbox {
         bundles
     }
 
+    /// The bus did not take a message: its deliveries have not been sent, and go out again after a while. Only their
+    /// deadline can end that, not the number of attempts.
+    pub(crate) fn handle_unsent(&mut self, bundle: &Bundle, now: Instant) {
+        let gap = Duration::from_millis(self.config.retry_base_ms);
+        for (id, _) in &bundle.documents {
+            if let Some(item) = self.items.get_mut(id).filter(|item| item.stage == Stage::Sent) {
+                item.attempts = item.attempts.saturating_sub(1);
+                item.due = Some(self.schedule.arm(*id, now + gap));
+            }
+        }
+    }
+
     fn note_sent(&mut self, id: DeliveryId, document: bytes::Bytes, now: Instant, clock: &LogClock) {
         let Some(item) = self.items.get_mut(&id) else { return };
         self.metrics.deliveries.count_sent(&item.deliver.told, item.attempts > 0);

@@ -16,9 +16,8 @@ use crate::view;
 
 /// Most engine entries in flight; more wait in the outbox. A quarter of what the appender queues.
 const APPENDS_IN_FLIGHT_MAX: usize = 1024;
-/// Longest a flush may take. A bus that takes longer is not connected; what was not handed over is repeated like any
-/// delivery that is not acknowledged.
-const FLUSH_MAX: Duration = Duration::from_secs(5);
+/// Longest a flush may take. A bus that takes longer is not connected; what was not handed over goes out again later.
+const FLUSH_MAX: Duration = Duration::from_secs(1);
 
 impl Driver {
     /// Does everything that is due.
@@ -135,29 +134,34 @@ impl Driver {
 
     /// Publishes what the outbox, notices and views have ready.
     pub(super) async fn publish(&mut self) {
-        let bundles = self.outbox.poll_bundles(Instant::now(), &self.clock);
-        let inboxes = bundles.into_iter().map(|bundle| (subject::inbox(&bundle.agent), bundle.payload));
+        let now = Instant::now();
+        let bundles = self.outbox.poll_bundles(now, &self.clock);
         let book = &self.book;
         let answers = self.asked.drain(..).filter_map(|asked| Some((asked.reply?, view::answer(book, &asked.payload))));
-        let others = self.notices.drain(..).chain(answers);
-        let messages: Vec<(String, Bytes, bool)> = inboxes
-            .map(|(subject, payload)| (subject, payload, true))
-            .chain(others.map(|(subject, payload)| (subject, payload, false)))
-            .collect();
-        let (pub_sub, metrics) = (&self.shared.bus.pub_sub, &self.shared.metrics);
+        let others: Vec<(String, Bytes)> = self.notices.drain(..).chain(answers).collect();
+        if bundles.is_empty() && others.is_empty() {
+            return;
+        }
+        let pub_sub = &self.shared.bus.pub_sub;
+        let mut is_published = vec![false; bundles.len()];
         let publishing = async {
-            for (subject, payload, is_inbox) in messages {
-                let published = pub_sub.publish(subject, payload).await;
-                if is_inbox {
-                    metrics.deliveries.count_inbox_message(published.is_ok());
-                }
-                if let Err(error) = published {
-                    tracing::debug!(%error, "not published; deliveries are repeated");
-                }
+            for (bundle, is_published) in bundles.iter().zip(&mut is_published) {
+                let outcome = pub_sub.publish(subject::inbox(&bundle.agent), bundle.payload.clone()).await;
+                *is_published = outcome.is_ok();
+            }
+            for (subject, payload) in others {
+                // At most once: a notice or an answer that is lost is lost.
+                let _ = pub_sub.publish(subject, payload).await;
             }
         };
         if timeout(FLUSH_MAX, publishing).await.is_err() {
             tracing::warn!(lane = self.lane.0, "the bus takes no messages; deliveries are repeated");
+        }
+        for (bundle, is_published) in bundles.iter().zip(is_published) {
+            self.shared.metrics.deliveries.count_inbox_message(is_published);
+            if !is_published {
+                self.outbox.handle_unsent(bundle, now);
+            }
         }
     }
 }

@@ -72,16 +72,16 @@ impl Driver {
     /// state. Where the record touches one negotiation, that one is aborted and the lane goes on. Where it touches
     /// several, or the negotiation is already to blame, nothing says what is still sound, and the lane stops.
     fn handle_panic(&mut self, seq: u64, record: &Record) -> Result<(), StopReason> {
-        let mut touched: Vec<&NegotiationId> = record.entries.iter().filter_map(negotiation_of).collect();
-        touched.dedup();
-        match touched.as_slice() {
-            [only] if !self.blamed.contains(*only) => {
+        if let Some(lost) = self.shared.metrics.invariant("no_lost_admission") {
+            lost.inc();
+        }
+        match sole_negotiation(record) {
+            Some(only) if self.blamed.insert(only.clone()) => {
                 tracing::error!(lane = self.lane.0, seq, negotiation = %only, "folding panicked; the negotiation is aborted");
-                self.blamed.insert((*only).clone());
-                self.aborts.want((*only).clone(), AbortCode::Internal);
+                self.aborts.want(only.clone(), AbortCode::Internal);
                 Ok(())
             }
-            _ => {
+            Some(_) | None => {
                 tracing::error!(lane = self.lane.0, seq, "folding panicked; the lane stops");
                 Err(StopReason::FoldPanicked { seq })
             }
@@ -222,6 +222,13 @@ impl Driver {
     }
 }
 
+/// The one negotiation a record touches; nothing when it touches none or several.
+fn sole_negotiation(record: &Record) -> Option<&NegotiationId> {
+    let mut touched = record.entries.iter().filter_map(negotiation_of);
+    let first = touched.next()?;
+    touched.all(|other| other == first).then_some(first)
+}
+
 /// The negotiation an entry touches.
 fn negotiation_of(entry: &Entry) -> Option<&NegotiationId> {
     match entry {
@@ -233,5 +240,28 @@ fn negotiation_of(entry: &Entry) -> Option<&NegotiationId> {
             EngineEvent::Claim { .. } | EngineEvent::Delivered { .. } | EngineEvent::Rules { .. } => None,
         },
         Entry::Tick => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_record_of_one_negotiation_says_which_is_to_blame() {
+        let abort = |own: &str| Entry::Engine {
+            epoch: 1,
+            event: EngineEvent::Abort { negotiation: negotiation(own), code: "internal".to_owned() },
+        };
+        let claim = Entry::Engine { epoch: 1, event: EngineEvent::Claim { engine: "engine-1".to_owned() } };
+        let blamed = |entries: &[Entry]| sole_negotiation(&Record::new("test", entries.to_vec())).cloned();
+        assert_eq!(blamed(&[]), None);
+        assert_eq!(blamed(&[Entry::Tick, claim.clone()]), None);
+        assert_eq!(blamed(&[abort("a"), Entry::Tick, claim, abort("a")]), Some(negotiation("a")));
+        assert_eq!(blamed(&[abort("a"), abort("b"), abort("a")]), None);
+    }
+
+    fn negotiation(own: &str) -> NegotiationId {
+        NegotiationId::try_new(&format!("alice~{own}")).unwrap()
     }
 }

@@ -42,6 +42,20 @@ fn a_failure_that_could_not_be_logged_is_reported_again() {
 }
 
 #[test]
+fn what_the_bus_did_not_take_is_no_attempt() {
+    let mut bench = Bench::new(OutboxConfig { attempts_max: 2, ..OutboxConfig::default() });
+    bench.add(deliver(1, "bob"), Gate::Open);
+    for _ in 0..10 {
+        let bundles = bench.outbox.poll_bundles(bench.now, &bench.clock);
+        assert_eq!(bundles.len(), 1);
+        bench.outbox.handle_unsent(&bundles[0], bench.now);
+        bench.advance(Duration::from_millis(508));
+    }
+    assert_eq!(bench.flush().len(), 1);
+    assert!(bench.outbox.poll_given_up().is_none());
+}
+
+#[test]
 fn nothing_is_repeated_after_the_deadline_it_serves() {
     let mut bench = Bench::new(OutboxConfig::default());
     bench.add(Deliver { expires: Timestamp::from_ms(1_700), ..deliver(1, "bob") }, Gate::Open);

@@ -48,6 +48,15 @@ pub(crate) async fn start(bus: &Bus, id: &str) -> EngineHandle {
     Engine::start(bus.clone(), config(id), metrics(), None).await.unwrap()
 }
 
+/// The value of a counter or gauge under one label value.
+pub(crate) fn sample(registry: &Registry, name: &str, label: &str) -> f64 {
+    let families = registry.gather();
+    let family = families.iter().find(|family| family.name() == name).expect("the metric exists");
+    let has_label = |metric: &&prometheus::proto::Metric| metric.get_label().iter().any(|pair| pair.value() == label);
+    let metric = family.get_metric().iter().find(has_label).expect("the label exists");
+    metric.get_counter().get_value() + metric.get_gauge().get_value()
+}
+
 pub(crate) fn agent(name: &str) -> AgentId {
     AgentId::try_new(name).unwrap()
 }

@@ -1,14 +1,17 @@
 //! Lanes: start, restart, take-over, views, records that cannot be read.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use policy_engine::{Engine, EngineConfig, EngineError, LanePhase, StopReason};
+use policy_engine::{Engine, EngineConfig, EngineError, EngineMetrics, LanePhase, StopReason};
+use prometheus::Registry;
 use schemas::record::{EngineEvent, Qos, Record};
 use schemas::{Act, Lane, subject};
 
 use crate::exchange::{
-    LANE, Probe, append, call, engine_events, message, metrics, negotiation, offer, open_bus, policy, start,
+    LANE, Probe, append, call, config, engine_events, message, metrics, negotiation, offer, open_bus, policy, sample,
+    start,
 };
 
 #[tokio::test(start_paused = true)]
@@ -53,6 +56,32 @@ async fn a_second_engine_takes_the_lane_and_the_first_stops_emitting() {
     let claims: Vec<_> =
         engine_events(&bus).await.into_iter().filter(|event| matches!(event, EngineEvent::Claim { .. })).collect();
     assert_eq!(claims, ["engine-1", "engine-2"].map(|engine| EngineEvent::Claim { engine: engine.to_owned() }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn gauges_tell_the_state_and_counters_only_what_this_engine_did() {
+    let bus = open_bus();
+    append(&bus, vec![call("job", policy("high"), &["bob"], Qos::AtLeastOnce)]).await;
+    let registry = Registry::new();
+    let metrics = Arc::new(EngineMetrics::new(&registry).unwrap());
+    let engine = Engine::start(bus.clone(), config("engine-1"), metrics, None).await.unwrap();
+    let open = || sample(&registry, "exchange_negotiations_open", "collecting");
+    let started = || sample(&registry, "exchange_negotiations_started_total", "contract_net");
+    assert_eq!((open(), started()), (1.0, 0.0), "folded while catching up");
+
+    let mut bob = Probe::connect(&bus, "bob").await;
+    append(&bus, vec![call("another", policy("high"), &["bob"], Qos::AtLeastOnce)]).await;
+    bob.until(Act::Cfp).await;
+    assert_eq!((open(), started()), (2.0, 1.0));
+    bob.drain(Duration::from_secs(60)).await;
+    let ended = sample(&registry, "exchange_negotiations_closed_total", "no_offers");
+    assert_eq!((open(), ended), (0.0, 2.0), "both ran into their deadline");
+
+    append(&bus, vec![call("third", policy("high"), &["bob"], Qos::AtLeastOnce)]).await;
+    bob.until(Act::Cfp).await;
+    assert_eq!(open(), 1.0);
+    engine.shutdown().await;
+    assert_eq!(open(), 0.0, "an engine that has stopped claims nothing");
 }
 
 #[tokio::test(start_paused = true)]
