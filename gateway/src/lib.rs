@@ -1,1 +1,171 @@
-//! Placeholder.
+//! The gateway: everything between an agent and the log.
+//!
+//! ```text
+//! HTTP, WebSocket, bus ──> Admission: size → token → rate → parse → schema → scope → consent → duplicates ──> log
+//! HTTP, WebSocket, SSE <── inbox of the agent <── engine (by the bus);   acknowledgements ──> engine
+//! /v1/agents, /v1/groups, /v1/policies ──> buckets of the bus, followed by every gateway
+//! ```
+//!
+//! A gateway holds no negotiation state: any number of them serve one exchange, and none decides anything. What it
+//! annotates a call with (policy, invited agents) is pinned in the log with the call.
+//!
+//! Invariants: nothing is told "accepted" before the record that carries it is stored; `from` is the subject of the
+//! token; whoever does not consent is not reached; every queue, map and wait is bounded; no request ends the process.
+//!
+//! Reading order: [`Admission`], then `auth`, `admission/invite`, `registry`, `http`.
+
+mod admission;
+mod auth;
+mod bus_ingress;
+mod config;
+mod delivery;
+mod error;
+mod http;
+pub mod keys;
+mod limits;
+mod metrics;
+mod policies;
+mod problem;
+mod recent;
+mod registry;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bus::appender::AppenderOptions;
+use bus::{Bucket, Bus};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use admission::{Accepted, Admission, Credentials, Ingress, Transport};
+pub use auth::{Identity, TOKEN_BYTES_MAX};
+pub use config::{AuthConfig, GatewayConfig, KeySource, LimitConfig, Secret};
+pub use error::{GatewayError, KeyError};
+pub use metrics::GatewayMetrics;
+
+use admission::{LaneLog, RequestNotes};
+use auth::Authenticator;
+use bus_ingress::BusIngress;
+use http::{Site, StreamSlots, server};
+use limits::Limits;
+use registry::Registry;
+
+/// Scope (RFC 8693 `scope` claim) of tokens that may put policies and groups.
+pub const ADMIN_SCOPE: &str = "llmx:admin";
+/// Kid under which the development secret verifies HS256 tokens.
+pub const DEV_SECRET_KID: &str = auth::DEV_SECRET_KID;
+/// How long the control plane's documents may take to arrive at the start.
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long [`GatewayHandle::shutdown`] waits for what is under way.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Starts gateways.
+#[derive(Debug, Clone, Copy)]
+pub struct Gateway;
+
+/// A running gateway. Dropping it stops it without waiting.
+pub struct GatewayHandle {
+    admission: Admission,
+    local_addr: Option<SocketAddr>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Gateway {
+    /// Starts a gateway: returns when it is ready on every way in.
+    ///
+    /// # Errors
+    /// [`GatewayError`]: nothing keeps running.
+    pub async fn start(
+        bus: Bus,
+        config: GatewayConfig,
+        metrics: Arc<GatewayMetrics>,
+    ) -> Result<GatewayHandle, GatewayError> {
+        config.check()?;
+        let auth = Arc::new(Authenticator::load(config.auth.clone(), metrics.clone()).await?);
+        let limits = Arc::new(Limits::new(&config.limits, metrics.clone()));
+        let registry = Arc::new(Registry::new(bus.key_value.clone(), &config.default_policy));
+        let (notes, noted) = RequestNotes::new(registry.clone());
+        let log = LaneLog::new(&bus.log, &config.id, &AppenderOptions::default());
+        let admission = Admission::new(auth.clone(), limits.clone(), registry.clone(), log, notes, metrics.clone());
+        let handle =
+            GatewayHandle { admission, local_addr: None, stop: CancellationToken::new(), tasks: TaskTracker::new() };
+        for bucket in Bucket::ALL {
+            handle.tasks.spawn(registry.clone().drive(bucket, handle.stop.clone()));
+        }
+        handle.tasks.spawn(auth.drive_refresh(handle.stop.clone()));
+        handle.tasks.spawn(limits.drive_sweeps(handle.stop.clone()));
+        handle.tasks.spawn(admission::drive_requests(registry.clone(), noted, handle.stop.clone()));
+        tokio::time::timeout(CATCH_UP_TIMEOUT, registry.caught_up())
+            .await
+            .map_err(|_| GatewayError::NotCaughtUp(CATCH_UP_TIMEOUT))?;
+        policies::seed(&registry, &config.policies).await?;
+        let in_flight_max = config.limits.bus_in_flight_max;
+        let ingress = BusIngress::subscribe(&bus, handle.admission.clone(), in_flight_max).await?;
+        handle.tasks.spawn(ingress.drive(handle.stop.clone()));
+        handle.listen(bus, config, metrics).await
+    }
+}
+
+impl GatewayHandle {
+    /// Where HTTP is served, when it is.
+    #[must_use]
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.local_addr
+    }
+
+    /// The way in for callers in the same process.
+    #[must_use]
+    pub fn admission(&self) -> Admission {
+        self.admission.clone()
+    }
+
+    /// Stops: no new connections, streams closed with a reason, requests under way answered, within a bounded time.
+    pub async fn shutdown(self) {
+        self.stop.cancel();
+        self.tasks.close();
+        if tokio::time::timeout(SHUTDOWN_TIMEOUT, self.tasks.wait()).await.is_err() {
+            tracing::warn!("the gateway stopped before everything under way had ended");
+        }
+    }
+
+    async fn listen(
+        mut self,
+        bus: Bus,
+        config: GatewayConfig,
+        metrics: Arc<GatewayMetrics>,
+    ) -> Result<Self, GatewayError> {
+        let Some(address) = config.listen else { return Ok(self) };
+        let refused = |source| GatewayError::Listen { address, source };
+        let listener = TcpListener::bind(address).await.map_err(refused)?;
+        self.local_addr = Some(listener.local_addr().map_err(refused)?);
+        let options = server::ServerOptions {
+            connections_max: config.limits.connections_max,
+            header_timeout: Duration::from_millis(config.limits.receive_timeout_ms),
+        };
+        let router = http::router(Arc::new(self.site(&bus, config, metrics)));
+        self.tasks.spawn(server::drive(listener, router, options, self.tasks.clone(), self.stop.clone()));
+        Ok(self)
+    }
+
+    fn site(&self, bus: &Bus, config: GatewayConfig, metrics: Arc<GatewayMetrics>) -> Site {
+        Site {
+            admission: self.admission.clone(),
+            pub_sub: bus.pub_sub.clone(),
+            lanes: bus.log.lanes(),
+            slots: StreamSlots::new(config.limits.streams_per_agent_max),
+            config: Arc::new(config),
+            metrics,
+            stop: self.stop.clone(),
+            tasks: self.tasks.clone(),
+        }
+    }
+}
+
+impl Drop for GatewayHandle {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}

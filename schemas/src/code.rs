@@ -24,6 +24,8 @@ pub enum Code {
     TooLarge,
     /// The body is not declared as `application/json`, or is compressed.
     UnsupportedMediaType,
+    /// The request did not arrive in time.
+    RequestTimeout,
     /// The body is no JSON text (RFC 8259): syntax, byte order mark, encoding, trailing bytes, lone surrogate.
     MalformedJson,
     /// An object names a member twice.
@@ -66,7 +68,7 @@ pub enum Code {
 
 impl Code {
     /// Every code, in declaration order.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::Unauthenticated,
         Self::TokenExpired,
         Self::Unauthorized,
@@ -75,6 +77,7 @@ impl Code {
         Self::RateLimited,
         Self::TooLarge,
         Self::UnsupportedMediaType,
+        Self::RequestTimeout,
         Self::MalformedJson,
         Self::DuplicateKey,
         Self::TooDeep,
@@ -108,6 +111,7 @@ impl Code {
             Self::RateLimited => "rate_limited",
             Self::TooLarge => "too_large",
             Self::UnsupportedMediaType => "unsupported_media_type",
+            Self::RequestTimeout => "request_timeout",
             Self::MalformedJson => "malformed_json",
             Self::DuplicateKey => "duplicate_key",
             Self::TooDeep => "too_deep",
@@ -138,6 +142,7 @@ impl Code {
             Self::Unauthorized | Self::NoConsent => 403,
             Self::NotFound => 404,
             Self::MethodNotAllowed => 405,
+            Self::RequestTimeout => 408,
             Self::Conflict => 409,
             Self::TooLarge => 413,
             Self::UnsupportedMediaType => 415,

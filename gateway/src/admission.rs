@@ -1,0 +1,342 @@
+//! Admission: the one function every way in goes through, with the same checks in the same order and the same codes.
+//!
+//! size → token → rate → parse and schema → `from` = `sub` → scope → recipients and consent → duplicates → log.
+//! A message is accepted when, and only when, the record that carries it is stored.
+
+mod invite;
+mod log;
+mod requests;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use schemas::record::{AdmittedMessage, Entry, Pinned};
+use schemas::validate::{BODY_BYTES_MAX, Checked, check_message};
+use schemas::{Act, AgentId, Code, Digest, Lane, MsgId, NegotiationId, Payload, Position, Refusal};
+use serde::Serialize;
+
+use crate::auth::{Authenticator, Identity};
+use crate::limits::Limits;
+use crate::metrics::{GatewayMetrics, Stage};
+use crate::recent::Recent;
+use crate::registry::Registry;
+
+pub(crate) use log::LaneLog;
+pub(crate) use requests::{RequestNotes, drive as drive_requests};
+
+/// Message ids remembered, so that another body under the same id is told at once: about ten seconds of 10,000
+/// messages per second. About 8 MiB. What is forgotten here the fold still knows.
+const MESSAGES_REMEMBERED_MAX: usize = 131_072;
+
+/// The way a message came in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Transport {
+    /// `POST /v1/messages`.
+    Http,
+    /// A frame on `GET /v1/ws`.
+    WebSocket,
+    /// `gw.in.<agent>` on the bus.
+    Nats,
+    /// A call within the process.
+    InProcess,
+}
+
+/// Who sends, as far as the way in knows.
+#[derive(Debug, Clone, Copy)]
+pub enum Credentials<'a> {
+    /// A token, or nothing.
+    Token(Option<&'a str>),
+    /// A bearer whose token was verified when its stream began.
+    Verified(&'a Identity),
+}
+
+/// A message on its way in.
+#[derive(Debug, Clone)]
+pub struct Ingress<'a> {
+    /// The way it came.
+    pub transport: Transport,
+    /// Who sends it.
+    pub credentials: Credentials<'a>,
+    /// Whom the address names as sender (`gw.in.<agent>`), where it names one: must be the token's subject.
+    pub named_sender: Option<&'a AgentId>,
+    /// The peer's network address, where there is one.
+    pub peer: Option<IpAddr>,
+    /// `{"envelope": …, "payload": …}`.
+    pub bytes: Bytes,
+}
+
+/// The message is in the log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Accepted {
+    /// Sequence of its record.
+    pub seq: u64,
+    /// Its place in the record, counted from 0.
+    pub index: u32,
+    /// Its id.
+    pub msg_id: MsgId,
+    /// Its negotiation, as the exchange names it.
+    pub negotiation: NegotiationId,
+}
+
+/// The way into the exchange. Clones are handles to one gateway.
+#[derive(Clone)]
+pub struct Admission(Arc<Parts>);
+
+pub(crate) struct Parts {
+    pub(crate) auth: Arc<Authenticator>,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) log: LaneLog,
+    pub(crate) notes: RequestNotes,
+    pub(crate) metrics: Arc<GatewayMetrics>,
+    remembered: Recent<[u8; 16], Digest>,
+}
+
+impl Admission {
+    pub(crate) fn new(
+        auth: Arc<Authenticator>,
+        limits: Arc<Limits>,
+        registry: Arc<Registry>,
+        log: LaneLog,
+        notes: RequestNotes,
+        metrics: Arc<GatewayMetrics>,
+    ) -> Self {
+        let remembered = Recent::new(MESSAGES_REMEMBERED_MAX);
+        Self(Arc::new(Parts { auth, limits, registry, log, notes, metrics, remembered }))
+    }
+
+    /// Admits one message.
+    ///
+    /// Everything up to the log happens before the future first waits, except for a token that was not verified
+    /// before: messages handed in one after another by a verified bearer reach the log in that order.
+    ///
+    /// # Errors
+    /// [`Refusal`]: nothing was stored, except that after [`Code::LogUnavailable`] it may have been.
+    pub async fn admit(&self, ingress: Ingress<'_>) -> Result<Accepted, Refusal> {
+        let mut trail = Trail { act: None, agent: None, clock: Instant::now(), began: Instant::now() };
+        let outcome = self.admit_along(&ingress, &mut trail).await;
+        let metrics = &self.0.metrics;
+        metrics.messages.answered(ingress.transport, trail.act, outcome.as_ref().err().map(|refusal| refusal.code));
+        match &outcome {
+            Ok(_) => metrics.messages.stored(ingress.transport, trail.began.elapsed()),
+            Err(refusal) => audit(ingress.transport, trail.agent.as_ref(), refusal),
+        }
+        outcome
+    }
+
+    /// Verifies a token and charges its bearer for one request: what every request of the control plane begins with.
+    ///
+    /// # Errors
+    /// [`Code::Unauthenticated`], [`Code::TokenExpired`], [`Code::RateLimited`], [`Code::Overloaded`].
+    pub async fn identify(
+        &self,
+        transport: Transport,
+        token: Option<&str>,
+        peer: Option<IpAddr>,
+    ) -> Result<Identity, Refusal> {
+        let charged = match self.authenticate(token, peer).await {
+            Ok(identity) => self.0.limits.charge_agent(&identity.agent).map(|()| identity),
+            Err(refusal) => Err(refusal),
+        };
+        if let Err(refusal) = &charged {
+            audit(transport, None, refusal);
+        }
+        charged
+    }
+
+    /// Charges a verified bearer for a request that is no message.
+    ///
+    /// # Errors
+    /// [`Code::TokenExpired`], [`Code::RateLimited`], [`Code::Overloaded`].
+    pub(crate) fn charge(&self, identity: &Identity) -> Result<(), Refusal> {
+        self.0.auth.still_valid(identity)?;
+        self.0.limits.charge_agent(&identity.agent)
+    }
+
+    /// Counts and records a refusal that came before there was a message to admit: of a frame, of a body.
+    pub(crate) fn refused_before(&self, transport: Transport, refusal: &Refusal) {
+        self.0.metrics.messages.answered(transport, None, Some(refusal.code));
+        audit(transport, None, refusal);
+    }
+
+    pub(crate) fn parts(&self) -> &Parts {
+        &self.0
+    }
+
+    async fn admit_along(&self, ingress: &Ingress<'_>, trail: &mut Trail) -> Result<Accepted, Refusal> {
+        let metrics = &self.0.metrics;
+        check_size(&ingress.bytes)?;
+        trail.passed(metrics, Stage::Size);
+
+        let agent = match ingress.credentials {
+            Credentials::Verified(identity) => {
+                self.0.auth.still_valid(identity)?;
+                identity.agent.clone()
+            }
+            Credentials::Token(token) => self.authenticate(token, ingress.peer).await?.agent,
+        };
+        trail.agent = Some(agent.clone());
+        if ingress.named_sender.is_some_and(|named| *named != agent) {
+            return Err(Refusal::new(Code::Unauthorized, "the subject names another agent than the token"));
+        }
+        trail.passed(metrics, Stage::Auth);
+
+        self.0.limits.charge_agent(&agent)?;
+        trail.passed(metrics, Stage::Rate);
+
+        let checked = check_message(&ingress.bytes)?;
+        trail.act = Some(checked.act);
+        metrics.messages.read(checked.act, u32::try_from(ingress.bytes.len()).unwrap_or(u32::MAX));
+        trail.passed(metrics, Stage::Schema);
+
+        let negotiation = check_envelope(&agent, &checked)?;
+        let pinned = self.pin(&agent, &checked)?;
+        trail.passed(metrics, Stage::Policy);
+
+        let accepted = self.store(agent, negotiation, checked, pinned, trail).await?;
+        trail.passed(metrics, Stage::Publish);
+        Ok(accepted)
+    }
+
+    async fn authenticate(&self, token: Option<&str>, peer: Option<IpAddr>) -> Result<Identity, Refusal> {
+        let metrics = &self.0.metrics;
+        let Some(token) = token else {
+            metrics.access.decided(Some(Code::Unauthenticated));
+            return Err(Refusal::new(Code::Unauthenticated, "no token").expecting("Authorization: Bearer <token>"));
+        };
+        let outcome = match self.0.auth.remembered(token) {
+            Some(outcome) => outcome,
+            None => {
+                self.0.limits.charge_peer(peer)?;
+                self.0.auth.verify(token).await
+            }
+        };
+        metrics.access.decided(outcome.as_ref().err().map(|refusal| refusal.code));
+        outcome
+    }
+
+    /// What a call is to run under: its policy and who is invited. Other acts carry nothing.
+    fn pin(&self, agent: &AgentId, checked: &Checked) -> Result<Option<Arc<Pinned>>, Refusal> {
+        let Payload::Cfp(cfp) = &checked.message.payload else { return Ok(None) };
+        let tables = self.0.registry.read();
+        let policy = tables.policies.policy(cfp.policy.as_deref()).ok_or_else(|| {
+            Refusal::new(Code::UnknownPolicy, "the exchange has no policy of this name")
+                .at("/payload/policy")
+                .expecting("a name or name@version of GET /v1/policies")
+        })?;
+        let (policy, policy_digest) = (policy.policy.clone(), policy.digest);
+        let call = invite::Call { from: agent, envelope: &checked.message.envelope, requires: &cfp.requires };
+        let resolved = invite::resolve(&tables.agents, &tables.groups, &call);
+        drop(tables);
+        for ask in resolved.asks {
+            self.0.notes.note(ask.agent, agent.clone(), ask.topic);
+        }
+        let invited = resolved.invited?;
+        Ok(Some(Arc::new(Pinned { policy, policy_digest, invited, left_out: resolved.left_out })))
+    }
+
+    async fn store(
+        &self,
+        from: AgentId,
+        negotiation: NegotiationId,
+        checked: Checked,
+        pinned: Option<Arc<Pinned>>,
+        trail: &mut Trail,
+    ) -> Result<Accepted, Refusal> {
+        let msg_id = checked.message.envelope.msg_id;
+        let key = Digest::of_parts(&[from.as_str(), negotiation.as_str(), msg_id.as_str()].map(str::as_bytes)).short();
+        let first = self.0.remembered.put_if_absent(key, checked.digest);
+        if first.is_some_and(|digest| digest != checked.digest) {
+            return Err(Refusal::new(Code::Conflict, "another body was sent under this id; the first stands")
+                .at("/envelope/msg_id")
+                .expecting("a new msg_id for a new message, the same bytes for a repeat"));
+        }
+        trail.passed(&self.0.metrics, Stage::Duplicate);
+
+        let lane = self.0.log.lane(&negotiation);
+        let (act, digest, body) = (checked.act, checked.digest, checked.body);
+        let entry =
+            Entry::Message(AdmittedMessage { from, negotiation: negotiation.clone(), act, digest, body, pinned });
+        match self.append(lane, &entry).await {
+            Ok(Position { seq, index }) => Ok(Accepted { seq, index, msg_id, negotiation }),
+            Err(refusal) => {
+                // What is certainly not stored must not stand in the way of another body.
+                if first.is_none() && refusal.code != Code::LogUnavailable {
+                    self.0.remembered.remove(&key);
+                }
+                Err(refusal)
+            }
+        }
+    }
+
+    async fn append(&self, lane: Lane, entry: &Entry) -> Result<Position, Refusal> {
+        self.0.log.append(lane, entry).await
+    }
+}
+
+/// How far a message came: for metrics and the audit.
+struct Trail {
+    act: Option<Act>,
+    agent: Option<AgentId>,
+    clock: Instant,
+    began: Instant,
+}
+
+impl Trail {
+    fn passed(&mut self, metrics: &GatewayMetrics, stage: Stage) {
+        let now = Instant::now();
+        metrics.messages.passed(stage, now.duration_since(self.clock));
+        self.clock = now;
+    }
+}
+
+fn check_size(bytes: &[u8]) -> Result<(), Refusal> {
+    if bytes.len() > BODY_BYTES_MAX {
+        return Err(Refusal::new(Code::TooLarge, "the message is larger than this gateway reads")
+            .expecting(format!("at most {BODY_BYTES_MAX} bytes")));
+    }
+    Ok(())
+}
+
+/// The sender is the token's subject, the scope has time left, and the negotiation has a well-formed id.
+fn check_envelope(agent: &AgentId, checked: &Checked) -> Result<NegotiationId, Refusal> {
+    let envelope = &checked.message.envelope;
+    if envelope.sender() != Some(agent) {
+        return Err(Refusal::new(Code::Unauthorized, "the envelope names another sender than the token")
+            .at("/envelope/from")
+            .expecting("agent://<subject of the token>"));
+    }
+    if envelope.scope.as_ref().is_some_and(|scope| scope.ttl == Some(0)) {
+        return Err(Refusal::new(Code::BadDeadline, "the scope has no time left")
+            .at("/envelope/scope/ttl")
+            .expecting("seconds, at least 1"));
+    }
+    let malformed = |expected: &str| {
+        Refusal::new(Code::BadFormat, "not a negotiation id").at("/envelope/negotiation").expecting(expected)
+    };
+    if checked.act == Act::Cfp {
+        let own = envelope.negotiation.as_deref().unwrap_or(envelope.msg_id.as_str());
+        return NegotiationId::form(agent, own)
+            .map_err(|_| malformed("your own id: 1 to 64 characters of A-Z a-z 0-9 _ -"));
+    }
+    let full = envelope.negotiation.as_deref().ok_or_else(|| {
+        Refusal::new(Code::MissingField, "the message does not say which negotiation it belongs to")
+            .at("/envelope/negotiation")
+            .expecting("<initiator>~<id>, as the exchange names it")
+    })?;
+    NegotiationId::try_new(full).map_err(|_| malformed("<initiator>~<id>, as the exchange names it"))
+}
+
+/// One line for every refusal: the code, who, which way. Never a token, never a value.
+pub(crate) fn audit(transport: Transport, agent: Option<&AgentId>, refusal: &Refusal) {
+    tracing::info!(
+        target: "llmx::audit",
+        code = refusal.code.as_str(),
+        agent = agent.map(AgentId::as_str),
+        ?transport,
+        pointer = refusal.pointer.as_deref(),
+        "refused"
+    );
+}

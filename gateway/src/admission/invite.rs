@@ -1,0 +1,142 @@
+//! Who a call reaches: addresses resolved to agents, then capability, then consent. No consent, no delivery.
+
+use std::collections::BTreeMap;
+
+use schemas::control::{ConsentEffect, Registration};
+use schemas::envelope::RECIPIENTS_MAX;
+use schemas::ids::Capability;
+use schemas::record::{Invitation, Qos};
+use schemas::{Address, AgentId, Code, Envelope, Refusal, TopicName};
+
+use crate::registry::{AgentTable, GroupTable};
+
+/// Agents considered for one call. A topic or group may have more subscribers than can be invited; this bounds the
+/// work before consent is asked.
+const CONSIDERED_MAX: usize = 16_384;
+/// Agents invited to one call: what a record of the log holds beside the message.
+pub(super) const INVITED_MAX: usize = RECIPIENTS_MAX;
+
+/// A call, as far as it decides who is reached.
+pub(super) struct Call<'a> {
+    pub(super) from: &'a AgentId,
+    pub(super) envelope: &'a Envelope,
+    pub(super) requires: &'a [Capability],
+}
+
+/// What became of the addresses.
+pub(super) struct Resolved {
+    /// The invited, in the order of the agent id.
+    pub(super) invited: Result<Vec<Invitation>, Refusal>,
+    /// Addressed agents that are not invited, for want of consent or of a common capability.
+    pub(super) left_out: u32,
+    /// Whose owners are to be asked.
+    pub(super) asks: Vec<Ask>,
+}
+
+/// An agent whose rules say that its owner is to be asked about this call.
+pub(super) struct Ask {
+    pub(super) agent: AgentId,
+    pub(super) topic: Option<TopicName>,
+}
+
+/// One addressed agent: allowed by any of the ways it is addressed, with the best quality of service among those.
+struct Candidate<'a> {
+    registration: &'a Registration,
+    allowed: Option<Qos>,
+    ask: Option<Option<&'a TopicName>>,
+}
+
+/// Resolves the addresses of a call.
+pub(super) fn resolve<'a>(agents: &'a AgentTable, groups: &'a GroupTable, call: &Call<'a>) -> Resolved {
+    let mut candidates: BTreeMap<&AgentId, Candidate<'_>> = BTreeMap::new();
+    for address in &call.envelope.to {
+        let fits = match address {
+            Address::Agent(agent) => {
+                consider(agents, &mut candidates, std::iter::once(agent), call.from, None, Qos::AtLeastOnce)
+            }
+            Address::Topic(topic) => {
+                let subscribers = agents.subscribers(topic);
+                consider(agents, &mut candidates, subscribers, call.from, Some(topic), Qos::AtLeastOnce)
+            }
+            Address::Group(group) => groups.get(group).is_none_or(|group| {
+                consider(agents, &mut candidates, group.members.iter(), call.from, None, group.qos)
+            }),
+        };
+        if !fits {
+            return Resolved { invited: Err(too_many(CONSIDERED_MAX)), left_out: 0, asks: Vec::new() };
+        }
+    }
+    select(candidates, call)
+}
+
+/// Adds agents, and how each consents to being reached this way; false when there are too many.
+fn consider<'a>(
+    agents: &'a AgentTable,
+    candidates: &mut BTreeMap<&'a AgentId, Candidate<'a>>,
+    addressed: impl Iterator<Item = &'a AgentId>,
+    from: &AgentId,
+    topic: Option<&'a TopicName>,
+    qos: Qos,
+) -> bool {
+    for agent in addressed.filter(|agent| *agent != from) {
+        let Some(registration) = agents.registration(agent) else { continue };
+        let candidate = candidates.entry(agent).or_insert_with(|| Candidate { registration, allowed: None, ask: None });
+        match registration.consent.effect(topic, from) {
+            ConsentEffect::Allow => {
+                let is_better = !matches!(candidate.allowed, Some(Qos::AtLeastOnce));
+                candidate.allowed = if is_better { Some(qos) } else { candidate.allowed };
+            }
+            ConsentEffect::Ask => candidate.ask = candidate.ask.or(Some(topic)),
+            ConsentEffect::Deny => {}
+        }
+        if candidates.len() > CONSIDERED_MAX {
+            return false;
+        }
+    }
+    true
+}
+
+fn select(candidates: BTreeMap<&AgentId, Candidate<'_>>, call: &Call<'_>) -> Resolved {
+    let considered = candidates.len();
+    let mut capable = 0_usize;
+    let mut asks = Vec::new();
+    let mut invited = Vec::new();
+    for (agent, candidate) in candidates {
+        if !is_capable(candidate.registration, call) {
+            continue;
+        }
+        capable += 1;
+        match (candidate.allowed, candidate.ask) {
+            (Some(qos), _) => invited.push(Invitation { agent: agent.clone(), qos }),
+            (None, Some(topic)) => asks.push(Ask { agent: agent.clone(), topic: topic.cloned() }),
+            (None, None) => {}
+        }
+    }
+    let left_out = u32::try_from(considered - invited.len()).unwrap_or(u32::MAX);
+    let invited = if capable == 0 {
+        Err(Refusal::new(Code::NoRecipient, "no registered agent is addressed that shares a capability with the call")
+            .at("/envelope/to")
+            .expecting("agent://, topic:// or group:// of agents other than the sender"))
+    } else if invited.is_empty() {
+        Err(Refusal::new(Code::NoConsent, "no agent addressed consents to this topic and counterpart")
+            .at("/envelope/to"))
+    } else if invited.len() > INVITED_MAX {
+        Err(too_many(INVITED_MAX))
+    } else {
+        Ok(invited)
+    };
+    Resolved { invited, left_out, asks }
+}
+
+/// At least one of the envelope's capabilities (when it names any), and all that the call requires.
+fn is_capable(registration: &Registration, call: &Call<'_>) -> bool {
+    let has = |capability: &Capability| registration.capabilities.contains(capability);
+    let shared = &call.envelope.capabilities;
+    (shared.is_empty() || shared.iter().any(has)) && call.requires.iter().all(has)
+}
+
+fn too_many(limit: usize) -> Refusal {
+    Refusal::new(Code::OutOfRange, "the call reaches more agents than one negotiation holds")
+        .at("/envelope/to")
+        .expecting(format!("at most {limit} agents"))
+}

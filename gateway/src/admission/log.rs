@@ -1,0 +1,64 @@
+//! The log as admission sees it: one group-committing appender per lane.
+
+use std::sync::Arc;
+
+use bus::appender::{AppendError, Appender, AppenderOptions};
+use bus::{BusError, Log};
+use schemas::record::Entry;
+use schemas::{Code, Lane, NegotiationId, Position, Refusal};
+
+/// One appender per lane.
+pub(crate) struct LaneLog {
+    lanes: u8,
+    appenders: Vec<Appender>,
+}
+
+impl LaneLog {
+    /// Starts an appender for each lane; `by` names this gateway in the records.
+    pub(crate) fn new(log: &Arc<dyn Log>, by: &str, options: &AppenderOptions) -> Self {
+        let lanes = log.lanes().max(1);
+        let spawn = |lane| Appender::spawn(log.clone(), Lane(lane), by, options.clone());
+        Self { lanes, appenders: (0..lanes).map(spawn).collect() }
+    }
+
+    /// The lane of a negotiation.
+    pub(crate) fn lane(&self, negotiation: &NegotiationId) -> Lane {
+        negotiation.lane(self.lanes)
+    }
+
+    /// Entries waiting for an append, over all lanes.
+    pub(crate) fn queued(&self) -> usize {
+        self.appenders.iter().map(Appender::queued).sum()
+    }
+
+    /// Appends and waits until the record is stored.
+    ///
+    /// # Errors
+    /// [`Code::LogUnavailable`] when the outcome is unknown; otherwise nothing was stored.
+    pub(crate) async fn append(&self, lane: Lane, entry: &Entry) -> Result<Position, Refusal> {
+        let appender = self.appenders.get(usize::from(lane.0));
+        let appender = appender.ok_or_else(|| Refusal::new(Code::Internal, "the negotiation has no lane"))?;
+        appender.append(entry).await.map_err(|error| refusal(&error))
+    }
+}
+
+fn refusal(error: &AppendError) -> Refusal {
+    match error {
+        AppendError::Overloaded => {
+            Refusal::new(Code::Overloaded, "too many messages wait for the log").retry_after_ms(100)
+        }
+        AppendError::Unknown(error) => {
+            tracing::warn!(%error, "an append has an unknown outcome");
+            Refusal::new(Code::LogUnavailable, "the outcome is unknown: repeat the same bytes under the same msg_id")
+                .retry_after_ms(1000)
+        }
+        AppendError::Refused(BusError::TooLarge { limit, .. }) => {
+            Refusal::new(Code::TooLarge, "the message and what it is pinned to do not fit one record of the log")
+                .expecting(format!("fewer recipients; a record holds {limit} bytes"))
+        }
+        AppendError::Refused(error) => {
+            tracing::error!(%error, "the log refuses records");
+            Refusal::new(Code::Unavailable, "the log takes no messages now; nothing was stored").retry_after_ms(1000)
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Where the verification keys come from, and how they are renewed.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use futures_util::StreamExt as _;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::key_set::{KEY_SET_BYTES_MAX, KeySet};
+use super::now_s;
+use crate::config::{AuthConfig, KeySource};
+use crate::error::KeyError;
+use crate::metrics::{GatewayMetrics, RefreshResult};
+
+/// Between two fetches caused by unknown kids: a flood of made-up kids costs the issuer one request per window.
+const URL_WINDOW: Duration = Duration::from_secs(30);
+/// The same for a file, which costs nobody else anything.
+const FILE_WINDOW: Duration = Duration::from_secs(1);
+/// How long a fetch may take; tokens with an unknown kid wait for it.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often a URL is fetched in the background unless configured.
+const URL_REFRESH: Duration = Duration::from_secs(300);
+/// How often a file is read in the background unless configured.
+const FILE_REFRESH: Duration = Duration::from_secs(2);
+/// Unknown kids remembered until the next background refresh. Beyond it the window alone protects the issuer.
+const UNKNOWN_MAX: usize = 1024;
+
+/// The keys in force, renewed in the background and, at most once per window, for a kid they lack.
+pub(super) struct LiveKeys {
+    config: AuthConfig,
+    current: ArcSwap<KeySet>,
+    renewal: Mutex<Renewal>,
+    client: Option<reqwest::Client>,
+    metrics: Arc<GatewayMetrics>,
+}
+
+/// What a renewal knows of the last one; its lock lets one run at a time.
+struct Renewal {
+    document: String,
+    fetched: Instant,
+    unknown: BTreeSet<String>,
+}
+
+impl LiveKeys {
+    pub(super) async fn load(config: &AuthConfig, metrics: Arc<GatewayMetrics>) -> Result<Self, KeyError> {
+        let client = match &config.keys {
+            KeySource::Url(url) => Some(client_for(url)?),
+            KeySource::File(_) | KeySource::Inline(_) => None,
+        };
+        let document = fetch(&config.keys, client.as_ref()).await?;
+        let keys = KeySet::parse(&document, config, 0)?;
+        metrics.access.keys_refreshed(RefreshResult::Changed, keys.len(), now_s());
+        let renewal = Renewal { document, fetched: Instant::now(), unknown: BTreeSet::new() };
+        let current = ArcSwap::from_pointee(keys);
+        Ok(Self { config: config.clone(), current, renewal: Mutex::new(renewal), client, metrics })
+    }
+
+    pub(super) fn current(&self) -> arc_swap::Guard<Arc<KeySet>> {
+        self.current.load()
+    }
+
+    /// The keys in force, after one renewal if they lack this kid and the window allows it.
+    pub(super) async fn holding(&self, kid: &str) -> Arc<KeySet> {
+        let keys = self.current.load_full();
+        if keys.key(kid).is_some() || matches!(self.config.keys, KeySource::Inline(_)) {
+            return keys;
+        }
+        let mut renewal = self.renewal.lock().await;
+        let keys = self.current.load_full();
+        if keys.key(kid).is_some() || renewal.unknown.contains(kid) {
+            return keys;
+        }
+        if renewal.fetched.elapsed() >= self.window() {
+            self.renew(&mut renewal).await;
+        }
+        let keys = self.current.load_full();
+        if keys.key(kid).is_none() && renewal.unknown.len() < UNKNOWN_MAX {
+            renewal.unknown.insert(kid.to_owned());
+        }
+        keys
+    }
+
+    pub(super) async fn drive_refresh(&self, stop: CancellationToken) {
+        let period = match (&self.config.keys, self.config.refresh_s) {
+            (KeySource::Inline(_), _) => return,
+            (KeySource::File(_) | KeySource::Url(_), Some(seconds)) => Duration::from_secs(seconds),
+            (KeySource::File(_), None) => FILE_REFRESH,
+            (KeySource::Url(_), None) => URL_REFRESH,
+        };
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(period) => {}
+            }
+            let mut renewal = self.renewal.lock().await;
+            self.renew(&mut renewal).await;
+            renewal.unknown.clear();
+        }
+    }
+
+    /// Fetches once. A set that cannot be fetched or used leaves the keys in force as they are.
+    async fn renew(&self, renewal: &mut Renewal) {
+        renewal.fetched = Instant::now();
+        let fetched = fetch(&self.config.keys, self.client.as_ref()).await;
+        let outcome = fetched.and_then(|document| {
+            if document == renewal.document {
+                return Ok(RefreshResult::Unchanged);
+            }
+            let generation = self.current.load().generation() + 1;
+            self.current.store(Arc::new(KeySet::parse(&document, &self.config, generation)?));
+            renewal.document = document;
+            renewal.unknown.clear();
+            Ok(RefreshResult::Changed)
+        });
+        match outcome {
+            Ok(result) => self.metrics.access.keys_refreshed(result, self.current.load().len(), now_s()),
+            Err(error) => {
+                tracing::error!(%error, "the verification keys could not be renewed; the old ones stay in force");
+                self.metrics.access.keys_refreshed(RefreshResult::Failed, self.current.load().len(), now_s());
+            }
+        }
+    }
+
+    fn window(&self) -> Duration {
+        match self.config.keys {
+            KeySource::Url(_) => URL_WINDOW,
+            KeySource::File(_) | KeySource::Inline(_) => FILE_WINDOW,
+        }
+    }
+}
+
+/// A client that follows nothing and waits for nobody.
+fn client_for(url: &str) -> Result<reqwest::Client, KeyError> {
+    let unreadable = |text: String| KeyError::Unreadable(text);
+    let parsed = reqwest::Url::parse(url).map_err(|error| unreadable(error.to_string()))?;
+    let is_loopback = matches!(parsed.host_str(), Some("127.0.0.1" | "[::1]" | "localhost"));
+    if parsed.scheme() != "https" && !(parsed.scheme() == "http" && is_loopback) {
+        return Err(unreadable("a key set is fetched over https (http on loopback only)".to_owned()));
+    }
+    reqwest::Client::builder()
+        .timeout(FETCH_TIMEOUT)
+        .redirect(reqwest::redirect::Policy::none())
+        .build()
+        .map_err(|error| unreadable(error.to_string()))
+}
+
+async fn fetch(source: &KeySource, client: Option<&reqwest::Client>) -> Result<String, KeyError> {
+    match (source, client) {
+        (KeySource::Inline(document), _) => Ok(document.clone()),
+        (KeySource::File(path), _) => {
+            let bytes = tokio::fs::read(path)
+                .await
+                .map_err(|error| KeyError::Unreadable(format!("{}: {error}", path.display())))?;
+            decode(bytes)
+        }
+        (KeySource::Url(url), Some(client)) => download(url, client).await,
+        (KeySource::Url(_), None) => Err(KeyError::Unreadable("no client for the URL".to_owned())),
+    }
+}
+
+async fn download(url: &str, client: &reqwest::Client) -> Result<String, KeyError> {
+    let unreadable = |error: reqwest::Error| KeyError::Unreadable(error.to_string());
+    let response = client.get(url).send().await.map_err(unreadable)?;
+    if !response.status().is_success() {
+        return Err(KeyError::Unreadable(format!("the issuer answered {}", response.status())));
+    }
+    let mut bytes = Vec::new();
+    let mut chunks = response.bytes_stream();
+    while let Some(chunk) = chunks.next().await {
+        bytes.extend_from_slice(&chunk.map_err(unreadable)?);
+        if bytes.len() > KEY_SET_BYTES_MAX {
+            break;
+        }
+    }
+    decode(bytes)
+}
+
+fn decode(bytes: Vec<u8>) -> Result<String, KeyError> {
+    if bytes.len() > KEY_SET_BYTES_MAX {
+        return Err(KeyError::Unreadable(format!("more than {KEY_SET_BYTES_MAX} bytes")));
+    }
+    String::from_utf8(bytes).map_err(|_| KeyError::Malformed("not UTF-8".to_owned()))
+}

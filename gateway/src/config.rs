@@ -1,0 +1,236 @@
+//! The gateway's configuration: parsed before anything is bound.
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use schemas::{AgentId, Policy};
+use serde::Deserialize;
+
+use crate::error::GatewayError;
+
+/// Shortest development secret, in bytes: the output of SHA-256 (RFC 7518 section 3.2).
+pub(crate) const DEV_SECRET_BYTES_MIN: usize = 32;
+/// Longest lifetime a configuration may allow a token, in seconds: 30 days.
+pub(crate) const TOKEN_LIFETIME_S_MAX: u64 = 30 * 86_400;
+/// Largest clock difference a configuration may forgive, in seconds.
+pub(crate) const LEEWAY_S_MAX: u64 = 300;
+
+/// How one gateway runs.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GatewayConfig {
+    /// Names the gateway in records and logs, for example `gateway-1`.
+    #[serde(default = "default_id")]
+    pub id: String,
+    /// Where HTTP, WebSocket and SSE are served; absent: not at all (agents come over the bus).
+    #[serde(default = "default_listen")]
+    pub listen: Option<SocketAddr>,
+    /// How tokens are verified.
+    pub auth: AuthConfig,
+    /// Rates and bounds.
+    #[serde(default)]
+    pub limits: LimitConfig,
+    /// Policies stored at the start unless the exchange has them already.
+    #[serde(default)]
+    pub policies: Vec<Policy>,
+    /// The policy of calls that name none, until the switch `PUT /v1/policies/default` is used.
+    #[serde(default = "default_policy")]
+    pub default_policy: String,
+    /// Who may put policies and groups, besides tokens whose `scope` claim holds [`crate::ADMIN_SCOPE`].
+    #[serde(default)]
+    pub admins: BTreeSet<AgentId>,
+}
+
+/// How tokens are verified.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AuthConfig {
+    /// Where the verification keys are.
+    pub keys: KeySource,
+    /// The `iss` every token must carry, character for character.
+    pub issuer: String,
+    /// The `aud` every token must carry, alone or among others.
+    #[serde(default = "default_audience")]
+    pub audience: String,
+    /// Clock difference forgiven on `exp`, `nbf` and `iat`, in seconds, 0 to 300.
+    #[serde(default = "default_leeway_s")]
+    pub leeway_s: u64,
+    /// Longest lifetime of a token, in seconds, 1 to 30 days.
+    #[serde(default = "default_lifetime_s_max")]
+    pub lifetime_s_max: u64,
+    /// How often the keys are read again, in seconds; absent: 2 for a file, 300 for a URL.
+    #[serde(default)]
+    pub refresh_s: Option<u64>,
+    /// Accept HS256 tokens with kid [`crate::DEV_SECRET_KID`] signed with this secret. For development only: whoever
+    /// can verify can also sign. At least 32 bytes.
+    #[serde(default)]
+    pub allow_hs256_dev_secret: Option<Secret>,
+}
+
+/// Where a JSON Web Key Set is.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeySource {
+    /// A file, read again when it changes.
+    File(PathBuf),
+    /// An `https` URL (`http` on loopback only), fetched again in the background.
+    Url(String),
+    /// The document itself; never read again.
+    Inline(String),
+}
+
+/// A text that is never printed.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(pub String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// Rates and bounds.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimitConfig {
+    /// Requests per second of one agent, over all its connections to this gateway. Refused ones count too.
+    pub requests_per_s: u32,
+    /// Requests one agent may send at once after a pause.
+    pub burst: u32,
+    /// Agents whose rate is tracked at once. Beyond it, agents not yet tracked are refused: the bound fails closed.
+    pub rate_keys_max: usize,
+    /// Tokens per second whose signature is checked for one peer address (verified tokens are remembered).
+    pub verifications_per_s: u32,
+    /// Tokens one peer may present at once after a pause.
+    pub verification_burst: u32,
+    /// HTTP connections open at once, streams included.
+    pub connections_max: usize,
+    /// WebSocket and SSE streams of one agent open at once.
+    pub streams_per_agent_max: usize,
+    /// Messages from the bus being admitted at once.
+    pub bus_in_flight_max: usize,
+    /// How long a client may take to send its header or its body, in milliseconds.
+    pub receive_timeout_ms: u64,
+    /// Registered agents; registrations beyond it are refused.
+    pub agents_max: usize,
+}
+
+impl Default for LimitConfig {
+    fn default() -> Self {
+        Self {
+            requests_per_s: 200,
+            burst: 1000,
+            rate_keys_max: 100_000,
+            verifications_per_s: 500,
+            verification_burst: 12_000,
+            connections_max: 12_000,
+            streams_per_agent_max: 8,
+            bus_in_flight_max: 1024,
+            receive_timeout_ms: 10_000,
+            agents_max: 100_000,
+        }
+    }
+}
+
+impl GatewayConfig {
+    /// A configuration with every default, on a free port of loopback.
+    #[must_use]
+    pub fn new(auth: AuthConfig) -> Self {
+        Self {
+            id: default_id(),
+            listen: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
+            auth,
+            limits: LimitConfig::default(),
+            policies: Vec::new(),
+            default_policy: default_policy(),
+            admins: BTreeSet::new(),
+        }
+    }
+
+    /// Checks what the types cannot.
+    ///
+    /// # Errors
+    /// [`GatewayError::Config`] naming the member and its range.
+    pub fn check(&self) -> Result<(), GatewayError> {
+        let limits = &self.limits;
+        let positive = [
+            ("limits.requests_per_s", u64::from(limits.requests_per_s)),
+            ("limits.burst", u64::from(limits.burst)),
+            ("limits.rate_keys_max", limits.rate_keys_max as u64),
+            ("limits.verifications_per_s", u64::from(limits.verifications_per_s)),
+            ("limits.verification_burst", u64::from(limits.verification_burst)),
+            ("limits.connections_max", limits.connections_max as u64),
+            ("limits.streams_per_agent_max", limits.streams_per_agent_max as u64),
+            ("limits.bus_in_flight_max", limits.bus_in_flight_max as u64),
+            ("limits.receive_timeout_ms", limits.receive_timeout_ms),
+            ("limits.agents_max", limits.agents_max as u64),
+            ("auth.refresh_s", self.auth.refresh_s.unwrap_or(1)),
+        ];
+        if let Some((name, _)) = positive.into_iter().find(|(_, value)| *value == 0) {
+            return Err(GatewayError::Config(format!("`{name}` must be at least 1")));
+        }
+        if self.id.is_empty() || self.id.len() > 64 {
+            return Err(GatewayError::Config("`id` must have 1 to 64 characters".to_owned()));
+        }
+        self.auth.check()
+    }
+}
+
+impl AuthConfig {
+    /// Verification with every default.
+    #[must_use]
+    pub fn new(keys: KeySource, issuer: impl Into<String>) -> Self {
+        Self {
+            keys,
+            issuer: issuer.into(),
+            audience: default_audience(),
+            leeway_s: default_leeway_s(),
+            lifetime_s_max: default_lifetime_s_max(),
+            refresh_s: None,
+            allow_hs256_dev_secret: None,
+        }
+    }
+
+    fn check(&self) -> Result<(), GatewayError> {
+        let refuse = |text: String| Err(GatewayError::Config(text));
+        if self.issuer.is_empty() || self.audience.is_empty() {
+            return refuse("`auth.issuer` and `auth.audience` must not be empty".to_owned());
+        }
+        if self.leeway_s > LEEWAY_S_MAX {
+            return refuse(format!("`auth.leeway_s` must be 0 to {LEEWAY_S_MAX}"));
+        }
+        if !(1..=TOKEN_LIFETIME_S_MAX).contains(&self.lifetime_s_max) {
+            return refuse(format!("`auth.lifetime_s_max` must be 1 to {TOKEN_LIFETIME_S_MAX}"));
+        }
+        if self.allow_hs256_dev_secret.as_ref().is_some_and(|secret| secret.0.len() < DEV_SECRET_BYTES_MIN) {
+            return refuse(format!("`auth.allow_hs256_dev_secret` must have at least {DEV_SECRET_BYTES_MIN} bytes"));
+        }
+        Ok(())
+    }
+}
+
+fn default_id() -> String {
+    "gateway".to_owned()
+}
+
+fn default_listen() -> Option<SocketAddr> {
+    Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)))
+}
+
+fn default_policy() -> String {
+    "medium".to_owned()
+}
+
+fn default_audience() -> String {
+    "llmx".to_owned()
+}
+
+const fn default_leeway_s() -> u64 {
+    30
+}
+
+const fn default_lifetime_s_max() -> u64 {
+    86_400
+}

@@ -1,0 +1,198 @@
+//! The HTTP interface: routes, and what all of them share.
+//!
+//! | file | answers |
+//! |---|---|
+//! | `server` | connections: timeouts, bounds, upgrades, shutdown |
+//! | `answer` | refusals as problem documents: the one place where codes become HTTP |
+//! | `request` | who calls, and what body came |
+//! | `messages`, `websocket`, `inbox` | messages in, deliveries out, acknowledgements |
+//! | `agents`, `consent`, `groups`, `policies` | the control plane |
+//! | `negotiations` | what an engine says of one negotiation |
+//! | `documents`, `health` | descriptions, readiness, metrics |
+
+mod agents;
+mod answer;
+mod consent;
+mod documents;
+mod groups;
+mod health;
+mod inbox;
+mod messages;
+mod negotiations;
+mod policies;
+mod request;
+pub(crate) mod server;
+mod slots;
+mod websocket;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderValue, Method, header};
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use axum::routing::{MethodRouter, get, post};
+use bus::PubSub;
+use schemas::{Code, Refusal};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower_http::catch_panic::CatchPanicLayer;
+
+use crate::admission::Admission;
+use crate::config::GatewayConfig;
+use crate::metrics::GatewayMetrics;
+use answer::Refused;
+pub(crate) use slots::StreamSlots;
+
+/// What every handler can reach.
+pub(crate) struct Site {
+    pub(crate) admission: Admission,
+    pub(crate) pub_sub: Arc<dyn PubSub>,
+    pub(crate) lanes: u8,
+    pub(crate) config: Arc<GatewayConfig>,
+    pub(crate) metrics: Arc<GatewayMetrics>,
+    pub(crate) slots: StreamSlots,
+    pub(crate) stop: CancellationToken,
+    pub(crate) tasks: TaskTracker,
+}
+
+/// One path, the methods it offers, and what answers them.
+type Route = (&'static str, &'static [&'static str], MethodRouter<Arc<Site>>);
+
+/// Every route. The OpenAPI document describes exactly these (a test compares them).
+fn routes() -> [Route; 22] {
+    [
+        ("/v1/messages", &["post"], post(messages::post_message)),
+        ("/v1/ws", &["get"], get(websocket::open)),
+        ("/v1/inbox", &["get"], get(inbox::open)),
+        ("/v1/acks", &["post"], post(messages::post_acks)),
+        ("/v1/whoami", &["get"], get(agents::whoami)),
+        ("/v1/agents", &["get"], get(agents::list)),
+        ("/v1/agents/{id}", &["get", "put", "delete"], get(agents::show).put(agents::register).delete(agents::remove)),
+        ("/v1/agents/{id}/consent", &["get", "put"], get(consent::show).put(consent::replace)),
+        ("/v1/agents/{id}/consent/requests", &["get"], get(consent::requests)),
+        ("/v1/groups", &["get"], get(groups::list)),
+        ("/v1/groups/{id}", &["get", "put", "delete"], get(groups::show).put(groups::replace).delete(groups::remove)),
+        ("/v1/policies", &["get"], get(policies::list)),
+        ("/v1/policies/default", &["get", "put"], get(policies::show_default).put(policies::switch_default)),
+        ("/v1/policies/{id}", &["get", "put"], get(policies::show).put(policies::store)),
+        ("/v1/negotiations/{id}", &["get"], get(negotiations::show)),
+        ("/healthz", &["get"], get(health::alive)),
+        ("/readyz", &["get"], get(health::ready)),
+        ("/metrics", &["get"], get(health::metrics)),
+        ("/openapi.json", &["get"], get(documents::openapi)),
+        ("/asyncapi.json", &["get"], get(documents::asyncapi)),
+        ("/schemas", &["get"], get(documents::schemas)),
+        ("/schemas/{name}", &["get"], get(documents::schema)),
+    ]
+}
+
+/// The whole interface.
+pub(crate) fn router(site: Arc<Site>) -> Router {
+    let empty = Router::new();
+    let routed = routes().into_iter().fold(empty, |router, (path, _, methods)| router.route(path, methods));
+    routed
+        .method_not_allowed_fallback(no_such_method)
+        .fallback(no_such_path)
+        .layer(CatchPanicLayer::custom(answer::panicked))
+        .layer(middleware::from_fn_with_state(site.clone(), observe))
+        .with_state(site)
+}
+
+async fn no_such_method() -> Refused {
+    Refused(Refusal::new(Code::MethodNotAllowed, "this path does not offer the method; see /openapi.json"))
+}
+
+async fn no_such_path() -> Refused {
+    Refused(Refusal::new(Code::NotFound, "there is nothing under this path; see /openapi.json"))
+}
+
+/// Counts every request under its route, never under its path.
+async fn observe(State(site): State<Arc<Site>>, request: Request, next: Next) -> Response {
+    let began = Instant::now();
+    let matched = request.extensions().get::<MatchedPath>().cloned();
+    let route = matched.as_ref().map_or("unmatched", MatchedPath::as_str);
+    let method = method_label(request.method());
+    // RFC 9112 section 6.1: a request that could mean two lengths must not be followed by another on its connection.
+    let is_last = request.headers().contains_key(header::TRANSFER_ENCODING);
+    site.metrics.serving.http_began(route);
+    let mut response = next.run(request).await;
+    if is_last {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    let elapsed: Duration = began.elapsed();
+    site.metrics.serving.http_ended(method, route, response.status().as_u16(), elapsed);
+    response
+}
+
+/// The method as a label of a closed set.
+fn method_label(method: &Method) -> &'static str {
+    [(Method::GET, "GET"), (Method::POST, "POST"), (Method::PUT, "PUT"), (Method::DELETE, "DELETE")]
+        .into_iter()
+        .find(|(known, _)| known == method)
+        .map_or("other", |(_, label)| label)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn the_openapi_document_describes_exactly_the_routes() {
+        let document: Value = serde_json::from_str(documents::OPENAPI).unwrap();
+        let paths = document["paths"].as_object().unwrap();
+        let described: BTreeMap<&str, BTreeSet<&str>> = paths
+            .iter()
+            .map(|(path, methods)| (path.as_str(), methods.as_object().unwrap().keys().map(String::as_str).collect()))
+            .collect();
+        let routed: BTreeMap<&str, BTreeSet<&str>> =
+            routes().into_iter().map(|(path, methods, _)| (path, methods.iter().copied().collect())).collect();
+        assert_eq!(described, routed);
+    }
+
+    #[test]
+    fn the_openapi_document_lists_exactly_the_codes() {
+        let document: Value = serde_json::from_str(documents::OPENAPI).unwrap();
+        let listed = &document["components"]["schemas"]["Problem"]["properties"]["code"]["enum"];
+        assert_eq!(*listed, serde_json::to_value(Code::ALL).unwrap());
+    }
+
+    #[test]
+    fn every_reference_inside_the_descriptions_leads_somewhere() {
+        for text in [documents::OPENAPI, documents::ASYNCAPI] {
+            let document: Value = serde_json::from_str(text).unwrap();
+            let mut references = Vec::new();
+            collect_references(&document, &mut references);
+            assert!(!references.is_empty());
+            for reference in references {
+                let leads = match (reference.strip_prefix("/schemas/"), reference.strip_prefix("/openapi.json")) {
+                    (Some(file), _) => {
+                        schemas::validate::published().iter().any(|(name, _)| format!("{name}.json") == file)
+                    }
+                    (None, Some(fragment)) => {
+                        let openapi: Value = serde_json::from_str(documents::OPENAPI).unwrap();
+                        openapi.pointer(fragment.trim_start_matches('#')).is_some()
+                    }
+                    (None, None) => document.pointer(reference.trim_start_matches('#')).is_some(),
+                };
+                assert!(leads, "{reference}");
+            }
+        }
+    }
+
+    fn collect_references(value: &Value, found: &mut Vec<String>) {
+        if let Some(reference) = value.get("$ref").and_then(Value::as_str) {
+            found.push(reference.to_owned());
+        }
+        let members = value.as_object().into_iter().flat_map(|object| object.values());
+        let items = value.as_array().into_iter().flatten();
+        members.chain(items).for_each(|child| collect_references(child, found));
+    }
+}

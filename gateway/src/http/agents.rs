@@ -1,0 +1,166 @@
+//! `/v1/agents`: registration and discovery.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::IntoResponse as _;
+use bus::Bucket;
+use schemas::control::Registration;
+use schemas::ids::Capability;
+use schemas::validate::check_registration;
+use schemas::{AgentId, Code, Refusal, TopicName};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::Site;
+use super::answer::{Answer, document};
+use super::request::{Caller, JsonBody, identifier, query};
+
+/// Agents on one page of the list.
+const PAGE_MAX: usize = 200;
+/// Agents looked at for one page; a page may therefore be short, or empty, and still name a next one.
+const SCANNED_MAX: usize = 10_000;
+
+/// What others see of an agent: everything but its consent rules.
+#[derive(Serialize)]
+struct PublicAgent<'a> {
+    agent: &'a AgentId,
+    capabilities: &'a [Capability],
+    topics: &'a [TopicName],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<&'a str>,
+}
+
+/// What the agent itself sees.
+#[derive(Serialize)]
+struct OwnAgent<'a> {
+    agent: &'a AgentId,
+    #[serde(flatten)]
+    registration: &'a Registration,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Wanted {
+    capability: Option<Capability>,
+    topic: Option<TopicName>,
+    after: Option<AgentId>,
+    limit: Option<usize>,
+}
+
+/// Who the token says the caller is.
+pub(super) async fn whoami(State(site): State<Arc<Site>>, caller: Caller) -> Answer {
+    let is_admin = caller.must_be_admin(&site).is_ok();
+    document(&json!({ "agent": caller.0.agent, "expires_s": caller.0.expires_s, "admin": is_admin }))
+}
+
+/// Agents by capability and topic, a page at a time.
+pub(super) async fn list(
+    State(site): State<Arc<Site>>,
+    _caller: Caller,
+    wanted: Result<Query<Wanted>, QueryRejection>,
+) -> Answer {
+    let wanted = query(wanted)?;
+    let limit = wanted.limit.unwrap_or(PAGE_MAX);
+    if !(1..=PAGE_MAX).contains(&limit) {
+        return Err(Refusal::new(Code::OutOfRange, "a page of that size is not offered").expecting("1 to 200").into());
+    }
+    let tables = site.admission.parts().registry.read();
+    let mut agents = Vec::new();
+    let mut next = None;
+    for (scanned, (agent, registration)) in tables.agents.following(wanted.after.as_ref()).enumerate() {
+        if agents.len() == limit || scanned == SCANNED_MAX {
+            break;
+        }
+        next = Some(agent);
+        let has_capability = wanted.capability.as_ref().is_none_or(|one| registration.capabilities.contains(one));
+        let has_topic = wanted.topic.as_ref().is_none_or(|one| registration.topics.contains(one));
+        if has_capability && has_topic {
+            agents.push(public(agent, registration));
+        }
+    }
+    let next = next.filter(|last| tables.agents.following(Some(last)).next().is_some());
+    document(&json!({ "agents": agents, "next": next }))
+}
+
+/// One agent: whole to itself, without its consent rules to others.
+pub(super) async fn show(
+    State(site): State<Arc<Site>>,
+    caller: Caller,
+    path: Result<Path<String>, PathRejection>,
+) -> Answer {
+    let agent = identifier(path, AgentId::try_new)?;
+    let tables = site.admission.parts().registry.read();
+    let registration = tables.agents.registration(&agent).ok_or_else(not_registered)?;
+    if caller.0.agent == agent {
+        document(&OwnAgent { agent: &agent, registration })
+    } else {
+        document(&public(&agent, registration))
+    }
+}
+
+/// Registers the caller, or replaces its registration.
+pub(super) async fn register(
+    State(site): State<Arc<Site>>,
+    caller: Caller,
+    path: Result<Path<String>, PathRejection>,
+    JsonBody(bytes): JsonBody,
+) -> Answer {
+    let agent = identifier(path, AgentId::try_new)?;
+    caller.must_be(&agent)?;
+    let registration = check_registration(&bytes)?;
+    let is_new = store(&site, &agent, registration).await?;
+    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    let tables = site.admission.parts().registry.read();
+    let registration = tables.agents.registration(&agent).ok_or_else(not_registered)?;
+    Ok((status, document(&OwnAgent { agent: &agent, registration })?).into_response())
+}
+
+/// Removes the caller's registration: nobody reaches it any more.
+pub(super) async fn remove(
+    State(site): State<Arc<Site>>,
+    caller: Caller,
+    path: Result<Path<String>, PathRejection>,
+) -> Answer {
+    let agent = identifier(path, AgentId::try_new)?;
+    caller.must_be(&agent)?;
+    let registry = &site.admission.parts().registry;
+    let is_gone = |tables: &crate::registry::Tables| tables.agents.registration(&agent).is_none();
+    registry.delete(Bucket::Agents, agent.to_string(), is_gone).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// Stores a registration; true when the agent had none.
+///
+/// # Errors
+/// [`Code::Overloaded`] when no further agent is taken; otherwise as [`crate::registry::Registry::put`].
+pub(super) async fn store(site: &Site, agent: &AgentId, registration: Registration) -> Result<bool, Refusal> {
+    let registry = &site.admission.parts().registry;
+    let (is_new, count) = {
+        let tables = registry.read();
+        (tables.agents.registration(agent).is_none(), tables.agents.len())
+    };
+    if is_new && count >= site.config.limits.agents_max {
+        return Err(Refusal::new(Code::Overloaded, "no further agent is registered now").retry_after_ms(60_000));
+    }
+    let is_seen =
+        |tables: &crate::registry::Tables| tables.agents.registration(agent).is_some_and(|seen| **seen == registration);
+    registry.put(Bucket::Agents, agent.to_string(), &registration, is_seen).await?;
+    site.metrics.access.agents(registry.read().agents.len());
+    Ok(is_new)
+}
+
+pub(super) fn not_registered() -> Refusal {
+    Refusal::new(Code::NotFound, "no such agent is registered")
+}
+
+fn public<'a>(agent: &'a AgentId, registration: &'a Registration) -> PublicAgent<'a> {
+    PublicAgent {
+        agent,
+        capabilities: &registration.capabilities,
+        topics: &registration.topics,
+        description: registration.description.as_deref(),
+    }
+}

@@ -1,0 +1,79 @@
+//! `/v1/agents/{id}/consent`: whose calls an agent takes. Only the agent itself sees or changes it.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use schemas::control::{Consent, ConsentEffect};
+use schemas::validate::{check_registration, parse};
+use schemas::{AgentId, Refusal};
+use serde_json::json;
+
+use super::Site;
+use super::agents::{not_registered, store};
+use super::answer::{Answer, document};
+use super::request::{Caller, JsonBody, identifier};
+
+/// Pointer of the consent inside a registration.
+const POINTER: &str = "/consent";
+
+/// The caller's rules.
+pub(super) async fn show(
+    State(site): State<Arc<Site>>,
+    caller: Caller,
+    path: Result<Path<String>, PathRejection>,
+) -> Answer {
+    let agent = own(&caller, path)?;
+    let tables = site.admission.parts().registry.read();
+    let registration = tables.agents.registration(&agent).ok_or_else(not_registered)?;
+    document(&registration.consent)
+}
+
+/// Replaces the caller's rules. They apply to calls admitted from now on: who is invited is pinned with the call.
+pub(super) async fn replace(
+    State(site): State<Arc<Site>>,
+    caller: Caller,
+    path: Result<Path<String>, PathRejection>,
+    JsonBody(bytes): JsonBody,
+) -> Answer {
+    let agent = own(&caller, path)?;
+    let consent = check_consent(&bytes)?;
+    let present = site.admission.parts().registry.read().agents.registration(&agent).cloned();
+    let mut registration = present.ok_or_else(not_registered)?.as_ref().clone();
+    registration.consent = consent;
+    store(&site, &agent, registration.clone()).await?;
+    document(&registration.consent)
+}
+
+/// Calls the caller's rules answered with `ask` and still would: allow or deny them by a rule, and they are gone.
+pub(super) async fn requests(
+    State(site): State<Arc<Site>>,
+    caller: Caller,
+    path: Result<Path<String>, PathRejection>,
+) -> Answer {
+    let agent = own(&caller, path)?;
+    let tables = site.admission.parts().registry.read();
+    let registration = tables.agents.registration(&agent).ok_or_else(not_registered)?;
+    let open = |request: &&crate::registry::ConsentRequest| {
+        registration.consent.effect(request.topic.as_ref(), &request.counterpart) == ConsentEffect::Ask
+    };
+    let noted = tables.agents.requests(&agent);
+    let requests: Vec<_> = noted.into_iter().flat_map(|requests| requests.iter()).filter(open).collect();
+    document(&json!({ "requests": requests }))
+}
+
+fn own(caller: &Caller, path: Result<Path<String>, PathRejection>) -> Result<AgentId, Refusal> {
+    let agent = identifier(path, AgentId::try_new)?;
+    caller.must_be(&agent)?;
+    Ok(agent)
+}
+
+/// Checks rules as the part of a registration they are.
+fn check_consent(bytes: &[u8]) -> Result<Consent, Refusal> {
+    let rules = parse(bytes)?;
+    let registration = check_registration(json!({ "consent": rules }).to_string().as_bytes());
+    registration.map(|registration| registration.consent).map_err(|mut refusal| {
+        refusal.pointer = refusal.pointer.map(|pointer| pointer.strip_prefix(POINTER).unwrap_or("").to_owned());
+        refusal
+    })
+}

@@ -1,0 +1,46 @@
+//! Descriptions of the interface, for people and machines. No token is asked for them.
+
+use axum::extract::Path;
+use axum::extract::rejection::PathRejection;
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse as _, Response};
+use schemas::validate::published;
+use schemas::{Code, Refusal};
+use serde_json::json;
+
+use super::answer::{Answer, document};
+use super::request::segment;
+
+/// The HTTP interface (OpenAPI 3.1).
+pub(crate) const OPENAPI: &str = include_str!("../../openapi.json");
+/// The bus and the WebSocket (AsyncAPI 3.0).
+pub(crate) const ASYNCAPI: &str = include_str!("../../asyncapi.json");
+
+/// The OpenAPI document.
+pub(super) async fn openapi() -> Response {
+    json_text(OPENAPI, "application/json")
+}
+
+/// The AsyncAPI document.
+pub(super) async fn asyncapi() -> Response {
+    json_text(ASYNCAPI, "application/json")
+}
+
+/// Names of the published schemas.
+pub(super) async fn schemas() -> Answer {
+    let paths: Vec<_> = published().iter().map(|(name, _)| format!("/schemas/{name}.json")).collect();
+    document(&json!({ "schemas": paths }))
+}
+
+/// One published schema, as `<name>.json`.
+pub(super) async fn schema(path: Result<Path<String>, PathRejection>) -> Answer {
+    let file = segment(path)?;
+    let wanted = file.strip_suffix(".json").unwrap_or(&file);
+    let text = published().iter().find(|(name, _)| *name == wanted).map(|(_, text)| *text);
+    let text = text.ok_or_else(|| Refusal::new(Code::NotFound, "no schema of this name; see /schemas"))?;
+    Ok(json_text(text, "application/schema+json"))
+}
+
+fn json_text(text: &'static str, media_type: &'static str) -> Response {
+    ([(header::CONTENT_TYPE, HeaderValue::from_static(media_type))], text).into_response()
+}

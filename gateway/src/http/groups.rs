@@ -1,0 +1,84 @@
+//! `/v1/groups`: named subsets of agents. A group addresses; it does not consent for its members.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::IntoResponse as _;
+use bus::Bucket;
+use schemas::validate::check_group;
+use schemas::{Code, GroupId, Refusal};
+use serde_json::json;
+
+use super::Site;
+use super::answer::{Answer, document};
+use super::request::{Caller, JsonBody, identifier};
+use crate::registry::Tables;
+
+/// Groups of one exchange.
+const GROUPS_MAX: usize = 10_000;
+
+/// Names and sizes of all groups.
+pub(super) async fn list(State(site): State<Arc<Site>>, _caller: Caller) -> Answer {
+    let tables = site.admission.parts().registry.read();
+    let mut groups: Vec<_> = tables.groups.values().collect();
+    groups.sort_by(|left, right| left.id.cmp(&right.id));
+    let groups: Vec<_> = groups
+        .iter()
+        .map(|group| json!({ "id": group.id, "members": group.members.len(), "qos": group.qos }))
+        .collect();
+    document(&json!({ "groups": groups }))
+}
+
+/// One group.
+pub(super) async fn show(
+    State(site): State<Arc<Site>>,
+    _caller: Caller,
+    path: Result<Path<String>, PathRejection>,
+) -> Answer {
+    let id = identifier(path, GroupId::try_new)?;
+    let tables = site.admission.parts().registry.read();
+    let group = tables.groups.get(&id).ok_or_else(|| Refusal::new(Code::NotFound, "no such group"))?;
+    document(&**group)
+}
+
+/// Creates or replaces a group.
+pub(super) async fn replace(
+    State(site): State<Arc<Site>>,
+    caller: Caller,
+    path: Result<Path<String>, PathRejection>,
+    JsonBody(bytes): JsonBody,
+) -> Answer {
+    caller.must_be_admin(&site)?;
+    let id = identifier(path, GroupId::try_new)?;
+    let group = check_group(&bytes)?;
+    if group.id != id {
+        return Err(Refusal::new(Code::NotAllowed, "the document names another group than the path").at("/id").into());
+    }
+    let registry = &site.admission.parts().registry;
+    let (is_new, count) = {
+        let tables = registry.read();
+        (!tables.groups.contains_key(&id), tables.groups.len())
+    };
+    if is_new && count >= GROUPS_MAX {
+        return Err(Refusal::new(Code::Overloaded, "no further group is taken; remove one first").into());
+    }
+    let is_seen = |tables: &Tables| tables.groups.get(&id).is_some_and(|seen| **seen == group);
+    registry.put(Bucket::Groups, id.to_string(), &group, is_seen).await?;
+    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, document(&group)?).into_response())
+}
+
+/// Removes a group.
+pub(super) async fn remove(
+    State(site): State<Arc<Site>>,
+    caller: Caller,
+    path: Result<Path<String>, PathRejection>,
+) -> Answer {
+    caller.must_be_admin(&site)?;
+    let id = identifier(path, GroupId::try_new)?;
+    let is_gone = |tables: &Tables| !tables.groups.contains_key(&id);
+    site.admission.parts().registry.delete(Bucket::Groups, id.to_string(), is_gone).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}

@@ -1,0 +1,44 @@
+//! `/healthz`, `/readyz`, `/metrics`: for whatever watches the process. No token is asked for them.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{HeaderValue, header};
+use axum::response::IntoResponse as _;
+use prometheus::TextEncoder;
+use schemas::{Code, Refusal};
+use serde_json::json;
+
+use super::Site;
+use super::answer::{Answer, document};
+
+/// Media type of the Prometheus text format.
+const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// The process answers.
+pub(super) async fn alive() -> Answer {
+    document(&json!({ "status": "alive" }))
+}
+
+/// The gateway knows its agents, groups and policies, and is not stopping.
+pub(super) async fn ready(State(site): State<Arc<Site>>) -> Answer {
+    if site.stop.is_cancelled() {
+        return Err(Refusal::new(Code::Unavailable, "the gateway stops").into());
+    }
+    if !site.admission.parts().registry.is_caught_up() {
+        return Err(Refusal::new(Code::Unavailable, "agents, groups and policies are not read yet").into());
+    }
+    document(&json!({ "status": "ready", "gateway": site.config.id }))
+}
+
+/// Everything the process's registry holds.
+pub(super) async fn metrics(State(site): State<Arc<Site>>) -> Answer {
+    site.metrics.messages.queued(site.admission.parts().log.queued());
+    site.metrics.access.agents(site.admission.parts().registry.read().agents.len());
+    site.metrics.serving.bus_dropped(site.pub_sub.dropped());
+    let text = TextEncoder::new().encode_to_string(&site.metrics.registry().gather()).map_err(|error| {
+        tracing::error!(%error, "the metrics cannot be written");
+        Refusal::new(Code::Internal, "the metrics cannot be written")
+    })?;
+    Ok(([(header::CONTENT_TYPE, HeaderValue::from_static(METRICS_TYPE))], text).into_response())
+}

@@ -1,0 +1,107 @@
+//! `GET /v1/inbox`: deliveries as server-sent events.
+//!
+//! Each event's id is the delivery id. Delivery is at least once: what is not acknowledged comes again, on this stream
+//! and on the next, so `Last-Event-ID` is welcome and changes nothing; drop what you know by its id.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Request, State};
+use axum::response::IntoResponse as _;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use bus::Received;
+use futures_util::stream::{self, BoxStream};
+use futures_util::{Stream, StreamExt as _};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::Site;
+use super::answer::Answer;
+use super::request::{Caller, Connection};
+use super::slots::StreamSlot;
+use crate::auth::now_s;
+use crate::delivery::{delivery_id, open_inbox, split};
+use crate::metrics::{CloseReason, GatewayMetrics, StreamKind, StreamResult};
+
+/// Between two comments that keep proxies from closing a silent stream.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// Opens the stream.
+pub(super) async fn open(State(site): State<Arc<Site>>, caller: Caller, request: Request) -> Answer {
+    let identity = caller.0;
+    let slot = site.slots.take(&identity.agent)?;
+    let deliveries = open_inbox(&site.pub_sub, &identity.agent).await?;
+    site.metrics.serving.stream_opened(StreamKind::Sse);
+    let inbox = Inbox {
+        deliveries,
+        expires: Instant::now() + Duration::from_secs(identity.expires_s.saturating_sub(now_s())),
+        stop: site.stop.clone(),
+        metrics: site.metrics.clone(),
+        ended: CloseReason::Client,
+        _slot: slot,
+        _connection: request.extensions().get::<Connection>().cloned(),
+    };
+    Ok(Sse::new(events(inbox)).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
+}
+
+/// One open stream. Dropped when the client goes, or when it ends by itself.
+struct Inbox {
+    deliveries: BoxStream<'static, Received>,
+    expires: Instant,
+    stop: CancellationToken,
+    metrics: Arc<GatewayMetrics>,
+    ended: CloseReason,
+    _slot: StreamSlot,
+    _connection: Option<Connection>,
+}
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        self.metrics.serving.stream_ended(StreamKind::Sse, self.ended);
+    }
+}
+
+impl Inbox {
+    /// The next bus message, or the reason why there is none.
+    async fn next(&mut self) -> Result<Received, CloseReason> {
+        tokio::select! {
+            received = self.deliveries.next() => received.ok_or(CloseReason::Bus),
+            () = tokio::time::sleep_until(self.expires) => Err(CloseReason::Expired),
+            () = self.stop.cancelled() => Err(CloseReason::Shutdown),
+        }
+    }
+
+    fn end(&mut self, reason: CloseReason) {
+        self.ended = reason;
+    }
+
+    fn events_of(&self, received: &Received) -> Vec<Result<Event, Infallible>> {
+        let deliveries = split(&received.payload).unwrap_or_default();
+        let events: Vec<_> = deliveries
+            .iter()
+            .filter_map(|delivery| {
+                let id = delivery_id(delivery)?;
+                Some(Ok(Event::default().event("delivery").id(id.to_string()).data(delivery.get())))
+            })
+            .collect();
+        let unreadable = if deliveries.is_empty() { 1 } else { deliveries.len() - events.len() };
+        self.metrics.serving.delivered(StreamKind::Sse, StreamResult::Unreadable, unreadable);
+        self.metrics.serving.delivered(StreamKind::Sse, StreamResult::Sent, events.len());
+        events
+    }
+}
+
+fn events(inbox: Inbox) -> impl Stream<Item = Result<Event, Infallible>> {
+    let hello = stream::once(std::future::ready(Ok(Event::default().comment("open"))));
+    let batches = stream::unfold(inbox, |mut inbox| async move {
+        match inbox.next().await {
+            Ok(received) => Some((stream::iter(inbox.events_of(&received)), inbox)),
+            Err(reason) => {
+                inbox.end(reason);
+                None
+            }
+        }
+    });
+    hello.chain(batches.flatten())
+}

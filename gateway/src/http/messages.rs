@@ -1,0 +1,58 @@
+//! `POST /v1/messages` and `POST /v1/acks`.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{FromRequest as _, Request, State};
+use axum::http::StatusCode;
+use axum::response::IntoResponse as _;
+use schemas::validate;
+use schemas::{Code, DeliveryId, Refusal};
+use serde::Deserialize;
+
+use super::Site;
+use super::answer::Answer;
+use super::request::{Caller, Connection, JsonBody, bearer};
+use crate::admission::{Credentials, Ingress, Transport};
+use crate::delivery::acknowledge;
+
+/// Admits one message: 202 once the log has it.
+pub(super) async fn post_message(State(site): State<Arc<Site>>, request: Request) -> Answer {
+    let headers = request.headers().clone();
+    let peer = request.extensions().get::<Connection>().map(|connection| connection.peer);
+    let JsonBody(bytes) = match JsonBody::from_request(request, &site).await {
+        Ok(body) => body,
+        Err(refused) => {
+            site.admission.refused_before(Transport::Http, &refused.0);
+            return Err(refused);
+        }
+    };
+    let ingress = Ingress {
+        transport: Transport::Http,
+        credentials: Credentials::Token(bearer(&headers)?),
+        named_sender: None,
+        peer,
+        bytes,
+    };
+    let accepted = site.admission.admit(ingress).await?;
+    Ok((StatusCode::ACCEPTED, Json(accepted)).into_response())
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Acks {
+    delivery_ids: Vec<DeliveryId>,
+}
+
+/// Acknowledges deliveries: 204 once the bus has it. Transport acknowledgements are not confirmed further; what is not
+/// acknowledged is delivered again.
+pub(super) async fn post_acks(State(site): State<Arc<Site>>, caller: Caller, JsonBody(bytes): JsonBody) -> Answer {
+    let document = validate::parse(&bytes)?;
+    let acks = Acks::deserialize(document).map_err(|_| {
+        Refusal::new(Code::BadFormat, "not a list of delivery ids")
+            .at("/delivery_ids")
+            .expecting(r#"{"delivery_ids": ["<32 hexadecimal digits>", …]}"#)
+    })?;
+    acknowledge(&site.pub_sub, &caller.0.agent, &acks.delivery_ids).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}

@@ -1,0 +1,117 @@
+//! `/v1/policies`: acceptance policies as documents, and the switch.
+//!
+//! A stored version never changes. Putting a version makes it the current one of its name, so putting an earlier one
+//! again is the way back. Negotiations that run keep the policy pinned in their first record.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::IntoResponse as _;
+use bus::Bucket;
+use schemas::validate::{check_policy, parse};
+use schemas::{Code, Policy, Refusal};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::Site;
+use super::answer::{Answer, document};
+use super::request::{Caller, JsonBody, segment};
+use crate::policies::{check_consistency, publish};
+use crate::registry::{DEFAULT_KEY, PinnedPolicy, Tables};
+
+/// Names and versions of one exchange. Each negotiation pins a whole copy; the store only holds what can be named.
+const POLICIES_MAX: usize = 4096;
+/// The name that stands for the switch itself.
+const DEFAULT_NAME: &str = "default";
+
+/// Every current policy and the default.
+pub(super) async fn list(State(site): State<Arc<Site>>, _caller: Caller) -> Answer {
+    let tables = site.admission.parts().registry.read();
+    let policies: Vec<_> = tables.policies.current().map(described).collect();
+    document(&json!({ "default": tables.policies.default_policy(), "policies": policies }))
+}
+
+/// One policy, by name (the current version) or `name@version`.
+pub(super) async fn show(
+    State(site): State<Arc<Site>>,
+    _caller: Caller,
+    path: Result<Path<String>, PathRejection>,
+) -> Answer {
+    let id = segment(path)?;
+    let tables = site.admission.parts().registry.read();
+    document(&described(tables.policies.policy(Some(&id)).ok_or_else(unknown)?))
+}
+
+/// What calls that name no policy get.
+pub(super) async fn show_default(State(site): State<Arc<Site>>, _caller: Caller) -> Answer {
+    let tables = site.admission.parts().registry.read();
+    document(&json!({ "policy": tables.policies.default_policy() }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Switch {
+    policy: String,
+}
+
+/// The switch: calls admitted from now on that name no policy get this one, on every gateway.
+pub(super) async fn switch_default(State(site): State<Arc<Site>>, caller: Caller, JsonBody(bytes): JsonBody) -> Answer {
+    caller.must_be_admin(&site)?;
+    let Switch { policy } = Switch::deserialize(parse(&bytes)?).map_err(|_| {
+        Refusal::new(Code::WrongType, "not a switch").at("/policy").expecting(r#"{"policy": "<name or name@version>"}"#)
+    })?;
+    let registry = &site.admission.parts().registry;
+    let is_known = registry.read().policies.policy(Some(&policy)).is_some();
+    if !is_known {
+        return Err(unknown().at("/policy").into());
+    }
+    let is_seen = |tables: &Tables| tables.policies.default_policy() == policy;
+    let switch = json!({ "policy": policy });
+    registry.put(Bucket::Policies, DEFAULT_KEY.to_owned(), &switch, is_seen).await?;
+    tracing::info!(policy, by = caller.0.agent.as_str(), "the default policy was switched");
+    document(&switch)
+}
+
+/// Publishes a version and makes it current.
+pub(super) async fn store(
+    State(site): State<Arc<Site>>,
+    caller: Caller,
+    path: Result<Path<String>, PathRejection>,
+    JsonBody(bytes): JsonBody,
+) -> Answer {
+    caller.must_be_admin(&site)?;
+    let id = segment(path)?;
+    let policy = check_policy(&bytes)?;
+    check_put(&site, &id, &policy)?;
+    let registry = &site.admission.parts().registry;
+    publish(registry, &policy).await?;
+    let tables = registry.read();
+    let stored = tables.policies.policy(Some(&id)).ok_or_else(unknown)?;
+    Ok((StatusCode::CREATED, document(&described(stored))?).into_response())
+}
+
+fn check_put(site: &Site, id: &str, policy: &Policy) -> Result<(), Refusal> {
+    if policy.id != id {
+        return Err(Refusal::new(Code::NotAllowed, "the document names another policy than the path")
+            .at("/id")
+            .expecting("PUT /v1/policies/<name>@<version> with the same `id`"));
+    }
+    if policy.name() == DEFAULT_NAME {
+        return Err(Refusal::new(Code::NotAllowed, "`default` names the switch, not a policy").at("/id"));
+    }
+    check_consistency(policy)?;
+    if site.admission.parts().registry.read().policies.len() >= POLICIES_MAX {
+        return Err(Refusal::new(Code::Overloaded, "no further policy is taken"));
+    }
+    Ok(())
+}
+
+fn described(pinned: &PinnedPolicy) -> serde_json::Value {
+    json!({ "digest": pinned.digest, "policy": pinned.policy })
+}
+
+fn unknown() -> Refusal {
+    Refusal::new(Code::UnknownPolicy, "the exchange has no policy of this name").expecting("one of GET /v1/policies")
+}

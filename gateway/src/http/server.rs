@@ -1,0 +1,106 @@
+//! Connections: accepted within a bound, read within a time, drained at the end.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower::ServiceExt as _;
+
+use super::request::Connection;
+
+/// Bytes of a request's header: a token of 4 KiB and room for what proxies add.
+const HEADER_BYTES_MAX: usize = 16 * 1024;
+/// Members of a request's header.
+const HEADERS_MAX: usize = 64;
+/// Pause after the system refused a connection, for example for want of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long an open request may take to end once the gateway stops.
+pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What the server needs to know.
+pub(crate) struct ServerOptions {
+    /// Connections open at once; further ones wait in the listener's queue.
+    pub(crate) connections_max: usize,
+    /// How long a client may take to send a header, and to send the next request on an open connection.
+    pub(crate) header_timeout: Duration,
+}
+
+/// Serves until `stop`.
+pub(crate) async fn drive(
+    listener: TcpListener,
+    router: Router,
+    options: ServerOptions,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+) {
+    let places = Arc::new(Semaphore::new(options.connections_max));
+    loop {
+        let next = async {
+            let permit = places.clone().acquire_owned().await.map_err(io::Error::other)?;
+            let (stream, address) = listener.accept().await?;
+            Ok::<_, io::Error>((stream, address, permit))
+        };
+        let accepted = tokio::select! {
+            () = stop.cancelled() => return,
+            accepted = next => accepted,
+        };
+        match accepted {
+            Ok((stream, address, permit)) => {
+                let connection = Connection { peer: peer(address), _place: Arc::new(permit) };
+                tasks.spawn(serve(stream, router.clone(), connection, options.header_timeout, stop.clone()));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn serve(
+    stream: TcpStream,
+    router: Router,
+    connection: Connection,
+    header_timeout: Duration,
+    stop: CancellationToken,
+) {
+    // Small messages, answered at once: waiting to fill a segment only adds delay.
+    let _ = stream.set_nodelay(true);
+    let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(connection.clone());
+        router.clone().oneshot(request.map(Body::new))
+    });
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(header_timeout)
+        .max_buf_size(HEADER_BYTES_MAX)
+        .max_headers(HEADERS_MAX);
+    let mut serving = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service).with_upgrades());
+    let outcome = tokio::select! {
+        outcome = serving.as_mut() => outcome,
+        () = stop.cancelled() => {
+            serving.as_mut().graceful_shutdown();
+            tokio::time::timeout(DRAIN_TIMEOUT, serving).await.unwrap_or(Ok(()))
+        }
+    };
+    if let Err(error) = outcome {
+        tracing::debug!(%error, "a connection ended with an error");
+    }
+}
+
+/// The peer as limits know it: an IPv4 address is the same however the socket spells it.
+fn peer(address: SocketAddr) -> std::net::IpAddr {
+    address.ip().to_canonical()
+}

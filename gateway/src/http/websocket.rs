@@ -1,0 +1,68 @@
+//! `GET /v1/ws`: messages, acknowledgements and deliveries on one connection, as JSON text frames.
+//!
+//! | from the client | |
+//! |---|---|
+//! | `{"type":"message","id":…,"message":{"envelope":…,"payload":…}}` | a message; `id` is the client's own reference |
+//! | `{"type":"ack","delivery_ids":[…]}` | acknowledges deliveries |
+//!
+//! | to the client | |
+//! |---|---|
+//! | `{"type":"hello","agent":…}` | the stream is open |
+//! | `{"type":"delivery","delivery":{"envelope":…,"payload":…}}` | a delivery; repeated until acknowledged |
+//! | `{"type":"accepted","id":…,"seq":…,"index":…,"msg_id":…,"negotiation":…}` | the message is in the log |
+//! | `{"type":"refused","id":…,"problem":{…}}` | it is not (or, for `log_unavailable`, perhaps) |
+
+mod frames;
+mod session;
+
+use std::sync::Arc;
+
+use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::{Request, State};
+use axum::response::IntoResponse as _;
+use axum::{RequestExt as _, response::Response};
+use schemas::{Code, Refusal};
+
+use super::Site;
+use super::answer::{Answer, Refused};
+use super::request::{Caller, Connection};
+use crate::delivery::open_inbox;
+use frames::FRAME_BYTES_MAX;
+use session::Session;
+
+/// Buffers of one connection, in bytes: small, because ten thousand of them are idle at once.
+const BUFFER_BYTES: usize = 4 * 1024;
+/// Bytes that may wait to be written before the client counts as slow.
+const WRITE_BYTES_MAX: usize = 1024 * 1024;
+
+/// Opens the stream.
+pub(super) async fn open(State(site): State<Arc<Site>>, caller: Caller, mut request: Request) -> Answer {
+    let upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection> = request.extract_parts().await;
+    let upgrade = upgrade.map_err(|rejection| refused(&rejection))?;
+    let identity = caller.0;
+    let slot = site.slots.take(&identity.agent)?;
+    let connection = request.extensions().get::<Connection>().cloned();
+    let deliveries = open_inbox(&site.pub_sub, &identity.agent).await?;
+    let tracked = site.tasks.token();
+    let response: Response = upgrade
+        .read_buffer_size(BUFFER_BYTES)
+        .write_buffer_size(BUFFER_BYTES)
+        .max_write_buffer_size(WRITE_BYTES_MAX)
+        .max_message_size(FRAME_BYTES_MAX)
+        .max_frame_size(FRAME_BYTES_MAX)
+        .on_upgrade(move |socket| async move {
+            Session::new(site, identity, deliveries).run(socket).await;
+            drop((slot, connection, tracked));
+        })
+        .into_response();
+    Ok(response)
+}
+
+fn refused(rejection: &WebSocketUpgradeRejection) -> Refused {
+    tracing::debug!(%rejection, "not a WebSocket request");
+    Refused(
+        Refusal::new(Code::BadFormat, "not a WebSocket handshake")
+            .expecting("GET with Connection: Upgrade, Upgrade: websocket, Sec-WebSocket-Version: 13"),
+    )
+}

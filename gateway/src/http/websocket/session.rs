@@ -1,0 +1,263 @@
+//! One open WebSocket: a single task that reads, admits, delivers and writes.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, close_code};
+use bus::Received;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{BoxStream, FuturesUnordered};
+use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
+use schemas::Refusal;
+use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep};
+
+use super::frames::{ClientFrame, ServerFrame, delivery_frame};
+use crate::admission::{Accepted, Credentials, Ingress, Transport};
+use crate::auth::{Identity, now_s};
+use crate::delivery::{acknowledge, split};
+use crate::http::Site;
+use crate::metrics::{CloseReason, StreamKind, StreamResult};
+use crate::problem::Problem;
+
+/// Messages of one connection being admitted at once. Beyond it nothing further is read: the client waits.
+const IN_FLIGHT_MAX: usize = 256;
+/// Frames written between two flushes.
+const BATCH_MAX: usize = 64;
+/// How long a client may take to read what waits for it; then it is closed as slow. What it missed comes again.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Between two pings.
+const PING_PERIOD: Duration = Duration::from_secs(20);
+/// Silent pings after which the client is gone.
+const MISSED_PINGS_MAX: u32 = 2;
+
+/// An open stream.
+pub(super) struct Session {
+    site: Arc<Site>,
+    identity: Arc<Identity>,
+    deliveries: BoxStream<'static, Received>,
+    in_flight: FuturesUnordered<BoxFuture<'static, Admitted>>,
+    pings: Interval,
+    missed_pings: u32,
+    expired: Pin<Box<Sleep>>,
+}
+
+/// A message that was answered.
+struct Admitted {
+    id: Option<String>,
+    outcome: Result<Accepted, Refusal>,
+}
+
+/// Everything that can wake the task.
+enum Wake {
+    Frame(Option<Result<Message, axum::Error>>),
+    Delivery(Option<Received>),
+    Admitted(Admitted),
+    Ping,
+    Expired,
+    Stopped,
+}
+
+/// Why the stream ends, and what the client is told.
+struct End {
+    reason: CloseReason,
+    close: Option<(u16, &'static str)>,
+}
+
+impl Session {
+    pub(super) fn new(site: Arc<Site>, identity: Identity, deliveries: BoxStream<'static, Received>) -> Self {
+        let mut pings = tokio::time::interval_at(Instant::now() + PING_PERIOD, PING_PERIOD);
+        pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let lifetime = Duration::from_secs(identity.expires_s.saturating_sub(now_s()));
+        let expired = Box::pin(tokio::time::sleep(lifetime));
+        let in_flight = FuturesUnordered::new();
+        Self { site, identity: Arc::new(identity), deliveries, in_flight, pings, missed_pings: 0, expired }
+    }
+
+    /// Serves the stream until it ends.
+    pub(super) async fn run(mut self, mut socket: WebSocket) {
+        self.site.metrics.serving.stream_opened(StreamKind::WebSocket);
+        let hello = ServerFrame::Hello { agent: &self.identity.agent }.to_text();
+        let end = match write(&mut socket, vec![hello.into()]).await {
+            Ok(()) => self.drive(&mut socket).await,
+            Err(end) => end,
+        };
+        if let Some((code, reason)) = end.close {
+            let frame = CloseFrame { code, reason: Utf8Bytes::from_static(reason) };
+            // The client may be gone or not reading: its close frame is a courtesy with a deadline.
+            let _ = tokio::time::timeout(WRITE_TIMEOUT, socket.send(Message::Close(Some(frame)))).await;
+        }
+        self.site.metrics.serving.stream_ended(StreamKind::WebSocket, end.reason);
+    }
+
+    async fn drive(&mut self, socket: &mut WebSocket) -> End {
+        loop {
+            let mut frames = Vec::new();
+            let mut wake = self.next(socket).await;
+            // Whatever else is ready goes out with the same flush; when nothing is, nothing waits.
+            loop {
+                if let Err(end) = self.handle(wake, &mut frames).await {
+                    return end;
+                }
+                if frames.len() >= BATCH_MAX {
+                    break;
+                }
+                match self.next(socket).now_or_never() {
+                    Some(next) => wake = next,
+                    None => break,
+                }
+            }
+            if let Err(end) = write(socket, frames).await {
+                return end;
+            }
+        }
+    }
+
+    async fn next(&mut self, socket: &mut WebSocket) -> Wake {
+        tokio::select! {
+            Some(admitted) = self.in_flight.next(), if !self.in_flight.is_empty() => Wake::Admitted(admitted),
+            received = self.deliveries.next() => Wake::Delivery(received),
+            frame = socket.recv(), if self.in_flight.len() < IN_FLIGHT_MAX => Wake::Frame(frame),
+            _ = self.pings.tick() => Wake::Ping,
+            () = self.expired.as_mut() => Wake::Expired,
+            () = self.site.stop.cancelled() => Wake::Stopped,
+        }
+    }
+
+    async fn handle(&mut self, wake: Wake, frames: &mut Vec<Message>) -> Result<(), End> {
+        match wake {
+            Wake::Frame(Some(Ok(message))) => self.handle_frame(message, frames).await,
+            Wake::Frame(Some(Err(_))) => {
+                Err(End { reason: CloseReason::Protocol, close: Some((close_code::PROTOCOL, "protocol error")) })
+            }
+            Wake::Frame(None) => Err(End { reason: CloseReason::Client, close: None }),
+            Wake::Delivery(Some(received)) => {
+                self.handle_delivery(&received, frames);
+                Ok(())
+            }
+            Wake::Delivery(None) => {
+                Err(End { reason: CloseReason::Bus, close: Some((close_code::AGAIN, "the bus ended the stream")) })
+            }
+            Wake::Admitted(admitted) => {
+                frames.push(answer(&admitted).into());
+                Ok(())
+            }
+            Wake::Ping => self.handle_ping(frames),
+            Wake::Expired => {
+                Err(End { reason: CloseReason::Expired, close: Some((close_code::POLICY, "the token has expired")) })
+            }
+            Wake::Stopped => {
+                Err(End { reason: CloseReason::Shutdown, close: Some((close_code::AWAY, "the gateway stops")) })
+            }
+        }
+    }
+
+    async fn handle_frame(&mut self, message: Message, frames: &mut Vec<Message>) -> Result<(), End> {
+        self.missed_pings = 0;
+        let text = match message {
+            Message::Text(text) => text,
+            Message::Ping(_) | Message::Pong(_) => return Ok(()),
+            Message::Close(_) => return Err(End { reason: CloseReason::Client, close: None }),
+            Message::Binary(_) => {
+                let close = Some((close_code::UNSUPPORTED, "text frames only"));
+                return Err(End { reason: CloseReason::Protocol, close });
+            }
+        };
+        match ClientFrame::parse(&text.into()) {
+            Ok(ClientFrame::Message { id, bytes }) => self.admit(id, bytes, frames),
+            Ok(ClientFrame::Ack { delivery_ids }) => {
+                let charged = self.site.admission.charge(&self.identity);
+                let acknowledged = match charged {
+                    Ok(()) => acknowledge(&self.site.pub_sub, &self.identity.agent, &delivery_ids).await,
+                    Err(refusal) => Err(refusal),
+                };
+                if let Err(refusal) = acknowledged {
+                    frames.push(refused(None, &refusal).into());
+                }
+            }
+            Err(refusal) => {
+                // A frame that is none costs like a message: otherwise garbage would be free.
+                let refusal = self.site.admission.charge(&self.identity).err().unwrap_or(refusal);
+                self.site.admission.refused_before(Transport::WebSocket, &refusal);
+                frames.push(refused(None, &refusal).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins to admit a message. The first poll happens here, so that messages reach the log in the order they came.
+    fn admit(&mut self, id: Option<String>, bytes: bytes::Bytes, frames: &mut Vec<Message>) {
+        let (admission, identity) = (self.site.admission.clone(), self.identity.clone());
+        let mut admitting = async move {
+            let ingress = Ingress {
+                transport: Transport::WebSocket,
+                credentials: Credentials::Verified(&identity),
+                named_sender: None,
+                peer: None,
+                bytes,
+            };
+            Admitted { id, outcome: admission.admit(ingress).await }
+        }
+        .boxed();
+        match (&mut admitting).now_or_never() {
+            Some(admitted) => frames.push(answer(&admitted).into()),
+            None => self.in_flight.push(admitting),
+        }
+    }
+
+    fn handle_delivery(&self, received: &Received, frames: &mut Vec<Message>) {
+        let serving = &self.site.metrics.serving;
+        match split(&received.payload) {
+            Ok(deliveries) => {
+                serving.delivered(StreamKind::WebSocket, StreamResult::Sent, deliveries.len());
+                frames.extend(deliveries.into_iter().map(|delivery| Message::from(delivery_frame(delivery))));
+            }
+            Err(error) => {
+                tracing::error!(%error, "an inbox message is not readable");
+                serving.delivered(StreamKind::WebSocket, StreamResult::Unreadable, 1);
+            }
+        }
+    }
+
+    fn handle_ping(&mut self, frames: &mut Vec<Message>) -> Result<(), End> {
+        self.missed_pings += 1;
+        if self.missed_pings > MISSED_PINGS_MAX {
+            let close = Some((close_code::POLICY, "no sign of life"));
+            return Err(End { reason: CloseReason::Idle, close });
+        }
+        frames.push(Message::Ping(bytes::Bytes::new()));
+        Ok(())
+    }
+}
+
+/// Writes frames and flushes, within the time a client may take to read.
+async fn write(socket: &mut WebSocket, frames: Vec<Message>) -> Result<(), End> {
+    if frames.is_empty() {
+        return Ok(());
+    }
+    let writing = async {
+        for frame in frames {
+            socket.feed(frame).await?;
+        }
+        socket.flush().await
+    };
+    match tokio::time::timeout(WRITE_TIMEOUT, writing).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(_)) => Err(End { reason: CloseReason::Client, close: None }),
+        Err(_) => {
+            Err(End { reason: CloseReason::Slow, close: Some((close_code::POLICY, "the client reads too slowly")) })
+        }
+    }
+}
+
+fn answer(admitted: &Admitted) -> String {
+    let id = admitted.id.as_deref();
+    match &admitted.outcome {
+        Ok(accepted) => ServerFrame::Accepted { id, accepted }.to_text(),
+        Err(refusal) => refused(id, refusal),
+    }
+}
+
+fn refused(id: Option<&str>, refusal: &Refusal) -> String {
+    ServerFrame::Refused { id, problem: Problem::from(refusal) }.to_text()
+}

@@ -1,0 +1,218 @@
+//! Rates, per key and bounded (GCRA, by `governor`).
+
+use std::hash::Hash;
+use std::net::{IpAddr, Ipv4Addr};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use governor::clock::{Clock as _, DefaultClock};
+use governor::nanos::Nanos;
+use governor::state::StateStore;
+use governor::state::keyed::{DashMapStateStore, ShrinkableKeyedStateStore};
+use governor::{Quota, RateLimiter};
+use schemas::{AgentId, Code, Refusal};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::LimitConfig;
+use crate::metrics::{GatewayMetrics, Limiter};
+
+/// How often keys that are back at full quota are dropped.
+const SWEEP_PERIOD: Duration = Duration::from_secs(10);
+/// Least time between two sweeps caused by a full key map, in milliseconds: a sweep visits every key.
+const FORCED_SWEEP_MS_MIN: u64 = 1000;
+/// Peer addresses tracked at once; as many as connections can come from.
+const PEERS_MAX: usize = 65_536;
+/// Stands for every peer whose address is not known: agents on the bus.
+const NO_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
+/// The rates of one gateway.
+pub(crate) struct Limits {
+    agents: KeyedLimiter<AgentId>,
+    peers: KeyedLimiter<IpAddr>,
+    metrics: Arc<GatewayMetrics>,
+}
+
+impl Limits {
+    pub(crate) fn new(config: &LimitConfig, metrics: Arc<GatewayMetrics>) -> Self {
+        Self {
+            agents: KeyedLimiter::new(config.requests_per_s, config.burst, config.rate_keys_max),
+            peers: KeyedLimiter::new(config.verifications_per_s, config.verification_burst, PEERS_MAX),
+            metrics,
+        }
+    }
+
+    /// Charges an agent for one request.
+    ///
+    /// # Errors
+    /// [`Code::RateLimited`] with the time of the next permit; [`Code::Overloaded`] when no further agent is tracked.
+    pub(crate) fn charge_agent(&self, agent: &AgentId) -> Result<(), Refusal> {
+        self.answer(Limiter::Agent, self.agents.charge(agent))
+    }
+
+    /// Charges a peer for the verification of a token that is not remembered.
+    ///
+    /// # Errors
+    /// As [`Limits::charge_agent`].
+    pub(crate) fn charge_peer(&self, peer: Option<IpAddr>) -> Result<(), Refusal> {
+        self.answer(Limiter::Peer, self.peers.charge(&peer.unwrap_or(NO_ADDRESS)))
+    }
+
+    /// Drops keys at full quota at intervals until the gateway stops.
+    pub(crate) async fn drive_sweeps(self: Arc<Self>, stop: CancellationToken) {
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(SWEEP_PERIOD) => {}
+            }
+            self.agents.sweep();
+            self.peers.sweep();
+            self.metrics.access.limiter_keys(Limiter::Agent, self.agents.len());
+            self.metrics.access.limiter_keys(Limiter::Peer, self.peers.len());
+        }
+    }
+
+    fn answer(&self, limiter: Limiter, verdict: Verdict) -> Result<(), Refusal> {
+        self.metrics.access.charged(limiter, matches!(verdict, Verdict::Allowed));
+        match verdict {
+            Verdict::Allowed => Ok(()),
+            Verdict::Limited { retry_after_ms } => {
+                Err(Refusal::new(Code::RateLimited, "the rate is used up; requests that are refused count too")
+                    .retry_after_ms(retry_after_ms))
+            }
+            Verdict::Full => {
+                self.metrics.access.limiter_full(limiter);
+                Err(Refusal::new(Code::Overloaded, "no further sender can be tracked now").retry_after_ms(1000))
+            }
+        }
+    }
+}
+
+/// What a limiter says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Allowed,
+    Limited { retry_after_ms: u64 },
+    Full,
+}
+
+/// A rate per key, for a bounded number of keys. Keys already tracked are never pushed out by new ones.
+struct KeyedLimiter<K: Hash + Eq + Clone> {
+    keys: Keys<K>,
+    limiter: RateLimiter<K, Keys<K>, DefaultClock>,
+    keys_max: usize,
+    created: Instant,
+    swept_ms: AtomicU64,
+}
+
+impl<K: Hash + Eq + Clone> KeyedLimiter<K> {
+    fn new(per_s: u32, burst: u32, keys_max: usize) -> Self {
+        let at_least_one = |value: u32| NonZeroU32::new(value).unwrap_or(NonZeroU32::MIN);
+        let quota = Quota::per_second(at_least_one(per_s)).allow_burst(at_least_one(burst));
+        let keys = Keys(Arc::new(DashMapStateStore::default()));
+        let limiter = RateLimiter::new(quota, keys.clone(), DefaultClock::default());
+        Self { keys, limiter, keys_max, created: Instant::now(), swept_ms: AtomicU64::new(0) }
+    }
+
+    fn charge(&self, key: &K) -> Verdict {
+        if !self.keys.0.contains_key(key) && self.limiter.len() >= self.keys_max {
+            self.sweep_if_due();
+            if self.limiter.len() >= self.keys_max {
+                return Verdict::Full;
+            }
+        }
+        match self.limiter.check_key(key) {
+            Ok(()) => Verdict::Allowed,
+            Err(until) => {
+                let wait = until.wait_time_from(self.limiter.clock().now());
+                let ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+                Verdict::Limited { retry_after_ms: ms.saturating_add(1) }
+            }
+        }
+    }
+
+    fn sweep_if_due(&self) {
+        let now_ms = u64::try_from(self.created.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let swept_ms = self.swept_ms.load(Ordering::Relaxed);
+        let is_due = now_ms >= swept_ms.saturating_add(FORCED_SWEEP_MS_MIN);
+        let is_mine = || self.swept_ms.compare_exchange(swept_ms, now_ms, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if is_due && is_mine() {
+            self.limiter.retain_recent();
+        }
+    }
+
+    fn sweep(&self) {
+        self.limiter.retain_recent();
+        self.limiter.shrink_to_fit();
+    }
+
+    fn len(&self) -> usize {
+        self.limiter.len()
+    }
+}
+
+/// The limiter's own map, shared so that membership can be asked before a key is added.
+struct Keys<K: Hash + Eq + Clone>(Arc<DashMapStateStore<K>>);
+
+impl<K: Hash + Eq + Clone> Clone for Keys<K> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<K: Hash + Eq + Clone> StateStore for Keys<K> {
+    type Key = K;
+
+    fn measure_and_replace<T, F, E>(&self, key: &K, f: F) -> Result<T, E>
+    where
+        F: Fn(Option<Nanos>) -> Result<(T, Nanos), E>,
+    {
+        self.0.measure_and_replace(key, f)
+    }
+}
+
+impl<K: Hash + Eq + Clone> ShrinkableKeyedStateStore<K> for Keys<K> {
+    fn retain_recent(&self, drop_below: Nanos) {
+        ShrinkableKeyedStateStore::retain_recent(&*self.0, drop_below);
+    }
+
+    fn shrink_to_fit(&self) {
+        ShrinkableKeyedStateStore::shrink_to_fit(&*self.0);
+    }
+
+    fn len(&self) -> usize {
+        ShrinkableKeyedStateStore::len(&*self.0)
+    }
+
+    fn is_empty(&self) -> bool {
+        ShrinkableKeyedStateStore::is_empty(&*self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_is_allowed_and_then_the_wait_is_named() {
+        let limiter: KeyedLimiter<u32> = KeyedLimiter::new(1, 3, 10);
+        assert!((0..3).all(|_| limiter.charge(&7) == Verdict::Allowed));
+        let Verdict::Limited { retry_after_ms } = limiter.charge(&7) else { panic!("a fourth was allowed") };
+        assert!((1..=1001).contains(&retry_after_ms), "{retry_after_ms}");
+        assert_eq!(limiter.charge(&8), Verdict::Allowed, "another key has its own rate");
+    }
+
+    #[test]
+    fn a_full_key_map_refuses_newcomers_and_keeps_those_it_tracks() {
+        let limiter: KeyedLimiter<u32> = KeyedLimiter::new(1, 100, 50);
+        for key in 0..50 {
+            assert_eq!(limiter.charge(&key), Verdict::Allowed);
+        }
+        for key in 50..1000 {
+            assert_eq!(limiter.charge(&key), Verdict::Full);
+        }
+        assert_eq!(limiter.len(), 50);
+        assert_eq!(limiter.charge(&3), Verdict::Allowed);
+    }
+}

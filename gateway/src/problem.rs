@@ -1,0 +1,61 @@
+//! Refusals as clients read them: RFC 9457 problem documents, the same on every way in.
+
+use schemas::{Code, Refusal};
+use serde::Serialize;
+
+/// Media type of a problem document over HTTP.
+pub(crate) const MEDIA_TYPE: &str = "application/problem+json";
+
+/// A problem document.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Problem<'a> {
+    /// Names the kind of problem; stable, one per code.
+    #[serde(rename = "type")]
+    kind: String,
+    /// The kind in words.
+    title: &'static str,
+    /// The HTTP status that goes with the code, also where no HTTP is spoken.
+    status: u16,
+    #[serde(flatten)]
+    refusal: &'a Refusal,
+}
+
+impl<'a> From<&'a Refusal> for Problem<'a> {
+    fn from(refusal: &'a Refusal) -> Self {
+        let code = refusal.code;
+        Self { kind: format!("urn:llmx:problem:{code}"), title: title(code), status: code.http_status(), refusal }
+    }
+}
+
+const fn title(code: Code) -> &'static str {
+    match code {
+        Code::Unauthenticated => "The token is not accepted",
+        Code::TokenExpired => "The token is not valid now",
+        Code::Unauthorized => "Not yours to do",
+        Code::NoConsent => "Nobody addressed consents",
+        Code::NoRecipient => "Nobody to reach",
+        Code::RateLimited => "Too many requests",
+        Code::TooLarge => "Too large",
+        Code::UnsupportedMediaType => "Not application/json",
+        Code::RequestTimeout => "The request took too long to arrive",
+        Code::MalformedJson => "Not JSON",
+        Code::DuplicateKey => "A member stands twice",
+        Code::TooDeep => "Nested too deep",
+        Code::MissingField => "A member is missing",
+        Code::UnknownField => "An unknown member",
+        Code::WrongType => "A value of another type",
+        Code::OutOfRange => "Out of range",
+        Code::BadFormat => "Malformed text",
+        Code::NotAllowed => "A value that is not allowed",
+        Code::BadDeadline => "No time left",
+        Code::UnknownPolicy => "Unknown policy",
+        Code::InvalidPolicy => "The policy contradicts itself",
+        Code::Conflict => "Something else stands there",
+        Code::NotFound => "Not found",
+        Code::MethodNotAllowed => "Method not offered here",
+        Code::LogUnavailable => "Outcome unknown",
+        Code::Unavailable => "Not ready",
+        Code::Overloaded => "Overloaded",
+        Code::Internal => "A fault of the exchange",
+    }
+}

@@ -1,0 +1,264 @@
+//! Agents, groups and policies as this gateway knows them: followed from the bus, so that all gateways agree.
+//!
+//! Reads never leave the process. A write goes to the bus and comes back by the watch; the writer waits for that, so
+//! what it wrote is what it reads next, on this gateway.
+
+mod agents;
+mod policies;
+mod requests;
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
+
+use bus::{Bucket, BusError, Change, KeyValue};
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use schemas::control::Group;
+use schemas::{Code, GroupId, Refusal};
+use serde::Serialize;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use agents::AgentTable;
+pub(crate) use policies::{DEFAULT_KEY, PinnedPolicy, PolicyTable, version_key};
+pub(crate) use requests::{ConsentRequest, REQUESTS_PER_AGENT_MAX, requests_key};
+
+/// How long a writer waits to see its own write. On one machine it takes well under a millisecond.
+const OWN_WRITE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Pause before a watch that ended is begun again.
+const WATCH_PAUSE: Duration = Duration::from_millis(200);
+
+/// Groups by id.
+pub(crate) type GroupTable = HashMap<GroupId, Arc<Group>>;
+
+/// The control plane's documents.
+pub(crate) struct Registry {
+    key_value: Arc<dyn KeyValue>,
+    tables: RwLock<Tables>,
+    /// Rises with every change seen.
+    changes: watch::Sender<u64>,
+}
+
+/// Everything followed. Updates are applied in place: registering one agent costs the same with ten as with 100,000.
+#[derive(Default)]
+pub(crate) struct Tables {
+    pub(crate) agents: AgentTable,
+    pub(crate) groups: GroupTable,
+    pub(crate) policies: PolicyTable,
+    caught_up: [bool; Bucket::ALL.len()],
+}
+
+impl Registry {
+    /// An empty registry; [`Registry::drive`] fills it. `default_policy` applies until a default is stored.
+    pub(crate) fn new(key_value: Arc<dyn KeyValue>, default_policy: &str) -> Self {
+        let tables = Tables { policies: PolicyTable::new(default_policy), ..Tables::default() };
+        Self { key_value, tables: RwLock::new(tables), changes: watch::Sender::new(0) }
+    }
+
+    /// The tables, for as long as no `await` stands between.
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, Tables> {
+        self.tables.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether every bucket has been read whole since its watch began.
+    pub(crate) fn is_caught_up(&self) -> bool {
+        self.read().caught_up.iter().all(|&caught_up| caught_up)
+    }
+
+    /// Waits until [`Registry::is_caught_up`].
+    pub(crate) async fn caught_up(&self) {
+        self.until(|tables| tables.caught_up.iter().all(|&caught_up| caught_up)).await;
+    }
+
+    /// Follows one bucket until the gateway stops.
+    pub(crate) async fn drive(self: Arc<Self>, bucket: Bucket, stop: CancellationToken) {
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                outcome = self.follow(bucket) => {
+                    if let Err(error) = outcome {
+                        tracing::warn!(%error, bucket = bucket.as_str(), "the watch could not begin; trying again");
+                    }
+                    self.set_caught_up(bucket, false);
+                }
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(WATCH_PAUSE) => {}
+            }
+        }
+    }
+
+    /// Stores a document and waits until this gateway sees it (`is_seen`).
+    ///
+    /// # Errors
+    /// [`Code::Unavailable`] when the bus does not answer, or the write is not seen in time.
+    pub(crate) async fn put<T: Serialize + Sync>(
+        &self,
+        bucket: Bucket,
+        key: String,
+        document: &T,
+        is_seen: impl Fn(&Tables) -> bool,
+    ) -> Result<(), Refusal> {
+        self.key_value.put(bucket, key, encode(document)?).await.map_err(|error| not_stored(&error))?;
+        self.until_own_write(is_seen).await
+    }
+
+    /// Stores a document unless the key has one; false when it has.
+    ///
+    /// # Errors
+    /// As [`Registry::put`].
+    pub(crate) async fn create<T: Serialize + Sync>(
+        &self,
+        bucket: Bucket,
+        key: String,
+        document: &T,
+    ) -> Result<bool, Refusal> {
+        self.key_value.create(bucket, key, encode(document)?).await.map_err(|error| not_stored(&error))
+    }
+
+    /// The stored bytes of a key, read from the bus.
+    ///
+    /// # Errors
+    /// [`Code::Unavailable`] when the bus does not answer.
+    pub(crate) async fn stored(&self, bucket: Bucket, key: String) -> Result<Option<Bytes>, Refusal> {
+        self.key_value.value(bucket, key).await.map_err(|error| not_stored(&error))
+    }
+
+    /// Removes a key and waits until this gateway sees that it is gone.
+    ///
+    /// # Errors
+    /// As [`Registry::put`].
+    pub(crate) async fn delete(
+        &self,
+        bucket: Bucket,
+        key: String,
+        is_seen: impl Fn(&Tables) -> bool,
+    ) -> Result<(), Refusal> {
+        self.key_value.delete(bucket, key).await.map_err(|error| not_stored(&error))?;
+        self.until_own_write(is_seen).await
+    }
+
+    /// Waits, within a bound, until this gateway sees a write of its own.
+    ///
+    /// # Errors
+    /// [`Code::Unavailable`] when it does not in time.
+    pub(crate) async fn until_own_write(&self, is_seen: impl Fn(&Tables) -> bool) -> Result<(), Refusal> {
+        let seen = tokio::time::timeout(OWN_WRITE_TIMEOUT, self.until(is_seen)).await;
+        seen.map_err(|_| {
+            Refusal::new(Code::Unavailable, "stored, but not yet seen by this gateway; repeat the request")
+                .retry_after_ms(1000)
+        })
+    }
+
+    async fn until(&self, holds: impl Fn(&Tables) -> bool) {
+        let mut changes = self.changes.subscribe();
+        loop {
+            changes.borrow_and_update();
+            if holds(&self.read()) {
+                return;
+            }
+            if changes.changed().await.is_err() {
+                // The sender lives in `self`: it cannot be gone while this borrow lasts.
+                return;
+            }
+        }
+    }
+
+    /// Reads a bucket whole, then follows it until the stream ends. What was there before the watch and is no longer
+    /// goes when the whole has been read.
+    async fn follow(&self, bucket: Bucket) -> Result<(), BusError> {
+        let mut changes = self.key_value.watch(bucket).await?;
+        let mut first_reading = Some(Vec::new());
+        while let Some(change) = changes.next().await {
+            match (change, &mut first_reading) {
+                (Change::CaughtUp, reading) => {
+                    if let Some(entries) = reading.take() {
+                        self.replace(bucket, entries);
+                    }
+                }
+                (Change::Put(key, value), Some(entries)) => entries.push((key, Some(value))),
+                (Change::Deleted(key), Some(entries)) => entries.push((key, None)),
+                (Change::Put(key, value), None) => self.apply(bucket, &key, Some(&value)),
+                (Change::Deleted(key), None) => self.apply(bucket, &key, None),
+            }
+        }
+        Ok(())
+    }
+
+    fn replace(&self, bucket: Bucket, entries: Vec<(String, Option<Bytes>)>) {
+        self.change(|tables| {
+            tables.clear(bucket);
+            for (key, value) in &entries {
+                tables.apply(bucket, key, value.as_ref());
+            }
+            tables.caught_up[index(bucket)] = true;
+        });
+    }
+
+    fn apply(&self, bucket: Bucket, key: &str, value: Option<&Bytes>) {
+        self.change(|tables| tables.apply(bucket, key, value));
+    }
+
+    fn set_caught_up(&self, bucket: Bucket, caught_up: bool) {
+        self.change(|tables| tables.caught_up[index(bucket)] = caught_up);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Tables)) {
+        change(&mut self.tables.write().unwrap_or_else(PoisonError::into_inner));
+        self.changes.send_modify(|count| *count += 1);
+    }
+}
+
+impl Tables {
+    fn clear(&mut self, bucket: Bucket) {
+        match bucket {
+            Bucket::Agents => self.agents.clear(),
+            Bucket::Groups => self.groups.clear(),
+            Bucket::Policies => self.policies.clear(),
+        }
+    }
+
+    fn apply(&mut self, bucket: Bucket, key: &str, value: Option<&Bytes>) {
+        let applied = match bucket {
+            Bucket::Agents => self.agents.apply(key, value),
+            Bucket::Groups => apply_group(&mut self.groups, key, value),
+            Bucket::Policies => self.policies.apply(key, value),
+        };
+        if let Err(fault) = applied {
+            tracing::error!(bucket = bucket.as_str(), key, %fault, "a stored document is not readable; it is left out");
+        }
+    }
+}
+
+fn apply_group(groups: &mut GroupTable, key: &str, value: Option<&Bytes>) -> Result<(), serde_json::Error> {
+    let Ok(id) = GroupId::try_new(key) else { return Ok(()) };
+    match value {
+        Some(value) => {
+            groups.insert(id, Arc::new(serde_json::from_slice(value)?));
+        }
+        None => {
+            groups.remove(&id);
+        }
+    }
+    Ok(())
+}
+
+fn index(bucket: Bucket) -> usize {
+    match bucket {
+        Bucket::Agents => 0,
+        Bucket::Groups => 1,
+        Bucket::Policies => 2,
+    }
+}
+
+fn encode<T: Serialize>(document: &T) -> Result<Bytes, Refusal> {
+    let bytes = serde_json::to_vec(document);
+    bytes.map(Bytes::from).map_err(|_| Refusal::new(Code::Internal, "the document cannot be written"))
+}
+
+fn not_stored(error: &BusError) -> Refusal {
+    tracing::warn!(%error, "the control plane's store did not answer");
+    Refusal::new(Code::Unavailable, "the store did not answer; repeat the request").retry_after_ms(1000)
+}

@@ -1,0 +1,345 @@
+//! Messages in: who is reached, what is pinned, what is refused and with which code.
+
+use bus::memory::{self, MemoryOptions};
+use gateway::keys::{KeyAlgorithm, SigningKey};
+use gateway::{Credentials, Ingress, Transport};
+use schemas::Act;
+use schemas::record::Qos;
+use serde_json::{Value, json};
+
+use crate::rig::{Rig, cfp, code, offer, open_registration, policy};
+
+#[tokio::test]
+async fn an_accepted_call_is_in_the_log_with_its_policy_and_its_invited() {
+    let rig = Rig::start().await;
+    rig.register("bob").await;
+    rig.register("carol").await;
+    let (status, body) = rig.send("alice", &cfp("alice", "job1", &["agent://carol", "agent://bob"])).await;
+    assert_eq!(
+        (status, body["negotiation"].as_str(), body["msg_id"].as_str()),
+        (202, Some("alice~job1"), Some("job1"))
+    );
+
+    let logged = rig.logged().await;
+    let [message] = logged.as_slice() else { panic!("{logged:?}") };
+    let pinned = message.pinned.as_ref().unwrap();
+    assert_eq!((message.act, message.from.as_str()), (Act::Cfp, "alice"));
+    assert_eq!(pinned.policy.id, "medium@1");
+    assert_eq!(pinned.policy_digest, policy("medium@1").digest().unwrap());
+    assert_eq!(invited(&rig).await, [["bob", "carol"]]);
+    assert_eq!(message.digest, schemas::Digest::of_bytes(message.body.get().as_bytes()));
+}
+
+#[tokio::test]
+async fn every_state_free_refusal_has_its_code_and_leaves_nothing_in_the_log() {
+    let rig = Rig::start().await;
+    rig.register("bob").await;
+    rig.register_as("deaf", &json!({ "capabilities": ["haul"], "topics": ["quiet"] })).await;
+    let with = |change: fn(&mut Value)| {
+        let mut message = cfp("alice", "job", &["agent://bob"]);
+        change(&mut message);
+        message
+    };
+    let rows: Vec<(&str, Value, u16, &str, Option<&str>)> = vec![
+        ("from of another", cfp("bob", "job", &["agent://alice"]), 403, "unauthorized", Some("/envelope/from")),
+        ("from a topic", with(|m| m["envelope"]["from"] = json!("topic://x")), 0, "", None),
+        ("no such agent", cfp("alice", "job", &["agent://nobody"]), 422, "no_recipient", Some("/envelope/to")),
+        ("only itself", cfp("alice", "job", &["agent://alice"]), 422, "no_recipient", Some("/envelope/to")),
+        ("no such topic", cfp("alice", "job", &["topic://empty"]), 422, "no_recipient", Some("/envelope/to")),
+        ("no such group", cfp("alice", "job", &["group://empty"]), 422, "no_recipient", Some("/envelope/to")),
+        ("no consent", cfp("alice", "job", &["agent://deaf"]), 403, "no_consent", Some("/envelope/to")),
+        ("no consent by topic", cfp("alice", "job", &["topic://quiet"]), 403, "no_consent", Some("/envelope/to")),
+        (
+            "no common capability",
+            with(|m| m["envelope"]["capabilities"] = json!(["paint"])),
+            422,
+            "no_recipient",
+            Some("/envelope/to"),
+        ),
+        (
+            "not all that is required",
+            with(|m| m["payload"]["requires"] = json!(["haul", "paint"])),
+            422,
+            "no_recipient",
+            Some("/envelope/to"),
+        ),
+        (
+            "unknown policy",
+            with(|m| m["payload"]["policy"] = json!("nonsense")),
+            422,
+            "unknown_policy",
+            Some("/payload/policy"),
+        ),
+        (
+            "unknown version",
+            with(|m| m["payload"]["policy"] = json!("medium@9")),
+            422,
+            "unknown_policy",
+            Some("/payload/policy"),
+        ),
+        (
+            "no time",
+            with(|m| m["envelope"]["scope"]["ttl"] = json!(0)),
+            422,
+            "out_of_range",
+            Some("/envelope/scope/ttl"),
+        ),
+        (
+            "another's negotiation",
+            with(|m| m["envelope"]["negotiation"] = json!("bob~job")),
+            422,
+            "bad_format",
+            Some("/envelope/negotiation"),
+        ),
+        ("offer without negotiation", without_negotiation(), 422, "missing_field", Some("/envelope/negotiation")),
+        ("offer to half an id", offer("alice", "m", "job"), 422, "bad_format", Some("/envelope/negotiation")),
+    ];
+    for (name, message, status, expected, pointer) in rows {
+        if expected.is_empty() {
+            continue;
+        }
+        let (found, body) = rig.send("alice", &message).await;
+        assert_eq!((found, code(&body)), (status, expected), "{name}: {body}");
+        assert_eq!(body["pointer"].as_str(), pointer, "{name}: {body}");
+    }
+    assert!(rig.logged().await.is_empty());
+}
+
+#[tokio::test]
+async fn consent_is_asked_by_topic_and_counterpart_and_the_left_out_are_counted() {
+    let rig = Rig::start().await;
+    rig.register("open").await;
+    let by_topic = json!({
+        "capabilities": ["haul"], "topics": ["courier"],
+        "consent": { "default": "deny", "rules": [
+            { "effect": "deny", "counterpart": "mallory" }, { "effect": "allow", "topic": "courier" }
+        ]}
+    });
+    rig.register_as("picky", &by_topic).await;
+    rig.send("alice", &cfp("alice", "by-topic", &["topic://courier"])).await;
+    rig.send("alice", &cfp("alice", "direct", &["agent://picky", "agent://open"])).await;
+    rig.send("mallory", &cfp("mallory", "by-topic", &["topic://courier"])).await;
+    rig.send("alice", &cfp("alice", "both", &["agent://picky", "topic://courier"])).await;
+    let mut found: Vec<(String, Vec<String>, u32)> = rig
+        .logged()
+        .await
+        .into_iter()
+        .map(|message| {
+            let pinned = message.pinned.unwrap();
+            let names = pinned.invited.iter().map(|invitation| invitation.agent.to_string()).collect();
+            (message.negotiation.to_string(), names, pinned.left_out)
+        })
+        .collect();
+    found.sort();
+    let row = |id: &str, names: &[&str], left_out| {
+        (id.to_owned(), names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>(), left_out)
+    };
+    assert_eq!(
+        found,
+        [
+            row("alice~both", &["open", "picky"], 0),
+            row("alice~by-topic", &["open", "picky"], 0),
+            row("alice~direct", &["open"], 1),
+            row("mallory~by-topic", &["open"], 1),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_group_reaches_its_consenting_members_with_its_quality_of_service() {
+    let rig = Rig::start().await;
+    rig.register("bob").await;
+    rig.register("carol").await;
+    rig.register_as("deaf", &json!({ "capabilities": ["haul"] })).await;
+    rig.register("outsider").await;
+    let group = json!({ "id": "movers", "members": ["bob", "carol", "deaf", "ghost", "alice"], "qos": "best_effort" });
+    let (status, body) = rig.call("PUT", "/v1/groups/movers", Some(&rig.admin_token()), Some(&group)).await;
+    assert_eq!(status, 201, "{body}");
+
+    let to = ["group://movers", "agent://carol"];
+    assert_eq!(rig.send("alice", &cfp("alice", "job", &to)).await.0, 202);
+    let logged = rig.logged().await;
+    let pinned = logged[0].pinned.as_ref().unwrap();
+    let reached: Vec<_> = pinned.invited.iter().map(|invitation| (invitation.agent.as_str(), invitation.qos)).collect();
+    assert_eq!(reached, [("bob", Qos::BestEffort), ("carol", Qos::AtLeastOnce)]);
+    assert_eq!(pinned.left_out, 1, "deaf is registered and does not consent; a ghost is nobody");
+}
+
+#[tokio::test]
+async fn a_rule_that_asks_delivers_nothing_and_notes_the_request_once() {
+    let rig = Rig::start().await;
+    let asks = json!({ "capabilities": ["haul"], "topics": ["courier"], "consent": { "default": "ask" } });
+    rig.register_as("shy", &asks).await;
+    for attempt in ["one", "two"] {
+        let (status, body) = rig.send("alice", &cfp("alice", attempt, &["agent://shy"])).await;
+        assert_eq!((status, code(&body)), (403, "no_consent"));
+    }
+    let requests = loop_until(|| async {
+        let path = "/v1/agents/shy/consent/requests";
+        let (_, body) = rig.call("GET", path, Some(&rig.token("shy")), None).await;
+        let requests = body["requests"].as_array().unwrap().clone();
+        (!requests.is_empty()).then_some(requests)
+    })
+    .await;
+    assert_eq!(requests.len(), 1);
+    assert_eq!(requests[0]["counterpart"], "alice");
+
+    let allowed = json!({ "default": "ask", "rules": [{ "effect": "allow", "counterpart": "alice" }] });
+    rig.call("PUT", "/v1/agents/shy/consent", Some(&rig.token("shy")), Some(&allowed)).await;
+    assert_eq!(rig.send("alice", &cfp("alice", "three", &["agent://shy"])).await.0, 202);
+    let (_, body) = rig.call("GET", "/v1/agents/shy/consent/requests", Some(&rig.token("shy")), None).await;
+    assert_eq!(body["requests"], json!([]), "what a rule answers is no longer asked");
+}
+
+#[tokio::test]
+async fn another_body_under_a_known_id_is_a_conflict_and_the_same_body_is_not() {
+    let rig = Rig::start().await;
+    let first = offer("bob", "m1", "alice~job");
+    let mut other = first.clone();
+    other["payload"]["terms"]["price"] = json!(1);
+    let mut respelled = first.to_string();
+    respelled.insert(1, ' ');
+    assert_eq!(rig.send("bob", &first).await.0, 202);
+    let (status, body) = rig.send("bob", &other).await;
+    assert_eq!((status, code(&body)), (409, "conflict"));
+    assert_eq!(rig.post(&rig.token("bob"), respelled).await.0, 202, "white space does not make another body");
+    assert_eq!(rig.send("carol", &offer("carol", "m1", "alice~job")).await.0, 202, "another sender's id is its own");
+    assert_eq!(rig.send("bob", &offer("bob", "m1", "alice~other")).await.0, 202, "as is another negotiation's");
+    let digests: Vec<_> = rig.logged().await.iter().map(|message| message.digest).collect();
+    assert_eq!(digests.len(), 4);
+}
+
+#[tokio::test]
+async fn the_same_message_at_two_gateways_at_once_is_accepted_by_both() {
+    let bus = memory::open(MemoryOptions::default());
+    let key = SigningKey::generate(KeyAlgorithm::EdDsa).unwrap();
+    let one = Rig::on(bus.clone(), key.clone(), |config| config.id = "gateway-1".to_owned()).await;
+    let two = Rig::on(bus, key, |config| config.id = "gateway-2".to_owned()).await;
+    let message = offer("bob", "m1", "alice~job");
+    let (left, right) = tokio::join!(one.send("bob", &message), two.send("bob", &message));
+    assert_eq!((left.0, right.0), (202, 202));
+    let logged = one.logged().await;
+    assert_eq!(logged.len(), 2, "the fold drops the second");
+    assert_eq!(logged[0].digest, logged[1].digest);
+}
+
+#[tokio::test]
+async fn a_log_that_is_full_stores_nothing_and_says_so() {
+    let options = MemoryOptions { log_bytes_max: 64, ..MemoryOptions::default() };
+    let key = SigningKey::generate(KeyAlgorithm::EdDsa).unwrap();
+    let rig = Rig::on(memory::open(options), key, |_| {}).await;
+    let (status, body) = rig.send("bob", &offer("bob", "m1", "alice~job")).await;
+    assert_eq!((status, code(&body)), (503, "unavailable"), "{body}");
+    assert!(rig.logged().await.is_empty());
+    let mut other = offer("bob", "m1", "alice~job");
+    other["payload"]["terms"]["price"] = json!(1);
+    let (status, body) = rig.send("bob", &other).await;
+    assert_eq!((status, code(&body)), (503, "unavailable"), "what was not stored does not make a conflict");
+}
+
+#[tokio::test]
+async fn the_rate_of_an_agent_is_its_own_and_refused_messages_count() {
+    let rig = Rig::with(|config| {
+        config.limits.requests_per_s = 1;
+        config.limits.burst = 3;
+    })
+    .await;
+    for _ in 0..3 {
+        let (status, body) = rig.post(&rig.token("bob"), "not json").await;
+        assert_eq!((status, code(&body)), (422, "malformed_json"));
+    }
+    let (status, body) = rig.post(&rig.token("bob"), "not json").await;
+    assert_eq!((status, code(&body)), (429, "rate_limited"));
+    assert!(body["retry_after_ms"].as_u64().unwrap() > 0);
+    assert_eq!(rig.send("carol", &offer("carol", "m1", "alice~job")).await.0, 202);
+}
+
+#[tokio::test]
+async fn a_gateway_that_tracks_no_further_agent_fails_closed_for_newcomers_only() {
+    let rig = Rig::with(|config| {
+        config.limits.rate_keys_max = 1;
+        config.limits.burst = 100_000;
+        config.limits.requests_per_s = 1;
+    })
+    .await;
+    assert_eq!(rig.send("bob", &offer("bob", "m1", "alice~job")).await.0, 202);
+    let (status, body) = rig.send("carol", &offer("carol", "m1", "alice~job")).await;
+    assert_eq!((status, code(&body)), (503, "overloaded"));
+    assert_eq!(rig.send("bob", &offer("bob", "m2", "alice~job")).await.0, 202);
+}
+
+#[tokio::test]
+async fn a_caller_in_the_process_goes_through_the_same_admission() {
+    let rig = Rig::start().await;
+    let admission = rig.handle.admission();
+    let token = rig.token("bob");
+    let ingress = |credentials| Ingress {
+        transport: Transport::InProcess,
+        credentials,
+        named_sender: None,
+        peer: None,
+        bytes: offer("bob", "m1", "alice~job").to_string().into_bytes().into(),
+    };
+    let accepted = admission.admit(ingress(Credentials::Token(Some(&token)))).await.unwrap();
+    assert_eq!(accepted.negotiation.as_str(), "alice~job");
+    let refusal = admission.admit(ingress(Credentials::Token(None))).await.unwrap_err();
+    assert_eq!(refusal.code, schemas::Code::Unauthenticated);
+}
+
+#[tokio::test]
+async fn metrics_tell_messages_by_way_act_and_outcome_and_rejections_by_stage_and_code() {
+    let rig = Rig::start().await;
+    rig.send("bob", &offer("bob", "m1", "alice~job")).await;
+    rig.send("bob", &offer("carol", "m2", "alice~job")).await;
+    let counted = |kind, outcome| {
+        rig.metric("exchange_messages_total", &[("transport", "http"), ("kind", kind), ("outcome", outcome)])
+    };
+    assert_eq!((counted("offer", "accepted"), counted("offer", "rejected")), (1.0, 1.0));
+    let rejections = rig.metric("exchange_message_rejections_total", &[("stage", "auth"), ("reason", "unauthorized")]);
+    assert_eq!(rejections, 1.0);
+}
+
+fn without_negotiation() -> Value {
+    let mut message = offer("alice", "m", "alice~job");
+    message["envelope"].as_object_mut().unwrap().remove("negotiation");
+    message
+}
+
+async fn invited(rig: &Rig) -> Vec<Vec<String>> {
+    let names = |message: schemas::record::AdmittedMessage| {
+        message.pinned.unwrap().invited.iter().map(|invitation| invitation.agent.to_string()).collect()
+    };
+    rig.logged().await.into_iter().map(names).collect()
+}
+
+/// Polls until there is something, for at most as long as tests are patient.
+pub(crate) async fn loop_until<T, F: Future<Output = Option<T>>>(mut look: impl FnMut() -> F) -> T {
+    let looking = async {
+        loop {
+            if let Some(found) = look().await {
+                return found;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(crate::rig::PATIENCE, looking).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_call_that_reaches_more_agents_than_a_negotiation_holds_is_refused() {
+    let rig = Rig::with(|config| config.limits.verification_burst = 100_000).await;
+    let key_value = rig.bus.key_value.clone();
+    for number in 0..1025 {
+        let document = open_registration().to_string().into_bytes().into();
+        key_value.put(bus::Bucket::Agents, format!("c{number}"), document).await.unwrap();
+    }
+    loop_until(|| async {
+        let path = "/v1/agents?after=c1023&limit=1";
+        let (_, body) = rig.call("GET", path, Some(&rig.token("alice")), None).await;
+        (body["agents"][0]["agent"] == "c1024").then_some(())
+    })
+    .await;
+    let (status, body) = rig.send("alice", &cfp("alice", "job", &["topic://courier"])).await;
+    assert_eq!((status, code(&body), body["pointer"].as_str()), (422, "out_of_range", Some("/envelope/to")));
+    assert!(rig.logged().await.is_empty());
+}

@@ -1,0 +1,159 @@
+//! BAD_INPUTS.md 47-51: what no HTTP client library would send, over raw TCP.
+
+use std::time::Duration;
+
+use schemas::validate::BODY_BYTES_MAX;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::rig::{PATIENCE, Rig, code, offer};
+
+#[tokio::test]
+async fn bodies_that_are_compressed_or_not_declared_as_json_are_refused() {
+    let rig = Rig::start().await;
+    let message = offer("bob", "m1", "alice~job").to_string();
+    let rows: Vec<(&str, Vec<(&str, &str)>)> = vec![
+        ("47 gzip", vec![("content-type", "application/json"), ("content-encoding", "gzip")]),
+        ("47 identity", vec![("content-type", "application/json"), ("content-encoding", "identity")]),
+        ("48 none", vec![]),
+        ("48 text", vec![("content-type", "text/plain")]),
+        ("48 form", vec![("content-type", "application/x-www-form-urlencoded")]),
+        ("48 almost", vec![("content-type", "application/jsonp")]),
+        ("48 other charset", vec![("content-type", "application/json; charset=utf-16")]),
+        ("48 two", vec![("content-type", "application/json"), ("content-type", "text/html")]),
+    ];
+    for (name, headers) in rows {
+        let mut request = rig.request("POST", "/v1/messages").bearer_auth(rig.token("bob")).body(message.clone());
+        for (header, value) in headers {
+            request = request.header(header, value);
+        }
+        let response = request.send().await.unwrap();
+        let status = response.status();
+        let body = response.json().await.unwrap();
+        assert_eq!((status.as_u16(), code(&body)), (415, "unsupported_media_type"), "{name}");
+    }
+    let declared = rig.request("POST", "/v1/messages").bearer_auth(rig.token("bob")).body(message);
+    let declared = declared.header("content-type", "Application/JSON; charset=UTF-8").send().await.unwrap();
+    assert_eq!(declared.status(), 202);
+    assert_eq!(rig.logged().await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_body_that_comes_too_slowly_is_answered_and_its_connection_closed() {
+    let rig = Rig::with(|config| config.limits.receive_timeout_ms = 200).await;
+    let head = head(&rig, "Content-Length: 100\r\n");
+    let answer = exchange(&rig, &format!("{head}{{\"env")).await;
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    assert!(answer.contains("\"code\":\"request_timeout\""), "{answer}");
+    assert!(rig.logged().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_chunked_body_that_trickles_is_cut_off_too() {
+    let rig = Rig::with(|config| config.limits.receive_timeout_ms = 300).await;
+    let mut stream = TcpStream::connect(rig.address()).await.unwrap();
+    stream.write_all(head(&rig, "Transfer-Encoding: chunked\r\n").as_bytes()).await.unwrap();
+    let trickle = async {
+        while stream.write_all(b"1\r\n \r\n").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let mut byte = [0; 4096];
+            if let Ok(read) = stream.try_read(&mut byte) {
+                return String::from_utf8_lossy(&byte[..read]).into_owned();
+            }
+        }
+        String::new()
+    };
+    let answer = tokio::time::timeout(PATIENCE, trickle).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    assert!(rig.logged().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_header_that_never_ends_costs_its_connection_only() {
+    let rig = Rig::with(|config| config.limits.receive_timeout_ms = 200).await;
+    let answer = exchange(&rig, "POST /v1/messages HTTP/1.1\r\nHost: x\r\nX-Slow: ").await;
+    assert!(!answer.contains(" 200 ") && !answer.contains(" 202 "), "{answer}");
+    assert_eq!(rig.call("GET", "/healthz", None, None).await.0, 200);
+}
+
+#[tokio::test]
+async fn headers_that_smuggle_another_are_refused() {
+    let rig = Rig::start().await;
+    let message = offer("bob", "m1", "alice~job").to_string();
+    let length = message.len();
+    let rows = [
+        ("50 bare carriage return", format!("X-A: 1\rX-B: 2\r\nContent-Length: {length}\r\n")),
+        ("50 NUL", format!("X-A: 1\0\r\nContent-Length: {length}\r\n")),
+        ("50 folded line", format!("X-A: 1\r\n X-B: 2\r\nContent-Length: {length}\r\n")),
+        ("50 space before the colon", format!("X-A : 1\r\nContent-Length: {length}\r\n")),
+        ("51 two lengths", format!("Content-Length: {length}\r\nContent-Length: 3\r\n")),
+        ("51 a signed length", format!("Content-Length: +{length}\r\n")),
+        ("51 a list of lengths", format!("Content-Length: {length}, {length}\r\n")),
+        ("51 chunked, hidden", "Transfer-Encoding: xchunked\r\n".to_owned()),
+        ("51 chunked, not last", "Transfer-Encoding: chunked, identity\r\n".to_owned()),
+        ("16 KiB of headers", format!("X-A: {}\r\nContent-Length: {length}\r\n", "a".repeat(20_000))),
+    ];
+    for (name, headers) in rows {
+        let answer = exchange(&rig, &format!("{}{message}", head(&rig, &headers))).await;
+        assert!(answer.starts_with("HTTP/1.1 4"), "{name}: {answer}");
+        assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{name}: {answer}");
+    }
+    assert!(rig.logged().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_request_with_two_meanings_is_the_last_of_its_connection() {
+    let rig = Rig::start().await;
+    let message = offer("bob", "smuggled", "alice~job").to_string();
+    let inner = format!("{}{message}", head(&rig, &format!("Content-Length: {}\r\n", message.len())));
+    let outer_length = "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n";
+    let answer = exchange(&rig, &format!("{}0\r\n\r\n{inner}", head(&rig, outer_length))).await;
+    assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "the second request was answered: {answer}");
+    assert!(answer.contains("connection: close"), "{answer}");
+    assert!(rig.logged().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_body_is_refused_by_its_declared_length_before_it_is_read() {
+    let rig = Rig::start().await;
+    let answer = exchange(&rig, &head(&rig, &format!("Content-Length: {}\r\n", BODY_BYTES_MAX + 1))).await;
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    assert!(answer.contains("\"code\":\"too_large\""), "{answer}");
+}
+
+#[tokio::test]
+async fn an_expectation_is_met_only_for_a_body_that_may_come() {
+    let rig = Rig::start().await;
+    let too_long = format!("Expect: 100-continue\r\nContent-Length: {}\r\n", BODY_BYTES_MAX + 1);
+    let answer = exchange(&rig, &head(&rig, &too_long)).await;
+    assert!(answer.starts_with("HTTP/1.1 413 "), "no `100 Continue` comes first: {answer}");
+}
+
+/// The head of a message posted by `bob`, with further header lines.
+fn head(rig: &Rig, headers: &str) -> String {
+    let token = rig.token("bob");
+    format!(
+        "POST /v1/messages HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\
+         Content-Type: application/json\r\n{headers}\r\n"
+    )
+}
+
+/// Writes bytes and reads until the gateway closes the connection, or has answered and waits.
+async fn exchange(rig: &Rig, bytes: &str) -> String {
+    let mut stream = TcpStream::connect(rig.address()).await.unwrap();
+    // The gateway may refuse and close before everything is written.
+    let _ = stream.write_all(bytes.as_bytes()).await;
+    let mut answer = Vec::new();
+    let reading = async {
+        let mut part = [0; 4096];
+        loop {
+            let quiet = if answer.is_empty() { PATIENCE } else { Duration::from_millis(300) };
+            match tokio::time::timeout(quiet, stream.read(&mut part)).await {
+                Ok(Ok(read)) if read > 0 => answer.extend_from_slice(&part[..read]),
+                Ok(_) | Err(_) => break,
+            }
+        }
+    };
+    tokio::time::timeout(2 * PATIENCE, reading).await.unwrap();
+    String::from_utf8_lossy(&answer).into_owned()
+}

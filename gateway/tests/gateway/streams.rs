@@ -1,0 +1,274 @@
+//! WebSocket, SSE and the bus: messages in, deliveries out, acknowledgements back.
+
+use bytes::Bytes;
+use futures_util::stream::BoxStream;
+use futures_util::{SinkExt as _, StreamExt as _};
+use schemas::{DeliveryId, Lane, subject};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
+
+use crate::rig::{PATIENCE, Rig, agent, claims, code, offer};
+
+type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
+
+#[tokio::test]
+async fn a_websocket_carries_messages_answers_deliveries_and_acknowledgements() {
+    let rig = Rig::start().await;
+    let mut hellos = subscribe(&rig, "hello.bob").await;
+    let mut acks = subscribe(&rig, "ack.bob.*").await;
+    let mut socket = connect(&rig, &rig.token("bob")).await.unwrap();
+    assert_eq!(frame(&mut socket).await, json!({ "type": "hello", "agent": "bob" }));
+    assert_eq!(hellos.next().await.unwrap().subject, "hello.bob");
+
+    send(&mut socket, json!({ "type": "message", "id": "ref-1", "message": offer("bob", "m1", "alice~job") })).await;
+    let accepted = frame(&mut socket).await;
+    assert_eq!((&accepted["type"], &accepted["id"]), (&json!("accepted"), &json!("ref-1")));
+    assert_eq!((&accepted["msg_id"], &accepted["negotiation"]), (&json!("m1"), &json!("alice~job")));
+    send(&mut socket, json!({ "type": "message", "id": "ref-2", "message": offer("carol", "m2", "alice~job") })).await;
+    let refused = frame(&mut socket).await;
+    assert_eq!((&refused["type"], &refused["id"]), (&json!("refused"), &json!("ref-2")));
+    assert_eq!(code(&refused["problem"]), "unauthorized");
+    assert_eq!(rig.logged().await.len(), 1);
+
+    let ids = [delivery(1), delivery(2)];
+    publish_inbox(&rig, "bob", &ids).await;
+    for id in ids {
+        let delivered = frame(&mut socket).await;
+        assert_eq!(
+            (&delivered["type"], &delivered["delivery"]["envelope"]["msg_id"]),
+            (&json!("delivery"), &json!(id))
+        );
+    }
+    send(&mut socket, json!({ "type": "ack", "delivery_ids": ids })).await;
+    let ack = acks.next().await.unwrap();
+    assert_eq!(ack.subject, subject::ack(&agent("bob"), ids[0]));
+    assert_eq!(serde_json::from_slice::<Vec<DeliveryId>>(&ack.payload).unwrap(), [ids[1]]);
+}
+
+#[tokio::test]
+async fn the_bytes_of_a_frame_are_checked_as_strictly_as_a_body() {
+    let rig = Rig::start().await;
+    let mut socket = opened(&rig, "bob").await;
+    let good = offer("bob", "m1", "alice~job").to_string();
+    let twice = good.replacen(r#""act":"#, r#""act":"offer","act":"#, 1);
+    let big = format!("{}{}", good.trim_end_matches('}'), format_args!("{}}}}}}}", " ".repeat(65_536)));
+    let rows = [
+        (r#"{"type":"message"}"#.to_owned(), "malformed_json"),
+        (r#"{"type":"shout","message":{}}"#.to_owned(), "malformed_json"),
+        ("hello".to_owned(), "malformed_json"),
+        (r#"{"type":"ack","delivery_ids":["xyz"]}"#.to_owned(), "malformed_json"),
+        (r#"{"type":"ack","delivery_ids":[]}"#.to_owned(), "out_of_range"),
+        (format!(r#"{{"type":"message","message":{twice}}}"#), "duplicate_key"),
+        (format!(r#"{{"type":"message","message":{big}}}"#), "too_large"),
+        (format!(r#"{{"type":"message","message":{}{}}}"#, "[".repeat(100), "]".repeat(100)), "too_deep"),
+    ];
+    for (text, expected) in rows {
+        let shown: String = text.chars().take(80).collect();
+        socket.send(Message::text(text)).await.unwrap();
+        let refused = frame(&mut socket).await;
+        assert_eq!((&refused["type"], code(&refused["problem"])), (&json!("refused"), expected), "{shown}");
+    }
+    assert!(rig.logged().await.is_empty());
+}
+
+#[tokio::test]
+async fn messages_of_one_connection_reach_the_log_in_the_order_they_came() {
+    let rig = Rig::start().await;
+    let mut socket = opened(&rig, "bob").await;
+    let count = 200;
+    for number in 0..count {
+        let message = json!({ "type": "message", "message": offer("bob", &format!("m{number}"), "alice~job") });
+        socket.feed(Message::text(message.to_string())).await.unwrap();
+    }
+    socket.flush().await.unwrap();
+    for _ in 0..count {
+        assert_eq!(frame(&mut socket).await["type"], "accepted");
+    }
+    let order: Vec<String> =
+        rig.logged().await.iter().map(|entry| entry.message().unwrap().envelope.msg_id.to_string()).collect();
+    assert_eq!(order, (0..count).map(|number| format!("m{number}")).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_stream_ends_with_its_token_and_with_the_gateway_and_says_why() {
+    let rig = Rig::start().await;
+    let mut short = claims("bob");
+    short.exp = short.iat + 1;
+    let mut socket = connect(&rig, &rig.key.sign(&short).unwrap()).await.unwrap();
+    frame(&mut socket).await;
+    assert_eq!(closed(&mut socket).await, (CloseCode::Policy, "the token has expired".to_owned()));
+    let mut socket = opened(&rig, "carol").await;
+    rig.handle.shutdown().await;
+    assert_eq!(closed(&mut socket).await, (CloseCode::Away, "the gateway stops".to_owned()));
+    let reasons = |reason| {
+        let families = rig.registry.gather();
+        let family = families.iter().find(|family| family.name() == "exchange_stream_closed_total").unwrap();
+        let is = |metric: &&prometheus::proto::Metric| metric.get_label().iter().any(|label| label.value() == reason);
+        family.get_metric().iter().filter(is).map(|metric| metric.get_counter().get_value()).sum::<f64>()
+    };
+    assert_eq!((reasons("expired"), reasons("shutdown")), (1.0, 1.0));
+}
+
+#[tokio::test]
+async fn a_binary_frame_ends_the_stream() {
+    let rig = Rig::start().await;
+    let mut socket = opened(&rig, "bob").await;
+    socket.send(Message::binary(Bytes::from_static(b"{}"))).await.unwrap();
+    assert_eq!(closed(&mut socket).await.0, CloseCode::Unsupported);
+}
+
+#[tokio::test]
+async fn an_agent_has_only_so_many_streams_and_gets_the_place_of_a_closed_one() {
+    let rig = Rig::with(|config| config.limits.streams_per_agent_max = 1).await;
+    let mut first = opened(&rig, "bob").await;
+    match connect(&rig, &rig.token("bob")).await {
+        Err(Error::Http(response)) => assert_eq!(response.status(), 503),
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("a second stream was opened"),
+    }
+    opened(&rig, "carol").await;
+    first.close(None).await.unwrap();
+    crate::admission::loop_until(|| async { connect(&rig, &rig.token("bob")).await.ok() }).await;
+}
+
+#[tokio::test]
+async fn a_websocket_without_a_token_is_not_opened() {
+    let rig = Rig::start().await;
+    match connect(&rig, "nonsense").await {
+        Err(Error::Http(response)) => assert_eq!(response.status(), 401),
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("opened"),
+    }
+}
+
+#[tokio::test]
+async fn server_sent_events_carry_deliveries_under_their_ids_and_acknowledgements_go_by_post() {
+    let rig = Rig::start().await;
+    let mut hellos = subscribe(&rig, "hello.bob").await;
+    let mut acks = subscribe(&rig, "ack.bob.*").await;
+    let request = rig.request("GET", "/v1/inbox").bearer_auth(rig.token("bob")).header("last-event-id", "whatever");
+    let response = request.send().await.unwrap();
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    let mut chunks = response.bytes_stream();
+    assert_eq!(hellos.next().await.unwrap().subject, "hello.bob");
+    let ids = [delivery(1), delivery(2)];
+    publish_inbox(&rig, "bob", &ids).await;
+    let mut text = String::new();
+    while text.matches("event: delivery").count() < 2 {
+        let chunk = tokio::time::timeout(PATIENCE, chunks.next()).await.unwrap().unwrap().unwrap();
+        text.push_str(std::str::from_utf8(&chunk).unwrap());
+    }
+    assert!(ids.iter().all(|id| text.contains(&format!("id: {id}\n"))), "{text}");
+    let data: Value = serde_json::from_str(text.lines().find_map(|line| line.strip_prefix("data: ")).unwrap()).unwrap();
+    assert_eq!(data["envelope"]["msg_id"], json!(ids[0]));
+
+    let (status, _) =
+        rig.call("POST", "/v1/acks", Some(&rig.token("bob")), Some(&json!({ "delivery_ids": [ids[0]] }))).await;
+    assert_eq!(status, 204);
+    let ack = acks.next().await.unwrap();
+    assert_eq!((ack.subject, ack.payload.len()), (subject::ack(&agent("bob"), ids[0]), 0));
+    for wrong in
+        [json!({}), json!({ "delivery_ids": "x" }), json!({ "delivery_ids": ["x"] }), json!({ "delivery_ids": [] })]
+    {
+        let (status, _) = rig.call("POST", "/v1/acks", Some(&rig.token("bob")), Some(&wrong)).await;
+        assert_eq!(status, 422, "{wrong}");
+    }
+}
+
+#[tokio::test]
+async fn an_agent_on_the_bus_is_admitted_under_its_own_subject_only() {
+    let rig = Rig::start().await;
+    let ask = |sender: &'static str, token: Option<String>, message: Value| {
+        let pub_sub = rig.bus.pub_sub.clone();
+        async move {
+            let subject = subject::gateway_in(&agent(sender));
+            let reply = pub_sub.request(subject, token, Bytes::from(message.to_string()), PATIENCE).await.unwrap();
+            serde_json::from_slice::<Value>(&reply).unwrap()
+        }
+    };
+    let bob = rig.token("bob");
+    let accepted = ask("bob", Some(bob.clone()), offer("bob", "m1", "alice~job")).await;
+    assert_eq!(accepted["accepted"]["negotiation"], "alice~job");
+    let rows = [
+        ("no token", "bob", None, offer("bob", "m2", "alice~job"), "unauthenticated"),
+        ("a bad token", "bob", Some("x.y.z".to_owned()), offer("bob", "m2", "alice~job"), "unauthenticated"),
+        ("another's subject", "carol", Some(bob.clone()), offer("bob", "m2", "alice~job"), "unauthorized"),
+        ("another's name", "bob", Some(bob.clone()), offer("carol", "m2", "alice~job"), "unauthorized"),
+        ("not a message", "bob", Some(bob), json!([]), "wrong_type"),
+    ];
+    for (name, sender, token, message, expected) in rows {
+        let reply = ask(sender, token, message).await;
+        assert_eq!(code(&reply["refused"]), expected, "{name}: {reply}");
+    }
+    assert_eq!(rig.logged().await.len(), 1);
+}
+
+#[tokio::test]
+async fn two_gateways_share_the_messages_from_the_bus() {
+    let bus = bus::memory::open(bus::memory::MemoryOptions::default());
+    let key = gateway::keys::SigningKey::generate(gateway::keys::KeyAlgorithm::EdDsa).unwrap();
+    let one = Rig::on(bus.clone(), key.clone(), |_| {}).await;
+    let two = Rig::on(bus.clone(), key, |_| {}).await;
+    for number in 0..20 {
+        let message = offer("bob", &format!("m{number}"), "alice~job").to_string();
+        let subject = subject::gateway_in(&agent("bob"));
+        bus.pub_sub.request(subject, Some(one.token("bob")), Bytes::from(message), PATIENCE).await.unwrap();
+    }
+    assert_eq!(one.logged().await.len(), 20, "each is admitted once");
+    let by = |rig: &Rig| rig.metric("exchange_messages_total", &[("transport", "nats"), ("outcome", "accepted")]);
+    assert_eq!(by(&one) + by(&two), 20.0);
+    assert!(by(&one) > 0.0 && by(&two) > 0.0);
+}
+
+async fn connect(rig: &Rig, token: &str) -> Result<Socket, Error> {
+    let mut request = format!("ws://{}/v1/ws", rig.address()).into_client_request().unwrap();
+    request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+    connect_async(request).await.map(|(socket, _)| socket)
+}
+
+/// A connection that has said hello.
+async fn opened(rig: &Rig, name: &str) -> Socket {
+    let mut socket = connect(rig, &rig.token(name)).await.unwrap();
+    assert_eq!(frame(&mut socket).await["type"], "hello");
+    socket
+}
+
+async fn send(socket: &mut Socket, frame: Value) {
+    socket.send(Message::text(frame.to_string())).await.unwrap();
+}
+
+async fn frame(socket: &mut Socket) -> Value {
+    let next = tokio::time::timeout(PATIENCE, socket.next()).await.unwrap().unwrap().unwrap();
+    serde_json::from_str(next.to_text().unwrap()).unwrap()
+}
+
+/// Reads until the gateway closes the stream.
+async fn closed(socket: &mut Socket) -> (CloseCode, String) {
+    let reading = async {
+        loop {
+            if let Message::Close(Some(close)) = socket.next().await.unwrap().unwrap() {
+                return (close.code, close.reason.to_string());
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, reading).await.unwrap()
+}
+
+async fn subscribe(rig: &Rig, subject: &str) -> BoxStream<'static, bus::Received> {
+    rig.bus.pub_sub.subscribe(subject.to_owned(), None).await.unwrap()
+}
+
+async fn publish_inbox(rig: &Rig, name: &str, ids: &[DeliveryId]) {
+    let deliveries: Vec<Value> =
+        ids.iter().map(|id| json!({ "envelope": { "msg_id": id }, "payload": { "act": "closed" } })).collect();
+    let payload = Bytes::from(serde_json::to_vec(&deliveries).unwrap());
+    rig.bus.pub_sub.publish(subject::inbox(&agent(name)), payload).await.unwrap();
+}
+
+fn delivery(number: u8) -> DeliveryId {
+    DeliveryId::new(Lane(0), [number; 16])
+}
