@@ -8,10 +8,8 @@ use schemas::policy::Close;
 pub(crate) struct Standing {
     /// Valid, unexpired, unwithdrawn offers.
     pub(crate) valid: u32,
-    /// Best score among them.
-    pub(crate) best: Option<u32>,
-    /// The score required now, where the policy has a threshold.
-    pub(crate) tau: Option<u32>,
+    /// Whether the best score among them reaches the policy's threshold now.
+    pub(crate) is_score_reached: bool,
     /// Contractors that responded.
     pub(crate) responded: u32,
     /// Contractors called.
@@ -27,7 +25,7 @@ pub(crate) fn reason(close: &Close, standing: Standing) -> Option<CloseReason> {
         // `min_valid` gates early closing only, and waiting for nobody would be no gain.
         return all_responded.then_some(CloseReason::AllResponded);
     }
-    if standing.tau.zip(standing.best).is_some_and(|(tau, best)| best >= tau) {
+    if standing.is_score_reached {
         Some(CloseReason::ScoreAtLeast)
     } else if close.k_valid.is_some_and(|k| standing.valid >= k) {
         Some(CloseReason::KValid)
@@ -45,15 +43,15 @@ mod tests {
     use super::*;
 
     const OPEN: Standing =
-        Standing { valid: 2, best: Some(10), tau: None, responded: 2, expected: 5, is_window_past: false };
+        Standing { valid: 2, is_score_reached: false, responded: 2, expected: 5, is_window_past: false };
 
     #[test]
     fn reasons_are_reported_in_the_order_of_their_priority() {
         let close =
             Close { min_valid: 1, k_valid: Some(2), all_responded: true, window_ms: Some(1), ..Close::default() };
-        let everything = Standing { tau: Some(10), responded: 5, is_window_past: true, ..OPEN };
+        let everything = Standing { is_score_reached: true, responded: 5, is_window_past: true, ..OPEN };
         assert_eq!(reason(&close, everything), Some(CloseReason::ScoreAtLeast));
-        let no_score = Standing { tau: Some(11), ..everything };
+        let no_score = Standing { is_score_reached: false, ..everything };
         assert_eq!(reason(&close, no_score), Some(CloseReason::KValid));
         let no_k = Close { k_valid: Some(3), ..close };
         assert_eq!(reason(&no_k, no_score), Some(CloseReason::AllResponded));
@@ -64,7 +62,7 @@ mod tests {
     #[test]
     fn too_few_valid_offers_hold_everything_back_but_all_responded() {
         let close = Close { min_valid: 3, k_valid: Some(1), all_responded: true, ..Close::default() };
-        let past = Standing { tau: Some(0), is_window_past: true, ..OPEN };
+        let past = Standing { is_score_reached: true, is_window_past: true, ..OPEN };
         assert_eq!(reason(&close, past), None);
         assert_eq!(reason(&close, Standing { responded: 5, ..past }), Some(CloseReason::AllResponded));
     }

@@ -1,13 +1,10 @@
-//! The falling score threshold, in integers, and the instant at which it meets a score.
+//! The falling score threshold, and the instant at which it meets a score, in exact integers.
 //!
-//! `tau(t) = start - floor((start - end) * f(t)^e)`, where `f` is the elapsed share of the collection period in
-//! fixed-point with [`FRACTION_BITS`] bits, rounded down at every multiplication. Every engine computes the same.
+//! `tau(t) = end + (start - end) * (1 - (t/D)^e)`, with `t` the microseconds since the call and `D` the collection period.
+//! A score suffices when it is at least `tau(t)`; multiplied out: `(start - score) * D^e <= (start - end) * t^e`.
 
 use schemas::Timestamp;
 use schemas::policy::{FallingThreshold, Threshold};
-
-/// Bits of the fraction. 32 keep every product within 64 bits and resolve a day to 20 microseconds.
-const FRACTION_BITS: u32 = 32;
 
 /// The period a threshold falls over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,25 +15,25 @@ pub(crate) struct Period {
     pub(crate) length_us: u64,
 }
 
-/// The score required at `now`.
-pub(crate) fn tau(threshold: Threshold, period: Period, now: Timestamp) -> u32 {
+/// Whether `score` suffices at `now`.
+pub(crate) fn is_reached(threshold: Threshold, period: Period, score: u32, now: Timestamp) -> bool {
     match threshold {
-        Threshold::Constant(score) => score,
-        Threshold::Falling(falling) => falling_tau(falling, period, now),
+        Threshold::Constant(required) => score >= required,
+        Threshold::Falling(falling) => is_below(falling, period, score, now),
     }
 }
 
 /// The first instant at which `score` suffices, from `now` to the end of the period; absent when it never does.
 pub(crate) fn crossing(threshold: Threshold, period: Period, score: u32, now: Timestamp) -> Option<Timestamp> {
     let end = Timestamp(period.start.0.saturating_add(period.length_us));
-    if score < tau(threshold, period, end) {
+    if !is_reached(threshold, period, score, end) {
         return None;
     }
-    // tau never rises, so the instants at which the score suffices are a suffix of the period.
+    // The threshold never rises, so the instants at which the score suffices are a suffix of the period.
     let (mut low, mut high) = (now.0, end.0.max(now.0));
     while low < high {
         let middle = low + (high - low) / 2;
-        if score >= tau(threshold, period, Timestamp(middle)) {
+        if is_reached(threshold, period, score, Timestamp(middle)) {
             high = middle;
         } else {
             low = middle + 1;
@@ -45,16 +42,29 @@ pub(crate) fn crossing(threshold: Threshold, period: Period, score: u32, now: Ti
     Some(Timestamp(low))
 }
 
-fn falling_tau(falling: FallingThreshold, period: Period, now: Timestamp) -> u32 {
-    let elapsed = u128::from(now.since_us(period.start).min(period.length_us));
-    let fraction = (elapsed << FRACTION_BITS) / u128::from(period.length_us.max(1));
-    let mut power = fraction;
-    for _ in 1..falling.exponent {
-        power = (power * fraction) >> FRACTION_BITS;
+fn is_below(falling: FallingThreshold, period: Period, score: u32, now: Timestamp) -> bool {
+    let elapsed_us = now.since_us(period.start).min(period.length_us);
+    let missing = u64::from(falling.start.saturating_sub(score));
+    let fall = u64::from(falling.start.saturating_sub(falling.end));
+    product(missing, period.length_us, falling.exponent) <= product(fall, elapsed_us, falling.exponent)
+}
+
+/// 64-bit limbs of a wide integer, most significant first, so that the derived order is the numeric one. A score (2^20)
+/// times a day in microseconds (2^37) to the 8th power needs 316 bits.
+type Wide = [u64; 5];
+
+/// `factor * base^exponent`.
+fn product(factor: u64, base: u64, exponent: u32) -> Wide {
+    let mut wide: Wide = [0, 0, 0, 0, factor];
+    for _ in 0..exponent {
+        let mut carry = 0;
+        for limb in wide.iter_mut().rev() {
+            let sum = u128::from(*limb) * u128::from(base) + carry;
+            *limb = u64::try_from(sum & u128::from(u64::MAX)).unwrap_or(u64::MAX);
+            carry = sum >> 64;
+        }
     }
-    let fall = u128::from(falling.start.saturating_sub(falling.end));
-    let fallen = u32::try_from((fall * power) >> FRACTION_BITS).unwrap_or(u32::MAX);
-    falling.start.saturating_sub(fallen)
+    wide
 }
 
 #[cfg(test)]
@@ -74,12 +84,14 @@ mod tests {
     #[test]
     fn the_threshold_falls_from_start_to_end_and_stays_there() {
         for exponent in 1..=8 {
-            assert_eq!(tau(falling(exponent), PERIOD, at(0)), 900_000);
-            assert_eq!(tau(falling(exponent), PERIOD, at(1_000_000)), 500_000);
-            assert_eq!(tau(falling(exponent), PERIOD, at(9_000_000)), 500_000);
+            for (us, tau) in [(0, 900_000), (1_000_000, 500_000), (9_000_000, 500_000)] {
+                assert!(is_reached(falling(exponent), PERIOD, tau, at(us)));
+                assert!(!is_reached(falling(exponent), PERIOD, tau - 1, at(us)));
+            }
         }
-        assert_eq!(tau(falling(1), PERIOD, at(500_000)), 700_000);
-        assert_eq!(tau(falling(2), PERIOD, at(500_000)), 800_000);
+        for (exponent, tau) in [(1, 700_000), (2, 800_000), (3, 850_000)] {
+            assert_eq!(crossing(falling(exponent), PERIOD, tau, at(0)), Some(at(500_000)));
+        }
     }
 
     #[test]
@@ -87,12 +99,19 @@ mod tests {
         for exponent in 1..=8 {
             for score in [500_000, 500_001, 640_321, 899_999] {
                 let instant = crossing(falling(exponent), PERIOD, score, at(0)).unwrap();
-                assert!(score >= tau(falling(exponent), PERIOD, instant));
-                assert!(score < tau(falling(exponent), PERIOD, Timestamp(instant.0 - 1)), "{exponent} {score}");
+                assert!(is_reached(falling(exponent), PERIOD, score, instant));
+                assert!(!is_reached(falling(exponent), PERIOD, score, Timestamp(instant.0 - 1)), "{exponent} {score}");
             }
         }
         assert_eq!(crossing(falling(1), PERIOD, 499_999, at(0)), None);
         assert_eq!(crossing(Threshold::Constant(7), PERIOD, 7, at(3)), Some(at(3)));
         assert_eq!(crossing(falling(1), PERIOD, 900_000, at(10)), Some(at(10)));
+    }
+
+    #[test]
+    fn the_widest_product_does_not_overflow() {
+        let widest = product(1_000_000, 86_400_000_000, 8);
+        assert!(widest[0] > 0 && widest[0] < u64::MAX >> 3);
+        assert_eq!(product(3, 1 << 33, 2), [0, 0, 0, 12, 0]);
     }
 }

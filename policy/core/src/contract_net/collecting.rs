@@ -75,8 +75,9 @@ impl Negotiation {
         let threshold = self.policy().close.score_at_least;
         let standing = Standing {
             valid: self.tally.valid,
-            best: self.tally.best,
-            tau: threshold.map(|threshold| threshold::tau(threshold, self.period, step.now)),
+            is_score_reached: threshold
+                .zip(self.tally.best)
+                .is_some_and(|(threshold, best)| threshold::is_reached(threshold, self.period, best, step.now)),
             responded: self.responded,
             expected: self.expected,
             is_window_past: self.is_window_past,

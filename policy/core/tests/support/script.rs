@@ -17,7 +17,9 @@ use schemas::delivery::{News, Notice, Told};
 use schemas::digest::canonical;
 use schemas::record::{AdmittedMessage, EngineEvent, Entry, Invitation, Pinned, Qos, Record};
 use schemas::register::AwardEnd;
-use schemas::{Act, AgentId, DeliveryId, Digest, Lane, NegotiationId, OfferId, Policy, RegisterKey, RegisterValue, Timestamp};
+use schemas::{
+    Act, AgentId, DeliveryId, Digest, Lane, NegotiationId, OfferId, Policy, RegisterKey, RegisterValue, Timestamp,
+};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 

@@ -1,0 +1,26 @@
+//! The tables of spec/negotiation.md, row by row: an input and every effect it has, refused inputs included. How effects
+//! are written is explained in `support/script.rs`.
+
+#[path = "support/script.rs"]
+mod script;
+
+#[path = "tables/admission.rs"]
+mod admission;
+#[path = "tables/awarding.rs"]
+mod awarding;
+#[path = "tables/calling.rs"]
+mod calling;
+#[path = "tables/cancelling.rs"]
+mod cancelling;
+#[path = "tables/close_rule.rs"]
+mod close_rule;
+#[path = "tables/collecting.rs"]
+mod collecting;
+#[path = "tables/engine_records.rs"]
+mod engine_records;
+#[path = "tables/mixed_case.rs"]
+mod mixed_case;
+#[path = "tables/several_lots.rs"]
+mod several_lots;
+#[path = "tables/views.rs"]
+mod views;
