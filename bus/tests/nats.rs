@@ -153,6 +153,21 @@ async fn credentials_are_checked_and_given() {
     assert!(!format!("{:?}", with_password("s3cret")).contains("s3cret"));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subscription_is_active_for_other_processes_when_the_call_returns() {
+    let server = start().await;
+    let subscriber = nats::open(NatsOptions::new(server.url())).await.unwrap();
+    let publisher = nats::open(NatsOptions::new(server.url())).await.unwrap();
+    // Often, because a subscription that is late by a moment would be in time now and then.
+    for n in 0..200 {
+        let subject = format!("hello.a{n}");
+        let mut messages = subscriber.pub_sub.subscribe(subject.clone(), None).await.unwrap();
+        publisher.pub_sub.publish(subject.clone(), Bytes::new()).await.unwrap();
+        let received = tokio::time::timeout(PATIENCE, messages.next()).await;
+        assert_eq!(received.expect("it was subscribed to").unwrap().subject, subject);
+    }
+}
+
 #[tokio::test]
 async fn single_records_and_register_entries_cannot_be_deleted() {
     let server = start().await;

@@ -24,7 +24,7 @@ use schemas::Timestamp;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 
-use super::place::Place;
+use super::place::{Place, Received};
 use crate::BusError;
 
 /// How often the server says that nothing has happened.
@@ -155,8 +155,7 @@ enum Step {
 struct Session {
     messages: Subscriber,
     context: Context,
-    /// Consumer sequence of the last message.
-    last: u64,
+    received: Received,
     connected: watch::Receiver<u64>,
     statistics: Arc<Statistics>,
     /// Number of the connection it was made on.
@@ -192,7 +191,10 @@ impl Session {
         let pending = consumer.cached_info().num_pending;
         let connected = source.connected.clone();
         let (heard, alarm) = (Instant::now(), Box::pin(tokio::time::sleep(SILENCE_MAX)));
-        Ok((Self { messages, context, last: 0, connected, statistics, connection, heard, alarm }, pending))
+        Ok((
+            Self { messages, context, received: Received::default(), connected, statistics, connection, heard, alarm },
+            pending,
+        ))
     }
 
     async fn step(&mut self) -> Step {
@@ -226,10 +228,9 @@ impl Session {
         let Some(place) = message.reply.as_deref().and_then(Place::parse) else {
             return Step::Lost("a message without its place");
         };
-        if place.consumer_seq != self.last + 1 {
+        if !self.received.count(place) {
             return Step::Lost("a message is missing");
         }
-        self.last = place.consumer_seq;
         Step::Message(message, place)
     }
 
@@ -244,7 +245,7 @@ impl Session {
         }
         let sent = headers.and_then(|headers| headers.get(header::NATS_LAST_CONSUMER));
         match sent.and_then(|sent| sent.as_str().parse::<u64>().ok()) {
-            Some(sent) if sent != self.last => Step::Lost("the last message is missing"),
+            Some(sent) if !self.received.is_complete(sent) => Step::Lost("the last message is missing"),
             Some(_) | None => Step::Idle,
         }
     }

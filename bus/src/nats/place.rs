@@ -35,9 +35,41 @@ impl Place {
     }
 }
 
+/// Counts what came of what one consumer was sent.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Received {
+    last: u64,
+}
+
+impl Received {
+    /// Counts a message, or refuses it because one before it is missing.
+    pub(super) fn count(&mut self, place: Place) -> bool {
+        let is_next = place.consumer_seq == self.last + 1;
+        if is_next {
+            self.last = place.consumer_seq;
+        }
+        is_next
+    }
+
+    /// Whether everything came, when the server says which number it sent last.
+    pub(super) fn is_complete(self, sent: u64) -> bool {
+        sent == self.last
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_behind_a_gap_and_one_that_came_before_are_refused() {
+        let mut received = Received::default();
+        let outcomes = [1, 2, 4, 3, 3, 2, 4]
+            .map(|consumer_seq| received.count(Place { seq: 100, consumer_seq, time: Timestamp(0), pending: 0 }));
+        assert_eq!(outcomes, [true, true, false, true, false, false, true]);
+        assert!(received.is_complete(4));
+        assert!(!received.is_complete(5), "the last message is missing");
+    }
 
     #[test]
     fn both_forms_of_a_place_are_read_and_others_are_not() {
