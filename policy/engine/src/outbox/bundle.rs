@@ -4,11 +4,9 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use bytes::Bytes;
-use policy_core::Deliver;
 use schemas::{AgentId, DeliveryId};
 
 use crate::config::OutboxConfig;
-use crate::document::DocumentWriter;
 
 /// One inbox message.
 #[derive(Debug, Clone)]
@@ -45,37 +43,29 @@ impl Bundler {
         }
     }
 
-    /// Adds a delivery, written before or written now.
-    pub(crate) fn add(
-        &mut self,
-        deliver: &Deliver,
-        written: Option<&Bytes>,
-        writer: &mut DocumentWriter,
-    ) -> Result<(), serde_json::Error> {
-        let filling = self.open(&deliver.to, written.map_or(0, Bytes::len));
-        let start = filling.bytes.len();
-        filling.bytes.push(if start == 0 { b'[' } else { b',' });
-        match written {
-            Some(document) => filling.bytes.extend_from_slice(document),
-            None => writer.write(deliver, &mut filling.bytes).inspect_err(|_| filling.bytes.truncate(start))?,
-        }
-        filling.documents.push((deliver.id, start + 1..filling.bytes.len()));
-        Ok(())
+    /// Adds the document of a delivery.
+    pub(crate) fn add(&mut self, id: DeliveryId, to: &AgentId, document: &[u8]) {
+        let filling = self.open(to, document.len());
+        let start = filling.bytes.len() + 1;
+        filling.bytes.push(if filling.documents.is_empty() { b'[' } else { b',' });
+        filling.bytes.extend_from_slice(document);
+        filling.documents.push((id, start..filling.bytes.len()));
     }
 
     /// The messages.
     pub(crate) fn finish(self) -> impl Iterator<Item = Bundle> {
-        self.filling.into_iter().filter(|filling| !filling.documents.is_empty()).map(|mut filling| {
+        self.filling.into_iter().map(|mut filling| {
             filling.bytes.push(b']');
             Bundle { agent: filling.agent, payload: Bytes::from(filling.bytes), documents: filling.documents }
         })
     }
 
-    /// The agent's present message, or a new one when `more` bytes or one more document do not fit.
+    /// The agent's present message, or a new one when a document of `more` bytes does not fit.
     fn open(&mut self, agent: &AgentId, more: usize) -> &mut Filling {
         let present = self.filling_by_agent.get(agent).copied().filter(|&index| {
             let filling = &self.filling[index];
-            filling.documents.len() < self.deliveries_max && filling.bytes.len() + more < self.bytes_max
+            // Beside the document: the comma before it and the bracket at the end.
+            filling.documents.len() < self.deliveries_max && filling.bytes.len() + more + 2 <= self.bytes_max
         });
         let index = present.unwrap_or_else(|| {
             self.filling.push(Filling { agent: agent.clone(), bytes: Vec::new(), documents: Vec::new() });

@@ -1,9 +1,12 @@
 use prometheus::Registry;
 use schemas::delivery::Delivery;
+use schemas::record::Qos;
 use schemas::{AwardNo, Lot, NegotiationId};
 
+use super::bundle::Bundle;
 use super::fixture::{deliver, id};
 use super::*;
+use crate::clock::LogClock;
 
 #[test]
 fn a_delivery_nobody_acknowledges_is_repeated_at_growing_gaps_under_one_id_and_then_given_up() {
@@ -111,10 +114,16 @@ fn deliveries_that_leave_together_share_one_message_per_agent_within_bounds() {
         [("bob".to_owned(), vec![id(1), id(3)]), ("carol".to_owned(), vec![id(2)]), ("bob".to_owned(), vec![id(4)])];
     assert_eq!(bench.flush(), expected);
 
-    let mut bench = Bench::new(OutboxConfig { bundle_bytes_max: 10, ..OutboxConfig::default() });
-    bench.add(deliver(1, "bob"), Gate::Open);
-    bench.add(deliver(2, "bob"), Gate::Open);
-    assert_eq!(bench.flush().len(), 2);
+    let mut one = Bench::new(OutboxConfig::default());
+    one.add(deliver(1, "bob"), Gate::Open);
+    let size = one.outbox.poll_bundles(one.now, &one.clock)[0].payload.len();
+    for (bundle_bytes_max, messages) in [(1, 4), (2 * size - 2, 4), (2 * size - 1, 2), (4 * size, 1)] {
+        let mut bench = Bench::new(OutboxConfig { bundle_bytes_max, ..OutboxConfig::default() });
+        (1..=4).for_each(|number| bench.add(deliver(number, "bob"), Gate::Open));
+        let bundles = bench.outbox.poll_bundles(bench.now, &bench.clock);
+        assert_eq!(bundles.len(), messages, "at most {bundle_bytes_max} bytes");
+        assert!(messages == 4 || bundles.iter().all(|bundle| bundle.payload.len() <= bundle_bytes_max));
+    }
 }
 
 #[test]

@@ -1,10 +1,13 @@
 //! Lanes: start, restart, take-over, views, records that cannot be read.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bus::LogRecord;
 use bytes::Bytes;
-use policy_engine::{Engine, EngineConfig, EngineError, EngineMetrics, LanePhase, StopReason};
+use policy_core::Event;
+use policy_engine::{Engine, EngineConfig, EngineError, EngineMetrics, LanePhase, StopReason, Tap};
 use prometheus::Registry;
 use schemas::record::{EngineEvent, Qos, Record};
 use schemas::{Act, Lane, subject};
@@ -41,6 +44,51 @@ async fn what_was_logged_while_no_engine_ran_is_acted_on_at_the_next_start() {
     let _engine = start(&bus, "engine-1").await;
     let told: Vec<_> = bob.next_message().await.iter().map(|delivery| delivery.payload.act()).collect();
     assert_eq!(told, [Act::Cfp, Act::Ack, Act::Accept], "best effort too: no engine can have sent it before");
+}
+
+#[tokio::test(start_paused = true)]
+async fn best_effort_is_not_sent_again_by_the_next_engine() {
+    let bus = open_bus();
+    let first = start(&bus, "engine-1").await;
+    let mut bob = Probe::connect(&bus, "bob").await;
+    append(&bus, vec![call("job", policy("high"), &["bob"], Qos::BestEffort)]).await;
+    assert_eq!(bob.next().await.payload.act(), Act::Cfp);
+    first.shutdown().await;
+    let _second = start(&bus, "engine-2").await;
+    assert!(bob.is_quiet(Duration::from_secs(9)).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_outbox_holds_the_log_back_and_silence_empties_it() {
+    let bus = open_bus();
+    let mut config = config("engine-1");
+    config.outbox.in_flight_max = 3;
+    let engine = Engine::start(bus.clone(), config, metrics(), None).await.unwrap();
+    for number in 0..6 {
+        append(&bus, vec![call(&format!("job-{number}"), policy("high"), &["bob"], Qos::AtLeastOnce)]).await;
+    }
+    let end = bus.log.last_seq(LANE).await.unwrap();
+    let mut bob = Probe::connect(&bus, "bob").await;
+    assert!(!bob.is_quiet(Duration::from_secs(1)).await);
+    assert!(engine.status().lanes[0].position < end, "the lane waits for room");
+    // Nobody acknowledges anything: every delivery is given up in turn.
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    let status = engine.status();
+    assert!(status.is_ready());
+    assert_eq!((status.lanes[0].position, status.lanes[0].outbox), (bus.log.last_seq(LANE).await.unwrap(), 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tap_hears_every_record_and_event_the_catch_up_included() {
+    let bus = open_bus();
+    append(&bus, vec![call("job", policy("high"), &["bob"], Qos::AtLeastOnce)]).await;
+    let heard = Arc::new(Heard::default());
+    let tap = Arc::clone(&heard) as Arc<dyn Tap>;
+    let _engine = Engine::start(bus.clone(), config("engine-1"), metrics(), Some(tap)).await.unwrap();
+    append(&bus, vec![call("another", policy("high"), &["bob"], Qos::AtLeastOnce)]).await;
+    Probe::connect(&bus, "bob").await.until(Act::Cfp).await;
+    assert_eq!(heard.records.load(Ordering::Relaxed), 3, "two calls and a claim");
+    assert_eq!(heard.started.load(Ordering::Relaxed), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -144,6 +192,22 @@ async fn nothing_leaves_after_a_shutdown() {
     engine.shutdown().await;
     append(&bus, vec![call("job", policy("high"), &["bob"], Qos::AtLeastOnce)]).await;
     assert!(bob.is_quiet(Duration::from_secs(600)).await);
+}
+
+#[derive(Default)]
+struct Heard {
+    records: AtomicUsize,
+    started: AtomicUsize,
+}
+
+impl Tap for Heard {
+    fn on_record(&self, _: &LogRecord) {
+        self.records.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn on_event(&self, _: Lane, event: &Event) {
+        self.started.fetch_add(usize::from(matches!(event, Event::Started { .. })), Ordering::Relaxed);
+    }
 }
 
 async fn ask(bus: &bus::Bus, request: Vec<u8>) -> serde_json::Value {
