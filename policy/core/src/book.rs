@@ -1,14 +1,16 @@
 //! All negotiations of one lane: the fold's only entry.
 
+mod engine_records;
 mod names;
 mod policies;
 mod receive;
+mod shelf;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use schemas::ids::Position;
-use schemas::record::{EngineEvent, Entry, Record};
+use schemas::record::{Entry, Record};
 use schemas::{AgentId, Digest, Lane, NegotiationId, Timestamp};
 
 use crate::contract_net::state::{Timer, TimerKind};
@@ -217,46 +219,6 @@ impl Book {
         }
     }
 
-    /// Engine records of an older epoch are ignored; only a claim raises the epoch.
-    fn handle_engine_event(&mut self, position: Position, epoch: u64, event: &EngineEvent) {
-        match event {
-            EngineEvent::Claim { engine } => {
-                if epoch > self.epoch {
-                    let engine: Arc<str> = Arc::from(engine.as_str());
-                    self.epoch = epoch;
-                    self.owner = Some(Arc::clone(&engine));
-                    self.effects.push_back(Effect::Event(Event::Claimed { engine, epoch }));
-                }
-            }
-            EngineEvent::Rules { version } if epoch >= self.epoch => self.rules = *version,
-            EngineEvent::DeliveryFailed { id, negotiation, to, attempts: _ } if epoch >= self.epoch => {
-                self.with_open(position, negotiation, |open, step| open.handle_delivery_failure(*id, to, step));
-            }
-            EngineEvent::Abort { negotiation, code } if epoch >= self.epoch => {
-                self.with_open(position, negotiation, |open, step| open.handle_abort(code, step));
-            }
-            // Acknowledgements concern the outbox; they change nothing here.
-            EngineEvent::Delivered { .. }
-            | EngineEvent::Rules { .. }
-            | EngineEvent::DeliveryFailed { .. }
-            | EngineEvent::Abort { .. } => {}
-        }
-    }
-
-    /// Runs an input against an open negotiation; nothing happens when there is none.
-    fn with_open(
-        &mut self,
-        position: Position,
-        negotiation: &NegotiationId,
-        input: impl FnOnce(&mut Negotiation, &mut Step<'_>),
-    ) {
-        let key = key_of(negotiation);
-        let Some(mut open) = self.negotiations_by_key.remove(&key) else { return };
-        let chain = open.negotiation.chain;
-        self.with_step(position, self.now, |step, _| input(&mut open.negotiation, step));
-        self.keep(key, open, chain);
-    }
-
     fn with_step<R>(
         &mut self,
         position: Position,
@@ -279,46 +241,6 @@ impl Book {
         let result = input(&mut step, &mut self.names);
         self.trail = trail(self.trail, self.effects.range(first_effect..));
         result
-    }
-
-    /// Puts a negotiation back after an input: open with its next timer, or as a tombstone.
-    fn keep(&mut self, key: Key, mut open: Box<Open>, chain_before: Digest) {
-        self.chains = self.chains.wrapping_sub(weight(chain_before)).wrapping_add(weight(open.negotiation.chain));
-        let next = open.negotiation.next_timer();
-        if open.armed != next {
-            if let Some((deadline, kind)) = open.armed {
-                self.timers.remove(&(deadline, kind, key));
-            }
-            if let Some((deadline, kind)) = next {
-                self.timers.insert((deadline, kind, key));
-            }
-            open.armed = next;
-        }
-        if open.negotiation.outcome.is_none() {
-            self.negotiations_by_key.insert(key, open);
-            return;
-        }
-        self.policies.release(open.negotiation.pinned.digest);
-        let tombstone = Tombstone::of(&open.negotiation, &self.limits);
-        self.burials.insert((tombstone.forget_at, key));
-        self.tombstones_by_key.insert(key, Box::new(tombstone));
-        if self.tombstones_by_key.len() > self.limits.tombstones_max {
-            self.bury_first();
-        }
-    }
-
-    fn bury_forgotten(&mut self) {
-        while self.burials.first().is_some_and(|(forget_at, _)| *forget_at < self.now) {
-            self.bury_first();
-        }
-    }
-
-    fn bury_first(&mut self) {
-        if let Some((_, key)) = self.burials.pop_first()
-            && let Some(tombstone) = self.tombstones_by_key.remove(&key)
-        {
-            self.chains = self.chains.wrapping_sub(weight(tombstone.chain));
-        }
     }
 }
 

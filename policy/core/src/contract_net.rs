@@ -10,4 +10,6 @@ mod ending;
 pub(crate) mod judging;
 pub(crate) mod opening;
 mod performing;
+mod ranking;
+mod re_awarding;
 pub(crate) mod state;

@@ -166,10 +166,7 @@ impl Tombstone {
 
     fn answer(&self, incoming: &Incoming, disposition: Disposition, first: Option<Disposition>, step: &mut Step<'_>) {
         let told_for = if disposition == Disposition::Duplicate { first.unwrap_or(disposition) } else { disposition };
-        let award_no = match &incoming.payload {
-            Payload::Confirm(confirm) => Some(confirm.award_no),
-            _ => None,
-        };
+        let award_no = if let Payload::Confirm(confirm) = &incoming.payload { Some(confirm.award_no) } else { None };
         let is_late = told_for == Disposition::Late;
         let receipt = Receipt {
             ack_of: incoming.msg_id.clone(),

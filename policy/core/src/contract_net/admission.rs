@@ -125,10 +125,9 @@ impl Negotiation {
     /// Remembers the message, answers it, and does what follows.
     fn settle_message(&mut self, speaker: Speaker, incoming: &Incoming, verdict: Verdict, step: &mut Step<'_>) {
         // `committed` may leave only once the end entry stands in the register, so that write comes first.
-        let (award_no, after) = match verdict.action {
-            Action::Confirm(lot) => self.register_commitment(lot, step).unzip(),
-            _ => (None, None),
-        };
+        let commitment =
+            if let Action::Confirm(lot) = verdict.action { self.register_commitment(lot, step) } else { None };
+        let (award_no, after) = commitment.unzip();
         let seen = Seen { award_no: award_no.or(revoked_award(&verdict)), ..seen_of(incoming, &verdict, step) };
         let party = self.party_mut(speaker);
         party.last_seq = party.last_seq.max(incoming.seq);
@@ -137,7 +136,12 @@ impl Negotiation {
         self.send_receipt(speaker, letter, after, step);
         self.reply(speaker, &seen, step);
         self.note(speaker, &seen, verdict.score, step);
-        self.act(speaker, verdict.action, step);
+        match (speaker, verdict.action) {
+            (_, Action::Cancel) => self.cancel(step),
+            (_, Action::Choose(chosen)) => self.choose(chosen, step),
+            (Speaker::Contractor(index), action) => self.act_for(index, action, step),
+            (Speaker::Initiator, _) => {}
+        }
     }
 
     /// Answers a message that is not remembered.
@@ -198,19 +202,9 @@ impl Negotiation {
         });
     }
 
-    fn act(&mut self, speaker: Speaker, action: Action, step: &mut Step<'_>) {
-        match speaker {
-            Speaker::Initiator => match action {
-                Action::Cancel => self.cancel(step),
-                Action::Choose(index) => self.choose(index, step),
-                _ => {}
-            },
-            Speaker::Contractor(index) => self.act_for(index, action, step),
-        }
-    }
-
     fn act_for(&mut self, index: usize, action: Action, step: &mut Step<'_>) {
         match action {
+            // The last two are the initiator's, and done by then.
             Action::Nothing | Action::Cancel | Action::Choose(_) => {}
             Action::Strike => self.strike(index, step),
             Action::Record(offer) => self.record_offer(index, offer, step),

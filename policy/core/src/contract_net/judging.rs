@@ -103,11 +103,9 @@ impl Negotiation {
     /// Row 2: who may offer now.
     fn may_offer(&self, index: usize) -> bool {
         let session = &self.sessions[index];
-        let is_open = match session.state {
-            SessionState::Invited | SessionState::Withdrawn | SessionState::PolicyRejected => true,
-            SessionState::Offered => self.policy().offer_revision == OfferRevision::Replace,
-            _ => false,
-        };
+        let is_open =
+            matches!(session.state, SessionState::Invited | SessionState::Withdrawn | SessionState::PolicyRejected)
+                || (session.state == SessionState::Offered && self.policy().offer_revision == OfferRevision::Replace);
         is_open && session.round == self.round
     }
 
@@ -116,12 +114,13 @@ impl Negotiation {
         let speaker = Speaker::Contractor(index);
         let session = &self.sessions[index];
         if self.phase == Phase::Collecting {
-            let is_called = session.state == SessionState::Invited && session.round == self.round;
-            return match act {
-                Act::Withdraw if session.state == SessionState::Offered => Verdict::ok(Action::Withdraw),
-                Act::Refuse if is_called => Verdict::ok(Action::Decline(SessionState::Refused)),
-                Act::NotUnderstood if is_called => Verdict::ok(Action::Decline(SessionState::NotUnderstood)),
-                _ => self.out_of_turn(speaker, Misread::OutOfTurn),
+            return match (act, session.state) {
+                (Act::Withdraw, SessionState::Offered) => Verdict::ok(Action::Withdraw),
+                (Act::Refuse, SessionState::Invited) => Verdict::ok(Action::Decline(SessionState::Refused)),
+                (Act::NotUnderstood, SessionState::Invited) => {
+                    Verdict::ok(Action::Decline(SessionState::NotUnderstood))
+                }
+                (_, _) => self.out_of_turn(speaker, Misread::OutOfTurn),
             };
         }
         let Some((lot, award)) = self.live_award(index) else {
@@ -168,7 +167,7 @@ impl Negotiation {
     fn judge_failure(&self, index: usize, failure: &Failure) -> Verdict {
         let session = &self.sessions[index];
         if self.phase == Phase::Collecting {
-            return if session.state == SessionState::Invited && session.round == self.round {
+            return if session.state == SessionState::Invited {
                 Verdict::ok(Action::Decline(SessionState::Failed))
             } else {
                 self.out_of_turn(Speaker::Contractor(index), Misread::OutOfTurn)
@@ -210,24 +209,20 @@ impl Negotiation {
                 Phase::Cancelling | Phase::Ended => ActSet::NONE,
             };
         };
-        let session = &self.sessions[index];
-        match session.state {
-            SessionState::Invited if self.may_offer(index) && self.phase == Phase::Collecting => {
-                ActSet::of(&[Act::Offer, Act::Refuse, Act::NotUnderstood, Act::Failure])
-            }
-            SessionState::Offered if self.phase != Phase::Collecting => ActSet::NONE,
-            SessionState::Offered if self.may_offer(index) => ActSet::of(&[Act::Offer, Act::Withdraw]),
-            SessionState::Offered => ActSet::of(&[Act::Withdraw]),
-            SessionState::Withdrawn | SessionState::PolicyRejected
-                if self.may_offer(index) && self.phase == Phase::Collecting =>
-            {
-                ActSet::of(&[Act::Offer])
-            }
-            SessionState::Awarded => {
-                ActSet::of(&[Act::Confirm, Act::Refuse, Act::NotUnderstood, Act::Withdraw, Act::Failure])
-            }
-            SessionState::Committed | SessionState::CancelPending => ActSet::of(&[Act::Inform, Act::Failure]),
-            _ => ActSet::NONE,
+        let state = self.sessions[index].state;
+        let is_collecting = self.phase == Phase::Collecting;
+        if is_collecting && state == SessionState::Invited {
+            ActSet::of(&[Act::Offer, Act::Refuse, Act::NotUnderstood, Act::Failure])
+        } else if is_collecting && state == SessionState::Offered {
+            if self.may_offer(index) { ActSet::of(&[Act::Offer, Act::Withdraw]) } else { ActSet::of(&[Act::Withdraw]) }
+        } else if is_collecting && self.may_offer(index) {
+            ActSet::of(&[Act::Offer])
+        } else if state == SessionState::Awarded {
+            ActSet::of(&[Act::Confirm, Act::Refuse, Act::NotUnderstood, Act::Withdraw, Act::Failure])
+        } else if matches!(state, SessionState::Committed | SessionState::CancelPending) {
+            ActSet::of(&[Act::Inform, Act::Failure])
+        } else {
+            ActSet::NONE
         }
     }
 }

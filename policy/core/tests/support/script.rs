@@ -1,25 +1,22 @@
-//! A negotiation as a script: who says what, when, and what follows, each effect as one short text.
-//!
-//! | text | effect |
-//! |---|---|
-//! | `a<ack:ok`, `a<reject:late`, `a<accept:1`, `a<cancel:1:timeout`, `alice<inform:awarded:a:1` | delivery to an agent |
-//! | `award.0.1`, `award.0.1.end=committed`, `closed=completed` | write to the register |
-//! | `notice:called`, `notice:closed` | public notice |
-//!
-//! `@award.0.1` behind a text: it waits for that register key.
+//! A negotiation as a script: who says what, when, and what follows. How effects are written: see `effect_text.rs`.
 
-#![allow(dead_code, unreachable_pub, reason = "each test crate that includes the script uses a part of it")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::wildcard_enum_match_arm,
+    reason = "each test crate that includes the script uses a part of it"
+)]
+
+mod effect_text;
 
 use std::sync::Arc;
 
+use effect_text::text;
 use policy_core::{Book, Deliver, Effect, Event, Limits, check, preset};
-use schemas::delivery::{News, Notice, Told};
+use schemas::delivery::Told;
 use schemas::digest::canonical;
 use schemas::record::{AdmittedMessage, EngineEvent, Entry, Invitation, Pinned, Qos, Record};
-use schemas::register::AwardEnd;
-use schemas::{
-    Act, AgentId, DeliveryId, Digest, Lane, NegotiationId, OfferId, Policy, RegisterKey, RegisterValue, Timestamp,
-};
+use schemas::{Act, AgentId, DeliveryId, Digest, Lane, NegotiationId, OfferId, Policy, Timestamp};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -227,77 +224,4 @@ fn merge(document: &mut Value, change: Value) {
     for (name, value) in change {
         document[name] = value;
     }
-}
-
-/// The text of an effect; events have none.
-pub fn text(effect: &Effect) -> Option<String> {
-    Some(match effect {
-        Effect::Deliver(deliver) => {
-            format!("{}<{}{}", deliver.to, told(&deliver.told), waits_for(deliver.after.as_ref()))
-        }
-        Effect::Register(write) => {
-            let value = match &write.value {
-                RegisterValue::Award { .. } => String::new(),
-                RegisterValue::AwardEnd { end: AwardEnd::Committed, .. } => "=committed".to_owned(),
-                RegisterValue::AwardEnd { end: AwardEnd::Revoked, .. } => "=revoked".to_owned(),
-                RegisterValue::Closed { outcome, .. } => format!("={}", word(outcome)),
-            };
-            format!("{}{value}{}", key(&write.key), waits_for(write.after.as_ref()))
-        }
-        Effect::Notice(notice) => match notice.notice {
-            Notice::Called { .. } => "notice:called".to_owned(),
-            Notice::Closed { .. } => "notice:closed".to_owned(),
-        },
-        Effect::Event(_) => return None,
-    })
-}
-
-fn told(told: &Told) -> String {
-    match told {
-        Told::Cfp(call) if call.round == 1 => "cfp".to_owned(),
-        Told::Cfp(call) => format!("cfp:{}", call.round),
-        Told::Accept(award) => format!("accept:{}", award.award_no),
-        Told::Reject(rejection) => match &rejection.code {
-            Some(code) => format!("reject:{}:{code}", word(&rejection.reason)),
-            None => format!("reject:{}", word(&rejection.reason)),
-        },
-        Told::Cancel(cancellation) => format!("cancel:{}:{}", cancellation.award_no, cancellation.reason),
-        Told::Inform(news) => match news {
-            News::Awarded(news) => format!("inform:awarded:{}:{}", news.contractor, news.award_no),
-            News::Offers(news) => format!("inform:offers:{}", news.offers.len()),
-            News::Committed(news) => format!("inform:committed:{}:{}", news.contractor, news.award_no),
-            News::Done(news) => format!("inform:done:{}:{}", news.contractor, news.award_no),
-            News::Result(news) => format!("inform:result:{}:{}", news.contractor, news.award_no),
-            News::Cancelled(news) => format!("inform:cancelled:{}:{}", news.contractor, news.award_no),
-        },
-        Told::Failure(failure) => {
-            format!("failure:{}:{}:{}", failure.contractor, failure.award_no, failure.failure.code)
-        }
-        Told::NotUnderstood(misunderstanding) => format!("not_understood:{}", misunderstanding.reason),
-        Told::Closed(closing) => match &closing.detail {
-            Some(detail) => format!("closed:{}:{detail}", word(&closing.outcome)),
-            None => format!("closed:{}", word(&closing.outcome)),
-        },
-        Told::Ack(receipt) => match receipt.first {
-            Some(first) => format!("ack:{}:{}", receipt.disposition.as_str(), first.as_str()),
-            None => format!("ack:{}", receipt.disposition.as_str()),
-        },
-    }
-}
-
-fn waits_for(after: Option<&RegisterKey>) -> String {
-    after.map(|after| format!("@{}", key(after))).unwrap_or_default()
-}
-
-/// A key without the negotiation.
-fn key(key: &RegisterKey) -> String {
-    match key {
-        RegisterKey::Award(_, lot, award_no) => format!("award.{lot}.{award_no}"),
-        RegisterKey::AwardEnd(_, lot, award_no) => format!("award.{lot}.{award_no}.end"),
-        RegisterKey::Closed(_) => "closed".to_owned(),
-    }
-}
-
-fn word(value: &impl serde::Serialize) -> String {
-    serde_json::to_value(value).expect("a word").as_str().expect("a text").to_owned()
 }

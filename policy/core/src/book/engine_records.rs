@@ -1,0 +1,54 @@
+//! What engines append (spec section 7).
+
+use std::sync::Arc;
+
+use schemas::NegotiationId;
+use schemas::ids::Position;
+use schemas::record::EngineEvent;
+
+use super::{Book, key_of};
+use crate::effect::{Effect, Event};
+use crate::negotiation::Negotiation;
+use crate::step::Step;
+
+impl Book {
+    /// Engine records of an older epoch are ignored; only a claim raises the epoch.
+    pub(super) fn handle_engine_event(&mut self, position: Position, epoch: u64, event: &EngineEvent) {
+        match event {
+            EngineEvent::Claim { engine } => {
+                if epoch > self.epoch {
+                    let engine: Arc<str> = Arc::from(engine.as_str());
+                    self.epoch = epoch;
+                    self.owner = Some(Arc::clone(&engine));
+                    self.effects.push_back(Effect::Event(Event::Claimed { engine, epoch }));
+                }
+            }
+            EngineEvent::Rules { version } if epoch >= self.epoch => self.rules = *version,
+            EngineEvent::DeliveryFailed { id, negotiation, to, attempts: _ } if epoch >= self.epoch => {
+                self.with_open(position, negotiation, |open, step| open.handle_delivery_failure(*id, to, step));
+            }
+            EngineEvent::Abort { negotiation, code } if epoch >= self.epoch => {
+                self.with_open(position, negotiation, |open, step| open.handle_abort(code, step));
+            }
+            // Acknowledgements concern the outbox; they change nothing here.
+            EngineEvent::Delivered { .. }
+            | EngineEvent::Rules { .. }
+            | EngineEvent::DeliveryFailed { .. }
+            | EngineEvent::Abort { .. } => {}
+        }
+    }
+
+    /// Runs an input against an open negotiation; nothing happens when there is none.
+    fn with_open(
+        &mut self,
+        position: Position,
+        negotiation: &NegotiationId,
+        input: impl FnOnce(&mut Negotiation, &mut Step<'_>),
+    ) {
+        let key = key_of(negotiation);
+        let Some(mut open) = self.negotiations_by_key.remove(&key) else { return };
+        let chain = open.negotiation.chain;
+        self.with_step(position, self.now, |step, _| input(&mut open.negotiation, step));
+        self.keep(key, open, chain);
+    }
+}
