@@ -1,3 +1,57 @@
-//! Benchmarks, each beside its ceiling in the same run (DESIGN.md section 7).
+//! Benchmarks, each beside its ceiling in the same run (DESIGN.md section 7). Driven by `llmx bench`; never a test.
+//!
+//! | module | measures |
+//! |---|---|
+//! | [`bare`] | the ceiling: a round's messages on the bare bus |
+//! | [`rounds`] | whole rounds through gateway, log, engine and register: closed loop, and latency at a low rate |
+//! | [`admission`] | one message through the gateway's checks |
+//! | [`fold`] | one message through the core, with few and with many open negotiations; memory |
 
+pub mod admission;
 pub mod bare;
+pub mod fold;
+pub mod rounds;
+pub mod suite;
+
+use serde::Serialize;
+
+/// One result.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// What was measured.
+    pub name: String,
+    /// The figure.
+    pub value: f64,
+    /// Its unit.
+    pub unit: &'static str,
+    /// What limits it, in the same unit, measured in the same run.
+    pub ceiling: Option<f64>,
+    /// `value / ceiling`.
+    pub ratio: Option<f64>,
+    /// Target for the ratio, or for the value where there is no ceiling (DESIGN.md section 7), as text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+}
+
+impl Row {
+    /// A figure without a ceiling.
+    #[must_use]
+    pub fn new(name: impl Into<String>, value: f64, unit: &'static str) -> Self {
+        Self { name: name.into(), value, unit, ceiling: None, ratio: None, target: None }
+    }
+
+    /// Sets the ceiling.
+    #[must_use]
+    pub fn under(mut self, ceiling: f64) -> Self {
+        self.ceiling = Some(ceiling);
+        self.ratio = (ceiling > 0.0).then(|| self.value / ceiling);
+        self
+    }
+
+    /// Names the target.
+    #[must_use]
+    pub fn aiming_at(mut self, target: impl Into<String>) -> Self {
+        self.target = Some(target.into());
+        self
+    }
+}

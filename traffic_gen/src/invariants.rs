@@ -158,7 +158,7 @@ impl Witness {
 
     fn received(&mut self, agent: &AgentId, delivery: &Delivery) {
         let id = delivery.envelope.msg_id;
-        let content = Digest::of(delivery).unwrap_or(Digest([0; 32]));
+        let content = Digest::of_bytes(&serde_json::to_vec(delivery).unwrap_or_default());
         let first = self.contents.insert(id, content);
         self.verdict.check(Invariant::Idempotent, first.is_none_or(|first| first == content), || {
             format!("delivery {id} to {agent} changed its content")

@@ -227,7 +227,9 @@ pub async fn call(
     Ok(shed)
 }
 
-fn request(scenario: &Scenario, own_id: String) -> CallRequest {
+/// The call a scenario makes.
+#[must_use]
+pub fn request(scenario: &Scenario, own_id: String) -> CallRequest {
     let cfp = Cfp {
         task: Some("deliver one parcel".to_owned()),
         policy: Some(scenario.policy.clone()),

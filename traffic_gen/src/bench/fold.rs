@@ -1,0 +1,156 @@
+//! The core alone: cost per message with few and with many open negotiations, and what they keep in memory.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use policy_core::{Book, Limits};
+use rand::seq::SliceRandom;
+use rand::SeedableRng;
+use rand_chacha::ChaCha12Rng;
+use schemas::envelope::Envelope;
+use schemas::payload::{AttrValue, Cfp, Offer, Payload};
+use schemas::record::{AdmittedMessage, Entry, Invitation, Message, Pinned, Qos, Record};
+use schemas::{Act, Address, AgentId, Digest, Lane, MsgId, NegotiationId, Timestamp, WireTime};
+use serde_json::value::RawValue;
+
+use super::rounds::BenchError;
+use crate::live::{contractor_name, initiator_name};
+
+/// Contractors invited to each negotiation.
+const CONTRACTORS: u32 = 12;
+/// Offers timed at each size.
+const OFFERS_TIMED: usize = 50_000;
+/// Microseconds between two records.
+const STEP_US: u64 = 10;
+/// Bytes of a page in `/proc/self/statm` on the platforms this runs on.
+const PAGE_BYTES: u64 = 4096;
+
+/// What the core costs with `open` negotiations.
+#[derive(Debug, Clone, Copy)]
+pub struct Cost {
+    /// Microseconds to fold one offer, effects drained.
+    pub us_per_message: f64,
+    /// Bytes per open negotiation with twelve invited.
+    pub bytes_per_negotiation: f64,
+    /// Bytes per offer on top.
+    pub bytes_per_offer: f64,
+}
+
+/// Opens `open` negotiations and folds offers into them, in random order.
+///
+/// # Errors
+/// [`BenchError::Stuck`] when the log cannot be made up.
+pub fn measure(open: usize) -> Result<Cost, BenchError> {
+    let mut bench = Bench::new()?;
+    let before = resident_bytes();
+    for number in 0..open {
+        let record = bench.call(number)?;
+        bench.fold(&record);
+    }
+    let opened = resident_bytes();
+    if bench.book.open_count() != open {
+        return Err(stuck(&format!("{} of {open} negotiations are open", bench.book.open_count())));
+    }
+    // Every contractor of as many negotiations as are needed, in random order: the caches get no help.
+    let mut order: Vec<(usize, u32)> =
+        (0..open).flat_map(|number| (0..CONTRACTORS - 1).map(move |contractor| (number, contractor))).collect();
+    order.shuffle(&mut ChaCha12Rng::seed_from_u64(1));
+    order.truncate(OFFERS_TIMED);
+    let records: Vec<Record> = order.iter().map(|&(number, contractor)| bench.offer(number, contractor)).collect::<Result<_, _>>()?;
+    let before_offers = resident_bytes();
+    let started = Instant::now();
+    for record in &records {
+        bench.fold(record);
+    }
+    let elapsed_us = started.elapsed().as_secs_f64() * 1e6;
+    let after = resident_bytes();
+    Ok(Cost {
+        us_per_message: elapsed_us / records.len() as f64,
+        bytes_per_negotiation: opened.saturating_sub(before) as f64 / open as f64,
+        bytes_per_offer: after.saturating_sub(before_offers) as f64 / records.len() as f64,
+    })
+}
+
+struct Bench {
+    book: Book,
+    seq: u64,
+    pinned: Pinned,
+}
+
+impl Bench {
+    fn new() -> Result<Self, BenchError> {
+        let mut policy = policy_core::preset("high").expect("`high` is a preset");
+        policy.timers_ms.hard = schemas::policy::TIMER_MS_MAX;
+        let policy_digest = policy.digest().map_err(|error| stuck(&error.to_string()))?;
+        let invited =
+            (0..CONTRACTORS).map(|n| Invitation { agent: contractor_name(n), qos: Qos::AtLeastOnce }).collect();
+        let pinned = Pinned { policy: Arc::new(policy), policy_digest, invited, left_out: 0 };
+        Ok(Self { book: Book::new(Lane(0), Limits::default()), seq: 0, pinned })
+    }
+
+    fn fold(&mut self, record: &Record) {
+        self.seq += 1;
+        self.book.handle_record(self.seq, Timestamp(self.seq * STEP_US), record);
+        while self.book.poll_effect().is_some() {}
+    }
+
+    fn call(&self, number: usize) -> Result<Record, BenchError> {
+        let cfp = Cfp {
+            task: Some("deliver one parcel".to_owned()),
+            reply_within_ms: Some(schemas::policy::TIMER_MS_MAX / 2),
+            ..Cfp::default()
+        };
+        record(&initiator_name(), number, "call", Payload::Cfp(cfp), Some(Arc::new(self.pinned.clone())))
+    }
+
+    fn offer(&self, number: usize, contractor: u32) -> Result<Record, BenchError> {
+        let attr = |name: &str| schemas::ids::AttrName::try_new(name).expect("a constant that is a name");
+        let price = 50_000_000 + i64::from(contractor) * 1_000_003;
+        let terms =
+            [(attr("price"), AttrValue::Int(price)), (attr("delivery_ms"), AttrValue::Int(1500))].into_iter().collect();
+        let offer = Offer { terms, ..Offer::default() };
+        record(&contractor_name(contractor), number, "offer", Payload::Offer(offer), None)
+    }
+}
+
+/// A record as a reader of the log gets it: written and read back.
+fn record(
+    from: &AgentId,
+    number: usize,
+    msg_id: &str,
+    payload: Payload,
+    pinned: Option<Arc<Pinned>>,
+) -> Result<Record, BenchError> {
+    let negotiation = NegotiationId::form(&initiator_name(), &format!("bench-{number}")).map_err(|error| stuck(&error.to_string()))?;
+    let act: Act = payload.act();
+    let envelope = Envelope {
+        msg_id: MsgId::try_new(msg_id).map_err(|error| stuck(&error.to_string()))?,
+        ts: WireTime(Timestamp(0)),
+        from: Address::Agent(from.clone()),
+        to: Vec::new(),
+        capabilities: Vec::new(),
+        scope: None,
+        negotiation: Some(negotiation.to_string()),
+        seq: Some(1),
+        in_reply_to: None,
+        traceparent: None,
+    };
+    let body = serde_json::to_string(&Message { envelope, payload }).map_err(|error| stuck(&error.to_string()))?;
+    let digest = Digest::of_bytes(body.as_bytes());
+    let body = RawValue::from_string(body).map_err(|error| stuck(&error.to_string()))?;
+    let message = AdmittedMessage { from: from.clone(), negotiation, act, digest, body: body.into(), pinned };
+    let record = Record::new("bench", vec![Entry::Message(message)]);
+    let written = record.encode().map_err(|error| stuck(&error.to_string()))?;
+    Record::decode(&written).map_err(|error| stuck(&error.to_string()))
+}
+
+fn stuck(why: &str) -> BenchError {
+    BenchError::Stuck(why.to_owned())
+}
+
+/// Resident memory of this process; 0 where the system does not tell.
+fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    pages.unwrap_or(0) * PAGE_BYTES
+}

@@ -1,0 +1,213 @@
+//! Whole rounds through everything: token, schema, consent, log, core, register, outbox, acknowledgements.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agents::transport::Transport;
+use agents::transport::bus::BusTransport;
+use agents::{AgentOptions, CallEvent, CallNews, ContractorConfig, Identity, Initiator};
+use bus::Bus;
+use gateway::LimitConfig;
+use schemas::{AgentId, Policy};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::control::ControlClient;
+use crate::exchange::{Exchange, ExchangeOptions};
+use crate::latency::Latency;
+use crate::live::{self, Access, Population, Scenario, contractor_name, initiator_name};
+use crate::recorder::{Counts, Recorder};
+
+/// Longest wait for the open rounds after the measured time.
+const DRAIN: Duration = Duration::from_secs(20);
+/// Requests per second no agent of a benchmark reaches: the rate limiter is on, and never the limit.
+const UNLIMITED: u32 = 1_000_000;
+
+/// Why a benchmark gave no figure.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// The exchange did not start.
+    #[error(transparent)]
+    Exchange(#[from] crate::exchange::ExchangeError),
+    /// The population did not.
+    #[error(transparent)]
+    Live(#[from] live::LiveError),
+    /// The bus failed.
+    #[error(transparent)]
+    Bus(#[from] bus::BusError),
+    /// The initiator failed.
+    #[error(transparent)]
+    Call(#[from] agents::initiator::CallError),
+    /// The control plane's client could not be set up.
+    #[error(transparent)]
+    Control(#[from] crate::control::ControlError),
+    /// A call was refused, or the run stood still.
+    #[error("{0}")]
+    Stuck(String),
+}
+
+/// What a closed loop gave.
+#[derive(Debug)]
+pub struct ClosedLoop {
+    /// Rounds that ended in the measured time.
+    pub rounds: u64,
+    /// The measured time.
+    pub elapsed_s: f64,
+    /// From the call to its end.
+    pub round: Latency,
+}
+
+impl ClosedLoop {
+    /// Rounds per second.
+    #[must_use]
+    pub fn rounds_per_s(&self) -> f64 {
+        self.rounds as f64 / self.elapsed_s.max(f64::EPSILON)
+    }
+}
+
+/// The policy of the benchmarks: `high`, with timers short enough that closed negotiations do not pile up.
+fn policy() -> Policy {
+    let mut policy = policy_core::preset("high").expect("`high` is a preset");
+    policy.id = "bench@1".to_owned();
+    policy.timers_ms.hard = 20_000;
+    policy.timers_ms.perform = 10_000;
+    policy
+}
+
+struct Rig {
+    exchange: Exchange,
+    scenario: Scenario,
+    control: ControlClient,
+}
+
+impl Rig {
+    async fn start(bus: Bus, contractors: u32, run: &str) -> Result<Self, BenchError> {
+        let limits = LimitConfig { requests_per_s: UNLIMITED, burst: UNLIMITED, ..LimitConfig::default() };
+        let options = ExchangeOptions { policies: vec![policy()], limits, ..ExchangeOptions::default() };
+        let exchange = Exchange::start(bus, options).await?;
+        let control = ControlClient::try_new(exchange.url())?;
+        let scenario = Scenario {
+            contractors,
+            policy: "bench".to_owned(),
+            run: run.to_owned(),
+            reply_within_ms: 10_000,
+            contractor: ContractorConfig::default(),
+            ..Scenario::default()
+        };
+        Ok(Self { exchange, scenario, control })
+    }
+
+    fn identities(&self) -> Result<impl Fn(&AgentId) -> Identity + use<>, BenchError> {
+        let names = (0..self.scenario.contractors).map(contractor_name).chain([initiator_name()]);
+        let identities: std::collections::BTreeMap<AgentId, Identity> =
+            names.map(|name| Ok((name.clone(), self.exchange.identity(&name)?))).collect::<Result<_, BenchError>>()?;
+        Ok(move |name: &AgentId| identities[name].clone())
+    }
+
+    fn transports(&self) -> impl Fn(&AgentId) -> Arc<dyn Transport> + use<> {
+        let bus = self.exchange.bus.clone();
+        move |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&bus)) }
+    }
+}
+
+/// Keeps `open` rounds open for `duration`.
+///
+/// # Errors
+/// [`BenchError`].
+pub async fn closed_loop(
+    bus: Bus,
+    contractors: u32,
+    open: usize,
+    duration: Duration,
+    run: &str,
+) -> Result<ClosedLoop, BenchError> {
+    let rig = Rig::start(bus, contractors, run).await?;
+    let (identity, transport) = (rig.identities()?, rig.transports());
+    let access = Access { control: &rig.control, transport: &transport, identity: &identity };
+    let population = Population::start(&access, &rig.scenario, None).await?;
+    let name = initiator_name();
+    let initiator = Initiator::spawn(transport(&name), identity(&name), AgentOptions::default());
+    initiator.connected().await.map_err(live::LiveError::from)?;
+    let result = keep_open(&initiator, &rig.scenario, open, duration).await;
+    initiator.shutdown().await.map_err(live::LiveError::from)?;
+    population.stop().await?;
+    rig.exchange.shutdown().await;
+    result
+}
+
+async fn keep_open(
+    initiator: &Initiator,
+    scenario: &Scenario,
+    open: usize,
+    duration: Duration,
+) -> Result<ClosedLoop, BenchError> {
+    let (events, mut news) = mpsc::channel::<CallEvent>(open * 8);
+    let mut called = std::collections::BTreeMap::new();
+    let mut number = 0_u64;
+    let started = Instant::now();
+    let mut result = ClosedLoop { rounds: 0, elapsed_s: 0.0, round: Latency::default() };
+    while number < open as u64 || !called.is_empty() {
+        if called.len() < open && started.elapsed() < duration {
+            let request = live::request(scenario, format!("{}-{number}", scenario.run));
+            number += 1;
+            called.insert(initiator.call(request, events.clone()).await?, Instant::now());
+            continue;
+        }
+        let event = match tokio::time::timeout(DRAIN, news.recv()).await {
+            Ok(Some(event)) => event,
+            Ok(None) | Err(_) => return Err(BenchError::Stuck(format!("{} rounds do not end", called.len()))),
+        };
+        match event.news {
+            CallNews::Closed(_) => {
+                if let Some(at) = called.remove(&event.negotiation) {
+                    if started.elapsed() <= duration {
+                        result.rounds += 1;
+                        result.elapsed_s = started.elapsed().as_secs_f64();
+                        result.round.record(event.at.saturating_duration_since(at));
+                    }
+                }
+            }
+            CallNews::Refused(refusal) => return Err(BenchError::Stuck(format!("a call was refused: {refusal}"))),
+            CallNews::TurnedDown(disposition) => {
+                return Err(BenchError::Stuck(format!("a call was turned down: {}", disposition.as_str())));
+            }
+            CallNews::Unanswered => return Err(BenchError::Stuck("a call was not answered".to_owned())),
+            CallNews::Accepted { .. }
+            | CallNews::Opened { .. }
+            | CallNews::Misunderstood(_)
+            | CallNews::Offers(_)
+            | CallNews::Awarded(_)
+            | CallNews::Committed(_)
+            | CallNews::Done(_)
+            | CallNews::Stopped(_)
+            | CallNews::Failed(_) => {}
+        }
+    }
+    Ok(result)
+}
+
+/// Poisson calls at `rate` per second for `duration`: latencies at low load.
+///
+/// # Errors
+/// [`BenchError`].
+pub async fn at_rate(
+    bus: Bus,
+    contractors: u32,
+    rate: f64,
+    duration: Duration,
+    run: &str,
+) -> Result<Counts, BenchError> {
+    let mut rig = Rig::start(bus, contractors, run).await?;
+    rig.scenario.rate = rate;
+    rig.scenario.duration = duration;
+    let (identity, transport) = (rig.identities()?, rig.transports());
+    let access = Access { control: &rig.control, transport: &transport, identity: &identity };
+    let population = Population::start(&access, &rig.scenario, None).await?;
+    let started = Instant::now();
+    let recorder = Arc::new(Recorder::start(started, false, None));
+    live::call(&access, &rig.scenario, &recorder, started, &CancellationToken::new()).await?;
+    population.stop().await?;
+    rig.exchange.shutdown().await;
+    Ok(recorder.counts())
+}
