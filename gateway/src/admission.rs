@@ -3,6 +3,7 @@
 //! size → token → rate → parse and schema → `from` = `sub` → scope → recipients and consent → duplicates → log.
 //! A message is accepted when, and only when, the record that carries it is stored.
 
+mod checks;
 mod invite;
 mod log;
 mod requests;
@@ -13,8 +14,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use schemas::record::{AdmittedMessage, Entry, Pinned};
-use schemas::validate::{BODY_BYTES_MAX, Checked, check_message};
-use schemas::{Act, AgentId, Code, Digest, Lane, MsgId, NegotiationId, Payload, Position, Refusal};
+use schemas::validate::{Checked, check_message};
+use schemas::{Act, AgentId, Code, Digest, MsgId, NegotiationId, Payload, Position, Refusal};
 use serde::Serialize;
 
 use crate::auth::{Authenticator, Identity};
@@ -23,6 +24,8 @@ use crate::metrics::{GatewayMetrics, Stage};
 use crate::recent::Recent;
 use crate::registry::Registry;
 
+pub(crate) use checks::audit;
+use checks::{check_envelope, check_size};
 pub(crate) use log::LaneLog;
 pub(crate) use requests::{RequestNotes, drive as drive_requests};
 
@@ -84,13 +87,13 @@ pub struct Accepted {
 #[derive(Clone)]
 pub struct Admission(Arc<Parts>);
 
-pub(crate) struct Parts {
-    pub(crate) auth: Arc<Authenticator>,
-    pub(crate) limits: Arc<Limits>,
-    pub(crate) registry: Arc<Registry>,
-    pub(crate) log: LaneLog,
-    pub(crate) notes: RequestNotes,
-    pub(crate) metrics: Arc<GatewayMetrics>,
+struct Parts {
+    auth: Arc<Authenticator>,
+    limits: Arc<Limits>,
+    registry: Arc<Registry>,
+    log: LaneLog,
+    notes: RequestNotes,
+    metrics: Arc<GatewayMetrics>,
     remembered: Recent<[u8; 16], Digest>,
 }
 
@@ -130,20 +133,10 @@ impl Admission {
     ///
     /// # Errors
     /// [`Code::Unauthenticated`], [`Code::TokenExpired`], [`Code::RateLimited`], [`Code::Overloaded`].
-    pub async fn identify(
-        &self,
-        transport: Transport,
-        token: Option<&str>,
-        peer: Option<IpAddr>,
-    ) -> Result<Identity, Refusal> {
-        let charged = match self.authenticate(token, peer).await {
-            Ok(identity) => self.0.limits.charge_agent(&identity.agent).map(|()| identity),
-            Err(refusal) => Err(refusal),
-        };
-        if let Err(refusal) = &charged {
-            audit(transport, None, refusal);
-        }
-        charged
+    pub async fn identify(&self, token: Option<&str>, peer: Option<IpAddr>) -> Result<Identity, Refusal> {
+        let identity = self.authenticate(token, peer).await?;
+        self.0.limits.charge_agent(&identity.agent)?;
+        Ok(identity)
     }
 
     /// Charges a verified bearer for a request that is no message.
@@ -161,8 +154,9 @@ impl Admission {
         audit(transport, None, refusal);
     }
 
-    pub(crate) fn parts(&self) -> &Parts {
-        &self.0
+    /// Messages waiting for the log.
+    pub(crate) fn queued(&self) -> usize {
+        self.0.log.queued()
     }
 
     async fn admit_along(&self, ingress: &Ingress<'_>, trail: &mut Trail) -> Result<Accepted, Refusal> {
@@ -259,7 +253,7 @@ impl Admission {
         let (act, digest, body) = (checked.act, checked.digest, checked.body);
         let entry =
             Entry::Message(AdmittedMessage { from, negotiation: negotiation.clone(), act, digest, body, pinned });
-        match self.append(lane, &entry).await {
+        match self.0.log.append(lane, &entry).await {
             Ok(Position { seq, index }) => Ok(Accepted { seq, index, msg_id, negotiation }),
             Err(refusal) => {
                 // What is certainly not stored must not stand in the way of another body.
@@ -269,10 +263,6 @@ impl Admission {
                 Err(refusal)
             }
         }
-    }
-
-    async fn append(&self, lane: Lane, entry: &Entry) -> Result<Position, Refusal> {
-        self.0.log.append(lane, entry).await
     }
 }
 
@@ -290,53 +280,4 @@ impl Trail {
         metrics.messages.passed(stage, now.duration_since(self.clock));
         self.clock = now;
     }
-}
-
-fn check_size(bytes: &[u8]) -> Result<(), Refusal> {
-    if bytes.len() > BODY_BYTES_MAX {
-        return Err(Refusal::new(Code::TooLarge, "the message is larger than this gateway reads")
-            .expecting(format!("at most {BODY_BYTES_MAX} bytes")));
-    }
-    Ok(())
-}
-
-/// The sender is the token's subject, the scope has time left, and the negotiation has a well-formed id.
-fn check_envelope(agent: &AgentId, checked: &Checked) -> Result<NegotiationId, Refusal> {
-    let envelope = &checked.message.envelope;
-    if envelope.sender() != Some(agent) {
-        return Err(Refusal::new(Code::Unauthorized, "the envelope names another sender than the token")
-            .at("/envelope/from")
-            .expecting("agent://<subject of the token>"));
-    }
-    if envelope.scope.as_ref().is_some_and(|scope| scope.ttl == Some(0)) {
-        return Err(Refusal::new(Code::BadDeadline, "the scope has no time left")
-            .at("/envelope/scope/ttl")
-            .expecting("seconds, at least 1"));
-    }
-    let malformed = |expected: &str| {
-        Refusal::new(Code::BadFormat, "not a negotiation id").at("/envelope/negotiation").expecting(expected)
-    };
-    if checked.act == Act::Cfp {
-        let own = envelope.negotiation.as_deref().unwrap_or(envelope.msg_id.as_str());
-        return NegotiationId::form(agent, own)
-            .map_err(|_| malformed("your own id: 1 to 64 characters of A-Z a-z 0-9 _ -"));
-    }
-    let full = envelope.negotiation.as_deref().ok_or_else(|| {
-        Refusal::new(Code::MissingField, "the message does not say which negotiation it belongs to")
-            .at("/envelope/negotiation")
-            .expecting("<initiator>~<id>, as the exchange names it")
-    })?;
-    NegotiationId::try_new(full).map_err(|_| malformed("<initiator>~<id>, as the exchange names it"))
-}
-
-/// One line for every refusal: the code, who, which way. Never a token, never a value.
-pub(crate) fn audit(transport: Transport, agent: Option<&AgentId>, refusal: &Refusal) {
-    tracing::info!(
-        target: "llmx::audit",
-        code = refusal.code.as_str(),
-        agent = agent.map(AgentId::as_str),
-        ?transport,
-        pointer = refusal.pointer.as_deref(),
-        "refused"
-    );
 }

@@ -111,8 +111,8 @@ pub struct LimitConfig {
     pub streams_per_agent_max: usize,
     /// Messages from the bus being admitted at once.
     pub bus_in_flight_max: usize,
-    /// How long a client may take to send its header or its body, in milliseconds.
-    pub receive_timeout_ms: u64,
+    /// How long a client may take to send its header or its body, or to read what waits for it, in milliseconds.
+    pub client_timeout_ms: u64,
     /// Registered agents; registrations beyond it are refused.
     pub agents_max: usize,
 }
@@ -128,7 +128,7 @@ impl Default for LimitConfig {
             connections_max: 12_000,
             streams_per_agent_max: 8,
             bus_in_flight_max: 1024,
-            receive_timeout_ms: 10_000,
+            client_timeout_ms: 10_000,
             agents_max: 100_000,
         }
     }
@@ -164,7 +164,7 @@ impl GatewayConfig {
             ("limits.connections_max", limits.connections_max as u64),
             ("limits.streams_per_agent_max", limits.streams_per_agent_max as u64),
             ("limits.bus_in_flight_max", limits.bus_in_flight_max as u64),
-            ("limits.receive_timeout_ms", limits.receive_timeout_ms),
+            ("limits.client_timeout_ms", limits.client_timeout_ms),
             ("limits.agents_max", limits.agents_max as u64),
             ("auth.refresh_s", self.auth.refresh_s.unwrap_or(1)),
         ];

@@ -25,8 +25,7 @@ pub(crate) mod server;
 mod slots;
 mod websocket;
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
@@ -35,21 +34,23 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{MethodRouter, get, post};
 use bus::PubSub;
-use schemas::{Code, Refusal};
+use schemas::{AgentId, Code, Refusal};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower_http::catch_panic::CatchPanicLayer;
 
-use crate::admission::Admission;
+use crate::admission::{Admission, Transport, audit};
 use crate::config::GatewayConfig;
 use crate::metrics::GatewayMetrics;
+use crate::registry::Registry;
 use answer::Refused;
 pub(crate) use slots::StreamSlots;
 
 /// What every handler can reach.
 pub(crate) struct Site {
     pub(crate) admission: Admission,
+    pub(crate) registry: Arc<Registry>,
     pub(crate) pub_sub: Arc<dyn PubSub>,
     pub(crate) lanes: u8,
     pub(crate) config: Arc<GatewayConfig>,
@@ -59,13 +60,16 @@ pub(crate) struct Site {
     pub(crate) tasks: TaskTracker,
 }
 
+/// Where messages are posted; admission records what it refuses itself.
+const MESSAGES: &str = "/v1/messages";
+
 /// One path, the methods it offers, and what answers them.
 type Route = (&'static str, &'static [&'static str], MethodRouter<Arc<Site>>);
 
 /// Every route. The OpenAPI document describes exactly these (a test compares them).
 fn routes() -> [Route; 22] {
     [
-        ("/v1/messages", &["post"], post(messages::post_message)),
+        (MESSAGES, &["post"], post(messages::post_message)),
         ("/v1/ws", &["get"], get(websocket::open)),
         ("/v1/inbox", &["get"], get(inbox::open)),
         ("/v1/acks", &["post"], post(messages::post_acks)),
@@ -110,21 +114,31 @@ async fn no_such_path() -> Refused {
     Refused(Refusal::new(Code::NotFound, "there is nothing under this path; see /openapi.json"))
 }
 
-/// Counts every request under its route, never under its path.
-async fn observe(State(site): State<Arc<Site>>, request: Request, next: Next) -> Response {
+/// Whom a request turned out to come from: set once its token is verified, read when it is refused.
+#[derive(Clone, Default)]
+pub(crate) struct Bearer(pub(crate) Arc<OnceLock<AgentId>>);
+
+/// Counts every request under its route, never under its path, and records every refusal that admission has not.
+async fn observe(State(site): State<Arc<Site>>, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
     let matched = request.extensions().get::<MatchedPath>().cloned();
     let route = matched.as_ref().map_or("unmatched", MatchedPath::as_str);
     let method = method_label(request.method());
     // RFC 9112 section 6.1: a request that could mean two lengths must not be followed by another on its connection.
     let is_last = request.headers().contains_key(header::TRANSFER_ENCODING);
+    let bearer = Bearer::default();
+    request.extensions_mut().insert(bearer.clone());
     site.metrics.serving.http_began(route);
     let mut response = next.run(request).await;
     if is_last {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
-    let elapsed: Duration = began.elapsed();
-    site.metrics.serving.http_ended(method, route, response.status().as_u16(), elapsed);
+    if let Some(Refused(refusal)) = response.extensions().get()
+        && route != MESSAGES
+    {
+        audit(Transport::Http, bearer.0.get(), refusal);
+    }
+    site.metrics.serving.http_ended(method, route, response.status().as_u16(), began.elapsed());
     response
 }
 
@@ -185,6 +199,21 @@ mod tests {
                 assert!(leads, "{reference}");
             }
         }
+    }
+
+    #[tokio::test]
+    async fn a_panic_in_a_handler_is_told_as_a_fault_of_ours() {
+        async fn broken() -> Response {
+            panic!("deliberately, for a test");
+        }
+        let router = Router::new().route("/", get(broken)).layer(CatchPanicLayer::custom(answer::panicked));
+        let request = Request::new(axum::body::Body::empty());
+        let response = tower::ServiceExt::oneshot(router, request).await.unwrap();
+        assert_eq!(response.status().as_u16(), 500);
+        let body = axum::body::to_bytes(response.into_body(), 10_000).await.unwrap();
+        let problem: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(problem["code"], "internal");
+        assert!(!problem.to_string().contains("deliberately"), "what panicked stays in our own log");
     }
 
     fn collect_references(value: &Value, found: &mut Vec<String>) {

@@ -68,6 +68,7 @@ pub struct Gateway;
 /// A running gateway. Dropping it stops it without waiting.
 pub struct GatewayHandle {
     admission: Admission,
+    registry: Arc<Registry>,
     local_addr: Option<SocketAddr>,
     stop: CancellationToken,
     tasks: TaskTracker,
@@ -90,8 +91,13 @@ impl Gateway {
         let (notes, noted) = RequestNotes::new(registry.clone());
         let log = LaneLog::new(&bus.log, &config.id, &AppenderOptions::default());
         let admission = Admission::new(auth.clone(), limits.clone(), registry.clone(), log, notes, metrics.clone());
-        let handle =
-            GatewayHandle { admission, local_addr: None, stop: CancellationToken::new(), tasks: TaskTracker::new() };
+        let handle = GatewayHandle {
+            admission,
+            registry: registry.clone(),
+            local_addr: None,
+            stop: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        };
         for bucket in Bucket::ALL {
             handle.tasks.spawn(registry.clone().drive(bucket, handle.stop.clone()));
         }
@@ -114,6 +120,12 @@ impl GatewayHandle {
     #[must_use]
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.local_addr
+    }
+
+    /// Whether the gateway knows its agents, groups and policies, and is not stopping: what `/readyz` says.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.registry.is_caught_up() && !self.stop.is_cancelled()
     }
 
     /// The way in for callers in the same process.
@@ -143,7 +155,7 @@ impl GatewayHandle {
         self.local_addr = Some(listener.local_addr().map_err(refused)?);
         let options = server::ServerOptions {
             connections_max: config.limits.connections_max,
-            header_timeout: Duration::from_millis(config.limits.receive_timeout_ms),
+            header_timeout: Duration::from_millis(config.limits.client_timeout_ms),
         };
         let router = http::router(Arc::new(self.site(&bus, config, metrics)));
         self.tasks.spawn(server::drive(listener, router, options, self.tasks.clone(), self.stop.clone()));
@@ -153,6 +165,7 @@ impl GatewayHandle {
     fn site(&self, bus: &Bus, config: GatewayConfig, metrics: Arc<GatewayMetrics>) -> Site {
         Site {
             admission: self.admission.clone(),
+            registry: self.registry.clone(),
             pub_sub: bus.pub_sub.clone(),
             lanes: bus.log.lanes(),
             slots: StreamSlots::new(config.limits.streams_per_agent_max),

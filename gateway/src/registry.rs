@@ -262,3 +262,6 @@ fn not_stored(error: &BusError) -> Refusal {
     tracing::warn!(%error, "the control plane's store did not answer");
     Refusal::new(Code::Unavailable, "the store did not answer; repeat the request").retry_after_ms(1000)
 }
+
+#[cfg(test)]
+mod tests;

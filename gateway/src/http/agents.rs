@@ -67,7 +67,7 @@ pub(super) async fn list(
     if !(1..=PAGE_MAX).contains(&limit) {
         return Err(Refusal::new(Code::OutOfRange, "a page of that size is not offered").expecting("1 to 200").into());
     }
-    let tables = site.admission.parts().registry.read();
+    let tables = site.registry.read();
     let mut agents = Vec::new();
     let mut next = None;
     for (scanned, (agent, registration)) in tables.agents.following(wanted.after.as_ref()).enumerate() {
@@ -92,7 +92,7 @@ pub(super) async fn show(
     path: Result<Path<String>, PathRejection>,
 ) -> Answer {
     let agent = identifier(path, AgentId::try_new)?;
-    let tables = site.admission.parts().registry.read();
+    let tables = site.registry.read();
     let registration = tables.agents.registration(&agent).ok_or_else(not_registered)?;
     if caller.0.agent == agent {
         document(&OwnAgent { agent: &agent, registration })
@@ -113,7 +113,7 @@ pub(super) async fn register(
     let registration = check_registration(&bytes)?;
     let is_new = store(&site, &agent, registration).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
-    let tables = site.admission.parts().registry.read();
+    let tables = site.registry.read();
     let registration = tables.agents.registration(&agent).ok_or_else(not_registered)?;
     Ok((status, document(&OwnAgent { agent: &agent, registration })?).into_response())
 }
@@ -126,7 +126,7 @@ pub(super) async fn remove(
 ) -> Answer {
     let agent = identifier(path, AgentId::try_new)?;
     caller.must_be(&agent)?;
-    let registry = &site.admission.parts().registry;
+    let registry = &site.registry;
     let is_gone = |tables: &crate::registry::Tables| tables.agents.registration(&agent).is_none();
     registry.delete(Bucket::Agents, agent.to_string(), is_gone).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
@@ -137,7 +137,7 @@ pub(super) async fn remove(
 /// # Errors
 /// [`Code::Overloaded`] when no further agent is taken; otherwise as [`crate::registry::Registry::put`].
 pub(super) async fn store(site: &Site, agent: &AgentId, registration: Registration) -> Result<bool, Refusal> {
-    let registry = &site.admission.parts().registry;
+    let registry = &site.registry;
     let (is_new, count) = {
         let tables = registry.read();
         (tables.agents.registration(agent).is_none(), tables.agents.len())

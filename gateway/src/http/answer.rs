@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::problem::{MEDIA_TYPE, Problem};
 
 /// A refusal on its way out (RFC 9457).
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Refused(pub(crate) Refusal);
 
 /// What handlers return.
@@ -25,9 +25,9 @@ impl From<Refusal> for Refused {
 
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
-        let refusal = self.0;
+        let refusal = &self.0;
         let status = StatusCode::from_u16(refusal.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut response = (status, Json(Problem::from(&refusal))).into_response();
+        let mut response = (status, Json(Problem::from(refusal))).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
         if status == StatusCode::UNAUTHORIZED {
@@ -40,6 +40,7 @@ impl IntoResponse for Refused {
         if matches!(refusal.code, Code::RequestTimeout | Code::TooLarge) {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
+        response.extensions_mut().insert(self);
         response
     }
 }

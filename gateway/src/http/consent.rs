@@ -24,7 +24,7 @@ pub(super) async fn show(
     path: Result<Path<String>, PathRejection>,
 ) -> Answer {
     let agent = own(&caller, path)?;
-    let tables = site.admission.parts().registry.read();
+    let tables = site.registry.read();
     let registration = tables.agents.registration(&agent).ok_or_else(not_registered)?;
     document(&registration.consent)
 }
@@ -38,7 +38,7 @@ pub(super) async fn replace(
 ) -> Answer {
     let agent = own(&caller, path)?;
     let consent = check_consent(&bytes)?;
-    let present = site.admission.parts().registry.read().agents.registration(&agent).cloned();
+    let present = site.registry.read().agents.registration(&agent).cloned();
     let mut registration = present.ok_or_else(not_registered)?.as_ref().clone();
     registration.consent = consent;
     store(&site, &agent, registration.clone()).await?;
@@ -52,7 +52,7 @@ pub(super) async fn requests(
     path: Result<Path<String>, PathRejection>,
 ) -> Answer {
     let agent = own(&caller, path)?;
-    let tables = site.admission.parts().registry.read();
+    let tables = site.registry.read();
     let registration = tables.agents.registration(&agent).ok_or_else(not_registered)?;
     let open = |request: &&crate::registry::ConsentRequest| {
         registration.consent.effect(request.topic.as_ref(), &request.counterpart) == ConsentEffect::Ask

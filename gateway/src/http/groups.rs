@@ -21,7 +21,7 @@ const GROUPS_MAX: usize = 10_000;
 
 /// Names and sizes of all groups.
 pub(super) async fn list(State(site): State<Arc<Site>>, _caller: Caller) -> Answer {
-    let tables = site.admission.parts().registry.read();
+    let tables = site.registry.read();
     let mut groups: Vec<_> = tables.groups.values().collect();
     groups.sort_by(|left, right| left.id.cmp(&right.id));
     let groups: Vec<_> = groups
@@ -38,7 +38,7 @@ pub(super) async fn show(
     path: Result<Path<String>, PathRejection>,
 ) -> Answer {
     let id = identifier(path, GroupId::try_new)?;
-    let tables = site.admission.parts().registry.read();
+    let tables = site.registry.read();
     let group = tables.groups.get(&id).ok_or_else(|| Refusal::new(Code::NotFound, "no such group"))?;
     document(&**group)
 }
@@ -56,7 +56,7 @@ pub(super) async fn replace(
     if group.id != id {
         return Err(Refusal::new(Code::NotAllowed, "the document names another group than the path").at("/id").into());
     }
-    let registry = &site.admission.parts().registry;
+    let registry = &site.registry;
     let (is_new, count) = {
         let tables = registry.read();
         (!tables.groups.contains_key(&id), tables.groups.len())
@@ -79,6 +79,6 @@ pub(super) async fn remove(
     caller.must_be_admin(&site)?;
     let id = identifier(path, GroupId::try_new)?;
     let is_gone = |tables: &Tables| !tables.groups.contains_key(&id);
-    site.admission.parts().registry.delete(Bucket::Groups, id.to_string(), is_gone).await?;
+    site.registry.delete(Bucket::Groups, id.to_string(), is_gone).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

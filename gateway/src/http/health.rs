@@ -25,7 +25,7 @@ pub(super) async fn ready(State(site): State<Arc<Site>>) -> Answer {
     if site.stop.is_cancelled() {
         return Err(Refusal::new(Code::Unavailable, "the gateway stops").into());
     }
-    if !site.admission.parts().registry.is_caught_up() {
+    if !site.registry.is_caught_up() {
         return Err(Refusal::new(Code::Unavailable, "agents, groups and policies are not read yet").into());
     }
     document(&json!({ "status": "ready", "gateway": site.config.id }))
@@ -33,8 +33,8 @@ pub(super) async fn ready(State(site): State<Arc<Site>>) -> Answer {
 
 /// Everything the process's registry holds.
 pub(super) async fn metrics(State(site): State<Arc<Site>>) -> Answer {
-    site.metrics.messages.queued(site.admission.parts().log.queued());
-    site.metrics.access.agents(site.admission.parts().registry.read().agents.len());
+    site.metrics.messages.queued(site.admission.queued());
+    site.metrics.access.agents(site.registry.read().agents.len());
     site.metrics.serving.bus_dropped(site.pub_sub.dropped());
     let text = TextEncoder::new().encode_to_string(&site.metrics.registry().gather()).map_err(|error| {
         tracing::error!(%error, "the metrics cannot be written");

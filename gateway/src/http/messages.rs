@@ -20,20 +20,11 @@ use crate::delivery::acknowledge;
 pub(super) async fn post_message(State(site): State<Arc<Site>>, request: Request) -> Answer {
     let headers = request.headers().clone();
     let peer = request.extensions().get::<Connection>().map(|connection| connection.peer);
-    let JsonBody(bytes) = match JsonBody::from_request(request, &site).await {
-        Ok(body) => body,
-        Err(refused) => {
-            site.admission.refused_before(Transport::Http, &refused.0);
-            return Err(refused);
-        }
-    };
-    let ingress = Ingress {
-        transport: Transport::Http,
-        credentials: Credentials::Token(bearer(&headers)?),
-        named_sender: None,
-        peer,
-        bytes,
-    };
+    let body = JsonBody::from_request(request, &site).await;
+    let read = body.and_then(|JsonBody(bytes)| Ok((bytes, bearer(&headers)?)));
+    let (bytes, token) = read.inspect_err(|refused| site.admission.refused_before(Transport::Http, &refused.0))?;
+    let credentials = Credentials::Token(token);
+    let ingress = Ingress { transport: Transport::Http, credentials, named_sender: None, peer, bytes };
     let accepted = site.admission.admit(ingress).await?;
     Ok((StatusCode::ACCEPTED, Json(accepted)).into_response())
 }

@@ -28,7 +28,7 @@ const DEFAULT_NAME: &str = "default";
 
 /// Every current policy and the default.
 pub(super) async fn list(State(site): State<Arc<Site>>, _caller: Caller) -> Answer {
-    let tables = site.admission.parts().registry.read();
+    let tables = site.registry.read();
     let policies: Vec<_> = tables.policies.current().map(described).collect();
     document(&json!({ "default": tables.policies.default_policy(), "policies": policies }))
 }
@@ -40,13 +40,13 @@ pub(super) async fn show(
     path: Result<Path<String>, PathRejection>,
 ) -> Answer {
     let id = segment(path)?;
-    let tables = site.admission.parts().registry.read();
+    let tables = site.registry.read();
     document(&described(tables.policies.policy(Some(&id)).ok_or_else(unknown)?))
 }
 
 /// What calls that name no policy get.
 pub(super) async fn show_default(State(site): State<Arc<Site>>, _caller: Caller) -> Answer {
-    let tables = site.admission.parts().registry.read();
+    let tables = site.registry.read();
     document(&json!({ "policy": tables.policies.default_policy() }))
 }
 
@@ -62,7 +62,7 @@ pub(super) async fn switch_default(State(site): State<Arc<Site>>, caller: Caller
     let Switch { policy } = Switch::deserialize(parse(&bytes)?).map_err(|_| {
         Refusal::new(Code::WrongType, "not a switch").at("/policy").expecting(r#"{"policy": "<name or name@version>"}"#)
     })?;
-    let registry = &site.admission.parts().registry;
+    let registry = &site.registry;
     let is_known = registry.read().policies.policy(Some(&policy)).is_some();
     if !is_known {
         return Err(unknown().at("/policy").into());
@@ -85,7 +85,7 @@ pub(super) async fn store(
     let id = segment(path)?;
     let policy = check_policy(&bytes)?;
     check_put(&site, &id, &policy)?;
-    let registry = &site.admission.parts().registry;
+    let registry = &site.registry;
     publish(registry, &policy).await?;
     let tables = registry.read();
     let stored = tables.policies.policy(Some(&id)).ok_or_else(unknown)?;
@@ -102,7 +102,7 @@ fn check_put(site: &Site, id: &str, policy: &Policy) -> Result<(), Refusal> {
         return Err(Refusal::new(Code::NotAllowed, "`default` names the switch, not a policy").at("/id"));
     }
     check_consistency(policy)?;
-    if site.admission.parts().registry.read().policies.len() >= POLICIES_MAX {
+    if site.registry.read().policies.len() >= POLICIES_MAX {
         return Err(Refusal::new(Code::Overloaded, "no further policy is taken"));
     }
     Ok(())

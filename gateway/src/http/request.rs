@@ -15,9 +15,8 @@ use schemas::validate::BODY_BYTES_MAX;
 use schemas::{AgentId, Code, Refusal};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::Site;
 use super::answer::Refused;
-use crate::admission::Transport;
+use super::{Bearer, Site};
 use crate::auth::Identity;
 
 /// The connection a request came on.
@@ -38,7 +37,12 @@ impl FromRequestParts<Arc<Site>> for Caller {
     async fn from_request_parts(parts: &mut Parts, site: &Arc<Site>) -> Result<Self, Refused> {
         let token = bearer(&parts.headers)?;
         let peer = parts.extensions.get::<Connection>().map(|connection| connection.peer);
-        Ok(Self(site.admission.identify(Transport::Http, token, peer).await?))
+        let identity = site.admission.identify(token, peer).await?;
+        if let Some(Bearer(bearer)) = parts.extensions.get() {
+            // Only one token is read per request: nobody has set it before.
+            let _ = bearer.set(identity.agent.clone());
+        }
+        Ok(Self(identity))
     }
 }
 
@@ -94,14 +98,14 @@ impl FromRequest<Arc<Site>> for JsonBody {
     async fn from_request(request: Request, site: &Arc<Site>) -> Result<Self, Refused> {
         check_media_type(request.headers())?;
         check_length(request.headers())?;
-        let timeout = Duration::from_millis(site.config.limits.receive_timeout_ms);
+        let timeout = Duration::from_millis(site.config.limits.client_timeout_ms);
         let read = tokio::time::timeout(timeout, to_bytes(request.into_body(), BODY_BYTES_MAX)).await;
         match read {
             Ok(Ok(bytes)) => Ok(Self(bytes)),
             Ok(Err(error)) if is_too_long(&error) => Err(too_large().into()),
             Ok(Err(_)) => Err(Refusal::new(Code::MalformedJson, "the body ended early or is not framed").into()),
             Err(_) => Err(Refusal::new(Code::RequestTimeout, "the body did not arrive in time")
-                .expecting(format!("within {} ms", site.config.limits.receive_timeout_ms))
+                .expecting(format!("within {} ms", site.config.limits.client_timeout_ms))
                 .into()),
         }
     }

@@ -1,10 +1,17 @@
 //! Messages in: who is reached, what is pinned, what is refused and with which code.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use bus::memory::{self, MemoryOptions};
+use bus::{BusError, Log, LogStream};
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use gateway::keys::{KeyAlgorithm, SigningKey};
 use gateway::{Credentials, Ingress, Transport};
-use schemas::Act;
 use schemas::record::Qos;
+use schemas::{Act, Lane};
 use serde_json::{Value, json};
 
 use crate::rig::{Rig, cfp, code, offer, open_registration, policy};
@@ -35,74 +42,104 @@ async fn every_state_free_refusal_has_its_code_and_leaves_nothing_in_the_log() {
     let rig = Rig::start().await;
     rig.register("bob").await;
     rig.register_as("deaf", &json!({ "capabilities": ["haul"], "topics": ["quiet"] })).await;
-    let with = |change: fn(&mut Value)| {
-        let mut message = cfp("alice", "job", &["agent://bob"]);
-        change(&mut message);
-        message
-    };
-    let rows: Vec<(&str, Value, u16, &str, Option<&str>)> = vec![
-        ("from of another", cfp("bob", "job", &["agent://alice"]), 403, "unauthorized", Some("/envelope/from")),
-        ("from a topic", with(|m| m["envelope"]["from"] = json!("topic://x")), 0, "", None),
-        ("no such agent", cfp("alice", "job", &["agent://nobody"]), 422, "no_recipient", Some("/envelope/to")),
-        ("only itself", cfp("alice", "job", &["agent://alice"]), 422, "no_recipient", Some("/envelope/to")),
-        ("no such topic", cfp("alice", "job", &["topic://empty"]), 422, "no_recipient", Some("/envelope/to")),
-        ("no such group", cfp("alice", "job", &["group://empty"]), 422, "no_recipient", Some("/envelope/to")),
-        ("no consent", cfp("alice", "job", &["agent://deaf"]), 403, "no_consent", Some("/envelope/to")),
-        ("no consent by topic", cfp("alice", "job", &["topic://quiet"]), 403, "no_consent", Some("/envelope/to")),
-        (
-            "no common capability",
-            with(|m| m["envelope"]["capabilities"] = json!(["paint"])),
-            422,
-            "no_recipient",
-            Some("/envelope/to"),
-        ),
-        (
-            "not all that is required",
-            with(|m| m["payload"]["requires"] = json!(["haul", "paint"])),
-            422,
-            "no_recipient",
-            Some("/envelope/to"),
-        ),
-        (
-            "unknown policy",
-            with(|m| m["payload"]["policy"] = json!("nonsense")),
-            422,
-            "unknown_policy",
-            Some("/payload/policy"),
-        ),
-        (
-            "unknown version",
-            with(|m| m["payload"]["policy"] = json!("medium@9")),
-            422,
-            "unknown_policy",
-            Some("/payload/policy"),
-        ),
-        (
-            "no time",
-            with(|m| m["envelope"]["scope"]["ttl"] = json!(0)),
-            422,
-            "out_of_range",
-            Some("/envelope/scope/ttl"),
-        ),
-        (
-            "another's negotiation",
-            with(|m| m["envelope"]["negotiation"] = json!("bob~job")),
-            422,
-            "bad_format",
-            Some("/envelope/negotiation"),
-        ),
-        ("offer without negotiation", without_negotiation(), 422, "missing_field", Some("/envelope/negotiation")),
-        ("offer to half an id", offer("alice", "m", "job"), 422, "bad_format", Some("/envelope/negotiation")),
-    ];
-    for (name, message, status, expected, pointer) in rows {
-        if expected.is_empty() {
-            continue;
-        }
+    for (name, message, status, expected, pointer) in refused_calls().into_iter().chain(refused_messages()) {
         let (found, body) = rig.send("alice", &message).await;
         assert_eq!((found, code(&body)), (status, expected), "{name}: {body}");
-        assert_eq!(body["pointer"].as_str(), pointer, "{name}: {body}");
+        assert_eq!(body["pointer"].as_str(), Some(pointer), "{name}: {body}");
     }
     assert!(rig.logged().await.is_empty());
+}
+
+/// Name, message of `alice`, status, code, pointer.
+type Refused = (&'static str, Value, u16, &'static str, &'static str);
+
+/// Calls that reach nobody, or nobody who consents.
+fn refused_calls() -> Vec<Refused> {
+    let to = |address| cfp("alice", "job", &[address]);
+    let no_recipient = |name, message| (name, message, 422, "no_recipient", "/envelope/to");
+    let no_consent = |name, message| (name, message, 403, "no_consent", "/envelope/to");
+    vec![
+        no_recipient("nobody", cfp("alice", "job", &[])),
+        no_recipient("no such agent", to("agent://nobody")),
+        no_recipient("only itself", to("agent://alice")),
+        no_recipient("no such topic", to("topic://empty")),
+        no_recipient("no such group", to("group://empty")),
+        no_recipient("no common capability", call(|m| m["envelope"]["capabilities"] = json!(["paint"]))),
+        no_recipient("not all that is required", call(|m| m["payload"]["requires"] = json!(["haul", "paint"]))),
+        no_consent("not to the agent", to("agent://deaf")),
+        no_consent("not by the topic", to("topic://quiet")),
+    ]
+}
+
+fn refused_messages() -> Vec<Refused> {
+    let own_id = |id: &'static str| call(move |m| m["envelope"]["negotiation"] = json!(id));
+    let policy = |id: &'static str| call(move |m| m["payload"]["policy"] = json!(id));
+    let ttl = |seconds: i64| call(move |m| m["envelope"]["scope"]["ttl"] = json!(seconds));
+    let from_topic = call(|m| m["envelope"]["from"] = json!("topic://alice"));
+    vec![
+        ("from of another", cfp("bob", "job", &["agent://alice"]), 403, "unauthorized", "/envelope/from"),
+        ("from a topic", from_topic, 422, "bad_format", "/envelope/from"),
+        ("unknown policy", policy("nonsense"), 422, "unknown_policy", "/payload/policy"),
+        ("unknown version", policy("medium@9"), 422, "unknown_policy", "/payload/policy"),
+        ("no time", ttl(0), 422, "out_of_range", "/envelope/scope/ttl"),
+        ("negative time", ttl(-1), 422, "out_of_range", "/envelope/scope/ttl"),
+        ("another's id", own_id("bob~job"), 422, "bad_format", "/envelope/negotiation"),
+        ("offer without id", without_negotiation(), 422, "missing_field", "/envelope/negotiation"),
+        ("offer to half an id", offer("alice", "m", "job"), 422, "bad_format", "/envelope/negotiation"),
+    ]
+}
+
+/// A call of `alice` that would be accepted, changed.
+fn call(change: impl FnOnce(&mut Value)) -> Value {
+    let mut message = cfp("alice", "job", &["agent://bob"]);
+    change(&mut message);
+    message
+}
+
+#[tokio::test]
+async fn an_append_without_an_answer_is_told_as_unknown_and_may_be_repeated() {
+    let mut bus = memory::open(MemoryOptions::default());
+    let silent = Arc::new(Silent { log: bus.log.clone(), is_silent: AtomicBool::new(true) });
+    bus.log = silent.clone();
+    let key = SigningKey::generate(KeyAlgorithm::EdDsa).unwrap();
+    let rig = Rig::on(bus, key, |_| {}).await;
+    let message = offer("bob", "m1", "alice~job");
+    let (status, body) = rig.send("bob", &message).await;
+    assert_eq!((status, code(&body)), (503, "log_unavailable"), "{body}");
+    silent.is_silent.store(false, Ordering::Relaxed);
+    let mut other = message.clone();
+    other["payload"]["terms"]["price"] = json!(1);
+    let (status, body) = rig.send("bob", &other).await;
+    assert_eq!((status, code(&body)), (409, "conflict"), "the first may stand: {body}");
+    assert_eq!(rig.send("bob", &message).await.0, 202);
+}
+
+/// A log that stores and does not say so.
+struct Silent {
+    log: Arc<dyn Log>,
+    is_silent: AtomicBool,
+}
+
+impl Log for Silent {
+    fn lanes(&self) -> u8 {
+        self.log.lanes()
+    }
+
+    fn append(&self, lane: Lane, record: Bytes) -> BoxFuture<'_, Result<u64, BusError>> {
+        async move {
+            let stored = self.log.append(lane, record).await;
+            if self.is_silent.load(Ordering::Relaxed) { Err(BusError::Unknown("silence".to_owned())) } else { stored }
+        }
+        .boxed()
+    }
+
+    fn read(&self, lane: Lane, from_seq: u64) -> BoxFuture<'_, Result<LogStream, BusError>> {
+        self.log.read(lane, from_seq)
+    }
+
+    fn last_seq(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>> {
+        self.log.last_seq(lane)
+    }
 }
 
 #[tokio::test]
@@ -299,6 +336,25 @@ async fn metrics_tell_messages_by_way_act_and_outcome_and_rejections_by_stage_an
     assert_eq!(rejections, 1.0);
 }
 
+#[tokio::test]
+async fn a_call_that_reaches_more_agents_than_a_negotiation_holds_is_refused() {
+    let rig = Rig::with(|config| config.limits.verification_burst = 100_000).await;
+    let key_value = rig.bus.key_value.clone();
+    for number in 0..1025 {
+        let document = open_registration().to_string().into_bytes().into();
+        key_value.put(bus::Bucket::Agents, format!("c{number}"), document).await.unwrap();
+    }
+    loop_until(|| async {
+        let path = "/v1/agents?after=c1023&limit=1";
+        let (_, body) = rig.call("GET", path, Some(&rig.token("alice")), None).await;
+        (body["agents"][0]["agent"] == "c1024").then_some(())
+    })
+    .await;
+    let (status, body) = rig.send("alice", &cfp("alice", "job", &["topic://courier"])).await;
+    assert_eq!((status, code(&body), body["pointer"].as_str()), (422, "out_of_range", Some("/envelope/to")));
+    assert!(rig.logged().await.is_empty());
+}
+
 fn without_negotiation() -> Value {
     let mut message = offer("alice", "m", "alice~job");
     message["envelope"].as_object_mut().unwrap().remove("negotiation");
@@ -323,23 +379,4 @@ pub(crate) async fn loop_until<T, F: Future<Output = Option<T>>>(mut look: impl 
         }
     };
     tokio::time::timeout(crate::rig::PATIENCE, looking).await.unwrap()
-}
-
-#[tokio::test]
-async fn a_call_that_reaches_more_agents_than_a_negotiation_holds_is_refused() {
-    let rig = Rig::with(|config| config.limits.verification_burst = 100_000).await;
-    let key_value = rig.bus.key_value.clone();
-    for number in 0..1025 {
-        let document = open_registration().to_string().into_bytes().into();
-        key_value.put(bus::Bucket::Agents, format!("c{number}"), document).await.unwrap();
-    }
-    loop_until(|| async {
-        let path = "/v1/agents?after=c1023&limit=1";
-        let (_, body) = rig.call("GET", path, Some(&rig.token("alice")), None).await;
-        (body["agents"][0]["agent"] == "c1024").then_some(())
-    })
-    .await;
-    let (status, body) = rig.send("alice", &cfp("alice", "job", &["topic://courier"])).await;
-    assert_eq!((status, code(&body), body["pointer"].as_str()), (422, "out_of_range", Some("/envelope/to")));
-    assert!(rig.logged().await.is_empty());
 }

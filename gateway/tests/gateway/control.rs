@@ -87,7 +87,7 @@ async fn consent_rules_are_the_agents_own_and_faults_point_into_them() {
 
 #[tokio::test]
 async fn groups_are_put_by_administrators_and_read_by_all() {
-    let rig = Rig::with(|config| drop(config.admins.insert(crate::rig::agent("boss")))).await;
+    let rig = Rig::with(|config| config.admins = [crate::rig::agent("boss")].into()).await;
     let group = json!({ "id": "movers", "members": ["bob"], "qos": "at_least_once" });
     let (status, body) = rig.call("PUT", "/v1/groups/movers", Some(&rig.token("eve")), Some(&group)).await;
     assert_eq!((status, code(&body)), (403, "unauthorized"));

@@ -40,7 +40,7 @@ async fn bodies_that_are_compressed_or_not_declared_as_json_are_refused() {
 
 #[tokio::test]
 async fn a_body_that_comes_too_slowly_is_answered_and_its_connection_closed() {
-    let rig = Rig::with(|config| config.limits.receive_timeout_ms = 200).await;
+    let rig = Rig::with(|config| config.limits.client_timeout_ms = 200).await;
     let head = head(&rig, "Content-Length: 100\r\n");
     let answer = exchange(&rig, &format!("{head}{{\"env")).await;
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
@@ -50,7 +50,7 @@ async fn a_body_that_comes_too_slowly_is_answered_and_its_connection_closed() {
 
 #[tokio::test]
 async fn a_chunked_body_that_trickles_is_cut_off_too() {
-    let rig = Rig::with(|config| config.limits.receive_timeout_ms = 300).await;
+    let rig = Rig::with(|config| config.limits.client_timeout_ms = 300).await;
     let mut stream = TcpStream::connect(rig.address()).await.unwrap();
     stream.write_all(head(&rig, "Transfer-Encoding: chunked\r\n").as_bytes()).await.unwrap();
     let trickle = async {
@@ -70,7 +70,7 @@ async fn a_chunked_body_that_trickles_is_cut_off_too() {
 
 #[tokio::test]
 async fn a_header_that_never_ends_costs_its_connection_only() {
-    let rig = Rig::with(|config| config.limits.receive_timeout_ms = 200).await;
+    let rig = Rig::with(|config| config.limits.client_timeout_ms = 200).await;
     let answer = exchange(&rig, "POST /v1/messages HTTP/1.1\r\nHost: x\r\nX-Slow: ").await;
     assert!(!answer.contains(" 200 ") && !answer.contains(" 202 "), "{answer}");
     assert_eq!(rig.call("GET", "/healthz", None, None).await.0, 200);

@@ -133,18 +133,23 @@ impl Rig {
         messages
     }
 
-    /// The value of a counter or gauge with these labels, 0 when it is not there.
+    /// See [`metric`].
     pub(crate) fn metric(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
-        let families = self.registry.gather();
-        let metrics = families.iter().filter(|family| family.name() == name).flat_map(|family| family.get_metric());
-        let has = |metric: &prometheus::proto::Metric, (label, value): &(&str, &str)| {
-            metric.get_label().iter().any(|pair| pair.name() == *label && pair.value() == *value)
-        };
-        metrics
-            .filter(|metric| labels.iter().all(|label| has(metric, label)))
-            .map(|metric| metric.get_counter().get_value() + metric.get_gauge().get_value())
-            .sum()
+        metric(&self.registry, name, labels)
     }
+}
+
+/// The sum of the counters or gauges of a name that have these labels, 0 when there are none.
+pub(crate) fn metric(registry: &prometheus::Registry, name: &str, labels: &[(&str, &str)]) -> f64 {
+    let families = registry.gather();
+    let metrics = families.iter().filter(|family| family.name() == name).flat_map(|family| family.get_metric());
+    let has = |metric: &prometheus::proto::Metric, (label, value): &(&str, &str)| {
+        metric.get_label().iter().any(|pair| pair.name() == *label && pair.value() == *value)
+    };
+    metrics
+        .filter(|metric| labels.iter().all(|label| has(metric, label)))
+        .map(|metric| metric.get_counter().get_value() + metric.get_gauge().get_value())
+        .sum()
 }
 
 /// A configuration that trusts one key, with the policies every test needs.

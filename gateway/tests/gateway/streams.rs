@@ -11,7 +11,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
-use crate::rig::{PATIENCE, Rig, agent, claims, code, offer};
+use crate::rig::{PATIENCE, Rig, agent, claims, code, metric, offer};
 
 type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
@@ -102,15 +102,33 @@ async fn a_stream_ends_with_its_token_and_with_the_gateway_and_says_why() {
     frame(&mut socket).await;
     assert_eq!(closed(&mut socket).await, (CloseCode::Policy, "the token has expired".to_owned()));
     let mut socket = opened(&rig, "carol").await;
-    rig.handle.shutdown().await;
+    let (registry, handle) = (rig.registry, rig.handle);
+    handle.shutdown().await;
     assert_eq!(closed(&mut socket).await, (CloseCode::Away, "the gateway stops".to_owned()));
-    let reasons = |reason| {
-        let families = rig.registry.gather();
-        let family = families.iter().find(|family| family.name() == "exchange_stream_closed_total").unwrap();
-        let is = |metric: &&prometheus::proto::Metric| metric.get_label().iter().any(|label| label.value() == reason);
-        family.get_metric().iter().filter(is).map(|metric| metric.get_counter().get_value()).sum::<f64>()
-    };
+    let reasons = |reason| metric(&registry, "exchange_stream_closed_total", &[("reason", reason)]);
     assert_eq!((reasons("expired"), reasons("shutdown")), (1.0, 1.0));
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_is_closed_as_slow_and_others_are_not_held_up() {
+    let rig = Rig::with(|config| config.limits.client_timeout_ms = 300).await;
+    let _deaf = opened(&rig, "deaf").await;
+    let mut bob = opened(&rig, "bob").await;
+    // More than the sockets' buffers on loopback hold.
+    let id = delivery(1);
+    let text = "x".repeat(100_000);
+    let large = json!([{ "envelope": { "msg_id": id }, "payload": { "act": "closed", "text": text } }]).to_string();
+    for _ in 0..500 {
+        let subject = subject::inbox(&agent("deaf"));
+        rig.bus.pub_sub.publish(subject, Bytes::from(large.clone())).await.unwrap();
+    }
+    publish_inbox(&rig, "bob", &[id]).await;
+    assert_eq!(frame(&mut bob).await["type"], "delivery");
+    crate::admission::loop_until(|| async {
+        let closed = rig.metric("exchange_stream_closed_total", &[("transport", "ws"), ("reason", "slow")]);
+        (closed == 1.0).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -1,5 +1,8 @@
 //! BAD_INPUTS.md section A as far as it needs no attacker's own server; key rotation; the development secret.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use gateway::keys::{Claims, KeyAlgorithm, SigningKey, key_set};
@@ -7,6 +10,8 @@ use gateway::{AuthConfig, Gateway, GatewayError, GatewayMetrics, KeyError, KeySo
 use hmac_free::hs256;
 use jsonwebtoken::{Algorithm, Header};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
 
 use crate::rig::{ISSUER, Rig, claims, code, config, offer};
 
@@ -287,6 +292,50 @@ async fn a_peer_that_presents_new_tokens_too_fast_is_held_back_before_its_signat
         202,
         "a remembered token is free"
     );
+}
+
+#[tokio::test]
+async fn a_flood_of_unknown_kids_costs_the_issuer_one_request_at_most() {
+    let key = SigningKey::generate(KeyAlgorithm::EdDsa).unwrap();
+    let (url, fetches) = issuer(key_set(&[&key])).await;
+    let rig = Rig::on(bus::memory::open(bus::memory::MemoryOptions::default()), key, |config| {
+        config.auth.keys = KeySource::Url(url);
+    })
+    .await;
+    assert_eq!(fetches.load(Ordering::Relaxed), 1, "the first reading");
+    for number in 0..100 {
+        let token = signed_with_header(&rig.key, &|header| header.kid = Some(format!("made-up-{number}")));
+        assert_eq!(rig.post(&token, "{}").await.0, 401);
+    }
+    assert_eq!(fetches.load(Ordering::Relaxed), 1, "none within the window that the first one opened");
+    assert_eq!(rig.send("bob", &offer("bob", "m1", "alice~job")).await.0, 202);
+}
+
+#[tokio::test]
+async fn keys_are_not_fetched_without_encryption_from_elsewhere() {
+    for url in ["http://issuer.test/keys", "file:///etc/passwd", "ftp://issuer.test/keys", "not a url"] {
+        let started = start(AuthConfig::new(KeySource::Url(url.to_owned()), ISSUER)).await;
+        assert!(matches!(started, Err(GatewayError::Keys(KeyError::Unreadable(_)))), "{url}");
+    }
+}
+
+/// An issuer on loopback that serves one key set and counts how often.
+async fn issuer(document: String) -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/keys", listener.local_addr().unwrap());
+    let fetches = Arc::new(AtomicUsize::new(0));
+    let counter = fetches.clone();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            counter.fetch_add(1, Ordering::Relaxed);
+            let mut request = [0; 2048];
+            let _ = stream.read(&mut request).await;
+            let length = document.len();
+            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{document}");
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    (url, fetches)
 }
 
 async fn start(auth: AuthConfig) -> Result<(), GatewayError> {

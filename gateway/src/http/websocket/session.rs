@@ -24,8 +24,6 @@ use crate::problem::Problem;
 const IN_FLIGHT_MAX: usize = 256;
 /// Frames written between two flushes.
 const BATCH_MAX: usize = 64;
-/// How long a client may take to read what waits for it; then it is closed as slow. What it missed comes again.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two pings.
 const PING_PERIOD: Duration = Duration::from_secs(20);
 /// Silent pings after which the client is gone.
@@ -39,6 +37,8 @@ pub(super) struct Session {
     in_flight: FuturesUnordered<BoxFuture<'static, Admitted>>,
     pings: Interval,
     missed_pings: u32,
+    /// How long the client may take to read what waits for it. Then it is closed as slow; what it missed comes again.
+    patience: Duration,
     expired: Pin<Box<Sleep>>,
 }
 
@@ -71,21 +71,22 @@ impl Session {
         let lifetime = Duration::from_secs(identity.expires_s.saturating_sub(now_s()));
         let expired = Box::pin(tokio::time::sleep(lifetime));
         let in_flight = FuturesUnordered::new();
-        Self { site, identity: Arc::new(identity), deliveries, in_flight, pings, missed_pings: 0, expired }
+        let patience = Duration::from_millis(site.config.limits.client_timeout_ms);
+        Self { site, identity: Arc::new(identity), deliveries, in_flight, pings, missed_pings: 0, patience, expired }
     }
 
     /// Serves the stream until it ends.
     pub(super) async fn run(mut self, mut socket: WebSocket) {
         self.site.metrics.serving.stream_opened(StreamKind::WebSocket);
         let hello = ServerFrame::Hello { agent: &self.identity.agent }.to_text();
-        let end = match write(&mut socket, vec![hello.into()]).await {
+        let end = match write(&mut socket, vec![hello.into()], self.patience).await {
             Ok(()) => self.drive(&mut socket).await,
             Err(end) => end,
         };
         if let Some((code, reason)) = end.close {
             let frame = CloseFrame { code, reason: Utf8Bytes::from_static(reason) };
             // The client may be gone or not reading: its close frame is a courtesy with a deadline.
-            let _ = tokio::time::timeout(WRITE_TIMEOUT, socket.send(Message::Close(Some(frame)))).await;
+            let _ = tokio::time::timeout(self.patience, socket.send(Message::Close(Some(frame)))).await;
         }
         self.site.metrics.serving.stream_ended(StreamKind::WebSocket, end.reason);
     }
@@ -107,7 +108,7 @@ impl Session {
                     None => break,
                 }
             }
-            if let Err(end) = write(socket, frames).await {
+            if let Err(end) = write(socket, frames, self.patience).await {
                 return end;
             }
         }
@@ -231,7 +232,7 @@ impl Session {
 }
 
 /// Writes frames and flushes, within the time a client may take to read.
-async fn write(socket: &mut WebSocket, frames: Vec<Message>) -> Result<(), End> {
+async fn write(socket: &mut WebSocket, frames: Vec<Message>, patience: Duration) -> Result<(), End> {
     if frames.is_empty() {
         return Ok(());
     }
@@ -241,7 +242,7 @@ async fn write(socket: &mut WebSocket, frames: Vec<Message>) -> Result<(), End> 
         }
         socket.flush().await
     };
-    match tokio::time::timeout(WRITE_TIMEOUT, writing).await {
+    match tokio::time::timeout(patience, writing).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(_)) => Err(End { reason: CloseReason::Client, close: None }),
         Err(_) => {

@@ -1,0 +1,51 @@
+//! Checks that need nothing but the message and its sender, and the line every refusal leaves.
+
+use schemas::validate::{BODY_BYTES_MAX, Checked};
+use schemas::{Act, AgentId, Code, NegotiationId, Refusal};
+
+use super::Transport;
+
+pub(super) fn check_size(bytes: &[u8]) -> Result<(), Refusal> {
+    if bytes.len() > BODY_BYTES_MAX {
+        return Err(Refusal::new(Code::TooLarge, "the message is larger than this gateway reads")
+            .expecting(format!("at most {BODY_BYTES_MAX} bytes")));
+    }
+    Ok(())
+}
+
+/// The sender is the token's subject, and the negotiation has a well-formed id. (That the scope has time left the schema
+/// has checked: its `ttl` is at least 1.)
+pub(super) fn check_envelope(agent: &AgentId, checked: &Checked) -> Result<NegotiationId, Refusal> {
+    let envelope = &checked.message.envelope;
+    if envelope.sender() != Some(agent) {
+        return Err(Refusal::new(Code::Unauthorized, "the envelope names another sender than the token")
+            .at("/envelope/from")
+            .expecting("agent://<subject of the token>"));
+    }
+    let malformed = |expected: &str| {
+        Refusal::new(Code::BadFormat, "not a negotiation id").at("/envelope/negotiation").expecting(expected)
+    };
+    if checked.act == Act::Cfp {
+        let own = envelope.negotiation.as_deref().unwrap_or(envelope.msg_id.as_str());
+        return NegotiationId::form(agent, own)
+            .map_err(|_| malformed("your own id: 1 to 64 characters of A-Z a-z 0-9 _ -"));
+    }
+    let full = envelope.negotiation.as_deref().ok_or_else(|| {
+        Refusal::new(Code::MissingField, "the message does not say which negotiation it belongs to")
+            .at("/envelope/negotiation")
+            .expecting("<initiator>~<id>, as the exchange names it")
+    })?;
+    NegotiationId::try_new(full).map_err(|_| malformed("<initiator>~<id>, as the exchange names it"))
+}
+
+/// One line for every refusal: the code, who, which way. Never a token, never a value.
+pub(crate) fn audit(transport: Transport, agent: Option<&AgentId>, refusal: &Refusal) {
+    tracing::info!(
+        target: "llmx::audit",
+        code = refusal.code.as_str(),
+        agent = agent.map(AgentId::as_str),
+        ?transport,
+        pointer = refusal.pointer.as_deref(),
+        "refused"
+    );
+}

@@ -1,0 +1,86 @@
+//! The registry against a store whose watches the test ends and fills.
+
+use std::sync::Mutex;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{self, BoxStream};
+use schemas::AgentId;
+
+use super::*;
+
+#[tokio::test]
+async fn what_vanished_while_a_watch_was_down_is_gone_afterwards() {
+    let before = vec![put("bob"), put("carol"), Change::CaughtUp];
+    let after = vec![put("carol"), put("dave"), Change::CaughtUp];
+    let registry = Arc::new(Registry::new(Arc::new(Watches(Mutex::new(vec![after, before]))), "medium"));
+    registry.follow(Bucket::Agents).await.unwrap();
+    assert_eq!(names(&registry), ["bob", "carol"]);
+    registry.follow(Bucket::Agents).await.unwrap();
+    assert_eq!(names(&registry), ["carol", "dave"]);
+}
+
+#[tokio::test]
+async fn a_document_that_is_not_readable_is_left_out_and_the_rest_is_kept() {
+    let unreadable = Change::Put("eve".to_owned(), Bytes::from_static(b"{]"));
+    let changes = vec![put("bob"), unreadable, Change::CaughtUp, Change::Deleted("nobody".to_owned())];
+    let registry = Arc::new(Registry::new(Arc::new(Watches(Mutex::new(vec![changes]))), "medium"));
+    registry.follow(Bucket::Agents).await.unwrap();
+    assert_eq!(names(&registry), ["bob"]);
+}
+
+#[tokio::test]
+async fn a_registry_is_caught_up_only_when_every_bucket_is() {
+    let caught_up = || vec![Change::CaughtUp];
+    let watches = Watches(Mutex::new(vec![caught_up(), caught_up(), caught_up()]));
+    let registry = Arc::new(Registry::new(Arc::new(watches), "medium"));
+    for bucket in Bucket::ALL {
+        assert!(!registry.is_caught_up());
+        registry.follow(bucket).await.unwrap();
+    }
+    assert!(registry.is_caught_up());
+    registry.set_caught_up(Bucket::Groups, false);
+    assert!(!registry.is_caught_up());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_is_not_seen_in_time_is_told_as_such() {
+    let registry = Registry::new(Arc::new(Watches(Mutex::new(Vec::new()))), "medium");
+    let outcome = registry.put(Bucket::Agents, "bob".to_owned(), &1, |_| false).await;
+    assert_eq!(outcome.unwrap_err().code, Code::Unavailable);
+}
+
+fn put(name: &str) -> Change {
+    Change::Put(name.to_owned(), Bytes::from_static(br#"{"capabilities":[]}"#))
+}
+
+fn names(registry: &Registry) -> Vec<String> {
+    let tables = registry.read();
+    tables.agents.following(None).map(|(agent, _): (&AgentId, _)| agent.to_string()).collect()
+}
+
+/// A store that takes every write and whose watches report, the last first, what they are given.
+struct Watches(Mutex<Vec<Vec<Change>>>);
+
+impl KeyValue for Watches {
+    fn put(&self, _: Bucket, _: String, _: Bytes) -> BoxFuture<'_, Result<(), BusError>> {
+        async { Ok(()) }.boxed()
+    }
+
+    fn create(&self, _: Bucket, _: String, _: Bytes) -> BoxFuture<'_, Result<bool, BusError>> {
+        async { Ok(true) }.boxed()
+    }
+
+    fn value(&self, _: Bucket, _: String) -> BoxFuture<'_, Result<Option<Bytes>, BusError>> {
+        async { Ok(None) }.boxed()
+    }
+
+    fn delete(&self, _: Bucket, _: String) -> BoxFuture<'_, Result<(), BusError>> {
+        async { Ok(()) }.boxed()
+    }
+
+    fn watch(&self, _: Bucket) -> BoxFuture<'_, Result<BoxStream<'static, Change>, BusError>> {
+        let changes = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
+        async { Ok(stream::iter(changes).boxed()) }.boxed()
+    }
+}
