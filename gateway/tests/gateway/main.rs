@@ -4,8 +4,10 @@
 
 mod admission;
 mod bad_inputs;
+mod consent;
 mod control;
 mod framing;
+mod keys;
 mod rig;
 mod streams;
 mod surface;

@@ -1,0 +1,206 @@
+//! Verification keys: which sets are used, how they rotate, where they are fetched from.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bus::memory::{self, MemoryOptions};
+use gateway::keys::{KeyAlgorithm, SigningKey, key_set};
+use gateway::{AuthConfig, Gateway, GatewayConfig, GatewayError, GatewayMetrics, KeyError, KeySource, Secret};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+use crate::admission::loop_until;
+use crate::rig::{ISSUER, Rig, claims, config, offer};
+use crate::tokens::hmac_free::hs256;
+use crate::tokens::signed_with_header;
+
+#[tokio::test]
+async fn each_algorithm_verifies_with_its_own_key() {
+    for algorithm in [KeyAlgorithm::EdDsa, KeyAlgorithm::Es256, KeyAlgorithm::Rs256] {
+        let key = SigningKey::generate(algorithm).unwrap();
+        let rig = Rig::on(memory::open(MemoryOptions::default()), key, |_| {}).await;
+        assert_eq!(rig.send("bob", &offer("bob", "m1", "alice~job")).await.0, 202, "{algorithm:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_set_with_a_doubtful_key_is_refused_whole() {
+    let key = SigningKey::generate(KeyAlgorithm::EdDsa).unwrap();
+    let good: Value = serde_json::from_str(&key_set(&[&key])).unwrap();
+    let good = good["keys"][0].clone();
+    let n = |bytes: usize| URL_SAFE_NO_PAD.encode(vec![0xff_u8; bytes]);
+    let rsa = |n: String, e: &[u8]| json!({ "kty": "RSA", "kid": "r", "n": n, "e": URL_SAFE_NO_PAD.encode(e) });
+    let unfit = |error: &KeyError| matches!(error, KeyError::Unfit { .. });
+    type Is = Box<dyn Fn(&KeyError) -> bool>;
+    let rows: Vec<(&str, Value, Is)> = vec![
+        ("13 duplicate kid", json!([good, good]), Box::new(|error| matches!(error, KeyError::DuplicateKid(_)))),
+        (
+            "no kid",
+            json!([{ "kty": "OKP", "crv": "Ed25519", "x": good["x"] }]),
+            Box::new(|error| *error == KeyError::MissingKid),
+        ),
+        (
+            "symmetric",
+            json!([{ "kty": "oct", "kid": "s", "k": "AAAA" }]),
+            Box::new(|error| matches!(error, KeyError::Secret(_))),
+        ),
+        (
+            "private",
+            json!([{ "kty": "OKP", "crv": "Ed25519", "kid": "p", "x": good["x"], "d": "AAAA" }]),
+            Box::new(|error| matches!(error, KeyError::Secret(_))),
+        ),
+        ("18 RSA 1024", json!([rsa(n(128), &[1, 0, 1])]), Box::new(unfit)),
+        ("18 RSA e = 1", json!([rsa(n(256), &[1])]), Box::new(unfit)),
+        ("18 RSA e = 3", json!([rsa(n(256), &[3])]), Box::new(unfit)),
+        (
+            "alg of another type",
+            json!([{ "kty": "OKP", "crv": "Ed25519", "kid": "a", "x": good["x"], "alg": "HS256" }]),
+            Box::new(unfit),
+        ),
+        ("short key", json!([{ "kty": "OKP", "crv": "Ed25519", "kid": "a", "x": "AAAA" }]), Box::new(unfit)),
+        (
+            "only for encryption",
+            json!([{ "kty": "OKP", "crv": "Ed25519", "kid": "a", "x": good["x"], "use": "enc" }]),
+            Box::new(|error| *error == KeyError::Empty),
+        ),
+        ("empty", json!([]), Box::new(|error| *error == KeyError::Empty)),
+        ("no list", json!("keys"), Box::new(|error| matches!(error, KeyError::Malformed(_)))),
+    ];
+    for (name, keys, is_expected) in rows {
+        let source = KeySource::Inline(json!({ "keys": keys }).to_string());
+        match start(AuthConfig::new(source, ISSUER)).await {
+            Err(GatewayError::Keys(error)) => assert!(is_expected(&error), "{name}: {error:?}"),
+            Err(error) => panic!("{name}: {error:?}"),
+            Ok(()) => panic!("{name}: started"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn keys_rotate_without_a_restart_and_a_removed_key_verifies_no_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keys.json");
+    let old = SigningKey::generate(KeyAlgorithm::EdDsa).unwrap();
+    let new = SigningKey::generate(KeyAlgorithm::Es256).unwrap();
+    std::fs::write(&path, key_set(&[&old])).unwrap();
+    let source = KeySource::File(path.clone());
+    let rig = Rig::on(memory::open(MemoryOptions::default()), old.clone(), |config| {
+        config.auth.keys = source;
+        config.auth.refresh_s = Some(1);
+    })
+    .await;
+    let (old_token, new_token) = (old.sign(&claims("bob")).unwrap(), new.sign(&claims("bob")).unwrap());
+    let message = offer("bob", "m1", "alice~job").to_string();
+    assert_eq!(rig.post(&old_token, message.clone()).await.0, 202);
+
+    std::fs::write(&path, key_set(&[&old, &new])).unwrap();
+    until_status(&rig, &new_token, &message, 202).await;
+    assert_eq!(rig.post(&old_token, message.clone()).await.0, 202, "inside the overlap both verify");
+
+    std::fs::write(&path, key_set(&[&new])).unwrap();
+    until_status(&rig, &old_token, &message, 401).await;
+    assert_eq!(rig.post(&new_token, message.clone()).await.0, 202);
+
+    std::fs::write(&path, "not a key set").unwrap();
+    until_metric(&rig, "failed").await;
+    assert_eq!(rig.post(&new_token, message).await.0, 202, "a broken file leaves the keys in force");
+}
+
+#[tokio::test]
+async fn the_development_secret_verifies_only_where_it_is_allowed() {
+    let secret = "0123456789abcdef0123456789abcdef";
+    let token = {
+        let header =
+            URL_SAFE_NO_PAD.encode(json!({ "alg": "HS256", "typ": "JWT", "kid": gateway::DEV_SECRET_KID }).to_string());
+        let body = URL_SAFE_NO_PAD.encode(serde_json::to_vec(&claims("bob")).unwrap());
+        let signed = format!("{header}.{body}");
+        format!("{signed}.{}", hs256(secret.as_bytes(), signed.as_bytes()))
+    };
+    let message = offer("bob", "m1", "alice~job").to_string();
+    let without = Rig::start().await;
+    assert_eq!(without.post(&token, message.clone()).await.0, 401);
+    let with = Rig::with(|config| config.auth.allow_hs256_dev_secret = Some(Secret(secret.to_owned()))).await;
+    assert_eq!(with.post(&token, message).await.0, 202);
+
+    let key = SigningKey::generate(KeyAlgorithm::EdDsa).unwrap();
+    let mut short = config(&key).auth;
+    short.allow_hs256_dev_secret = Some(Secret("password".to_owned()));
+    assert!(matches!(start(short).await, Err(GatewayError::Config(_))));
+}
+
+#[tokio::test]
+async fn a_flood_of_unknown_kids_costs_the_issuer_one_request_at_most() {
+    let key = SigningKey::generate(KeyAlgorithm::EdDsa).unwrap();
+    let (url, fetches) = issuer(key_set(&[&key])).await;
+    let rig = Rig::on(memory::open(MemoryOptions::default()), key, |config| {
+        config.auth.keys = KeySource::Url(url);
+    })
+    .await;
+    assert_eq!(fetches.load(Ordering::Relaxed), 1, "the first reading");
+    for number in 0..100 {
+        let token = signed_with_header(&rig.key, &|header| header.kid = Some(format!("made-up-{number}")));
+        assert_eq!(rig.post(&token, "{}").await.0, 401);
+    }
+    assert_eq!(fetches.load(Ordering::Relaxed), 1, "none within the window that the first one opened");
+    assert_eq!(rig.send("bob", &offer("bob", "m1", "alice~job")).await.0, 202);
+}
+
+#[tokio::test]
+async fn keys_are_not_fetched_without_encryption_from_elsewhere() {
+    for url in ["http://issuer.test/keys", "file:///etc/passwd", "ftp://issuer.test/keys", "not a url"] {
+        let started = start(AuthConfig::new(KeySource::Url(url.to_owned()), ISSUER)).await;
+        assert!(matches!(started, Err(GatewayError::Keys(KeyError::Unreadable(_)))), "{url}");
+    }
+}
+
+/// An issuer on loopback that serves one key set and counts how often.
+async fn issuer(document: String) -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/keys", listener.local_addr().unwrap());
+    let fetches = Arc::new(AtomicUsize::new(0));
+    let counter = fetches.clone();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            counter.fetch_add(1, Ordering::Relaxed);
+            let mut request = [0; 2048];
+            let _ = stream.read(&mut request).await;
+            let length = document.len();
+            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{document}");
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    (url, fetches)
+}
+
+async fn start(auth: AuthConfig) -> Result<(), GatewayError> {
+    let mut config = GatewayConfig::new(auth);
+    config.listen = None;
+    let metrics = Arc::new(GatewayMetrics::new(&prometheus::Registry::new()).unwrap());
+    Gateway::start(memory::open(MemoryOptions::default()), config, metrics).await.map(drop)
+}
+
+async fn until_status(rig: &Rig, token: &str, message: &str, wanted: u16) {
+    loop_until(|| async {
+        let (status, _) = rig.post(token, message).await;
+        if status != wanted {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        (status == wanted).then_some(())
+    })
+    .await;
+}
+
+async fn until_metric(rig: &Rig, result: &str) {
+    loop_until(|| async {
+        let failed = rig.metric("exchange_jwks_refresh_total", &[("result", result)]);
+        if failed == 0.0 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        (failed > 0.0).then_some(())
+    })
+    .await;
+}
