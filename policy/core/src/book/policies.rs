@@ -30,6 +30,12 @@ impl Policies {
         Some(Arc::new(PinnedPolicy { policy: (*pinned.policy).clone(), digest, id }))
     }
 
+    /// Policies in use.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.uses_by_digest.len()
+    }
+
     /// Counts a negotiation that runs under the policy.
     pub(super) fn retain(&mut self, policy: &Arc<PinnedPolicy>) {
         self.uses_by_digest.entry(policy.digest).or_insert_with(|| (Arc::clone(policy), 0)).1 += 1;

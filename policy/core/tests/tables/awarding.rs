@@ -1,10 +1,10 @@
 //! Rows 9 to 15 and 18: awards, confirmations, re-awards, performance.
 
-use schemas::Act;
 use schemas::policy::{HoldUntil, Policy};
+use schemas::{Act, Timestamp, WireTime};
 use serde_json::json;
 
-use crate::script::{Script, policy};
+use crate::script::{START_MS, Script, agent, policy};
 
 /// b is awarded, c held, a outscored.
 fn awarded(change: impl FnOnce(&mut Policy)) -> Script {
@@ -86,6 +86,34 @@ fn row_11_silence_until_confirm_by_lapses_the_award() {
     ];
     effects.extend(RE_AWARD);
     assert_eq!(script.tick(104), effects);
+}
+
+#[test]
+fn rows_10_and_11_a_contractor_that_declined_has_failed_and_a_silent_one_has_lapsed() {
+    let session = |script: &Script| json!(script.book.view(&script.negotiation, &agent("b")))["session"].clone();
+    let mut script = awarded(|_| {});
+    script.say(4, "b", Act::Refuse, json!({}));
+    assert_eq!(session(&script), "failed");
+    let mut script = awarded(|_| {});
+    script.tick(104);
+    assert_eq!(session(&script), "lapsed");
+}
+
+#[test]
+fn row_6_confirm_by_never_lies_beyond_the_hard_deadline() {
+    let script = awarded(|policy| policy.timers_ms.confirm = 9_000);
+    let accept = json!(&*script.last("b", Act::Accept).told);
+    assert_eq!(accept["confirm_by"], json!(WireTime(Timestamp::from_ms(START_MS + 5_000))));
+}
+
+#[test]
+fn row_12b_a_bound_contractor_that_failed_keeps_its_closed_as_final_notice() {
+    let mut script = awarded(|policy| (policy.max_rounds, policy.standby) = (2, 0));
+    script.confirm(4, "b", 1);
+    let effects = ["b<ack:ok", "alice<failure:b:1:broken@award.0.1.end", "a<cfp:2", "c<cfp:2"];
+    assert_eq!(script.fail(5, "b", "perform"), effects);
+    assert_eq!(script.cancel(6)[3], "a<closed:cancelled@closed");
+    script.assert_sound();
 }
 
 #[test]

@@ -46,6 +46,31 @@ fn a_window_from_the_first_valid_offer_stays_though_that_offer_is_withdrawn() {
 }
 
 #[test]
+fn every_round_has_a_window_of_its_own() {
+    let windowed = policy(|policy| (policy.close.window_ms, policy.max_rounds) = (Some(200), 2));
+    let mut script = Script::open(windowed, &["a", "b"]);
+    script.tick(201);
+    script.offer(300, "a", 2000);
+    assert_eq!(script.say(400, "b", Act::Refuse, json!({}))[1..], ["a<cfp:2", "b<cfp:2"]);
+    assert_eq!(script.offer(500, "a", 10), ["a<ack:ok"]);
+    assert_eq!(script.tick(600), [""; 0]);
+    assert_eq!(script.tick(601)[1], "a<accept:1@award.0.1");
+}
+
+#[test]
+fn a_threshold_met_by_too_few_offers_waits_for_the_next() {
+    let conceding = policy(|policy| {
+        let falling = FallingThreshold { start: 1_000_000, end: 0, exponent: 1 };
+        (policy.close.score_at_least, policy.close.min_valid) = (Some(Threshold::Falling(falling)), 2);
+    });
+    let mut script = Script::open(conceding, &["a", "b", "c"]);
+    script.offer(10, "a", 1000);
+    assert_eq!(script.tick(400), [""; 0]);
+    assert_eq!(script.offer(401, "b", 900)[1], "award.0.1");
+    assert_eq!(closing(&script), ("score_at_least".to_owned(), 401_000, false));
+}
+
+#[test]
 fn a_constant_threshold_closes_at_the_first_offer_that_reaches_it() {
     let choosy = policy(|policy| policy.close.score_at_least = Some(Threshold::Constant(900_000)));
     let mut script = Script::open(choosy, &["a", "b", "c"]);

@@ -1,7 +1,7 @@
 //! `awards: m`: the state of rows 6 to 15 is kept per lot.
 
 use schemas::Act;
-use schemas::policy::Policy;
+use schemas::policy::{Payment, Policy};
 use serde_json::json;
 
 use crate::script::{Script, policy};
@@ -29,6 +29,13 @@ fn each_lot_goes_to_another_offer_under_its_own_number() {
     assert_eq!(effects[1..3], ["award.0.1", "a<accept:1@award.0.1"]);
     assert_eq!(effects[4..6], ["award.1.2", "b<accept:2@award.1.2"]);
     assert_eq!(effects.len(), 7, "c is held");
+}
+
+#[test]
+fn every_winner_is_paid_the_price_of_the_best_offer_that_wins_nothing() {
+    let script = two_lots(|policy| policy.payment = Payment::SecondPrice);
+    assert_eq!(json!(&*script.last("a", Act::Accept).told)["payment"], 30);
+    assert_eq!(json!(&*script.last("b", Act::Accept).told)["payment"], 30);
 }
 
 #[test]
