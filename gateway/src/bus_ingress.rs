@@ -50,7 +50,10 @@ impl BusIngress {
                 () = stop.cancelled() => break,
                 Some(()) = in_flight.next(), if !in_flight.is_empty() => {}
                 received = self.messages.next(), if in_flight.len() < self.in_flight_max => {
-                    let Some(received) = received else { break };
+                    let Some(received) = received else {
+                        tracing::error!("the bus ended the subscription: no agent on the bus is heard any more");
+                        break;
+                    };
                     let mut answering =
                         answer(self.admission.clone(), self.pub_sub.clone(), received).boxed();
                     // Polled here first, so that an agent's messages reach the log in the order they came.

@@ -29,7 +29,7 @@ use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderValue, Method, header};
+use axum::http::Method;
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{MethodRouter, get, post};
@@ -124,15 +124,10 @@ async fn observe(State(site): State<Arc<Site>>, mut request: Request, next: Next
     let matched = request.extensions().get::<MatchedPath>().cloned();
     let route = matched.as_ref().map_or("unmatched", MatchedPath::as_str);
     let method = method_label(request.method());
-    // RFC 9112 section 6.1: a request that could mean two lengths must not be followed by another on its connection.
-    let is_last = request.headers().contains_key(header::TRANSFER_ENCODING);
     let bearer = Bearer::default();
     request.extensions_mut().insert(bearer.clone());
     site.metrics.serving.http_began(route);
-    let mut response = next.run(request).await;
-    if is_last {
-        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-    }
+    let response = next.run(request).await;
     if let Some(Refused(refusal)) = response.extensions().get()
         && route != MESSAGES
     {

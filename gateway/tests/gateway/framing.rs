@@ -101,6 +101,7 @@ async fn headers_that_smuggle_another_are_refused() {
     assert!(rig.logged().await.is_empty());
 }
 
+/// The server library does this (RFC 9112 section 6.1); the test holds it to that.
 #[tokio::test]
 async fn a_request_with_two_meanings_is_the_last_of_its_connection() {
     let rig = Rig::start().await;
