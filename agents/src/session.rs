@@ -71,6 +71,8 @@ struct Said {
 struct Unanswered {
     message: Written,
     attempts: u32,
+    /// It has left and nothing has come back.
+    is_under_way: bool,
     /// When it leaves again, where it waits for that.
     retry_at: Option<Timestamp>,
     /// A receipt has come: it is in the log, whatever the way out says.
@@ -137,6 +139,7 @@ impl Session {
             // A receipt can settle a message while it waits here.
             let Some(unanswered) = self.unanswered_by_number.get_mut(&number) else { continue };
             unanswered.attempts += 1;
+            unanswered.is_under_way = true;
             let Written { negotiation, msg_id, act, document } = unanswered.message.clone();
             return Some(Transmit { number, attempt: unanswered.attempts, negotiation, msg_id, act, document });
         }
@@ -165,9 +168,29 @@ impl Session {
         }
     }
 
+    /// The connection is lost: no answer will come to what is under way, and it leaves again over the next one. Returns
+    /// the messages a receipt has shown to be in the log, whose sending ends with that.
+    pub fn handle_disconnected(&mut self) -> Vec<Sent> {
+        let is_orphan = |(&number, unanswered): (&u64, &mut Unanswered)| {
+            std::mem::take(&mut unanswered.is_under_way).then_some((number, unanswered.is_logged))
+        };
+        let mut orphans: Vec<(u64, bool)> = self.unanswered_by_number.iter_mut().filter_map(is_orphan).collect();
+        orphans.sort_unstable();
+        let mut settled = Vec::new();
+        for (number, is_logged) in orphans {
+            if is_logged {
+                settled.extend(self.settle(number, SendOutcome::Accepted { seq: None }));
+            } else {
+                self.ready.push_back(number);
+            }
+        }
+        settled
+    }
+
     /// A gateway's answer to a transmitted message, or none. Returns how sending ended, once it has.
     pub fn handle_answer(&mut self, now: Timestamp, number: u64, answer: Answer) -> Option<Sent> {
         let unanswered = self.unanswered_by_number.get_mut(&number)?;
+        unanswered.is_under_way = false;
         let wait_ms = match answer {
             Answer::Accepted(accepted) => {
                 return self.settle(number, SendOutcome::Accepted { seq: Some(accepted.seq) });
@@ -233,7 +256,7 @@ impl Session {
         if queue.len() == 1 {
             self.ready.push_back(number);
         }
-        let unanswered = Unanswered { message, attempts: 0, retry_at: None, is_logged: false };
+        let unanswered = Unanswered { message, attempts: 0, is_under_way: false, retry_at: None, is_logged: false };
         self.unanswered_by_number.insert(number, unanswered);
         Ok(())
     }
@@ -274,5 +297,7 @@ fn overloaded() -> Refusal {
     Refusal::new(Code::Overloaded, "the agent has too many messages waiting; send fewer, or wait for answers")
 }
 
+#[cfg(test)]
+mod properties;
 #[cfg(test)]
 mod tests;

@@ -4,9 +4,9 @@ mod outgoing;
 
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use schemas::Timestamp;
 use schemas::delivery::Told;
 use tokio::sync::{mpsc, watch};
@@ -44,6 +44,9 @@ pub(super) struct Drive<S> {
     cancel: CancellationToken,
     is_stopping: bool,
     work: FuturesUnordered<BoxFuture<'static, Done>>,
+    /// Messages there was no room for. They are told to the strategy in a turn of their own, so that one that sends
+    /// again at once cannot keep the loop from everything else.
+    no_room: Vec<Sent>,
     sends_in_flight: usize,
     acks_in_flight: usize,
     summary: Summary,
@@ -53,6 +56,7 @@ pub(super) struct Drive<S> {
 enum Wake<S> {
     Inbox(Option<InboxMessage>),
     Done(Done),
+    NoRoom,
     Command(Option<Command<S>>),
     Timer,
     Cancelled,
@@ -62,8 +66,6 @@ enum Wake<S> {
 enum Done {
     Answered(u64, Answer),
     Acked(Result<(), TransportError>),
-    /// There was no room for a message; told to the strategy in a turn of its own, so that it cannot loop.
-    NoRoom(Box<Sent>),
 }
 
 /// Why a connection is left.
@@ -97,6 +99,7 @@ impl<S: Strategy + 'static> Drive<S> {
             cancel,
             is_stopping: false,
             work: FuturesUnordered::new(),
+            no_room: Vec::new(),
             sends_in_flight: 0,
             acks_in_flight: 0,
             summary: Summary::default(),
@@ -114,6 +117,7 @@ impl<S: Strategy + 'static> Drive<S> {
             self.session.handle_connected();
             let left = self.drive_connection(connection).await;
             self.is_connected.send_replace(false);
+            self.handle_disconnected();
             self.observe(Observed::Disconnected);
             match left {
                 Left::Lost if connected_at.elapsed() >= CONNECTION_LIFE_MIN => failures = 1,
@@ -136,6 +140,7 @@ impl<S: Strategy + 'static> Drive<S> {
                 Wake::Inbox(Some(message)) => self.handle_inbox(&*link, message),
                 Wake::Inbox(None) => return Left::Lost,
                 Wake::Done(done) => self.handle_done(done),
+                Wake::NoRoom => self.handle_no_room(),
                 Wake::Command(Some(command)) => {
                     let log_now = self.clock.log_time(self.clock.now());
                     let actions = command(&mut self.strategy, log_now);
@@ -154,6 +159,7 @@ impl<S: Strategy + 'static> Drive<S> {
         tokio::select! {
             message = inbox.next() => Wake::Inbox(message),
             Some(done) = self.work.next(), if !self.work.is_empty() => Wake::Done(done),
+            () = std::future::ready(()), if !self.no_room.is_empty() => Wake::NoRoom,
             command = self.commands.recv(), if self.has_commands => Wake::Command(command),
             () = &mut self.alarm.sleep, if self.alarm.is_set => Wake::Timer,
             () = self.cancel.cancelled() => Wake::Cancelled,
@@ -179,6 +185,21 @@ impl<S: Strategy + 'static> Drive<S> {
                 return;
             }
             self.session.handle_timeout(self.clock.now());
+        }
+    }
+
+    /// Takes in what has come back, and gives up what has not: over the next connection it leaves again.
+    fn handle_disconnected(&mut self) {
+        for _ in 0..self.work.len() {
+            let Some(Some(done)) = self.work.next().now_or_never() else { break };
+            self.handle_done(done);
+        }
+        self.work.clear();
+        self.summary.acks_lost += self.acks_in_flight as u64;
+        (self.sends_in_flight, self.acks_in_flight) = (0, 0);
+        let log_now = self.clock.log_time(self.clock.now());
+        for sent in self.session.handle_disconnected() {
+            self.handle_sent(log_now, &sent);
         }
     }
 
@@ -226,7 +247,13 @@ impl<S: Strategy + 'static> Drive<S> {
                 self.acks_in_flight -= 1;
                 self.summary.acks_lost += u64::from(result.is_err());
             }
-            Done::NoRoom(sent) => self.handle_sent(self.clock.log_time(now), &sent),
+        }
+    }
+
+    fn handle_no_room(&mut self) {
+        let log_now = self.clock.log_time(self.clock.now());
+        for sent in std::mem::take(&mut self.no_room) {
+            self.handle_sent(log_now, &sent);
         }
     }
 

@@ -129,6 +129,26 @@ fn a_new_connection_sends_at_once_what_waited() {
 }
 
 #[test]
+fn what_was_under_way_over_a_lost_connection_leaves_over_the_next_in_the_same_order() {
+    let mut session = session();
+    for own in ["a", "b", "c"] {
+        session.write(T0, refuse(own)).unwrap();
+    }
+    let left: Vec<_> = (0..3).map(|_| session.poll_transmit().unwrap()).collect();
+    // A receipt shows that one of them did arrive.
+    session.handle_receipt(&left[1].msg_id);
+    let settled = session.handle_disconnected();
+    assert_eq!(settled.into_iter().map(|sent| sent.msg_id).collect::<Vec<_>>(), [left[1].msg_id.clone()]);
+    session.handle_connected();
+    for index in [0, 2] {
+        let again = session.poll_transmit().unwrap();
+        assert_eq!((again.attempt, &again.document), (2, &left[index].document));
+    }
+    assert!(session.poll_transmit().is_none());
+    assert_eq!(session.handle_disconnected(), []);
+}
+
+#[test]
 fn a_receipt_is_an_answer() {
     let mut session = session();
     session.write(T0, refuse("a")).unwrap();

@@ -51,7 +51,8 @@ pub struct WebSocketTransport {
 
 impl WebSocketTransport {
     /// The gateway at this address, for example `ws://127.0.0.1:8080`; `http://` is read as `ws://`, and the path
-    /// `/v1/ws` is added unless there is one.
+    /// `/v1/ws` is added unless there is one. Addresses with `wss://` connect only where `tokio-tungstenite` is built
+    /// with TLS, which this workspace does not do: put a TLS proxy on the agent's side, or use HTTP.
     #[must_use]
     pub fn new(url: &str) -> Self {
         let url = match url.split_once("://") {

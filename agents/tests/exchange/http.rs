@@ -73,6 +73,26 @@ async fn an_agent_registers_and_a_refusal_says_why() {
 }
 
 #[tokio::test]
+async fn a_redirect_is_not_followed_with_the_token() {
+    let gateway = FakeGateway::start().await;
+    let (transport, bob) = (gateway.transport(), identity("bob"));
+    let answer = async {
+        let mut request = gateway.request().await;
+        let elsewhere = gateway.listener.local_addr().unwrap();
+        let head = format!("HTTP/1.1 307 X\r\nlocation: http://{elsewhere}/steal\r\ncontent-length: 0\r\n\r\n");
+        request.write(&head).await;
+        // A client that follows asks here, and is never answered.
+        gateway.listener.accept().await
+    };
+    let registration = Registration::default();
+    let register = transport.register(&bob, &registration);
+    tokio::select! {
+        registered = register => assert!(matches!(registered, Err(TransportError::Refused(_))), "{registered:?}"),
+        _ = answer => panic!("the redirect was followed"),
+    }
+}
+
+#[tokio::test]
 async fn the_python_example_negotiates() {
     let gateway = FakeGateway::start().await;
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/contractor.py");

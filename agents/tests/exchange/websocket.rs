@@ -1,7 +1,8 @@
 //! Over WebSocket, against a fake gateway on a real socket.
 
+use agents::session::SessionLimits;
 use agents::transport::websocket::WebSocketTransport;
-use agents::{Agent, AgentError, Contractor, ContractorConfig};
+use agents::{Agent, AgentError, AgentOptions, Contractor, ContractorConfig};
 use futures_util::{SinkExt, StreamExt};
 use schemas::Code;
 use serde_json::{Value, json};
@@ -17,7 +18,10 @@ use crate::fake::{agent, call, delivery_id, identity, patiently};
 #[tokio::test]
 async fn an_agent_negotiates_over_websocket_and_carries_on_after_a_lost_connection() {
     let (listener, url) = listen().await;
-    let handle = contractor(&url).spawn(CancellationToken::new());
+    // Only the new connection can make it repeat: the gap between repeats outlasts the test.
+    let limits = SessionLimits { retry_base_ms: 3_600_000, retry_max_ms: 3_600_000, ..SessionLimits::default() };
+    let options = AgentOptions { limits, ..AgentOptions::default() };
+    let handle = contractor(&url).with_options(options).spawn(CancellationToken::new());
 
     let mut gateway = accept(&listener).await;
     send(&mut gateway, &json!({"type": "hello", "agent": "bob"})).await;

@@ -34,13 +34,13 @@ impl<S: Strategy + 'static> Drive<S> {
         let due = Timestamp(self.clock.now().0.saturating_add(delay_us));
         if let Err(outgoing) = self.schedule.insert(due, outgoing) {
             let sent = self.session.refuse(&outgoing);
-            self.work.push(std::future::ready(Done::NoRoom(Box::new(sent))).boxed());
+            self.no_room.push(sent);
         }
     }
 
     pub(super) fn write(&mut self, now: Timestamp, outgoing: Outgoing) {
         if let Err(sent) = self.session.write(now, outgoing) {
-            self.work.push(std::future::ready(Done::NoRoom(sent)).boxed());
+            self.no_room.push(*sent);
         }
     }
 
