@@ -8,6 +8,7 @@ mod consent;
 mod control;
 mod framing;
 mod keys;
+mod nats;
 mod rig;
 mod streams;
 mod surface;

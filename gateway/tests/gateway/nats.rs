@@ -1,0 +1,57 @@
+//! The same gateway on a real nats-server: what the embedded bus does for the other tests, JetStream does here.
+
+use bus::nats::server::{LocalServer, LocalServerOptions};
+use bus::nats::{self, NatsOptions};
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use gateway::keys::{KeyAlgorithm, SigningKey};
+use schemas::subject;
+use serde_json::{Value, json};
+
+use crate::admission::loop_until;
+use crate::rig::{PATIENCE, Rig, agent, cfp, code, offer};
+
+#[tokio::test]
+async fn two_gateways_on_nats_share_agents_policies_and_messages() {
+    let server = LocalServer::start(LocalServerOptions::default()).await.unwrap();
+    let key = SigningKey::generate(KeyAlgorithm::EdDsa).unwrap();
+    let one = Rig::on(nats::open(NatsOptions::new(server.url())).await.unwrap(), key.clone(), |_| {}).await;
+    let two = Rig::on(nats::open(NatsOptions::new(server.url())).await.unwrap(), key, |_| {}).await;
+
+    one.register("bob").await;
+    let asks = json!({ "capabilities": ["haul"], "consent": { "default": "ask" } });
+    one.register_as("shy", &asks).await;
+    let switch = json!({ "policy": "high" });
+    assert_eq!(one.call("PUT", "/v1/policies/default", Some(&one.admin_token()), Some(&switch)).await.0, 200);
+    loop_until(|| async {
+        let (status, _) = two.call("GET", "/v1/agents/shy", Some(&two.token("bob")), None).await;
+        let (_, default) = two.call("GET", "/v1/policies/default", Some(&two.token("bob")), None).await;
+        (status == 200 && default == switch).then_some(())
+    })
+    .await;
+
+    let mut hellos = two.bus.pub_sub.subscribe(subject::ALL_HELLOS.to_owned(), None).await.unwrap();
+    let inbox = one.request("GET", "/v1/inbox").bearer_auth(one.token("bob")).send().await.unwrap();
+    assert_eq!(hellos.next().await.unwrap().subject, "hello.bob");
+    drop(inbox);
+
+    assert_eq!(two.send("alice", &cfp("alice", "job", &["agent://bob"])).await.0, 202);
+    let (status, body) = two.send("alice", &cfp("alice", "job2", &["agent://shy"])).await;
+    assert_eq!((status, code(&body)), (403, "no_consent"));
+    let path = "/v1/agents/shy/consent/requests";
+    loop_until(|| async {
+        let (_, body) = one.call("GET", path, Some(&one.token("shy")), None).await;
+        (body["requests"][0]["counterpart"] == "alice").then_some(())
+    })
+    .await;
+    let question = Bytes::from(offer("bob", "m1", "alice~job").to_string());
+    let subject = subject::gateway_in(&agent("bob"));
+    let reply = one.bus.pub_sub.request(subject, Some(one.token("bob")), question, PATIENCE).await.unwrap();
+    let reply: Value = serde_json::from_slice(&reply).unwrap();
+    assert_eq!(reply["accepted"]["msg_id"], "m1");
+
+    let logged = one.logged().await;
+    assert_eq!(logged.len(), 2);
+    let pinned = logged.iter().find_map(|message| message.pinned.as_ref()).unwrap();
+    assert_eq!(pinned.policy.id, "high@1");
+}
