@@ -6,22 +6,21 @@ mod policies;
 mod receive;
 mod shelf;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use schemas::ids::Position;
 use schemas::record::{Entry, Record};
 use schemas::{AgentId, Digest, Lane, NegotiationId, Timestamp};
 
-use crate::contract_net::state::{Timer, TimerKind};
+use crate::contract_net::state::TimerKind;
 use crate::effect::{Effect, Event};
 use crate::limits::Limits;
 use crate::negotiation::Negotiation;
 use crate::step::{Step, Winners};
-use crate::tombstone::Tombstone;
 use crate::view::View;
 use names::Names;
-use policies::Policies;
+use shelf::{Key, Shelf, Slot};
 
 /// The rules version this build folds with, until a logged `rules` record says otherwise.
 pub const RULES_VERSION: u32 = 1;
@@ -32,40 +31,27 @@ pub const RULES_VERSION: u32 = 1;
 /// [`Book::poll_deadline`]. The same records give byte-identical effects.
 #[derive(Debug)]
 pub struct Book {
-    lane: Lane,
-    limits: Limits,
-    now: Timestamp,
     position: u64,
-    /// Inputs folded so far: messages, timers, engine events.
-    inputs: u64,
     epoch: u64,
     owner: Option<Arc<str>>,
     rules: u32,
-    negotiations_by_key: BTreeMap<Key, Box<Open>>,
-    tombstones_by_key: BTreeMap<Key, Box<Tombstone>>,
-    /// One entry per open negotiation: its next timer.
-    timers: BTreeSet<(Timestamp, TimerKind, Key)>,
-    /// When each tombstone is dropped.
-    burials: BTreeSet<(Timestamp, Key)>,
-    policies: Policies,
+    shelf: Shelf,
+    flow: Flow,
+}
+
+/// What every input passes through, whichever negotiation it concerns.
+#[derive(Debug)]
+struct Flow {
+    lane: Lane,
+    limits: Limits,
+    now: Timestamp,
+    /// Inputs folded so far: messages, timers, engine events.
+    inputs: u64,
     names: Names,
     winners: Winners,
     effects: VecDeque<Effect>,
-    /// Sum of the hash chains of everything held, kept up to date so that the digest costs nothing.
-    chains: u128,
     /// Running hash of what was decided: dispositions, states, outcomes.
     trail: u64,
-}
-
-/// Key of a negotiation: the first 128 bits of the SHA-256 of its id. Initiators choose ids, so the key must not be
-/// one they can make collide.
-type Key = u128;
-
-#[derive(Debug)]
-struct Open {
-    negotiation: Negotiation,
-    /// The timer that stands for it in [`Book::timers`].
-    armed: Option<Timer>,
 }
 
 impl Book {
@@ -73,24 +59,21 @@ impl Book {
     #[must_use]
     pub fn new(lane: Lane, limits: Limits) -> Self {
         Self {
-            lane,
-            now: Timestamp(0),
             position: 0,
-            inputs: 0,
             epoch: 0,
             owner: None,
             rules: RULES_VERSION,
-            negotiations_by_key: BTreeMap::new(),
-            tombstones_by_key: BTreeMap::new(),
-            timers: BTreeSet::new(),
-            burials: BTreeSet::new(),
-            policies: Policies::default(),
-            names: Names::new(limits.names_shared_max),
-            winners: Winners::default(),
-            effects: VecDeque::new(),
-            chains: 0,
-            trail: 0xcbf2_9ce4_8422_2325,
-            limits,
+            shelf: Shelf::new(limits.clone()),
+            flow: Flow {
+                lane,
+                now: Timestamp(0),
+                inputs: 0,
+                names: Names::new(limits.names_shared_max),
+                winners: Winners::default(),
+                effects: VecDeque::new(),
+                trail: 0xcbf2_9ce4_8422_2325,
+                limits,
+            },
         }
     }
 
@@ -104,9 +87,9 @@ impl Book {
             return;
         }
         self.position = seq;
-        self.now = self.now.max(time);
+        self.flow.now = self.flow.now.max(time);
         self.fire_timers(seq);
-        self.bury_forgotten();
+        self.shelf.bury_forgotten(self.flow.now);
         for (index, entry) in (0..).zip(&record.entries) {
             self.handle_entry(Position { seq, index }, entry);
         }
@@ -114,20 +97,20 @@ impl Book {
 
     /// The next effect.
     pub fn poll_effect(&mut self) -> Option<Effect> {
-        self.effects.pop_front()
+        self.flow.effects.pop_front()
     }
 
     /// When time alone will change something: once log time has passed this instant, a record (an empty tick will do)
     /// fires the timer.
     #[must_use]
     pub fn poll_deadline(&self) -> Option<Timestamp> {
-        self.timers.first().map(|(deadline, _, _)| *deadline)
+        self.shelf.first_deadline()
     }
 
     /// Log time of the last record folded.
     #[must_use]
     pub fn now(&self) -> Timestamp {
-        self.now
+        self.flow.now
     }
 
     /// Sequence of the last record folded, 0 at the beginning.
@@ -157,13 +140,13 @@ impl Book {
     /// Negotiations that have not ended.
     #[must_use]
     pub fn open_count(&self) -> usize {
-        self.negotiations_by_key.len()
+        self.shelf.open_count()
     }
 
     /// Ended negotiations that are still recognised.
     #[must_use]
     pub fn tombstone_count(&self) -> usize {
-        self.tombstones_by_key.len()
+        self.shelf.tombstone_count()
     }
 
     /// Digest of the state, to compare replicas at the same position: everything held, by its hash chain, and the running
@@ -171,42 +154,37 @@ impl Book {
     #[must_use]
     pub fn digest(&self) -> Digest {
         Digest::of_parts(&[
-            &[self.lane.0],
+            &[self.flow.lane.0],
             &self.position.to_be_bytes(),
-            &self.now.0.to_be_bytes(),
+            &self.flow.now.0.to_be_bytes(),
             &self.epoch.to_be_bytes(),
             &self.rules.to_be_bytes(),
-            &self.inputs.to_be_bytes(),
-            &self.chains.to_be_bytes(),
-            &self.trail.to_be_bytes(),
+            &self.flow.inputs.to_be_bytes(),
+            &self.shelf.chains().to_be_bytes(),
+            &self.flow.trail.to_be_bytes(),
         ])
     }
 
     /// What `viewer` may see of a negotiation; absent for strangers and unknown negotiations alike.
     #[must_use]
     pub fn view(&self, negotiation: &NegotiationId, viewer: &AgentId) -> Option<View> {
-        let key = key_of(negotiation);
-        if let Some(open) = self.negotiations_by_key.get(&key) {
-            return open.negotiation.view(viewer);
+        match self.shelf.slot(Key::of(negotiation))? {
+            Slot::Open(negotiation, _) => negotiation.view(viewer),
+            Slot::Ended(tombstone) => tombstone.view(viewer),
         }
-        self.tombstones_by_key.get(&key)?.view(viewer)
     }
 
     fn fire_timers(&mut self, seq: u64) {
         let mut index = u32::MAX;
-        while let Some(&(deadline, kind, key)) = self.timers.first() {
-            if deadline >= self.now {
-                return;
-            }
-            self.timers.pop_first();
-            let Some(mut open) = self.negotiations_by_key.remove(&key) else { continue };
-            open.armed = None;
-            let chain = open.negotiation.chain;
-            self.with_step(Position { seq, index }, deadline, |step, _| {
-                open.negotiation.link(&kind.tag(), step);
-                fire(&mut open.negotiation, kind, step);
+        while let Some((deadline, kind, key)) = self.shelf.pop_due(self.flow.now) {
+            self.shelf.with_slot(key, |slot| {
+                if let Slot::Open(negotiation, _) = slot {
+                    self.flow.with_step(Position { seq, index }, deadline, |step, _| {
+                        negotiation.link(&kind.tag(), step);
+                        fire(negotiation, kind, step);
+                    });
+                }
             });
-            self.keep(key, open, chain);
             index = index.saturating_sub(1);
         }
     }
@@ -218,7 +196,10 @@ impl Book {
             Entry::Engine { epoch, event } => self.handle_engine_event(position, *epoch, event),
         }
     }
+}
 
+impl Flow {
+    /// Runs one input and notes what it decided. `now` is the instant it is evaluated at.
     fn with_step<R>(
         &mut self,
         position: Position,
@@ -256,14 +237,6 @@ fn fire(negotiation: &mut Negotiation, kind: TimerKind, step: &mut Step<'_>) {
         TimerKind::Perform(number) => negotiation.handle_perform_timeout(lot(number), step),
         TimerKind::Cancel => negotiation.handle_cancel_timeout(step),
     }
-}
-
-fn key_of(negotiation: &NegotiationId) -> Key {
-    u128::from_be_bytes(Digest::of_bytes(negotiation.as_str().as_bytes()).short())
-}
-
-fn weight(chain: Digest) -> u128 {
-    u128::from_be_bytes(chain.short())
 }
 
 /// FNV-1a over what the effects of one input decided.

@@ -82,6 +82,16 @@ impl Party {
         Self::order(self.last_seq, seq)
     }
 
+    /// Remembers a message. Most parties send one to three, and a vector's first growth is to four: it grows exactly while
+    /// it is small.
+    pub(crate) fn remember(&mut self, seen: Seen, seq: Option<u64>) {
+        self.last_seq = self.last_seq.max(seq);
+        if self.seen.len() < 4 {
+            self.seen.reserve_exact(1);
+        }
+        self.seen.push(seen);
+    }
+
     /// Whether a new message comes in its sender's order.
     pub(crate) fn order(last_seq: Option<u64>, seq: Option<u64>) -> Repeat {
         match (last_seq, seq) {

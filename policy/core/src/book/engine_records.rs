@@ -6,7 +6,8 @@ use schemas::NegotiationId;
 use schemas::ids::Position;
 use schemas::record::EngineEvent;
 
-use super::{Book, key_of};
+use super::Book;
+use super::shelf::{Key, Slot};
 use crate::effect::{Effect, Event};
 use crate::negotiation::Negotiation;
 use crate::step::Step;
@@ -20,7 +21,7 @@ impl Book {
                     let engine: Arc<str> = Arc::from(engine.as_str());
                     self.epoch = epoch;
                     self.owner = Some(Arc::clone(&engine));
-                    self.effects.push_back(Effect::Event(Event::Claimed { engine, epoch }));
+                    self.flow.effects.push_back(Effect::Event(Event::Claimed { engine, epoch }));
                 }
             }
             EngineEvent::Rules { version } if epoch >= self.epoch => self.rules = *version,
@@ -45,10 +46,11 @@ impl Book {
         negotiation: &NegotiationId,
         input: impl FnOnce(&mut Negotiation, &mut Step<'_>),
     ) {
-        let key = key_of(negotiation);
-        let Some(mut open) = self.negotiations_by_key.remove(&key) else { return };
-        let chain = open.negotiation.chain;
-        self.with_step(position, self.now, |step, _| input(&mut open.negotiation, step));
-        self.keep(key, open, chain);
+        self.shelf.with_slot(Key::of(negotiation), |slot| {
+            if let Slot::Open(negotiation, _) = slot {
+                let now = self.flow.now;
+                self.flow.with_step(position, now, |step, _| input(negotiation, step));
+            }
+        });
     }
 }

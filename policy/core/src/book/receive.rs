@@ -1,14 +1,13 @@
 //! Messages of the log on their way to a negotiation: decoding, opening, and the one answer for strangers.
 
-use std::sync::Arc;
-
 use schemas::delivery::{Disposition, Misunderstanding, Receipt, Told};
 use schemas::ids::Position;
 use schemas::record::{AdmittedMessage, Message};
 use schemas::{Act, MsgId, NegotiationId, Payload};
 use serde::Deserialize;
 
-use super::{Book, Open, key_of};
+use super::Book;
+use super::shelf::{Key, Slot};
 use crate::contract_net::admission::Incoming;
 use crate::contract_net::opening::Opening;
 use crate::contract_net::state::Misread;
@@ -55,12 +54,11 @@ impl Book {
         if message.envelope.sender() != Some(&admitted.from) {
             return self.answer_stranger(position, admitted, &msg_id, Stranger::Unauthorized);
         }
-        let key = key_of(&admitted.negotiation);
-        let is_held = self.negotiations_by_key.contains_key(&key) || self.tombstones_by_key.contains_key(&key);
-        let answer = match (&message.payload, is_held) {
-            (Payload::Cfp(_), false) => self.open(position, admitted, &message),
-            (_, false) => Err(Stranger::Unauthorized),
-            (_, true) => self.pass_on(position, admitted, message),
+        let key = Key::of(&admitted.negotiation);
+        let answer = match self.shelf.slot(key) {
+            Some(_) => self.pass_on(key, position, admitted, message),
+            None if admitted.act == Act::Cfp => self.open(key, position, admitted, &message),
+            None => Err(Stranger::Unauthorized),
         };
         if let Err(stranger) = answer {
             self.answer_stranger(position, admitted, &msg_id, stranger);
@@ -68,8 +66,13 @@ impl Book {
     }
 
     /// To the negotiation, or to its tombstone.
-    fn pass_on(&mut self, position: Position, admitted: &AdmittedMessage, message: Message) -> Result<(), Stranger> {
-        let key = key_of(&admitted.negotiation);
+    fn pass_on(
+        &mut self,
+        key: Key,
+        position: Position,
+        admitted: &AdmittedMessage,
+        message: Message,
+    ) -> Result<(), Stranger> {
         let incoming = Incoming {
             from: admitted.from.clone(),
             digest: admitted.digest,
@@ -77,55 +80,52 @@ impl Book {
             seq: message.envelope.seq,
             payload: message.payload,
         };
-        let now = self.now;
-        let is_party = if let Some(mut open) = self.negotiations_by_key.remove(&key) {
-            let chain = open.negotiation.chain;
-            let is_party = self.with_step(position, now, |step, _| open.negotiation.handle_message(incoming, step));
-            self.keep(key, open, chain);
-            is_party
-        } else if let Some(mut tombstone) = self.tombstones_by_key.remove(&key) {
-            let is_party = self.with_step(position, now, |step, _| tombstone.handle_message(&incoming, step));
-            self.tombstones_by_key.insert(key, tombstone);
-            is_party
-        } else {
-            false
-        };
-        if is_party { Ok(()) } else { Err(Stranger::Unauthorized) }
+        let now = self.flow.now;
+        let is_party = self.shelf.with_slot(key, |slot| {
+            self.flow.with_step(position, now, |step, _| match slot {
+                Slot::Open(negotiation, _) => negotiation.handle_message(incoming, step),
+                Slot::Ended(tombstone) => tombstone.handle_message(&incoming, step),
+            })
+        });
+        if is_party == Some(true) { Ok(()) } else { Err(Stranger::Unauthorized) }
     }
 
     /// Row 1. The first record's pinned policy and invitations count, whatever later ones say.
-    fn open(&mut self, position: Position, admitted: &AdmittedMessage, message: &Message) -> Result<(), Stranger> {
+    fn open(
+        &mut self,
+        key: Key,
+        position: Position,
+        admitted: &AdmittedMessage,
+        message: &Message,
+    ) -> Result<(), Stranger> {
         let (Payload::Cfp(cfp), Some(pinned)) = (&message.payload, &admitted.pinned) else {
             return Err(Stranger::Malformed);
         };
         if admitted.negotiation.initiator() != admitted.from.as_str() {
             return Err(Stranger::Unauthorized);
         }
-        if self.negotiations_by_key.len() >= self.limits.open_max {
+        if self.shelf.open_count() >= self.flow.limits.open_max {
             return Err(Stranger::Full);
         }
-        let policy = self.policies.share(pinned).ok_or(Stranger::Misread(Misread::InvalidPolicy))?;
+        let policy = self.shelf.policies.share(pinned).ok_or(Stranger::Misread(Misread::InvalidPolicy))?;
         let opening = Opening {
             id: admitted.negotiation.clone(),
-            initiator: self.names.share(&admitted.from),
+            initiator: self.flow.names.share(&admitted.from),
             digest: admitted.digest,
             envelope: &message.envelope,
             cfp,
-            policy: Arc::clone(&policy),
+            policy,
             pinned,
         };
-        let now = self.now;
-        let negotiation = self.with_step(position, now, |step, names| opening.open(step, |name| names.share(name)));
-        let negotiation = negotiation.map_err(Stranger::Misread)?;
-        self.policies.retain(&policy);
-        let key = key_of(&negotiation.id);
-        self.keep(key, Box::new(Open { negotiation, armed: None }), schemas::Digest([0; 32]));
+        let now = self.flow.now;
+        let opened = self.flow.with_step(position, now, |step, names| opening.open(step, |name| names.share(name)));
+        self.shelf.add(key, opened.map_err(Stranger::Misread)?);
         Ok(())
     }
 
     fn answer_stranger(&mut self, position: Position, admitted: &AdmittedMessage, msg_id: &MsgId, stranger: Stranger) {
-        let now = self.now;
-        self.with_step(position, now, |step, _| {
+        let now = self.flow.now;
+        self.flow.with_step(position, now, |step, _| {
             let disposition = match stranger {
                 Stranger::Unauthorized => Disposition::Unauthorized,
                 Stranger::Malformed | Stranger::Misread(_) => Disposition::Malformed,

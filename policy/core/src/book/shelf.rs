@@ -1,71 +1,210 @@
-//! Where negotiations are put back after an input: open with their next timer, or as tombstones, until those are dropped.
+//! Where the negotiations of a lane stand: open ones with their next timer, ended ones as tombstones until those are
+//! dropped.
 
-use schemas::Digest;
+use std::collections::BTreeSet;
+use std::hash::{BuildHasherDefault, Hasher};
 
-use super::{Book, Key, Open, weight};
+use indexmap::IndexMap;
+use schemas::{Digest, NegotiationId, Timestamp};
+
+use super::policies::Policies;
+use crate::contract_net::state::{Timer, TimerKind};
+use crate::limits::Limits;
+use crate::negotiation::Negotiation;
 use crate::tombstone::Tombstone;
 
-impl Book {
-    /// Puts a negotiation back after an input: open with its next timer, or as a tombstone.
-    pub(super) fn keep(&mut self, key: Key, mut open: Box<Open>, chain_before: Digest) {
-        self.chains = self.chains.wrapping_sub(weight(chain_before)).wrapping_add(weight(open.negotiation.chain));
-        let next = open.negotiation.next_timer();
-        if open.armed != next {
-            if let Some((deadline, kind)) = open.armed {
-                self.timers.remove(&(deadline, kind, key));
-            }
-            if let Some((deadline, kind)) = next {
-                self.timers.insert((deadline, kind, key));
-            }
-            open.armed = next;
-        }
-        if open.negotiation.outcome.is_none() {
-            self.negotiations_by_key.insert(key, open);
-            return;
-        }
-        self.policies.release(open.negotiation.pinned.digest);
-        let tombstone = Tombstone::of(&open.negotiation, &self.limits);
-        self.burials.insert((tombstone.forget_at, key));
-        self.tombstones_by_key.insert(key, Box::new(tombstone));
-        if self.tombstones_by_key.len() > self.limits.tombstones_max {
-            self.bury_first();
+/// Key of a negotiation: the first 128 bits of the SHA-256 of its id. Initiators choose ids, so the key must not be one
+/// they can make collide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Key(u128);
+
+impl Key {
+    pub(super) fn of(negotiation: &NegotiationId) -> Self {
+        Self(u128::from_be_bytes(Digest::of_bytes(negotiation.as_str().as_bytes()).short()))
+    }
+}
+
+/// What stands under a key.
+#[derive(Debug)]
+pub(super) enum Slot {
+    /// An open negotiation, and the timer that stands for it in the queue.
+    Open(Box<Negotiation>, Option<Timer>),
+    /// An ended one.
+    Ended(Box<Tombstone>),
+}
+
+/// All slots of a lane.
+#[derive(Debug)]
+pub(super) struct Shelf {
+    /// Looked up only, never iterated: no order of it is ever seen.
+    slots_by_key: IndexMap<Key, Slot, BuildHasherDefault<KeyHasher>>,
+    /// One entry per open negotiation: its next timer.
+    timers: BTreeSet<(Timestamp, TimerKind, Key)>,
+    /// When each tombstone is dropped.
+    burials: BTreeSet<(Timestamp, Key)>,
+    /// Sum of the hash chains of everything held, kept up to date so that the state digest costs nothing.
+    chains: u128,
+    pub(super) policies: Policies,
+    limits: Limits,
+}
+
+impl Shelf {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self {
+            slots_by_key: IndexMap::default(),
+            timers: BTreeSet::new(),
+            burials: BTreeSet::new(),
+            chains: 0,
+            policies: Policies::default(),
+            limits,
         }
     }
 
-    pub(super) fn bury_forgotten(&mut self) {
-        while self.burials.first().is_some_and(|(forget_at, _)| *forget_at < self.now) {
+    pub(super) fn slot(&self, key: Key) -> Option<&Slot> {
+        self.slots_by_key.get(&key)
+    }
+
+    pub(super) fn open_count(&self) -> usize {
+        self.slots_by_key.len() - self.burials.len()
+    }
+
+    pub(super) fn tombstone_count(&self) -> usize {
+        self.burials.len()
+    }
+
+    pub(super) fn chains(&self) -> u128 {
+        self.chains
+    }
+
+    pub(super) fn first_deadline(&self) -> Option<Timestamp> {
+        self.timers.first().map(|(deadline, _, _)| *deadline)
+    }
+
+    /// Takes the first timer whose deadline lies before `now`.
+    pub(super) fn pop_due(&mut self, now: Timestamp) -> Option<(Timestamp, TimerKind, Key)> {
+        self.timers.first().filter(|(deadline, _, _)| *deadline < now)?;
+        let due = self.timers.pop_first()?;
+        if let Some(Slot::Open(_, armed)) = self.slots_by_key.get_mut(&due.2) {
+            *armed = None;
+        }
+        Some(due)
+    }
+
+    /// Adds a negotiation that has just been opened.
+    pub(super) fn add(&mut self, key: Key, negotiation: Negotiation) {
+        self.policies.retain(&negotiation.pinned);
+        self.chains = self.chains.wrapping_add(weight(negotiation.chain));
+        let next = negotiation.next_timer();
+        self.rearm(key, None, next);
+        self.slots_by_key.insert(key, Slot::Open(Box::new(negotiation), next));
+    }
+
+    /// Runs an input against whatever stands under a key, and keeps timers, chains and tombstones in step.
+    pub(super) fn with_slot<R>(&mut self, key: Key, input: impl FnOnce(&mut Slot) -> R) -> Option<R> {
+        let slot = self.slots_by_key.get_mut(&key)?;
+        let before = slot.chain();
+        let result = input(slot);
+        self.chains = self.chains.wrapping_sub(weight(before)).wrapping_add(weight(slot.chain()));
+        if let Slot::Open(negotiation, armed) = slot {
+            let next = negotiation.next_timer();
+            let ended = negotiation.outcome.is_some().then(|| {
+                let tombstone = Tombstone::of(negotiation, &self.limits);
+                (negotiation.pinned.digest, tombstone)
+            });
+            let earlier = std::mem::replace(armed, next);
+            if let Some((policy, tombstone)) = ended {
+                self.policies.release(policy);
+                self.burials.insert((tombstone.forget_at, key));
+                *slot = Slot::Ended(Box::new(tombstone));
+            }
+            self.rearm(key, earlier, next);
+            if self.burials.len() > self.limits.tombstones_max {
+                self.bury_first();
+            }
+        }
+        Some(result)
+    }
+
+    /// Drops the tombstones whose time has passed.
+    pub(super) fn bury_forgotten(&mut self, now: Timestamp) {
+        while self.burials.first().is_some_and(|(forget_at, _)| *forget_at < now) {
             self.bury_first();
         }
     }
 
     fn bury_first(&mut self) {
         if let Some((_, key)) = self.burials.pop_first()
-            && let Some(tombstone) = self.tombstones_by_key.remove(&key)
+            && let Some(slot) = self.slots_by_key.swap_remove(&key)
         {
-            self.chains = self.chains.wrapping_sub(weight(tombstone.chain));
+            self.chains = self.chains.wrapping_sub(weight(slot.chain()));
         }
+    }
+
+    fn rearm(&mut self, key: Key, earlier: Option<Timer>, next: Option<Timer>) {
+        if earlier != next {
+            if let Some((deadline, kind)) = earlier {
+                self.timers.remove(&(deadline, kind, key));
+            }
+            if let Some((deadline, kind)) = next {
+                self.timers.insert((deadline, kind, key));
+            }
+        }
+    }
+}
+
+impl Slot {
+    fn chain(&self) -> Digest {
+        match self {
+            Self::Open(negotiation, _) => negotiation.chain,
+            Self::Ended(tombstone) => tombstone.chain,
+        }
+    }
+}
+
+fn weight(chain: Digest) -> u128 {
+    u128::from_be_bytes(chain.short())
+}
+
+/// Takes half of a key as its hash: keys are hashes already. No seed, so every engine does the same.
+#[derive(Debug, Default)]
+struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u128(&mut self, key: u128) {
+        self.0 = u64::try_from(key >> 64).unwrap_or(u64::MAX);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::Limits;
+    use crate::book::Book;
+    use schemas::Lane;
     use schemas::record::Record;
-    use schemas::{Lane, NegotiationId, Timestamp};
     use serde_json::json;
 
     #[test]
     fn nothing_is_left_of_a_negotiation_once_its_tombstone_is_dropped() {
         let mut book = Book::new(Lane(0), Limits::default());
         book.handle_record(1, Timestamp::from_ms(1), &called("alice~job"));
-        let held = (book.negotiations_by_key.len(), book.timers.len(), book.policies.len(), book.chains == 0);
-        assert_eq!(held, (1, 1, 1, false));
+        let shelf = &book.shelf;
+        assert_eq!((shelf.open_count(), shelf.timers.len(), shelf.policies.len(), shelf.chains == 0), (1, 1, 1, false));
         book.handle_record(2, Timestamp::from_ms(20_000), &ticked());
-        let ended = (book.negotiations_by_key.len(), book.timers.len(), book.policies.len(), book.burials.len());
-        assert_eq!(ended, (0, 0, 0, 1));
+        let shelf = &book.shelf;
+        assert_eq!((shelf.open_count(), shelf.timers.len(), shelf.policies.len(), shelf.burials.len()), (0, 0, 0, 1));
         book.handle_record(3, Timestamp::from_ms(200_000), &ticked());
-        assert_eq!((book.tombstones_by_key.len(), book.burials.len(), book.chains), (0, 0, 0));
+        let shelf = &book.shelf;
+        assert_eq!((shelf.slots_by_key.len(), shelf.burials.len(), shelf.chains), (0, 0, 0));
     }
 
     #[test]

@@ -129,9 +129,7 @@ impl Negotiation {
             if let Action::Confirm(lot) = verdict.action { self.register_commitment(lot, step) } else { None };
         let (award_no, after) = commitment.unzip();
         let seen = Seen { award_no: award_no.or(revoked_award(&verdict)), ..seen_of(incoming, &verdict, step) };
-        let party = self.party_mut(speaker);
-        party.last_seq = party.last_seq.max(incoming.seq);
-        party.seen.push(seen.clone());
+        self.party_mut(speaker).remember(seen.clone(), incoming.seq);
         let letter = self.receipt(&seen, seen.disposition, None);
         self.send_receipt(speaker, letter, after, step);
         self.reply(speaker, &seen, step);

@@ -169,8 +169,7 @@ impl Negotiation {
         };
         let receipt = self.receipt(&seen, Disposition::Ok, None);
         self.report(step, Told::Ack(receipt), None);
-        self.initiator.last_seq = envelope.seq;
-        self.initiator.seen.push(seen);
+        self.initiator.remember(seen, envelope.seq);
     }
 
     fn announce(&self, step: &mut Step<'_>) {
