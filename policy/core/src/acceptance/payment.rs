@@ -33,13 +33,15 @@ fn second_price(policy: &Policy, weight: &Weight, terms: &Terms, own: i64, losin
         Direction::Lower => (1, weight.hi),
         Direction::Higher => (-1, weight.lo),
     };
-    let bound = sign * reserve.unwrap_or(range_end);
-    let suffices = |price: i64| score_at_price(policy, terms, sign * price) >= losing;
-    sign * furthest(sign * own, bound.max(sign * own), suffices)
+    let (own, bound) = (sign * i128::from(own), sign * i128::from(reserve.unwrap_or(range_end)));
+    let suffices =
+        |price: i128| i64::try_from(sign * price).is_ok_and(|price| score_at_price(policy, terms, price) >= losing);
+    // Every price between two 64-bit prices is one, so the conversion cannot fail.
+    i64::try_from(sign * furthest(own, bound.max(own), suffices)).unwrap_or(weight.lo)
 }
 
 /// The largest value from `from` to `to` that suffices, given that every smaller one then does too; `from` when none.
-fn furthest(from: i64, to: i64, suffices: impl Fn(i64) -> bool) -> i64 {
+fn furthest(from: i128, to: i128, suffices: impl Fn(i128) -> bool) -> i128 {
     let (mut low, mut high) = (from, to);
     while low < high {
         let middle = low + (high - low + 1) / 2;
@@ -79,6 +81,16 @@ mod tests {
         assert_eq!(payment(&policy, &terms(100, 0), 100, None), 100);
         policy.payment = Payment::FirstPrice;
         assert_eq!(payment(&policy, &terms(100, 0), 100, Some(0)), 100);
+    }
+
+    #[test]
+    fn no_price_overflows() {
+        for (own, dir) in [(i64::MAX, Direction::Lower), (i64::MIN, Direction::Higher), (i64::MIN, Direction::Lower)] {
+            let mut policy = second_price_policy(dir);
+            policy.gates.clear();
+            let paid = payment(&policy, &terms(own, 0), own, Some(0));
+            assert!(if dir == Direction::Lower { paid >= own } else { paid <= own });
+        }
     }
 
     proptest! {

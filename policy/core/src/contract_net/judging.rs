@@ -2,7 +2,7 @@
 //! changes nothing.
 
 use schemas::delivery::Disposition;
-use schemas::payload::{Confirm, Failure, Inform, InformKind, Offer as OfferPayload, Reasoned};
+use schemas::payload::{Confirm, Failure, INTEGER_MAX, Inform, InformKind, Offer as OfferPayload, Reasoned};
 use schemas::policy::OfferRevision;
 use schemas::{Act, MsgId, OfferId, Payload, Timestamp};
 
@@ -70,11 +70,7 @@ impl Negotiation {
     }
 
     fn judge_offer(&self, index: usize, payload: &OfferPayload, msg_id: &MsgId, step: &Step<'_>) -> Verdict {
-        let valid_until = match (payload.valid_for_ms, payload.valid_until) {
-            (Some(ms), _) => step.now.plus_ms(ms),
-            (None, Some(until)) => until.0,
-            (None, None) => Timestamp::MAX,
-        };
+        let valid_until = valid_until(payload, step.now);
         let gates = gate::check(self.policy(), self.currency.as_deref(), payload, valid_until, step.now);
         if self.phase != Phase::Collecting {
             let score = gates.is_ok().then(|| score::score(self.policy(), &payload.terms));
@@ -225,6 +221,16 @@ impl Negotiation {
             ActSet::NONE
         }
     }
+}
+
+/// Until when an offer stands. What lies beyond the integers of a JSON document stands for the whole negotiation.
+fn valid_until(offer: &OfferPayload, now: Timestamp) -> Timestamp {
+    let until = match (offer.valid_for_ms, offer.valid_until) {
+        (Some(ms), _) => now.plus_ms(ms),
+        (None, Some(until)) => until.0,
+        (None, None) => Timestamp::MAX,
+    };
+    if until.0 > INTEGER_MAX.unsigned_abs() { Timestamp::MAX } else { until }
 }
 
 /// The round a message refers to, where it names one.

@@ -280,3 +280,21 @@ fn awards_the_exchange_could_not_send_while_it_was_down_do_not_lapse() {
     assert_eq!(script.tick(2000)[1], "a<accept:1@award.0.1");
     assert_eq!(script.confirm(2100, "a", 1)[1], "a<ack:committed@award.0.1.end");
 }
+
+#[test]
+fn extreme_values_of_a_foreign_writer_break_nothing() {
+    let reckless = policy(|policy| {
+        policy.gates.clear();
+        policy.payment = schemas::policy::Payment::SecondPrice;
+    });
+    let mut script = Script::open(reckless, &["a", "b", "c"]);
+    for (from, price) in [("a", i64::MAX), ("b", i64::MIN), ("c", 0)] {
+        // Written by hand: the canonical form knows no such numbers.
+        let mut message = script.message(from, Act::Offer, json!({"terms": {"price": 1}}), json!({}));
+        let body = message.body.get().replace(":1}", &format!(":{price}}},\"valid_for_ms\":{}", u64::MAX));
+        message.body = std::sync::Arc::from(serde_json::value::RawValue::from_string(body).unwrap());
+        assert_eq!(script.fold(1, vec![schemas::record::Entry::Message(message)])[0], format!("{from}<ack:ok"));
+    }
+    script.assert_sound();
+    assert_eq!(script.confirm(2, "b", 1)[1], "b<ack:committed@award.0.1.end");
+}
