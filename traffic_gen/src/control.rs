@@ -70,7 +70,7 @@ impl ControlClient {
     /// # Errors
     /// [`ControlError`].
     pub async fn put_policy(&self, token: &str, policy: &Policy) -> Result<(), ControlError> {
-        self.put(&format!("/v1/policies/{}", policy.name()), token, policy).await
+        self.put(&format!("/v1/policies/{}", policy.id), token, policy).await
     }
 
     /// Sends a document with PUT.

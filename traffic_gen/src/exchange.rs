@@ -8,9 +8,12 @@ use agents::{Identity, Token};
 use bus::Bus;
 use gateway::keys::{Claims, KeyAlgorithm, SigningKey};
 use gateway::{AuthConfig, Gateway, GatewayConfig, GatewayHandle, GatewayMetrics, KeySource, LimitConfig};
-use policy_engine::{Engine, EngineConfig, EngineHandle, EngineMetrics, Tap};
+use policy_core::Limits;
+use policy_engine::{Engine, EngineConfig, EngineHandle, EngineMetrics, OutboxConfig, Tap};
 use prometheus::Registry;
 use schemas::{AgentId, Policy};
+
+use crate::invariants::{Invariant, Verdict};
 
 /// Issuer of the tokens of an exchange started here.
 const ISSUER: &str = "llmx-local";
@@ -50,6 +53,8 @@ pub struct ExchangeOptions {
     pub default_policy: Option<String>,
     /// The gateway's rates and bounds.
     pub limits: LimitConfig,
+    /// Gaps, attempts and bounds of the engine's deliveries.
+    pub outbox: OutboxConfig,
     /// Hears what the lanes fold.
     pub tap: Option<Arc<dyn Tap>>,
 }
@@ -62,6 +67,7 @@ pub struct Exchange {
     pub registry: Registry,
     gateway: GatewayHandle,
     engine: EngineHandle,
+    outbox_max: usize,
     key: SigningKey,
     url: String,
 }
@@ -76,7 +82,9 @@ impl Exchange {
         let registry = Registry::new();
         let engine_metrics = Arc::new(EngineMetrics::new(&registry)?);
         let instance = format!("engine-{}", std::process::id());
-        let engine = Engine::start(bus.clone(), EngineConfig::new(instance), engine_metrics, options.tap);
+        let outbox_max = options.outbox.in_flight_max;
+        let engine_config = EngineConfig { outbox: options.outbox, ..EngineConfig::new(instance) };
+        let engine = Engine::start(bus.clone(), engine_config, engine_metrics, options.tap);
         let engine = tokio::time::timeout(READY_TIMEOUT, engine).await.map_err(|_| ExchangeError::NotReady)??;
         let mut config = GatewayConfig::new(AuthConfig::new(KeySource::Inline(gateway::keys::key_set(&[&key])), ISSUER));
         config.listen = Some(options.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0))));
@@ -90,7 +98,7 @@ impl Exchange {
         let gateway = Gateway::start(bus.clone(), config, gateway_metrics);
         let gateway = tokio::time::timeout(READY_TIMEOUT, gateway).await.map_err(|_| ExchangeError::NotReady)??;
         let url = gateway.local_addr().map(|address| format!("http://{address}")).unwrap_or_default();
-        Ok(Self { bus, registry, gateway, engine, key, url })
+        Ok(Self { bus, registry, gateway, engine, outbox_max, key, url })
     }
 
     /// Base address of the gateway's HTTP interface.
@@ -139,6 +147,18 @@ impl Exchange {
     pub fn admin_token(&self) -> Result<String, ExchangeError> {
         let admin = AgentId::try_new("operator").expect("`operator` is a name");
         Ok(self.key.sign(&Self::claims(&admin).admin())?)
+    }
+
+    /// Invariant "bounded", as far as it can be seen from outside: every lane within its limits, nothing lost by a reader
+    /// that did not keep up.
+    pub fn check_bounds(&self, verdict: &mut Verdict) {
+        let open_max = Limits::default().open_max;
+        for lane in self.engine.status().lanes {
+            let is_bounded = lane.outbox <= self.outbox_max && lane.open <= open_max;
+            verdict.check(Invariant::Bounded, is_bounded, || format!("{lane:?}"));
+        }
+        let dropped = self.bus.pub_sub.dropped();
+        verdict.check(Invariant::Bounded, dropped == 0, || format!("slow readers lost {dropped} messages"));
     }
 
     /// Stops intake, drains, stops.
