@@ -11,6 +11,7 @@ use anyhow::Context;
 use bus::Bus;
 use bus::memory::MemoryOptions;
 use bus::nats::server::{LocalServer, LocalServerOptions};
+use ::gateway::LimitConfig;
 use schemas::{AgentId, Policy};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -120,12 +121,26 @@ impl Args {
     }
 }
 
+/// Requests of one agent per call, at most: the call or offer, revision, confirmation, report, and repeats.
+const REQUESTS_PER_CALL: f64 = 20.0;
+
+/// The gateway's usual limits, raised where the asked rate needs more: a demo is to show the exchange, not its limiter.
+fn limits(rate: f64) -> LimitConfig {
+    let usual = LimitConfig::default();
+    let needed = (rate * REQUESTS_PER_CALL).clamp(1.0, f64::from(u32::MAX)) as u32;
+    LimitConfig {
+        requests_per_s: usual.requests_per_s.max(needed),
+        burst: usual.burst.max(needed.saturating_mul(2)),
+        ..usual
+    }
+}
+
 /// Runs the demo and prints its summary; any violated invariant is a failure.
 pub async fn run(args: Args) -> Outcome {
     let policy = crate::policy::preset_or_file(&args.policy)?;
     let opened = args.open().await?;
     let scenario = args.scenario(&policy, opened.is_kept)?;
-    let options = ExchangeOptions { policies: vec![policy.clone()], ..ExchangeOptions::default() };
+    let options = ExchangeOptions { policies: vec![policy.clone()], limits: limits(args.rate), ..ExchangeOptions::default() };
     let exchange = Exchange::start(opened.bus.clone(), options).await.context("the exchange does not start")?;
     if !args.json {
         Progress::new().show(format_args!("exchange on {}, {}\n", opened.name, exchange.url()));
