@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::gateway::LimitConfig;
 use agents::Identity;
 use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
@@ -11,7 +12,6 @@ use anyhow::Context;
 use bus::Bus;
 use bus::memory::MemoryOptions;
 use bus::nats::server::{LocalServer, LocalServerOptions};
-use ::gateway::LimitConfig;
 use schemas::{AgentId, Policy};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -28,8 +28,10 @@ use crate::output::{Failure, Outcome, Progress, print, print_json};
 
 /// Arguments of `llmx demo`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  llmx demo --policy low --agents 5\n  llmx demo --nats-local --rate 100 --duration 60\n  \
-    llmx demo --trace trace.jsonl --csv minutes.csv --export log.jsonl")]
+#[command(
+    after_help = "Examples:\n  llmx demo --policy low --agents 5\n  llmx demo --nats-local --rate 100 --duration 60\n  \
+    llmx demo --trace trace.jsonl --csv minutes.csv --export log.jsonl"
+)]
 pub struct Args {
     /// Contractors
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -140,7 +142,8 @@ pub async fn run(args: Args) -> Outcome {
     let policy = crate::policy::preset_or_file(&args.policy)?;
     let opened = args.open().await?;
     let scenario = args.scenario(&policy, opened.is_kept)?;
-    let options = ExchangeOptions { policies: vec![policy.clone()], limits: limits(args.rate), ..ExchangeOptions::default() };
+    let options =
+        ExchangeOptions { policies: vec![policy.clone()], limits: limits(args.rate), ..ExchangeOptions::default() };
     let exchange = Exchange::start(opened.bus.clone(), options).await.context("the exchange does not start")?;
     if !args.json {
         Progress::new().show(format_args!("exchange on {}, {}\n", opened.name, exchange.url()));
@@ -179,9 +182,8 @@ async fn drive(
     let bus = exchange.bus.clone();
     let transport = move |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&bus)) };
     let names = (0..scenario.contractors).map(live::contractor_name).chain([live::initiator_name()]);
-    let identities: std::collections::BTreeMap<AgentId, Identity> = names
-        .map(|name| exchange.identity(&name).map(|identity| (name, identity)))
-        .collect::<Result<_, _>>()?;
+    let identities: std::collections::BTreeMap<AgentId, Identity> =
+        names.map(|name| exchange.identity(&name).map(|identity| (name, identity))).collect::<Result<_, _>>()?;
     let identity = |name: &AgentId| identities[name].clone();
     let access = Access { control: &control, transport: &transport, identity: &identity };
 

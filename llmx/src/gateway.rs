@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::Context;
 use ::gateway::{AuthConfig, Gateway, GatewayConfig, GatewayMetrics, KeySource};
+use anyhow::Context;
 
 use crate::nats::{NatsArgs, asked_to_end};
 use crate::output::{Failure, Outcome, print};
@@ -89,8 +89,8 @@ fn key_source(text: &str) -> KeySource {
 fn read(path: &PathBuf) -> Result<GatewayConfig, Failure> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| Failure::configuration(format_args!("cannot read {}: {error}", path.display())))?;
-    let file: File = toml::from_str(&text)
-        .map_err(|error| Failure::configuration(format_args!("{}: {error}", path.display())))?;
+    let file: File =
+        toml::from_str(&text).map_err(|error| Failure::configuration(format_args!("{}: {error}", path.display())))?;
     Ok(file.gateway)
 }
 

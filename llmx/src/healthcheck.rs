@@ -11,6 +11,7 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Arguments of `llmx healthcheck`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  llmx healthcheck http://127.0.0.1:8080/readyz")]
 pub struct Args {
     /// Address to ask, for example http://127.0.0.1:8080/readyz
     url: String,

@@ -4,8 +4,8 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use ::gateway::keys::{KeyAlgorithm, SigningKey, key_set};
+use anyhow::Context;
 
 use crate::output::{Failure, Outcome, print, print_json};
 

@@ -3,8 +3,11 @@
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
+use ::gateway::GatewayError;
+use bus::BusError;
 use serde::Serialize;
 use tracing_subscriber::EnvFilter;
+use traffic_gen::live::LiveError;
 
 /// Why a command did not succeed, and the exit code that says so.
 #[derive(Debug)]
@@ -28,15 +31,34 @@ impl Failure {
     pub fn report(self) -> ExitCode {
         let mut stderr = std::io::stderr().lock();
         // A closed stderr leaves nobody to tell.
-        let _ = writeln!(stderr, "llmx: {:#}", self.error);
+        let _ = writeln!(stderr, "llmx: {}", with_causes(&self.error));
         ExitCode::from(self.code)
     }
 }
 
 impl<E: Into<anyhow::Error>> From<E> for Failure {
     fn from(error: E) -> Self {
-        Self::failed(error)
+        let error = error.into();
+        if is_configuration(&error) { Self { code: 2, error } } else { Self::failed(error) }
     }
+}
+
+/// Whether an error that only shows while running lies in what was asked for or configured all the same.
+fn is_configuration(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        matches!(cause.downcast_ref(), Some(BusError::Mismatch(_)))
+            || matches!(cause.downcast_ref(), Some(LiveError::Rate(_) | LiveError::Contractor(_)))
+            || matches!(cause.downcast_ref(), Some(GatewayError::Config(_) | GatewayError::Keys(_)))
+    })
+}
+
+/// An error with its causes, leaving out those it has named itself.
+fn with_causes(error: &anyhow::Error) -> String {
+    error.chain().fold(String::new(), |told, cause| match cause.to_string() {
+        cause if told.is_empty() => cause,
+        cause if told.contains(&cause) => told,
+        cause => format!("{told}: {cause}"),
+    })
 }
 
 /// What a command returns.
@@ -86,5 +108,18 @@ impl Progress {
         if self.in_place {
             let _ = writeln!(std::io::stderr().lock());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let told = |error: anyhow::Error| with_causes(&error);
+        let repeating = anyhow::anyhow!("refused").context("cannot connect: refused").context("the gateway");
+        assert_eq!(told(repeating), "the gateway: cannot connect: refused");
+        assert_eq!(told(anyhow::anyhow!("refused").context("cannot connect")), "cannot connect: refused");
     }
 }

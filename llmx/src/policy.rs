@@ -1,8 +1,7 @@
 //! `llmx policy`: acceptance policies, here and in a running exchange.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use schemas::Policy;
 use schemas::validate::check_policy;
 use traffic_gen::control::ControlClient;
@@ -13,7 +12,8 @@ use crate::output::{Failure, Outcome, print, print_json};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  llmx policy show high > mine.json\n  llmx policy check mine.json\n  \
     llmx policy put mine.json --token \"$(llmx token operator --admin)\"\n  \
-    llmx policy default low --token \"$(llmx token operator --admin)\"")]
+    llmx policy default low --token \"$(llmx token operator --admin)\"\n\n\
+    A stored version never changes: give an edited policy another id.")]
 pub struct Args {
     #[command(subcommand)]
     command: Command,
@@ -21,7 +21,7 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Names of the presets; with --gateway, of the exchange's policies
+    /// Ids of the presets; with --gateway, of the exchange's policies
     List {
         #[command(flatten)]
         exchange: Exchange,
@@ -64,6 +64,19 @@ struct Exchange {
     token: Option<String>,
 }
 
+/// `GET /v1/policies`.
+#[derive(serde::Deserialize)]
+struct Stored {
+    default: String,
+    policies: Vec<Described>,
+}
+
+/// `GET /v1/policies/{id}`.
+#[derive(serde::Deserialize)]
+struct Described {
+    policy: Policy,
+}
+
 const GATEWAY_DEFAULT: &str = "http://127.0.0.1:8080";
 
 impl Exchange {
@@ -80,7 +93,12 @@ pub async fn run(args: Args) -> Outcome {
     match args.command {
         Command::List { exchange } if exchange.gateway.is_some() => {
             let (client, token) = exchange.client()?;
-            print_json(&client.read::<serde_json::Value>("/v1/policies", token).await?)
+            let stored: Stored = client.read("/v1/policies", token).await?;
+            for described in stored.policies {
+                let is_default = [described.policy.name(), &described.policy.id].contains(&stored.default.as_str());
+                print(format_args!("{}{}", described.policy.id, if is_default { " (default)" } else { "" }));
+            }
+            Ok(())
         }
         Command::List { .. } => {
             for policy in policy_core::presets() {
@@ -90,7 +108,9 @@ pub async fn run(args: Args) -> Outcome {
         }
         Command::Show { name, exchange } if exchange.gateway.is_some() => {
             let (client, token) = exchange.client()?;
-            print_json(&client.read::<serde_json::Value>(&format!("/v1/policies/{name}"), token).await?)
+            // Without the digest beside it: what is shown can be edited, checked and put.
+            let described: Described = client.read(&format!("/v1/policies/{name}"), token).await?;
+            print_json(&described.policy)
         }
         Command::Show { name, .. } => print_json(&preset(&name)?),
         Command::Check { file } => {
@@ -122,9 +142,9 @@ fn preset(name: &str) -> Result<Policy, Failure> {
 }
 
 /// Reads and checks a policy document.
-pub fn read(file: &PathBuf) -> Result<Policy, Failure> {
+pub fn read(file: &Path) -> Result<Policy, Failure> {
     let bytes = crate::schema::read(file)?;
-    let policy = check_policy(&bytes).with_context(|| file.display().to_string())?;
+    let policy = check_policy(&bytes).map_err(|refusal| crate::schema::departure(file, &refusal))?;
     policy_core::check(&policy).map_err(|fault| Failure::failed(anyhow::anyhow!("{}: {fault}", file.display())))?;
     Ok(policy)
 }
@@ -133,7 +153,7 @@ pub fn read(file: &PathBuf) -> Result<Policy, Failure> {
 pub fn preset_or_file(name: &str) -> Result<Policy, Failure> {
     match policy_core::preset(name) {
         Some(policy) => Ok(policy),
-        None if std::path::Path::new(name).exists() => read(&PathBuf::from(name)),
+        None if Path::new(name).exists() => read(Path::new(name)),
         None => preset(name),
     }
 }

@@ -1,9 +1,9 @@
 //! `llmx replay`: recompute every decision from a log; any difference fails and is named.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use schemas::NegotiationId;
-use traffic_gen::audit;
+use traffic_gen::audit::{self, AuditError};
 
 use crate::nats::NatsArgs;
 use crate::output::{Failure, Outcome, print, print_json};
@@ -25,13 +25,17 @@ pub struct Args {
     json: bool,
 }
 
+/// A file that cannot be opened was asked for by mistake; one that is no export has been damaged.
+fn unreadable(file: &Path, error: &AuditError) -> Failure {
+    let told = anyhow::anyhow!("{}: {error}", file.display());
+    if matches!(error, AuditError::File(_)) { Failure::configuration(told) } else { Failure::failed(told) }
+}
+
 /// Replays.
 pub async fn run(args: Args) -> Outcome {
     let only = args.negotiation.as_deref().map(NegotiationId::try_new).transpose().map_err(Failure::configuration)?;
     let ledger = match (&args.file, &args.nats.nats) {
-        (Some(file), None) => {
-            audit::read(file).map_err(|error| Failure::failed(anyhow::anyhow!("{}: {error}", file.display())))?
-        }
+        (Some(file), None) => audit::read(file).map_err(|error| unreadable(file, &error))?,
         (None, Some(_)) => audit::read_bus(&args.nats.open("llmx-replay").await?).await?,
         (Some(_), Some(_)) | (None, None) => {
             return Err(Failure::configuration("give either a file or --nats URL"));

@@ -1,7 +1,7 @@
 //! `llmx schema`: the published JSON Schemas, and documents checked against them.
 
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use schemas::Refusal;
@@ -11,6 +11,7 @@ use crate::output::{Failure, Outcome, print, print_json};
 
 /// Arguments of `llmx schema`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  llmx schema show offer\n  llmx schema check message.json")]
 pub struct Args {
     #[command(subcommand)]
     command: Command,
@@ -26,7 +27,9 @@ enum Command {
         name: String,
     },
     /// Check a document: exit code 1 and a pointer to the first fault when it departs
-    #[command(after_help = "Example:\n  llmx schema check message.json\n  llmx schema check --kind policy my-policy.json")]
+    #[command(
+        after_help = "Example:\n  llmx schema check message.json\n  llmx schema check --kind policy my-policy.json"
+    )]
     Check {
         /// The document; - for standard input
         file: PathBuf,
@@ -59,7 +62,7 @@ pub fn run(args: Args) -> Outcome {
     }
 }
 
-fn check(file: &PathBuf, kind: &str, json: bool) -> Outcome {
+fn check(file: &Path, kind: &str, json: bool) -> Outcome {
     let bytes = read(file)?;
     let verdict: Result<(), Refusal> = if kind == "message" {
         check_message(&bytes).map(|_| ())
@@ -76,21 +79,28 @@ fn check(file: &PathBuf, kind: &str, json: bool) -> Outcome {
             }
             Ok(())
         }
-        Err(refusal) => {
-            let at = refusal.pointer.as_deref().map(|pointer| format!(" at `{pointer}`")).unwrap_or_default();
-            let expected = refusal.expected.as_deref().map(|text| format!(" (expected {text})")).unwrap_or_default();
-            Err(Failure::failed(anyhow::anyhow!("{}: {refusal}{at}{expected}", file.display())))
-        }
+        Err(refusal) => Err(departure(file, &refusal)),
     }
+}
+
+/// Where a document departs from its schema, and what was expected there.
+pub fn departure(file: &Path, refusal: &Refusal) -> Failure {
+    let at = refusal.pointer.as_deref().map(|pointer| format!(" at `{pointer}`")).unwrap_or_default();
+    let expected = refusal.expected.as_deref().map(|text| format!(" (expected {text})")).unwrap_or_default();
+    Failure::failed(anyhow::anyhow!("{}: {refusal}{at}{expected}", file.display()))
 }
 
 fn unknown(name: &str) -> Failure {
     Failure::configuration(format_args!("there is no schema `{name}`; `llmx schema list` shows them"))
 }
 
-/// Reads a file, or standard input for `-`; one byte more than allowed is enough to be refused as too large.
-pub fn read(file: &PathBuf) -> anyhow::Result<Vec<u8>> {
-    let limit = DOCUMENT_BYTES_MAX as u64 + 1;
+/// Reads a file, or standard input for `-`; one byte more than allowed is enough to be refused as too large. A file that
+/// cannot be read is a mistake of the command line.
+pub fn read(file: &Path) -> Result<Vec<u8>, Failure> {
+    read_up_to(file, DOCUMENT_BYTES_MAX as u64 + 1).map_err(|error| Failure::configuration(format_args!("{error:#}")))
+}
+
+fn read_up_to(file: &Path, limit: u64) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if file.as_os_str() == "-" {
         std::io::stdin().lock().take(limit).read_to_end(&mut bytes).context("cannot read standard input")?;

@@ -10,7 +10,9 @@ use crate::output::{Failure, Outcome, print, print_json};
 
 /// Arguments of `llmx token`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  curl -H \"Authorization: Bearer $(llmx token alice)\" http://127.0.0.1:8080/v1/agents")]
+#[command(
+    after_help = "Example:\n  curl -H \"Authorization: Bearer $(llmx token alice)\" http://127.0.0.1:8080/v1/agents"
+)]
 pub struct Args {
     /// The agent: the token's subject
     agent: String,

@@ -86,7 +86,8 @@ impl Exchange {
         let engine_config = EngineConfig { outbox: options.outbox, ..EngineConfig::new(instance) };
         let engine = Engine::start(bus.clone(), engine_config, engine_metrics, options.tap);
         let engine = tokio::time::timeout(READY_TIMEOUT, engine).await.map_err(|_| ExchangeError::NotReady)??;
-        let mut config = GatewayConfig::new(AuthConfig::new(KeySource::Inline(gateway::keys::key_set(&[&key])), ISSUER));
+        let mut config =
+            GatewayConfig::new(AuthConfig::new(KeySource::Inline(gateway::keys::key_set(&[&key])), ISSUER));
         config.listen = Some(options.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0))));
         config.limits = options.limits;
         config.policies = policy_core::presets();

@@ -26,7 +26,11 @@ impl Jain {
         let contractors = wins.len() as f64;
         let total = awards as f64;
         let squares: f64 = wins.iter().map(|&won| (won as f64).powi(2)).sum();
-        Some(Self { index: total * total / (contractors * squares), null: 1.0 / (1.0 + (contractors - 1.0) / total), awards })
+        Some(Self {
+            index: total * total / (contractors * squares),
+            null: 1.0 / (1.0 + (contractors - 1.0) / total),
+            awards,
+        })
     }
 }
 

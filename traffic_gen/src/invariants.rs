@@ -9,27 +9,6 @@ use schemas::delivery::{Delivery, Disposition, News, Outcome, Told};
 use schemas::{Act, AgentId, AwardNo, DeliveryId, Digest, Lot, MsgId, NegotiationId, OfferId};
 use serde::Serialize;
 
-/// What one agent saw.
-#[derive(Debug, Clone)]
-pub enum Observation {
-    /// It sent a message (first time or again).
-    Sent {
-        /// The message's negotiation.
-        negotiation: NegotiationId,
-        /// Its act.
-        act: Act,
-    },
-    /// A gateway answered 202.
-    Accepted {
-        /// The message.
-        msg_id: MsgId,
-        /// Its negotiation.
-        negotiation: NegotiationId,
-    },
-    /// It received this delivery (first time or again).
-    Received(Delivery),
-}
-
 /// The names of the invariants that agents can see broken, as in DESIGN.md section 6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -136,19 +115,14 @@ pub struct Witness {
 }
 
 impl Witness {
-    /// Adds one observation of one agent.
-    pub fn observe(&mut self, agent: &AgentId, observation: &Observation) {
-        match observation {
-            Observation::Sent { negotiation, act } => self.sent(agent, negotiation, *act),
-            Observation::Accepted { msg_id, negotiation } => {
-                let seen = self.negotiations.entry(negotiation.clone()).or_default();
-                seen.admitted.insert((agent.clone(), msg_id.clone()));
-            }
-            Observation::Received(delivery) => self.received(agent, delivery),
-        }
+    /// An agent was told by a gateway that its message is in the log (202).
+    pub fn accepted(&mut self, agent: &AgentId, msg_id: &MsgId, negotiation: &NegotiationId) {
+        let seen = self.negotiations.entry(negotiation.clone()).or_default();
+        seen.admitted.insert((agent.clone(), msg_id.clone()));
     }
 
-    fn sent(&mut self, agent: &AgentId, negotiation: &NegotiationId, act: Act) {
+    /// An agent sent a message, for the first time or again.
+    pub fn sent(&mut self, agent: &AgentId, negotiation: &NegotiationId, act: Act) {
         let seen = self.negotiations.entry(negotiation.clone()).or_default();
         seen.senders.insert(agent.clone());
         if act == Act::Failure {
@@ -156,7 +130,8 @@ impl Witness {
         }
     }
 
-    fn received(&mut self, agent: &AgentId, delivery: &Delivery) {
+    /// An agent received a delivery, for the first time or again.
+    pub fn received(&mut self, agent: &AgentId, delivery: &Delivery) {
         let id = delivery.envelope.msg_id;
         let content = Digest::of_bytes(&serde_json::to_vec(delivery).unwrap_or_default());
         let first = self.contents.insert(id, content);
@@ -199,10 +174,10 @@ impl NegotiationSeen {
                 if let (Disposition::Ok, Some(offer)) = (receipt.disposition, receipt.offer_id) {
                     self.offers.entry(offer).or_default().contractor = Some(agent.clone());
                 }
-                if let (Disposition::Committed, Some(award_no)) = (receipt.disposition, receipt.award_no) {
-                    if let Some(award) = self.awards.get_mut(&award_no) {
-                        award.committed = true;
-                    }
+                if let (Disposition::Committed, Some(award_no)) = (receipt.disposition, receipt.award_no)
+                    && let Some(award) = self.awards.get_mut(&award_no)
+                {
+                    award.committed = true;
                 }
             }
             Told::Accept(award) => {
@@ -294,8 +269,10 @@ impl NegotiationSeen {
 
 #[cfg(test)]
 mod tests {
-    use schemas::delivery::{Award, Cancellation, Closing, DeliveryEnvelope, EXCHANGE, Receipt, RejectReason, Rejection};
-    use schemas::{Lane, Position, WireTime, Timestamp};
+    use schemas::delivery::{
+        Award, Cancellation, Closing, DeliveryEnvelope, EXCHANGE, Receipt, RejectReason, Rejection,
+    };
+    use schemas::{Lane, Position, Timestamp, WireTime};
 
     use super::*;
 
@@ -352,6 +329,12 @@ mod tests {
 
     type Script = Vec<(AgentId, Observation)>;
 
+    #[derive(Clone)]
+    enum Observation {
+        Accepted(MsgId),
+        Received(Box<Delivery>),
+    }
+
     /// alice calls; carl (offer 1) wins and commits, bob (offer 2) is outscored; all is well.
     fn round() -> Script {
         vec![
@@ -362,7 +345,11 @@ mod tests {
             accepted("bob", "b1"),
             received("bob", 4, Told::Ack(Receipt { offer_id: Some(offer(2)), ..receipt("b1", Disposition::Ok) })),
             received("carl", 5, accept(1, 1)),
-            received("bob", 8, Told::Reject(Rejection { offer_id: Some(offer(2)), reason: RejectReason::Outscored, code: None })),
+            received(
+                "bob",
+                8,
+                Told::Reject(Rejection { offer_id: Some(offer(2)), reason: RejectReason::Outscored, code: None }),
+            ),
             received("carl", 6, committed(1)),
             received("alice", 7, closed(Outcome::Completed)),
             received("carl", 9, closed(Outcome::Completed)),
@@ -372,9 +359,16 @@ mod tests {
     fn judged(script: &Script) -> Verdict {
         let mut witness = Witness::default();
         for (agent, observation) in script {
-            witness.observe(agent, observation);
+            match observation {
+                Observation::Accepted(msg_id) => witness.accepted(agent, msg_id, &negotiation()),
+                Observation::Received(delivery) => witness.received(agent, delivery),
+            }
         }
         witness.finish()
+    }
+
+    fn negotiation() -> NegotiationId {
+        NegotiationId::try_new("alice~job").unwrap()
     }
 
     fn agent(name: &str) -> AgentId {
@@ -418,8 +412,7 @@ mod tests {
     }
 
     fn accepted(name: &str, msg_id: &str) -> (AgentId, Observation) {
-        let msg_id = MsgId::try_new(msg_id).unwrap();
-        (agent(name), Observation::Accepted { msg_id, negotiation: NegotiationId::try_new("alice~job").unwrap() })
+        (agent(name), Observation::Accepted(MsgId::try_new(msg_id).unwrap()))
     }
 
     fn received(name: &str, number: u8, payload: Told) -> (AgentId, Observation) {
@@ -428,10 +421,10 @@ mod tests {
             ts: WireTime(Timestamp(0)),
             from: EXCHANGE.to_owned(),
             to: [format!("agent://{name}")],
-            negotiation: NegotiationId::try_new("alice~job").unwrap(),
+            negotiation: negotiation(),
             in_reply_to: None,
             traceparent: None,
         };
-        (agent(name), Observation::Received(Delivery { envelope, payload }))
+        (agent(name), Observation::Received(Box::new(Delivery { envelope, payload })))
     }
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use agents::observer::Observer;
 use agents::transport::Transport;
-use agents::{Agent, AgentError, AgentHandle, AgentOptions, CallRequest, Contractor, ContractorConfig, Identity, Initiator};
+use agents::{
+    Agent, AgentError, AgentHandle, AgentOptions, CallRequest, Contractor, ContractorConfig, Identity, Initiator,
+};
 use schemas::control::{Consent, ConsentEffect, Registration};
 use schemas::ids::Capability;
 use schemas::payload::Cfp;

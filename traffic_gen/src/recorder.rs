@@ -11,7 +11,7 @@ use schemas::delivery::{Delivery, Disposition, News, Told};
 use schemas::{Act, AgentId, NegotiationId};
 use tokio::time::Instant;
 
-use crate::invariants::{Observation, Verdict, Witness};
+use crate::invariants::{Verdict, Witness};
 use crate::latency::Latency;
 use crate::minutes::Minutes;
 use crate::trace::Trace;
@@ -53,6 +53,8 @@ struct Inner {
     counts: Counts,
     witness: Option<Witness>,
     open: BTreeMap<NegotiationId, Open>,
+    /// Messages that left and have neither been answered nor given up.
+    in_flight: u64,
     minutes: Minutes,
     trace: Option<Trace>,
 }
@@ -76,6 +78,7 @@ impl Recorder {
             counts: Counts::default(),
             witness: witness.then(Witness::default),
             open: BTreeMap::new(),
+            in_flight: 0,
             minutes: Minutes::default(),
             trace,
         };
@@ -98,10 +101,15 @@ impl Recorder {
         self.lock().open.len()
     }
 
-    /// Whether nothing is owed to anybody any more: judged now, no invariant would be broken.
+    /// Whether nothing is under way and nothing is owed any more: judged now, no invariant would be broken.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        let witness = self.lock().witness.clone();
+        let inner = self.lock();
+        if inner.in_flight > 0 {
+            return false;
+        }
+        let witness = inner.witness.clone();
+        drop(inner);
         witness.is_none_or(|witness| witness.finish().violated() == 0)
     }
 
@@ -142,15 +150,16 @@ impl Observer for Recorder {
         }
         match event {
             Observed::Connected | Observed::Disconnected => {}
-            Observed::Transmitted { negotiation, act, .. } => {
+            Observed::Transmitted { negotiation, act, attempt, .. } => {
+                inner.in_flight += u64::from(attempt == 1);
                 if let Some(witness) = &mut inner.witness {
-                    witness.observe(agent, &Observation::Sent { negotiation: negotiation.clone(), act });
+                    witness.sent(agent, negotiation, act);
                 }
             }
             Observed::Settled(sent) => inner.settled(agent, at, since_start, sent),
             Observed::Delivered { delivery, is_repeat } => {
                 if let Some(witness) = &mut inner.witness {
-                    witness.observe(agent, &Observation::Received(delivery.clone()));
+                    witness.received(agent, delivery);
                 }
                 if !is_repeat {
                     inner.delivered(agent, at, since_start, delivery);
@@ -162,11 +171,11 @@ impl Observer for Recorder {
 
 impl Inner {
     fn settled(&mut self, agent: &AgentId, at: Instant, since_start: Duration, sent: &Sent) {
+        self.in_flight = self.in_flight.saturating_sub(1);
         match &sent.outcome {
             SendOutcome::Accepted { .. } => {
                 if let Some(witness) = &mut self.witness {
-                    let (msg_id, negotiation) = (sent.msg_id.clone(), sent.negotiation.clone());
-                    witness.observe(agent, &Observation::Accepted { msg_id, negotiation });
+                    witness.accepted(agent, &sent.msg_id, &sent.negotiation);
                 }
                 self.minutes.admitted(since_start, sent.act);
                 if sent.act == Act::Cfp {

@@ -103,7 +103,11 @@ impl fmt::Display for Summary {
         line(f, "call to end", &self.latency_ms.round)?;
         line(f, "call to offer admitted", &self.latency_ms.offer)?;
         if let Some(jain) = &self.jain {
-            writeln!(f, "  fairness (Jain) {:.3}, a fair draw of {} awards gives {:.3}", jain.index, jain.awards, jain.null)?;
+            writeln!(
+                f,
+                "  fairness (Jain) {:.3}, a fair draw of {} awards gives {:.3}",
+                jain.index, jain.awards, jain.null
+            )?;
         }
         writeln!(f, "  outcomes {}", counts(&self.outcomes))?;
         writeln!(f, "  rejected at the gateway {}", counts(&self.rejected))?;

@@ -32,7 +32,8 @@ impl Trace {
             Observed::Connected => json!({"event": "connected"}),
             Observed::Disconnected => json!({"event": "disconnected"}),
             Observed::Transmitted { negotiation, msg_id, act, attempt, document } => {
-                let document = std::str::from_utf8(document).ok().and_then(|text| serde_json::from_str::<&RawValue>(text).ok());
+                let document =
+                    std::str::from_utf8(document).ok().and_then(|text| serde_json::from_str::<&RawValue>(text).ok());
                 json!({"event": "sent", "negotiation": negotiation, "msg_id": msg_id, "act": act, "attempt": attempt,
                        "message": document})
             }

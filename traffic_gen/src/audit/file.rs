@@ -109,7 +109,8 @@ pub fn read(path: &Path) -> Result<Ledger, AuditError> {
                 record: Record::decode(found.record.get().as_bytes()).map_err(|error| fault(error.to_string()))?,
             }),
             Line::Register(found) => {
-                let key = RegisterKey::parse(&found.key).ok_or_else(|| fault(format!("`{}` is no register key", found.key)))?;
+                let key = RegisterKey::parse(&found.key)
+                    .ok_or_else(|| fault(format!("`{}` is no register key", found.key)))?;
                 ledger.register.insert(key, found.value.get().as_bytes().to_vec());
             }
             Line::Decision(found) => ledger.decisions.get_or_insert_default().push(found.get().to_owned()),

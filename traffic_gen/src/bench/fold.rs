@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use policy_core::{Book, Limits};
-use rand::seq::SliceRandom;
 use rand::SeedableRng;
+use rand::seq::SliceRandom;
 use rand_chacha::ChaCha12Rng;
 use schemas::envelope::Envelope;
 use schemas::payload::{AttrValue, Cfp, Offer, Payload};
@@ -56,7 +56,8 @@ pub fn measure(open: usize) -> Result<Cost, BenchError> {
         (0..open).flat_map(|number| (0..CONTRACTORS - 1).map(move |contractor| (number, contractor))).collect();
     order.shuffle(&mut ChaCha12Rng::seed_from_u64(1));
     order.truncate(OFFERS_TIMED);
-    let records: Vec<Record> = order.iter().map(|&(number, contractor)| bench.offer(number, contractor)).collect::<Result<_, _>>()?;
+    let records: Vec<Record> =
+        order.iter().map(|&(number, contractor)| bench.offer(number, contractor)).collect::<Result<_, _>>()?;
     let before_offers = resident_bytes();
     let started = Instant::now();
     for record in &records {
@@ -121,7 +122,8 @@ fn record(
     payload: Payload,
     pinned: Option<Arc<Pinned>>,
 ) -> Result<Record, BenchError> {
-    let negotiation = NegotiationId::form(&initiator_name(), &format!("bench-{number}")).map_err(|error| stuck(&error.to_string()))?;
+    let negotiation = NegotiationId::form(&initiator_name(), &format!("bench-{number}"))
+        .map_err(|error| stuck(&error.to_string()))?;
     let act: Act = payload.act();
     let envelope = Envelope {
         msg_id: MsgId::try_new(msg_id).map_err(|error| stuck(&error.to_string()))?,

@@ -160,12 +160,12 @@ async fn keep_open(
         };
         match event.news {
             CallNews::Closed(_) => {
-                if let Some(at) = called.remove(&event.negotiation) {
-                    if started.elapsed() <= duration {
-                        result.rounds += 1;
-                        result.elapsed_s = started.elapsed().as_secs_f64();
-                        result.round.record(event.at.saturating_duration_since(at));
-                    }
+                if let Some(at) = called.remove(&event.negotiation)
+                    && started.elapsed() <= duration
+                {
+                    result.rounds += 1;
+                    result.elapsed_s = started.elapsed().as_secs_f64();
+                    result.round.record(event.at.saturating_duration_since(at));
                 }
             }
             CallNews::Refused(refusal) => return Err(BenchError::Stuck(format!("a call was refused: {refusal}"))),

@@ -1,0 +1,254 @@
+//! The command line as scripts rely on it (DESIGN.md section 4): exit codes, one JSON document on stdout, help, signals.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+const LLMX: &str = env!("CARGO_BIN_EXE_llmx");
+
+#[test]
+fn a_demo_as_json_prints_one_document_with_the_keys_scripts_rely_on() {
+    let output = llmx(&["demo", "--json", "--duration", "2", "--agents", "5", "--rate", "20", "--seed", "7"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let summary = one_document(&output);
+    for key in ["rounds", "cfps", "offers", "awards", "confirms"] {
+        assert!(summary[key].as_u64().unwrap() > 0, "{key} in {summary}");
+    }
+    for key in ["completion", "award_rate", "elapsed_s"] {
+        assert!(summary[key].as_f64().unwrap() > 0.0, "{key} in {summary}");
+    }
+    assert_eq!((&summary["seed"], &summary["bus"], &summary["agents"]), (&7.into(), &"memory".into(), &5.into()));
+    assert_eq!(summary["policy"], "medium@1");
+    for latency in ["decision", "round"] {
+        let quantiles = ["p50", "p95", "p99", "max"].map(|name| summary["latency_ms"][latency][name].as_f64().unwrap());
+        assert!(quantiles.is_sorted() && quantiles[0] > 0.0, "{latency}: {quantiles:?}");
+    }
+    let jain = &summary["jain"];
+    assert!(jain["index"].as_f64().unwrap() <= 1.0 && jain["null"].as_f64().unwrap() <= 1.0, "{jain}");
+    let violations = &summary["invariant_violations"];
+    assert_eq!(violations["total"], 0, "{violations}");
+    assert!(violations["by_name"]["one_award"]["checked"].as_u64().unwrap() > 0, "{violations}");
+    assert_eq!(summary["rejected"], serde_json::json!({}));
+}
+
+#[test]
+fn the_same_seed_offers_and_calls_the_same() {
+    let run = || {
+        let args = ["demo", "--json", "--duration", "1", "--agents", "5", "--policy", "high", "--seed", "11"];
+        let summary = one_document(&llmx(&args));
+        ["cfps", "offers", "rounds", "awards"].map(|key| summary[key].clone())
+    };
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn a_replay_of_an_export_is_equal_and_of_a_tampered_copy_fails_and_names_the_difference() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, copy) = (folder.path().join("run.jsonl"), folder.path().join("copy.jsonl"));
+    let demo = llmx(&["demo", "--json", "--duration", "1", "--agents", "5", "--export", text(&file)]);
+    assert_eq!(demo.status.code(), Some(0), "{}", stderr(&demo));
+
+    let equal = llmx(&["replay", text(&file)]);
+    assert_eq!(equal.status.code(), Some(0), "{}", stderr(&equal));
+    assert!(String::from_utf8_lossy(&equal.stdout).contains("every decision is as recorded"));
+    let report = one_document(&llmx(&["replay", "--json", text(&file)]));
+    assert!(report["decisions"].as_u64().unwrap() > 0, "{report}");
+    assert_eq!(report["decisions"], one_document(&demo)["awards"], "one for each award of the demo");
+    assert_eq!(report["first_difference"], Value::Null);
+
+    // Somebody improves an offer after the fact.
+    let original = std::fs::read_to_string(&file).unwrap();
+    let (before, after) = original.split_once("\"price\":").unwrap();
+    std::fs::write(&copy, format!("{before}\"price\":1{after}")).unwrap();
+    let differs = llmx(&["replay", "--json", text(&copy)]);
+    assert_eq!(differs.status.code(), Some(1));
+    let difference = one_document(&differs)["first_difference"].as_str().unwrap().to_owned();
+    assert!(difference.starts_with("message ") && difference.contains("its body has digest"), "{difference}");
+    assert!(stderr(&differs).contains(&difference));
+    // Somebody breaks the file.
+    std::fs::write(&copy, &original[..original.len() / 2]).unwrap();
+    let broken = llmx(&["replay", text(&copy)]);
+    assert_eq!(broken.status.code(), Some(1));
+    assert!(stderr(&broken).contains("line "), "{}", stderr(&broken));
+}
+
+#[test]
+fn one_negotiation_can_be_replayed_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.jsonl");
+    llmx(&["demo", "--json", "--duration", "1", "--agents", "5", "--seed", "3", "--export", text(&file)]);
+    let report = one_document(&llmx(&["replay", "--json", "--negotiation", "alice~run-3-0", text(&file)]));
+    assert_eq!((&report["decisions"], &report["register_entries"]), (&1.into(), &3.into()), "{report}");
+}
+
+#[test]
+fn bad_usage_and_configuration_exit_2_and_say_what_is_wrong() {
+    for (args, told) in [
+        (&[][..], "Usage"),
+        (&["frobnicate"], "unrecognized subcommand"),
+        (&["demo", "--frobnicate"], "unexpected argument"),
+        (&["demo", "--agents", "0"], "not in 1..=1000"),
+        (&["demo", "--agents", "many"], "invalid digit"),
+        (&["demo", "--policy", "generous"], "there is no preset `generous`; there are low, medium, high"),
+        (&["demo", "--rate", "0"], "the rate must be a positive number"),
+        (&["demo", "--rate=-1"], "the rate must be a positive number"),
+        (&["demo", "--duration", "nan"], "--duration"),
+        (&["demo", "--contractor", "/nonexistent"], "/nonexistent"),
+        (&["demo", "--nats-local", "--nats", "nats://127.0.0.1:4222"], "cannot be used with"),
+        (&["replay"], "give either a file or --nats URL"),
+        (&["replay", "/nonexistent"], "/nonexistent"),
+        (&["replay", "--negotiation", "x", "/nonexistent"], "negotiation id"),
+        (&["policy", "show", "generous"], "there is no preset"),
+        (&["policy", "check", "/nonexistent"], "/nonexistent"),
+        (&["policy", "default", "low"], "a token is needed"),
+        (&["schema", "show", "generous"], "there is no schema"),
+        (&["schema", "check", "/nonexistent"], "/nonexistent"),
+        (&["token"], "AGENT"),
+        (&["gateway", "--listen", "nowhere"], "invalid socket address"),
+    ] {
+        let output = llmx(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(told), "{args:?}: {}", stderr(&output));
+        assert!(output.stdout.is_empty(), "{args:?}: stdout is for results");
+    }
+}
+
+#[test]
+fn what_was_asked_for_and_failed_exits_1() {
+    let folder = tempfile::tempdir().unwrap();
+    let document = folder.path().join("document.json");
+    std::fs::write(&document, r#"{"id":"mine@1","max_rounds":0}"#).unwrap();
+    let closed_port = "http://127.0.0.1:1/readyz";
+    for (args, told) in [
+        (&["healthcheck", closed_port][..], "no answer"),
+        (&["policy", "check", text(&document)], "max_rounds"),
+        (&["schema", "check", text(&document)], "envelope"),
+        (&["schema", "check", "--kind", "policy", text(&document)], "max_rounds"),
+        (&["demo", "--nats", "nats://127.0.0.1:1"], "cannot be reached"),
+    ] {
+        let output = llmx(args);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(told), "{args:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_schema_verdict_as_json_names_code_and_pointer() {
+    let folder = tempfile::tempdir().unwrap();
+    let document = folder.path().join("document.json");
+    std::fs::write(&document, r#"{"id":"mine@1","max_rounds":0}"#).unwrap();
+    let output = llmx(&["schema", "check", "--json", "--kind", "policy", text(&document)]);
+    assert_eq!(output.status.code(), Some(1));
+    let verdict = one_document(&output);
+    assert_eq!(verdict["valid"], false);
+    assert_eq!(
+        (&verdict["problem"]["code"], &verdict["problem"]["pointer"]),
+        (&"out_of_range".into(), &"/max_rounds".into())
+    );
+}
+
+#[test]
+fn presets_can_be_listed_shown_and_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("policy.json");
+    let listed = llmx(&["policy", "list"]);
+    let names: Vec<String> = String::from_utf8(listed.stdout).unwrap().lines().map(str::to_owned).collect();
+    assert!(names.contains(&"high-strict@1".to_owned()), "{names:?}");
+    for id in names {
+        let shown = llmx(&["policy", "show", id.split('@').next().unwrap()]);
+        std::fs::write(&file, &shown.stdout).unwrap();
+        let checked = llmx(&["policy", "check", text(&file)]);
+        assert_eq!(checked.status.code(), Some(0), "{id}: {}", stderr(&checked));
+    }
+}
+
+#[test]
+fn help_of_every_command_has_an_example() {
+    let commands = [
+        "demo",
+        "gateway",
+        "engine",
+        "agents",
+        "traffic",
+        "replay",
+        "policy",
+        "token",
+        "keys",
+        "schema",
+        "bench",
+        "healthcheck",
+    ];
+    let listed = String::from_utf8(llmx(&["--help"]).stdout).unwrap();
+    assert!(listed.contains("Examples:") && listed.contains("Exit codes: 0"), "{listed}");
+    for command in commands {
+        assert!(listed.contains(&format!("\n  {command} ")), "{command} is not listed");
+        let output = llmx(&[command, "--help"]);
+        let help = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{command}");
+        let examples = help.split_once("Example").unwrap_or_else(|| panic!("{command}: {help}")).1;
+        assert!(examples.contains(&format!("llmx {command}")), "{command}: {help}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_demo_still_settles_prints_its_summary_and_exits_cleanly() {
+    for json in [false, true] {
+        let mut command = Command::new(LLMX);
+        command.args(["demo", "--agents", "5", "--rate", "20", "--duration", "600"]);
+        let trace = tempfile::NamedTempFile::new().unwrap();
+        command.arg("--trace").arg(trace.path());
+        if json {
+            command.arg("--json");
+        }
+        let began = Instant::now();
+        let mut demo = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // The trace grows once calls are made; progress is shown to people only.
+        while trace.as_file().metadata().unwrap().len() == 0 {
+            assert!(demo.try_wait().unwrap().is_none() && began.elapsed() < Duration::from_secs(60));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let killed = Command::new("kill").args(["-INT", &demo.id().to_string()]).status().unwrap();
+        assert!(killed.success());
+        let output = demo.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        assert!(began.elapsed() < Duration::from_secs(120), "it does not wait for its duration");
+        if json {
+            let summary = one_document(&output);
+            assert!(summary["rounds"].as_u64().unwrap() > 0, "{summary}");
+            assert_eq!(summary["rounds"], summary["cfps"], "what was called has ended");
+        } else {
+            let summary = String::from_utf8(output.stdout).unwrap();
+            assert!(summary.contains("invariants: 0 violations"), "{summary}");
+            let progress = BufReader::new(output.stderr.as_slice())
+                .lines()
+                .map_while(Result::ok)
+                .any(|line| line.contains("offers"));
+            assert!(progress, "a person sees how it goes");
+        }
+    }
+}
+
+/// Runs the program; it must end by itself.
+fn llmx(args: &[&str]) -> Output {
+    assert_cmd::Command::new(LLMX).args(args).timeout(Duration::from_secs(120)).output().unwrap()
+}
+
+/// Standard output, which must be exactly one JSON document.
+fn one_document(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}\n{}", String::from_utf8_lossy(&output.stdout), stderr(output)))
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}

@@ -1,0 +1,95 @@
+//! The command line on a nats-server that is kept: runs after each other, what a plain client sees, streams that do not fit.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use std::collections::BTreeSet;
+use std::process::Output;
+use std::time::Duration;
+
+use async_nats::jetstream;
+use bus::nats::REGISTER_STREAM;
+use bus::nats::server::{LocalServer, LocalServerOptions};
+use futures_util::StreamExt;
+use serde_json::Value;
+
+const LLMX: &str = env!("CARGO_BIN_EXE_llmx");
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_demos_on_one_kept_nats_work_and_a_plain_client_sees_their_traffic() {
+    let server = LocalServer::start(LocalServerOptions::default()).await.unwrap();
+    let url = server.url();
+    let plain = async_nats::connect(&url).await.unwrap();
+    let mut all = Vec::new();
+    for subject in ["agent.*.inbox", "topic.*", "ack.>"] {
+        all.push(plain.subscribe(subject).await.unwrap());
+    }
+    plain.flush().await.unwrap();
+    let mut seen = futures_util::stream::select_all(all);
+    let listening = tokio::spawn(async move {
+        let mut kinds = BTreeSet::new();
+        while kinds.len() < 3 {
+            let subject = seen.next().await.unwrap().subject;
+            kinds.insert(subject.split('.').next().unwrap().to_owned());
+        }
+        kinds.into_iter().collect::<Vec<_>>()
+    });
+
+    // Other sizes and policies than before: agents come back, and one that is gone stays registered.
+    let mut awards = 0;
+    for (agents, policy) in [("5", "high"), ("7", "low")] {
+        let args = ["demo", "--json", "--nats", &url, "--agents", agents, "--policy", policy, "--duration", "1.5"];
+        let output = llmx(&args).await;
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((&summary["bus"], &summary["invariant_violations"]["total"]), (&"nats".into(), &0.into()));
+        assert!(summary["rounds"].as_u64().unwrap() > 0 && summary["rounds"] == summary["cfps"], "{summary}");
+        awards += summary["awards"].as_u64().unwrap();
+    }
+    let seen = tokio::time::timeout(Duration::from_secs(5), listening).await.unwrap().unwrap();
+    assert_eq!(seen, ["ack", "agent", "topic"]);
+
+    let output = llmx(&["replay", "--json", "--nats", &url]).await;
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["decisions"], &report["first_difference"]), (&awards.into(), &Value::Null));
+
+    // The log was made with four lanes.
+    let output = llmx(&["demo", "--nats", &url, "--lanes", "8", "--duration", "1"]).await;
+    refused(&output, &["llmx-lanes: found 4, needed 8, "]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_does_not_fit_is_refused_with_difference_and_remedy_by_every_role() {
+    let server = LocalServer::start(LocalServerOptions::default()).await.unwrap();
+    let url = server.url();
+    let foreign = jetstream::stream::Config {
+        name: REGISTER_STREAM.to_owned(),
+        subjects: vec!["award.>".to_owned(), "closed.*".to_owned()],
+        ..Default::default()
+    };
+    jetstream::new(async_nats::connect(&url).await.unwrap()).create_stream(foreign).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let keys = folder.path().join("keys");
+    let key_set = keys.join("jwks.json");
+    assert_eq!(llmx(&["keys", "--out", keys.to_str().unwrap()]).await.status.code(), Some(0));
+    let gateway = ["gateway", "--listen", "127.0.0.1:0", "--issuer", "anyone", "--jwks", key_set.to_str().unwrap()];
+    for args in [&["demo", "--duration", "1"][..], &["engine"], &gateway, &["replay"]] {
+        let output = llmx(&[args, &["--nats", &url]].concat()).await;
+        refused(&output, &["stream LLMX_REGISTER max_msgs_per_subject: found unlimited, needed 1, "]);
+    }
+}
+
+fn refused(output: &Output, differences: &[&str]) {
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    for difference in differences {
+        let (_, remedy) = told.split_once(difference).unwrap_or_else(|| panic!("no `{difference}` in {told}"));
+        assert!(!remedy.trim().is_empty(), "{told}");
+    }
+}
+
+async fn llmx(args: &[&str]) -> Output {
+    let mut command = assert_cmd::Command::new(LLMX);
+    command.args(args).timeout(Duration::from_secs(120));
+    tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+}
