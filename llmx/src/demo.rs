@@ -152,6 +152,7 @@ pub async fn run(args: Args) -> Outcome {
     let (recorder, shed, elapsed_s) = drive(&args, &exchange, &scenario, trace).await?;
     let (counts, mut verdict) = recorder.finish().context("cannot write the trace")?;
     let report = audit::recompute(&opened.bus, &mut verdict).await?;
+    exchange.check_bounds(&mut verdict);
     if let Some(path) = &args.csv {
         let mut file = std::fs::File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
         recorder.write_minutes(&mut file).with_context(|| format!("cannot write {}", path.display()))?;

@@ -1,8 +1,9 @@
 //! Recomputing every decision: from a live bus or from an exported file, compared byte for byte with what was
 //! registered and decided (invariant "recomputable").
 //!
-//! An export is one JSON document per line: `{"record":…}` for each record of the log, `{"register":…}` for each entry
-//! of the register, `{"decision":…}` for each decision record, and at last `{"end":…}` with the digest of all before it.
+//! An export is one JSON document per line, `{"line":…,"chain":…}`. The line is `{"record":…}` for each record of the log,
+//! `{"register":…}` for each entry of the register, `{"decision":…}` for each decision record, and at last `{"end":…}` with
+//! their number; the chain is a digest of the line and of the chain before it.
 
 mod file;
 

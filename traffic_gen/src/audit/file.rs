@@ -11,6 +11,16 @@ use serde_json::value::RawValue;
 
 use super::{AuditError, Ledger, LoggedRecord, Report, read_bus};
 
+/// One line of the file. The chain makes an altered line known by its number, whatever stands in it.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ChainedLine<'a> {
+    #[serde(borrow)]
+    line: &'a RawValue,
+    /// SHA-256 over the chain of the line before and this line.
+    chain: Digest,
+}
+
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Line<'a> {
@@ -39,14 +49,16 @@ struct RegisterLine<'a> {
 
 #[derive(Serialize, Deserialize)]
 struct EndLine {
+    /// Lines before this one.
     lines: usize,
-    /// SHA-256 over the digests of the lines, in order.
-    digest: Digest,
 }
 
-/// Digest of the lines so far.
-fn chained(so_far: Digest, line: &[u8]) -> Digest {
-    Digest::of_parts(&[&so_far.0, line])
+/// The chain before the first line.
+const CHAIN_START: Digest = Digest([0; 32]);
+
+/// The chain after a line.
+fn chained(before: Digest, line: &RawValue) -> Digest {
+    Digest::of_parts(&[&before.0, line.get().as_bytes()])
 }
 
 /// Writes what a bus holds, with the decisions of `report`.
@@ -56,11 +68,11 @@ fn chained(so_far: Digest, line: &[u8]) -> Digest {
 pub async fn export(bus: &Bus, report: &Report, path: &Path) -> Result<(), AuditError> {
     let ledger = read_bus(bus).await?;
     let mut out = BufWriter::new(std::fs::File::create(path)?);
-    let (mut lines, mut digest) = (0, Digest([0; 32]));
+    let mut chain = CHAIN_START;
     let mut write = |line: &Line<'_>| -> Result<(), AuditError> {
-        let text = serde_json::to_string(line).map_err(std::io::Error::from)?;
-        digest = chained(digest, text.as_bytes());
-        lines += 1;
+        let line = raw(serde_json::to_string(line).map_err(std::io::Error::from)?)?;
+        chain = chained(chain, &line);
+        let text = serde_json::to_string(&ChainedLine { line: &line, chain }).map_err(std::io::Error::from)?;
         Ok(writeln!(out, "{text}")?)
     };
     for LoggedRecord { lane, seq, time, record } in &ledger.records {
@@ -74,8 +86,8 @@ pub async fn export(bus: &Bus, report: &Report, path: &Path) -> Result<(), Audit
     for decision in &report.recomputed {
         write(&Line::Decision(&raw(decision.clone())?))?;
     }
-    let end = Line::End(EndLine { lines, digest });
-    writeln!(out, "{}", serde_json::to_string(&end).map_err(std::io::Error::from)?)?;
+    let lines = ledger.records.len() + ledger.register.len() + report.recomputed.len();
+    write(&Line::End(EndLine { lines }))?;
     Ok(out.flush()?)
 }
 
@@ -89,40 +101,47 @@ fn raw(text: String) -> Result<Box<RawValue>, AuditError> {
 /// [`AuditError::Line`] names the first line that is none of an export's.
 pub fn read(path: &Path) -> Result<Ledger, AuditError> {
     let mut ledger = Ledger { decisions: Some(Vec::new()), ..Ledger::default() };
-    let (mut digest, mut end) = (Digest([0; 32]), None);
-    let mut count = 0;
+    let (mut chain, mut count, mut end) = (CHAIN_START, 0, None);
     for (index, line) in BufReader::new(std::fs::File::open(path)?).lines().enumerate() {
-        let fault = |fault: String| AuditError::Line { line: index + 1, fault };
+        let number = index + 1;
+        let fault = |fault: String| AuditError::Line { line: number, fault };
         let line = line.map_err(|error| fault(error.to_string()))?;
         if end.is_some() {
             return Err(fault("there is more after the end".to_owned()));
         }
-        match serde_json::from_str::<Line<'_>>(&line).map_err(|error| fault(error.to_string()))? {
-            Line::End(found) => {
-                end = Some(found);
-                continue;
-            }
-            Line::Record(found) => ledger.records.push(LoggedRecord {
-                lane: found.lane,
-                seq: found.seq,
-                time: found.time,
-                record: Record::decode(found.record.get().as_bytes()).map_err(|error| fault(error.to_string()))?,
-            }),
-            Line::Register(found) => {
-                let key = RegisterKey::parse(&found.key)
-                    .ok_or_else(|| fault(format!("`{}` is no register key", found.key)))?;
-                ledger.register.insert(key, found.value.get().as_bytes().to_vec());
-            }
-            Line::Decision(found) => ledger.decisions.get_or_insert_default().push(found.get().to_owned()),
+        let row: ChainedLine<'_> = serde_json::from_str(&line).map_err(|error| fault(error.to_string()))?;
+        if ledger.fault.is_none() && chained(chain, row.line) != row.chain {
+            ledger.fault = Some(format!("line {number}: it, or the one before it, was altered: the chain differs"));
         }
-        digest = chained(digest, line.as_bytes());
-        count += 1;
+        chain = row.chain;
+        match take(row.line, &mut ledger).map_err(fault)? {
+            None => count += 1,
+            Some(found) => end = Some(found),
+        }
     }
-    ledger.fault = match end {
-        None => Some("the file has no end: it was cut off, or is still being written".to_owned()),
+    ledger.fault = ledger.fault.or(match end {
+        None => Some(format!("the file has {count} lines and no end: it was cut off, or is still being written")),
         Some(end) if end.lines != count => Some(format!("the file has {count} lines, its end says {}", end.lines)),
-        Some(end) if end.digest != digest => Some("a line was altered: the digest of all lines differs".to_owned()),
         Some(_) => None,
-    };
+    });
     Ok(ledger)
+}
+
+/// Takes one line into the ledger; gives it back when it is the last.
+fn take(line: &RawValue, ledger: &mut Ledger) -> Result<Option<EndLine>, String> {
+    match serde_json::from_str::<Line<'_>>(line.get()).map_err(|error| error.to_string())? {
+        Line::End(found) => return Ok(Some(found)),
+        Line::Record(found) => ledger.records.push(LoggedRecord {
+            lane: found.lane,
+            seq: found.seq,
+            time: found.time,
+            record: Record::decode(found.record.get().as_bytes()).map_err(|error| error.to_string())?,
+        }),
+        Line::Register(found) => {
+            let key = RegisterKey::parse(&found.key).ok_or_else(|| format!("`{}` is no register key", found.key))?;
+            ledger.register.insert(key, found.value.get().as_bytes().to_vec());
+        }
+        Line::Decision(found) => ledger.decisions.get_or_insert_default().push(found.get().to_owned()),
+    }
+    Ok(None)
 }
