@@ -2,13 +2,16 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
+use crate::text::text;
+
 /// A SHA-256 digest; 64 lower-case hexadecimal digits on the wire.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(pub [u8; 32]);
+
+text!(Digest, |digest: &Self, serializer: S| digest.with_text(|text| serializer.serialize_str(text)), Self::try_new);
 
 /// A text that is no digest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -46,6 +49,26 @@ impl Digest {
         Ok(Self::of_bytes(&canonical(value)?))
     }
 
+    /// Parses 64 lower-case hexadecimal digits.
+    ///
+    /// # Errors
+    /// [`DigestError`] for anything else.
+    pub fn try_new(text: &str) -> Result<Self, DigestError> {
+        let mut bytes = [0; 32];
+        if text.bytes().any(|b| b.is_ascii_uppercase()) {
+            return Err(DigestError);
+        }
+        hex::decode_to_slice(text, &mut bytes).map_err(|_| DigestError)?;
+        Ok(Self(bytes))
+    }
+
+    fn with_text<T>(&self, write: impl FnOnce(&str) -> T) -> T {
+        let mut digits = [0; 64];
+        // Twice the bytes are enough digits, and digits are ASCII: neither fallback can happen.
+        let written = hex::encode_to_slice(self.0, &mut digits);
+        write(written.ok().and_then(|()| std::str::from_utf8(&digits).ok()).unwrap_or_default())
+    }
+
     /// The first 16 bytes.
     #[must_use]
     pub fn short(&self) -> [u8; 16] {
@@ -65,31 +88,13 @@ pub fn canonical<T: Serialize>(value: &T) -> Result<Vec<u8>, CanonicalError> {
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex::encode(self.0))
+        self.with_text(|text| f.write_str(text))
     }
 }
 
 impl fmt::Debug for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Digest({self})")
-    }
-}
-
-impl From<Digest> for String {
-    fn from(digest: Digest) -> Self {
-        digest.to_string()
-    }
-}
-
-impl TryFrom<String> for Digest {
-    type Error = DigestError;
-    fn try_from(text: String) -> Result<Self, DigestError> {
-        let mut bytes = [0; 32];
-        if text.bytes().any(|b| b.is_ascii_uppercase()) {
-            return Err(DigestError);
-        }
-        hex::decode_to_slice(&text, &mut bytes).map_err(|_| DigestError)?;
-        Ok(Self(bytes))
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{AgentId, Capability, GroupId, IdError, MsgId, TopicName};
+use crate::text::text;
 use crate::time::WireTime;
 
 /// Most addresses in `to`. Larger audiences are reached through a topic or a group.
@@ -15,8 +16,7 @@ pub const CAPABILITIES_MAX: usize = 32;
 pub const TTL_S_MAX: u64 = 86_400;
 
 /// Who is addressed: `agent://<id>`, `topic://<name>` or `group://<id>`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Address {
     /// One agent.
     Agent(AgentId),
@@ -26,9 +26,14 @@ pub enum Address {
     Group(GroupId),
 }
 
-impl TryFrom<String> for Address {
-    type Error = IdError;
-    fn try_from(text: String) -> Result<Self, IdError> {
+text!(Address, |address: &Self, serializer: S| serializer.collect_str(address), Self::try_new);
+
+impl Address {
+    /// Parses an address.
+    ///
+    /// # Errors
+    /// [`IdError`] when the scheme is none of the three or the rest is no name.
+    pub fn try_new(text: &str) -> Result<Self, IdError> {
         match text.split_once("://") {
             Some(("agent", name)) => AgentId::try_new(name).map(Self::Agent),
             Some(("topic", name)) => TopicName::try_new(name).map(Self::Topic),
@@ -45,12 +50,6 @@ impl fmt::Display for Address {
             Self::Topic(topic) => write!(f, "topic://{topic}"),
             Self::Group(group) => write!(f, "group://{group}"),
         }
-    }
-}
-
-impl From<Address> for String {
-    fn from(address: Address) -> Self {
-        address.to_string()
     }
 }
 

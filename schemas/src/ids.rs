@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::text::text;
+
 /// Longest agent, topic or group name, and longest id an initiator may choose, in characters.
 /// 64 keeps every derived subject well under NATS's practical subject length.
 pub const NAME_LEN_MAX: usize = 64;
@@ -29,9 +31,10 @@ fn is_name(text: &str) -> bool {
 macro_rules! name {
     ($(#[$doc:meta])* $ty:ident, $what:literal) => {
         $(#[$doc])*
-        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $ty(Arc<str>);
+
+        text!($ty, |name: &Self, serializer: S| serializer.serialize_str(&name.0), Self::try_new);
 
         impl $ty {
             /// Checks and wraps a name.
@@ -50,19 +53,6 @@ macro_rules! name {
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
-            }
-        }
-
-        impl TryFrom<String> for $ty {
-            type Error = IdError;
-            fn try_from(text: String) -> Result<Self, IdError> {
-                Self::try_new(&text)
-            }
-        }
-
-        impl From<$ty> for String {
-            fn from(name: $ty) -> Self {
-                name.0.as_ref().to_owned()
             }
         }
 
@@ -114,9 +104,10 @@ name!(
 /// The id of a negotiation: `<initiator>~<the initiator's own id>`.
 ///
 /// The exchange forms it, so an initiator can neither squat nor collide with another's id.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NegotiationId(Arc<str>);
+
+text!(NegotiationId, |id: &Self, serializer: S| serializer.serialize_str(&id.0), Self::try_new);
 
 impl NegotiationId {
     /// Forms the id from the initiator and the id it chose.
@@ -173,19 +164,6 @@ impl NegotiationId {
     }
 }
 
-impl TryFrom<String> for NegotiationId {
-    type Error = IdError;
-    fn try_from(text: String) -> Result<Self, IdError> {
-        Self::try_new(&text)
-    }
-}
-
-impl From<NegotiationId> for String {
-    fn from(id: NegotiationId) -> Self {
-        id.0.as_ref().to_owned()
-    }
-}
-
 impl fmt::Display for NegotiationId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -225,30 +203,28 @@ impl fmt::Display for Position {
 }
 
 /// An offer's id, given by the exchange from the position of its record: `o<seq>-<index>`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OfferId(pub Position);
 
-impl fmt::Display for OfferId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "o{}-{}", self.0.seq, self.0.index)
-    }
-}
+text!(OfferId, |id: &Self, serializer: S| serializer.collect_str(id), Self::try_new);
 
-impl From<OfferId> for String {
-    fn from(id: OfferId) -> Self {
-        id.to_string()
-    }
-}
-
-impl TryFrom<String> for OfferId {
-    type Error = IdError;
-    fn try_from(text: String) -> Result<Self, IdError> {
+impl OfferId {
+    /// Parses `o<seq>-<index>`.
+    ///
+    /// # Errors
+    /// [`IdError`] for anything else.
+    pub fn try_new(text: &str) -> Result<Self, IdError> {
         let parts = text.strip_prefix('o').and_then(|rest| rest.split_once('-'));
         match parts.map(|(seq, index)| (seq.parse(), index.parse())) {
             Some((Ok(seq), Ok(index))) => Ok(Self(Position { seq, index })),
             Some(_) | None => Err(IdError { what: "offer id", text: text.chars().take(NAME_LEN_MAX).collect() }),
         }
+    }
+}
+
+impl fmt::Display for OfferId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "o{}-{}", self.0.seq, self.0.index)
     }
 }
 
@@ -278,9 +254,10 @@ impl fmt::Display for Lot {
 ///
 /// 32 hexadecimal digits: two for the lane, thirty of SHA-256(negotiation, position, ordinal, recipient). A repeat of
 /// the same effect therefore has the same id on every engine, and a receiver drops duplicates by it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeliveryId(u128);
+
+text!(DeliveryId, |id: &Self, serializer: S| serializer.collect_str(id), Self::try_new);
 
 impl DeliveryId {
     /// Joins a lane and a hash; the hash's first byte is replaced by the lane.
@@ -318,19 +295,6 @@ impl fmt::Display for DeliveryId {
 impl fmt::Debug for DeliveryId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DeliveryId({self})")
-    }
-}
-
-impl From<DeliveryId> for String {
-    fn from(id: DeliveryId) -> Self {
-        id.to_string()
-    }
-}
-
-impl TryFrom<String> for DeliveryId {
-    type Error = IdError;
-    fn try_from(text: String) -> Result<Self, IdError> {
-        Self::try_new(&text)
     }
 }
 

@@ -29,6 +29,7 @@ pub mod policy;
 pub mod record;
 pub mod register;
 pub mod subject;
+mod text;
 pub mod time;
 pub mod validate;
 

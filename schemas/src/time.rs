@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
+
+use crate::text::text;
 
 /// A point of log time: microseconds since 1970-01-01T00:00:00Z. Never a reading of a local clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
@@ -88,18 +90,7 @@ impl fmt::Debug for WireTime {
     }
 }
 
-impl Serialize for WireTime {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for WireTime {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        Self::try_new(&text).map_err(serde::de::Error::custom)
-    }
-}
+text!(WireTime, |time: &Self, serializer: S| serializer.collect_str(time), Self::try_new);
 
 #[cfg(test)]
 mod tests {

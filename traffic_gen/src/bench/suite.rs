@@ -14,7 +14,7 @@ use super::{Row, admission, fold};
 /// Contractors per round, as in the paper's largest population.
 const CONTRACTORS: u32 = 12;
 /// Rounds open at once in the closed loops.
-const OPEN: usize = 64;
+const OPEN: usize = 256;
 /// Calls per second of the latency rows.
 const LATENCY_RATE: f64 = 10.0;
 /// Populations of the linearity rows.

@@ -139,7 +139,7 @@ fn failed() -> Payload {
 /// Addressed by topic; collection is short because four stay silent.
 fn request() -> CallRequest {
     let cfp = Cfp { policy: Some("patient".to_owned()), reply_within_ms: Some(500), ..Cfp::default() };
-    CallRequest::new("mixed", vec![Address::try_from("topic://courier".to_owned()).unwrap()], cfp)
+    CallRequest::new("mixed", vec![Address::try_new("topic://courier").unwrap()], cfp)
 }
 
 fn options(journal: &Arc<Journal>) -> AgentOptions {

@@ -47,7 +47,7 @@ async fn agents_over_websocket_nats_and_sse_offer_in_one_round_that_a_plain_nats
     let transport = WebSocketTransport::new(rig.exchange.url());
     let initiator = Initiator::spawn(transport, rig.identity("alice"), AgentOptions::default());
     let cfp = Cfp { policy: Some("high".to_owned()), reply_within_ms: Some(10_000), ..Cfp::default() };
-    let topic = Address::try_from("topic://courier".to_owned()).unwrap();
+    let topic = Address::try_new("topic://courier").unwrap();
     let call = initiator.call_to_end(CallRequest::new("round", vec![topic], cfp));
     let events = tokio::time::timeout(PATIENCE, call).await.unwrap().unwrap();
 
