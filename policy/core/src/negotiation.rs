@@ -80,6 +80,8 @@ pub(crate) struct Negotiation {
     pub(crate) reply_by: Timestamp,
     /// Where the round's CFPs were made: their delivery ids follow from it. The session's index is the ordinal.
     pub(crate) called_at: Position,
+    /// Number of the input that made them, in the lane's count.
+    pub(crate) called_input: u64,
     pub(crate) extensions: u32,
     pub(crate) expected: u32,
     pub(crate) responded: u32,
@@ -191,9 +193,11 @@ impl Negotiation {
         }
     }
 
-    /// A letter to a party, retried as long as the negotiation is remembered.
+    /// A letter to a party, retried as long as the negotiation is remembered, and that long again when it comes late: a
+    /// pause of the exchange must not take from anyone the notice of how it ended.
     pub(crate) fn letter(&self, step: &mut Step<'_>, to: &AgentId, told: impl Into<Arc<Told>>) -> Deliver {
-        let expires = self.remembered_until(step.limits);
+        let grace_ms = step.limits.tombstone_grace_ms;
+        let expires = self.remembered_until(step.limits).max(step.clock.plus_ms(grace_ms));
         Deliver { traceparent: self.traceparent.clone(), ..step.letter(&self.id, to, told, expires) }
     }
 

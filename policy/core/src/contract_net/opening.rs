@@ -117,6 +117,7 @@ impl Opening<'_> {
             period: Period { start: step.now, length_us: deadlines.reply_by.since_us(step.now) },
             reply_by: deadlines.reply_by,
             called_at: step.position,
+            called_input: step.input,
             extensions: 0,
             responded: 0,
             tally: Tally::EMPTY,
@@ -142,7 +143,7 @@ impl Negotiation {
     /// Delivers a call to some sessions, whose round it opens (or whose deadline it extends).
     pub(super) fn deliver_call(&mut self, call: &Arc<Call>, called: &[usize], step: &mut Step<'_>) {
         let told = Arc::new(Told::Cfp(Call::clone(call)));
-        self.called_at = step.position;
+        (self.called_at, self.called_input) = (step.position, step.input);
         for &index in called {
             let session = &self.sessions[index];
             let ordinal = CALL_ORDINAL + u32::try_from(index).unwrap_or(0);
@@ -187,11 +188,14 @@ impl Negotiation {
         });
     }
 
-    /// The position the current calls' delivery ids follow from, and whether a session still owes them an answer.
-    pub(crate) fn awaits_answer(&self, index: usize) -> Option<(Position, u32)> {
+    /// The position and ordinal a session's current call has its delivery id from, while nothing has been heard of the
+    /// contractor since.
+    pub(crate) fn unanswered_call(&self, index: usize) -> Option<(Position, u32)> {
         let session = &self.sessions[index];
-        let is_waiting =
-            self.phase == Phase::Collecting && session.state == SessionState::Invited && session.round == self.round;
+        let is_waiting = self.phase == Phase::Collecting
+            && session.state == SessionState::Invited
+            && session.round == self.round
+            && session.heard <= self.called_input;
         is_waiting.then(|| (self.called_at, CALL_ORDINAL + u32::try_from(index).unwrap_or(0)))
     }
 }

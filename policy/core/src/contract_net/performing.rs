@@ -46,7 +46,7 @@ impl Negotiation {
     pub(crate) fn handle_delivery_failure(&mut self, delivery: DeliveryId, to: &AgentId, step: &mut Step<'_>) {
         self.link(b"delivery_failed", step);
         let Some(index) = self.session_of(to) else { return };
-        if let Some((position, ordinal)) = self.awaits_answer(index)
+        if let Some((position, ordinal)) = self.unanswered_call(index)
             && delivery_id(step.lane, &self.id, position, ordinal, to) == delivery
         {
             self.decline(index, SessionState::Failed, step);
