@@ -1,0 +1,206 @@
+//! How cases are drawn. The weights are chosen so that most negotiations get as far as an award (see `coverage.rs`), and so
+//! that what shrinks first is what matters least.
+
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::subsequence;
+use schemas::Policy;
+use schemas::payload::{FailurePhase, InformKind};
+
+use crate::case::{
+    ActPlan, AwardPlan, CONTRACTORS, Case, Deed, Move, OfferPlan, Plan, Price, RoundPlan, SeqPlan, TimeStep, Validity,
+    Who,
+};
+use crate::policies::any_policy;
+
+/// Most moves before the lane is left to its timers.
+const MOVES_MAX: usize = 80;
+
+/// Any case.
+pub(crate) fn any_case() -> impl Strategy<Value = Case> {
+    case(plans(any_policy()), any_move())
+}
+
+/// One negotiation more often than several, so that most of them get far.
+fn plans(policy: impl Strategy<Value = Policy> + Clone) -> impl Strategy<Value = Vec<Plan>> {
+    prop_oneof![3 => vec(plan(policy.clone()), 1), 2 => vec(plan(policy), 2..4)]
+}
+
+/// Cases of the given negotiations and moves.
+pub(crate) fn case(
+    plans: impl Strategy<Value = Vec<Plan>>,
+    any_move: impl Strategy<Value = Move> + Clone,
+) -> impl Strategy<Value = Case> {
+    let grace = prop_oneof![3 => Just(60_000_u64), 1 => 1_u64..400];
+    let remembered = prop_oneof![4 => Just(64_usize), 1 => Just(5_usize)];
+    let lag = prop_oneof![3 => Just(1_u64), 1 => 1_u64..400_000];
+    (plans, vec(any_move.clone(), 5..MOVES_MAX), vec(any_move, 0..8), remembered, grace, any::<bool>(), lag).prop_map(
+        |(plans, moves, epilogue, messages_per_party_max, tombstone_grace_ms, has_early_ticks, lag_us)| Case {
+            plans,
+            moves,
+            epilogue,
+            messages_per_party_max,
+            tombstone_grace_ms,
+            has_early_ticks,
+            lag_us,
+        },
+    )
+}
+
+/// One negotiation under one of the policies.
+pub(crate) fn plan(policy: impl Strategy<Value = Policy>) -> impl Strategy<Value = Plan> {
+    let contractors = subsequence((0..CONTRACTORS).collect::<Vec<_>>(), 1..=usize::from(CONTRACTORS));
+    let reply = option::weighted(0.3, prop_oneof![16 => 20_u64..120, 1 => Just(0_u64), 1 => Just(1_000_000_u64)]);
+    let when = prop_oneof![6 => Just(0_usize), 1 => 0_usize..20];
+    let ttl = option::weighted(0.1, 1_u64..3);
+    (policy, contractors, prop::bool::weighted(0.1), when, reply, ttl, any::<bool>(), prop::bool::weighted(0.2))
+        .prop_map(
+            |(
+                policy,
+                contractors,
+                invites_first_initiator,
+                called_before,
+                reply_within_ms,
+                ttl_s,
+                has_currency,
+                is_public,
+            )| {
+                Plan {
+                    policy,
+                    contractors,
+                    invites_first_initiator,
+                    called_before,
+                    reply_within_ms,
+                    ttl_s,
+                    has_currency,
+                    is_public,
+                }
+            },
+        )
+}
+
+/// Any move.
+pub(crate) fn any_move() -> impl Strategy<Value = Move> + Clone {
+    (prop::bool::weighted(0.15), time_step(), 0_usize..3, deed())
+        .prop_map(|(joins, time, negotiation, deed)| Move { joins, time, negotiation, deed })
+        .boxed()
+}
+
+/// Moves that leave the time as it is more often than not, and only speak.
+pub(crate) fn crowded_move() -> impl Strategy<Value = Move> + Clone {
+    let time = prop_oneof![3 => Just(TimeStep::Same), 1 => time_step()];
+    let speech = prop_oneof![
+        6 => (who(), offer()).prop_map(|(who, offer)| Deed::Sensible(who, offer)),
+        2 => (who(), act(), seq()).prop_map(|(who, act, seq)| Deed::Say(who, act, seq)),
+    ];
+    (prop::bool::weighted(0.3), time, Just(0_usize), speech)
+        .prop_map(|(joins, time, negotiation, deed)| Move { joins, time, negotiation, deed })
+        .boxed()
+}
+
+fn time_step() -> impl Strategy<Value = TimeStep> {
+    prop_oneof![
+        12 => Just(TimeStep::Same),
+        3 => (1_u64..1000).prop_map(TimeStep::Us),
+        6 => (1_u64..20).prop_map(TimeStep::Ms),
+        1 => (1_u64..100).prop_map(TimeStep::BackMs),
+        1 => Just(TimeStep::Deadline),
+        1 => Just(TimeStep::PastDeadline),
+    ]
+}
+
+fn deed() -> impl Strategy<Value = Deed> {
+    let cancel = Deed::Say(Who::Initiator, ActPlan::Cancel(RoundPlan::Unnamed), SeqPlan::Habit);
+    prop_oneof![
+        40 => (who(), offer()).prop_map(|(who, offer)| Deed::Sensible(who, offer)),
+        8 => (who(), act(), seq()).prop_map(|(who, act, seq)| Deed::Say(who, act, seq)),
+        3 => renege().prop_map(|act| Deed::Say(Who::Winner(0), act, SeqPlan::Habit)),
+        2 => (0_usize..64).prop_map(Deed::Repeat),
+        1 => (0_usize..64).prop_map(Deed::Conflict),
+        1 => (0_usize..64).prop_map(Deed::Garble),
+        1 => who().prop_map(Deed::Nowhere),
+        3 => (0_usize..8, -1_i8..2).prop_map(|(which, epoch)| Deed::Undelivered(which, epoch)),
+        1 => (-1_i8..2).prop_map(Deed::Claim),
+        1 => prop_oneof![3 => Just(Deed::Delivered), 1 => (-1_i8..1).prop_map(Deed::Abort)],
+        1 => prop_oneof![2 => Just(Deed::Tick), 1 => (-1_i8..2).prop_map(Deed::Rules), 1 => Just(cancel)],
+    ]
+}
+
+fn who() -> impl Strategy<Value = Who> {
+    prop_oneof![
+        14 => (0_usize..8).prop_map(Who::Contractor),
+        6 => prop_oneof![4 => Just(0_usize), 1 => 1_usize..3].prop_map(Who::Winner),
+        2 => Just(Who::Initiator),
+        1 => (0..CONTRACTORS).prop_map(Who::Outsider),
+    ]
+}
+
+fn act() -> impl Strategy<Value = ActPlan> {
+    let award = prop_oneof![3 => Just(AwardPlan::Latest), 2 => Just(AwardPlan::First), 1 => Just(AwardPlan::Wrong)];
+    let inform = prop_oneof![Just(InformKind::Done), Just(InformKind::Result), Just(InformKind::Cancelled)];
+    let phase =
+        prop_oneof![Just(FailurePhase::Perform), Just(FailurePhase::Decommit), Just(FailurePhase::CannotCancel)];
+    prop_oneof![
+        1 => Just(ActPlan::Cfp),
+        6 => offer().prop_map(ActPlan::Offer),
+        3 => round().prop_map(ActPlan::Refuse),
+        1 => round().prop_map(ActPlan::NotUnderstood),
+        3 => round().prop_map(ActPlan::Withdraw),
+        2 => (0_usize..4).prop_map(ActPlan::Accept),
+        3 => award.prop_map(ActPlan::Confirm),
+        2 => inform.prop_map(ActPlan::Inform),
+        2 => phase.prop_map(ActPlan::Failure),
+        1 => round().prop_map(ActPlan::Cancel),
+    ]
+}
+
+/// How a contractor gets rid of an award.
+fn renege() -> impl Strategy<Value = ActPlan> {
+    prop_oneof![
+        Just(ActPlan::Refuse(RoundPlan::Unnamed)),
+        Just(ActPlan::Withdraw(RoundPlan::Unnamed)),
+        Just(ActPlan::NotUnderstood(RoundPlan::Unnamed)),
+        Just(ActPlan::Failure(FailurePhase::Decommit)),
+    ]
+}
+
+fn offer() -> impl Strategy<Value = OfferPlan> {
+    let price = prop_oneof![
+        12 => (0_i64..10).prop_map(Price::Tenths),
+        2 => (-400_i64..400).prop_map(Price::Off),
+        1 => Just(Price::Absent),
+        1 => Just(Price::Text),
+    ];
+    let validity = prop_oneof![
+        6 => Just(Validity::Always),
+        2 => (0_u64..200).prop_map(Validity::ForMs),
+        1 => Just(Validity::UntilDeadline),
+        1 => Just(Validity::Past),
+    ];
+    let colour = prop_oneof![4 => Just(Some(true)), 1 => Just(Some(false)), 1 => Just(None)];
+    let currency = option::weighted(0.2, prop::bool::weighted(0.7));
+    (price, (0_i64..5).prop_map(|k| k * 250), colour, validity, currency, round()).prop_map(
+        |(price, delivery_ms, colour, validity, currency, round)| OfferPlan {
+            price,
+            delivery_ms,
+            colour,
+            validity,
+            currency,
+            round,
+        },
+    )
+}
+
+fn round() -> impl Strategy<Value = RoundPlan> {
+    prop_oneof![
+        6 => Just(RoundPlan::Unnamed),
+        3 => Just(RoundPlan::Current),
+        1 => Just(RoundPlan::Earlier),
+        1 => Just(RoundPlan::Later),
+    ]
+}
+
+fn seq() -> impl Strategy<Value = SeqPlan> {
+    prop_oneof![10 => Just(SeqPlan::Habit), 1 => Just(SeqPlan::Low), 1 => Just(SeqPlan::Absent)]
+}
