@@ -20,6 +20,7 @@ pub mod invariants;
 pub mod latency;
 pub mod live;
 pub mod minutes;
+pub mod pacer;
 pub mod recorder;
 pub mod summary;
 pub mod trace;

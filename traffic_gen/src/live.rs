@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::arrivals::{PoissonArrivals, RateError};
 use crate::control::{ControlClient, ControlError};
+use crate::pacer::pace;
 use crate::recorder::Recorder;
 
 /// The topic calls go to.
@@ -199,15 +200,15 @@ pub async fn call(
     let (events, mut drained) = mpsc::channel(1024);
     let drain = tokio::spawn(async move { while drained.recv().await.is_some() {} });
     let mut shed = 0;
-    for (number, due) in PoissonArrivals::try_new(scenario.rate, scenario.seed)?.enumerate() {
-        if due >= scenario.duration {
-            break;
-        }
-        let intended = started + due;
-        tokio::select! {
-            () = tokio::time::sleep_until(intended) => {}
-            () = cancel.cancelled() => break,
-        }
+    let arrivals = PoissonArrivals::try_new(scenario.rate, scenario.seed)?;
+    let mut due = pace(started.into_std(), arrivals, scenario.duration);
+    loop {
+        let next = tokio::select! {
+            next = due.recv() => next,
+            () = cancel.cancelled() => None,
+        };
+        let Some((number, intended)) = next else { break };
+        let intended = Instant::from_std(intended);
         if recorder.open() >= OPEN_MAX {
             shed += 1;
             continue;

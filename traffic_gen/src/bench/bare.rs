@@ -118,6 +118,7 @@ async fn initiate(
     while Instant::now() < until {
         if let Pace::Every(interval) = pace {
             next += interval;
+            // The runtime's timers are coarse; the bare pattern is measured from the actual send, so that is no matter.
             tokio::time::sleep_until(next.into()).await;
         }
         let called = Instant::now();
