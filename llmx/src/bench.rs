@@ -3,7 +3,8 @@
 use traffic_gen::bench::Row;
 use traffic_gen::bench::suite::{Plan, run as run_suite};
 
-use crate::output::{Outcome, print, print_json};
+use crate::nats::asked_to_end;
+use crate::output::{Failure, Outcome, print, print_json};
 
 /// Arguments of `llmx bench`.
 #[derive(Debug, clap::Args)]
@@ -23,12 +24,16 @@ pub struct Args {
 pub async fn run(args: Args) -> Outcome {
     let plan = if args.quick { Plan::quick() } else { Plan::default() };
     let quiet = args.json;
-    let rows = Box::pin(run_suite(plan, |row| {
+    let suite = Box::pin(run_suite(plan, |row| {
         if !quiet {
             print(line(row));
         }
-    }))
-    .await?;
+    }));
+    let rows = tokio::select! {
+        rows = suite => rows?,
+        // Dropping the suite ends the servers it started.
+        () = asked_to_end() => return Err(Failure::failed(anyhow::anyhow!("interrupted"))),
+    };
     if args.json {
         print_json(&serde_json::json!({"results": rows}))?;
     }

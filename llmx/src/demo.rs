@@ -1,6 +1,6 @@
 //! `llmx demo`: the whole exchange in one process, under Poisson load, judged from outside.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -140,6 +140,10 @@ fn limits(rate: f64) -> LimitConfig {
 /// Runs the demo and prints its summary; any violated invariant is a failure.
 pub async fn run(args: Args) -> Outcome {
     let policy = crate::policy::preset_or_file(&args.policy)?;
+    // A path that cannot be written is better found before the run than after it.
+    let mut csv = args.csv.as_deref().map(create).transpose()?;
+    args.export.as_deref().map(create).transpose()?;
+    let trace = args.trace.as_deref().map(Trace::create).transpose().map_err(Failure::configuration)?;
     let opened = args.open().await?;
     let scenario = args.scenario(&policy, opened.is_kept)?;
     let options =
@@ -148,14 +152,12 @@ pub async fn run(args: Args) -> Outcome {
     if !args.json {
         Progress::new().show(format_args!("exchange on {}, {}\n", opened.name, exchange.url()));
     }
-    let trace = args.trace.as_deref().map(Trace::create).transpose().context("cannot create the trace")?;
     let (recorder, shed, elapsed_s) = drive(&args, &exchange, &scenario, trace).await?;
     let (counts, mut verdict) = recorder.finish().context("cannot write the trace")?;
     let report = audit::recompute(&opened.bus, &mut verdict).await?;
     exchange.check_bounds(&mut verdict);
-    if let Some(path) = &args.csv {
-        let mut file = std::fs::File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
-        recorder.write_minutes(&mut file).with_context(|| format!("cannot write {}", path.display()))?;
+    if let Some(file) = &mut csv {
+        recorder.write_minutes(file).context("cannot write the table of minutes")?;
     }
     if let Some(path) = &args.export {
         audit::export(&opened.bus, &report, path).await.with_context(|| format!("cannot write {}", path.display()))?;
@@ -171,6 +173,11 @@ pub async fn run(args: Args) -> Outcome {
         0 => Ok(()),
         total => Err(Failure::failed(anyhow::anyhow!("{total} violations of invariants"))),
     }
+}
+
+fn create(path: &Path) -> Result<std::fs::File, Failure> {
+    std::fs::File::create(path)
+        .map_err(|error| Failure::configuration(format_args!("cannot write {}: {error}", path.display())))
 }
 
 async fn drive(

@@ -72,11 +72,10 @@ pub fn start_logging() {
     let _ = if std::io::stderr().is_terminal() { builder.try_init() } else { builder.json().try_init() };
 }
 
-/// Prints one line, or one document, on stdout. A reader that went away ends the program quietly.
+/// Prints one line, or one document, on stdout. A reader that went away changes nothing: ending the process here would
+/// leave behind what it has started.
 pub fn print(text: impl std::fmt::Display) {
-    if writeln!(std::io::stdout().lock(), "{text}").is_err() {
-        std::process::exit(0);
-    }
+    let _ = writeln!(std::io::stdout().lock(), "{text}");
 }
 
 /// Prints a document as indented JSON on stdout.
