@@ -8,7 +8,7 @@
 //! | [`recorder`] | what did the agents see, how long did it take? |
 //! | [`invariants`] | did anything happen that must never happen? |
 //! | [`summary`] | what came of the run? |
-//! | [`bench`] | how fast is it, beside its ceiling? |
+//! | [`mod@bench`] | how fast is it, beside its ceiling? |
 
 pub mod arrivals;
 pub mod audit;
