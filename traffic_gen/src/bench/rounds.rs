@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
+use agents::transport::websocket::WebSocketTransport;
 use agents::{AgentOptions, CallEvent, CallNews, ContractorConfig, Identity, Initiator};
 use bus::Bus;
 use gateway::LimitConfig;
@@ -75,6 +76,15 @@ fn policy() -> Policy {
     policy
 }
 
+/// How the agents of a benchmark reach the exchange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// Over the bus, like agents that speak NATS.
+    Bus,
+    /// Over WebSocket, through a gateway's port.
+    WebSocket,
+}
+
 struct Rig {
     exchange: Exchange,
     scenario: Scenario,
@@ -105,9 +115,12 @@ impl Rig {
         Ok(move |name: &AgentId| identities[name].clone())
     }
 
-    fn transports(&self) -> impl Fn(&AgentId) -> Arc<dyn Transport> + use<> {
-        let bus = self.exchange.bus.clone();
-        move |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&bus)) }
+    fn transports(&self, way: Way) -> impl Fn(&AgentId) -> Arc<dyn Transport> + use<> {
+        let transport: Arc<dyn Transport> = match way {
+            Way::Bus => Arc::new(BusTransport::new(&self.exchange.bus)),
+            Way::WebSocket => Arc::new(WebSocketTransport::new(self.exchange.url())),
+        };
+        move |_: &AgentId| Arc::clone(&transport)
     }
 }
 
@@ -120,10 +133,11 @@ pub async fn closed_loop(
     contractors: u32,
     open: usize,
     duration: Duration,
+    way: Way,
     run: &str,
 ) -> Result<ClosedLoop, BenchError> {
     let rig = Rig::start(bus, contractors, run).await?;
-    let (identity, transport) = (rig.identities()?, rig.transports());
+    let (identity, transport) = (rig.identities()?, rig.transports(way));
     let access = Access { control: &rig.control, transport: &transport, identity: &identity };
     let population = Population::start(&access, &rig.scenario, None).await?;
     let name = initiator_name();
@@ -201,7 +215,7 @@ pub async fn at_rate(
     let mut rig = Rig::start(bus, contractors, run).await?;
     rig.scenario.rate = rate;
     rig.scenario.duration = duration;
-    let (identity, transport) = (rig.identities()?, rig.transports());
+    let (identity, transport) = (rig.identities()?, rig.transports(Way::Bus));
     let access = Access { control: &rig.control, transport: &transport, identity: &identity };
     let population = Population::start(&access, &rig.scenario, None).await?;
     let started = Instant::now();

@@ -8,7 +8,7 @@ use bus::nats::NatsOptions;
 use bus::nats::server::{LocalServer, LocalServerOptions};
 
 use super::bare::{self, Pace};
-use super::rounds::{self, BenchError};
+use super::rounds::{self, BenchError, Way};
 use super::{Row, admission, fold};
 
 /// Contractors per round, as in the paper's largest population.
@@ -78,10 +78,14 @@ pub async fn run(plan: Plan, mut tell: impl FnMut(&Row)) -> Result<Vec<Row>, Ben
 async fn in_memory(plan: Plan, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
     let ceiling = bare::run(memory().pub_sub, CONTRACTORS as usize, Pace::Closed(OPEN), plan.closed_loop / 2).await?;
     add(Row::new("rounds.bare.memory", ceiling.rounds_per_s(), "rounds/s"));
-    let ours = rounds::closed_loop(memory(), CONTRACTORS, OPEN, plan.closed_loop, "memory").await?;
+    let ours = rounds::closed_loop(memory(), CONTRACTORS, OPEN, plan.closed_loop, Way::Bus, "memory").await?;
     add(Row::new("rounds.memory", ours.rounds_per_s(), "rounds/s")
         .under(ceiling.rounds_per_s())
         .aiming_at(">= 8000 rounds/s"));
+    let ours = rounds::closed_loop(memory(), CONTRACTORS, OPEN, plan.closed_loop, Way::WebSocket, "websocket").await?;
+    add(Row::new("rounds.memory.websocket", ours.rounds_per_s(), "rounds/s")
+        .under(ceiling.rounds_per_s())
+        .aiming_at(">= 1500 rounds/s"));
     Ok(())
 }
 
@@ -92,15 +96,15 @@ async fn on_nats(plan: Plan, add: &mut impl FnMut(Row)) -> Result<[LocalServer; 
     let ceiling = bare::run(nats.pub_sub.clone(), contractors, Pace::Closed(OPEN), plan.closed_loop).await?;
     add(Row::new("rounds.bare.nats", ceiling.rounds_per_s(), "rounds/s"));
     let ceiling = ceiling.rounds_per_s();
-    let ours = rounds::closed_loop(without_log(&nats), CONTRACTORS, OPEN, plan.closed_loop, "nolog").await?;
+    let ours = rounds::closed_loop(without_log(&nats), CONTRACTORS, OPEN, plan.closed_loop, Way::Bus, "nolog").await?;
     add(Row::new("rounds.nats.without_log", ours.rounds_per_s(), "rounds/s").under(ceiling).aiming_at(">= 0.50"));
-    let ours = rounds::closed_loop(nats.clone(), CONTRACTORS, OPEN, plan.closed_loop, "log").await?;
+    let ours = rounds::closed_loop(nats.clone(), CONTRACTORS, OPEN, plan.closed_loop, Way::Bus, "log").await?;
     add(Row::new("rounds.nats.log", ours.rounds_per_s(), "rounds/s").under(ceiling).aiming_at(">= 0.35"));
     latency(plan, &nats, add).await?;
     let options = LocalServerOptions { sync_always: true, ..LocalServerOptions::default() };
     let always = LocalServer::start(options).await?;
     let nats = bus::nats::open(NatsOptions::new(always.url())).await?;
-    let ours = rounds::closed_loop(nats, CONTRACTORS, OPEN, plan.closed_loop, "sync").await?;
+    let ours = rounds::closed_loop(nats, CONTRACTORS, OPEN, plan.closed_loop, Way::Bus, "sync").await?;
     add(Row::new("rounds.nats.log_sync_always", ours.rounds_per_s(), "rounds/s").under(ceiling).aiming_at(">= 0.12"));
     Ok([server, always])
 }
@@ -142,7 +146,7 @@ async fn populations(plan: Plan, add: &mut impl FnMut(Row)) -> Result<(), BenchE
     for contractors in POPULATIONS {
         let open = (OPEN * CONTRACTORS as usize / contractors as usize).clamp(2, OPEN);
         let run = format!("n{contractors}");
-        let ours = rounds::closed_loop(memory(), contractors, open, plan.closed_loop / 2, &run).await?;
+        let ours = rounds::closed_loop(memory(), contractors, open, plan.closed_loop / 2, Way::Bus, &run).await?;
         let us_per_offer = 1e6 / (ours.rounds_per_s() * f64::from(contractors)).max(f64::EPSILON);
         let base = *base.get_or_insert(us_per_offer);
         add(Row::new(format!("population.{contractors}"), us_per_offer, "us/offer").under(base));
