@@ -151,6 +151,8 @@ async fn credentials_are_checked_and_given() {
     let refused = nats::open(with_password("wrong")).await.map(|_| ());
     assert!(matches!(refused, Err(BusError::Unreachable(_))), "{refused:?}");
     assert!(!format!("{:?}", with_password("s3cret")).contains("s3cret"));
+    let in_url = server.url().replacen("nats://", "nats://exchange:s3cret@", 1);
+    assert!(nats::open(NatsOptions::new(in_url)).await.is_ok());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use bus::appender::AppenderOptions;
 use bus::{Bucket, Bus};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -115,6 +115,18 @@ impl Gateway {
     }
 }
 
+/// Connections the system accepts before we do: thousands of agents come back at once when a gateway restarts, and each
+/// that finds the queue full waits a second to try again.
+const BACKLOG: u32 = 4096;
+
+fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // As `TcpListener::bind` does: a restart must not wait for connections of the last run to time out.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
 impl GatewayHandle {
     /// Where HTTP is served, when it is.
     #[must_use]
@@ -151,7 +163,7 @@ impl GatewayHandle {
     ) -> Result<Self, GatewayError> {
         let Some(address) = config.listen else { return Ok(self) };
         let refused = |source| GatewayError::Listen { address, source };
-        let listener = TcpListener::bind(address).await.map_err(refused)?;
+        let listener = bind(address).map_err(refused)?;
         self.local_addr = Some(listener.local_addr().map_err(refused)?);
         let options = server::ServerOptions {
             connections_max: config.limits.connections_max,

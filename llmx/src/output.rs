@@ -64,9 +64,12 @@ fn with_causes(error: &anyhow::Error) -> String {
 /// What a command returns.
 pub type Outcome = Result<(), Failure>;
 
-/// Sends logs to stderr: warnings unless `LLMX_LOG` asks for more; JSON unless stderr is a terminal.
+/// What is logged unless `LLMX_LOG` says otherwise: warnings, and every refusal.
+const LOG_DEFAULT: &str = "warn,llmx::audit=info";
+
+/// Sends logs to stderr, as JSON unless it is a terminal.
 pub fn start_logging() {
-    let filter = EnvFilter::try_from_env("LLMX_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    let filter = EnvFilter::try_from_env("LLMX_LOG").unwrap_or_else(|_| EnvFilter::new(LOG_DEFAULT));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     // A second initialisation can only come from tests in one process, and keeps the first.
     let _ = if std::io::stderr().is_terminal() { builder.try_init() } else { builder.json().try_init() };

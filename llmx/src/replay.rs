@@ -46,8 +46,8 @@ pub async fn run(args: Args) -> Outcome {
         print_json(&report)?;
     } else {
         print(format_args!(
-            "{} records, {} messages, {} decisions, {} register entries",
-            report.records, report.messages, report.decisions, report.register_entries
+            "{} records ({} skipped as unreadable), {} messages, {} decisions, {} register entries",
+            report.records, report.unreadable, report.messages, report.decisions, report.register_entries
         ));
     }
     match report.first_difference {

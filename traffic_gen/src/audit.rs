@@ -73,6 +73,8 @@ pub struct Ledger {
     /// The decision records in canonical form, in the order of the log; absent when read from a bus, which keeps their
     /// digests only.
     pub decisions: Option<Vec<String>>,
+    /// Records that are none of the exchange's; engines skip them.
+    pub unreadable: u64,
     /// A fault of the file as a whole, found while reading it.
     pub fault: Option<String>,
 }
@@ -84,6 +86,8 @@ pub struct Report {
     pub records: u64,
     /// Messages in them.
     pub messages: u64,
+    /// Records on the log's subjects that are none of the exchange's, skipped as engines skip them.
+    pub unreadable: u64,
     /// Decisions recomputed.
     pub decisions: u64,
     /// Register entries compared.
@@ -109,9 +113,12 @@ pub async fn read_bus(bus: &Bus) -> Result<Ledger, AuditError> {
         let mut records = bus.log.read(lane, 1).await?;
         while let Some(found) = records.next().await {
             let found = found?;
-            let record =
-                Record::decode(&found.bytes).map_err(|source| AuditError::Record { seq: found.seq, source })?;
-            ledger.records.push(LoggedRecord { lane, seq: found.seq, time: found.time, record });
+            match Record::decode(&found.bytes) {
+                Ok(record) => ledger.records.push(LoggedRecord { lane, seq: found.seq, time: found.time, record }),
+                // Engines skip what no gateway wrote, on every engine alike; so does a replay.
+                Err(RecordError::Unreadable(_)) => ledger.unreadable += 1,
+                Err(source @ RecordError::Version { .. }) => return Err(AuditError::Record { seq: found.seq, source }),
+            }
             if found.seq >= last {
                 break;
             }
@@ -126,7 +133,7 @@ pub async fn read_bus(bus: &Bus) -> Result<Ledger, AuditError> {
 #[must_use]
 pub fn verify(ledger: &Ledger, only: Option<&NegotiationId>) -> Report {
     let mut replay = Replay::new(Limits::default());
-    let mut report = Report::default();
+    let mut report = Report { unreadable: ledger.unreadable, ..Report::default() };
     for logged in &ledger.records {
         replay.handle_record(logged.lane, logged.seq, logged.time, &logged.record);
         report.records += 1;

@@ -216,10 +216,11 @@ impl Inner {
             }
             Told::Closed(closing) if is_initiator => {
                 self.decided(negotiation, at, since_start);
-                let outcome = serde_json::to_value(closing.outcome).unwrap_or_default();
-                *self.counts.outcomes.entry(outcome.as_str().unwrap_or("unknown").to_owned()).or_default() += 1;
-                self.counts.rounds += 1;
+                // What is still owed from an earlier run under the same name is none of this run's rounds.
                 if let Some(open) = self.open.remove(negotiation) {
+                    let outcome = serde_json::to_value(closing.outcome).unwrap_or_default();
+                    *self.counts.outcomes.entry(outcome.as_str().unwrap_or("unknown").to_owned()).or_default() += 1;
+                    self.counts.rounds += 1;
                     self.counts.round.record(at.saturating_duration_since(open.intended));
                 }
             }

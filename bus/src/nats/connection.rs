@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event};
+use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerAddr};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -90,12 +90,23 @@ async fn connect_options(
             std::future::ready(())
         });
     Ok(match &options.credentials {
-        Credentials::None => builder,
+        Credentials::None => match in_url(&options.servers) {
+            Some((user, password)) => builder.user_and_password(user, password),
+            None => builder,
+        },
         Credentials::Token(token) => builder.token(token.clone()),
         Credentials::UserPassword { user, password } => builder.user_and_password(user.clone(), password.clone()),
         Credentials::File(path) => builder.credentials_file(path).await.map_err(|error| {
             BusError::Unreachable(format!("the credentials file {} cannot be read: {error}", path.display()))
         })?,
+    })
+}
+
+/// User and password of the first URL that names them: the client reads them out of no URL by itself.
+fn in_url(servers: &str) -> Option<(String, String)> {
+    servers.split(',').find_map(|url| {
+        let address: ServerAddr = url.trim().parse().ok()?;
+        Some((address.username()?.to_owned(), address.password().unwrap_or_default().to_owned()))
     })
 }
 

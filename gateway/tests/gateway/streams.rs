@@ -57,10 +57,14 @@ async fn the_bytes_of_a_frame_are_checked_as_strictly_as_a_body() {
     let twice = good.replacen(r#""act":"#, r#""act":"offer","act":"#, 1);
     let big = format!("{}{}", good.trim_end_matches('}'), format_args!("{}}}}}}}", " ".repeat(65_536)));
     let rows = [
-        (r#"{"type":"message"}"#.to_owned(), "malformed_json"),
-        (r#"{"type":"shout","message":{}}"#.to_owned(), "malformed_json"),
+        (r#"{"type":"message"}"#.to_owned(), "wrong_type"),
+        (r#"{"type":"shout","message":{}}"#.to_owned(), "wrong_type"),
+        ("[]".to_owned(), "wrong_type"),
+        (r#"{"type":"ack","type":"ack","delivery_ids":[]}"#.to_owned(), "duplicate_key"),
+        (format!("{}{}", "[".repeat(30_000), "]".repeat(30_000)), "too_deep"),
+        (format!("[]{}", " ".repeat(70_000)), "too_large"),
         ("hello".to_owned(), "malformed_json"),
-        (r#"{"type":"ack","delivery_ids":["xyz"]}"#.to_owned(), "malformed_json"),
+        (r#"{"type":"ack","delivery_ids":["xyz"]}"#.to_owned(), "wrong_type"),
         (r#"{"type":"ack","delivery_ids":[]}"#.to_owned(), "out_of_range"),
         (format!(r#"{{"type":"message","message":{twice}}}"#), "duplicate_key"),
         (format!(r#"{{"type":"message","message":{big}}}"#), "too_large"),

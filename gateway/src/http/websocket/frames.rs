@@ -55,13 +55,15 @@ impl ClientFrame {
     /// Reads a text frame.
     ///
     /// # Errors
-    /// [`Code::MalformedJson`] when it is none of the frames.
+    /// As a body on any other way in for what is no acceptable JSON; [`Code::WrongType`] for JSON that is no frame.
     pub(super) fn parse(text: &Bytes) -> Result<Self, Refusal> {
-        let malformed = || {
-            Refusal::new(Code::MalformedJson, "not one of the frames of this stream")
+        let no_frame = || {
+            Refusal::new(Code::WrongType, "not one of the frames of this stream")
+                .at("")
                 .expecting(r#"{"type":"message","id":…,"message":{…}} or {"type":"ack","delivery_ids":[…]}"#)
         };
-        let raw: RawFrame<'_> = serde_json::from_slice(text).map_err(|_| malformed())?;
+        let raw: RawFrame<'_> =
+            serde_json::from_slice(text).map_err(|_| schemas::validate::parse(text).err().unwrap_or_else(no_frame))?;
         if raw.id.as_ref().is_some_and(|id| id.len() > REFERENCE_BYTES_MAX) {
             return Err(Refusal::new(Code::OutOfRange, "the reference is too long").at("/id").expecting("128 bytes"));
         }
@@ -70,7 +72,7 @@ impl ClientFrame {
                 Ok(Self::Message { id: raw.id, bytes: text.slice_ref(message.get().as_bytes()) })
             }
             (FrameKind::Ack, None, Some(delivery_ids)) => Ok(Self::Ack { delivery_ids }),
-            (FrameKind::Message | FrameKind::Ack, _, _) => Err(malformed()),
+            (FrameKind::Message | FrameKind::Ack, _, _) => Err(no_frame()),
         }
     }
 }
