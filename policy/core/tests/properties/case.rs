@@ -59,7 +59,7 @@ pub(crate) enum TimeStep {
     Ms(u64),
     /// The log's clock went back.
     BackMs(u64),
-    /// Exactly the next deadline: everything is still on time.
+    /// Exactly the next deadline, when everything is still on time; with nothing open, the last instant of a tombstone.
     Deadline,
     /// The first instant after it.
     PastDeadline,
@@ -80,7 +80,8 @@ pub(crate) enum Deed {
     Garble(usize),
     /// Someone speaks in a negotiation that does not exist.
     Nowhere(Who),
-    /// The outbox gives up the n-th delivery from the end that can fail; the engine's epoch is that of the lane plus this.
+    /// The outbox gives up the n-th delivery from the end that can fail; the engine's epoch is that of the lane plus
+    /// this.
     Undelivered(usize, i8),
     Claim(i8),
     Abort(i8),
@@ -107,7 +108,7 @@ pub(crate) enum ActPlan {
     Refuse(RoundPlan),
     NotUnderstood(RoundPlan),
     Withdraw(RoundPlan),
-    /// The n-th of the offers there are.
+    /// The n-th of the offers there are, or one that does not exist.
     Accept(usize),
     Confirm(AwardPlan),
     Inform(InformKind),
@@ -155,7 +156,8 @@ pub(crate) enum RoundPlan {
 pub(crate) enum AwardPlan {
     Latest,
     First,
-    Wrong,
+    /// The latest plus this: somebody else's, or nobody's.
+    Beside(i32),
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -70,10 +70,3 @@ impl Counts {
         }
     }
 }
-
-impl std::fmt::Display for Counts {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let made: Vec<u64> = self.0.iter().map(|count| count.load(Ordering::Relaxed)).collect();
-        write!(f, "{made:?}")
-    }
-}

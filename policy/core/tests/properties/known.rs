@@ -30,7 +30,7 @@ pub(crate) struct Known<'a> {
     pub(crate) initiator: AgentId,
     pub(crate) contractors: Vec<AgentId>,
     round: u32,
-    recognised_until: Option<Timestamp>,
+    pub(crate) recognised_until: Option<Timestamp>,
     asked_by_agent: BTreeMap<AgentId, Asked>,
     awards: Vec<(AgentId, AwardNo)>,
     offers: Vec<OfferId>,
@@ -146,8 +146,7 @@ impl<'a> Known<'a> {
             ActPlan::NotUnderstood(round) => (Act::NotUnderstood, reasoned(*round)),
             ActPlan::Withdraw(round) => (Act::Withdraw, reasoned(*round)),
             ActPlan::Accept(which) => {
-                let offer =
-                    self.offers.get(which % self.offers.len().max(1)).map_or("o1-0".to_owned(), OfferId::to_string);
+                let offer = self.offers.get(*which).map_or("o1-0".to_owned(), OfferId::to_string);
                 (Act::Accept, json!({"offer_id": offer}))
             }
             ActPlan::Confirm(plan) => (Act::Confirm, json!({"award_no": self.award_no(*plan, from)})),
@@ -162,7 +161,7 @@ impl<'a> Known<'a> {
         match plan {
             AwardPlan::Latest => own.next_back().unwrap_or(1),
             AwardPlan::First => own.next().unwrap_or(1),
-            AwardPlan::Wrong => 63,
+            AwardPlan::Beside(by) => own.next_back().unwrap_or(1).saturating_add_signed(by),
         }
     }
 

@@ -1,5 +1,5 @@
-//! Invariants of one negotiation, told from its effects and the log alone: every offer is followed from its receipt to its
-//! final notice, every award from its ACCEPT to its end.
+//! Invariants of one negotiation, told from its effects and the log alone: every offer is followed from its receipt to
+//! its final notice, every award from its ACCEPT to its end.
 
 #[path = "ledger/awards.rs"]
 mod awards;

@@ -68,10 +68,15 @@ impl<'a> Memory<'a> {
             Deed::Garble(which) => self.again(*which, situation.now, |body| body["payload"] = json!("garbled")),
             Deed::Undelivered(..) | Deed::Claim(_) | Deed::Abort(_) | Deed::Delivered | Deed::Rules(_) => {
                 let (delta, event) = self.engine_event(number, &one.deed)?;
-                Some(Entry::Engine { epoch: situation.epoch.saturating_add_signed(i64::from(delta)), event })
+                Some(Entry::Engine { epoch: situation.epoch.checked_add_signed(i64::from(delta))?, event })
             }
             Deed::Tick => Some(Entry::Tick),
         }
+    }
+
+    /// The next instant after which some negotiation is forgotten.
+    pub(crate) fn next_forgotten(&self, now: Timestamp) -> Option<Timestamp> {
+        self.negotiations.iter().filter_map(|known| known.recognised_until).filter(|until| *until >= now).min()
     }
 
     /// Learns what was delivered.

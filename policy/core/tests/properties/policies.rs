@@ -113,7 +113,8 @@ fn gate(attr: &str, min: Option<i64>, max: Option<i64>, one_of: Option<Vec<Strin
 }
 
 fn weights() -> impl Strategy<Value = Vec<Weight>> {
-    (any::<bool>(), any::<bool>(), 0_i64..300, 700_i64..1500).prop_map(|(is_alone, is_rising, lo, hi)| {
+    (any::<bool>(), any::<bool>(), 0_i64..30, 70_i64..150).prop_map(|(is_alone, is_rising, lo, hi)| {
+        let (lo, hi) = (lo * 10, hi * 10);
         let dir = if is_rising { Direction::Higher } else { Direction::Lower };
         let price = Weight { attr: name("price"), dir, lo, hi, w: if is_alone { 1000 } else { 700 } };
         let delivery = Weight { attr: name("delivery_ms"), dir: Direction::Lower, lo: 0, hi: 1000, w: 300 };
@@ -125,11 +126,13 @@ fn ranking() -> impl Strategy<Value = (u32, TieBreak, Payment)> {
     let tie_break = prop_oneof![
         3 => Just(TieBreak::Hash),
         1 => (0_u64..1000).prop_map(|seed| TieBreak::Lottery { seed }),
-        1 => Just(TieBreak::LeastRecentWinner),
+        2 => Just(TieBreak::LeastRecentWinner),
         1 => Just(TieBreak::Arrival),
     ];
     let payment = prop_oneof![Just(Payment::FirstPrice), Just(Payment::SecondPrice)];
-    (prop_oneof![2 => Just(0_u32), 1 => 1_u32..300_000], tie_break, payment)
+    // A tenth of the price's range is a difference of 100 000 or 70 000 points: some bands end exactly there.
+    let eps_band = prop_oneof![3 => Just(0_u32), 1 => 1_u32..300_000, 1 => select(vec![70_000_u32, 100_000, 140_000])];
+    (eps_band, tie_break, payment)
 }
 
 /// The members about awards.
@@ -169,9 +172,10 @@ fn awards() -> impl Strategy<Value = Awards> {
 }
 
 fn timers() -> impl Strategy<Value = Timers> {
-    (60_u64..300, 20_u64..200, 20_u64..300, 5_u64..50, 0_u64..1500).prop_map(
-        |(collect, confirm, perform, cancel, more)| Timers { collect, confirm, perform, cancel, hard: collect + more },
-    )
+    let more = prop_oneof![2 => 100_u64..1500, 1 => 0_u64..100];
+    (60_u64..300, 20_u64..200, 20_u64..300, 5_u64..50, more).prop_map(|(collect, confirm, perform, cancel, more)| {
+        Timers { collect, confirm, perform, cancel, hard: collect + more }
+    })
 }
 
 fn name(attr: &str) -> AttrName {

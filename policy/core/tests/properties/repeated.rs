@@ -10,8 +10,8 @@ use crate::documents::msg_id;
 use crate::fact::facts;
 use crate::world::{Run, Step, fold};
 
-/// The `which`-th message again, at the end of the `where_to`-th record after it, adds its own answer and nothing else. The
-/// copy stands behind the record's other entries, so that theirs keep their positions and its answer comes last.
+/// The `which`-th message again, at the end of the `where_to`-th record after it, adds its own answer and nothing else.
+/// The copy stands behind the record's other entries, so that theirs keep their positions and its answer comes last.
 pub(crate) fn check(run: &Run, which: usize, where_to: usize, counts: &Counts) -> Checked {
     let messages: Vec<_> = run.steps.iter().enumerate().flat_map(remembered_messages).collect();
     let Some((first, message, disposition)) = messages.get(which % messages.len().max(1)) else { return Ok(()) };
@@ -67,8 +67,8 @@ fn is_remembered(disposition: Disposition) -> bool {
     !matches!(disposition, D::Unauthorized | D::Malformed | D::RateLimited | D::Duplicate | D::Conflict)
 }
 
-/// Whether a copy in a record ought to change nothing: its negotiation is still recognised, and nobody gives up a delivery
-/// to its sender later, which any sign of life, a copy too, would make count for nothing (spec section 7).
+/// Whether a copy in a record ought to change nothing: its negotiation is still recognised, and nobody gives up a
+/// delivery to its sender later, which any sign of life, a copy too, would make count for nothing (spec section 7).
 fn counts_for_nothing(run: &Run, target: usize, message: &AdmittedMessage) -> bool {
     let is_given_up = run.steps[target..].iter().flat_map(|step| &step.record.entries).any(|entry| {
         matches!(entry, Entry::Engine { event: EngineEvent::DeliveryFailed { to, .. }, .. } if *to == message.from)

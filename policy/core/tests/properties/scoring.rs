@@ -1,5 +1,5 @@
-//! Gates, scores, ranking, payments and the falling threshold, written naively from spec/negotiation.md sections 3 and 4.
-//! Nothing here is shared with `src/acceptance`; where that searches, this counts through.
+//! Gates, scores, ranking, payments and the falling threshold, written naively from spec/negotiation.md sections 3 and
+//! 4. Nothing here is shared with `src/acceptance`; where that searches, this counts through.
 
 use std::cmp::Ordering;
 

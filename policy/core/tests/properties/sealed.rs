@@ -52,8 +52,8 @@ fn agents_of(negotiation: &NegotiationId) -> impl Iterator<Item = AgentId> {
     everyone.map(|name| AgentId::try_new(&name).expect("a name"))
 }
 
-/// Everything that leaves for anyone but the changed message's sender, word for word, but for the delivery ids: those are
-/// hashes of positions, and how many timers a record fires depends on everybody's offers.
+/// Everything that leaves for anyone but the changed message's sender, word for word, but for the delivery ids: those
+/// are hashes of positions, and how many timers a record fires depends on everybody's offers.
 fn told_to_others(effects: &[Effect], message: &AdmittedMessage) -> Vec<String> {
     let leaves = effects.iter().filter(|effect| match effect {
         Effect::Deliver(deliver) => deliver.negotiation == message.negotiation && deliver.to != message.from,

@@ -1,5 +1,5 @@
-//! How cases are drawn. The weights are chosen so that most negotiations get as far as an award (see `coverage.rs`), and so
-//! that what shrinks first is what matters least.
+//! How cases are drawn. The weights are chosen so that most negotiations get as far as an award (see `coverage.rs`),
+//! and so that what shrinks first is what matters least.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -16,6 +16,8 @@ use crate::policies::any_policy;
 
 /// Most moves before the lane is left to its timers.
 const MOVES_MAX: usize = 80;
+/// A pause of the exchange that outlasts every deadline and the default grace.
+const LONG_PAUSE_US: u64 = 300_000_000;
 
 /// Any case.
 pub(crate) fn any_case() -> impl Strategy<Value = Case> {
@@ -24,7 +26,12 @@ pub(crate) fn any_case() -> impl Strategy<Value = Case> {
 
 /// One negotiation more often than several, so that most of them get far.
 fn plans(policy: impl Strategy<Value = Policy> + Clone) -> impl Strategy<Value = Vec<Plan>> {
-    prop_oneof![3 => vec(plan(policy.clone()), 1), 2 => vec(plan(policy), 2..4)]
+    let several = (vec(plan(policy.clone()), 2..4), any::<bool>()).prop_map(|(mut plans, is_shared)| {
+        let first = plans[0].policy.clone();
+        plans.iter_mut().filter(|_| is_shared).for_each(|plan| plan.policy = first.clone());
+        plans
+    });
+    prop_oneof![3 => vec(plan(policy), 1), 2 => several]
 }
 
 /// Cases of the given negotiations and moves.
@@ -34,8 +41,12 @@ pub(crate) fn case(
 ) -> impl Strategy<Value = Case> {
     let grace = prop_oneof![3 => Just(60_000_u64), 1 => 1_u64..400];
     let remembered = prop_oneof![4 => Just(64_usize), 1 => Just(5_usize)];
-    let lag = prop_oneof![3 => Just(1_u64), 1 => 1_u64..400_000];
-    (plans, vec(any_move.clone(), 5..MOVES_MAX), vec(any_move, 0..8), remembered, grace, any::<bool>(), lag).prop_map(
+    let lag = prop_oneof![2 => Just(1_u64), 1 => 1_u64..400_000, 1 => Just(LONG_PAUSE_US)];
+    let moves = (vec(offer(), 0..8), vec(any_move.clone(), 5..MOVES_MAX)).prop_map(|(offers, moves)| {
+        let early = offers.into_iter().enumerate().map(|(index, offer)| early_offer(index, offer));
+        early.chain(moves).collect()
+    });
+    (plans, moves, vec(any_move, 0..8), remembered, grace, any::<bool>(), lag).prop_map(
         |(plans, moves, epilogue, messages_per_party_max, tombstone_grace_ms, has_early_ticks, lag_us)| Case {
             plans,
             moves,
@@ -46,6 +57,12 @@ pub(crate) fn case(
             lag_us,
         },
     )
+}
+
+/// One of the offers that follow the calls at once, so that there is something to choose from.
+fn early_offer(index: usize, offer: OfferPlan) -> Move {
+    let deed = Deed::Sensible(Who::Contractor(index), offer);
+    Move { joins: false, time: TimeStep::Us(1), negotiation: index, deed }
 }
 
 /// One negotiation under one of the policies.
@@ -91,7 +108,7 @@ pub(crate) fn any_move() -> impl Strategy<Value = Move> + Clone {
 pub(crate) fn crowded_move() -> impl Strategy<Value = Move> + Clone {
     let time = prop_oneof![3 => Just(TimeStep::Same), 1 => time_step()];
     let speech = prop_oneof![
-        6 => (who(), offer()).prop_map(|(who, offer)| Deed::Sensible(who, offer)),
+        6 => (who(), plain_offer()).prop_map(|(who, offer)| Deed::Sensible(who, offer)),
         2 => (who(), act(), seq()).prop_map(|(who, act, seq)| Deed::Say(who, act, seq)),
     ];
     (prop::bool::weighted(0.3), time, Just(0_usize), speech)
@@ -121,8 +138,8 @@ fn deed() -> impl Strategy<Value = Deed> {
         1 => (0_usize..64).prop_map(Deed::Garble),
         1 => who().prop_map(Deed::Nowhere),
         3 => (0_usize..8, -1_i8..2).prop_map(|(which, epoch)| Deed::Undelivered(which, epoch)),
-        1 => (-1_i8..2).prop_map(Deed::Claim),
-        1 => prop_oneof![3 => Just(Deed::Delivered), 1 => (-1_i8..1).prop_map(Deed::Abort)],
+        2 => (-1_i8..2).prop_map(Deed::Claim),
+        1 => prop_oneof![2 => Just(Deed::Delivered), 2 => Just(Deed::Abort(-1)), 1 => Just(Deed::Abort(0))],
         1 => prop_oneof![2 => Just(Deed::Tick), 1 => (-1_i8..2).prop_map(Deed::Rules), 1 => Just(cancel)],
     ]
 }
@@ -130,14 +147,15 @@ fn deed() -> impl Strategy<Value = Deed> {
 fn who() -> impl Strategy<Value = Who> {
     prop_oneof![
         14 => (0_usize..8).prop_map(Who::Contractor),
-        6 => prop_oneof![4 => Just(0_usize), 1 => 1_usize..3].prop_map(Who::Winner),
+        9 => prop_oneof![4 => Just(0_usize), 1 => 1_usize..3].prop_map(Who::Winner),
         2 => Just(Who::Initiator),
         1 => (0..CONTRACTORS).prop_map(Who::Outsider),
     ]
 }
 
 fn act() -> impl Strategy<Value = ActPlan> {
-    let award = prop_oneof![3 => Just(AwardPlan::Latest), 2 => Just(AwardPlan::First), 1 => Just(AwardPlan::Wrong)];
+    let beside = (-1_i32..2).prop_map(AwardPlan::Beside);
+    let award = prop_oneof![2 => Just(AwardPlan::Latest), 2 => Just(AwardPlan::First), 1 => beside];
     let inform = prop_oneof![Just(InformKind::Done), Just(InformKind::Result), Just(InformKind::Cancelled)];
     let phase =
         prop_oneof![Just(FailurePhase::Perform), Just(FailurePhase::Decommit), Just(FailurePhase::CannotCancel)];
@@ -147,7 +165,7 @@ fn act() -> impl Strategy<Value = ActPlan> {
         3 => round().prop_map(ActPlan::Refuse),
         1 => round().prop_map(ActPlan::NotUnderstood),
         3 => round().prop_map(ActPlan::Withdraw),
-        2 => (0_usize..4).prop_map(ActPlan::Accept),
+        2 => (0_usize..6).prop_map(ActPlan::Accept),
         3 => award.prop_map(ActPlan::Confirm),
         2 => inform.prop_map(ActPlan::Inform),
         2 => phase.prop_map(ActPlan::Failure),
@@ -155,30 +173,31 @@ fn act() -> impl Strategy<Value = ActPlan> {
     ]
 }
 
-/// How a contractor gets rid of an award.
+/// How a contractor gets rid of an award, or misses it.
 fn renege() -> impl Strategy<Value = ActPlan> {
     prop_oneof![
         Just(ActPlan::Refuse(RoundPlan::Unnamed)),
         Just(ActPlan::Withdraw(RoundPlan::Unnamed)),
         Just(ActPlan::NotUnderstood(RoundPlan::Unnamed)),
         Just(ActPlan::Failure(FailurePhase::Decommit)),
+        (-1_i32..2).prop_map(|by| ActPlan::Confirm(AwardPlan::Beside(by))),
     ]
 }
 
 fn offer() -> impl Strategy<Value = OfferPlan> {
     let price = prop_oneof![
-        12 => (0_i64..10).prop_map(Price::Tenths),
+        20 => (0_i64..10).prop_map(Price::Tenths),
         2 => (-400_i64..400).prop_map(Price::Off),
         1 => Just(Price::Absent),
         1 => Just(Price::Text),
     ];
     let validity = prop_oneof![
-        6 => Just(Validity::Always),
-        2 => (0_u64..200).prop_map(Validity::ForMs),
+        10 => Just(Validity::Always),
+        4 => (0_u64..300).prop_map(Validity::ForMs),
         1 => Just(Validity::UntilDeadline),
         1 => Just(Validity::Past),
     ];
-    let colour = prop_oneof![4 => Just(Some(true)), 1 => Just(Some(false)), 1 => Just(None)];
+    let colour = prop_oneof![8 => Just(Some(true)), 1 => Just(Some(false)), 1 => Just(None)];
     let currency = option::weighted(0.2, prop::bool::weighted(0.7));
     (price, (0_i64..5).prop_map(|k| k * 250), colour, validity, currency, round()).prop_map(
         |(price, delivery_ms, colour, validity, currency, round)| OfferPlan {
@@ -192,9 +211,21 @@ fn offer() -> impl Strategy<Value = OfferPlan> {
     )
 }
 
+/// An offer that is in order, and as good as every other, or as bad.
+fn plain_offer() -> impl Strategy<Value = OfferPlan> {
+    (3_i64..5).prop_map(|tenths| OfferPlan {
+        price: Price::Tenths(tenths),
+        delivery_ms: 0,
+        colour: Some(true),
+        validity: Validity::Always,
+        currency: None,
+        round: RoundPlan::Unnamed,
+    })
+}
+
 fn round() -> impl Strategy<Value = RoundPlan> {
     prop_oneof![
-        6 => Just(RoundPlan::Unnamed),
+        12 => Just(RoundPlan::Unnamed),
         3 => Just(RoundPlan::Current),
         1 => Just(RoundPlan::Earlier),
         1 => Just(RoundPlan::Later),

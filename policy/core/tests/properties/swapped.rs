@@ -85,8 +85,13 @@ fn moves_on_at(run: &Run, log: &Log, place: (usize, usize), of: &Entry) -> bool 
 }
 
 fn moves_on(effect: &Effect, of: &NegotiationId) -> bool {
-    let is_lost = matches!(effect, Effect::Event(Event::AwardLost { negotiation, .. } | Event::Transition { negotiation, .. }) if negotiation == of);
-    is_lost || closes(effect, of)
+    let is_step = match effect {
+        Effect::Event(Event::AwardLost { negotiation, .. } | Event::Transition { negotiation, .. }) => {
+            negotiation == of
+        }
+        Effect::Event(_) | Effect::Deliver(_) | Effect::Register(_) | Effect::Notice(_) => false,
+    };
+    is_step || closes(effect, of)
 }
 
 /// Who was awarded what, for how much, and how it ended.

@@ -1,5 +1,5 @@
-//! Runs a case against a real book: resolves its moves by what agents have been told so far, appends the records, and at
-//! last lets time run out.
+//! Runs a case against a real book: resolves its moves by what agents have been told so far, appends the records, and
+//! at last lets time run out.
 
 use policy_core::{Book, Effect, Event, Limits};
 use schemas::record::{AdmittedMessage, Entry, Record};
@@ -168,7 +168,7 @@ impl World<'_> {
     }
 
     fn situation(&self) -> Situation {
-        Situation { now: self.time, deadline: self.book.poll_deadline(), epoch: self.book.epoch() }
+        Situation { now: self.time.max(self.book.now()), deadline: self.book.poll_deadline(), epoch: self.book.epoch() }
     }
 
     fn after(&self, step: TimeStep) -> Timestamp {
@@ -178,9 +178,14 @@ impl World<'_> {
             TimeStep::Us(us) => Timestamp(now + us),
             TimeStep::Ms(ms) => Timestamp(now).plus_ms(ms),
             TimeStep::BackMs(ms) => Timestamp(now - ms * 1000),
-            TimeStep::Deadline => self.book.poll_deadline().unwrap_or(Timestamp(now)),
-            TimeStep::PastDeadline => Timestamp(self.book.poll_deadline().map_or(now, |deadline| deadline.0 + 1)),
+            TimeStep::Deadline => self.next_instant().unwrap_or(Timestamp(now)),
+            TimeStep::PastDeadline => Timestamp(self.next_instant().map_or(now, |instant| instant.0 + 1)),
         }
+    }
+
+    /// The next deadline; when nothing is open, the last instant at which an ended negotiation is recognised.
+    fn next_instant(&self) -> Option<Timestamp> {
+        self.book.poll_deadline().or_else(|| self.memory.next_forgotten(self.book.now()))
     }
 
     /// Appends the pending entries as one record.

@@ -64,7 +64,8 @@ fn is_within_gates(policy: &Policy, paid: i64) -> bool {
     gates.all(|(min, max)| (min..=max).contains(&paid))
 }
 
-/// How much better than its own price a payment is for the winner: more where low prices score best, less where high do.
+/// How much better than its own price a payment is for the winner: more where low prices score best, less where high
+/// do.
 fn gain(policy: &Policy, own: i64, paid: i64) -> i64 {
     let weight = policy.weights.iter().find(|weight| weight.attr.as_str() == "price");
     match weight.map(|weight| weight.dir) {

@@ -136,7 +136,8 @@ impl Negotiation {
         self.settle(moment);
     }
 
-    /// The award is live no longer. CANCEL, unless its contractor left a commitment itself, or was asked to stop before.
+    /// The award is live no longer. CANCEL, unless its contractor left a commitment itself, or was asked to stop
+    /// before.
     pub(super) fn take_back(&mut self, lot: usize, loss: AwardLoss) {
         let Some(award) = self.lots[lot].award.take() else { return };
         if award.stage == Stage::Awarded && loss != AwardLoss::Aborted {

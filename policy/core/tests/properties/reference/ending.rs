@@ -85,8 +85,8 @@ impl Negotiation {
         }
     }
 
-    /// Section 7: counts for the current call to an INVITED, and for the live ACCEPT to an AWARDED contractor, from whom
-    /// nothing later was folded.
+    /// Section 7: counts for the current call to an INVITED, and for the live ACCEPT to an AWARDED contractor, from
+    /// whom nothing later was folded.
     pub(super) fn delivery_failed(&mut self, deliver: &Deliver, moment: Moment, wins: &mut Wins) {
         let contractor = &deliver.to;
         if self.sessions[contractor].was_heard {

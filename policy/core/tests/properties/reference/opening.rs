@@ -4,7 +4,7 @@ use policy_core::{Phase, SessionState};
 use schemas::delivery::{Disposition, Receipt};
 use schemas::policy::WindowAnchor;
 use schemas::record::{AdmittedMessage, Message};
-use schemas::{AgentId, Payload, Timestamp};
+use schemas::{AgentId, Payload, Policy, Timestamp};
 
 use super::Moment;
 use super::negotiation::{Negotiation, Party, Said, Session, Window, count};
@@ -17,13 +17,7 @@ impl Negotiation {
         let pinned = message.pinned.as_ref().expect("every call of a case is pinned");
         let policy = (*pinned.policy).clone();
         let ttl_ms = decoded.envelope.scope.as_ref().and_then(|scope| scope.ttl).map(|ttl| ttl * 1000);
-        let reply_ms = cfp.reply_within_ms.or(ttl_ms).unwrap_or(policy.timers_ms.collect);
-        // A lifetime that is already the collection deadline does not bound the negotiation once more.
-        let bound_ms = if cfp.reply_within_ms.is_some() { ttl_ms } else { None };
-        let hard_ms = bound_ms.unwrap_or(policy.timers_ms.hard).min(policy.timers_ms.hard);
-        if reply_ms == 0 || reply_ms > hard_ms {
-            return Err("bad_deadline");
-        }
+        let (reply_ms, hard_ms) = deadlines(&policy, cfp.reply_within_ms, ttl_ms).ok_or("bad_deadline")?;
         let agents = pinned.invited.iter().map(|invitation| invitation.agent.clone());
         let invited: Vec<AgentId> = agents.filter(|agent| *agent != message.from).collect();
         if invited.is_empty() {
@@ -106,4 +100,13 @@ impl Session {
     fn invited() -> Self {
         Self { state: SessionState::Invited, round: 1, strikes: 0, was_heard: false, was_bound: false, offer: None }
     }
+}
+
+/// Milliseconds to the collection deadline and to the hard one, if the call leaves time to reply.
+fn deadlines(policy: &Policy, reply_within_ms: Option<u64>, ttl_ms: Option<u64>) -> Option<(u64, u64)> {
+    let reply_ms = reply_within_ms.or(ttl_ms).unwrap_or(policy.timers_ms.collect);
+    // A lifetime that is already the collection deadline does not bound the negotiation once more.
+    let bound_ms = ttl_ms.filter(|_| reply_within_ms.is_some());
+    let hard_ms = bound_ms.map_or(policy.timers_ms.hard, |bound| bound.min(policy.timers_ms.hard));
+    (reply_ms > 0 && reply_ms <= hard_ms).then_some((reply_ms, hard_ms))
 }
