@@ -8,7 +8,7 @@ use schemas::record::{AdmittedMessage, EngineEvent, Entry};
 use schemas::{Act, AgentId, NegotiationId, Timestamp};
 use serde_json::{Value, json};
 
-use crate::case::{ActPlan, Case, Deed, Move, SeqPlan, Who};
+use crate::case::{ActPlan, Case, Deed, Move, SeqPlan};
 use crate::documents::{Draft, admitted, document, pinned};
 use crate::known::Known;
 
@@ -55,9 +55,11 @@ impl<'a> Memory<'a> {
                 let act = self.negotiations[number].sensible(&from, offer)?;
                 Some(self.say(number, &from, &act, SeqPlan::Habit, situation))
             }
-            Deed::Say(Who::Initiator, ActPlan::Cfp, _) => self.call(number, situation),
             Deed::Say(who, act, seq) => {
                 let from = self.negotiations[number].agent(*who)?;
+                if matches!(act, ActPlan::Cfp) && from == self.negotiations[number].initiator {
+                    return self.call(number, situation);
+                }
                 Some(self.say(number, &from, act, *seq, situation))
             }
             Deed::Nowhere(who) => Some(nowhere(&self.negotiations[number].agent(*who)?)),
