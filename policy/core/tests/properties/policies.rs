@@ -22,10 +22,11 @@ pub(crate) fn any_policy() -> impl Strategy<Value = Policy> + Clone {
 
 /// A policy that keeps collecting for a while, so that things happen before the close.
 pub(crate) fn patient_policy() -> impl Strategy<Value = Policy> {
-    random_policy().prop_map(|mut policy| {
+    (random_policy(), option::of(extension())).prop_map(|(mut policy, extension)| {
         (policy.close.k_valid, policy.close.score_at_least) = (None, None);
         (policy.award, policy.timers_ms.collect) = (true, policy.timers_ms.collect.max(100));
         policy.timers_ms.hard += 1000;
+        policy.on_incomplete = extension.unwrap_or(policy.on_incomplete);
         policy
     })
 }
@@ -94,8 +95,12 @@ fn on_incomplete() -> impl Strategy<Value = OnIncomplete> {
     prop_oneof![
         3 => Just(OnIncomplete::Decide),
         1 => Just(OnIncomplete::Fail),
-        1 => (10_u64..100, 1_u32..3).prop_map(|(ms, max)| OnIncomplete::Extend { ms, max }),
+        1 => extension(),
     ]
+}
+
+fn extension() -> impl Strategy<Value = OnIncomplete> {
+    (10_u64..100, 1_u32..3).prop_map(|(ms, max)| OnIncomplete::Extend { ms, max })
 }
 
 fn gates() -> impl Strategy<Value = Vec<Gate>> {
