@@ -1,0 +1,37 @@
+# The images of docker-compose.yml: `exchange` is llmx alone, `proxy` the same with HAProxy in front of gateways.
+# Builder and base are of one Debian release, because llmx links its C library. To pin them for a release, add the digests
+# of the day: docker buildx imagetools inspect rust:1.95-slim-bookworm
+
+FROM rust:1.95-slim-bookworm AS build
+WORKDIR /src
+COPY . .
+# The caches keep crates and their builds between images; what is to stay has to leave them in the same step.
+RUN --mount=type=cache,target=/usr/local/cargo/registry,sharing=locked \
+    --mount=type=cache,target=/src/target,sharing=locked \
+    cargo build --release --locked --package llmx \
+    && mkdir /out \
+    && strip --strip-debug -o /out/llmx target/release/llmx
+
+FROM debian:bookworm-slim AS exchange
+# Certificates of public authorities, for key sets that are fetched over https.
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
+COPY --from=build /out/llmx /usr/local/bin/llmx
+# A new volume takes over the owner of the folder it is mounted on, so each place that is written to exists here.
+RUN install -d -o 10001 -g 10001 -m 0750 /keys/private /keys/public /volumes/nats /volumes/nats-2 /volumes/nats-3 /archive
+USER 10001:10001
+WORKDIR /archive
+ENTRYPOINT ["llmx"]
+CMD ["--help"]
+
+FROM exchange AS proxy
+USER 0
+RUN apt-get update -qq \
+    && apt-get install -y -qq --no-install-recommends haproxy \
+    && rm -rf /var/lib/apt/lists/*
+COPY deploy/haproxy.cfg /etc/haproxy/haproxy.cfg
+USER 10001:10001
+ENTRYPOINT ["haproxy"]
+CMD ["-f", "/etc/haproxy/haproxy.cfg"]
+
+# What is built when no target is named.
+FROM exchange

@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""Asks a running Prometheus everything that dashboards, rules and alerts ask, and fails where nothing comes back.
+
+    dashboards/check.py --prometheus http://127.0.0.1:9090 [--markdown]
+
+A query of a panel or a recording rule must give at least one finite value and none that is infinite or not a number.
+An alert that does not fire gives nothing, so of an alert every selector must find series, and Prometheus must have
+evaluated it without an error. Exceptions stand in allow.json with their reasons; one that names nothing fails as well.
+Exit code 0 when everything is as it should be, 1 otherwise. Standard library only.
+"""
+
+import argparse
+import json
+import math
+import pathlib
+import re
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+
+HERE = pathlib.Path(__file__).resolve().parent
+ASK_TIMEOUT_S = 10
+# Grafana's own variables, as they stand on a scrape interval of 5 s. The others are those of the dashboard, all chosen.
+VARIABLES = {"$__rate_interval": "20s", "$__interval": "10s", "$__range": "15m"}
+# Words of PromQL that are no metric names.
+WORDS = {"and", "or", "unless", "by", "without", "on", "ignoring", "group_left", "group_right", "bool", "offset", "inf", "nan"}
+GROUPING = re.compile(r"\b(by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)")
+# The expression of an alert in alerts.yml, on one line or several.
+EXPRESSION = re.compile(r"^ +expr: (.*(?:\n {10,}.*)*)", re.MULTILINE)
+SELECTOR = re.compile(r"(?<![\w.])([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(\{[^}]*\})?(\s*\()?")
+
+
+class Prometheus:
+    """The HTTP API of one Prometheus."""
+
+    def __init__(self, url):
+        self.url = url.rstrip("/")
+
+    def ask(self, path, **parameters):
+        """The `data` of an answer; `ValueError` carries what Prometheus refused."""
+        url = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+        try:
+            with urllib.request.urlopen(url, timeout=ASK_TIMEOUT_S) as answer:
+                return json.load(answer)["data"]
+        except urllib.error.HTTPError as error:
+            raise ValueError(json.load(error).get("error", str(error))) from error
+
+    def values(self, expression):
+        """The values of an expression now."""
+        data = self.ask("query", query=expression)
+        if data["resultType"] == "scalar":
+            return [float(data["result"][1])]
+        return [float(sample["value"][1]) for sample in data["result"]]
+
+
+def panel_queries():
+    """(name, expression) of every query of every panel, in the committed files."""
+    for path in sorted((HERE / "grafana" / "dashboards").glob("*.json")):
+        dashboard = json.loads(path.read_text())
+        chosen = {f"${one['name']}": one["allValue"] for one in dashboard["templating"]["list"] if "allValue" in one}
+        for panel in dashboard["panels"]:
+            for target in panel.get("targets", []):
+                expression = target["expr"]
+                for name, value in (VARIABLES | chosen).items():
+                    expression = expression.replace(name, value)
+                yield f"{dashboard['title']} / {panel['title']} / {target['refId']}", expression
+
+
+def annotation_queries():
+    """(name, expression) of the dashboards' annotations; that nothing happened is no fault, so they only have to parse."""
+    for path in sorted((HERE / "grafana" / "dashboards").glob("*.json")):
+        dashboard = json.loads(path.read_text())
+        for annotation in dashboard["annotations"]["list"]:
+            yield f"{dashboard['title']} / annotation {annotation['name']}", annotation["expr"]
+
+
+def selectors(expression):
+    """The selectors of an expression: names of metrics, with their matchers."""
+    found = []
+    for name, matchers, is_call in SELECTOR.findall(GROUPING.sub(" ", re.sub(r"\[[^\]]*\]", "", expression))):
+        if not is_call and name.lower() not in WORDS:
+            found.append(name + matchers)
+    return sorted(set(found))
+
+
+def judge_query(prometheus, expression):
+    """(whether it is fine, what came back)."""
+    try:
+        values = prometheus.values(expression)
+    except ValueError as error:
+        return False, f"refused: {error}"
+    strange = sum(not math.isfinite(value) for value in values)
+    if strange:
+        return False, f"{strange} of {len(values)} values not finite"
+    if not values:
+        return False, "nothing"
+    return True, f"{len(values)} values, {min(values):.4g} to {max(values):.4g}"
+
+
+def judge_alert(prometheus, rule):
+    """(whether it is fine, what came back)."""
+    if rule["health"] != "ok":
+        return False, f"{rule['health']}: {rule.get('lastError', '')}"
+    missing = []
+    names = selectors(rule["query"])
+    for selector in names:
+        # Counters with a matcher on something rare exist from the start, at 0; that is the point of the check.
+        if not prometheus.values(f"count({selector})"):
+            missing.append(selector)
+    if missing:
+        return False, "no series: " + ", ".join(missing)
+    return True, f"{len(names)} selectors, {rule['state']}"
+
+
+def judgements(prometheus):
+    """(kind, name, whether it is fine, what came back) of everything."""
+    for name, expression in panel_queries():
+        yield "panel", name, *judge_query(prometheus, expression)
+    for name, expression in annotation_queries():
+        try:
+            yield "annotation", name, True, f"{len(prometheus.values(expression))} values"
+        except ValueError as error:
+            yield "annotation", name, False, f"refused: {error}"
+    groups = prometheus.ask("rules")["groups"]
+    if not groups:
+        yield "rule", "all", False, "Prometheus has no rules"
+    for rule in (rule for group in groups for rule in group["rules"]):
+        if rule["type"] == "alerting":
+            yield "alert", rule["name"], *judge_alert(prometheus, rule)
+        else:
+            yield "rule", rule["name"], *judge_query(prometheus, rule["query"])
+
+
+def words(text):
+    """A text on one line, however it was broken."""
+    return " ".join(text.split())
+
+
+def papers():
+    """What is wrong with alerts' annotations, tests and pages, without a Prometheus."""
+    pages = {path.stem for path in (HERE.parent / "docs" / "alerts").glob("*.md")} - {"README"}
+    text = (HERE / "prometheus" / "rules" / "alerts.yml").read_text()
+    alerts = set(re.findall(r"^ +- alert: (\w+)$", text, re.MULTILINE))
+    tests = "".join(path.read_text() for path in (HERE / "prometheus" / "tests").glob("*.yml"))
+    tested = set(re.findall(r'alertname="(\w+)"', tests))
+    dashboards = {json.loads(path.read_text())["uid"] for path in (HERE / "grafana" / "dashboards").glob("*.json")}
+    faults = [f"docs/alerts/{name}.md is missing" for name in sorted(alerts - pages)]
+    faults += [f"docs/alerts/{name}.md is about no alert" for name in sorted(pages - alerts)]
+    faults += [f"{name} has no test" for name in sorted(alerts - tested)]
+    for block in re.split(r"^ +- alert: ", text, flags=re.MULTILINE)[1:]:
+        name = block.split()[0]
+        wanted = ["severity:", "component:", "summary:", "description:", f"runbook_url: docs/alerts/{name}.md"]
+        faults += [f"{name} lacks {member}" for member in wanted if member not in block]
+        page = HERE.parent / "docs" / "alerts" / f"{name}.md"
+        if page.is_file() and words(EXPRESSION.search(block)[1].strip("|")) not in words(page.read_text()):
+            faults.append(f"docs/alerts/{name}.md shows another expression than the rule")
+        shown = re.search(r"dashboard: /d/([\w-]+)", block)
+        if not shown or shown[1] not in dashboards:
+            faults.append(f"{name} names no dashboard that exists")
+    return faults
+
+
+def main():
+    """Asks, prints a table, and judges."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--prometheus", default="http://127.0.0.1:9090", metavar="URL", help="%(default)s")
+    parser.add_argument("--markdown", action="store_true", help="print every line, as a table; otherwise only what is wrong")
+    arguments = parser.parse_args()
+    allowed = json.loads((HERE / "allow.json").read_text())
+    prometheus = Prometheus(arguments.prometheus)
+    counts, faults, known = {}, papers(), set()
+    if arguments.markdown:
+        print("| | what | is | came back |\n|---|---|---|---|")
+    for kind, name, is_fine, what in judgements(prometheus):
+        reason = allowed.get(f"{kind}: {name}")
+        verdict = "ok" if is_fine else "allowed" if reason else "FAULT"
+        known.add(f"{kind}: {name}")
+        counts.setdefault(kind, {}).setdefault(verdict, 0)
+        counts[kind][verdict] += 1
+        if verdict == "FAULT":
+            faults.append(f"{kind} {name}: {what}")
+        if arguments.markdown:
+            print(f"| {kind} | {name} | {verdict} | {what}{'; ' + reason if verdict == 'allowed' else ''} |")
+    faults += [f"allow.json: {name} names nothing that exists" for name in sorted(set(allowed) - known)]
+    for kind, verdicts in counts.items():
+        print(f"{kind}: " + ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items())))
+    for fault in faults:
+        print(f"FAULT {fault}", file=sys.stderr)
+    sys.exit(1 if faults else 0)
+
+
+if __name__ == "__main__":
+    main()

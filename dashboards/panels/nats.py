@@ -1,0 +1,81 @@
+"""NATS and JetStream: the bus below the exchange."""
+
+from .model import CHOSEN, GREEN, RED, YELLOW, Dashboard, Panel, Query, Row, rate, series, timeline
+
+LEADER = f'{CHOSEN}, is_stream_leader="true"'
+STORAGE = "gnatsd_varz_jetstream_stats_storage"
+NEAR_FULL = ((None, GREEN), (0.6, YELLOW), (0.8, RED))
+
+
+def each(metric, interval=""):
+    """A metric of each server, as a rate where an interval is given."""
+    chosen = f"{metric}{{{CHOSEN}}}"
+    return Query(f"rate({chosen}[{interval}])" if interval else chosen, "{{instance}}")
+
+
+def server(metric, name):
+    """Events per second over all servers."""
+    return Query(rate(metric), name)
+
+
+SERVERS = Row("Servers", (
+    timeline("Servers that answer", "1 while the monitoring port answers.", Query(f"up{{{CHOSEN}}}", "{{instance}}"),
+             {0: ("down", RED), 1: ("up", GREEN)}, width=12),
+    series("Slow consumers", "Clients cut off because they did not read, in five minutes.",
+           "short", Query(f"increase(gnatsd_varz_slow_consumers{{{CHOSEN}}}[5m])", "{{instance}}"), width=12),
+    series("Processor", "Use of one core by each server.", "percent", each("gnatsd_varz_cpu")),
+    series("Memory", "Resident memory of each server.", "bytes", each("gnatsd_varz_mem")),
+    series("Connections and subscriptions", "Clients of each server, and what they subscribe to.",
+           "short", Query(f"gnatsd_varz_connections{{{CHOSEN}}}", "connections: {{instance}}"),
+           Query(f"gnatsd_varz_subscriptions{{{CHOSEN}}}", "subscriptions: {{instance}}")),
+    series("Messages", "Messages received and sent by all servers.",
+           "mps", server("gnatsd_varz_in_msgs", "in"), server("gnatsd_varz_out_msgs", "out"), width=12),
+    series("Bytes", "Bytes received and sent by all servers.",
+           "Bps", server("gnatsd_varz_in_bytes", "in"), server("gnatsd_varz_out_bytes", "out"), width=12),
+))
+
+STORE = Row("JetStream", (
+    Panel("gauge", "Storage used", "Of `max_file_store`, or of what the disk gave when the server started. Full: gateways answer 503, deadlines wait.",
+          "percentunit", (Query(f"{STORAGE}{{{CHOSEN}}} / (gnatsd_varz_jetstream_config_max_storage{{{CHOSEN}}} > 0)", "{{instance}}"),),
+          thresholds=NEAR_FULL, color="thresholds", low=0, high=1),
+    series("Bytes by stream", "`LLMX_LOG` is trimmed behind checkpoint and archive; `LLMX_REGISTER` never shrinks.",
+           "bytes", Query(f"max by (stream_name) (jetstream_stream_total_bytes{{{LEADER}}})", "{{stream_name}}"), stack=True),
+    series("Messages by stream", "Messages that are kept.",
+           "short", Query(f"max by (stream_name) (jetstream_stream_total_messages{{{LEADER}}})", "{{stream_name}}")),
+    series("Appends", "Messages stored per second, by stream.",
+           "mps", Query(f"sum by (stream_name) (rate(jetstream_stream_last_seq{{{LEADER}}}[$__rate_interval]))", "{{stream_name}}")),
+    series("Trimmed", "Records removed from the beginning of a stream per second.",
+           "mps", Query(f'sum by (stream_name) (rate(jetstream_stream_first_seq{{{LEADER}, stream_name="LLMX_LOG"}}[$__rate_interval]))', "{{stream_name}}")),
+    series("Requests to JetStream", "Requests and refusals. Some refusals are normal: keys that are read before they exist.",
+           "reqps", server("gnatsd_varz_jetstream_stats_api_total", "requests"), server("gnatsd_varz_jetstream_stats_api_errors", "refused")),
+))
+
+READERS = Row("Readers", (
+    series("Waiting for readers", "Messages not yet delivered to those who read the stream. Rising: a reader falls behind.",
+           "short", Query("stream:jetstream_consumer_pending:sum", "{{stream_name}}")),
+    series("Delivered, not acknowledged", "Readers of the log need no acknowledgements, so this is 0 unless you added a consumer.",
+           "short", Query(f"sum by (stream_name) (jetstream_consumer_num_ack_pending{{{CHOSEN}}})", "unacknowledged: {{stream_name}}"),
+           Query(f"sum by (stream_name) (jetstream_consumer_num_redelivered{{{CHOSEN}}})", "delivered again: {{stream_name}}")),
+    series("Consumers", "Readers of each stream: one per lane and engine for the log, one per gateway and engine for documents.",
+           "short", Query(f"count by (stream_name) (jetstream_consumer_num_pending{{{LEADER}}})", "{{stream_name}}")),
+))
+
+CLIENTS = Row("As the exchange sees it", (
+    series("Publish, p99", "Until the log has acknowledged a message, as gateways measure it.",
+           "s", Query("stage:exchange_stage:p99_5m{stage=\"publish\"}", "{{job}}")),
+    series("Behind the log", "Log time between a record's stamp and its fold, p99, by engine.",
+           "s", Query("instance:exchange_fold_lag:p99_5m", "{{instance}}")),
+    series("Lanes: records behind the newest fold", "How far each engine is behind the one that has folded most of the lane.",
+           "short", Query("max by (lane) (exchange_lane_position) - on (lane) group_right () exchange_lane_position", "{{instance}} lane {{lane}}")),
+    series("Behind the checkpoint", "Records folded since the lane's last checkpoint: what a restart has to read.",
+           "short", Query("max by (lane) (exchange_lane_position) - max by (lane) (exchange_lane_checkpoint_position)", "lane {{lane}}")),
+    series("Checkpoints", "Checkpoints per minute by result. `outdated`: a later one was stored already.",
+           "short", Query("60 * sum by (result) (rate(exchange_checkpoints_total[5m]))", "{{result}}"), stack=True),
+    series("Take-overs and divergences", "Lanes taken, and times the log had lost what it had acknowledged (must be 0), in five minutes.",
+           "short", Query("sum(increase(llmx_engine_takeovers_total[5m]))", "take-overs"),
+           Query("sum(increase(llmx_engine_log_divergences_total[5m]))", "divergences")),
+))
+
+DASHBOARD = Dashboard(
+    "llmx-nats", "NATS and JetStream", "Servers, streams, readers, and the log as gateways and engines see it.", "nats",
+    (SERVERS, STORE, READERS, CLIENTS))

@@ -1,0 +1,57 @@
+"""Policy and security: who is let in, and what is refused."""
+
+from .model import CHOSEN, GREEN, RED, YELLOW, Dashboard, Query, Row, gauge_sum, quantiles, rate, series, stat, table
+
+REJECTED = "exchange_message_rejections_total"
+ALL_TIME = rate("exchange_message_stage_duration_seconds_sum")
+CHECK_TIME = rate("exchange_message_stage_duration_seconds_sum", "stage", 'stage!="publish"')
+
+TOKENS = Row("Tokens and keys", (
+    series("Tokens by result", "Tokens presented with requests and streams. A verified token is remembered, and each request with it counts.",
+           "ops", Query(rate("exchange_auth_decisions_total", "result, reason"), "{{result}} {{reason}}"), stack=True),
+    series("Verifying a token", "For tokens that are not remembered. Drawn only while such tokens come.",
+           "s", *quantiles("exchange_auth_duration_seconds")),
+    stat("Verification keys", "Keys in force; 0 means that no token can be verified.", "short",
+         f"min(exchange_jwks_keys{{{CHOSEN}}})", thresholds=((None, RED), (1, GREEN)), height=8),
+    stat("Age of the keys", "Since the key set was last read successfully, at the gateway where that is longest ago (JwksStale at 15 minutes).", "s",
+         f"time() - min(exchange_jwks_last_success_timestamp_seconds{{{CHOSEN}}})",
+         thresholds=((None, GREEN), (300, YELLOW), (900, RED)), height=8),
+    series("Key set read", "Renewals of the key set by result, per minute.",
+           "short", Query(f"60 * {rate('exchange_jwks_refresh_total', 'result')}", "{{result}}"), stack=True),
+))
+
+LIMITS = Row("Rate limits", (
+    series("Allowed", "Requests charged to a limit and allowed.", "reqps", Query(rate("exchange_rate_limit_decisions_total", "limiter", 'decision="allow"'), "{{limiter}}")),
+    series("Denied", "Requests charged to a limit and denied.", "reqps", Query(rate("exchange_rate_limit_decisions_total", "limiter", 'decision="deny"'), "{{limiter}}")),
+    series("Keys tracked", "Agents and peers whose rate is tracked. The cap is `rate_keys_max`, 100 000 by default (RateLimiterKeysNearCap).",
+           "short", Query(gauge_sum("exchange_rate_limit_keys", "instance, limiter"), "{{instance}} {{limiter}}"),
+           Query(gauge_sum("exchange_rate_limit_key_cap_hits_total", "limiter"), "refused at the cap: {{limiter}}")),
+))
+
+REFUSALS = Row("Refusals", (
+    series("Refusals by stage", "Share of all messages that the stage refused.",
+           "percentunit", Query("stage:exchange_rejections:ratio_rate5m", "{{stage}}"), stack=True),
+    series("Schema and form", "Refusals of the stage `schema`, by code.", "mps", Query(rate(REJECTED, "reason", 'stage="schema"'), "{{reason}}"), stack=True),
+    series("Consent, recipients, deadlines, policies", "Refusals of the stage `policy`, by code.",
+           "mps", Query(rate(REJECTED, "reason", 'stage="policy"'), "{{reason}}"), stack=True),
+    table("Refusals by reason", "All codes of the last hour that occurred, and the ten most frequent.", "short", "messages",
+          f"topk(10, sum by (stage, reason) (increase({REJECTED}{{{CHOSEN}}}[1h])))", width=12),
+    series("What the checks cost", "Time spent in the checks (size, token, rate, schema, policy, duplicate), as a share of the whole way to the log.",
+           "percentunit", Query(f"{CHECK_TIME} / on () group_left () ({ALL_TIME} > 0)", "{{stage}}"),
+           stack=True, width=12),
+))
+
+INVARIANTS = Row("What must never happen", (
+    series("Broken invariants", "By name; must be 0. ARCHITECTURE.md says what each means.",
+           "short", Query("sum by (invariant) (exchange_invariant_violations_total)", "{{invariant}}"), thresholds=((None, GREEN), (1, RED))),
+    series("Two histories", "Register conflicts, engines of different state, logs that lost records; must be 0.",
+           "short", Query("sum(exchange_register_conflicts_total)", "register conflicts"), Query("sum(llmx_engine_digest_mismatches_total)", "digest mismatches"),
+           Query("sum(llmx_engine_log_divergences_total)", "lost records")),
+    series("Unreadable", "Records of the log, heartbeats and acknowledgements that could not be read, since the engines started.",
+           "short", Query("sum(exchange_records_skipped_total)", "records"), Query("sum(llmx_engine_beats_ignored_total)", "heartbeats"),
+           Query("sum(exchange_acks_ignored_total)", "acknowledgements")),
+))
+
+DASHBOARD = Dashboard(
+    "llmx-policy", "Policy and security", "Tokens, keys, rate limits, refusals by code, invariants.", "gateway",
+    (TOKENS, LIMITS, REFUSALS, INVARIANTS))
