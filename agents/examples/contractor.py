@@ -42,7 +42,9 @@ def reply(delivery, payload):
 
 def handle(delivery):
     told = delivery["payload"]
-    if told["act"] == "cfp":
+    if told["act"] == "cfp" and "bargain" in told:  # alternating offers: another protocol
+        reply(delivery, {"act": "refuse", "reason": "does not bargain"})
+    elif told["act"] == "cfp":
         reply(delivery, {"act": "offer", "terms": TERMS, "round": told["round"]})
     elif told["act"] == "accept" and told["terms"] == TERMS:
         reply(delivery, {"act": "confirm", "award_no": told["award_no"]})

@@ -7,14 +7,20 @@ use agents::{Action, Identity};
 use schemas::control::{Consent, ConsentEffect, Registration};
 use schemas::delivery::{Delivery, Disposition, Told};
 use schemas::ids::AttrName;
-use schemas::payload::{AttrValue, Confirm, Inform, InformKind, Offer, Payload, Terms};
+use schemas::payload::{AttrValue, Confirm, Inform, InformKind, Offer, Payload, Reasoned, Terms};
 use schemas::{AgentId, Timestamp, TopicName};
 use tokio_util::sync::CancellationToken;
 
 fn answer(_now: Timestamp, delivery: &Delivery) -> Vec<Action> {
     let payload = match &delivery.payload {
+        // Alternating offers are another protocol: see `bargainer.rs`.
+        Told::Cfp(call) if call.bargain.is_some() => {
+            Payload::Refuse(Reasoned { reason: Some("does not bargain".into()), round: None })
+        }
         Told::Cfp(call) => Payload::Offer(Offer { terms: my_terms(), round: Some(call.round), ..Offer::default() }),
-        Told::Accept(award) if award.terms == my_terms() => Payload::Confirm(Confirm { award_no: award.award_no }),
+        Told::Accept(award) if award.terms == my_terms() => {
+            Payload::Confirm(Confirm { award_no: award.award_no, terms_digest: None })
+        }
         Told::Ack(receipt) if receipt.disposition == Disposition::Committed => {
             Payload::Inform(Inform { kind: InformKind::Done, result: Some("delivered".into()) })
         }
@@ -22,9 +28,12 @@ fn answer(_now: Timestamp, delivery: &Delivery) -> Vec<Action> {
             Payload::Inform(Inform { kind: InformKind::Cancelled, result: None })
         }
         Told::Accept(_) | Told::Ack(_) | Told::Cancel(_) => return Vec::new(),
-        Told::Reject(_) | Told::Closed(_) | Told::Inform(_) | Told::Failure(_) | Told::NotUnderstood(_) => {
-            return Vec::new();
-        }
+        Told::Reject(_)
+        | Told::Closed(_)
+        | Told::Inform(_)
+        | Told::Failure(_)
+        | Told::NotUnderstood(_)
+        | Told::Turn(_) => return Vec::new(),
     };
     vec![Action::reply(delivery, payload)]
 }

@@ -8,6 +8,7 @@
 //! | it hears | it does |
 //! |---|---|
 //! | CFP | OFFER, or REFUSE, or nothing; a new round is a new call |
+//! | CFP with a bargain | REFUSE: [`crate::bargain::Bargainer`] bargains |
 //! | ACCEPT of terms it offered | CONFIRM (the same one each time), or REFUSE, or nothing |
 //! | ACCEPT of anything else | REFUSE: it commits to nothing it does not know |
 //! | ACK{committed} | performs, then INFORM{done} or FAILURE, or nothing |
@@ -99,6 +100,11 @@ impl Contractor {
     fn handle_call(&mut self, now: Timestamp, delivery: &Delivery, call: &Call) -> Vec<Action> {
         let negotiation = &delivery.envelope.negotiation;
         self.counts.calls += 1;
+        if call.bargain.is_some() {
+            self.counts.refusals += 1;
+            let reason = Some("does not bargain".to_owned());
+            return vec![Outgoing::reply(delivery, Payload::Refuse(Reasoned { reason, round: None })).once(0).into()];
+        }
         let plan = CallPlan::draw(&self.config, &mut self.script.draws(negotiation, "call", call.round));
         if plan.is_silent {
             self.counts.silences += 1;
@@ -161,7 +167,7 @@ impl Contractor {
         if self.engagements.value(negotiation).is_some_and(|known| known.stage != Stage::Committed(award_no)) {
             self.engagements.advance(negotiation, Stage::Confirming(award_no));
         }
-        let confirm = Payload::Confirm(Confirm { award_no });
+        let confirm = Payload::Confirm(Confirm { award_no, terms_digest: None });
         vec![Outgoing::reply(delivery, confirm).after_ms(delay_ms).once(award_no.0).into()]
     }
 
@@ -226,6 +232,10 @@ impl Contractor {
         vec![Action::Unschedule(negotiation.clone()), Outgoing::reply(delivery, answer).once(number).into()]
     }
 
+    fn has_revised(&self, negotiation: &NegotiationId) -> bool {
+        self.engagements.value(negotiation).is_some_and(|known| known.offered.len() > 1)
+    }
+
     fn release(&mut self, negotiation: &NegotiationId) -> Vec<Action> {
         self.engagements.end(negotiation);
         vec![Action::Release(negotiation.clone())]
@@ -241,6 +251,8 @@ impl Strategy for Contractor {
             Told::Reject(rejection) => match rejection.reason {
                 // The negotiation goes on: another offer of ours stands, or another round comes.
                 RejectReason::Replaced | RejectReason::Policy | RejectReason::Round => Vec::new(),
+                // The revision came too late; the offer before it may stand, or be awarded already.
+                RejectReason::Late if self.has_revised(&delivery.envelope.negotiation) => Vec::new(),
                 RejectReason::Outscored
                 | RejectReason::Late
                 | RejectReason::Expired
@@ -256,7 +268,7 @@ impl Strategy for Contractor {
                 Vec::new()
             }
             Told::Closed(_) => self.release(&delivery.envelope.negotiation),
-            Told::Inform(_) | Told::Failure(_) | Told::NotUnderstood(_) => Vec::new(),
+            Told::Inform(_) | Told::Failure(_) | Told::NotUnderstood(_) | Told::Turn(_) => Vec::new(),
         }
     }
 }

@@ -225,7 +225,7 @@ impl Initiator {
     /// # Errors
     /// [`AgentError::Ended`] when the initiator has ended.
     pub async fn accept(&self, negotiation: NegotiationId, offer_id: OfferId) -> Result<(), AgentError> {
-        self.say(negotiation, Payload::Accept(Accept { offer_id })).await
+        self.say(negotiation, Payload::Accept(Accept { offer_id, terms_digest: None })).await
     }
 
     /// Calls a negotiation off.

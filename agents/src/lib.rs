@@ -5,9 +5,10 @@
 //! | [`strategy`] | what does an agent decide? (pure: deliveries in, actions out) |
 //! | [`agent`] | who runs a strategy: connection, retries, delays, acknowledgements |
 //! | [`session`] | how "act once" and "same bytes on every retry" are kept (pure) |
-//! | [`transport`] | over what: the bus (memory or NATS), WebSocket, HTTP with server-sent events; faults to inject |
+//! | [`transport`] | over what: the bus (memory or NATS), WebSocket, HTTP with server-sent events, several gateways; faults to inject |
 //! | [`contractor`] | a scripted contractor: cost, delay, refusal, silence, failure, lateness from a seed |
 //! | [`initiator`] | open calls and hear how they end |
+//! | [`bargain`] | alternating offers: domains, utilities, strategies, and an agent that bargains |
 //! | [`observer`] | see everything an agent sends and receives |
 //!
 //! An agent promises the exchange three things, and [`session`] keeps them for every strategy: it acts once per
@@ -19,6 +20,7 @@
 
 pub mod agent;
 mod backoff;
+pub mod bargain;
 pub mod contractor;
 pub mod identity;
 pub mod initiator;

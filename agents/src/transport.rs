@@ -5,12 +5,14 @@
 //! | [`bus::BusTransport`] | request on `gw.in.<agent>` | `agent.<agent>.inbox` | one publish per inbox message |
 //! | [`websocket::WebSocketTransport`] | text frame | text frame | one frame per batch |
 //! | [`http::HttpTransport`] | `POST /v1/messages` | server-sent events on `/v1/inbox` | `POST /v1/acks` |
+//! | [`failover::FailoverTransport`] | whichever of several transports answers | the same | the same |
 //! | [`faulty::FaultyTransport`] | another transport's, with faults | the same | the same |
 //!
 //! All of them give at-most-once sends whose outcome may stay unknown, and at-least-once deliveries. The session above
 //! makes both exactly-once in effect.
 
 pub mod bus;
+pub mod failover;
 pub mod faulty;
 pub mod http;
 mod sse;

@@ -22,13 +22,17 @@ use crate::{BusError, Log};
 /// Entries that may wait by default: eight full records, about what a lane appends in 20 ms when every append takes
 /// 2.5 ms. Beyond that a sender is better told to come back.
 pub const QUEUE_MAX_DEFAULT: usize = 8 * RECORD_ENTRIES_MAX;
-/// Attempts at one append by default: the first, one after a lost connection, one after a change of leader.
-pub const ATTEMPTS_MAX_DEFAULT: u32 = 3;
-/// Default time after which everyone waiting for an append is told its outcome is unknown: longer than a change of
-/// leader takes, shorter than clients wait for an answer.
-pub const DEADLINE_DEFAULT: Duration = Duration::from_secs(5);
+/// Attempts at one append by default: as many as fit into [`DEADLINE_DEFAULT`] when each fails at once, as it does while a
+/// cluster has no leader.
+pub const ATTEMPTS_MAX_DEFAULT: u32 = 100;
+/// Default time after which everyone waiting for an append is told its outcome is unknown. A cluster of nats-servers that
+/// has lost its leader takes 4 to 9 s to elect another, which no setting changes; an answer before that would only make
+/// every client send again.
+pub const DEADLINE_DEFAULT: Duration = Duration::from_secs(12);
 /// Longest pause before the second attempt; doubles with each further one.
-const PAUSE_MAX: Duration = Duration::from_millis(50);
+const PAUSE_FIRST_MAX: Duration = Duration::from_millis(50);
+/// Longest pause before any attempt: the delay of whoever waits for a new leader.
+const PAUSE_MAX: Duration = Duration::from_millis(250);
 
 /// How an [`Appender`] groups and repeats.
 #[derive(Debug, Clone)]
@@ -155,8 +159,9 @@ impl Committer {
     /// Appends a record, repeating unknown outcomes within the bounds.
     async fn append(&self, record: Bytes) -> Result<u64, AppendError> {
         let deadline = Instant::now() + self.options.deadline;
-        let mut pause = PAUSE_MAX;
+        let mut pause = PAUSE_FIRST_MAX;
         let mut attempt = 1;
+        let mut doubt = None;
         loop {
             let outcome = match tokio::time::timeout_at(deadline, self.log.append(self.lane, record.clone())).await {
                 Ok(outcome) => outcome,
@@ -166,29 +171,28 @@ impl Committer {
                 Ok(seq) => return Ok(seq),
                 Err(error) => error,
             };
-            if !is_worth_repeating(&error) {
-                return Err(AppendError::Refused(error));
+            if !error.is_worth_repeating() {
+                // A refusal speaks of its own attempt only: an earlier one may be in the log all the same.
+                return Err(doubt.map_or(AppendError::Refused(error), AppendError::Unknown));
             }
             if attempt >= self.options.attempts_max || Instant::now() >= deadline {
                 return Err(AppendError::Unknown(error));
             }
+            doubt = Some(error);
             attempt += 1;
-            tokio::time::sleep_until(deadline.min(Instant::now() + pause.mul_f64(rand::random()))).await;
-            pause *= 2;
+            tokio::time::sleep_until(deadline.min(Instant::now() + pause.mul_f64(spread(&record, attempt)))).await;
+            pause = PAUSE_MAX.min(pause * 2);
         }
     }
 }
 
-/// Whether the record may be stored already, or may be when tried again.
-fn is_worth_repeating(error: &BusError) -> bool {
-    match error {
-        BusError::Unknown(_) | BusError::Unreachable(_) | BusError::NoResponder(_) => true,
-        BusError::Full(_)
-        | BusError::TooLarge { .. }
-        | BusError::Mismatch(_)
-        | BusError::Invalid(_)
-        | BusError::Closed => false,
-    }
+/// A number from 0 to 1 that differs from writer to writer, so that those which failed together do not try again together.
+/// It follows from the record instead of being drawn: the same history gives the same pauses.
+fn spread(record: &[u8], attempt: u32) -> f64 {
+    let hash = record.iter().fold(u32::wrapping_add(0x811c_9dc5, attempt), |hash, byte| {
+        (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
+    });
+    f64::from(hash) / f64::from(u32::MAX)
 }
 
 #[cfg(test)]

@@ -24,10 +24,34 @@ pub enum BusError {
     /// The bus is not what the exchange needs (version, stream settings). The text names each difference and the remedy.
     #[error("the bus does not fit: {0}")]
     Mismatch(String),
+    /// The log no longer holds what a reader has read from it: acknowledged records were lost, or another log stands in
+    /// its place. Whoever folded them must start over.
+    #[error("the log has lost what it acknowledged: {0}")]
+    Diverged(String),
+    /// The records asked for were trimmed: read a checkpoint, or the archive.
+    #[error("the log begins behind sequence {0}: the records before it were trimmed")]
+    Trimmed(u64),
     /// A key, lane or subject that no bus takes: a fault of the caller, who should have checked it. Nothing happened.
     #[error("not a valid key, lane or subject: `{0}`")]
     Invalid(String),
     /// The bus was shut down.
     #[error("the bus is closed")]
     Closed,
+}
+
+impl BusError {
+    /// Whether what was asked for may have been done already, or may be when it is asked for again.
+    #[must_use]
+    pub fn is_worth_repeating(&self) -> bool {
+        match self {
+            Self::Unknown(_) | Self::Unreachable(_) | Self::NoResponder(_) => true,
+            Self::Full(_)
+            | Self::TooLarge { .. }
+            | Self::Mismatch(_)
+            | Self::Invalid(_)
+            | Self::Diverged(_)
+            | Self::Trimmed(_)
+            | Self::Closed => false,
+        }
+    }
 }

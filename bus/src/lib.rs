@@ -1,4 +1,4 @@
-//! What the exchange needs of a message bus, as four small traits, and two backends that keep the same contract.
+//! What the exchange needs of a message bus, as five small traits, and two backends that keep the same contract.
 //!
 //! | trait | promise |
 //! |---|---|
@@ -6,6 +6,7 @@
 //! | [`Register`] | the first value under a key stays; later writers learn what it is |
 //! | [`KeyValue`] | last value per key, and a watch that sees every key's latest value |
 //! | [`PubSub`] | at-most-once messages by subject; nothing binding relies on it |
+//! | [`Blobs`] | large documents by name, replaced as a whole |
 //!
 //! Backends: [`memory`] (one process, nothing installed) and [`nats`] (nats-server with JetStream). `tests/contract.rs`
 //! runs the same suite on both.
@@ -15,6 +16,8 @@ mod error;
 pub mod memory;
 mod name;
 pub mod nats;
+mod patience;
+pub mod reach;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,11 +28,12 @@ use futures_util::stream::BoxStream;
 use schemas::{Lane, RegisterKey, Timestamp};
 
 pub use error::BusError;
+pub use patience::patiently;
 
 /// Lanes of a new log unless told otherwise: enough for every core of a small machine, few enough to be idle for free.
 pub const LANES_DEFAULT: u8 = 4;
 
-/// The four services of one bus, shared by handle.
+/// The five services of one bus, shared by handle.
 #[derive(Clone)]
 pub struct Bus {
     /// The log.
@@ -40,6 +44,8 @@ pub struct Bus {
     pub key_value: Arc<dyn KeyValue>,
     /// Deliveries, acknowledgements, notices.
     pub pub_sub: Arc<dyn PubSub>,
+    /// Checkpoints and archives.
+    pub blobs: Arc<dyn Blobs>,
 }
 
 /// A record as it stands in the log.
@@ -51,6 +57,8 @@ pub struct LogRecord {
     pub seq: u64,
     /// Log time; never goes back within a lane (clamped by the reader).
     pub time: Timestamp,
+    /// The time as the log stamped it, before the clamp: earlier than `time` when the log's clock went back.
+    pub stamped: Timestamp,
     /// Its content.
     pub bytes: Bytes,
 }
@@ -68,10 +76,13 @@ pub trait Log: Send + Sync {
     fn append(&self, lane: Lane, record: Bytes) -> BoxFuture<'_, Result<u64, BusError>>;
 
     /// Reads a lane in order, from the first record whose sequence is at least `from_seq`, and then follows it. The
-    /// stream resumes by itself after a lost connection, without a gap or a repeat; an error item ends it.
+    /// stream resumes by itself after a lost connection, without a gap or a repeat; an error item ends it. Whenever it
+    /// resumes, it checks that the last record it gave still stands in the log with the same content; otherwise the
+    /// log has lost what it acknowledged, and the item is [`BusError::Diverged`].
     ///
     /// # Errors
-    /// [`BusError`] when the log cannot be reached.
+    /// [`BusError::Trimmed`] when records from `from_seq` on are gone already; other [`BusError`]s when the log cannot be
+    /// reached.
     fn read(&self, lane: Lane, from_seq: u64) -> BoxFuture<'_, Result<LogStream, BusError>>;
 
     /// The last sequence stored in a lane, 0 when it is empty.
@@ -79,6 +90,49 @@ pub trait Log: Send + Sync {
     /// # Errors
     /// [`BusError`] when the log cannot be reached.
     fn last_seq(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>>;
+
+    /// The record of a lane with this very sequence; absent when there is none, or no longer.
+    ///
+    /// # Errors
+    /// [`BusError`] when the log cannot be reached.
+    fn record(&self, lane: Lane, seq: u64) -> BoxFuture<'_, Result<Option<LogRecord>, BusError>>;
+
+    /// Removes the records of a lane whose sequence is lower than `below_seq`; the lane's last record always stays.
+    ///
+    /// # Errors
+    /// [`BusError`] when it is not known to be done. Safe to repeat.
+    fn trim(&self, lane: Lane, below_seq: u64) -> BoxFuture<'_, Result<(), BusError>>;
+
+    /// Everything up to this sequence may have been trimmed from the lane, 0 when nothing was.
+    ///
+    /// # Errors
+    /// [`BusError`] when the log cannot be reached.
+    fn trimmed(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>>;
+}
+
+/// Large documents by name, each replaced as a whole: a reader sees one version or the other, never a mixture.
+///
+/// A version is a position in the log. It never goes back, so a writer that was stalled for long, and has been overtaken
+/// without knowing it, cannot put an old document in the place of a newer one.
+pub trait Blobs: Send + Sync {
+    /// Stores a document, unless a later version stands under the name; false when one does, which then stays. The same
+    /// version is replaced. Names are keys as in [`KeyValue::put`].
+    ///
+    /// # Errors
+    /// [`BusError`] when it is not known to be stored; what stood there before may then still be what is read.
+    fn put(&self, name: String, version: u64, value: Bytes) -> BoxFuture<'_, Result<bool, BusError>>;
+
+    /// A document.
+    ///
+    /// # Errors
+    /// [`BusError`] when it cannot be read whole.
+    fn value(&self, name: String) -> BoxFuture<'_, Result<Option<Bytes>, BusError>>;
+
+    /// The version of a document, without reading it.
+    ///
+    /// # Errors
+    /// [`BusError`] when it cannot be read.
+    fn version(&self, name: String) -> BoxFuture<'_, Result<Option<u64>, BusError>>;
 }
 
 /// The records of one lane.

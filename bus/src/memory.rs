@@ -3,6 +3,7 @@
 //! It keeps the contract of [`crate`] with plain maps: the log is a list per lane, readers share its bytes, and time
 //! is the wall clock, kept from going back. Nothing here waits for anything but a reader for the next record.
 
+mod blobs;
 mod key_value;
 mod log;
 mod pub_sub;
@@ -57,6 +58,7 @@ pub fn open(options: MemoryOptions) -> Bus {
         register: Arc::new(register::MemoryRegister::default()),
         key_value: Arc::new(key_value::MemoryKeyValue::default()),
         pub_sub: Arc::new(pub_sub::MemoryPubSub::default()),
+        blobs: Arc::new(blobs::MemoryBlobs::default()),
     }
 }
 

@@ -6,16 +6,19 @@
 //! | log | stream [`LOG_STREAM`] | an awaited acknowledgement means stored; ordered consumers resume without a gap |
 //! | register | stream [`REGISTER_STREAM`] | `max_msgs_per_subject: 1` with `discard_new_per_subject` |
 //! | buckets | streams `KV_<bucket>` | last value per subject |
+//! | documents | object store [`DOCUMENT_BUCKET`] | a conditional write of the description, after the content |
 //! | messages | no stream | nothing |
 //!
 //! [`open`] creates what is missing and refuses what differs: a stream with other settings would break promises that
-//! the exchange makes, later and without a word. Use a server with `sync_interval: always` where an acknowledgement
-//! must survive a power cut.
+//! the exchange makes, later and without a word. Use servers with `sync_interval: always` where an acknowledgement must
+//! survive a power cut, and say so in [`NatsOptions::sync`]; docs/durability.md has the guarantees.
 
+mod blobs;
 mod connection;
 mod consumer;
 mod key_value;
 mod log;
+mod monitor;
 mod place;
 mod pub_sub;
 mod register;
@@ -34,23 +37,31 @@ use async_nats::jetstream::context::ContextBuilder;
 use async_nats::jetstream::{self, stream};
 use tokio::time::Instant;
 
+pub use self::monitor::SyncMode;
 pub use status::{Counters, NatsStatus};
 
 use self::connection::Connection;
 use self::consumer::Source;
 use self::requirement::Mismatches;
-use crate::{Bucket, Bus, BusError};
+use crate::{Bucket, Bus, BusError, LANES_DEFAULT, patiently};
 
 /// The stream that holds the log.
 pub const LOG_STREAM: &str = "LLMX_LOG";
 /// The stream that holds the write-once register.
 pub const REGISTER_STREAM: &str = "LLMX_REGISTER";
+/// The object store that holds large documents; `nats object ls llmx` lists them.
+pub const DOCUMENT_BUCKET: &str = "llmx";
+/// The stream below it.
+pub const DOCUMENT_STREAM: &str = "OBJ_llmx";
 /// Default wait for one acknowledgement or answer of JetStream; a healthy server takes milliseconds.
 pub const REQUEST_TIMEOUT_DEFAULT: Duration = Duration::from_secs(2);
-/// Default time in which the server must be reached and its streams found or created; a cluster elects in that time.
-pub const OPEN_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
+/// Default time in which the server must be reached and its streams found, created and answering: two elections of a
+/// cluster, which take up to 9 s each.
+pub const OPEN_TIMEOUT_DEFAULT: Duration = Duration::from_secs(20);
 /// Pause between two attempts to open.
 const OPEN_PAUSE: Duration = Duration::from_millis(200);
+/// Looks for JetStream behind a server that has none itself: a leaf node makes its link within a second.
+const LEAF_LOOKS_MAX: u32 = 10;
 
 /// Where the server keeps the streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -111,6 +122,11 @@ pub struct NatsOptions {
     pub replicas: usize,
     /// Size in bytes after which the log is full; none takes what the log has, or no limit for a new one.
     pub log_bytes_max: Option<u64>,
+    /// What an acknowledgement must mean on every server; none takes what they do.
+    pub sync: Option<SyncMode>,
+    /// URLs of the servers' monitoring ports, separated by commas: `http://127.0.0.1:8222`. How a server keeps what it
+    /// acknowledges can only be seen there.
+    pub monitor: Option<String>,
     /// Wait for one acknowledgement or answer.
     pub request_timeout: Duration,
     /// Time in which the server must be reached and its streams found or created.
@@ -131,6 +147,8 @@ impl NatsOptions {
             storage: Storage::default(),
             replicas: 1,
             log_bytes_max: None,
+            sync: None,
+            monitor: None,
             request_timeout: REQUEST_TIMEOUT_DEFAULT,
             open_timeout: OPEN_TIMEOUT_DEFAULT,
             status: Arc::default(),
@@ -145,29 +163,30 @@ impl NatsOptions {
 /// remedy; [`BusError::Unreachable`] when no server answers in time or it refuses the credentials.
 pub async fn open(options: NatsOptions) -> Result<Bus, BusError> {
     let deadline = Instant::now() + options.open_timeout;
-    // Three connections: a client has one task for reading and writing, and neither the log nor a burst of deliveries
-    // should wait for the other.
+    // Four connections: a client has one task for reading and writing, and neither the log nor a burst of deliveries nor
+    // a large document should wait for the others.
     let write = Connection::open(&options, "log", deadline).await?;
     let read = Connection::open(&options, "reader", deadline).await?;
     let messages = Connection::open(&options, "messages", deadline).await?;
-    requirement::check_server(&write.client.server_info())?;
-
+    let documents = Connection::open(&options, "documents", deadline).await?;
     let context = context(&write, &options);
-    let lanes = loop {
-        match ensure_streams(&context, &options).await {
-            // A server that has just started answers before its streams do.
-            Err(BusError::Unknown(_)) if Instant::now() + OPEN_PAUSE < deadline => tokio::time::sleep(OPEN_PAUSE).await,
-            Err(BusError::Unknown(reason)) => return Err(BusError::Unreachable(reason)),
-            outcome => break outcome?,
-        }
-    };
+    let mut mismatches = Mismatches::default();
+    let info = write.client.server_info();
+    mismatches.check_server(&info, info.jetstream || answers_behind(&context).await);
+    // A leaf node keeps no streams: how it would flush says nothing.
+    mismatches.extend(monitor::check(&options, info.jetstream.then_some(info.server_id.as_str())).await?);
+    let lanes = Box::pin(ensure_streams(&context, &options, mismatches, deadline)).await?;
     let source = Source { context: self::context(&read, &options), connected: read.connected };
     let timeout = options.request_timeout;
+    let documents = Source { context: self::context(&documents, &options), connected: documents.connected };
+    let key_value = patiently(deadline, || key_value::NatsKeyValue::new(&context, source.clone())).await?;
+    let blobs = Arc::new(blobs::NatsBlobs::new(documents, timeout, deadline).await);
     Ok(Bus {
-        log: Arc::new(log::NatsLog::new(write.client.clone(), source.clone(), lanes, timeout)),
+        log: Arc::new(log::NatsLog::new(write.client.clone(), source.clone(), Arc::clone(&blobs), lanes, timeout)),
         register: Arc::new(register::NatsRegister::new(write.client, source.clone(), timeout)),
-        key_value: Arc::new(key_value::NatsKeyValue::new(&context, source).await?),
+        key_value: Arc::new(key_value),
         pub_sub: Arc::new(pub_sub::NatsPubSub::new(messages.client, timeout, options.status)),
+        blobs,
     })
 }
 
@@ -175,18 +194,66 @@ fn context(connection: &Connection, options: &NatsOptions) -> jetstream::Context
     ContextBuilder::new().timeout(options.request_timeout).build(connection.client.clone())
 }
 
-/// Finds or creates every stream, and returns the log's number of lanes.
-async fn ensure_streams(context: &jetstream::Context, options: &NatsOptions) -> Result<u8, BusError> {
-    let mut mismatches = Mismatches::default();
-    let log = ensure(context, requirement::log(options)).await?;
-    let lanes = mismatches.check_log(&log, options);
-    let register = requirement::register(options);
-    mismatches.check_stream(&ensure(context, register.clone()).await?, &register);
-    for bucket in Bucket::ALL {
-        let needed = requirement::bucket(bucket, options);
-        mismatches.check_stream(&ensure(context, needed.clone()).await?, &needed);
+/// Whether JetStream answers though the server has none itself: a leaf node passes questions on, once it has its link.
+async fn answers_behind(context: &jetstream::Context) -> bool {
+    for _ in 0..LEAF_LOOKS_MAX {
+        if context.query_account().await.is_ok() {
+            return true;
+        }
+        tokio::time::sleep(OPEN_PAUSE).await;
     }
-    mismatches.into_result().map(|()| lanes)
+    false
+}
+
+/// Finds or creates every stream, and returns the log's number of lanes. Creates none where something does not fit.
+async fn ensure_streams(
+    context: &jetstream::Context,
+    options: &NatsOptions,
+    mut mismatches: Mismatches,
+    deadline: Instant,
+) -> Result<u8, BusError> {
+    let may_create = mismatches.is_empty();
+    let streams = match patiently(deadline, || ensure_all(context, options, may_create)).await {
+        Ok(streams) => streams,
+        Err(BusError::Unknown(reason)) if may_create => return Err(BusError::Unreachable(reason)),
+        // What is wrong with the server is the better answer.
+        Err(_) => Vec::new(),
+    };
+    let mut lanes = LANES_DEFAULT;
+    for (found, needed) in &streams {
+        if needed.name == LOG_STREAM {
+            lanes = mismatches.check_log(found, options);
+        } else {
+            mismatches.check_stream(found, needed);
+        }
+    }
+    mismatches.into_result()?;
+    for (_, needed) in streams {
+        patiently(deadline, || answers(context, &needed.name)).await?;
+    }
+    Ok(lanes)
+}
+
+/// Asks the leader of a stream: another process may have created it a moment ago.
+async fn answers(context: &jetstream::Context, stream_name: &str) -> Result<(), BusError> {
+    stored::at(context, stream_name, 1).await.map(drop)
+}
+
+/// Every stream there is, as it is and as it must be.
+async fn ensure_all(
+    context: &jetstream::Context,
+    options: &NatsOptions,
+    may_create: bool,
+) -> Result<Vec<(stream::Config, stream::Config)>, BusError> {
+    let buckets = Bucket::ALL.map(|bucket| requirement::bucket(bucket, options));
+    let needed = [requirement::log(options), requirement::register(options), requirement::documents(options)];
+    let mut streams = Vec::new();
+    for needed in needed.into_iter().chain(buckets) {
+        let live =
+            if may_create { Some(ensure(context, needed.clone()).await?) } else { find(context, &needed.name).await? };
+        streams.extend(live.map(|live| (live, needed)));
+    }
+    Ok(streams)
 }
 
 /// The live configuration of a stream, created as `needed` when it did not exist.

@@ -4,6 +4,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+#[path = "contract/blobs.rs"]
+mod blobs;
 #[path = "contract/key_value.rs"]
 mod key_value;
 #[path = "contract/log.rs"]
@@ -12,6 +14,8 @@ mod log;
 mod pub_sub;
 #[path = "contract/register.rs"]
 mod register;
+#[path = "contract/trim.rs"]
+mod trim;
 
 use std::time::Duration;
 

@@ -2,6 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+#[path = "nats/cluster.rs"]
+mod cluster;
+#[path = "nats/full_store.rs"]
+mod full_store;
+#[path = "nats/lost_tail.rs"]
+mod lost_tail;
+#[path = "nats/readiness.rs"]
+mod readiness;
+
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -13,6 +22,7 @@ use bus::{BusError, Registered};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use schemas::{AwardNo, Lane, Lot, NegotiationId, RegisterKey};
+use tokio::io::AsyncReadExt;
 
 #[tokio::test]
 async fn a_stream_with_other_settings_is_refused_and_each_difference_is_named() {
@@ -61,8 +71,17 @@ async fn processes_that_start_together_agree_on_the_streams() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reader_sees_every_record_once_across_restarts_of_the_server() {
-    let mut server = start().await;
+async fn a_reader_sees_every_record_once_across_crashes_of_the_server() {
+    across_crashes(LocalServerOptions::default()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_sees_every_record_once_across_crashes_of_a_server_that_waits_for_the_disk() {
+    across_crashes(LocalServerOptions { sync_always: true, ..LocalServerOptions::default() }).await;
+}
+
+async fn across_crashes(options: LocalServerOptions) {
+    let mut server = LocalServer::start(options).await.unwrap();
     let bus = nats::open(NatsOptions::new(server.url())).await.unwrap();
     let mut from_start = bus.log.read(Lane(0), 1).await.unwrap();
     // Recreated before it has seen anything, this one must not fall back to the first record of the lane.
@@ -125,7 +144,7 @@ async fn an_append_to_a_server_that_is_gone_is_unknown_and_not_forever() {
     let options = NatsOptions { request_timeout: Duration::from_millis(200), ..NatsOptions::new(server.url()) };
     let status = options.status.clone();
     let bus = nats::open(options).await.unwrap();
-    assert_eq!(status.read().connects, 3);
+    assert_eq!(status.read().connects, 4);
     server.kill();
     let outcome = bus.log.append(Lane(0), Bytes::from_static(b"x")).await;
     assert!(matches!(outcome, Err(BusError::Unknown(_))), "{outcome:?}");
@@ -186,11 +205,17 @@ async fn single_records_and_register_entries_cannot_be_deleted() {
 }
 
 #[tokio::test]
-async fn a_server_that_waits_for_the_disk_keeps_the_contract_too() {
-    let server =
-        LocalServer::start(LocalServerOptions { sync_always: true, ..LocalServerOptions::default() }).await.unwrap();
+async fn documents_are_readable_with_the_object_stores_of_nats() {
+    let server = start().await;
     let bus = nats::open(NatsOptions::new(server.url())).await.unwrap();
-    assert_eq!(bus.log.append(Lane(0), Bytes::from_static(b"x")).await.unwrap(), 1);
+    let value = Bytes::from(vec![7; 1_000_000]);
+    assert!(bus.blobs.put("checkpoint-0".to_owned(), 1, value.clone()).await.unwrap());
+    let context = jetstream::new(async_nats::connect(server.url()).await.unwrap());
+    let store = context.get_object_store(nats::DOCUMENT_BUCKET).await.unwrap();
+    let mut read = Vec::new();
+    store.get("checkpoint-0").await.unwrap().read_to_end(&mut read).await.unwrap();
+    assert!(read == value);
+    assert_eq!(store.info("checkpoint-0").await.unwrap().metadata["llmx-version"], "1");
 }
 
 /// Longest wait for a record: beyond every reconnection and missed heartbeat.

@@ -6,6 +6,7 @@
 mod checks;
 mod invite;
 mod log;
+mod pin;
 mod requests;
 
 use std::net::IpAddr;
@@ -15,7 +16,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use schemas::record::{AdmittedMessage, Entry, Pinned};
 use schemas::validate::{Checked, check_message};
-use schemas::{Act, AgentId, Code, Digest, MsgId, NegotiationId, Payload, Position, Refusal};
+use schemas::{Act, AgentId, Code, Digest, MsgId, NegotiationId, Position, Refusal};
 use serde::Serialize;
 
 use crate::auth::{Authenticator, Identity};
@@ -186,7 +187,7 @@ impl Admission {
         trail.passed(metrics, Stage::Schema);
 
         let negotiation = check_envelope(&agent, &checked)?;
-        let pinned = self.pin(&agent, &checked)?;
+        let pinned = pin::pin(&self.0.registry, &self.0.notes, &agent, &checked)?;
         trail.passed(metrics, Stage::Policy);
 
         let accepted = self.store(agent, negotiation, checked, pinned, trail).await?;
@@ -209,26 +210,6 @@ impl Admission {
         };
         metrics.access.decided(outcome.as_ref().err().map(|refusal| refusal.code));
         outcome
-    }
-
-    /// What a call is to run under: its policy and who is invited. Other acts carry nothing.
-    fn pin(&self, agent: &AgentId, checked: &Checked) -> Result<Option<Arc<Pinned>>, Refusal> {
-        let Payload::Cfp(cfp) = &checked.message.payload else { return Ok(None) };
-        let tables = self.0.registry.read();
-        let policy = tables.policies.policy(cfp.policy.as_deref()).ok_or_else(|| {
-            Refusal::new(Code::UnknownPolicy, "the exchange has no policy of this name")
-                .at("/payload/policy")
-                .expecting("a name or name@version of GET /v1/policies")
-        })?;
-        let (policy, policy_digest) = (policy.policy.clone(), policy.digest);
-        let call = invite::Call { from: agent, envelope: &checked.message.envelope, requires: &cfp.requires };
-        let resolved = invite::resolve(&tables.agents, &tables.groups, &call);
-        drop(tables);
-        for ask in resolved.asks {
-            self.0.notes.note(ask.agent, agent.clone(), ask.topic);
-        }
-        let invited = resolved.invited?;
-        Ok(Some(Arc::new(Pinned { policy, policy_digest, invited, left_out: resolved.left_out })))
     }
 
     async fn store(

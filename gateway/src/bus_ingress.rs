@@ -47,6 +47,7 @@ impl BusIngress {
         let mut in_flight: FuturesUnordered<BoxFuture<'static, ()>> = FuturesUnordered::new();
         loop {
             tokio::select! {
+                biased;
                 () = stop.cancelled() => break,
                 Some(()) = in_flight.next(), if !in_flight.is_empty() => {}
                 received = self.messages.next(), if in_flight.len() < self.in_flight_max => {

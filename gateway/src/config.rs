@@ -113,6 +113,9 @@ pub struct LimitConfig {
     pub bus_in_flight_max: usize,
     /// How long a client may take to send its header or its body, or to read what waits for it, in milliseconds.
     pub client_timeout_ms: u64,
+    /// How long a message may wait for the log before its sender is told that the outcome is unknown, in milliseconds:
+    /// by default longer than a cluster takes to choose a leader.
+    pub append_ms: u64,
     /// Registered agents; registrations beyond it are refused.
     pub agents_max: usize,
 }
@@ -129,6 +132,7 @@ impl Default for LimitConfig {
             streams_per_agent_max: 8,
             bus_in_flight_max: 1024,
             client_timeout_ms: 10_000,
+            append_ms: 12_000,
             agents_max: 100_000,
         }
     }
@@ -165,6 +169,7 @@ impl GatewayConfig {
             ("limits.streams_per_agent_max", limits.streams_per_agent_max as u64),
             ("limits.bus_in_flight_max", limits.bus_in_flight_max as u64),
             ("limits.client_timeout_ms", limits.client_timeout_ms),
+            ("limits.append_ms", limits.append_ms),
             ("limits.agents_max", limits.agents_max as u64),
             ("auth.refresh_s", self.auth.refresh_s.unwrap_or(1)),
         ];

@@ -21,7 +21,7 @@ mod messages;
 mod negotiations;
 mod policies;
 mod request;
-pub(crate) mod server;
+pub mod server;
 mod slots;
 mod websocket;
 
@@ -34,6 +34,7 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{MethodRouter, get, post};
 use bus::PubSub;
+use bus::reach::Reach;
 use schemas::{AgentId, Code, Refusal};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -52,6 +53,7 @@ pub(crate) struct Site {
     pub(crate) admission: Admission,
     pub(crate) registry: Arc<Registry>,
     pub(crate) pub_sub: Arc<dyn PubSub>,
+    pub(crate) reach: Arc<Reach>,
     pub(crate) lanes: u8,
     pub(crate) config: Arc<GatewayConfig>,
     pub(crate) metrics: Arc<GatewayMetrics>,

@@ -34,8 +34,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bus::appender::AppenderOptions;
+use bus::reach::Reach;
 use bus::{Bucket, Bus};
-use tokio::net::{TcpListener, TcpSocket};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -43,12 +43,13 @@ pub use admission::{Accepted, Admission, Credentials, Ingress, Transport};
 pub use auth::{Identity, TOKEN_BYTES_MAX};
 pub use config::{AuthConfig, GatewayConfig, KeySource, LimitConfig, Secret};
 pub use error::{GatewayError, KeyError};
+pub use http::server;
 pub use metrics::GatewayMetrics;
 
 use admission::{LaneLog, RequestNotes};
 use auth::Authenticator;
 use bus_ingress::BusIngress;
-use http::{Site, StreamSlots, server};
+use http::{Site, StreamSlots};
 use limits::Limits;
 use registry::Registry;
 
@@ -70,6 +71,8 @@ pub struct GatewayHandle {
     admission: Admission,
     registry: Arc<Registry>,
     local_addr: Option<SocketAddr>,
+    /// Whether the bus answers; asked only where somebody may want to know.
+    reach: Option<Arc<Reach>>,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
@@ -89,12 +92,15 @@ impl Gateway {
         let limits = Arc::new(Limits::new(&config.limits, metrics.clone()));
         let registry = Arc::new(Registry::new(bus.key_value.clone(), &config.default_policy));
         let (notes, noted) = RequestNotes::new(registry.clone());
-        let log = LaneLog::new(&bus.log, &config.id, &AppenderOptions::default());
+        let appending =
+            AppenderOptions { deadline: Duration::from_millis(config.limits.append_ms), ..AppenderOptions::default() };
+        let log = LaneLog::new(&bus.log, &config.id, &appending);
         let admission = Admission::new(auth.clone(), limits.clone(), registry.clone(), log, notes, metrics.clone());
         let handle = GatewayHandle {
             admission,
             registry: registry.clone(),
             local_addr: None,
+            reach: None,
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
         };
@@ -115,18 +121,6 @@ impl Gateway {
     }
 }
 
-/// Connections the system accepts before we do: thousands of agents come back at once when a gateway restarts, and each
-/// that finds the queue full waits a second to try again.
-const BACKLOG: u32 = 4096;
-
-fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // As `TcpListener::bind` does: a restart must not wait for connections of the last run to time out.
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    socket.listen(BACKLOG)
-}
-
 impl GatewayHandle {
     /// Where HTTP is served, when it is.
     #[must_use]
@@ -134,10 +128,12 @@ impl GatewayHandle {
         self.local_addr
     }
 
-    /// Whether the gateway knows its agents, groups and policies, and is not stopping: what `/readyz` says.
+    /// Whether the gateway knows its agents, groups and policies, reaches the bus, and is not stopping: what `/readyz`
+    /// says. Without HTTP nobody asks, and the bus counts as reached.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.registry.is_caught_up() && !self.stop.is_cancelled()
+        let is_reached = self.reach.as_ref().is_none_or(|reach| reach.check().is_ok());
+        self.registry.is_caught_up() && is_reached && !self.stop.is_cancelled()
     }
 
     /// The way in for callers in the same process.
@@ -163,22 +159,33 @@ impl GatewayHandle {
     ) -> Result<Self, GatewayError> {
         let Some(address) = config.listen else { return Ok(self) };
         let refused = |source| GatewayError::Listen { address, source };
-        let listener = bind(address).map_err(refused)?;
+        let listener = server::bind(address).map_err(refused)?;
         self.local_addr = Some(listener.local_addr().map_err(refused)?);
         let options = server::ServerOptions {
             connections_max: config.limits.connections_max,
             header_timeout: Duration::from_millis(config.limits.client_timeout_ms),
         };
-        let router = http::router(Arc::new(self.site(&bus, config, metrics)));
+        let reach = Arc::new(Reach::new());
+        self.reach = Some(reach.clone());
+        let router = http::router(Arc::new(self.site(&bus, config, metrics, reach.clone())));
+        let stop = self.stop.clone();
+        self.tasks.spawn(async move {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {}
+                _ = reach.drive(&bus) => {}
+            }
+        });
         self.tasks.spawn(server::drive(listener, router, options, self.tasks.clone(), self.stop.clone()));
         Ok(self)
     }
 
-    fn site(&self, bus: &Bus, config: GatewayConfig, metrics: Arc<GatewayMetrics>) -> Site {
+    fn site(&self, bus: &Bus, config: GatewayConfig, metrics: Arc<GatewayMetrics>, reach: Arc<Reach>) -> Site {
         Site {
             admission: self.admission.clone(),
             registry: self.registry.clone(),
             pub_sub: bus.pub_sub.clone(),
+            reach,
             lanes: bus.log.lanes(),
             slots: StreamSlots::new(config.limits.streams_per_agent_max),
             config: Arc::new(config),

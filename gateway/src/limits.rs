@@ -63,6 +63,7 @@ impl Limits {
     pub(crate) async fn drive_sweeps(self: Arc<Self>, stop: CancellationToken) {
         loop {
             tokio::select! {
+                biased;
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(SWEEP_PERIOD) => {}
             }

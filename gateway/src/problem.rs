@@ -6,6 +6,20 @@ use serde::Serialize;
 /// Media type of a problem document over HTTP.
 pub(crate) const MEDIA_TYPE: &str = "application/problem+json";
 
+/// When to come back to a full store, in milliseconds: trimming takes seconds, an operator minutes.
+const FULL_RETRY_MS: u64 = 5000;
+
+/// The refusal of everybody who finds the store full. The remedy is the operator's; senders lose nothing but time.
+pub(crate) fn store_full() -> Refusal {
+    Refusal::new(
+        Code::Unavailable,
+        "the store is full; nothing was stored. The operator has to make space: archive and checkpoint, so that the log is \
+         trimmed, or raise the stream's max_bytes or the server's max_file_store, whichever is reached (the gateway's log \
+         says which). Send the same again later: a message under the same msg_id",
+    )
+    .retry_after_ms(FULL_RETRY_MS)
+}
+
 /// A problem document.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Problem<'a> {

@@ -20,6 +20,8 @@ use serde::Serialize;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::problem::store_full;
+
 pub(crate) use agents::AgentTable;
 pub(crate) use policies::{DEFAULT_KEY, PinnedPolicy, PolicyTable, version_key};
 pub(crate) use requests::{ConsentRequest, REQUESTS_PER_AGENT_MAX, requests_key};
@@ -75,6 +77,7 @@ impl Registry {
     pub(crate) async fn drive(self: Arc<Self>, bucket: Bucket, stop: CancellationToken) {
         loop {
             tokio::select! {
+                biased;
                 () = stop.cancelled() => return,
                 outcome = self.follow(bucket) => {
                     if let Err(error) = outcome {
@@ -84,6 +87,7 @@ impl Registry {
                 }
             }
             tokio::select! {
+                biased;
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(WATCH_PAUSE) => {}
             }
@@ -93,7 +97,7 @@ impl Registry {
     /// Stores a document and waits until this gateway sees it (`is_seen`).
     ///
     /// # Errors
-    /// [`Code::Unavailable`] when the bus does not answer, or the write is not seen in time.
+    /// [`Code::Unavailable`] when the store is full, the bus does not answer, or the write is not seen in time.
     pub(crate) async fn put<T: Serialize + Sync>(
         &self,
         bucket: Bucket,
@@ -259,6 +263,10 @@ fn encode<T: Serialize>(document: &T) -> Result<Bytes, Refusal> {
 }
 
 fn not_stored(error: &BusError) -> Refusal {
+    if matches!(error, BusError::Full(_)) {
+        tracing::error!(%error, "the control plane's store is full");
+        return store_full();
+    }
     tracing::warn!(%error, "the control plane's store did not answer");
     Refusal::new(Code::Unavailable, "the store did not answer; repeat the request").retry_after_ms(1000)
 }

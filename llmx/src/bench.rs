@@ -1,7 +1,7 @@
 //! `llmx bench`: the project's benchmarks, each beside its ceiling.
 
 use traffic_gen::bench::Row;
-use traffic_gen::bench::suite::{Plan, run as run_suite};
+use traffic_gen::bench::suite::{Part, Plan, run as run_suite};
 
 use crate::nats::asked_to_end;
 use crate::output::{Failure, Outcome, print, print_json};
@@ -15,16 +15,54 @@ pub struct Args {
     /// A third of the time, fewer open negotiations: a look rather than a figure
     #[arg(long)]
     quick: bool,
+    /// Run only these parts
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "PART")]
+    only: Vec<PartArg>,
     /// Print the results as JSON
     #[arg(long)]
     json: bool,
+}
+
+/// [`Part`] on the command line.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum PartArg {
+    /// Whole rounds, beside the bare pattern
+    Rounds,
+    /// The gateway's checks
+    Admission,
+    /// The fold
+    Core,
+    /// Cost per offer with growing populations
+    Populations,
+    /// Steps of bargains, beside bare request and reply
+    Bargains,
+    /// The log alone, in every mode of durability
+    Log,
+    /// Recovery of a killed engine
+    Recovery,
+}
+
+impl From<PartArg> for Part {
+    fn from(part: PartArg) -> Self {
+        match part {
+            PartArg::Rounds => Self::Rounds,
+            PartArg::Admission => Self::Admission,
+            PartArg::Core => Self::Core,
+            PartArg::Populations => Self::Populations,
+            PartArg::Bargains => Self::Bargains,
+            PartArg::Log => Self::Log,
+            PartArg::Recovery => Self::Recovery,
+        }
+    }
 }
 
 /// Runs the benchmarks.
 pub async fn run(args: Args) -> Outcome {
     let plan = if args.quick { Plan::quick() } else { Plan::default() };
     let quiet = args.json;
-    let suite = Box::pin(run_suite(plan, |row| {
+    let asked: Vec<Part> = args.only.into_iter().map(Part::from).collect();
+    let parts = if asked.is_empty() { &Part::ALL[..] } else { &asked };
+    let suite = Box::pin(run_suite(plan, parts, |row| {
         if !quiet {
             print(line(row));
         }

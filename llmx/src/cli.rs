@@ -3,7 +3,10 @@
 use clap::{Parser, Subcommand};
 
 use crate::output::Outcome;
-use crate::{agents, bench, demo, engine, gateway, healthcheck, keys, policy, replay, schema, token, traffic};
+use crate::{
+    agents, archive, audit, bargain, bench, chaos, demo, engine, gateway, healthcheck, keys, policy, replay, schema,
+    simulate, token, traffic,
+};
 
 /// The exchange where agents negotiate: offers in, exactly one binding award out.
 #[derive(Debug, Parser)]
@@ -19,7 +22,9 @@ Examples:
   llmx demo --policy high --agents 50 --json     another population, the summary as JSON
   llmx demo --nats nats://127.0.0.1:4222         the same over a real nats-server
   llmx demo --export run.jsonl && llmx replay run.jsonl
+  llmx bargain domains/car_purchase.json --a boulware --b conceder --plot car.svg
   llmx bench --json
+  llmx simulate --seeds 1000                     faults from a seed, every invariant checked
 
 Exit codes: 0 fine, 1 the thing asked for failed, 2 bad usage or configuration.
 Logs go to stderr; LLMX_LOG=info (or debug, or a filter) shows more.";
@@ -38,6 +43,12 @@ enum Command {
     Traffic(traffic::Args),
     /// Recompute every decision from a log; any difference fails
     Replay(replay::Args),
+    /// Every record of the log, in files that outlive it
+    Archive(archive::Args),
+    /// Check an archive or an export, offline
+    Audit(audit::Args),
+    /// Alternating offers over a domain file: strategies, the agreement, what was possible; or does a mandate hold?
+    Bargain(bargain::Args),
     /// Acceptance policies: list, show, put, check, switch the default
     Policy(policy::Args),
     /// A signed token for one agent
@@ -48,6 +59,10 @@ enum Command {
     Schema(schema::Args),
     /// The project's benchmarks, each beside its ceiling
     Bench(bench::Args),
+    /// Real processes, killed under load; whether anything was lost or doubled
+    Chaos(chaos::Args),
+    /// The whole exchange under faults on a virtual clock, judged by every invariant
+    Simulate(simulate::Args),
     /// Ask a health endpoint; for containers without a shell
     Healthcheck(healthcheck::Args),
 }
@@ -56,17 +71,22 @@ impl Cli {
     /// Runs the command.
     pub async fn run(self) -> Outcome {
         match self.command {
-            Command::Demo(args) => demo::run(args).await,
+            Command::Demo(args) => Box::pin(demo::run(args)).await,
             Command::Gateway(args) => gateway::run(args).await,
             Command::Engine(args) => engine::run(args).await,
             Command::Agents(args) => agents::run(args).await,
             Command::Traffic(args) => traffic::run(args).await,
             Command::Replay(args) => replay::run(args).await,
+            Command::Archive(args) => archive::run(args).await,
+            Command::Audit(args) => audit::run(args),
+            Command::Bargain(args) => bargain::run(&args),
             Command::Policy(args) => policy::run(args).await,
             Command::Token(args) => token::run(&args),
             Command::Keys(args) => keys::run(&args),
             Command::Schema(args) => schema::run(args),
             Command::Bench(args) => bench::run(args).await,
+            Command::Chaos(args) => chaos::run(args).await,
+            Command::Simulate(args) => simulate::run(args).await,
             Command::Healthcheck(args) => healthcheck::run(args).await,
         }
     }

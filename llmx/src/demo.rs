@@ -1,5 +1,7 @@
 //! `llmx demo`: the whole exchange in one process, under Poisson load, judged from outside.
 
+mod alternating;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,15 +32,19 @@ use crate::output::{Failure, Outcome, Progress, print, print_json};
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  llmx demo --policy low --agents 5\n  llmx demo --nats-local --rate 100 --duration 60\n  \
-    llmx demo --trace trace.jsonl --csv minutes.csv --export log.jsonl"
+    llmx demo --trace trace.jsonl --csv minutes.csv --export log.jsonl\n  \
+    llmx demo --protocol alternating --policy bargain-medium"
 )]
 pub struct Args {
-    /// Contractors
+    /// What the agents do: one calls and the others offer, or pairs and triples bargain over the domains in `domains/`
+    #[arg(long, value_enum, default_value_t = Protocol::ContractNet)]
+    protocol: Protocol,
+    /// Contractors; agents that bargain
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=1000))]
     agents: u32,
-    /// Acceptance policy: a preset (`llmx policy list`) or a file
-    #[arg(long, default_value = "medium", value_name = "NAME|FILE")]
-    policy: String,
+    /// Acceptance policy: a preset (`llmx policy list`) or a file. Default: medium; bargaining agents accept themselves
+    #[arg(long, value_name = "NAME|FILE")]
+    policy: Option<String>,
     /// Calls per second, Poisson
     #[arg(long, default_value_t = 10.0)]
     rate: f64,
@@ -69,6 +75,18 @@ pub struct Args {
     #[arg(long)]
     json: bool,
 }
+
+/// What the agents of a demo do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Protocol {
+    /// Contract net: calls, offers, one award
+    ContractNet,
+    /// Alternating offers: bargains between two or three
+    Alternating,
+}
+
+/// Policy of a contract net that names none.
+const POLICY_DEFAULT: &str = "medium";
 
 struct Opened {
     bus: Bus,
@@ -105,21 +123,27 @@ impl Args {
                     .map_err(|error| Failure::configuration(format_args!("{}: {error}", path.display())))?
             }
         };
-        let duration = Duration::try_from_secs_f64(self.duration)
-            .map_err(|error| Failure::configuration(format_args!("--duration: {error}")))?;
-        // A log that is kept remembers the ids of earlier runs.
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        let run = if is_kept { format!("run-{:x}", now.as_secs()) } else { format!("run-{}", self.seed) };
         Ok(Scenario {
             contractors: self.agents,
             policy: policy.name().to_owned(),
             rate: self.rate,
-            duration,
+            duration: self.duration()?,
             seed: self.seed,
-            run,
+            run: self.run_name(is_kept),
             contractor,
             ..Scenario::default()
         })
+    }
+
+    fn duration(&self) -> Result<Duration, Failure> {
+        Duration::try_from_secs_f64(self.duration)
+            .map_err(|error| Failure::configuration(format_args!("--duration: {error}")))
+    }
+
+    /// Begins the ids of a run. A log that is kept remembers the ids of earlier runs.
+    fn run_name(&self, is_kept: bool) -> String {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        if is_kept { format!("run-{:x}", now.as_secs()) } else { format!("run-{}", self.seed) }
     }
 }
 
@@ -127,9 +151,9 @@ impl Args {
 const REQUESTS_PER_CALL: f64 = 20.0;
 
 /// The gateway's usual limits, raised where the asked rate needs more: a demo is to show the exchange, not its limiter.
-fn limits(rate: f64) -> LimitConfig {
+fn limits(rate: f64, requests_per_call: f64) -> LimitConfig {
     let usual = LimitConfig::default();
-    let needed = (rate * REQUESTS_PER_CALL).clamp(1.0, f64::from(u32::MAX)) as u32;
+    let needed = (rate * requests_per_call).clamp(1.0, f64::from(u32::MAX)) as u32;
     LimitConfig {
         requests_per_s: usual.requests_per_s.max(needed),
         burst: usual.burst.max(needed.saturating_mul(2)),
@@ -139,15 +163,29 @@ fn limits(rate: f64) -> LimitConfig {
 
 /// Runs the demo and prints its summary; any violated invariant is a failure.
 pub async fn run(args: Args) -> Outcome {
-    let policy = crate::policy::preset_or_file(&args.policy)?;
+    match args.protocol {
+        Protocol::ContractNet => Box::pin(contract_net(args)).await,
+        Protocol::Alternating => Box::pin(alternating::run(args)).await,
+    }
+}
+
+async fn contract_net(args: Args) -> Outcome {
+    let policy = crate::policy::preset_or_file(args.policy.as_deref().unwrap_or(POLICY_DEFAULT))?;
+    if policy.bargain.is_some() && policy.weights.is_empty() {
+        let policy = policy.id;
+        return Err(Failure::configuration(format_args!("{policy} is for bargains: add --protocol alternating")));
+    }
     // A path that cannot be written is better found before the run than after it.
     let mut csv = args.csv.as_deref().map(create).transpose()?;
     args.export.as_deref().map(create).transpose()?;
     let trace = args.trace.as_deref().map(Trace::create).transpose().map_err(Failure::configuration)?;
     let opened = args.open().await?;
     let scenario = args.scenario(&policy, opened.is_kept)?;
-    let options =
-        ExchangeOptions { policies: vec![policy.clone()], limits: limits(args.rate), ..ExchangeOptions::default() };
+    let options = ExchangeOptions {
+        policies: vec![policy.clone()],
+        limits: limits(args.rate, REQUESTS_PER_CALL),
+        ..ExchangeOptions::default()
+    };
     let exchange = Exchange::start(opened.bus.clone(), options).await.context("the exchange does not start")?;
     if !args.json {
         Progress::new().show(format_args!("exchange on {}, {}\n", opened.name, exchange.url()));
@@ -199,6 +237,20 @@ async fn drive(
     let recorder = Arc::new(Recorder::start(started, true, trace));
     let population = Population::start(&access, scenario, Some(&recorder)).await?;
     let cancel = CancellationToken::new();
+    let progress = (!args.json).then(|| tokio::spawn(show_progress(Arc::clone(&recorder), Instant::now())));
+    let started = Instant::now();
+    let shed = attended(&cancel, progress, live::call(&access, scenario, &recorder, started, &cancel)).await?;
+    let elapsed_s = started.elapsed().as_secs_f64();
+    population.stop().await?;
+    Ok((recorder, shed, elapsed_s))
+}
+
+/// Runs a load until it is over or the user asks to end, and takes its progress away then.
+async fn attended<T>(
+    cancel: &CancellationToken,
+    progress: Option<tokio::task::JoinHandle<()>>,
+    load: impl Future<Output = T>,
+) -> T {
     let interrupt = tokio::spawn({
         let cancel = cancel.clone();
         async move {
@@ -206,17 +258,13 @@ async fn drive(
             cancel.cancel();
         }
     });
-    let progress = (!args.json).then(|| tokio::spawn(show_progress(Arc::clone(&recorder), Instant::now())));
-    let started = Instant::now();
-    let shed = live::call(&access, scenario, &recorder, started, &cancel).await?;
-    let elapsed_s = started.elapsed().as_secs_f64();
+    let outcome = load.await;
     interrupt.abort();
     if let Some(progress) = progress {
         progress.abort();
         Progress::new().finish();
     }
-    population.stop().await?;
-    Ok((recorder, shed, elapsed_s))
+    outcome
 }
 
 async fn show_progress(recorder: Arc<Recorder>, started: Instant) {

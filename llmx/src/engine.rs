@@ -1,59 +1,141 @@
 //! `llmx engine`: one policy engine, on NATS.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
-use policy_engine::{Engine, EngineConfig, EngineHandle, EngineMetrics, LanePhase, StopReason};
+use policy_engine::{Engine, EngineConfig, EngineHandle, EngineMetrics, LanePhase, StatusReader, StopReason, Trim};
 use schemas::Lane;
+use serde_json::json;
 
 use crate::nats::{NatsArgs, asked_to_end};
+use crate::ops::{self, OpsArgs, Report};
 use crate::output::{Failure, Outcome, print};
 
 /// How often the lanes are looked at. A lane that stops has said so in the log already; this only ends the process.
 const WATCH_PERIOD: Duration = Duration::from_secs(1);
 
+const AFTER_HELP: &str = "\
+Example:
+  llmx engine --nats nats://127.0.0.1:4222 --id engine-1 --listen 127.0.0.1:9464
+  llmx healthcheck http://127.0.0.1:9464/readyz
+
+Engines share the lanes: start as many as you like, each under its own name. Every one folds every lane and stands by
+for those of the others. One that is killed is replaced within 1.2 seconds; one that is asked to end (Ctrl-C, SIGTERM)
+hands its lanes over first. The process ends by itself, with exit code 1, only when all its lanes have stopped.";
+
 /// Arguments of `llmx engine`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  llmx engine --nats nats://127.0.0.1:4222 --id engine-1\n\n\
-    One engine serves every lane. A second one takes the lanes over, and the first ends with exit code 1.")]
+#[command(after_help = AFTER_HELP)]
 pub struct Args {
     #[command(flatten)]
     nats: NatsArgs,
-    /// Name in records and logs; two engines that run at once must differ
+    /// Name in records, logs and heartbeats: 1 to 64 of A-Z a-z 0-9 _ -; engines that run at once must differ
     #[arg(long, env = "LLMX_ENGINE_ID")]
     id: Option<String>,
+    /// What must be durable before records of the log are removed
+    #[arg(long, env = "LLMX_ENGINE_TRIM", value_enum, default_value = "after-archive")]
+    trim: TrimArg,
+    /// Records of a lane between two checkpoints; 0: none by number (one is made every minute, too)
+    #[arg(long, env = "LLMX_ENGINE_CHECKPOINT_EVERY", value_name = "RECORDS", default_value_t = 20_000)]
+    checkpoint_every: u64,
+    #[command(flatten)]
+    ops: OpsArgs,
 }
 
-/// Runs until asked to end, or until a lane stops: a process that serves only part of the lanes would look healthy.
+/// [`Trim`] on the command line.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum TrimArg {
+    /// Nothing is removed
+    Never,
+    /// The lane's checkpoint
+    AfterCheckpoint,
+    /// The lane's checkpoint and what `llmx archive` has stored; without an archiver nothing is removed
+    AfterArchive,
+}
+
+impl From<TrimArg> for Trim {
+    fn from(trim: TrimArg) -> Self {
+        match trim {
+            TrimArg::Never => Self::Never,
+            TrimArg::AfterCheckpoint => Self::AfterCheckpoint,
+            TrimArg::AfterArchive => Self::AfterArchive,
+        }
+    }
+}
+
+/// Runs until asked to end, or until every lane has stopped.
 pub async fn run(args: Args) -> Outcome {
-    let id = args.id.clone().unwrap_or_else(|| format!("engine-{}", std::process::id()));
+    let id = args.id.clone().unwrap_or_else(id_of_this_run);
     let bus = args.nats.open(&id).await?;
-    let registry = prometheus::Registry::new();
+    let registry = ops::registry()?;
     let metrics = Arc::new(EngineMetrics::new(&registry)?);
-    let engine = Engine::start(bus, EngineConfig::new(id.clone()), metrics, None).await;
-    let engine = engine.context("the engine does not start")?;
+    let health = args.ops.open(&bus, &registry)?;
+    if let Some(health) = &health {
+        print(format_args!("health: http://{}", health.address()));
+    }
+    let mut config = EngineConfig::new(id.clone());
+    config.trim = args.trim.into();
+    config.checkpoint.every_records = args.checkpoint_every;
+    let engine = Engine::start(bus, config, metrics, None).await.context("the engine does not start")?;
+    let is_leaving = Arc::new(AtomicBool::new(false));
+    if let Some(health) = &health {
+        let (id, reader, is_leaving) = (id.clone(), engine.status_reader(), Arc::clone(&is_leaving));
+        health.report(move || report(&id, &reader, is_leaving.load(Ordering::Relaxed)));
+    }
     print(format_args!("engine: {id}, {} lanes", engine.status().lanes.len()));
     let stopped = tokio::select! {
         () = asked_to_end() => None,
-        stopped = first_stopped(&engine) => Some(stopped),
+        stopped = all_stopped(&engine) => Some(stopped),
     };
+    is_leaving.store(true, Ordering::Relaxed);
     engine.shutdown().await;
+    if let Some(health) = health {
+        health.close().await;
+    }
     match stopped {
         None => Ok(()),
         Some((lane, reason)) => Err(Failure::failed(anyhow::anyhow!("lane {lane} stopped: {reason}"))),
     }
 }
 
-/// Waits for a lane that stops by itself.
-async fn first_stopped(engine: &EngineHandle) -> (Lane, StopReason) {
+/// What the health port says of the engine.
+fn report(id: &str, reader: &StatusReader, is_leaving: bool) -> Report {
+    let status = reader.read();
+    let is_ready = status.is_ready() && !is_leaving;
+    let waits = status.lanes.iter().filter_map(|lane| match lane.phase {
+        LanePhase::CatchingUp => Some(format!("lane {} is catching up with the log; wait", lane.lane)),
+        LanePhase::Claiming => Some(format!("lane {} is being claimed; wait", lane.lane)),
+        // A lane that stopped is among the faults, with its reason.
+        LanePhase::Standby | LanePhase::Owner | LanePhase::Stopped(_) => None,
+    });
+    let leaves = is_leaving.then(|| "the engine hands its lanes over and ends".to_owned());
+    let faults = leaves.into_iter().chain(waits).chain(status.faults.iter().cloned()).collect();
+    Report { is_ready, faults, state: json!({ "engine": id, "lanes": status.lanes }) }
+}
+
+/// A name no other run has: process ids alone are the same in every container.
+fn id_of_this_run() -> String {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("engine-{}-{:x}", std::process::id(), since_epoch.as_millis())
+}
+
+/// Waits until every lane has stopped by itself, and tells one of the reasons. As long as one goes on, so does the
+/// engine: readiness and the logs tell what is wrong with the others.
+async fn all_stopped(engine: &EngineHandle) -> (Lane, StopReason) {
     let mut watch = tokio::time::interval(WATCH_PERIOD);
     loop {
         watch.tick().await;
-        for status in engine.status().lanes {
-            if let LanePhase::Stopped(reason) = status.phase {
-                return (status.lane, reason);
-            }
+        let lanes = engine.status().lanes.into_iter();
+        let stopped: Option<Vec<_>> = lanes
+            .map(|status| match status.phase {
+                LanePhase::Stopped(reason) => Some((status.lane, reason)),
+                LanePhase::CatchingUp | LanePhase::Standby | LanePhase::Claiming | LanePhase::Owner => None,
+            })
+            .collect();
+        if let Some(last) = stopped.and_then(|mut stopped| stopped.pop()) {
+            return last;
         }
     }
 }

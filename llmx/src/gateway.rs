@@ -98,7 +98,7 @@ fn read(path: &PathBuf) -> Result<GatewayConfig, Failure> {
 pub async fn run(args: Args) -> Outcome {
     let config = args.config()?;
     let bus = args.nats.open(&config.id).await?;
-    let registry = prometheus::Registry::new();
+    let registry = crate::ops::registry()?;
     let metrics = Arc::new(GatewayMetrics::new(&registry)?);
     let gateway = Gateway::start(bus, config, metrics).await.context("the gateway does not start")?;
     if let Some(address) = gateway.local_addr() {

@@ -11,7 +11,8 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Arguments of `llmx healthcheck`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  llmx healthcheck http://127.0.0.1:8080/readyz")]
+#[command(after_help = "Examples:\n  llmx healthcheck http://127.0.0.1:8080/readyz    a gateway\n  \
+    llmx healthcheck http://127.0.0.1:9464/readyz    an engine with --listen 127.0.0.1:9464")]
 pub struct Args {
     /// Address to ask, for example http://127.0.0.1:8080/readyz
     url: String,

@@ -3,7 +3,11 @@
 #![allow(unreachable_pub, reason = "a binary has no public interface; `pub` marks what a command's file offers")]
 
 mod agents;
+mod archive;
+mod audit;
+mod bargain;
 mod bench;
+mod chaos;
 mod cli;
 mod demo;
 mod engine;
@@ -11,11 +15,13 @@ mod gateway;
 mod healthcheck;
 mod keys;
 mod nats;
+mod ops;
 mod output;
 mod policy;
 mod remote;
 mod replay;
 mod schema;
+mod simulate;
 mod token;
 mod traffic;
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use bus::Bus;
-use bus::nats::{Credentials, NatsOptions};
+use bus::nats::{Credentials, NatsOptions, SyncMode};
 
 use crate::output::Failure;
 
@@ -25,6 +25,30 @@ pub struct NatsArgs {
     /// Size in bytes after which the log is full (default: no limit for a new log)
     #[arg(long)]
     log_bytes_max: Option<u64>,
+    /// When the servers must flush to disk: `always` is before they acknowledge, and is refused unless `--monitor` shows it
+    #[arg(long, value_enum)]
+    sync: Option<Sync>,
+    /// Monitoring ports of the NATS servers, separated by commas
+    #[arg(long, env = "LLMX_NATS_MONITOR", value_name = "URL")]
+    monitor: Option<String>,
+}
+
+/// When NATS servers flush to disk.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Sync {
+    /// Every two minutes, or more often
+    Default,
+    /// Before every acknowledgement
+    Always,
+}
+
+impl From<Sync> for SyncMode {
+    fn from(sync: Sync) -> Self {
+        match sync {
+            Sync::Default => Self::Default,
+            Sync::Always => Self::Always,
+        }
+    }
 }
 
 /// Where NATS is when nothing else is said.
@@ -38,6 +62,8 @@ impl NatsArgs {
         options.lanes = self.lanes;
         options.replicas = usize::from(self.replicas);
         options.log_bytes_max = self.log_bytes_max;
+        options.sync = self.sync.map(SyncMode::from);
+        options.monitor.clone_from(&self.monitor);
         if let Some(file) = &self.nats_creds {
             options.credentials = Credentials::File(file.clone());
         }

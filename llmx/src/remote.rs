@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ::agents::transport::Transport;
 use ::agents::transport::bus::BusTransport;
+use ::agents::transport::failover::FailoverTransport;
 use ::agents::transport::http::HttpTransport;
 use ::agents::transport::websocket::WebSocketTransport;
 use ::agents::{Identity, Token};
@@ -22,9 +23,16 @@ const TOKEN_LIFETIME_S: u64 = 3600;
 /// How agents reach the exchange.
 #[derive(Debug, clap::Args)]
 pub struct RemoteArgs {
-    /// A gateway's address, for registration and for agents over WebSocket or HTTP
-    #[arg(long, env = "LLMX_GATEWAY", default_value = "http://127.0.0.1:8080", value_name = "URL")]
-    gateway: String,
+    /// Gateways' addresses, separated by commas, for agents over WebSocket or HTTP: they spread over them and move on
+    /// when one is lost. The first one registers them
+    #[arg(
+        long,
+        env = "LLMX_GATEWAY",
+        default_value = "http://127.0.0.1:8080",
+        value_name = "URLS",
+        value_delimiter = ','
+    )]
+    gateway: Vec<String>,
     /// How agents send and receive
     #[arg(long, value_enum, default_value = "websocket")]
     transport: TransportKind,
@@ -56,7 +64,8 @@ pub enum TransportKind {
 pub struct Remote {
     /// Its control plane.
     pub control: ControlClient,
-    transport: Arc<dyn Transport>,
+    /// What agents connect by, each over all of them.
+    ways: Vec<Arc<dyn Transport>>,
     key: Arc<SigningKey>,
     issuer: String,
     audience: String,
@@ -65,25 +74,37 @@ pub struct Remote {
 impl RemoteArgs {
     /// Reads the key and, for NATS, connects.
     pub async fn open(&self, name: &str) -> Result<Remote, Failure> {
-        let transport: Arc<dyn Transport> = match self.transport {
-            TransportKind::Websocket => Arc::new(WebSocketTransport::new(&self.gateway)),
-            TransportKind::Http => Arc::new(HttpTransport::try_new(&self.gateway)?),
-            TransportKind::Nats => Arc::new(BusTransport::new(&self.nats.open(name).await?)),
+        let ways = match self.transport {
+            TransportKind::Nats => vec![Arc::new(BusTransport::new(&self.nats.open(name).await?)) as _],
+            TransportKind::Websocket | TransportKind::Http => {
+                self.gateway.iter().map(|url| self.way(url)).collect::<Result<Vec<_>, Failure>>()?
+            }
         };
+        let first = self.gateway.first().ok_or_else(|| Failure::configuration("--gateway names no address"))?;
         Ok(Remote {
-            control: ControlClient::try_new(&self.gateway)?,
-            transport,
+            control: ControlClient::try_new(first.as_str())?,
+            ways,
             key: Arc::new(read_key(&self.key)?),
             issuer: self.issuer.clone(),
             audience: self.audience.clone(),
+        })
+    }
+
+    fn way(&self, url: &str) -> Result<Arc<dyn Transport>, Failure> {
+        Ok(match self.transport {
+            TransportKind::Http => Arc::new(HttpTransport::try_new(url)?),
+            TransportKind::Websocket | TransportKind::Nats => Arc::new(WebSocketTransport::new(url)),
         })
     }
 }
 
 impl Remote {
     /// The transport of one agent.
+    ///
+    /// # Panics
+    /// Never: there is at least one address.
     pub fn transport(&self) -> Arc<dyn Transport> {
-        Arc::clone(&self.transport)
+        Arc::new(FailoverTransport::try_new(self.ways.clone()).expect("opening checked that there is an address"))
     }
 
     /// An agent whose token is signed anew whenever it is asked for.

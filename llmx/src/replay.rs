@@ -1,20 +1,23 @@
 //! `llmx replay`: recompute every decision from a log; any difference fails and is named.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use schemas::NegotiationId;
+use traffic_gen::audit::archive::VerifyOptions;
 use traffic_gen::audit::{self, AuditError};
 
+use crate::audit::{negotiation, tell, tell_archive, unreadable, verify_archive};
 use crate::nats::NatsArgs;
-use crate::output::{Failure, Outcome, print, print_json};
+use crate::output::{Failure, Outcome};
 
 /// Arguments of `llmx replay`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  llmx demo --export run.jsonl && llmx replay run.jsonl\n  \
-    llmx replay --nats nats://127.0.0.1:4222 --negotiation alice~run-1-7")]
+    llmx replay archive\n  \
+    llmx replay --nats nats://127.0.0.1:4222 --negotiation alice~run-1-7\n\n\
+    A live log that was trimmed no longer holds what led to its decisions: replay its archive.")]
 pub struct Args {
-    /// An export, as `llmx demo --export` writes it; without it, the log on NATS is read
-    file: Option<PathBuf>,
+    /// An export, as `llmx demo --export` writes it, or an archive's folder; without it, the log on NATS is read
+    path: Option<PathBuf>,
     #[command(flatten)]
     nats: NatsArgs,
     /// Compare only this negotiation
@@ -25,38 +28,32 @@ pub struct Args {
     json: bool,
 }
 
-/// A file that cannot be opened was asked for by mistake; one that is no export has been damaged.
-fn unreadable(file: &Path, error: &AuditError) -> Failure {
-    let told = anyhow::anyhow!("{}: {error}", file.display());
-    if matches!(error, AuditError::File(_)) { Failure::configuration(told) } else { Failure::failed(told) }
-}
-
 /// Replays.
 pub async fn run(args: Args) -> Outcome {
-    let only = args.negotiation.as_deref().map(NegotiationId::try_new).transpose().map_err(Failure::configuration)?;
-    let ledger = match (&args.file, &args.nats.nats) {
-        (Some(file), None) => audit::read(file).map_err(|error| unreadable(file, &error))?,
-        (None, Some(_)) => audit::read_bus(&args.nats.open("llmx-replay").await?).await?,
+    let only = negotiation(args.negotiation.as_deref())?;
+    let (name, ledger) = match (args.path, &args.nats.nats) {
+        (Some(folder), None) if folder.is_dir() => {
+            // How an archive ends does not matter to what its records lead to.
+            let options = VerifyOptions { only, allow_open_end: true };
+            let report = verify_archive(&folder, &options)?;
+            return tell_archive(&report, options.only.as_ref(), args.json);
+        }
+        (Some(file), None) => {
+            let ledger = audit::read(&file).map_err(|error| unreadable(&file, &error))?;
+            (file, ledger)
+        }
+        (None, Some(url)) => {
+            let ledger = audit::read_bus(&args.nats.open("llmx-replay").await?).await;
+            (PathBuf::from(url), ledger.map_err(trimmed)?)
+        }
         (Some(_), Some(_)) | (None, None) => {
-            return Err(Failure::configuration("give either a file or --nats URL"));
+            return Err(Failure::configuration("give either a file or --nats URL; an archive is named by its folder"));
         }
     };
-    let report = audit::verify(&ledger, only.as_ref());
-    if args.json {
-        print_json(&report)?;
-    } else {
-        print(format_args!(
-            "{} records ({} skipped as unreadable), {} messages, {} decisions, {} register entries",
-            report.records, report.unreadable, report.messages, report.decisions, report.register_entries
-        ));
-    }
-    match report.first_difference {
-        None => {
-            if !args.json {
-                print("every decision is as recorded");
-            }
-            Ok(())
-        }
-        Some(difference) => Err(Failure::failed(anyhow::anyhow!("first difference: {difference}"))),
-    }
+    tell(&name, &audit::verify(&ledger, only.as_ref()), args.json)
+}
+
+/// A log that was trimmed was asked for by mistake.
+fn trimmed(error: AuditError) -> Failure {
+    if matches!(error, AuditError::Trimmed { .. }) { Failure::configuration(error) } else { error.into() }
 }

@@ -104,6 +104,11 @@ fn bad_usage_and_configuration_exit_2_and_say_what_is_wrong() {
         (&["demo", "--nats-local", "--nats", "nats://127.0.0.1:4222"], "cannot be used with"),
         (&["replay"], "give either a file or --nats URL"),
         (&["replay", "/nonexistent"], "/nonexistent"),
+        (&["replay", "/etc"], "there is no archive"),
+        (&["archive"], "--to"),
+        (&["archive", "--to", "x", "--segment-bytes", "0"], "not in 1.."),
+        (&["audit"], "verify"),
+        (&["audit", "verify", "/nonexistent"], "/nonexistent"),
         (&["replay", "--negotiation", "x", "/nonexistent"], "negotiation id"),
         (&["policy", "show", "generous"], "there is no preset"),
         (&["policy", "check", "/nonexistent"], "/nonexistent"),
@@ -170,6 +175,22 @@ fn presets_can_be_listed_shown_and_checked() {
 }
 
 #[test]
+fn a_simulation_checks_every_invariant_and_a_single_seed_is_told_as_a_story() {
+    let report = one_document(&llmx(&["simulate", "--seeds", "20", "--liveness", "5", "--seed", "100", "--json"]));
+    assert_eq!((&report["safety"], &report["liveness"]), (&20.into(), &5.into()));
+    assert_eq!(report["violations"], serde_json::json!([]));
+    assert_eq!(report["invariants"].as_object().unwrap().len(), 12);
+
+    let told = llmx(&["simulate", "--seed", "100"]);
+    assert_eq!(told.status.code(), Some(0), "{}", stderr(&told));
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert!(told.contains("*** engine-0-1 starts") && told.contains("1 safety and 0 liveness runs"), "{told}");
+
+    let nothing = llmx(&["simulate", "--seeds", "0"]);
+    assert_eq!(nothing.status.code(), Some(2), "{}", stderr(&nothing));
+}
+
+#[test]
 fn help_of_every_command_has_an_example() {
     let commands = [
         "demo",
@@ -178,11 +199,15 @@ fn help_of_every_command_has_an_example() {
         "agents",
         "traffic",
         "replay",
+        "archive",
+        "audit",
         "policy",
         "token",
         "keys",
         "schema",
         "bench",
+        "simulate",
+        "bargain",
         "healthcheck",
     ];
     let listed = String::from_utf8(llmx(&["--help"]).stdout).unwrap();

@@ -3,7 +3,11 @@
 //! An inbox message on the bus is a JSON array of [`Delivery`] documents. `envelope.msg_id` is the delivery id: it is
 //! the same on every repeat, and what the agent acknowledges.
 
+mod bargain;
+
 use serde::{Deserialize, Serialize};
+
+pub use bargain::{Agreement, BargainCall, Standing, Turn};
 
 use crate::digest::Digest;
 use crate::ids::{AgentId, AwardNo, Capability, DeliveryId, Lot, MsgId, NegotiationId, OfferId};
@@ -65,6 +69,8 @@ pub enum Told {
     Closed(Closing),
     /// To the sender: what became of one logged message.
     Ack(Receipt),
+    /// To the parties of a bargain: how it stands, and whose turn it is.
+    Turn(Turn),
 }
 
 impl Told {
@@ -81,6 +87,7 @@ impl Told {
             Self::NotUnderstood(_) => Act::NotUnderstood,
             Self::Closed(_) => Act::Closed,
             Self::Ack(_) => Act::Ack,
+            Self::Turn(_) => Act::Turn,
         }
     }
 }
@@ -112,6 +119,9 @@ pub struct Call {
     /// Currency of prices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub currency: Option<Currency>,
+    /// Of a call to a bargain: its rules and parties. `reply_by` is then when all must have joined.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bargain: Option<Box<BargainCall>>,
 }
 
 /// An award as the winner receives it.
@@ -297,6 +307,9 @@ pub struct Misunderstanding {
     pub reason: String,
     /// The acts that would have been legal.
     pub expected: Vec<Act>,
+    /// JSON pointer into the message to what is at fault, where one member is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pointer: Option<String>,
 }
 
 /// How a negotiation ended.
@@ -317,6 +330,12 @@ pub enum Outcome {
     Cancelled,
     /// ABORTED{internal}.
     Aborted,
+    /// AGREEMENT: every party of the bargain accepted.
+    Agreement,
+    /// NO_AGREEMENT{rounds, deadline, step_timeout, unconfirmed, not_joined}.
+    NoAgreement,
+    /// ENDED by a party of the bargain.
+    Ended,
 }
 
 /// The end of a negotiation.
@@ -326,9 +345,13 @@ pub struct Closing {
     pub outcome: Outcome,
     /// Head of the hash chain over the negotiation's inputs.
     pub digest: Digest,
-    /// Further detail, for example `done_before_cancel`.
+    /// Further detail, for example `done_before_cancel`; of a bargain `rounds`, `deadline`, `step_timeout`, `unconfirmed`,
+    /// `not_joined`, or who ended it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
+    /// What a bargain agreed on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agreement: Option<Box<Agreement>>,
 }
 
 /// What became of a logged message (spec section 1).
@@ -365,11 +388,13 @@ pub enum Disposition {
     Committed,
     /// The award had been taken back.
     Revoked,
+    /// Outside the sender's own mandate.
+    MandateViolation,
 }
 
 impl Disposition {
     /// Every disposition.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Ok,
         Self::Duplicate,
         Self::Late,
@@ -385,6 +410,7 @@ impl Disposition {
         Self::RateLimited,
         Self::Committed,
         Self::Revoked,
+        Self::MandateViolation,
     ];
 
     /// As it stands on the wire.
@@ -406,6 +432,7 @@ impl Disposition {
             Self::RateLimited => "rate_limited",
             Self::Committed => "committed",
             Self::Revoked => "revoked",
+            Self::MandateViolation => "mandate_violation",
         }
     }
 }

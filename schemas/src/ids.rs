@@ -267,6 +267,12 @@ impl DeliveryId {
         Self(low | (u128::from(lane.0) << 120))
     }
 
+    /// The id as bytes: the lane, then the hash. [`DeliveryId::new`] puts them together again.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; 16] {
+        self.0.to_be_bytes()
+    }
+
     /// The lane whose engine made the delivery.
     #[must_use]
     pub fn lane(self) -> Lane {

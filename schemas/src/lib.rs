@@ -6,6 +6,7 @@
 //! | [`time`] | how is time written down (log time in microseconds, wire time in RFC 3339)? |
 //! | [`envelope`] | who sends what to whom, under which consent and lifetime (paper, appendix A)? |
 //! | [`payload`] | which acts exist and what do they carry (FIPA SC00029 names)? |
+//! | [`bargain`] | what bargaining adds: rules, outcome space, sealed mandates |
 //! | [`policy`] | the acceptance policy as a document |
 //! | [`record`] | what one record of the log holds |
 //! | [`register`] | the write-once register's keys and values |
@@ -18,6 +19,7 @@
 //!
 //! This crate does no input or output, reads no clock and draws no random number.
 
+pub mod bargain;
 pub mod code;
 pub mod control;
 pub mod delivery;

@@ -7,6 +7,8 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::bargain::{Bargain, Conditions, Join, Mandate};
+use crate::digest::Digest;
 use crate::ids::{AttrName, AwardNo, Capability, OfferId};
 use crate::time::WireTime;
 
@@ -51,11 +53,17 @@ pub enum Act {
     Closed,
     /// The disposition of one logged message.
     Ack,
+    /// agree, to bargain: an invited party takes part (spec section 6).
+    Join,
+    /// A party leaves the bargain, which ends it.
+    End,
+    /// How a bargain stands, and whose turn it is.
+    Turn,
 }
 
 impl Act {
     /// The acts an agent may send.
-    pub const FROM_AGENTS: [Self; 10] = [
+    pub const FROM_AGENTS: [Self; 12] = [
         Self::Cfp,
         Self::Offer,
         Self::Refuse,
@@ -66,10 +74,12 @@ impl Act {
         Self::Inform,
         Self::Failure,
         Self::Cancel,
+        Self::Join,
+        Self::End,
     ];
 
     /// Every act.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 16] = [
         Self::Cfp,
         Self::Offer,
         Self::Refuse,
@@ -83,6 +93,9 @@ impl Act {
         Self::Cancel,
         Self::Closed,
         Self::Ack,
+        Self::Join,
+        Self::End,
+        Self::Turn,
     ];
 
     /// The act as it stands on the wire.
@@ -102,6 +115,9 @@ impl Act {
             Self::Cancel => "cancel",
             Self::Closed => "closed",
             Self::Ack => "ack",
+            Self::Join => "join",
+            Self::End => "end",
+            Self::Turn => "turn",
         }
     }
 }
@@ -155,6 +171,12 @@ pub struct Cfp {
     /// Currency of prices; an offer in another is a gate violation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub currency: Option<Currency>,
+    /// Makes this the call to a bargain (alternating offers) instead of a contract net: its rules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bargain: Option<Box<Bargain>>,
+    /// The initiator's own mandate in the bargain. Told to nobody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mandate: Option<Box<Mandate>>,
 }
 
 /// An offer. Paper, appendix A: value, timestamp, conditions.
@@ -171,9 +193,12 @@ pub struct Offer {
     /// Validity as an absolute time. With neither, the offer stands for the whole negotiation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub valid_until: Option<WireTime>,
-    /// Free text; opaque to the exchange and never read by a policy.
+    /// Begin of the validity, as an absolute time; in a bargain only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub conditions: Option<String>,
+    pub valid_from: Option<WireTime>,
+    /// Free text, opaque to the exchange and never read by a policy; in a bargain, predicates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conditions: Option<Conditions>,
     /// Round the offer answers (absent: the current one).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round: Option<u32>,
@@ -190,18 +215,24 @@ pub struct Reasoned {
     pub round: Option<u32>,
 }
 
-/// The initiator's own choice, under `decider: initiator`.
+/// The initiator's own choice, under `decider: initiator`; in a bargain, a party's acceptance of the standing offer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accept {
     /// The chosen offer.
     pub offer_id: OfferId,
+    /// Digest of the accepted terms; a bargain asks for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terms_digest: Option<Digest>,
 }
 
 /// The awarded contractor commits to one award.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Confirm {
-    /// The award it answers: the fencing token.
+    /// The award it answers: the fencing token. A bargain has one, number 1.
     pub award_no: AwardNo,
+    /// Digest of the agreed terms, where the sender wants it compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terms_digest: Option<Digest>,
 }
 
 /// What an INFORM reports.
@@ -279,6 +310,10 @@ pub enum Payload {
     Failure(Failure),
     /// Initiator: call it off.
     Cancel(Reasoned),
+    /// Invited party: take part in the bargain.
+    Join(Join),
+    /// Party: leave the bargain.
+    End(Reasoned),
 }
 
 impl Payload {
@@ -296,6 +331,8 @@ impl Payload {
             Self::Inform(_) => Act::Inform,
             Self::Failure(_) => Act::Failure,
             Self::Cancel(_) => Act::Cancel,
+            Self::Join(_) => Act::Join,
+            Self::End(_) => Act::End,
         }
     }
 
@@ -316,7 +353,9 @@ impl Payload {
             Act::Inform => Inform::deserialize(source).map(Self::Inform),
             Act::Failure => Failure::deserialize(source).map(Self::Failure),
             Act::Cancel => Reasoned::deserialize(source).map(Self::Cancel),
-            Act::Reject | Act::Closed | Act::Ack => {
+            Act::Join => Join::deserialize(source).map(Self::Join),
+            Act::End => Reasoned::deserialize(source).map(Self::End),
+            Act::Reject | Act::Closed | Act::Ack | Act::Turn => {
                 Err(serde::de::Error::custom(format_args!("agents do not send `{act}`")))
             }
         }

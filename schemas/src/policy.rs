@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::bargain::BargainRule;
 use crate::digest::{CanonicalError, Digest};
 use crate::ids::AttrName;
 
@@ -92,6 +93,9 @@ pub struct Policy {
     /// Out-of-turn messages after which a contractor is excluded, 1 to 100.
     #[serde(default = "three")]
     pub max_strikes: u32,
+    /// How it accepts for a party of a bargain; absent: it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bargain: Option<BargainRule>,
 }
 
 /// When collection closes (section 3). The collection deadline always closes.

@@ -70,6 +70,10 @@ pub enum EngineEvent {
     Delivered {
         /// The deliveries.
         ids: Vec<DeliveryId>,
+        /// Every register write that records up to this sequence lead to is answered: a restart need not repeat them.
+        /// 0 says nothing.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        registered: u64,
     },
     /// A delivery was given up (FAILURE{phase: delivery}, spec section 7).
     DeliveryFailed {
@@ -94,6 +98,11 @@ pub enum EngineEvent {
         /// The version.
         version: u32,
     },
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_zero(seq: &u64) -> bool {
+    *seq == 0
 }
 
 /// A message a gateway admitted.

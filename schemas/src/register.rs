@@ -90,6 +90,15 @@ pub enum RegisterValue {
         /// Head of the hash chain.
         chain: Digest,
     },
+    /// What a bargain agreed on, under the key of lot 0, award 1.
+    Agreement {
+        /// The accepted offer.
+        offer_id: OfferId,
+        /// Digest of its terms.
+        terms_digest: Digest,
+        /// Head of the negotiation's hash chain.
+        chain: Digest,
+    },
     /// Under [`RegisterKey::Closed`].
     Closed {
         /// How.

@@ -8,6 +8,7 @@
 //! | `gw.in.<agent>` | agent | an envelope, token in the header [`TOKEN_HEADER`]; answered by a gateway |
 //! | `hello.<agent>` | gateway | the agent has connected: send what is unacknowledged |
 //! | `view.<lane>` | gateway | asks the lane's engine for one negotiation |
+//! | `engine.<id>.beat` | engine | that it lives, and how far each of its lanes has come |
 //! | `log.<lane>` | gateway, engine | the log (JetStream) |
 //! | `award.<negotiation>.<lot>.<award_no>[.end]`, `closed.<negotiation>` | engine | the write-once register (JetStream) |
 
@@ -21,6 +22,8 @@ pub const ALL_INBOXES: &str = "agent.*.inbox";
 pub const ALL_ACKS: &str = "ack.*.*";
 /// Every hello.
 pub const ALL_HELLOS: &str = "hello.*";
+/// Every engine's heartbeat.
+pub const ALL_BEATS: &str = "engine.*.beat";
 /// Every message from agents that speak NATS.
 pub const ALL_GATEWAY_IN: &str = "gw.in.*";
 /// Queue group of all gateways on [`ALL_GATEWAY_IN`].
@@ -70,6 +73,18 @@ pub fn hello(agent: &AgentId) -> String {
 #[must_use]
 pub fn view(lane: Lane) -> String {
     format!("view.{lane}")
+}
+
+/// An engine's heartbeat. `engine` must be one token: letters, digits, `_` and `-`.
+#[must_use]
+pub fn beat(engine: &str) -> String {
+    format!("engine.{engine}.beat")
+}
+
+/// The engine named by a heartbeat's subject.
+#[must_use]
+pub fn engine_of(subject: &str) -> Option<&str> {
+    subject.strip_prefix("engine.")?.strip_suffix(".beat")
 }
 
 /// A lane's log.

@@ -106,52 +106,67 @@ fn names() -> impl Strategy<Value = String> {
     let known = "act $schema terms value price round reason offer_id award_no kind phase code penalty retryable task \
                  policy reply_by deadline reply_within_ms requires constraints currency valid_for_ms valid_until scope ttl \
                  seq to capabilities negotiation in_reply_to traceparent extend lottery start end exponent enum min \
-                 topics consent rules members qos";
+                 topics consent rules members qos bargain mandate issues name values rounds deadline_ms step_ms \
+                 confirm_ms forbid_repeat max_strikes conditions attr op valid_from terms_digest utility linear table \
+                 issue weight worth at_min at_max limits concession boulware conceder any next combi";
     let known: Vec<String> = known.split_whitespace().map(str::to_owned).collect();
     prop_oneof![8 => select(known), 1 => "[a-z~/.\u{e9}\u{10348}\u{ff21}]{0,4}"]
 }
 
-fn values() -> impl Strategy<Value = Value> {
-    let texts = [
-        "",
-        "x",
-        "cfp",
-        "offer",
-        "confirm",
-        "done",
-        "opt-in",
-        "agent://bob",
-        "topic://t",
-        "alice~job",
-        "a~b~c",
-        "o1-0",
-        "o18446744073709551616-0",
-        "o1-4294967296",
-        "2026-11-20T21:00Z",
-        "2026-11-20t21:00:00.123456789+23:59",
-        "2026-11-20T24:00:00Z",
-        "2026-13-01T00:00:00Z",
-        "1970-01-01T00:00:00+14:00",
-        "9998-12-31T23:59:59-23:59",
-        "2016-12-31T23:59:60Z",
-        "Negotiation.json",
-        "AlternatingOffer.json",
-        "EUR",
-        "medium@1",
-        "deny",
-        "hash",
-        "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-        "\u{202e}x",
-        "m\u{0}1",
-        "x\n",
-    ];
-    let numbers = [
+const TEXTS: &[&str] = &[
+    "",
+    "x",
+    "cfp",
+    "offer",
+    "confirm",
+    "done",
+    "opt-in",
+    "agent://bob",
+    "topic://t",
+    "alice~job",
+    "a~b~c",
+    "o1-0",
+    "o18446744073709551616-0",
+    "o1-4294967296",
+    "2026-11-20T21:00Z",
+    "2026-11-20t21:00:00.123456789+23:59",
+    "2026-11-20T24:00:00Z",
+    "2026-13-01T00:00:00Z",
+    "1970-01-01T00:00:00+14:00",
+    "9998-12-31T23:59:59-23:59",
+    "2016-12-31T23:59:60Z",
+    "Negotiation.json",
+    "AlternatingOffer.json",
+    "EUR",
+    "medium@1",
+    "deny",
+    "hash",
+    "join",
+    "end",
+    "turn",
+    "any",
+    "linear",
+    "round",
+    "elapsed_ms",
+    "ge",
+    "abababababababababababababababababababababababababababababababab",
+    "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+    "\u{202e}x",
+    "m\u{0}1",
+    "x\n",
+];
+
+fn numbers() -> Vec<Value> {
+    vec![
         json!(0),
         json!(-1),
         json!(1),
         json!(64),
         json!(65),
         json!(1000),
+        json!(1001),
+        json!(1_000_000),
+        json!(1_000_001),
         json!(86_400_000),
         json!(u32::MAX),
         json!(u64::from(u32::MAX) + 1),
@@ -164,10 +179,13 @@ fn values() -> impl Strategy<Value = Value> {
         json!(-0.0),
         json!(0.5),
         json!(1e300),
-    ];
+    ]
+}
+
+fn values() -> impl Strategy<Value = Value> {
     let scalar = prop_oneof![
-        3 => select(texts.to_vec()).prop_map(Value::from),
-        3 => select(numbers.to_vec()),
+        3 => select(TEXTS.to_vec()).prop_map(Value::from),
+        3 => select(numbers()),
         1 => any::<Option<bool>>().prop_map(|value| value.map_or(Value::Null, Value::Bool)),
         1 => any::<String>().prop_map(Value::from),
     ];
@@ -242,9 +260,17 @@ fn messages() -> Vec<Value> {
         include_str!("data/inform.valid.json"),
         include_str!("data/failure.valid.json"),
         include_str!("data/cancel.valid.json"),
+        include_str!("data/join.valid.json"),
+        include_str!("data/end.valid.json"),
     ];
     let wrap = |payload: Value| json!({"envelope": envelope, "payload": payload});
     all.extend(payloads.into_iter().flat_map(documents).map(wrap));
+    let alternating = documents(include_str!("data/alternating_offer.valid.json")).into_iter();
+    all.extend(alternating.filter(|payload| payload.get("$schema").is_some()).map(wrap));
+    let rules = documents(include_str!("data/bargain.valid.json")).into_iter();
+    all.extend(rules.map(|rules| wrap(json!({"act": "cfp", "bargain": rules, "mandate": {}}))));
+    let mandates = documents(include_str!("data/mandate.valid.json")).into_iter();
+    all.extend(mandates.map(|mandate| wrap(json!({"act": "join", "mandate": mandate}))));
     all
 }
 

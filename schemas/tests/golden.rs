@@ -59,6 +59,27 @@ fn payloads_are_judged_inside_a_message_as_they_are_alone() {
 }
 
 #[test]
+fn an_alternating_offer_is_selected_by_its_schema() {
+    let select = |mut payload: Value| {
+        let members = payload.as_object_mut().unwrap();
+        members.entry("$schema").or_insert_with(|| "https://llmx.dev/schemas/1/alternating_offer.json".into());
+        message(&payload)
+    };
+    for case in load::<Valid>(Kind::AlternatingOffer, "valid") {
+        assert_eq!(check_message(&bytes(&select(case.document))).unwrap().act, Act::Offer, "{}", case.name);
+    }
+    for case in load::<Invalid>(Kind::AlternatingOffer, "invalid") {
+        // A document that names another schema or act is judged as that.
+        let names_another = |member: &str| case.pointer == format!("/{member}");
+        if names_another("$schema") || names_another("act") {
+            continue;
+        }
+        let refused = check_message(&bytes(&select(case.document))).unwrap_err();
+        assert_refused(&refused, case.code, &format!("/payload{}", case.pointer), &case.name);
+    }
+}
+
+#[test]
 fn messages_are_judged_alike_by_the_typed_check_and_the_published_schema() {
     for case in load::<Valid>(Kind::Message, "valid") {
         assert!(check_message(&bytes(&case.document)).is_ok(), "{}", case.name);
@@ -95,6 +116,21 @@ fn the_papers_names_of_deadline_and_value_are_rewritten() {
     );
     assert_eq!(body(&offer)["terms"], json!({"price": 100}));
     assert_eq!(body(&offer)["timestamp"], "2025-08-21T18:46Z");
+    let bid = |member: &str, time: &str| {
+        let mut bid =
+            json!({"$schema": "AlternatingOffer.json", "terms": {"price": 100}, "deadline": "2025-08-21T18:47Z"});
+        bid.as_object_mut().unwrap().insert(member.to_owned(), time.into());
+        body(&bid)
+    };
+    assert_eq!(
+        bid("valid_from", "2025-08-21T18:46Z"),
+        json!({
+            "$schema": "AlternatingOffer.json", "act": "offer", "terms": {"price": 100},
+            "valid_from": "2025-08-21T18:46Z", "valid_until": "2025-08-21T18:47Z"
+        })
+    );
+    assert_eq!(bid("valid_until", "2025-08-21T20:46:59+02:00")["valid_until"], "2025-08-21T20:46:59+02:00");
+    assert_eq!(bid("valid_until", "2025-08-21T19:00Z")["valid_until"], "2025-08-21T18:47Z");
 }
 
 #[test]

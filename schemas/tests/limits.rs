@@ -2,6 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+use schemas::bargain::{
+    ATTR_ELAPSED_MS, ATTR_ROUND, CONCESSION_MAX, ISSUE_VALUES_MAX, ISSUES_MAX, PARTIES_MAX, PPM, PREDICATES_MAX,
+    ROUNDS_MAX, TABLE_MAX,
+};
 use schemas::control::{CONSENT_RULES_MAX, GROUP_MEMBERS_MAX, TOPICS_MAX};
 use schemas::delivery::{CloseReason, Disposition, EXCHANGE};
 use schemas::envelope::{CAPABILITIES_MAX, RECIPIENTS_MAX, TTL_S_MAX};
@@ -28,6 +32,8 @@ fn limits_of_the_shared_types_are_the_constants() {
     check("types", "/$defs/capabilities/maxItems", CAPABILITIES_MAX);
     check("types", "/$defs/timer_ms/maximum", TIMER_MS_MAX);
     check("types", "/$defs/score/maximum", SCORE_MAX);
+    check("types", "/$defs/ppm/maximum", PPM);
+    check("types", "/$defs/predicates/maxItems", PREDICATES_MAX);
     for number in ["count", "round", "award_no", "lot"] {
         check("types", &format!("/$defs/{number}/maximum"), u32::MAX);
     }
@@ -40,8 +46,26 @@ fn limits_of_messages_are_the_constants() {
     check("envelope", "/properties/seq/maximum", INTEGER_MAX);
     check("offer", "/properties/valid_for_ms/maximum", INTEGER_MAX);
     check("failure", "/properties/code/maxLength", FAILURE_CODE_LEN_MAX);
-    check("alternating_offer", "/properties/conditions/maxItems", TERMS_MAX);
+    check("alternating_offer", "/properties/valid_for_ms/maximum", INTEGER_MAX);
     check("message", "/$defs/other/properties/payload/properties/act/enum", Act::FROM_AGENTS.map(Act::as_str));
+}
+
+#[test]
+fn limits_of_bargains_are_the_constants() {
+    check("bargain", "/properties/issues/maxItems", ISSUES_MAX);
+    check("bargain", "/properties/rounds/maximum", ROUNDS_MAX);
+    check("bargain", "/properties/max_strikes/maximum", STRIKES_MAX);
+    check("bargain", "/$defs/issue/properties/values/maxItems", ISSUE_VALUES_MAX);
+    check("bargain", "/$defs/issue/properties/name/not/enum", [ATTR_ROUND, ATTR_ELAPSED_MS]);
+    check("mandate", "/properties/utility/properties/linear/maxItems", ISSUES_MAX);
+    check("mandate", "/properties/utility/properties/table/maxItems", TABLE_MAX);
+    check("mandate", "/$defs/issue_worth/properties/weight/maximum", WEIGHT_SUM);
+    check("mandate", "/$defs/issue_worth/properties/worth/maxItems", ISSUE_VALUES_MAX);
+    for concession in ["boulware", "conceder"] {
+        check("mandate", &format!("/properties/concession/properties/{concession}/maximum"), CONCESSION_MAX);
+    }
+    check("delivery", "/$defs/call/properties/bargain/properties/parties/maxItems", PARTIES_MAX);
+    check("turn", "/properties/standing/properties/accepted_by/maxItems", PARTIES_MAX);
 }
 
 #[test]

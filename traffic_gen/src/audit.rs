@@ -5,6 +5,8 @@
 //! `{"register":…}` for each entry of the register, `{"decision":…}` for each decision record, and at last `{"end":…}` with
 //! their number; the chain is a digest of the line and of the chain before it.
 
+pub mod archive;
+mod chain;
 mod file;
 
 use std::collections::BTreeMap;
@@ -36,6 +38,17 @@ pub enum AuditError {
         seq: u64,
         /// The fault.
         source: RecordError,
+    },
+    /// The log no longer begins at its beginning, and state comes from all records.
+    #[error(
+        "lane {lane}: the log was trimmed up to record {trimmed} and can be replayed only from its beginning: replay the \
+         archive (`llmx replay DIR`), which holds what was trimmed"
+    )]
+    Trimmed {
+        /// The lane.
+        lane: Lane,
+        /// Trimmed up to here.
+        trimmed: u64,
     },
     /// The file cannot be read or written.
     #[error(transparent)]
@@ -102,7 +115,7 @@ pub struct Report {
 /// Reads the log and the register of a bus, as far as they go now.
 ///
 /// # Errors
-/// [`AuditError`].
+/// [`AuditError`]; [`AuditError::Trimmed`] when the beginning is gone.
 pub async fn read_bus(bus: &Bus) -> Result<Ledger, AuditError> {
     let mut ledger = Ledger::default();
     for lane in (0..bus.log.lanes()).map(Lane) {
@@ -110,7 +123,11 @@ pub async fn read_bus(bus: &Bus) -> Result<Ledger, AuditError> {
         if last == 0 {
             continue;
         }
-        let mut records = bus.log.read(lane, 1).await?;
+        let mut records = match bus.log.read(lane, 1).await {
+            Ok(records) => records,
+            Err(BusError::Trimmed(trimmed)) => return Err(AuditError::Trimmed { lane, trimmed }),
+            Err(error) => return Err(error.into()),
+        };
         while let Some(found) = records.next().await {
             let found = found?;
             match Record::decode(&found.bytes) {

@@ -4,13 +4,19 @@
 //! |---|---|
 //! | [`bare`] | the ceiling: a round's messages on the bare bus |
 //! | [`rounds`] | whole rounds through gateway, log, engine and register: closed loop, and latency at a low rate |
+//! | [`steps`] | steps of bargains: the core alone, through everything, and the bare bus |
 //! | [`admission`] | one message through the gateway's checks |
+//! | [`durability`] | the log alone: with and without group commit, an fsync before every answer, three copies |
+//! | [`recovery`] | a killed engine: time until ready, memory before and after |
 //! | [`fold`] | one message through the core, with few and with many open negotiations; memory |
 
 pub mod admission;
 pub mod bare;
+pub mod durability;
 pub mod fold;
+pub mod recovery;
 pub mod rounds;
+pub mod steps;
 pub mod suite;
 
 use serde::Serialize;

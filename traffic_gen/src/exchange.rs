@@ -1,4 +1,5 @@
-//! A whole exchange in this process: one gateway, one engine, over any bus. What `llmx demo` and the tests run.
+//! A whole exchange in this process: one gateway and any number of engines, over any bus. What `llmx demo` and the tests
+//! run.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -43,7 +44,7 @@ pub enum ExchangeError {
 }
 
 /// How to start one.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct ExchangeOptions {
     /// Where HTTP is served; absent: a free port of loopback.
     pub listen: Option<SocketAddr>,
@@ -55,8 +56,24 @@ pub struct ExchangeOptions {
     pub limits: LimitConfig,
     /// Gaps, attempts and bounds of the engine's deliveries.
     pub outbox: OutboxConfig,
-    /// Hears what the lanes fold.
+    /// Hears what the lanes of the first engine fold.
     pub tap: Option<Arc<dyn Tap>>,
+    /// How many engines share the lanes; 0 is taken as 1. Only the first one's metrics are in the registry.
+    pub engines: usize,
+}
+
+impl Default for ExchangeOptions {
+    fn default() -> Self {
+        Self {
+            listen: None,
+            policies: Vec::new(),
+            default_policy: None,
+            limits: LimitConfig::default(),
+            outbox: OutboxConfig::default(),
+            tap: None,
+            engines: 1,
+        }
+    }
 }
 
 /// A running exchange.
@@ -67,6 +84,7 @@ pub struct Exchange {
     pub registry: Registry,
     gateway: GatewayHandle,
     engine: EngineHandle,
+    standbys: Vec<EngineHandle>,
     outbox_max: usize,
     key: SigningKey,
     url: String,
@@ -81,11 +99,13 @@ impl Exchange {
         let key = SigningKey::generate(KeyAlgorithm::EdDsa)?;
         let registry = Registry::new();
         let engine_metrics = Arc::new(EngineMetrics::new(&registry)?);
-        let instance = format!("engine-{}", std::process::id());
         let outbox_max = options.outbox.in_flight_max;
-        let engine_config = EngineConfig { outbox: options.outbox, ..EngineConfig::new(instance) };
-        let engine = Engine::start(bus.clone(), engine_config, engine_metrics, options.tap);
-        let engine = tokio::time::timeout(READY_TIMEOUT, engine).await.map_err(|_| ExchangeError::NotReady)??;
+        let engine = start_engine(&bus, 0, &options.outbox, engine_metrics, options.tap).await?;
+        let mut standbys = Vec::new();
+        for number in 1..options.engines {
+            let metrics = Arc::new(EngineMetrics::new(&Registry::new())?);
+            standbys.push(start_engine(&bus, number, &options.outbox, metrics, None).await?);
+        }
         let mut config =
             GatewayConfig::new(AuthConfig::new(KeySource::Inline(gateway::keys::key_set(&[&key])), ISSUER));
         config.listen = Some(options.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0))));
@@ -99,7 +119,7 @@ impl Exchange {
         let gateway = Gateway::start(bus.clone(), config, gateway_metrics);
         let gateway = tokio::time::timeout(READY_TIMEOUT, gateway).await.map_err(|_| ExchangeError::NotReady)??;
         let url = gateway.local_addr().map(|address| format!("http://{address}")).unwrap_or_default();
-        Ok(Self { bus, registry, gateway, engine, outbox_max, key, url })
+        Ok(Self { bus, registry, gateway, engine, standbys, outbox_max, key, url })
     }
 
     /// Base address of the gateway's HTTP interface.
@@ -108,7 +128,7 @@ impl Exchange {
         &self.url
     }
 
-    /// The engine.
+    /// The engine; the first of several.
     #[must_use]
     pub fn engine(&self) -> &EngineHandle {
         &self.engine
@@ -154,7 +174,8 @@ impl Exchange {
     /// that did not keep up.
     pub fn check_bounds(&self, verdict: &mut Verdict) {
         let open_max = Limits::default().open_max;
-        for lane in self.engine.status().lanes {
+        let engines = self.standbys.iter().chain([&self.engine]);
+        for lane in engines.flat_map(|engine| engine.status().lanes) {
             let is_bounded = lane.outbox <= self.outbox_max && lane.open <= open_max;
             verdict.check(Invariant::Bounded, is_bounded, || format!("{lane:?}"));
         }
@@ -165,6 +186,26 @@ impl Exchange {
     /// Stops intake, drains, stops.
     pub async fn shutdown(self) {
         self.gateway.shutdown().await;
+        for standby in self.standbys {
+            standby.shutdown().await;
+        }
         self.engine.shutdown().await;
     }
+}
+
+/// Starts one of several engines.
+async fn start_engine(
+    bus: &Bus,
+    number: usize,
+    outbox: &OutboxConfig,
+    metrics: Arc<EngineMetrics>,
+    tap: Option<Arc<dyn Tap>>,
+) -> Result<EngineHandle, ExchangeError> {
+    let id = match number {
+        0 => format!("engine-{}", std::process::id()),
+        number => format!("engine-{}-{number}", std::process::id()),
+    };
+    let config = EngineConfig { outbox: outbox.clone(), ..EngineConfig::new(id) };
+    let starting = Engine::start(bus.clone(), config, metrics, tap);
+    Ok(tokio::time::timeout(READY_TIMEOUT, starting).await.map_err(|_| ExchangeError::NotReady)??)
 }

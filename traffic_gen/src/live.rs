@@ -245,7 +245,7 @@ pub fn request(scenario: &Scenario, own_id: String) -> CallRequest {
 }
 
 /// Waits until every negotiation has ended and every agent has been told all it is owed, at most `patience`.
-async fn settle(recorder: &Recorder, patience: Duration) {
+pub(crate) async fn settle(recorder: &Recorder, patience: Duration) {
     let deadline = Instant::now() + patience;
     while Instant::now() < deadline && !(recorder.open() == 0 && recorder.is_settled()) {
         tokio::time::sleep(SETTLE_POLL).await;

@@ -150,10 +150,10 @@ impl Observer for Recorder {
         }
         match event {
             Observed::Connected | Observed::Disconnected => {}
-            Observed::Transmitted { negotiation, act, attempt, .. } => {
+            Observed::Transmitted { negotiation, act, attempt, document, .. } => {
                 inner.in_flight += u64::from(attempt == 1);
                 if let Some(witness) = &mut inner.witness {
-                    witness.sent(agent, negotiation, act);
+                    witness.sent(agent, negotiation, act, document);
                 }
             }
             Observed::Settled(sent) => inner.settled(agent, at, since_start, sent),
@@ -231,6 +231,7 @@ impl Inner {
             | Told::Inform(_)
             | Told::Failure(_)
             | Told::NotUnderstood(_)
+            | Told::Turn(_)
             | Told::Closed(_) => {}
         }
     }

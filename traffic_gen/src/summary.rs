@@ -111,16 +111,29 @@ impl fmt::Display for Summary {
         }
         writeln!(f, "  outcomes {}", counts(&self.outcomes))?;
         writeln!(f, "  rejected at the gateway {}", counts(&self.rejected))?;
-        let checked: u64 = self.invariant_violations.by_name.values().map(|tally| tally.checked).sum();
-        write!(f, "  invariants: {} violations in {checked} checks", self.invariant_violations.total)?;
-        for example in &self.invariant_violations.examples {
+        write!(f, "{}", self.invariant_violations)
+    }
+}
+
+impl From<Verdict> for Violations {
+    fn from(verdict: Verdict) -> Self {
+        Self { total: verdict.violated(), by_name: verdict.by_name, examples: verdict.examples }
+    }
+}
+
+impl fmt::Display for Violations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let checked: u64 = self.by_name.values().map(|tally| tally.checked).sum();
+        write!(f, "  invariants: {} violations in {checked} checks", self.total)?;
+        for example in &self.examples {
             write!(f, "\n    {example}")?;
         }
         Ok(())
     }
 }
 
-fn counts(map: &BTreeMap<String, u64>) -> String {
+/// Counts on one line.
+pub(crate) fn counts(map: &BTreeMap<String, u64>) -> String {
     if map.is_empty() {
         return "none".to_owned();
     }
@@ -161,11 +174,7 @@ impl Summary {
                 offer: counts.offer.quantiles(),
             },
             jain: Jain::of(&wins),
-            invariant_violations: Violations {
-                total: verdict.violated(),
-                by_name: verdict.by_name,
-                examples: verdict.examples,
-            },
+            invariant_violations: verdict.into(),
             rejected: counts.rejected,
             dispositions: counts.dispositions,
             outcomes: counts.outcomes,

@@ -18,7 +18,10 @@ fn an_honest_contractor_walks_through_a_negotiation() {
     assert_eq!(terms.keys().map(|name| name.as_str()).collect::<Vec<_>>(), ["delivery_ms", "price"]);
 
     let confirm = only(contractor.handle(T0, &award("n1", 1, &terms)));
-    assert_eq!((confirm.payload, confirm.once), (Payload::Confirm(Confirm { award_no: AwardNo(1) }), Some(1)));
+    assert_eq!(
+        (confirm.payload, confirm.once),
+        (Payload::Confirm(Confirm { award_no: AwardNo(1), terms_digest: None }), Some(1))
+    );
 
     let inform = only(contractor.handle(T0, &receipt("n1", Disposition::Committed, 1)));
     assert_eq!(inform.payload, Payload::Inform(Inform { kind: InformKind::Done, result: None }));
@@ -43,6 +46,20 @@ fn a_repeated_award_gets_the_same_confirmation_and_a_repeated_commitment_is_perf
     assert_eq!(contractor.handle(T0, &award("n1", 1, &terms)), first);
     assert_eq!(contractor.handle(T0, &receipt("n1", Disposition::Committed, 1)), [], "not performed a second time");
     assert_eq!(contractor.counts().commitments, 1);
+}
+
+#[test]
+fn a_call_to_a_bargain_is_refused() {
+    let mut told = call("n1", 1);
+    let Told::Cfp(call) = &mut told.payload else { panic!("no call") };
+    let rules =
+        r#"{"parties": ["alice", "bob"], "rules": {"issues": [{"name": "price", "min": 1, "max": 9}], "rounds": 3}}"#;
+    call.bargain = Some(Box::new(serde_json::from_str(rules).unwrap()));
+    let mut contractor = contractor(|_| {});
+    let refusal = Reasoned { reason: Some("does not bargain".to_owned()), round: None };
+    assert_eq!(only(contractor.handle(T0, &told)).payload, Payload::Refuse(refusal));
+    let counts = contractor.counts();
+    assert_eq!((counts.calls, counts.refusals, counts.offers, contractor.engagement_count()), (1, 1, 0, 0));
 }
 
 #[test]
@@ -160,6 +177,17 @@ fn a_final_notice_releases_and_a_passing_one_does_not() {
         assert_eq!(actions == [released("n1")], is_final, "{reason:?}");
         assert_eq!(contractor.engagement_count(), usize::from(!is_final), "{reason:?}");
     }
+}
+
+#[test]
+fn a_revision_that_comes_too_late_takes_no_award_back() {
+    let mut contractor = contractor(|config| config.revise = 1.0);
+    let terms = offered(&mut contractor, "n1");
+    assert_eq!(only(contractor.handle(T0, &award("n1", 1, &terms))).payload.act(), Act::Confirm);
+    let told = Told::Reject(Rejection { offer_id: None, reason: RejectReason::Late, code: None });
+    assert_eq!(contractor.handle(T0, &delivery("n1", told)), [], "the confirmation that waits still goes out");
+    contractor.handle(T0, &receipt("n1", Disposition::Committed, 1));
+    assert_eq!(contractor.counts().commitments, 1);
 }
 
 #[test]
@@ -283,6 +311,7 @@ fn call(own: &str, round: u32) -> Delivery {
         requires: Vec::new(),
         constraints: Terms::new(),
         currency: None,
+        bargain: None,
     };
     delivery(own, Told::Cfp(call))
 }
@@ -311,5 +340,8 @@ fn receipt(own: &str, disposition: Disposition, award_no: u32) -> Delivery {
 }
 
 fn closed(own: &str) -> Delivery {
-    delivery(own, Told::Closed(Closing { outcome: Outcome::Completed, digest: Digest([0; 32]), detail: None }))
+    delivery(
+        own,
+        Told::Closed(Closing { outcome: Outcome::Completed, digest: Digest([0; 32]), detail: None, agreement: None }),
+    )
 }

@@ -135,8 +135,8 @@ impl Strategy for Calls {
             Told::Closed(closing) => Some(CallNews::Closed(closing.clone())),
             Told::NotUnderstood(misunderstanding) => Some(CallNews::Misunderstood(misunderstanding.clone())),
             Told::Ack(receipt) => self.news_of_receipt(negotiation, receipt),
-            // Said to contractors.
-            Told::Cfp(_) | Told::Accept(_) | Told::Reject(_) | Told::Cancel(_) => None,
+            // Said to contractors, and to the parties of a bargain.
+            Told::Cfp(_) | Told::Accept(_) | Told::Reject(_) | Told::Cancel(_) | Told::Turn(_) => None,
         };
         news.map_or_else(Vec::new, |news| self.tell(negotiation, now, news))
     }

@@ -232,7 +232,8 @@ fn refuse(own: &str) -> Outgoing {
 }
 
 fn confirm(award_no: u32) -> Outgoing {
-    Outgoing::new(negotiation("a"), Payload::Confirm(Confirm { award_no: AwardNo(award_no) })).once(award_no)
+    Outgoing::new(negotiation("a"), Payload::Confirm(Confirm { award_no: AwardNo(award_no), terms_digest: None }))
+        .once(award_no)
 }
 
 fn accepted(transmit: &Transmit) -> Answer {

@@ -4,6 +4,7 @@
 //! inbox, so a full inbox slows the gateway down and cannot lock the two up.
 
 mod frame;
+mod pulse;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use schemas::delivery::Delivery;
 use schemas::{DeliveryId, Refusal};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::http::{HeaderValue, Response};
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
@@ -27,6 +28,7 @@ use super::{ANSWER_TIMEOUT, Answer, Connection, Inbox, InboxMessage, Link, Trans
 use crate::identity::Identity;
 
 use frame::{ServerFrame, ack_frame, message_frame, read_frame};
+use pulse::{Beat, PONG_TIMEOUT, Pulse};
 
 /// Frames waiting for the socket; a sender beyond them waits.
 const FRAMES_MAX: usize = 1024;
@@ -36,10 +38,8 @@ const DELIVERIES_MAX: usize = 1024;
 const BATCH_MAX: usize = 128;
 /// Largest frame read: a delivery to an initiator with a thousand offers fits.
 const FRAME_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// How often the other end is pinged.
-const PING_EVERY: Duration = Duration::from_secs(15);
-/// A connection on which nothing came for so long is dead: three pings.
-const SILENCE_MAX: Duration = Duration::from_secs(45);
+/// How long the farewell may take.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
@@ -82,7 +82,9 @@ impl Transport for WebSocketTransport {
             let (commands, command_receiver) = mpsc::channel(FRAMES_MAX);
             let (deliveries, delivery_receiver) = mpsc::channel(DELIVERIES_MAX);
             let (sink, stream) = socket.split();
-            let pump = Pump { sink, stream, commands: command_receiver, deliveries, asked: HashMap::new(), last: 0 };
+            let pulse = Pulse::new(Instant::now());
+            let pump =
+                Pump { sink, stream, commands: command_receiver, deliveries, asked: HashMap::new(), last: 0, pulse };
             tokio::spawn(pump.drive());
             Ok(Connection { link: std::sync::Arc::new(WebSocketLink { commands }), inbox: inbox(delivery_receiver) })
         }
@@ -153,42 +155,47 @@ struct Pump {
     /// up are dropped when the next message goes out.
     asked: HashMap<u64, oneshot::Sender<Answer>>,
     last: u64,
+    pulse: Pulse,
 }
 
 enum Wake {
     Command(Option<Command>),
     Frame(Option<Result<Message, WebSocketError>>),
-    Ping,
+    Timer,
 }
 
 impl Pump {
     async fn drive(mut self) {
-        let mut pings = tokio::time::interval_at(Instant::now() + PING_EVERY, PING_EVERY);
-        pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut heard_at = Instant::now();
         loop {
             let wake = tokio::select! {
                 command = self.commands.recv() => Wake::Command(command),
                 frame = self.stream.next() => Wake::Frame(frame),
-                _ = pings.tick() => Wake::Ping,
+                () = tokio::time::sleep_until(self.pulse.poll_timeout()) => Wake::Timer,
             };
             let is_up = match wake {
                 Wake::Command(Some(command)) => self.handle_commands(command).await,
                 // The agent dropped the link.
                 Wake::Command(None) => false,
                 Wake::Frame(Some(Ok(frame))) => {
-                    heard_at = Instant::now();
+                    self.pulse.handle_sign(Instant::now());
                     self.handle_frame(frame).await
                 }
                 Wake::Frame(Some(Err(_)) | None) => false,
-                Wake::Ping if heard_at.elapsed() > SILENCE_MAX => false,
-                Wake::Ping => self.sink.send(Message::Ping(Bytes::new())).await.is_ok(),
+                Wake::Timer => self.handle_timer().await,
             };
             if !is_up {
                 break;
             }
         }
-        let _ = tokio::time::timeout(Duration::from_secs(1), self.sink.close()).await;
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.sink.close()).await;
+    }
+
+    async fn handle_timer(&mut self) -> bool {
+        match self.pulse.handle_timeout(Instant::now()) {
+            Beat::Wait => true,
+            Beat::Ping => is_written(self.sink.send(Message::Ping(Bytes::new()))).await,
+            Beat::Dead => false,
+        }
     }
 
     /// Writes every frame that is ready, then flushes once.
@@ -201,17 +208,18 @@ impl Pump {
                     self.last += 1;
                     let frame = message_frame(self.last, &document);
                     self.asked.insert(self.last, sender);
+                    self.pulse.handle_asked(Instant::now());
                     frame
                 }
                 Command::Ack(ids) => ack_frame(&ids),
             };
             let Ok(text) = Utf8Bytes::try_from(frame) else { return true };
-            if self.sink.feed(Message::Text(text)).await.is_err() {
+            if !is_written(self.sink.feed(Message::Text(text))).await {
                 return false;
             }
             next = self.commands.try_recv().ok();
         }
-        self.sink.flush().await.is_ok()
+        is_written(self.sink.flush()).await
     }
 
     /// False when the connection is over.
@@ -233,6 +241,11 @@ impl Pump {
             ServerFrame::Other => true,
         }
     }
+}
+
+/// Whether a write succeeded within the time after which the other end counts as gone.
+async fn is_written(write: impl Future<Output = Result<(), WebSocketError>>) -> bool {
+    tokio::time::timeout(PONG_TIMEOUT, write).await.is_ok_and(|written| written.is_ok())
 }
 
 fn no_header() -> TransportError {

@@ -125,6 +125,14 @@ async fn the_python_example_negotiates() {
     let inform = gateway.message().await;
     assert_eq!(inform["payload"]["kind"], "done");
     assert!(inform["envelope"]["seq"].as_u64() > confirm["envelope"]["seq"].as_u64());
+    assert_eq!(gateway.acks().await, json!([delivery_id(3)]));
+    // Alternating offers are another protocol.
+    let rules = json!({"issues": [{"name": "price", "min": 1, "max": 9}], "rounds": 3});
+    let mut bargain = json!(call(4, "n2"));
+    bargain["payload"]["bargain"] = json!({"parties": ["alice", "bob"], "rules": rules});
+    inbox.write(&event(&serde_json::from_value(bargain).unwrap())).await;
+    let refusal = gateway.message().await;
+    assert_eq!(refusal["payload"], json!({"act": "refuse", "reason": "does not bargain"}));
 }
 
 /// A process that ends with the test.

@@ -120,7 +120,7 @@ fn request(own: &str) -> CallRequest {
 }
 
 fn closed() -> Told {
-    Told::Closed(Closing { outcome: Outcome::NoOffers, digest: Digest([0; 32]), detail: None })
+    Told::Closed(Closing { outcome: Outcome::NoOffers, digest: Digest([0; 32]), detail: None, agreement: None })
 }
 
 async fn next(events: &mut mpsc::Receiver<CallEvent>) -> CallNews {

@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod agent;
 #[cfg(test)]
+mod bargain;
+#[cfg(test)]
 mod fake;
 #[cfg(test)]
 mod faults;

@@ -1,6 +1,10 @@
 //! Over WebSocket, against a fake gateway on a real socket.
 
+use std::sync::Arc;
+
 use agents::session::SessionLimits;
+use agents::transport::Transport;
+use agents::transport::failover::FailoverTransport;
 use agents::transport::websocket::WebSocketTransport;
 use agents::{Agent, AgentError, AgentOptions, Contractor, ContractorConfig};
 use futures_util::{SinkExt, StreamExt};
@@ -54,6 +58,28 @@ async fn an_agent_negotiates_over_websocket_and_carries_on_after_a_lost_connecti
     assert_eq!((summary.connections, summary.accepted, summary.deliveries, summary.repeats), (2, 1, 1, 1));
 }
 
+/// Takes as long as the SDK lets a connection be silent after a message: some six seconds.
+#[tokio::test]
+async fn an_agent_leaves_a_gateway_that_has_fallen_silent_and_repeats_its_message_to_another() {
+    let (first, first_url) = listen().await;
+    let (second, second_url) = listen().await;
+    let way = |url: &str| Arc::new(WebSocketTransport::new(url)) as Arc<dyn Transport>;
+    let transport = FailoverTransport::try_new(vec![way(&first_url), way(&second_url)]).unwrap();
+    let handle = Agent::new(transport, identity("bob"), bob()).spawn(CancellationToken::new());
+
+    let (mut silent, other) = tokio::select! {
+        gateway = accept(&first) => (gateway, &second),
+        gateway = accept(&second) => (gateway, &first),
+    };
+    send(&mut silent, &json!({"type": "delivery", "delivery": call(1, "n1")})).await;
+    // From here on the first gateway neither reads nor writes, and its socket stays open.
+    let mut gateway = accept(other).await;
+    let offer = next(&mut gateway).await;
+    assert_eq!(offer["message"]["payload"]["act"], "offer");
+    drop(silent);
+    drop(handle);
+}
+
 #[tokio::test]
 async fn a_refused_token_ends_the_agent_with_the_gateways_reason() {
     let (listener, url) = listen().await;
@@ -79,8 +105,11 @@ async fn an_address_that_is_none_ends_the_agent_at_once() {
 }
 
 fn contractor(url: &str) -> Agent<Contractor> {
-    let contractor = Contractor::try_new(&agent("bob"), ContractorConfig::default()).unwrap();
-    Agent::new(WebSocketTransport::new(url), identity("bob"), contractor)
+    Agent::new(WebSocketTransport::new(url), identity("bob"), bob())
+}
+
+fn bob() -> Contractor {
+    Contractor::try_new(&agent("bob"), ContractorConfig::default()).unwrap()
 }
 
 async fn listen() -> (TcpListener, String) {

@@ -6,7 +6,7 @@ use schemas::record::{EngineEvent, Record};
 use tokio::sync::Semaphore;
 
 use super::*;
-use crate::LogStream;
+use crate::{LogRecord, LogStream};
 
 #[tokio::test]
 async fn entries_that_wait_for_an_append_share_the_next_record_in_order() {
@@ -102,6 +102,16 @@ async fn a_full_log_is_not_asked_again() {
     let outcome = append(&appender, 0).await;
     assert!(matches!(outcome, Err(AppendError::Refused(BusError::Full(_)))), "{outcome:?}");
     assert_eq!(log.asked.lock().unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_after_an_unknown_outcome_leaves_it_unknown() {
+    let log = GatedLog::failing(1, BusError::Unknown("silence".to_owned()));
+    log.gate.close();
+    let appender = log.appender(AppenderOptions::default());
+    let outcome = append(&appender, 0).await;
+    assert!(matches!(outcome, Err(AppendError::Unknown(BusError::Unknown(_)))), "{outcome:?}");
+    assert_eq!(log.asked.lock().unwrap().len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -221,6 +231,18 @@ impl Log for GatedLog {
     }
 
     fn last_seq(&self, _: Lane) -> BoxFuture<'_, Result<u64, BusError>> {
+        async { Ok(0) }.boxed()
+    }
+
+    fn record(&self, _: Lane, _: u64) -> BoxFuture<'_, Result<Option<LogRecord>, BusError>> {
+        async { Ok(None) }.boxed()
+    }
+
+    fn trim(&self, _: Lane, _: u64) -> BoxFuture<'_, Result<(), BusError>> {
+        async { Ok(()) }.boxed()
+    }
+
+    fn trimmed(&self, _: Lane) -> BoxFuture<'_, Result<u64, BusError>> {
         async { Ok(0) }.boxed()
     }
 }

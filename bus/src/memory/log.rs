@@ -1,5 +1,7 @@
 //! The log: a list of records per lane.
 
+mod records;
+
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -11,12 +13,11 @@ use schemas::Lane;
 use schemas::record::RECORD_BYTES_MAX;
 use tokio::sync::watch;
 
+use self::records::Records;
 use super::{Clock, MemoryOptions};
 use crate::name::check_lane;
 use crate::{BusError, Log, LogRecord, LogStream};
 
-/// Records per block of a lane: large enough that blocks are few, small enough that adding one never copies much.
-const BLOCK_LEN: usize = 4096;
 /// Records a reader takes under one lock, so that neither it nor the writer waits long for the other.
 const READ_BATCH_MAX: usize = 256;
 
@@ -33,47 +34,6 @@ struct LaneLog {
     records: Arc<RwLock<Records>>,
     /// Wakes the lane's readers; holds the lane's number of records.
     len: watch::Sender<usize>,
-}
-
-/// A list that grows by blocks: readers of a long log never wait for it to be copied to a larger place.
-#[derive(Default)]
-struct Records {
-    blocks: Vec<Vec<LogRecord>>,
-    len: usize,
-}
-
-impl Records {
-    fn push(&mut self, record: LogRecord) {
-        if self.len.is_multiple_of(BLOCK_LEN) {
-            self.blocks.push(Vec::with_capacity(if self.len == 0 { 0 } else { BLOCK_LEN }));
-        }
-        if let Some(block) = self.blocks.last_mut() {
-            block.push(record);
-            self.len += 1;
-        }
-    }
-
-    fn get(&self, index: usize) -> Option<&LogRecord> {
-        self.blocks.get(index / BLOCK_LEN)?.get(index % BLOCK_LEN)
-    }
-
-    fn last(&self) -> Option<&LogRecord> {
-        self.blocks.last()?.last()
-    }
-
-    /// Index of the first record whose sequence is at least `seq`.
-    fn first_from(&self, seq: u64) -> usize {
-        let (mut low, mut high) = (0, self.len);
-        while low < high {
-            let middle = usize::midpoint(low, high);
-            if self.get(middle).is_some_and(|record| record.seq < seq) {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        low
-    }
 }
 
 impl MemoryLog {
@@ -104,7 +64,7 @@ impl MemoryLog {
         let time = records.last().map_or(now, |last| last.time.max(now));
         // Taken under the lane's lock: sequences rise within a lane.
         let seq = self.last_seq.fetch_add(1, Ordering::Relaxed) + 1;
-        records.push(LogRecord { lane, seq, time, bytes });
+        records.push(LogRecord { lane, seq, time, stamped: now, bytes });
         let len = records.len;
         drop(records);
         // Two appenders may report out of order; the larger length holds.
@@ -143,13 +103,21 @@ impl Log for MemoryLog {
     fn read(&self, lane: Lane, from_seq: u64) -> BoxFuture<'_, Result<LogStream, BusError>> {
         async move {
             let lane_log = self.lane(lane)?;
-            let next = lane_log.records.read().unwrap_or_else(PoisonError::into_inner).first_from(from_seq);
+            let from_seq = from_seq.max(1);
+            let next = {
+                let records = lane_log.records.read().unwrap_or_else(PoisonError::into_inner);
+                if from_seq <= records.trimmed {
+                    return Err(BusError::Trimmed(records.trimmed));
+                }
+                records.first_from(from_seq)
+            };
             let reader = Reader {
                 records: Arc::clone(&lane_log.records),
                 len: lane_log.len.subscribe(),
                 next,
                 from_seq,
                 ready: VecDeque::new(),
+                is_done: false,
             };
             Ok(stream::unfold(reader, Reader::next).boxed())
         }
@@ -164,6 +132,27 @@ impl Log for MemoryLog {
         }
         .boxed()
     }
+
+    fn record(&self, lane: Lane, seq: u64) -> BoxFuture<'_, Result<Option<LogRecord>, BusError>> {
+        async move {
+            let records = self.lane(lane)?.records.read().unwrap_or_else(PoisonError::into_inner);
+            Ok(records.get(records.first_from(seq)).filter(|record| record.seq == seq).cloned())
+        }
+        .boxed()
+    }
+
+    fn trim(&self, lane: Lane, below_seq: u64) -> BoxFuture<'_, Result<(), BusError>> {
+        async move {
+            let freed = self.lane(lane)?.records.write().unwrap_or_else(PoisonError::into_inner).trim(below_seq);
+            self.bytes.fetch_sub(freed, Ordering::Relaxed);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn trimmed(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>> {
+        async move { Ok(self.lane(lane)?.records.read().unwrap_or_else(PoisonError::into_inner).trimmed) }.boxed()
+    }
 }
 
 struct Reader {
@@ -174,32 +163,45 @@ struct Reader {
     /// What comes before is skipped: the position asked for may lie beyond the end.
     from_seq: u64,
     ready: VecDeque<LogRecord>,
+    /// Whether an error was its last item.
+    is_done: bool,
 }
 
 impl Reader {
     /// The next record; none once every handle of the bus is gone.
     async fn next(mut self) -> Option<(Result<LogRecord, BusError>, Self)> {
-        loop {
+        while !self.is_done {
             tokio::task::consume_budget().await;
             if let Some(record) = self.ready.pop_front() {
                 return Some((Ok(record), self));
             }
             self.len.borrow_and_update();
-            let is_at_end = self.refill();
-            if is_at_end && self.ready.is_empty() && self.len.changed().await.is_err() {
-                return None;
+            match self.refill() {
+                Ok(is_at_end) => {
+                    if is_at_end && self.ready.is_empty() && self.len.changed().await.is_err() {
+                        return None;
+                    }
+                }
+                Err(error) => {
+                    self.is_done = true;
+                    return Some((Err(error), self));
+                }
             }
         }
+        None
     }
 
-    /// Takes the next batch and returns whether it was the last there is.
-    fn refill(&mut self) -> bool {
+    /// Takes the next batch and returns whether it was the last there is; fails when some of it is trimmed.
+    fn refill(&mut self) -> Result<bool, BusError> {
         let records = self.records.read().unwrap_or_else(PoisonError::into_inner);
+        if self.next < records.first {
+            return Err(BusError::Trimmed(records.trimmed));
+        }
         let end = records.len.min(self.next + READ_BATCH_MAX);
         let fresh = (self.next..end).filter_map(|index| records.get(index));
         self.ready.extend(fresh.filter(|record| record.seq >= self.from_seq).cloned());
         self.next = end;
-        end == records.len
+        Ok(end == records.len)
     }
 }
 
@@ -208,24 +210,6 @@ mod tests {
     use schemas::Timestamp;
 
     use super::*;
-
-    #[test]
-    fn a_position_is_found_across_blocks() {
-        let mut records = Records::default();
-        let count = 2 * BLOCK_LEN + 7;
-        for index in 0..count {
-            // Only even sequences: other lanes have the odd ones.
-            let seq = 2 * u64::try_from(index).unwrap() + 2;
-            records.push(LogRecord { lane: Lane(0), seq, time: Timestamp(0), bytes: Bytes::new() });
-        }
-        for index in [0, 1, BLOCK_LEN - 1, BLOCK_LEN, 2 * BLOCK_LEN, count - 1] {
-            let seq = records.get(index).unwrap().seq;
-            assert_eq!(records.first_from(seq), index);
-            assert_eq!(records.first_from(seq - 1), index);
-            assert_eq!(records.first_from(seq + 1), index + 1);
-        }
-        assert_eq!(records.first_from(u64::MAX), count);
-    }
 
     #[tokio::test]
     async fn log_time_does_not_follow_a_clock_that_goes_back() {

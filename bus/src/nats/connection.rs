@@ -36,9 +36,10 @@ pub(super) struct Connection {
 impl Connection {
     /// Connects, trying again until `deadline`.
     pub(super) async fn open(options: &NatsOptions, role: &str, deadline: Instant) -> Result<Self, BusError> {
+        let addresses = addresses(options)?;
         loop {
             let (news, connected) = watch::channel(0);
-            let attempt = connect_options(options, role, news).await?.connect(options.servers.as_str());
+            let attempt = connect_options(options, role, news).await?.connect(addresses.clone());
             let error = match tokio::time::timeout_at(deadline, attempt).await {
                 Ok(Ok(client)) => {
                     options.status.add_connection(client.statistics());
@@ -53,6 +54,11 @@ impl Connection {
             tokio::time::sleep(CONNECT_PAUSE).await;
         }
     }
+}
+
+fn addresses(options: &NatsOptions) -> Result<Vec<ServerAddr>, BusError> {
+    let parse = |url: &str| url.trim().parse().map_err(|error| unreachable(options, &format!("no URL: {error}")));
+    options.servers.split(',').map(parse).collect()
 }
 
 /// Whether another attempt would fail alike.

@@ -1,5 +1,6 @@
 //! Buckets: NATS key-value stores, readable with `nats kv`.
 
+use std::error::Error;
 use std::time::Duration;
 
 use async_nats::HeaderMap;
@@ -63,7 +64,7 @@ impl NatsKeyValue {
                     if lost_race(&error) {
                         Ok(false)
                     } else {
-                        Err(unknown(bucket, &key, &error))
+                        Err(not_stored(bucket, &key, &error))
                     }
                 }
             },
@@ -82,7 +83,7 @@ impl KeyValue for NatsKeyValue {
         async move {
             check_key(&key)?;
             let stored = self.store(bucket).put(to_token(&key), value).await;
-            stored.map(|_| ()).map_err(|error| unknown(bucket, &key, &error))
+            stored.map(|_| ()).map_err(|error| not_stored(bucket, &key, &error))
         }
         .boxed()
     }
@@ -98,7 +99,7 @@ impl KeyValue for NatsKeyValue {
     fn delete(&self, bucket: Bucket, key: String) -> BoxFuture<'_, Result<(), BusError>> {
         async move {
             check_key(&key)?;
-            self.store(bucket).delete(to_token(&key)).await.map_err(|error| unknown(bucket, &key, &error))
+            self.store(bucket).delete(to_token(&key)).await.map_err(|error| not_stored(bucket, &key, &error))
         }
         .boxed()
     }
@@ -207,16 +208,30 @@ fn is_deletion(headers: &HeaderMap) -> bool {
 
 /// Whether a failed creation says that the key has a value. One server answers 10071, a cluster mostly 10164, which
 /// the client does not tell from other errors.
-fn lost_race(error: &(dyn std::error::Error + 'static)) -> bool {
+fn lost_race(error: &(dyn Error + 'static)) -> bool {
     let lost = [ErrorCode::STREAM_WRONG_LAST_SEQUENCE, ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT];
-    std::iter::successors(Some(error), |error| error.source()).any(|cause| {
-        cause.downcast_ref::<jetstream::Error>().is_some_and(|refusal| lost.contains(&refusal.error_code()))
-            || cause
+    refusal(error).is_some_and(|refusal| lost.contains(&refusal.error_code()))
+        || causes(error).any(|cause| {
+            cause
                 .downcast_ref::<PublishError>()
                 .is_some_and(|failed| failed.kind() == jetstream::context::PublishErrorKind::WrongLastSequence)
-    })
+        })
 }
 
-fn unknown(bucket: Bucket, key: &str, error: &dyn std::fmt::Display) -> BusError {
-    BusError::Unknown(format!("key `{key}` of {}: {error}", bucket.as_str()))
+fn not_stored(bucket: Bucket, key: &str, error: &(dyn Error + 'static)) -> BusError {
+    match refusal(error) {
+        Some(refusal) if stored::is_full(refusal.error_code()) => {
+            stored::full(&stream_name(bucket), refusal.error_code(), &refusal.to_string())
+        }
+        Some(_) | None => BusError::Unknown(format!("key `{key}` of {}: {error}", bucket.as_str())),
+    }
+}
+
+/// What the server itself answered, beneath what the client made of it.
+fn refusal<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a jetstream::Error> {
+    causes(error).find_map(|cause| cause.downcast_ref())
+}
+
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&cause| cause.source())
 }

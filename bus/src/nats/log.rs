@@ -1,32 +1,48 @@
 //! The log: one stream, one subject per lane.
 
+mod reader;
+mod trimming;
+
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::Client;
 use async_nats::jetstream::ErrorCode;
-use async_nats::jetstream::consumer::DeliverPolicy;
+use async_nats::jetstream::message::StreamMessage;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
 use schemas::record::RECORD_BYTES_MAX;
-use schemas::{Lane, subject};
+use schemas::{Lane, Timestamp, subject};
 
+use self::reader::LaneReader;
+use self::trimming::Trimming;
 use super::LOG_STREAM;
-use super::consumer::{OrderedReader, Selection, Source};
+use super::blobs::NatsBlobs;
+use super::consumer::Source;
 use super::stored::{self, NotStored};
 use crate::name::check_lane;
 use crate::{BusError, Log, LogRecord, LogStream};
 
 pub(super) struct NatsLog {
     write: Client,
-    read: Source,
+    leader: Leader,
     lanes: u8,
     timeout: Duration,
 }
 
+/// What is asked of the log beside reading and appending; always answered by the stream's leader, since another copy may
+/// be behind.
+#[derive(Clone)]
+struct Leader {
+    source: Source,
+    trimming: Trimming,
+}
+
 impl NatsLog {
-    pub(super) fn new(write: Client, read: Source, lanes: u8, timeout: Duration) -> Self {
-        Self { write, read, lanes, timeout }
+    pub(super) fn new(write: Client, read: Source, blobs: Arc<NatsBlobs>, lanes: u8, timeout: Duration) -> Self {
+        let trimming = Trimming::new(read.context.clone(), blobs);
+        Self { write, leader: Leader { source: read, trimming }, lanes, timeout }
     }
 
     async fn append(&self, lane: Lane, record: Bytes) -> Result<u64, BusError> {
@@ -42,34 +58,51 @@ impl NatsLog {
             Err(NotStored::Refused(ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM, _)) => {
                 Err(BusError::TooLarge { bytes, limit: RECORD_BYTES_MAX })
             }
-            Err(NotStored::Refused(code, reason)) if stored::is_full(code) => Err(BusError::Full(reason)),
+            Err(NotStored::Refused(code, reason)) if stored::is_full(code) => {
+                Err(stored::full(LOG_STREAM, code, &reason))
+            }
             Err(NotStored::Refused(_, reason)) => Err(BusError::Unknown(reason)),
         }
     }
 
     async fn read(&self, lane: Lane, from_seq: u64) -> Result<LogStream, BusError> {
         check_lane(lane, self.lanes)?;
-        let from = DeliverPolicy::ByStartSequence { start_sequence: from_seq.max(1) };
-        let selection = Selection { stream: LOG_STREAM.to_owned(), subject: subject::log(lane), from };
-        let (reader, _) = OrderedReader::start(self.read.clone(), selection).await?;
-        let records = stream::unfold(Some(reader), move |reader| async move {
+        let reader = LaneReader::start(self.leader.clone(), lane, from_seq).await?;
+        let records = stream::unfold(Some(reader), |reader| async move {
             let mut reader = reader?;
             match reader.next().await? {
-                Ok(stored) => {
-                    let bytes = stored.message.payload;
-                    Some((Ok(LogRecord { lane, seq: stored.seq, time: stored.time, bytes }), Some(reader)))
-                }
+                Ok(record) => Some((Ok(record), Some(reader))),
                 Err(error) => Some((Err(error), None)),
             }
         });
         Ok(records.boxed())
     }
 
-    async fn last_seq(&self, lane: Lane) -> Result<u64, BusError> {
+    async fn trim(&self, lane: Lane, below_seq: u64) -> Result<(), BusError> {
         check_lane(lane, self.lanes)?;
-        let last = stored::last_on(&self.read.context, LOG_STREAM, &subject::log(lane)).await?;
+        let below_seq = below_seq.min(self.leader.last_seq(lane).await?);
+        if below_seq <= 1 {
+            return Ok(());
+        }
+        self.leader.trimming.trim(lane, below_seq).await
+    }
+}
+
+impl Leader {
+    async fn last_seq(&self, lane: Lane) -> Result<u64, BusError> {
+        let last = stored::last_on(&self.source.context, LOG_STREAM, &subject::log(lane)).await?;
         Ok(last.map_or(0, |message| message.sequence))
     }
+
+    async fn record(&self, lane: Lane, seq: u64) -> Result<Option<LogRecord>, BusError> {
+        let message = stored::at(&self.source.context, LOG_STREAM, seq).await?;
+        Ok(message.filter(|message| *message.subject == *subject::log(lane)).map(|message| to_record(lane, message)))
+    }
+}
+
+fn to_record(lane: Lane, message: StreamMessage) -> LogRecord {
+    let stamped = Timestamp(u64::try_from(message.time.unix_timestamp_nanos() / 1000).unwrap_or_default());
+    LogRecord { lane, seq: message.sequence, time: stamped, stamped, bytes: message.payload }
 }
 
 impl Log for NatsLog {
@@ -86,6 +119,30 @@ impl Log for NatsLog {
     }
 
     fn last_seq(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>> {
-        self.last_seq(lane).boxed()
+        async move {
+            check_lane(lane, self.lanes)?;
+            self.leader.last_seq(lane).await
+        }
+        .boxed()
+    }
+
+    fn record(&self, lane: Lane, seq: u64) -> BoxFuture<'_, Result<Option<LogRecord>, BusError>> {
+        async move {
+            check_lane(lane, self.lanes)?;
+            if seq == 0 { Ok(None) } else { self.leader.record(lane, seq).await }
+        }
+        .boxed()
+    }
+
+    fn trim(&self, lane: Lane, below_seq: u64) -> BoxFuture<'_, Result<(), BusError>> {
+        self.trim(lane, below_seq).boxed()
+    }
+
+    fn trimmed(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>> {
+        async move {
+            check_lane(lane, self.lanes)?;
+            self.leader.trimming.trimmed(lane).await
+        }
+        .boxed()
     }
 }

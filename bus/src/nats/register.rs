@@ -14,10 +14,13 @@ use super::consumer::{OrderedReader, Selection, Source};
 use super::stored::{self, NotStored};
 use crate::{BusError, Register, Registered};
 
-/// Attempts at one write: with the pauses between them they outlast a change of leader.
-const ATTEMPTS_MAX: u32 = 6;
-/// Longest pause before the second attempt; doubles with each further one, so at most 3.1 s in all.
-const PAUSE_MAX: Duration = Duration::from_millis(100);
+/// Attempts at one write: with the pauses between them they outlast most changes of leader, which take 4 to 9 s. Whoever
+/// is told that the outcome is unknown writes again.
+const ATTEMPTS_MAX: u32 = 12;
+/// Longest pause before the second attempt; doubles with each further one.
+const PAUSE_FIRST_MAX: Duration = Duration::from_millis(100);
+/// Longest pause before any attempt. With pauses half as long on average, all attempts take 8 s.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// Every subject of the stream.
 const ALL_KEYS: &str = ">";
 
@@ -34,11 +37,13 @@ impl NatsRegister {
 
     async fn write(&self, key: RegisterKey, value: Bytes) -> Result<Registered, BusError> {
         let subject = key.to_string();
-        let mut pause = PAUSE_MAX;
+        let mut pause = PAUSE_FIRST_MAX;
         let mut attempt = 1;
         loop {
             let error = match self.try_write(&subject, &value).await {
-                Err(error @ (BusError::Unknown(_) | BusError::Unreachable(_))) => error,
+                // In a cluster a key can be taken before its value can be read; the code of that refusal is the one of a
+                // full store.
+                Err(error @ (BusError::Unknown(_) | BusError::Unreachable(_) | BusError::Full(_))) => error,
                 outcome => return outcome,
             };
             if attempt == ATTEMPTS_MAX {
@@ -47,7 +52,7 @@ impl NatsRegister {
             tracing::debug!(%error, subject, attempt, "a register write is tried again");
             attempt += 1;
             tokio::time::sleep(pause.mul_f64(rand::random())).await;
-            pause *= 2;
+            pause = PAUSE_MAX.min(pause * 2);
         }
     }
 
@@ -63,7 +68,7 @@ impl NatsRegister {
         match self.standing(subject).await? {
             Some(standing) if standing == *value => Ok(Registered::Same),
             Some(standing) => Ok(Registered::Different(standing)),
-            None if stored::is_full(code) => Err(BusError::Full(reason)),
+            None if stored::is_full(code) => Err(stored::full(REGISTER_STREAM, code, &reason)),
             None => Err(BusError::Unknown(reason)),
         }
     }

@@ -1,28 +1,35 @@
-//! A nats-server of one's own on 127.0.0.1, for tests, demos and benchmarks.
+//! A nats-server of one's own on 127.0.0.1, for tests, demos and benchmarks; or a cluster of them.
+
+mod binary;
+mod cluster;
+mod plan;
+mod process;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
 use tokio::time::Instant;
 
-use super::version::Version;
+pub use self::binary::{BINARY_IN_WORKSPACE, BINARY_VARIABLE, find_binary};
+pub use self::cluster::{CLUSTER_NODES, LocalCluster};
+use self::plan::{Membership, Ports};
+use self::process::Process;
 use crate::BusError;
 
-/// Environment variable that names the binary.
-pub const BINARY_VARIABLE: &str = "NATS_SERVER";
-/// Where `scripts/nats-server` puts the binary, below the root of the workspace.
-pub const BINARY_IN_WORKSPACE: &str = ".tools/nats-server";
 /// Time a server may take to open its port; it takes 50 ms, and seconds on a busy machine.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// Pause between two looks at whether it has.
 const START_POLL: Duration = Duration::from_millis(10);
+/// Attempts at the first start: another process may have taken a port since it was chosen.
+const START_ATTEMPTS_MAX: u32 = 3;
 /// Its log, in its folder.
 const LOG: &str = "server.log";
 /// What it writes to standard error, in its folder.
 const FIRST_WORDS: &str = "stderr.log";
+/// Where it keeps its streams, in its folder.
+const STORE: &str = "store";
 /// Characters of the server's log repeated when it does not start.
 const LOG_TAIL_LEN: usize = 2000;
 
@@ -31,6 +38,13 @@ const LOG_TAIL_LEN: usize = 2000;
 pub struct LocalServerOptions {
     /// Whether every acknowledgement waits for the disk (`sync_interval: always`).
     pub sync_always: bool,
+    /// Bytes all its streams may take together (`max_file_store`); none leaves it to the server.
+    pub store_bytes_max: Option<u64>,
+    /// Whether leaf nodes may join it, at [`LocalServer::leaf_url`].
+    pub accepts_leaves: bool,
+    /// Runs it as a leaf node of the server with this [`LocalServer::leaf_url`], or of one behind a proxy there. It has
+    /// no JetStream of its own then: those who connect to it use the hub's.
+    pub leaf_of: Option<String>,
     /// Further lines of the configuration file.
     pub extra_config: String,
 }
@@ -40,102 +54,140 @@ pub struct LocalServerOptions {
 pub struct LocalServer {
     binary: PathBuf,
     options: LocalServerOptions,
+    membership: Option<Membership>,
     directory: TempDir,
-    port: u16,
+    ports: Ports,
     /// None while stopped.
-    child: Option<Child>,
+    process: Option<Process>,
 }
 
 impl LocalServer {
-    /// Finds the binary and starts it on a port that is free.
+    /// Finds the binary and starts it on ports that are free.
     ///
     /// # Errors
     /// [`BusError::Unreachable`] when there is no binary or it does not start, [`BusError::Mismatch`] when it is too
     /// old; both name the remedy.
     pub async fn start(options: LocalServerOptions) -> Result<Self, BusError> {
-        let binary = find_binary()?;
-        check_binary(&binary)?;
-        let directory = TempDir::with_prefix("llmx-nats-").map_err(|error| failed("no temporary folder", &error))?;
-        // Port 0 stands for "choose one" until the first start has.
-        let mut server = Self { binary, options, directory, port: 0, child: None };
-        server.resume().await?;
-        Ok(server)
+        let binary = checked_binary()?;
+        let mut attempt = 1;
+        loop {
+            let mut server = Self::prepare(binary.clone(), options.clone(), Ports::choose()?, None)?;
+            match server.resume().await {
+                Ok(()) => return Ok(server),
+                Err(error) if attempt == START_ATTEMPTS_MAX => return Err(error),
+                Err(_) => attempt += 1,
+            }
+        }
     }
 
-    /// Where it listens.
+    /// A server that is not started yet.
+    fn prepare(
+        binary: PathBuf,
+        options: LocalServerOptions,
+        ports: Ports,
+        membership: Option<Membership>,
+    ) -> Result<Self, BusError> {
+        let directory = TempDir::with_prefix("llmx-nats-").map_err(|error| failed("no temporary folder", &error))?;
+        Ok(Self { binary, options, membership, directory, ports, process: None })
+    }
+
+    /// Where it listens for clients.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("nats://127.0.0.1:{}", self.port)
+        format!("nats://127.0.0.1:{}", self.ports.client)
+    }
+
+    /// Where it answers `/varz`, `/jsz` and `/healthz`.
+    #[must_use]
+    pub fn monitor_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.ports.monitor)
+    }
+
+    /// Where it listens for leaf nodes, if it does; for [`LocalServerOptions::leaf_of`].
+    #[must_use]
+    pub fn leaf_url(&self) -> String {
+        format!("nats-leaf://127.0.0.1:{}", self.ports.leaf)
+    }
+
+    /// The folder of its streams. Changing it while the server runs is looking for trouble.
+    #[must_use]
+    pub fn store_folder(&self) -> PathBuf {
+        self.directory.path().join(STORE)
+    }
+
+    /// Its process, none while it is stopped.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.process.as_ref().map(Process::id)
     }
 
     /// Kills it, as a crash would; what it has stored stays.
     pub fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            // Fails only when it has ended already, which is what is wanted.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        // A process is killed when it is dropped.
+        self.process = None;
     }
 
-    /// Starts it again after [`Self::kill`], on the same port and folder.
+    /// Stops it where it is (`SIGSTOP`), as an overloaded machine would: its connections stay open and nobody answers.
+    ///
+    /// # Errors
+    /// [`BusError::Unreachable`] when it does not run.
+    pub fn pause(&self) -> Result<(), BusError> {
+        self.running()?.signal("STOP")
+    }
+
+    /// Lets it go on after [`Self::pause`].
+    ///
+    /// # Errors
+    /// [`BusError::Unreachable`] when it does not run.
+    pub fn unpause(&self) -> Result<(), BusError> {
+        self.running()?.signal("CONT")
+    }
+
+    fn running(&self) -> Result<&Process, BusError> {
+        self.process.as_ref().ok_or_else(|| BusError::Unreachable("the server is stopped".to_owned()))
+    }
+
+    /// Changes how it runs from the next [`Self::resume`] on.
+    pub fn reconfigure(&mut self, options: LocalServerOptions) {
+        self.options = options;
+    }
+
+    /// Starts it again after [`Self::kill`], on the same ports and folder.
     ///
     /// # Errors
     /// [`BusError::Unreachable`] when it does not start.
     pub async fn resume(&mut self) -> Result<(), BusError> {
+        self.spawn()?;
+        self.until_ready().await
+    }
+
+    fn spawn(&mut self) -> Result<(), BusError> {
         self.kill();
-        let config = self.directory.path().join("nats.conf");
-        fs::write(&config, self.config()).map_err(|error| failed("the configuration cannot be written", &error))?;
-        // What it says before it has read where to log.
-        let first_words = fs::File::create(self.directory.path().join(FIRST_WORDS))
-            .map_err(|error| failed("no file for its output", &error))?;
-        let child = Command::new(&self.binary)
-            .arg("--config")
-            .arg(&config)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(first_words)
-            .spawn()
-            .map_err(|error| failed("nats-server cannot be started", &error))?;
-        let process = child.id();
-        self.child = Some(child);
-        self.port = self.until_ready(process).await?;
+        let root = self.directory.path();
+        let file = root.join("nats.conf");
+        let config = plan::config(root, self.ports, &self.options, self.membership.as_ref(), LOG);
+        fs::write(&file, config).map_err(|error| failed("the configuration cannot be written", &error))?;
+        self.process = Some(Process::spawn(&self.binary, &file, &root.join(FIRST_WORDS))?);
         Ok(())
     }
 
-    fn config(&self) -> String {
-        let root = self.directory.path().display();
-        let port = if self.port == 0 { "-1".to_owned() } else { self.port.to_string() };
-        let sync = if self.options.sync_always { "sync_interval: always" } else { "" };
-        format!(
-            "listen: \"127.0.0.1:{port}\"\nports_file_dir: \"{root}\"\nlog_file: \"{root}/{LOG}\"\n\
-             jetstream {{\n  store_dir: \"{root}/store\"\n  {sync}\n}}\n{}\n",
-            self.options.extra_config
-        )
-    }
-
-    /// Waits until the server has written down its port, which it does once it listens.
-    async fn until_ready(&mut self, process: u32) -> Result<u16, BusError> {
+    /// Waits until the server has written down its ports, which it does once it listens.
+    async fn until_ready(&mut self) -> Result<(), BusError> {
         let deadline = Instant::now() + START_TIMEOUT;
         loop {
-            if let Some(port) = self.port_of(process) {
-                return Ok(port);
+            let Some(process) = &mut self.process else {
+                return Err(BusError::Unreachable("the server is stopped".to_owned()));
+            };
+            let (id, has_ended) = (process.id(), process.has_ended());
+            if has_written_ports(self.directory.path(), id) {
+                return Ok(());
             }
-            let has_ended = self.child.as_mut().is_none_or(|child| !matches!(child.try_wait(), Ok(None)));
             if has_ended || Instant::now() >= deadline {
                 self.kill();
                 return Err(BusError::Unreachable(format!("nats-server did not start: {}", self.log_tail())));
             }
             tokio::time::sleep(START_POLL).await;
         }
-    }
-
-    /// The port in the file `<binary>_<process>.ports`: `{"nats":["nats://127.0.0.1:34567"],…}`.
-    fn port_of(&self, process: u32) -> Option<u16> {
-        let suffix = format!("_{process}.ports");
-        let mut files = fs::read_dir(self.directory.path()).ok()?.flatten();
-        let file = files.find(|file| file.file_name().to_string_lossy().ends_with(&suffix))?;
-        let ports: serde_json::Value = serde_json::from_slice(&fs::read(file.path()).ok()?).ok()?;
-        ports["nats"][0].as_str()?.rsplit(':').next()?.parse().ok()
     }
 
     fn log_tail(&self) -> String {
@@ -146,45 +198,17 @@ impl LocalServer {
     }
 }
 
-impl Drop for LocalServer {
-    fn drop(&mut self) {
-        self.kill();
-    }
+/// Whether there is a file `<binary>_<process>.ports`.
+fn has_written_ports(folder: &Path, process: u32) -> bool {
+    let suffix = format!("_{process}.ports");
+    let mut files = fs::read_dir(folder).into_iter().flatten().flatten();
+    files.any(|file| file.file_name().to_string_lossy().ends_with(&suffix))
 }
 
-/// Finds nats-server: [`BINARY_VARIABLE`], then [`BINARY_IN_WORKSPACE`] in the working directory or above it, then
-/// `PATH`.
-///
-/// # Errors
-/// [`BusError::Unreachable`] with the remedy when there is none.
-pub fn find_binary() -> Result<PathBuf, BusError> {
-    if let Some(named) = std::env::var_os(BINARY_VARIABLE) {
-        let path = PathBuf::from(named);
-        let missing = || BusError::Unreachable(format!("{BINARY_VARIABLE} names {}, which is no file", path.display()));
-        return if path.is_file() { Ok(path) } else { Err(missing()) };
-    }
-    let here = std::env::current_dir().unwrap_or_default();
-    let in_workspace = here.ancestors().map(|folder| folder.join(BINARY_IN_WORKSPACE));
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let on_path = std::env::split_paths(&path).map(|folder| folder.join("nats-server"));
-    in_workspace.chain(on_path).find(|candidate| candidate.is_file()).ok_or_else(|| {
-        BusError::Unreachable(format!(
-            "no nats-server found: run scripts/nats-server, or set {BINARY_VARIABLE} to a binary of version 2.12.3 or newer"
-        ))
-    })
-}
-
-fn check_binary(binary: &Path) -> Result<(), BusError> {
-    let output = Command::new(binary)
-        .arg("--version")
-        .output()
-        .map_err(|error| failed(&format!("{} cannot be run", binary.display()), &error))?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let version = text.trim().rsplit(' ').next().unwrap_or_default();
-    match Version::difference(version) {
-        None => Ok(()),
-        Some(difference) => Err(BusError::Mismatch(format!("{}: {difference}", binary.display()))),
-    }
+fn checked_binary() -> Result<PathBuf, BusError> {
+    let binary = find_binary()?;
+    binary::check_binary(&binary)?;
+    Ok(binary)
 }
 
 fn failed(what: &str, error: &std::io::Error) -> BusError {

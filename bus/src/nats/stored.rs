@@ -6,9 +6,9 @@ use async_nats::client::RequestErrorKind;
 use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::publish::PublishAck;
 use async_nats::jetstream::response::Response;
-use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
-use async_nats::jetstream::{Context, ErrorCode};
-use async_nats::{Client, Request};
+use async_nats::jetstream::stream::{LastRawMessageErrorKind, RawMessageErrorKind, Stream};
+use async_nats::jetstream::{self, Context, ErrorCode};
+use async_nats::{Client, HeaderMap, Request};
 use bytes::Bytes;
 
 use crate::BusError;
@@ -34,8 +34,23 @@ pub(super) async fn publish(
     payload: Bytes,
     timeout: Duration,
 ) -> Result<u64, NotStored> {
+    publish_with(client, subject, HeaderMap::new(), payload, timeout).await
+}
+
+/// [`publish`] with headers, which may set conditions.
+pub(super) async fn publish_with(
+    client: &Client,
+    subject: String,
+    headers: HeaderMap,
+    payload: Bytes,
+    timeout: Duration,
+) -> Result<u64, NotStored> {
+    let mut request = Request::new().payload(payload);
+    if !headers.is_empty() {
+        request = request.headers(headers);
+    }
     // The client's own timeout starts when the request is queued, which takes long while it is disconnected.
-    let request = client.send_request(subject, Request::new().payload(payload).timeout(None));
+    let request = client.send_request(subject, request.timeout(None));
     let answer = match tokio::time::timeout(timeout, request).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(error)) => return Err(request_failed(client, &error)),
@@ -61,15 +76,41 @@ fn request_failed(client: &Client, error: &async_nats::client::RequestError) -> 
 
 /// Whether a refusal says that the store has no room.
 pub(super) fn is_full(code: ErrorCode) -> bool {
-    [
-        ErrorCode::STREAM_STORE_FAILED,
-        ErrorCode::INSUFFICIENT_RESOURCES,
-        ErrorCode::STORAGE_RESOURCES_EXCEEDED,
-        ErrorCode::MEMORY_RESOURCES_EXCEEDED,
-        ErrorCode::STREAM_MAX_STREAM_BYTES_EXCEEDED,
-        ErrorCode::ACCOUNT_RESOURCES_EXCEEDED,
-    ]
-    .contains(&code)
+    is_stream_full(code)
+        || [
+            ErrorCode::INSUFFICIENT_RESOURCES,
+            ErrorCode::STORAGE_RESOURCES_EXCEEDED,
+            ErrorCode::MEMORY_RESOURCES_EXCEEDED,
+            ErrorCode::STREAM_MAX_STREAM_BYTES_EXCEEDED,
+            ErrorCode::ACCOUNT_RESOURCES_EXCEEDED,
+        ]
+        .contains(&code)
+}
+
+/// Whether it is the stream's own limit that is reached, not the server's or the account's.
+fn is_stream_full(code: ErrorCode) -> bool {
+    code == ErrorCode::STREAM_STORE_FAILED
+}
+
+/// What an operator can do about a full store.
+pub(super) fn full(stream_name: &str, code: ErrorCode, reason: &str) -> BusError {
+    let raise = if is_stream_full(code) {
+        format!("`nats stream edit {stream_name} --max-bytes`")
+    } else {
+        "`max_file_store` of the server, or the account's limit, with a disk that has the room".to_owned()
+    };
+    BusError::Full(format!(
+        "{stream_name}: {reason}. Free space: the log is trimmed below what engines have in a checkpoint and `llmx archive` \
+         has archived, so see that both run. Or raise the limit: {raise}"
+    ))
+}
+
+fn is_gone(refusal: &jetstream::Error) -> bool {
+    refusal.error_code() == ErrorCode::STREAM_NOT_FOUND
+}
+
+fn gone(stream_name: &str) -> BusError {
+    BusError::Unreachable(format!("stream {stream_name} is gone"))
 }
 
 /// A handle of a stream that [`super::open`] has found or created.
@@ -88,9 +129,44 @@ pub(super) async fn last_on(
         Err(error) => match error.kind() {
             LastRawMessageErrorKind::NoMessageFound => Ok(None),
             LastRawMessageErrorKind::InvalidSubject => Err(BusError::Invalid(subject.to_owned())),
+            LastRawMessageErrorKind::JetStream(refusal) if is_gone(&refusal) => Err(gone(stream_name)),
             LastRawMessageErrorKind::JetStream(_) | LastRawMessageErrorKind::Other => {
                 Err(BusError::Unknown(format!("`{subject}` cannot be read: {error}")))
             }
         },
+    }
+}
+
+/// The message with this sequence, whatever its subject, asked of the stream's leader.
+pub(super) async fn at(context: &Context, stream_name: &str, seq: u64) -> Result<Option<StreamMessage>, BusError> {
+    match stream(context, stream_name).await?.get_raw_message(seq).await {
+        Ok(message) => Ok(Some(message)),
+        Err(error) => match error.kind() {
+            RawMessageErrorKind::NoMessageFound => Ok(None),
+            RawMessageErrorKind::JetStream(refusal) if is_gone(&refusal) => Err(gone(stream_name)),
+            RawMessageErrorKind::InvalidSubject | RawMessageErrorKind::JetStream(_) | RawMessageErrorKind::Other => {
+                Err(BusError::Unknown(format!("message {seq} of {stream_name} cannot be read: {error}")))
+            }
+        },
+    }
+}
+
+/// Removes the messages on a subject, all of them or those below a sequence.
+pub(super) async fn purge(
+    context: &Context,
+    stream_name: &str,
+    subject: &str,
+    below_seq: Option<u64>,
+) -> Result<(), BusError> {
+    let purge = stream(context, stream_name).await?.purge().filter(subject);
+    let outcome = match below_seq {
+        Some(seq) => purge.sequence(seq).await,
+        None => purge.await,
+    };
+    let unknown = |error: String| BusError::Unknown(format!("`{subject}` is not known to be purged: {error}"));
+    match outcome {
+        Ok(answer) if answer.success => Ok(()),
+        Ok(_) => Err(unknown("the server refused".to_owned())),
+        Err(error) => Err(unknown(error.to_string())),
     }
 }

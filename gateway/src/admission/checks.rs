@@ -38,6 +38,16 @@ pub(super) fn check_envelope(agent: &AgentId, checked: &Checked) -> Result<Negot
     NegotiationId::try_new(full).map_err(|_| malformed("<initiator>~<id>, as the exchange names it"))
 }
 
+/// Where a mandate stands in a message.
+const MANDATE: &str = "/payload/mandate";
+
+/// A pointer as it may be recorded. One into a mandate ends there: mandates are sealed, and member names below may be the
+/// sender's own.
+fn sealed(pointer: &str) -> &str {
+    let is_inside = pointer.strip_prefix(MANDATE).is_some_and(|rest| rest.starts_with('/'));
+    if is_inside { MANDATE } else { pointer }
+}
+
 /// One line for every refusal: the code, who, which way. Never a token, never a value.
 pub(crate) fn audit(transport: Transport, agent: Option<&AgentId>, refusal: &Refusal) {
     tracing::info!(
@@ -45,7 +55,7 @@ pub(crate) fn audit(transport: Transport, agent: Option<&AgentId>, refusal: &Ref
         code = refusal.code.as_str(),
         agent = agent.map(AgentId::as_str),
         ?transport,
-        pointer = refusal.pointer.as_deref(),
+        pointer = refusal.pointer.as_deref().map(sealed),
         "refused"
     );
 }

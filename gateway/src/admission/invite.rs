@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use schemas::control::{ConsentEffect, Registration};
-use schemas::envelope::RECIPIENTS_MAX;
 use schemas::ids::Capability;
 use schemas::record::{Invitation, Qos};
 use schemas::{Address, AgentId, Code, Envelope, Refusal, TopicName};
@@ -13,14 +12,14 @@ use crate::registry::{AgentTable, GroupTable};
 /// Agents considered for one call. A topic or group may have more subscribers than can be invited; this bounds the
 /// work before consent is asked.
 const CONSIDERED_MAX: usize = 16_384;
-/// Agents invited to one call: what a record of the log holds beside the message.
-pub(super) const INVITED_MAX: usize = RECIPIENTS_MAX;
 
 /// A call, as far as it decides who is reached.
 pub(super) struct Call<'a> {
     pub(super) from: &'a AgentId,
     pub(super) envelope: &'a Envelope,
     pub(super) requires: &'a [Capability],
+    /// Most agents that may be invited.
+    pub(super) invited_max: usize,
 }
 
 /// What became of the addresses.
@@ -120,8 +119,8 @@ fn select(candidates: BTreeMap<&AgentId, Candidate<'_>>, call: &Call<'_>) -> Res
     } else if invited.is_empty() {
         Err(Refusal::new(Code::NoConsent, "no agent addressed consents to this topic and counterpart")
             .at("/envelope/to"))
-    } else if invited.len() > INVITED_MAX {
-        Err(too_many(INVITED_MAX))
+    } else if invited.len() > call.invited_max {
+        Err(too_many(call.invited_max))
     } else {
         Ok(invited)
     };

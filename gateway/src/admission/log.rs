@@ -7,6 +7,8 @@ use bus::{BusError, Log};
 use schemas::record::Entry;
 use schemas::{Code, Lane, NegotiationId, Position, Refusal};
 
+use crate::problem::store_full;
+
 /// One appender per lane.
 pub(crate) struct LaneLog {
     lanes: u8,
@@ -55,6 +57,10 @@ fn refusal(error: &AppendError) -> Refusal {
         AppendError::Refused(BusError::TooLarge { limit, .. }) => {
             Refusal::new(Code::TooLarge, "the message and what it is pinned to do not fit one record of the log")
                 .expecting(format!("fewer recipients; a record holds {limit} bytes"))
+        }
+        AppendError::Refused(error @ BusError::Full(_)) => {
+            tracing::error!(%error, "the log is full");
+            store_full()
         }
         AppendError::Refused(error) => {
             tracing::error!(%error, "the log refuses records");

@@ -53,6 +53,7 @@ impl RequestNotes {
 pub(crate) async fn drive(registry: Arc<Registry>, mut notes: mpsc::Receiver<Note>, stop: CancellationToken) {
     loop {
         let note = tokio::select! {
+            biased;
             () = stop.cancelled() => return,
             note = notes.recv() => note,
         };

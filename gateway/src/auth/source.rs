@@ -93,6 +93,7 @@ impl LiveKeys {
         };
         loop {
             tokio::select! {
+                biased;
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(period) => {}
             }

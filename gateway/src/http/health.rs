@@ -20,13 +20,16 @@ pub(super) async fn alive() -> Answer {
     document(&json!({ "status": "alive" }))
 }
 
-/// The gateway knows its agents, groups and policies, and is not stopping.
+/// The gateway knows its agents, groups and policies, reaches the bus, and is not stopping.
 pub(super) async fn ready(State(site): State<Arc<Site>>) -> Answer {
     if site.stop.is_cancelled() {
         return Err(Refusal::new(Code::Unavailable, "the gateway stops").into());
     }
     if !site.registry.is_caught_up() {
         return Err(Refusal::new(Code::Unavailable, "agents, groups and policies are not read yet").into());
+    }
+    if let Err(silence) = site.reach.check() {
+        return Err(Refusal::new(Code::Unavailable, silence.to_string()).into());
     }
     document(&json!({ "status": "ready", "gateway": site.config.id }))
 }

@@ -18,7 +18,7 @@ use serde_json::json;
 use super::Site;
 use super::answer::{Answer, document};
 use super::request::{Caller, JsonBody, segment};
-use crate::policies::{check_consistency, publish};
+use crate::policies::{check_consistency, publish, scores_offers};
 use crate::registry::{DEFAULT_KEY, PinnedPolicy, Tables};
 
 /// Names and versions of one exchange. Each negotiation pins a whole copy; the store only holds what can be named.
@@ -63,9 +63,15 @@ pub(super) async fn switch_default(State(site): State<Arc<Site>>, caller: Caller
         Refusal::new(Code::WrongType, "not a switch").at("/policy").expecting(r#"{"policy": "<name or name@version>"}"#)
     })?;
     let registry = &site.registry;
-    let is_known = registry.read().policies.policy(Some(&policy)).is_some();
-    if !is_known {
-        return Err(unknown().at("/policy").into());
+    let can_score = registry.read().policies.policy(Some(&policy)).map(|known| scores_offers(&known.policy));
+    if !can_score.ok_or_else(|| unknown().at("/policy"))? {
+        return Err(Refusal::new(
+            Code::NotAllowed,
+            "the policy scores no offers: it only accepts for parties of bargains",
+        )
+        .at("/policy")
+        .expecting("a policy with `weights`")
+        .into());
     }
     let is_seen = |tables: &Tables| tables.policies.default_policy() == policy;
     let switch = json!({ "policy": policy });

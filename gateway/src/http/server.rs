@@ -1,4 +1,5 @@
-//! Connections: accepted within a bound, read within a time, drained at the end.
+//! Serving HTTP within bounds: connections are limited in number, read within a time, and drained at the end. The
+//! gateway's interface is served so, and whatever else a process of the exchange answers over HTTP.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,7 +12,7 @@ use axum::http::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -23,21 +24,37 @@ use super::request::Connection;
 const HEADER_BYTES_MAX: usize = 16 * 1024;
 /// Members of a request's header.
 const HEADERS_MAX: usize = 64;
+/// Connections the system accepts before we do: thousands of agents come back at once when a gateway restarts, and each
+/// that finds the queue full waits a second to try again.
+const BACKLOG: u32 = 4096;
 /// Pause after the system refused a connection, for example for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long an open request may take to end once the gateway stops.
-pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What the server needs to know.
-pub(crate) struct ServerOptions {
+#[derive(Debug, Clone)]
+pub struct ServerOptions {
     /// Connections open at once; further ones wait in the listener's queue.
-    pub(crate) connections_max: usize,
+    pub connections_max: usize,
     /// How long a client may take to send a header, and to send the next request on an open connection.
-    pub(crate) header_timeout: Duration,
+    pub header_timeout: Duration,
 }
 
-/// Serves until `stop`.
-pub(crate) async fn drive(
+/// Listens on an address.
+///
+/// # Errors
+/// The system's, for example when something else listens there.
+pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // As `TcpListener::bind` does: a restart must not wait for connections of the last run to time out.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// Serves until `stop`. Connections are tasks of `tasks`; after `stop` each ends within [`DRAIN_TIMEOUT`].
+pub async fn drive(
     listener: TcpListener,
     router: Router,
     options: ServerOptions,

@@ -5,19 +5,15 @@ use schemas::{Act, Code};
 use crate::admission::Transport;
 
 /// Acts agents send, and `unknown` for what was refused before its act was read.
-pub(super) const KINDS: [&str; 11] = [
-    "cfp",
-    "offer",
-    "refuse",
-    "not_understood",
-    "withdraw",
-    "accept",
-    "confirm",
-    "inform",
-    "failure",
-    "cancel",
-    "unknown",
-];
+pub(super) const KINDS: [&str; Act::FROM_AGENTS.len() + 1] = {
+    let mut kinds = ["unknown"; Act::FROM_AGENTS.len() + 1];
+    let mut index = 0;
+    while index < Act::FROM_AGENTS.len() {
+        kinds[index] = Act::FROM_AGENTS[index].as_str();
+        index += 1;
+    }
+    kinds
+};
 
 /// The place of an act in [`KINDS`].
 pub(super) fn kind_index(act: Option<Act>) -> usize {

@@ -50,6 +50,16 @@ async fn a_write_that_is_not_seen_in_time_is_told_as_such() {
     assert_eq!(outcome.unwrap_err().code, Code::Unavailable);
 }
 
+#[test]
+fn a_full_store_names_the_remedy_and_any_other_silence_does_not() {
+    let full = not_stored(&BusError::Full("no room".to_owned()));
+    assert_eq!((full.code, full.retry_after_ms), (Code::Unavailable, Some(5000)));
+    assert!(full.detail.contains("max_file_store"), "{}", full.detail);
+    let silent = not_stored(&BusError::Unknown("silence".to_owned()));
+    assert_eq!(silent.code, Code::Unavailable);
+    assert!(!silent.detail.contains("full"), "{}", silent.detail);
+}
+
 fn put(name: &str) -> Change {
     Change::Put(name.to_owned(), Bytes::from_static(br#"{"capabilities":[]}"#))
 }

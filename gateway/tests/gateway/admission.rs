@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bus::memory::{self, MemoryOptions};
-use bus::{BusError, Log, LogStream};
+use bus::{BusError, Log, LogRecord, LogStream};
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -101,7 +101,7 @@ async fn an_append_without_an_answer_is_told_as_unknown_and_may_be_repeated() {
     let silent = Arc::new(Silent { log: bus.log.clone(), is_silent: AtomicBool::new(true) });
     bus.log = silent.clone();
     let key = SigningKey::generate(KeyAlgorithm::EdDsa).unwrap();
-    let rig = Rig::on(bus, key, |_| {}).await;
+    let rig = Rig::on(bus, key, |config| config.limits.append_ms = 500).await;
     let message = offer("bob", "m1", "alice~job");
     let (status, body) = rig.send("bob", &message).await;
     assert_eq!((status, code(&body)), (503, "log_unavailable"), "{body}");
@@ -139,6 +139,18 @@ impl Log for Silent {
     fn last_seq(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>> {
         self.log.last_seq(lane)
     }
+
+    fn record(&self, lane: Lane, seq: u64) -> BoxFuture<'_, Result<Option<LogRecord>, BusError>> {
+        self.log.record(lane, seq)
+    }
+
+    fn trim(&self, lane: Lane, below_seq: u64) -> BoxFuture<'_, Result<(), BusError>> {
+        self.log.trim(lane, below_seq)
+    }
+
+    fn trimmed(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>> {
+        self.log.trimmed(lane)
+    }
 }
 
 #[tokio::test]
@@ -174,12 +186,17 @@ async fn the_same_message_at_two_gateways_at_once_is_accepted_by_both() {
 }
 
 #[tokio::test]
-async fn a_log_that_is_full_stores_nothing_and_says_so() {
+async fn a_log_that_is_full_stores_nothing_and_names_the_remedy() {
     let options = MemoryOptions { log_bytes_max: 64, ..MemoryOptions::default() };
     let key = SigningKey::generate(KeyAlgorithm::EdDsa).unwrap();
     let rig = Rig::on(memory::open(options), key, |_| {}).await;
     let (status, body) = rig.send("bob", &offer("bob", "m1", "alice~job")).await;
     assert_eq!((status, code(&body)), (503, "unavailable"), "{body}");
+    let detail = body["detail"].as_str().unwrap();
+    for words in ["full", "nothing was stored", "checkpoint", "max_bytes", "max_file_store", "same msg_id"] {
+        assert!(detail.contains(words), "{words} in {detail}");
+    }
+    assert_eq!(body["retry_after_ms"], 5000);
     assert!(rig.logged().await.is_empty());
     let mut other = offer("bob", "m1", "alice~job");
     other["payload"]["terms"]["price"] = json!(1);

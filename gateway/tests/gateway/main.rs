@@ -3,13 +3,16 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod admission;
+mod bad_bargains;
 mod bad_inputs;
+mod bargains;
 mod consent;
 mod control;
 mod framing;
 mod keys;
 mod nats;
 mod rig;
+mod sealed;
 mod streams;
 mod surface;
 mod tokens;

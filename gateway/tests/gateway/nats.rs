@@ -1,5 +1,7 @@
 //! The same gateway on a real nats-server: what the embedded bus does for the other tests, JetStream does here.
 
+use std::time::{Duration, Instant};
+
 use bus::nats::server::{LocalServer, LocalServerOptions};
 use bus::nats::{self, NatsOptions};
 use bytes::Bytes;
@@ -54,4 +56,29 @@ async fn two_gateways_on_nats_share_agents_policies_and_messages() {
     assert_eq!(logged.len(), 2);
     let pinned = logged.iter().find_map(|message| message.pinned.as_ref()).unwrap();
     assert_eq!(pinned.policy.id, "high@1");
+}
+
+#[tokio::test]
+async fn a_gateway_is_ready_only_while_nats_answers() {
+    let mut server = LocalServer::start(LocalServerOptions::default()).await.unwrap();
+    let key = SigningKey::generate(KeyAlgorithm::EdDsa).unwrap();
+    let rig = Rig::on(nats::open(NatsOptions::new(server.url())).await.unwrap(), key, |_| {}).await;
+    assert_eq!(rig.call("GET", "/readyz", None, None).await.0, 200);
+    assert!(rig.handle.is_ready());
+
+    server.kill();
+    let stopped = Instant::now();
+    let body = loop_until(|| async {
+        let (status, body) = rig.call("GET", "/readyz", None, None).await;
+        (status == 503).then_some(body)
+    })
+    .await;
+    assert!(stopped.elapsed() > Duration::from_secs(1), "a short silence is a reconnection");
+    assert_eq!(code(&body), "unavailable");
+    assert!(body["detail"].as_str().unwrap().contains("check that nats-server runs"), "{body}");
+    assert!(!rig.handle.is_ready());
+    assert_eq!(rig.call("GET", "/healthz", None, None).await.0, 200, "it lives");
+
+    server.resume().await.unwrap();
+    loop_until(|| async { (rig.call("GET", "/readyz", None, None).await.0 == 200).then_some(()) }).await;
 }

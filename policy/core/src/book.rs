@@ -1,29 +1,50 @@
 //! All negotiations of one lane: the fold's only entry.
 
 mod engine_records;
+mod forgotten;
 mod names;
+mod open;
 mod policies;
 mod receive;
 mod shelf;
+mod snapshot;
+mod trail;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use schemas::delivery::Outcome;
 use schemas::ids::Position;
 use schemas::record::{Entry, Record};
 use schemas::{AgentId, Digest, Lane, NegotiationId, Timestamp};
 
-use crate::contract_net::state::TimerKind;
-use crate::effect::{Effect, Event};
+use crate::effect::{Effect, Protocol};
 use crate::limits::Limits;
-use crate::negotiation::Negotiation;
+use crate::link::Link;
+use crate::state::Phase;
 use crate::step::{Step, Winners};
 use crate::view::View;
+pub use snapshot::{SNAPSHOT_FORMAT, SNAPSHOT_FORMAT_FIRST, SnapshotError};
+
 use names::Names;
 use shelf::{Key, Shelf, Slot};
 
-/// The rules version this build folds with, until a logged `rules` record says otherwise.
-pub const RULES_VERSION: u32 = 1;
+/// The rules version every lane begins under. It never changes: an old log must fold as it did.
+pub const RULES_FIRST: u32 = 1;
+/// The newest rules version this build knows.
+///
+/// Rules are what a record leads to: effects, their ids, digests. A change of any of them is a new version, and both are
+/// kept: where they differ, the fold asks for the lane's version, which every `Step` carries as it carries the limits;
+/// [`Book::digest`] is part of them. Version 2 added bargains. A lane changes over by a logged `rules` record and at that
+/// record, in the middle of negotiations too; engines append one when all of them know the version. `golden/` holds logs
+/// of every version released: a new version adds a folder there, and an old one is dropped only together with its arms.
+///
+/// A record that sets a version beyond this one is folded like any other; [`Book::rules`] then tells the shell, which must
+/// drop the book and this record's effects.
+pub const RULES_VERSION: u32 = 2;
+/// The first rules version that knows bargains (spec section 6), and conditions an exchange can judge.
+pub(crate) const RULES_WITH_BARGAINS: u32 = 2;
+const _: () = assert!(RULES_FIRST <= RULES_VERSION);
 
 /// Every negotiation of one lane.
 ///
@@ -34,7 +55,6 @@ pub struct Book {
     position: u64,
     epoch: u64,
     owner: Option<Arc<str>>,
-    rules: u32,
     shelf: Shelf,
     flow: Flow,
 }
@@ -44,6 +64,7 @@ pub struct Book {
 struct Flow {
     lane: Lane,
     limits: Limits,
+    rules: u32,
     now: Timestamp,
     /// Inputs folded so far: messages, timers, engine events.
     inputs: u64,
@@ -52,6 +73,8 @@ struct Flow {
     effects: VecDeque<Effect>,
     /// Running hash of what was decided: dispositions, states, outcomes.
     trail: u64,
+    /// The inputs of negotiations, where somebody asked for them. No part of the state.
+    links: Option<Vec<Link>>,
 }
 
 impl Book {
@@ -62,16 +85,17 @@ impl Book {
             position: 0,
             epoch: 0,
             owner: None,
-            rules: RULES_VERSION,
             shelf: Shelf::new(limits.clone()),
             flow: Flow {
                 lane,
+                rules: RULES_FIRST,
                 now: Timestamp(0),
                 inputs: 0,
                 names: Names::new(limits.names_shared_max),
                 winners: Winners::default(),
                 effects: VecDeque::new(),
-                trail: 0xcbf2_9ce4_8422_2325,
+                trail: trail::START,
+                links: None,
                 limits,
             },
         }
@@ -98,6 +122,17 @@ impl Book {
     /// The next effect.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.flow.effects.pop_front()
+    }
+
+    /// From now on keeps every input of every negotiation until [`Book::take_links`]: what an archive needs, and engines do
+    /// not. Changes nothing else.
+    pub fn keep_links(&mut self) {
+        self.flow.links.get_or_insert_default();
+    }
+
+    /// The inputs since the last call, in the order of the fold; none unless [`Book::keep_links`] was called.
+    pub fn take_links(&mut self) -> Vec<Link> {
+        self.flow.links.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// When time alone will change something: once log time has passed this instant, a record (an empty tick will do)
@@ -128,7 +163,7 @@ impl Book {
     /// Rules version of the lane.
     #[must_use]
     pub fn rules(&self) -> u32 {
-        self.rules
+        self.flow.rules
     }
 
     /// Whether the last accepted claim is this engine's.
@@ -143,14 +178,22 @@ impl Book {
         self.shelf.open_count()
     }
 
+    /// The phase of each negotiation that has not ended, in no particular order.
+    pub fn open_phases(&self) -> impl Iterator<Item = Phase> + '_ {
+        self.shelf.open_phases()
+    }
+
     /// Ended negotiations that are still recognised.
     #[must_use]
     pub fn tombstone_count(&self) -> usize {
         self.shelf.tombstone_count()
     }
 
-    /// Digest of the state, to compare replicas at the same position: everything held, by its hash chain, and the running
-    /// hash of everything decided.
+    /// Digest of the state, to compare replicas at the same position: everything held, by its hash chains, and the running
+    /// hash of everything decided and told. Costs the same whatever is held.
+    ///
+    /// Last wins and pinned policies are in it through the decisions they lead to; before they lead to one,
+    /// [`Book::state_digest_full`] tells them apart.
     #[must_use]
     pub fn digest(&self) -> Digest {
         Digest::of_parts(&[
@@ -158,7 +201,7 @@ impl Book {
             &self.position.to_be_bytes(),
             &self.flow.now.0.to_be_bytes(),
             &self.epoch.to_be_bytes(),
-            &self.rules.to_be_bytes(),
+            &self.flow.rules.to_be_bytes(),
             &self.flow.inputs.to_be_bytes(),
             &self.shelf.chains().to_be_bytes(),
             &self.flow.trail.to_be_bytes(),
@@ -169,8 +212,27 @@ impl Book {
     #[must_use]
     pub fn view(&self, negotiation: &NegotiationId, viewer: &AgentId) -> Option<View> {
         match self.shelf.slot(Key::of(negotiation))? {
-            Slot::Open(negotiation, _) => negotiation.view(viewer),
+            Slot::Open(open, _) => open.view(viewer, self.flow.now),
             Slot::Ended(tombstone) => tombstone.view(viewer),
+        }
+    }
+
+    /// What a negotiation is, or was, conducted by; absent for unknown ones. Of an ended one its outcome tells, and one that
+    /// both protocols have (`cancelled`, `aborted`) counts as a contract net's.
+    #[must_use]
+    pub fn protocol(&self, negotiation: &NegotiationId) -> Option<Protocol> {
+        match self.shelf.slot(Key::of(negotiation))? {
+            Slot::Open(open, _) => Some(open.protocol()),
+            Slot::Ended(tombstone) => Some(match tombstone.outcome {
+                Outcome::Agreement | Outcome::NoAgreement | Outcome::Ended => Protocol::AlternatingOffers,
+                Outcome::Completed
+                | Outcome::NoOffers
+                | Outcome::Incomplete
+                | Outcome::NoCandidate
+                | Outcome::Timeout
+                | Outcome::Cancelled
+                | Outcome::Aborted => Protocol::ContractNet,
+            }),
         }
     }
 
@@ -178,11 +240,8 @@ impl Book {
         let mut index = u32::MAX;
         while let Some((deadline, kind, key)) = self.shelf.pop_due(self.flow.now) {
             self.shelf.with_slot(key, |slot| {
-                if let Slot::Open(negotiation, _) = slot {
-                    self.flow.with_step(Position { seq, index }, deadline, |step, _| {
-                        negotiation.link(&kind.tag(), step);
-                        fire(negotiation, kind, step);
-                    });
+                if let Slot::Open(open, _) = slot {
+                    self.flow.with_step(Position { seq, index }, deadline, |step, _| open.fire(kind, step));
                 }
             });
             index = index.saturating_sub(1);
@@ -211,6 +270,7 @@ impl Flow {
         let mut step = Step {
             lane: self.lane,
             limits: &self.limits,
+            rules: self.rules,
             position,
             input: self.inputs,
             now,
@@ -218,37 +278,10 @@ impl Flow {
             winners: &mut self.winners,
             out: &mut self.effects,
             ordinal: 0,
+            links: self.links.as_mut(),
         };
         let result = input(&mut step, &mut self.names);
-        self.trail = trail(self.trail, self.effects.range(first_effect..));
+        self.trail = trail::extend(self.trail, self.effects.range(first_effect..));
         result
     }
-}
-
-fn fire(negotiation: &mut Negotiation, kind: TimerKind, step: &mut Step<'_>) {
-    let lot = |lot: u32| usize::try_from(lot).unwrap_or(usize::MAX);
-    match kind {
-        TimerKind::Hard => negotiation.handle_hard_deadline(step),
-        TimerKind::Collect => negotiation.handle_collect(step),
-        TimerKind::Window => negotiation.handle_window(step),
-        TimerKind::Crossing => negotiation.handle_crossing(step),
-        TimerKind::Decide => negotiation.handle_decide(step),
-        TimerKind::Confirm(number) => negotiation.handle_confirm_timeout(lot(number), step),
-        TimerKind::Perform(number) => negotiation.handle_perform_timeout(lot(number), step),
-        TimerKind::Cancel => negotiation.handle_cancel_timeout(step),
-    }
-}
-
-/// FNV-1a over what the effects of one input decided.
-fn trail<'a>(seed: u64, effects: impl Iterator<Item = &'a Effect>) -> u64 {
-    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    effects.fold(seed, |hash, effect| match effect {
-        Effect::Deliver(deliver) => mix(mix(hash, 1), deliver.told.act() as u8),
-        Effect::Register(_) => mix(hash, 2),
-        Effect::Notice(_) => mix(hash, 3),
-        Effect::Event(Event::Disposed { disposition, .. }) => mix(mix(hash, 4), *disposition as u8),
-        Effect::Event(Event::Transition { to, .. }) => mix(mix(hash, 5), *to as u8),
-        Effect::Event(Event::Ended { outcome, .. }) => mix(mix(hash, 6), *outcome as u8),
-        Effect::Event(_) => mix(hash, 7),
-    })
 }

@@ -10,7 +10,7 @@ use schemas::{
 };
 
 use crate::acceptance::decision::Decision;
-use crate::contract_net::state::Phase;
+use crate::state::Phase;
 
 /// One request to the world, or one fact about it.
 #[derive(Debug, Clone)]
@@ -98,6 +98,27 @@ pub enum AwardLoss {
     Aborted,
 }
 
+/// What a negotiation is conducted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Protocol {
+    /// The contract net (spec sections 2 to 4).
+    ContractNet,
+    /// Alternating offers: a bargain (section 6).
+    AlternatingOffers,
+}
+
+impl Protocol {
+    /// The name as it stands in metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ContractNet => "contract_net",
+            Self::AlternatingOffers => "alternating_offers",
+        }
+    }
+}
+
 /// A named invariant (DESIGN.md section 6) the fold checks on itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Invariant {
@@ -107,6 +128,8 @@ pub enum Invariant {
     NoLateWinner,
     /// Every accepted offer ends in exactly one final notice.
     FinalNotice,
+    /// In a bargain turns rotate, and nobody accepts its own offer, or one that is over.
+    TurnOrder,
 }
 
 impl Invariant {
@@ -117,6 +140,7 @@ impl Invariant {
             Self::OneAward => "one_award",
             Self::NoLateWinner => "no_late_winner",
             Self::FinalNotice => "final_notice",
+            Self::TurnOrder => "turn_order",
         }
     }
 }
@@ -128,9 +152,11 @@ pub enum Event {
     Started {
         /// The negotiation.
         negotiation: NegotiationId,
-        /// Policy id.
+        /// Its protocol.
+        protocol: Protocol,
+        /// Policy id; of a bargain the name of the protocol, because its policies belong to sealed mandates.
         policy: Arc<str>,
-        /// Contractors called.
+        /// Agents called.
         invited: u32,
         /// Addressed agents the gateway left out.
         left_out: u32,
@@ -221,13 +247,15 @@ pub enum Event {
     Ended {
         /// The negotiation.
         negotiation: NegotiationId,
+        /// Its protocol.
+        protocol: Protocol,
         /// How.
         outcome: Outcome,
-        /// Rounds of collection.
+        /// Rounds of collection; of a bargain the round it ended in, 0 before its first turn.
         rounds: u32,
         /// Offers with disposition `ok`.
         offers: u32,
-        /// ACCEPTs.
+        /// ACCEPTs sent; of a bargain 1 when it came to an agreement.
         awards: u32,
         /// When.
         at: Timestamp,

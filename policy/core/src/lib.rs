@@ -1,4 +1,5 @@
-//! The pure contract-net engine: `state', effects = step(state, input, log time)` (spec/negotiation.md sections 1 to 5, 7, 8).
+//! The pure engine of both protocols, the contract net and alternating offers: `state', effects = step(state, input, log
+//! time)` (spec/negotiation.md sections 1 to 8).
 //!
 //! A [`Book`] holds every negotiation of one lane of the log. Its only input is [`Book::handle_record`]; what it asks of
 //! the world leaves through [`Book::poll_effect`]; [`Book::poll_deadline`] says when time alone will change something.
@@ -12,32 +13,41 @@
 //!       +--> EXPIRED      any open state: CANCEL --> CANCELLING --> CANCELLED; hard deadline --> FAILED
 //! ```
 //!
-//! Reading order: [`effect`] (everything the core may ask), `contract_net/state.rs`, `contract_net/admission.rs` (the
-//! ladder), one file per state beside it, `acceptance/` (when to close, how to score, what to pay), [`book`].
+//! Reading order: [`effect`] (everything the core may ask), `state.rs`, `ladder.rs` and `matter.rs` (what both protocols
+//! share), `contract_net/admission.rs` and one file per state beside it, `acceptance/` (when to close, how to score, what to
+//! pay), [`alternating_offers`] (bargains), [`book`], `book/snapshot.rs` (the state as bytes).
 //!
 //! # Invariants
 //! * A [`Effect::Register`] precedes, in the queue, every effect that waits for its key.
 //! * At most one live award per lot; its number is never used again (fencing).
-//! * Every offer whose disposition is `ok` gets exactly one final notice.
+//! * Every offer of a contract net whose disposition is `ok` gets exactly one final notice.
+//! * In a bargain turns rotate; nobody accepts its own offer; nothing outside a party's mandate is offered or accepted by it,
+//!   and nothing of a mandate leaves.
 //! * A terminal negotiation never changes; every negotiation is terminal by its hard deadline.
 
 mod acceptance;
+pub mod alternating_offers;
 pub mod book;
 mod contract_net;
 pub mod effect;
+mod ladder;
 pub mod limits;
+pub mod link;
+mod matter;
 mod negotiation;
 pub mod policy;
 pub mod replay;
 mod session;
+mod state;
 mod step;
 mod tombstone;
 pub mod view;
 
 pub use acceptance::decision::{Cause, Decision, Placement, RankedOffer};
-pub use book::Book;
-pub use contract_net::state::{Phase, SessionState};
-pub use effect::{AwardLoss, Deliver, Effect, Event, Invariant, PublicNotice, RegisterWrite};
+pub use book::{Book, SnapshotError};
+pub use contract_net::state::SessionState;
+pub use effect::{AwardLoss, Deliver, Effect, Event, Invariant, Protocol, PublicNotice, RegisterWrite};
 pub use limits::Limits;
 pub use policy::{PolicyFault, check, preset, presets};
+pub use state::Phase;
 pub use view::View;

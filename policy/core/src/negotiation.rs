@@ -1,18 +1,17 @@
-//! The state of one negotiation, and the small steps every state shares: timers, tallies, letters, the hash chain.
+//! The state of one contract net, and the small steps every state shares: timers, tallies, letters.
 
 use std::sync::Arc;
 
-use schemas::delivery::{Call, CloseReason, Disposition, Outcome, Receipt, RejectReason, Rejection, Told};
+use schemas::delivery::{Call, CloseReason, RejectReason, Rejection, Told};
 use schemas::ids::Position;
-use schemas::{
-    Act, Address, AgentId, AwardNo, Digest, Lot, MsgId, NegotiationId, OfferId, Policy, RegisterKey, Timestamp,
-};
+use schemas::{AgentId, AwardNo, Digest, Lot, Policy, RegisterKey, Timestamp};
 
 use crate::acceptance::threshold::Period;
-use crate::contract_net::state::{Phase, SessionState, Timer, TimerKind, is_numbered};
-use crate::effect::{Deliver, Event};
-use crate::limits::Limits;
-use crate::session::{AwardStage, LotState, Party, PastAward, Seen, Session};
+use crate::contract_net::state::SessionState;
+use crate::effect::Deliver;
+use crate::matter::Matter;
+use crate::session::{AwardStage, LotState, Party, PastAward, Session};
+use crate::state::{Phase, Timer, TimerKind};
 use crate::step::Step;
 
 /// What the negotiation runs under; shared between all that run under the same document.
@@ -58,22 +57,15 @@ impl Tally {
 /// One open negotiation.
 #[derive(Debug)]
 pub(crate) struct Negotiation {
-    pub(crate) id: NegotiationId,
+    pub(crate) matter: Matter,
     pub(crate) pinned: Arc<PinnedPolicy>,
     pub(crate) initiator: Party,
     /// The contractors, in the order of their ids.
     pub(crate) sessions: Vec<Session>,
-    pub(crate) call_msg_id: MsgId,
-    pub(crate) left_out: u32,
     pub(crate) currency: Option<Box<str>>,
-    pub(crate) notices: Option<Arc<[Address]>>,
-    pub(crate) traceparent: Option<Arc<str>>,
     /// The call, kept only where it may have to be sent again (more rounds, extensions).
     pub(crate) call: Option<Arc<Call>>,
-    pub(crate) started_at: Timestamp,
-    pub(crate) ends_by: Timestamp,
     pub(crate) phase: Phase,
-    pub(crate) outcome: Option<Outcome>,
     pub(crate) round: u32,
     /// The round's collection period as first announced.
     pub(crate) period: Period,
@@ -97,7 +89,6 @@ pub(crate) struct Negotiation {
     pub(crate) standby: Vec<usize>,
     pub(crate) awards: u32,
     pub(crate) past_awards: Vec<PastAward>,
-    pub(crate) chain: Digest,
     pub(crate) last_key: Option<RegisterKey>,
     /// Offers with disposition `ok`, and final notices given: equal at the end.
     pub(crate) offers: u32,
@@ -109,11 +100,6 @@ impl Negotiation {
         &self.pinned.policy
     }
 
-    /// Until when this negotiation's letters are retried, and it is recognised after its end.
-    pub(crate) fn remembered_until(&self, limits: &Limits) -> Timestamp {
-        self.ends_by.plus_ms(limits.tombstone_grace_ms)
-    }
-
     pub(crate) fn session_of(&self, agent: &AgentId) -> Option<usize> {
         self.sessions.binary_search_by(|session| session.party.agent.cmp(agent)).ok()
     }
@@ -122,9 +108,14 @@ impl Negotiation {
     pub(crate) fn next_timer(&self) -> Option<Timer> {
         let mut first = match self.phase {
             Phase::Ended => return None,
-            Phase::Cancelling | Phase::Deciding | Phase::Awarding | Phase::Performing | Phase::Collecting => {
-                (self.ends_by, TimerKind::Hard)
-            }
+            Phase::Cancelling
+            | Phase::Deciding
+            | Phase::Awarding
+            | Phase::Performing
+            | Phase::Collecting
+            | Phase::Joining
+            | Phase::Bargaining
+            | Phase::Confirming => (self.matter.ends_by, TimerKind::Hard),
         };
         let mut consider = |deadline: Option<Timestamp>, kind: TimerKind| {
             if let Some(deadline) = deadline {
@@ -149,21 +140,26 @@ impl Negotiation {
         Some(first)
     }
 
-    /// Extends the hash chain: `SHA-256(chain, input, position, log time)`, parts length-prefixed. `input` is the digest
-    /// of a message, or the tag of a timer or engine event.
-    pub(crate) fn link(&mut self, input: &[u8], step: &Step<'_>) {
-        self.chain = Digest::of_parts(&[
-            &self.chain.0,
-            input,
-            &step.position.seq.to_be_bytes(),
-            &step.position.index.to_be_bytes(),
-            &step.now.0.to_be_bytes(),
-        ]);
+    /// What a timer does.
+    pub(crate) fn fire(&mut self, kind: TimerKind, step: &mut Step<'_>) {
+        let lot = |lot: u32| usize::try_from(lot).unwrap_or(usize::MAX);
+        match kind {
+            TimerKind::Hard => self.handle_hard_deadline(step),
+            TimerKind::Collect => self.handle_collect(step),
+            TimerKind::Window => self.handle_window(step),
+            TimerKind::Crossing => self.handle_crossing(step),
+            TimerKind::Decide => self.handle_decide(step),
+            TimerKind::Confirm(number) => self.handle_confirm_timeout(lot(number), step),
+            TimerKind::Perform(number) => self.handle_perform_timeout(lot(number), step),
+            TimerKind::Cancel => self.handle_cancel_timeout(step),
+            // Of bargains.
+            TimerKind::Join | TimerKind::Deadline | TimerKind::Turn | TimerKind::Standing | TimerKind::Agreement => {}
+        }
     }
 
     pub(crate) fn enter(&mut self, phase: Phase, step: &mut Step<'_>) {
         if self.phase != phase {
-            step.event(Event::Transition { negotiation: self.id.clone(), from: self.phase, to: phase });
+            self.matter.note_transition(self.phase, phase, step);
             self.phase = phase;
         }
     }
@@ -193,18 +189,10 @@ impl Negotiation {
         }
     }
 
-    /// A letter to a party, retried as long as the negotiation is remembered, and that long again when it comes late: a
-    /// pause of the exchange must not take from anyone the notice of how it ended.
-    pub(crate) fn letter(&self, step: &mut Step<'_>, to: &AgentId, told: impl Into<Arc<Told>>) -> Deliver {
-        let grace_ms = step.limits.tombstone_grace_ms;
-        let expires = self.remembered_until(step.limits).max(step.clock.plus_ms(grace_ms));
-        Deliver { traceparent: self.traceparent.clone(), ..step.letter(&self.id, to, told, expires) }
-    }
-
     /// A letter to the initiator about its call.
     pub(crate) fn report(&self, step: &mut Step<'_>, told: Told, after: Option<RegisterKey>) {
-        let letter = self.letter(step, &self.initiator.agent, told);
-        step.post(Deliver { in_reply_to: Some(self.call_msg_id.clone()), after, ..letter });
+        let letter = self.matter.letter(step, &self.initiator.agent, told);
+        step.post(Deliver { in_reply_to: Some(self.matter.call_msg_id.clone()), after, ..letter });
     }
 
     /// The final notice REJECT for the offer a session has in the running; the offer leaves it.
@@ -219,31 +207,16 @@ impl Negotiation {
         self.tally.is_stale = true;
         self.finals += 1;
         let told = Told::Reject(Rejection { offer_id: Some(offer.id), reason, code: None });
-        let letter = self.letter(step, &self.sessions[index].party.agent, told);
+        let letter = self.matter.letter(step, &self.sessions[index].party.agent, told);
         step.post(Deliver { in_reply_to: Some(offer.msg_id), ..letter });
     }
 
-    /// The receipt of a message.
-    pub(crate) fn receipt(&self, seen: &Seen, disposition: Disposition, first: Option<Disposition>) -> Receipt {
-        let is_call = seen.act == Act::Cfp && seen.disposition == Disposition::Ok;
-        let is_offer = seen.act == Act::Offer && is_numbered(seen.disposition);
-        Receipt {
-            ack_of: seen.msg_id.clone(),
-            disposition,
-            first,
-            offer_id: is_offer.then_some(OfferId(seen.position)),
-            invited: is_call.then(|| u32::try_from(self.sessions.len()).unwrap_or(u32::MAX)),
-            left_out: is_call.then_some(self.left_out),
-            award_no: seen.award_no,
-        }
-    }
-
     pub(crate) fn award_key(&self, lot: usize, award_no: AwardNo) -> RegisterKey {
-        RegisterKey::Award(self.id.clone(), lot_number(lot), award_no)
+        RegisterKey::Award(self.matter.id.clone(), lot_number(lot), award_no)
     }
 
     pub(crate) fn end_key(&self, lot: usize, award_no: AwardNo) -> RegisterKey {
-        RegisterKey::AwardEnd(self.id.clone(), lot_number(lot), award_no)
+        RegisterKey::AwardEnd(self.matter.id.clone(), lot_number(lot), award_no)
     }
 
     /// The lot a session has a live award for.

@@ -1,5 +1,6 @@
 //! Acceptance policies as data: the presets, and the consistency a JSON Schema cannot express (spec section 5).
 
+use schemas::bargain::{BargainRule, PPM, ROUNDS_MAX};
 use schemas::payload::INTEGER_MAX;
 use schemas::policy::{
     Decider, Gate, OnIncomplete, Payment, Policy, SCORE_MAX, TIMER_MS_MAX, Threshold, TieBreak, WEIGHT_SUM, Weight,
@@ -20,7 +21,7 @@ pub const STRIKES_MAX: u32 = 100;
 /// Largest exponent of a falling threshold.
 pub const EXPONENT_MAX: u32 = 8;
 
-const PRESETS: [&str; 8] = [
+const PRESETS: [&str; 11] = [
     include_str!("../presets/low.json"),
     include_str!("../presets/medium.json"),
     include_str!("../presets/high.json"),
@@ -29,6 +30,9 @@ const PRESETS: [&str; 8] = [
     include_str!("../presets/paper41-low.json"),
     include_str!("../presets/paper41-medium.json"),
     include_str!("../presets/paper41-high.json"),
+    include_str!("../presets/bargain-low.json"),
+    include_str!("../presets/bargain-medium.json"),
+    include_str!("../presets/bargain-high.json"),
 ];
 
 /// What makes a policy document contradict itself.
@@ -68,7 +72,10 @@ pub fn check(policy: &Policy) -> Result<(), PolicyFault> {
     for (index, gate) in policy.gates.iter().enumerate() {
         check_gate(&format!("/gates/{index}"), gate)?;
     }
-    check_weights(&policy.weights)?;
+    // A policy that only accepts in bargains scores nothing.
+    if policy.bargain.is_none() || !policy.weights.is_empty() {
+        check_weights(&policy.weights)?;
+    }
     in_range("/eps_band", u64::from(policy.eps_band), 0, u64::from(SCORE_MAX))?;
     if let TieBreak::Lottery { seed } = policy.tie_break {
         in_range("/tie_break/lottery/seed", seed, 0, INTEGER_MAX.unsigned_abs())?;
@@ -85,7 +92,21 @@ pub fn check(policy: &Policy) -> Result<(), PolicyFault> {
     }
     in_range("/decide_ms", policy.decide_ms, 1, TIMER_MS_MAX)?;
     check_timers(policy)?;
-    in_range("/max_strikes", u64::from(policy.max_strikes), 1, u64::from(STRIKES_MAX))
+    in_range("/max_strikes", u64::from(policy.max_strikes), 1, u64::from(STRIKES_MAX))?;
+    policy.bargain.as_ref().map_or(Ok(()), check_bargain)
+}
+
+fn check_bargain(rule: &BargainRule) -> Result<(), PolicyFault> {
+    match *rule {
+        BargainRule::Any => Ok(()),
+        BargainRule::Next { any_from_round } => {
+            in_range("/bargain/next/any_from_round", u64::from(any_from_round), 1, u64::from(ROUNDS_MAX))
+        }
+        BargainRule::Combi { late_ppm, window_ppm } => {
+            in_range("/bargain/combi/late_ppm", u64::from(late_ppm), 0, u64::from(PPM))?;
+            in_range("/bargain/combi/window_ppm", u64::from(window_ppm), 0, u64::from(PPM))
+        }
+    }
 }
 
 fn check_id(id: &str) -> Result<(), PolicyFault> {
@@ -217,8 +238,19 @@ mod tests {
 
     #[test]
     fn every_preset_is_consistent_and_found_by_name_and_by_id() {
-        let names =
-            ["low", "medium", "high", "high-strict", "threshold", "paper41-low", "paper41-medium", "paper41-high"];
+        let names = [
+            "low",
+            "medium",
+            "high",
+            "high-strict",
+            "threshold",
+            "paper41-low",
+            "paper41-medium",
+            "paper41-high",
+            "bargain-low",
+            "bargain-medium",
+            "bargain-high",
+        ];
         assert_eq!(presets().iter().map(Policy::name).collect::<Vec<_>>(), names);
         for name in names {
             let policy = preset(name).expect("listed");
@@ -231,7 +263,7 @@ mod tests {
     #[test]
     fn each_contradiction_is_found_where_it_stands() {
         type Spoil = fn(&mut Policy);
-        let cases: [(&str, Spoil); 16] = [
+        let cases: [(&str, Spoil); 19] = [
             ("/id", |p| p.id = "medium".to_owned()),
             ("/close/min_valid", |p| p.close.min_valid = 0),
             ("/close/k_valid", |p| p.close.k_valid = Some(0)),
@@ -252,6 +284,11 @@ mod tests {
             ("/awards", |p| (p.decider, p.awards) = (Decider::Initiator, 2)),
             ("/timers_ms/collect", |p| p.timers_ms.collect = p.timers_ms.hard + 1),
             ("/max_strikes", |p| p.max_strikes = 0),
+            ("/bargain/next/any_from_round", |p| p.bargain = Some(BargainRule::Next { any_from_round: 0 })),
+            ("/bargain/combi/late_ppm", |p| {
+                p.bargain = Some(BargainRule::Combi { late_ppm: PPM + 1, window_ppm: 0 });
+            }),
+            ("/weights", |p| (p.bargain, p.weights[0].w) = (Some(BargainRule::Any), 0)),
         ];
         for (pointer, spoil) in cases {
             let mut policy = preset("medium").expect("listed");

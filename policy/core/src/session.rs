@@ -6,13 +6,14 @@ use schemas::record::Qos;
 use schemas::{Act, AgentId, AwardNo, Digest, MsgId, OfferId, Timestamp};
 
 use crate::acceptance::gate::GateFault;
-use crate::contract_net::state::{ActSet, Misread, SessionState};
+use crate::contract_net::state::SessionState;
+use crate::state::{ActSet, Misread};
 
 /// Bytes of a message digest that are kept to tell a duplicate from a conflict: 128 bits leave no practical collision.
 pub(crate) const DIGEST_KEPT: usize = 16;
 
 /// What the sender of a message was answered beside its receipt; kept so that a duplicate is answered alike.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reply {
     /// Nothing.
     None,
@@ -22,10 +23,33 @@ pub(crate) enum Reply {
     Policy(GateFault),
     /// NOT_UNDERSTOOD.
     NotUnderstood(Misread, ActSet),
+    /// NOT_UNDERSTOOD, and where.
+    Pointed(Box<Pointed>),
     /// CLOSED.
     Closed,
     /// CANCEL of an award taken back before.
     Revoked(AwardNo),
+}
+
+/// What could not be followed, and where in the message it stands. Rare, so it is boxed: every message keeps a [`Reply`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Pointed {
+    pub(crate) misread: Misread,
+    pub(crate) expected: ActSet,
+    /// JSON pointer.
+    pub(crate) pointer: Box<str>,
+}
+
+impl Reply {
+    /// The award that is answered as taken back.
+    pub(crate) fn revoked_award(&self) -> Option<AwardNo> {
+        match self {
+            Self::Revoked(award_no) => Some(*award_no),
+            Self::None | Self::Late | Self::Policy(_) | Self::NotUnderstood(..) | Self::Pointed(_) | Self::Closed => {
+                None
+            }
+        }
+    }
 }
 
 /// One message, as far as a duplicate of it needs to be recognised and answered.

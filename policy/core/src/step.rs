@@ -10,6 +10,7 @@ use schemas::{AgentId, AwardNo, DeliveryId, Digest, Lane, NegotiationId, Registe
 
 use crate::effect::{Deliver, Effect, Event, RegisterWrite};
 use crate::limits::Limits;
+use crate::link::Link;
 
 /// Ordinals of calls start here, plus the session's index, so that the delivery id of a call can be computed again when
 /// its failure is reported. No input makes as many other deliveries.
@@ -19,6 +20,8 @@ pub(crate) const CALL_ORDINAL: u32 = 1 << 31;
 pub(crate) struct Step<'a> {
     pub(crate) lane: Lane,
     pub(crate) limits: &'a Limits,
+    /// Rules version of the lane.
+    pub(crate) rules: u32,
     /// Where the input stands.
     pub(crate) position: Position,
     /// Number of the input in the lane's count.
@@ -31,6 +34,8 @@ pub(crate) struct Step<'a> {
     pub(crate) out: &'a mut VecDeque<Effect>,
     /// Deliveries made so far by this input.
     pub(crate) ordinal: u32,
+    /// Where the inputs of negotiations are kept, if anywhere.
+    pub(crate) links: Option<&'a mut Vec<Link>>,
 }
 
 impl Step<'_> {
@@ -115,6 +120,16 @@ type Win = (Position, u32);
 impl Winners {
     pub(crate) fn last_win(&self, agent: &AgentId) -> Option<Position> {
         self.wins_by_agent.get(agent).map(|(position, _)| *position)
+    }
+
+    /// Winners remembered.
+    pub(crate) fn len(&self) -> usize {
+        self.agents_by_win.len()
+    }
+
+    /// Every winner's last win, the least recent first.
+    pub(crate) fn wins(&self) -> impl Iterator<Item = (&AgentId, Position, AwardNo)> {
+        self.agents_by_win.iter().map(|((position, award_no), agent)| (agent, *position, AwardNo(*award_no)))
     }
 
     /// Notes a win and forgets the least recent winner beyond `max`.

@@ -1,13 +1,15 @@
 //! What is left of a closed negotiation until its last possible deadline has passed: enough to recognise duplicates and
 //! to answer late offers, outdated confirmations and everything else (spec section 1, steps 3, 6, 7, 9; row 13).
 
-use schemas::delivery::{Cancellation, Closing, Disposition, Outcome, Receipt, RejectReason, Rejection, Told};
-use schemas::{Act, AgentId, AwardNo, Digest, NegotiationId, OfferId, Payload, Timestamp};
+use schemas::delivery::{
+    Agreement, Cancellation, Closing, Disposition, Outcome, Receipt, RejectReason, Rejection, Told,
+};
+use schemas::{Act, AgentId, AwardNo, Digest, NegotiationId, OfferId, Payload, RegisterKey, Timestamp};
 
-use crate::contract_net::admission::Incoming;
-use crate::contract_net::judging::round_of;
 use crate::effect::{Deliver, Event};
+use crate::ladder::{Incoming, round_of};
 use crate::limits::Limits;
+use crate::matter::Matter;
 use crate::negotiation::Negotiation;
 use crate::session::{AwardStage, Party, Repeat, Seen};
 use crate::step::Step;
@@ -23,59 +25,67 @@ pub(crate) struct Tombstone {
     /// Dropped by the first record later than this.
     pub(crate) forget_at: Timestamp,
     /// The initiator, then the contractors in the order of their ids.
-    parties: Box<[Known]>,
-    seen: Vec<Trace>,
+    pub(crate) parties: Box<[Known]>,
+    pub(crate) seen: Vec<Trace>,
     pub(crate) awards: Box<[Buried]>,
+    /// What else is known of a bargain.
+    pub(crate) bargain: Option<BargainEnd>,
+}
+
+/// How a bargain ended, beside its outcome.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct BargainEnd {
+    pub(crate) detail: Option<Box<str>>,
+    pub(crate) agreement: Option<Box<Agreement>>,
 }
 
 /// A party.
 #[derive(Debug)]
-struct Known {
-    agent: AgentId,
-    last_seq: Option<u64>,
+pub(crate) struct Known {
+    pub(crate) agent: AgentId,
+    pub(crate) last_seq: Option<u64>,
 }
 
 /// A message, reduced to hashes. Both are only ever compared within one sender's own messages, so whoever makes them
 /// collide confuses nobody else.
 #[derive(Debug, Clone, Copy)]
-struct Trace {
-    party: u16,
-    disposition: Disposition,
-    msg_id: u64,
-    digest: u64,
+pub(crate) struct Trace {
+    pub(crate) party: u16,
+    pub(crate) disposition: Disposition,
+    pub(crate) msg_id: u64,
+    pub(crate) digest: u64,
 }
 
 /// An award and whether it was kept.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Buried {
     pub(crate) award_no: AwardNo,
-    party: u16,
+    pub(crate) party: u16,
     pub(crate) is_revoked: bool,
 }
 
 impl Tombstone {
-    /// Of a negotiation that has just ended.
-    pub(crate) fn of(negotiation: &Negotiation, limits: &Limits) -> Self {
-        let parties: Vec<&Party> = std::iter::once(&negotiation.initiator)
-            .chain(negotiation.sessions.iter().map(|session| &session.party))
-            .collect();
+    /// Of a negotiation that has just ended in some round, with its parties (the initiator first, the others in the order
+    /// of their ids) and its awards.
+    pub(crate) fn of(matter: &Matter, round: u32, parties: &[&Party], awards: Box<[Buried]>, limits: &Limits) -> Self {
         let seen = (0..)
-            .zip(&parties)
+            .zip(parties)
             .flat_map(|(index, party)| party.seen.iter().map(move |seen| Trace::of(index, seen)))
             .collect();
         Self {
-            id: negotiation.id.clone(),
-            outcome: negotiation.outcome.unwrap_or(Outcome::Aborted),
-            chain: negotiation.chain,
-            round: negotiation.round,
-            ends_by: negotiation.ends_by,
-            forget_at: negotiation.remembered_until(limits),
+            id: matter.id.clone(),
+            outcome: matter.outcome.unwrap_or(Outcome::Aborted),
+            chain: matter.chain,
+            round,
+            ends_by: matter.ends_by,
+            forget_at: matter.remembered_until(limits),
             parties: parties
                 .iter()
                 .map(|party| Known { agent: party.agent.clone(), last_seq: party.last_seq })
                 .collect(),
             seen,
-            awards: buried(negotiation),
+            awards,
+            bargain: None,
         }
     }
 
@@ -137,7 +147,8 @@ impl Tombstone {
             return Disposition::StaleSeq;
         }
         match &incoming.payload {
-            Payload::Offer(_) if party != 0 => {
+            // Of a bargain there is no collection to be late for.
+            Payload::Offer(_) if party != 0 && self.bargain.is_none() => {
                 if step.now > self.ends_by {
                     Disposition::Expired
                 } else if round_of(&incoming.payload).is_some_and(|round| round < self.round) {
@@ -156,7 +167,9 @@ impl Tombstone {
             | Payload::Accept(_)
             | Payload::Inform(_)
             | Payload::Failure(_)
-            | Payload::Cancel(_) => Disposition::Closed,
+            | Payload::Cancel(_)
+            | Payload::Join(_)
+            | Payload::End(_) => Disposition::Closed,
         }
     }
 
@@ -187,7 +200,9 @@ impl Tombstone {
                 Some(Told::Cancel(Cancellation { award_no, reason: "revoked".to_owned() }))
             }
             (Disposition::Closed, _) => {
-                Some(Told::Closed(Closing { outcome: self.outcome, digest: self.chain, detail: None }))
+                let BargainEnd { detail, agreement } = self.bargain.clone().unwrap_or_default();
+                let detail = detail.map(String::from);
+                Some(Told::Closed(Closing { outcome: self.outcome, digest: self.chain, detail, agreement }))
             }
             _ => None,
         };
@@ -205,13 +220,30 @@ impl Tombstone {
     }
 
     fn send(&self, incoming: &Incoming, told: Told, step: &mut Step<'_>) {
+        let after = self.awaited_key(&told);
         let letter = step.letter(&self.id, &incoming.from, told, self.forget_at);
-        step.post(Deliver { in_reply_to: Some(incoming.msg_id.clone()), ..letter });
+        step.post(Deliver { in_reply_to: Some(incoming.msg_id.clone()), after, ..letter });
+    }
+
+    /// What a bargain came to binds, so nobody is told of it before it is registered, late askers no more than others. After
+    /// an abort nothing waits: the register may hold something else.
+    fn awaited_key(&self, told: &Told) -> Option<RegisterKey> {
+        let binds = self.bargain.is_some() && self.outcome != Outcome::Aborted && told.act() == Act::Closed;
+        binds.then(|| RegisterKey::Closed(self.id.clone()))
     }
 }
 
 fn act_of(incoming: &Incoming) -> Act {
     incoming.payload.act()
+}
+
+impl Negotiation {
+    /// What is left of it, once it has ended.
+    pub(crate) fn tombstone(&self, limits: &Limits) -> Tombstone {
+        let parties: Vec<&Party> =
+            std::iter::once(&self.initiator).chain(self.sessions.iter().map(|session| &session.party)).collect();
+        Tombstone::of(&self.matter, self.round, &parties, buried(self), limits)
+    }
 }
 
 fn buried(negotiation: &Negotiation) -> Box<[Buried]> {

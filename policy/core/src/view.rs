@@ -1,14 +1,15 @@
 //! What a participant may see of a negotiation, filtered by role (DESIGN.md section 2, "Views").
 
-use schemas::delivery::{Disposition, Outcome};
+use schemas::delivery::{Agreement, Disposition, Outcome, Turn};
 use schemas::payload::Terms;
 use schemas::{Act, AgentId, AwardNo, Digest, Lot, MsgId, NegotiationId, OfferId, WireTime};
 use serde::Serialize;
 
 use crate::contract_net::deciding::terms_of;
-use crate::contract_net::state::{Phase, SessionState, is_numbered};
+use crate::contract_net::state::SessionState;
 use crate::negotiation::{Negotiation, lot_number};
 use crate::session::{AwardStage, Party, Session};
+use crate::state::{Phase, is_numbered};
 use crate::tombstone::Tombstone;
 
 /// One participant's view. A contractor sees its own messages and the outcome; the initiator sees offers after the close
@@ -24,7 +25,7 @@ pub struct View {
     /// How it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
-    /// The round.
+    /// The round; of a bargain 0 before its first turn.
     pub round: u32,
     /// Collection ends then.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,6 +47,9 @@ pub struct View {
     pub offers: Vec<OfferView>,
     /// The awards the viewer may see.
     pub awards: Vec<AwardView>,
+    /// How a bargain stands; the same for all its parties.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bargain: Option<Box<BargainView>>,
     /// Head of the hash chain over the negotiation's inputs; once it has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<Digest>,
@@ -59,6 +63,30 @@ pub enum Role {
     Initiator,
     /// It was called.
     Contractor,
+    /// It was called to a bargain.
+    Party,
+}
+
+/// How a bargain stands, or ended. Nothing of a mandate is in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct BargainView {
+    /// Who takes part, in the order of their turns.
+    pub parties: Vec<AgentId>,
+    /// Who of them has joined; while it is open.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub joined: Vec<AgentId>,
+    /// Who of them has confirmed the agreement.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub confirmed: Vec<AgentId>,
+    /// Whose turn it is, and the standing offer; once all have joined, and before they agree.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turn: Option<Turn>,
+    /// What all have accepted: agreed on, or still waiting for confirmation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agreement: Option<Agreement>,
+    /// Once it has ended: why there is no agreement, or who ended it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
 }
 
 /// One of the viewer's own messages.
@@ -131,19 +159,20 @@ impl Negotiation {
 
     fn base_view(&self, role: Role, party: &Party, session: Option<usize>) -> View {
         View {
-            negotiation: self.id.clone(),
+            negotiation: self.matter.id.clone(),
             role,
             state: self.phase,
-            outcome: self.outcome,
+            outcome: self.matter.outcome,
             round: self.round,
             reply_by: Some(WireTime(self.reply_by)),
-            ends_by: WireTime(self.ends_by),
+            ends_by: WireTime(self.matter.ends_by),
             policy: Some(self.policy().id.clone()),
             invited: None,
             session: None,
-            messages: messages(party),
+            messages: messages(party, is_numbered),
             offers: Vec::new(),
             awards: self.award_views(session),
+            bargain: None,
             digest: None,
         }
     }
@@ -192,7 +221,11 @@ impl Tombstone {
             .collect();
         Some(View {
             negotiation: self.id.clone(),
-            role: if party == 0 { Role::Initiator } else { Role::Contractor },
+            role: match (party, &self.bargain) {
+                (0, _) => Role::Initiator,
+                (_, Some(_)) => Role::Party,
+                (_, None) => Role::Contractor,
+            },
             state: Phase::Ended,
             outcome: Some(self.outcome),
             round: self.round,
@@ -204,12 +237,14 @@ impl Tombstone {
             messages: Vec::new(),
             offers: Vec::new(),
             awards,
+            bargain: self.bargain.as_ref().map(|end| Box::new(self.bargain_view(end))),
             digest: Some(self.chain),
         })
     }
 }
 
-fn messages(party: &Party) -> Vec<MessageView> {
+/// A party's own messages.
+pub(crate) fn messages(party: &Party, is_numbered: fn(Disposition) -> bool) -> Vec<MessageView> {
     party
         .seen
         .iter()

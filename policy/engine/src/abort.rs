@@ -78,6 +78,17 @@ impl Aborts {
         }
     }
 
+    /// The negotiations whose abort is not in the log, in order: for a checkpoint.
+    pub(crate) fn wanted(&self) -> Vec<(NegotiationId, AbortCode)> {
+        self.wanted.iter().map(|(negotiation, wanted)| (negotiation.clone(), wanted.code)).collect()
+    }
+
+    /// The lane is owned anew: what was appended under an earlier epoch may have been ignored.
+    pub(crate) fn handle_takeover(&mut self, now: Instant) {
+        self.not_before = now;
+        self.wanted.values_mut().for_each(|wanted| wanted.is_outstanding = false);
+    }
+
     pub(crate) fn wake_at(&self) -> Option<Instant> {
         self.wanted.values().any(|wanted| !wanted.is_outstanding).then_some(self.not_before)
     }

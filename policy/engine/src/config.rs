@@ -1,14 +1,26 @@
 //! Settings of an engine. Every bound has a default with the reason for its value.
 
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use policy_core::Limits;
-use schemas::Lane;
+use policy_core::book::RULES_VERSION;
+use schemas::{Lane, Timestamp};
+
+use crate::digests::DIGEST_EVERY;
+use crate::error::EngineError;
+
+/// Longest id of an engine, in characters, as of every other name of the exchange.
+const ID_LEN_MAX: usize = 64;
 
 /// Settings of one engine.
 #[derive(Debug, Clone)]
 pub struct EngineConfig {
-    /// Names this running instance in the log (`by`, `claim`). Must differ between two engines that run at once.
+    /// Names this running instance in the log (`by`, `claim`) and to other engines: 1 to 64 of `A-Z a-z 0-9 _ -`. Must
+    /// differ between two engines that run at once.
     pub id: String,
-    /// The lanes to serve; absent: every lane of the log.
+    /// The lanes it may serve, all of which it folds; absent: every lane of the log.
     pub lanes: Option<Vec<Lane>>,
     /// Bounds of each lane's book.
     pub limits: Limits,
@@ -16,6 +28,19 @@ pub struct EngineConfig {
     pub outbox: OutboxConfig,
     /// How much is taken in before anything goes out.
     pub batch: BatchConfig,
+    /// How engines notice each other.
+    pub membership: MembershipConfig,
+    /// Sequences between two records after which engines compare the digests of their states, at least 1; the same for
+    /// every engine of an exchange. By default 1024: a difference is noticed at once, and looking costs nothing.
+    pub digest_every: u64,
+    /// How often the state is stored.
+    pub checkpoint: CheckpointConfig,
+    /// How far the log is trimmed.
+    pub trim: Trim,
+    /// The engine's own clock, and how far the log's may be from it.
+    pub clock: ClockConfig,
+    /// The newest rules version this engine folds; lower than the build's only to hold a roll-out back.
+    pub rules_newest: u32,
 }
 
 impl EngineConfig {
@@ -28,7 +53,30 @@ impl EngineConfig {
             limits: Limits::default(),
             outbox: OutboxConfig::default(),
             batch: BatchConfig::default(),
+            membership: MembershipConfig::default(),
+            digest_every: DIGEST_EVERY,
+            checkpoint: CheckpointConfig::default(),
+            trim: Trim::default(),
+            clock: ClockConfig::default(),
+            rules_newest: RULES_VERSION,
         }
+    }
+
+    /// Refuses settings that cannot work.
+    pub(crate) fn check(&self) -> Result<(), EngineError> {
+        let is_ours = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+        if !(1..=ID_LEN_MAX).contains(&self.id.len()) || !self.id.bytes().all(is_ours) {
+            return Err(EngineError::Config("`id` must be 1 to 64 characters of A-Z a-z 0-9 _ -"));
+        }
+        if self.membership.beat_ms == 0 || self.membership.dead_after_ms < 2 * self.membership.beat_ms {
+            return Err(EngineError::Config(
+                "`membership.dead_after_ms` must be at least twice `beat_ms`, which is not 0",
+            ));
+        }
+        if self.rules_newest > RULES_VERSION {
+            return Err(EngineError::Config("`rules_newest` is above what this build knows"));
+        }
+        Ok(())
     }
 }
 
@@ -87,4 +135,91 @@ impl Default for BatchConfig {
     fn default() -> Self {
         Self { records_max: 64, acks_max: 1024, delivered_ids: 256, delivered_ms: 1000 }
     }
+}
+
+/// How engines notice each other. Every engine of an exchange needs the same values.
+#[derive(Debug, Clone)]
+pub struct MembershipConfig {
+    /// Gap between two heartbeats, in milliseconds. Also how long a starting engine listens before it takes a lane.
+    pub beat_ms: u64,
+    /// An engine unheard for so long is dead, in milliseconds. Five beats: one lost message moves no lane, and a kill is
+    /// noticed in time to stay below the gap of 1.5 s that operators are promised.
+    pub dead_after_ms: u64,
+}
+
+impl Default for MembershipConfig {
+    fn default() -> Self {
+        Self { beat_ms: 200, dead_after_ms: 1000 }
+    }
+}
+
+impl MembershipConfig {
+    pub(crate) fn beat(&self) -> Duration {
+        Duration::from_millis(self.beat_ms)
+    }
+
+    pub(crate) fn dead_after(&self) -> Duration {
+        Duration::from_millis(self.dead_after_ms)
+    }
+}
+
+/// How often a lane's state is stored. Whichever of the two comes first counts, and only if something was folded.
+#[derive(Debug, Clone)]
+pub struct CheckpointConfig {
+    /// Records between two checkpoints, 0 for never by number. 20 000 records are folded again in a few seconds.
+    pub every_records: u64,
+    /// Milliseconds between two checkpoints, 0 for never by time.
+    pub every_ms: u64,
+}
+
+impl Default for CheckpointConfig {
+    fn default() -> Self {
+        Self { every_records: 20_000, every_ms: 60_000 }
+    }
+}
+
+/// What must be durable before the owner of a lane removes records of its log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Trim {
+    /// Nothing is trimmed: the log grows until the bus is full.
+    Never,
+    /// The lane's checkpoint. Nothing older than it can be audited any more.
+    AfterCheckpoint,
+    /// The lane's checkpoint and the archive (`llmx archive`). Without an archiver nothing is trimmed.
+    #[default]
+    AfterArchive,
+}
+
+/// Tells the engine's own time.
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// The engine's own clock, and how far the log's may be from it. It decides nothing: it only refuses readiness.
+#[derive(Clone)]
+pub struct ClockConfig {
+    /// How far the log's clock may go back, in milliseconds.
+    pub back_ms_max: u64,
+    /// How far log time may be from the engine's own, in milliseconds: what well-kept clocks never reach.
+    pub skew_ms_max: u64,
+    /// The engine's own clock.
+    pub now: Clock,
+}
+
+impl Default for ClockConfig {
+    fn default() -> Self {
+        Self { back_ms_max: 1000, skew_ms_max: 5000, now: Arc::new(wall_clock) }
+    }
+}
+
+impl fmt::Debug for ClockConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClockConfig")
+            .field("back_ms_max", &self.back_ms_max)
+            .field("skew_ms_max", &self.skew_ms_max)
+            .finish_non_exhaustive()
+    }
+}
+
+fn wall_clock() -> Timestamp {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX))
 }

@@ -12,6 +12,15 @@ const ENTRY_IDS_MAX: usize = 2048;
 /// Most ids that wait. Beyond it the oldest are forgotten, which only means that a restart would repeat them.
 const WAITING_MAX: usize = 64 * ENTRY_IDS_MAX;
 
+/// What one `delivered` entry says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Batch {
+    /// Deliveries that were acknowledged.
+    pub(crate) ids: Vec<DeliveryId>,
+    /// Up to this record every register write is answered; 0 says nothing.
+    pub(crate) registered: u64,
+}
+
 /// Collects ids and says when an entry is worth appending. One entry is outstanding at a time, so a slow log gets
 /// larger entries instead of more.
 #[derive(Debug)]
@@ -21,6 +30,10 @@ pub(crate) struct DeliveredBatch {
     waiting: Vec<DeliveryId>,
     oldest: Option<Instant>,
     is_outstanding: bool,
+    /// How far the register has answered.
+    registered: u64,
+    /// How far the log says it has, or is about to.
+    registered_logged: u64,
 }
 
 impl DeliveredBatch {
@@ -31,6 +44,8 @@ impl DeliveredBatch {
             waiting: Vec::new(),
             oldest: None,
             is_outstanding: false,
+            registered: 0,
+            registered_logged: 0,
         }
     }
 
@@ -42,33 +57,59 @@ impl DeliveredBatch {
         }
     }
 
-    /// The next entry, when there are enough ids or the oldest has waited long enough.
-    pub(crate) fn poll_entry(&mut self, now: Instant) -> Option<Vec<DeliveryId>> {
+    /// Every register write caused by records up to `seq` is answered.
+    pub(crate) fn note_registered(&mut self, seq: u64, now: Instant) {
+        self.registered = self.registered.max(seq);
+        if self.has_registered() {
+            self.oldest.get_or_insert(now);
+        }
+    }
+
+    /// The log says how far the register has answered.
+    pub(crate) fn handle_logged(&mut self, registered: u64) {
+        self.registered_logged = self.registered_logged.max(registered);
+    }
+
+    /// The next entry, when there are enough ids or the oldest news has waited long enough.
+    pub(crate) fn poll_entry(&mut self, now: Instant) -> Option<Batch> {
         let is_worth = self.waiting.len() >= self.ids_min || self.wake_at().is_some_and(|at| at <= now);
         if self.is_outstanding || !is_worth { None } else { self.take(now) }
     }
 
-    /// The next entry whatever its size: the lane shuts down.
-    pub(crate) fn take(&mut self, now: Instant) -> Option<Vec<DeliveryId>> {
-        if self.waiting.is_empty() {
+    /// The next entry whatever its size: the lane is handed over or shuts down.
+    pub(crate) fn take(&mut self, now: Instant) -> Option<Batch> {
+        self.oldest = None;
+        if self.waiting.is_empty() && !self.has_registered() {
             return None;
         }
         self.is_outstanding = true;
         let rest = self.waiting.split_off(self.waiting.len().min(ENTRY_IDS_MAX));
         self.oldest = (!rest.is_empty()).then_some(now);
-        Some(std::mem::replace(&mut self.waiting, rest))
+        let ids = std::mem::replace(&mut self.waiting, rest);
+        let registered = if self.has_registered() { self.registered } else { 0 };
+        self.handle_logged(registered);
+        Some(Batch { ids, registered })
     }
 
-    /// The entry was answered; ids that could not be stored wait again.
-    pub(crate) fn handle_append(&mut self, unstored: Option<Vec<DeliveryId>>, now: Instant) {
+    /// The entry was answered; what could not be stored waits again.
+    pub(crate) fn handle_append(&mut self, unstored: Option<Batch>, now: Instant) {
         self.is_outstanding = false;
-        for id in unstored.unwrap_or_default() {
+        let Some(Batch { ids, registered }) = unstored else { return };
+        if registered > 0 {
+            self.registered_logged = self.registered_logged.min(registered - 1);
+            self.note_registered(registered, now);
+        }
+        for id in ids {
             self.add(id, now);
         }
     }
 
     pub(crate) fn wake_at(&self) -> Option<Instant> {
         if self.is_outstanding { None } else { self.oldest.map(|oldest| oldest + self.wait_max) }
+    }
+
+    fn has_registered(&self) -> bool {
+        self.registered > self.registered_logged
     }
 }
 
@@ -80,6 +121,10 @@ mod tests {
 
     fn batch(ids_min: usize) -> DeliveredBatch {
         DeliveredBatch::new(&BatchConfig { delivered_ids: ids_min, delivered_ms: 1000, ..BatchConfig::default() })
+    }
+
+    fn ids(numbers: &[u8]) -> Option<Batch> {
+        Some(Batch { ids: numbers.iter().map(|number| id(*number)).collect(), registered: 0 })
     }
 
     fn id(number: u8) -> DeliveryId {
@@ -98,12 +143,12 @@ mod tests {
         batch.add(id(1), now);
         assert_eq!(batch.poll_entry(now), None);
         batch.add(id(2), now);
-        assert_eq!(batch.poll_entry(now), Some(vec![id(1), id(2)]));
+        assert_eq!(batch.poll_entry(now), ids(&[1, 2]));
         batch.handle_append(None, now);
         batch.add(id(3), now);
         let later = now + Duration::from_secs(1);
         assert_eq!(batch.wake_at(), Some(later));
-        assert_eq!(batch.poll_entry(later), Some(vec![id(3)]));
+        assert_eq!(batch.poll_entry(later), ids(&[3]));
     }
 
     #[test]
@@ -114,7 +159,31 @@ mod tests {
         batch.add(id(2), now);
         assert_eq!(batch.poll_entry(now), None);
         batch.handle_append(first, now);
-        assert_eq!(batch.poll_entry(now), Some(vec![id(2), id(1)]));
+        assert_eq!(batch.poll_entry(now), ids(&[2, 1]));
+    }
+
+    #[test]
+    fn what_the_register_answered_is_logged_once_alone_or_with_ids() {
+        let (mut batch, now) = (batch(2), Instant::now());
+        let later = now + Duration::from_secs(1);
+        batch.note_registered(7, now);
+        assert_eq!((batch.poll_entry(now), batch.wake_at()), (None, Some(later)));
+        let alone = batch.poll_entry(later);
+        assert_eq!(alone, Some(Batch { ids: vec![], registered: 7 }));
+        batch.handle_append(None, later);
+        batch.note_registered(7, later);
+        assert_eq!((batch.wake_at(), batch.take(later)), (None, None), "nothing new");
+        batch.note_registered(9, later);
+        batch.add(id(1), later);
+        batch.add(id(2), later);
+        let both = batch.poll_entry(later);
+        assert_eq!(both, Some(Batch { ids: vec![id(1), id(2)], registered: 9 }));
+        batch.handle_append(both.clone(), later);
+        assert_eq!(batch.poll_entry(later), both, "not stored: again");
+        batch.handle_append(None, later);
+        batch.handle_logged(12);
+        batch.note_registered(11, later);
+        assert_eq!(batch.take(later), None, "an earlier owner has said more");
     }
 
     #[test]

@@ -9,33 +9,39 @@
 mod act;
 mod fold;
 mod inputs;
+mod opening;
+mod ownership;
+mod report;
 mod stop;
+mod upkeep;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use bus::appender::{Appender, AppenderOptions};
+use bus::appender::Appender;
 use bus::{Bus, BusError, Received, Registered};
 use bytes::Bytes;
-use futures_util::stream::FuturesUnordered;
 use policy_core::Book;
-use schemas::{Lane, NegotiationId, RegisterKey};
+use schemas::{Lane, NegotiationId};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::inputs::{AppendDone, Inputs, Purpose, Wake, WriteDone};
+use self::ownership::Stage;
 pub(crate) use self::stop::STOP_MAX;
+use self::upkeep::Upkeep;
 use crate::abort::{AbortCode, Aborts};
-use crate::clock::LogClock;
+use crate::clock::{ClockWatch, LogClock};
 use crate::config::EngineConfig;
 use crate::delivered::DeliveredBatch;
+use crate::digests::{Digests, Mismatch};
 use crate::ingress::Signal;
-use crate::log_reader::LogReader;
+use crate::membership::Note;
 use crate::metrics::{EngineMetrics, LaneGauges, WriteResult};
 use crate::outbox::Outbox;
 use crate::register::{Answer, Registrar};
-use crate::status::{LanePhase, LaneStatus, StopReason};
+use crate::status::{LaneStatus, StopReason};
 use crate::tap::Tap;
 use crate::tick::Ticker;
 
@@ -65,13 +71,31 @@ pub(crate) struct Driver {
     registrar: Registrar,
     aborts: Aborts,
     clock: LogClock,
+    clock_watch: ClockWatch,
     ticker: Ticker,
     delivered: DeliveredBatch,
+    digests: Digests,
+    upkeep: Upkeep,
     stage: Stage,
+    /// Of the live engines, this one should own the lane.
+    is_first: bool,
+    /// The rules version every live engine folds, where it is newer than the lane's, and when to append it.
+    rules_wanted: Option<(u32, Instant)>,
+    /// Why the last claim was not appended.
+    claim_failure: Option<String>,
+    notes: mpsc::Sender<Note>,
     /// Last record read.
     position: u64,
-    /// What the register held when the lane was opened; gone once the log is caught up.
-    registered: HashMap<RegisterKey, Bytes>,
+    /// Last record that led to a register write.
+    wrote_at: u64,
+    /// Content of the last record read; empty before the first.
+    last: Bytes,
+    /// Records folded since the lane was opened or rebuilt.
+    folded: u64,
+    /// Why the log cannot be read on.
+    broken: Option<BusError>,
+    /// Not before then is the subscription for views tried again.
+    views_at: Instant,
     /// Negotiations whose messages made the fold panic.
     blamed: BTreeSet<NegotiationId>,
     /// Public notices to publish with the next flush.
@@ -80,93 +104,46 @@ pub(crate) struct Driver {
     asked: Vec<Received>,
 }
 
-/// How far the lane has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// Folds silently up to what was stored when the lane was opened.
-    CatchingUp { target: u64 },
-    /// Has asked, or asks at `retry_at`, for the lane.
-    Claiming { epoch: u64, claims: u32, retry_at: Option<Instant> },
-    /// Emits under this epoch.
-    Owner { epoch: u64 },
-}
-
 impl Driver {
-    /// Opens a lane. `registered` is what the register holds for its negotiations.
-    pub(crate) async fn open(
-        lane: Lane,
-        shared: Shared,
-        signals: mpsc::Receiver<Signal>,
-        registered: HashMap<RegisterKey, Bytes>,
-    ) -> Result<(Self, watch::Receiver<LaneStatus>), BusError> {
-        let log = Arc::clone(&shared.bus.log);
-        let target = log.last_seq(lane).await?;
-        let reader = LogReader::open(Arc::clone(&log), lane).await?;
-        let (status, watched) = watch::channel(LaneStatus::new(lane));
-        let (now, config, metrics) = (Instant::now(), &shared.config, &shared.metrics);
-        let driver = Self {
-            lane,
-            gauges: metrics.lane(lane),
-            status,
-            inputs: Inputs {
-                cancel: shared.cancel.clone(),
-                log: reader,
-                signals,
-                views: None,
-                writes: FuturesUnordered::new(),
-                appends: FuturesUnordered::new(),
-            },
-            appender: Appender::spawn(log, lane, config.id.clone(), AppenderOptions::default()),
-            book: Book::new(lane, config.limits.clone()),
-            outbox: Outbox::new(config.outbox.clone(), Arc::clone(metrics), now),
-            registrar: Registrar::new(),
-            aborts: Aborts::new(now),
-            clock: LogClock::new(now),
-            ticker: Ticker::new(now),
-            delivered: DeliveredBatch::new(&config.batch),
-            stage: Stage::CatchingUp { target },
-            position: 0,
-            registered,
-            blamed: BTreeSet::new(),
-            notices: Vec::new(),
-            asked: Vec::new(),
-            shared,
-        };
-        Ok((driver, watched))
-    }
-
     /// Runs until the engine shuts down or the lane cannot go on.
     pub(crate) async fn drive(mut self) {
         let reason = loop {
             if let Err(reason) = self.handle_progress() {
                 break reason;
             }
-            if let Err(reason) = self.act().await {
-                break reason;
-            }
+            self.act().await;
             let wake = self.inputs.wait(self.wake_at(), self.takes_records()).await;
             if let Err(reason) = self.handle(wake).and_then(|()| self.handle_ready()) {
+                break reason;
+            }
+            if let Some(error) = self.broken.take()
+                && let Err(reason) = self.rebuild(error).await
+            {
                 break reason;
             }
         };
         self.stop(reason).await;
     }
 
-    fn is_owner(&self) -> bool {
-        matches!(self.stage, Stage::Owner { .. })
-    }
-
-    /// Whether there is room for what further records cause. Before the lane is owned nothing can make room.
+    /// Whether there is room for what further records cause. While the lane is not owned nothing can make room.
     fn takes_records(&self) -> bool {
-        !(self.is_owner() && (self.outbox.is_full() || self.registrar.is_full()))
+        if self.broken.is_some() {
+            return false;
+        }
+        match self.stage {
+            Stage::Owner { .. } => !(self.outbox.is_full() || self.registrar.is_full()),
+            Stage::Yielding { .. } => false,
+            Stage::CatchingUp { .. } | Stage::Standby { .. } | Stage::Claiming(_) => true,
+        }
     }
 
     fn handle(&mut self, wake: Wake) -> Result<(), StopReason> {
         match wake {
             Wake::Record(Ok(record)) => self.handle_record(&record),
-            Wake::Record(Err(error)) => Err(StopReason::LogUnreadable(error.to_string())),
-            Wake::Signal(signal) => {
-                self.handle_signal(signal);
+            Wake::Record(Err(error)) => self.handle_unreadable(error),
+            Wake::Signal(signal) => self.handle_signal(signal),
+            Wake::Upkeep(done) => {
+                self.handle_upkeep(done);
                 Ok(())
             }
             Wake::Write(done) => {
@@ -181,6 +158,10 @@ impl Driver {
                 self.asked.push(request);
                 Ok(())
             }
+            Wake::Peers => {
+                self.handle_peers();
+                Ok(())
+            }
             Wake::Time => Ok(()),
             Wake::Shutdown => Err(StopReason::Shutdown),
         }
@@ -188,7 +169,7 @@ impl Driver {
 
     /// Handles what is ready, a bounded part of each source, so that none starves another.
     fn handle_ready(&mut self) -> Result<(), StopReason> {
-        self.handle_ready_signals();
+        self.handle_ready_signals()?;
         while let Some(done) = self.inputs.ready_write() {
             self.handle_write(&done);
         }
@@ -203,22 +184,43 @@ impl Driver {
             if !self.takes_records() {
                 break;
             }
-            let Some(record) = self.inputs.ready_record() else { break };
-            self.handle(Wake::Record(record))?;
+            match self.inputs.ready_record() {
+                Some(Ok(record)) => self.handle_record(&record)?,
+                Some(Err(error)) => self.handle_unreadable(error)?,
+                None => {
+                    if self.is_fit() {
+                        self.clock_watch.handle_end(&self.shared.config.clock);
+                    }
+                    break;
+                }
+            }
+        }
+        while let Some(done) = self.inputs.ready_upkeep() {
+            self.handle_upkeep(done);
         }
         Ok(())
     }
 
-    fn handle_ready_signals(&mut self) {
-        for _ in 0..self.shared.config.batch.acks_max {
-            let Ok(signal) = self.inputs.signals.try_recv() else { break };
-            self.handle_signal(signal);
+    /// The log does not go on from the last record read. Where it has lost or trimmed records, the lane begins anew.
+    fn handle_unreadable(&mut self, error: BusError) -> Result<(), StopReason> {
+        if !matches!(error, BusError::Diverged(_) | BusError::Trimmed(_)) {
+            return Err(StopReason::LogUnreadable(error.to_string()));
         }
+        self.broken = Some(error);
+        Ok(())
     }
 
-    fn handle_signal(&mut self, signal: Signal) {
+    fn handle_ready_signals(&mut self) -> Result<(), StopReason> {
+        for _ in 0..self.shared.config.batch.acks_max {
+            let Ok(signal) = self.inputs.signals.try_recv() else { break };
+            self.handle_signal(signal)?;
+        }
+        Ok(())
+    }
+
+    fn handle_signal(&mut self, signal: Signal) -> Result<(), StopReason> {
         match signal {
-            Signal::Acked(agent, ids) => {
+            Signal::Acked(agent, ids) if self.is_owner() => {
                 let now = Instant::now();
                 for id in ids {
                     if self.outbox.handle_ack(&agent, id, now) {
@@ -226,8 +228,22 @@ impl Driver {
                     }
                 }
             }
+            Signal::Acked(agent, ids) => ids.into_iter().for_each(|id| self.outbox.handle_ack_heard(&agent, id)),
             Signal::Hello(agent) => self.outbox.handle_hello(&agent),
+            Signal::Digests(engine, points) => {
+                if let Some(mismatch) = self.digests.compare(&engine, &points) {
+                    return Err(self.handle_mismatch(mismatch));
+                }
+            }
         }
+        Ok(())
+    }
+
+    /// Emission stops: one of two engines is wrong, and nobody knows which.
+    fn handle_mismatch(&self, mismatch: Mismatch) -> StopReason {
+        self.shared.metrics.engines.count_mismatch();
+        let Mismatch { engine, position, ours, theirs } = mismatch;
+        StopReason::DigestMismatch { engine, position, ours: ours.to_string(), theirs: theirs.to_string() }
     }
 
     fn handle_write(&mut self, done: &WriteDone) {
@@ -243,10 +259,11 @@ impl Driver {
             Answer::Written => self.outbox.handle_register(&done.key, false),
             Answer::Refused(negotiation) => {
                 tracing::error!(key = %done.key, "register conflict: another value stands there; the negotiation is aborted");
-                self.shared.metrics.register_conflict();
+                self.shared.metrics.register_conflict(self.book.protocol(&negotiation));
                 self.aborts.want(negotiation, AbortCode::RegisterConflict);
                 self.outbox.handle_register(&done.key, true);
             }
+            Answer::RefusedAgain => self.outbox.handle_register(&done.key, true),
             Answer::Retried => {
                 let error = done.answer.as_ref().err().map(ToString::to_string);
                 tracing::warn!(key = %done.key, error, "the register did not answer; the write is repeated");
@@ -259,35 +276,19 @@ impl Driver {
         if let Err(error) = &done.outcome {
             tracing::warn!(lane = self.lane.0, purpose = ?done.purpose, %error, "an engine's entry was not appended");
         }
+        let failure = done.outcome.as_ref().err().map(ToString::to_string);
         let seq = done.outcome.ok().map(|position| position.seq);
         match done.purpose {
-            Purpose::Claim => self.handle_claim_append(seq, now),
+            Purpose::Claim => self.handle_claim_append(failure, now),
             Purpose::Tick => {
                 self.shared.metrics.tick_appended();
                 self.ticker.handle_append(seq, self.position, now);
             }
-            Purpose::Delivered(ids) => self.delivered.handle_append(seq.is_none().then_some(ids), now),
+            Purpose::Delivered(batch) => self.delivered.handle_append(seq.is_none().then_some(batch), now),
             Purpose::DeliveryFailed(id) if seq.is_none() => self.outbox.handle_failure_unlogged(id, now),
-            // Not only once it is folded: a full outbox must not wait for a log it has stopped reading.
-            Purpose::DeliveryFailed(id) => self.outbox.settle(id),
+            Purpose::DeliveryFailed(id) => self.outbox.handle_failure_logged(id),
+            Purpose::Rules => {}
             Purpose::Abort(negotiation) => self.aborts.handle_append(&negotiation, seq.is_some(), now),
         }
-    }
-
-    fn report(&self) {
-        self.gauges.set(self.outbox.len(), self.position);
-        self.status.send_modify(|status| {
-            status.phase = match self.stage {
-                Stage::CatchingUp { .. } => LanePhase::CatchingUp,
-                Stage::Claiming { .. } => LanePhase::Claiming,
-                Stage::Owner { .. } => LanePhase::Owner,
-            };
-            status.position = self.position;
-            status.epoch = self.book.epoch();
-            status.now = self.book.now();
-            status.open = self.book.open_count();
-            status.outbox = self.outbox.len();
-            status.register_pending = self.registrar.len();
-        });
     }
 }

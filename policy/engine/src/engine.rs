@@ -1,9 +1,9 @@
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bus::Bus;
-use bytes::Bytes;
-use schemas::{Lane, RegisterKey};
+use schemas::Lane;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -13,8 +13,9 @@ use crate::config::EngineConfig;
 use crate::driver::{Driver, STOP_MAX, Shared};
 use crate::error::EngineError;
 use crate::ingress::Ingress;
+use crate::membership::{Herald, Note, Tuned};
 use crate::metrics::EngineMetrics;
-use crate::status::{LanePhase, LaneStatus, Status, StopReason};
+use crate::status::{LanePhase, LaneStatus, Status, StatusReader, lane_status};
 use crate::tap::Tap;
 
 /// The policy engine of one process.
@@ -22,38 +23,46 @@ use crate::tap::Tap;
 pub struct Engine;
 
 impl Engine {
-    /// Starts a task per lane and returns when every lane has caught up with the end of the log and is owned.
+    /// Starts a task per lane and returns when every lane has caught up with the end of the log and is owned, or stood
+    /// by because another engine should own it.
     ///
     /// # Errors
-    /// [`EngineError`]; nothing runs any more then.
+    /// [`EngineError`]; nothing runs any more then. A lane that stops is an error only if no other goes on.
     pub async fn start(
         bus: Bus,
         config: EngineConfig,
         metrics: Arc<EngineMetrics>,
         tap: Option<Arc<dyn Tap>>,
     ) -> Result<EngineHandle, EngineError> {
+        config.check()?;
         let lanes = lanes_of(&bus, &config)?;
-        let (cancel, deaf) = (CancellationToken::new(), CancellationToken::new());
-        // Acks are heard before the log is read, so that none is lost in between.
+        let (cancel, deaf, mute) = (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
+        // Acks and other engines are heard before the log is read, so that none is lost in between.
         let mut ingress = Ingress::subscribe(&bus, Arc::clone(&metrics)).await?;
-        let mut registered = registered_by_lane(&bus).await?;
+        let served: Vec<Lane> = lanes.iter().copied().collect();
+        let (mut herald, tuned) = Herald::subscribe(&bus, &config, served, Arc::clone(&metrics)).await?;
+        let leave_max = config.membership.dead_after();
         let shared = Shared { bus, config, metrics, tap, cancel: cancel.clone() };
         let (mut drivers, mut watched) = (Vec::new(), Vec::new());
         for lane in lanes {
-            let signals = ingress.connect(lane);
-            let registered = registered.remove(&lane).unwrap_or_default();
-            let (driver, status) = Driver::open(lane, shared.clone(), signals, registered).await?;
+            let (sender, signals) = ingress.connect(lane);
+            let (driver, status) = Driver::open(lane, shared.clone(), signals, herald.tune(&tuned)).await?;
+            herald.connect(status.clone(), sender);
             drivers.push(driver);
             watched.push(status);
         }
         let mut handle = EngineHandle {
             lanes: watched,
+            tuned,
+            leave_max,
             ingress: tokio::spawn(ingress.drive(deaf.clone())),
+            herald: tokio::spawn(herald.drive(mute.clone())),
             tasks: drivers.into_iter().map(|driver| tokio::spawn(driver.drive())).collect(),
             deaf: deaf.drop_guard(),
             cancel: cancel.drop_guard(),
+            mute: mute.drop_guard(),
         };
-        handle.until_owned().await?;
+        handle.until_served().await?;
         Ok(handle)
     }
 }
@@ -65,9 +74,6 @@ fn lanes_of(bus: &Bus, config: &EngineConfig) -> Result<BTreeSet<Lane>, EngineEr
         Some(chosen) => chosen.iter().copied().collect(),
         None => (0..lanes).map(Lane).collect(),
     };
-    if config.id.is_empty() {
-        return Err(EngineError::Config("`id` is empty"));
-    }
     if chosen.is_empty() {
         return Err(EngineError::Config("`lanes` is empty"));
     }
@@ -77,52 +83,51 @@ fn lanes_of(bus: &Bus, config: &EngineConfig) -> Result<BTreeSet<Lane>, EngineEr
     }
 }
 
-/// What the register holds, so that a restart need not write the whole past again.
-async fn registered_by_lane(bus: &Bus) -> Result<HashMap<Lane, HashMap<RegisterKey, Bytes>>, EngineError> {
-    let lanes = bus.log.lanes();
-    let mut by_lane: HashMap<Lane, HashMap<RegisterKey, Bytes>> = HashMap::new();
-    for (key, value) in bus.register.entries().await? {
-        by_lane.entry(key.negotiation().lane(lanes)).or_default().insert(key, value);
-    }
-    Ok(by_lane)
-}
-
-/// A running engine. Dropping it stops the engine without finishing what is under way; prefer
-/// [`EngineHandle::shutdown`].
+/// A running engine. Dropping it stops the engine without handing its lanes over; prefer [`EngineHandle::shutdown`].
 #[derive(Debug)]
 pub struct EngineHandle {
     lanes: Vec<watch::Receiver<LaneStatus>>,
+    tuned: Tuned,
+    /// Longest a shutdown waits for others to take the lanes.
+    leave_max: Duration,
     ingress: JoinHandle<()>,
+    herald: JoinHandle<()>,
     tasks: Vec<JoinHandle<()>>,
     /// Ends the listening.
     deaf: DropGuard,
     /// Ends the lanes.
     cancel: DropGuard,
+    /// Ends the heartbeats.
+    mute: DropGuard,
 }
 
 impl EngineHandle {
-    /// The state of each lane.
+    /// The state of each lane, and what refuses readiness.
     #[must_use]
     pub fn status(&self) -> Status {
-        let lanes = self.lanes.iter().map(|watched| {
-            let mut status = watched.borrow().clone();
-            // A lane that stops says so before its sender goes; one that does not has panicked.
-            if watched.has_changed().is_err() && !matches!(status.phase, LanePhase::Stopped(_)) {
-                status.phase = LanePhase::Stopped(StopReason::TaskEnded);
-            }
-            status
-        });
-        Status { lanes: lanes.collect() }
+        self.status_reader().read()
     }
 
-    /// Whether every lane is owned and emitting.
+    /// Reads the status for as long as it is kept, also while the engine shuts down.
+    #[must_use]
+    pub fn status_reader(&self) -> StatusReader {
+        StatusReader::new(self.lanes.clone(), self.tuned.view.clone())
+    }
+
+    /// Whether every lane is owned or stood by, and nothing refuses readiness.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.status().is_ready()
     }
 
-    /// Stops reading, publishes and logs what is under way, and ends every task, within a bounded time.
-    pub async fn shutdown(self) {
+    /// Hands the lanes over to other engines if there are any, publishes and logs what is under way, and ends every
+    /// task, within a bounded time.
+    pub async fn shutdown(mut self) {
+        // An engine that has ended already has nothing to hand over.
+        if self.tuned.notes.send(Note::Leave).await.is_ok() {
+            let leave_max = self.leave_max;
+            let _ = timeout(leave_max, self.until_handed_over()).await;
+        }
         // Listening ends first, so that the lanes can log every acknowledgement that was heard.
         drop(self.deaf);
         end(self.ingress).await;
@@ -130,23 +135,57 @@ impl EngineHandle {
         for task in self.tasks {
             end(task).await;
         }
+        drop(self.mute);
+        end(self.herald).await;
     }
 
-    async fn until_owned(&mut self) -> Result<(), EngineError> {
+    /// Ends every task where it stands, as a crash would: nothing is handed over, published or logged any more. Entries
+    /// that wait in the queue of an append may still reach the log.
+    pub fn abort(self) {
+        for task in self.tasks.iter().chain([&self.ingress, &self.herald]) {
+            task.abort();
+        }
+    }
+
+    async fn until_served(&mut self) -> Result<(), EngineError> {
+        let (mut stopped, mut served) = (None, 0);
         for watched in &mut self.lanes {
             let lane = watched.borrow().lane;
-            let settled =
-                watched.wait_for(|status| matches!(status.phase, LanePhase::Owner | LanePhase::Stopped(_))).await;
-            let reason = match settled {
-                Ok(status) => match &status.phase {
-                    LanePhase::Stopped(reason) => reason.clone(),
-                    LanePhase::CatchingUp | LanePhase::Claiming | LanePhase::Owner => continue,
-                },
-                Err(_) => StopReason::TaskEnded,
+            let is_settled = |status: &LaneStatus| match status.phase {
+                LanePhase::Standby | LanePhase::Owner | LanePhase::Stopped(_) => true,
+                LanePhase::CatchingUp | LanePhase::Claiming => false,
             };
-            return Err(EngineError::LaneStopped { lane, reason });
+            // An error means that the lane's task has ended, which its status tells.
+            let _ = watched.wait_for(is_settled).await;
+            match lane_status(watched).phase {
+                LanePhase::Stopped(reason) => stopped = Some(EngineError::LaneStopped { lane, reason }),
+                LanePhase::CatchingUp | LanePhase::Standby | LanePhase::Claiming | LanePhase::Owner => served += 1,
+            }
         }
-        Ok(())
+        stopped.filter(|_| served == 0).map_or(Ok(()), Err)
+    }
+
+    /// Waits until no lane is owned that another engine could take.
+    async fn until_handed_over(&mut self) {
+        for watched in &mut self.lanes {
+            let lane = watched.borrow().lane;
+            loop {
+                let is_held = matches!(watched.borrow_and_update().phase, LanePhase::Owner | LanePhase::Claiming);
+                let has_heir =
+                    self.tuned.view.borrow_and_update().as_ref().is_some_and(|view| view.first(lane).is_some());
+                if !is_held || !has_heir {
+                    break;
+                }
+                let is_gone = tokio::select! {
+                    biased;
+                    changed = watched.changed() => changed.is_err(),
+                    changed = self.tuned.view.changed() => changed.is_err(),
+                };
+                if is_gone {
+                    break;
+                }
+            }
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use schemas::{AgentId, DeliveryId, Lane, subject};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::digests::Point;
 use crate::metrics::EngineMetrics;
 
 /// Most further ids in one acknowledgement: four full inbox messages.
@@ -27,6 +28,8 @@ pub(crate) enum Signal {
     Acked(AgentId, Vec<DeliveryId>),
     /// The agent has connected.
     Hello(AgentId),
+    /// State digests of another engine.
+    Digests(String, Vec<Point>),
 }
 
 /// The one task of an engine that listens.
@@ -46,25 +49,30 @@ impl Ingress {
     }
 
     /// Opens the way to a lane.
-    pub(crate) fn connect(&mut self, lane: Lane) -> mpsc::Receiver<Signal> {
+    pub(crate) fn connect(&mut self, lane: Lane) -> (mpsc::Sender<Signal>, mpsc::Receiver<Signal>) {
         let (sender, receiver) = mpsc::channel(SIGNALS_MAX);
-        self.lanes.insert(lane, sender);
-        receiver
+        self.lanes.insert(lane, sender.clone());
+        (sender, receiver)
     }
 
     /// Listens until told to stop or the bus closes. What was received before is still handed on.
     pub(crate) async fn drive(mut self, cancel: CancellationToken) {
         loop {
             tokio::select! {
+                biased;
                 () = cancel.cancelled() => return self.handle_received(),
-                received = self.acks.next() => match received {
-                    Some(received) => self.handle_ack(&received),
-                    None => return,
-                },
                 received = self.hellos.next() => match received {
                     Some(received) => self.handle_hello(&received),
                     None => return,
                 },
+                received = self.acks.next() => match received {
+                    Some(received) => self.handle_ack(&received),
+                    None => return,
+                },
+            }
+            // However many hellos there are, acknowledgements get their turn.
+            if let Some(received) = self.acks.next().now_or_never().flatten() {
+                self.handle_ack(&received);
             }
         }
     }

@@ -9,38 +9,54 @@
 //!            |                    ack.*.*, hello.* -----+  +--> log: delivered, delivery_failed
 //!            +-----> register writes ---> register --conflict--> log: abort
 //!            +-----> deadlines ----------------------------------> log: tick
+//!            +-----> checkpoint-<lane> (blob) -------------------> log: trimmed behind it
 //! ```
 //!
-//! A lane starts by folding what is stored, silently; claims the lane with a `claim` entry; and emits from the moment it
-//! folds its own claim. Whatever an earlier owner sent and nobody acknowledged is sent again under the same id.
+//! **Many engines.** Every engine folds every lane it may serve. Engines hear each other's heartbeats
+//! (`engine.<id>.beat`), and rank themselves per lane; the first claims the lane with a `claim` entry and emits from the
+//! moment it folds its own claim. The others stand by: they fold silently and hear the acknowledgements, so that a
+//! take-over repeats only what nobody acknowledged. Who owns a lane saves work and decides nothing; an owner that folds
+//! another's claim sends what came before it, and stands by.
+//!
+//! **Recovery.** A lane starts from its checkpoint and the log behind it, or from the whole log. Where the log has lost
+//! what it acknowledged, the lane gives its state up and begins anew.
 //!
 //! What this crate refuses to do: judge a message, read a sender's clock, send a gated delivery before the register
-//! answered, keep state that the log does not give back.
+//! answered, keep state that the log does not give back, fold under rules it does not know, and emit when another engine
+//! has come to another state.
 //!
 //! Reading order: [`EngineConfig`], `driver.rs` (the loop), `driver/fold.rs` (records in), `outbox.rs`, `register.rs`
-//! (what leaves, and when), `tick.rs`, `delivered.rs`, `abort.rs` (what engines log).
+//! (what leaves, and when), `tick.rs`, `delivered.rs`, `abort.rs` (what engines log); then `membership.rs` and
+//! `driver/ownership.rs` (who does it), `recovery.rs`, `checkpoint.rs`, `driver/upkeep.rs` (how it survives).
 
 mod abort;
+mod checkpoint;
 mod clock;
 mod config;
 mod delivered;
+mod digests;
 mod document;
 mod driver;
 mod engine;
 mod error;
 mod ingress;
 mod log_reader;
+mod membership;
 mod metrics;
 mod outbox;
+mod recovery;
 mod register;
+mod retention;
 mod status;
 mod tap;
 mod tick;
 mod view;
 
-pub use config::{BatchConfig, EngineConfig, OutboxConfig};
+pub use config::{
+    BatchConfig, CheckpointConfig, Clock, ClockConfig, EngineConfig, MembershipConfig, OutboxConfig, Trim,
+};
 pub use engine::{Engine, EngineHandle};
 pub use error::EngineError;
 pub use metrics::EngineMetrics;
-pub use status::{LanePhase, LaneStatus, Status, StopReason};
+pub use status::{LanePhase, LaneStatus, Status, StatusReader, StopReason};
 pub use tap::Tap;

@@ -20,6 +20,8 @@ pub(crate) struct LogReader {
     log: Arc<dyn Log>,
     lane: Lane,
     from_seq: u64,
+    /// The last record given: whoever opens the log again must find it there.
+    last: Option<LogRecord>,
     failures: u32,
     source: Source,
 }
@@ -30,16 +32,17 @@ enum Source {
 }
 
 impl LogReader {
-    /// Opens a lane at its start.
-    pub(crate) async fn open(log: Arc<dyn Log>, lane: Lane) -> Result<Self, BusError> {
-        let stream = log.read(lane, 1).await?;
-        Ok(Self { log, lane, from_seq: 1, failures: 0, source: Source::Open(stream) })
+    /// Opens a lane at the first record whose sequence is at least `from_seq`.
+    pub(crate) async fn open(log: Arc<dyn Log>, lane: Lane, from_seq: u64) -> Result<Self, BusError> {
+        let stream = log.read(lane, from_seq).await?;
+        Ok(Self { log, lane, from_seq, last: None, failures: 0, source: Source::Open(stream) })
     }
 
     /// The next record. May be dropped and called again at any time.
     ///
     /// # Errors
-    /// The last of [`OPENINGS_MAX`] failures in a row.
+    /// [`BusError::Diverged`] and [`BusError::Trimmed`]: reading on would leave a gap. Otherwise the last of
+    /// [`OPENINGS_MAX`] failures in a row.
     pub(crate) async fn next(&mut self) -> Result<LogRecord, BusError> {
         loop {
             let failure = match &mut self.source {
@@ -47,6 +50,7 @@ impl LogReader {
                     Some(Ok(record)) => {
                         self.from_seq = record.seq + 1;
                         self.failures = 0;
+                        self.last = Some(record.clone());
                         return Ok(record);
                     }
                     Some(Err(error)) => error,
@@ -61,7 +65,7 @@ impl LogReader {
                 },
             };
             self.failures += 1;
-            if self.failures > OPENINGS_MAX {
+            if self.failures > OPENINGS_MAX || matches!(failure, BusError::Diverged(_) | BusError::Trimmed(_)) {
                 return Err(failure);
             }
             tracing::warn!(lane = self.lane.0, from_seq = self.from_seq, %failure, "the log is opened again");
@@ -71,10 +75,23 @@ impl LogReader {
 
     fn reopen(&self) -> BoxFuture<'static, Result<LogStream, BusError>> {
         let (log, lane, from_seq) = (Arc::clone(&self.log), self.lane, self.from_seq);
+        let last = self.last.clone();
         let gap = OPENING_GAP_MIN.saturating_mul(1 << self.failures.min(10)).min(OPENING_GAP_MAX);
         Box::pin(async move {
             tokio::time::sleep(gap).await;
+            if let Some(last) = &last {
+                still_holds(&*log, last).await?;
+            }
             log.read(lane, from_seq).await
         })
     }
+}
+
+/// Checks that the log still holds a record that was read from it, or has trimmed it.
+async fn still_holds(log: &dyn Log, last: &LogRecord) -> Result<(), BusError> {
+    let is_same = match log.record(last.lane, last.seq).await? {
+        Some(found) => found.bytes == last.bytes,
+        None => log.trimmed(last.lane).await? >= last.seq,
+    };
+    if is_same { Ok(()) } else { Err(BusError::Diverged(format!("record {} is not what it was", last.seq))) }
 }

@@ -1,9 +1,10 @@
 //! Every metric the engine sets. Labels are closed sets, and every known combination starts at 0.
 //!
-//! Counters tell what this process did: what is folded while a lane catches up was counted by whoever emitted it. Gauges
-//! tell the state, however it came about.
+//! Counters tell what this process did: what is folded while a lane catches up, or stands by, was counted by whoever
+//! emitted it. Gauges tell the state, however it came about.
 
 mod delivery;
+mod engines;
 mod labels;
 mod lane;
 mod maker;
@@ -12,11 +13,12 @@ mod negotiation;
 use std::sync::Arc;
 use std::time::Duration;
 
-use policy_core::Event;
+use policy_core::{Event, Protocol};
 use prometheus::{Error, Histogram, IntCounter, Registry};
 use schemas::Lane;
 
 use delivery::DeliveryMetrics;
+use engines::EnginesMetrics;
 use labels::INVARIANTS;
 pub(crate) use labels::{DeadLetterReason, WriteResult};
 pub(crate) use lane::LaneGauges;
@@ -32,10 +34,12 @@ pub struct EngineMetrics {
     negotiations: NegotiationMetrics,
     /// What became of deliveries.
     pub(crate) deliveries: DeliveryMetrics,
+    /// What engines know of each other.
+    pub(crate) engines: EnginesMetrics,
     lanes: LaneMetrics,
     register_writes: Vec<IntCounter>,
     register_write_duration: Histogram,
-    register_conflicts: IntCounter,
+    register_conflicts: Vec<IntCounter>,
     invariants: Vec<IntCounter>,
 }
 
@@ -49,6 +53,7 @@ impl EngineMetrics {
         let metrics = Self {
             negotiations: NegotiationMetrics::new(&make)?,
             deliveries: DeliveryMetrics::new(&make)?,
+            engines: EnginesMetrics::new(&make)?,
             lanes: LaneMetrics::new(&make)?,
             register_writes: make.counters(
                 "exchange_register_writes_total",
@@ -61,7 +66,7 @@ impl EngineMetrics {
                 "Time until the register answered.",
                 &FAST_S,
             )?,
-            register_conflicts: make.protocol_counter(
+            register_conflicts: make.by_protocol(
                 "exchange_register_conflicts_total",
                 "Writes refused because another value stands there: two histories of one log.",
             )?,
@@ -98,8 +103,9 @@ impl EngineMetrics {
     }
 
     /// The register holds another value, as a write found or as it was read at the start.
-    pub(crate) fn register_conflict(&self) {
-        self.register_conflicts.inc();
+    pub(crate) fn register_conflict(&self, protocol: Option<Protocol>) {
+        // A negotiation nobody remembers any more is most likely of the older protocol.
+        self.register_conflicts[labels::protocol(protocol.unwrap_or(Protocol::ContractNet))].inc();
     }
 
     pub(crate) fn tick_appended(&self) {
@@ -133,8 +139,8 @@ mod tests {
     fn every_series_is_exposed_at_zero_before_anything_happens() {
         let registry = Registry::new();
         let metrics = Arc::new(EngineMetrics::new(&registry).unwrap());
-        let lane = metrics.lane(Lane(0));
-        lane.set(0, 0);
+        let mut lane = metrics.lane(Lane(0));
+        lane.set(0, 0, false);
         let families = registry.gather();
         let series: usize = families.iter().map(|family| family.get_metric().len()).sum();
         assert!((200..600).contains(&series), "{series} series");

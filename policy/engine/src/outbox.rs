@@ -6,16 +6,20 @@
 //!                             +--------+ repeat or hello
 //!                                      +-> given up -> (failure in the log: gone)
 //! ```
+//! When the lane is lost to another engine, everything goes back to held (`standby.rs`).
+//!
 //! Holds no socket and reads no clock: the lane feeds it and carries away [`bundle::Bundle`]s and [`GivenUp`]s. Bounds:
 //! [`OutboxConfig`].
 
 mod bundle;
 #[cfg(test)]
 pub(crate) mod fixture;
+mod heard;
 mod item;
 mod recipient;
 mod schedule;
 mod sending;
+mod standby;
 #[cfg(test)]
 mod tests;
 
@@ -31,6 +35,7 @@ use crate::config::OutboxConfig;
 use crate::document::DocumentWriter;
 use crate::metrics::{DeadLetterReason, EngineMetrics};
 
+use heard::Heard;
 use item::{Item, Stage};
 use recipient::Recipient;
 use schedule::Schedule;
@@ -69,6 +74,9 @@ pub(crate) struct Outbox {
     schedule: Schedule,
     queue: Vec<DeliveryId>,
     given_up: VecDeque<GivenUp>,
+    /// Items that wait for the record of their failure.
+    failed: usize,
+    heard: Heard,
     made: u64,
     writer: DocumentWriter,
 }
@@ -84,6 +92,8 @@ impl Outbox {
             schedule: Schedule::new(now),
             queue: Vec::new(),
             given_up: VecDeque::new(),
+            failed: 0,
+            heard: Heard::default(),
             made: 0,
             writer: DocumentWriter::default(),
         }
@@ -94,14 +104,18 @@ impl Outbox {
         self.items.len()
     }
 
-    /// Whether the lane should take no further records in for now.
+    /// Whether the lane should take no further records in for now. What only waits for a record does not count: the
+    /// lane must read on to settle it.
     pub(crate) fn is_full(&self) -> bool {
-        self.items.len() >= self.config.in_flight_max
+        self.items.len().saturating_sub(self.failed) >= self.config.in_flight_max
     }
 
-    /// Takes a delivery in and holds it back until [`Outbox::release`].
+    /// Takes a delivery in and holds it back until [`Outbox::release`]; unless its acknowledgement was heard before.
     pub(crate) fn hold(&mut self, deliver: Deliver, now: Instant) {
         let (id, to) = (deliver.id, deliver.to.clone());
+        if self.heard.settles(id, &to) {
+            return;
+        }
         let item = Item::new(deliver, self.made, now);
         if self.items.insert(id, item).is_none() {
             self.made += 1;
@@ -173,7 +187,9 @@ impl Outbox {
 
     /// Forgets a delivery: the log says it was acknowledged or given up, or it no longer matters.
     pub(crate) fn settle(&mut self, id: DeliveryId) {
+        self.heard.forget(id);
         let Some(item) = self.items.remove(&id) else { return };
+        self.failed -= usize::from(item.stage == Stage::Failed);
         let items = &self.items;
         let is_left = self
             .recipients
@@ -220,7 +236,7 @@ impl Outbox {
                         self.queue.push(id);
                     }
                     Stage::Queued { .. } => item.stage = Stage::Queued { counts: true },
-                    Stage::Held | Stage::Gated => {}
+                    Stage::Held | Stage::Gated | Stage::Failed => {}
                 }
             }
         }
@@ -234,8 +250,21 @@ impl Outbox {
     /// The failure of a delivery could not be logged: it is reported again after a while.
     pub(crate) fn handle_failure_unlogged(&mut self, id: DeliveryId, now: Instant) {
         let gap = Duration::from_millis(self.config.retry_base_ms);
-        if let Some(item) = self.items.get_mut(&id) {
+        if let Some(item) = self.items.get_mut(&id).filter(|item| item.stage == Stage::GivenUp) {
             item.due = Some(self.schedule.arm(id, now + gap));
+        }
+    }
+
+    /// The failure of a delivery is in the log: whether it counts is known once it is folded. Beyond as many as may be in
+    /// flight it is taken to count: wrong only where another engine's claim stands before it that is not folded yet, and
+    /// then that engine has the delivery.
+    pub(crate) fn handle_failure_logged(&mut self, id: DeliveryId) {
+        if self.failed >= self.config.in_flight_max {
+            return self.settle(id);
+        }
+        if let Some(item) = self.items.get_mut(&id).filter(|item| item.stage == Stage::GivenUp) {
+            item.stage = Stage::Failed;
+            self.failed += 1;
         }
     }
 

@@ -2,8 +2,17 @@
 //!
 //! Only what is *not* written yet is remembered: a key that is not pending here and was not refused is written, because
 //! the core asks for a key's write no later than for the first delivery that waits for it.
+//!
+//! Every engine of a lane keeps these writes; only the owner makes them. It logs up to which record all of them are
+//! answered ([`Registrar::registered_through`]), and the others then drop theirs ([`Registrar::settle_through`]). A
+//! refusal counts as an answer only once the abort it leads to is in the log: an engine that took the lane over in
+//! between would otherwise take the key for written, and send what must never leave.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+mod standby;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
 use bus::{BusError, Registered};
@@ -23,6 +32,9 @@ const RETRY_GAP_MIN: Duration = Duration::from_millis(100);
 const RETRY_GAP_MAX: Duration = Duration::from_secs(5);
 /// Most refused keys remembered. A refusal means two histories of one log: it pages, and there should be none.
 const REFUSED_MAX: usize = 4096;
+/// Keys of settled writes that may wait in the queue, beyond twice as many as are pending, before it is swept; keeps
+/// sweeping linear in what is added.
+const STALE_SLACK: usize = 16;
 
 /// A write to hand to the bus.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,40 +50,78 @@ pub(crate) struct Write {
 pub(crate) enum Answer {
     /// The key has our value: what waits for it may leave.
     Written,
-    /// The key has another value: what waits for it must never leave.
+    /// The key has another value: what waits for it must never leave, and the negotiation must be aborted.
     Refused(NegotiationId),
+    /// The same, and the log holds the abort already.
+    RefusedAgain,
     /// Unknown; the write is made again later.
     Retried,
+}
+
+/// A write that is not known to be answered, as a checkpoint keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PendingWrite {
+    /// The write.
+    pub(crate) write: Write,
+    /// It starts only once this key is no longer pending.
+    pub(crate) after: Option<RegisterKey>,
+    /// Sequence of the record that caused it.
+    pub(crate) seq: u64,
+    /// Whether only its own answer settles it: its negotiation was aborted, perhaps because it was refused elsewhere.
+    pub(crate) is_contested: bool,
 }
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Registrar {
     pending: HashMap<RegisterKey, Pending>,
+    /// What is pending, by the record that caused it.
+    order: BTreeMap<Order, RegisterKey>,
+    added: u64,
     /// Writes that wait for the key.
     followers: HashMap<RegisterKey, Vec<RegisterKey>>,
-    /// Writes that may start, in order.
+    /// Writes that may start, in order. May list some that are settled.
     startable: VecDeque<RegisterKey>,
     /// Writes to make again, by no particular order; few, and only while the bus fails.
     retries: Vec<(Instant, RegisterKey)>,
-    refused: BTreeSet<RegisterKey>,
+    refused: BTreeMap<RegisterKey, Refusal>,
     in_flight: usize,
 }
+
+/// Sequence of the causing record, and a count that tells its writes apart.
+type Order = (u64, u64);
 
 #[derive(Debug)]
 struct Pending {
     value: Bytes,
+    after: Option<RegisterKey>,
+    order: Order,
     failures: u32,
+    is_in_flight: bool,
+    is_contested: bool,
+    /// The log holds the abort that a refusal of it would lead to.
+    is_abort_logged: bool,
+}
+
+#[derive(Debug)]
+struct Refusal {
+    seq: u64,
+    /// Our value; absent when there was none to write.
+    value: Option<Bytes>,
+    /// Whether the abort of the negotiation is in the log.
+    is_logged: bool,
 }
 
 impl Registrar {
     pub(crate) fn new() -> Self {
         Self {
             pending: HashMap::new(),
+            order: BTreeMap::new(),
+            added: 0,
             followers: HashMap::new(),
             startable: VecDeque::new(),
             retries: Vec::new(),
-            refused: BTreeSet::new(),
+            refused: BTreeMap::new(),
             in_flight: 0,
         }
     }
@@ -86,30 +136,50 @@ impl Registrar {
         self.pending.len() >= WRITES_PENDING_MAX
     }
 
-    /// Takes a write in. It starts once `after` is no longer pending.
-    pub(crate) fn add(&mut self, write: Write, after: Option<RegisterKey>) {
-        let Write { key, value } = write;
-        if self.refused.contains(&key) || self.pending.contains_key(&key) {
-            return;
+    /// Takes in a write that the record `seq` caused. It starts once `after` is no longer pending.
+    ///
+    /// False when another value is pending under the key: the log leads to two, of which the register can hold one. The
+    /// key is refused then, whichever it will hold: what waits for it cannot tell which one it waits for.
+    pub(crate) fn add(&mut self, write: Write, after: Option<RegisterKey>, seq: u64) -> bool {
+        if self.pending.get(&write.key).is_some_and(|pending| pending.value != write.value) {
+            self.finish(&write.key);
+            self.refuse(write.key, seq);
+            return false;
         }
-        self.pending.insert(key.clone(), Pending { value, failures: 0 });
-        match after.filter(|after| self.pending.contains_key(after)) {
-            Some(after) => self.followers.entry(after).or_default().push(key),
-            None => self.startable.push_back(key),
-        }
+        self.restore(PendingWrite { write, after, seq, is_contested: false });
+        true
     }
 
-    /// Notes that another value stands under a key.
-    pub(crate) fn refuse(&mut self, key: RegisterKey) {
-        if self.refused.len() < REFUSED_MAX {
-            self.refused.insert(key);
+    /// Takes in a write of a checkpoint.
+    pub(crate) fn restore(&mut self, pending: PendingWrite) {
+        let PendingWrite { write: Write { key, value }, after, seq, is_contested } = pending;
+        if self.refused.contains_key(&key) || self.pending.contains_key(&key) {
+            return;
         }
+        let order = (seq, self.added);
+        self.added += 1;
+        self.order.insert(order, key.clone());
+        self.queue(key.clone(), after.as_ref());
+        let (failures, is_in_flight, is_abort_logged) = (0, false, false);
+        self.pending
+            .insert(key, Pending { value, after, order, failures, is_in_flight, is_contested, is_abort_logged });
+    }
+
+    /// Notes that another value than the one the record `seq` asked for stands under a key, or that there is none to
+    /// write.
+    pub(crate) fn refuse(&mut self, key: RegisterKey, seq: u64) {
+        self.note_refused(key, Refusal { seq, value: None, is_logged: false });
+    }
+
+    /// Notes a refused key of a checkpoint.
+    pub(crate) fn restore_refused(&mut self, key: RegisterKey) {
+        self.note_refused(key, Refusal { seq: 0, value: None, is_logged: true });
     }
 
     /// Whether a key lets out what waits for it.
     pub(crate) fn gate(&self, after: Option<&RegisterKey>) -> Gate {
         match after {
-            Some(key) if self.refused.contains(key) => Gate::Refused,
+            Some(key) if self.refused.contains_key(key) => Gate::Refused,
             Some(key) if self.pending.contains_key(key) => Gate::Shut(key.clone()),
             Some(_) | None => Gate::Open,
         }
@@ -123,10 +193,13 @@ impl Registrar {
         if let Some(due) = self.retries.iter().position(|(at, _)| *at <= now) {
             self.startable.push_back(self.retries.swap_remove(due).1);
         }
-        let key = self.startable.pop_front()?;
-        let value = self.pending.get(&key)?.value.clone();
-        self.in_flight += 1;
-        Some(Write { key, value })
+        while let Some(key) = self.startable.pop_front() {
+            let Some(pending) = self.pending.get_mut(&key).filter(|pending| !pending.is_in_flight) else { continue };
+            pending.is_in_flight = true;
+            self.in_flight += 1;
+            return Some(Write { key, value: pending.value.clone() });
+        }
+        None
     }
 
     /// When a write is due again.
@@ -148,14 +221,17 @@ impl Registrar {
                 Answer::Written
             }
             Ok(Registered::Different(_)) => {
-                self.refuse(key.clone());
-                self.finish(key);
-                Answer::Refused(key.negotiation().clone())
+                let ours = self.finish(key);
+                let is_logged = ours.as_ref().is_some_and(|ours| ours.is_abort_logged);
+                let (seq, value) = ours.map_or((0, None), |ours| (ours.order.0, Some(ours.value)));
+                self.note_refused(key.clone(), Refusal { seq, value, is_logged });
+                if is_logged { Answer::RefusedAgain } else { Answer::Refused(key.negotiation().clone()) }
             }
             Err(_) => {
                 if let Some(pending) = self.pending.get_mut(key) {
                     let gap = RETRY_GAP_MIN.saturating_mul(1 << pending.failures.min(10)).min(RETRY_GAP_MAX);
                     pending.failures += 1;
+                    pending.is_in_flight = false;
                     self.retries.push((now + gap, key.clone()));
                 }
                 Answer::Retried
@@ -163,88 +239,23 @@ impl Registrar {
         }
     }
 
-    fn finish(&mut self, key: &RegisterKey) {
-        self.pending.remove(key);
+    fn queue(&mut self, key: RegisterKey, after: Option<&RegisterKey>) {
+        match after.filter(|after| self.pending.contains_key(after)) {
+            Some(after) => self.followers.entry(after.clone()).or_default().push(key),
+            None => self.startable.push_back(key),
+        }
+    }
+
+    fn note_refused(&mut self, key: RegisterKey, refusal: Refusal) {
+        if self.refused.len() < REFUSED_MAX {
+            self.refused.insert(key, refusal);
+        }
+    }
+
+    fn finish(&mut self, key: &RegisterKey) -> Option<Pending> {
         self.startable.extend(self.followers.remove(key).unwrap_or_default());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use schemas::{AwardNo, Lot};
-
-    use super::*;
-
-    #[test]
-    fn a_write_starts_after_the_one_it_follows_and_opens_its_gate_when_answered() {
-        let (mut registrar, now) = (Registrar::new(), Instant::now());
-        let (award, end) = (award(1), end(1));
-        registrar.add(write(&award), None);
-        registrar.add(write(&end), Some(award.clone()));
-        assert_eq!(registrar.gate(Some(&end)), Gate::Shut(end.clone()));
-        assert_eq!(registrar.poll_write(now), Some(write(&award)));
-        assert_eq!(registrar.poll_write(now), None, "the end waits for the award");
-        assert_eq!(registrar.handle_answer(&award, &Ok(Registered::Same), now), Answer::Written);
-        assert_eq!(registrar.gate(Some(&award)), Gate::Open);
-        assert_eq!(registrar.poll_write(now), Some(write(&end)));
-        assert_eq!(registrar.handle_answer(&end, &Ok(Registered::Written), now), Answer::Written);
-        assert_eq!((registrar.len(), registrar.gate(Some(&end))), (0, Gate::Open));
-    }
-
-    #[test]
-    fn another_value_refuses_the_gate_for_good() {
-        let (mut registrar, now) = (Registrar::new(), Instant::now());
-        registrar.add(write(&award(1)), None);
-        registrar.poll_write(now);
-        let answer = registrar.handle_answer(&award(1), &Ok(Registered::Different(Bytes::new())), now);
-        assert_eq!(answer, Answer::Refused(negotiation()));
-        assert_eq!(registrar.gate(Some(&award(1))), Gate::Refused);
-        registrar.add(write(&award(1)), None);
-        assert_eq!(registrar.poll_write(now), None, "a refused key is not written again");
-    }
-
-    #[test]
-    fn an_unknown_outcome_keeps_the_gate_shut_and_is_tried_again_at_growing_gaps() {
-        let (mut registrar, mut now) = (Registrar::new(), Instant::now());
-        registrar.add(write(&award(1)), None);
-        let mut gap = RETRY_GAP_MIN;
-        for _ in 0..8 {
-            assert_eq!(registrar.poll_write(now), Some(write(&award(1))));
-            let answer = registrar.handle_answer(&award(1), &Err(BusError::Unknown("no leader".into())), now);
-            assert_eq!(answer, Answer::Retried);
-            assert_eq!(registrar.gate(Some(&award(1))), Gate::Shut(award(1)));
-            assert_eq!(registrar.poll_write(now), None);
-            assert_eq!(registrar.wake_at(), Some(now + gap));
-            now += gap;
-            gap = (gap * 2).min(RETRY_GAP_MAX);
-        }
-    }
-
-    #[test]
-    fn no_more_than_the_bound_is_in_flight() {
-        let (mut registrar, now) = (Registrar::new(), Instant::now());
-        for number in 0..=u32::try_from(WRITES_IN_FLIGHT_MAX).unwrap() {
-            registrar.add(write(&award(number)), None);
-        }
-        let started = std::iter::from_fn(|| registrar.poll_write(now)).count();
-        assert_eq!(started, WRITES_IN_FLIGHT_MAX);
-        registrar.handle_answer(&award(0), &Ok(Registered::Written), now);
-        assert!(registrar.poll_write(now).is_some());
-    }
-
-    fn negotiation() -> NegotiationId {
-        NegotiationId::try_new("alice~job").unwrap()
-    }
-
-    fn award(number: u32) -> RegisterKey {
-        RegisterKey::Award(negotiation(), Lot(0), AwardNo(number))
-    }
-
-    fn end(number: u32) -> RegisterKey {
-        RegisterKey::AwardEnd(negotiation(), Lot(0), AwardNo(number))
-    }
-
-    fn write(key: &RegisterKey) -> Write {
-        Write { key: key.clone(), value: Bytes::from(key.to_string()) }
+        let pending = self.pending.remove(key)?;
+        self.order.remove(&pending.order);
+        Some(pending)
     }
 }

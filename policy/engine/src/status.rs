@@ -1,20 +1,30 @@
 //! What an engine reports about itself.
 
+mod reader;
+
 use schemas::{Lane, Timestamp};
 use serde::Serialize;
+
+use crate::digests::Point;
+
+pub use reader::StatusReader;
+pub(crate) use reader::lane_status;
 
 /// The state of an engine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Status {
     /// Its lanes, in order.
     pub lanes: Vec<LaneStatus>,
+    /// What refuses readiness, each with its remedy; empty when all is well.
+    pub faults: Vec<String>,
 }
 
 impl Status {
-    /// Whether every lane is owned and emitting.
+    /// Whether every lane is owned or stood by, and nothing refuses readiness.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        !self.lanes.is_empty() && self.lanes.iter().all(|lane| lane.phase == LanePhase::Owner)
+        let is_served = |lane: &LaneStatus| matches!(lane.phase, LanePhase::Owner | LanePhase::Standby);
+        !self.lanes.is_empty() && self.lanes.iter().all(is_served) && self.faults.is_empty()
     }
 }
 
@@ -29,14 +39,23 @@ pub struct LaneStatus {
     pub position: u64,
     /// The lane's epoch.
     pub epoch: u64,
+    /// The lane's rules version.
+    pub rules: u32,
     /// Log time of the last folded record.
     pub now: Timestamp,
     /// Open negotiations.
     pub open: usize,
     /// Deliveries not yet acknowledged or given up.
     pub outbox: usize,
-    /// Register writes not yet answered.
+    /// Register writes not yet answered, or not yet known to be.
     pub register_pending: usize,
+    /// Digests of the state at recent positions.
+    pub(crate) digests: Vec<Point>,
+    /// What is wrong with the lane, each with its remedy.
+    pub(crate) faults: Vec<String>,
+    /// It has caught up, and could be owned at once.
+    #[serde(skip)]
+    pub(crate) is_fit: bool,
 }
 
 impl LaneStatus {
@@ -46,10 +65,14 @@ impl LaneStatus {
             phase: LanePhase::CatchingUp,
             position: 0,
             epoch: 0,
+            rules: 0,
             now: Timestamp(0),
             open: 0,
             outbox: 0,
             register_pending: 0,
+            digests: Vec::new(),
+            faults: Vec::new(),
+            is_fit: false,
         }
     }
 }
@@ -60,12 +83,28 @@ impl LaneStatus {
 pub enum LanePhase {
     /// Folds the stored log silently.
     CatchingUp,
+    /// Folds silently what another engine owns, and hears what is acknowledged to it.
+    Standby,
     /// Has asked for the lane with a `claim` entry.
     Claiming,
     /// Owns the lane and emits its effects.
     Owner,
     /// Has stopped; nothing is emitted any more.
     Stopped(StopReason),
+}
+
+impl LanePhase {
+    /// The name as it stands in heartbeats.
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::CatchingUp => "catching_up",
+            Self::Standby => "standby",
+            Self::Claiming => "claiming",
+            Self::Owner => "owner",
+            Self::Stopped(_) => "stopped",
+        }
+    }
 }
 
 /// Why a lane stopped.
@@ -75,26 +114,54 @@ pub enum StopReason {
     /// The engine was shut down.
     #[error("the engine was shut down")]
     Shutdown,
-    /// Another engine claimed the lane.
-    #[error("another engine claimed the lane with epoch {epoch}")]
-    Outbid {
-        /// The epoch of its claim.
-        epoch: u64,
-    },
-    /// The claim could not be appended, or was outbid each time.
-    #[error("the lane could not be claimed: {0}")]
-    Unclaimed(String),
     /// The log could not be read.
     #[error("the log cannot be read: {0}")]
     LogUnreadable(String),
     /// The log or its rules are of a version this build does not know.
     #[error("the log needs a newer engine: {0}")]
     NewerVersion(String),
+    /// The state can neither be restored nor rebuilt.
+    #[error(
+        "the log begins behind sequence {trimmed}, and the checkpoint for what came before cannot be used: {checkpoint}; \
+         restore the blob `checkpoint-<lane>` from a copy, or run the build and limits that wrote it"
+    )]
+    Unrecoverable {
+        /// Up to here the log was trimmed.
+        trimmed: u64,
+        /// What is wrong with the checkpoint.
+        checkpoint: String,
+    },
+    /// Another engine has another state after the same records; which of the two is wrong, nobody knows.
+    #[error(
+        "after record {position} engine {engine} has another state (ours {ours}, theirs {theirs}): keep the log and both \
+         engines' checkpoints, replay the log with each build (`llmx replay`), and end the engine that differs from it"
+    )]
+    DigestMismatch {
+        /// The other engine.
+        engine: String,
+        /// After this record.
+        position: u64,
+        /// Our digest.
+        ours: String,
+        /// Theirs.
+        theirs: String,
+    },
     /// More deliveries were found unacknowledged in the log than the engine may hold.
     #[error("{held} deliveries of the log are unacknowledged, at most {limit} are held; raise `outbox.in_flight_max`")]
     BacklogTooLarge {
         /// Deliveries held.
         held: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// More register writes are not known to be answered than the engine may hold.
+    #[error(
+        "{pending} register writes are not known to be answered, at most {limit} are held; see that the register takes \
+         writes and an engine that owns the lane logs it, then start this one again"
+    )]
+    WritesTooMany {
+        /// Writes held.
+        pending: usize,
         /// The limit.
         limit: usize,
     },

@@ -2,15 +2,29 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+#[path = "engine/bargain.rs"]
+mod bargain;
 #[path = "engine/delivery.rs"]
 mod delivery;
 #[path = "engine/exchange.rs"]
 mod exchange;
 #[path = "engine/lane.rs"]
 mod lane;
+#[path = "engine/many.rs"]
+mod many;
+#[path = "engine/ownership.rs"]
+mod ownership;
+#[path = "engine/recovery.rs"]
+mod recovery;
 #[path = "engine/register.rs"]
 mod register;
 #[path = "engine/registering.rs"]
 mod registering;
 #[path = "engine/round.rs"]
 mod round;
+#[path = "engine/switched.rs"]
+mod switched;
+#[path = "engine/takeover.rs"]
+mod takeover;
+#[path = "engine/versions.rs"]
+mod versions;

@@ -57,7 +57,7 @@ kinds! {
     NotUnderstood = "not_understood",
     /// The payload of a withdrawal.
     Withdraw = "withdraw",
-    /// The payload of the initiator's own choice.
+    /// The payload of an acceptance: the initiator's own choice, or in a bargain.
     Accept = "accept",
     /// The payload of a confirmation.
     Confirm = "confirm",
@@ -67,14 +67,24 @@ kinds! {
     Failure = "failure",
     /// The payload of a cancellation.
     Cancel = "cancel",
+    /// The payload of an invited party's joining.
+    Join = "join",
+    /// The payload of a party's end of a bargain.
+    End = "end",
     /// The payload of a rejection, which only the exchange sends.
     Reject = "reject",
     /// The payload of a closing, which only the exchange sends.
     Closed = "closed",
     /// The payload of an acknowledgement, which only the exchange sends.
     Ack = "ack",
-    /// An offer of the alternating offers protocol.
+    /// The payload of a bargain's turn, which only the exchange sends.
+    Turn = "turn",
+    /// The payload of an offer of the alternating offers protocol.
     AlternatingOffer = "alternating_offer",
+    /// The rules of a bargain.
+    Bargain = "bargain",
+    /// The mandate of a party of a bargain.
+    Mandate = "mandate",
     /// What an agent receives.
     Delivery = "delivery",
     /// An acceptance policy.

@@ -154,6 +154,10 @@ fn expected(kind: &Kind) -> Option<String> {
         Kind::Format { .. } => Some("an existing RFC 3339 time between 1970 and 9998".to_owned()),
         Kind::Enum { options } => options.as_array().map(|all| list(all.iter().map(Value::to_string))),
         Kind::Constant { expected_value } => Some(expected_value.to_string()),
+        Kind::Not { schema } => {
+            schema.get("enum")?.as_array().map(|all| format!("not {}", list(all.iter().map(Value::to_string))))
+        }
+        Kind::UniqueItems => Some("every item once".to_owned()),
         Kind::FalseSchema => Some("no such member here".to_owned()),
         Kind::PropertyNames { error } => expected(error.kind()),
         _ => None,

@@ -16,6 +16,8 @@ use crate::time::WireTime;
 
 /// The paper's name for the schema of a payload. Without an `act` it means a call for proposals.
 const PAPER_SCHEMA: &str = "Negotiation.json";
+/// The paper's name for the schema of an offer in a bargain. Without an `act` it means an offer.
+const PAPER_OFFER_SCHEMA: &str = "AlternatingOffer.json";
 
 /// A message that passed every check that needs no state.
 #[derive(Debug, Clone)]
@@ -53,7 +55,7 @@ pub fn check_message(bytes: &[u8]) -> Result<Checked, Refusal> {
 }
 
 /// The act an agent may send that the payload names, if it does. The paper's payloads name none: there `$schema` says
-/// that it is a call.
+/// whether it is a call or an offer.
 fn act_of(document: &Value) -> Option<Act> {
     let payload = document.get("payload")?.as_object()?;
     match payload.get("act") {
@@ -61,12 +63,17 @@ fn act_of(document: &Value) -> Option<Act> {
             let name = name.as_str()?;
             Act::FROM_AGENTS.into_iter().find(|act| act.as_str() == name)
         }
-        None => (payload.get("$schema")?.as_str()? == PAPER_SCHEMA).then_some(Act::Cfp),
+        None => match payload.get("$schema")?.as_str()? {
+            PAPER_SCHEMA => Some(Act::Cfp),
+            PAPER_OFFER_SCHEMA => Some(Act::Offer),
+            _ => None,
+        },
     }
 }
 
 /// Rewrites the paper's spellings (LLM-X paper, appendix A) into ours, so that the log and every reader of it know one:
-/// `ts` as RFC 3339 with milliseconds, a call's `act`, `deadline` as `reply_by`, an offer's `value` as `terms.price`.
+/// `ts` as RFC 3339 with milliseconds, the `act`, a call's `deadline` as `reply_by`, an offer's as `valid_until`, its `value`
+/// as `terms.price`.
 /// Applied to its own result it changes nothing.
 fn normalise(act: Act, root: &mut Map<String, Value>) {
     if let Some(Value::String(ts)) = root.get_mut("envelope").and_then(|envelope| envelope.get_mut("ts"))
@@ -84,10 +91,25 @@ fn normalise(act: Act, root: &mut Map<String, Value>) {
         payload.insert("reply_by".to_owned(), deadline);
     }
     if act == Act::Offer
+        && let Some(deadline) = payload.remove("deadline")
+    {
+        let valid_until = earlier(payload.remove("valid_until"), deadline);
+        payload.insert("valid_until".to_owned(), valid_until);
+    }
+    if act == Act::Offer
         && let Some(value) = payload.remove("value")
     {
         let price = Map::from_iter([("price".to_owned(), value)]);
         payload.insert("terms".to_owned(), price.into());
+    }
+}
+
+/// Of two times the earlier one, as it was written.
+fn earlier(one: Option<Value>, other: Value) -> Value {
+    let time = |value: &Value| value.as_str().and_then(|text| WireTime::try_new(text).ok());
+    match one {
+        Some(one) if time(&one) < time(&other) => one,
+        Some(_) | None => other,
     }
 }
 

@@ -1,25 +1,16 @@
 //! The export file.
 
-use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::io::{BufReader, BufWriter, Write};
 use std::path::Path;
 
 use bus::Bus;
 use schemas::record::Record;
-use schemas::{Digest, Lane, RegisterKey, Timestamp};
+use schemas::{Lane, RegisterKey, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::chain::{CHAIN_START, frame, read_line, unframe};
 use super::{AuditError, Ledger, LoggedRecord, Report, read_bus};
-
-/// One line of the file. The chain makes an altered line known by its number, whatever stands in it.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ChainedLine<'a> {
-    #[serde(borrow)]
-    line: &'a RawValue,
-    /// SHA-256 over the chain of the line before and this line.
-    chain: Digest,
-}
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -53,14 +44,6 @@ struct EndLine {
     lines: usize,
 }
 
-/// The chain before the first line.
-const CHAIN_START: Digest = Digest([0; 32]);
-
-/// The chain after a line.
-fn chained(before: Digest, line: &RawValue) -> Digest {
-    Digest::of_parts(&[&before.0, line.get().as_bytes()])
-}
-
 /// Writes what a bus holds, with the decisions of `report`.
 ///
 /// # Errors
@@ -70,10 +53,8 @@ pub async fn export(bus: &Bus, report: &Report, path: &Path) -> Result<(), Audit
     let mut out = BufWriter::new(std::fs::File::create(path)?);
     let mut chain = CHAIN_START;
     let mut write = |line: &Line<'_>| -> Result<(), AuditError> {
-        let line = raw(serde_json::to_string(line).map_err(std::io::Error::from)?)?;
-        chain = chained(chain, &line);
-        let text = serde_json::to_string(&ChainedLine { line: &line, chain }).map_err(std::io::Error::from)?;
-        Ok(writeln!(out, "{text}")?)
+        let line = serde_json::to_string(line).map_err(std::io::Error::from)?;
+        Ok(out.write_all(frame(&line, &mut chain).as_bytes())?)
     };
     for LoggedRecord { lane, seq, time, record } in &ledger.records {
         let record = raw(serde_json::to_string(record).map_err(std::io::Error::from)?)?;
@@ -102,19 +83,21 @@ fn raw(text: String) -> Result<Box<RawValue>, AuditError> {
 pub fn read(path: &Path) -> Result<Ledger, AuditError> {
     let mut ledger = Ledger { decisions: Some(Vec::new()), ..Ledger::default() };
     let (mut chain, mut count, mut end) = (CHAIN_START, 0, None);
-    for (index, line) in BufReader::new(std::fs::File::open(path)?).lines().enumerate() {
-        let number = index + 1;
+    let (mut reader, mut bytes) = (BufReader::new(std::fs::File::open(path)?), Vec::new());
+    for number in 1.. {
         let fault = |fault: String| AuditError::Line { line: number, fault };
-        let line = line.map_err(|error| fault(error.to_string()))?;
+        if read_line(&mut reader, &mut bytes).map_err(|error| fault(error.to_string()))? == 0 {
+            break;
+        }
         if end.is_some() {
             return Err(fault("there is more after the end".to_owned()));
         }
-        let row: ChainedLine<'_> = serde_json::from_str(&line).map_err(|error| fault(error.to_string()))?;
-        if ledger.fault.is_none() && chained(chain, row.line) != row.chain {
+        let framed = unframe(&bytes, chain).map_err(fault)?;
+        if ledger.fault.is_none() && !framed.is_chained {
             ledger.fault = Some(format!("line {number}: it, or the one before it, was altered: the chain differs"));
         }
-        chain = row.chain;
-        match take(row.line, &mut ledger).map_err(fault)? {
+        chain = framed.chain;
+        match take(framed.line, &mut ledger).map_err(fault)? {
             None => count += 1,
             Some(found) => end = Some(found),
         }
@@ -128,8 +111,8 @@ pub fn read(path: &Path) -> Result<Ledger, AuditError> {
 }
 
 /// Takes one line into the ledger; gives it back when it is the last.
-fn take(line: &RawValue, ledger: &mut Ledger) -> Result<Option<EndLine>, String> {
-    match serde_json::from_str::<Line<'_>>(line.get()).map_err(|error| error.to_string())? {
+fn take(line: &str, ledger: &mut Ledger) -> Result<Option<EndLine>, String> {
+    match serde_json::from_str::<Line<'_>>(line).map_err(|error| error.to_string())? {
         Line::End(found) => return Ok(Some(found)),
         Line::Record(found) => ledger.records.push(LoggedRecord {
             lane: found.lane,

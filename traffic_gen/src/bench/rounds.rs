@@ -23,7 +23,7 @@ use crate::recorder::{Counts, Recorder};
 /// Longest wait for the open rounds after the measured time.
 const DRAIN: Duration = Duration::from_secs(20);
 /// Requests per second no agent of a benchmark reaches: the rate limiter is on, and never the limit.
-const UNLIMITED: u32 = 1_000_000;
+pub(super) const UNLIMITED: u32 = 1_000_000;
 
 /// Why a benchmark gave no figure.
 #[derive(Debug, thiserror::Error)]

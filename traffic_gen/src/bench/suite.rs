@@ -5,20 +5,49 @@ use std::time::Duration;
 use bus::Bus;
 use bus::memory::MemoryOptions;
 use bus::nats::NatsOptions;
-use bus::nats::server::{LocalServer, LocalServerOptions};
+use bus::nats::server::{LocalCluster, LocalServer, LocalServerOptions};
+use schemas::record::RECORD_ENTRIES_MAX;
 
 use super::bare::{self, Pace};
+use super::durability::{self, Place};
 use super::rounds::{self, BenchError, Way};
-use super::{Row, admission, fold};
+use super::{Row, admission, fold, recovery, steps};
 
 /// Contractors per round, as in the paper's largest population.
 const CONTRACTORS: u32 = 12;
 /// Rounds open at once in the closed loops.
 const OPEN: usize = 256;
+/// Bargains open at once in the closed loops.
+const BARGAINS: usize = 128;
 /// Calls per second of the latency rows.
 const LATENCY_RATE: f64 = 10.0;
 /// Populations of the linearity rows.
 const POPULATIONS: [u32; 5] = [5, 12, 50, 200, 1000];
+
+/// A part of the suite.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Whole rounds, embedded and on NATS, beside the bare pattern.
+    Rounds,
+    /// The gateway's checks.
+    Admission,
+    /// The fold.
+    Core,
+    /// Cost per offer with growing populations.
+    Populations,
+    /// Steps of bargains, embedded and on NATS, beside bare request and reply.
+    Bargains,
+    /// The log alone, in every mode of durability.
+    Log,
+    /// Recovery of a killed engine.
+    Recovery,
+}
+
+impl Part {
+    /// Every part, in the order of the suite.
+    pub const ALL: [Self; 7] =
+        [Self::Rounds, Self::Admission, Self::Core, Self::Populations, Self::Bargains, Self::Log, Self::Recovery];
+}
 
 /// How long each part takes.
 #[derive(Debug, Clone, Copy)]
@@ -29,11 +58,18 @@ pub struct Plan {
     pub latency: Duration,
     /// Most open negotiations in the core.
     pub open_max: usize,
+    /// Open negotiations an engine recovers.
+    pub recovered: u32,
 }
 
 impl Default for Plan {
     fn default() -> Self {
-        Self { closed_loop: Duration::from_secs(6), latency: Duration::from_secs(12), open_max: 1_000_000 }
+        Self {
+            closed_loop: Duration::from_secs(6),
+            latency: Duration::from_secs(12),
+            open_max: 1_000_000,
+            recovered: 100_000,
+        }
     }
 }
 
@@ -41,7 +77,12 @@ impl Plan {
     /// A shorter plan, for a look rather than a figure.
     #[must_use]
     pub fn quick() -> Self {
-        Self { closed_loop: Duration::from_secs(2), latency: Duration::from_secs(3), open_max: 100_000 }
+        Self {
+            closed_loop: Duration::from_secs(2),
+            latency: Duration::from_secs(3),
+            open_max: 100_000,
+            recovered: 10_000,
+        }
     }
 }
 
@@ -54,24 +95,36 @@ fn without_log(nats: &Bus) -> Bus {
     Bus { pub_sub: nats.pub_sub.clone(), ..memory() }
 }
 
-/// Runs everything; `tell` hears each row as it comes.
+/// Runs the parts asked for; `tell` hears each row as it comes.
 ///
 /// # Errors
 /// [`BenchError`]: the rows told before stand.
-pub async fn run(plan: Plan, mut tell: impl FnMut(&Row)) -> Result<Vec<Row>, BenchError> {
+pub async fn run(plan: Plan, parts: &[Part], mut tell: impl FnMut(&Row)) -> Result<Vec<Row>, BenchError> {
     let mut rows = Vec::new();
     let mut add = |row: Row| {
         tell(&row);
         rows.push(row);
     };
-    in_memory(plan, &mut add).await?;
     // The servers run until the end: their clients would report their loss in the middle of other measurements.
-    let _servers = on_nats(plan, &mut add).await?;
-    let cost = admission::measure().await?;
-    add(Row::new("admission", cost.admit_us, "us/message").under(cost.parse_us).aiming_at("<= 8 us"));
-    add(Row::new("admission.check_message", cost.check_us, "us/message").under(cost.parse_us));
-    core(plan, &mut add)?;
-    populations(plan, &mut add).await?;
+    let mut servers = Vec::new();
+    for part in Part::ALL.into_iter().filter(|part| parts.contains(part)) {
+        match part {
+            Part::Rounds => {
+                in_memory(plan, &mut add).await?;
+                servers.extend(on_nats(plan, &mut add).await?);
+            }
+            Part::Admission => {
+                let cost = admission::measure().await?;
+                add(Row::new("admission", cost.admit_us, "us/message").under(cost.parse_us).aiming_at("<= 8 us"));
+                add(Row::new("admission.check_message", cost.check_us, "us/message").under(cost.parse_us));
+            }
+            Part::Core => core(plan, &mut add)?,
+            Part::Populations => populations(plan, &mut add).await?,
+            Part::Bargains => servers.push(bargains(plan, &mut add).await?),
+            Part::Log => durable(plan, &mut add).await?,
+            Part::Recovery => recovered(plan, &mut add).await?,
+        }
+    }
     Ok(rows)
 }
 
@@ -151,5 +204,62 @@ async fn populations(plan: Plan, add: &mut impl FnMut(Row)) -> Result<(), BenchE
         let base = *base.get_or_insert(us_per_offer);
         add(Row::new(format!("population.{contractors}"), us_per_offer, "us/offer").under(base));
     }
+    Ok(())
+}
+
+/// Steps of bargains; the ceiling is as many pairs that answer each other on the bare bus.
+async fn bargains(plan: Plan, add: &mut impl FnMut(Row)) -> Result<LocalServer, BenchError> {
+    let core = steps::core(BARGAINS, 50)?;
+    add(Row::new("steps.core", core, "steps/s"));
+    let ceiling = steps::bare(memory().pub_sub, BARGAINS, plan.closed_loop / 2).await?;
+    add(Row::new("steps.bare.memory", ceiling, "steps/s"));
+    let ours = steps::closed_loop(memory(), BARGAINS, plan.closed_loop, "memory").await?;
+    add(Row::new("steps.memory", ours, "steps/s").under(ceiling));
+    let server = LocalServer::start(LocalServerOptions::default()).await?;
+    let nats = bus::nats::open(NatsOptions::new(server.url())).await?;
+    let ceiling = steps::bare(nats.pub_sub.clone(), BARGAINS, plan.closed_loop / 2).await?;
+    add(Row::new("steps.bare.nats", ceiling, "steps/s"));
+    let ours = steps::closed_loop(nats, BARGAINS, plan.closed_loop, "nats").await?;
+    add(Row::new("steps.nats.log", ours, "steps/s").under(ceiling));
+    Ok(server)
+}
+
+/// The log alone, as safe as the operator asks it to be: see docs/durability.md.
+async fn durable(plan: Plan, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
+    for sync_always in [false, true] {
+        let options = LocalServerOptions { sync_always, ..LocalServerOptions::default() };
+        let mode = if sync_always { ".sync_always" } else { "" };
+        let server = LocalServer::start(options.clone()).await?;
+        let place = Place { servers: server.url(), replicas: 1 };
+        appended(plan, &format!("log.r1{mode}"), &place, add).await?;
+        drop(server);
+        let cluster = LocalCluster::start(options).await?;
+        let place = Place { servers: cluster.urls(), replicas: 3 };
+        appended(plan, &format!("log.r3{mode}"), &place, add).await?;
+    }
+    Ok(())
+}
+
+async fn appended(plan: Plan, name: &str, place: &Place, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
+    let pipelined = durability::pipelined(place, plan.closed_loop / 2).await?;
+    add(Row::new(format!("{name}.bare_pipelined"), pipelined, "entries/s"));
+    for (kind, entries_max) in [("single", 1), ("grouped", RECORD_ENTRIES_MAX)] {
+        let ours = durability::append(place, entries_max, plan.closed_loop / 2).await?;
+        add(Row::new(format!("{name}.{kind}"), ours.entries_per_s, "entries/s").under(ours.ceiling));
+        if entries_max > 1 {
+            add(Row::new(format!("{name}.{kind}.entries_per_record"), ours.entries_per_record, "entries"));
+        }
+    }
+    Ok(())
+}
+
+async fn recovered(plan: Plan, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
+    const MIB: f64 = 1024.0 * 1024.0;
+    let took = recovery::measure(plan.recovered).await?;
+    let name = format!("recovery.open_{}", plan.recovered);
+    add(Row::new(format!("{name}.from_checkpoint"), took.from_checkpoint_s, "s").aiming_at("<= 10 s"));
+    add(Row::new(format!("{name}.from_log"), took.from_log_s, "s"));
+    let (before, after) = (took.resident_before as f64 / MIB, took.resident_after as f64 / MIB);
+    add(Row::new(format!("{name}.memory"), after, "MiB").under(before).aiming_at("<= 1.10"));
     Ok(())
 }

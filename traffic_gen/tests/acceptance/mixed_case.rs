@@ -57,7 +57,8 @@ async fn jades_mixed_case_ends_completed_after_two_failures_and_two_re_awards() 
     let awarded = next_award(&mut events).await;
     assert_eq!((awarded.contractor.as_str(), awarded.offers, awarded.complete), ("r1", 4, false));
     // The other two out-of-turn messages, while r1 holds the award: a confirmation of it, and a refuser's report.
-    speak(&responders[3], &negotiation, Payload::Confirm(Confirm { award_no: awarded.award_no })).await;
+    speak(&responders[3], &negotiation, Payload::Confirm(Confirm { award_no: awarded.award_no, terms_digest: None }))
+        .await;
     speak(&responders[4], &negotiation, done()).await;
     let misread = || journal.heard().iter().filter(|heard| heard.delivery.payload.act() == Act::NotUnderstood).count();
     until("three out-of-turn messages are answered", async || (misread() == 3).then_some(())).await;
@@ -119,7 +120,7 @@ impl Strategy for Scripted {
 
 fn confirms(delivery: &Delivery) -> Vec<Action> {
     let Told::Accept(award) = &delivery.payload else { return Vec::new() };
-    vec![Action::reply(delivery, Payload::Confirm(Confirm { award_no: award.award_no }))]
+    vec![Action::reply(delivery, Payload::Confirm(Confirm { award_no: award.award_no, terms_digest: None }))]
 }
 
 fn offer(price: i64) -> Payload {

@@ -7,13 +7,18 @@ use schemas::ids::Position;
 use schemas::record::EngineEvent;
 
 use super::Book;
+use super::open::Open;
 use super::shelf::{Key, Slot};
 use crate::effect::{Effect, Event};
-use crate::negotiation::Negotiation;
 use crate::step::Step;
 
 impl Book {
-    /// Engine records of an older epoch are ignored; only a claim raises the epoch.
+    /// Engine records of an older epoch are ignored: a zombie, woken after another engine claimed the lane, changes nothing.
+    ///
+    /// Only a claim of a higher epoch takes the lane; of two with the same epoch the first in the log counts, and the same
+    /// claim again (an append whose outcome was unknown, and was repeated) changes nothing. An engine appends under an
+    /// epoch only once it has folded its own claim of it, so records of an epoch beyond the lane's do not occur; they
+    /// count as the lane's own, and take nothing.
     pub(super) fn handle_engine_event(&mut self, position: Position, epoch: u64, event: &EngineEvent) {
         match event {
             EngineEvent::Claim { engine } => {
@@ -24,7 +29,7 @@ impl Book {
                     self.flow.effects.push_back(Effect::Event(Event::Claimed { engine, epoch }));
                 }
             }
-            EngineEvent::Rules { version } if epoch >= self.epoch => self.rules = *version,
+            EngineEvent::Rules { version } if epoch >= self.epoch => self.flow.rules = *version,
             EngineEvent::DeliveryFailed { id, negotiation, to, attempts: _ } if epoch >= self.epoch => {
                 self.with_open(position, negotiation, |open, step| open.handle_delivery_failure(*id, to, step));
             }
@@ -44,12 +49,12 @@ impl Book {
         &mut self,
         position: Position,
         negotiation: &NegotiationId,
-        input: impl FnOnce(&mut Negotiation, &mut Step<'_>),
+        input: impl FnOnce(&mut Open, &mut Step<'_>),
     ) {
         self.shelf.with_slot(Key::of(negotiation), |slot| {
-            if let Slot::Open(negotiation, _) = slot {
+            if let Slot::Open(open, _) = slot {
                 let now = self.flow.now;
-                self.flow.with_step(position, now, |step, _| input(negotiation, step));
+                self.flow.with_step(position, now, |step, _| input(open, step));
             }
         });
     }

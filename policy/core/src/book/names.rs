@@ -16,6 +16,11 @@ impl Names {
         Self { names: BTreeSet::new(), max }
     }
 
+    /// Shares these names, as many as may be.
+    pub(super) fn of(names: Vec<AgentId>, max: usize) -> Self {
+        Self { names: names.into_iter().take(max).collect(), max }
+    }
+
     /// The shared form of a name, or the name itself when no more can be shared.
     pub(super) fn share(&mut self, name: &AgentId) -> AgentId {
         if let Some(shared) = self.names.get(name) {

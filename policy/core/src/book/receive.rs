@@ -3,28 +3,37 @@
 use schemas::delivery::{Disposition, Misunderstanding, Receipt, Told};
 use schemas::ids::Position;
 use schemas::record::{AdmittedMessage, Message};
-use schemas::{Act, MsgId, NegotiationId, Payload};
+use schemas::{Act, AgentId, MsgId, NegotiationId, Payload};
 use serde::Deserialize;
 
-use super::Book;
+use super::open::Open;
 use super::shelf::{Key, Slot};
-use crate::contract_net::admission::Incoming;
+use super::{Book, RULES_WITH_BARGAINS};
 use crate::contract_net::opening::Opening;
-use crate::contract_net::state::Misread;
 use crate::effect::{Deliver, Event};
+use crate::ladder::Incoming;
+use crate::state::Misread;
 use crate::step::Step;
 
 /// What can be said to the sender of a message that reached no negotiation. Nothing of it is stored.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 enum Stranger {
     /// Unknown negotiation, or not a party: the same answer for both.
     Unauthorized,
     /// Not readable.
     Malformed,
+    /// A call for a negotiation that has been.
+    Closed,
     /// The book is full.
     Full,
     /// A call that cannot be followed.
-    Misread(Misread),
+    Misread(Misread, Option<String>),
+}
+
+impl Stranger {
+    fn misread(misread: Misread) -> Self {
+        Self::Misread(misread, None)
+    }
 }
 
 /// The little of an unreadable message that is needed to answer it.
@@ -73,17 +82,20 @@ impl Book {
         admitted: &AdmittedMessage,
         message: Message,
     ) -> Result<(), Stranger> {
+        // A repeated call pins a policy too, but only the first one counts.
+        let pinned = admitted.pinned.as_deref().filter(|_| admitted.act == Act::Join);
         let incoming = Incoming {
             from: admitted.from.clone(),
             digest: admitted.digest,
             msg_id: message.envelope.msg_id,
             seq: message.envelope.seq,
             payload: message.payload,
+            policy: pinned.and_then(|pinned| self.shelf.policies.share(pinned)),
         };
         let now = self.flow.now;
         let is_party = self.shelf.with_slot(key, |slot| {
             self.flow.with_step(position, now, |step, _| match slot {
-                Slot::Open(negotiation, _) => negotiation.handle_message(incoming, step),
+                Slot::Open(open, _) => open.handle_message(&incoming, step),
                 Slot::Ended(tombstone) => tombstone.handle_message(&incoming, step),
             })
         });
@@ -104,10 +116,13 @@ impl Book {
         if admitted.negotiation.initiator() != admitted.from.as_str() {
             return Err(Stranger::Unauthorized);
         }
+        if self.shelf.forgotten.contains(key) {
+            return Err(Stranger::Closed);
+        }
         if self.shelf.open_count() >= self.flow.limits.open_max {
             return Err(Stranger::Full);
         }
-        let policy = self.shelf.policies.share(pinned).ok_or(Stranger::Misread(Misread::InvalidPolicy))?;
+        let policy = self.shelf.policies.share(pinned).ok_or(Stranger::Misread(Misread::InvalidPolicy, None))?;
         let opening = Opening {
             id: admitted.negotiation.clone(),
             initiator: self.flow.names.share(&admitted.from),
@@ -118,8 +133,19 @@ impl Book {
             pinned,
         };
         let now = self.flow.now;
-        let opened = self.flow.with_step(position, now, |step, names| opening.open(step, |name| names.share(name)));
-        self.shelf.add(key, opened.map_err(Stranger::Misread)?);
+        let opened = self.flow.with_step(position, now, |step, names| {
+            let share = |name: &AgentId| names.share(name);
+            match &cfp.bargain {
+                None => opening.open(step, share).map(Box::new).map(Open::ContractNet).map_err(Stranger::misread),
+                Some(_) if step.rules < RULES_WITH_BARGAINS => Err(Stranger::misread(Misread::UnsupportedRules)),
+                Some(rules) => opening
+                    .open_bargain(rules, step, share)
+                    .map(Box::new)
+                    .map(Open::Bargain)
+                    .map_err(|unfit| Stranger::Misread(unfit.misread, unfit.pointer)),
+            }
+        });
+        self.shelf.add(key, opened?);
         Ok(())
     }
 
@@ -128,7 +154,8 @@ impl Book {
         self.flow.with_step(position, now, |step, _| {
             let disposition = match stranger {
                 Stranger::Unauthorized => Disposition::Unauthorized,
-                Stranger::Malformed | Stranger::Misread(_) => Disposition::Malformed,
+                Stranger::Malformed | Stranger::Misread(..) => Disposition::Malformed,
+                Stranger::Closed => Disposition::Closed,
                 Stranger::Full => Disposition::RateLimited,
             };
             let receipt = Receipt {
@@ -141,8 +168,8 @@ impl Book {
                 award_no: None,
             };
             send(admitted, msg_id, Told::Ack(receipt), step);
-            if let Stranger::Misread(misread) = stranger {
-                let told = Misunderstanding { reason: misread.as_str().to_owned(), expected: vec![Act::Cfp] };
+            if let Stranger::Misread(misread, pointer) = stranger {
+                let told = Misunderstanding { reason: misread.as_str().to_owned(), expected: vec![Act::Cfp], pointer };
                 send(admitted, msg_id, Told::NotUnderstood(told), step);
             }
             step.event(Event::Disposed {

@@ -7,10 +7,11 @@ use std::hash::{BuildHasherDefault, Hasher};
 use indexmap::IndexMap;
 use schemas::{Digest, NegotiationId, Timestamp};
 
+use super::forgotten::Forgotten;
+use super::open::Open;
 use super::policies::Policies;
-use crate::contract_net::state::{Timer, TimerKind};
 use crate::limits::Limits;
-use crate::negotiation::Negotiation;
+use crate::state::{Phase, Timer, TimerKind};
 use crate::tombstone::Tombstone;
 
 /// Key of a negotiation: the first 128 bits of the SHA-256 of its id. Initiators choose ids, so the key must not be one
@@ -19,6 +20,14 @@ use crate::tombstone::Tombstone;
 pub(super) struct Key(u128);
 
 impl Key {
+    pub(super) fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(u128::from_be_bytes(bytes))
+    }
+
+    pub(super) fn to_bytes(self) -> [u8; 16] {
+        self.0.to_be_bytes()
+    }
+
     pub(super) fn of(negotiation: &NegotiationId) -> Self {
         Self(u128::from_be_bytes(Digest::of_bytes(negotiation.as_str().as_bytes()).short()))
     }
@@ -28,7 +37,7 @@ impl Key {
 #[derive(Debug)]
 pub(super) enum Slot {
     /// An open negotiation, and the timer that stands for it in the queue.
-    Open(Box<Negotiation>, Option<Timer>),
+    Open(Open, Option<Timer>),
     /// An ended one.
     Ended(Box<Tombstone>),
 }
@@ -45,17 +54,24 @@ pub(super) struct Shelf {
     /// Sum of the hash chains of everything held, kept up to date so that the state digest costs nothing.
     chains: u128,
     pub(super) policies: Policies,
+    pub(super) forgotten: Forgotten,
     limits: Limits,
 }
 
 impl Shelf {
     pub(super) fn new(limits: Limits) -> Self {
+        Self::with_capacity(limits, 0)
+    }
+
+    /// Empty, with room for as many negotiations.
+    pub(super) fn with_capacity(limits: Limits, slots: usize) -> Self {
         Self {
-            slots_by_key: IndexMap::default(),
+            slots_by_key: IndexMap::with_capacity_and_hasher(slots, BuildHasherDefault::default()),
             timers: BTreeSet::new(),
             burials: BTreeSet::new(),
             chains: 0,
             policies: Policies::default(),
+            forgotten: Forgotten::default(),
             limits,
         }
     }
@@ -66,6 +82,13 @@ impl Shelf {
 
     pub(super) fn open_count(&self) -> usize {
         self.slots_by_key.len() - self.burials.len()
+    }
+
+    pub(super) fn open_phases(&self) -> impl Iterator<Item = Phase> + '_ {
+        self.slots_by_key.values().filter_map(|slot| match slot {
+            Slot::Open(open, _) => Some(open.phase()),
+            Slot::Ended(_) => None,
+        })
     }
 
     pub(super) fn tombstone_count(&self) -> usize {
@@ -91,12 +114,30 @@ impl Shelf {
     }
 
     /// Adds a negotiation that has just been opened.
-    pub(super) fn add(&mut self, key: Key, negotiation: Negotiation) {
-        self.policies.retain(&negotiation.pinned);
-        self.chains = self.chains.wrapping_add(weight(negotiation.chain));
-        let next = negotiation.next_timer();
-        self.rearm(key, None, next);
-        self.slots_by_key.insert(key, Slot::Open(Box::new(negotiation), next));
+    pub(super) fn add(&mut self, key: Key, open: Open) {
+        self.put(key, Slot::open(open));
+    }
+
+    /// Every slot, in the order of the keys.
+    pub(super) fn slots_in_order(&self) -> Vec<&Slot> {
+        let mut slots: Vec<(&Key, &Slot)> = self.slots_by_key.iter().collect();
+        slots.sort_unstable_by_key(|(key, _)| **key);
+        slots.into_iter().map(|(_, slot)| slot).collect()
+    }
+
+    /// Puts a slot under a key that is free, with all that follows from it.
+    pub(super) fn put(&mut self, key: Key, slot: Slot) {
+        self.chains = self.chains.wrapping_add(weight(slot.chain()));
+        match &slot {
+            Slot::Open(open, timer) => {
+                open.policy().into_iter().for_each(|policy| self.policies.retain(policy));
+                self.rearm(key, None, *timer);
+            }
+            Slot::Ended(tombstone) => {
+                self.burials.insert((tombstone.forget_at, key));
+            }
+        }
+        self.slots_by_key.insert(key, slot);
     }
 
     /// Runs an input against whatever stands under a key, and keeps timers, chains and tombstones in step.
@@ -105,15 +146,15 @@ impl Shelf {
         let before = slot.chain();
         let result = input(slot);
         self.chains = self.chains.wrapping_sub(weight(before)).wrapping_add(weight(slot.chain()));
-        if let Slot::Open(negotiation, armed) = slot {
-            let next = negotiation.next_timer();
-            let ended = negotiation.outcome.is_some().then(|| {
-                let tombstone = Tombstone::of(negotiation, &self.limits);
-                (negotiation.pinned.digest, tombstone)
+        if let Slot::Open(open, armed) = slot {
+            let next = open.next_timer();
+            let ended = open.matter().outcome.is_some().then(|| {
+                let policy = open.policy().map(|policy| policy.digest);
+                (policy, open.tombstone(&self.limits))
             });
             let earlier = std::mem::replace(armed, next);
             if let Some((policy, tombstone)) = ended {
-                self.policies.release(policy);
+                policy.into_iter().for_each(|policy| self.policies.release(policy));
                 self.burials.insert((tombstone.forget_at, key));
                 *slot = Slot::Ended(Box::new(tombstone));
             }
@@ -137,6 +178,7 @@ impl Shelf {
             && let Some(slot) = self.slots_by_key.swap_remove(&key)
         {
             self.chains = self.chains.wrapping_sub(weight(slot.chain()));
+            self.forgotten.add(key);
         }
     }
 
@@ -153,9 +195,23 @@ impl Shelf {
 }
 
 impl Slot {
+    /// An open negotiation, with the timer that follows from it.
+    pub(super) fn open(open: Open) -> Self {
+        let next = open.next_timer();
+        Self::Open(open, next)
+    }
+
+    /// Where it stands.
+    pub(super) fn key(&self) -> Key {
+        match self {
+            Self::Open(open, _) => Key::of(&open.matter().id),
+            Self::Ended(tombstone) => Key::of(&tombstone.id),
+        }
+    }
+
     fn chain(&self) -> Digest {
         match self {
-            Self::Open(negotiation, _) => negotiation.chain,
+            Self::Open(open, _) => open.matter().chain,
             Self::Ended(tombstone) => tombstone.chain,
         }
     }
@@ -189,7 +245,9 @@ impl Hasher for KeyHasher {
 mod tests {
     use super::*;
     use crate::book::Book;
+    use crate::effect::Effect;
     use schemas::Lane;
+    use schemas::delivery::{Disposition, Told};
     use schemas::record::Record;
     use serde_json::json;
 
@@ -205,6 +263,28 @@ mod tests {
         book.handle_record(3, Timestamp::from_ms(200_000), &ticked());
         let shelf = &book.shelf;
         assert_eq!((shelf.slots_by_key.len(), shelf.burials.len(), shelf.chains), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_call_that_comes_when_its_tombstone_is_gone_is_told_closed_and_opens_nothing() {
+        let mut book = Book::new(Lane(0), Limits::default());
+        for (seq, ms, record) in [(1, 1, called("alice~job")), (2, 20_000, ticked()), (3, 200_000, ticked())] {
+            book.handle_record(seq, Timestamp::from_ms(ms), &record);
+            while book.poll_effect().is_some() {}
+        }
+        let restored = Book::restore(&book.snapshot(), Lane(0), Limits::default()).unwrap();
+        for mut book in [book, restored] {
+            book.handle_record(4, Timestamp::from_ms(200_001), &called("alice~job"));
+            let told: Vec<_> = std::iter::from_fn(|| book.poll_effect())
+                .filter_map(|effect| if let Effect::Deliver(letter) = effect { Some(letter.told) } else { None })
+                .collect();
+            let [receipt] = told.as_slice() else { panic!("{told:?}") };
+            assert!(
+                matches!(&**receipt, Told::Ack(receipt) if receipt.disposition == Disposition::Closed),
+                "{receipt:?}"
+            );
+            assert_eq!((book.open_count(), book.tombstone_count()), (0, 0));
+        }
     }
 
     #[test]

@@ -1,38 +1,32 @@
-//! The ladder (spec section 1): every message that reaches an open negotiation is judged here, in one order, and gets
-//! exactly one disposition. `judging.rs` finds the verdict and changes nothing; what follows from it is in the file of each
-//! state.
-//!
-//! Steps 1, 2 and 4 are the gateway's; 5 is the book's; 6 for terminal negotiations is the tombstone's.
+//! The contract net on the ladder (`ladder.rs`): who speaks, and what follows from a message that was admitted. `judging.rs`
+//! finds the verdict and changes nothing; what follows is in the file of each state.
 
-use schemas::delivery::{Cancellation, Disposition, Misunderstanding, Receipt, RejectReason, Rejection, Told};
+use schemas::delivery::Disposition;
 use schemas::payload::{Failure, Inform};
-use schemas::{AgentId, AwardNo, Digest, MsgId, OfferId, Payload, RegisterKey};
+use schemas::{AgentId, AwardNo, Payload, RegisterKey};
 
+use crate::acceptance::gate::GateFault;
 use crate::contract_net::state::SessionState;
-use crate::effect::{AwardLoss, Deliver, Event};
+use crate::effect::AwardLoss;
+use crate::ladder::{Incoming, Ladder};
+use crate::limits::Limits;
+use crate::matter::Matter;
 use crate::negotiation::Negotiation;
-use crate::session::{LiveAward, Offer, Party, Repeat, Reply, Seen};
+use crate::session::{LiveAward, Offer, Party};
+use crate::state::is_numbered;
 use crate::step::Step;
-
-/// A message on its way to a negotiation.
-pub(crate) struct Incoming {
-    pub(crate) from: AgentId,
-    pub(crate) digest: Digest,
-    pub(crate) msg_id: MsgId,
-    pub(crate) seq: Option<u64>,
-    pub(crate) payload: Payload,
-}
 
 /// Which party speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Speaker {
+pub(crate) enum Speaker {
     Initiator,
     Contractor(usize),
 }
 
 /// What follows from a message that was admitted.
-#[derive(Debug)]
-pub(super) enum Action {
+#[derive(Debug, Default)]
+pub(crate) enum Action {
+    #[default]
     Nothing,
     Strike,
     Record(Box<Offer>),
@@ -49,55 +43,24 @@ pub(super) enum Action {
 
 /// How a contractor answers a CANCEL (row 17).
 #[derive(Debug)]
-pub(super) enum CancelAnswer {
+pub(crate) enum CancelAnswer {
     Informed(Inform),
     Failed(Failure),
 }
 
 /// What becomes of a message.
-pub(super) struct Verdict {
-    pub(super) disposition: Disposition,
-    pub(super) reply: Reply,
-    pub(super) action: Action,
-    pub(super) score: Option<u32>,
-}
+pub(super) type Verdict = crate::ladder::Verdict<Action>;
 
-impl Verdict {
-    pub(super) fn ok(action: Action) -> Self {
-        Self { disposition: Disposition::Ok, reply: Reply::None, action, score: None }
+impl Ladder for Negotiation {
+    type Speaker = Speaker;
+    type Action = Action;
+
+    fn matter(&self) -> &Matter {
+        &self.matter
     }
 
-    pub(super) fn refused(disposition: Disposition, reply: Reply) -> Self {
-        Self { disposition, reply, action: Action::Nothing, score: None }
-    }
-}
-
-impl Negotiation {
-    /// Folds one message. False when its sender takes no part; nothing has changed then.
-    pub(crate) fn handle_message(&mut self, incoming: Incoming, step: &mut Step<'_>) -> bool {
-        let Some(speaker) = self.speaker(&incoming.from) else { return false };
-        self.link(&incoming.digest.0, step);
-        if let Speaker::Contractor(index) = speaker {
-            self.sessions[index].heard = step.input;
-        }
-        let party = self.party(speaker);
-        match party.repeat(&incoming.msg_id, incoming.digest, incoming.seq) {
-            Repeat::Duplicate(first) => self.answer_again(speaker, first, Disposition::Duplicate, step),
-            Repeat::Conflict(first) => self.answer_again(speaker, first, Disposition::Conflict, step),
-            Repeat::Stale | Repeat::New if party.seen.len() >= step.limits.messages_per_party_max => {
-                let verdict = Verdict::refused(Disposition::RateLimited, Reply::None);
-                let seen = seen_of(&incoming, &verdict, step);
-                self.answer(speaker, &seen, None, step);
-            }
-            Repeat::Stale => {
-                self.settle_message(speaker, &incoming, Verdict::refused(Disposition::StaleSeq, Reply::None), step);
-            }
-            Repeat::New => {
-                let verdict = self.judge(speaker, &incoming.payload, &incoming.msg_id, step);
-                self.settle_message(speaker, &incoming, verdict, step);
-            }
-        }
-        true
+    fn matter_mut(&mut self) -> &mut Matter {
+        &mut self.matter
     }
 
     fn speaker(&self, agent: &AgentId) -> Option<Speaker> {
@@ -122,84 +85,57 @@ impl Negotiation {
         }
     }
 
-    /// Remembers the message, answers it, and does what follows.
-    fn settle_message(&mut self, speaker: Speaker, incoming: &Incoming, verdict: Verdict, step: &mut Step<'_>) {
-        // `committed` may leave only once the end entry stands in the register, so that write comes first.
-        let commitment =
-            if let Action::Confirm(lot) = verdict.action { self.register_commitment(lot, step) } else { None };
-        let (award_no, after) = commitment.unzip();
-        let seen = Seen { award_no: award_no.or(revoked_award(&verdict)), ..seen_of(incoming, &verdict, step) };
-        self.party_mut(speaker).remember(seen.clone(), incoming.seq);
-        let letter = self.receipt(&seen, seen.disposition, None);
-        self.send_receipt(speaker, letter, after, step);
-        self.reply(speaker, &seen, step);
-        self.note(speaker, &seen, verdict.score, step);
-        match (speaker, verdict.action) {
+    fn invited(&self) -> usize {
+        self.sessions.len()
+    }
+
+    fn messages_max(&self, limits: &Limits) -> usize {
+        limits.messages_per_party_max
+    }
+
+    /// A CANCEL is only the beginning of an end.
+    fn leaves(&self, _: Self::Speaker, _: &Payload) -> bool {
+        false
+    }
+
+    fn is_numbered(disposition: Disposition) -> bool {
+        is_numbered(disposition)
+    }
+
+    fn gate_code(&self, fault: GateFault) -> String {
+        fault.code(self.policy())
+    }
+
+    fn hear(&mut self, speaker: Speaker, step: &Step<'_>) {
+        if let Speaker::Contractor(index) = speaker {
+            self.sessions[index].heard = step.input;
+        }
+    }
+
+    fn judge(&self, speaker: Speaker, incoming: &Incoming, step: &Step<'_>) -> Verdict {
+        self.judge_message(speaker, &incoming.payload, &incoming.msg_id, step)
+    }
+
+    fn register(&mut self, action: &Action, step: &mut Step<'_>) -> Option<(AwardNo, Option<RegisterKey>)> {
+        let Action::Confirm(lot) = action else { return None };
+        self.register_commitment(*lot, step).map(|(award_no, key)| (award_no, Some(key)))
+    }
+
+    fn commitment_key(&self, award_no: AwardNo) -> Option<RegisterKey> {
+        self.lot_of_award(award_no).map(|lot| self.end_key(lot, award_no))
+    }
+
+    fn follow(&mut self, speaker: Speaker, action: Action, step: &mut Step<'_>) {
+        match (speaker, action) {
             (_, Action::Cancel) => self.cancel(step),
             (_, Action::Choose(chosen)) => self.choose(chosen, step),
             (Speaker::Contractor(index), action) => self.act_for(index, action, step),
             (Speaker::Initiator, _) => {}
         }
     }
+}
 
-    /// Answers a message that is not remembered.
-    fn answer(&self, speaker: Speaker, seen: &Seen, first: Option<Disposition>, step: &mut Step<'_>) {
-        let receipt = self.receipt(seen, seen.disposition, first);
-        self.send_receipt(speaker, receipt, None, step);
-        self.note(speaker, seen, None, step);
-    }
-
-    /// A duplicate: its disposition names the first one's, whose reply is repeated. A conflict: the first stands.
-    fn answer_again(&mut self, speaker: Speaker, first: usize, disposition: Disposition, step: &mut Step<'_>) {
-        let seen = self.party(speaker).seen[first].clone();
-        let receipt = self.receipt(&seen, disposition, Some(seen.disposition));
-        let after = match (seen.disposition, seen.award_no) {
-            (Disposition::Committed, Some(award_no)) => {
-                self.lot_of_award(award_no).map(|lot| self.end_key(lot, award_no))
-            }
-            _ => None,
-        };
-        self.send_receipt(speaker, receipt, after, step);
-        if disposition == Disposition::Duplicate {
-            self.reply(speaker, &seen, step);
-        }
-        self.note(speaker, &Seen { disposition, ..seen }, None, step);
-    }
-
-    fn send_receipt(&self, speaker: Speaker, receipt: Receipt, after: Option<RegisterKey>, step: &mut Step<'_>) {
-        let in_reply_to = Some(receipt.ack_of.clone());
-        let letter = self.letter(step, &self.party(speaker).agent, Told::Ack(receipt));
-        step.post(Deliver { in_reply_to, after, ..letter });
-    }
-
-    fn reply(&self, speaker: Speaker, seen: &Seen, step: &mut Step<'_>) {
-        let reject = |reason, code| Told::Reject(Rejection { offer_id: Some(OfferId(seen.position)), reason, code });
-        let told = match seen.reply {
-            // In a negotiation that goes on, `closed` concerns collection only: there is no outcome to tell.
-            Reply::None | Reply::Closed => return,
-            Reply::Late => reject(RejectReason::Late, None),
-            Reply::Policy(fault) => reject(RejectReason::Policy, Some(fault.code(self.policy()))),
-            Reply::NotUnderstood(misread, expected) => Told::NotUnderstood(Misunderstanding {
-                reason: misread.as_str().to_owned(),
-                expected: expected.to_vec(),
-            }),
-            Reply::Revoked(award_no) => Told::Cancel(Cancellation { award_no, reason: "revoked".to_owned() }),
-        };
-        let letter = self.letter(step, &self.party(speaker).agent, told);
-        step.post(Deliver { in_reply_to: Some(seen.msg_id.clone()), ..letter });
-    }
-
-    fn note(&self, speaker: Speaker, seen: &Seen, score: Option<u32>, step: &mut Step<'_>) {
-        step.event(Event::Disposed {
-            negotiation: self.id.clone(),
-            from: self.party(speaker).agent.clone(),
-            act: seen.act,
-            disposition: seen.disposition,
-            score,
-            at: step.now,
-        });
-    }
-
+impl Negotiation {
     fn act_for(&mut self, index: usize, action: Action, step: &mut Step<'_>) {
         match action {
             // The last two are the initiator's, and done by then.
@@ -220,26 +156,6 @@ impl Negotiation {
         let is_it = |award: &LiveAward| award.award_no == award_no;
         let live = self.lots.iter().position(|lot| lot.award.as_ref().is_some_and(is_it));
         live.or_else(|| self.past_awards.iter().find(|past| past.award_no == award_no).map(|past| past.lot))
-    }
-}
-
-fn seen_of(incoming: &Incoming, verdict: &Verdict, step: &Step<'_>) -> Seen {
-    Seen {
-        msg_id: incoming.msg_id.clone(),
-        digest: incoming.digest.short(),
-        act: incoming.payload.act(),
-        disposition: verdict.disposition,
-        reply: verdict.reply,
-        award_no: None,
-        position: step.position,
-        at: step.now,
-    }
-}
-
-fn revoked_award(verdict: &Verdict) -> Option<AwardNo> {
-    match verdict.reply {
-        Reply::Revoked(award_no) => Some(award_no),
-        Reply::None | Reply::Late | Reply::Policy(_) | Reply::NotUnderstood(..) | Reply::Closed => None,
     }
 }
 

@@ -22,11 +22,11 @@ impl Negotiation {
         let award_no = AwardNo(self.awards);
         let before = self.lots[lot].registered.map(|(earlier, _)| self.end_key(lot, earlier));
         let key = self.award_key(lot, award_no);
-        step.register(key.clone(), RegisterValue::Award { decision, offer_id, chain: self.chain }, before);
+        step.register(key.clone(), RegisterValue::Award { decision, offer_id, chain: self.matter.chain }, before);
         self.last_key = Some(key.clone());
         self.lots[lot].tries += 1;
         self.lots[lot].registered = Some((award_no, false));
-        let deadline = step.clock.plus_ms(self.policy().timers_ms.confirm).min(self.ends_by);
+        let deadline = step.clock.plus_ms(self.policy().timers_ms.confirm).min(self.matter.ends_by);
         let binds_at_once = !self.policy().require_confirm;
         let accept = self.accept(lot, session, award_no, deadline, step);
         self.lots[lot].award = Some(LiveAward {
@@ -53,7 +53,7 @@ impl Negotiation {
         let is_late = !offer.is_some_and(|offer| offer.is_valid(step.now));
         for (is_broken, invariant) in [(is_doubled, Invariant::OneAward), (is_late, Invariant::NoLateWinner)] {
             if is_broken {
-                let (negotiation, offer) = (self.id.clone(), offer.map(|offer| offer.id));
+                let (negotiation, offer) = (self.matter.id.clone(), offer.map(|offer| offer.id));
                 step.event(Event::InvariantViolated { negotiation, invariant, offer });
             }
         }
@@ -78,7 +78,7 @@ impl Negotiation {
             payment: offer.payment,
             confirm_by: WireTime(confirm_by),
         });
-        let letter = self.letter(step, &session.party.agent, told);
+        let letter = self.matter.letter(step, &session.party.agent, told);
         let expires = if self.policy().require_confirm { confirm_by } else { letter.expires };
         Deliver { in_reply_to: Some(offer.msg_id.clone()), expires, ..letter }
     }
@@ -127,7 +127,7 @@ impl Negotiation {
     ) -> RegisterKey {
         let key = self.end_key(lot, award_no);
         let before = self.award_key(lot, award_no);
-        step.register(key.clone(), RegisterValue::AwardEnd { end, chain: self.chain }, Some(before));
+        step.register(key.clone(), RegisterValue::AwardEnd { end, chain: self.matter.chain }, Some(before));
         self.lots[lot].registered = Some((award_no, true));
         self.last_key = Some(key.clone());
         key
@@ -140,7 +140,7 @@ impl Negotiation {
     }
 
     fn bind(&mut self, lot: usize, step: &mut Step<'_>) {
-        let perform_by = step.clock.plus_ms(self.policy().timers_ms.perform).min(self.ends_by);
+        let perform_by = step.clock.plus_ms(self.policy().timers_ms.perform).min(self.matter.ends_by);
         let Some(award) = self.lots[lot].award.as_mut() else { return };
         (award.stage, award.deadline) = (AwardStage::Committed, perform_by);
         let (session, award_no) = (award.session, award.award_no);
@@ -151,11 +151,11 @@ impl Negotiation {
         let after = Some(self.end_key(lot, award_no));
         self.report(step, Told::Inform(News::Committed(news)), after);
         step.event(Event::Committed {
-            negotiation: self.id.clone(),
+            negotiation: self.matter.id.clone(),
             lot: lot_number(lot),
             award_no,
             contractor,
-            elapsed_us: step.now.since_us(self.started_at),
+            elapsed_us: step.now.since_us(self.matter.started_at),
         });
     }
 }

@@ -5,10 +5,11 @@ use schemas::payload::InformKind;
 use schemas::register::AwardEnd;
 
 use crate::contract_net::admission::CancelAnswer;
-use crate::contract_net::state::{Phase, SessionState};
+use crate::contract_net::state::SessionState;
 use crate::effect::{AwardLoss, Deliver};
 use crate::negotiation::Negotiation;
 use crate::session::{AwardStage, PastAward};
+use crate::state::Phase;
 use crate::step::Step;
 
 impl Negotiation {
@@ -25,7 +26,7 @@ impl Negotiation {
         }
         self.decide_by = None;
         if self.has_stage(AwardStage::CancelPending) {
-            self.cancel_by = Some(step.clock.plus_ms(self.policy().timers_ms.cancel).min(self.ends_by));
+            self.cancel_by = Some(step.clock.plus_ms(self.policy().timers_ms.cancel).min(self.matter.ends_by));
             self.enter(Phase::Cancelling, step);
         } else {
             self.end(Outcome::Cancelled, None, step);
@@ -64,8 +65,12 @@ impl Negotiation {
             CancelAnswer::Failed(failure) => {
                 let contractor = self.sessions[session].party.agent.clone();
                 let told = Told::Failure(ContractorFailure { contractor: contractor.clone(), award_no, failure });
-                let letter = self.letter(step, &self.initiator.agent, told);
-                step.post(Deliver { from: Some(contractor), in_reply_to: Some(self.call_msg_id.clone()), ..letter });
+                let letter = self.matter.letter(step, &self.initiator.agent, told);
+                step.post(Deliver {
+                    from: Some(contractor),
+                    in_reply_to: Some(self.matter.call_msg_id.clone()),
+                    ..letter
+                });
                 (SessionState::Failed, Some("cannot_cancel"))
             }
         };

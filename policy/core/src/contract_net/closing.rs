@@ -8,10 +8,11 @@ use schemas::policy::{Decider, OnIncomplete};
 
 use crate::acceptance::threshold::Period;
 use crate::contract_net::opening::window_from_call;
-use crate::contract_net::state::{Phase, SessionState};
+use crate::contract_net::state::SessionState;
 use crate::effect::Event;
 use crate::negotiation::{CloseFacts, Negotiation, Tally};
 use crate::session::LotState;
+use crate::state::Phase;
 use crate::step::Step;
 
 impl Negotiation {
@@ -29,7 +30,7 @@ impl Negotiation {
         self.close = Some(facts);
         (self.window_at, self.crossing_at) = (None, None);
         step.event(Event::Closed {
-            negotiation: self.id.clone(),
+            negotiation: self.matter.id.clone(),
             round: self.round,
             reason,
             complete: facts.complete,
@@ -37,7 +38,7 @@ impl Negotiation {
             responded: facts.responded,
             expected: facts.expected,
             at: step.now,
-            elapsed_us: step.now.since_us(self.started_at),
+            elapsed_us: step.now.since_us(self.matter.started_at),
         });
         self.reject_expired(step);
         let is_failed = self.policy().on_incomplete == OnIncomplete::Fail && !facts.complete;
@@ -92,7 +93,7 @@ impl Negotiation {
     /// or the time to the hard deadline does not allow another collection period.
     pub(super) fn begin_round(&mut self, called: &[usize], step: &mut Step<'_>) -> bool {
         let reply_by = schemas::Timestamp(step.clock.0.saturating_add(self.period.length_us));
-        let has_round = self.round < self.policy().max_rounds && reply_by <= self.ends_by;
+        let has_round = self.round < self.policy().max_rounds && reply_by <= self.matter.ends_by;
         let Some(call) = self.call.clone().filter(|_| has_round && !called.is_empty()) else { return false };
         for index in 0..self.sessions.len() {
             if !self.sessions[index].is_owed_closed {

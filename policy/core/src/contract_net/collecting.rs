@@ -8,10 +8,11 @@ use schemas::policy::{OnIncomplete, WindowAnchor};
 
 use crate::acceptance::close::{self, Standing};
 use crate::acceptance::threshold;
-use crate::contract_net::state::{Phase, SessionState};
+use crate::contract_net::state::SessionState;
 use crate::effect::Event;
 use crate::negotiation::Negotiation;
 use crate::session::Offer;
+use crate::state::Phase;
 use crate::step::Step;
 
 impl Negotiation {
@@ -55,7 +56,7 @@ impl Negotiation {
         self.standby.retain(|&held| held != index);
         self.reject(index, RejectReason::Withdrawn, SessionState::Excluded, step);
         let contractor = self.sessions[index].party.agent.clone();
-        step.event(Event::Excluded { negotiation: self.id.clone(), contractor });
+        step.event(Event::Excluded { negotiation: self.matter.id.clone(), contractor });
         if self.phase == Phase::Collecting {
             self.evaluate(step);
         }
@@ -109,7 +110,7 @@ impl Negotiation {
     pub(crate) fn handle_collect(&mut self, step: &mut Step<'_>) {
         if let OnIncomplete::Extend { ms, max } = self.policy().on_incomplete {
             let reply_by = step.clock.plus_ms(ms);
-            if self.responded < self.expected && self.extensions < max && reply_by <= self.ends_by {
+            if self.responded < self.expected && self.extensions < max && reply_by <= self.matter.ends_by {
                 return self.extend(reply_by, step);
             }
         }

@@ -5,16 +5,17 @@ use schemas::delivery::{News, OfferNews, OffersNews, Outcome, Told};
 use schemas::{Digest, OfferId, Timestamp, WireTime};
 
 use crate::Cause;
-use crate::contract_net::state::{Phase, SessionState};
+use crate::contract_net::state::SessionState;
 use crate::negotiation::Negotiation;
 use crate::session::Offer;
+use crate::state::Phase;
 use crate::step::Step;
 
 impl Negotiation {
     /// Reveals the valid offers in a permutation nobody could foresee: ascending SHA-256(negotiation, closing position,
     /// offer id).
     pub(super) fn ask_initiator(&mut self, step: &mut Step<'_>) {
-        let decide_by = step.clock.plus_ms(self.policy().decide_ms).min(self.ends_by);
+        let decide_by = step.clock.plus_ms(self.policy().decide_ms).min(self.matter.ends_by);
         self.decide_by = Some(decide_by);
         self.enter(Phase::Deciding, step);
         let closing = step.position.to_string();
@@ -34,7 +35,7 @@ impl Negotiation {
             .collect();
         offers.sort_by_cached_key(|offer| {
             let id = offer.offer_id.to_string();
-            Digest::of_parts(&[self.id.as_str().as_bytes(), closing.as_bytes(), id.as_bytes()])
+            Digest::of_parts(&[self.matter.id.as_str().as_bytes(), closing.as_bytes(), id.as_bytes()])
         });
         let news = News::Offers(OffersNews { offers, decide_by: WireTime(decide_by) });
         self.report(step, Told::Inform(news), None);

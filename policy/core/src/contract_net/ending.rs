@@ -1,13 +1,11 @@
 //! The end: terminal states, the hard deadline (row 19), aborts, and the last notices.
 
-use std::sync::Arc;
+use schemas::delivery::{Outcome, RejectReason};
 
-use schemas::delivery::{Closing, Notice, Outcome, RejectReason, Told};
-use schemas::{RegisterKey, RegisterValue};
-
-use crate::contract_net::state::Phase;
-use crate::effect::{AwardLoss, Deliver, Effect, Event, Invariant, PublicNotice};
+use crate::effect::{AwardLoss, Event, Invariant, Protocol};
+use crate::matter::End;
 use crate::negotiation::Negotiation;
+use crate::state::Phase;
 use crate::step::Step;
 
 impl Negotiation {
@@ -22,7 +20,7 @@ impl Negotiation {
 
     /// An engine met a register conflict, or a panic: nothing more may be awarded.
     pub(crate) fn handle_abort(&mut self, code: &str, step: &mut Step<'_>) {
-        self.link(format!("abort:{code}").as_bytes(), step);
+        self.matter.link(format!("abort:{code}").as_bytes(), step);
         self.take_all_back(AwardLoss::Aborted, step);
         self.end(Outcome::Aborted, Some(code), step);
     }
@@ -43,9 +41,14 @@ impl Negotiation {
         let reason = match outcome {
             Outcome::Completed => RejectReason::Awarded,
             Outcome::Cancelled => RejectReason::Cancelled,
-            Outcome::NoOffers | Outcome::Incomplete | Outcome::NoCandidate | Outcome::Timeout | Outcome::Aborted => {
-                RejectReason::Expired
-            }
+            Outcome::NoOffers
+            | Outcome::Incomplete
+            | Outcome::NoCandidate
+            | Outcome::Timeout
+            | Outcome::Aborted
+            | Outcome::Agreement
+            | Outcome::NoAgreement
+            | Outcome::Ended => RejectReason::Expired,
         };
         let told: Vec<usize> = (0..self.sessions.len())
             .filter(|&index| outcome != Outcome::Completed || self.sessions[index].is_owed_closed)
@@ -59,44 +62,29 @@ impl Negotiation {
             }
         }
         self.standby.clear();
-        self.outcome = Some(outcome);
-        self.tell_closed(outcome, detail, &told, step);
+        self.matter.outcome = Some(outcome);
+        let end = End { outcome, detail, agreement: None, before: self.last_key.take() };
+        let sessions = &self.sessions;
+        let told = told.into_iter().map(|index| &sessions[index].party.agent);
+        self.matter.tell_closed(end, &self.initiator.agent, told, step);
         self.check_finals(step);
         self.enter(Phase::Ended, step);
         step.event(Event::Ended {
-            negotiation: self.id.clone(),
+            negotiation: self.matter.id.clone(),
+            protocol: Protocol::ContractNet,
             outcome,
             rounds: self.round,
             offers: self.offers,
             awards: self.awards,
             at: step.now,
-            elapsed_us: step.now.since_us(self.started_at),
+            elapsed_us: step.now.since_us(self.matter.started_at),
         });
-    }
-
-    fn tell_closed(&mut self, outcome: Outcome, detail: Option<&str>, contractors: &[usize], step: &mut Step<'_>) {
-        let key = RegisterKey::Closed(self.id.clone());
-        // After an abort an earlier entry may have been refused: nothing may wait for it.
-        let before = self.last_key.take().filter(|_| outcome != Outcome::Aborted);
-        step.register(key.clone(), RegisterValue::Closed { outcome, chain: self.chain }, before);
-        let after = (outcome != Outcome::Aborted).then_some(key);
-        let told = Arc::new(Told::Closed(Closing { outcome, digest: self.chain, detail: detail.map(str::to_owned) }));
-        let letter = self.letter(step, &self.initiator.agent, Arc::clone(&told));
-        step.post(Deliver { in_reply_to: Some(self.call_msg_id.clone()), after: after.clone(), ..letter });
-        for &index in contractors {
-            let letter = self.letter(step, &self.sessions[index].party.agent, Arc::clone(&told));
-            step.post(Deliver { after: after.clone(), ..letter });
-        }
-        if let Some(to) = &self.notices {
-            let notice = Notice::Closed { negotiation: self.id.clone(), outcome };
-            step.out.push_back(Effect::Notice(PublicNotice { to: Arc::clone(to), notice }));
-        }
     }
 
     /// Invariant final-notice, checked where it could break.
     fn check_finals(&self, step: &mut Step<'_>) {
         if self.finals != self.offers {
-            let negotiation = self.id.clone();
+            let negotiation = self.matter.id.clone();
             step.event(Event::InvariantViolated { negotiation, invariant: Invariant::FinalNotice, offer: None });
         }
     }

@@ -1,23 +1,33 @@
 //! Steps 6 to 10 of the ladder: what becomes of a message that is neither a repeat nor out of its sender's order. Judging
 //! changes nothing.
 
+use schemas::bargain::Conditions;
 use schemas::delivery::Disposition;
-use schemas::payload::{Confirm, Failure, INTEGER_MAX, Inform, InformKind, Offer as OfferPayload, Reasoned};
+use schemas::payload::{Confirm, Failure, INTEGER_MAX, Inform, InformKind, Offer as OfferPayload};
 use schemas::policy::OfferRevision;
 use schemas::{Act, MsgId, OfferId, Payload, Timestamp};
 
 use crate::acceptance::{gate, score};
+use crate::book::RULES_WITH_BARGAINS;
 use crate::contract_net::admission::{Action, CancelAnswer, Speaker, Verdict, said};
-use crate::contract_net::state::{ActSet, Misread, Phase, SessionState};
+use crate::contract_net::state::SessionState;
 use crate::effect::AwardLoss;
+use crate::ladder::round_of;
 use crate::negotiation::Negotiation;
 use crate::policy::PRICE;
-use crate::session::{AwardStage, LiveAward, Offer, Reply};
+use crate::session::{AwardStage, LiveAward, Offer, Pointed, Reply};
+use crate::state::{ActSet, Misread, Phase};
 use crate::step::Step;
 
 impl Negotiation {
     /// Steps 6 to 10.
-    pub(super) fn judge(&self, speaker: Speaker, payload: &Payload, msg_id: &MsgId, step: &Step<'_>) -> Verdict {
+    pub(super) fn judge_message(
+        &self,
+        speaker: Speaker,
+        payload: &Payload,
+        msg_id: &MsgId,
+        step: &Step<'_>,
+    ) -> Verdict {
         if let Some(round) = round_of(payload) {
             if round < self.round {
                 return Verdict::refused(Disposition::StaleRound, Reply::None);
@@ -50,7 +60,9 @@ impl Negotiation {
             | Payload::Withdraw(_)
             | Payload::Confirm(_)
             | Payload::Inform(_)
-            | Payload::Failure(_) => self.out_of_turn(Speaker::Initiator, Misread::OutOfTurn),
+            | Payload::Failure(_)
+            | Payload::Join(_)
+            | Payload::End(_) => self.out_of_turn(Speaker::Initiator, Misread::OutOfTurn),
         }
     }
 
@@ -63,13 +75,16 @@ impl Negotiation {
             Payload::Confirm(confirm) => self.judge_confirm(index, confirm),
             Payload::Inform(inform) => self.judge_inform(index, inform),
             Payload::Failure(failure) => self.judge_failure(index, failure),
-            Payload::Cfp(_) | Payload::Accept(_) | Payload::Cancel(_) => {
+            Payload::Cfp(_) | Payload::Accept(_) | Payload::Cancel(_) | Payload::Join(_) | Payload::End(_) => {
                 self.out_of_turn(Speaker::Contractor(index), Misread::OutOfTurn)
             }
         }
     }
 
     fn judge_offer(&self, index: usize, payload: &OfferPayload, msg_id: &MsgId, step: &Step<'_>) -> Verdict {
+        if step.rules >= RULES_WITH_BARGAINS && matches!(payload.conditions, Some(Conditions::Predicates(_))) {
+            return self.unread_conditions(index);
+        }
         let valid_until = valid_until(payload, step.now);
         let gates = gate::check(self.policy(), self.currency.as_deref(), payload, valid_until, step.now);
         if self.phase != Phase::Collecting {
@@ -94,6 +109,16 @@ impl Negotiation {
             msg_id: msg_id.clone(),
         };
         Verdict { score: Some(score), ..Verdict::ok(Action::Record(Box::new(offer))) }
+    }
+
+    /// Predicates are judged in bargains only: what nobody would judge must not look as if it bound anyone.
+    fn unread_conditions(&self, index: usize) -> Verdict {
+        let reply = Reply::Pointed(Box::new(Pointed {
+            misread: Misread::Condition,
+            expected: self.expected_acts(Speaker::Contractor(index)),
+            pointer: Box::from("/payload/conditions"),
+        }));
+        Verdict::refused(Disposition::Malformed, reply)
     }
 
     /// Row 2: who may offer now.
@@ -202,7 +227,9 @@ impl Negotiation {
             return match self.phase {
                 Phase::Deciding => ActSet::of(&[Act::Accept, Act::Cancel]),
                 Phase::Collecting | Phase::Awarding | Phase::Performing => ActSet::of(&[Act::Cancel]),
-                Phase::Cancelling | Phase::Ended => ActSet::NONE,
+                Phase::Cancelling | Phase::Joining | Phase::Bargaining | Phase::Confirming | Phase::Ended => {
+                    ActSet::NONE
+                }
             };
         };
         let state = self.sessions[index].state;
@@ -224,25 +251,13 @@ impl Negotiation {
 }
 
 /// Until when an offer stands. What lies beyond the integers of a JSON document stands for the whole negotiation.
-fn valid_until(offer: &OfferPayload, now: Timestamp) -> Timestamp {
+pub(crate) fn valid_until(offer: &OfferPayload, now: Timestamp) -> Timestamp {
     let until = match (offer.valid_for_ms, offer.valid_until) {
         (Some(ms), _) => now.plus_ms(ms),
         (None, Some(until)) => until.0,
         (None, None) => Timestamp::MAX,
     };
     if until.0 > INTEGER_MAX.unsigned_abs() { Timestamp::MAX } else { until }
-}
-
-/// The round a message refers to, where it names one.
-pub(crate) fn round_of(payload: &Payload) -> Option<u32> {
-    match payload {
-        Payload::Offer(offer) => offer.round,
-        Payload::Refuse(Reasoned { round, .. })
-        | Payload::NotUnderstood(Reasoned { round, .. })
-        | Payload::Withdraw(Reasoned { round, .. })
-        | Payload::Cancel(Reasoned { round, .. }) => *round,
-        Payload::Cfp(_) | Payload::Accept(_) | Payload::Confirm(_) | Payload::Inform(_) | Payload::Failure(_) => None,
-    }
 }
 
 fn price_of(offer: &OfferPayload) -> Option<i64> {

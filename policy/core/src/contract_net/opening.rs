@@ -2,19 +2,24 @@
 
 use std::sync::Arc;
 
-use schemas::delivery::{Call, Disposition, Notice, Told};
+use schemas::delivery::{Call, Told};
 use schemas::envelope::{Envelope, Scope};
 use schemas::ids::Position;
 use schemas::payload::Cfp;
 use schemas::policy::{OnIncomplete, Policy, TIMER_MS_MAX, WindowAnchor};
 use schemas::record::{Invitation, Pinned};
-use schemas::{Act, Address, AgentId, Digest, NegotiationId, Timestamp, WireTime};
+use schemas::{AgentId, Digest, NegotiationId, Timestamp, WireTime};
 
 use crate::acceptance::threshold::Period;
-use crate::contract_net::state::{Misread, Phase, SessionState};
-use crate::effect::{Deliver, Effect, Event, PublicNotice};
+use crate::contract_net::admission::Speaker;
+use crate::contract_net::state::SessionState;
+use crate::effect::{Deliver, Protocol};
+use crate::ladder::Ladder;
+use crate::link::CHAIN_START;
+use crate::matter::{Matter, public_addresses};
 use crate::negotiation::{Negotiation, PinnedPolicy, Tally};
-use crate::session::{Party, Reply, Seen, Session};
+use crate::session::{Party, Session};
+use crate::state::{Misread, Phase};
 use crate::step::{CALL_ORDINAL, Step};
 
 /// A call on its way to becoming a negotiation.
@@ -55,22 +60,44 @@ impl Opening<'_> {
         }
         let call = Arc::new(self.call(deadlines));
         let mut negotiation = self.negotiation(deadlines, sessions, &call, step);
-        negotiation.link(&self.digest.0, step);
+        negotiation.matter.link(&self.digest.0, step);
         let everyone: Vec<usize> = (0..negotiation.sessions.len()).collect();
         negotiation.deliver_call(&call, &everyone, step);
-        negotiation.acknowledge_call(self.envelope, self.digest, step);
-        negotiation.announce(step);
+        negotiation.acknowledge_call(Speaker::Initiator, self.envelope, self.digest, step);
+        let (invited, reply_by) = (negotiation.sessions.len(), negotiation.reply_by);
+        negotiation.matter.announce(Protocol::ContractNet, &self.policy.id, invited, reply_by, step);
         Ok(negotiation)
     }
 
-    /// One session per invited contractor, in the order of their ids. The initiator cannot be its own contractor.
-    fn sessions(&self, invited_max: usize, mut share: impl FnMut(&AgentId) -> AgentId) -> Vec<Session> {
+    /// Who is invited, each once, in the order of their ids. The initiator cannot invite itself.
+    pub(crate) fn invited(&self) -> Vec<&Invitation> {
         let mut invited: Vec<&Invitation> =
             self.pinned.invited.iter().filter(|invitation| invitation.agent != self.initiator).collect();
         invited.sort_by(|left, right| left.agent.cmp(&right.agent));
         invited.dedup_by(|left, right| left.agent == right.agent);
+        invited
+    }
+
+    /// One session per invited contractor.
+    fn sessions(&self, invited_max: usize, mut share: impl FnMut(&AgentId) -> AgentId) -> Vec<Session> {
+        let mut invited = self.invited();
         invited.truncate(invited_max);
         invited.into_iter().map(|invitation| Session::new(share(&invitation.agent), invitation.qos)).collect()
+    }
+
+    /// What the negotiation has, whatever its protocol.
+    pub(crate) fn matter(&self, ends_by: Timestamp, now: Timestamp) -> Matter {
+        Matter {
+            id: self.id.clone(),
+            call_msg_id: self.envelope.msg_id.clone(),
+            left_out: self.pinned.left_out,
+            notices: public_addresses(&self.envelope.to),
+            traceparent: self.envelope.traceparent.as_deref().map(Arc::from),
+            started_at: now,
+            ends_by,
+            outcome: None,
+            chain: CHAIN_START,
+        }
     }
 
     fn call(&self, deadlines: Deadlines) -> Call {
@@ -85,6 +112,7 @@ impl Opening<'_> {
             requires: self.cfp.requires.clone(),
             constraints: self.cfp.constraints.clone(),
             currency: self.cfp.currency.clone(),
+            bargain: None,
         }
     }
 
@@ -98,21 +126,14 @@ impl Opening<'_> {
         let policy = &self.policy.policy;
         let may_call_again = policy.max_rounds > 1 || matches!(policy.on_incomplete, OnIncomplete::Extend { .. });
         Negotiation {
-            id: self.id.clone(),
+            matter: self.matter(deadlines.ends_by, step.now),
             pinned: Arc::clone(&self.policy),
             initiator: Party::new(self.initiator.clone()),
             expected: u32::try_from(sessions.len()).unwrap_or(u32::MAX),
             sessions,
-            call_msg_id: self.envelope.msg_id.clone(),
-            left_out: self.pinned.left_out,
             currency: self.cfp.currency.as_deref().map(Box::from),
-            notices: public_addresses(&self.envelope.to),
-            traceparent: self.envelope.traceparent.as_deref().map(Arc::from),
             call: may_call_again.then(|| Arc::clone(call)),
-            started_at: step.now,
-            ends_by: deadlines.ends_by,
             phase: Phase::Collecting,
-            outcome: None,
             round: 1,
             period: Period { start: step.now, length_us: deadlines.reply_by.since_us(step.now) },
             reply_by: deadlines.reply_by,
@@ -131,7 +152,6 @@ impl Opening<'_> {
             standby: Vec::new(),
             awards: 0,
             past_awards: Vec::new(),
-            chain: Digest([0; 32]),
             last_key: None,
             offers: 0,
             finals: 0,
@@ -147,45 +167,15 @@ impl Negotiation {
         for &index in called {
             let session = &self.sessions[index];
             let ordinal = CALL_ORDINAL + u32::try_from(index).unwrap_or(0);
-            let letter = step.letter_at(ordinal, &self.id, &session.party.agent, Arc::clone(&told), self.reply_by);
+            let letter =
+                step.letter_at(ordinal, &self.matter.id, &session.party.agent, Arc::clone(&told), self.reply_by);
             step.post(Deliver {
                 from: Some(self.initiator.agent.clone()),
                 qos: session.qos,
-                traceparent: self.traceparent.clone(),
+                traceparent: self.matter.traceparent.clone(),
                 ..letter
             });
         }
-    }
-
-    fn acknowledge_call(&mut self, envelope: &Envelope, digest: Digest, step: &mut Step<'_>) {
-        let seen = Seen {
-            msg_id: envelope.msg_id.clone(),
-            digest: digest.short(),
-            act: Act::Cfp,
-            disposition: Disposition::Ok,
-            reply: Reply::None,
-            award_no: None,
-            position: step.position,
-            at: step.now,
-        };
-        let receipt = self.receipt(&seen, Disposition::Ok, None);
-        self.report(step, Told::Ack(receipt), None);
-        self.initiator.remember(seen, envelope.seq);
-    }
-
-    fn announce(&self, step: &mut Step<'_>) {
-        let invited = u32::try_from(self.sessions.len()).unwrap_or(u32::MAX);
-        if let Some(to) = &self.notices {
-            let notice = Notice::Called { negotiation: self.id.clone(), invited, reply_by: WireTime(self.reply_by) };
-            step.out.push_back(Effect::Notice(PublicNotice { to: Arc::clone(to), notice }));
-        }
-        step.event(Event::Started {
-            negotiation: self.id.clone(),
-            policy: Arc::clone(&self.pinned.id),
-            invited,
-            left_out: self.left_out,
-            at: step.now,
-        });
     }
 
     /// The position and ordinal a session's current call has its delivery id from, while nothing has been heard of the
@@ -208,17 +198,26 @@ pub(super) fn window_from_call(policy: &Policy, called_at: Timestamp) -> Option<
     }
 }
 
-/// The collection deadline: `reply_within_ms`, else `reply_by` (read against log time), else the scope's lifetime, else the
-/// policy's. The hard deadline: the policy's, or the scope's lifetime if that is shorter and not already spent as the
-/// collection deadline.
-fn deadlines(policy: &Policy, cfp: &Cfp, scope: Option<&Scope>, now: Timestamp) -> Result<Deadlines, Misread> {
-    let lifetime_ms = scope.and_then(|scope| scope.ttl).map(|seconds| seconds.saturating_mul(1000));
-    let has_own_deadline = cfp.reply_within_ms.is_some() || cfp.reply_by.is_some();
-    let reply_by = match (cfp.reply_within_ms, cfp.reply_by) {
+/// When answers to a call are due: `reply_within_ms`, else `reply_by` (read against log time), else the scope's lifetime,
+/// else `default_ms` from now.
+pub(crate) fn reply_by(default_ms: u64, cfp: &Cfp, scope: Option<&Scope>, now: Timestamp) -> Timestamp {
+    match (cfp.reply_within_ms, cfp.reply_by) {
         (Some(ms), _) => now.plus_ms(ms),
         (None, Some(reply_by)) => reply_by.0,
-        (None, None) => now.plus_ms(lifetime_ms.unwrap_or(policy.timers_ms.collect)),
-    };
+        (None, None) => now.plus_ms(lifetime_ms(scope).unwrap_or(default_ms)),
+    }
+}
+
+fn lifetime_ms(scope: Option<&Scope>) -> Option<u64> {
+    scope.and_then(|scope| scope.ttl).map(|seconds| seconds.saturating_mul(1000))
+}
+
+/// The collection deadline ([`reply_by`]). The hard deadline: the policy's, or the scope's lifetime if that is shorter and not already spent as the
+/// collection deadline.
+fn deadlines(policy: &Policy, cfp: &Cfp, scope: Option<&Scope>, now: Timestamp) -> Result<Deadlines, Misread> {
+    let lifetime_ms = lifetime_ms(scope);
+    let has_own_deadline = cfp.reply_within_ms.is_some() || cfp.reply_by.is_some();
+    let reply_by = reply_by(policy.timers_ms.collect, cfp, scope, now);
     let hard_ms = match lifetime_ms {
         Some(lifetime_ms) if has_own_deadline => lifetime_ms.min(policy.timers_ms.hard),
         Some(_) | None => policy.timers_ms.hard,
@@ -228,16 +227,4 @@ fn deadlines(policy: &Policy, cfp: &Cfp, scope: Option<&Scope>, now: Timestamp) 
         return Err(Misread::BadDeadline);
     }
     Ok(Deadlines { reply_by, ends_by })
-}
-
-fn public_addresses(to: &[Address]) -> Option<Arc<[Address]>> {
-    let public: Vec<Address> = to
-        .iter()
-        .filter(|address| match address {
-            Address::Topic(_) | Address::Group(_) => true,
-            Address::Agent(_) => false,
-        })
-        .cloned()
-        .collect();
-    (!public.is_empty()).then(|| Arc::from(public))
 }

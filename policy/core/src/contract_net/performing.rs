@@ -37,17 +37,17 @@ impl Negotiation {
             InformKind::Result => News::Result(news),
             InformKind::Cancelled => News::Cancelled(news),
         };
-        let letter = self.letter(step, &self.initiator.agent, Told::Inform(news));
-        step.post(Deliver { from: Some(contractor), in_reply_to: Some(self.call_msg_id.clone()), ..letter });
+        let letter = self.matter.letter(step, &self.initiator.agent, Told::Inform(news));
+        step.post(Deliver { from: Some(contractor), in_reply_to: Some(self.matter.call_msg_id.clone()), ..letter });
     }
 
     /// FAILURE{delivery}: counts for a CFP to an INVITED and an ACCEPT to an AWARDED contractor from whom nothing later was
     /// folded; otherwise the contractor lives, and its timers judge it.
     pub(crate) fn handle_delivery_failure(&mut self, delivery: DeliveryId, to: &AgentId, step: &mut Step<'_>) {
-        self.link(b"delivery_failed", step);
+        self.matter.link(b"delivery_failed", step);
         let Some(index) = self.session_of(to) else { return };
         if let Some((position, ordinal)) = self.unanswered_call(index)
-            && delivery_id(step.lane, &self.id, position, ordinal, to) == delivery
+            && delivery_id(step.lane, &self.matter.id, position, ordinal, to) == delivery
         {
             self.decline(index, SessionState::Failed, step);
         } else if let Some(lot) = self.lot_of(index)

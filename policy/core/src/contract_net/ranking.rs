@@ -10,9 +10,10 @@ use crate::acceptance::decision::{Cause, Decision, Placement, RankedOffer};
 use crate::acceptance::payment;
 use crate::acceptance::tie_break::{self, Candidate};
 use crate::contract_net::deciding::terms_of;
-use crate::contract_net::state::{Phase, SessionState};
+use crate::contract_net::state::SessionState;
 use crate::effect::Event;
 use crate::negotiation::{CloseFacts, Negotiation, lot_number};
+use crate::state::Phase;
 use crate::step::Step;
 
 impl Negotiation {
@@ -48,7 +49,7 @@ impl Negotiation {
             .filter(|&index| self.sessions[index].state == SessionState::Offered)
             .filter_map(|index| self.candidate(index, remembers, step))
             .collect();
-        tie_break::rank(self.policy(), &self.id, closing, &mut ranked);
+        tie_break::rank(self.policy(), &self.matter.id, closing, &mut ranked);
         ranked.sort_by_key(|candidate| Some(candidate.session) != first);
         ranked
     }
@@ -91,7 +92,7 @@ impl Negotiation {
         cause: Cause,
         step: &mut Step<'_>,
     ) -> Digest {
-        let Some(close) = self.close else { return self.chain };
+        let Some(close) = self.close else { return self.matter.chain };
         let awards = (1..)
             .zip(placements)
             .filter_map(|(nth, &(lot, session))| {
@@ -100,7 +101,7 @@ impl Negotiation {
             })
             .collect();
         let decision = Decision {
-            negotiation: self.id.clone(),
+            negotiation: self.matter.id.clone(),
             policy: self.pinned.digest,
             round: self.round,
             position: step.position,
@@ -112,7 +113,7 @@ impl Negotiation {
             expected: close.expected,
             offers: ranked.iter().filter_map(|candidate| self.ranked_offer(candidate)).collect(),
             awards,
-            chain: self.chain,
+            chain: self.matter.chain,
             previous: close.decision,
         };
         let digest = decision.digest();

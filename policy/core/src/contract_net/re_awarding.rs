@@ -9,10 +9,11 @@ use schemas::register::AwardEnd;
 use crate::acceptance::decision::Cause;
 use crate::acceptance::tie_break::Candidate;
 use crate::contract_net::admission::said;
-use crate::contract_net::state::{Phase, SessionState};
+use crate::contract_net::state::SessionState;
 use crate::effect::{AwardLoss, Deliver, Event};
 use crate::negotiation::{Negotiation, lot_number};
 use crate::session::{AwardStage, PastAward};
+use crate::state::Phase;
 use crate::step::Step;
 
 impl Negotiation {
@@ -53,7 +54,13 @@ impl Negotiation {
         if loss != AwardLoss::PerformFailed && award.stage != AwardStage::CancelPending {
             self.cancel_award(lot, session, award_no, loss, step);
         }
-        step.event(Event::AwardLost { negotiation: self.id.clone(), lot: lot_number(lot), award_no, contractor, loss });
+        step.event(Event::AwardLost {
+            negotiation: self.matter.id.clone(),
+            lot: lot_number(lot),
+            award_no,
+            contractor,
+            loss,
+        });
         Some((award_no, session))
     }
 
@@ -75,7 +82,7 @@ impl Negotiation {
             AwardLoss::Refused | AwardLoss::Failed | AwardLoss::PerformFailed | AwardLoss::Undelivered => "revoked",
         };
         let told = Told::Cancel(Cancellation { award_no, reason: reason.to_owned() });
-        let letter = self.letter(step, &self.sessions[session].party.agent, told);
+        let letter = self.matter.letter(step, &self.sessions[session].party.agent, told);
         let after = (loss != AwardLoss::Aborted).then(|| self.end_key(lot, award_no));
         step.post(Deliver { after, ..letter });
         let session = &mut self.sessions[session];

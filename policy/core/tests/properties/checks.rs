@@ -47,6 +47,8 @@ pub(crate) enum Check {
     TimersProgress,
     /// The book's own checks found nothing.
     NoViolation,
+    /// A snapshot restores the same state, wherever it is taken.
+    Restorable,
     /// The naive reference says the same.
     LikeReference,
 }

@@ -1,35 +1,141 @@
-//! What the cases reach: schedules that never award, or never fail, would satisfy every invariant.
+//! What logs reach: schedules that never award, or never fail, would satisfy every invariant.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use policy_core::{AwardLoss, Cause, Effect, Event};
+use policy_core::{AwardLoss, Cause, Decision, Effect, Event, RankedOffer, presets};
 use schemas::delivery::{CloseReason, Disposition, Outcome, RejectReason, Told};
-
-use crate::world::Run;
+use schemas::record::{EngineEvent, Entry, Record};
+use schemas::{NegotiationId, Policy};
 
 /// Names of everything that happened.
 #[derive(Default)]
-pub(crate) struct Reached(BTreeSet<String>);
+pub(crate) struct Reached {
+    names: BTreeSet<String>,
+    policies: BTreeMap<NegotiationId, Arc<Policy>>,
+}
 
 impl Reached {
-    pub(crate) fn note(&mut self, run: &Run) {
-        self.0.extend(run.effects().filter_map(name));
+    /// Notes one record and what it led to.
+    pub(crate) fn note(&mut self, record: &Record, effects: &[Effect]) {
+        for entry in &record.entries {
+            self.note_entry(entry);
+        }
+        for effect in effects {
+            self.names.extend(name(effect));
+            match effect {
+                Effect::Event(Event::Decided(decision)) if !decision.awards.is_empty() => self.note_decision(decision),
+                Effect::Event(Event::Ended { negotiation, .. }) => {
+                    let id = self.policies.get(negotiation).map(|policy| format!("end under {}", policy.id));
+                    self.names.extend(id);
+                }
+                Effect::Deliver(_) | Effect::Register(_) | Effect::Notice(_) | Effect::Event(_) => {}
+            }
+        }
+    }
+
+    /// Everything that happened.
+    #[allow(dead_code, reason = "logs are chosen by it, and checked without")]
+    pub(crate) fn names(self) -> BTreeSet<String> {
+        self.names
     }
 
     /// What never happened.
     pub(crate) fn missing(&self) -> Vec<String> {
-        let mut wanted: Vec<String> = vec!["exclusion".to_owned(), "another round".to_owned()];
-        wanted.extend(Disposition::ALL.iter().map(|disposition| format!("disposition {disposition:?}")));
-        wanted.extend(CLOSE_REASONS.iter().map(|reason| format!("close {reason:?}")));
-        wanted.extend(CAUSES.iter().map(|cause| format!("decision {cause:?}")));
-        wanted.extend(LOSSES.iter().map(|loss| format!("loss {loss:?}")));
-        wanted.extend(OUTCOMES.iter().map(|outcome| format!("outcome {outcome:?}")));
-        wanted.extend(REJECT_REASONS.iter().map(|reason| format!("reject {reason:?}")));
-        wanted.extend(MISREADINGS.iter().map(|reason| format!("misread {reason}")));
-        wanted.retain(|name| !self.0.contains(name));
+        let mut wanted = wanted();
+        wanted.retain(|name| !self.names.contains(name));
         wanted
     }
+
+    fn note_entry(&mut self, entry: &Entry) {
+        match entry {
+            Entry::Message(message) => {
+                if let Some(pinned) = &message.pinned {
+                    self.policies.insert(message.negotiation.clone(), Arc::clone(&pinned.policy));
+                }
+            }
+            Entry::Tick => drop(self.names.insert("tick".to_owned())),
+            Entry::Engine { event, .. } => drop(self.names.insert(format!("engine {}", engine_word(event)))),
+        }
+    }
+
+    fn note_decision(&mut self, decision: &Decision) {
+        let Some(policy) = self.policies.get(&decision.negotiation) else { return };
+        let words = [
+            format!("award under {}", policy.id),
+            format!("award by {}", word(&policy.tie_break)),
+            format!("award at {}", word(&policy.payment)),
+            format!("award held until {}", word(&policy.hold_until)),
+            format!("award with confirm {}", policy.require_confirm),
+            format!("award in round {}", if decision.round > 1 { "two or later" } else { "one" }),
+        ];
+        self.names.extend(words);
+        if decision.awards.len() > 1 {
+            self.names.insert("award of several lots".to_owned());
+        }
+        let is_even = |pair: &[RankedOffer]| pair[0].score == pair[1].score && pair[0].last_win != pair[1].last_win;
+        if decision.offers.windows(2).any(is_even) {
+            self.names.insert("award between equals by last wins".to_owned());
+        }
+    }
 }
+
+/// Everything there is.
+fn wanted() -> Vec<String> {
+    let mut wanted: Vec<String> = ["exclusion", "another round", "tick"].map(str::to_owned).to_vec();
+    // Only parties of bargains have mandates.
+    let dispositions = Disposition::ALL.iter().filter(|one| **one != Disposition::MandateViolation);
+    wanted.extend(dispositions.map(|disposition| format!("disposition {disposition:?}")));
+    wanted.extend(CLOSE_REASONS.iter().map(|reason| format!("close {reason:?}")));
+    wanted.extend(CAUSES.iter().map(|cause| format!("decision {cause:?}")));
+    wanted.extend(LOSSES.iter().map(|loss| format!("loss {loss:?}")));
+    wanted.extend(OUTCOMES.iter().map(|outcome| format!("outcome {outcome:?}")));
+    wanted.extend(REJECT_REASONS.iter().map(|reason| format!("reject {reason:?}")));
+    wanted.extend(MISREADINGS.iter().map(|reason| format!("misread {reason}")));
+    wanted.extend(ENGINE_EVENTS.iter().map(|event| format!("engine {event}")));
+    wanted.extend(AWARDS.iter().map(|how| format!("award {how}")));
+    let nets: Vec<Policy> = presets().into_iter().filter(|policy| policy.bargain.is_none()).collect();
+    wanted.extend(nets.iter().map(|policy| format!("end under {}", policy.id)));
+    let awarding = nets.into_iter().filter(|policy| policy.award);
+    wanted.extend(awarding.map(|policy| format!("award under {}", policy.id)));
+    wanted
+}
+
+/// The name of a policy's choice, without what it carries.
+fn word(choice: &impl serde::Serialize) -> String {
+    let choice = serde_json::to_value(choice).expect("a choice is JSON");
+    let member = choice.as_object().and_then(|members| members.keys().next());
+    member.map(String::as_str).or(choice.as_str()).unwrap_or_default().to_owned()
+}
+
+const fn engine_word(event: &EngineEvent) -> &'static str {
+    match event {
+        EngineEvent::Claim { .. } => "claim",
+        EngineEvent::Delivered { .. } => "delivered",
+        EngineEvent::DeliveryFailed { .. } => "delivery_failed",
+        EngineEvent::Abort { .. } => "abort",
+        EngineEvent::Rules { .. } => "rules",
+    }
+}
+
+const ENGINE_EVENTS: [&str; 5] = ["claim", "delivered", "delivery_failed", "abort", "rules"];
+
+const AWARDS: [&str; 14] = [
+    "by hash",
+    "by lottery",
+    "by least_recent_winner",
+    "by arrival",
+    "at first_price",
+    "at second_price",
+    "held until confirm",
+    "held until done",
+    "with confirm true",
+    "with confirm false",
+    "in round one",
+    "in round two or later",
+    "of several lots",
+    "between equals by last wins",
+];
 
 fn name(effect: &Effect) -> Option<String> {
     match effect {
@@ -49,6 +155,7 @@ fn name(effect: &Effect) -> Option<String> {
             | Told::Inform(_)
             | Told::Failure(_)
             | Told::Closed(_)
+            | Told::Turn(_)
             | Told::Ack(_) => None,
         },
         Effect::Register(_) | Effect::Notice(_) | Effect::Event(_) => None,

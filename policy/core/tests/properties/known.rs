@@ -107,7 +107,7 @@ impl<'a> Known<'a> {
                 self.asked_by_agent.remove(&deliver.to);
                 return;
             }
-            Told::Inform(_) | Told::Reject(_) | Told::Failure(_) | Told::NotUnderstood(_) => return,
+            Told::Inform(_) | Told::Reject(_) | Told::Failure(_) | Told::NotUnderstood(_) | Told::Turn(_) => return,
         };
         self.asked_by_agent.insert(deliver.to.clone(), asked);
     }

@@ -106,7 +106,8 @@ fn waits_for_its_key(deliver: &Deliver) -> bool {
         | Told::Cancel(_)
         | Told::Inform(_)
         | Told::Failure(_)
-        | Told::NotUnderstood(_) => true,
+        | Told::NotUnderstood(_)
+        | Told::Turn(_) => true,
     }
 }
 

@@ -158,7 +158,7 @@ impl Ledger {
                 self.told_closed.insert(deliver.to.clone());
                 Ok(())
             }
-            Told::Cancel(_) | Told::Inform(_) | Told::NotUnderstood(_) => Ok(()),
+            Told::Cancel(_) | Told::Inform(_) | Told::NotUnderstood(_) | Told::Turn(_) => Ok(()),
         }
     }
 

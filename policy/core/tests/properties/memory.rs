@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use policy_core::book::RULES_VERSION;
 use policy_core::{Deliver, Effect, Limits};
 use schemas::delivery::Told;
 use schemas::record::{AdmittedMessage, EngineEvent, Entry};
@@ -134,10 +135,11 @@ impl<'a> Memory<'a> {
                 Some((*delta, EngineEvent::Abort { negotiation, code: "internal".to_owned() }))
             }
             Deed::Claim(delta) => Some((*delta, EngineEvent::Claim { engine: "engine-1".to_owned() })),
-            Deed::Rules(delta) => Some((*delta, EngineEvent::Rules { version: 1 })),
-            Deed::Delivered => {
-                Some((0, EngineEvent::Delivered { ids: self.deliveries.iter().map(|one| one.id).collect() }))
-            }
+            Deed::Rules(delta) => Some((*delta, EngineEvent::Rules { version: RULES_VERSION })),
+            Deed::Delivered => Some((
+                0,
+                EngineEvent::Delivered { ids: self.deliveries.iter().map(|one| one.id).collect(), registered: 0 },
+            )),
             Deed::Sensible(..)
             | Deed::Say(..)
             | Deed::Repeat(_)

@@ -14,7 +14,7 @@ use schemas::policy::{
 /// A preset in one case of five, otherwise a random document.
 pub(crate) fn any_policy() -> impl Strategy<Value = Policy> + Clone {
     prop_oneof![
-        1 => select(presets()),
+        1 => select(presets().into_iter().filter(|policy| policy.bargain.is_none()).collect::<Vec<_>>()),
         4 => random_policy(),
     ]
     .boxed()
@@ -58,6 +58,7 @@ fn random_policy() -> impl Strategy<Value = Policy> {
                 decide_ms: timers_ms.confirm,
                 timers_ms,
                 max_strikes: awards.strikes,
+                bargain: None,
             };
             check(&policy).expect("the ranges above keep to what `check` allows");
             policy

@@ -1,13 +1,13 @@
 //! I7: a message that stands in the log twice counts once.
 
 use policy_core::{Effect, Event};
+use policy_reference::fact::facts;
 use schemas::delivery::{Disposition, Told};
 use schemas::record::{AdmittedMessage, EngineEvent, Entry};
 use schemas::{MsgId, NegotiationId, Timestamp};
 
 use crate::checks::{Check, Checked, Counts};
 use crate::documents::msg_id;
-use crate::fact::facts;
 use crate::world::{Run, Step, fold};
 
 /// The `which`-th message again, at the end of the `where_to`-th record after it, adds its own answer and nothing else.

@@ -1,8 +1,9 @@
 //! Runs a case against a real book: resolves its moves by what agents have been told so far, appends the records, and
 //! at last lets time run out.
 
+use policy_core::book::RULES_VERSION;
 use policy_core::{Book, Effect, Event, Limits};
-use schemas::record::{AdmittedMessage, Entry, Record};
+use schemas::record::{AdmittedMessage, EngineEvent, Entry, Record};
 use schemas::{Lane, NegotiationId, Policy, Timestamp};
 
 use crate::case::{Case, Move, TimeStep};
@@ -51,6 +52,8 @@ impl Run {
             pending: Vec::new(),
             time: START,
         };
+        let event = EngineEvent::Rules { version: RULES_VERSION };
+        world.append_record(Record::new("test", vec![Entry::Engine { epoch: 0, event }]));
         for (index, one) in case.moves.iter().enumerate() {
             world.call(case, index);
             world.make(one);

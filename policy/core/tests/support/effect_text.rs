@@ -24,6 +24,7 @@ pub fn text(effect: &Effect) -> Option<String> {
                 RegisterValue::Award { .. } => String::new(),
                 RegisterValue::AwardEnd { end: AwardEnd::Committed, .. } => "=committed".to_owned(),
                 RegisterValue::AwardEnd { end: AwardEnd::Revoked, .. } => "=revoked".to_owned(),
+                RegisterValue::Agreement { offer_id, .. } => format!("={offer_id}"),
                 RegisterValue::Closed { outcome, .. } => format!("={}", word(outcome)),
             };
             format!("{}{value}{}", key(&write.key), waits_for(write.after.as_ref()))
@@ -57,10 +58,17 @@ fn told(told: &Told) -> String {
         Told::Failure(failure) => {
             format!("failure:{}:{}:{}", failure.contractor, failure.award_no, failure.failure.code)
         }
-        Told::NotUnderstood(misunderstanding) => format!("not_understood:{}", misunderstanding.reason),
+        Told::NotUnderstood(misunderstanding) => match &misunderstanding.pointer {
+            Some(pointer) => format!("not_understood:{}:{pointer}", misunderstanding.reason),
+            None => format!("not_understood:{}", misunderstanding.reason),
+        },
         Told::Closed(closing) => match &closing.detail {
             Some(detail) => format!("closed:{}:{detail}", word(&closing.outcome)),
             None => format!("closed:{}", word(&closing.outcome)),
+        },
+        Told::Turn(turn) => match &turn.standing {
+            Some(standing) => format!("turn:{}:{}", turn.party, standing.offer_id),
+            None => format!("turn:{}", turn.party),
         },
         Told::Ack(receipt) => match receipt.first {
             Some(first) => format!("ack:{}:{}", receipt.disposition.as_str(), first.as_str()),

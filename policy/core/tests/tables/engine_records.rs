@@ -23,6 +23,50 @@ fn a_claim_with_a_higher_epoch_takes_the_lane() {
 }
 
 #[test]
+fn a_claim_that_is_not_higher_changes_nothing_whoever_makes_it() {
+    let mut script = Script::empty();
+    let claim = |engine: &str| EngineEvent::Claim { engine: engine.to_owned() };
+    script.engine(0, 2, claim("first"));
+    let claimed = script.events.len();
+    for (epoch, engine) in [(2, "first"), (2, "second"), (1, "first"), (0, "second")] {
+        script.engine(1, epoch, claim(engine));
+        assert!(script.book.is_owner("first") && script.book.epoch() == 2, "{engine} claims {epoch}");
+    }
+    assert_eq!(script.events.len(), claimed, "nobody is told of a claim that does not count");
+    script.engine(2, 3, claim("first"));
+    assert!(script.book.is_owner("first") && script.book.epoch() == 3, "an owner may claim again");
+}
+
+#[test]
+fn a_delivery_failure_counts_from_the_lanes_epoch_on() {
+    for (epoch, counts) in [(3, false), (4, false), (5, true), (6, true)] {
+        let mut script = Script::open(policy(|_| {}), &["a", "b"]);
+        script.engine(0, 5, EngineEvent::Claim { engine: "e".to_owned() });
+        script.offer(1, "b", 10);
+        let (negotiation, id) = (script.negotiation.clone(), script.last("a", Act::Cfp).id);
+        let to = script.last("a", Act::Cfp).to.clone();
+        let before = script.book.digest();
+        let effects = script.engine(2, epoch, EngineEvent::DeliveryFailed { id, negotiation, to, attempts: 5 });
+        assert_eq!(effects.contains(&"b<accept:1@award.0.1".to_owned()), counts, "epoch {epoch}: {effects:?}");
+        assert_eq!(effects.is_empty(), !counts, "epoch {epoch}");
+        assert_ne!(script.book.digest(), before, "the record itself is in the digest");
+        assert_eq!(script.book.epoch(), 5, "only a claim raises the epoch");
+    }
+}
+
+#[test]
+fn acknowledgements_change_nothing_whatever_their_epoch() {
+    let mut script = Script::open(policy(|_| {}), &["a"]);
+    script.engine(1, 5, EngineEvent::Claim { engine: "e".to_owned() });
+    let (ids, deadline) = (vec![script.last("a", Act::Cfp).id], script.book.poll_deadline());
+    for epoch in [0, 5, 9] {
+        let delivered = EngineEvent::Delivered { ids: ids.clone(), registered: 3 };
+        assert_eq!(script.engine(2, epoch, delivered), [""; 0]);
+    }
+    assert_eq!((script.book.epoch(), script.book.poll_deadline()), (5, deadline));
+}
+
+#[test]
 fn engine_records_of_an_older_epoch_change_nothing() {
     let mut script = Script::open(policy(|_| {}), &["a"]);
     script.engine(1, 5, EngineEvent::Claim { engine: "e".to_owned() });
@@ -30,7 +74,7 @@ fn engine_records_of_an_older_epoch_change_nothing() {
     let abort = EngineEvent::Abort { negotiation, code: "internal".to_owned() };
     assert_eq!(script.engine(2, 4, abort.clone()), [""; 0]);
     script.engine(3, 4, EngineEvent::Rules { version: 9 });
-    assert_eq!(script.book.rules(), policy_core::book::RULES_VERSION);
+    assert_eq!(script.book.rules(), policy_core::book::RULES_FIRST);
     script.engine(4, 5, EngineEvent::Rules { version: 9 });
     assert_eq!(script.book.rules(), 9);
     assert_eq!(script.engine(5, 5, abort)[0], "closed=aborted");

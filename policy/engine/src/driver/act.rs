@@ -5,66 +5,69 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use schemas::record::{EngineEvent, Entry};
-use schemas::{DeliveryId, subject};
+use schemas::subject;
 use tokio::time::{Instant, timeout};
 
 use super::inputs::{AppendDone, Purpose, WriteDone};
 use super::{Driver, Stage};
+use crate::delivered::Batch;
 use crate::outbox::GivenUp;
-use crate::status::StopReason;
 use crate::view;
 
 /// Most engine entries in flight; more wait in the outbox. A quarter of what the appender queues.
 const APPENDS_IN_FLIGHT_MAX: usize = 1024;
+/// Gap after a subscription for views that the bus did not take.
+const VIEWS_GAP: Duration = Duration::from_secs(1);
 /// Longest a flush may take. A bus that takes longer is not connected; what was not handed over goes out again later.
 const FLUSH_MAX: Duration = Duration::from_secs(1);
 
 impl Driver {
     /// Does everything that is due.
-    pub(super) async fn act(&mut self) -> Result<(), StopReason> {
+    pub(super) async fn act(&mut self) {
         let now = Instant::now();
         match self.stage {
-            Stage::Owner { epoch } => {
-                self.subscribe_views().await?;
+            Stage::Owner { epoch, .. } => {
+                self.subscribe_views(now).await;
+                self.release_due(now);
                 self.outbox.handle_time(now, self.clock.log_time(now));
                 self.start_writes(now);
                 self.append_due(epoch, now);
                 self.publish().await;
             }
-            Stage::Claiming { epoch, claims, retry_at: Some(at) } if at <= now => {
-                self.stage = Stage::Claiming { epoch, claims, retry_at: None };
-                self.append_claim(epoch);
-            }
-            Stage::Claiming { .. } | Stage::CatchingUp { .. } => {}
+            Stage::Claiming(_) => self.retry_claim(now),
+            Stage::Yielding { epoch } => self.yield_lane(epoch).await,
+            Stage::Standby { .. } | Stage::CatchingUp { .. } => {}
         }
+        self.start_upkeep(now);
         self.report();
-        Ok(())
     }
 
     /// When time alone makes something due.
     pub(super) fn wake_at(&self) -> Option<Instant> {
-        match self.stage {
-            Stage::CatchingUp { .. } => None,
-            Stage::Claiming { retry_at, .. } => retry_at,
-            Stage::Owner { .. } => [
-                self.outbox.wake_at(),
-                self.registrar.wake_at(),
-                self.aborts.wake_at(),
-                self.delivered.wake_at(),
-                self.ticker.wake_at(self.book.poll_deadline(), &self.clock),
-            ]
-            .into_iter()
-            .flatten()
-            .min(),
-        }
+        let owners = [
+            self.outbox.wake_at(),
+            self.registrar.wake_at(),
+            self.aborts.wake_at(),
+            self.delivered.wake_at(),
+            self.ticker.wake_at(self.book.poll_deadline(), &self.clock),
+            self.inputs.views.is_none().then_some(self.views_at),
+            self.rules_wanted.map(|(_, at)| at),
+        ];
+        let owners = owners.into_iter().filter(|_| self.is_owner());
+        owners.chain([self.stage_wake_at(), self.upkeep_wake_at()]).flatten().min()
     }
 
-    async fn subscribe_views(&mut self) -> Result<(), StopReason> {
-        if self.inputs.views.is_none() {
-            let subscribed = self.shared.bus.pub_sub.subscribe(subject::view(self.lane), None).await;
-            self.inputs.views = Some(subscribed.map_err(|error| StopReason::Bus(error.to_string()))?);
+    /// Answers for the lane from now on. Views are a convenience: a bus that takes no subscription stops nothing else.
+    async fn subscribe_views(&mut self, now: Instant) {
+        if self.inputs.views.is_some() || now < self.views_at {
+            return;
         }
-        Ok(())
+        self.views_at = now + VIEWS_GAP;
+        let subscribing = self.shared.bus.pub_sub.subscribe(subject::view(self.lane), None);
+        match timeout(FLUSH_MAX, subscribing).await {
+            Ok(Ok(views)) => self.inputs.views = Some(views),
+            Ok(Err(_)) | Err(_) => tracing::warn!(lane = self.lane.0, "the bus takes no subscription for views yet"),
+        }
     }
 
     /// Starts the register writes that may start, and takes the answers that are there at once: what they let out then
@@ -103,8 +106,13 @@ impl Driver {
             let event = EngineEvent::DeliveryFailed { id, negotiation, to, attempts };
             self.append(Purpose::DeliveryFailed(id), Entry::Engine { epoch, event });
         }
-        if let Some(ids) = self.delivered.poll_entry(now) {
-            self.append_delivered(epoch, ids);
+        if let Some(version) = self.poll_rules(now) {
+            let event = EngineEvent::Rules { version };
+            self.append(Purpose::Rules, Entry::Engine { epoch, event });
+        }
+        self.note_registered(now);
+        if let Some(batch) = self.delivered.poll_entry(now) {
+            self.append_delivered(epoch, batch);
         }
         if self.ticker.poll_tick(self.book.poll_deadline(), &self.clock, now) {
             self.append(Purpose::Tick, Entry::Tick);
@@ -119,9 +127,15 @@ impl Driver {
         self.append(Purpose::Claim, Entry::Engine { epoch, event });
     }
 
-    pub(super) fn append_delivered(&mut self, epoch: u64, ids: Vec<DeliveryId>) {
-        let event = EngineEvent::Delivered { ids: ids.clone() };
-        self.append(Purpose::Delivered(ids), Entry::Engine { epoch, event });
+    pub(super) fn append_delivered(&mut self, epoch: u64, batch: Batch) {
+        let event = EngineEvent::Delivered { ids: batch.ids.clone(), registered: batch.registered };
+        self.append(Purpose::Delivered(batch), Entry::Engine { epoch, event });
+    }
+
+    /// Takes note of how far the register has answered, for the next `delivered` entry.
+    pub(super) fn note_registered(&mut self, now: Instant) {
+        let through = self.registrar.registered_through(self.position);
+        self.delivered.note_registered(through.min(self.wrote_at), now);
     }
 
     fn append(&mut self, purpose: Purpose, entry: Entry) {

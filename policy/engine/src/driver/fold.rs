@@ -1,27 +1,19 @@
-//! Folding: a record of the log into the book, the book's effects into outbox, register and metrics; and what the log
-//! says about the lane's ownership.
+//! Folding: a record of the log into the book, the book's effects into outbox, register and metrics.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Duration;
 
 use bus::LogRecord;
 use bytes::Bytes;
 use policy_core::{Deliver, Effect, Event, PublicNotice, RegisterWrite};
 use schemas::record::{EngineEvent, Entry, Qos, Record, RecordError};
-use schemas::{Address, NegotiationId, subject};
+use schemas::{Address, DeliveryId, NegotiationId, subject};
 use tokio::time::Instant;
 
-use super::{Driver, Stage};
-use crate::abort::{ABORTS_MAX, AbortCode};
+use super::Driver;
+use crate::abort::AbortCode;
+use crate::digests::Point;
 use crate::register::Write;
 use crate::status::StopReason;
-
-/// Most claims one start makes: each is outbid only by another engine that starts at the same time.
-const CLAIMS_MAX: u32 = 8;
-/// Gap after a claim that could not be appended.
-const CLAIM_GAP: Duration = Duration::from_millis(250);
-/// While a lane is not owned nothing leaves it; at this many times `in_flight_max` held deliveries it gives up.
-const HELD_FACTOR: usize = 4;
 
 impl Driver {
     pub(super) fn handle_record(&mut self, record: &LogRecord) -> Result<(), StopReason> {
@@ -30,7 +22,11 @@ impl Driver {
         }
         let now = Instant::now();
         self.position = record.seq;
+        self.last = record.bytes.clone();
+        self.folded += 1;
+        self.upkeep.note_record();
         self.clock.observe(record.time, now);
+        self.clock_watch.observe(record);
         if let Some(tap) = &self.shared.tap {
             tap.on_record(record);
         }
@@ -44,17 +40,30 @@ impl Driver {
             }
         }
         self.ticker.handle_fold(record.seq, record.time, self.book.poll_deadline(), &mut self.clock, now);
+        self.note_digest(record)?;
         self.handle_progress()
     }
 
+    fn note_digest(&mut self, record: &LogRecord) -> Result<(), StopReason> {
+        let point = self.digests.is_due(record.seq).then(|| Point {
+            position: record.seq,
+            stamped: record.stamped,
+            rules: self.book.rules(),
+            digest: self.book.digest(),
+        });
+        match self.digests.note(record.seq, point) {
+            Some(mismatch) => Err(self.handle_mismatch(mismatch)),
+            None => Ok(()),
+        }
+    }
+
     fn fold(&mut self, record: &LogRecord, decoded: &Record, now: Instant) -> Result<(), StopReason> {
+        let epoch = self.book.epoch();
         let folded = catch_unwind(AssertUnwindSafe(|| self.book.handle_record(record.seq, record.time, decoded)));
         if folded.is_err() {
             self.handle_panic(record.seq, decoded)?;
         }
-        for entry in &decoded.entries {
-            self.handle_logged(entry);
-        }
+        self.handle_logged(epoch, &decoded.entries);
         while let Some(effect) = self.book.poll_effect() {
             match effect {
                 Effect::Deliver(deliver) => self.handle_deliver(deliver, now),
@@ -88,14 +97,30 @@ impl Driver {
         }
     }
 
-    /// Takes note of what engines have logged about deliveries and aborts, whatever their epoch: these are facts.
-    fn handle_logged(&mut self, entry: &Entry) {
-        let Entry::Engine { event, .. } = entry else { return };
-        match event {
-            EngineEvent::Delivered { ids } => ids.iter().for_each(|id| self.outbox.settle(*id)),
-            EngineEvent::DeliveryFailed { id, .. } => self.outbox.settle(*id),
-            EngineEvent::Abort { negotiation, .. } => self.aborts.handle_logged(negotiation),
-            EngineEvent::Claim { .. } | EngineEvent::Rules { .. } => {}
+    /// Takes note of what engines have logged. That something was acknowledged or registered is a fact, whoever says so;
+    /// a failure or an abort counts only if the fold accepted it: not under an older epoch than the lane's, which was
+    /// `epoch` before the record.
+    fn handle_logged(&mut self, mut epoch: u64, entries: &[Entry]) {
+        for entry in entries {
+            let Entry::Engine { epoch: of, event } = entry else { continue };
+            match event {
+                EngineEvent::Claim { .. } => epoch = epoch.max(*of),
+                EngineEvent::Delivered { ids, registered } => self.handle_delivered(ids, *registered),
+                EngineEvent::DeliveryFailed { id, .. } if *of >= epoch => self.outbox.settle(*id),
+                EngineEvent::Abort { negotiation, .. } if *of >= epoch => {
+                    self.aborts.handle_logged(negotiation);
+                    self.registrar.handle_abort_logged(negotiation);
+                }
+                EngineEvent::DeliveryFailed { .. } | EngineEvent::Abort { .. } | EngineEvent::Rules { .. } => {}
+            }
+        }
+    }
+
+    fn handle_delivered(&mut self, ids: &[DeliveryId], registered: u64) {
+        ids.iter().for_each(|id| self.outbox.settle(*id));
+        self.delivered.handle_logged(registered);
+        if !self.is_owner() {
+            self.registrar.settle_through(registered);
         }
     }
 
@@ -120,20 +145,17 @@ impl Driver {
                 // Digests, ids and names always have a canonical form; without one the gate must stay shut.
                 tracing::error!(%key, %error, "a register value cannot be written");
                 self.aborts.want(key.negotiation().clone(), AbortCode::Internal);
-                self.registrar.refuse(key);
+                self.registrar.refuse(key, self.position);
                 return;
             }
         };
-        match self.registered.remove(&key) {
-            Some(stored) if stored == value => {}
-            Some(_) => {
-                tracing::error!(%key, "register conflict: another value stands there; the negotiation is aborted");
-                self.shared.metrics.register_conflict();
-                self.aborts.want(key.negotiation().clone(), AbortCode::RegisterConflict);
-                self.registrar.refuse(key);
-            }
-            None => self.registrar.add(Write { key, value }, after),
+        if !self.registrar.add(Write { key: key.clone(), value }, after, self.position) {
+            tracing::error!(%key, "the log leads to two values for one key of the register; the negotiation is aborted");
+            self.shared.metrics.register_conflict(self.book.protocol(key.negotiation()));
+            self.aborts.want(key.negotiation().clone(), AbortCode::RegisterConflict);
+            self.outbox.handle_register(&key, true);
         }
+        self.wrote_at = self.position;
     }
 
     fn handle_notice(&mut self, notice: &PublicNotice) {
@@ -151,73 +173,14 @@ impl Driver {
 
     fn handle_event(&mut self, event: &Event) {
         self.gauges.follow(event);
+        if let Event::Claimed { engine, .. } = event {
+            self.note_claim(engine);
+        }
         if self.is_owner() {
             self.shared.metrics.count(event);
         }
         if let Some(tap) = &self.shared.tap {
             tap.on_event(self.lane, event);
-        }
-    }
-
-    /// Moves from catching up to claiming to owning, as far as what is folded allows; and notices a lost lane.
-    pub(super) fn handle_progress(&mut self) -> Result<(), StopReason> {
-        if self.book.rules() > policy_core::book::RULES_VERSION {
-            return Err(StopReason::NewerVersion(format!("its rules are of version {}", self.book.rules())));
-        }
-        if self.aborts.len() > ABORTS_MAX {
-            return Err(StopReason::RegisterForeign(self.aborts.len()));
-        }
-        let owns = self.book.is_owner(&self.shared.config.id);
-        match self.stage {
-            Stage::CatchingUp { target } if self.position >= target => {
-                self.registered.clear();
-                self.registered.shrink_to_fit();
-                self.claim(1)
-            }
-            Stage::Claiming { epoch, .. } if owns && self.book.epoch() == epoch => {
-                self.become_owner(epoch);
-                Ok(())
-            }
-            Stage::Claiming { epoch, claims, .. } if self.book.epoch() >= epoch => self.claim(claims + 1),
-            Stage::Owner { epoch } if !owns || self.book.epoch() != epoch => {
-                Err(StopReason::Outbid { epoch: self.book.epoch() })
-            }
-            Stage::CatchingUp { .. } | Stage::Claiming { .. } => self.bound_held(),
-            Stage::Owner { .. } => Ok(()),
-        }
-    }
-
-    fn bound_held(&self) -> Result<(), StopReason> {
-        let (held, limit) = (self.outbox.len(), HELD_FACTOR.saturating_mul(self.shared.config.outbox.in_flight_max));
-        if held > limit { Err(StopReason::BacklogTooLarge { held, limit }) } else { Ok(()) }
-    }
-
-    fn claim(&mut self, claims: u32) -> Result<(), StopReason> {
-        if claims > CLAIMS_MAX {
-            return Err(StopReason::Unclaimed(format!(
-                "outbid {CLAIMS_MAX} times by engines starting at the same time"
-            )));
-        }
-        let epoch = self.book.epoch() + 1;
-        self.stage = Stage::Claiming { epoch, claims, retry_at: None };
-        self.append_claim(epoch);
-        Ok(())
-    }
-
-    /// The log answered a claim; one that was not appended is made again.
-    pub(super) fn handle_claim_append(&mut self, seq: Option<u64>, now: Instant) {
-        if let (Stage::Claiming { epoch, claims, .. }, None) = (self.stage, seq) {
-            self.stage = Stage::Claiming { epoch, claims: claims + 1, retry_at: Some(now + CLAIM_GAP) };
-        }
-    }
-
-    fn become_owner(&mut self, epoch: u64) {
-        self.stage = Stage::Owner { epoch };
-        let held = self.outbox.held();
-        tracing::info!(lane = self.lane.0, epoch, unacknowledged = held.len(), "the lane is owned");
-        for id in held {
-            let gate = self.registrar.gate(self.outbox.after(id));
-            self.outbox.release(id, gate);
         }
     }
 }

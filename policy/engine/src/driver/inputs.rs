@@ -1,6 +1,7 @@
 //! Everything that can wake a lane, and nothing else does.
 
 use std::future::pending;
+use std::sync::Arc;
 
 use bus::appender::AppendError;
 use bus::{BusError, LogRecord, Received, Registered};
@@ -8,12 +9,15 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{BoxStream, FuturesUnordered};
 use futures_util::{FutureExt, StreamExt};
 use schemas::{DeliveryId, NegotiationId, Position, RegisterKey};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::upkeep::UpkeepDone;
+use crate::delivered::Batch;
 use crate::ingress::Signal;
 use crate::log_reader::LogReader;
+use crate::membership::View;
 
 /// What woke the lane.
 pub(super) enum Wake {
@@ -27,6 +31,10 @@ pub(super) enum Wake {
     Append(AppendDone),
     /// Somebody asks for a view.
     View(Received),
+    /// Another engine came or went.
+    Peers,
+    /// A checkpoint or a trim is done.
+    Upkeep(UpkeepDone),
     /// An instant the lane waited for.
     Time,
     /// The engine shuts down.
@@ -51,26 +59,33 @@ pub(super) struct AppendDone {
 pub(super) enum Purpose {
     Claim,
     Tick,
-    Delivered(Vec<DeliveryId>),
+    Delivered(Batch),
     DeliveryFailed(DeliveryId),
     Abort(NegotiationId),
+    Rules,
 }
 
 /// The sources. Futures and streams that a wake leaves unread keep what they have.
 pub(super) struct Inputs {
     pub(super) cancel: CancellationToken,
+    /// Who is alive.
+    pub(super) peers: watch::Receiver<Option<Arc<View>>>,
     pub(super) log: LogReader,
     pub(super) signals: mpsc::Receiver<Signal>,
     /// Absent until the lane is owned: nobody else answers for it.
     pub(super) views: Option<BoxStream<'static, Received>>,
     pub(super) writes: FuturesUnordered<BoxFuture<'static, WriteDone>>,
     pub(super) appends: FuturesUnordered<BoxFuture<'static, AppendDone>>,
+    pub(super) upkeep: FuturesUnordered<BoxFuture<'static, UpkeepDone>>,
 }
 
 impl Inputs {
     /// Waits for the next wake; `at` is when time alone would be one. Records are left in the log unless `reads`.
+    ///
+    /// The order is fixed, so that a run can be repeated. No source starves another, because the lane handles a bounded
+    /// part of each between two waits.
     pub(super) async fn wait(&mut self, at: Option<Instant>, reads: bool) -> Wake {
-        let Self { cancel, log, signals, views, writes, appends } = self;
+        let Self { cancel, peers, log, signals, views, writes, appends, upkeep } = self;
         let view = async {
             match views {
                 Some(views) => views.next().await,
@@ -84,11 +99,14 @@ impl Inputs {
             }
         };
         tokio::select! {
+            biased;
             () = cancel.cancelled() => Wake::Shutdown,
-            record = log.next(), if reads => Wake::Record(record),
-            Some(signal) = signals.recv() => Wake::Signal(signal),
+            Ok(()) = peers.changed() => Wake::Peers,
             Some(done) = writes.next() => Wake::Write(done),
             Some(done) = appends.next() => Wake::Append(done),
+            Some(done) = upkeep.next() => Wake::Upkeep(done),
+            Some(signal) = signals.recv() => Wake::Signal(signal),
+            record = log.next(), if reads => Wake::Record(record),
             Some(request) = view => Wake::View(request),
             () = time => Wake::Time,
         }
@@ -107,6 +125,11 @@ impl Inputs {
     /// The next answer of the log, if it is there already.
     pub(super) fn ready_append(&mut self) -> Option<AppendDone> {
         self.appends.next().now_or_never().flatten()
+    }
+
+    /// The next work in the background that is done, if any is already.
+    pub(super) fn ready_upkeep(&mut self) -> Option<UpkeepDone> {
+        self.upkeep.next().now_or_never().flatten()
     }
 
     /// The next request for a view, if it is there already.

@@ -1,14 +1,42 @@
 //! The closed label sets, and where each value stands in them.
 
-use policy_core::Phase;
+use policy_core::{Phase, Protocol};
 use schemas::delivery::{CloseReason, Outcome, Told};
 
-/// The only protocol there is so far.
-pub(super) const PROTOCOL: &str = "contract_net";
+/// What negotiations are conducted by, in the order of [`protocol`].
+pub(super) const PROTOCOLS: [Protocol; 2] = [Protocol::ContractNet, Protocol::AlternatingOffers];
 
-/// The states an open negotiation can be in.
-pub(super) const OPEN_PHASES: [Phase; 5] =
-    [Phase::Collecting, Phase::Deciding, Phase::Awarding, Phase::Performing, Phase::Cancelling];
+pub(super) const fn protocol(protocol: Protocol) -> usize {
+    match protocol {
+        Protocol::ContractNet => 0,
+        Protocol::AlternatingOffers => 1,
+    }
+}
+
+/// The states an open negotiation can be in, each of one protocol.
+pub(super) const OPEN_PHASES: [(Protocol, Phase); 8] = [
+    (Protocol::ContractNet, Phase::Collecting),
+    (Protocol::ContractNet, Phase::Deciding),
+    (Protocol::ContractNet, Phase::Awarding),
+    (Protocol::ContractNet, Phase::Performing),
+    (Protocol::ContractNet, Phase::Cancelling),
+    (Protocol::AlternatingOffers, Phase::Joining),
+    (Protocol::AlternatingOffers, Phase::Bargaining),
+    (Protocol::AlternatingOffers, Phase::Confirming),
+];
+
+/// The state a negotiation begins in.
+pub(super) const fn first_phase(protocol: Protocol) -> Phase {
+    match protocol {
+        Protocol::ContractNet => Phase::Collecting,
+        Protocol::AlternatingOffers => Phase::Joining,
+    }
+}
+
+/// Where a state stands in [`OPEN_PHASES`]; nowhere when nothing is open in it.
+pub(super) fn open_phase(phase: Phase) -> Option<usize> {
+    OPEN_PHASES.iter().position(|(_, open)| *open == phase)
+}
 
 /// The invariants of DESIGN.md section 6.
 pub(super) const INVARIANTS: [&str; 12] = [
@@ -27,8 +55,8 @@ pub(super) const INVARIANTS: [&str; 12] = [
 ];
 
 /// What deliveries say, in the order of [`kind`].
-pub(super) const KINDS: [&str; 9] =
-    ["cfp", "accept", "reject", "cancel", "inform", "failure", "not_understood", "closed", "ack"];
+pub(super) const KINDS: [&str; 10] =
+    ["cfp", "accept", "reject", "cancel", "inform", "failure", "not_understood", "closed", "ack", "turn"];
 
 pub(super) const fn kind(told: &Told) -> usize {
     match told {
@@ -41,23 +69,29 @@ pub(super) const fn kind(told: &Told) -> usize {
         Told::NotUnderstood(_) => 6,
         Told::Closed(_) => 7,
         Told::Ack(_) => 8,
+        Told::Turn(_) => 9,
     }
 }
 
-/// How negotiations end, in the order of [`outcome`].
-pub(super) const OUTCOMES: [&str; 7] =
-    ["completed", "no_offers", "incomplete", "no_candidate", "timeout", "cancelled", "aborted"];
+/// How negotiations end.
+pub(super) const ENDS: [(Protocol, Outcome, &str); 12] = [
+    (Protocol::ContractNet, Outcome::Completed, "completed"),
+    (Protocol::ContractNet, Outcome::NoOffers, "no_offers"),
+    (Protocol::ContractNet, Outcome::Incomplete, "incomplete"),
+    (Protocol::ContractNet, Outcome::NoCandidate, "no_candidate"),
+    (Protocol::ContractNet, Outcome::Timeout, "timeout"),
+    (Protocol::ContractNet, Outcome::Cancelled, "cancelled"),
+    (Protocol::ContractNet, Outcome::Aborted, "aborted"),
+    (Protocol::AlternatingOffers, Outcome::Agreement, "agreement"),
+    (Protocol::AlternatingOffers, Outcome::NoAgreement, "no_agreement"),
+    (Protocol::AlternatingOffers, Outcome::Ended, "ended"),
+    (Protocol::AlternatingOffers, Outcome::Cancelled, "cancelled"),
+    (Protocol::AlternatingOffers, Outcome::Aborted, "aborted"),
+];
 
-pub(super) const fn outcome(outcome: Outcome) -> usize {
-    match outcome {
-        Outcome::Completed => 0,
-        Outcome::NoOffers => 1,
-        Outcome::Incomplete => 2,
-        Outcome::NoCandidate => 3,
-        Outcome::Timeout => 4,
-        Outcome::Cancelled => 5,
-        Outcome::Aborted => 6,
-    }
+/// Where an end stands in [`ENDS`]; nowhere when the protocol has no such end.
+pub(super) fn end(protocol: Protocol, outcome: Outcome) -> Option<usize> {
+    ENDS.iter().position(|(of, how, _)| (*of, *how) == (protocol, outcome))
 }
 
 /// Why collection closes, in the order of [`close_reason`].
@@ -131,18 +165,16 @@ mod tests {
 
     #[test]
     fn labels_are_spelled_as_on_the_wire_and_stand_where_they_are_counted() {
-        let outcomes = [
-            Outcome::Completed,
-            Outcome::NoOffers,
-            Outcome::Incomplete,
-            Outcome::NoCandidate,
-            Outcome::Timeout,
-            Outcome::Cancelled,
-            Outcome::Aborted,
-        ];
-        for value in outcomes {
-            assert_eq!(serde_json::to_value(value).unwrap(), OUTCOMES[outcome(value)]);
+        for (protocol, outcome, word) in ENDS {
+            assert_eq!(serde_json::to_value(outcome).unwrap(), word);
+            assert_eq!(end(protocol, outcome).map(|index| ENDS[index].2), Some(word));
         }
+        assert_eq!(end(Protocol::ContractNet, Outcome::Agreement), None);
+        for (of, phase) in OPEN_PHASES {
+            assert_eq!(open_phase(phase).map(|index| OPEN_PHASES[index]), Some((of, phase)));
+        }
+        assert!(PROTOCOLS.iter().enumerate().all(|(index, one)| protocol(*one) == index));
+        assert!(PROTOCOLS.iter().all(|one| OPEN_PHASES.contains(&(*one, first_phase(*one)))));
         let reasons = [
             CloseReason::ScoreAtLeast,
             CloseReason::KValid,

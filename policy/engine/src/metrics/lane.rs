@@ -6,7 +6,7 @@ use policy_core::{Event, Phase};
 use prometheus::{Error, Histogram, IntCounter, IntGauge, IntGaugeVec};
 use schemas::Lane;
 
-use super::labels::OPEN_PHASES;
+use super::labels::{OPEN_PHASES, first_phase, open_phase};
 use super::maker::Maker;
 use super::{EngineMetrics, FAST_S};
 
@@ -18,6 +18,8 @@ pub(super) struct LaneMetrics {
     pub(super) fold_lag: Histogram,
     outbox: IntGaugeVec,
     position: IntGaugeVec,
+    owned: IntGaugeVec,
+    checkpoint: IntGaugeVec,
 }
 
 impl LaneMetrics {
@@ -34,16 +36,25 @@ impl LaneMetrics {
             )?,
             outbox: make.lane_gauges("exchange_outbox_deliveries", "Deliveries not yet acknowledged.")?,
             position: make.lane_gauges("exchange_lane_position", "Sequence of the last folded record.")?,
+            checkpoint: make.lane_gauges(
+                "exchange_lane_checkpoint_position",
+                "Sequence of the last checkpoint this engine stored or restored.",
+            )?,
+            owned: make.lane_gauges("exchange_lane_owned", "1 where this engine owns the lane.")?,
         };
         Ok(metrics)
     }
 }
 
-/// What one lane adds to the gauges; taken back when the lane stops.
+/// What one lane adds to the gauges; taken back when the lane stops. Negotiations are shown by the lane's owner only, so
+/// that the sum over all engines is what there is.
 pub(crate) struct LaneGauges {
     outbox: IntGauge,
     position: IntGauge,
+    owned: IntGauge,
+    checkpoint: IntGauge,
     open: [i64; OPEN_PHASES.len()],
+    is_owned: bool,
     metrics: Arc<EngineMetrics>,
 }
 
@@ -53,7 +64,10 @@ impl LaneGauges {
         Self {
             outbox: metrics.lanes.outbox.with_label_values(&[&label]),
             position: metrics.lanes.position.with_label_values(&[&label]),
+            owned: metrics.lanes.owned.with_label_values(&[&label]),
+            checkpoint: metrics.lanes.checkpoint.with_label_values(&[&label]),
             open: OPEN_PHASES.map(|_| 0),
+            is_owned: false,
             metrics: Arc::clone(metrics),
         }
     }
@@ -61,7 +75,7 @@ impl LaneGauges {
     /// Follows the state of negotiations, during catch-up as well.
     pub(crate) fn follow(&mut self, event: &Event) {
         match event {
-            Event::Started { .. } => self.add(Phase::Collecting, 1),
+            Event::Started { protocol, .. } => self.add(first_phase(*protocol), 1),
             Event::Transition { from, to, .. } => {
                 self.add(*from, -1);
                 self.add(*to, 1);
@@ -78,14 +92,37 @@ impl LaneGauges {
         }
     }
 
-    pub(crate) fn set(&self, outbox: usize, position: u64) {
+    pub(crate) fn set(&mut self, outbox: usize, position: u64, is_owned: bool) {
+        self.set_owned(is_owned);
         self.outbox.set(i64::try_from(outbox).unwrap_or(i64::MAX));
         self.position.set(i64::try_from(position).unwrap_or(i64::MAX));
     }
 
+    pub(crate) fn set_checkpoint(&self, position: u64) {
+        self.checkpoint.set(i64::try_from(position).unwrap_or(i64::MAX));
+    }
+
+    /// Starts over from a state: the phase of each negotiation it holds open.
+    pub(crate) fn restart(&mut self, phases: impl Iterator<Item = Phase>) {
+        self.set_owned(false);
+        self.open = OPEN_PHASES.map(|_| 0);
+        phases.for_each(|phase| self.add(phase, 1));
+    }
+
+    fn set_owned(&mut self, is_owned: bool) {
+        if self.is_owned != is_owned {
+            self.is_owned = is_owned;
+            self.owned.set(i64::from(is_owned));
+            for (gauge, open) in self.metrics.negotiations.open.iter().zip(self.open) {
+                gauge.add(if is_owned { open } else { -open });
+            }
+        }
+    }
+
     fn add(&mut self, phase: Phase, by: i64) {
-        if let Some(index) = OPEN_PHASES.iter().position(|open| *open == phase) {
-            self.open[index] += by;
+        let Some(index) = open_phase(phase) else { return };
+        self.open[index] += by;
+        if self.is_owned {
             self.metrics.negotiations.open[index].add(by);
         }
     }
@@ -94,8 +131,6 @@ impl LaneGauges {
 impl Drop for LaneGauges {
     fn drop(&mut self) {
         self.outbox.set(0);
-        for (gauge, open) in self.metrics.negotiations.open.iter().zip(self.open) {
-            gauge.sub(open);
-        }
+        self.set_owned(false);
     }
 }

@@ -1,13 +1,13 @@
 //! Makes metrics and registers them with every known label.
 
-use policy_core::Phase;
+use policy_core::{Phase, Protocol};
 use prometheus::{
     Error, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
 };
 use schemas::Act;
 use schemas::delivery::Disposition;
 
-use super::labels::{OPEN_PHASES, PROTOCOL};
+use super::labels::{OPEN_PHASES, PROTOCOLS};
 
 /// Makes and registers metrics with every known label.
 pub(super) struct Maker<'a>(pub(super) &'a Registry);
@@ -17,6 +17,12 @@ impl Maker<'_> {
         let counter = IntCounter::new(name, help)?;
         self.0.register(Box::new(counter.clone()))?;
         Ok(counter)
+    }
+
+    pub(super) fn gauge(&self, name: &str, help: &str) -> Result<IntGauge, Error> {
+        let gauge = IntGauge::new(name, help)?;
+        self.0.register(Box::new(gauge.clone()))?;
+        Ok(gauge)
     }
 
     fn counter_vec(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec, Error> {
@@ -41,14 +47,17 @@ impl Maker<'_> {
         name: &str,
         help: &str,
         label: &str,
-        values: &[&str],
+        values: &[(Protocol, &str)],
     ) -> Result<Vec<IntCounter>, Error> {
         let counters = self.counter_vec(name, help, &["protocol", label])?;
-        Ok(values.iter().map(|value| counters.with_label_values(&[PROTOCOL, value])).collect())
+        let counter = |(protocol, value): &(Protocol, &str)| counters.with_label_values(&[protocol.as_str(), value]);
+        Ok(values.iter().map(counter).collect())
     }
 
-    pub(super) fn protocol_counter(&self, name: &str, help: &str) -> Result<IntCounter, Error> {
-        Ok(self.counter_vec(name, help, &["protocol"])?.with_label_values(&[PROTOCOL]))
+    /// One counter for each protocol, in the order of [`PROTOCOLS`].
+    pub(super) fn by_protocol(&self, name: &str, help: &str) -> Result<Vec<IntCounter>, Error> {
+        let counters = self.counter_vec(name, help, &["protocol"])?;
+        Ok(PROTOCOLS.iter().map(|protocol| counters.with_label_values(&[protocol.as_str()])).collect())
     }
 
     pub(super) fn protocol_gauges(
@@ -56,11 +65,12 @@ impl Maker<'_> {
         name: &str,
         help: &str,
         label: &str,
-        values: &[&str],
+        values: &[(Protocol, &str)],
     ) -> Result<Vec<IntGauge>, Error> {
         let gauges = IntGaugeVec::new(Opts::new(name, help), &["protocol", label])?;
         self.0.register(Box::new(gauges.clone()))?;
-        Ok(values.iter().map(|value| gauges.with_label_values(&[PROTOCOL, value])).collect())
+        let gauge = |(protocol, value): &(Protocol, &str)| gauges.with_label_values(&[protocol.as_str(), value]);
+        Ok(values.iter().map(gauge).collect())
     }
 
     pub(super) fn lane_gauges(&self, name: &str, help: &str) -> Result<IntGaugeVec, Error> {
@@ -85,15 +95,22 @@ impl Maker<'_> {
         &self,
         name: &str,
         help: &str,
-        (label, values): (&str, &[&str]),
+        (label, values): (&str, &[(Protocol, &str)]),
         buckets: &[f64],
     ) -> Result<Vec<Histogram>, Error> {
         let histograms = self.histogram_vec(name, help, &["protocol", label], buckets)?;
-        Ok(values.iter().map(|value| histograms.with_label_values(&[PROTOCOL, value])).collect())
+        let one = |(protocol, value): &(Protocol, &str)| histograms.with_label_values(&[protocol.as_str(), value]);
+        Ok(values.iter().map(one).collect())
     }
 
-    pub(super) fn protocol_histogram(&self, name: &str, help: &str, buckets: &[f64]) -> Result<Histogram, Error> {
-        Ok(self.histogram_vec(name, help, &["protocol"], buckets)?.with_label_values(&[PROTOCOL]))
+    pub(super) fn protocol_histogram(
+        &self,
+        name: &str,
+        help: &str,
+        protocol: Protocol,
+        buckets: &[f64],
+    ) -> Result<Histogram, Error> {
+        Ok(self.histogram_vec(name, help, &["protocol"], buckets)?.with_label_values(&[protocol.as_str()]))
     }
 
     pub(super) fn histograms(
@@ -110,9 +127,10 @@ impl Maker<'_> {
     pub(super) fn transitions(&self) -> Result<IntCounterVec, Error> {
         let name = "exchange_state_transitions_total";
         let transitions = self.counter_vec(name, "Changes of a negotiation's state.", &["protocol", "from", "to"])?;
-        for from in OPEN_PHASES {
-            for to in OPEN_PHASES.into_iter().chain([Phase::Ended]).filter(|to| *to != from) {
-                transitions.with_label_values(&[PROTOCOL, from.as_str(), to.as_str()]);
+        for (protocol, from) in OPEN_PHASES {
+            let open = OPEN_PHASES.into_iter().filter(|(of, _)| *of == protocol).map(|(_, to)| to);
+            for to in open.chain([Phase::Ended]).filter(|to| *to != from) {
+                transitions.with_label_values(&[protocol.as_str(), from.as_str(), to.as_str()]);
             }
         }
         Ok(transitions)

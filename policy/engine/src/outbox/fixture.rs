@@ -15,7 +15,12 @@ pub(crate) fn deliver(number: u128, to: &str) -> Deliver {
         negotiation: NegotiationId::try_new("alice~job").unwrap(),
         from: None,
         in_reply_to: None,
-        told: Arc::new(Told::Closed(Closing { outcome: Outcome::NoOffers, digest: Digest([7; 32]), detail: None })),
+        told: Arc::new(Told::Closed(Closing {
+            outcome: Outcome::NoOffers,
+            digest: Digest([7; 32]),
+            detail: None,
+            agreement: None,
+        })),
         at: Timestamp::from_ms(1_000),
         expires: Timestamp::from_ms(86_400_000),
         qos: Qos::AtLeastOnce,

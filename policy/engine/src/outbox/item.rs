@@ -44,6 +44,8 @@ pub(crate) enum Stage {
     Sent,
     /// Waits until its failure is logged.
     GivenUp,
+    /// Waits until its failure, which is logged, is folded.
+    Failed,
 }
 
 impl Item {

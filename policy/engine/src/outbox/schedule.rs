@@ -41,6 +41,11 @@ impl Schedule {
         slot
     }
 
+    /// Forgets every timer.
+    pub(crate) fn clear(&mut self) {
+        self.ids_by_slot.clear();
+    }
+
     /// The end of the first slot.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.ids_by_slot.keys().next().map(|slot| self.start + slot.after_start())

@@ -1,3 +1,7 @@
+//! Deliveries one by one; `standby` tells what happens while another engine owns the lane.
+
+mod standby;
+
 use prometheus::Registry;
 use schemas::delivery::Delivery;
 use schemas::record::Qos;
@@ -178,6 +182,34 @@ fn one_silent_agent_cannot_fill_the_outbox() {
     assert!(bench.outbox.is_full());
     given_up.iter().for_each(|id| bench.outbox.settle(*id));
     assert!(!bench.outbox.is_full());
+}
+
+#[test]
+fn a_failure_that_is_logged_waits_for_its_record_and_leaves_room_for_it() {
+    let mut bench = Bench::new(OutboxConfig { per_agent_max: 1, in_flight_max: 2, ..OutboxConfig::default() });
+    for number in 1..=3 {
+        bench.add(deliver(number, "bob"), Gate::Open);
+    }
+    while let Some(given_up) = bench.outbox.poll_given_up() {
+        assert!(bench.outbox.is_full());
+        bench.outbox.handle_failure_logged(given_up.id);
+    }
+    assert!(!bench.outbox.is_full(), "two wait for their records, and reading on settles them");
+    assert_eq!(bench.outbox.len(), 3);
+    bench.outbox.settle(id(2));
+    bench.outbox.demote();
+    assert_eq!(bench.outbox.held(), [id(1), id(3)], "under an older epoch the record settles nothing");
+    assert!(bench.outbox.is_full());
+}
+
+#[test]
+fn failures_that_wait_for_their_records_are_bounded() {
+    let mut bench = Bench::new(OutboxConfig { per_agent_max: 0, in_flight_max: 2, ..OutboxConfig::default() });
+    (1..=5).for_each(|number| bench.add(deliver(number, "bob"), Gate::Open));
+    while let Some(given_up) = bench.outbox.poll_given_up() {
+        bench.outbox.handle_failure_logged(given_up.id);
+    }
+    assert_eq!(bench.outbox.len(), 2);
 }
 
 #[test]

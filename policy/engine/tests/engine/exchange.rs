@@ -1,6 +1,7 @@
 //! One lane on the memory bus under a paused clock, agents with an inbox each, and a gateway that appends what it is
 //! told without checking anything.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,9 +28,24 @@ const START_MS: u64 = 1_767_225_600_000;
 
 /// A bus with one lane whose log time is the runtime's paused clock.
 pub(crate) fn open_bus() -> Bus {
-    let start = Instant::now();
-    let clock = move || Timestamp::from_ms(START_MS + u64::try_from(start.elapsed().as_millis()).unwrap());
-    memory::open(MemoryOptions { lanes: 1, clock: Arc::new(clock), ..MemoryOptions::default() })
+    open_lanes(1)
+}
+
+/// The same with several lanes.
+pub(crate) fn open_lanes(lanes: u8) -> Bus {
+    STARTED.set(Some(Instant::now()));
+    memory::open(MemoryOptions { lanes, clock: Arc::new(now), ..MemoryOptions::default() })
+}
+
+thread_local! {
+    /// When the test's bus was opened; a test has a thread of its own.
+    static STARTED: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// Log time of the memory bus, and the engines' own.
+fn now() -> Timestamp {
+    let elapsed = STARTED.get().map(|started| started.elapsed()).unwrap_or_default();
+    Timestamp::from_ms(START_MS + u64::try_from(elapsed.as_millis()).unwrap())
 }
 
 pub(crate) fn metrics() -> Arc<EngineMetrics> {
@@ -41,6 +57,9 @@ pub(crate) fn config(id: &str) -> EngineConfig {
     let mut config = EngineConfig::new(id);
     config.outbox.retry_base_ms = 100;
     config.outbox.attempts_max = 4;
+    if STARTED.get().is_some() {
+        config.clock.now = Arc::new(now);
+    }
     config
 }
 
@@ -90,7 +109,7 @@ pub(crate) fn offer(price: i64) -> Payload {
 }
 
 pub(crate) fn confirm(award_no: AwardNo) -> Payload {
-    Payload::Confirm(Confirm { award_no })
+    Payload::Confirm(Confirm { award_no, terms_digest: None })
 }
 
 pub(crate) fn done() -> Payload {
@@ -124,14 +143,24 @@ fn admitted(from: &str, own: &str, msg_id: &str, payload: Payload) -> AdmittedMe
 
 /// Appends entries as one record.
 pub(crate) async fn append(bus: &Bus, entries: Vec<Entry>) -> u64 {
+    append_to(bus, LANE, entries).await
+}
+
+/// The same to any lane.
+pub(crate) async fn append_to(bus: &Bus, lane: Lane, entries: Vec<Entry>) -> u64 {
     let record = Record::new("gateway-test", entries).encode().unwrap();
-    bus.log.append(LANE, Bytes::from(record)).await.unwrap()
+    bus.log.append(lane, Bytes::from(record)).await.unwrap()
 }
 
 /// Every record stored so far.
 pub(crate) async fn records(bus: &Bus) -> Vec<(LogRecord, Record)> {
-    let end = bus.log.last_seq(LANE).await.unwrap();
-    let mut stream = bus.log.read(LANE, 1).await.unwrap();
+    records_of(bus, LANE).await
+}
+
+/// The same of any lane.
+pub(crate) async fn records_of(bus: &Bus, lane: Lane) -> Vec<(LogRecord, Record)> {
+    let end = bus.log.last_seq(lane).await.unwrap();
+    let mut stream = bus.log.read(lane, 1).await.unwrap();
     let mut records = Vec::new();
     while records.last().map_or(0, |(record, _): &(LogRecord, Record)| record.seq) < end {
         let record = stream.next().await.unwrap().unwrap();
@@ -143,7 +172,12 @@ pub(crate) async fn records(bus: &Bus) -> Vec<(LogRecord, Record)> {
 
 /// What engines logged so far.
 pub(crate) async fn engine_events(bus: &Bus) -> Vec<EngineEvent> {
-    let entries = records(bus).await.into_iter().flat_map(|(_, record)| record.entries);
+    engine_events_of(bus, LANE).await
+}
+
+/// The same of any lane.
+pub(crate) async fn engine_events_of(bus: &Bus, lane: Lane) -> Vec<EngineEvent> {
+    let entries = records_of(bus, lane).await.into_iter().flat_map(|(_, record)| record.entries);
     entries
         .filter_map(|entry| match entry {
             Entry::Engine { event, .. } => Some(event),

@@ -7,14 +7,13 @@ use std::time::Duration;
 use bus::LogRecord;
 use bytes::Bytes;
 use policy_core::Event;
-use policy_engine::{Engine, EngineConfig, EngineError, EngineMetrics, LanePhase, StopReason, Tap};
+use policy_engine::{Engine, EngineConfig, EngineError, EngineMetrics, MembershipConfig, StopReason, Tap};
 use prometheus::Registry;
-use schemas::record::{EngineEvent, Qos, Record};
+use schemas::record::{Qos, Record};
 use schemas::{Act, Lane, subject};
 
 use crate::exchange::{
-    LANE, Probe, append, call, config, engine_events, message, metrics, negotiation, offer, open_bus, policy, sample,
-    start,
+    LANE, Probe, append, call, config, message, metrics, negotiation, offer, open_bus, policy, sample, start,
 };
 
 #[tokio::test(start_paused = true)]
@@ -87,23 +86,8 @@ async fn a_tap_hears_every_record_and_event_the_catch_up_included() {
     let _engine = Engine::start(bus.clone(), config("engine-1"), metrics(), Some(tap)).await.unwrap();
     append(&bus, vec![call("another", policy("high"), &["bob"], Qos::AtLeastOnce)]).await;
     Probe::connect(&bus, "bob").await.until(Act::Cfp).await;
-    assert_eq!(heard.records.load(Ordering::Relaxed), 3, "two calls and a claim");
+    assert_eq!(heard.records.load(Ordering::Relaxed), 4, "two calls, a claim, and the change to the newest rules");
     assert_eq!(heard.started.load(Ordering::Relaxed), 2);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_second_engine_takes_the_lane_and_the_first_stops_emitting() {
-    let bus = open_bus();
-    let first = start(&bus, "engine-1").await;
-    let second = start(&bus, "engine-2").await;
-    let mut bob = Probe::connect(&bus, "bob").await;
-    append(&bus, vec![call("job", policy("high"), &["bob"], Qos::AtLeastOnce)]).await;
-    assert_eq!(bob.drain(Duration::from_secs(1)).await.len(), 1);
-    assert!(second.is_ready() && !first.is_ready());
-    assert_eq!(first.status().lanes[0].phase, LanePhase::Stopped(StopReason::Outbid { epoch: 2 }));
-    let claims: Vec<_> =
-        engine_events(&bus).await.into_iter().filter(|event| matches!(event, EngineEvent::Claim { .. })).collect();
-    assert_eq!(claims, ["engine-1", "engine-2"].map(|engine| EngineEvent::Claim { engine: engine.to_owned() }));
 }
 
 #[tokio::test(start_paused = true)]
@@ -178,7 +162,12 @@ async fn a_configuration_that_cannot_work_is_refused() {
     };
     let refused = Engine::start(bus.clone(), with_lanes(&[0, 7]), metrics(), None).await;
     assert!(matches!(refused, Err(EngineError::NoSuchLane { lane: Lane(7), lanes: 1 })), "{refused:?}");
-    for config in [with_lanes(&[]), EngineConfig::new("")] {
+    let deaf = EngineConfig {
+        membership: MembershipConfig { beat_ms: 600, dead_after_ms: 1000 },
+        ..EngineConfig::new("engine-1")
+    };
+    let newer = EngineConfig { rules_newest: 99, ..EngineConfig::new("engine-1") };
+    for config in [with_lanes(&[]), EngineConfig::new(""), EngineConfig::new("engine.1"), deaf, newer] {
         let refused = Engine::start(bus.clone(), config, metrics(), None).await;
         assert!(matches!(refused, Err(EngineError::Config(_))), "{refused:?}");
     }

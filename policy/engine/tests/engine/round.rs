@@ -89,7 +89,7 @@ async fn acknowledged_deliveries_are_logged_in_batches() {
         .await
         .into_iter()
         .filter_map(|event| match event {
-            EngineEvent::Delivered { ids } => Some(ids.len()),
+            EngineEvent::Delivered { ids, .. } => Some(ids.len()),
             EngineEvent::Claim { .. }
             | EngineEvent::DeliveryFailed { .. }
             | EngineEvent::Abort { .. }

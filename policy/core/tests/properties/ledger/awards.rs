@@ -1,12 +1,12 @@
 //! Awards: one per lot (I1), of a recorded offer (I2), at a fair price (I11), bound only while live.
 
+use policy_reference::scoring;
 use schemas::delivery::{Award, Receipt};
 use schemas::policy::{Direction, Policy};
 use schemas::{AgentId, Digest};
 
 use super::{Fate, Ledger, Live};
 use crate::checks::{Check, Checked, Counts};
-use crate::scoring;
 
 impl Ledger {
     pub(super) fn check_accept(&mut self, to: &AgentId, award: &Award, counts: &Counts) -> Checked {

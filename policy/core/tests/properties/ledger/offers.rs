@@ -1,12 +1,12 @@
 //! Offers: their validity when ranked (I8), their final notices (I3), and the balance of a round (I12).
 
 use policy_core::{Cause, Decision, RankedOffer};
+use policy_reference::scoring;
 use schemas::delivery::{RejectReason, Rejection};
 use schemas::{AgentId, AwardNo, Digest, OfferId, Timestamp};
 
 use super::{Fate, Followed, Ledger};
 use crate::checks::{Check, Checked, Counts};
-use crate::scoring;
 
 impl Followed {
     /// [`Timestamp::MAX`] when it stands for the whole negotiation.

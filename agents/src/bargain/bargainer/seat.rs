@@ -1,0 +1,256 @@
+//! One party's side of one bargain: what it knows, what it has done, what it does next. Pure.
+
+mod course;
+mod moves;
+
+use std::collections::BTreeSet;
+
+use schemas::bargain::{ATTR_ROUND, Bargain, PPM, Predicate};
+use schemas::delivery::{Award, Delivery, Disposition, Standing, Turn};
+use schemas::payload::{AttrValue, Confirm, Reasoned, Terms};
+use schemas::{Act, AgentId, Digest, NegotiationId, OfferId, Payload, Timestamp};
+
+use crate::bargain::Fault;
+use crate::bargain::limits::holds;
+use crate::bargain::plan::BargainPlan;
+use crate::bargain::space::Space;
+use crate::bargain::strategy::{Move, OfferMade, TurnView};
+use crate::strategy::Outgoing;
+
+/// Moves of one turn that the exchange may refuse before the party ends the bargain. A strategy that is refused again and
+/// again has misunderstood the bargain, and every refused message is in the log.
+pub(super) const REFUSALS_MAX: u32 = 7;
+/// Moves of one turn, the ending included: they number the messages of a step.
+const MOVES_PER_STEP: u32 = REFUSALS_MAX + 2;
+
+/// The rules of a bargain, as far as a party needs them.
+pub(super) struct Rules {
+    pub(super) space: Space,
+    rounds: Option<u32>,
+    forbid_repeat: bool,
+}
+
+impl Rules {
+    pub(super) fn try_new(bargain: &Bargain) -> Result<Self, Fault> {
+        let space = Space::try_new(bargain.issues.clone())?;
+        Ok(Self { space, rounds: bargain.rounds, forbid_repeat: bargain.forbid_repeat })
+    }
+}
+
+/// See the module.
+pub(super) struct Seat {
+    agent: AgentId,
+    /// Its place in the order of turns.
+    party: usize,
+    /// The initiator learns it when its call is open.
+    parties: Option<usize>,
+    rules: Rules,
+    plan: BargainPlan,
+    /// How the bargain stands, by the latest step told of.
+    turn: Option<Turn>,
+    /// By step.
+    offers: Vec<OfferMade>,
+    /// What it has done in its latest turn, unless that was refused.
+    made: Option<Made>,
+    /// Moves refused in this turn.
+    refusals: u32,
+    /// Outcomes it must not offer again, because they are outside its mandate.
+    outside: BTreeSet<usize>,
+    /// Outcomes it must not offer again for another reason: it has, and repeats are forbidden.
+    refused: BTreeSet<usize>,
+    /// A standing offer that it tried in vain to accept.
+    unacceptable: Option<OfferId>,
+    /// What it said last, and until when it makes sense.
+    said: Option<(Outgoing, Timestamp)>,
+}
+
+/// A move made.
+#[derive(Debug, Clone, Copy)]
+struct Made {
+    step: u32,
+    what: Move,
+    /// A receipt has shown that it was applied.
+    is_confirmed: bool,
+}
+
+/// What a seat says.
+#[derive(Debug)]
+pub(super) struct Saying {
+    payload: Payload,
+    number: u32,
+}
+
+impl Saying {
+    pub(super) fn reply_to(self, delivery: &Delivery) -> Outgoing {
+        Outgoing::reply(delivery, self.payload).once(self.number)
+    }
+
+    pub(super) fn message(self, negotiation: &NegotiationId) -> Outgoing {
+        Outgoing::new(negotiation.clone(), self.payload).once(self.number)
+    }
+}
+
+impl Seat {
+    pub(super) fn new(agent: AgentId, party: usize, parties: Option<usize>, rules: Rules, plan: BargainPlan) -> Self {
+        Self {
+            agent,
+            party,
+            parties,
+            rules,
+            plan,
+            turn: None,
+            offers: Vec::new(),
+            made: None,
+            refusals: 0,
+            outside: BTreeSet::new(),
+            refused: BTreeSet::new(),
+            unacceptable: None,
+            said: None,
+        }
+    }
+
+    /// Whether it knows who takes part.
+    pub(super) fn is_open(&self) -> bool {
+        self.parties.is_some()
+    }
+
+    /// Whether its JOIN is all it has said.
+    pub(super) fn has_only_joined(&self) -> bool {
+        self.said.as_ref().is_some_and(|(message, _)| message.payload.act() == Act::Join)
+    }
+
+    /// The initiator's call is open. Its first turn may have been told before.
+    pub(super) fn handle_opened(&mut self, now: Timestamp, invited: u32) -> Option<Saying> {
+        self.parties = Some(1 + usize::try_from(invited).unwrap_or(usize::MAX - 1));
+        let turn = self.turn.take()?;
+        self.handle_turn(now, &turn)
+    }
+
+    /// How the bargain stands. Says something when it is this party's turn and it has not acted in it.
+    pub(super) fn handle_turn(&mut self, now: Timestamp, turn: &Turn) -> Option<Saying> {
+        let Some(parties) = self.parties else {
+            // Without the number of parties nothing can be told apart; `handle_opened` comes back to it.
+            let is_later = self.turn.as_ref().is_none_or(|known| known.step <= turn.step);
+            self.turn = if is_later { Some(turn.clone()) } else { self.turn.take() };
+            return None;
+        };
+        self.note_standing(turn, parties);
+        if self.turn.as_ref().is_some_and(|known| turn.step < known.step) {
+            return None;
+        }
+        if self.turn.as_ref().is_none_or(|known| known.step < turn.step) {
+            self.refusals = 0;
+        }
+        self.turn = Some(turn.clone());
+        if turn.party != self.agent || self.has_acted(turn.step) {
+            return None;
+        }
+        self.act(now)
+    }
+
+    /// The exchange, or a gateway, has refused a message of ours.
+    pub(super) fn handle_refusal(&mut self, now: Timestamp, reason: &str) -> Option<Saying> {
+        let made = self.made?;
+        // A move of another time than this turn's: nothing is left to decide.
+        if reason == Disposition::OutOfTurn.as_str() || self.turn.as_ref()?.step != made.step {
+            return None;
+        }
+        self.take_back(made);
+        self.refusals += 1;
+        match made.what {
+            Move::Offer(outcome) if reason == Disposition::MandateViolation.as_str() => {
+                self.outside.insert(outcome);
+            }
+            Move::Offer(outcome) => {
+                self.refused.insert(outcome);
+            }
+            Move::Accept => self.unacceptable = self.turn.as_ref()?.standing.as_ref().map(|standing| standing.offer_id),
+            // Who may not even leave stays silent.
+            Move::End => {
+                self.made = Some(made);
+                return None;
+            }
+        }
+        self.act_again(now, made.what)
+    }
+
+    /// A receipt: the exchange has applied a message of ours, an offer if that has an id now.
+    pub(super) fn handle_applied(&mut self, offer_id: Option<OfferId>) {
+        if let Some(made) = self.made.as_mut() {
+            made.is_confirmed |= matches!(made.what, Move::Offer(_)) == offer_id.is_some();
+        }
+    }
+
+    /// Remembers what is said, to say it again should nobody answer.
+    pub(super) fn handle_said(&mut self, message: &Outgoing, until: Timestamp) {
+        self.said = Some((message.clone(), until));
+    }
+
+    /// The last message, if it was this act, as long as it makes sense.
+    pub(super) fn say_again(&self, now: Timestamp, act: Act) -> Option<Outgoing> {
+        let (message, until) = self.said.as_ref()?;
+        (message.payload.act() == act && now < *until).then(|| message.clone())
+    }
+
+    /// Until when a move of this turn makes sense.
+    pub(super) fn act_by(&self) -> Timestamp {
+        self.turn.as_ref().map_or(Timestamp::MAX, |turn| turn.act_by.0)
+    }
+
+    /// What it says to an agreement that is to be confirmed.
+    pub(super) fn answer_to(&self, award: &Award) -> Payload {
+        let refuse = |reason: &str| Payload::Refuse(Reasoned { reason: Some(reason.to_owned()), round: None });
+        let is_whole = Digest::of(&award.terms).is_ok_and(|digest| digest == award.terms_digest);
+        let outcome = self.rules.space.outcome(&award.terms);
+        if !is_whole {
+            return refuse("terms and digest differ");
+        }
+        if !outcome.is_some_and(|outcome| self.plan.preferences.is_acceptable(outcome)) {
+            return refuse("may not agree to these terms");
+        }
+        Payload::Confirm(Confirm { award_no: award.award_no, terms_digest: Some(award.terms_digest) })
+    }
+
+    fn has_acted(&self, step: u32) -> bool {
+        self.made.is_some_and(|made| made.step >= step)
+    }
+
+    /// The standing offer, if this party can accept it now.
+    fn standing(&self, now: Timestamp, turn: &Turn) -> Option<(usize, OfferId, Digest)> {
+        let standing = turn.standing.as_ref()?;
+        let outcome = self.rules.space.outcome(&standing.terms)?;
+        let is_open = standing.by != self.agent
+            && !standing.accepted_by.contains(&self.agent)
+            && self.unacceptable != Some(standing.offer_id)
+            && is_valid(standing, now, turn.round);
+        is_open.then_some((outcome, standing.offer_id, standing.terms_digest))
+    }
+
+    fn view<'a>(&self, turn: &Turn, standing: Option<usize>, offers: &'a [OfferMade]) -> TurnView<'a> {
+        // What the exchange counts is rounded down; what can be counted exactly here is the larger.
+        let told = f64::from(turn.t_ppm) / f64::from(PPM);
+        let counted = self.rules.rounds.map_or(0.0, |rounds| TurnView::relative_time(turn.round, rounds));
+        TurnView {
+            party: self.party,
+            parties: self.parties.unwrap_or(0),
+            round: turn.round,
+            rounds: self.rules.rounds,
+            t: told.max(counted),
+            standing,
+            offers,
+        }
+    }
+
+    fn terms(&self, outcome: usize) -> Option<Terms> {
+        self.rules.space.terms(outcome)
+    }
+}
+
+/// Whether an offer can be accepted now, as far as a party can tell: how much time has passed it leaves to the exchange.
+fn is_valid(standing: &Standing, now: Timestamp, round: u32) -> bool {
+    let has_begun = standing.valid_from.is_none_or(|from| from.0 <= now);
+    let has_ended = standing.valid_until.is_some_and(|until| until.0 <= now);
+    let round = AttrValue::Int(i64::from(round));
+    let in_round = |predicate: &Predicate| predicate.attr.as_str() != ATTR_ROUND || holds(predicate, Some(&round));
+    has_begun && !has_ended && standing.conditions.iter().all(in_round)
+}

@@ -1,0 +1,271 @@
+//! What is bargained about: a file that yields both the call and each party's mandate.
+//!
+//! A domain file is one JSON object. Unknown members are refused, and so is whatever does not fit; the error names the place.
+//!
+//! ```
+//! use agents::bargain::Domain;
+//!
+//! let domain = Domain::parse(r#"{
+//!     "name": "bicycle",
+//!     "description": "A used bicycle: its price, and who fetches it.",
+//!     "issues": [
+//!         {"name": "price", "min": 100, "max": 200},
+//!         {"name": "fetched_by", "values": ["seller", "buyer"]}
+//!     ],
+//!     "parties": [
+//!         {
+//!             "name": "seller",
+//!             "utility": {"linear": [
+//!                 {"issue": "price", "weight": 800, "at_min": 0, "at_max": 1000000},
+//!                 {"issue": "fetched_by", "weight": 200, "worth": [0, 1000000]}
+//!             ]},
+//!             "reservation": 160000,
+//!             "limits": [{"attr": "price", "op": "ge", "value": 120}]
+//!         },
+//!         {
+//!             "name": "buyer",
+//!             "utility": {"linear_real": [
+//!                 {"issue": "price", "weight": 0.75, "at_min": 1, "at_max": 0},
+//!                 {"issue": "fetched_by", "weight": 0.25, "worth": [1, 0.1]}
+//!             ]},
+//!             "reservation": 0.35
+//!         }
+//!     ],
+//!     "rules": {"rounds": 20, "step_ms": 5000}
+//! }"#)?;
+//! assert_eq!(domain.space.len(), 202);
+//! assert_eq!(domain.bargain().rounds, Some(20));
+//! assert_eq!(domain.mandate(1)?.reservation, 350_000);
+//! // Dear, and to be fetched: worth 0.025 to the buyer.
+//! assert_eq!(domain.preferences(1)?.utility(201), 0.025);
+//! # Ok::<(), agents::bargain::Fault>(())
+//! ```
+//!
+//! | member | meaning |
+//! |---|---|
+//! | `name` | text of 1 to 64 characters |
+//! | `description` | text, for people (optional) |
+//! | `issues` | as in a call to a bargain: `name`, and `values` (integers or texts) or `min` and `max` |
+//! | `parties` | 2 to 64, in the order of their turns; the first calls the others |
+//! | `rules` | [`Rules`]; the exchange's defaults, and 100 rounds where neither rounds nor time is bounded (optional) |
+//!
+//! A party:
+//!
+//! | member | meaning |
+//! |---|---|
+//! | `name` | as agents are named; another for each party |
+//! | `utility` | one of `linear`, `table` (parts per million, as in a mandate), `linear_real`, `table_real` (0 to 1) |
+//! | `reservation` | what no agreement is worth, on the scale of `utility` (optional: 0) |
+//! | `limits` | predicates on issues that every agreement must keep: `attr`, `op`, `value` (optional) |
+//! | `policy` | the policy that accepts for the party (optional) |
+//! | `concession` | how the party concedes, for such a policy (optional) |
+//!
+//! `linear` lists `issue`, `weight` (they add up to 1000) and `worth` (one for each value) or, of a range, `at_min` and
+//! `at_max`; `linear_real` the same with weights that add up to 1 and worths from 0 to 1. `table` and `table_real` list one
+//! utility per outcome, row-major: the last issue runs fastest.
+
+mod file;
+mod rules;
+
+use std::sync::Arc;
+
+use schemas::AgentId;
+use schemas::bargain::{Bargain, Concession, Issue, IssueValues, Mandate, PARTIES_MAX, Predicate};
+use schemas::ids::AttrName;
+use schemas::payload::AttrValue;
+
+use super::Fault;
+use super::limits::{check_limits, holds};
+use super::space::Space;
+use super::utility::{Preferences, Utility, ppm};
+
+pub use rules::Rules;
+
+/// Longest name of a domain, in characters.
+pub const NAME_LEN_MAX: usize = 64;
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Domain {
+    /// Its name.
+    pub name: String,
+    /// What it is about.
+    pub description: Option<String>,
+    /// The outcomes.
+    pub space: Space,
+    /// The parties, in the order of their turns.
+    pub parties: Vec<Party>,
+    /// The rules, as far as they are not the outcome space.
+    pub rules: Rules,
+}
+
+/// One party of a domain.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Party {
+    /// Its name.
+    pub name: AgentId,
+    /// What outcomes are worth to it.
+    pub utility: Utility,
+    /// What no agreement is worth, 0 to 1.
+    pub reservation: f64,
+    /// Hard limits: what breaks one is never agreed to.
+    pub limits: Vec<Predicate>,
+    /// The policy that accepts for it.
+    pub policy: Option<String>,
+    /// How it concedes, for such a policy.
+    pub concession: Option<Concession>,
+}
+
+impl Domain {
+    /// Reads a domain file.
+    ///
+    /// # Errors
+    /// The first [`Fault`].
+    pub fn parse(json: &str) -> Result<Self, Fault> {
+        file::parse(json)
+    }
+
+    /// Puts a domain together and checks it.
+    ///
+    /// # Errors
+    /// The first [`Fault`], where the file would have it.
+    pub fn try_new(name: impl Into<String>, space: Space, parties: Vec<Party>, rules: Rules) -> Result<Self, Fault> {
+        let domain = Self { name: name.into(), description: None, space, parties, rules };
+        domain.check()?;
+        Ok(domain)
+    }
+
+    /// A domain without meaning, as research uses them: issues of so many values each, and for every party one utility per
+    /// outcome and a reservation value, 0 to 1. Parties are named `p0`, `p1`, …; issues `i0`, `i1`, …, with values from 0.
+    ///
+    /// # Errors
+    /// The first [`Fault`], where a file would have it.
+    pub fn tabular(
+        name: impl Into<String>,
+        sizes: &[usize],
+        tables: Vec<(Vec<f64>, f64)>,
+        rules: Rules,
+    ) -> Result<Self, Fault> {
+        let named = |letter: char, index: usize| format!("{letter}{index}");
+        let issue = |(index, &size): (usize, &usize)| Issue {
+            name: AttrName::try_new(&named('i', index)).expect("a letter and a number are a name"),
+            values: IssueValues::Discrete { values: (0..).take(size).map(AttrValue::Int).collect() },
+        };
+        let party = |(index, (table, reservation)): (usize, (Vec<f64>, f64))| Party {
+            name: AgentId::try_new(&named('p', index)).expect("a letter and a number are a name"),
+            utility: Utility::Table(table),
+            reservation,
+            limits: Vec::new(),
+            policy: None,
+            concession: None,
+        };
+        let space = Space::try_new(sizes.iter().enumerate().map(issue).collect())?;
+        Self::try_new(name, space, tables.into_iter().enumerate().map(party).collect(), rules)
+    }
+
+    /// What the call says: rules and outcome space.
+    #[must_use]
+    pub fn bargain(&self) -> Bargain {
+        self.rules.bargain(self.space.issues().to_vec())
+    }
+
+    /// What a party wants; parties are counted from 0.
+    ///
+    /// # Errors
+    /// A [`Fault`] when there is no such party.
+    pub fn preferences(&self, party: usize) -> Result<Arc<Preferences>, Fault> {
+        self.party(party)?.preferences(&self.space).map(Arc::new)
+    }
+
+    /// A party's sealed mandate.
+    ///
+    /// # Errors
+    /// A [`Fault`] when there is no such party, or mandates have no words for its utility.
+    pub fn mandate(&self, party: usize) -> Result<Mandate, Fault> {
+        self.party(party)?.to_mandate(&self.space).map_err(|fault| fault.under(&format!("/parties/{party}")))
+    }
+
+    fn party(&self, party: usize) -> Result<&Party, Fault> {
+        let missing =
+            || Fault::at("/parties", format!("there are {} parties, none of number {party}", self.parties.len()));
+        self.parties.get(party).ok_or_else(missing)
+    }
+
+    /// Names and values are printed as they are: what steers a terminal has no place in them.
+    fn check_printable(&self) -> Result<(), Fault> {
+        let is_plain = |text: &str| !text.chars().any(char::is_control);
+        let refused = |pointer: String| Fault::at(pointer, "has control characters");
+        if !is_plain(&self.name) {
+            return Err(refused("/name".to_owned()));
+        }
+        for (number, issue) in self.space.issues().iter().enumerate() {
+            let IssueValues::Discrete { values } = &issue.values else { continue };
+            let broken = values.iter().position(|value| matches!(value, AttrValue::Text(text) if !is_plain(text)));
+            if let Some(place) = broken {
+                return Err(refused(format!("/issues/{number}/values/{place}")));
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), Fault> {
+        if !(1..=NAME_LEN_MAX).contains(&self.name.chars().count()) {
+            return Err(Fault::at("/name", format!("1 to {NAME_LEN_MAX} characters")));
+        }
+        self.check_printable()?;
+        if !(2..=PARTIES_MAX).contains(&self.parties.len()) {
+            return Err(Fault::at("/parties", format!("2 to {PARTIES_MAX} parties bargain")));
+        }
+        for (index, party) in self.parties.iter().enumerate() {
+            let pointer = format!("/parties/{index}");
+            if self.parties[..index].iter().any(|earlier| earlier.name == party.name) {
+                return Err(Fault::at(pointer + "/name", format!("another party is named `{}`", party.name)));
+            }
+            party.check(&self.space).map_err(|fault| fault.under(&pointer))?;
+        }
+        self.rules.check().map_err(|fault| fault.under("/rules"))
+    }
+}
+
+impl Party {
+    /// What it wants.
+    ///
+    /// # Errors
+    /// A [`Fault`] when its utility is not one over the space.
+    pub fn preferences(&self, space: &Space) -> Result<Preferences, Fault> {
+        let keeps_limits = |outcome: usize| {
+            let terms = space.terms(outcome).unwrap_or_default();
+            self.limits.iter().all(|limit| holds(limit, terms.get(&limit.attr)))
+        };
+        let utilities = self.utility.evaluate(space);
+        Preferences::try_new(utilities, self.reservation, |outcome| self.limits.is_empty() || keeps_limits(outcome))
+    }
+
+    /// Its sealed mandate: utility and reservation value in parts per million, rounded down. What the party may agree to is
+    /// never outside.
+    ///
+    /// # Errors
+    /// A [`Fault`] where mandates have no words for the utility; see [`Utility::to_ppm`].
+    pub fn to_mandate(&self, space: &Space) -> Result<Mandate, Fault> {
+        let utility = self.utility.to_ppm(space).map_err(|fault| fault.under("/utility"))?;
+        Ok(Mandate {
+            policy: self.policy.clone(),
+            utility: Some(utility),
+            reservation: ppm(self.reservation),
+            limits: self.limits.clone(),
+            concession: self.concession,
+        })
+    }
+
+    fn check(&self, space: &Space) -> Result<(), Fault> {
+        self.utility.check(space).map_err(|fault| fault.under("/utility"))?;
+        if !(0.0..=1.0).contains(&self.reservation) {
+            return Err(Fault::at("/reservation", "on the scale of the utility: 0 to its largest value"));
+        }
+        check_limits(&self.limits, space).map_err(|fault| fault.under("/limits"))?;
+        rules::check_concession(self.concession).map_err(|fault| fault.under("/concession"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

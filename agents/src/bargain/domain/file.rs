@@ -1,0 +1,160 @@
+//! The file as it is written: every member typed, none unknown.
+
+use std::fmt::Write as _;
+
+use schemas::AgentId;
+use schemas::bargain::{self, Concession, Issue, IssueValues, IssueWorth, PPM, Predicate, Worth};
+use schemas::ids::AttrName;
+use schemas::payload::AttrValue;
+use serde::Deserialize;
+use serde_path_to_error::Segment;
+
+use super::{Domain, Party, Rules};
+use crate::bargain::Fault;
+use crate::bargain::space::Space;
+use crate::bargain::utility::{Contribution, Utility, ValueWorth};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DomainFile {
+    name: String,
+    description: Option<String>,
+    issues: Vec<IssueFile>,
+    parties: Vec<PartyFile>,
+    #[serde(default)]
+    rules: Rules,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct IssueFile {
+    name: AttrName,
+    values: Option<Vec<AttrValue>>,
+    min: Option<i64>,
+    max: Option<i64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PartyFile {
+    name: AgentId,
+    utility: UtilityFile,
+    #[serde(default)]
+    reservation: f64,
+    #[serde(default)]
+    limits: Vec<Predicate>,
+    policy: Option<String>,
+    concession: Option<Concession>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum UtilityFile {
+    Linear(Vec<WorthFile<u32>>),
+    Table(Vec<u32>),
+    LinearReal(Vec<WorthFile<f64>>),
+    TableReal(Vec<f64>),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WorthFile<T> {
+    issue: AttrName,
+    weight: T,
+    worth: Option<Vec<T>>,
+    at_min: Option<T>,
+    at_max: Option<T>,
+}
+
+/// The worth of one issue, as it was written.
+enum Written<T> {
+    Listed(Vec<T>),
+    Ends(T, T),
+}
+
+pub(super) fn parse(json: &str) -> Result<Domain, Fault> {
+    let mut source = serde_json::Deserializer::from_str(json);
+    let file: DomainFile = serde_path_to_error::deserialize(&mut source)
+        .map_err(|error| Fault::at(pointer(error.path()), error.inner().to_string()))?;
+    source.end().map_err(|error| Fault::at("", error.to_string()))?;
+    let issues = each("/issues", file.issues, issue)?;
+    let parties = each("/parties", file.parties, party)?;
+    let space = Space::try_new(issues)?;
+    let domain = Domain { name: file.name, description: file.description, space, parties, rules: file.rules };
+    domain.check()?;
+    Ok(domain)
+}
+
+fn issue(file: IssueFile) -> Result<Issue, Fault> {
+    let values = match (file.values, file.min, file.max) {
+        (Some(values), None, None) => IssueValues::Discrete { values },
+        (None, Some(min), Some(max)) => IssueValues::Range { min, max },
+        _ => return Err(Fault::at("", "an issue has either `values`, or `min` and `max`")),
+    };
+    Ok(Issue { name: file.name, values })
+}
+
+fn party(file: PartyFile) -> Result<Party, Fault> {
+    let PartyFile { name, utility, reservation, limits, policy, concession } = file;
+    let (utility, scale) = match utility {
+        UtilityFile::Linear(worths) => {
+            let worths = each("/utility/linear", worths, |one| {
+                let (issue, weight, written) = one.written()?;
+                let worth = match written {
+                    Written::Listed(worth) => Worth::Listed { worth },
+                    Written::Ends(at_min, at_max) => Worth::Linear { at_min, at_max },
+                };
+                Ok(IssueWorth { issue, weight, worth })
+            })?;
+            (Utility::Ppm(bargain::Utility::Linear(worths)), f64::from(PPM))
+        }
+        UtilityFile::Table(table) => (Utility::Ppm(bargain::Utility::Table(table)), f64::from(PPM)),
+        UtilityFile::LinearReal(worths) => {
+            let worths = each("/utility/linear_real", worths, |one| {
+                let (issue, weight, written) = one.written()?;
+                let worth = match written {
+                    Written::Listed(worth) => ValueWorth::Listed(worth),
+                    Written::Ends(at_min, at_max) => ValueWorth::Linear { at_min, at_max },
+                };
+                Ok(Contribution { issue, weight, worth })
+            })?;
+            (Utility::Linear(worths), 1.0)
+        }
+        UtilityFile::TableReal(table) => (Utility::Table(table), 1.0),
+    };
+    if scale > 1.0 && reservation.fract() != 0.0 {
+        return Err(Fault::at("/reservation", "in parts per million, like the utility: an integer from 0 to 1000000"));
+    }
+    Ok(Party { name, utility, reservation: reservation / scale, limits, policy, concession })
+}
+
+impl<T> WorthFile<T> {
+    fn written(self) -> Result<(AttrName, T, Written<T>), Fault> {
+        let written = match (self.worth, self.at_min, self.at_max) {
+            (Some(worth), None, None) => Written::Listed(worth),
+            (None, Some(at_min), Some(at_max)) => Written::Ends(at_min, at_max),
+            _ => return Err(Fault::at("", "either `worth`, or `at_min` and `at_max`")),
+        };
+        Ok((self.issue, self.weight, written))
+    }
+}
+
+fn each<F, T>(pointer: &str, files: Vec<F>, read: impl Fn(F) -> Result<T, Fault>) -> Result<Vec<T>, Fault> {
+    let read = |(index, file)| read(file).map_err(|fault: Fault| fault.under(&format!("{pointer}/{index}")));
+    files.into_iter().enumerate().map(read).collect()
+}
+
+fn pointer(path: &serde_path_to_error::Path) -> String {
+    let mut pointer = String::new();
+    for segment in path {
+        // Writing to a string cannot fail.
+        let _written = match segment {
+            Segment::Seq { index } => write!(pointer, "/{index}"),
+            Segment::Map { key } | Segment::Enum { variant: key } => {
+                write!(pointer, "/{}", key.replace('~', "~0").replace('/', "~1"))
+            }
+            Segment::Unknown => Ok(()),
+        };
+    }
+    pointer
+}

@@ -1,0 +1,94 @@
+//! Bargaining strategies: what a party does in its turn.
+//!
+//! | strategy | proposes | accepts |
+//! |---|---|---|
+//! | [`TimeDependent`] | its least outcome at or above an aspiration that falls with time | what is worth the aspiration |
+//! | [`TitForTat`] | gives up the fraction of utility the other gave it | what is worth its next proposal |
+//! | [`Micro`] | its outcomes, best first; a new one only if the others made as many | what is worth its least willing offer |
+//! | [`RandomOffers`] | any outcome it may agree to | what is worth a random outcome |
+//! | [`Scripted`] | what it was told to | when it was told to |
+//!
+//! All but the scripted one never offer or accept what the party may not agree to, and end the bargain when it may agree to
+//! nothing.
+
+mod kind;
+mod micro;
+mod random;
+mod scripted;
+mod time_dependent;
+mod tit_for_tat;
+
+pub use kind::{StrategyKind, StrategyKindError};
+pub use micro::Micro;
+pub use random::RandomOffers;
+pub use scripted::Scripted;
+pub use time_dependent::TimeDependent;
+pub use tit_for_tat::TitForTat;
+
+use super::utility::Preferences;
+
+/// What a party does in its turn. No clock, no input or output; randomness only from a seed given at construction.
+pub trait BargainStrategy: Send {
+    /// Decides one turn. Called again for the same turn when the move could not be made, or the standing offer is gone.
+    fn decide(&mut self, view: &TurnView<'_>) -> Move;
+}
+
+/// A turn as the party whose it is sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct TurnView<'a> {
+    /// The party, counted from 0 in the order of turns.
+    pub party: usize,
+    /// How many parties there are.
+    pub parties: usize,
+    /// The round, counted from 1.
+    pub round: u32,
+    /// The last round, where rounds are bounded.
+    pub rounds: Option<u32>,
+    /// Relative time, 0 to 1: the larger of round / (rounds + 1) and elapsed / deadline.
+    pub t: f64,
+    /// The outcome of the standing offer, where the party can accept it.
+    pub standing: Option<usize>,
+    /// All offers so far, its own among them, in their order.
+    pub offers: &'a [OfferMade],
+}
+
+impl TurnView<'_> {
+    /// Relative time of a round of so many, as NegMAS counts it.
+    #[must_use]
+    pub fn relative_time(round: u32, rounds: u32) -> f64 {
+        f64::from(round) / (f64::from(rounds) + 1.0)
+    }
+}
+
+/// One offer of a bargain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct OfferMade {
+    /// Turns taken before it, in all rounds.
+    pub step: u32,
+    /// The round, counted from 1.
+    pub round: u32,
+    /// Who offered, counted from 0 in the order of turns.
+    pub party: usize,
+    /// What.
+    pub outcome: usize,
+}
+
+/// What a party can do in its turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Move {
+    /// Offer an outcome.
+    Offer(usize),
+    /// Accept the standing offer.
+    Accept,
+    /// End the bargain.
+    End,
+}
+
+/// Accepts a standing offer that the party may agree to and that is worth at least `least`; otherwise proposes.
+fn accept_or_offer(preferences: &Preferences, view: &TurnView<'_>, least: f64, proposal: usize) -> Move {
+    let is_enough = |outcome: usize| preferences.is_acceptable(outcome) && preferences.utility(outcome) >= least;
+    if view.standing.is_some_and(is_enough) { Move::Accept } else { Move::Offer(proposal) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! What a message is pinned to before it is logged: a call to its policy and to who is invited, the mandate of a party of
+//! a bargain to the policy that accepts for it. Whatever changes later, the fold sees what held here.
+
+use std::sync::Arc;
+
+use policy_core::alternating_offers::mandate;
+use policy_core::alternating_offers::space::{Fault, check_rules};
+use schemas::bargain::{Mandate, PARTIES_MAX};
+use schemas::envelope::RECIPIENTS_MAX;
+use schemas::payload::Cfp;
+use schemas::record::Pinned;
+use schemas::validate::Checked;
+use schemas::{AgentId, Code, Envelope, Payload, Refusal};
+
+use super::invite;
+use super::requests::RequestNotes;
+use crate::policies::scores_offers;
+use crate::registry::{PinnedPolicy, PolicyTable, Registry};
+
+/// Agents invited to one call: what a record of the log holds beside the message.
+const INVITED_MAX: usize = RECIPIENTS_MAX;
+/// Agents invited to one bargain: the initiator takes part as well.
+const INVITED_TO_BARGAIN_MAX: usize = PARTIES_MAX - 1;
+
+/// What a message is pinned to; most acts to nothing.
+pub(super) fn pin(
+    registry: &Registry,
+    notes: &RequestNotes,
+    agent: &AgentId,
+    checked: &Checked,
+) -> Result<Option<Arc<Pinned>>, Refusal> {
+    match &checked.message.payload {
+        Payload::Cfp(cfp) => pin_call(registry, notes, agent, &checked.message.envelope, cfp).map(Some),
+        Payload::Join(join) => pin_mandate(registry, join.mandate.as_deref()),
+        Payload::Offer(_)
+        | Payload::Refuse(_)
+        | Payload::NotUnderstood(_)
+        | Payload::Withdraw(_)
+        | Payload::Accept(_)
+        | Payload::Confirm(_)
+        | Payload::Inform(_)
+        | Payload::Failure(_)
+        | Payload::Cancel(_)
+        | Payload::End(_) => Ok(None),
+    }
+}
+
+fn pin_call(
+    registry: &Registry,
+    notes: &RequestNotes,
+    agent: &AgentId,
+    envelope: &Envelope,
+    cfp: &Cfp,
+) -> Result<Arc<Pinned>, Refusal> {
+    check_bargain(cfp)?;
+    let tables = registry.read();
+    let PinnedPolicy { policy, digest } = policy_of_call(&tables.policies, cfp)?.clone();
+    let invited_max = if cfp.bargain.is_some() { INVITED_TO_BARGAIN_MAX } else { INVITED_MAX };
+    let call = invite::Call { from: agent, envelope, requires: &cfp.requires, invited_max };
+    let resolved = invite::resolve(&tables.agents, &tables.groups, &call);
+    drop(tables);
+    for ask in resolved.asks {
+        notes.note(ask.agent, agent.clone(), ask.topic);
+    }
+    let invited = resolved.invited?;
+    Ok(Arc::new(Pinned { policy, policy_digest: digest, invited, left_out: resolved.left_out }))
+}
+
+/// Rules that contradict themselves, or a mandate that does not fit them, would open nothing: the fold says so as well, but
+/// only after the message is logged.
+fn check_bargain(cfp: &Cfp) -> Result<(), Refusal> {
+    let Some(rules) = &cfp.bargain else { return Ok(()) };
+    let refuse = |detail, fault: Fault, member: &str| {
+        Refusal::new(Code::NotAllowed, detail).expecting(fault.reason).at(fault.under(member).pointer)
+    };
+    let space = check_rules(rules)
+        .map_err(|fault| refuse("the rules of the bargain contradict themselves", fault, "/payload/bargain"))?;
+    cfp.mandate.as_deref().map_or(Ok(()), |mandate| {
+        mandate::check(mandate, space)
+            .map_err(|fault| refuse("the mandate does not fit the bargain", fault, "/payload/mandate"))
+    })
+}
+
+/// The policy a call runs under; of a bargain, the one that accepts for the initiator, and otherwise the default, which
+/// gives it the time to join.
+fn policy_of_call<'t>(policies: &'t PolicyTable, cfp: &Cfp) -> Result<&'t PinnedPolicy, Refusal> {
+    if let Some(name) = cfp.mandate.as_deref().and_then(|mandate| mandate.policy.as_deref()) {
+        return policy_of_mandate(policies, name);
+    }
+    let named = policies.policy(cfp.policy.as_deref()).ok_or_else(|| {
+        Refusal::new(Code::UnknownPolicy, "the exchange has no policy of this name")
+            .at("/payload/policy")
+            .expecting("a name or name@version of GET /v1/policies")
+    })?;
+    if cfp.bargain.is_none() && !scores_offers(&named.policy) {
+        return Err(Refusal::new(
+            Code::NotAllowed,
+            "the policy scores no offers: it only accepts for parties of bargains",
+        )
+        .at("/payload/policy")
+        .expecting("a policy with `weights`"));
+    }
+    Ok(named)
+}
+
+/// The policy that accepts for a party that joins, where its mandate names one.
+fn pin_mandate(registry: &Registry, mandate: Option<&Mandate>) -> Result<Option<Arc<Pinned>>, Refusal> {
+    let Some(name) = mandate.and_then(|mandate| mandate.policy.as_deref()) else { return Ok(None) };
+    let tables = registry.read();
+    let PinnedPolicy { policy, digest } = policy_of_mandate(&tables.policies, name)?.clone();
+    Ok(Some(Arc::new(Pinned { policy, policy_digest: digest, invited: Vec::new(), left_out: 0 })))
+}
+
+fn policy_of_mandate<'t>(policies: &'t PolicyTable, name: &str) -> Result<&'t PinnedPolicy, Refusal> {
+    let expected = "a policy of GET /v1/policies with a `bargain` section, for example bargain-medium";
+    let refuse = |code, detail| Refusal::new(code, detail).at("/payload/mandate/policy").expecting(expected);
+    let named = policies
+        .policy(Some(name))
+        .ok_or_else(|| refuse(Code::UnknownPolicy, "the exchange has no policy of this name"))?;
+    if named.policy.bargain.is_none() {
+        return Err(refuse(Code::NotAllowed, "the policy has no `bargain` section: it accepts for nobody"));
+    }
+    Ok(named)
+}

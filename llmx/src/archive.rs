@@ -1,0 +1,114 @@
+//! `llmx archive`: every record of the log, in files that can be verified without it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use traffic_gen::audit::archive::{self, ArchiveError, ArchiveOptions, ArchiveStatus, LaneStatus};
+
+use crate::nats::{NatsArgs, asked_to_end};
+use crate::output::{Failure, Outcome, Progress, print, print_json};
+
+/// How often progress is shown.
+const SHOW_PERIOD: Duration = Duration::from_secs(1);
+
+/// Arguments of `llmx archive`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  llmx archive --nats nats://127.0.0.1:4222 --to archive\n  \
+    llmx archive --to archive --once && llmx audit verify archive\n\n\
+    One log needs one archiver. Engines trim the log below what it has synced and what they have a checkpoint of.\n\
+    Ctrl-C ends it cleanly; killed, it goes on where it was. A full disk is shown and tried again.")]
+pub struct Args {
+    #[command(flatten)]
+    nats: NatsArgs,
+    /// Folder of the archive; it goes on behind what stands there
+    #[arg(long, value_name = "DIR")]
+    to: PathBuf,
+    /// Stop at what is the end of the log now
+    #[arg(long)]
+    once: bool,
+    /// Bytes after which a file is full
+    #[arg(long, default_value_t = archive::SEGMENT_BYTES_DEFAULT, value_name = "N",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    segment_bytes: u64,
+    /// Print what was archived as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Archives until asked to end.
+pub async fn run(args: Args) -> Outcome {
+    let bus = args.nats.open("llmx-archive").await?;
+    let options = ArchiveOptions { folder: args.to.clone(), segment_bytes: args.segment_bytes, once: args.once };
+    let (status, cancel) = (Arc::new(ArchiveStatus::default()), CancellationToken::new());
+    let archiving = archive::run(bus, options, Arc::clone(&status), cancel.clone());
+    let ended = tokio::select! {
+        ended = archiving_until(archiving, &cancel) => ended,
+        never = show(&status, args.json) => match never {},
+    };
+    Progress::new().finish();
+    ended.map_err(refused)?;
+    let lanes = status.lanes();
+    if args.json {
+        return print_json(&serde_json::json!({"folder": args.to, "lanes": lanes}));
+    }
+    for lane in &lanes {
+        let tally = lane.tally;
+        print(format_args!(
+            "lane {}: archived up to record {}: {} records, {} negotiations ended, {} register entries",
+            lane.lane, lane.position, tally.records, tally.negotiations, tally.register_entries
+        ));
+    }
+    Ok(())
+}
+
+/// Runs to the end, or to a clean stop when asked to end.
+async fn archiving_until(
+    archiving: impl Future<Output = Result<(), ArchiveError>>,
+    cancel: &CancellationToken,
+) -> Result<(), ArchiveError> {
+    tokio::pin!(archiving);
+    tokio::select! {
+        ended = &mut archiving => return ended,
+        () = asked_to_end() => cancel.cancel(),
+    }
+    archiving.await
+}
+
+async fn show(status: &ArchiveStatus, quiet: bool) -> std::convert::Infallible {
+    let progress = Progress::new();
+    let mut period = tokio::time::interval(SHOW_PERIOD);
+    loop {
+        period.tick().await;
+        let lanes = status.lanes();
+        let fault = lanes.iter().find_map(|lane| Some((lane.lane, lane.fault.as_ref()?)));
+        if let Some((lane, fault)) = fault {
+            progress.show(format_args!("lane {lane} waits: {fault}"));
+        } else if !quiet {
+            progress.show(line(&lanes));
+        }
+    }
+}
+
+fn line(lanes: &[LaneStatus]) -> String {
+    let sum = |count: fn(&LaneStatus) -> u64| lanes.iter().map(count).sum::<u64>();
+    format!(
+        "{:>8} records   {:>8} messages   {:>7} negotiations ended   lanes at {}",
+        sum(|lane| lane.tally.records),
+        sum(|lane| lane.tally.messages),
+        sum(|lane| lane.tally.negotiations),
+        lanes.iter().map(|lane| lane.position.to_string()).collect::<Vec<_>>().join(" ")
+    )
+}
+
+/// What lies in the folder or the log that was named is a matter of configuration; what fails on the way is not.
+fn refused(error: ArchiveError) -> Failure {
+    match error {
+        ArchiveError::Busy(_) | ArchiveError::Trimmed { .. } | ArchiveError::Foreign { .. } => {
+            Failure::configuration(error)
+        }
+        ArchiveError::Bus(error) => error.into(),
+        ArchiveError::File { .. } | ArchiveError::Damaged(_) | ArchiveError::Newer { .. } => Failure::failed(error),
+    }
+}

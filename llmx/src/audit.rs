@@ -1,0 +1,157 @@
+//! `llmx audit verify`: an archive or an export, checked on a machine that has nothing else.
+
+use std::path::{Path, PathBuf};
+
+use schemas::NegotiationId;
+use traffic_gen::audit::archive::{self, ArchiveError, ArchiveReport, VerifyOptions};
+use traffic_gen::audit::{self, AuditError, Report};
+
+use crate::output::{Failure, Outcome, print, print_json};
+
+/// Arguments of `llmx audit`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  llmx audit verify archive")]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Check chain, digests, decisions and register of an archive or an export, offline
+    Verify(VerifyArgs),
+}
+
+/// Arguments of `llmx audit verify`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  llmx archive --to archive --once && llmx audit verify archive\n  \
+    llmx audit verify run.jsonl --negotiation alice~run-1-7\n\n\
+    Exit code 1 names the first difference: file, line, what. The chain shows damage and alteration; note the chains it\n\
+    prints elsewhere to see later that nothing before them was rewritten.")]
+pub struct VerifyArgs {
+    /// A folder as `llmx archive` writes it, or a file as `llmx demo --export` does
+    path: PathBuf,
+    /// Tell more of this negotiation; fail when it did not end here
+    #[arg(long, value_name = "ID")]
+    negotiation: Option<String>,
+    /// Take an archive that is still being written, or whose writer was killed
+    #[arg(long)]
+    allow_open_end: bool,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the subcommand.
+pub fn run(args: Args) -> Outcome {
+    let Command::Verify(args) = args.command;
+    let only = negotiation(args.negotiation.as_deref())?;
+    if args.path.is_dir() {
+        let options = VerifyOptions { only, allow_open_end: args.allow_open_end };
+        let report = verify_archive(&args.path, &options)?;
+        return tell_archive(&report, options.only.as_ref(), args.json);
+    }
+    let ledger = audit::read(&args.path).map_err(|error| unreadable(&args.path, &error))?;
+    // A damaged line is named before what the damage leads to.
+    let mut report = audit::verify(&ledger, only.as_ref());
+    report.first_difference = ledger.fault.or(report.first_difference);
+    tell(&args.path, &report, args.json)
+}
+
+/// The negotiation an option names.
+pub fn negotiation(id: Option<&str>) -> Result<Option<NegotiationId>, Failure> {
+    id.map(NegotiationId::try_new).transpose().map_err(Failure::configuration)
+}
+
+/// Reads an archive. One that is not there was asked for by mistake.
+pub fn verify_archive(folder: &Path, options: &VerifyOptions) -> Result<ArchiveReport, Failure> {
+    archive::verify(folder, options).map_err(|error| match error {
+        ArchiveError::File { .. } => Failure::configuration(error),
+        ArchiveError::Bus(_)
+        | ArchiveError::Busy(_)
+        | ArchiveError::Damaged(_)
+        | ArchiveError::Trimmed { .. }
+        | ArchiveError::Foreign { .. }
+        | ArchiveError::Newer { .. } => Failure::failed(error),
+    })
+}
+
+/// A file that cannot be opened was asked for by mistake; one that is no export has been damaged.
+pub fn unreadable(file: &Path, error: &AuditError) -> Failure {
+    let told = anyhow::anyhow!("{}: {error}", file.display());
+    if matches!(error, AuditError::File(_)) { Failure::configuration(told) } else { Failure::failed(told) }
+}
+
+/// Prints what an export showed.
+pub fn tell(file: &Path, report: &Report, json: bool) -> Outcome {
+    if json {
+        print_json(report)?;
+    } else {
+        print(format_args!(
+            "{} records ({} skipped as unreadable), {} messages, {} decisions, {} register entries",
+            report.records, report.unreadable, report.messages, report.decisions, report.register_entries
+        ));
+    }
+    match &report.first_difference {
+        None if json => Ok(()),
+        None => {
+            print("every decision is as recorded");
+            Ok(())
+        }
+        Some(difference) => {
+            let file = file.display();
+            Err(Failure::failed(anyhow::anyhow!("{file}: first difference: {difference}")))
+        }
+    }
+}
+
+/// Prints what an archive showed.
+pub fn tell_archive(report: &ArchiveReport, only: Option<&NegotiationId>, json: bool) -> Outcome {
+    if json {
+        print_json(report)?;
+    } else {
+        tell_lanes(report);
+    }
+    if let Some(difference) = &report.first_difference {
+        return Err(Failure::failed(anyhow::anyhow!("first difference: {difference}")));
+    }
+    if let Some(only) = only.filter(|_| report.closings.is_empty()) {
+        return Err(Failure::failed(anyhow::anyhow!("no negotiation {only} ended in this archive")));
+    }
+    if !json {
+        print("every decision is as recorded");
+    }
+    Ok(())
+}
+
+fn tell_lanes(report: &ArchiveReport) {
+    let total = report.total;
+    print(format_args!(
+        "{} records ({} skipped as unreadable), {} messages, {} negotiations, {} decisions, {} register entries",
+        total.records, total.unreadable, total.messages, total.negotiations, total.decisions, total.register_entries
+    ));
+    if total.unregistered > 0 {
+        print(format_args!("{} register entries were not there yet when they were asked for", total.unregistered));
+    }
+    if total.conflicts > 0 {
+        print(format_args!("{} negotiations were aborted over the register, as the log says", total.conflicts));
+    }
+    for lane in &report.lanes {
+        let end = if lane.is_ended { "" } else { ", open end" };
+        print(format_args!("lane {}: up to record {}, chain {}{end}", lane.lane, lane.position, lane.chain));
+    }
+    for closing in &report.closings {
+        let registered = if closing.is_registered { "compared" } else { "not asked for" };
+        print(format_args!(
+            "{} line {}: {} at record {}; {} inputs, chain {}; {} decisions; {} register entries, {registered}",
+            closing.file.display(),
+            closing.line,
+            serde_json::json!(closing.outcome),
+            closing.seq,
+            closing.inputs,
+            closing.chain,
+            closing.decisions,
+            closing.register_entries
+        ));
+    }
+}

@@ -1,0 +1,177 @@
+//! `llmx bargain`: one bargain of a domain file, or many, through the core alone.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use ::agents::bargain::{Domain, StrategyKind};
+use anyhow::Context;
+use schemas::bargain::ROUNDS_MAX;
+use serde_json::json;
+use traffic_gen::bargain::haggle::{self, CASES};
+use traffic_gen::bargain::lineup::Lineup;
+use traffic_gen::bargain::plot::{self, Picture};
+use traffic_gen::bargain::report::Report;
+use traffic_gen::bargain::sitting::SittingError;
+use traffic_gen::bargain::table::Table;
+
+use crate::output::{Failure, Outcome, Progress, print, print_json};
+
+/// Largest domain file read, in bytes: room for two utilities of each of a million outcomes.
+const DOMAIN_BYTES_MAX: u64 = 64 << 20;
+
+/// Arguments of `llmx bargain`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Strategies: boulware, linear, conceder, tit-for-tat, micro, random.\n\n\
+    Examples:\n  llmx bargain domains/car_purchase.json --a boulware --b tit-for-tat --plot car.svg\n  \
+    llmx bargain domains/three_party.json --a linear --b micro --c conceder --json\n  \
+    llmx bargain domains/ecommerce.json --repeat 1000 --seed 7\n  \
+    llmx bargain --check                     does a mandate hold against its own party? 10000 runs\n\n\
+    Domain files: docs/bargaining.md")]
+pub struct Args {
+    /// A domain file
+    #[arg(value_name = "DOMAIN.json", required_unless_present = "check", conflicts_with = "check")]
+    domain: Option<PathBuf>,
+    /// Strategy of the first party of the file
+    #[arg(long, default_value = "boulware", value_name = "STRATEGY")]
+    a: StrategyKind,
+    /// Strategy of the second
+    #[arg(long, default_value = "conceder", value_name = "STRATEGY")]
+    b: StrategyKind,
+    /// Strategy of the third, where there is one
+    #[arg(long, value_name = "STRATEGY")]
+    c: Option<StrategyKind>,
+    /// Rounds, instead of the file's
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(ROUNDS_MAX)))]
+    rounds: Option<u32>,
+    /// Play so many, each opened by the first party with an offer drawn from what it may agree to
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    repeat: Option<u64>,
+    /// Haggle over prices, also with parties that try to leave their own mandates, and count what got through
+    #[arg(long, conflicts_with_all = ["repeat", "rounds", "plot", "c"])]
+    check: bool,
+    /// Runs of the check
+    #[arg(long, default_value_t = 10_000, requires = "check", value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    runs: u64,
+    /// Seed of everything drawn
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Draw the utility plane of the bargain: outcomes, frontier, offers, agreement (SVG)
+    #[arg(long, value_name = "FILE", conflicts_with = "repeat")]
+    plot: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Plays, and prints what came of it.
+pub fn run(args: &Args) -> Outcome {
+    let Some(path) = &args.domain else { return check(args) };
+    let lineup = lineup(path, args)?;
+    if let Some(bargains) = args.repeat {
+        return repeat(&lineup, bargains, args);
+    }
+    let played = lineup.play(&mut Table::new(), "bargain", args.seed).map_err(failure)?;
+    if let Some(file) = &args.plot {
+        let offers: Vec<Vec<usize>> =
+            (0..lineup.seats().len()).map(|party| played.offers_of(party).collect()).collect();
+        let names: Vec<String> = lineup.seats().iter().map(|seat| seat.agent.to_string()).collect();
+        let picture = Picture {
+            title: &lineup.domain().name,
+            plane: lineup.plane(),
+            solutions: lineup.solutions(),
+            parties: &names,
+            offers: &offers,
+            agreement: played.agreement(),
+        };
+        let svg = plot::draw(&picture)?;
+        std::fs::write(file, svg)
+            .map_err(|error| Failure::configuration(format_args!("cannot write {}: {error}", file.display())))?;
+    }
+    let report = Report::new(&lineup, played);
+    if args.json {
+        return print_json(&report);
+    }
+    print(report);
+    Ok(())
+}
+
+fn lineup(path: &Path, args: &Args) -> Result<Lineup, Failure> {
+    let fault = |error: &dyn std::fmt::Display| Failure::configuration(format_args!("{}: {error}", path.display()));
+    let mut text = String::new();
+    // Read to the limit, not to the end: a device has none.
+    let file = std::fs::File::open(path).map_err(|error| fault(&error))?;
+    file.take(DOMAIN_BYTES_MAX + 1).read_to_string(&mut text).map_err(|error| fault(&error))?;
+    if text.len() as u64 > DOMAIN_BYTES_MAX {
+        return Err(fault(&format_args!("a domain file has at most {DOMAIN_BYTES_MAX} bytes")));
+    }
+    let mut domain = Domain::parse(&text).map_err(|error| fault(&error))?;
+    if let Some(rounds) = args.rounds {
+        domain.rules.rounds = Some(rounds);
+    }
+    let mut kinds = vec![args.a, args.b];
+    match (domain.parties.len(), args.c) {
+        (2, Some(_)) => return Err(fault(&format_args!("{} has two parties: leave --c out", domain.name))),
+        (2, None) => {}
+        // Every party has a strategy, whether it is named or not.
+        (_, c) => kinds.push(c.unwrap_or(StrategyKind::Linear)),
+    }
+    Lineup::try_new(domain, &kinds).map_err(|error| fault(&error))
+}
+
+fn repeat(lineup: &Lineup, bargains: u64, args: &Args) -> Outcome {
+    let progress = (!args.json).then(Progress::new);
+    let tally = lineup.repeat(bargains, args.seed, |tally| {
+        if let Some(progress) = &progress {
+            progress.show(format_args!("{} of {bargains} bargains, {} agreed", tally.bargains(), tally.agreements()));
+        }
+    });
+    if let Some(progress) = &progress {
+        progress.finish();
+    }
+    let figures = tally.map_err(failure)?.figures(Some(args.seed));
+    let names: Vec<String> =
+        lineup.seats().iter().zip(lineup.kinds()).map(|(seat, kind)| format!("{} ({kind})", seat.agent)).collect();
+    if args.json {
+        return print_json(&json!({"domain": lineup.domain().name, "parties": names, "figures": figures}));
+    }
+    print(format_args!("{}: {}, {bargains} bargains, seed {}", lineup.domain().name, names.join(" and "), args.seed));
+    print(figures);
+    Ok(())
+}
+
+/// Do mandates hold? Anything that got through is a failure.
+fn check(args: &Args) -> Outcome {
+    let progress = (!args.json).then(Progress::new);
+    let runs = args.runs;
+    let tally = haggle::run(runs, args.seed, |tally| {
+        if let Some(progress) = &progress {
+            progress.show(format_args!("{} of {runs} runs, {} breaches", tally.runs, tally.breaches));
+        }
+    });
+    if let Some(progress) = &progress {
+        progress.finish();
+    }
+    let tally = tally.context("the check itself failed")?;
+    if args.json {
+        print_json(&json!({"seed": args.seed, "cases": CASES, "tally": tally}))?;
+    } else {
+        print(tally);
+    }
+    if tally.holds() {
+        return Ok(());
+    }
+    Err(Failure::failed(anyhow::anyhow!(
+        "{} breaches, {} deals missed, {} impossible deals",
+        tally.breaches,
+        tally.missed,
+        tally.impossible
+    )))
+}
+
+/// What the exchange refuses lies in the file.
+fn failure(error: SittingError) -> Failure {
+    match error {
+        SittingError::Id(_) | SittingError::Policy(_) | SittingError::Refused { .. } => Failure::configuration(error),
+        SittingError::Table(_) | SittingError::Silent(_) => Failure::failed(error),
+    }
+}

@@ -1,0 +1,162 @@
+//! `llmx chaos`: the exchange as real processes, killed and paused under load, judged from what its agents saw.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use traffic_gen::chaos::{self, Plan, Standing, Victims};
+use traffic_gen::trace::Trace;
+
+use crate::nats::asked_to_end;
+use crate::output::{Failure, Outcome, Progress, print, print_json};
+
+/// Arguments of `llmx chaos`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  llmx chaos --kill engines --duration 60\n  llmx chaos --kill engines --stop --duration 120\n  \
+    llmx chaos --kill nats --replicas 3 --duration 300 --json\n\n\
+    Starts nats-server (scripts/nats-server fetches the binary), engines and gateways of this very program, and agents in\n\
+    this process; every 2 to 5 seconds something is hit and started again. Afterwards everything must end, and the checker,\n\
+    who knows only what agents sent, were told and received, and what stands in log and register, says whether anything\n\
+    was lost or doubled. Fails (1) when something was; missed targets are reported, and fail with --strict."
+)]
+pub struct Args {
+    /// What is hit
+    #[arg(long, value_enum, default_value = "engines")]
+    kill: Kill,
+    /// Pause processes for 1 to 30 s (SIGSTOP) instead of killing them
+    #[arg(long)]
+    stop: bool,
+    /// How long faults come, in seconds
+    #[arg(long, default_value_t = 60.0)]
+    duration: f64,
+    /// Copies of the log: 3 starts a cluster of three nats-servers
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=3))]
+    replicas: u8,
+    /// Agents, four of which call
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(5..=1000))]
+    agents: u32,
+    /// Negotiations kept open
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    open: u32,
+    /// Engines
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=16))]
+    engines: u8,
+    /// Gateways
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=16))]
+    gateways: u8,
+    /// Lanes of the log
+    #[arg(long, default_value_t = bus::LANES_DEFAULT, value_parser = clap::value_parser!(u8).range(1..=64))]
+    lanes: u8,
+    /// Seed of faults and contractors
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Write every message of every agent, one JSON document per line
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Fail on missed targets too
+    #[arg(long)]
+    strict: bool,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is hit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Kill {
+    /// Nothing: the same traffic on a quiet exchange
+    Nobody,
+    /// Engines
+    Engines,
+    /// Gateways
+    Gateways,
+    /// nats-servers
+    Nats,
+    /// Connections to nats-server: cut, or half open
+    Links,
+    /// Engines, gateways and nats-servers
+    All,
+}
+
+impl Args {
+    fn plan(&self) -> Result<Plan, Failure> {
+        let duration = Duration::try_from_secs_f64(self.duration)
+            .map_err(|error| Failure::configuration(format_args!("--duration: {error}")))?;
+        let trace = self.trace.as_deref().map(Trace::create).transpose();
+        let trace = trace.map_err(|error| Failure::configuration(format_args!("--trace: {error}")))?;
+        if self.replicas == 2 {
+            return Err(Failure::configuration("--replicas: two copies stand no failure; choose 1 or 3"));
+        }
+        if self.kill == Kill::Links && self.replicas != 1 {
+            return Err(Failure::configuration(
+                "--kill links needs --replicas 1: clients of a cluster know ways around their link",
+            ));
+        }
+        let victims = match self.kill {
+            Kill::Nobody => Victims::Nobody,
+            Kill::Engines => Victims::Engines,
+            Kill::Gateways => Victims::Gateways,
+            Kill::Nats => Victims::Nats,
+            Kill::Links => Victims::Links,
+            Kill::All => Victims::All,
+        };
+        Ok(Plan {
+            victims,
+            pauses: self.stop,
+            duration,
+            replicas: self.replicas,
+            agents: self.agents,
+            open: self.open,
+            engines: usize::from(self.engines),
+            gateways: usize::from(self.gateways),
+            lanes: self.lanes,
+            seed: self.seed,
+            trace,
+        })
+    }
+}
+
+/// Makes the run and prints its report.
+pub async fn run(args: Args) -> Outcome {
+    let plan = args.plan()?;
+    let binary = std::env::current_exe().context("this program's own file cannot be found")?;
+    let progress = Progress::new();
+    let chaos = Box::pin(chaos::run(plan, &binary, |standing| progress.show(line(standing))));
+    let outcome = tokio::select! {
+        outcome = chaos => outcome.context("no verdict")?,
+        // Dropping the run ends every process it started.
+        () = asked_to_end() => return Err(Failure::failed(anyhow::anyhow!("interrupted"))),
+    };
+    progress.finish();
+    let report = &outcome.report;
+    if args.json {
+        print_json(&serde_json::json!({"report": report, "strikes": outcome.strikes, "output": outcome.output}))?;
+    } else {
+        print(report);
+        if let Some(output) = &outcome.output {
+            print(format_args!("  the processes' output: {}", output.display()));
+        }
+    }
+    if let Some(first) = report.examples().next() {
+        return Err(Failure::failed(anyhow::anyhow!("{} violations; the first: {first}", report.violations())));
+    }
+    let missed: Vec<&str> = report.targets.iter().filter(|target| !target.is_met).map(|target| target.name).collect();
+    if args.strict && !missed.is_empty() {
+        return Err(Failure::failed(anyhow::anyhow!("missed: {}", missed.join(", "))));
+    }
+    Ok(())
+}
+
+fn line(standing: &Standing) -> String {
+    let Standing { elapsed, counts, open, silence } = standing;
+    format!(
+        "{:>4} s   calls {:>6}   offers {:>7}   awards {:>6}   ended {:>6}   open {open:>4}   last decision {:>6} ms ago",
+        elapsed.as_secs(),
+        counts.cfps,
+        counts.offers,
+        counts.awards,
+        counts.rounds,
+        silence.as_millis()
+    )
+}

@@ -1,0 +1,149 @@
+//! `llmx demo --protocol alternating`: bargains between pairs and triples of agents.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agents::transport::Transport;
+use agents::transport::bus::BusTransport;
+use anyhow::Context;
+use schemas::{AgentId, Policy};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use traffic_gen::audit;
+use traffic_gen::bargain::market::{self, Catalog, Ledger, Population, Scenario, Summary};
+use traffic_gen::control::ControlClient;
+use traffic_gen::exchange::{Exchange, ExchangeOptions};
+use traffic_gen::live::Access;
+use traffic_gen::recorder::Recorder;
+use traffic_gen::trace::Trace;
+
+use super::{Args, attended, create, limits};
+use crate::output::{Failure, Outcome, Progress, print, print_json};
+
+/// Requests of one agent per bargain, at most: a move for each round of the longest shipped domain, and repeats.
+const REQUESTS_PER_BARGAIN: f64 = 200.0;
+
+/// Runs the demo and prints its summary; any violated invariant is a failure.
+pub async fn run(args: Args) -> Outcome {
+    let policy = check(&args)?;
+    let mut csv = args.csv.as_deref().map(create).transpose()?;
+    args.export.as_deref().map(create).transpose()?;
+    let trace = args.trace.as_deref().map(Trace::create).transpose().map_err(Failure::configuration)?;
+    let opened = args.open().await?;
+    let scenario = Scenario {
+        agents: args.agents,
+        policy: policy.as_ref().map(|policy| policy.name().to_owned()),
+        rate: args.rate,
+        duration: args.duration()?,
+        seed: args.seed,
+        run: args.run_name(opened.is_kept),
+        ..Scenario::default()
+    };
+    let limits = limits(args.rate, REQUESTS_PER_BARGAIN);
+    let options = ExchangeOptions { policies: policy.into_iter().collect(), limits, ..ExchangeOptions::default() };
+    let exchange = Exchange::start(opened.bus.clone(), options).await.context("the exchange does not start")?;
+    if !args.json {
+        Progress::new().show(format_args!("exchange on {}, {}\n", opened.name, exchange.url()));
+    }
+    let (ledger, shed, elapsed_s) = drive(&args, &exchange, &scenario, trace).await?;
+    let (counts, mut verdict) = ledger.recorder().finish().context("cannot write the trace")?;
+    let report = audit::recompute(&opened.bus, &mut verdict).await?;
+    exchange.check_bounds(&mut verdict);
+    if let Some(file) = &mut csv {
+        ledger.recorder().write_minutes(file).context("cannot write the table of minutes")?;
+    }
+    if let Some(path) = &args.export {
+        audit::export(&opened.bus, &report, path).await.with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    exchange.shutdown().await;
+    let summary = Summary::new(&scenario, opened.name, &ledger.traded(), counts, verdict, shed, elapsed_s);
+    if args.json {
+        print_json(&summary)?;
+    } else {
+        print(&summary);
+    }
+    judge(&summary)
+}
+
+/// The policy to delegate to, once the arguments make sense for bargains.
+fn check(args: &Args) -> Result<Option<Policy>, Failure> {
+    let (agents, least) = (args.agents, market::AGENTS_MIN);
+    if args.contractor.is_some() {
+        return Err(Failure::configuration(
+            "--contractor is for the contract net: in a bargain there are no contractors",
+        ));
+    }
+    if agents < least {
+        return Err(Failure::configuration(format_args!("--agents {agents}: some bargains have {least} parties")));
+    }
+    args.policy.as_deref().map(bargaining_policy).transpose()
+}
+
+fn judge(summary: &Summary) -> Outcome {
+    let irrational = summary.figures.irrational;
+    match summary.invariant_violations.total {
+        0 if irrational == 0 => Ok(()),
+        0 => Err(Failure::failed(anyhow::anyhow!("{irrational} agreements outside a party's mandate"))),
+        total => Err(Failure::failed(anyhow::anyhow!("{total} violations of invariants"))),
+    }
+}
+
+fn bargaining_policy(name: &str) -> Result<Policy, Failure> {
+    let policy = crate::policy::preset_or_file(name)?;
+    if policy.bargain.is_none() {
+        return Err(Failure::configuration(format_args!(
+            "{}: this policy does not bargain; `bargain-low`, `bargain-medium` and `bargain-high` do",
+            policy.id
+        )));
+    }
+    Ok(policy)
+}
+
+async fn drive(
+    args: &Args,
+    exchange: &Exchange,
+    scenario: &Scenario,
+    trace: Option<Trace>,
+) -> Result<(Arc<Ledger>, u64, f64), Failure> {
+    let control = ControlClient::try_new(exchange.url())?;
+    let bus = exchange.bus.clone();
+    let transport = move |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&bus)) };
+    let identities = (0..scenario.agents)
+        .map(market::agent_name)
+        .map(|name| exchange.identity(&name).map(|identity| (name, identity)))
+        .collect::<Result<std::collections::BTreeMap<_, _>, _>>()?;
+    let identity = |name: &AgentId| identities[name].clone();
+    let access = Access { control: &control, transport: &transport, identity: &identity };
+
+    let catalog = Arc::new(Catalog::shipped());
+    let recorder = Arc::new(Recorder::start(Instant::now(), true, trace));
+    let ledger = Arc::new(Ledger::new(recorder, Arc::clone(&catalog)));
+    let population = Population::start(&access, scenario, &catalog, &ledger).await?;
+    let cancel = CancellationToken::new();
+    let progress = (!args.json).then(|| tokio::spawn(show_progress(Arc::clone(&ledger), Instant::now())));
+    let started = Instant::now();
+    let shed = attended(&cancel, progress, market::trade(&population, &ledger, started, &cancel)).await?;
+    let elapsed_s = started.elapsed().as_secs_f64();
+    population.stop().await?;
+    Ok((ledger, shed, elapsed_s))
+}
+
+async fn show_progress(ledger: Arc<Ledger>, started: Instant) {
+    let progress = Progress::new();
+    let mut second = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        second.tick().await;
+        let traded = ledger.traded();
+        let step = traded.step.quantiles();
+        progress.show(format_args!(
+            "{:>4} s   bargains {:>6}   agreed {:>6}   moves {:>8}   open {:>4}   move to next turn p50 {:.2} ms, p95 {:.2} ms",
+            started.elapsed().as_secs(),
+            traded.tally.bargains(),
+            traded.tally.agreements(),
+            step.count,
+            ledger.recorder().open(),
+            step.p50,
+            step.p95
+        ));
+    }
+}

@@ -1,0 +1,194 @@
+//! The health port of a process that serves nothing else over HTTP.
+//!
+//! | path | answers |
+//! |---|---|
+//! | `/healthz` | 200 as long as the process runs |
+//! | `/readyz` | 200, or 503 with a problem document (RFC 9457) that lists what refuses readiness, each with its remedy |
+//! | `/status` | the state in full |
+//! | `/metrics` | every metric, in Prometheus's text format |
+//!
+//! It opens before the process has caught up, and closes after it has handed over, so that neither looks like a crash.
+
+#[cfg(test)]
+mod tests;
+
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use ::gateway::server::{self, ServerOptions};
+use anyhow::Context;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use bus::Bus;
+use bus::reach::Reach;
+use prometheus::process_collector::ProcessCollector;
+use prometheus::{Registry, TextEncoder};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::output::Failure;
+
+/// Connections open at once: a scraper, an orchestrator and a few people who look.
+const CONNECTIONS_MAX: usize = 64;
+/// How long a client may take to send a header, or its next request.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest wait for answers under way when the port closes.
+const CLOSE_MAX: Duration = Duration::from_secs(1);
+/// Media type of Prometheus's text format.
+const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Where the health port listens.
+#[derive(Debug, clap::Args)]
+pub struct OpsArgs {
+    /// Address of the health port: /healthz, /readyz, /status, /metrics, to whoever asks; for example 127.0.0.1:9464
+    /// (default: none)
+    #[arg(long, env = "LLMX_ENGINE_LISTEN", value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+}
+
+/// What a process says about itself.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// Whether it does all it is there for.
+    pub is_ready: bool,
+    /// What refuses readiness, each with its remedy.
+    pub faults: Vec<String>,
+    /// Its state in full, for `/status`.
+    pub state: Value,
+}
+
+/// A registry that holds the process's own metrics (memory, processor time, file descriptors).
+pub fn registry() -> Result<Registry, prometheus::Error> {
+    let registry = Registry::new();
+    registry.register(Box::new(ProcessCollector::for_self()))?;
+    Ok(registry)
+}
+
+/// An open health port.
+pub struct HealthPort {
+    address: SocketAddr,
+    site: Arc<Site>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+/// Reads the present report.
+type Reading = Box<dyn Fn() -> Report + Send + Sync>;
+
+struct Site {
+    reach: Reach,
+    registry: Registry,
+    /// Empty while the process starts.
+    reading: OnceLock<Reading>,
+}
+
+impl OpsArgs {
+    /// Opens the port where one is asked for.
+    pub fn open(&self, bus: &Bus, registry: &Registry) -> Result<Option<HealthPort>, Failure> {
+        let Some(address) = self.listen else { return Ok(None) };
+        let open = || HealthPort::open(address, bus.clone(), registry.clone());
+        Ok(Some(open().with_context(|| format!("cannot listen on {address}"))?))
+    }
+}
+
+impl HealthPort {
+    fn open(address: SocketAddr, bus: Bus, registry: Registry) -> std::io::Result<Self> {
+        let listener = server::bind(address)?;
+        let address = listener.local_addr()?;
+        let site = Arc::new(Site { reach: Reach::new(), registry, reading: OnceLock::new() });
+        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let router = Router::new()
+            .route("/healthz", get(alive))
+            .route("/readyz", get(ready))
+            .route("/status", get(status))
+            .route("/metrics", get(metrics))
+            .with_state(Arc::clone(&site));
+        let options = ServerOptions { connections_max: CONNECTIONS_MAX, header_timeout: HEADER_TIMEOUT };
+        tasks.spawn(server::drive(listener, router, options, tasks.clone(), stop.clone()));
+        let (asking, stopped) = (Arc::clone(&site), stop.clone());
+        tasks.spawn(async move {
+            tokio::select! {
+                () = stopped.cancelled() => {}
+                _ = asking.reach.drive(&bus) => {}
+            }
+        });
+        Ok(Self { address, site, stop, tasks })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The process has started: from now on `read` says how it is.
+    pub fn report(&self, read: impl Fn() -> Report + Send + Sync + 'static) {
+        // Only the first start counts; a process has one.
+        let _ = self.site.reading.set(Box::new(read));
+    }
+
+    /// Closes the port; answers under way end within a bounded time.
+    pub async fn close(self) {
+        self.stop.cancel();
+        self.tasks.close();
+        let _ = tokio::time::timeout(CLOSE_MAX, self.tasks.wait()).await;
+    }
+}
+
+impl Site {
+    /// The present report, the bus's silence among the faults.
+    fn read(&self) -> Report {
+        let mut report = self.reading.get().map_or_else(starting, |read| read());
+        if let Err(silence) = self.reach.check() {
+            report.is_ready = false;
+            report.faults.push(silence.to_string());
+        }
+        report
+    }
+}
+
+fn starting() -> Report {
+    let faults = vec!["it starts: the stored log is still being read; wait".to_owned()];
+    Report { is_ready: false, faults, state: json!({}) }
+}
+
+async fn alive() -> Response {
+    Json(json!({ "status": "alive" })).into_response()
+}
+
+async fn ready(State(site): State<Arc<Site>>) -> Response {
+    let Report { is_ready, faults, state } = site.read();
+    if is_ready {
+        return Json(json!({ "status": "ready", "state": state })).into_response();
+    }
+    let problem = json!({
+        "type": "urn:llmx:problem:unavailable",
+        "title": "Not ready",
+        "status": 503,
+        "code": "unavailable",
+        "detail": faults.join("; "),
+        "faults": faults,
+        "state": state,
+    });
+    let kind = [(header::CONTENT_TYPE, "application/problem+json")];
+    (StatusCode::SERVICE_UNAVAILABLE, kind, problem.to_string()).into_response()
+}
+
+async fn status(State(site): State<Arc<Site>>) -> Response {
+    let Report { is_ready, faults, state } = site.read();
+    Json(json!({ "is_ready": is_ready, "faults": faults, "state": state })).into_response()
+}
+
+async fn metrics(State(site): State<Arc<Site>>) -> Response {
+    match TextEncoder::new().encode_to_string(&site.registry.gather()) {
+        Ok(text) => ([(header::CONTENT_TYPE, METRICS_TYPE)], text).into_response(),
+        Err(error) => {
+            tracing::error!(%error, "the metrics cannot be written");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}

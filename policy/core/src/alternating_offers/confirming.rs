@@ -1,0 +1,48 @@
+//! AGREED and CONFIRMING: rows 10 and 11.
+
+use std::sync::Arc;
+
+use schemas::delivery::{Award, Outcome, Told};
+use schemas::{Lot, WireTime};
+
+use super::ending::UNCONFIRMED;
+use super::state::{AWARD, Bargaining};
+use crate::effect::Deliver;
+use crate::state::Phase;
+use crate::step::Step;
+
+impl Bargaining {
+    /// Everybody has accepted: the agreement, unless it has to be confirmed.
+    pub(super) fn agree(&mut self, step: &mut Step<'_>) {
+        let Some(confirm_ms) = self.rules.confirm_ms else { return self.end(Outcome::Agreement, None, step) };
+        self.confirm_by = step.clock.plus_ms(confirm_ms).min(self.matter.ends_by);
+        self.enter(Phase::Confirming, step);
+        let Some(agreed) = self.standing.as_deref() else { return };
+        let told = Arc::new(Told::Accept(Award {
+            offer_id: agreed.id,
+            lot: Lot(0),
+            award_no: AWARD,
+            terms: agreed.terms.clone(),
+            terms_digest: agreed.digest,
+            payment: None,
+            confirm_by: WireTime(self.confirm_by),
+        }));
+        for one in &self.parties {
+            let letter = self.matter.letter(step, &one.party.agent, Arc::clone(&told));
+            step.post(Deliver { expires: self.confirm_by, ..letter });
+        }
+    }
+
+    /// Row 11.
+    pub(super) fn confirm(&mut self, index: usize, step: &mut Step<'_>) {
+        self.parties[index].has_confirmed = true;
+        if self.parties.iter().all(|party| party.has_confirmed) {
+            self.end(Outcome::Agreement, None, step);
+        }
+    }
+
+    /// Row 11: `confirm_by`.
+    pub(super) fn handle_confirm_timeout(&mut self, step: &mut Step<'_>) {
+        self.end(Outcome::NoAgreement, Some(UNCONFIRMED), step);
+    }
+}

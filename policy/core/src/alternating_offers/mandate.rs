@@ -1,0 +1,237 @@
+//! Sealed mandates, as far as they are arithmetic: whether one fits a space, what an outcome is worth under it, what is
+//! inside, and what its party aspires to as time passes. Integers only, so that every engine comes to the same.
+
+use std::cmp::Ordering;
+
+use schemas::bargain::{
+    Bargain, CONCESSION_MAX, Comparison, Concession, IssueValues, IssueWorth, Mandate, PPM, Predicate, TABLE_MAX,
+    Utility, Worth,
+};
+use schemas::payload::{AttrValue, Terms};
+use schemas::policy::WEIGHT_SUM;
+
+use super::space::{Fault, OutcomeSpace, check_predicates, place_of};
+use crate::acceptance::threshold::product;
+
+/// Checks that a mandate fits the outcome space of its bargain.
+///
+/// # Errors
+/// The first [`Fault`], with its pointer from the mandate: a policy or reservation without a utility, weights that do not
+/// add up, an issue that is unknown or stands twice, lists of another length than the values they are for, numbers out of
+/// range, limits on what is no issue.
+pub fn check(mandate: &Mandate, space: OutcomeSpace<'_>) -> Result<(), Fault> {
+    if mandate.utility.is_none() && mandate.policy.is_some() {
+        return Err(Fault::at("/policy", "a policy accepts by `utility`, which is missing"));
+    }
+    if mandate.reservation > PPM {
+        return Err(Fault::at("/reservation", "0 to 1000000"));
+    }
+    if mandate.utility.is_none() && mandate.reservation > 0 {
+        return Err(Fault::at("/reservation", "a reservation value is one of `utility`, which is missing"));
+    }
+    match &mandate.utility {
+        Some(Utility::Linear(worths)) => check_linear(worths, space)?,
+        Some(Utility::Table(table)) => check_table(table, space)?,
+        None => {}
+    }
+    check_predicates(&mandate.limits, space, &[]).map_err(|fault| fault.under("/limits"))?;
+    match mandate.concession {
+        Some(Concession::Boulware(e) | Concession::Conceder(e)) if !(2..=CONCESSION_MAX).contains(&e) => {
+            Err(Fault::at("/concession", "an exponent of 2 to 8"))
+        }
+        Some(Concession::Boulware(_) | Concession::Linear | Concession::Conceder(_)) | None => Ok(()),
+    }
+}
+
+fn check_linear(worths: &[IssueWorth], space: OutcomeSpace<'_>) -> Result<(), Fault> {
+    for (index, one) in worths.iter().enumerate() {
+        let pointer = format!("/utility/linear/{index}");
+        let Some(issue) = space.issue(&one.issue) else {
+            return Err(Fault::at(pointer + "/issue", "names no issue of the bargain"));
+        };
+        if worths[..index].iter().any(|earlier| earlier.issue == one.issue) {
+            return Err(Fault::at(pointer + "/issue", "the issue stands there before"));
+        }
+        check_worth(&one.worth, &issue.values).map_err(|fault| fault.under(&pointer))?;
+    }
+    let sum: u64 = worths.iter().map(|one| u64::from(one.weight)).sum();
+    if sum == u64::from(WEIGHT_SUM) { Ok(()) } else { Err(Fault::at("/utility/linear", "weights add up to 1000")) }
+}
+
+fn check_worth(worth: &Worth, values: &IssueValues) -> Result<(), Fault> {
+    let in_range = |pointer: String, worth: u32| {
+        if worth <= PPM { Ok(()) } else { Err(Fault::at(pointer, "0 to 1000000")) }
+    };
+    match (worth, values) {
+        (Worth::Listed { worth }, IssueValues::Discrete { values }) if worth.len() == values.len() => {
+            worth.iter().enumerate().try_for_each(|(index, worth)| in_range(format!("/worth/{index}"), *worth))
+        }
+        (Worth::Listed { .. }, IssueValues::Discrete { .. }) => {
+            Err(Fault::at("/worth", "one number for each value of the issue"))
+        }
+        (Worth::Listed { .. }, IssueValues::Range { .. }) => {
+            Err(Fault::at("/worth", "of a range, `at_min` and `at_max` tell the worth"))
+        }
+        (Worth::Linear { at_min, at_max }, IssueValues::Range { .. }) => {
+            in_range("/at_min".to_owned(), *at_min)?;
+            in_range("/at_max".to_owned(), *at_max)
+        }
+        (Worth::Linear { .. }, IssueValues::Discrete { .. }) => {
+            Err(Fault::at("/at_min", "of a discrete issue, `worth` lists one number for each value"))
+        }
+    }
+}
+
+fn check_table(table: &[u32], space: OutcomeSpace<'_>) -> Result<(), Fault> {
+    let is_whole = table.len() <= TABLE_MAX && space.outcomes() == u128::try_from(table.len()).ok();
+    if !is_whole {
+        return Err(Fault::at("/utility/table", "one number for each outcome, of which there are at most 1024"));
+    }
+    match table.iter().position(|utility| *utility > PPM) {
+        Some(index) => Err(Fault::at(format!("/utility/table/{index}"), "0 to 1000000")),
+        None => Ok(()),
+    }
+}
+
+/// What an outcome is worth, 0 to [`PPM`], rounded down; absent without a utility, or when the terms are no outcome.
+#[must_use]
+pub fn utility_ppm(mandate: &Mandate, space: OutcomeSpace<'_>, terms: &Terms) -> Option<u32> {
+    match mandate.utility.as_ref()? {
+        Utility::Table(table) => table.get(usize::try_from(space.index(terms)?).ok()?).copied(),
+        Utility::Linear(worths) => {
+            space.contains(terms).ok()?;
+            let worth = |one: &IssueWorth| worth_of(one, space, terms.get(&one.issue)?);
+            weighted(worths, worth)
+        }
+    }
+}
+
+/// What the best outcome is worth: for a linear utility found issue by issue, for a table by a look at each entry.
+#[must_use]
+pub fn best_ppm(mandate: &Mandate, space: OutcomeSpace<'_>) -> Option<u32> {
+    match mandate.utility.as_ref()? {
+        Utility::Table(table) => table.iter().copied().max(),
+        Utility::Linear(worths) => weighted(worths, |one| match &one.worth {
+            Worth::Listed { worth } => worth.iter().copied().max(),
+            Worth::Linear { at_min, at_max } => {
+                let (mut best, issue) = (*at_min.max(at_max), space.issue(&one.issue)?);
+                if matches!(issue.values, IssueValues::Range { min, max } if min == max) {
+                    best = *at_min;
+                }
+                Some(best)
+            }
+        }),
+    }
+}
+
+/// floor(sum of weight * worth / 1000).
+fn weighted(worths: &[IssueWorth], worth: impl Fn(&IssueWorth) -> Option<u32>) -> Option<u32> {
+    let sum = worths.iter().try_fold(0_u64, |sum, one| {
+        let part = u64::from(one.weight).checked_mul(u64::from(worth(one)?))?;
+        sum.checked_add(part)
+    })?;
+    u32::try_from(sum / u64::from(WEIGHT_SUM)).ok()
+}
+
+/// The worth of one issue's value. Of a range: floor((at_min * (max - v) + at_max * (v - min)) / (max - min)), and `at_min`
+/// where it has one value only.
+fn worth_of(one: &IssueWorth, space: OutcomeSpace<'_>, value: &AttrValue) -> Option<u32> {
+    let values = &space.issue(&one.issue)?.values;
+    let place = place_of(values, value)?;
+    match (&one.worth, values) {
+        (Worth::Listed { worth }, _) => worth.get(usize::try_from(place).ok()?).copied(),
+        (Worth::Linear { at_min, at_max }, IssueValues::Range { min, max }) => {
+            let width = u128::from(max.abs_diff(*min));
+            let sum = u128::from(*at_min) * width.saturating_sub(place) + u128::from(*at_max) * place;
+            sum.checked_div(width).map_or(Some(*at_min), |worth| u32::try_from(worth).ok())
+        }
+        (Worth::Linear { .. }, IssueValues::Discrete { .. }) => None,
+    }
+}
+
+/// Whether terms are inside a mandate: every limit holds, and they are worth its reservation value at least.
+///
+/// # Errors
+/// A [`Fault`] with its pointer from the terms: to the issue whose limit is broken, or to the terms themselves when they
+/// are worth too little.
+pub fn inside(mandate: &Mandate, space: OutcomeSpace<'_>, terms: &Terms) -> Result<(), Fault> {
+    if let Some(broken) = mandate.limits.iter().find(|limit| !holds(limit, terms.get(&limit.attr))) {
+        return Err(Fault::at(format!("/{}", broken.attr), "outside the limits of the mandate"));
+    }
+    let is_worth_it = mandate.utility.is_none()
+        || utility_ppm(mandate, space, terms).is_some_and(|utility| utility >= mandate.reservation);
+    if is_worth_it { Ok(()) } else { Err(Fault::at("", "worth less than the mandate's reservation value")) }
+}
+
+/// Whether a predicate holds of a value. Of one that is absent, or of another kind than the constant, only `ne` does; texts
+/// are equal or not, and nothing else.
+#[must_use]
+pub fn holds(predicate: &Predicate, value: Option<&AttrValue>) -> bool {
+    let order = match (value, &predicate.value) {
+        (Some(AttrValue::Int(value)), AttrValue::Int(constant)) => value.cmp(constant),
+        (Some(AttrValue::Text(value)), AttrValue::Text(constant)) => {
+            return match predicate.op {
+                Comparison::Eq => value == constant,
+                Comparison::Ne => value != constant,
+                Comparison::Lt | Comparison::Le | Comparison::Gt | Comparison::Ge => false,
+            };
+        }
+        (Some(AttrValue::Int(_)), AttrValue::Text(_)) | (Some(AttrValue::Text(_)), AttrValue::Int(_)) | (None, _) => {
+            return predicate.op == Comparison::Ne;
+        }
+    };
+    match predicate.op {
+        Comparison::Eq => order == Ordering::Equal,
+        Comparison::Ne => order != Ordering::Equal,
+        Comparison::Lt => order == Ordering::Less,
+        Comparison::Le => order != Ordering::Greater,
+        Comparison::Gt => order == Ordering::Greater,
+        Comparison::Ge => order != Ordering::Less,
+    }
+}
+
+/// Relative time: max(round / (rounds + 1), elapsed / deadline), of what the rules name, in parts per million, rounded
+/// down; [`PPM`] at most. `round` counts from 1.
+#[must_use]
+pub fn relative_time_ppm(rules: &Bargain, round: u32, elapsed_us: u64) -> u32 {
+    let part = |part: u128, whole: u128| {
+        let ppm = (part * u128::from(PPM)).checked_div(whole).unwrap_or(u128::from(PPM));
+        u32::try_from(ppm).unwrap_or(PPM).min(PPM)
+    };
+    let rounds = rules.rounds.map(|rounds| part(u128::from(round), u128::from(rounds) + 1));
+    let time = rules.deadline_ms.map(|ms| part(u128::from(elapsed_us), u128::from(ms) * 1000));
+    rounds.max(time).unwrap_or(PPM)
+}
+
+/// What a party aspires to at a relative time: `best - (best - reservation) * t^e`. Both t^e and the product are rounded
+/// down, so the aspiration is rounded up. A reservation above the best counts as the best.
+#[must_use]
+pub fn aspiration_ppm(t_ppm: u32, concession: Concession, best: u32, reservation: u32) -> u32 {
+    let conceded = conceded_ppm(t_ppm.min(PPM), concession);
+    let span = u64::from(best.saturating_sub(reservation));
+    let given_up = span * u64::from(conceded) / u64::from(PPM);
+    best - u32::try_from(given_up).unwrap_or(best)
+}
+
+/// floor(t^e), in parts per million, exact: the largest x with `x^d * PPM^(n - d) <= t^n`, where e = n / d.
+fn conceded_ppm(t: u32, concession: Concession) -> u32 {
+    let (t, whole) = (u64::from(t), u64::from(PPM));
+    let is_enough = |x: u64| match concession {
+        Concession::Linear => x <= t,
+        Concession::Boulware(e) => product(x, whole, e.saturating_sub(1)) <= product(1, t, e),
+        Concession::Conceder(e) => product(1, x, e) <= product(t, whole, e.saturating_sub(1)),
+    };
+    let (mut low, mut high) = (0, whole);
+    while low < high {
+        let middle = (low + high).div_ceil(2);
+        if is_enough(middle) {
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    u32::try_from(low).unwrap_or(PPM)
+}
+
+#[cfg(test)]
+mod tests;

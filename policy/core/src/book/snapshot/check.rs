@@ -1,0 +1,77 @@
+//! What the fold relies on between the fields of a negotiation, and a snapshot might not keep.
+
+use schemas::bargain::PARTIES_MAX;
+
+use crate::alternating_offers::mandate;
+use crate::alternating_offers::space::check_rules;
+use crate::alternating_offers::state::{Bargainer, Bargaining, Sealed, Standing};
+use crate::book::open::Open;
+use crate::book::shelf::Slot;
+use crate::negotiation::Negotiation;
+use crate::policy::COUNT_MAX;
+use crate::state::Phase;
+use crate::tombstone::Tombstone;
+
+/// What is wrong with a slot.
+pub(super) fn check(slot: &Slot) -> Result<(), &'static str> {
+    match slot {
+        Slot::Open(Open::ContractNet(negotiation), _) => check_open(negotiation),
+        Slot::Open(Open::Bargain(bargain), _) => check_bargain(bargain),
+        Slot::Ended(tombstone) => check_ended(tombstone),
+    }
+}
+
+fn check_open(negotiation: &Negotiation) -> Result<(), &'static str> {
+    let sessions = &negotiation.sessions;
+    let is_session = |index: usize| index < sessions.len();
+    let lots = usize::try_from(COUNT_MAX).unwrap_or(usize::MAX);
+    let awards = negotiation.lots.iter().filter_map(|lot| lot.award.as_ref());
+    ensure(negotiation.phase != Phase::Ended && negotiation.matter.outcome.is_none(), "an open negotiation has ended")?;
+    ensure(
+        sessions.is_sorted_by(|one, next| one.party.agent < next.party.agent),
+        "contractors are not in their order",
+    )?;
+    ensure(negotiation.lots.len() <= lots, "a negotiation has too many lots")?;
+    ensure(awards.map(|award| award.session).all(is_session), "an award is nobody's")?;
+    ensure(negotiation.standby.iter().copied().all(is_session), "a runner-up is nobody")?;
+    let is_known = |past: &crate::session::PastAward| is_session(past.session) && past.lot < negotiation.lots.len();
+    ensure(negotiation.past_awards.iter().all(is_known), "a past award is nobody's")?;
+    ensure(responded(negotiation).is_none_or(|count| count == negotiation.responded), "the answers do not add up")
+}
+
+fn check_bargain(bargain: &Bargaining) -> Result<(), &'static str> {
+    let parties = &bargain.parties;
+    let phases = [Phase::Joining, Phase::Bargaining, Phase::Confirming];
+    ensure(phases.contains(&bargain.phase) && bargain.matter.outcome.is_none(), "an open bargain has ended")?;
+    ensure((2..=PARTIES_MAX).contains(&parties.len()), "a bargain has too few parties, or too many")?;
+    let invited = parties.get(1..).unwrap_or_default();
+    ensure(invited.is_sorted_by(|one, next| one.party.agent < next.party.agent), "parties are not in their order")?;
+    let space = check_rules(&bargain.rules).map_err(|_| "the rules of a bargain contradict themselves")?;
+    let fits = |party: &Bargainer| {
+        party.pledge.as_ref().is_none_or(|Sealed(pledge)| mandate::check(&pledge.mandate, space).is_ok())
+    };
+    ensure(parties.iter().all(fits), "a mandate does not fit its bargain")?;
+    let is_standing = |standing: &Standing| {
+        let is_party = |index: &usize| *index < parties.len();
+        is_party(&standing.by) && standing.accepted.iter().all(is_party) && space.contains(&standing.terms).is_ok()
+    };
+    ensure(bargain.standing.as_deref().is_none_or(is_standing), "a standing offer is nobody's, or no outcome")?;
+    ensure(bargain.phase != Phase::Confirming || bargain.standing.is_some(), "nothing was agreed on")
+}
+
+/// Contractors that have answered the round's call; known while offers are collected.
+fn responded(negotiation: &Negotiation) -> Option<u32> {
+    let answers =
+        negotiation.sessions.iter().filter(|session| session.round == negotiation.round && session.state.is_response());
+    (negotiation.phase == Phase::Collecting).then(|| u32::try_from(answers.count()).unwrap_or(u32::MAX))
+}
+
+fn check_ended(tombstone: &Tombstone) -> Result<(), &'static str> {
+    let contractors = tombstone.parties.get(1..).unwrap_or_default();
+    ensure(!tombstone.parties.is_empty(), "an ended negotiation had no initiator")?;
+    ensure(contractors.is_sorted_by(|one, next| one.agent < next.agent), "contractors are not in their order")
+}
+
+fn ensure(holds: bool, otherwise: &'static str) -> Result<(), &'static str> {
+    if holds { Ok(()) } else { Err(otherwise) }
+}

@@ -1,0 +1,128 @@
+use std::collections::BTreeSet;
+
+use schemas::record::{Entry, Record};
+use schemas::{Lane, Timestamp};
+use serde_json::{Value, json};
+
+use crate::book::Book;
+use crate::book::open::Open;
+use crate::book::shelf::Slot;
+use crate::limits::Limits;
+use crate::negotiation::Negotiation;
+use crate::session::Party;
+
+#[test]
+fn a_restored_book_shares_what_was_shared_and_keeps_no_spare_room() {
+    let book = busy();
+    let restored = Book::restore(&book.snapshot(), Lane(0), Limits::default()).expect("a snapshot");
+    let (before, after) = (Footprint::of(&book), Footprint::of(&restored));
+    assert!(after.spare <= before.spare && after.texts <= before.texts, "{before:?} before, {after:?} after");
+    assert_eq!(after.agents, 4, "alice, a, b and c, each stored once");
+    assert_eq!((before.policies, after.policies), (2, 2));
+}
+
+#[test]
+fn names_of_a_restored_book_are_shared_with_negotiations_to_come() {
+    let book = busy();
+    let mut restored = Book::restore(&book.snapshot(), Lane(0), Limits::default()).expect("a snapshot");
+    fold(&mut restored, 125, vec![call("alice~later", "low", &["a", "c"])]);
+    assert_eq!(Footprint::of(&restored).agents, 4);
+}
+
+/// What a book has allocated, as far as it can be told from inside.
+#[derive(Debug, Default)]
+struct Footprint {
+    agents: usize,
+    policies: usize,
+    /// Message ids.
+    texts: usize,
+    /// Elements that lists could take without growing.
+    spare: usize,
+}
+
+impl Footprint {
+    fn of(book: &Book) -> Self {
+        let (mut agents, mut policies, mut texts, mut spare) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new(), 0);
+        for slot in book.shelf.slots_in_order() {
+            match slot {
+                Slot::Open(Open::Bargain(_), _) => {}
+                Slot::Open(Open::ContractNet(open), _) => {
+                    policies.insert(std::sync::Arc::as_ptr(&open.pinned));
+                    agents.extend(parties(open).map(|party| place(party.agent.as_str())));
+                    texts.extend(message_ids(open));
+                    spare += spare_of(open);
+                }
+                Slot::Ended(ended) => {
+                    agents.extend(ended.parties.iter().map(|known| place(known.agent.as_str())));
+                    spare += ended.seen.capacity() - ended.seen.len();
+                }
+            }
+        }
+        Self { agents: agents.len(), policies: policies.len(), texts: texts.len(), spare }
+    }
+}
+
+fn parties(open: &Negotiation) -> impl Iterator<Item = &Party> {
+    std::iter::once(&open.initiator).chain(open.sessions.iter().map(|session| &session.party))
+}
+
+fn message_ids(open: &Negotiation) -> impl Iterator<Item = usize> {
+    let seen = parties(open).flat_map(|party| &party.seen).map(|seen| &seen.msg_id);
+    let offers = open.sessions.iter().filter_map(|session| session.offer.as_ref()).map(|offer| &offer.msg_id);
+    seen.chain(offers).chain([&open.matter.call_msg_id]).map(|id| place(id.as_str()))
+}
+
+fn spare_of(open: &Negotiation) -> usize {
+    let seen: usize = parties(open).map(|party| party.seen.capacity() - party.seen.len()).sum();
+    seen + open.sessions.capacity() - open.sessions.len() + open.lots.capacity() - open.lots.len()
+        + open.standby.capacity()
+        - open.standby.len()
+        + open.past_awards.capacity()
+        - open.past_awards.len()
+}
+
+fn place(text: &str) -> usize {
+    text.as_ptr().addr()
+}
+
+/// Two open negotiations under one policy, one under another, and an ended one.
+fn busy() -> Book {
+    let mut book = Book::new(Lane(0), Limits::default());
+    fold(&mut book, 1, vec![call("alice~ended", "low", &["a", "b"]), offer("alice~ended", "a")]);
+    // Beyond its hard deadline, but not so far that it is forgotten.
+    fold(&mut book, 121, vec![Entry::Tick]);
+    for (second, id, policy) in [(122, "alice~one", "high"), (123, "alice~two", "high"), (124, "alice~three", "medium")]
+    {
+        fold(&mut book, second, vec![call(id, policy, &["a", "b", "c"]), offer(id, "a"), offer(id, "b")]);
+    }
+    assert_eq!((book.open_count(), book.tombstone_count()), (3, 1));
+    book
+}
+
+/// A record whose sequence is its time in seconds.
+fn fold(book: &mut Book, second: u64, entries: Vec<Entry>) {
+    book.handle_record(second, Timestamp::from_ms(second * 1000), &Record::new("test", entries));
+    while book.poll_effect().is_some() {}
+}
+
+fn call(negotiation: &str, preset: &str, invited: &[&str]) -> Entry {
+    let policy = crate::policy::preset(preset).expect("a preset");
+    let invited: Vec<Value> = invited.iter().map(|agent| json!({"agent": agent})).collect();
+    let digest = policy.digest().expect("canonical");
+    let pinned = json!({"policy": policy, "policy_digest": digest, "invited": invited});
+    entry("alice", negotiation, &json!({"act": "cfp"}), Some(&pinned))
+}
+
+fn offer(negotiation: &str, from: &str) -> Entry {
+    entry(from, negotiation, &json!({"act": "offer", "terms": {"price": 7, "delivery_ms": 7}}), None)
+}
+
+fn entry(from: &str, negotiation: &str, payload: &Value, pinned: Option<&Value>) -> Entry {
+    let envelope =
+        json!({"msg_id": format!("{from}-1"), "ts": "2026-01-01T00:00:00Z", "from": format!("agent://{from}")});
+    let message = json!({"message": {
+        "from": from, "negotiation": negotiation, "act": payload["act"], "digest": "0".repeat(64),
+        "body": {"envelope": envelope, "payload": payload}, "pinned": pinned,
+    }});
+    serde_json::from_str(&message.to_string()).expect("an entry")
+}

@@ -1,0 +1,100 @@
+//! The running hash of what a lane has decided and told: a part of [`super::Book::digest`].
+//!
+//! What goes in is chosen so that two folds that come to differ in anything they tell or register differ here at the same
+//! record: every delivery by its id (negotiation, position, ordinal and recipient), every register write by its value (an
+//! award's holds the digest of its decision, and so the ranking, the last wins, the policy and the payments), every turn of
+//! a bargain with the offer that stands in it, every disposition and score. It belongs to the rules version: engines compare it, and the golden logs pin it.
+
+use schemas::RegisterValue;
+use schemas::delivery::{Told, Turn};
+
+use crate::effect::{Effect, Event};
+
+/// The hash of nothing.
+pub(super) const START: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// Continues a trail with the effects of one input.
+pub(super) fn extend<'a>(trail: u64, effects: impl Iterator<Item = &'a Effect>) -> u64 {
+    let mut trail = Trail(trail);
+    effects.for_each(|effect| trail.note(effect));
+    trail.0
+}
+
+/// FNV-1a, 64 bit.
+struct Trail(u64);
+
+impl Trail {
+    fn note(&mut self, effect: &Effect) {
+        match effect {
+            Effect::Deliver(deliver) => {
+                self.bytes(&[1, deliver.told.act() as u8]);
+                self.bytes(&deliver.id.to_bytes());
+                if let Told::Turn(turn) = &*deliver.told {
+                    self.note_turn(turn);
+                }
+            }
+            Effect::Register(write) => self.note_value(&write.value),
+            Effect::Notice(_) => self.bytes(&[3]),
+            Effect::Event(event) => self.note_event(event),
+        }
+    }
+
+    /// What a turn says does not show in the ids of its notices.
+    fn note_turn(&mut self, turn: &Turn) {
+        self.bytes(&turn.step.to_be_bytes());
+        self.bytes(&turn.t_ppm.to_be_bytes());
+        self.bytes(&turn.act_by.0.0.to_be_bytes());
+        if let Some(standing) = &turn.standing {
+            self.bytes(&standing.terms_digest.short());
+            self.bytes(&[u8::try_from(standing.accepted_by.len()).unwrap_or(u8::MAX)]);
+        }
+    }
+
+    fn note_value(&mut self, value: &RegisterValue) {
+        match value {
+            RegisterValue::Award { decision, offer_id: _, chain } => {
+                self.bytes(&[2, 0]);
+                self.bytes(&decision.0);
+                self.bytes(&chain.short());
+            }
+            RegisterValue::AwardEnd { end, chain } => {
+                self.bytes(&[2, 1, *end as u8]);
+                self.bytes(&chain.short());
+            }
+            RegisterValue::Closed { outcome, chain } => {
+                self.bytes(&[2, 2, *outcome as u8]);
+                self.bytes(&chain.short());
+            }
+            RegisterValue::Agreement { offer_id: _, terms_digest, chain } => {
+                self.bytes(&[2, 3]);
+                self.bytes(&terms_digest.short());
+                self.bytes(&chain.short());
+            }
+        }
+    }
+
+    fn note_event(&mut self, event: &Event) {
+        match event {
+            Event::Disposed { disposition, score, .. } => {
+                self.bytes(&[4, *disposition as u8]);
+                self.bytes(&score.unwrap_or(u32::MAX).to_be_bytes());
+            }
+            Event::Transition { to, .. } => self.bytes(&[5, *to as u8]),
+            Event::Ended { outcome, .. } => self.bytes(&[6, *outcome as u8]),
+            Event::Started { .. }
+            | Event::Closed { .. }
+            | Event::Decided(_)
+            | Event::Excluded { .. }
+            | Event::Committed { .. }
+            | Event::AwardLost { .. }
+            | Event::Claimed { .. }
+            | Event::InvariantViolated { .. } => self.bytes(&[7]),
+        }
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! The ladder (spec section 1): every message that reaches an open negotiation, of whichever protocol, is judged in one
+//! order, gets exactly one disposition, and is answered alike when it comes again.
+//!
+//! Steps 1, 2 and 4 are the gateway's; 5 is the book's; 6 for terminal negotiations is the tombstone's. Step 3 is here; 7 to
+//! 10 are each protocol's: `judge` finds the verdict and changes nothing, `follow` does what follows from it.
+
+use std::sync::Arc;
+
+use schemas::delivery::{Cancellation, Disposition, Misunderstanding, Receipt, RejectReason, Rejection, Told};
+use schemas::envelope::Envelope;
+use schemas::payload::Reasoned;
+use schemas::{Act, AgentId, AwardNo, Digest, MsgId, OfferId, Payload, RegisterKey};
+
+use crate::effect::{Deliver, Event};
+use crate::limits::Limits;
+use crate::matter::Matter;
+use crate::negotiation::PinnedPolicy;
+use crate::session::{Party, Repeat, Reply, Seen};
+use crate::step::Step;
+
+/// A message on its way to a negotiation.
+pub(crate) struct Incoming {
+    pub(crate) from: AgentId,
+    pub(crate) digest: Digest,
+    pub(crate) msg_id: MsgId,
+    pub(crate) seq: Option<u64>,
+    pub(crate) payload: Payload,
+    /// The policy a gateway pinned to it, if it is one that can be followed.
+    pub(crate) policy: Option<Arc<PinnedPolicy>>,
+}
+
+/// What becomes of a message, and what follows from it.
+pub(crate) struct Verdict<A> {
+    pub(crate) disposition: Disposition,
+    pub(crate) reply: Reply,
+    pub(crate) action: A,
+    pub(crate) score: Option<u32>,
+}
+
+impl<A> Verdict<A> {
+    /// The message is followed.
+    pub(crate) fn ok(action: A) -> Self {
+        Self { disposition: Disposition::Ok, reply: Reply::None, action, score: None }
+    }
+}
+
+impl<A: Default> Verdict<A> {
+    /// The message is not followed; nothing happens.
+    pub(crate) fn refused(disposition: Disposition, reply: Reply) -> Self {
+        Self { disposition, reply, action: A::default(), score: None }
+    }
+}
+
+/// A negotiation as the ladder sees it.
+pub(crate) trait Ladder {
+    /// Which party speaks.
+    type Speaker: Copy;
+    /// What follows from a message; by default nothing.
+    type Action: Default;
+
+    fn matter(&self) -> &Matter;
+    fn matter_mut(&mut self) -> &mut Matter;
+    /// The party an agent is; absent when it takes no part.
+    fn speaker(&self, agent: &AgentId) -> Option<Self::Speaker>;
+    fn party(&self, speaker: Self::Speaker) -> &Party;
+    fn party_mut(&mut self, speaker: Self::Speaker) -> &mut Party;
+    /// Parties but the initiator.
+    fn invited(&self) -> usize;
+    /// Most messages of one party that are remembered; further ones are answered `rate_limited`.
+    fn messages_max(&self, limits: &Limits) -> usize;
+    /// Whether a message ends the negotiation whatever state it is in: such a one is taken beyond
+    /// [`Ladder::messages_max`], because no other can follow it.
+    fn leaves(&self, speaker: Self::Speaker, payload: &Payload) -> bool;
+    /// Whether an offer with this disposition was given an id its sender may refer to.
+    fn is_numbered(disposition: Disposition) -> bool;
+    /// What a gate of its policy is called.
+    fn gate_code(&self, fault: crate::acceptance::gate::GateFault) -> String;
+    /// Something was heard of a party, whatever it is.
+    fn hear(&mut self, speaker: Self::Speaker, step: &Step<'_>);
+    /// Steps 7 to 10.
+    fn judge(&self, speaker: Self::Speaker, incoming: &Incoming, step: &Step<'_>) -> Verdict<Self::Action>;
+    /// What must be registered before the receipt leaves: the award it is for, and the key it then waits for.
+    fn register(&mut self, action: &Self::Action, step: &mut Step<'_>) -> Option<(AwardNo, Option<RegisterKey>)>;
+    /// The key the receipt of a CONFIRM waits for.
+    fn commitment_key(&self, award_no: AwardNo) -> Option<RegisterKey>;
+    /// Does what follows.
+    fn follow(&mut self, speaker: Self::Speaker, action: Self::Action, step: &mut Step<'_>);
+
+    /// Folds one message. False when its sender takes no part; nothing has changed then.
+    fn handle_message(&mut self, incoming: &Incoming, step: &mut Step<'_>) -> bool {
+        let Some(speaker) = self.speaker(&incoming.from) else { return false };
+        self.matter_mut().link(&incoming.digest.0, step);
+        self.hear(speaker, step);
+        let party = self.party(speaker);
+        let repeat = party.repeat(&incoming.msg_id, incoming.digest, incoming.seq);
+        let is_last = repeat == Repeat::New && self.leaves(speaker, &incoming.payload);
+        let is_over = party.seen.len() >= self.messages_max(step.limits) && !is_last;
+        match repeat {
+            Repeat::Duplicate(first) => self.answer_again(speaker, first, Disposition::Duplicate, step),
+            Repeat::Conflict(first) => self.answer_again(speaker, first, Disposition::Conflict, step),
+            Repeat::Stale | Repeat::New if is_over => {
+                let seen = seen_of(incoming, Disposition::RateLimited, Reply::None, step);
+                self.answer(speaker, &seen, step);
+            }
+            Repeat::Stale => {
+                self.settle(speaker, incoming, Verdict::refused(Disposition::StaleSeq, Reply::None), step);
+            }
+            Repeat::New => {
+                let verdict = self.judge(speaker, incoming, step);
+                self.settle(speaker, incoming, verdict, step);
+            }
+        }
+        true
+    }
+
+    /// Remembers the message, answers it, and does what follows.
+    fn settle(
+        &mut self,
+        speaker: Self::Speaker,
+        incoming: &Incoming,
+        verdict: Verdict<Self::Action>,
+        step: &mut Step<'_>,
+    ) {
+        let Verdict { disposition, reply, action, score } = verdict;
+        // `committed` may leave only once the end entry stands in the register, so that write comes first.
+        let (award_no, after) = self.register(&action, step).unzip();
+        let award_no = award_no.or(reply.revoked_award());
+        let seen = Seen { award_no, ..seen_of(incoming, disposition, reply, step) };
+        self.party_mut(speaker).remember(seen.clone(), incoming.seq);
+        let receipt = self.receipt(&seen, seen.disposition, None);
+        self.send_receipt(speaker, receipt, after.flatten(), step);
+        self.reply(speaker, &seen, step);
+        self.note(speaker, &seen, score, step);
+        self.follow(speaker, action, step);
+    }
+
+    /// Answers a message that is not remembered.
+    fn answer(&self, speaker: Self::Speaker, seen: &Seen, step: &mut Step<'_>) {
+        let receipt = self.receipt(seen, seen.disposition, None);
+        self.send_receipt(speaker, receipt, None, step);
+        self.note(speaker, seen, None, step);
+    }
+
+    /// A duplicate: its disposition names the first one's, whose reply is repeated. A conflict: the first stands.
+    fn answer_again(&mut self, speaker: Self::Speaker, first: usize, disposition: Disposition, step: &mut Step<'_>) {
+        let seen = self.party(speaker).seen[first].clone();
+        let receipt = self.receipt(&seen, disposition, Some(seen.disposition));
+        let after = match (seen.disposition, seen.award_no) {
+            (Disposition::Committed, Some(award_no)) => self.commitment_key(award_no),
+            _ => None,
+        };
+        self.send_receipt(speaker, receipt, after, step);
+        if disposition == Disposition::Duplicate {
+            self.reply(speaker, &seen, step);
+        }
+        self.note(speaker, &Seen { disposition, ..seen }, None, step);
+    }
+
+    /// The receipt of a message.
+    fn receipt(&self, seen: &Seen, disposition: Disposition, first: Option<Disposition>) -> Receipt {
+        let is_call = seen.act == Act::Cfp && seen.disposition == Disposition::Ok;
+        let is_offer = seen.act == Act::Offer && Self::is_numbered(seen.disposition);
+        Receipt {
+            ack_of: seen.msg_id.clone(),
+            disposition,
+            first,
+            offer_id: is_offer.then_some(OfferId(seen.position)),
+            invited: is_call.then(|| u32::try_from(self.invited()).unwrap_or(u32::MAX)),
+            left_out: is_call.then_some(self.matter().left_out),
+            award_no: seen.award_no,
+        }
+    }
+
+    /// Remembers the call that opened the negotiation, and answers it.
+    fn acknowledge_call(&mut self, initiator: Self::Speaker, envelope: &Envelope, digest: Digest, step: &mut Step<'_>) {
+        let seen = Seen {
+            msg_id: envelope.msg_id.clone(),
+            digest: digest.short(),
+            act: Act::Cfp,
+            disposition: Disposition::Ok,
+            reply: Reply::None,
+            award_no: None,
+            position: step.position,
+            at: step.now,
+        };
+        let receipt = self.receipt(&seen, Disposition::Ok, None);
+        self.send_receipt(initiator, receipt, None, step);
+        self.party_mut(initiator).remember(seen, envelope.seq);
+    }
+
+    fn send_receipt(&self, speaker: Self::Speaker, receipt: Receipt, after: Option<RegisterKey>, step: &mut Step<'_>) {
+        let in_reply_to = Some(receipt.ack_of.clone());
+        let letter = self.matter().letter(step, &self.party(speaker).agent, Told::Ack(receipt));
+        step.post(Deliver { in_reply_to, after, ..letter });
+    }
+
+    fn reply(&self, speaker: Self::Speaker, seen: &Seen, step: &mut Step<'_>) {
+        let reject = |reason, code| Told::Reject(Rejection { offer_id: Some(OfferId(seen.position)), reason, code });
+        let told = match &seen.reply {
+            // In a negotiation that goes on, `closed` concerns collection only: there is no outcome to tell.
+            Reply::None | Reply::Closed => return,
+            Reply::Late => reject(RejectReason::Late, None),
+            Reply::Policy(fault) => reject(RejectReason::Policy, Some(self.gate_code(*fault))),
+            Reply::NotUnderstood(misread, expected) => Told::NotUnderstood(Misunderstanding {
+                reason: misread.as_str().to_owned(),
+                expected: expected.to_vec(),
+                pointer: None,
+            }),
+            Reply::Pointed(pointed) => Told::NotUnderstood(Misunderstanding {
+                reason: pointed.misread.as_str().to_owned(),
+                expected: pointed.expected.to_vec(),
+                pointer: Some(pointed.pointer.to_string()),
+            }),
+            Reply::Revoked(award_no) => {
+                Told::Cancel(Cancellation { award_no: *award_no, reason: "revoked".to_owned() })
+            }
+        };
+        let letter = self.matter().letter(step, &self.party(speaker).agent, told);
+        step.post(Deliver { in_reply_to: Some(seen.msg_id.clone()), ..letter });
+    }
+
+    fn note(&self, speaker: Self::Speaker, seen: &Seen, score: Option<u32>, step: &mut Step<'_>) {
+        step.event(Event::Disposed {
+            negotiation: self.matter().id.clone(),
+            from: self.party(speaker).agent.clone(),
+            act: seen.act,
+            disposition: seen.disposition,
+            score,
+            at: step.now,
+        });
+    }
+}
+
+fn seen_of(incoming: &Incoming, disposition: Disposition, reply: Reply, step: &Step<'_>) -> Seen {
+    Seen {
+        msg_id: incoming.msg_id.clone(),
+        digest: incoming.digest.short(),
+        act: incoming.payload.act(),
+        disposition,
+        reply,
+        award_no: None,
+        position: step.position,
+        at: step.now,
+    }
+}
+
+/// The round a message refers to, where it names one.
+pub(crate) fn round_of(payload: &Payload) -> Option<u32> {
+    match payload {
+        Payload::Offer(offer) => offer.round,
+        Payload::Refuse(Reasoned { round, .. })
+        | Payload::NotUnderstood(Reasoned { round, .. })
+        | Payload::Withdraw(Reasoned { round, .. })
+        | Payload::Cancel(Reasoned { round, .. }) => *round,
+        Payload::Cfp(_)
+        | Payload::Accept(_)
+        | Payload::Confirm(_)
+        | Payload::Inform(_)
+        | Payload::Failure(_)
+        | Payload::Join(_)
+        | Payload::End(_) => None,
+    }
+}

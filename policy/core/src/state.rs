@@ -1,0 +1,209 @@
+//! The states of a negotiation, its timers, and what can be said of an act that cannot be followed (spec sections 1, 2, 6).
+
+use schemas::delivery::Disposition;
+use schemas::{Act, Timestamp};
+use serde::Serialize;
+
+/// State of a negotiation.
+///
+/// With several lots the state of rows 6 to 15 is kept per lot; the negotiation is `Awarding` while any lot waits for a
+/// CONFIRM, and `Performing` when none does and one is committed.
+///
+/// The order is part of the rules: the digest of the state counts with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Offers are collected.
+    Collecting,
+    /// `decider: initiator`: closed, and the initiator chooses.
+    Deciding,
+    /// An ACCEPT waits for its CONFIRM.
+    Awarding,
+    /// A contractor is bound and works.
+    Performing,
+    /// The initiator called it off; bound contractors have yet to answer.
+    Cancelling,
+    /// Terminal.
+    Ended,
+    /// A bargain whose parties have yet to join.
+    Joining,
+    /// A bargain in its turns.
+    Bargaining,
+    /// A bargain agreed on, whose parties have yet to confirm.
+    Confirming,
+}
+
+impl Phase {
+    /// The name as it stands in metrics and views.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Collecting => "collecting",
+            Self::Deciding => "deciding",
+            Self::Awarding => "awarding",
+            Self::Performing => "performing",
+            Self::Cancelling => "cancelling",
+            Self::Joining => "joining",
+            Self::Bargaining => "bargaining",
+            Self::Confirming => "confirming",
+            Self::Ended => "ended",
+        }
+    }
+}
+
+/// What a timer is for. Timers that are due together fire in this order: the hard bound comes first, because a
+/// negotiation that has no time left must not award.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum TimerKind {
+    /// `T_hard`.
+    Hard,
+    /// `T_collect`.
+    Collect,
+    /// `T_window`.
+    Window,
+    /// The falling threshold meets the best score.
+    Crossing,
+    /// `decide_by`.
+    Decide,
+    /// `T_confirm` of a lot.
+    Confirm(u32),
+    /// `T_perform` of a lot.
+    Perform(u32),
+    /// `T_cancel`.
+    Cancel,
+    /// `join_by` of a bargain.
+    Join,
+    /// The deadline of a bargain.
+    Deadline,
+    /// A turn's time is up.
+    Turn,
+    /// The standing offer's validity runs out.
+    Standing,
+    /// `confirm_by` of an agreement.
+    Agreement,
+}
+
+impl TimerKind {
+    /// Bytes that name the timer in the hash chain.
+    pub(crate) fn tag(self) -> [u8; 5] {
+        let (kind, lot) = match self {
+            Self::Hard => (0, 0),
+            Self::Collect => (1, 0),
+            Self::Window => (2, 0),
+            Self::Crossing => (3, 0),
+            Self::Decide => (4, 0),
+            Self::Confirm(lot) => (5, lot),
+            Self::Perform(lot) => (6, lot),
+            Self::Cancel => (7, 0),
+            Self::Join => (8, 0),
+            Self::Deadline => (9, 0),
+            Self::Turn => (10, 0),
+            Self::Standing => (11, 0),
+            Self::Agreement => (12, 0),
+        };
+        let [a, b, c, d] = lot.to_be_bytes();
+        [kind, a, b, c, d]
+    }
+}
+
+/// A timer: when, and what for.
+pub(crate) type Timer = (Timestamp, TimerKind);
+
+/// A set of acts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ActSet(pub(crate) u16);
+
+impl ActSet {
+    pub(crate) const NONE: Self = Self(0);
+
+    pub(crate) const fn of(acts: &[Act]) -> Self {
+        let mut bits = 0;
+        let mut index = 0;
+        while index < acts.len() {
+            bits |= 1 << (acts[index] as u16);
+            index += 1;
+        }
+        Self(bits)
+    }
+
+    pub(crate) fn to_vec(self) -> Vec<Act> {
+        Act::ALL.into_iter().filter(|act| self.0 & (1 << (*act as u16)) != 0).collect()
+    }
+}
+
+/// Why an act could not be followed; `reason` of the NOT_UNDERSTOOD.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Misread {
+    /// Illegal for this role, in this state.
+    OutOfTurn,
+    /// A round that has not begun.
+    BadRound,
+    /// No time to reply, or more than the negotiation may last.
+    BadDeadline,
+    /// Bound contractors leave by FAILURE{phase: decommit} only.
+    UseFailureDecommit,
+    /// The ACCEPT names no valid offer.
+    UnknownOffer,
+    /// Nobody is invited.
+    NoRecipient,
+    /// The pinned policy contradicts itself, is not the one whose digest is pinned, or cannot accept for a party.
+    InvalidPolicy,
+    /// The lane's rules know no bargains, or no conditions.
+    UnsupportedRules,
+    /// The rules of a bargain contradict themselves.
+    InvalidBargain,
+    /// A mandate does not fit its bargain.
+    InvalidMandate,
+    /// More parties than a bargain has.
+    TooManyParties,
+    /// Terms that are no outcome of the bargain.
+    OutOfSpace,
+    /// A validity that is over, or ends before it begins.
+    Validity,
+    /// A condition that names nothing known, does not hold for the offer itself, or is not met.
+    Condition,
+    /// Terms that were offered before, and must not be again.
+    Repeated,
+    /// The ACCEPT names no offer that stands for its sender.
+    Standing,
+    /// The standing offer cannot be accepted yet.
+    NotYetValid,
+    /// The digest of the terms is missing, or another.
+    TermsDigest,
+    /// Outside the sender's own mandate.
+    MandateViolation,
+    /// Another currency than the call's.
+    Currency,
+}
+
+impl Misread {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::OutOfTurn => "out_of_turn",
+            Self::BadRound => "bad_round",
+            Self::BadDeadline => "bad_deadline",
+            Self::UseFailureDecommit => "use_failure_decommit",
+            Self::UnknownOffer => "unknown_offer",
+            Self::NoRecipient => "no_recipient",
+            Self::InvalidPolicy => "invalid_policy",
+            Self::UnsupportedRules => "unsupported_rules",
+            Self::InvalidBargain => "invalid_bargain",
+            Self::InvalidMandate => "invalid_mandate",
+            Self::TooManyParties => "too_many_parties",
+            Self::OutOfSpace => "out_of_space",
+            Self::Validity => "validity",
+            Self::Condition => "condition",
+            Self::Repeated => "repeated",
+            Self::Standing => "standing",
+            Self::NotYetValid => "not_yet_valid",
+            Self::TermsDigest => "terms_digest",
+            Self::MandateViolation => "mandate_violation",
+            Self::Currency => "currency",
+        }
+    }
+}
+
+/// Whether an offer with this disposition was given an id its sender may refer to.
+pub(crate) const fn is_numbered(disposition: Disposition) -> bool {
+    matches!(disposition, Disposition::Ok | Disposition::Late | Disposition::PolicyReject)
+}

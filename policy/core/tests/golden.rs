@@ -1,0 +1,161 @@
+//! Every log of every released rules version folds today as it did when it was recorded: decisions, register values and
+//! state digests, bit for bit. How logs are recorded: `golden/README.md`.
+
+#![allow(clippy::disallowed_methods, reason = "a test reads the golden files")]
+
+#[path = "properties/coverage.rs"]
+mod coverage;
+#[path = "support/golden.rs"]
+mod golden;
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use policy_core::book::{RULES_FIRST, RULES_VERSION, SNAPSHOT_FORMAT, SNAPSHOT_FORMAT_FIRST};
+use policy_core::{Book, Effect};
+use schemas::delivery::Told;
+
+use coverage::Reached;
+use golden::GoldenLog;
+
+#[test]
+fn every_released_rules_version_folds_its_logs_as_it_did() {
+    for version in RULES_FIRST..=RULES_VERSION {
+        for (name, text) in logs(version) {
+            let log = GoldenLog::read(&text);
+            let again = log.transcript();
+            let differs = text.lines().zip(again.lines()).position(|(golden, found)| golden != found);
+            if let Some(line) = differs {
+                let (golden, found) = (text.lines().nth(line), again.lines().nth(line));
+                panic!("{name}, line {}:\n golden {golden:?}\n  found {found:?}", line + 1);
+            }
+            assert_eq!(text.len(), again.len(), "{name} goes on longer, or ends sooner");
+            let mut book = log.book();
+            log.records.iter().for_each(|logged| drop(logged.fold(&mut book)));
+            assert_eq!(book.rules(), version, "{name} was recorded under other rules");
+        }
+    }
+}
+
+#[test]
+fn the_logs_of_each_rules_version_reach_everything_there_is() {
+    for version in RULES_FIRST..=RULES_VERSION {
+        let mut reached = Reached::default();
+        for (_, text) in logs(version) {
+            let log = GoldenLog::read(&text);
+            let mut book = log.book();
+            for logged in &log.records {
+                reached.note(&logged.record, &logged.fold(&mut book));
+            }
+        }
+        assert_eq!(reached.missing(), [""; 0], "rules {version}");
+    }
+}
+
+#[test]
+fn the_bargains_of_the_rules_that_know_them_come_to_every_end_and_every_refusal() {
+    let mut words = BTreeSet::new();
+    for (name, text) in logs(2).into_iter().filter(|(name, _)| name.contains("bargain-")) {
+        let log = GoldenLog::read(&text);
+        let mut book = log.book();
+        for effect in log.records.iter().flat_map(|logged| logged.fold(&mut book)) {
+            let Effect::Deliver(deliver) = effect else { continue };
+            match &*deliver.told {
+                Told::Closed(closing) => {
+                    words.extend([format!("{:?}", closing.outcome)].into_iter().chain(closing.detail.clone()))
+                }
+                Told::NotUnderstood(misunderstanding) => words.extend([misunderstanding.reason.clone()]),
+                Told::Ack(receipt) => words.extend([receipt.disposition.as_str().to_owned()]),
+                Told::Accept(_) => words.extend(["to be confirmed".to_owned()]),
+                Told::Cfp(_)
+                | Told::Reject(_)
+                | Told::Cancel(_)
+                | Told::Inform(_)
+                | Told::Failure(_)
+                | Told::Turn(_) => {}
+            }
+        }
+        assert_eq!(book.rules(), 2, "{name}");
+    }
+    let missing: Vec<_> = BARGAIN_WORDS.into_iter().filter(|word| !words.contains(*word)).collect();
+    assert_eq!(missing, [""; 0]);
+}
+
+const BARGAIN_WORDS: [&str; 35] = [
+    "Agreement",
+    "NoAgreement",
+    "Ended",
+    "Cancelled",
+    "Aborted",
+    "to be confirmed",
+    "rounds",
+    "deadline",
+    "step_timeout",
+    "unconfirmed",
+    "not_joined",
+    "bad_round",
+    "bad_deadline",
+    "no_recipient",
+    "invalid_bargain",
+    "invalid_mandate",
+    "invalid_policy",
+    "out_of_space",
+    "validity",
+    "condition",
+    "repeated",
+    "standing",
+    "not_yet_valid",
+    "terms_digest",
+    "ok",
+    "duplicate",
+    "expired",
+    "stale_round",
+    "out_of_turn",
+    "malformed",
+    "conflict",
+    "stale_seq",
+    "closed",
+    "policy_reject",
+    "mandate_violation",
+];
+
+#[test]
+fn a_snapshot_of_every_released_format_is_still_read_and_still_written() {
+    for (format, first) in [(1, "rules-1/log-01.jsonl"), (2, "rules-2/bargain-01.jsonl")] {
+        check_snapshot(format, first);
+    }
+    assert_eq!((SNAPSHOT_FORMAT_FIRST, SNAPSHOT_FORMAT), (1, 2));
+}
+
+fn check_snapshot(format: u32, of: &str) {
+    let bytes = fs::read(golden::snapshot_file(format)).expect("a snapshot of a format");
+    let text = fs::read_to_string(golden::folder().join(of)).expect("the log it was taken of");
+    let log = GoldenLog::read(&text);
+    let mut restored = Book::restore(&bytes, log.lane, log.limits.clone()).expect("a golden snapshot is whole");
+    let mut steady = log.book();
+    for logged in &log.records {
+        let is_old = logged.seq <= restored.position();
+        let expected = logged.fold(&mut steady);
+        if logged.seq == restored.position() {
+            assert!(steady.snapshot() == bytes, "the format changed: raise SNAPSHOT_FORMAT, and read this one still");
+        }
+        let found = logged.fold(&mut restored);
+        assert!(is_old || format!("{found:?}") == format!("{expected:?}"), "format {format}, record {}", logged.seq);
+    }
+    assert_eq!(restored.state_digest_full(), steady.state_digest_full());
+}
+
+/// The golden logs of a version, in the order of their names.
+fn logs(version: u32) -> Vec<(String, String)> {
+    let folder = golden::rules_folder(version);
+    let files = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut logs: Vec<(String, String)> = files
+        .map(|file| {
+            let path = file.expect("a file").path();
+            (path.display().to_string(), fs::read_to_string(&path).expect("a text"))
+        })
+        .collect();
+    logs.sort();
+    assert!(!logs.is_empty(), "{} holds no logs", folder.display());
+    logs
+}

@@ -1,0 +1,192 @@
+//! One of everything an agent can be told.
+
+use schemas::bargain::{Bargain, Comparison, Issue, IssueValues, Predicate};
+use schemas::delivery::{
+    Agreement, Award, AwardNews, BargainCall, Call, Cancellation, CloseReason, Closing, ContractorFailure,
+    ContractorNews, Disposition, Misunderstanding, News, OfferNews, OffersNews, Outcome, Receipt, RejectReason,
+    Rejection, Standing, Told, Turn,
+};
+use schemas::ids::{AttrName, Capability, Position};
+use schemas::payload::{AttrValue, Failure, FailurePhase, Terms};
+use schemas::{Act, AgentId, AwardNo, Digest, Lot, MsgId, OfferId, Timestamp, WireTime};
+
+const OFFER: OfferId = OfferId(Position { seq: 12, index: 3 });
+
+/// One of everything, members that may be absent present and absent.
+pub(super) fn everything_told() -> Vec<Told> {
+    let sparse = Call { task: None, requires: vec![], constraints: Terms::new(), currency: None, ..call() };
+    let failure =
+        Failure { phase: FailurePhase::Perform, code: "flat_tyre".to_owned(), retryable: true, penalty: Some(3) };
+    let offers = OffersNews {
+        offers: vec![OfferNews { offer_id: OFFER, contractor: agent(), terms: terms(), score: 0 }],
+        decide_by: time(1_700_000_002_000_000),
+    };
+    vec![
+        Told::Cfp(call()),
+        Told::Cfp(sparse),
+        Told::Cfp(Call { bargain: Some(Box::new(bargain())), ..call() }),
+        Told::Accept(award()),
+        Told::Accept(Award { payment: Some(-1), ..award() }),
+        Told::Reject(Rejection { offer_id: None, reason: RejectReason::Late, code: None }),
+        Told::Reject(Rejection {
+            offer_id: Some(OFFER),
+            reason: RejectReason::Policy,
+            code: Some("price.max".to_owned()),
+        }),
+        Told::Cancel(Cancellation { award_no: AwardNo(1), reason: "revoked".to_owned() }),
+        Told::Inform(News::Awarded(news())),
+        Told::Inform(News::Offers(offers)),
+        Told::Inform(News::Committed(report(None))),
+        Told::Inform(News::Done(report(None))),
+        Told::Inform(News::Result(report(Some("{\"json\":null}")))),
+        Told::Inform(News::Cancelled(report(None))),
+        Told::Failure(ContractorFailure { contractor: agent(), award_no: AwardNo(1), failure }),
+        Told::NotUnderstood(Misunderstanding {
+            reason: "out_of_turn".to_owned(),
+            expected: vec![Act::Confirm],
+            pointer: None,
+        }),
+        Told::NotUnderstood(Misunderstanding {
+            reason: "out_of_space".to_owned(),
+            expected: Vec::new(),
+            pointer: Some("/payload/terms/price".to_owned()),
+        }),
+        Told::Closed(Closing {
+            outcome: Outcome::Completed,
+            digest: Digest([4; 32]),
+            detail: Some("done_before_cancel".to_owned()),
+            agreement: None,
+        }),
+        Told::Closed(Closing {
+            outcome: Outcome::Agreement,
+            digest: Digest([4; 32]),
+            detail: None,
+            agreement: Some(Box::new(agreement())),
+        }),
+        Told::Turn(turn(Some(standing()))),
+        Told::Turn(turn(None)),
+        Told::Ack(Receipt {
+            ack_of: MsgId::try_new("m-1").unwrap(),
+            disposition: Disposition::Duplicate,
+            first: Some(Disposition::Ok),
+            offer_id: Some(OFFER),
+            invited: Some(2),
+            left_out: Some(0),
+            award_no: Some(AwardNo(3)),
+        }),
+    ]
+}
+
+fn time(us: u64) -> WireTime {
+    WireTime(Timestamp(us))
+}
+
+fn agent() -> AgentId {
+    AgentId::try_new("bob").unwrap()
+}
+
+fn terms() -> Terms {
+    let name = |name| AttrName::try_new(name).unwrap();
+    [(name("price"), AttrValue::Int(-9_007_199_254_740_991)), (name("note"), AttrValue::Text("7".to_owned()))].into()
+}
+
+fn report(result: Option<&str>) -> ContractorNews {
+    ContractorNews { contractor: agent(), award_no: AwardNo(1), lot: Lot(2), result: result.map(str::to_owned) }
+}
+
+fn call() -> Call {
+    Call {
+        task: Some("move \u{1f4e6}\n".to_owned()),
+        round: 1,
+        reply_by: time(1_700_000_000_000_001),
+        ends_by: time(1_700_000_060_000_000),
+        policy: "medium".to_owned(),
+        policy_digest: Digest([1; 32]),
+        lots: 2,
+        requires: vec![Capability::try_new("cargo").unwrap()],
+        constraints: terms(),
+        currency: Some("EUR".to_owned()),
+        bargain: None,
+    }
+}
+
+fn news() -> AwardNews {
+    AwardNews {
+        offer_id: OFFER,
+        contractor: agent(),
+        lot: Lot(0),
+        award_no: AwardNo(1),
+        terms: terms(),
+        payment: Some(5),
+        score: 1_000_000,
+        reason: CloseReason::KValid,
+        complete: true,
+        offers: 3,
+        decision: Digest([2; 32]),
+    }
+}
+
+fn award() -> Award {
+    Award {
+        offer_id: OFFER,
+        lot: Lot(0),
+        award_no: AwardNo(1),
+        terms: terms(),
+        terms_digest: Digest([3; 32]),
+        payment: None,
+        confirm_by: time(1_700_000_001_000_000),
+    }
+}
+
+fn bargain() -> BargainCall {
+    let issues = vec![
+        Issue {
+            name: AttrName::try_new("colour").unwrap(),
+            values: IssueValues::Discrete { values: vec![AttrValue::Text("red".to_owned()), AttrValue::Int(-7)] },
+        },
+        Issue { name: AttrName::try_new("price").unwrap(), values: IssueValues::Range { min: -3, max: 9 } },
+    ];
+    let rules = Bargain {
+        issues,
+        rounds: Some(9),
+        deadline_ms: None,
+        step_ms: 5,
+        confirm_ms: Some(7),
+        forbid_repeat: true,
+        max_strikes: 2,
+    };
+    BargainCall { parties: vec![agent(), AgentId::try_new("carol").unwrap()], rules }
+}
+
+fn turn(standing: Option<Standing>) -> Turn {
+    Turn {
+        party: agent(),
+        round: 2,
+        step: 3,
+        act_by: time(1_700_000_000_000_001),
+        ends_by: time(1_700_000_060_000_000),
+        t_ppm: 181_818,
+        standing,
+    }
+}
+
+fn standing() -> Standing {
+    Standing {
+        offer_id: OFFER,
+        by: agent(),
+        terms: terms(),
+        terms_digest: Digest([5; 32]),
+        valid_from: Some(time(1)),
+        valid_until: None,
+        conditions: vec![Predicate {
+            attr: AttrName::try_new("round").unwrap(),
+            op: Comparison::Le,
+            value: AttrValue::Int(4),
+        }],
+        accepted_by: vec![agent()],
+    }
+}
+
+fn agreement() -> Agreement {
+    Agreement { offer_id: OFFER, by: agent(), terms: terms(), terms_digest: Digest([5; 32]), round: 2, step: 4 }
+}

@@ -1,0 +1,205 @@
+//! State digests, exchanged by the engines of a lane: two that hold the same records must hold the same state
+//! (DESIGN.md section 2, "Versions").
+//!
+//! Every engine notes the digest at the first record at or after each multiple of so many sequences: the same record on
+//! each of them, wherever it began to read. Recent points travel in the heartbeats; each engine compares those of its
+//! peers with its own, or keeps them until it gets there.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use schemas::{Digest, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// Sequences between two points. A few hundred thousand records a minute make a few points a second: enough to notice a
+/// difference at once, few enough to cost nothing.
+pub(crate) const DIGEST_EVERY: u64 = 1024;
+/// Own points kept to be compared: a peer this many points behind is still checked.
+const OWN_MAX: usize = 256;
+/// Points of peers kept until this engine gets there; beyond, the farthest go first.
+const AWAITED_MAX: usize = 256;
+
+/// The state digest of a lane after one record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Point {
+    /// Sequence of the record.
+    pub(crate) position: u64,
+    /// The time the log gave it: where a log has lost its end, another record stands under the same sequence.
+    pub(crate) stamped: Timestamp,
+    /// Rules version of the lane then; states under different rules may differ.
+    pub(crate) rules: u32,
+    /// The digest.
+    pub(crate) digest: Digest,
+}
+
+/// Two engines folded the same records to different states: one of them is wrong, and nobody knows which.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Mismatch {
+    /// The other engine.
+    pub(crate) engine: String,
+    /// Sequence of the record after which they differ; they may have before.
+    pub(crate) position: u64,
+    /// Our digest.
+    pub(crate) ours: Digest,
+    /// Theirs.
+    pub(crate) theirs: Digest,
+}
+
+/// The points of one lane. Bounded by named constants.
+#[derive(Debug, Default)]
+pub(crate) struct Digests {
+    every: u64,
+    position: u64,
+    own: VecDeque<Point>,
+    /// By position and engine.
+    awaited: BTreeMap<(u64, String), Point>,
+}
+
+impl Digests {
+    /// For a state that stands at a record: 0 at the beginning, otherwise a checkpoint's.
+    pub(crate) fn starting_at(position: u64) -> Self {
+        Self { every: DIGEST_EVERY, position, ..Self::default() }
+    }
+
+    /// With another number of sequences between two points, at least 1.
+    pub(crate) fn every(self, sequences: u64) -> Self {
+        Self { every: sequences.max(1), ..self }
+    }
+
+    /// Whether the record just folded is one whose digest is noted. Ask, and call [`Digests::note`], for every record:
+    /// a digest that nobody wants need not be computed.
+    pub(crate) fn is_due(&self, position: u64) -> bool {
+        position / self.every > self.position / self.every
+    }
+
+    /// Takes note of a folded record, with its point where [`Digests::is_due`]; tells a peer that came to another state.
+    pub(crate) fn note(&mut self, position: u64, point: Option<Point>) -> Option<Mismatch> {
+        self.position = self.position.max(position);
+        let point = point?;
+        self.own.push_back(point);
+        if self.own.len() > OWN_MAX {
+            self.own.pop_front();
+        }
+        let later = self.awaited.split_off(&(point.position + 1, String::new()));
+        let reached = std::mem::replace(&mut self.awaited, later);
+        reached.into_iter().find_map(|((_, engine), theirs)| mismatch(&engine, point, theirs))
+    }
+
+    /// The latest points, at most `count`, oldest first: for the heartbeat.
+    pub(crate) fn recent(&self, count: usize) -> Vec<Point> {
+        self.own.iter().skip(self.own.len().saturating_sub(count)).copied().collect()
+    }
+
+    /// Compares a peer's points with ours; those we have not reached yet are compared when we do.
+    pub(crate) fn compare(&mut self, engine: &str, points: &[Point]) -> Option<Mismatch> {
+        let mut found = None;
+        for theirs in points {
+            if theirs.position > self.position {
+                self.awaited.insert((theirs.position, engine.to_owned()), *theirs);
+                if self.awaited.len() > AWAITED_MAX {
+                    self.awaited.pop_last();
+                }
+            } else if let Ok(index) = self.own.binary_search_by_key(&theirs.position, |own| own.position) {
+                found = found.or_else(|| mismatch(engine, self.own[index], *theirs));
+            }
+        }
+        found
+    }
+}
+
+fn mismatch(engine: &str, ours: Point, theirs: Point) -> Option<Mismatch> {
+    let question = |point: Point| (point.position, point.stamped, point.rules);
+    let is_same_question = question(ours) == question(theirs);
+    (is_same_question && ours.digest != theirs.digest).then(|| Mismatch {
+        engine: engine.to_owned(),
+        position: ours.position,
+        ours: ours.digest,
+        theirs: theirs.digest,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_record_at_or_after_each_multiple_is_noted() {
+        for (start, seqs, expected) in [
+            (0, vec![1, 500, 1023, 1024, 1025, 2047, 2050, 5000, 5001], vec![1024, 2050, 5000]),
+            (0, vec![1030, 1031, 2048], vec![1030, 2048]),
+            (1023, vec![1024], vec![1024]),
+            (1024, vec![1025, 2049], vec![2049]),
+            (1030, vec![1031, 2048], vec![2048]),
+        ] {
+            let mut digests = Digests::starting_at(start);
+            let due = |seq: &u64| note(&mut digests, *seq, 0).0;
+            assert_eq!(seqs.iter().copied().filter(due).collect::<Vec<_>>(), expected, "from {start}");
+        }
+    }
+
+    #[test]
+    fn only_the_same_position_under_the_same_rules_is_compared() {
+        let theirs = |position, rules, state| Point { rules, ..point(position, state) };
+        for (point, is_mismatch) in [
+            (theirs(1024, 1, 7), false),
+            (theirs(1024, 1, 8), true),
+            (theirs(1024, 2, 8), false),
+            (theirs(1025, 1, 8), false),
+            (theirs(100, 1, 8), false),
+            (Point { stamped: Timestamp(1), ..theirs(1024, 1, 8) }, false),
+        ] {
+            let mut behind = Digests::starting_at(0);
+            assert_eq!(behind.compare("engine-2", &[point]), None, "not reached yet");
+            let late = note(&mut behind, 1024, 7).1;
+            let mut ahead = Digests::starting_at(0);
+            note(&mut ahead, 1024, 7);
+            note(&mut ahead, 1026, 7);
+            let early = ahead.compare("engine-2", &[point]);
+            let expected = is_mismatch.then(|| Mismatch {
+                engine: "engine-2".to_owned(),
+                position: 1024,
+                ours: digest(7),
+                theirs: digest(8),
+            });
+            assert_eq!((&late, &early), (&expected, &expected), "{point:?}");
+        }
+    }
+
+    #[test]
+    fn one_of_several_points_and_peers_is_enough() {
+        let mut digests = Digests::starting_at(0);
+        let points = [1, 2, 3].map(|n| point(n * 1024, u8::from(n == 2)));
+        assert_eq!(digests.compare("engine-3", &points[..1]), None);
+        assert_eq!(digests.compare("engine-2", &points), None);
+        let found: Vec<_> = (1..=3).filter_map(|n| note(&mut digests, n * 1024, 0).1).collect();
+        assert_eq!(found.iter().map(|mismatch| mismatch.position).collect::<Vec<_>>(), [2048]);
+        assert_eq!(digests.compare("engine-2", &points), Some(found[0].clone()));
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_and_the_latest_points_are_told() {
+        let mut digests = Digests::starting_at(0);
+        for n in 1..=1000 {
+            digests.compare("engine-2", &[point(10_000_000 + n, 0)]);
+            note(&mut digests, n * DIGEST_EVERY, 0);
+        }
+        assert_eq!((digests.own.len(), digests.awaited.len()), (OWN_MAX, AWAITED_MAX));
+        assert!(digests.awaited.contains_key(&(10_000_001, "engine-2".to_owned())), "the nearest stay");
+        let recent: Vec<_> = digests.recent(2).iter().map(|point| point.position).collect();
+        assert_eq!(recent, [999 * DIGEST_EVERY, 1000 * DIGEST_EVERY]);
+    }
+
+    /// Notes a record as a lane does.
+    fn note(digests: &mut Digests, position: u64, state: u8) -> (bool, Option<Mismatch>) {
+        let is_due = digests.is_due(position);
+        let due = is_due.then(|| point(position, state));
+        (is_due, digests.note(position, due))
+    }
+
+    fn point(position: u64, state: u8) -> Point {
+        Point { position, stamped: Timestamp(position), rules: 1, digest: digest(state) }
+    }
+
+    fn digest(state: u8) -> Digest {
+        Digest([state; 32])
+    }
+}

@@ -1,0 +1,42 @@
+//! What a lane says of itself: to the engine's handle, to the gauges, and through the herald to other engines.
+
+use super::Driver;
+use crate::membership::Note;
+
+/// Digests in each heartbeat: those of the last few seconds of a busy lane, and more than one in case one is lost.
+const DIGESTS_TOLD: usize = 4;
+
+impl Driver {
+    pub(super) fn report(&mut self) {
+        self.gauges.set(self.outbox.len(), self.position, self.is_owner());
+        let (phase, is_fit) = (self.phase(), self.is_fit());
+        let mut is_news = false;
+        self.status.send_modify(|status| {
+            is_news = status.phase != phase || status.is_fit != is_fit;
+            status.phase = phase;
+            status.is_fit = is_fit;
+            status.position = self.position;
+            status.epoch = self.book.epoch();
+            status.rules = self.book.rules();
+            status.now = self.book.now();
+            status.open = self.book.open_count();
+            status.outbox = self.outbox.len();
+            status.register_pending = self.registrar.len();
+            status.digests = self.digests.recent(DIGESTS_TOLD);
+            status.faults = self.faults();
+        });
+        if is_news {
+            // A full queue is heard with the next heartbeat.
+            let _ = self.notes.try_send(Note::Changed);
+        }
+    }
+
+    fn faults(&self) -> Vec<String> {
+        let unclaimed = self
+            .claim_failure
+            .as_ref()
+            .map(|error| format!("lane {}: it cannot be claimed ({error}); see that the log takes records", self.lane));
+        let clock = self.clock_watch.faults(&self.shared.config.clock);
+        unclaimed.into_iter().chain(clock.map(|fault| format!("lane {}: {fault}", self.lane))).collect()
+    }
+}

@@ -1,0 +1,242 @@
+//! What keeps recovery short and the log small: checkpoints, and trims behind them.
+//!
+//! The first engine that stands by makes the checkpoints, so that the owner is not held up; the owner does where nobody
+//! stands by. Both are written in the background, one at a time per lane, while the lane goes on. Only the owner trims,
+//! and only below what it has read back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bus::Log;
+use bytes::Bytes;
+use schemas::{Digest, Lane};
+use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::Driver;
+use crate::checkpoint::{Checkpoint, CheckpointError, CheckpointStore, Head};
+use crate::config::EngineConfig;
+use crate::config::Trim;
+use crate::retention::{Retention, TRIM_STEP};
+
+/// Gap after a checkpoint that could not be stored.
+const FAILED_GAP: Duration = Duration::from_secs(10);
+/// Longest the owner goes without asking what may be trimmed; each question is two small reads.
+const TRIM_GAP_MAX: Duration = Duration::from_secs(10);
+
+/// When the next checkpoint and the next trim are due.
+pub(super) struct Upkeep {
+    pub(super) store: CheckpointStore,
+    every_records: u64,
+    every: Option<Duration>,
+    /// Position of the last checkpoint known to be stored.
+    stored: u64,
+    /// Records folded since.
+    records: u64,
+    /// When it was stored, as far as known.
+    stored_at: Instant,
+    /// Not before then.
+    not_before: Instant,
+    is_saving: bool,
+    trim: Trim,
+    /// Away while a trim is on its way.
+    retention: Option<Retention>,
+    trim_gap: Duration,
+    trim_at: Instant,
+}
+
+/// What became of work in the background.
+pub(super) enum UpkeepDone {
+    /// A checkpoint; false when a later one stands there.
+    Saved(u64, Result<bool, CheckpointError>),
+    /// A trim, with the position of the stored checkpoint.
+    Trimmed(Retention, Result<Option<u64>, CheckpointError>),
+    /// The task ended without an answer.
+    Lost,
+}
+
+impl Upkeep {
+    pub(super) fn new(config: &EngineConfig, store: CheckpointStore, stored: u64, trimmed: u64, now: Instant) -> Self {
+        let checkpoint = &config.checkpoint;
+        let every = (checkpoint.every_ms > 0).then(|| Duration::from_millis(checkpoint.every_ms));
+        // Where checkpoints are made more often than trims are worth it, a trim is worth it sooner.
+        let step = if checkpoint.every_records > 0 { TRIM_STEP.min(checkpoint.every_records) } else { TRIM_STEP };
+        let trim_gap = every.map_or(TRIM_GAP_MAX, |every| every.min(TRIM_GAP_MAX));
+        Self {
+            store,
+            every_records: checkpoint.every_records,
+            every,
+            stored,
+            records: 0,
+            stored_at: now,
+            not_before: now,
+            is_saving: false,
+            trim: config.trim,
+            retention: Some(Retention::new(config.trim, step, trimmed)),
+            trim_gap,
+            trim_at: now + trim_gap,
+        }
+    }
+
+    /// A record was folded.
+    pub(super) fn note_record(&mut self) {
+        self.records += 1;
+    }
+
+    /// When a checkpoint is due; nothing while one is being written, or nothing was folded since the last.
+    fn checkpoint_at(&self, position: u64) -> Option<Instant> {
+        if self.is_saving || position <= self.stored || self.records == 0 {
+            return None;
+        }
+        let is_many = self.every_records > 0 && self.records >= self.every_records;
+        let at = if is_many { Some(self.not_before) } else { self.every.map(|every| self.stored_at + every) };
+        at.map(|at| at.max(self.not_before))
+    }
+
+    fn trim_at(&self) -> Option<Instant> {
+        (self.trim != Trim::Never && self.retention.is_some()).then_some(self.trim_at)
+    }
+
+    fn note_stored(&mut self, position: u64, now: Instant) {
+        if position > self.stored {
+            (self.stored, self.records, self.stored_at) = (position, 0, now);
+        }
+    }
+}
+
+impl Driver {
+    /// When upkeep is due.
+    pub(super) fn upkeep_wake_at(&self) -> Option<Instant> {
+        let checkpoint = self.upkeep.checkpoint_at(self.position).filter(|_| self.makes_checkpoints());
+        let trim = self.upkeep.trim_at().filter(|_| self.is_owner());
+        checkpoint.into_iter().chain(trim).min()
+    }
+
+    /// Starts what is due.
+    pub(super) fn start_upkeep(&mut self, now: Instant) {
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        if is_due(self.upkeep.checkpoint_at(self.position)) && self.makes_checkpoints() {
+            self.save();
+        }
+        if is_due(self.upkeep.trim_at()) && self.is_owner() {
+            self.trim(now);
+        }
+    }
+
+    /// Whether it falls to this engine to make the lane's checkpoints: the first of those that do not own it, or the
+    /// owner where nobody else is there.
+    fn makes_checkpoints(&self) -> bool {
+        let view = self.inputs.peers.borrow();
+        let Some(view) = view.as_ref().filter(|_| self.is_fit()) else { return false };
+        let ranked = view.ranked(self.lane);
+        let first = ranked.iter().find(|id| !self.book.is_owner(id)).or(ranked.first());
+        first.is_some_and(|id| *id == self.shared.config.id)
+    }
+
+    fn save(&mut self) {
+        self.upkeep.is_saving = true;
+        let checkpoint = self.checkpoint();
+        let (store, position) = (self.upkeep.store.clone(), checkpoint.head.position);
+        let task = AbortOnDropHandle::new(tokio::spawn(async move { store.save(checkpoint).await }));
+        self.inputs.upkeep.push(Box::pin(async move {
+            task.await.map_or(UpkeepDone::Lost, |outcome| UpkeepDone::Saved(position, outcome))
+        }));
+    }
+
+    /// The state after the last folded record, with everything the lane still has to do.
+    fn checkpoint(&self) -> Checkpoint {
+        let head = Head {
+            lane: self.lane,
+            position: self.position,
+            time: self.book.now(),
+            record: Digest::of_bytes(&self.last),
+            rules: self.book.rules(),
+        };
+        Checkpoint {
+            head,
+            book: Bytes::from(self.book.snapshot()),
+            deliveries: self.outbox.unsettled().cloned().collect(),
+            writes: self.registrar.pending(),
+            refused: self.registrar.refused(),
+            aborts: self.aborts.wanted(),
+            blamed: self.blamed.iter().cloned().collect(),
+        }
+    }
+
+    fn trim(&mut self, now: Instant) {
+        let Some(retention) = self.upkeep.retention.take() else { return };
+        self.upkeep.trim_at = now + self.upkeep.trim_gap;
+        let (store, log, lane) = (self.upkeep.store.clone(), Arc::clone(&self.shared.bus.log), self.lane);
+        let task = AbortOnDropHandle::new(tokio::spawn(trim(retention, store, log, lane)));
+        self.inputs.upkeep.push(Box::pin(async move {
+            task.await.map_or(UpkeepDone::Lost, |(retention, outcome)| UpkeepDone::Trimmed(retention, outcome))
+        }));
+    }
+
+    pub(super) fn handle_upkeep(&mut self, done: UpkeepDone) {
+        let now = Instant::now();
+        match done {
+            UpkeepDone::Saved(position, outcome) => {
+                self.upkeep.is_saving = false;
+                self.shared.metrics.engines.count_checkpoint(outcome.as_ref().ok().copied());
+                match outcome {
+                    // A later one serves as well; its position is learned with the next trim.
+                    Ok(_) => {
+                        tracing::debug!(lane = self.lane.0, position, "a checkpoint is stored");
+                        self.upkeep.note_stored(position, now);
+                        self.gauges.set_checkpoint(position);
+                    }
+                    Err(error) => {
+                        tracing::warn!(lane = self.lane.0, %error, "a checkpoint could not be stored");
+                        self.upkeep.not_before = now + FAILED_GAP;
+                    }
+                }
+            }
+            UpkeepDone::Trimmed(retention, outcome) => {
+                self.upkeep.retention = Some(retention);
+                match outcome {
+                    Ok(Some(stored)) => self.upkeep.note_stored(stored, now),
+                    Ok(None) => {}
+                    Err(error) => tracing::warn!(lane = self.lane.0, %error, "the log could not be trimmed"),
+                }
+            }
+            UpkeepDone::Lost => {
+                tracing::error!(lane = self.lane.0, "upkeep ended unexpectedly");
+                self.upkeep.is_saving = false;
+                self.upkeep.not_before = now + FAILED_GAP;
+            }
+        }
+    }
+}
+
+/// Trims what may go, if that is worth it, and tells the position of the stored checkpoint.
+async fn trim(
+    mut retention: Retention,
+    store: CheckpointStore,
+    log: Arc<dyn Log>,
+    lane: Lane,
+) -> (Retention, Result<Option<u64>, CheckpointError>) {
+    let outcome = trim_below(&mut retention, &store, &*log, lane).await;
+    (retention, outcome)
+}
+
+async fn trim_below(
+    retention: &mut Retention,
+    store: &CheckpointStore,
+    log: &dyn Log,
+    lane: Lane,
+) -> Result<Option<u64>, CheckpointError> {
+    let stored = store.position(lane).await?;
+    let archived = store.archived(lane).await?;
+    if retention.poll_trim(stored, archived).is_none() {
+        return Ok(stored);
+    }
+    // The whole document is read back only where something would be trimmed below it.
+    let proven = store.proven(lane, log).await?;
+    if let Some(below_seq) = retention.poll_trim(proven, archived) {
+        log.trim(lane, below_seq).await?;
+        retention.handle_trimmed(below_seq);
+        tracing::info!(lane = lane.0, below_seq, "the log is trimmed");
+    }
+    Ok(proven)
+}

@@ -1,0 +1,228 @@
+//! Which engines are alive, and which of them should own which lane. Holds no socket and reads no clock.
+//!
+//! An engine is alive for `dead_after` from its last heartbeat or claim. Of the engines that are alive, not leaving and
+//! caught up with a lane, rendezvous hashing ranks the same one first everywhere: it claims the lane, the others stand
+//! by. Nothing here is binding: two engines that disagree only do the same work twice, until the log orders their claims.
+//!
+//! **Engines that cannot hear each other.** A claim of an engine whose heartbeats are not heard counts as a sign of life
+//! that lasts twice as long each time, and leaves it the lane for so long, whatever its rank. Such engines would otherwise
+//! take the lane from each other once per `dead_after`.
+
+mod beat;
+mod herald;
+mod rank;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use schemas::Lane;
+use tokio::time::Instant;
+
+pub(crate) use beat::{Beat, LaneBeat};
+pub(crate) use herald::{Herald, Note, Tuned};
+
+/// Most other engines remembered. Far above what the lanes of one exchange can keep busy; names beyond it are ignored.
+const PEERS_MAX: usize = 64;
+/// Doublings of the time an unheard claim counts: at the default settings up to about a minute.
+const DOUBLINGS_MAX: u32 = 6;
+/// An unheard engine's claims are remembered for so many times the time they count.
+const MEMORY_FACTOR: u32 = 4;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Membership {
+    own: String,
+    /// When this engine started, by its own clock: tells it from another one of the same name.
+    started: u64,
+    lanes: Vec<Lane>,
+    dead_after: Duration,
+    is_leaving: bool,
+    peers_by_id: BTreeMap<String, Peer>,
+    /// Another engine of the same name counts as alive until then.
+    twin_until: Option<Instant>,
+    /// The last view: most heartbeats change nothing.
+    known: Arc<View>,
+}
+
+#[derive(Debug)]
+struct Peer {
+    until: Instant,
+    forgotten_at: Instant,
+    beat_at: Option<Instant>,
+    /// Claims in a row without a heartbeat.
+    silent_claims: u32,
+    standing: Standing,
+}
+
+/// What an engine says of itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// It hands its lanes over and takes none.
+    pub(crate) is_leaving: bool,
+    /// The lanes it could own at once.
+    pub(crate) fit: BTreeSet<Lane>,
+    /// The newest rules version it folds.
+    pub(crate) rules_newest: u32,
+    /// The lanes it has claimed without being heard: they are left to it.
+    claimed_unheard: BTreeSet<Lane>,
+}
+
+/// What a heartbeat was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// This engine's own.
+    Own,
+    /// Of another engine of the same name.
+    Twin,
+    /// Of an engine that was not alive before: it should hear of this one at once.
+    Newcomer,
+    /// Of an engine known to be alive.
+    Known,
+    /// There is no room for another engine.
+    Ignored,
+}
+
+/// Who is alive, at one instant.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct View {
+    /// The other live engines.
+    pub(crate) others: BTreeMap<String, Standing>,
+    /// Per lane, the engines that could own it, first choice first. This engine is among them unless it leaves.
+    ranked_by_lane: BTreeMap<Lane, Vec<String>>,
+    /// This engine hands its lanes over and takes none.
+    is_leaving: bool,
+    /// Another engine runs under the same name.
+    pub(crate) has_twin: bool,
+}
+
+impl View {
+    /// The engine that should own a lane; nobody when all are leaving.
+    pub(crate) fn first(&self, lane: Lane) -> Option<&str> {
+        self.ranked(lane).first().map(String::as_str)
+    }
+
+    /// The newest rules version that every live engine folds, this one's being `own`.
+    pub(crate) fn rules_newest(&self, own: u32) -> u32 {
+        self.others.values().map(|standing| standing.rules_newest).fold(own, u32::min)
+    }
+
+    /// The engines that could own a lane, first choice first.
+    pub(crate) fn ranked(&self, lane: Lane) -> &[String] {
+        self.ranked_by_lane.get(&lane).map_or(&[], Vec::as_slice)
+    }
+}
+
+impl Membership {
+    /// Nobody else is known yet. `started` tells engines of one name apart.
+    pub(crate) fn new(own: String, started: u64, lanes: Vec<Lane>, dead_after: Duration) -> Self {
+        let (peers_by_id, known) = (BTreeMap::new(), Arc::new(View::default()));
+        Self { own, started, lanes, dead_after, is_leaving: false, peers_by_id, twin_until: None, known }
+    }
+
+    /// This engine takes no lane any more.
+    pub(crate) fn leave(&mut self) {
+        self.is_leaving = true;
+    }
+
+    /// A heartbeat was received.
+    pub(crate) fn handle_beat(&mut self, beat: &Beat, now: Instant) -> Heard {
+        if beat.engine == self.own {
+            if beat.started == self.started {
+                return Heard::Own;
+            }
+            self.twin_until = Some(now + self.dead_after);
+            return Heard::Twin;
+        }
+        let until = now + self.dead_after;
+        let Some((peer, was_alive)) = self.peer(&beat.engine, now) else { return Heard::Ignored };
+        peer.until = until;
+        peer.forgotten_at = until;
+        peer.beat_at = Some(now);
+        peer.silent_claims = 0;
+        peer.standing = Standing {
+            is_leaving: beat.is_leaving,
+            fit: beat.lanes.iter().filter(|lane| lane.is_fit).map(|lane| lane.lane).collect(),
+            rules_newest: beat.rules_newest,
+            claimed_unheard: BTreeSet::new(),
+        };
+        if was_alive { Heard::Known } else { Heard::Newcomer }
+    }
+
+    /// The log gave a fresh claim of a lane by an engine.
+    pub(crate) fn handle_claim(&mut self, engine: &str, lane: Lane, now: Instant) {
+        let dead_after = self.dead_after;
+        if engine == self.own {
+            return;
+        }
+        let Some((peer, _)) = self.peer(engine, now) else { return };
+        let is_heard = peer.beat_at.is_some_and(|at| now.saturating_duration_since(at) <= dead_after);
+        if !is_heard {
+            peer.silent_claims = (peer.silent_claims + 1).min(DOUBLINGS_MAX);
+            peer.standing.claimed_unheard.insert(lane);
+        }
+        let lasts = dead_after.saturating_mul(1 << peer.silent_claims);
+        peer.until = peer.until.max(now + lasts);
+        peer.forgotten_at = peer.forgotten_at.max(now + lasts.saturating_mul(MEMORY_FACTOR));
+        peer.standing.fit.insert(lane);
+    }
+
+    /// This engine itself was held up: what it did not hear in the meantime says nothing about others.
+    pub(crate) fn handle_pause(&mut self, now: Instant) {
+        let until = now + self.dead_after;
+        for peer in self.peers_by_id.values_mut().filter(|peer| peer.beat_at.is_some()) {
+            peer.until = peer.until.max(until);
+            peer.forgotten_at = peer.forgotten_at.max(until);
+        }
+    }
+
+    /// Who is alive now.
+    pub(crate) fn view(&mut self, now: Instant) -> Arc<View> {
+        self.peers_by_id.retain(|_, peer| peer.until > now || peer.forgotten_at > now);
+        self.twin_until = self.twin_until.filter(|until| *until > now);
+        let alive = self.peers_by_id.iter().filter(|(_, peer)| peer.until > now);
+        let others = alive.map(|(id, peer)| (id.clone(), peer.standing.clone())).collect();
+        let (is_leaving, has_twin) = (self.is_leaving, self.twin_until.is_some());
+        let known = &self.known;
+        let is_known = known.others == others && known.is_leaving == is_leaving && known.has_twin == has_twin;
+        if !is_known || known.ranked_by_lane.is_empty() {
+            let ranked_by_lane = self.lanes.iter().map(|lane| (*lane, self.ranked(*lane, &others))).collect();
+            self.known = Arc::new(View { others, ranked_by_lane, is_leaving, has_twin });
+        }
+        Arc::clone(&self.known)
+    }
+
+    /// The engines that could own a lane, first choice first.
+    fn ranked(&self, lane: Lane, others: &BTreeMap<String, Standing>) -> Vec<String> {
+        let could = |standing: &Standing| !standing.is_leaving && standing.fit.contains(&lane);
+        let could = others.iter().filter(|(_, standing)| could(standing)).map(|(id, _)| id);
+        let mut ranked = rank::ranked(lane, could.chain((!self.is_leaving).then_some(&self.own)));
+        ranked.sort_by_key(|id| others.get(id).is_none_or(|standing| !standing.claimed_unheard.contains(&lane)));
+        ranked
+    }
+
+    /// When somebody will be dead unless heard before.
+    pub(crate) fn wake_at(&self, now: Instant) -> Option<Instant> {
+        let ends = self.peers_by_id.values().map(|peer| peer.until).chain(self.twin_until);
+        ends.filter(|until| *until > now).min()
+    }
+
+    /// The peer of a name and whether it was alive, made if there is room for it.
+    fn peer(&mut self, engine: &str, now: Instant) -> Option<(&mut Peer, bool)> {
+        if !self.peers_by_id.contains_key(engine) && self.peers_by_id.len() >= PEERS_MAX {
+            return None;
+        }
+        let peer = self.peers_by_id.entry(engine.to_owned()).or_insert_with(|| Peer {
+            until: now,
+            forgotten_at: now,
+            beat_at: None,
+            silent_claims: 0,
+            standing: Standing::default(),
+        });
+        let was_alive = peer.until > now;
+        Some((peer, was_alive))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+//! The heartbeat: a JSON document on `engine.<id>.beat`.
+
+use schemas::{Lane, subject};
+use serde::{Deserialize, Serialize};
+
+use crate::digests::Point;
+use crate::status::LaneStatus;
+
+/// Largest heartbeat read: every lane a log can have, with its digests, fits into half of it.
+const BEAT_BYTES_MAX: usize = 256 * 1024;
+
+/// What an engine says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Beat {
+    /// The engine; as in the subject.
+    pub(crate) engine: String,
+    /// When it started, in microseconds by its own clock: tells two engines of one name apart.
+    pub(crate) started: u64,
+    /// It hands its lanes over and takes none.
+    pub(crate) is_leaving: bool,
+    /// The newest rules version it folds.
+    pub(crate) rules_newest: u32,
+    /// The lanes it folds.
+    pub(crate) lanes: Vec<LaneBeat>,
+}
+
+/// What an engine says of one lane.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LaneBeat {
+    /// The lane.
+    pub(crate) lane: Lane,
+    /// What the engine does with it.
+    pub(crate) phase: String,
+    /// It has caught up with the lane and could own it at once.
+    pub(crate) is_fit: bool,
+    /// Sequence of the last folded record.
+    pub(crate) position: u64,
+    /// The lane's epoch.
+    pub(crate) epoch: u64,
+    /// The lane's rules version.
+    pub(crate) rules: u32,
+    /// Digests of its state at recent positions.
+    pub(crate) digests: Vec<Point>,
+}
+
+impl LaneBeat {
+    pub(crate) fn of(status: &LaneStatus) -> Self {
+        Self {
+            lane: status.lane,
+            phase: status.phase.as_str().to_owned(),
+            is_fit: status.is_fit,
+            position: status.position,
+            epoch: status.epoch,
+            rules: status.rules,
+            digests: status.digests.clone(),
+        }
+    }
+}
+
+impl Beat {
+    /// Reads a heartbeat; nothing when it is too large, not readable, or not of the engine its subject names.
+    pub(crate) fn read(subject: &str, payload: &[u8]) -> Option<Self> {
+        if payload.len() > BEAT_BYTES_MAX {
+            return None;
+        }
+        let beat: Self = serde_json::from_slice(payload).ok()?;
+        (subject::engine_of(subject)? == beat.engine).then_some(beat)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::LaneStatus;
+
+    #[test]
+    fn a_heartbeat_reads_back_as_it_was_written() {
+        let beat = beat();
+        let written = serde_json::to_vec(&beat).unwrap();
+        assert_eq!(Beat::read("engine.engine-1.beat", &written), Some(beat));
+    }
+
+    #[test]
+    fn what_is_no_heartbeat_of_its_subjects_engine_is_ignored() {
+        let written = serde_json::to_vec(&beat()).unwrap();
+        assert_eq!(Beat::read("engine.engine-2.beat", &written), None, "another engine's subject");
+        assert_eq!(Beat::read("engine.engine-1.other", &written), None, "another subject");
+        assert_eq!(Beat::read("engine.engine-1.beat", &written[1..]), None, "not JSON");
+        let padded = [written, vec![b' '; BEAT_BYTES_MAX]].concat();
+        assert_eq!(Beat::read("engine.engine-1.beat", &padded), None, "too large");
+    }
+
+    fn beat() -> Beat {
+        Beat {
+            engine: "engine-1".to_owned(),
+            started: 17,
+            is_leaving: false,
+            rules_newest: 1,
+            lanes: vec![LaneBeat::of(&LaneStatus::new(Lane(3)))],
+        }
+    }
+}

@@ -1,0 +1,75 @@
+use schemas::record::Qos;
+
+use super::*;
+
+#[test]
+fn what_is_not_settled_is_told_in_the_order_it_was_made_and_can_be_held_again() {
+    let mut bench = Bench::new(OutboxConfig { attempts_max: 1, ..OutboxConfig::default() });
+    for number in [9, 1, 5, 7] {
+        bench.add(deliver(number, "bob"), Gate::Open);
+    }
+    bench.flush();
+    bench.ack("bob", 1);
+    bench.add(deliver(3, "carol"), Gate::Shut(key()));
+    bench.add(Deliver { qos: Qos::BestEffort, ..deliver(4, "carol") }, Gate::Open);
+    bench.outbox.hold(Deliver { qos: Qos::BestEffort, ..deliver(6, "carol") }, bench.now);
+    bench.advance(Duration::from_secs(1));
+    assert!(bench.outbox.poll_given_up().is_some(), "its failure is not in the log yet");
+
+    let mut restored = Bench::new(OutboxConfig::default());
+    bench.outbox.unsettled().for_each(|deliver| restored.outbox.hold(deliver.clone(), bench.now));
+    assert_eq!(restored.outbox.held(), [id(9), id(5), id(7), id(3), id(6)]);
+}
+
+#[test]
+fn a_lost_lane_holds_everything_back_and_keeps_the_attempts() {
+    let mut bench = Bench::new(OutboxConfig { attempts_max: 3, ..OutboxConfig::default() });
+    bench.add(deliver(1, "bob"), Gate::Open);
+    bench.flush();
+    bench.add(deliver(2, "bob"), Gate::Shut(key()));
+    bench.add(deliver(3, "bob"), Gate::Open);
+    bench.add(deliver(4, "bob"), Gate::Refused);
+    bench.add(Deliver { qos: Qos::BestEffort, ..deliver(5, "bob") }, Gate::Open);
+    bench.outbox.demote();
+    assert_eq!(bench.outbox.held(), [id(1), id(2), id(3), id(4)], "what is sent once is left to the owner");
+    bench.outbox.handle_failure_unlogged(id(4), bench.now);
+    assert_eq!((bench.outbox.wake_at(), bench.outbox.poll_given_up()), (None, None));
+    bench.outbox.handle_register(&key(), false);
+    bench.outbox.handle_hello(&agent("bob"));
+    assert!(bench.flush().is_empty(), "nothing leaves");
+
+    bench.outbox.held().into_iter().for_each(|held| bench.outbox.release(held, Gate::Open));
+    assert_eq!(bench.flush(), [("bob".to_owned(), vec![id(1), id(2), id(3), id(4)])]);
+    bench.advance(Duration::from_secs(20));
+    bench.flush();
+    bench.advance(Duration::from_secs(20));
+    assert_eq!(bench.outbox.poll_given_up().map(|given_up| (given_up.id, given_up.attempts)), Some((id(1), 3)));
+}
+
+#[test]
+fn an_engine_that_stands_by_settles_what_it_hears_and_hands_it_on_until_the_log_says_it() {
+    let mut bench = Bench::new(OutboxConfig::default());
+    for number in 1..=4 {
+        bench.outbox.hold(deliver(number, "bob"), bench.now);
+    }
+    bench.outbox.handle_ack_heard(&agent("mallory"), id(1));
+    for number in [2, 3, 4] {
+        bench.outbox.handle_ack_heard(&agent("bob"), id(number));
+    }
+    assert_eq!(bench.outbox.held(), [id(1)]);
+    bench.outbox.settle(id(3));
+    assert_eq!(bench.outbox.take_heard(), [id(2), id(4)]);
+    assert!(bench.outbox.take_heard().is_empty());
+}
+
+#[test]
+fn an_acknowledgement_that_comes_before_its_delivery_is_folded_settles_it() {
+    let mut bench = Bench::new(OutboxConfig::default());
+    bench.outbox.handle_ack_heard(&agent("bob"), id(1));
+    bench.outbox.handle_ack_heard(&agent("mallory"), id(2));
+    for number in [1, 2] {
+        bench.outbox.hold(deliver(number, "bob"), bench.now);
+    }
+    assert_eq!((bench.outbox.held(), bench.outbox.take_heard()), (vec![id(2)], vec![id(1)]));
+    assert!(bench.outbox.recipients[&agent("bob")].ids().eq([id(2)]));
+}

@@ -1,0 +1,160 @@
+//! How a lane gets its state back: from its checkpoint and the log behind it, or from the whole log.
+//!
+//! A checkpoint is used only if it is of this log, whole, and of a format, rules and limits this engine knows. Otherwise
+//! the log is read from its first record; where that has been trimmed, nobody can tell the state, and the lane stops.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bus::{BusError, Log};
+use policy_core::Book;
+use schemas::{Lane, NegotiationId, Timestamp};
+use tokio::time::Instant;
+
+use crate::abort::Aborts;
+use crate::checkpoint::{Checkpoint, CheckpointError, CheckpointStore};
+use crate::config::EngineConfig;
+use crate::log_reader::LogReader;
+use crate::metrics::EngineMetrics;
+use crate::outbox::Outbox;
+use crate::register::Registrar;
+use crate::status::StopReason;
+
+/// Most beginnings: another engine may store a checkpoint and trim the log between two steps of one.
+const BEGINNINGS_MAX: u32 = 4;
+
+/// A lane as it stands before its next record.
+pub(crate) struct Recovered {
+    pub(crate) book: Book,
+    pub(crate) outbox: Outbox,
+    pub(crate) registrar: Registrar,
+    pub(crate) aborts: Aborts,
+    pub(crate) blamed: BTreeSet<NegotiationId>,
+    /// Sequence of the last record folded, 0 at the beginning.
+    pub(crate) position: u64,
+    /// Its log time.
+    pub(crate) time: Timestamp,
+    /// The last record there was.
+    pub(crate) target: u64,
+    /// What the log had trimmed.
+    pub(crate) trimmed: u64,
+    /// Reads on from `position`.
+    pub(crate) reader: LogReader,
+}
+
+/// Why a lane did not get its state back.
+#[derive(Debug)]
+pub(crate) enum RecoveryError {
+    /// The bus did not answer: worth trying again.
+    Bus(BusError),
+    /// Trying again does not help.
+    Stop(StopReason),
+}
+
+impl From<BusError> for RecoveryError {
+    fn from(error: BusError) -> Self {
+        Self::Bus(error)
+    }
+}
+
+/// What recovery needs of an engine.
+pub(crate) struct Recovery<'a> {
+    pub(crate) lane: Lane,
+    pub(crate) log: &'a Arc<dyn Log>,
+    pub(crate) store: &'a CheckpointStore,
+    pub(crate) config: &'a EngineConfig,
+    pub(crate) metrics: &'a Arc<EngineMetrics>,
+}
+
+impl Recovery<'_> {
+    /// The lane's state, from its checkpoint if that can be used.
+    ///
+    /// # Errors
+    /// [`RecoveryError`].
+    pub(crate) async fn run(&self) -> Result<Recovered, RecoveryError> {
+        let mut last = BusError::Trimmed(0);
+        for _ in 0..BEGINNINGS_MAX {
+            match self.begin().await {
+                Err(RecoveryError::Bus(error @ BusError::Trimmed(_))) => last = error,
+                done => return done,
+            }
+        }
+        Err(RecoveryError::Bus(last))
+    }
+
+    async fn begin(&self) -> Result<Recovered, RecoveryError> {
+        let trimmed = self.log.trimmed(self.lane).await?;
+        let unusable = match self.restored(trimmed).await? {
+            Ok(recovered) => return Ok(recovered),
+            Err(unusable) => unusable,
+        };
+        if trimmed > 0 {
+            let found = unusable.unwrap_or_else(|| "there is none".to_owned());
+            return Err(RecoveryError::Stop(StopReason::Unrecoverable { trimmed, checkpoint: found }));
+        }
+        if let Some(unusable) = unusable {
+            tracing::warn!(lane = self.lane.0, "the checkpoint is not used ({unusable}); the whole log is read");
+        }
+        let (lane, limits) = (self.lane, self.config.limits.clone());
+        self.at(Book::new(lane, limits), 0, Timestamp(0), trimmed).await
+    }
+
+    /// From the checkpoint; or why it cannot be used, if there is one.
+    async fn restored(&self, trimmed: u64) -> Result<Result<Recovered, Option<String>>, RecoveryError> {
+        let checkpoint = match self.store.load(self.lane).await {
+            Ok(Some(checkpoint)) => checkpoint,
+            Ok(None) => return Ok(Err(None)),
+            Err(CheckpointError::Bus(error)) => return Err(RecoveryError::Bus(error)),
+            Err(error) => return Ok(Err(Some(error.to_string()))),
+        };
+        let rules = checkpoint.head.rules;
+        if rules > self.config.rules_newest {
+            let newer = format!("its checkpoint is of rules version {rules}");
+            return Err(RecoveryError::Stop(StopReason::NewerVersion(newer)));
+        }
+        if !checkpoint.head.is_of(&**self.log).await? {
+            return Ok(Err(Some("it is of another log, or of records this log has lost".to_owned())));
+        }
+        match Book::restore(&checkpoint.book, self.lane, self.config.limits.clone()) {
+            Ok(book) => Ok(Ok(self.filled(book, checkpoint, trimmed).await?)),
+            Err(error) => Ok(Err(Some(error.to_string()))),
+        }
+    }
+
+    async fn filled(&self, book: Book, checkpoint: Checkpoint, trimmed: u64) -> Result<Recovered, RecoveryError> {
+        let Checkpoint { head, book: _, deliveries, writes, refused, aborts, blamed } = checkpoint;
+        let mut recovered = self.at(book, head.position, head.time, trimmed).await?;
+        let now = Instant::now();
+        for deliver in deliveries {
+            recovered.outbox.hold(deliver, now);
+        }
+        refused.into_iter().for_each(|key| recovered.registrar.restore_refused(key));
+        writes.into_iter().for_each(|pending| recovered.registrar.restore(pending));
+        for (negotiation, code) in aborts {
+            recovered.aborts.want(negotiation, code);
+        }
+        recovered.blamed.extend(blamed);
+        let position = head.position;
+        tracing::info!(lane = self.lane.0, position, open = recovered.book.open_count(), "the checkpoint is restored");
+        Ok(recovered)
+    }
+
+    /// A state that stands at a record, with nothing to do yet.
+    async fn at(&self, book: Book, position: u64, time: Timestamp, trimmed: u64) -> Result<Recovered, RecoveryError> {
+        let now = Instant::now();
+        let target = self.log.last_seq(self.lane).await?;
+        let reader = LogReader::open(Arc::clone(self.log), self.lane, position + 1).await?;
+        Ok(Recovered {
+            book,
+            outbox: Outbox::new(self.config.outbox.clone(), Arc::clone(self.metrics), now),
+            registrar: Registrar::new(),
+            aborts: Aborts::new(now),
+            blamed: BTreeSet::new(),
+            position,
+            time,
+            target,
+            trimmed,
+            reader,
+        })
+    }
+}

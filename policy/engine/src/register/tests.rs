@@ -1,0 +1,201 @@
+use schemas::{AwardNo, Lot};
+
+use super::*;
+
+#[test]
+fn a_write_starts_after_the_one_it_follows_and_opens_its_gate_when_answered() {
+    let (mut registrar, now) = (Registrar::new(), Instant::now());
+    let (award, end) = (award(1), end(1));
+    registrar.add(write(&award), None, 1);
+    registrar.add(write(&end), Some(award.clone()), 1);
+    assert_eq!(registrar.gate(Some(&end)), Gate::Shut(end.clone()));
+    assert_eq!(registrar.poll_write(now), Some(write(&award)));
+    assert_eq!(registrar.poll_write(now), None, "the end waits for the award");
+    assert_eq!(registrar.handle_answer(&award, &Ok(Registered::Same), now), Answer::Written);
+    assert_eq!(registrar.gate(Some(&award)), Gate::Open);
+    assert_eq!(registrar.poll_write(now), Some(write(&end)));
+    assert_eq!(registrar.handle_answer(&end, &Ok(Registered::Written), now), Answer::Written);
+    assert_eq!((registrar.len(), registrar.gate(Some(&end))), (0, Gate::Open));
+}
+
+#[test]
+fn another_value_refuses_the_gate_for_good() {
+    let (mut registrar, now) = (Registrar::new(), Instant::now());
+    registrar.add(write(&award(1)), None, 1);
+    registrar.poll_write(now);
+    let answer = registrar.handle_answer(&award(1), &Ok(Registered::Different(Bytes::new())), now);
+    assert_eq!(answer, Answer::Refused(negotiation()));
+    assert_eq!(registrar.gate(Some(&award(1))), Gate::Refused);
+    registrar.add(write(&award(1)), None, 1);
+    assert_eq!(registrar.poll_write(now), None, "a refused key is not written again");
+}
+
+#[test]
+fn an_unknown_outcome_keeps_the_gate_shut_and_is_tried_again_at_growing_gaps() {
+    let (mut registrar, mut now) = (Registrar::new(), Instant::now());
+    registrar.add(write(&award(1)), None, 1);
+    let mut gap = RETRY_GAP_MIN;
+    for _ in 0..8 {
+        assert_eq!(registrar.poll_write(now), Some(write(&award(1))));
+        let answer = registrar.handle_answer(&award(1), &Err(BusError::Unknown("no leader".into())), now);
+        assert_eq!(answer, Answer::Retried);
+        assert_eq!(registrar.gate(Some(&award(1))), Gate::Shut(award(1)));
+        assert_eq!(registrar.poll_write(now), None);
+        assert_eq!(registrar.wake_at(), Some(now + gap));
+        now += gap;
+        gap = (gap * 2).min(RETRY_GAP_MAX);
+    }
+}
+
+#[test]
+fn no_more_than_the_bound_is_in_flight() {
+    let (mut registrar, now) = (Registrar::new(), Instant::now());
+    for number in 0..=u32::try_from(WRITES_IN_FLIGHT_MAX).unwrap() {
+        registrar.add(write(&award(number)), None, 1);
+    }
+    let started = std::iter::from_fn(|| registrar.poll_write(now)).count();
+    assert_eq!(started, WRITES_IN_FLIGHT_MAX);
+    registrar.handle_answer(&award(0), &Ok(Registered::Written), now);
+    assert!(registrar.poll_write(now).is_some());
+}
+
+#[test]
+fn two_values_for_one_key_let_nothing_out_whichever_is_written() {
+    let (mut registrar, now) = (Registrar::new(), Instant::now());
+    assert!(registrar.add(write(&award(1)), None, 1));
+    assert!(registrar.add(write(&award(1)), None, 1), "the same value is no other");
+    registrar.poll_write(now);
+    let other = Write { key: award(1), value: Bytes::from_static(b"another") };
+    assert!(!registrar.add(other, None, 2));
+    assert_eq!(registrar.gate(Some(&award(1))), Gate::Refused);
+    registrar.handle_answer(&award(1), &Ok(Registered::Written), now);
+    assert_eq!(registrar.gate(Some(&award(1))), Gate::Refused);
+    assert_eq!(registrar.registered_through(9), 1, "not answered before the abort is logged");
+    assert_eq!((registrar.len(), registrar.refused()), (0, vec![award(1)]), "a checkpoint keeps the refusal");
+}
+
+#[test]
+fn writes_are_registered_up_to_the_record_before_the_first_that_is_not_answered() {
+    let (mut registrar, now) = (Registrar::new(), Instant::now());
+    assert_eq!(registrar.registered_through(40), 40, "nothing is pending");
+    for (number, seq) in [(1, 10), (2, 20), (3, 20), (4, 30)] {
+        registrar.add(write(&award(number)), None, seq);
+        assert!(registrar.poll_write(now).is_some());
+    }
+    let expected = [(3, 9), (1, 19), (4, 19), (2, 40)];
+    for (number, through) in expected {
+        registrar.handle_answer(&award(number), &Ok(Registered::Written), now);
+        assert_eq!(registrar.registered_through(40), through, "after {number}");
+    }
+}
+
+#[test]
+fn a_refusal_counts_as_an_answer_only_once_the_abort_is_logged() {
+    let (mut registrar, now) = (Registrar::new(), Instant::now());
+    registrar.add(write(&award(1)), None, 10);
+    registrar.poll_write(now);
+    registrar.handle_answer(&award(1), &Ok(Registered::Different(Bytes::new())), now);
+    assert_eq!(registrar.registered_through(40), 9);
+    assert_eq!((registrar.refused(), registrar.pending()), (vec![], vec![pending(1, 10, true)]));
+    registrar.handle_abort_logged(&NegotiationId::try_new("bob~other").unwrap());
+    assert_eq!(registrar.registered_through(40), 9, "another negotiation's");
+    registrar.handle_abort_logged(&negotiation());
+    assert_eq!(registrar.registered_through(40), 40);
+    assert_eq!((registrar.refused(), registrar.pending()), (vec![award(1)], vec![]));
+    assert_eq!(registrar.gate(Some(&award(1))), Gate::Refused);
+}
+
+#[test]
+fn an_engine_that_stands_by_drops_what_the_owner_says_is_answered() {
+    let (mut registrar, now) = (Registrar::new(), Instant::now());
+    registrar.add(write(&award(1)), None, 10);
+    registrar.add(write(&end(1)), Some(award(1)), 20);
+    registrar.add(write(&award(2)), None, 20);
+    registrar.settle_through(9);
+    assert_eq!(registrar.len(), 3);
+    registrar.settle_through(10);
+    assert_eq!((registrar.len(), registrar.gate(Some(&award(1)))), (2, Gate::Open));
+    assert_eq!(std::iter::from_fn(|| registrar.poll_write(now)).count(), 2, "the end waits for nothing now");
+    for number in 3..1000 {
+        registrar.add(write(&award(number)), None, u64::from(number) * 10);
+        registrar.settle_through(u64::from(number) * 10);
+    }
+    assert!(registrar.startable.len() <= 2 * STALE_SLACK && registrar.order.is_empty() && registrar.len() == 0);
+}
+
+#[test]
+fn what_an_abort_leaves_in_doubt_is_settled_by_its_own_answer_alone() {
+    let (mut registrar, now) = (Registrar::new(), Instant::now());
+    registrar.add(write(&award(1)), None, 10);
+    registrar.add(write(&end(1)), Some(award(1)), 20);
+    registrar.handle_abort_logged(&negotiation());
+    registrar.add(write(&closed()), None, 30);
+    registrar.settle_through(30);
+    assert_eq!(registrar.gate(Some(&award(1))), Gate::Shut(award(1)), "the owner was refused one of them");
+    assert_eq!(registrar.gate(Some(&closed())), Gate::Open, "asked for by the abort itself");
+    registrar.poll_write(now);
+    let answer = registrar.handle_answer(&award(1), &Ok(Registered::Different(Bytes::new())), now);
+    assert_eq!(answer, Answer::RefusedAgain, "the abort is in the log already");
+    registrar.poll_write(now);
+    assert_eq!(registrar.handle_answer(&end(1), &Ok(Registered::Same), now), Answer::Written);
+    assert_eq!(registrar.len(), 0);
+}
+
+#[test]
+fn a_lost_lane_starts_no_write_twice_and_a_regained_one_starts_all_that_are_left() {
+    let (mut registrar, now) = (Registrar::new(), Instant::now());
+    for number in 1..=3 {
+        registrar.add(write(&award(number)), None, u64::from(number));
+    }
+    registrar.add(write(&end(2)), Some(award(2)), 4);
+    assert_eq!(registrar.poll_write(now), Some(write(&award(1))));
+    assert_eq!(registrar.poll_write(now), Some(write(&award(2))));
+    registrar.handle_answer(&award(2), &Err(BusError::Unknown("no leader".into())), now);
+    registrar.demote();
+    assert_eq!(registrar.wake_at(), None);
+    registrar.handle_answer(&award(1), &Ok(Registered::Written), now);
+    let left: Vec<_> = std::iter::from_fn(|| registrar.poll_write(now)).collect();
+    assert_eq!(left, [write(&award(2)), write(&award(3))], "the first is in flight, the end waits");
+    registrar.handle_answer(&award(2), &Ok(Registered::Same), now);
+    assert_eq!(registrar.poll_write(now), Some(write(&end(2))));
+}
+
+#[test]
+fn what_is_pending_and_refused_survives_a_checkpoint() {
+    let (mut registrar, now) = (Registrar::new(), Instant::now());
+    registrar.refuse(award(9), 1);
+    registrar.handle_abort_logged(&negotiation());
+    registrar.add(write(&award(1)), None, 10);
+    registrar.add(write(&end(1)), Some(award(1)), 20);
+    let mut restored = Registrar::new();
+    registrar.refused().into_iter().for_each(|key| restored.restore_refused(key));
+    registrar.pending().into_iter().for_each(|pending| restored.restore(pending));
+    assert_eq!((restored.refused(), restored.pending()), (registrar.refused(), registrar.pending()));
+    assert_eq!(restored.registered_through(40), 9);
+    assert_eq!(restored.gate(Some(&award(9))), Gate::Refused);
+    assert_eq!(std::iter::from_fn(|| restored.poll_write(now)).collect::<Vec<_>>(), [write(&award(1))]);
+}
+
+fn pending(number: u32, seq: u64, is_contested: bool) -> PendingWrite {
+    PendingWrite { write: write(&award(number)), after: None, seq, is_contested }
+}
+
+fn closed() -> RegisterKey {
+    RegisterKey::Closed(negotiation())
+}
+
+fn negotiation() -> NegotiationId {
+    NegotiationId::try_new("alice~job").unwrap()
+}
+
+fn award(number: u32) -> RegisterKey {
+    RegisterKey::Award(negotiation(), Lot(0), AwardNo(number))
+}
+
+fn end(number: u32) -> RegisterKey {
+    RegisterKey::AwardEnd(negotiation(), Lot(0), AwardNo(number))
+}
+
+fn write(key: &RegisterKey) -> Write {
+    Write { key: key.clone(), value: Bytes::from(key.to_string()) }
+}

@@ -1,0 +1,80 @@
+//! A log that can be replaced under its readers, as a server does that comes back with an older store.
+
+use std::sync::{Arc, Mutex};
+
+use bus::{Bus, BusError, Log, LogRecord, LogStream};
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt};
+use schemas::Lane;
+use tokio::sync::watch;
+
+/// Stands before the log of a bus.
+pub(crate) struct SwitchedLog {
+    current: Mutex<Arc<dyn Log>>,
+    interruption: watch::Sender<Option<BusError>>,
+}
+
+impl SwitchedLog {
+    /// Puts itself before the log of a bus.
+    pub(crate) fn install(bus: &mut Bus) -> Arc<Self> {
+        let (current, interruption) = (Mutex::new(Arc::clone(&bus.log)), watch::Sender::new(None));
+        let switched = Arc::new(Self { current, interruption });
+        bus.log = Arc::clone(&switched) as Arc<dyn Log>;
+        switched
+    }
+
+    /// Puts another log in its place.
+    pub(crate) fn switch(&self, log: Arc<dyn Log>) {
+        *self.current.lock().unwrap() = log;
+    }
+
+    /// Everyone who reads now gets an error.
+    pub(crate) fn interrupt(&self, error: BusError) {
+        self.interruption.send_replace(Some(error));
+    }
+
+    fn current(&self) -> Arc<dyn Log> {
+        Arc::clone(&self.current.lock().unwrap())
+    }
+}
+
+impl Log for SwitchedLog {
+    fn lanes(&self) -> u8 {
+        self.current().lanes()
+    }
+
+    fn append(&self, lane: Lane, record: Bytes) -> BoxFuture<'_, Result<u64, BusError>> {
+        async move { self.current().append(lane, record).await }.boxed()
+    }
+
+    fn read(&self, lane: Lane, from_seq: u64) -> BoxFuture<'_, Result<LogStream, BusError>> {
+        async move {
+            let mut interruption = self.interruption.subscribe();
+            let records = self.current().read(lane, from_seq).await?;
+            let interrupted = async move {
+                let _ = interruption.changed().await;
+                Err(interruption.borrow().clone().unwrap_or(BusError::Closed))
+            };
+            let interrupted = futures_util::stream::once(interrupted);
+            Ok(futures_util::stream::select(records, interrupted).boxed())
+        }
+        .boxed()
+    }
+
+    fn last_seq(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>> {
+        async move { self.current().last_seq(lane).await }.boxed()
+    }
+
+    fn record(&self, lane: Lane, seq: u64) -> BoxFuture<'_, Result<Option<LogRecord>, BusError>> {
+        async move { self.current().record(lane, seq).await }.boxed()
+    }
+
+    fn trim(&self, lane: Lane, below_seq: u64) -> BoxFuture<'_, Result<(), BusError>> {
+        async move { self.current().trim(lane, below_seq).await }.boxed()
+    }
+
+    fn trimmed(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>> {
+        async move { self.current().trimmed(lane).await }.boxed()
+    }
+}

@@ -1,0 +1,291 @@
+//! What an effect says, as one short text without hashes and delivery ids: the language in which the book and the naive
+//! reference are compared. Facts of one record are compared sorted; the order of effects is the ledger's concern.
+
+use std::fmt::Debug;
+
+use policy_core::{AwardLoss, Decision, Deliver, Effect, Event};
+use schemas::bargain::Bargain;
+use schemas::delivery::{
+    Agreement, CloseReason, Closing, Disposition, Misunderstanding, News, Notice, Outcome, Receipt, RejectReason,
+    Rejection, Told, Turn,
+};
+use schemas::register::AwardEnd;
+use schemas::{
+    AgentId, AwardNo, Digest, Lot, MsgId, NegotiationId, OfferId, Position, RegisterValue, Timestamp, WireTime,
+};
+
+/// The facts of some effects, sorted. Dispositions, notices, register entries, closes, decisions, awards, ends.
+pub fn facts<'a>(effects: impl IntoIterator<Item = &'a Effect>) -> Vec<String> {
+    let mut facts: Vec<String> = effects.into_iter().filter_map(of).collect();
+    facts.sort();
+    facts
+}
+
+fn of(effect: &Effect) -> Option<String> {
+    match effect {
+        Effect::Deliver(deliver) => Some(told(deliver)),
+        Effect::Register(write) => Some(match &write.value {
+            RegisterValue::Award { offer_id, .. } => award_entry(&write.key.to_string(), *offer_id),
+            RegisterValue::Agreement { offer_id, terms_digest, .. } => {
+                agreed(&write.key.to_string(), *offer_id, *terms_digest)
+            }
+            RegisterValue::AwardEnd { end, .. } => end_entry(&write.key.to_string(), *end),
+            RegisterValue::Closed { outcome, .. } => closed_entry(&write.key.to_string(), *outcome),
+        }),
+        Effect::Notice(notice) => Some(match &notice.notice {
+            Notice::Called { negotiation, .. } => notice_called(negotiation),
+            Notice::Closed { negotiation, outcome } => notice_closed(negotiation, *outcome),
+        }),
+        Effect::Event(event) => happened(event),
+    }
+}
+
+fn told(deliver: &Deliver) -> String {
+    let (negotiation, to) = (&deliver.negotiation, &deliver.to);
+    match &*deliver.told {
+        Told::Ack(receipt) => ack(negotiation, to, receipt),
+        Told::Cfp(call) => {
+            let called = cfp(negotiation, to, call.round, call.reply_by.0, call.ends_by.0);
+            call.bargain.iter().fold(called, |called, bargain| to_bargain(&called, &bargain.parties, &bargain.rules))
+        }
+        Told::Accept(award) => {
+            accept(negotiation, to, award.offer_id, award.lot, award.award_no, award.payment, award.confirm_by)
+        }
+        Told::Reject(rejection) => reject(negotiation, to, rejection),
+        Told::Cancel(cancellation) => cancel(negotiation, to, cancellation.award_no, &cancellation.reason),
+        Told::Inform(News::Offers(news)) => offers(
+            negotiation,
+            to,
+            &news.offers.iter().map(|offer| (offer.offer_id, offer.score)).collect::<Vec<_>>(),
+            news.decide_by,
+        ),
+        Told::Inform(News::Awarded(news)) => {
+            inform_awarded(negotiation, to, &news.contractor, news.award_no, news.score, news.payment)
+        }
+        Told::Inform(News::Committed(news)) => inform(negotiation, to, "committed", &news.contractor, news.award_no),
+        Told::Inform(News::Done(news)) => inform(negotiation, to, "done", &news.contractor, news.award_no),
+        Told::Inform(News::Result(news)) => inform(negotiation, to, "result", &news.contractor, news.award_no),
+        Told::Inform(News::Cancelled(news)) => inform(negotiation, to, "cancelled", &news.contractor, news.award_no),
+        Told::Failure(failure) => failed(negotiation, to, &failure.contractor, failure.award_no),
+        Told::NotUnderstood(misunderstanding) => {
+            let Misunderstanding { reason, pointer, .. } = misunderstanding;
+            not_understood(negotiation, to, reason, pointer.as_deref())
+        }
+        Told::Closed(closing) => {
+            let Closing { outcome, detail, agreement, .. } = closing;
+            bargain_closed(negotiation, to, *outcome, detail.as_deref(), agreement.as_deref())
+        }
+        Told::Turn(turn) => self::turn(negotiation, to, turn),
+    }
+}
+
+fn happened(event: &Event) -> Option<String> {
+    match event {
+        Event::Closed { negotiation, round, reason, complete, offers, responded, expected, at, .. } => {
+            Some(close(negotiation, *round, *reason, *complete, [*offers, *responded, *expected], *at))
+        }
+        Event::Decided(decision) => Some(decided(decision)),
+        Event::Excluded { negotiation, contractor } => Some(excluded(negotiation, contractor)),
+        Event::AwardLost { negotiation, award_no, contractor, loss, .. } => {
+            Some(lost(negotiation, contractor, *award_no, *loss))
+        }
+        Event::Ended { negotiation, outcome, rounds, offers, awards, at, .. } => {
+            Some(ended(negotiation, *outcome, [*rounds, *offers, *awards], *at))
+        }
+        Event::Started { .. }
+        | Event::Disposed { .. }
+        | Event::Transition { .. }
+        | Event::Committed { .. }
+        | Event::Claimed { .. } => None,
+        Event::InvariantViolated { invariant, .. } => Some(format!("violated {invariant:?}")),
+    }
+}
+
+/// A receipt. What a repeat is told beside its disposition depends on how much is remembered, and is left out.
+pub(crate) fn ack(negotiation: &NegotiationId, to: &AgentId, receipt: &Receipt) -> String {
+    let Receipt { ack_of, disposition, first, offer_id, award_no, .. } = receipt;
+    match first {
+        Some(first) => ack_again(negotiation, to, ack_of, *disposition, *first),
+        None => format!("{negotiation} {to} ack {ack_of} {disposition:?} {offer_id:?} {award_no:?}"),
+    }
+}
+
+pub(crate) fn ack_again(
+    negotiation: &NegotiationId,
+    to: &AgentId,
+    ack_of: &MsgId,
+    disposition: Disposition,
+    first: Disposition,
+) -> String {
+    format!("{negotiation} {to} ack {ack_of} {disposition:?} first {first:?}")
+}
+
+pub(crate) fn cfp(
+    negotiation: &NegotiationId,
+    to: &AgentId,
+    round: u32,
+    reply_by: Timestamp,
+    ends_by: Timestamp,
+) -> String {
+    format!("{negotiation} {to} cfp {round} {} {}", reply_by.0, ends_by.0)
+}
+
+pub(crate) fn accept(
+    negotiation: &NegotiationId,
+    to: &AgentId,
+    offer: OfferId,
+    lot: Lot,
+    award_no: AwardNo,
+    payment: Option<i64>,
+    confirm_by: WireTime,
+) -> String {
+    format!("{negotiation} {to} accept {offer} lot {lot} award {award_no} pays {payment:?} by {}", confirm_by.0.0)
+}
+
+/// A REJECT; of a late offer without its id, which the tombstone of a closed negotiation no longer knows for a repeat.
+pub(crate) fn reject(negotiation: &NegotiationId, to: &AgentId, rejection: &Rejection) -> String {
+    let Rejection { offer_id, reason, code } = rejection;
+    let offer_id = offer_id.filter(|_| *reason != RejectReason::Late);
+    format!("{negotiation} {to} reject {offer_id:?} {reason:?} {code:?}")
+}
+
+pub(crate) fn cancel(negotiation: &NegotiationId, to: &AgentId, award_no: AwardNo, reason: &str) -> String {
+    format!("{negotiation} {to} cancel {award_no} {reason}")
+}
+
+pub(crate) fn offers(negotiation: &NegotiationId, to: &AgentId, offers: &[(OfferId, u32)], by: WireTime) -> String {
+    format!("{negotiation} {to} offers {offers:?} by {}", by.0.0)
+}
+
+pub(crate) fn inform_awarded(
+    negotiation: &NegotiationId,
+    to: &AgentId,
+    contractor: &AgentId,
+    award_no: AwardNo,
+    score: u32,
+    payment: Option<i64>,
+) -> String {
+    format!("{negotiation} {to} inform awarded {contractor} {award_no} {score} {payment:?}")
+}
+
+pub(crate) fn inform(
+    negotiation: &NegotiationId,
+    to: &AgentId,
+    what: &str,
+    contractor: &AgentId,
+    award_no: AwardNo,
+) -> String {
+    format!("{negotiation} {to} inform {what} {contractor} {award_no}")
+}
+
+pub(crate) fn failed(negotiation: &NegotiationId, to: &AgentId, contractor: &AgentId, award_no: AwardNo) -> String {
+    format!("{negotiation} {to} failure of {contractor} {award_no}")
+}
+
+pub(crate) fn not_understood(negotiation: &NegotiationId, to: &AgentId, reason: &str, pointer: Option<&str>) -> String {
+    format!("{negotiation} {to} not_understood {reason} {}", pointer.unwrap_or_default())
+}
+
+pub(crate) fn closed(negotiation: &NegotiationId, to: &AgentId, outcome: Outcome) -> String {
+    format!("{negotiation} {to} closed {outcome:?}")
+}
+
+/// CLOSED, with what the end of a bargain says beside its outcome. Other details are in words, and left out.
+pub(crate) fn bargain_closed(
+    negotiation: &NegotiationId,
+    to: &AgentId,
+    outcome: Outcome,
+    detail: Option<&str>,
+    agreement: Option<&Agreement>,
+) -> String {
+    let closed = closed(negotiation, to, outcome);
+    match (outcome, detail, agreement) {
+        (Outcome::NoAgreement | Outcome::Ended, Some(detail), None) => format!("{closed} {detail}"),
+        (Outcome::Agreement, None, Some(agreement)) => format!("{closed} {agreement:?}"),
+        (_, _, None) => closed,
+        (_, _, Some(agreement)) => format!("{closed} although {agreement:?}"),
+    }
+}
+
+/// A call to a bargain: the parties in the order of their turns, and the rules.
+pub(crate) fn to_bargain(called: &str, parties: &[AgentId], rules: &Bargain) -> String {
+    format!("{called} {parties:?} {rules:?}")
+}
+
+pub(crate) fn turn(negotiation: &NegotiationId, to: &AgentId, turn: &Turn) -> String {
+    format!("{negotiation} {to} {turn:?}")
+}
+
+pub(crate) fn agreed(key: &str, offer: OfferId, terms_digest: Digest) -> String {
+    format!("{key} agrees on {offer} {terms_digest}")
+}
+
+pub(crate) fn award_entry(key: &str, offer: OfferId) -> String {
+    format!("{key} = {offer}")
+}
+
+pub(crate) fn end_entry(key: &str, end: AwardEnd) -> String {
+    format!("{key} = {end:?}")
+}
+
+pub(crate) fn closed_entry(key: &str, outcome: Outcome) -> String {
+    format!("{key} = {outcome:?}")
+}
+
+pub(crate) fn notice_called(negotiation: &NegotiationId) -> String {
+    format!("{negotiation} notice called")
+}
+
+pub(crate) fn notice_closed(negotiation: &NegotiationId, outcome: Outcome) -> String {
+    format!("{negotiation} notice closed {outcome:?}")
+}
+
+/// The close; `counts` are the valid offers, those who responded, those who were called.
+pub(crate) fn close(
+    negotiation: &NegotiationId,
+    round: u32,
+    reason: CloseReason,
+    complete: bool,
+    counts: [u32; 3],
+    at: Timestamp,
+) -> String {
+    format!("{negotiation} closes round {round} {reason:?} complete={complete} {counts:?} at {}", at.0)
+}
+
+fn decided(decision: &Decision) -> String {
+    let ranking: Vec<_> = decision
+        .offers
+        .iter()
+        .map(|offer| (offer.offer_id, offer.score, offer.price, offer.payment, offer.valid_until))
+        .collect();
+    let awards: Vec<_> = decision.awards.iter().map(|award| (award.lot, award.award_no, award.offer_id)).collect();
+    decision_fact(&decision.negotiation, &decision.cause, decision.position, decision.at, &ranking, &awards)
+}
+
+/// An offer in its rank: its score, price, payment and validity.
+pub(crate) type RankFact = (OfferId, u32, Option<i64>, Option<i64>, Option<Timestamp>);
+
+/// A decision: the offers in their rank, and the awards.
+pub(crate) fn decision_fact(
+    negotiation: &NegotiationId,
+    cause: &impl Debug,
+    position: Position,
+    at: Timestamp,
+    ranking: &[RankFact],
+    awards: &[(Lot, AwardNo, OfferId)],
+) -> String {
+    format!("{negotiation} decides {cause:?} at {position} {} {ranking:?} {awards:?}", at.0)
+}
+
+pub(crate) fn excluded(negotiation: &NegotiationId, contractor: &AgentId) -> String {
+    format!("{negotiation} excludes {contractor}")
+}
+
+pub(crate) fn lost(negotiation: &NegotiationId, contractor: &AgentId, award_no: AwardNo, loss: AwardLoss) -> String {
+    format!("{negotiation} {contractor} lost {award_no} {loss:?}")
+}
+
+/// The end; `counts` are rounds, offers and awards.
+pub(crate) fn ended(negotiation: &NegotiationId, outcome: Outcome, counts: [u32; 3], at: Timestamp) -> String {
+    format!("{negotiation} ends {outcome:?} {counts:?} at {}", at.0)
+}

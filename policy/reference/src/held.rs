@@ -1,0 +1,97 @@
+//! What a lane holds: negotiations of either protocol.
+
+use schemas::record::{AdmittedMessage, Message};
+use schemas::{AgentId, Payload, Timestamp};
+
+use crate::alternating_offers::opening::Misread;
+use crate::alternating_offers::{Bargain, BargainTimer};
+use crate::negotiation::{Negotiation, Timer};
+use crate::{Moment, Wins};
+
+/// The first rules under which there are bargains.
+pub(crate) const BARGAIN_RULES: u32 = 2;
+
+/// One negotiation, under the protocol its call chose.
+#[derive(Debug)]
+pub(crate) enum Held {
+    Net(Box<Negotiation>),
+    Bargain(Box<Bargain>),
+}
+
+/// A timer of either protocol, in the order in which those that are due together fire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum AnyTimer {
+    Hard,
+    Net(Timer),
+    Bargain(BargainTimer),
+}
+
+impl Held {
+    /// What a call opens, or what its initiator is told: nothing, when it is no call at all.
+    pub(crate) fn open(message: &AdmittedMessage, decoded: &Message, moment: Moment) -> Result<Self, Option<Misread>> {
+        let (Payload::Cfp(cfp), Some(pinned)) = (&decoded.payload, &message.pinned) else { return Err(None) };
+        if cfp.bargain.is_none() {
+            let net = Negotiation::open(message, decoded, moment).map_err(|reason| reason.map(Misread::from))?;
+            return Ok(Self::Net(Box::new(net)));
+        }
+        if moment.rules < BARGAIN_RULES {
+            return Err(Some("unsupported_rules".into()));
+        }
+        let bargain = Bargain::open(message, decoded, cfp, pinned, moment).map_err(Some)?;
+        Ok(Self::Bargain(Box::new(bargain)))
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        match self {
+            Self::Net(net) => net.outcome.is_some(),
+            Self::Bargain(bargain) => bargain.outcome.is_some(),
+        }
+    }
+
+    pub(crate) fn ends_by(&self) -> Timestamp {
+        match self {
+            Self::Net(net) => net.ends_by,
+            Self::Bargain(bargain) => bargain.ends_by,
+        }
+    }
+
+    pub(crate) fn is_party(&self, agent: &AgentId) -> bool {
+        match self {
+            Self::Net(net) => net.is_party(agent),
+            Self::Bargain(bargain) => bargain.is_party(agent),
+        }
+    }
+
+    pub(crate) fn timers(&self) -> Vec<(Timestamp, AnyTimer)> {
+        match self {
+            Self::Net(net) => {
+                let any = |timer| if timer == Timer::Hard { AnyTimer::Hard } else { AnyTimer::Net(timer) };
+                net.timers().into_iter().map(|(at, timer)| (at, any(timer))).collect()
+            }
+            Self::Bargain(bargain) => {
+                let is_hard = |timer| timer == BargainTimer::Hard;
+                let any = |timer| if is_hard(timer) { AnyTimer::Hard } else { AnyTimer::Bargain(timer) };
+                bargain.timers().into_iter().map(|(at, timer)| (at, any(timer))).collect()
+            }
+        }
+    }
+
+    pub(crate) fn fire(&mut self, timer: AnyTimer, moment: Moment, wins: &mut Wins) {
+        match (self, timer) {
+            (Self::Net(net), AnyTimer::Hard) => net.fire(Timer::Hard, moment, wins),
+            (Self::Bargain(bargain), AnyTimer::Hard) => bargain.fire(BargainTimer::Hard, moment),
+            (Self::Net(net), AnyTimer::Net(timer)) => net.fire(timer, moment, wins),
+            (Self::Bargain(bargain), AnyTimer::Bargain(timer)) => bargain.fire(timer, moment),
+            (Self::Net(_), AnyTimer::Bargain(_)) | (Self::Bargain(_), AnyTimer::Net(_)) => {
+                unreachable!("a timer is its own negotiation's")
+            }
+        }
+    }
+
+    pub(crate) fn facts(&mut self) -> &mut Vec<String> {
+        match self {
+            Self::Net(net) => &mut net.facts,
+            Self::Bargain(bargain) => &mut bargain.facts,
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! A naive contract net and a naive bargain beside the real ones: plain maps, every question answered by counting through everything,
+//! written from spec/negotiation.md alone. For tests and the simulator; never part of a running exchange.
+//!
+//! [`Reference`] takes the records of a lane and tells, for each, every [fact] the book should have produced;
+//! [`scoring`] answers what an offer is worth. Of the real core only the names of things are used (effects, events,
+//! phases): nothing here calls code that decides.
+//!
+//! Where the spec is silent it follows the contract in the docs of `Book::handle_record`: a timer is evaluated at its
+//! deadline, what it arms counts from the record's time, and the k-th timer of a record stands at `u32::MAX - k`.
+
+mod alternating_offers;
+mod awarding;
+mod collecting;
+mod ending;
+pub mod fact;
+mod hearing;
+mod held;
+mod judging;
+mod negotiation;
+mod opening;
+mod reference;
+pub mod scoring;
+
+use reference::{Moment, Wins};
+
+pub use alternating_offers::is_inside;
+pub use reference::Reference;

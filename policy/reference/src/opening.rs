@@ -1,0 +1,124 @@
+//! Rows 1 and 1b.
+
+use policy_core::{Phase, SessionState};
+use schemas::delivery::{Disposition, Receipt};
+use schemas::payload::Cfp;
+use schemas::policy::WindowAnchor;
+use schemas::record::{AdmittedMessage, Message};
+use schemas::{Address, AgentId, Payload, Policy, Timestamp};
+
+use crate::Moment;
+use crate::fact;
+use crate::negotiation::{Negotiation, Party, Said, Session, Window, count};
+
+impl Negotiation {
+    /// The negotiation of a call, or what its initiator is told: nothing, when it is no call at all.
+    pub(crate) fn open(
+        message: &AdmittedMessage,
+        decoded: &Message,
+        moment: Moment,
+    ) -> Result<Self, Option<&'static str>> {
+        let Payload::Cfp(cfp) = &decoded.payload else { return Err(None) };
+        let pinned = message.pinned.as_ref().ok_or(None)?;
+        if cfp.round.is_some_and(|round| round != 1) {
+            return Err(Some("bad_round"));
+        }
+        let policy = (*pinned.policy).clone();
+        let ttl_ms = decoded.envelope.scope.as_ref().and_then(|scope| scope.ttl).map(|ttl| ttl * 1000);
+        let (reply_by, ends_by) = deadlines(&policy, cfp, ttl_ms, moment.now).ok_or(Some("bad_deadline"))?;
+        let agents = pinned.invited.iter().map(|invitation| invitation.agent.clone());
+        let invited: Vec<AgentId> = agents.filter(|agent| *agent != message.from).collect();
+        if invited.is_empty() {
+            return Err(Some("no_recipient"));
+        }
+        let parties = invited.iter().chain([&message.from]).map(|agent| (agent.clone(), Party::default()));
+        let mut one = Self {
+            id: message.negotiation.clone(),
+            initiator: message.from.clone(),
+            currency: cfp.currency.clone(),
+            is_public: decoded.envelope.to.iter().any(|address| !matches!(address, Address::Agent(_))),
+            ends_by,
+            parties: parties.collect(),
+            sessions: invited.iter().map(|agent| (agent.clone(), Session::invited())).collect(),
+            phase: Phase::Collecting,
+            outcome: None,
+            round: 1,
+            called_at: moment.now,
+            period_us: reply_by.since_us(moment.now),
+            reply_by,
+            extensions: 0,
+            window: Window::NotBegun,
+            crossing: None,
+            decide_by: None,
+            cancel_by: None,
+            closed_at: None,
+            lots: Vec::new(),
+            standby: Vec::new(),
+            awards: 0,
+            past: Vec::new(),
+            offers: 0,
+            facts: Vec::new(),
+            policy,
+        };
+        one.begin_window(WindowAnchor::Cfp, moment.now);
+        one.acknowledge_call(message, decoded);
+        one.call(&invited);
+        Ok(one)
+    }
+
+    fn acknowledge_call(&mut self, message: &AdmittedMessage, decoded: &Message) {
+        let msg_id = decoded.envelope.msg_id.clone();
+        let receipt = Receipt {
+            ack_of: msg_id.clone(),
+            disposition: Disposition::Ok,
+            first: None,
+            offer_id: None,
+            invited: Some(count(self.sessions.len())),
+            left_out: None,
+            award_no: None,
+        };
+        self.facts.push(fact::ack(&self.id, &self.initiator, &receipt));
+        if self.is_public {
+            self.facts.push(fact::notice_called(&self.id));
+        }
+        let party = self.parties.get_mut(&message.from).expect("it calls");
+        party.last_seq = decoded.envelope.seq;
+        party.said.push(Said { msg_id, digest: message.digest, disposition: Disposition::Ok, reply: None });
+    }
+
+    /// CFP to some contractors, for the current round and deadline.
+    pub(crate) fn call(&mut self, contractors: &[AgentId]) {
+        for contractor in contractors {
+            self.session(contractor).was_heard = false;
+            self.facts.push(fact::cfp(&self.id, contractor, self.round, self.reply_by, self.ends_by));
+        }
+    }
+
+    /// A window with this anchor begins now.
+    pub(crate) fn begin_window(&mut self, anchor: WindowAnchor, now: Timestamp) {
+        let close = &self.policy.close;
+        if let (Some(ms), true, Window::NotBegun) = (close.window_ms, close.window_anchor == anchor, self.window) {
+            self.window = Window::EndsAt(now.plus_ms(ms));
+        }
+    }
+}
+
+impl Session {
+    fn invited() -> Self {
+        Self { state: SessionState::Invited, round: 1, strikes: 0, was_heard: false, was_bound: false, offer: None }
+    }
+}
+
+/// The collection deadline and the hard one, if the call leaves time to reply.
+fn deadlines(policy: &Policy, cfp: &Cfp, ttl_ms: Option<u64>, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
+    let named = match (cfp.reply_within_ms, cfp.reply_by) {
+        (Some(ms), _) => Some(now.plus_ms(ms)),
+        (None, Some(reply_by)) => Some(reply_by.0),
+        (None, None) => None,
+    };
+    // A lifetime that is already the collection deadline does not bound the negotiation once more.
+    let bound_ms = ttl_ms.filter(|_| named.is_some());
+    let ends_by = now.plus_ms(bound_ms.map_or(policy.timers_ms.hard, |bound| bound.min(policy.timers_ms.hard)));
+    let reply_by = named.unwrap_or_else(|| now.plus_ms(ttl_ms.unwrap_or(policy.timers_ms.collect)));
+    (reply_by > now && reply_by <= ends_by).then_some((reply_by, ends_by))
+}

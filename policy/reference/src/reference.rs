@@ -1,0 +1,239 @@
+//! The lane: its records in, the facts of each out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use policy_core::{Deliver, Effect, Limits};
+use schemas::delivery::{Disposition, Receipt, Told};
+use schemas::record::{AdmittedMessage, EngineEvent, Entry, Record};
+use schemas::{Act, AgentId, DeliveryId, Digest, MsgId, NegotiationId, Position, Timestamp};
+
+use serde_json::Value;
+
+use crate::alternating_offers::opening::Misread;
+use crate::fact;
+use crate::held::{AnyTimer, Held};
+
+/// Where each contractor last won.
+pub(crate) type Wins = BTreeMap<AgentId, Position>;
+
+/// The instant and place of one input.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Moment {
+    /// What it is evaluated at.
+    pub(crate) now: Timestamp,
+    /// The record's time.
+    pub(crate) clock: Timestamp,
+    pub(crate) position: Position,
+    /// The lane's rules.
+    pub(crate) rules: u32,
+}
+
+/// The naive lane.
+#[derive(Debug)]
+pub struct Reference {
+    limits: Limits,
+    now: Timestamp,
+    epoch: u64,
+    rules: u32,
+    /// In the order in which the book fires timers that are due together: by the hash of the id.
+    negotiations: BTreeMap<[u8; 16], Held>,
+    /// Those that have been, and are no longer recognised.
+    forgotten: BTreeSet<[u8; 16]>,
+    wins: Wins,
+    /// The calls and ACCEPTs the book delivered: their failure is logged by delivery id.
+    deliveries: BTreeMap<DeliveryId, Deliver>,
+}
+
+impl Reference {
+    /// An empty lane.
+    #[must_use]
+    pub fn new(limits: &Limits) -> Self {
+        Self {
+            limits: limits.clone(),
+            now: Timestamp(0),
+            epoch: 0,
+            rules: 1,
+            negotiations: BTreeMap::new(),
+            forgotten: BTreeSet::new(),
+            wins: BTreeMap::new(),
+            deliveries: BTreeMap::new(),
+        }
+    }
+
+    /// The facts of one record, sorted. Records come in the order of the log; `time` may go back, the lane's does not.
+    pub fn fold(&mut self, seq: u64, time: Timestamp, record: &Record) -> Vec<String> {
+        self.now = self.now.max(time);
+        let mut facts = Vec::new();
+        self.fire_timers(seq, &mut facts);
+        let now = self.now;
+        let grace_ms = self.limits.tombstone_grace_ms;
+        self.negotiations.retain(|key, one| {
+            let is_recognised = !one.has_ended() || one.ends_by().plus_ms(grace_ms) >= now;
+            if !is_recognised {
+                self.forgotten.insert(*key);
+            }
+            is_recognised
+        });
+        for (index, entry) in (0..).zip(&record.entries) {
+            let moment = Moment { now, clock: now, position: Position { seq, index }, rules: self.rules };
+            self.take(entry, moment, &mut facts);
+        }
+        facts.sort();
+        facts
+    }
+
+    /// Learns the ids of the book's deliveries, which it cannot compute: their failure is logged by id. To be called
+    /// with the effects of each record, after [`Reference::fold`].
+    pub fn note(&mut self, effects: &[Effect]) {
+        for effect in effects {
+            if let Effect::Deliver(deliver) = effect
+                && matches!(*deliver.told, Told::Cfp(_) | Told::Accept(_))
+            {
+                self.deliveries.insert(deliver.id, deliver.clone());
+            }
+        }
+    }
+
+    /// When time alone will change something.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Timestamp> {
+        self.next_timer().map(|(at, _, _)| at)
+    }
+
+    /// Negotiations that are open, and that have ended but are still recognised.
+    #[must_use]
+    pub fn counts(&self) -> (usize, usize) {
+        let open = self.negotiations.values().filter(|one| !one.has_ended()).count();
+        (open, self.negotiations.len() - open)
+    }
+
+    fn next_timer(&self) -> Option<(Timestamp, AnyTimer, [u8; 16])> {
+        let timers = self
+            .negotiations
+            .iter()
+            .flat_map(|(key, one)| one.timers().into_iter().map(|(at, timer)| (at, timer, *key)));
+        timers.min()
+    }
+
+    fn fire_timers(&mut self, seq: u64, facts: &mut Vec<String>) {
+        let mut index = u32::MAX;
+        while let Some((at, timer, key)) = self.next_timer().filter(|(at, _, _)| *at < self.now) {
+            let moment = Moment { now: at, clock: self.now, position: Position { seq, index }, rules: self.rules };
+            let one = self.negotiations.get_mut(&key).expect("it has a timer");
+            one.fire(timer, moment, &mut self.wins);
+            facts.append(one.facts());
+            index -= 1;
+        }
+    }
+
+    fn take(&mut self, entry: &Entry, moment: Moment, facts: &mut Vec<String>) {
+        match entry {
+            Entry::Message(message) => self.hear(message, moment, facts),
+            Entry::Tick => {}
+            Entry::Engine { epoch, event } => self.take_engine_event(*epoch, event, moment, facts),
+        }
+    }
+
+    fn take_engine_event(&mut self, epoch: u64, event: &EngineEvent, moment: Moment, facts: &mut Vec<String>) {
+        if let EngineEvent::Claim { .. } = event {
+            self.epoch = self.epoch.max(epoch);
+        }
+        if epoch < self.epoch {
+            return;
+        }
+        if let EngineEvent::Rules { version } = event {
+            self.rules = *version;
+        }
+        let negotiation = match event {
+            EngineEvent::DeliveryFailed { negotiation, .. } | EngineEvent::Abort { negotiation, .. } => negotiation,
+            EngineEvent::Claim { .. } | EngineEvent::Delivered { .. } | EngineEvent::Rules { .. } => return,
+        };
+        let Some(one) = self.negotiations.get_mut(&key(negotiation)).filter(|one| !one.has_ended()) else {
+            return;
+        };
+        match (event, &mut *one) {
+            (EngineEvent::DeliveryFailed { id, .. }, Held::Net(net)) => {
+                if let Some(deliver) = self.deliveries.get(id) {
+                    net.delivery_failed(deliver, moment, &mut self.wins);
+                }
+            }
+            (EngineEvent::Abort { .. }, Held::Net(net)) => net.abort(moment),
+            (EngineEvent::Abort { .. }, Held::Bargain(bargain)) => bargain.abort(moment),
+            // A party of a bargain that cannot be reached runs out of time.
+            (EngineEvent::DeliveryFailed { .. }, Held::Bargain(_)) => {}
+            (EngineEvent::Claim { .. } | EngineEvent::Delivered { .. } | EngineEvent::Rules { .. }, _) => {}
+        }
+        facts.append(one.facts());
+    }
+
+    fn hear(&mut self, message: &AdmittedMessage, moment: Moment, facts: &mut Vec<String>) {
+        let stranger = |msg_id: MsgId, disposition| {
+            let receipt = Receipt {
+                ack_of: msg_id,
+                disposition,
+                first: None,
+                offer_id: None,
+                invited: None,
+                left_out: None,
+                award_no: None,
+            };
+            fact::ack(&message.negotiation, &message.from, &receipt)
+        };
+        let Ok(decoded) = message.message() else {
+            // Without even an id there is nobody to answer.
+            facts.extend(msg_id(message).map(|id| stranger(id, Disposition::Malformed)));
+            return;
+        };
+        let msg_id = decoded.envelope.msg_id.clone();
+        if decoded.envelope.sender() != Some(&message.from) {
+            facts.push(stranger(msg_id, Disposition::Unauthorized));
+            return;
+        }
+        let key = key(&message.negotiation);
+        let is_full = message.pinned.is_some() && self.counts().0 >= self.limits.open_max;
+        match self.negotiations.get_mut(&key) {
+            Some(one) if one.is_party(&message.from) => {
+                let (from, digest, pinned) = (&message.from, message.digest, message.pinned.as_deref());
+                match &mut *one {
+                    Held::Net(net) => {
+                        net.hear(from, digest, decoded, moment, &mut self.wins, &self.limits);
+                    }
+                    Held::Bargain(bargain) => bargain.hear(from, digest, decoded, pinned, moment, &self.limits),
+                }
+                facts.append(one.facts());
+            }
+            None if is_own_call(message) && message.pinned.is_some() && self.forgotten.contains(&key) => {
+                facts.push(stranger(msg_id, Disposition::Closed));
+            }
+            None if is_own_call(message) && is_full => facts.push(stranger(msg_id, Disposition::RateLimited)),
+            None if is_own_call(message) => match Held::open(message, &decoded, moment) {
+                Ok(mut one) => {
+                    facts.append(one.facts());
+                    self.negotiations.insert(key, one);
+                }
+                Err(misread) => {
+                    facts.push(stranger(msg_id, Disposition::Malformed));
+                    facts.extend(misread.map(|Misread { reason, pointer }| {
+                        fact::not_understood(&message.negotiation, &message.from, reason, pointer.as_deref())
+                    }));
+                }
+            },
+            Some(_) | None => facts.push(stranger(msg_id, Disposition::Unauthorized)),
+        }
+    }
+}
+
+/// The id of a message that cannot be read otherwise.
+fn msg_id(message: &AdmittedMessage) -> Option<MsgId> {
+    let document: Value = serde_json::from_str(message.body.get()).ok()?;
+    serde_json::from_value(document.get("envelope")?.get("msg_id")?.clone()).ok()
+}
+
+fn key(negotiation: &NegotiationId) -> [u8; 16] {
+    Digest::of_bytes(negotiation.as_str().as_bytes()).short()
+}
+
+/// Only its initiator can open a negotiation: its name is part of the id.
+fn is_own_call(message: &AdmittedMessage) -> bool {
+    message.act == Act::Cfp && message.negotiation.initiator() == message.from.as_str()
+}

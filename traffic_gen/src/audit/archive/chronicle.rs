@@ -1,0 +1,259 @@
+//! What the records of a lane lead to: the fold, and of every negotiation that ends what an archive says about it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use policy_core::book::RULES_VERSION;
+use policy_core::book::SnapshotError;
+use policy_core::link::{CHAIN_START, Link, chained};
+use policy_core::{Book, Effect, Event, Limits};
+use schemas::delivery::Outcome;
+use schemas::digest::canonical;
+use schemas::ids::Position;
+use schemas::record::{Entry, Record, RecordError};
+use schemas::{Digest, Lane, NegotiationId, RegisterValue, Timestamp};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// Tag of the abort an engine logs when the register holds another value than the log leads to.
+const CONFLICT_TAG: &[u8] = b"abort:register_conflict";
+
+/// What an archive says about a negotiation that ended.
+#[derive(Debug, Serialize)]
+pub(super) struct Closed {
+    pub(super) negotiation: NegotiationId,
+    /// The record that ended it.
+    pub(super) seq: u64,
+    pub(super) at: Timestamp,
+    pub(super) outcome: Outcome,
+    /// Head of the hash chain, as the fold has it.
+    pub(super) chain: Digest,
+    /// What the chain runs over, from [`CHAIN_START`].
+    pub(super) inputs: Vec<Input>,
+    pub(super) decisions: Vec<Box<RawValue>>,
+    /// What is to be registered, in the order of the fold.
+    pub(super) register: Vec<RegisterEntry>,
+}
+
+/// One input of a negotiation.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Input {
+    seq: u64,
+    index: u32,
+    at: Timestamp,
+    /// Of a message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    digest: Option<Digest>,
+    /// Of a timer or an engine's record: its tag in hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tag: Option<String>,
+}
+
+/// One entry of the register, as the log leads to it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct RegisterEntry {
+    pub(super) key: String,
+    pub(super) value: RegisterValue,
+}
+
+/// What the register is to be asked for a closed negotiation.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Expected {
+    pub(super) entries: Vec<RegisterEntry>,
+    /// Whether an engine logged that the register holds another value: then a difference is explained.
+    pub(super) is_conflict: bool,
+}
+
+/// A negotiation that ended.
+#[derive(Debug)]
+pub(super) struct Ending {
+    pub(super) closed: Closed,
+    pub(super) expected: Expected,
+    /// The inputs do not give the chain the fold registered: a fault of ours.
+    pub(super) is_broken: bool,
+}
+
+/// What one record led to.
+#[derive(Debug, Default)]
+pub(super) struct Folded {
+    pub(super) endings: Vec<Ending>,
+    pub(super) messages: u64,
+    /// A record of a foreign writer: engines skip it.
+    pub(super) is_unreadable: bool,
+    /// A message whose body does not have the digest beside it, in words.
+    pub(super) forged: Option<String>,
+}
+
+/// The fold of one lane.
+pub(super) struct Chronicle {
+    book: Book,
+    /// Last record taken, readable or not.
+    pub(super) position: u64,
+    pub(super) time: Timestamp,
+    /// Digest of the bytes of that record.
+    pub(super) last: Digest,
+    pub(super) dossiers: Dossiers,
+}
+
+/// What was collected of an open negotiation.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Dossier {
+    inputs: Vec<Input>,
+    /// Over the inputs.
+    chain: Digest,
+    is_conflict: bool,
+    decisions: Vec<Box<RawValue>>,
+    register: Vec<RegisterEntry>,
+}
+
+/// Dossiers by negotiation. More than one where an id was used again in the very record that ended it.
+pub(super) type Dossiers = BTreeMap<NegotiationId, VecDeque<Dossier>>;
+
+impl Chronicle {
+    pub(super) fn new(lane: Lane) -> Self {
+        let mut book = Book::new(lane, Limits::default());
+        book.keep_links();
+        Self { book, position: 0, time: Timestamp(0), last: CHAIN_START, dossiers: BTreeMap::new() }
+    }
+
+    /// The fold's state as bytes.
+    pub(super) fn snapshot(&self) -> Vec<u8> {
+        self.book.snapshot()
+    }
+
+    /// Goes on from a fold's state; position, time and dossiers are the caller's to set.
+    ///
+    /// # Errors
+    /// What is wrong with the bytes.
+    pub(super) fn restore(&mut self, snapshot: &[u8], lane: Lane) -> Result<(), SnapshotError> {
+        self.book = Book::restore(snapshot, lane, Limits::default())?;
+        self.book.keep_links();
+        Ok(())
+    }
+
+    /// Negotiations that have not ended.
+    pub(super) fn open_count(&self) -> usize {
+        self.book.open_count()
+    }
+
+    /// Folds a record.
+    ///
+    /// # Errors
+    /// What this build cannot follow, because a later version wrote it.
+    pub(super) fn handle_record(&mut self, seq: u64, time: Timestamp, bytes: &[u8]) -> Result<Folded, String> {
+        self.position = seq;
+        self.time = time;
+        self.last = Digest::of_bytes(bytes);
+        let mut folded = Folded::default();
+        let record = match Record::decode(bytes) {
+            Ok(record) => record,
+            Err(RecordError::Unreadable(_)) => return Ok(Folded { is_unreadable: true, ..folded }),
+            Err(error @ RecordError::Version { .. }) => return Err(format!("record {seq}: {error}")),
+        };
+        folded.messages = record.entries.iter().filter(|entry| matches!(entry, Entry::Message(_))).count() as u64;
+        folded.forged = forged(seq, &record);
+        self.book.handle_record(seq, time, &record);
+        if self.book.rules() > RULES_VERSION {
+            return Err(format!("record {seq}: from here on its rules are of version {}", self.book.rules()));
+        }
+        self.handle_links();
+        while let Some(effect) = self.book.poll_effect() {
+            self.handle_effect(seq, effect, &mut folded.endings);
+        }
+        Ok(folded)
+    }
+
+    fn handle_effect(&mut self, seq: u64, effect: Effect, endings: &mut Vec<Ending>) {
+        match effect {
+            Effect::Register(write) => {
+                if let Some(dossier) = self.dossier(write.key.negotiation()) {
+                    dossier.register.push(RegisterEntry { key: write.key.to_string(), value: write.value });
+                }
+            }
+            Effect::Event(Event::Decided(decision)) => {
+                if let Some(dossier) = self.dossier(&decision.negotiation) {
+                    let document = serde_json::value::to_raw_value(&*decision);
+                    dossier.decisions.push(document.expect("integers, texts and digests can all be written"));
+                }
+            }
+            Effect::Event(Event::Ended { negotiation, outcome, at, .. }) => {
+                let dossiers = self.dossiers.entry(negotiation.clone()).or_default();
+                let ended = dossiers.pop_front().unwrap_or_default();
+                if dossiers.is_empty() {
+                    self.dossiers.remove(&negotiation);
+                }
+                endings.push(ended.finish(negotiation, seq, at, outcome));
+            }
+            Effect::Deliver(_) | Effect::Notice(_) | Effect::Event(_) => {}
+        }
+    }
+
+    /// The dossier effects belong to: the one that ends first.
+    fn dossier(&mut self, negotiation: &NegotiationId) -> Option<&mut Dossier> {
+        self.dossiers.get_mut(negotiation)?.front_mut()
+    }
+
+    /// Adds inputs to the dossiers of their negotiations.
+    fn handle_links(&mut self) {
+        for link in self.book.take_links() {
+            let dossiers = self.dossiers.entry(link.negotiation.clone()).or_default();
+            if link.is_first || dossiers.is_empty() {
+                dossiers.push_back(Dossier::default());
+            }
+            if let Some(last) = dossiers.back_mut() {
+                last.chain = chained(last.chain, &link.input, link.position, link.at);
+                last.is_conflict |= *link.input == *CONFLICT_TAG;
+                last.inputs.push(Input::of(&link));
+            }
+        }
+    }
+}
+
+/// The first message whose body does not have the digest beside it, in words.
+fn forged(seq: u64, record: &Record) -> Option<String> {
+    record.entries.iter().enumerate().find_map(|(index, entry)| {
+        let Entry::Message(message) = entry else { return None };
+        let (computed, recorded) = (Digest::of_bytes(message.body.get().as_bytes()), message.digest);
+        (computed != recorded)
+            .then(|| format!("message {seq}.{index}: its body has digest {computed}, recorded is {recorded}"))
+    })
+}
+
+impl Default for Dossier {
+    fn default() -> Self {
+        let (decisions, register) = (Vec::new(), Vec::new());
+        Self { inputs: Vec::new(), chain: CHAIN_START, is_conflict: false, decisions, register }
+    }
+}
+
+impl Dossier {
+    fn finish(self, negotiation: NegotiationId, seq: u64, at: Timestamp, outcome: Outcome) -> Ending {
+        let Self { inputs, chain: recomputed, is_conflict, decisions, register } = self;
+        let registered = register.iter().find_map(|entry| match entry.value {
+            RegisterValue::Closed { chain, .. } => Some(chain),
+            RegisterValue::Award { .. } | RegisterValue::AwardEnd { .. } | RegisterValue::Agreement { .. } => None,
+        });
+        let chain = registered.unwrap_or(recomputed);
+        let expected = Expected { entries: register.clone(), is_conflict };
+        Ending {
+            closed: Closed { negotiation, seq, at, outcome, chain, inputs, decisions, register },
+            expected,
+            is_broken: chain != recomputed,
+        }
+    }
+}
+
+impl RegisterEntry {
+    /// The value as the register holds it.
+    pub(super) fn canonical(&self) -> Vec<u8> {
+        canonical(&self.value).expect("digests, ids and names always have a canonical form")
+    }
+}
+
+impl Input {
+    fn of(link: &Link) -> Self {
+        let Position { seq, index } = link.position;
+        let digest = <[u8; 32]>::try_from(&*link.input).ok().map(Digest);
+        let tag = digest.is_none().then(|| hex::encode(&link.input));
+        Self { seq, index, at: link.at, digest, tag }
+    }
+}

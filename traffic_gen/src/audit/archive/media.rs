@@ -1,0 +1,171 @@
+//! Where the segments of one lane stand: a folder; in tests, anything that can fail at any byte.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use schemas::Lane;
+
+/// Digits of a segment's name.
+const NAME_LEN: usize = 20;
+/// The file beside the segments that spares reading them.
+const MEMO: &str = "resume";
+/// What a segment's file name ends with.
+const EXTENSION: &str = "jsonl";
+
+/// The segments of one lane, each named by the first sequence it may hold.
+pub(super) trait Media: Send + 'static {
+    /// The names, ascending.
+    ///
+    /// # Errors
+    /// The folder's.
+    fn segments(&self) -> io::Result<Vec<u64>>;
+
+    /// A segment from its beginning.
+    ///
+    /// # Errors
+    /// The file's.
+    fn read(&self, segment: u64) -> io::Result<Box<dyn Read>>;
+
+    /// Makes the segment end with `bytes` from the byte `at` on, and returns when that is synced. After an error any part
+    /// of it may stand there.
+    ///
+    /// # Errors
+    /// The file's: not known to be stored. Safe to repeat.
+    fn store(&mut self, segment: u64, at: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// What was kept last.
+    ///
+    /// # Errors
+    /// The folder's.
+    fn memo(&self) -> io::Result<Option<Vec<u8>>>;
+
+    /// Keeps a document in the place of the one kept before: one or the other stands there, whatever happens.
+    ///
+    /// # Errors
+    /// The folder's: the one before may still stand.
+    fn keep_memo(&mut self, bytes: &[u8]) -> io::Result<()>;
+
+    /// Where a segment stands, for messages.
+    fn path(&self, segment: u64) -> PathBuf;
+}
+
+/// A folder with one file per segment.
+#[derive(Debug)]
+pub(super) struct Folder {
+    path: PathBuf,
+    /// The segment written to last.
+    open: Option<(u64, File)>,
+}
+
+impl Folder {
+    /// The folder of a lane. Nothing is created before something is stored.
+    pub(super) fn new(archive: &Path, lane: Lane) -> Self {
+        Self { path: archive.join(format!("lane-{lane}")), open: None }
+    }
+
+    fn file(&mut self, segment: u64) -> io::Result<&mut File> {
+        if self.open.as_ref().is_none_or(|(open, _)| *open != segment) {
+            fs::create_dir_all(&self.path)?;
+            let file = OpenOptions::new().create(true).truncate(false).write(true).open(self.path(segment))?;
+            // A file is found again after a power loss only once the folders that name it are synced.
+            for folder in [Some(self.path.as_path()), self.path.parent()].into_iter().flatten() {
+                File::open(folder)?.sync_all()?;
+            }
+            self.open = Some((segment, file));
+        }
+        let (_, file) = self.open.as_mut().expect("it was opened above");
+        Ok(file)
+    }
+
+    fn try_store(&mut self, segment: u64, at: u64, bytes: &[u8]) -> io::Result<()> {
+        let file = self.file(segment)?;
+        file.set_len(at)?;
+        file.seek(SeekFrom::Start(at))?;
+        file.write_all(bytes)?;
+        file.sync_data()
+    }
+}
+
+impl Media for Folder {
+    fn segments(&self) -> io::Result<Vec<u64>> {
+        let entries = match fs::read_dir(&self.path) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let mut segments = Vec::new();
+        for entry in entries {
+            segments.extend(segment_of(&entry?.path()));
+        }
+        segments.sort_unstable();
+        Ok(segments)
+    }
+
+    fn read(&self, segment: u64) -> io::Result<Box<dyn Read>> {
+        Ok(Box::new(File::open(self.path(segment))?))
+    }
+
+    fn store(&mut self, segment: u64, at: u64, bytes: &[u8]) -> io::Result<()> {
+        let stored = self.try_store(segment, at, bytes);
+        if stored.is_err() {
+            // After a failed sync the system may take the pages for written: a new handle writes all of them again.
+            self.open = None;
+        }
+        stored
+    }
+
+    fn memo(&self) -> io::Result<Option<Vec<u8>>> {
+        match fs::read(self.path.join(MEMO)) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn keep_memo(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let written = self.path.join(format!("{MEMO}.new"));
+        let mut file = File::create(&written)?;
+        file.write_all(bytes)?;
+        file.sync_data()?;
+        fs::rename(written, self.path.join(MEMO))
+    }
+
+    fn path(&self, segment: u64) -> PathBuf {
+        self.path.join(format!("{segment:0NAME_LEN$}.{EXTENSION}"))
+    }
+}
+
+/// The segment a file is; none for other files.
+fn segment_of(path: &Path) -> Option<u64> {
+    let stem = path.file_stem()?.to_str()?;
+    let is_segment = path.extension()? == EXTENSION && stem.len() == NAME_LEN;
+    stem.parse().ok().filter(|_| is_segment && stem.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_stored_is_read_back_and_replaces_what_stood_behind_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut media = Folder::new(folder.path(), Lane(3));
+        assert_eq!(media.segments().unwrap(), Vec::<u64>::new());
+        media.store(70, 0, b"abcdef").unwrap();
+        media.store(70, 3, b"x").unwrap();
+        media.store(9, 0, b"first").unwrap();
+        let mut text = String::new();
+        media.read(70).unwrap().read_to_string(&mut text).unwrap();
+        assert_eq!((text.as_str(), media.segments().unwrap()), ("abcx", vec![9, 70]));
+        assert!(folder.path().join("lane-3/00000000000000000070.jsonl").is_file());
+    }
+
+    #[test]
+    fn other_files_are_no_segments() {
+        for name in ["1.jsonl", "00000000000000000001.json", "+0000000000000000001.jsonl", "notes.jsonl"] {
+            assert_eq!(segment_of(Path::new(name)), None, "{name}");
+        }
+        assert_eq!(segment_of(Path::new("00000000000000000001.jsonl")), Some(1));
+    }
+}

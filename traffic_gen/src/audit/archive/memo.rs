@@ -1,0 +1,88 @@
+//! The state of a lane when a segment began, kept beside the segments so that going on need not read those before it.
+//!
+//! It is a cache: when it is missing or does not fit, the archive is read from its beginning. Verification never uses it.
+//! Its file is a line of JSON, the fold's snapshot, and the SHA-256 of both.
+
+use schemas::{Digest, Lane, NegotiationId, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::chronicle::{Dossiers, Expected};
+use super::walk::{Tally, Walk};
+
+/// Version of the format.
+const FORMAT: u32 = 1;
+/// Bytes of the digest at the end.
+const DIGEST_LEN: usize = 32;
+
+/// The state beside the fold's.
+#[derive(Serialize, Deserialize)]
+struct State<D, A> {
+    format: u32,
+    lane: Lane,
+    lanes: u8,
+    /// The segment that began.
+    segment: u64,
+    /// Segments before it.
+    segments: u32,
+    chain: Digest,
+    is_ended: bool,
+    position: u64,
+    time: Timestamp,
+    last: Digest,
+    tally: Tally,
+    dossiers: D,
+    awaiting: A,
+}
+
+/// The state before the segment that `segment` names begins.
+pub(super) fn encode(walk: &Walk, segment: u64) -> Vec<u8> {
+    let chronicle = &walk.chronicle;
+    let awaiting: Vec<_> = walk.awaiting.iter().map(|((seq, id), expected)| (seq, id, expected)).collect();
+    let state = State {
+        format: FORMAT,
+        lane: walk.lane,
+        lanes: walk.lanes,
+        segment,
+        segments: walk.segments,
+        chain: walk.chain,
+        is_ended: walk.is_ended,
+        position: chronicle.position,
+        time: chronicle.time,
+        last: chronicle.last,
+        tally: walk.tally,
+        dossiers: &chronicle.dossiers,
+        awaiting,
+    };
+    let mut bytes = serde_json::to_vec(&state).expect("integers, texts and documents read before can all be written");
+    bytes.push(b'\n');
+    bytes.extend_from_slice(&chronicle.snapshot());
+    let digest = Digest::of_bytes(&bytes);
+    bytes.extend_from_slice(&digest.0);
+    bytes
+}
+
+/// The segment, and the state before it begins.
+///
+/// # Errors
+/// Why the document cannot be used.
+pub(super) fn decode(bytes: &[u8], lane: Lane, lanes: u8) -> Result<(u64, Walk), String> {
+    let split = bytes.len().checked_sub(DIGEST_LEN).ok_or("it is too short")?;
+    let (content, digest) = bytes.split_at(split);
+    if Digest::of_bytes(content).0 != digest {
+        return Err("it is damaged".to_owned());
+    }
+    let end = content.iter().position(|byte| *byte == b'\n').ok_or("it has no line")?;
+    let state: State<Dossiers, Vec<(u64, NegotiationId, Expected)>> =
+        serde_json::from_slice(&content[..end]).map_err(|error| error.to_string())?;
+    if (state.format, state.lane, state.lanes) != (FORMAT, lane, lanes) {
+        return Err("it is of another format, lane or log".to_owned());
+    }
+    let mut walk = Walk::new(lane, lanes);
+    walk.chronicle.restore(&content[end + 1..], lane).map_err(|error| error.to_string())?;
+    (walk.segments, walk.chain, walk.is_ended, walk.tally) = (state.segments, state.chain, state.is_ended, state.tally);
+    walk.awaiting = state.awaiting.into_iter().map(|(seq, id, expected)| ((seq, id), expected)).collect();
+    let chronicle = &mut walk.chronicle;
+    (chronicle.position, chronicle.time, chronicle.last) = (state.position, state.time, state.last);
+    chronicle.dossiers = state.dossiers;
+    Ok((state.segment, walk))
+}

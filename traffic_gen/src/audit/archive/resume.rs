@@ -1,0 +1,70 @@
+//! Going on with an archive: the state is taken from where a segment began, or recomputed from the beginning, and what a
+//! crash left unfinished is cut off.
+
+use schemas::Lane;
+
+use super::ArchiveError;
+use super::media::Media;
+use super::memo;
+use super::verify::Difference;
+use super::walk::{Fault, SegmentRead, Stop, Walk};
+use super::writer::LaneWriter;
+
+/// The first segment of a lane.
+const FIRST: u64 = 1;
+
+/// Opens a lane of an archive to write behind its end. What is gone from the log, up to `trimmed`, must be whole; behind
+/// it a crash may have left anything, and the log still has it.
+///
+/// # Errors
+/// [`ArchiveError::Damaged`] and [`ArchiveError::Trimmed`] when it is not; [`ArchiveError::File`], [`ArchiveError::Newer`].
+pub(super) fn resume<M: Media>(
+    media: M,
+    (lane, lanes): (Lane, u8),
+    trimmed: u64,
+    segment_bytes_max: u64,
+) -> Result<LaneWriter<M>, ArchiveError> {
+    let file_error = |segment, source| ArchiveError::File { path: media.path(segment), source };
+    let segments = media.segments().map_err(|source| file_error(FIRST, source))?;
+    let kept = media.memo().map_err(|source| file_error(FIRST, source))?.and_then(|bytes| {
+        let kept = memo::decode(&bytes, lane, lanes);
+        kept.inspect_err(|fault| tracing::info!(lane = lane.0, fault, "the archive is read from its beginning")).ok()
+    });
+    let (from, mut walk) =
+        kept.filter(|(from, _)| segments.contains(from)).unwrap_or_else(|| (0, Walk::new(lane, lanes)));
+    let segments: Vec<u64> = segments.into_iter().filter(|segment| *segment >= from).collect();
+    let mut end = None;
+    for (number, &segment) in segments.iter().enumerate() {
+        let reader = media.read(segment).map_err(|source| file_error(segment, source))?;
+        let SegmentRead { bytes, lines, stop } = walk.read_segment(segment, reader, |_, _| {});
+        let is_last = number + 1 == segments.len();
+        let damaged =
+            |what: String| ArchiveError::Damaged(Difference { file: media.path(segment), line: Some(lines + 1), what });
+        match stop {
+            Stop::End => {}
+            Stop::Torn | Stop::Garbled(_) if is_last && walk.chronicle.position >= trimmed => {}
+            Stop::Torn => return Err(damaged("its end is missing".to_owned())),
+            Stop::Garbled(what) | Stop::Fault(Fault::Wrong(what)) => return Err(damaged(what)),
+            Stop::Fault(Fault::Newer(what)) => return Err(ArchiveError::Newer { lane, what }),
+            Stop::Unreadable(source) => return Err(file_error(segment, source)),
+        }
+        end = Some((segment, bytes, lines));
+    }
+    let position = walk.chronicle.position;
+    if position < trimmed {
+        return Err(ArchiveError::Trimmed { lane, trimmed, position });
+    }
+    let owed = walk.take_owed();
+    let mut writer = match end {
+        Some((segment, bytes, lines)) if lines > 0 => LaneWriter::new(media, walk, segment, bytes, segment_bytes_max),
+        // Nothing yet, or not even a whole head.
+        Some(_) | None => {
+            let segment = end.map_or(FIRST, |(segment, ..)| segment);
+            let mut writer = LaneWriter::new(media, walk, segment, 0, segment_bytes_max);
+            writer.begin(segment);
+            writer
+        }
+    };
+    writer.say_closed(&owed);
+    Ok(writer)
+}

@@ -1,0 +1,8 @@
+//! The archive against crashes at every byte, a full disk, alteration of every byte, and logs that are not its own.
+
+mod crash;
+mod disk;
+mod follow;
+mod forge;
+mod lab;
+mod tamper;

@@ -1,0 +1,264 @@
+//! Reading a whole archive, without a bus: every byte against the chain, every decision against what its records lead to,
+//! every register entry against the decision.
+
+use std::fmt;
+use std::fs;
+use std::io::{self, BufReader};
+use std::path::{Path, PathBuf};
+
+use schemas::delivery::Outcome;
+use schemas::{Digest, Lane, NegotiationId, Timestamp};
+use serde::Serialize;
+
+use super::ArchiveError;
+use super::line::Line;
+use super::media::{Folder, Media};
+use super::walk::{Fault, SegmentRead, Stop, Taken, Tally, Walk};
+use crate::audit::chain::{CHAIN_START, read_line, unframe};
+
+/// What is asked of an archive.
+#[derive(Debug, Clone, Default)]
+pub struct VerifyOptions {
+    /// Tell more of this negotiation.
+    pub only: Option<NegotiationId>,
+    /// Whether an archive may end without a clean stop, because it is still being written or its writer was killed. Then
+    /// it is not seen when lines at its end were taken away.
+    pub allow_open_end: bool,
+}
+
+/// Where an archive is not as it must be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// The file, or the folder that lacks one.
+    pub file: PathBuf,
+    /// The line, from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<u64>,
+    /// What is wrong there.
+    pub what: String,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file.display())?;
+        if let Some(line) = self.line {
+            write!(f, " line {line}")?;
+        }
+        write!(f, ": {}", self.what)
+    }
+}
+
+/// One end of the negotiation asked for.
+#[derive(Debug, Clone, Serialize)]
+pub struct Closing {
+    /// Its file.
+    pub file: PathBuf,
+    /// Its line.
+    pub line: u64,
+    /// When it ended.
+    pub at: Timestamp,
+    /// The record that ended it.
+    pub seq: u64,
+    /// How.
+    pub outcome: Outcome,
+    /// Head of the hash chain over its inputs.
+    pub chain: Digest,
+    /// Its inputs.
+    pub inputs: usize,
+    /// Its decisions.
+    pub decisions: usize,
+    /// Register entries it leads to.
+    pub register_entries: usize,
+    /// Whether they were compared with what the register held.
+    pub is_registered: bool,
+}
+
+/// One lane.
+#[derive(Debug, Clone, Serialize)]
+pub struct LaneReport {
+    /// The lane.
+    pub lane: Lane,
+    /// Segments read.
+    pub segments: u64,
+    /// The last record.
+    pub position: u64,
+    /// The chain at the end: whoever noted it earlier knows that nothing before it was rewritten.
+    pub chain: Digest,
+    /// Whether it ends with a clean stop.
+    pub is_ended: bool,
+    /// Negotiations still open at the end.
+    pub open: usize,
+    /// What was read.
+    #[serde(flatten)]
+    pub tally: Tally,
+}
+
+/// What reading an archive showed.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct ArchiveReport {
+    /// The sum of all lanes.
+    #[serde(flatten)]
+    pub total: Tally,
+    /// The lanes.
+    pub lanes: Vec<LaneReport>,
+    /// The ends of the negotiation asked for.
+    pub closings: Vec<Closing>,
+    /// The first difference; absent when everything is as it must be.
+    pub first_difference: Option<Difference>,
+}
+
+/// Reads an archive. The first difference of each lane ends its reading; the first of all is reported.
+///
+/// # Errors
+/// [`ArchiveError::File`] when there is no archive or it cannot be read, [`ArchiveError::Newer`].
+pub fn verify(folder: &Path, options: &VerifyOptions) -> Result<ArchiveReport, ArchiveError> {
+    let found = lanes_in(folder)?;
+    let lanes = found.iter().find_map(|&lane| lanes_said(folder, lane));
+    let lanes = lanes.or_else(|| found.last().map(|last| last.0.saturating_add(1))).unwrap_or_default();
+    let mut report = ArchiveReport::default();
+    for lane in (0..lanes).map(Lane) {
+        let mut reading = Reading { media: Folder::new(folder, lane), options, report: &mut report };
+        reading.lane(lane, lanes)?;
+    }
+    if let Some(lane) = found.iter().find(|lane| lane.0 >= lanes) {
+        let what = format!("the log has {lanes} lanes only");
+        report.note(Difference { file: folder.join(format!("lane-{lane}")), line: None, what });
+    }
+    Ok(report)
+}
+
+impl ArchiveReport {
+    fn note(&mut self, difference: Difference) {
+        self.first_difference.get_or_insert(difference);
+    }
+}
+
+impl Tally {
+    fn add(&mut self, other: &Self) {
+        self.records += other.records;
+        self.unreadable += other.unreadable;
+        self.messages += other.messages;
+        self.negotiations += other.negotiations;
+        self.decisions += other.decisions;
+        self.register_entries += other.register_entries;
+        self.unregistered += other.unregistered;
+        self.conflicts += other.conflicts;
+    }
+}
+
+/// The reading of one lane.
+struct Reading<'a> {
+    media: Folder,
+    options: &'a VerifyOptions,
+    report: &'a mut ArchiveReport,
+}
+
+impl Reading<'_> {
+    fn lane(&mut self, lane: Lane, lanes: u8) -> Result<(), ArchiveError> {
+        let file_error = |path: PathBuf, source| ArchiveError::File { path, source };
+        let segments = self.media.segments().map_err(|source| file_error(self.media.path(1), source))?;
+        let mut walk = Walk::new(lane, lanes);
+        let mut last = None;
+        for (number, &segment) in segments.iter().enumerate() {
+            let path = self.media.path(segment);
+            let reader = self.media.read(segment).map_err(|source| file_error(path.clone(), source))?;
+            let SegmentRead { lines, stop, .. } =
+                walk.read_segment(segment, reader, |line, taken| self.hear(&path, line, taken));
+            let is_last = number + 1 == segments.len();
+            last = Some((path.clone(), lines));
+            let what = match stop {
+                Stop::End => continue,
+                Stop::Torn if is_last && self.options.allow_open_end => continue,
+                Stop::Torn => "its end is missing".to_owned(),
+                Stop::Garbled(what) | Stop::Fault(Fault::Wrong(what)) => what,
+                Stop::Fault(Fault::Newer(what)) => return Err(ArchiveError::Newer { lane, what }),
+                Stop::Unreadable(source) => return Err(file_error(path, source)),
+            };
+            self.report.note(Difference { file: path, line: Some(lines + 1), what });
+            self.conclude(&walk, number as u64 + 1);
+            return Ok(());
+        }
+        match last {
+            None => {
+                let file = self.media.path(1);
+                self.report.note(Difference { file, line: None, what: "the lane is missing".to_owned() });
+            }
+            Some((file, lines)) if !walk.is_ended && !self.options.allow_open_end => {
+                let what = "there is no end: it was cut off here, or is still being written (--allow-open-end)";
+                self.report.note(Difference { file, line: Some(lines), what: what.to_owned() });
+            }
+            Some(_) => {}
+        }
+        self.conclude(&walk, segments.len() as u64);
+        Ok(())
+    }
+
+    fn hear(&mut self, path: &Path, line: u64, taken: Taken) {
+        if let Some(what) = taken.finding {
+            self.report.note(Difference { file: path.to_path_buf(), line: Some(line), what });
+        }
+        let only = self.options.only.as_ref();
+        if let Some(closed) = taken.closed.filter(|closed| only == Some(&closed.negotiation)) {
+            self.report.closings.push(Closing {
+                file: path.to_path_buf(),
+                line,
+                at: closed.at,
+                seq: closed.seq,
+                outcome: closed.outcome,
+                chain: closed.chain,
+                inputs: closed.inputs.len(),
+                decisions: closed.decisions.len(),
+                register_entries: closed.register.len(),
+                is_registered: false,
+            });
+        }
+        if let Some((seq, _)) = taken.registered.filter(|(_, negotiation)| only == Some(negotiation)) {
+            let mine = self.report.closings.iter_mut().filter(|closing| closing.seq == seq);
+            mine.for_each(|closing| closing.is_registered = true);
+        }
+    }
+
+    fn conclude(&mut self, walk: &Walk, segments: u64) {
+        self.report.total.add(&walk.tally);
+        self.report.lanes.push(LaneReport {
+            lane: walk.lane,
+            segments,
+            position: walk.chronicle.position,
+            chain: walk.chain,
+            is_ended: walk.is_ended,
+            open: walk.chronicle.open_count(),
+            tally: walk.tally,
+        });
+    }
+}
+
+/// The lanes that have a folder, ascending.
+fn lanes_in(folder: &Path) -> Result<Vec<Lane>, ArchiveError> {
+    let file_error = |source| ArchiveError::File { path: folder.to_path_buf(), source };
+    let mut lanes = Vec::new();
+    for entry in fs::read_dir(folder).map_err(file_error)? {
+        let name = entry.map_err(file_error)?.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix("lane-")).and_then(|number| number.parse().ok());
+        lanes.extend(number.map(Lane));
+    }
+    lanes.sort_unstable();
+    if lanes.is_empty() {
+        return Err(file_error(io::Error::new(
+            io::ErrorKind::NotFound,
+            "there is no archive: it has no folder lane-0",
+        )));
+    }
+    Ok(lanes)
+}
+
+/// How many lanes the head of a lane's first segment says there are; nothing when it is damaged, which is found later.
+fn lanes_said(folder: &Path, lane: Lane) -> Option<u8> {
+    let media = Folder::new(folder, lane);
+    let mut line = Vec::new();
+    read_line(&mut BufReader::new(media.read(*media.segments().ok()?.first()?).ok()?), &mut line).ok()?;
+    let framed = unframe(&line, CHAIN_START).ok().filter(|framed| framed.is_chained)?;
+    match serde_json::from_str(framed.line).ok()? {
+        Line::Begin(begin) => Some(begin.lanes),
+        Line::Record(_) | Line::Closed(_) | Line::Registered(_) | Line::End(_) => None,
+    }
+}

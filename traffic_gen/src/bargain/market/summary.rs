@@ -1,0 +1,145 @@
+//! The summary of a run of bargains: what `llmx demo --protocol alternating --json` prints.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+
+use super::{Scenario, Traded};
+use crate::bargain::figures::Figures;
+use crate::invariants::Verdict;
+use crate::latency::Quantiles;
+use crate::recorder::Counts;
+use crate::summary::{Violations, counts as told};
+
+/// The result of a run. Latencies are in milliseconds.
+#[derive(Debug, Clone, Serialize)]
+pub struct Summary {
+    /// `alternating`.
+    pub protocol: &'static str,
+    /// Seed of arrivals, parties, domains and strategies.
+    pub seed: u64,
+    /// `memory` or `nats`.
+    pub bus: String,
+    /// The policy all delegated to; absent: agents accepted themselves.
+    pub policy: Option<String>,
+    /// Agents.
+    pub agents: u32,
+    /// Target bargains per second.
+    pub rate: f64,
+    /// Calls to a bargain admitted.
+    pub cfps: u64,
+    /// Turns taken in bargains that ended.
+    pub steps: u64,
+    /// The same per second.
+    pub steps_per_s: f64,
+    /// M31 to M36, over all domains; without M35, which compares bargains over one.
+    pub figures: Figures,
+    /// By domain.
+    pub by_domain: BTreeMap<String, DomainCounts>,
+    /// Bargains without an agreement, by reason.
+    pub without_agreement: BTreeMap<String, u64>,
+    /// Latencies.
+    pub latency_ms: Latencies,
+    /// Moves the exchange refused.
+    pub moves_refused: u64,
+    /// Agents that would not take part.
+    pub declined: u64,
+    /// Checks from the agents' own observations.
+    pub invariant_violations: Violations,
+    /// Messages refused by a gateway, by code.
+    pub rejected: BTreeMap<String, u64>,
+    /// Dispositions told, by name.
+    pub dispositions: BTreeMap<String, u64>,
+    /// How bargains ended.
+    pub outcomes: BTreeMap<String, u64>,
+    /// Bargains not opened because too many were open.
+    pub shed: u64,
+    /// Seconds from the first intended opening until everything had settled.
+    pub elapsed_s: f64,
+}
+
+/// Bargains over one domain.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct DomainCounts {
+    /// That ended.
+    pub bargains: u64,
+    /// With an agreement.
+    pub agreements: u64,
+}
+
+/// Latencies in milliseconds.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Latencies {
+    /// From sending a move until the party whose turn is next knows of it, or the first party the end.
+    pub step: Quantiles,
+    /// From the intended time of the call until the first party knows the end.
+    pub bargain: Quantiles,
+}
+
+impl Summary {
+    /// Puts a run's results together.
+    #[must_use]
+    pub fn new(
+        scenario: &Scenario,
+        bus: &str,
+        traded: &Traded,
+        counts: Counts,
+        verdict: Verdict,
+        shed: u64,
+        elapsed_s: f64,
+    ) -> Self {
+        let domain = |(name, (bargains, agreements)): (&String, &(u64, u64))| {
+            (name.clone(), DomainCounts { bargains: *bargains, agreements: *agreements })
+        };
+        Self {
+            protocol: "alternating",
+            seed: scenario.seed,
+            bus: bus.to_owned(),
+            policy: scenario.policy.clone(),
+            agents: scenario.agents,
+            rate: scenario.rate,
+            cfps: counts.cfps,
+            steps: traded.steps,
+            steps_per_s: traded.steps as f64 / elapsed_s.max(f64::EPSILON),
+            figures: traded.tally.figures(None),
+            by_domain: traded.by_domain.iter().map(domain).collect(),
+            without_agreement: traded.without.clone(),
+            latency_ms: Latencies { step: traded.step.quantiles(), bargain: counts.round.quantiles() },
+            moves_refused: traded.refused,
+            declined: traded.declined,
+            invariant_violations: verdict.into(),
+            rejected: counts.rejected,
+            dispositions: counts.dispositions,
+            outcomes: counts.outcomes,
+            shed,
+            elapsed_s,
+        }
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let line = |f: &mut fmt::Formatter<'_>, name: &str, quantiles: &Quantiles| {
+            let Quantiles { p50, p95, p99, max, .. } = quantiles;
+            writeln!(f, "  {name:<22} p50 {p50:>8.2}   p95 {p95:>8.2}   p99 {p99:>8.2}   max {max:>8.2}  ms")
+        };
+        let policy = self.policy.as_deref().unwrap_or("agents accept themselves");
+        writeln!(
+            f,
+            "alternating offers on {}, {} agents, {} bargains/s, {policy}, seed {}: {:.1} s",
+            self.bus, self.agents, self.rate, self.seed, self.elapsed_s
+        )?;
+        writeln!(f, "  bargains {}   steps {} ({:.0}/s)", self.figures.bargains, self.steps, self.steps_per_s)?;
+        for (name, DomainCounts { bargains, agreements }) in &self.by_domain {
+            writeln!(f, "    {name:<20} {agreements:>5} agreements in {bargains:>5} bargains")?;
+        }
+        writeln!(f, "{}", self.figures)?;
+        writeln!(f, "  without agreement {}", told(&self.without_agreement))?;
+        line(f, "move to next turn", &self.latency_ms.step)?;
+        line(f, "call to end", &self.latency_ms.bargain)?;
+        writeln!(f, "  moves refused {}   declined {}", self.moves_refused, self.declined)?;
+        writeln!(f, "  rejected at the gateway {}", told(&self.rejected))?;
+        write!(f, "{}", self.invariant_violations)
+    }
+}

@@ -1,0 +1,91 @@
+//! Strategies at a table: one bargain played to its end.
+
+use agents::bargain::{BargainStrategy, Move, OfferMade, Space, TurnView};
+use schemas::bargain::{Bargain, PPM};
+use schemas::delivery::{Disposition, Standing, Turn};
+
+use super::played::{End, Played};
+use super::sitting::{Answer, Seat, Sitting, SittingError};
+use super::table::Table;
+
+/// Moves of one turn that the exchange may refuse before the party gives up: a strategy is asked again after each, and
+/// may know no other.
+const REFUSALS_MAX: u32 = 3;
+
+/// Plays one bargain. `strategies` are in the order of turns: the initiator, then the others by name.
+///
+/// # Errors
+/// [`SittingError`].
+///
+/// # Panics
+/// When there are fewer strategies than seats.
+pub fn play(
+    table: &mut Table,
+    own_id: &str,
+    seats: &[Seat],
+    rules: &Bargain,
+    space: &Space,
+    strategies: &mut [Box<dyn BargainStrategy>],
+) -> Result<Played, SittingError> {
+    let mut sitting = Sitting::open(table, own_id, seats, rules)?;
+    let mut trace: Vec<OfferMade> = Vec::new();
+    let mut last = None;
+    let mut refusals = 0;
+    while let (Some(turn), Some(party)) = (sitting.turn().cloned(), sitting.actor()) {
+        let standing = acceptable(&sitting, &turn, party);
+        let view = TurnView {
+            party,
+            parties: sitting.parties().len(),
+            round: turn.round,
+            rounds: rules.rounds,
+            t: relative_time(rules, turn.round, turn.t_ppm),
+            standing: standing.as_ref().and_then(|standing| space.outcome(&standing.terms)),
+            offers: &trace,
+        };
+        let next = if refusals < REFUSALS_MAX { strategies[party].decide(&view) } else { Move::End };
+        let answer = make(&mut sitting, party, next, standing.as_ref(), space)?;
+        let is_made = answer.is_some_and(|answer| answer.receipt.disposition == Disposition::Ok);
+        refusals = if is_made { 0 } else { refusals + 1 };
+        if let (Move::Offer(outcome), true) = (next, is_made) {
+            trace.push(OfferMade { step: turn.step, round: turn.round, party, outcome });
+        }
+        last = Some((turn, is_made));
+    }
+    sitting.confirm()?;
+    let (turn, is_made) = last.ok_or(SittingError::Silent("whose turn it is"))?;
+    let [(_, closing), ..] = sitting.closings() else { return Err(SittingError::Silent("how it ended")) };
+    let party = |name: &_| sitting.parties().iter().position(|party| party == name);
+    let end = End::of(closing, |terms| space.outcome(terms), party);
+    let (round, step) = match &closing.agreement {
+        Some(agreement) => (agreement.round, agreement.step),
+        None => (turn.round, turn.step + u32::from(is_made)),
+    };
+    Ok(Played { end, rounds: round, steps: step, relative_time: relative_time(rules, round, turn.t_ppm), trace })
+}
+
+/// The standing offer, where the party could accept it.
+fn acceptable(sitting: &Sitting<'_>, turn: &Turn, party: usize) -> Option<Standing> {
+    turn.standing.clone().filter(|standing| standing.by != sitting.parties()[party])
+}
+
+/// Makes a move; `None` when there is nothing to accept, or no such outcome.
+fn make(
+    sitting: &mut Sitting<'_>,
+    party: usize,
+    next: Move,
+    standing: Option<&Standing>,
+    space: &Space,
+) -> Result<Option<Answer>, SittingError> {
+    match next {
+        Move::Accept => standing.map(|standing| sitting.accept(party, standing)).transpose(),
+        Move::Offer(outcome) => space.terms(outcome).map(|terms| sitting.offer(party, terms)).transpose(),
+        Move::End => sitting.end(party).map(Some),
+    }
+}
+
+/// Relative time of a turn, 0 to 1. By rounds it is taken exactly, as NegMAS does; by the clock as the exchange tells it.
+fn relative_time(rules: &Bargain, round: u32, t_ppm: u32) -> f64 {
+    let by_rounds = rules.rounds.map_or(0.0, |rounds| TurnView::relative_time(round, rounds));
+    let told = f64::from(t_ppm) / f64::from(PPM);
+    if rules.deadline_ms.is_some() { told.max(by_rounds) } else { by_rounds }
+}

@@ -1,0 +1,265 @@
+//! One bargain at a [`Table`]: opened, joined, and then told act by act what to fold.
+
+use schemas::bargain::{Bargain, Join, Mandate};
+use schemas::delivery::{Award, Closing, Disposition, Receipt, Standing, Told, Turn};
+use schemas::ids::IdError;
+use schemas::payload::{Accept, Cfp, Confirm, Offer, Reasoned, Terms};
+use schemas::record::Pinned;
+use schemas::{AgentId, NegotiationId, Payload, Policy};
+
+use super::table::{Heard, Table, TableError, pinned};
+
+/// How long the invited have to join, in milliseconds. At a table everybody joins at once.
+const JOIN_MS: u64 = 1_000;
+
+/// A party that sits down.
+#[derive(Debug, Clone)]
+pub struct Seat {
+    /// Its name. The order of turns is the initiator, then the others by name.
+    pub agent: AgentId,
+    /// What it binds itself to.
+    pub mandate: Option<Mandate>,
+}
+
+impl Seat {
+    /// A party without a mandate.
+    #[must_use]
+    pub fn new(agent: AgentId) -> Self {
+        Self { agent, mandate: None }
+    }
+}
+
+/// Why a bargain could not begin or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum SittingError {
+    /// A name or id is none.
+    #[error(transparent)]
+    Id(#[from] IdError),
+    /// A message cannot be written.
+    #[error(transparent)]
+    Table(#[from] TableError),
+    /// A mandate names a policy nobody has.
+    #[error("there is no policy `{0}`")]
+    Policy(String),
+    /// The exchange refused a message everything else depends on.
+    #[error("{agent}'s {act} was refused: {why}")]
+    Refused {
+        /// Whose.
+        agent: AgentId,
+        /// Which act.
+        act: schemas::Act,
+        /// Disposition and reason.
+        why: String,
+    },
+    /// The exchange did not answer as the protocol says.
+    #[error("the exchange did not say {0}")]
+    Silent(&'static str),
+}
+
+/// What became of one act.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// The receipt.
+    pub receipt: Receipt,
+    /// Reason and pointer of the NOT_UNDERSTOOD that came with it.
+    pub reason: Option<String>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Sitting<'t> {
+    table: &'t mut Table,
+    negotiation: NegotiationId,
+    parties: Vec<AgentId>,
+    turn: Option<Turn>,
+    /// What was agreed on and waits for confirmation.
+    award: Option<Award>,
+    closings: Vec<(AgentId, Closing)>,
+}
+
+impl<'t> Sitting<'t> {
+    /// Opens a bargain between these parties, the initiator first, and lets all join.
+    ///
+    /// # Errors
+    /// [`SittingError`].
+    pub fn open(table: &'t mut Table, own_id: &str, seats: &[Seat], rules: &Bargain) -> Result<Self, SittingError> {
+        let Some((initiator, invited)) = seats.split_first() else { return Err(SittingError::Silent("who bargains")) };
+        let negotiation = NegotiationId::form(&initiator.agent, own_id)?;
+        let names: Vec<AgentId> = invited.iter().map(|seat| seat.agent.clone()).collect();
+        let mut parties = names.clone();
+        parties.sort();
+        parties.insert(0, initiator.agent.clone());
+        let mut sitting = Self { table, negotiation, parties, turn: None, award: None, closings: Vec::new() };
+        let cfp = Cfp {
+            reply_within_ms: Some(JOIN_MS),
+            bargain: Some(Box::new(rules.clone())),
+            mandate: initiator.mandate.clone().map(Box::new),
+            ..Cfp::default()
+        };
+        let under = delegate(initiator)?.map_or_else(default_policy, Ok)?;
+        sitting.insist(&initiator.agent, Payload::Cfp(cfp), Some(pinned(&under, &names)))?;
+        for seat in invited {
+            let join = Join { mandate: seat.mandate.clone().map(Box::new) };
+            let pinned = delegate(seat)?.map(|policy| pinned(&policy, &[]));
+            sitting.insist(&seat.agent, Payload::Join(join), pinned)?;
+        }
+        Ok(sitting)
+    }
+
+    /// The parties in the order of their turns.
+    #[must_use]
+    pub fn parties(&self) -> &[AgentId] {
+        &self.parties
+    }
+
+    /// The bargain.
+    #[must_use]
+    pub fn negotiation(&self) -> &NegotiationId {
+        &self.negotiation
+    }
+
+    /// Whose turn it is, and what stands; absent once all have accepted, or it has ended.
+    #[must_use]
+    pub fn turn(&self) -> Option<&Turn> {
+        if self.closings.is_empty() && self.award.is_none() { self.turn.as_ref() } else { None }
+    }
+
+    /// The party whose turn it is, by its number.
+    #[must_use]
+    pub fn actor(&self) -> Option<usize> {
+        let turn = self.turn()?;
+        self.parties.iter().position(|party| *party == turn.party)
+    }
+
+    /// The end, once all are told one; each party's own copy.
+    #[must_use]
+    pub fn closings(&self) -> &[(AgentId, Closing)] {
+        &self.closings
+    }
+
+    /// A party offers.
+    ///
+    /// # Errors
+    /// [`SittingError`].
+    pub fn offer(&mut self, party: usize, terms: Terms) -> Result<Answer, SittingError> {
+        self.act(party, Payload::Offer(Offer { terms, ..Offer::default() }))
+    }
+
+    /// A party accepts what stands.
+    ///
+    /// # Errors
+    /// [`SittingError`].
+    pub fn accept(&mut self, party: usize, standing: &Standing) -> Result<Answer, SittingError> {
+        let accept = Accept { offer_id: standing.offer_id, terms_digest: Some(standing.terms_digest) };
+        self.act(party, Payload::Accept(accept))
+    }
+
+    /// A party leaves.
+    ///
+    /// # Errors
+    /// [`SittingError`].
+    pub fn end(&mut self, party: usize) -> Result<Answer, SittingError> {
+        self.act(party, Payload::End(Reasoned::default()))
+    }
+
+    /// Every party confirms what was agreed on, where that is asked for.
+    ///
+    /// # Errors
+    /// [`SittingError`].
+    pub fn confirm(&mut self) -> Result<(), SittingError> {
+        let Some(award) = self.award.clone() else { return Ok(()) };
+        for party in 0..self.parties.len() {
+            let confirm = Confirm { award_no: award.award_no, terms_digest: Some(award.terms_digest) };
+            self.act(party, Payload::Confirm(confirm))?;
+        }
+        Ok(())
+    }
+
+    /// A party says anything.
+    ///
+    /// # Errors
+    /// [`SittingError`].
+    ///
+    /// # Panics
+    /// When there is no such party.
+    pub fn act(&mut self, party: usize, payload: Payload) -> Result<Answer, SittingError> {
+        let from = self.parties[party].clone();
+        self.say(&from, payload, None)
+    }
+
+    /// Lets time pass to the next deadline; whether there was one.
+    pub fn wait(&mut self) -> bool {
+        let heard = self.table.wait();
+        let has_waited = heard.is_some();
+        self.hear(heard.unwrap_or_default());
+        has_waited
+    }
+
+    fn insist(&mut self, from: &AgentId, payload: Payload, pinned: Option<Pinned>) -> Result<(), SittingError> {
+        let act = payload.act();
+        let answer = self.say(from, payload, pinned)?;
+        if answer.receipt.disposition == Disposition::Ok {
+            return Ok(());
+        }
+        let reason = answer.reason.map(|reason| format!(", {reason}")).unwrap_or_default();
+        let why = format!("{}{reason}", answer.receipt.disposition.as_str());
+        Err(SittingError::Refused { agent: from.clone(), act, why })
+    }
+
+    fn say(&mut self, from: &AgentId, payload: Payload, pinned: Option<Pinned>) -> Result<Answer, SittingError> {
+        let heard = self.table.say(from, &self.negotiation, payload, pinned)?;
+        let own = heard.iter().filter(|heard| heard.to == *from);
+        let (mut receipt, mut reason) = (None, None);
+        for heard in own {
+            match &*heard.told {
+                Told::Ack(told) => receipt = Some(told.clone()),
+                Told::NotUnderstood(told) => {
+                    let at = told.pointer.as_ref().map(|pointer| format!(" at {pointer}")).unwrap_or_default();
+                    reason = Some(format!("{}{at}", told.reason));
+                }
+                Told::Cfp(_)
+                | Told::Accept(_)
+                | Told::Reject(_)
+                | Told::Cancel(_)
+                | Told::Inform(_)
+                | Told::Failure(_)
+                | Told::Turn(_)
+                | Told::Closed(_) => {}
+            }
+        }
+        self.hear(heard);
+        let receipt = receipt.ok_or(SittingError::Silent("what became of a message"))?;
+        Ok(Answer { receipt, reason })
+    }
+
+    fn hear(&mut self, heard: Vec<Heard>) {
+        for heard in heard.into_iter().filter(|heard| heard.negotiation == self.negotiation) {
+            match &*heard.told {
+                Told::Turn(turn) => self.turn = Some(turn.clone()),
+                Told::Accept(award) => self.award = Some(award.clone()),
+                Told::Closed(closing) => self.closings.push((heard.to, closing.clone())),
+                Told::Cfp(_)
+                | Told::Reject(_)
+                | Told::Cancel(_)
+                | Told::Inform(_)
+                | Told::Failure(_)
+                | Told::NotUnderstood(_)
+                | Told::Ack(_) => {}
+            }
+        }
+    }
+}
+
+/// The policy that accepts for a party.
+fn delegate(seat: &Seat) -> Result<Option<Policy>, SittingError> {
+    let named = seat.mandate.as_ref().and_then(|mandate| mandate.policy.as_deref());
+    named.map(preset).transpose()
+}
+
+fn default_policy() -> Result<Policy, SittingError> {
+    preset("medium")
+}
+
+fn preset(name: &str) -> Result<Policy, SittingError> {
+    policy_core::preset(name).ok_or_else(|| SittingError::Policy(name.to_owned()))
+}

@@ -1,0 +1,195 @@
+//! The core alone as an exchange: records in memory, a clock that moves when it is told to. What is said at a [`Table`]
+//! is folded at once, and what the fold has delivered is handed back.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use policy_core::book::RULES_VERSION;
+use policy_core::{Book, Effect, Limits};
+use schemas::delivery::Told;
+use schemas::envelope::Envelope;
+use schemas::record::{AdmittedMessage, EngineEvent, Entry, Invitation, Message, Pinned, Qos, Record};
+use schemas::{
+    Address, AgentId, Digest, Lane, MsgId, NegotiationId, Payload, Policy, RegisterKey, RegisterValue, Timestamp,
+    WireTime,
+};
+use serde_json::value::RawValue;
+
+/// Log time of the first record: some instant, the same in every run.
+const START: Timestamp = Timestamp(1_795_204_800_000_000);
+/// Log time from one record to the next, in microseconds.
+const STEP_US: u64 = 1_000;
+/// Name under which the table appends what engines append.
+const ENGINE: &str = "table";
+
+/// Something an agent was told.
+#[derive(Debug, Clone)]
+pub struct Heard {
+    /// Whom.
+    pub to: AgentId,
+    /// In which negotiation.
+    pub negotiation: NegotiationId,
+    /// Its own message this answers.
+    pub in_reply_to: Option<MsgId>,
+    /// What.
+    pub told: Arc<Told>,
+}
+
+/// What could not be folded: the message cannot be written down.
+#[derive(Debug, thiserror::Error)]
+#[error("a message cannot be written: {0}")]
+pub struct TableError(#[from] serde_json::Error);
+
+/// See the module.
+#[derive(Debug)]
+pub struct Table {
+    book: Book,
+    seq: u64,
+    now: Timestamp,
+    registered: BTreeMap<RegisterKey, RegisterValue>,
+    /// Whether every key a delivery waits for was written before.
+    is_ordered: bool,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Table {
+    /// An empty book under the newest rules.
+    #[must_use]
+    pub fn new() -> Self {
+        let book = Book::new(Lane(0), Limits::default());
+        let mut table = Self { book, seq: 0, now: START, registered: BTreeMap::new(), is_ordered: true };
+        let claim = EngineEvent::Claim { engine: ENGINE.to_owned() };
+        table.fold(vec![Entry::Engine { epoch: 1, event: claim }]);
+        table.fold(vec![Entry::Engine { epoch: 1, event: EngineEvent::Rules { version: RULES_VERSION } }]);
+        table
+    }
+
+    /// Log time.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// What has been registered.
+    #[must_use]
+    pub fn registered(&self) -> &BTreeMap<RegisterKey, RegisterValue> {
+        &self.registered
+    }
+
+    /// Whether every delivery that waits for a key came after the write of it.
+    #[must_use]
+    pub fn is_ordered(&self) -> bool {
+        self.is_ordered
+    }
+
+    /// The fold.
+    #[must_use]
+    pub fn book(&self) -> &Book {
+        &self.book
+    }
+
+    /// Folds one message, the table's clock one step later, and gives what it led to.
+    ///
+    /// # Errors
+    /// [`TableError`].
+    pub fn say(
+        &mut self,
+        from: &AgentId,
+        negotiation: &NegotiationId,
+        payload: Payload,
+        pinned: Option<Pinned>,
+    ) -> Result<Vec<Heard>, TableError> {
+        let message = admitted(from, negotiation, &format!("m{}", self.seq), payload, pinned)?;
+        Ok(self.fold(vec![Entry::Message(message)]))
+    }
+
+    /// Lets log time pass until just behind the next deadline, if there is one, and gives what that led to.
+    pub fn wait(&mut self) -> Option<Vec<Heard>> {
+        let deadline = self.book.poll_deadline()?;
+        self.now = self.now.max(Timestamp(deadline.0 + 1));
+        Some(self.fold(vec![Entry::Tick]))
+    }
+
+    /// Folds a record, the table's clock one step later, and gives what it led to.
+    pub fn fold_record(&mut self, record: &Record) -> Vec<Heard> {
+        self.seq += 1;
+        self.now = Timestamp(self.now.0 + STEP_US);
+        self.book.handle_record(self.seq, self.now, record);
+        let mut heard = Vec::new();
+        while let Some(effect) = self.book.poll_effect() {
+            match effect {
+                Effect::Deliver(letter) => {
+                    self.is_ordered &= letter.after.is_none_or(|key| self.registered.contains_key(&key));
+                    heard.push(Heard {
+                        to: letter.to,
+                        negotiation: letter.negotiation,
+                        in_reply_to: letter.in_reply_to,
+                        told: letter.told,
+                    });
+                }
+                Effect::Register(write) => {
+                    self.is_ordered &= write.after.is_none_or(|key| self.registered.contains_key(&key));
+                    self.registered.insert(write.key, write.value);
+                }
+                Effect::Notice(_) | Effect::Event(_) => {}
+            }
+        }
+        heard
+    }
+
+    fn fold(&mut self, entries: Vec<Entry>) -> Vec<Heard> {
+        self.fold_record(&Record::new(ENGINE, entries))
+    }
+}
+
+/// A message as a gateway admits it.
+///
+/// # Errors
+/// [`TableError`].
+pub fn admitted(
+    from: &AgentId,
+    negotiation: &NegotiationId,
+    msg_id: &str,
+    payload: Payload,
+    pinned: Option<Pinned>,
+) -> Result<AdmittedMessage, TableError> {
+    let act = payload.act();
+    let envelope = Envelope {
+        msg_id: MsgId::try_new(msg_id).expect("a letter and a number make an id"),
+        ts: WireTime(START),
+        from: Address::Agent(from.clone()),
+        to: Vec::new(),
+        capabilities: Vec::new(),
+        scope: None,
+        negotiation: Some(negotiation.to_string()),
+        seq: None,
+        in_reply_to: None,
+        traceparent: None,
+    };
+    let body = serde_json::to_string(&Message { envelope, payload })?;
+    let digest = Digest::of_bytes(body.as_bytes());
+    let body = RawValue::from_string(body)?.into();
+    let pinned = pinned.map(Arc::new);
+    Ok(AdmittedMessage { from: from.clone(), negotiation: negotiation.clone(), act, digest, body, pinned })
+}
+
+/// What a gateway pins: the policy, and whom it invites.
+///
+/// # Panics
+/// When the policy has no canonical form, which one of this workspace always has.
+#[must_use]
+pub fn pinned(policy: &Policy, invited: &[AgentId]) -> Pinned {
+    let mut invited: Vec<AgentId> = invited.to_vec();
+    invited.sort();
+    Pinned {
+        policy_digest: policy.digest().expect("a policy of integers and texts has a canonical form"),
+        policy: Arc::new(policy.clone()),
+        invited: invited.into_iter().map(|agent| Invitation { agent, qos: Qos::AtLeastOnce }).collect(),
+        left_out: 0,
+    }
+}

@@ -1,0 +1,114 @@
+//! How long an engine takes to be ready again with many open negotiations, and what it then keeps in memory.
+//!
+//! Engines are processes of this very program on a real nats-server, because memory is a property of a process. The log is
+//! written directly, without a gateway; every delivery is acknowledged.
+
+mod fill;
+mod process;
+
+use std::time::{Duration, Instant};
+
+use bus::Bus;
+use bus::nats::NatsOptions;
+use bus::nats::server::{LocalServer, LocalServerOptions};
+use bytes::Bytes;
+use schemas::Lane;
+
+use self::fill::{acknowledge_all, fill};
+use self::process::EngineProcess;
+use super::rounds::BenchError;
+
+/// Longest wait for every lane's checkpoint: engines make one every minute.
+const CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(180);
+/// How often it is looked for.
+const CHECKPOINT_POLL: Duration = Duration::from_millis(500);
+/// How long a process is left alone before its memory is read: allocators give back what they freed with a delay.
+const SETTLE: Duration = Duration::from_secs(5);
+
+/// What a recovery took.
+#[derive(Debug, Clone, Copy)]
+pub struct Recovery {
+    /// From the start of the process to readiness, with checkpoints and the log behind them.
+    pub from_checkpoint_s: f64,
+    /// The same without checkpoints: the whole log.
+    pub from_log_s: f64,
+    /// Resident bytes of the engine that folded the log as it came.
+    pub resident_before: u64,
+    /// Resident bytes of the one that recovered from the checkpoints.
+    pub resident_after: u64,
+}
+
+/// Opens `open` negotiations with twelve contractors and their offers, kills the engine, and starts another one: first from
+/// its checkpoints, then from the log alone.
+///
+/// # Errors
+/// [`BenchError`].
+pub async fn measure(open: u32) -> Result<Recovery, BenchError> {
+    let server = LocalServer::start(LocalServerOptions::default()).await?;
+    let bus = bus::nats::open(NatsOptions::new(server.url())).await?;
+    let mut first = EngineProcess::start(&server.url(), "recovery-1").await?;
+    let ackers = acknowledge_all(&bus).await?;
+    fill(&bus, &first, open).await?;
+    let filled = last_seq(&bus).await?;
+    until_checkpointed(&bus, filled / 2).await?;
+    first.until_idle(u64::from(open)).await?;
+    tokio::time::sleep(SETTLE).await;
+    let resident_before = first.resident_bytes();
+    first.kill();
+
+    let mut second = EngineProcess::start(&server.url(), "recovery-2").await?;
+    let from_checkpoint_s = second.ready_after().as_secs_f64();
+    second.until_idle(u64::from(open)).await?;
+    tokio::time::sleep(SETTLE).await;
+    let resident_after = second.resident_bytes();
+    second.kill();
+
+    spoil_checkpoints(&bus).await?;
+    let mut third = EngineProcess::start(&server.url(), "recovery-3").await?;
+    let from_log_s = third.ready_after().as_secs_f64();
+    third.until_idle(u64::from(open)).await?;
+    third.kill();
+    drop(ackers);
+    Ok(Recovery { from_checkpoint_s, from_log_s, resident_before, resident_after })
+}
+
+/// Waits until every lane has a checkpoint at or behind `from`.
+async fn until_checkpointed(bus: &Bus, from: u64) -> Result<(), BenchError> {
+    let deadline = Instant::now() + CHECKPOINT_TIMEOUT;
+    for lane in lanes(bus) {
+        while bus.blobs.version(checkpoint(lane)).await?.is_none_or(|version| version < from) {
+            if Instant::now() > deadline {
+                return Err(BenchError::Stuck(format!("lane {lane} has no recent checkpoint")));
+            }
+            tokio::time::sleep(CHECKPOINT_POLL).await;
+        }
+    }
+    Ok(())
+}
+
+/// Puts something unreadable in the place of every checkpoint: an engine then reads the whole log.
+async fn spoil_checkpoints(bus: &Bus) -> Result<(), BenchError> {
+    for lane in lanes(bus) {
+        if let Some(version) = bus.blobs.version(checkpoint(lane)).await? {
+            bus.blobs.put(checkpoint(lane), version, Bytes::from_static(b"none")).await?;
+        }
+    }
+    Ok(())
+}
+
+fn checkpoint(lane: Lane) -> String {
+    format!("checkpoint-{lane}")
+}
+
+fn lanes(bus: &Bus) -> impl Iterator<Item = Lane> + use<> {
+    (0..bus.log.lanes()).map(Lane)
+}
+
+/// The lowest of the lanes' last sequences.
+async fn last_seq(bus: &Bus) -> Result<u64, BenchError> {
+    let mut last = u64::MAX;
+    for lane in lanes(bus) {
+        last = last.min(bus.log.last_seq(lane).await?);
+    }
+    Ok(last)
+}

@@ -1,0 +1,133 @@
+//! Whether engines that folded the same records hold the same state, from what they say of themselves all the time.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bus::{Bus, BusError};
+use futures_util::StreamExt;
+use schemas::{Digest, Lane, Timestamp, subject};
+use serde::Deserialize;
+use tokio::task::JoinHandle;
+
+use super::judge::{Check, Checks};
+
+/// A heartbeat, as far as it is of interest here.
+#[derive(Debug, Clone, Deserialize)]
+struct Beat {
+    engine: String,
+    lanes: Vec<LaneBeat>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct LaneBeat {
+    lane: Lane,
+    digests: Vec<Point>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Point {
+    position: u64,
+    stamped: Timestamp,
+    rules: u32,
+    digest: Digest,
+}
+
+/// The same record under the same rules.
+type Place = (Lane, u64, Timestamp, u32);
+
+/// Digests heard, by place and engine.
+#[derive(Debug, Clone, Default)]
+pub struct Digests(BTreeMap<Place, BTreeMap<String, Digest>>);
+
+impl Digests {
+    /// Takes a heartbeat in; what is none is ignored.
+    pub fn handle_beat(&mut self, payload: &[u8]) {
+        let Ok(beat) = serde_json::from_slice::<Beat>(payload) else { return };
+        for LaneBeat { lane, digests } in beat.lanes {
+            for Point { position, stamped, rules, digest } in digests {
+                let place = self.0.entry((lane, position, stamped, rules)).or_default();
+                place.insert(beat.engine.clone(), digest);
+            }
+        }
+    }
+
+    /// One check for each place that several engines have spoken of.
+    pub fn judge(&self, checks: &mut Checks) {
+        for ((lane, position, ..), by_engine) in self.0.iter().filter(|(_, by_engine)| by_engine.len() > 1) {
+            let mut digests = by_engine.values();
+            let first = digests.next();
+            let are_equal = digests.all(|digest| Some(digest) == first);
+            checks.check(Check::SameDigests, are_equal, || format!("lane {lane} at {position}: {by_engine:?}"));
+        }
+    }
+}
+
+/// Listens to heartbeats until it is dropped.
+pub struct Listener {
+    digests: Arc<Mutex<Digests>>,
+    task: JoinHandle<()>,
+}
+
+impl Listener {
+    /// Begins to listen.
+    ///
+    /// # Errors
+    /// [`BusError`] when the subscription fails.
+    pub async fn start(bus: &Bus) -> Result<Self, BusError> {
+        let mut beats = bus.pub_sub.subscribe(subject::ALL_BEATS.to_owned(), None).await?;
+        let digests = Arc::new(Mutex::new(Digests::default()));
+        let noted = Arc::clone(&digests);
+        let task = tokio::spawn(async move {
+            while let Some(beat) = beats.next().await {
+                noted.lock().unwrap_or_else(PoisonError::into_inner).handle_beat(&beat.payload);
+            }
+        });
+        Ok(Self { digests, task })
+    }
+
+    /// What was heard.
+    #[must_use]
+    pub fn digests(&self) -> Digests {
+        self.digests.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn engines_are_compared_where_they_speak_of_the_same_record() {
+        let mut digests = Digests::default();
+        digests.handle_beat(&beat("a", 1024, 7, 1, "aa"));
+        digests.handle_beat(&beat("b", 1024, 7, 1, "aa"));
+        digests.handle_beat(&beat("c", 1024, 8, 1, "cc"));
+        digests.handle_beat(&beat("c", 1024, 7, 2, "cc"));
+        digests.handle_beat(b"no beat");
+        let mut checks = Checks::default();
+        digests.judge(&mut checks);
+        let tally = checks.by_name[&Check::SameDigests];
+        assert_eq!((tally.checked, tally.violated), (1, 0), "other records and other rules compare with nothing");
+
+        digests.handle_beat(&beat("c", 1024, 7, 1, "cc"));
+        let mut checks = Checks::default();
+        digests.judge(&mut checks);
+        assert_eq!(checks.violated(), 1);
+        assert!(checks.examples[0].contains("lane 2 at 1024"), "{:?}", checks.examples);
+    }
+
+    fn beat(engine: &str, position: u64, stamped: u64, rules: u32, digest: &str) -> Vec<u8> {
+        let point = json!({"position": position, "stamped": stamped, "rules": rules, "digest": digest.repeat(32)});
+        json!({"engine": engine, "started": 1, "lanes": [{"lane": 2, "phase": "standby", "digests": [point]}]})
+            .to_string()
+            .into_bytes()
+    }
+}

@@ -1,0 +1,269 @@
+//! The exchange under test: real processes of this very binary and of nats-server, on one machine.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use agents::{Identity, Token};
+use bus::nats::NatsOptions;
+use bus::{Bus, BusError};
+use gateway::keys::{Claims, KeyAlgorithm, SigningKey, key_set};
+use schemas::AgentId;
+use tempfile::TempDir;
+use tokio::time::Instant;
+
+use super::process::{Service, port};
+use super::proxy::{Mode, Proxy};
+use super::schedule::{Blow, Fault, Kind};
+use super::servers::Servers;
+use super::{ChaosError, Plan};
+
+/// Issuer and audience of the tokens of a run.
+const ISSUER: &str = "llmx-chaos";
+const AUDIENCE: &str = "llmx";
+/// Lifetime of those tokens, in seconds: longer than any run.
+const TOKEN_LIFETIME_S: u64 = 86_400;
+/// Records of a lane between two checkpoints: a few in every minute, so that restarts use them.
+const CHECKPOINT_EVERY: &str = "1000";
+/// Longest wait for every process to be ready, and then for every agent to be connected.
+pub(super) const READY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Between two looks at whether they are.
+const READY_POLL: Duration = Duration::from_millis(50);
+/// Longest a process may take to end when asked to: it hands over, logs and drains.
+const END_TIMEOUT: Duration = Duration::from_secs(15);
+/// What an engine prints once it serves its lanes.
+const ENGINE_READY: &str = "engine: ";
+/// What a gateway prints once it serves.
+const GATEWAY_READY: &str = "gateway: ";
+/// Where gateways listen.
+const LOOPBACK: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+/// The running exchange. Every process ends with it.
+pub(super) struct Site {
+    engines: Vec<Service>,
+    gateways: Vec<Service>,
+    /// One before each engine, then one before each gateway; empty unless links are to be hit.
+    links: Vec<Proxy>,
+    nats: Servers,
+    gateway_urls: Vec<String>,
+    key: SigningKey,
+    folder: TempDir,
+}
+
+impl Site {
+    pub(super) async fn start(plan: &Plan, binary: &Path) -> Result<Self, ChaosError> {
+        let folder = TempDir::with_prefix("llmx-chaos-")?;
+        let nats = Servers::start(plan.replicas).await?;
+        let key = SigningKey::generate(KeyAlgorithm::EdDsa)?;
+        let jwks = folder.path().join("jwks.json");
+        std::fs::write(&jwks, key_set(&[&key]))?;
+        let mut site = Self {
+            engines: Vec::new(),
+            gateways: Vec::new(),
+            links: Vec::new(),
+            nats,
+            gateway_urls: Vec::new(),
+            key,
+            folder,
+        };
+        for number in 0..plan.engines {
+            let name = engine_name(number);
+            let nats = site.way_to_nats(plan).await?;
+            let arguments = ["engine", "--id", &name, "--nats", &nats, "--checkpoint-every", CHECKPOINT_EVERY];
+            let arguments = arguments.map(str::to_owned).to_vec();
+            site.engines.push(site.service(&name, binary, arguments, plan));
+        }
+        for number in 0..plan.gateways {
+            let name = format!("gateway-{number}");
+            let nats = site.way_to_nats(plan).await?;
+            let listen = SocketAddr::new(LOOPBACK, port()?).to_string();
+            let jwks = jwks.display().to_string();
+            let arguments =
+                ["gateway", "--id", &name, "--nats", &nats, "--listen", &listen, "--jwks", &jwks, "--issuer", ISSUER];
+            site.gateways.push(site.service(&name, binary, arguments.map(str::to_owned).to_vec(), plan));
+            site.gateway_urls.push(format!("http://{listen}"));
+        }
+        site.start_all().await?;
+        Ok(site)
+    }
+
+    fn service(&self, name: &str, binary: &Path, mut arguments: Vec<String>, plan: &Plan) -> Service {
+        let (lanes, replicas) = (plan.lanes.to_string(), plan.replicas.to_string());
+        arguments.extend(["--lanes", &lanes, "--replicas", &replicas].map(str::to_owned));
+        Service::new(name, binary, arguments, self.folder.path())
+    }
+
+    /// The address one process is given: nats-server's, or that of a link of its own before it.
+    async fn way_to_nats(&mut self, plan: &Plan) -> Result<String, ChaosError> {
+        if !plan.kinds().contains(&Kind::Link) {
+            return Ok(self.nats.urls());
+        }
+        let target = self.nats.urls().trim_start_matches("nats://").parse().map_err(io::Error::other)?;
+        let link = Proxy::start(target).await?;
+        let url = format!("nats://{}", link.address());
+        self.links.push(link);
+        Ok(url)
+    }
+
+    async fn start_all(&mut self) -> Result<(), ChaosError> {
+        for service in self.engines.iter_mut().chain(&mut self.gateways) {
+            service.start()?;
+        }
+        let deadline = Instant::now() + READY_TIMEOUT;
+        loop {
+            let mut late = Vec::new();
+            for (service, ready) in self
+                .engines
+                .iter_mut()
+                .map(|service| (service, ENGINE_READY))
+                .chain(self.gateways.iter_mut().map(|service| (service, GATEWAY_READY)))
+            {
+                if let Some(status) = service.ended() {
+                    return Err(ChaosError::NotReady(format!(
+                        "{} ended, {status}: {}",
+                        service.name(),
+                        service.tail()
+                    )));
+                }
+                if !service.has_said(ready) {
+                    late.push(service.name().to_owned());
+                }
+            }
+            if late.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                return Err(ChaosError::NotReady(format!("not ready within {READY_TIMEOUT:?}: {}", late.join(", "))));
+            }
+            tokio::time::sleep(READY_POLL).await;
+        }
+    }
+
+    /// A bus of the checker's own.
+    pub(super) async fn open_bus(&self, plan: &Plan) -> Result<Bus, BusError> {
+        let mut options = NatsOptions::new(self.nats.urls());
+        options.name = "llmx-chaos".to_owned();
+        options.lanes = Some(plan.lanes);
+        options.replicas = usize::from(plan.replicas);
+        bus::nats::open(options).await
+    }
+
+    pub(super) fn gateway_urls(&self) -> &[String] {
+        &self.gateway_urls
+    }
+
+    pub(super) fn identity(&self, agent: &AgentId) -> Result<Identity, ChaosError> {
+        let token = self.key.sign(&Claims::new(agent, ISSUER, AUDIENCE, TOKEN_LIFETIME_S))?;
+        Ok(Identity { agent: agent.clone(), token: Token::fixed(token) })
+    }
+
+    pub(super) fn admin_token(&self) -> Result<String, ChaosError> {
+        let operator = AgentId::try_new("operator").expect("the constant is a name");
+        Ok(self.key.sign(&Claims::new(&operator, ISSUER, AUDIENCE, TOKEN_LIFETIME_S).admin())?)
+    }
+
+    /// The numbers of a kind that may be hit now: never the last that is up, unless there is only one at all.
+    pub(super) async fn may_be_hit(&self, kind: Kind) -> Vec<usize> {
+        let (up, total) = match kind {
+            Kind::Nats => return self.nats.may_be_hit().await,
+            Kind::Engine => (up(&self.engines), self.engines.len()),
+            Kind::Gateway => (up(&self.gateways), self.gateways.len()),
+            Kind::Link => {
+                let links = self.links.iter().enumerate();
+                let up = links.filter(|(_, link)| link.mode() == Mode::Forward).map(|(number, _)| number);
+                (up.collect(), self.links.len())
+            }
+        };
+        if up.len() > 1 || total == 1 { up } else { Vec::new() }
+    }
+
+    /// How what is hit is called in logs and reports.
+    pub(super) fn name(&self, kind: Kind, number: usize) -> String {
+        match kind {
+            Kind::Engine => self.engines[number].name().to_owned(),
+            Kind::Gateway => self.gateways[number].name().to_owned(),
+            Kind::Nats => format!("nats-{number}"),
+            Kind::Link => format!("link-{number}"),
+        }
+    }
+
+    /// Does what a fault says.
+    pub(super) fn strike(&mut self, fault: &Fault) -> Result<(), ChaosError> {
+        let number = fault.number;
+        match (fault.kind, fault.blow) {
+            (Kind::Link, Blow::HalfOpen) => self.links[number].set(Mode::HalfOpen),
+            (Kind::Link, _) => self.links[number].set(Mode::Cut),
+            (Kind::Nats, Blow::Pause) => self.nats.pause(number)?,
+            (Kind::Nats, _) => self.nats.kill(number),
+            (Kind::Engine, Blow::Pause) => self.engines[number].pause()?,
+            (Kind::Gateway, Blow::Pause) => self.gateways[number].pause()?,
+            (Kind::Engine, _) => self.engines[number].kill(),
+            (Kind::Gateway, _) => self.gateways[number].kill(),
+        }
+        Ok(())
+    }
+
+    /// Ends what a fault did.
+    pub(super) async fn mend(&mut self, fault: &Fault) -> Result<(), ChaosError> {
+        let number = fault.number;
+        match (fault.kind, fault.blow) {
+            (Kind::Link, _) => self.links[number].set(Mode::Forward),
+            (Kind::Nats, Blow::Pause) => self.nats.unpause(number)?,
+            (Kind::Nats, _) => self.nats.resume(number).await?,
+            (Kind::Engine, Blow::Pause) => self.engines[number].unpause()?,
+            (Kind::Gateway, Blow::Pause) => self.gateways[number].unpause()?,
+            (Kind::Engine, _) => self.engines[number].start()?,
+            (Kind::Gateway, _) => self.gateways[number].start()?,
+        }
+        Ok(())
+    }
+
+    /// Processes that ended by themselves since the last call, each with its last words; they are started again, as a
+    /// supervisor would.
+    pub(super) fn supervise(&mut self) -> io::Result<Vec<String>> {
+        let mut ended = Vec::new();
+        for service in self.engines.iter_mut().chain(&mut self.gateways) {
+            if let Some(status) = service.ended() {
+                ended.push(format!("{} ended by itself, {status}: {}", service.name(), service.tail()));
+                service.start()?;
+            }
+        }
+        Ok(ended)
+    }
+
+    /// Asks every process to end; the names of those that did not end well in time.
+    pub(super) async fn end(&mut self) -> io::Result<Vec<String>> {
+        let services = self.gateways.iter_mut().chain(&mut self.engines);
+        let ends = services.map(async |service| Ok((service.end(END_TIMEOUT).await?, service.name().to_owned())));
+        let ends: Vec<io::Result<(bool, String)>> = futures_util::future::join_all(ends).await;
+        let mut failed = Vec::new();
+        for end in ends {
+            let (ended_well, name) = end?;
+            if !ended_well {
+                failed.push(name);
+            }
+        }
+        Ok(failed)
+    }
+
+    /// Processes asked to end by [`Site::end`].
+    pub(super) fn processes(&self) -> usize {
+        self.engines.len() + self.gateways.len()
+    }
+
+    /// Leaves the folder with the processes' output behind; where it is.
+    pub(super) fn keep_output(&mut self) -> PathBuf {
+        self.folder.disable_cleanup(true);
+        self.folder.path().to_owned()
+    }
+}
+
+/// The id of an engine, in claims too.
+pub(super) fn engine_name(number: usize) -> String {
+    format!("engine-{number}")
+}
+
+fn up(services: &[Service]) -> Vec<usize> {
+    services.iter().enumerate().filter(|(_, service)| service.is_up()).map(|(number, _)| number).collect()
+}

@@ -1,0 +1,109 @@
+//! Carries a schedule out: strikes, mends, and watches that nothing ends unasked.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use schemas::Timestamp;
+use serde::Serialize;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use super::ChaosError;
+use super::journal::WallClock;
+use super::schedule::{Blow, Fault, Kind, Schedule};
+use super::site::Site;
+
+/// Between two looks at what is due: a tenth of the shortest time anything takes here.
+const STEP: Duration = Duration::from_millis(10);
+
+/// A fault that was carried out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Strike {
+    /// When.
+    pub at: Timestamp,
+    /// What was hit.
+    pub kind: Kind,
+    /// Its name.
+    pub name: String,
+    /// How.
+    pub blow: Blow,
+    /// For how long, in milliseconds.
+    pub lasting_ms: u64,
+}
+
+/// Carries faults out on a site.
+pub(super) struct Striker {
+    schedule: Schedule,
+    clock: WallClock,
+    due: BTreeMap<(Instant, usize), Fault>,
+    /// What was done.
+    pub(super) strikes: Vec<Strike>,
+    /// Processes that ended unasked, each with its last words.
+    pub(super) ended: Vec<String>,
+}
+
+impl Striker {
+    pub(super) fn new(schedule: Schedule, clock: WallClock) -> Self {
+        Self { schedule, clock, due: BTreeMap::new(), strikes: Vec::new(), ended: Vec::new() }
+    }
+
+    /// Strikes until `until`, then mends what is still to be mended.
+    pub(super) async fn drive(&mut self, site: &mut Site, until: Instant) -> Result<(), ChaosError> {
+        let mut steps = tokio::time::interval(STEP);
+        steps.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut next = Instant::now() + self.schedule.gap();
+        loop {
+            let now = steps.tick().await;
+            self.mend(site, now).await?;
+            self.ended.extend(site.supervise()?);
+            if now >= until {
+                return self.mend_all(site).await;
+            }
+            if now >= next {
+                self.strike(site).await?;
+                next = Instant::now() + self.schedule.gap();
+            }
+        }
+    }
+
+    /// Watches until `done` resolves.
+    pub(super) async fn watch(&mut self, site: &mut Site, done: impl Future<Output = ()>) -> Result<(), ChaosError> {
+        let mut steps = tokio::time::interval(STEP);
+        steps.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut done = std::pin::pin!(done);
+        loop {
+            tokio::select! {
+                () = &mut done => return Ok(()),
+                _ = steps.tick() => self.ended.extend(site.supervise()?),
+            }
+        }
+    }
+
+    async fn strike(&mut self, site: &mut Site) -> Result<(), ChaosError> {
+        let Some(kind) = self.schedule.kind() else { return Ok(()) };
+        let Some(fault) = self.schedule.fault(kind, &site.may_be_hit(kind).await) else { return Ok(()) };
+        let name = site.name(fault.kind, fault.number);
+        tracing::info!(target: "llmx::chaos", %name, blow = ?fault.blow, lasting = ?fault.lasting, "strike");
+        // The time before it: whatever follows the blow counts.
+        let at = self.clock.now();
+        site.strike(&fault)?;
+        self.due.insert((Instant::now() + fault.lasting, self.strikes.len()), fault);
+        let lasting_ms = u64::try_from(fault.lasting.as_millis()).unwrap_or(u64::MAX);
+        self.strikes.push(Strike { at, kind: fault.kind, name, blow: fault.blow, lasting_ms });
+        Ok(())
+    }
+
+    async fn mend(&mut self, site: &mut Site, now: Instant) -> Result<(), ChaosError> {
+        while let Some(entry) = self.due.first_entry().filter(|entry| entry.key().0 <= now) {
+            let fault = entry.remove();
+            site.mend(&fault).await?;
+        }
+        Ok(())
+    }
+
+    async fn mend_all(&mut self, site: &mut Site) -> Result<(), ChaosError> {
+        for fault in std::mem::take(&mut self.due).into_values() {
+            site.mend(&fault).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,77 @@
+//! When each ACCEPT was first sent: heard on the inboxes' own subjects, whether or not the agent got it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bus::{Bus, BusError, Received};
+use futures_util::StreamExt;
+use schemas::delivery::{Delivery, Told};
+use schemas::{AwardNo, NegotiationId, Timestamp, subject};
+use tokio::task::JoinHandle;
+
+use super::journal::WallClock;
+
+/// What every inbox message with an ACCEPT contains. Most contain none, and are not decoded.
+const MARK: &[u8] = br#""act":"accept""#;
+
+/// First departures by award.
+pub type Departures = BTreeMap<(NegotiationId, AwardNo), Timestamp>;
+
+/// Listens until it is dropped. What is sent while its own connection is down is not heard.
+pub struct Tap {
+    departures: Arc<Mutex<Departures>>,
+    task: JoinHandle<()>,
+}
+
+impl Tap {
+    /// Begins to listen.
+    ///
+    /// # Errors
+    /// [`BusError`] when the subscription fails.
+    pub async fn start(bus: &Bus, clock: WallClock) -> Result<Self, BusError> {
+        let mut inboxes = bus.pub_sub.subscribe(subject::ALL_INBOXES.to_owned(), None).await?;
+        let departures = Arc::new(Mutex::new(Departures::new()));
+        let noted = Arc::clone(&departures);
+        let task = tokio::spawn(async move {
+            while let Some(received) = inboxes.next().await {
+                let at = clock.now();
+                for award in awards(&received) {
+                    noted.lock().unwrap_or_else(PoisonError::into_inner).entry(award).or_insert(at);
+                }
+            }
+        });
+        Ok(Self { departures, task })
+    }
+
+    /// What was heard.
+    #[must_use]
+    pub fn departures(&self) -> Departures {
+        self.departures.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for Tap {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn awards(received: &Received) -> Vec<(NegotiationId, AwardNo)> {
+    if !received.payload.windows(MARK.len()).any(|window| window == MARK) {
+        return Vec::new();
+    }
+    let deliveries: Vec<Delivery> = serde_json::from_slice(&received.payload).unwrap_or_default();
+    let accepted = |delivery: Delivery| match delivery.payload {
+        Told::Accept(award) => Some((delivery.envelope.negotiation, award.award_no)),
+        Told::Cfp(_)
+        | Told::Reject(_)
+        | Told::Cancel(_)
+        | Told::Inform(_)
+        | Told::Failure(_)
+        | Told::NotUnderstood(_)
+        | Told::Closed(_)
+        | Told::Turn(_)
+        | Told::Ack(_) => None,
+    };
+    deliveries.into_iter().filter_map(accepted).collect()
+}

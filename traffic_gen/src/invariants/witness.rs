@@ -1,0 +1,269 @@
+//! What agents saw, collected and judged without knowing anything else.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemas::delivery::{Delivery, Disposition, News, Outcome, Told};
+use schemas::{Act, AgentId, AwardNo, DeliveryId, Digest, Lot, MsgId, NegotiationId, OfferId};
+
+use super::{Invariant, Verdict};
+
+mod bargain;
+#[cfg(test)]
+mod tests;
+
+use bargain::BargainSeen;
+
+#[derive(Debug, Clone, Default)]
+struct OfferSeen {
+    contractor: Option<AgentId>,
+    rejects: BTreeSet<DeliveryId>,
+}
+
+#[derive(Debug, Clone)]
+struct AwardSeen {
+    contractor: AgentId,
+    offer: OfferId,
+    lot: Lot,
+}
+
+#[derive(Debug, Clone, Default)]
+struct NegotiationSeen {
+    admitted: BTreeSet<(AgentId, MsgId)>,
+    disposed: BTreeSet<(AgentId, MsgId)>,
+    offers: BTreeMap<OfferId, OfferSeen>,
+    awards: BTreeMap<AwardNo, AwardSeen>,
+    /// Of awards whose ACCEPT may still be under way: what is said later may arrive earlier.
+    committed: BTreeSet<AwardNo>,
+    cancelled: BTreeSet<AwardNo>,
+    called: bool,
+    told_closed: BTreeMap<AgentId, Outcome>,
+    outcomes: BTreeSet<Outcome>,
+    senders: BTreeSet<AgentId>,
+    failed: BTreeSet<AgentId>,
+    unreached: BTreeSet<AgentId>,
+    bargain: BargainSeen,
+}
+
+/// When agents' observations are judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum When {
+    /// In the middle of things: much may still be under way.
+    Early,
+    /// When traffic has stopped and every outbox is empty.
+    AtRest,
+}
+
+/// Collects what agents saw and judges it at the end.
+#[derive(Debug, Clone, Default)]
+pub struct Witness {
+    negotiations: BTreeMap<NegotiationId, NegotiationSeen>,
+    contents: BTreeMap<DeliveryId, Digest>,
+    verdict: Verdict,
+}
+
+impl Witness {
+    /// An agent was told by a gateway that its message is in the log (202).
+    pub fn accepted(&mut self, agent: &AgentId, msg_id: &MsgId, negotiation: &NegotiationId) {
+        let seen = self.negotiations.entry(negotiation.clone()).or_default();
+        seen.admitted.insert((agent.clone(), msg_id.clone()));
+    }
+
+    /// An agent sent a message, for the first time or again; the document is what it sent.
+    pub fn sent(&mut self, agent: &AgentId, negotiation: &NegotiationId, act: Act, document: &[u8]) {
+        let seen = self.negotiations.entry(negotiation.clone()).or_default();
+        seen.senders.insert(agent.clone());
+        match act {
+            Act::Failure => {
+                seen.failed.insert(agent.clone());
+            }
+            Act::Cfp | Act::Join => seen.bargain.sent(agent, document),
+            Act::Offer
+            | Act::Refuse
+            | Act::NotUnderstood
+            | Act::Withdraw
+            | Act::Accept
+            | Act::Reject
+            | Act::Confirm
+            | Act::Inform
+            | Act::Cancel
+            | Act::Closed
+            | Act::Ack
+            | Act::End
+            | Act::Turn => {}
+        }
+    }
+
+    /// An agent received a delivery, for the first time or again.
+    pub fn received(&mut self, agent: &AgentId, delivery: &Delivery) {
+        let id = delivery.envelope.msg_id;
+        let content = Digest::of_bytes(&serde_json::to_vec(delivery).unwrap_or_default());
+        let first = self.contents.insert(id, content);
+        self.verdict.check(Invariant::Idempotent, first.is_none_or(|first| first == content), || {
+            format!("delivery {id} to {agent} changed its content")
+        });
+        if first.is_some() {
+            return;
+        }
+        let seen = self.negotiations.entry(delivery.envelope.negotiation.clone()).or_default();
+        if let Some(sender) = delivery.envelope.from.strip_prefix("agent://") {
+            let known = AgentId::try_new(sender).is_ok_and(|sender| seen.senders.contains(&sender));
+            self.verdict.check(Invariant::Authentic, known, || {
+                format!("{id} says it is from {sender}, who sent nothing in {}", delivery.envelope.negotiation)
+            });
+        }
+        seen.told(agent, delivery, &mut self.verdict);
+    }
+
+    /// A delivery to an agent was given up (the log says so): what it was not told in this negotiation proves nothing.
+    pub fn unreached(&mut self, agent: &AgentId, negotiation: &NegotiationId) {
+        self.negotiations.entry(negotiation.clone()).or_default().unreached.insert(agent.clone());
+    }
+
+    /// Judges everything seen. Call it when traffic has stopped and every outbox has had time to drain.
+    #[must_use]
+    pub fn finish(self) -> Verdict {
+        self.judge(When::AtRest)
+    }
+
+    /// Judges only what must hold at any time, with messages still under way.
+    #[must_use]
+    pub fn finish_early(self) -> Verdict {
+        self.judge(When::Early)
+    }
+
+    fn judge(mut self, when: When) -> Verdict {
+        for (id, seen) in &self.negotiations {
+            seen.judge(id, when, &mut self.verdict);
+        }
+        self.verdict
+    }
+}
+
+impl NegotiationSeen {
+    fn told(&mut self, agent: &AgentId, delivery: &Delivery, verdict: &mut Verdict) {
+        let negotiation = &delivery.envelope.negotiation;
+        let at = delivery.envelope.ts.0;
+        match &delivery.payload {
+            Told::Ack(receipt) => {
+                self.bargain.told_receipt(agent, receipt);
+                // It may well arrive before the gateway's 202.
+                self.disposed.insert((agent.clone(), receipt.ack_of.clone()));
+                if receipt.invited.is_some() {
+                    self.called = true;
+                }
+                if let (Disposition::Ok, Some(offer)) = (receipt.disposition, receipt.offer_id) {
+                    self.offers.entry(offer).or_default().contractor = Some(agent.clone());
+                }
+                if receipt.disposition == Disposition::Committed {
+                    self.committed.extend(receipt.award_no);
+                }
+            }
+            Told::Accept(award) if self.bargain.is_one() => self.bargain.told_accept(award, at),
+            Told::Accept(award) => {
+                let known = self.awards.get(&award.award_no);
+                verdict.check(Invariant::OneAward, known.is_none_or(|known| known.contractor == *agent), || {
+                    format!("award {} of {negotiation} was given to two contractors", award.award_no)
+                });
+                self.awards.entry(award.award_no).or_insert_with(|| AwardSeen {
+                    contractor: agent.clone(),
+                    offer: award.offer_id,
+                    lot: award.lot,
+                });
+            }
+            Told::Reject(rejection) => {
+                if let Some(offer) = rejection.offer_id {
+                    self.offers.entry(offer).or_default().rejects.insert(delivery.envelope.msg_id);
+                }
+            }
+            Told::Cancel(cancellation) => {
+                self.cancelled.insert(cancellation.award_no);
+            }
+            Told::Closed(closing) => {
+                self.bargain.told_closed(&delivery.envelope, agent, closing);
+                self.told_closed.insert(agent.clone(), closing.outcome);
+                self.outcomes.insert(closing.outcome);
+            }
+            // Under a policy without confirmation nothing else says that an award binds.
+            Told::Inform(News::Committed(news)) => {
+                self.committed.insert(news.award_no);
+            }
+            Told::Inform(News::Offers(_) | News::Awarded(_)) => {
+                let initiator = negotiation.initiator() == agent.as_str();
+                verdict.check(Invariant::Sealed, initiator, || format!("{agent} was told offers of {negotiation}"));
+            }
+            Told::Cfp(call) => self.bargain.told_call(call),
+            Told::Turn(turn) => self.bargain.told_turn(turn, at),
+            Told::Inform(_) | Told::Failure(_) | Told::NotUnderstood(_) => {}
+        }
+    }
+
+    fn judge(&self, id: &NegotiationId, when: When, verdict: &mut Verdict) {
+        if when == When::AtRest {
+            self.judge_admissions(id, verdict);
+        }
+        if !self.called {
+            return;
+        }
+        let is_reached = !self.unreached.iter().any(|agent| agent.as_str() == id.initiator());
+        if when == When::AtRest && is_reached {
+            let ended = self.told_closed.keys().any(|agent| agent.as_str() == id.initiator());
+            verdict.check(Invariant::Terminates, ended, || format!("{id} did not end"));
+        }
+        verdict.check(Invariant::Absorbing, self.outcomes.len() <= 1, || format!("{id} ended as {:?}", self.outcomes));
+        if self.bargain.is_one() {
+            return self.bargain.judge(id, when, &self.unreached, verdict);
+        }
+        self.judge_offers(id, when, verdict);
+        if when == When::AtRest {
+            self.judge_awards(id, verdict);
+        }
+    }
+
+    fn judge_admissions(&self, id: &NegotiationId, verdict: &mut Verdict) {
+        for message in self.admitted.iter().filter(|(sender, _)| !self.unreached.contains(sender)) {
+            verdict.check(Invariant::NoLostAdmission, self.disposed.contains(message), || {
+                format!("{}'s {} in {id} got no disposition", message.0, message.1)
+            });
+        }
+    }
+
+    fn judge_offers(&self, id: &NegotiationId, when: When, verdict: &mut Verdict) {
+        for (offer, seen) in &self.offers {
+            let Some(contractor) = &seen.contractor else { continue };
+            let award = self.awards.iter().find(|(_, award)| award.offer == *offer);
+            let cancels = usize::from(award.is_some_and(|(no, _)| self.cancelled.contains(no)));
+            let is_committed = award.is_some_and(|(no, _)| self.committed.contains(no));
+            let closings = usize::from(cancels == 0 && is_committed && self.told_closed.contains_key(contractor));
+            let notices = seen.rejects.len() + cancels + closings;
+            let is_complete = when == When::AtRest && !self.unreached.contains(contractor);
+            let holds = notices == 1 || (notices == 0 && !is_complete);
+            verdict.check(Invariant::FinalNotice, holds, || {
+                format!("{contractor}'s {offer} in {id} got {notices} final notices (award: {award:?})")
+            });
+            for other in self.awards.values().filter(|award| award.offer == *offer) {
+                verdict.check(Invariant::Sealed, other.contractor == *contractor, || {
+                    format!("{}'s award in {id} carries {contractor}'s offer", other.contractor)
+                });
+            }
+        }
+    }
+
+    fn judge_awards(&self, id: &NegotiationId, verdict: &mut Verdict) {
+        for (award_no, award) in self.awards.iter().filter(|(_, award)| !self.unreached.contains(&award.contractor)) {
+            let applied = self.offers.get(&award.offer).is_some_and(|offer| offer.contractor.is_some());
+            verdict.check(Invariant::NoLateWinner, applied, || {
+                format!("award {award_no} of {id} accepts {}, which was never applied", award.offer)
+            });
+        }
+        let lots: BTreeSet<Lot> = self.awards.values().map(|award| award.lot).collect();
+        for lot in lots {
+            let live = self.awards.iter().filter(|(no, award)| {
+                let is_bound = self.committed.contains(no) && !self.cancelled.contains(no);
+                let is_known = !self.failed.contains(&award.contractor) && !self.unreached.contains(&award.contractor);
+                award.lot == lot && is_bound && is_known
+            });
+            let live = live.count();
+            verdict.check(Invariant::OneAward, live <= 1, || format!("lot {lot} of {id} has {live} live awards"));
+        }
+    }
+}

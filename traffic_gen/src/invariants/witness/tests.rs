@@ -1,0 +1,172 @@
+use schemas::delivery::{Award, Cancellation, Closing, DeliveryEnvelope, EXCHANGE, Receipt, RejectReason, Rejection};
+use schemas::{Lane, Position, Timestamp, WireTime};
+
+use super::*;
+
+#[test]
+fn a_complete_round_violates_nothing() {
+    let verdict = judged(&round());
+    assert_eq!(verdict.violated(), 0, "{:?}", verdict.examples);
+    for invariant in [Invariant::OneAward, Invariant::FinalNotice, Invariant::Terminates, Invariant::NoLateWinner] {
+        assert!(verdict.by_name[&invariant].checked > 0, "{invariant:?} was never checked");
+    }
+}
+
+#[test]
+fn each_mutation_of_a_round_trips_its_invariant() {
+    let drop_nth = |index: usize| {
+        let mut script = round();
+        script.remove(index);
+        script
+    };
+    let plus = |agent: &str, number: u8, told: Told| {
+        let mut script = round();
+        script.push(received(agent, number, told));
+        script
+    };
+    let rejected = |reason| Told::Reject(Rejection { offer_id: Some(offer(2)), reason, code: None });
+    for (name, script, broken) in [
+        ("no disposition", drop_nth(3), Invariant::NoLostAdmission),
+        ("no reject", drop_nth(7), Invariant::FinalNotice),
+        ("two rejects", plus("bob", 60, rejected(RejectReason::Outscored)), Invariant::FinalNotice),
+        ("no end", drop_nth(9), Invariant::Terminates),
+        ("two outcomes", plus("bob", 61, closed(Outcome::Cancelled)), Invariant::Absorbing),
+        ("award to two", plus("bob", 62, accept(1, 1)), Invariant::OneAward),
+        ("award of an unknown offer", plus("bob", 63, accept(2, 9)), Invariant::NoLateWinner),
+        ("same id, other content", plus("bob", 8, closed(Outcome::Completed)), Invariant::Idempotent),
+    ] {
+        let verdict = judged(&script);
+        assert!(verdict.by_name.get(&broken).is_some_and(|tally| tally.violated > 0), "{name}: {verdict:?}");
+    }
+}
+
+#[test]
+fn two_live_commitments_on_one_lot_are_two_awards() {
+    let mut script = round();
+    script.push(received("bob", 70, accept(2, 2)));
+    script.push(received("bob", 71, committed(2)));
+    assert!(judged(&script).by_name[&Invariant::OneAward].violated > 0);
+    script.push(received(
+        "carl",
+        72,
+        Told::Cancel(Cancellation { award_no: AwardNo(1), reason: "perform_timeout".to_owned() }),
+    ));
+    assert_eq!(judged(&script).by_name[&Invariant::OneAward].violated, 0);
+}
+
+#[test]
+fn what_is_under_way_is_missed_at_rest_only_and_never_where_it_was_given_up() {
+    let mut witness = watched(&round()[..7]);
+    assert_eq!(witness.clone().finish_early().violated(), 0);
+    let broken: Vec<Invariant> = witness.clone().finish().broken().collect();
+    assert_eq!(broken, [Invariant::FinalNotice, Invariant::Terminates]);
+    for name in ["alice", "bob", "carl"] {
+        witness.unreached(&agent(name), &negotiation());
+    }
+    assert_eq!(witness.finish().violated(), 0);
+}
+
+type Script = Vec<(AgentId, Observation)>;
+
+#[derive(Clone)]
+enum Observation {
+    Accepted(MsgId),
+    Received(Box<Delivery>),
+}
+
+/// alice calls; carl (offer 1) wins and commits, bob (offer 2) is outscored; all is well.
+fn round() -> Script {
+    vec![
+        accepted("alice", "call"),
+        received("alice", 1, Told::Ack(Receipt { invited: Some(2), ..receipt("call", Disposition::Ok) })),
+        accepted("carl", "c1"),
+        received("carl", 3, Told::Ack(Receipt { offer_id: Some(offer(1)), ..receipt("c1", Disposition::Ok) })),
+        accepted("bob", "b1"),
+        received("bob", 4, Told::Ack(Receipt { offer_id: Some(offer(2)), ..receipt("b1", Disposition::Ok) })),
+        received("carl", 5, accept(1, 1)),
+        received(
+            "bob",
+            8,
+            Told::Reject(Rejection { offer_id: Some(offer(2)), reason: RejectReason::Outscored, code: None }),
+        ),
+        received("carl", 6, committed(1)),
+        received("alice", 7, closed(Outcome::Completed)),
+        received("carl", 9, closed(Outcome::Completed)),
+    ]
+}
+
+fn judged(script: &Script) -> Verdict {
+    watched(script).finish()
+}
+
+fn watched(script: &[(AgentId, Observation)]) -> Witness {
+    let mut witness = Witness::default();
+    for (agent, observation) in script {
+        match observation {
+            Observation::Accepted(msg_id) => witness.accepted(agent, msg_id, &negotiation()),
+            Observation::Received(delivery) => witness.received(agent, delivery),
+        }
+    }
+    witness
+}
+
+fn negotiation() -> NegotiationId {
+    NegotiationId::try_new("alice~job").unwrap()
+}
+
+fn agent(name: &str) -> AgentId {
+    AgentId::try_new(name).unwrap()
+}
+
+fn offer(number: u64) -> OfferId {
+    OfferId(Position { seq: number, index: 0 })
+}
+
+fn receipt(msg_id: &str, disposition: Disposition) -> Receipt {
+    Receipt {
+        ack_of: MsgId::try_new(msg_id).unwrap(),
+        disposition,
+        first: None,
+        offer_id: None,
+        invited: None,
+        left_out: None,
+        award_no: None,
+    }
+}
+
+fn committed(award_no: u32) -> Told {
+    Told::Ack(Receipt { award_no: Some(AwardNo(award_no)), ..receipt("confirm", Disposition::Committed) })
+}
+
+fn closed(outcome: Outcome) -> Told {
+    Told::Closed(Closing { outcome, digest: Digest([0; 32]), detail: None, agreement: None })
+}
+
+fn accept(award_no: u32, number: u64) -> Told {
+    Told::Accept(Award {
+        offer_id: offer(number),
+        lot: Lot(0),
+        award_no: AwardNo(award_no),
+        terms: schemas::payload::Terms::new(),
+        terms_digest: Digest([0; 32]),
+        payment: None,
+        confirm_by: WireTime(Timestamp(0)),
+    })
+}
+
+fn accepted(name: &str, msg_id: &str) -> (AgentId, Observation) {
+    (agent(name), Observation::Accepted(MsgId::try_new(msg_id).unwrap()))
+}
+
+fn received(name: &str, number: u8, payload: Told) -> (AgentId, Observation) {
+    let envelope = DeliveryEnvelope {
+        msg_id: DeliveryId::new(Lane(0), [number; 16]),
+        ts: WireTime(Timestamp(0)),
+        from: EXCHANGE.to_owned(),
+        to: [format!("agent://{name}")],
+        negotiation: negotiation(),
+        in_reply_to: None,
+        traceparent: None,
+    };
+    (agent(name), Observation::Received(Box::new(Delivery { envelope, payload })))
+}

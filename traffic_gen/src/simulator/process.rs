@@ -1,0 +1,269 @@
+//! The processes of a run: real gateways and engines, started, killed and started again as a supervisor would. A killed
+//! process goes on computing for a moment, with a dead link: nothing it does is seen by anybody.
+
+pub(super) mod keys;
+mod slot;
+mod strike;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use policy_engine::{LanePhase, LaneStatus, StopReason};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use self::slot::Slot;
+use super::faults::Blow;
+use super::points::Point;
+use super::scenario::Scenario;
+use super::trace::Load;
+use super::world::{LaneLog, LinkId, Role, World};
+
+/// How often processes are looked at, in milliseconds.
+const INSPECT_MS: u64 = 100;
+/// Gap before a process that could not start, or has stopped, is started again, in milliseconds.
+const RESTART_MS: u64 = 400;
+
+/// A lane that is not owned holds this many times `in_flight_max` deliveries before it gives up; an owner starts with
+/// what it held.
+const HELD_FACTOR: usize = 4;
+
+/// What an engine says that has found more deliveries than it may hold.
+const REMEDY: &str = "raise `outbox.in_flight_max`";
+
+/// Something the director will do.
+#[derive(Debug, Clone)]
+enum Deed {
+    Start(usize),
+    Strike(Blow),
+    Resume(LinkId),
+    Mend(LinkId),
+    BrokerUp,
+    Empty,
+    Unmute,
+    Inspect,
+}
+
+/// A process that could not start.
+struct Failed {
+    process: usize,
+    incarnation: u32,
+    why: String,
+}
+
+/// Runs the processes and strikes the blows.
+pub(super) struct Director {
+    world: Arc<World>,
+    begin: Instant,
+    slots: Vec<Slot>,
+    timeline: BTreeMap<(Instant, u64), Deed>,
+    planned: u64,
+    failures: mpsc::UnboundedReceiver<Failed>,
+    loads: BTreeMap<String, Load>,
+}
+
+impl Director {
+    /// Plans the start of every process and every blow.
+    pub(super) fn new(world: &Arc<World>, scenario: &Scenario, blows: Vec<(u64, Blow)>) -> Self {
+        let (sender, failures) = mpsc::unbounded_channel();
+        let scenario = Arc::new(scenario.clone());
+        let slot = |role, index| Slot::new(role, index, Arc::clone(world), Arc::clone(&scenario), sender.clone());
+        let gateways = (0..scenario.gateways).map(|index| slot(Role::Gateway, index));
+        let engines = (0..scenario.engines).map(|index| slot(Role::Engine, index));
+        let mut director = Self {
+            world: Arc::clone(world),
+            begin: Instant::now(),
+            slots: gateways.chain(engines).collect(),
+            timeline: BTreeMap::new(),
+            planned: 0,
+            failures,
+            loads: BTreeMap::new(),
+        };
+        for process in 0..director.slots.len() {
+            director.plan(0, Deed::Start(process));
+        }
+        for (at_ms, blow) in blows {
+            director.plan(at_ms, Deed::Strike(blow));
+        }
+        director.plan(INSPECT_MS, Deed::Inspect);
+        director
+    }
+
+    fn plan(&mut self, after_ms: u64, deed: Deed) {
+        self.planned += 1;
+        self.timeline.insert((Instant::now() + Duration::from_millis(after_ms), self.planned), deed);
+    }
+
+    /// Directs until a time, in milliseconds since the run began.
+    pub(super) async fn direct(&mut self, until_ms: u64) {
+        let until = self.begin + Duration::from_millis(until_ms);
+        loop {
+            let next = self.timeline.first_key_value().map_or(until, |((at, _), _)| *at);
+            tokio::select! {
+                biased;
+                () = self.world.crashed.notified() => self.handle_crashes(),
+                Some(failed) = self.failures.recv() => self.handle_failure(&failed),
+                () = tokio::time::sleep_until(next.min(until)) => {}
+            }
+            if Instant::now() >= until {
+                return;
+            }
+            while let Some(entry) = self.timeline.first_entry()
+                && entry.key().0 <= Instant::now()
+            {
+                let deed = entry.remove();
+                self.act(deed);
+            }
+        }
+    }
+
+    /// Ends every fault, and starts whatever is down.
+    pub(super) fn calm(&mut self) {
+        self.timeline.clear();
+        self.world.change(|state| {
+            state.tell("faults end".to_owned());
+            state.weather = state.weather.calmed();
+            state.broker.is_full = false;
+            state.is_broker_mute = false;
+            state.set_broker_down(false);
+        });
+        for process in 0..self.slots.len() {
+            match self.slots[process].link() {
+                Some(link) => self.world.change(|state| {
+                    state.spare(link);
+                    state.set_stalled(link, false);
+                    state.set_cut(link, false);
+                }),
+                None => self.plan(0, Deed::Start(process)),
+            }
+        }
+        self.plan(0, Deed::Inspect);
+    }
+
+    fn act(&mut self, deed: Deed) {
+        match deed {
+            Deed::Start(process) => self.slots[process].start(),
+            Deed::Strike(blow) => self.strike(&blow),
+            Deed::Resume(link) => self.world.change(|state| state.set_stalled(link, false)),
+            Deed::Mend(link) => self.world.change(|state| state.set_cut(link, false)),
+            Deed::BrokerUp => self.world.change(|state| state.set_broker_down(false)),
+            Deed::Empty => self.world.change(|state| state.broker.is_full = false),
+            Deed::Unmute => self.world.change(|state| state.is_broker_mute = false),
+            Deed::Inspect => {
+                self.inspect();
+                self.plan(INSPECT_MS, Deed::Inspect);
+            }
+        }
+    }
+
+    /// A process is dead: forgets it, and starts it again later.
+    fn bury(&mut self, process: usize, back_after_ms: u64) {
+        let point = match self.slots[process].role() {
+            Role::Engine => Point::EngineCrashed,
+            Role::Gateway | Role::Agent => Point::GatewayCrashed,
+        };
+        self.world.change(|state| state.reached(point));
+        self.slots[process].abandon();
+        self.plan(back_after_ms, Deed::Start(process));
+    }
+
+    fn handle_crashes(&mut self) {
+        for link in self.world.change(|state| std::mem::take(&mut state.crashed)) {
+            let Some(process) = self.slots.iter().position(|slot| slot.link() == Some(link)) else { continue };
+            let (name, back_after_ms) = (self.slots[process].name(), self.slots[process].back_after_ms);
+            self.world.change(|state| state.tell(format!("{name} dies in a call")));
+            self.bury(process, back_after_ms);
+        }
+    }
+
+    fn handle_failure(&mut self, failed: &Failed) {
+        if !self.slots[failed.process].is(failed.incarnation) {
+            return;
+        }
+        let name = self.slots[failed.process].name();
+        self.world.change(|state| {
+            state.reached(Point::StartFailed);
+            state.tell(format!("{name} cannot start: {}", failed.why));
+        });
+        self.retire(failed.process, &failed.why);
+    }
+
+    /// A process has given up by itself: it ends, as far as anybody can see, and is started again. Where it names the
+    /// setting that stops it, its operator follows.
+    fn retire(&mut self, process: usize, why: &str) {
+        if why.contains(REMEDY) {
+            self.slots[process].in_flight_max *= 2;
+        }
+        if let Some(link) = self.slots[process].link() {
+            self.world.change(|state| state.kill(link));
+        }
+        self.slots[process].abandon();
+        self.plan(RESTART_MS, Deed::Start(process));
+    }
+
+    fn inspect(&mut self) {
+        for process in 0..self.slots.len() {
+            let Some(lanes) = self.slots[process].lanes() else { continue };
+            let slot = &self.slots[process];
+            let (in_flight_max, open_max) = (slot.in_flight_max, slot.scenario().settings.limits.open_max);
+            for lane in &lanes {
+                let outbox = format!("outbox, in_flight_max {in_flight_max}");
+                self.weigh(outbox, lane.outbox, HELD_FACTOR * in_flight_max, true);
+                self.weigh("open".to_owned(), lane.open, open_max, false);
+            }
+            if let Some(reason) = stopped(&lanes).map(ToString::to_string) {
+                let name = self.slots[process].name();
+                self.world.change(|state| state.tell(format!("{name} has stopped: {reason}")));
+                self.retire(process, &reason);
+            }
+        }
+    }
+
+    fn weigh(&mut self, what: String, seen: usize, limit: usize, is_asked_between_records: bool) {
+        let (seen, limit) = (seen as u64, limit as u64);
+        let load = self.loads.entry(what).or_insert(Load { seen_max: 0, limit, is_asked_between_records });
+        load.seen_max = load.seen_max.max(seen);
+    }
+
+    /// What has not come to rest, in words; nothing when everything has.
+    pub(super) fn unfinished(&self) -> Vec<String> {
+        let stored: Vec<u64> = self.world.state().broker.lanes.iter().map(LaneLog::last_seq).collect();
+        let mut is_owned = vec![false; stored.len()];
+        let mut unfinished = Vec::new();
+        for slot in &self.slots {
+            if !slot.is_running() {
+                unfinished.push(format!("{} is not running", slot.name()));
+            }
+            for lane in slot.lanes().unwrap_or_default() {
+                let index = usize::from(lane.lane.0);
+                is_owned[index] |= lane.phase == LanePhase::Owner;
+                if !is_at_rest(&lane) || lane.position < stored[index] {
+                    unfinished.push(format!("{}: {lane:?}", slot.name()));
+                }
+            }
+        }
+        let orphans = is_owned.iter().enumerate().filter(|(_, is_owned)| !**is_owned);
+        unfinished.extend(orphans.map(|(lane, _)| format!("nobody owns lane {lane}")));
+        unfinished
+    }
+
+    /// The greatest loads seen.
+    pub(super) fn loads(&self) -> BTreeMap<String, Load> {
+        self.loads.clone()
+    }
+}
+
+fn stopped(lanes: &[LaneStatus]) -> Option<&StopReason> {
+    lanes.iter().find_map(|lane| match &lane.phase {
+        LanePhase::Stopped(reason) => Some(reason),
+        LanePhase::CatchingUp | LanePhase::Standby | LanePhase::Claiming | LanePhase::Owner => None,
+    })
+}
+
+/// A standby need not be empty: what its owner heard and settled but had not logged when it died, it may hold until it
+/// owns the lane itself. It is bounded, and then costs a repetition.
+fn is_at_rest(lane: &LaneStatus) -> bool {
+    let owes = if lane.phase == LanePhase::Standby { 0 } else { lane.outbox + lane.register_pending };
+    lane.open == 0 && owes == 0
+}

@@ -1,0 +1,205 @@
+//! What a run consists of, drawn from its seed: how many of everything, which settings, which policies, who calls whom
+//! when. What goes wrong is in `faults`.
+
+mod bargains;
+mod policies;
+mod upgraded;
+mod usurped;
+
+use policy_core::Limits;
+use policy_engine::{BatchConfig, CheckpointConfig, MembershipConfig, OutboxConfig, Trim};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use schemas::control::{Consent, ConsentEffect, Group, Registration};
+use schemas::ids::Capability;
+use schemas::record::Qos;
+use schemas::{Address, AgentId, GroupId, NegotiationId, Policy, TopicName};
+
+use super::agents::{BargainPlan, CallPlan, Temper};
+
+/// Names of initiators.
+pub(super) const INITIATORS: [&str; 2] = ["ann", "ben"];
+/// Names of contractors.
+pub(super) const CONTRACTORS: [&str; 6] = ["cat", "dan", "eve", "fay", "gus", "hal"];
+/// Its name.
+const TOPIC: &str = "courier";
+/// The group they are members of.
+const GROUP: &str = "crew";
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(super) struct Scenario {
+    pub(super) lanes: u8,
+    pub(super) gateways: usize,
+    pub(super) engines: usize,
+    /// For how long faults happen, in milliseconds.
+    pub(super) troubled_ms: u64,
+    pub(super) policies: Vec<Policy>,
+    pub(super) agents: Vec<Person>,
+    pub(super) group: Group,
+    pub(super) settings: Settings,
+    /// See [`usurped`].
+    pub(super) is_usurped: bool,
+    /// See [`upgraded`]; empty when all engines are new.
+    upgrades: Vec<u64>,
+}
+
+/// How engines of the run are set.
+#[derive(Debug, Clone)]
+pub(super) struct Settings {
+    pub(super) limits: Limits,
+    pub(super) outbox: OutboxConfig,
+    pub(super) batch: BatchConfig,
+    pub(super) checkpoint: CheckpointConfig,
+    pub(super) trim: Trim,
+    pub(super) membership: MembershipConfig,
+    pub(super) digest_every: u64,
+    /// How long gateways wait for the log, in milliseconds.
+    pub(super) append_ms: u64,
+}
+
+/// An agent of the run.
+#[derive(Debug, Clone)]
+pub(super) struct Person {
+    pub(super) id: AgentId,
+    pub(super) registration: Registration,
+    pub(super) temper: Temper,
+    pub(super) calls: Vec<CallPlan>,
+    pub(super) bargains: Vec<BargainPlan>,
+    /// Seed of its own decisions.
+    pub(super) seed: u64,
+}
+
+impl Scenario {
+    /// Draws a scenario.
+    pub(super) fn draw(seed: u64) -> Self {
+        let rng = &mut ChaCha8Rng::seed_from_u64(seed);
+        let troubled_ms = rng.random_range(3000..8000);
+        let policies: Vec<Policy> = (0..2).map(|n| policies::draw(rng, &format!("p{n}@1"))).collect();
+        let contractors = rng.random_range(3..=CONTRACTORS.len());
+        let names: Vec<AgentId> = CONTRACTORS[..contractors].iter().map(|name| agent(name)).collect();
+        let qos = if rng.random_range(0..3) == 0 { Qos::BestEffort } else { Qos::AtLeastOnce };
+        let group = Group { id: group(), members: names.clone(), qos };
+        let mut agents: Vec<Person> = names.iter().map(|id| person(rng, id, Vec::new())).collect();
+        for name in &INITIATORS[..rng.random_range(1..=INITIATORS.len())] {
+            let id = agent(name);
+            let calls = (0..rng.random_range(1..=4)).map(|n| call(rng, &id, n, &names, troubled_ms)).collect();
+            agents.push(person(rng, &id, calls));
+        }
+        let mut scenario = Self {
+            lanes: if rng.random_range(0..5) < 3 { 1 } else { 2 },
+            gateways: rng.random_range(1..=2),
+            engines: [1, 2, 2, 2, 2, 2, 2, 3, 3, 3][rng.random_range(0..10)],
+            troubled_ms,
+            policies,
+            agents,
+            group,
+            settings: Settings::draw(rng),
+            is_usurped: rng.random_range(0..usurped::USURPED_ONE_IN) == 0,
+            upgrades: Vec::new(),
+        };
+        if scenario.is_usurped {
+            scenario.usurp(rng);
+        }
+        scenario.add_bargains(rng.random());
+        scenario.add_upgrades(rng.random());
+        scenario
+    }
+}
+
+impl Settings {
+    fn draw(rng: &mut ChaCha8Rng) -> Self {
+        let limits = Limits {
+            open_max: if rng.random_range(0..12) == 0 { 2 } else { 64 },
+            tombstones_max: 64,
+            // Longer than the latest repetition of a message travels: see `agents::post` and `faults`.
+            tombstone_grace_ms: rng.random_range(30_000..60_000),
+            stranger_receipt_ms: rng.random_range(500..2500),
+            ..Limits::default()
+        };
+        let outbox = OutboxConfig {
+            retry_base_ms: rng.random_range(60..400),
+            retry_ms_max: rng.random_range(400..1500),
+            attempts_max: rng.random_range(2..9),
+            in_flight_max: if rng.random_range(0..6) == 0 { rng.random_range(16..=32) } else { 4096 },
+            per_agent_max: if rng.random_range(0..12) == 0 { 6 } else { 512 },
+            bundle_deliveries_max: [1, 2, 256][rng.random_range(0..3)],
+            ..OutboxConfig::default()
+        };
+        let batch = BatchConfig {
+            records_max: [1, 4, 64][rng.random_range(0..3)],
+            delivered_ids: [1, 8, 256][rng.random_range(0..3)],
+            delivered_ms: rng.random_range(50..1200),
+            ..BatchConfig::default()
+        };
+        let every_records = [0, 5, 10, 20, 40][rng.random_range(0..5)];
+        let every_ms = if rng.random_range(0..2) == 0 { 0 } else { rng.random_range(500..3000) };
+        let trim = [Trim::Never, Trim::AfterCheckpoint, Trim::AfterCheckpoint, Trim::AfterArchive];
+        Self {
+            limits,
+            outbox,
+            batch,
+            checkpoint: CheckpointConfig { every_records, every_ms },
+            trim: trim[rng.random_range(0..trim.len())],
+            membership: membership(rng),
+            digest_every: rng.random_range(1..20),
+            append_ms: rng.random_range(300..3000),
+        }
+    }
+}
+
+/// An engine is missed after five beats. Short beats let takeovers fall into what a negotiation waits for.
+fn membership(rng: &mut ChaCha8Rng) -> MembershipConfig {
+    let beat_ms = [40, 100, 200][rng.random_range(0..3)];
+    MembershipConfig { beat_ms, dead_after_ms: 5 * beat_ms }
+}
+
+fn person(rng: &mut ChaCha8Rng, id: &AgentId, calls: Vec<CallPlan>) -> Person {
+    let default = match rng.random_range(0..20) {
+        0 => ConsentEffect::Deny,
+        1 => ConsentEffect::Ask,
+        _ => ConsentEffect::Allow,
+    };
+    let capabilities = vec![Capability::try_new("parcels").expect("a capability's name")];
+    let registration = Registration {
+        capabilities,
+        topics: vec![topic()],
+        consent: Consent { default, rules: Vec::new() },
+        description: None,
+    };
+    Person { id: id.clone(), registration, temper: Temper::draw(rng), calls, bargains: Vec::new(), seed: rng.random() }
+}
+
+/// A call early enough in the run for something to go wrong with it.
+fn call(rng: &mut ChaCha8Rng, initiator: &AgentId, n: u32, contractors: &[AgentId], troubled_ms: u64) -> CallPlan {
+    let to = match rng.random_range(0..6) {
+        0 => vec![Address::Topic(topic())],
+        1 => vec![Address::Group(group())],
+        2 => vec![Address::Topic(topic()), Address::Agent(contractors[0].clone())],
+        _ => {
+            let some = contractors.iter().filter(|_| rng.random_range(0..4) > 0).cloned().map(Address::Agent);
+            let some: Vec<Address> = some.collect();
+            if some.is_empty() { vec![Address::Agent(contractors[0].clone())] } else { some }
+        }
+    };
+    CallPlan {
+        at_ms: rng.random_range(100..troubled_ms * 3 / 4),
+        negotiation: NegotiationId::form(initiator, &format!("n{n}")).expect("a negotiation's id"),
+        policy: format!("p{}", rng.random_range(0..2)),
+        reply_within_ms: if rng.random_range(0..2) == 0 { Some(rng.random_range(150..1500)) } else { None },
+        to,
+    }
+}
+
+pub(super) fn agent(name: &str) -> AgentId {
+    AgentId::try_new(name).expect("an agent's name")
+}
+
+/// The topic contractors subscribe to.
+pub(super) fn topic() -> TopicName {
+    TopicName::try_new(TOPIC).expect("a topic's name")
+}
+
+fn group() -> GroupId {
+    GroupId::try_new(GROUP).expect("a group's name")
+}

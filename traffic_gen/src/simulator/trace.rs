@@ -1,0 +1,173 @@
+//! What a run leaves behind, and all that judges may know of it: the log, the register, and what each agent sent, was told
+//! and received. Nothing in it comes from inside a gateway or an engine, except what these publish about themselves.
+
+mod fingerprint;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bus::LogRecord;
+use bytes::Bytes;
+use policy_core::Limits;
+use schemas::delivery::Delivery;
+use schemas::{Act, AgentId, Code, DeliveryId, Digest, Lane, MsgId, NegotiationId, RegisterKey, Timestamp};
+
+/// One run of the simulator.
+#[derive(Debug, Clone)]
+pub struct Trace {
+    /// The seed it grew from: the same seed and options give the same trace.
+    pub seed: u64,
+    /// Whether faults stopped in the end and everything was given the time to finish.
+    pub is_liveness: bool,
+    /// Lanes of the log.
+    pub lanes: u8,
+    /// Bounds that every engine's books were given.
+    pub limits: Limits,
+    /// Every record ever stored, in the order of the log: those that were trimmed later, too.
+    pub records: Vec<LogRecord>,
+    /// Up to where each lane was trimmed.
+    pub trimmed: BTreeMap<Lane, u64>,
+    /// What the register holds at the end, in the order of the writes.
+    pub register: Vec<(RegisterKey, Bytes)>,
+    /// True time of each write to the register.
+    pub registered_at: BTreeMap<RegisterKey, Timestamp>,
+    /// What each agent did and saw, in the order it did and saw it.
+    pub journals: BTreeMap<AgentId, Vec<JournalEntry>>,
+    /// State digests as engines announced them.
+    pub digests: Vec<AnnouncedDigest>,
+    /// The greatest load of each bounded thing that processes report.
+    pub loads: BTreeMap<String, Load>,
+    /// What was done to the exchange, in words: crashes, partitions, jumps of the clock.
+    pub story: Vec<Happening>,
+    /// Panics, in whatever task: there must be none.
+    pub panics: Vec<String>,
+    /// What had not come to rest when a liveness run ended, in words; empty after a safety run.
+    pub unfinished: Vec<String>,
+    /// How often each rare path was taken. Every point of the table is present, be it with 0.
+    pub sometimes: BTreeMap<&'static str, u64>,
+    /// True time at the end of the run.
+    pub ended_at: Timestamp,
+    /// SHA-256 over everything above.
+    pub digest: Digest,
+}
+
+/// A line of an agent's journal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JournalEntry {
+    /// True time, which is not always the log's time.
+    pub at: Timestamp,
+    /// What it notes.
+    pub kind: Noted,
+}
+
+/// What an agent notes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Noted {
+    /// It connected, for the first time or again: its gateway said hello.
+    Connected,
+    /// It handed a message in.
+    Sent {
+        /// The negotiation, as the exchange names it.
+        negotiation: NegotiationId,
+        /// The message.
+        msg_id: MsgId,
+        /// Its act.
+        act: Act,
+        /// 1 for the first time, then counted up. A deliberate repeat counts as well.
+        attempt: u32,
+        /// Digest of the canonical document: what the log must hold.
+        digest: Digest,
+        /// The document as sent.
+        document: Bytes,
+        /// Whose token it carried: its own, unless the agent tries to be another.
+        token_of: AgentId,
+    },
+    /// A gateway answered, or no answer came in time.
+    Answered {
+        /// The negotiation.
+        negotiation: NegotiationId,
+        /// The message.
+        msg_id: MsgId,
+        /// Which attempt was answered.
+        attempt: u32,
+        /// The answer.
+        answer: Answer,
+    },
+    /// A delivery arrived.
+    Received {
+        /// Its id.
+        id: DeliveryId,
+        /// SHA-256 of its bytes as they stood in the inbox message.
+        digest: Digest,
+        /// Whether this agent had it before.
+        is_repeat: bool,
+        /// The delivery.
+        delivery: Arc<Delivery>,
+    },
+    /// It acknowledged deliveries.
+    Acknowledged {
+        /// Their ids.
+        ids: Vec<DeliveryId>,
+    },
+    /// Something arrived that cannot be read.
+    Unreadable {
+        /// Its bytes.
+        bytes: Bytes,
+    },
+    /// A public notice arrived.
+    Notice {
+        /// The topic's or group's subject.
+        subject: String,
+        /// Its content.
+        payload: Bytes,
+    },
+}
+
+/// An answer to a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// 202: it is in the log.
+    Accepted {
+        /// Sequence of its record.
+        seq: u64,
+        /// Its place in the record.
+        index: u32,
+    },
+    /// Refused, with this code.
+    Refused(Code),
+    /// Nothing came in time, or nothing readable.
+    None,
+}
+
+/// A state digest that an engine announced.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AnnouncedDigest {
+    /// The engine.
+    pub engine: String,
+    /// The lane.
+    pub lane: Lane,
+    /// Sequence of the last record folded.
+    pub position: u64,
+    /// Digest of the lane's state after it.
+    pub digest: String,
+}
+
+/// How full something bounded became.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Load {
+    /// The most seen.
+    pub seen_max: u64,
+    /// Its limit.
+    pub limit: u64,
+    /// Whether it is asked between records: what the last one taken in adds may pass the limit.
+    pub is_asked_between_records: bool,
+}
+
+/// Something that was done to the exchange.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Happening {
+    /// True time.
+    pub at: Timestamp,
+    /// What, in words.
+    pub what: String,
+}

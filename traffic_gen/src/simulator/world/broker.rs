@@ -1,0 +1,294 @@
+//! The broker: what is stored, who listens, and what happens when a request arrives. Everything here takes effect at
+//! once; that requests and answers take their time is none of its business.
+
+use std::collections::BTreeMap;
+
+use bus::{Bucket, BusError, Change, LogRecord, Received, Registered};
+use bytes::Bytes;
+use schemas::record::RECORD_BYTES_MAX;
+use schemas::{Lane, RegisterKey, Timestamp};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::watcher::Watcher;
+use super::{LinkId, State};
+use crate::simulator::points::Point;
+
+/// A record is stamped ahead of true time when it is by more than this.
+const AHEAD_US: u64 = 1_000_000;
+
+/// See the module.
+pub(in crate::simulator) struct Broker {
+    pub(in crate::simulator) lanes: Vec<LaneLog>,
+    last_seq: u64,
+    pub(in crate::simulator) register: Vec<(RegisterKey, Bytes)>,
+    places: BTreeMap<RegisterKey, usize>,
+    /// True time of each write.
+    pub(in crate::simulator) registered_at: BTreeMap<RegisterKey, Timestamp>,
+    buckets: [BTreeMap<String, Bytes>; Bucket::ALL.len()],
+    pub(in crate::simulator) blobs: BTreeMap<String, (u64, Bytes)>,
+    pub(in crate::simulator) subscriptions: Vec<Subscription>,
+    log_feeds: Vec<LogFeed>,
+    watch_feeds: Vec<WatchFeed>,
+    feeds_made: u64,
+    /// What the log's clock is off by.
+    pub(in crate::simulator) clock_offset_us: i64,
+    /// Whether the log takes no more records.
+    pub(in crate::simulator) is_full: bool,
+    /// Follows what the log says about engines.
+    pub(in crate::simulator) watcher: Watcher,
+}
+
+/// A lane: every record ever stored, and up to where they are gone.
+#[derive(Default)]
+pub(in crate::simulator) struct LaneLog {
+    pub(in crate::simulator) records: Vec<LogRecord>,
+    pub(in crate::simulator) trimmed: u64,
+}
+
+/// A reader of a lane.
+pub(in crate::simulator) struct LogFeed {
+    id: u64,
+    link: LinkId,
+    lane: Lane,
+    sender: UnboundedSender<Result<LogRecord, BusError>>,
+    /// The last record on its way arrives then; a later one not before.
+    last_at_us: u64,
+    /// The last record that arrived.
+    seen: u64,
+}
+
+/// A watcher of a bucket.
+pub(in crate::simulator) struct WatchFeed {
+    id: u64,
+    link: LinkId,
+    bucket: Bucket,
+    sender: UnboundedSender<Change>,
+    last_at_us: u64,
+}
+
+/// A subscriber of subjects.
+pub(in crate::simulator) struct Subscription {
+    pub(in crate::simulator) link: LinkId,
+    pub(in crate::simulator) pattern: String,
+    pub(in crate::simulator) queue: Option<String>,
+    pub(in crate::simulator) sender: UnboundedSender<Received>,
+    /// The last message on its way arrives then, as far as is known.
+    pub(in crate::simulator) last_at_us: u64,
+}
+
+impl Broker {
+    pub(super) fn new(lanes: u8) -> Self {
+        Self {
+            lanes: (0..lanes).map(|_| LaneLog::default()).collect(),
+            last_seq: 0,
+            register: Vec::new(),
+            places: BTreeMap::new(),
+            registered_at: BTreeMap::new(),
+            buckets: Default::default(),
+            blobs: BTreeMap::new(),
+            subscriptions: Vec::new(),
+            log_feeds: Vec::new(),
+            watch_feeds: Vec::new(),
+            feeds_made: 0,
+            clock_offset_us: 0,
+            is_full: false,
+            watcher: Watcher::new(lanes),
+        }
+    }
+
+    /// Drops the subscriptions of a process that is no more.
+    pub(super) fn forget(&mut self, link: LinkId) {
+        self.subscriptions.retain(|subscription| subscription.link != link);
+        self.log_feeds.retain(|feed| feed.link != link);
+        self.watch_feeds.retain(|feed| feed.link != link);
+    }
+
+    /// A lane.
+    pub(in crate::simulator) fn lane(&mut self, lane: Lane) -> Result<&mut LaneLog, BusError> {
+        self.lanes.get_mut(usize::from(lane.0)).ok_or_else(|| BusError::Invalid(format!("lane {lane}")))
+    }
+
+    /// Writes a value unless the key has one.
+    pub(in crate::simulator) fn register(&mut self, key: RegisterKey, value: Bytes, now: Timestamp) -> Registered {
+        match self.places.get(&key) {
+            Some(&place) if self.register[place].1 == value => Registered::Same,
+            Some(&place) => Registered::Different(self.register[place].1.clone()),
+            None => {
+                self.places.insert(key.clone(), self.register.len());
+                self.registered_at.insert(key.clone(), now);
+                self.register.push((key, value));
+                Registered::Written
+            }
+        }
+    }
+
+    /// The value under a key.
+    pub(in crate::simulator) fn registered(&self, key: &RegisterKey) -> Option<Bytes> {
+        self.places.get(key).map(|&place| self.register[place].1.clone())
+    }
+
+    /// A bucket.
+    pub(in crate::simulator) fn bucket(&mut self, bucket: Bucket) -> &mut BTreeMap<String, Bytes> {
+        let [agents, groups, policies] = &mut self.buckets;
+        match bucket {
+            Bucket::Agents => agents,
+            Bucket::Groups => groups,
+            Bucket::Policies => policies,
+        }
+    }
+}
+
+impl LaneLog {
+    /// The last sequence.
+    pub(in crate::simulator) fn last_seq(&self) -> u64 {
+        self.records.last().map_or(0, |record| record.seq)
+    }
+
+    /// What is still there, from a sequence on.
+    pub(in crate::simulator) fn from(&self, seq: u64) -> &[LogRecord] {
+        let begin = self.records.partition_point(|record| record.seq < seq.max(self.trimmed + 1));
+        &self.records[begin..]
+    }
+
+    /// Removes what lies below a sequence, except the last record; whether anything went.
+    pub(in crate::simulator) fn trim(&mut self, below_seq: u64) -> bool {
+        let up_to = below_seq.min(self.last_seq()).saturating_sub(1);
+        let is_news = up_to > self.trimmed && self.records.iter().any(|r| r.seq > self.trimmed && r.seq <= up_to);
+        self.trimmed = self.trimmed.max(up_to);
+        is_news
+    }
+}
+
+impl State {
+    /// Stores a record and sends it to the lane's readers.
+    pub(in crate::simulator) fn append(&mut self, lane: Lane, bytes: Bytes) -> Result<u64, BusError> {
+        if bytes.len() > RECORD_BYTES_MAX {
+            return Err(BusError::TooLarge { bytes: bytes.len(), limit: RECORD_BYTES_MAX });
+        }
+        if self.broker.is_full {
+            self.reached(Point::LogFull);
+            return Err(BusError::Full("the simulated disk is full".to_owned()));
+        }
+        let (stamped, now) = (self.log_now(), self.now());
+        let seq = self.broker.last_seq + 1;
+        let last = self.broker.lane(lane)?.records.last().map(|last| (last.time, last.stamped));
+        let time = last.map_or(stamped, |(time, _)| time.max(stamped));
+        if last.is_some_and(|(_, last)| stamped < last) {
+            self.reached(Point::ClockBack);
+        }
+        if stamped > Timestamp(now.0 + AHEAD_US) {
+            self.reached(Point::ClockAhead);
+        }
+        let record = LogRecord { lane, seq, time, stamped, bytes };
+        self.broker.last_seq = seq;
+        self.broker.lane(lane)?.records.push(record.clone());
+        self.broker.watcher.handle_record(&record, &mut self.points);
+        self.feed_log(&record);
+        Ok(seq)
+    }
+
+    fn feed_log(&mut self, record: &LogRecord) {
+        for index in 0..self.broker.log_feeds.len() {
+            let at_us = self.now_us() + self.latency_us();
+            let feed = &mut self.broker.log_feeds[index];
+            if feed.lane != record.lane {
+                continue;
+            }
+            feed.last_at_us = feed.last_at_us.max(at_us);
+            let (id, link, at_us, record) = (feed.id, feed.link, feed.last_at_us, record.clone());
+            self.at(at_us, Box::new(move |state| state.owe(link, Box::new(move |state| state.hand_over(id, record)))));
+        }
+    }
+
+    /// A record arrives at a reader: too late, when it was trimmed meanwhile and the broker could not send it any more.
+    fn hand_over(&mut self, feed: u64, record: LogRecord) {
+        let trimmed = self.broker.lane(record.lane).map_or(0, |lane| lane.trimmed);
+        let Some(place) = self.broker.log_feeds.iter().position(|known| known.id == feed) else { return };
+        let known = &mut self.broker.log_feeds[place];
+        let is_gone = record.seq <= trimmed;
+        known.seen = known.seen.max(record.seq);
+        let item = if is_gone { Err(BusError::Trimmed(trimmed)) } else { Ok(record) };
+        if known.sender.send(item).is_err() || is_gone {
+            self.broker.log_feeds.swap_remove(place);
+        }
+        if is_gone {
+            self.reached(Point::ReadTrimmed);
+        }
+    }
+
+    /// Begins to feed a reader: what is there at once, then what comes.
+    pub(in crate::simulator) fn read_log(
+        &mut self,
+        link: LinkId,
+        lane: Lane,
+        from_seq: u64,
+        sender: UnboundedSender<Result<LogRecord, BusError>>,
+    ) -> Result<(), BusError> {
+        let log = self.broker.lane(lane)?;
+        if from_seq <= log.trimmed {
+            let trimmed = log.trimmed;
+            self.reached(Point::ReadTrimmed);
+            return Err(BusError::Trimmed(trimmed));
+        }
+        if log.trimmed > 0 && self.link(link).role == super::Role::Engine {
+            self.reached(Point::CheckpointRestored);
+        }
+        let present = self.broker.lane(lane)?.from(from_seq).to_vec();
+        let seen = present.last().map_or(0, |record| record.seq);
+        for record in present {
+            // The receiver waits in the answer to this very call.
+            let _ = sender.send(Ok(record));
+        }
+        self.broker.feeds_made += 1;
+        let id = self.broker.feeds_made;
+        self.broker.log_feeds.push(LogFeed { id, link, lane, sender, last_at_us: 0, seen });
+        Ok(())
+    }
+
+    /// The last record of a lane that has arrived at a process.
+    pub(in crate::simulator) fn seen(&self, link: LinkId, lane: Lane) -> u64 {
+        let feeds = self.broker.log_feeds.iter().filter(|feed| feed.link == link && feed.lane == lane);
+        feeds.map(|feed| feed.seen).max().unwrap_or(0)
+    }
+
+    /// Begins to feed a watcher: what is there at once, then what comes.
+    pub(in crate::simulator) fn watch(&mut self, link: LinkId, bucket: Bucket, sender: UnboundedSender<Change>) {
+        let entries = self.broker.bucket(bucket).iter();
+        for (key, value) in entries {
+            let _ = sender.send(Change::Put(key.clone(), value.clone()));
+        }
+        let _ = sender.send(Change::CaughtUp);
+        self.broker.feeds_made += 1;
+        let id = self.broker.feeds_made;
+        self.broker.watch_feeds.push(WatchFeed { id, link, bucket, sender, last_at_us: 0 });
+    }
+
+    /// Stores a value, or removes it, and tells the watchers.
+    pub(in crate::simulator) fn put(&mut self, bucket: Bucket, key: &str, value: Option<Bytes>) {
+        let change = match value {
+            Some(value) => {
+                self.broker.bucket(bucket).insert(key.to_owned(), value.clone());
+                Change::Put(key.to_owned(), value)
+            }
+            None => {
+                self.broker.bucket(bucket).remove(key);
+                Change::Deleted(key.to_owned())
+            }
+        };
+        for index in 0..self.broker.watch_feeds.len() {
+            let at_us = self.now_us() + self.latency_us();
+            let feed = &mut self.broker.watch_feeds[index];
+            if feed.bucket != bucket {
+                continue;
+            }
+            feed.last_at_us = feed.last_at_us.max(at_us);
+            let (id, link, at_us, change) = (feed.id, feed.link, feed.last_at_us, change.clone());
+            let hand_over = move |state: &mut Self| {
+                if let Some(feed) = state.broker.watch_feeds.iter().find(|feed| feed.id == id) {
+                    let _ = feed.sender.send(change);
+                }
+            };
+            self.at(at_us, Box::new(move |state| state.owe(link, Box::new(hand_over))));
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Many bargains at once through a whole exchange, judged from what the agents sent and received.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agents::transport::Transport;
+use agents::transport::bus::BusTransport;
+use bus::memory::{self, MemoryOptions};
+use gateway::LimitConfig;
+use schemas::AgentId;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use traffic_gen::audit;
+use traffic_gen::bargain::market::{self, Catalog, Ledger, Population, Scenario, Traded};
+use traffic_gen::control::ControlClient;
+use traffic_gen::exchange::{Exchange, ExchangeOptions};
+use traffic_gen::invariants::{Invariant, Verdict};
+use traffic_gen::live::Access;
+use traffic_gen::recorder::{Counts, Recorder};
+
+/// What agents can see broken in bargains, each to be checked in every run.
+const INVARIANTS: [Invariant; 8] = [
+    Invariant::NoLostAdmission,
+    Invariant::Recomputable,
+    Invariant::Idempotent,
+    Invariant::Absorbing,
+    Invariant::Terminates,
+    Invariant::TurnOrder,
+    Invariant::Authentic,
+    Invariant::Bounded,
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bargains_under_every_policy_end_keep_every_invariant_and_no_party_gets_less_than_its_mandate_allows() {
+    for policy in [None, Some("bargain-low"), Some("bargain-medium"), Some("bargain-high")] {
+        let (traded, counts, verdict) = run(policy).await;
+        assert_eq!(verdict.violated(), 0, "{policy:?}: {:?}", verdict.examples);
+        for invariant in INVARIANTS {
+            let is_checked = verdict.by_name.get(&invariant).is_some_and(|tally| tally.checked > 0);
+            assert!(is_checked, "{policy:?}: {invariant:?} was never checked");
+        }
+        assert_eq!(traded.tally.bargains(), counts.cfps, "{policy:?}: every bargain ends");
+        assert!(traded.tally.agreements() > 0 && traded.steps > counts.cfps, "{policy:?}: {traded:?}");
+        assert_eq!(traded.tally.figures(None).irrational, 0, "{policy:?}");
+        assert_eq!((traded.refused, traded.declined), (0, 0), "{policy:?}");
+        assert!(counts.rejected.is_empty(), "{policy:?}: {:?}", counts.rejected);
+    }
+}
+
+async fn run(policy: Option<&str>) -> (Traded, Counts, Verdict) {
+    let limits = LimitConfig { requests_per_s: 100_000, burst: 100_000, ..LimitConfig::default() };
+    let options = ExchangeOptions { limits, ..ExchangeOptions::default() };
+    let exchange = Exchange::start(memory::open(MemoryOptions::default()), options).await.unwrap();
+    let scenario = Scenario {
+        agents: 7,
+        policy: policy.map(str::to_owned),
+        rate: 40.0,
+        duration: Duration::from_millis(500),
+        ..Scenario::default()
+    };
+    let control = ControlClient::try_new(exchange.url()).unwrap();
+    let bus = exchange.bus.clone();
+    let transport = move |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&bus)) };
+    let identity = |name: &AgentId| exchange.identity(name).unwrap();
+    let access = Access { control: &control, transport: &transport, identity: &identity };
+    let catalog = Arc::new(Catalog::shipped());
+    let recorder = Arc::new(Recorder::start(Instant::now(), true, None));
+    let ledger = Arc::new(Ledger::new(recorder, Arc::clone(&catalog)));
+    let population = Population::start(&access, &scenario, &catalog, &ledger).await.unwrap();
+    market::trade(&population, &ledger, Instant::now(), &CancellationToken::new()).await.unwrap();
+    population.stop().await.unwrap();
+    let (counts, mut verdict) = ledger.recorder().finish().unwrap();
+    audit::recompute(&exchange.bus, &mut verdict).await.unwrap();
+    exchange.check_bounds(&mut verdict);
+    exchange.shutdown().await;
+    (ledger.traded(), counts, verdict)
+}
