@@ -129,7 +129,8 @@ pub struct NatsOptions {
     pub monitor: Option<String>,
     /// Wait for one acknowledgement or answer.
     pub request_timeout: Duration,
-    /// Time in which the server must be reached and its streams found or created.
+    /// Time in which the server must be reached and its streams found or created; and in which a reader of the log must
+    /// be given.
     pub open_timeout: Duration,
     /// Counts what happens to the connections; keep a clone to read it.
     pub status: Arc<NatsStatus>,
@@ -182,7 +183,7 @@ pub async fn open(options: NatsOptions) -> Result<Bus, BusError> {
     let key_value = patiently(deadline, || key_value::NatsKeyValue::new(&context, source.clone())).await?;
     let blobs = Arc::new(blobs::NatsBlobs::new(documents, timeout, deadline).await);
     Ok(Bus {
-        log: Arc::new(log::NatsLog::new(write.client.clone(), source.clone(), Arc::clone(&blobs), lanes, timeout)),
+        log: Arc::new(log::NatsLog::new(write.client.clone(), source.clone(), Arc::clone(&blobs), lanes, &options)),
         register: Arc::new(register::NatsRegister::new(write.client, source.clone(), timeout)),
         key_value: Arc::new(key_value),
         pub_sub: Arc::new(pub_sub::NatsPubSub::new(messages.client, timeout, options.status)),

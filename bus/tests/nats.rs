@@ -219,7 +219,7 @@ async fn documents_are_readable_with_the_object_stores_of_nats() {
 }
 
 /// Longest wait for a record: beyond every reconnection and missed heartbeat.
-const PATIENCE: Duration = Duration::from_secs(40);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 async fn start() -> LocalServer {
     LocalServer::start(LocalServerOptions::default()).await.unwrap()

@@ -14,21 +14,24 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
 use schemas::record::RECORD_BYTES_MAX;
 use schemas::{Lane, Timestamp, subject};
+use tokio::time::Instant;
 
 use self::reader::LaneReader;
 use self::trimming::Trimming;
-use super::LOG_STREAM;
 use super::blobs::NatsBlobs;
 use super::consumer::Source;
 use super::stored::{self, NotStored};
+use super::{LOG_STREAM, NatsOptions};
 use crate::name::check_lane;
-use crate::{BusError, Log, LogRecord, LogStream};
+use crate::{BusError, Log, LogRecord, LogStream, patiently};
 
 pub(super) struct NatsLog {
     write: Client,
     leader: Leader,
     lanes: u8,
     timeout: Duration,
+    /// Time in which a reader must be given.
+    open_timeout: Duration,
 }
 
 /// What is asked of the log beside reading and appending; always answered by the stream's leader, since another copy may
@@ -40,9 +43,10 @@ struct Leader {
 }
 
 impl NatsLog {
-    pub(super) fn new(write: Client, read: Source, blobs: Arc<NatsBlobs>, lanes: u8, timeout: Duration) -> Self {
+    pub(super) fn new(write: Client, read: Source, blobs: Arc<NatsBlobs>, lanes: u8, options: &NatsOptions) -> Self {
         let trimming = Trimming::new(read.context.clone(), blobs);
-        Self { write, leader: Leader { source: read, trimming }, lanes, timeout }
+        let NatsOptions { request_timeout: timeout, open_timeout, .. } = *options;
+        Self { write, leader: Leader { source: read, trimming }, lanes, timeout, open_timeout }
     }
 
     async fn append(&self, lane: Lane, record: Bytes) -> Result<u64, BusError> {
@@ -67,7 +71,9 @@ impl NatsLog {
 
     async fn read(&self, lane: Lane, from_seq: u64) -> Result<LogStream, BusError> {
         check_lane(lane, self.lanes)?;
-        let reader = LaneReader::start(self.leader.clone(), lane, from_seq).await?;
+        // A cluster that elects gives no reader for seconds.
+        let deadline = Instant::now() + self.open_timeout;
+        let reader = patiently(deadline, || LaneReader::start(self.leader.clone(), lane, from_seq)).await?;
         let records = stream::unfold(Some(reader), |reader| async move {
             let mut reader = reader?;
             match reader.next().await? {
