@@ -13,6 +13,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use schemas::{AgentId, Refusal, Timestamp};
+use telemetry::Tracer;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -58,6 +59,8 @@ pub struct AgentOptions {
     pub delayed_max: usize,
     /// How long the end waits for answers to what was sent.
     pub drain: Duration,
+    /// Where spans go.
+    pub tracer: Tracer,
 }
 
 impl Default for AgentOptions {
@@ -72,6 +75,7 @@ impl Default for AgentOptions {
             delayed_max: 262_144,
             // Longer than any healthy append, shorter than a supervisor's patience.
             drain: Duration::from_secs(2),
+            tracer: Tracer::off(),
         }
     }
 }
@@ -85,6 +89,7 @@ impl fmt::Debug for AgentOptions {
             .field("connect_attempts_max", &self.connect_attempts_max)
             .field("delayed_max", &self.delayed_max)
             .field("drain", &self.drain)
+            .field("tracer", &self.tracer)
             .finish()
     }
 }

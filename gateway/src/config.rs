@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use schemas::{AgentId, Policy};
 use serde::Deserialize;
+use telemetry::Tracer;
 
 use crate::error::GatewayError;
 
@@ -40,6 +41,25 @@ pub struct GatewayConfig {
     /// Who may put policies and groups, besides tokens whose `scope` claim holds [`crate::ADMIN_SCOPE`].
     #[serde(default)]
     pub admins: BTreeSet<AgentId>,
+    /// Who may look at the console.
+    #[serde(default)]
+    pub console: ConsoleAccess,
+    /// Where spans go.
+    #[serde(skip)]
+    pub tracer: Tracer,
+}
+
+/// Who may look at the console, at `/`. Whoever changes something needs an administrator's token in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ConsoleAccess {
+    /// Totals for everybody; names, negotiations and journals for administrators.
+    #[default]
+    Token,
+    /// Everything for everybody who reaches the port: where only one's own machine does.
+    Open,
+    /// Nothing for anybody.
+    Off,
 }
 
 /// How tokens are verified.
@@ -150,6 +170,8 @@ impl GatewayConfig {
             policies: Vec::new(),
             default_policy: default_policy(),
             admins: BTreeSet::new(),
+            console: ConsoleAccess::default(),
+            tracer: Tracer::off(),
         }
     }
 

@@ -77,6 +77,7 @@ pub async fn run(args: Args) -> Outcome {
     }
     let mut config = EngineConfig::new(id.clone());
     config.trim = args.trim.into();
+    config.tracer = crate::output::tracer();
     config.checkpoint.every_records = args.checkpoint_every;
     let engine = Engine::start(bus, config, metrics, None).await.context("the engine does not start")?;
     let is_leaving = Arc::new(AtomicBool::new(false));

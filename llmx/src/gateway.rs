@@ -96,7 +96,8 @@ fn read(path: &PathBuf) -> Result<GatewayConfig, Failure> {
 
 /// Runs until asked to end.
 pub async fn run(args: Args) -> Outcome {
-    let config = args.config()?;
+    let mut config = args.config()?;
+    config.tracer = crate::output::tracer();
     let bus = args.nats.open(&config.id).await?;
     let registry = crate::ops::registry()?;
     let metrics = Arc::new(GatewayMetrics::new(&registry)?);

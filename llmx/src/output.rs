@@ -2,10 +2,12 @@
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use ::gateway::GatewayError;
 use bus::BusError;
 use serde::Serialize;
+use telemetry::Tracer;
 use tracing_subscriber::EnvFilter;
 use traffic_gen::live::LiveError;
 
@@ -73,6 +75,14 @@ pub fn start_logging() {
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     // A second initialisation can only come from tests in one process, and keeps the first.
     let _ = if std::io::stderr().is_terminal() { builder.try_init() } else { builder.json().try_init() };
+}
+
+/// Where this process's spans go.
+static TRACER: OnceLock<Tracer> = OnceLock::new();
+
+/// The tracer of this process; off until one is set.
+pub fn tracer() -> Tracer {
+    TRACER.get().cloned().unwrap_or_default()
 }
 
 /// Prints one line, or one document, on stdout. A reader that went away changes nothing: ending the process here would

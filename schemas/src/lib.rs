@@ -28,6 +28,7 @@ pub mod envelope;
 pub mod ids;
 pub mod payload;
 pub mod policy;
+pub mod pulse;
 pub mod record;
 pub mod register;
 pub mod subject;

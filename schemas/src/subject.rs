@@ -9,6 +9,8 @@
 //! | `hello.<agent>` | gateway | the agent has connected: send what is unacknowledged |
 //! | `view.<lane>` | gateway | asks the lane's engine for one negotiation |
 //! | `engine.<id>.beat` | engine | that it lives, and how far each of its lanes has come |
+//! | `engine.<id>.pulse` | engine | numbers for people who look ([`crate::pulse::Pulse`]) |
+//! | `journal.<lane>` | gateway | asks the lane's engine what happened in one negotiation |
 //! | `log.<lane>` | gateway, engine | the log (JetStream) |
 //! | `award.<negotiation>.<lot>.<award_no>[.end]`, `closed.<negotiation>` | engine | the write-once register (JetStream) |
 
@@ -24,6 +26,8 @@ pub const ALL_ACKS: &str = "ack.*.*";
 pub const ALL_HELLOS: &str = "hello.*";
 /// Every engine's heartbeat.
 pub const ALL_BEATS: &str = "engine.*.beat";
+/// Every engine's numbers.
+pub const ALL_PULSES: &str = "engine.*.pulse";
 /// Every message from agents that speak NATS.
 pub const ALL_GATEWAY_IN: &str = "gw.in.*";
 /// Queue group of all gateways on [`ALL_GATEWAY_IN`].
@@ -79,6 +83,18 @@ pub fn view(lane: Lane) -> String {
 #[must_use]
 pub fn beat(engine: &str) -> String {
     format!("engine.{engine}.beat")
+}
+
+/// An engine's numbers. `engine` must be one token: letters, digits, `_` and `-`.
+#[must_use]
+pub fn pulse(engine: &str) -> String {
+    format!("engine.{engine}.pulse")
+}
+
+/// Journals of a lane's negotiations.
+#[must_use]
+pub fn journal(lane: Lane) -> String {
+    format!("journal.{lane}")
 }
 
 /// The engine named by a heartbeat's subject.

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use policy_core::Limits;
 use policy_core::book::RULES_VERSION;
 use schemas::{Lane, Timestamp};
+use telemetry::Tracer;
 
 use crate::digests::DIGEST_EVERY;
 use crate::error::EngineError;
@@ -41,6 +42,8 @@ pub struct EngineConfig {
     pub clock: ClockConfig,
     /// The newest rules version this engine folds; lower than the build's only to hold a roll-out back.
     pub rules_newest: u32,
+    /// Where spans go.
+    pub tracer: Tracer,
 }
 
 impl EngineConfig {
@@ -59,6 +62,7 @@ impl EngineConfig {
             trim: Trim::default(),
             clock: ClockConfig::default(),
             rules_newest: RULES_VERSION,
+            tracer: Tracer::off(),
         }
     }
 

@@ -1,0 +1,9 @@
+//! What the processes of llmx tell about themselves: metrics ([`metrics`]), traces ([`trace`], and over OTLP in [`otlp`]
+//! with the feature `otlp`) and logs ([`log`]).
+//!
+//! Nothing here decides anything: every function may be left out, and the exchange does the same.
+
+pub mod metrics;
+pub mod trace;
+
+pub use trace::{Kind, Span, SpanId, Spans, TraceContext, TraceId, Tracer};

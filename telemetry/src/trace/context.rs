@@ -1,0 +1,240 @@
+//! Which trace, and which span in it.
+
+use std::fmt;
+
+use schemas::{AgentId, DeliveryId, MsgId, NegotiationId};
+use sha2::{Digest, Sha256};
+
+/// The one version of `traceparent` that is written; any but `ff` is read.
+const VERSION: &str = "00";
+/// Bit of the flags that says that the caller keeps the trace.
+const SAMPLED: u8 = 1;
+
+/// The id of a trace; never all zero.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TraceId([u8; 16]);
+
+/// The id of a span in its trace; never all zero.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SpanId([u8; 8]);
+
+/// Where in a trace something happens: what a W3C `traceparent` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TraceContext {
+    /// The trace.
+    pub trace: TraceId,
+    /// The span that caused it.
+    pub parent: SpanId,
+}
+
+impl TraceId {
+    /// The trace of a negotiation whose call carried no `traceparent`.
+    #[must_use]
+    pub fn of(negotiation: &NegotiationId) -> Self {
+        Self(hash("trace", &[negotiation.as_str()]))
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub const fn to_bytes(self) -> [u8; 16] {
+        self.0
+    }
+
+    /// Its last seven bytes as a number: what W3C trace ids must be random in, and what sampling goes by.
+    pub(crate) const fn random_part(self) -> u64 {
+        let [_, _, _, _, _, _, _, _, _, a, b, c, d, e, f, g] = self.0;
+        u64::from_be_bytes([0, a, b, c, d, e, f, g])
+    }
+}
+
+impl SpanId {
+    /// The negotiation as a whole.
+    #[must_use]
+    pub fn of(negotiation: &NegotiationId) -> Self {
+        Self(hash("negotiation", &[negotiation.as_str()]))
+    }
+
+    /// An agent sends a message.
+    #[must_use]
+    pub fn sent(sender: &AgentId, message: &MsgId) -> Self {
+        Self(hash("send", &[sender.as_str(), message.as_str()]))
+    }
+
+    /// A gateway admits it.
+    #[must_use]
+    pub fn admitted(sender: &AgentId, message: &MsgId) -> Self {
+        Self(hash("admit", &[sender.as_str(), message.as_str()]))
+    }
+
+    /// It is appended to the log.
+    #[must_use]
+    pub fn published(sender: &AgentId, message: &MsgId) -> Self {
+        Self(hash("publish", &[sender.as_str(), message.as_str()]))
+    }
+
+    /// An engine folds it.
+    #[must_use]
+    pub fn folded(sender: &AgentId, message: &MsgId) -> Self {
+        Self(hash("fold", &[sender.as_str(), message.as_str()]))
+    }
+
+    /// An engine writes a key of the register.
+    #[must_use]
+    pub fn registered(key: &str) -> Self {
+        Self(hash("register", &[key]))
+    }
+
+    /// An engine delivers something to an agent.
+    #[must_use]
+    pub fn delivered(delivery: DeliveryId) -> Self {
+        Self(hash("deliver", &[&delivery.to_string()]))
+    }
+
+    /// The agent takes the delivery.
+    #[must_use]
+    pub fn processed(delivery: DeliveryId) -> Self {
+        Self(hash("process", &[&delivery.to_string()]))
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub const fn to_bytes(self) -> [u8; 8] {
+        self.0
+    }
+}
+
+impl TraceContext {
+    /// Reads a `traceparent`; nothing when it is not one.
+    #[must_use]
+    pub fn parse(traceparent: &str) -> Option<Self> {
+        let (version, rest) = traceparent.split_once('-')?;
+        let (trace, rest) = rest.split_once('-')?;
+        let (parent, rest) = rest.split_once('-')?;
+        let (flags, more) = rest.split_once('-').map_or((rest, None), |(flags, more)| (flags, Some(more)));
+        let is_known = version == VERSION;
+        let is_version = is_hex::<1>(version).is_some() && version != "ff";
+        if !is_version || is_hex::<1>(flags).is_none() || (is_known && more.is_some()) {
+            return None;
+        }
+        let (trace, parent) = (is_hex::<16>(trace)?, is_hex::<8>(parent)?);
+        (trace != [0; 16] && parent != [0; 8]).then_some(Self { trace: TraceId(trace), parent: SpanId(parent) })
+    }
+
+    /// The context of a message: its own `traceparent` where it carries one that can be read, otherwise the negotiation's.
+    #[must_use]
+    pub fn of(traceparent: Option<&str>, negotiation: &NegotiationId) -> Self {
+        let whole = || Self { trace: TraceId::of(negotiation), parent: SpanId::of(negotiation) };
+        traceparent.and_then(Self::parse).unwrap_or_else(whole)
+    }
+
+    /// The same trace, seen from another span.
+    #[must_use]
+    pub const fn under(self, parent: SpanId) -> Self {
+        Self { trace: self.trace, parent }
+    }
+
+    /// As it stands in an envelope; `is_kept` tells others whether this trace is kept.
+    #[must_use]
+    pub fn to_traceparent(self, is_kept: bool) -> String {
+        format!("{VERSION}-{}-{}-{:02x}", self.trace, self.parent, if is_kept { SAMPLED } else { 0 })
+    }
+}
+
+/// The first bytes of a hash that tells kinds of steps apart; not all zero.
+fn hash<const N: usize>(kind: &str, parts: &[&str]) -> [u8; N] {
+    let mut hasher = Sha256::new();
+    hasher.update(kind);
+    for part in parts {
+        hasher.update([0]);
+        hasher.update(part);
+    }
+    let digest = hasher.finalize();
+    let mut id = [0; N];
+    id.copy_from_slice(&digest[..N]);
+    if id.iter().all(|byte| *byte == 0) {
+        id[N - 1] = 1;
+    }
+    id
+}
+
+/// Bytes from lower-case hexadecimal digits of exactly their length.
+fn is_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    let is_lower = text.bytes().all(|byte| !byte.is_ascii_uppercase());
+    (is_lower && hex::decode_to_slice(text, &mut bytes).is_ok()).then_some(bytes)
+}
+
+impl fmt::Display for TraceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex::encode(self.0))
+    }
+}
+
+impl fmt::Display for SpanId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex::encode(self.0))
+    }
+}
+
+impl fmt::Debug for TraceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TraceId({self})")
+    }
+}
+
+impl fmt::Debug for SpanId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SpanId({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+    #[test]
+    fn a_traceparent_is_read_and_written_as_w3c_says() {
+        let context = TraceContext::parse(PARENT).unwrap();
+        assert_eq!(context.to_traceparent(true), PARENT);
+        let later = PARENT.replacen("00", "cc", 1) + "-what-comes-later";
+        assert_eq!(TraceContext::parse(&later), Some(context));
+    }
+
+    #[test]
+    fn what_is_no_traceparent_is_not_read() {
+        let zero_trace = format!("00-{}-b7ad6b7169203331-01", "0".repeat(32));
+        let zero_span = format!("00-0af7651916cd43dd8448eb211c80319c-{}-01", "0".repeat(16));
+        let more = format!("{PARENT}-more");
+        let version = PARENT.replacen("00", "ff", 1);
+        let upper = PARENT.to_uppercase();
+        let short = &PARENT[..54];
+        let multibyte = PARENT.replacen("0a", "é", 1);
+        for text in ["", "-", "---", "\"", &zero_trace, &zero_span, &more, &version, &upper, short, &multibyte] {
+            assert_eq!(TraceContext::parse(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_message_without_a_traceparent_belongs_to_the_trace_of_its_negotiation() {
+        let [one, other] = ["alice~1", "alice~2"].map(|id| NegotiationId::try_new(id).unwrap());
+        let context = TraceContext::of(None, &one);
+        assert_eq!((context.trace, context.parent), (TraceId::of(&one), SpanId::of(&one)));
+        assert_eq!(TraceContext::of(Some("nonsense"), &one), context);
+        assert_ne!(TraceContext::of(None, &other).trace, context.trace);
+        assert_eq!(TraceContext::of(Some(PARENT), &one), TraceContext::parse(PARENT).unwrap());
+    }
+
+    #[test]
+    fn the_steps_of_one_message_have_spans_of_their_own() {
+        let (sender, message) = (AgentId::try_new("alice").unwrap(), MsgId::try_new("m1").unwrap());
+        let spans = [
+            SpanId::sent(&sender, &message),
+            SpanId::admitted(&sender, &message),
+            SpanId::published(&sender, &message),
+            SpanId::folded(&sender, &message),
+        ];
+        assert!(spans.iter().enumerate().all(|(index, span)| !spans[..index].contains(span)));
+    }
+}
