@@ -26,8 +26,9 @@ const APPENDS_BETWEEN: u64 = 200;
 /// Attempts at a document, each of which is three and more than a second apart from the one before.
 const DOCUMENT_ATTEMPTS_MAX: u32 = 20;
 /// Longest time without an acknowledged append when a stream's leader is killed: the servers elect another after 4 to 9 s,
-/// and on a busy machine may need more than one election.
-const GAP_MAX: Duration = Duration::from_secs(30);
+/// and on a machine that is busy otherwise may need several elections. What is asked here is that it ends; how long it
+/// takes is measured by `llmx chaos --kill nats`.
+const GAP_MAX: Duration = Duration::from_secs(80);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_or_reordered_while_each_leader_in_turn_is_killed() {
