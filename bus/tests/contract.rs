@@ -47,7 +47,7 @@ macro_rules! contract {
 pub(crate) use contract;
 
 /// Longest wait for something that must happen; hanging is failing.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Backend {

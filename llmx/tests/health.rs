@@ -12,7 +12,7 @@ use tokio::process::{Child, ChildStdout, Command};
 
 const LLMX: &str = env!("CARGO_BIN_EXE_llmx");
 /// Longest a test waits for something that must happen.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_engine_is_ready_while_nats_answers_and_says_what_is_wrong_while_it_does_not() {

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 /// Issuer of every token here.
 pub(crate) const ISSUER: &str = "https://issuer.test";
 /// Longest a test waits for something that must happen.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A running gateway.
 pub(crate) struct Rig {

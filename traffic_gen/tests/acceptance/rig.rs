@@ -29,7 +29,7 @@ use traffic_gen::recorder::{Counts, Recorder};
 use crate::party::Party;
 
 /// Longest wait for something that must happen; hanging is failing.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The log's clock in the hand of a test: it stands still until it is moved.
 #[derive(Clone)]

@@ -26,7 +26,7 @@ use traffic_gen::invariants::Verdict;
 use crate::vectors::{Vector, all, name};
 
 /// Longest wait for the next news of any bargain; hanging is failing.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Requests per second that no agent of the test reaches: they answer as fast as they are told.
 const UNLIMITED: u32 = 100_000;
 /// Bargains open at once.
