@@ -3,7 +3,10 @@
 //!
 //! Nothing here decides anything: every function may be left out, and the exchange does the same.
 
+pub mod log;
 pub mod metrics;
+#[cfg(feature = "otlp")]
+pub mod otlp;
 pub mod trace;
 
 pub use trace::{Kind, Span, SpanId, Spans, TraceContext, TraceId, Tracer};

@@ -1,8 +1,15 @@
 //! Making metrics, and those every process has.
 
+mod exposition;
 mod maker;
+pub mod process;
+pub mod runtime;
+mod traces;
 
+pub use exposition::{CONTENT_TYPE, to_text};
 pub use maker::Maker;
+pub use process::Build;
+pub use traces::SpanCounts;
 
 /// Latency buckets in seconds for what happens inside the exchange: from 50 µs to 2.5 s.
 pub const LATENCY_S: [f64; 15] =

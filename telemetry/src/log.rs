@@ -1,0 +1,93 @@
+//! Logs: on stderr, as text for a person and as JSON for everything else, without what must not be told ([`redact`]).
+//!
+//! A line of JSON is one object: `timestamp`, `level`, `target`, `message`, where the event has them `negotiation` and
+//! `trace_id` (written only by who knows them: the trace of a negotiation is that of its call's `traceparent`, which its id
+//! does not tell), and all other fields under `fields`.
+
+mod json;
+pub mod redact;
+mod text;
+
+use std::io;
+
+#[cfg(test)]
+use tracing::Subscriber;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::{EnvFilter, Layer, Registry, layer::SubscriberExt as _, util::SubscriberInitExt as _};
+
+/// What is logged where nothing else is asked for: warnings, and every refusal.
+pub const FILTER_DEFAULT: &str = "warn,llmx::audit=info";
+
+/// What carries the logs and spans of others: it is quiet unless it is named.
+const CARRIERS: [(&str, &str); 7] = [
+    ("hyper", "warn"),
+    ("hyper_util", "warn"),
+    ("reqwest", "warn"),
+    ("h2", "warn"),
+    ("rustls", "warn"),
+    ("opentelemetry", "off"),
+    ("opentelemetry_sdk", "off"),
+];
+
+/// How lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// For a person.
+    Text,
+    /// For everything else.
+    Json,
+}
+
+impl Format {
+    /// What is asked for; otherwise text on a terminal and JSON elsewhere.
+    ///
+    /// # Errors
+    /// What is asked for and not known.
+    pub fn read(asked: Option<&str>, is_terminal: bool) -> Result<Self, String> {
+        match asked.map(str::trim).filter(|asked| !asked.is_empty()) {
+            None if is_terminal => Ok(Self::Text),
+            None => Ok(Self::Json),
+            Some("text") => Ok(Self::Text),
+            Some("json") => Ok(Self::Json),
+            Some(other) => Err(format!("`{other}` is not known; text or json")),
+        }
+    }
+}
+
+/// Sends the logs of this process to stderr. `asked` is a filter as `RUST_LOG` has it; one that cannot be read, or none,
+/// gives [`FILTER_DEFAULT`]. Only the first start counts.
+pub fn start(asked: Option<&str>, format: Format) {
+    // A second start can only come from tests in one process.
+    let _ = tracing_subscriber::registry().with(layer(asked, format, io::stderr)).try_init();
+}
+
+fn layer<W>(asked: Option<&str>, format: Format, writer: W) -> impl Layer<Registry>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let lines = tracing_subscriber::fmt::layer().with_writer(writer);
+    let lines: Box<dyn Layer<Registry> + Send + Sync> = match format {
+        Format::Text => lines.with_ansi(false).fmt_fields(text::fields()).boxed(),
+        Format::Json => lines.event_format(json::Json).boxed(),
+    };
+    lines.with_filter(filter(asked))
+}
+
+fn filter(asked: Option<&str>) -> EnvFilter {
+    let asked = asked.filter(|asked| !asked.trim().is_empty()).unwrap_or(FILTER_DEFAULT);
+    let unnamed = CARRIERS.iter().filter(|(name, _)| !asked.contains(name));
+    let quiet: String = unnamed.map(|(name, level)| format!(",{name}={level}")).collect();
+    EnvFilter::try_new(format!("{asked}{quiet}")).unwrap_or_else(|_| EnvFilter::new(format!("{FILTER_DEFAULT}{quiet}")))
+}
+
+/// A subscriber that writes to `writer` and belongs to nobody yet.
+#[cfg(test)]
+fn subscriber<W>(asked: Option<&str>, format: Format, writer: W) -> impl Subscriber
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    tracing_subscriber::registry().with(layer(asked, format, writer))
+}
+
+#[cfg(test)]
+mod tests;

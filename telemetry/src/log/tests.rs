@@ -1,0 +1,103 @@
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+
+use super::*;
+
+const TOKEN: &str = "eyJhbGciOiJFZERTQSJ9.eyJzdWIiOiJhbGljZSJ9.c2lnbmF0dXJl";
+
+#[test]
+fn a_line_of_json_carries_message_negotiation_trace_and_fields() {
+    let lines = written(Format::Json, None, || {
+        tracing::warn!(negotiation = %"alice~1", trace_id = "0af7", attempts = 3, ok = false, ratio = 0.5, "dead letter");
+    });
+    let line: Value = serde_json::from_str(&lines).unwrap();
+    assert_eq!(line["level"], "WARN");
+    assert_eq!(line["target"], "telemetry::log::tests");
+    assert_eq!(
+        (&line["message"], &line["negotiation"], &line["trace_id"]),
+        (&json!("dead letter"), &json!("alice~1"), &json!("0af7"))
+    );
+    assert_eq!(line["fields"], json!({"attempts": 3, "ok": false, "ratio": 0.5}));
+    assert!(line["timestamp"].as_str().unwrap().ends_with('Z'));
+    assert_eq!(lines.matches('\n').count(), 1);
+}
+
+#[test]
+fn no_secret_is_written_in_either_format() {
+    for format in [Format::Text, Format::Json] {
+        let lines = written(format, None, || {
+            let (token, reservation_value, mandate) = ("s3cret-a", 77_123_u64, Some("s3cret-b"));
+            tracing::warn!(token, reservation_value, ?mandate, "kept");
+            tracing::warn!(header = %format_args!("Bearer {TOKEN}"), "refused {TOKEN}");
+            tracing::error!(error = ?std::io::Error::other(TOKEN), payload = true);
+            tracing::warn!(authorization = 1.5, terms = -4_i64);
+        });
+        for secret in ["s3cret", "77123", "77_123", "c2lnbmF0dXJl", "eyJ", "true", "1.5", "-4"] {
+            assert!(!lines.contains(secret), "{secret} is in {lines}");
+        }
+        assert_eq!(lines.lines().count(), 4, "{lines}");
+        assert!(lines.contains("[redacted]") && lines.contains("kept") && lines.contains("refused"), "{lines}");
+    }
+}
+
+#[test]
+fn text_is_for_a_person() {
+    let lines = written(Format::Text, None, || tracing::warn!(lane = 2, "the lane stops"));
+    assert!(lines.trim_end().ends_with("WARN telemetry::log::tests: the lane stops lane=2"), "{lines}");
+    let lines = written(Format::Text, None, || tracing::warn!(name = %"a\n\x1b[31mERROR", "a name"));
+    assert!(lines.ends_with("a name name=a\\n\\u{1b}[31mERROR\n"), "{lines}");
+}
+
+#[test]
+fn warnings_and_refusals_are_logged_unless_more_is_asked_for() {
+    let log = || {
+        tracing::info!("an info");
+        tracing::info!(target: "llmx::audit", "a refusal");
+        tracing::info!(target: "hyper::proto", "of a carrier");
+        tracing::error!(target: "opentelemetry_sdk", "of the exporter");
+    };
+    let messages = |asked| {
+        let lines = written(Format::Json, asked, log);
+        lines
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap()["message"].to_string())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(messages(None), ["\"a refusal\""]);
+    assert_eq!(messages(Some("a filter that is none=[")), ["\"a refusal\""]);
+    assert_eq!(messages(Some("debug")), ["\"an info\"", "\"a refusal\""]);
+    assert_eq!(messages(Some("error,hyper=info")), ["\"of a carrier\""]);
+}
+
+#[test]
+fn the_format_is_what_is_asked_for_or_what_fits() {
+    assert_eq!(Format::read(None, true), Ok(Format::Text));
+    assert_eq!(Format::read(Some(" "), false), Ok(Format::Json));
+    assert_eq!(Format::read(Some("text"), false), Ok(Format::Text));
+    assert_eq!(Format::read(Some("json"), true), Ok(Format::Json));
+    assert!(Format::read(Some("xml"), true).is_err());
+}
+
+/// What is written while `log` runs.
+fn written(format: Format, asked: Option<&str>, log: impl FnOnce()) -> String {
+    let buffer = Buffer::default();
+    let kept = buffer.clone();
+    tracing::subscriber::with_default(subscriber(asked, format, move || kept.clone()), log);
+    let bytes = buffer.0.lock().unwrap().clone();
+    String::from_utf8(bytes).unwrap()
+}
+
+#[derive(Clone, Default)]
+struct Buffer(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Buffer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

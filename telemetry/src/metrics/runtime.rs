@@ -1,0 +1,149 @@
+//! The runtime under load: how many tasks it has, how busy its workers are, how late it wakes what waits.
+
+use std::time::Duration;
+
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::MetricFamily;
+use prometheus::{Error, Gauge, Histogram, HistogramOpts, IntGauge, Registry};
+use tokio::runtime::{Handle, RuntimeMetrics};
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use super::LATENCY_S;
+
+/// How often a timer is set to see how late it fires.
+const PERIOD: Duration = Duration::from_millis(100);
+/// Periods over which the share of busy time is measured: one second.
+const PERIODS_MEASURED: u32 = 10;
+
+/// Registers metrics of the runtime this is called on, and watches it until the registry is dropped.
+///
+/// # Errors
+/// [`Error::AlreadyReg`] when the registry has them.
+///
+/// # Panics
+/// Outside a runtime.
+pub fn register(registry: &Registry) -> Result<(), Error> {
+    let gauges = Gauges::new()?;
+    let watch = tokio::spawn(gauges.clone().drive(Handle::current().metrics())).abort_handle();
+    registry.register(Box::new(Runtime { gauges, watch }))
+}
+
+#[derive(Clone)]
+struct Gauges {
+    workers: IntGauge,
+    alive_tasks: IntGauge,
+    global_queue_depth: IntGauge,
+    busy_ratio: Gauge,
+    lag: Histogram,
+}
+
+/// The gauges, and the task that sets them as long as somebody can read them.
+struct Runtime {
+    gauges: Gauges,
+    watch: AbortHandle,
+}
+
+impl Gauges {
+    fn new() -> Result<Self, Error> {
+        let lag = HistogramOpts::new("exchange_event_loop_lag_seconds", "How late a timer of 100 ms fires.");
+        Ok(Self {
+            workers: IntGauge::new("exchange_tokio_workers", "Threads that run tasks.")?,
+            alive_tasks: IntGauge::new("exchange_tokio_alive_tasks", "Tasks that have not ended.")?,
+            global_queue_depth: IntGauge::new(
+                "exchange_tokio_global_queue_depth",
+                "Tasks that are ready and that no worker has taken.",
+            )?,
+            busy_ratio: Gauge::new(
+                "exchange_tokio_busy_ratio",
+                "Share of the workers' time that tasks used in the last second, 0 to 1.",
+            )?,
+            lag: Histogram::with_opts(lag.buckets(LATENCY_S.to_vec()))?,
+        })
+    }
+
+    fn set(&self, metrics: &RuntimeMetrics) {
+        let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.workers.set(gauge(metrics.num_workers()));
+        self.alive_tasks.set(gauge(metrics.num_alive_tasks()));
+        self.global_queue_depth.set(gauge(metrics.global_queue_depth()));
+    }
+
+    /// Never ends.
+    async fn drive(self, metrics: RuntimeMetrics) {
+        loop {
+            let (since, busy) = (Instant::now(), busy(&metrics));
+            for _ in 0..PERIODS_MEASURED {
+                let due = Instant::now() + PERIOD;
+                tokio::time::sleep_until(due).await;
+                self.lag.observe(due.elapsed().as_secs_f64());
+                self.set(&metrics);
+            }
+            self.busy_ratio.set(share(since.elapsed(), self::busy(&metrics).saturating_sub(busy), &metrics));
+        }
+    }
+
+    fn each(&self) -> [&dyn Collector; 5] {
+        [&self.workers, &self.alive_tasks, &self.global_queue_depth, &self.busy_ratio, &self.lag]
+    }
+}
+
+/// Time all workers have spent in tasks so far.
+fn busy(metrics: &RuntimeMetrics) -> Duration {
+    (0..metrics.num_workers()).map(|worker| metrics.worker_total_busy_duration(worker)).sum()
+}
+
+fn share(elapsed: Duration, busy: Duration, metrics: &RuntimeMetrics) -> f64 {
+    let workers = u32::try_from(metrics.num_workers()).unwrap_or(u32::MAX);
+    let available = elapsed.saturating_mul(workers).as_secs_f64();
+    if available > 0.0 { (busy.as_secs_f64() / available).min(1.0) } else { 0.0 }
+}
+
+impl Collector for Runtime {
+    fn desc(&self) -> Vec<&Desc> {
+        self.gauges.each().into_iter().flat_map(Collector::desc).collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        self.gauges.each().into_iter().flat_map(Collector::collect).collect()
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        self.watch.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(registry: &Registry, name: &str) -> f64 {
+        let families = registry.gather();
+        let family = families.iter().find(|family| family.name() == name).unwrap();
+        family.get_metric()[0].get_gauge().get_value()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_runtime_is_watched_until_nobody_can_read_it() {
+        let registry = Registry::new();
+        register(&registry).unwrap();
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!((value(&registry, "exchange_tokio_workers") - 1.0).abs() < f64::EPSILON);
+        assert!(value(&registry, "exchange_tokio_alive_tasks") >= 1.0);
+        let families = registry.gather();
+        let lag = families.iter().find(|family| family.name() == "exchange_event_loop_lag_seconds").unwrap();
+        assert!(lag.get_metric()[0].get_histogram().get_sample_count() >= 10);
+        drop(registry);
+        tokio::task::yield_now().await;
+        assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_worker_that_never_rests_is_half_of_two() {
+        let metrics = Handle::current().metrics();
+        assert!((share(Duration::from_secs(1), Duration::from_secs(1), &metrics) - 0.5).abs() < 1e-9);
+        assert!(share(Duration::ZERO, Duration::from_secs(1), &metrics).abs() < f64::EPSILON);
+    }
+}
