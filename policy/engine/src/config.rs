@@ -14,6 +14,8 @@ use crate::error::EngineError;
 
 /// Longest id of an engine, in characters, as of every other name of the exchange.
 const ID_LEN_MAX: usize = 64;
+/// What people watch changes once a second.
+const PULSE_MS_DEFAULT: u64 = 1000;
 
 /// Settings of one engine.
 #[derive(Debug, Clone)]
@@ -42,6 +44,9 @@ pub struct EngineConfig {
     pub clock: ClockConfig,
     /// The newest rules version this engine folds; lower than the build's only to hold a roll-out back.
     pub rules_newest: u32,
+    /// Gap between two pulses ([`schemas::pulse`]), in milliseconds. 0: the engine tells people who look nothing, and
+    /// remembers nothing for them; neither pulse nor journals.
+    pub pulse_ms: u64,
     /// Where spans go.
     pub tracer: Tracer,
 }
@@ -62,6 +67,7 @@ impl EngineConfig {
             trim: Trim::default(),
             clock: ClockConfig::default(),
             rules_newest: RULES_VERSION,
+            pulse_ms: PULSE_MS_DEFAULT,
             tracer: Tracer::off(),
         }
     }

@@ -13,6 +13,7 @@ mod opening;
 mod ownership;
 mod report;
 mod stop;
+mod telling;
 mod upkeep;
 
 use std::collections::BTreeSet;
@@ -30,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 use self::inputs::{AppendDone, Inputs, Purpose, Wake, WriteDone};
 use self::ownership::Stage;
 pub(crate) use self::stop::STOP_MAX;
+use self::telling::Telling;
 use self::upkeep::Upkeep;
 use crate::abort::{AbortCode, Aborts};
 use crate::clock::{ClockWatch, LogClock};
@@ -76,6 +78,7 @@ pub(crate) struct Driver {
     delivered: DeliveredBatch,
     digests: Digests,
     upkeep: Upkeep,
+    telling: Telling,
     stage: Stage,
     /// Of the live engines, this one should own the lane.
     is_first: bool,
@@ -227,6 +230,7 @@ impl Driver {
                         self.delivered.add(id, now);
                     }
                 }
+                self.note_passages();
             }
             Signal::Acked(agent, ids) => ids.into_iter().for_each(|id| self.outbox.handle_ack_heard(&agent, id)),
             Signal::Hello(agent) => self.outbox.handle_hello(&agent),
@@ -255,6 +259,7 @@ impl Driver {
             Err(_) => WriteResult::Error,
         };
         self.shared.metrics.register_answered(result, now.saturating_duration_since(done.started));
+        self.remember_write(&done.key, result);
         match self.registrar.handle_answer(&done.key, &done.answer, now) {
             Answer::Written => self.outbox.handle_register(&done.key, false),
             Answer::Refused(negotiation) => {

@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::config::EngineConfig;
 use crate::driver::{Driver, STOP_MAX, Shared};
@@ -15,6 +16,7 @@ use crate::error::EngineError;
 use crate::ingress::Ingress;
 use crate::membership::{Herald, Note, Tuned};
 use crate::metrics::EngineMetrics;
+use crate::pulse::{LanePulse, Teller};
 use crate::status::{LanePhase, LaneStatus, Status, StatusReader, lane_status};
 use crate::tap::Tap;
 
@@ -43,15 +45,17 @@ impl Engine {
         let (mut herald, tuned) = Herald::subscribe(&bus, &config, served, Arc::clone(&metrics)).await?;
         let leave_max = config.membership.dead_after();
         let shared = Shared { bus, config, metrics, tap, cancel: cancel.clone() };
-        let (mut drivers, mut watched) = (Vec::new(), Vec::new());
+        let (mut drivers, mut watched, mut pulses) = (Vec::new(), Vec::new(), Vec::new());
         for lane in lanes {
             let (sender, signals) = ingress.connect(lane);
-            let (driver, status) = Driver::open(lane, shared.clone(), signals, herald.tune(&tuned)).await?;
+            let (driver, status, pulse) = Driver::open(lane, shared.clone(), signals, herald.tune(&tuned)).await?;
             herald.connect(status.clone(), sender);
             drivers.push(driver);
             watched.push(status);
+            pulses.push(pulse);
         }
         let mut handle = EngineHandle {
+            _teller: teller(&shared, pulses),
             lanes: watched,
             tuned,
             leave_max,
@@ -65,6 +69,19 @@ impl Engine {
         handle.until_served().await?;
         Ok(handle)
     }
+}
+
+/// Starts to publish the engine's pulse, if it has one.
+fn teller(shared: &Shared, lanes: Vec<watch::Receiver<LanePulse>>) -> Option<AbortOnDropHandle<()>> {
+    let Shared { bus, config, .. } = shared;
+    let teller = Teller {
+        engine: config.id.clone(),
+        every: Duration::from_millis(config.pulse_ms),
+        clock: Arc::clone(&config.clock.now),
+        pub_sub: Arc::clone(&bus.pub_sub),
+        lanes,
+    };
+    (config.pulse_ms > 0).then(|| AbortOnDropHandle::new(tokio::spawn(teller.drive())))
 }
 
 /// The lanes to serve, each once.
@@ -86,6 +103,8 @@ fn lanes_of(bus: &Bus, config: &EngineConfig) -> Result<BTreeSet<Lane>, EngineEr
 /// A running engine. Dropping it stops the engine without handing its lanes over; prefer [`EngineHandle::shutdown`].
 #[derive(Debug)]
 pub struct EngineHandle {
+    /// Publishes the pulse until it is dropped.
+    _teller: Option<AbortOnDropHandle<()>>,
     lanes: Vec<watch::Receiver<LaneStatus>>,
     tuned: Tuned,
     /// Longest a shutdown waits for others to take the lanes.

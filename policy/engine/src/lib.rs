@@ -10,6 +10,7 @@
 //!            +-----> register writes ---> register --conflict--> log: abort
 //!            +-----> deadlines ----------------------------------> log: tick
 //!            +-----> checkpoint-<lane> (blob) -------------------> log: trimmed behind it
+//!            +-----> journal.<lane>, engine.<id>.pulse: for people who look, decide nothing
 //! ```
 //!
 //! **Many engines.** Every engine folds every lane it may serve. Engines hear each other's heartbeats
@@ -40,10 +41,12 @@ mod driver;
 mod engine;
 mod error;
 mod ingress;
+mod journal;
 mod log_reader;
 mod membership;
 mod metrics;
 mod outbox;
+mod pulse;
 mod recovery;
 mod register;
 mod retention;

@@ -16,6 +16,7 @@ mod bundle;
 pub(crate) mod fixture;
 mod heard;
 mod item;
+mod passage;
 mod recipient;
 mod schedule;
 mod sending;
@@ -37,6 +38,7 @@ use crate::metrics::{DeadLetterReason, EngineMetrics};
 
 use heard::Heard;
 use item::{Item, Stage};
+pub(crate) use passage::{Passage, Step};
 use recipient::Recipient;
 use schedule::Schedule;
 
@@ -79,6 +81,8 @@ pub(crate) struct Outbox {
     heard: Heard,
     made: u64,
     writer: DocumentWriter,
+    /// Absent where nobody asks.
+    passages: Option<Vec<Passage>>,
 }
 
 impl Outbox {
@@ -96,6 +100,7 @@ impl Outbox {
             heard: Heard::default(),
             made: 0,
             writer: DocumentWriter::default(),
+            passages: None,
         }
     }
 
@@ -181,6 +186,9 @@ impl Outbox {
         };
         let waited = (item.attempts > 0).then(|| now.saturating_duration_since(item.made_at));
         self.metrics.deliveries.count_acked(&item.deliver.told, waited);
+        if let Some(passages) = &mut self.passages {
+            passages.push(Passage::of(item, Step::Acknowledged(item.attempts)));
+        }
         self.settle(id);
         true
     }
@@ -273,6 +281,9 @@ impl Outbox {
         item.stage = Stage::GivenUp;
         self.metrics.deliveries.count_dead_letter(reason);
         tracing::warn!(%id, to = %item.deliver.to, attempts = item.attempts, reason = reason.as_str(), "dead letter");
+        if let Some(passages) = &mut self.passages {
+            passages.push(Passage::of(item, Step::GivenUp(reason)));
+        }
         self.given_up.push_back(item.given_up());
     }
 }

@@ -26,5 +26,7 @@ mod round;
 mod switched;
 #[path = "engine/takeover.rs"]
 mod takeover;
+#[path = "engine/telling.rs"]
+mod telling;
 #[path = "engine/versions.rs"]
 mod versions;

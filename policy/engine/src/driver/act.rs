@@ -3,7 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bus::{BusError, PubSub, Received};
 use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::{BoxStream, select};
+use schemas::Lane;
 use schemas::record::{EngineEvent, Entry};
 use schemas::subject;
 use tokio::time::{Instant, timeout};
@@ -38,7 +42,9 @@ impl Driver {
             Stage::Yielding { epoch } => self.yield_lane(epoch).await,
             Stage::Standby { .. } | Stage::CatchingUp { .. } => {}
         }
+        self.note_passages();
         self.start_upkeep(now);
+        self.tell(now);
         self.report();
     }
 
@@ -52,6 +58,7 @@ impl Driver {
             self.ticker.wake_at(self.book.poll_deadline(), &self.clock),
             self.inputs.views.is_none().then_some(self.views_at),
             self.rules_wanted.map(|(_, at)| at),
+            self.tell_wake_at(),
         ];
         let owners = owners.into_iter().filter(|_| self.is_owner());
         owners.chain([self.stage_wake_at(), self.upkeep_wake_at()]).flatten().min()
@@ -63,8 +70,7 @@ impl Driver {
             return;
         }
         self.views_at = now + VIEWS_GAP;
-        let subscribing = self.shared.bus.pub_sub.subscribe(subject::view(self.lane), None);
-        match timeout(FLUSH_MAX, subscribing).await {
+        match timeout(FLUSH_MAX, questions(&*self.shared.bus.pub_sub, self.lane, self.telling.is_on())).await {
             Ok(Ok(views)) => self.inputs.views = Some(views),
             Ok(Err(_)) | Err(_) => tracing::warn!(lane = self.lane.0, "the bus takes no subscription for views yet"),
         }
@@ -150,8 +156,16 @@ impl Driver {
     pub(super) async fn publish(&mut self) {
         let now = Instant::now();
         let bundles = self.outbox.poll_bundles(now, &self.clock);
-        let book = &self.book;
-        let answers = self.asked.drain(..).filter_map(|asked| Some((asked.reply?, view::answer(book, &asked.payload))));
+        let (book, telling, engine) = (&self.book, &self.telling, &self.shared.config.id);
+        let journals = subject::journal(self.lane);
+        let answers = self.asked.drain(..).filter_map(|asked| {
+            let answer = if asked.subject == journals {
+                telling.answer(engine, &asked.payload)?
+            } else {
+                view::answer(book, &asked.payload)
+            };
+            Some((asked.reply?, answer))
+        });
         let others: Vec<(String, Bytes)> = self.notices.drain(..).chain(answers).collect();
         if bundles.is_empty() && others.is_empty() {
             return;
@@ -178,4 +192,18 @@ impl Driver {
             }
         }
     }
+}
+
+/// Questions for views and, where people are told anything, for journals; their subjects tell them apart.
+async fn questions(
+    pub_sub: &dyn PubSub,
+    lane: Lane,
+    has_journals: bool,
+) -> Result<BoxStream<'static, Received>, BusError> {
+    let views = pub_sub.subscribe(subject::view(lane), None).await?;
+    if !has_journals {
+        return Ok(views);
+    }
+    let journals = pub_sub.subscribe(subject::journal(lane), None).await?;
+    Ok(select(views, journals).boxed())
 }

@@ -178,6 +178,7 @@ impl Driver {
         }
         if self.is_owner() {
             self.shared.metrics.count(event);
+            self.remember(event);
         }
         if let Some(tap) = &self.shared.tap {
             tap.on_event(self.lane, event);

@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use super::inputs::Inputs;
 use super::ownership::Stage;
+use super::telling::Telling;
 use super::upkeep::Upkeep;
 use super::{Driver, Shared};
 use crate::checkpoint::CheckpointStore;
@@ -22,6 +23,7 @@ use crate::digests::Digests;
 use crate::error::EngineError;
 use crate::ingress::Signal;
 use crate::membership::Tuned;
+use crate::pulse::LanePulse;
 use crate::recovery::{Recovered, Recovery, RecoveryError};
 use crate::status::{LaneStatus, StopReason};
 use crate::tick::Ticker;
@@ -38,7 +40,7 @@ impl Driver {
         shared: Shared,
         signals: mpsc::Receiver<Signal>,
         tuned: Tuned,
-    ) -> Result<(Self, watch::Receiver<LaneStatus>), EngineError> {
+    ) -> Result<(Self, watch::Receiver<LaneStatus>, watch::Receiver<LanePulse>), EngineError> {
         let store = CheckpointStore::new(Arc::clone(&shared.bus.blobs));
         let recovered = recover_patiently(lane, &shared, &store).await.map_err(|error| match error {
             RecoveryError::Bus(error) => EngineError::Bus(error),
@@ -46,6 +48,7 @@ impl Driver {
         })?;
         let (status, watched) = watch::channel(LaneStatus::new(lane));
         let (now, config) = (Instant::now(), &shared.config);
+        let (telling, pulse) = Telling::new(config, now);
         let Recovered { book, outbox, registrar, aborts, blamed, position, time, target, trimmed, reader } = recovered;
         let mut driver = Self {
             lane,
@@ -72,6 +75,7 @@ impl Driver {
             delivered: DeliveredBatch::new(&config.batch),
             digests: Digests::starting_at(position).every(config.digest_every),
             upkeep: Upkeep::new(config, store, position, trimmed, now),
+            telling,
             stage: Stage::CatchingUp { target },
             is_first: false,
             rules_wanted: None,
@@ -89,7 +93,7 @@ impl Driver {
             shared,
         };
         driver.begin(time, now);
-        Ok((driver, watched))
+        Ok((driver, watched, pulse))
     }
 
     /// Takes note of what the restored state says.
@@ -97,6 +101,10 @@ impl Driver {
         self.clock.observe(time, now);
         self.gauges.restart(self.book.open_phases());
         self.gauges.set_checkpoint(self.position);
+        self.telling.forget();
+        if self.telling.is_on() {
+            self.outbox.keep_passages();
+        }
     }
 
     /// The log is not what it was, or begins behind the lane: its state is given up and built again. Nothing leaves the

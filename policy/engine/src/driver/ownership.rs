@@ -171,6 +171,7 @@ impl Driver {
         self.handle_peers();
         self.shared.metrics.engines.count_takeover();
         self.aborts.handle_takeover(now);
+        self.telling.handle_takeover(self.book.open_count());
         // The owner before may have ended before it could log what was acknowledged.
         for id in self.outbox.take_heard() {
             self.delivered.add(id, now);
@@ -211,6 +212,7 @@ impl Driver {
         self.registrar.demote();
         self.inputs.views = None;
         self.asked.clear();
+        self.telling.forget();
         self.stand_by(now);
     }
 

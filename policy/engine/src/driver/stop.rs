@@ -76,5 +76,6 @@ impl Driver {
             | Wake::Time
             | Wake::Shutdown => {}
         }
+        self.note_passages();
     }
 }

@@ -7,9 +7,9 @@ use schemas::DeliveryId;
 use schemas::record::Qos;
 use tokio::time::Instant;
 
-use super::Outbox;
 use super::bundle::{Bundle, Bundler};
 use super::item::Stage;
+use super::{Outbox, Passage, Step};
 use crate::clock::LogClock;
 use crate::metrics::DeadLetterReason;
 
@@ -60,6 +60,9 @@ impl Outbox {
     fn note_sent(&mut self, id: DeliveryId, document: Bytes, now: Instant, clock: &LogClock) {
         let Some(item) = self.items.get_mut(&id) else { return };
         self.metrics.deliveries.count_sent(&item.deliver.told, item.attempts > 0);
+        if let Some(passages) = self.passages.as_mut().filter(|_| item.attempts == 0) {
+            passages.push(Passage::of(item, Step::Sent));
+        }
         let counts = item.stage == Stage::Queued { counts: true };
         item.stage = Stage::Sent;
         item.document = Some(document);

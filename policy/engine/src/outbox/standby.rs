@@ -45,6 +45,7 @@ impl Outbox {
         self.schedule.clear();
         self.queue.clear();
         self.given_up.clear();
+        self.take_passages();
         self.failed = 0;
         for item in self.items.values_mut() {
             item.stage = Stage::Held;

@@ -1,0 +1,121 @@
+//! What a lane tells people who look: its part of the engine's pulse, and journals. Nothing of it decides anything.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use policy_core::Event;
+use schemas::{NegotiationId, RegisterKey};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::Driver;
+use crate::config::EngineConfig;
+use crate::journal::{self, Fact, Memory};
+use crate::metrics::WriteResult;
+use crate::outbox::Passage;
+use crate::pulse::LanePulse;
+
+/// What there is to tell, and when.
+pub(super) struct Telling {
+    /// Absent where nobody is told anything.
+    memory: Option<Memory>,
+    pulse: watch::Sender<LanePulse>,
+    every: Duration,
+    at: Instant,
+}
+
+impl Telling {
+    pub(super) fn new(config: &EngineConfig, now: Instant) -> (Self, watch::Receiver<LanePulse>) {
+        let (pulse, heard) = watch::channel(LanePulse::default());
+        let memory = (config.pulse_ms > 0).then(Memory::new);
+        (Self { memory, pulse, every: Duration::from_millis(config.pulse_ms), at: now }, heard)
+    }
+
+    /// Whether anybody is told anything.
+    pub(super) fn is_on(&self) -> bool {
+        self.memory.is_some()
+    }
+
+    /// The lane is owned from now on, with so many negotiations open.
+    pub(super) fn handle_takeover(&mut self, open: usize) {
+        if let Some(memory) = &mut self.memory {
+            memory.handle_takeover(open);
+        }
+    }
+
+    /// What was remembered is no longer how things stand.
+    pub(super) fn forget(&mut self) {
+        if let Some(memory) = &mut self.memory {
+            memory.forget();
+        }
+    }
+
+    /// The answer to a request for a journal.
+    pub(super) fn answer(&self, engine: &str, request: &[u8]) -> Option<Bytes> {
+        self.memory.as_ref().map(|memory| journal::answer(memory, engine, request))
+    }
+}
+
+impl Driver {
+    /// Takes note of a fact the core reports, while the lane is owned.
+    pub(super) fn remember(&mut self, event: &Event) {
+        let Some(memory) = &mut self.telling.memory else { return };
+        let book = &self.book;
+        memory.note_event(event, book.now(), |negotiation| journal::adopted(book, negotiation));
+    }
+
+    /// Takes note of an answer of the register.
+    pub(super) fn remember_write(&mut self, key: &RegisterKey, result: WriteResult) {
+        if result != WriteResult::Error {
+            let fact = Fact::Registered { key: key.clone(), result };
+            self.remember_done(key.negotiation(), fact);
+        }
+    }
+
+    /// Takes note of what became of deliveries since it was last asked.
+    pub(super) fn note_passages(&mut self) {
+        let passages = self.outbox.take_passages();
+        if passages.is_empty() {
+            return;
+        }
+        let at = (self.shared.config.clock.now)();
+        for Passage { id: delivery, negotiation, to, act, step } in passages {
+            let Some(memory) = &mut self.telling.memory else { continue };
+            memory.note(&negotiation, at, Fact::of_passage(delivery, to, act, step));
+        }
+    }
+
+    /// Says the lane's part of the pulse, when that is due or the lane has come or gone.
+    pub(super) fn tell(&mut self, now: Instant) {
+        let is_owner = self.is_owner();
+        let Telling { memory: Some(memory), pulse, every, at } = &mut self.telling else { return };
+        let is_news = pulse.borrow().owned.is_some() != is_owner;
+        if !is_news && (!is_owner || now < *at) {
+            return;
+        }
+        *at = now + *every;
+        let counted = memory.counted(self.clock.log_time(now));
+        pulse.send_replace(if is_owner {
+            LanePulse {
+                owned: Some(self.lane),
+                open: self.book.open_count(),
+                unacknowledged: self.outbox.len(),
+                newest: memory.newest(),
+                counted,
+            }
+        } else {
+            LanePulse { counted, ..LanePulse::default() }
+        });
+    }
+
+    /// When the lane's part of the pulse is due; only its owner has one.
+    pub(super) fn tell_wake_at(&self) -> Option<Instant> {
+        self.telling.is_on().then_some(self.telling.at)
+    }
+
+    fn remember_done(&mut self, negotiation: &NegotiationId, fact: Fact) {
+        if let Some(memory) = &mut self.telling.memory {
+            memory.note(negotiation, (self.shared.config.clock.now)(), fact);
+        }
+    }
+}

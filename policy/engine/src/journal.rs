@@ -1,0 +1,211 @@
+//! What the owner of a lane remembers of its newest negotiations, for people who look: the ground of `journal.<lane>` and
+//! of the lane's part of the engine's pulse ([`crate::pulse`]).
+//!
+//! Nothing is decided by it and nothing survives it. Only what this process did or saw as the owner of a live lane is
+//! noted. Nothing here holds terms, mandates or reservation values: the facts have no place for them.
+//!
+//! Bounds, per lane: [`OPEN_MAX`] open and [`ENDED_MAX`] ended negotiations, [`HAPPENED_MAX`] facts of each, and
+//! [`WEIGHT_MAX`] facts in all; the oldest negotiations go first. A fact takes 64 bytes, and a vector may be half empty, so
+//! a lane's memory stays below 5 MiB, names that nobody else holds any more included below 8 MiB.
+
+mod answer;
+mod fact;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+use policy_core::{Event, Phase, Protocol};
+use schemas::pulse::{HAPPENED_MAX, NAMED_MAX, OpenNegotiation};
+use schemas::{NegotiationId, Timestamp};
+
+pub(crate) use answer::{adopted, answer};
+pub(crate) use fact::Fact;
+
+use crate::pulse::{Counted, Tally};
+
+/// Open negotiations remembered: five times what a pulse names, so that one picked from it is still there.
+const OPEN_MAX: usize = 256;
+/// Ended negotiations remembered.
+const ENDED_MAX: usize = 256;
+/// Facts remembered in all: 64 of each negotiation, which is what a call of a dozen contractors leads to.
+const WEIGHT_MAX: usize = 32_768;
+/// Facts of one negotiation after which only those that matter most are noted: what a thousand contractors are sent must
+/// not hide how it ended.
+const ROUTINE_MAX: usize = HAPPENED_MAX - 128;
+
+/// See the module.
+pub(crate) struct Memory {
+    tally: Tally,
+    remembered: HashMap<NegotiationId, Remembered>,
+    /// By their number, the oldest first.
+    open: BTreeMap<u64, NegotiationId>,
+    /// The first that ended first.
+    ended: VecDeque<NegotiationId>,
+    weight: usize,
+    made: u64,
+    /// Negotiations that were open when the lane was taken over, and of which nothing has been noted yet.
+    adoptable: usize,
+}
+
+/// One negotiation.
+struct Remembered {
+    number: u64,
+    about: About,
+    offers: u32,
+    is_ended: bool,
+    facts: Vec<(Timestamp, Fact)>,
+    weight: usize,
+    left_out: u64,
+}
+
+/// What is known of a negotiation from its beginning.
+#[derive(Debug, Clone)]
+pub(crate) struct About {
+    pub(crate) protocol: Protocol,
+    pub(crate) phase: Phase,
+    pub(crate) policy: Arc<str>,
+    pub(crate) called_at: Timestamp,
+    pub(crate) invited: u32,
+}
+
+impl Memory {
+    pub(crate) fn new() -> Self {
+        Self {
+            tally: Tally::default(),
+            remembered: HashMap::new(),
+            open: BTreeMap::new(),
+            ended: VecDeque::new(),
+            weight: 0,
+            made: 0,
+            adoptable: 0,
+        }
+    }
+
+    /// What was counted since the process started, and what the minute before `now`, in log time, came to.
+    pub(crate) fn counted(&mut self, now: Timestamp) -> Counted {
+        self.tally.counted(now)
+    }
+
+    /// The lane is owned from now on, with so many open negotiations that others have begun.
+    pub(crate) fn handle_takeover(&mut self, open: usize) {
+        self.forget();
+        self.adoptable = open;
+    }
+
+    /// The lane's state was given up, or has another owner: what was remembered is no longer how things stand.
+    pub(crate) fn forget(&mut self) {
+        self.remembered.clear();
+        self.open.clear();
+        self.ended.clear();
+        (self.weight, self.adoptable) = (0, 0);
+    }
+
+    /// Takes note of a fact the core reports. `adopt` tells what is known of a negotiation that was begun under another
+    /// owner; it is asked once for each.
+    pub(crate) fn note_event(
+        &mut self,
+        event: &Event,
+        at: Timestamp,
+        adopt: impl FnOnce(&NegotiationId) -> Option<About>,
+    ) {
+        self.tally.count(event, at);
+        let Some((negotiation, fact)) = Fact::of(event) else { return };
+        if let Event::Started { protocol, policy, invited, .. } = event {
+            let (phase, policy) = (first_phase(*protocol), Arc::clone(policy));
+            self.begin(negotiation, About { protocol: *protocol, phase, policy, called_at: at, invited: *invited });
+        } else if self.adoptable > 0 && fact.is_of_an_open_one() && !self.remembered.contains_key(negotiation) {
+            self.adoptable -= 1;
+            if let Some(about) = adopt(negotiation) {
+                self.begin(negotiation, about);
+            }
+        }
+        self.note(negotiation, at, fact);
+    }
+
+    /// Takes note of a fact of a negotiation that is remembered; of another it is dropped.
+    pub(crate) fn note(&mut self, negotiation: &NegotiationId, at: Timestamp, fact: Fact) {
+        let Some(remembered) = self.remembered.get_mut(negotiation) else { return };
+        remembered.offers = remembered.offers.saturating_add(u32::from(fact.is_valid_offer()));
+        if let Fact::Moved { to, .. } = &fact {
+            remembered.about.phase = *to;
+        }
+        let has_ended = matches!(fact, Fact::Ended { .. }) && !std::mem::replace(&mut remembered.is_ended, true);
+        if remembered.facts.len() < if fact.is_routine() { ROUTINE_MAX } else { HAPPENED_MAX } {
+            let weight = fact.weight();
+            remembered.weight += weight;
+            self.weight += weight;
+            remembered.facts.push((at, fact));
+        } else {
+            remembered.left_out = remembered.left_out.saturating_add(1);
+        }
+        if has_ended {
+            let number = remembered.number;
+            self.open.remove(&number);
+            self.ended.push_back(negotiation.clone());
+        }
+        self.keep_within_bounds();
+    }
+
+    /// The newest open negotiations that are remembered, newest first.
+    pub(crate) fn newest(&self) -> Vec<OpenNegotiation> {
+        let newest = self.open.values().rev().take(NAMED_MAX);
+        let newest = newest.filter_map(|negotiation| {
+            let Remembered { about, offers, .. } = self.remembered.get(negotiation)?;
+            Some(OpenNegotiation {
+                negotiation: negotiation.clone(),
+                protocol: about.protocol.as_str().to_owned(),
+                phase: about.phase.as_str().to_owned(),
+                policy: about.policy.to_string(),
+                called_at: about.called_at,
+                invited: about.invited,
+                offers: *offers,
+            })
+        });
+        newest.collect()
+    }
+
+    fn begin(&mut self, negotiation: &NegotiationId, about: About) {
+        // An id can be opened again once its first negotiation is forgotten by the lane.
+        self.drop(negotiation);
+        self.made += 1;
+        let number = self.made;
+        let remembered =
+            Remembered { number, about, offers: 0, is_ended: false, facts: Vec::new(), weight: 0, left_out: 0 };
+        self.remembered.insert(negotiation.clone(), remembered);
+        self.open.insert(number, negotiation.clone());
+    }
+
+    fn keep_within_bounds(&mut self) {
+        while self.open.len() > OPEN_MAX {
+            let Some((_, oldest)) = self.open.pop_first() else { break };
+            self.drop(&oldest);
+        }
+        while self.ended.len() > ENDED_MAX || (self.weight > WEIGHT_MAX && !self.ended.is_empty()) {
+            let Some(oldest) = self.ended.pop_front() else { break };
+            self.drop(&oldest);
+        }
+        while self.weight > WEIGHT_MAX {
+            let Some((_, oldest)) = self.open.pop_first() else { break };
+            self.drop(&oldest);
+        }
+    }
+
+    fn drop(&mut self, negotiation: &NegotiationId) {
+        let Some(Remembered { number, weight, is_ended, .. }) = self.remembered.remove(negotiation) else { return };
+        self.weight -= weight;
+        self.open.remove(&number);
+        if is_ended {
+            self.ended.retain(|other| other != negotiation);
+        }
+    }
+}
+
+/// The state a negotiation begins in.
+const fn first_phase(protocol: Protocol) -> Phase {
+    match protocol {
+        Protocol::ContractNet => Phase::Collecting,
+        Protocol::AlternatingOffers => Phase::Joining,
+    }
+}

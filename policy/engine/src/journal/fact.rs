@@ -1,0 +1,199 @@
+//! One thing that happened, as it is remembered: names are shared, words are spelled only when somebody asks.
+
+use std::sync::Arc;
+
+use policy_core::{AwardLoss, Cause, Decision, Event, Phase, Protocol};
+use schemas::delivery::{CloseReason, Disposition, Outcome};
+use schemas::pulse::{Happened, Ranked};
+use schemas::{Act, AgentId, AwardNo, DeliveryId, Lot, NegotiationId, RegisterKey};
+use serde::Serialize;
+
+use crate::metrics::{DeadLetterReason, WriteResult};
+use crate::outbox::Step;
+use crate::pulse::outcome_word;
+
+/// Most offers of a decision that are remembered, and most winners.
+const RANKED_MAX: usize = 64;
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(crate) enum Fact {
+    Called { protocol: Protocol, policy: Arc<str>, invited: u32, left_out: u32 },
+    Message { from: AgentId, act: Act, disposition: Disposition, score: Option<u32> },
+    Moved { from: Phase, to: Phase },
+    Closed { round: u32, reason: CloseReason, offers: u32, responded: u32, expected: u32 },
+    Decided(Box<Choice>),
+    Registered { key: RegisterKey, result: WriteResult },
+    Sent { to: AgentId, act: Act, delivery: DeliveryId },
+    Acknowledged { by: AgentId, act: Act, delivery: DeliveryId, attempts: u32 },
+    GivenUp { to: AgentId, act: Act, delivery: DeliveryId, reason: DeadLetterReason },
+    Committed { lot: Lot, award_no: AwardNo, contractor: AgentId },
+    AwardLost { lot: Lot, award_no: AwardNo, contractor: AgentId, loss: AwardLoss },
+    Ended { outcome: Outcome, elapsed_us: u64 },
+}
+
+/// What is remembered of a decision.
+#[derive(Debug, Clone)]
+pub(crate) struct Choice {
+    cause: Cause,
+    ranked: Vec<(AgentId, u32)>,
+    winners: Vec<AgentId>,
+}
+
+impl Fact {
+    /// What a fact of the core is here, and of which negotiation; some are nothing.
+    pub(super) fn of(event: &Event) -> Option<(&NegotiationId, Self)> {
+        Some(match event {
+            Event::Started { negotiation, protocol, policy, invited, left_out, at: _ } => {
+                let policy = Arc::clone(policy);
+                (negotiation, Self::Called { protocol: *protocol, policy, invited: *invited, left_out: *left_out })
+            }
+            // Whoever is no party must not fill another's journal.
+            Event::Disposed { disposition: Disposition::Unauthorized, .. } => return None,
+            Event::Disposed { negotiation, from, act, disposition, score, at: _ } => {
+                let (from, act, disposition, score) = (from.clone(), *act, *disposition, *score);
+                (negotiation, Self::Message { from, act, disposition, score })
+            }
+            Event::Transition { negotiation, from, to } => (negotiation, Self::Moved { from: *from, to: *to }),
+            Event::Closed { negotiation, round, reason, offers, responded, expected, .. } => {
+                let (round, reason, offers) = (*round, *reason, *offers);
+                let (responded, expected) = (*responded, *expected);
+                (negotiation, Self::Closed { round, reason, offers, responded, expected })
+            }
+            Event::Decided(decision) => (&decision.negotiation, Self::Decided(Box::new(Choice::of(decision)))),
+            Event::Committed { negotiation, lot, award_no, contractor, elapsed_us: _ } => {
+                (negotiation, Self::Committed { lot: *lot, award_no: *award_no, contractor: contractor.clone() })
+            }
+            Event::AwardLost { negotiation, lot, award_no, contractor, loss } => {
+                let (lot, award_no, contractor, loss) = (*lot, *award_no, contractor.clone(), *loss);
+                (negotiation, Self::AwardLost { lot, award_no, contractor, loss })
+            }
+            Event::Ended { negotiation, outcome, elapsed_us, .. } => {
+                (negotiation, Self::Ended { outcome: *outcome, elapsed_us: *elapsed_us })
+            }
+            Event::Excluded { .. } | Event::Claimed { .. } | Event::InvariantViolated { .. } => return None,
+        })
+    }
+
+    /// What became of a delivery.
+    pub(crate) fn of_passage(delivery: DeliveryId, to: AgentId, act: Act, step: Step) -> Self {
+        match step {
+            Step::Sent => Self::Sent { to, act, delivery },
+            Step::Acknowledged(attempts) => Self::Acknowledged { by: to, act, delivery, attempts },
+            Step::GivenUp(reason) => Self::GivenUp { to, act, delivery, reason },
+        }
+    }
+
+    /// Whether it may be left out of a long journal in favour of what matters more.
+    pub(super) const fn is_routine(&self) -> bool {
+        match self {
+            Self::Message { .. } | Self::Sent { .. } | Self::Acknowledged { .. } => true,
+            Self::Registered { result, .. } => !matches!(result, WriteResult::Different),
+            Self::Called { .. }
+            | Self::Moved { .. }
+            | Self::Closed { .. }
+            | Self::Decided(_)
+            | Self::GivenUp { .. }
+            | Self::Committed { .. }
+            | Self::AwardLost { .. }
+            | Self::Ended { .. } => false,
+        }
+    }
+
+    /// Whether only a negotiation that was open can have led to it.
+    pub(super) const fn is_of_an_open_one(&self) -> bool {
+        match self {
+            Self::Message { disposition, .. } => matches!(disposition, Disposition::Ok),
+            Self::Moved { .. } | Self::Closed { .. } | Self::Decided(_) | Self::AwardLost { .. } => true,
+            Self::Called { .. }
+            | Self::Registered { .. }
+            | Self::Sent { .. }
+            | Self::Acknowledged { .. }
+            | Self::GivenUp { .. }
+            | Self::Committed { .. }
+            | Self::Ended { .. } => false,
+        }
+    }
+
+    /// Whether it is an offer that counts.
+    pub(super) const fn is_valid_offer(&self) -> bool {
+        matches!(self, Self::Message { act: Act::Offer, disposition: Disposition::Ok, .. })
+    }
+
+    /// How many facts' worth of memory it takes.
+    pub(super) const fn weight(&self) -> usize {
+        let Self::Decided(choice) = self else { return 1 };
+        2 + (choice.ranked.len() + choice.winners.len()) / 2
+    }
+
+    /// As it is told.
+    pub(super) fn told(&self) -> Happened {
+        match self.clone() {
+            Self::Called { protocol, policy, invited, left_out } => {
+                let (protocol, policy) = (protocol.as_str().to_owned(), policy.to_string());
+                Happened::Called { protocol, policy, invited, left_out }
+            }
+            Self::Message { from, act, disposition, score } => {
+                let (act, disposition) = (act.as_str().to_owned(), disposition.as_str().to_owned());
+                Happened::Message { from, act, disposition, score }
+            }
+            Self::Moved { from, to } => Happened::Moved { from: from.as_str().to_owned(), to: to.as_str().to_owned() },
+            Self::Closed { round, reason, offers, responded, expected } => {
+                Happened::Closed { round, reason: word(&reason), offers, responded, expected }
+            }
+            Self::Decided(choice) => choice.told(),
+            Self::Registered { key, result } => {
+                Happened::Registered { key: key.to_string(), result: result.as_str().to_owned() }
+            }
+            Self::Sent { to, act, delivery } => Happened::Sent { to, act: act.as_str().to_owned(), delivery },
+            Self::Acknowledged { by, act, delivery, attempts } => {
+                Happened::Acknowledged { by, act: act.as_str().to_owned(), delivery, attempts }
+            }
+            Self::GivenUp { to, act, delivery, reason } => {
+                let (act, reason) = (act.as_str().to_owned(), reason.as_str().to_owned());
+                Happened::GivenUp { to, act, delivery, reason }
+            }
+            Self::Committed { lot, award_no, contractor } => Happened::Committed { lot, award_no, contractor },
+            Self::AwardLost { lot, award_no, contractor, loss } => {
+                Happened::AwardLost { lot, award_no, contractor, loss: word(&loss) }
+            }
+            Self::Ended { outcome, elapsed_us } => {
+                Happened::Ended { outcome: outcome_word(outcome).to_owned(), elapsed_us }
+            }
+        }
+    }
+}
+
+impl Choice {
+    fn of(decision: &Decision) -> Self {
+        let winner = |offer_id| decision.offers.iter().find(|offer| offer.offer_id == offer_id);
+        let winners = decision.awards.iter().filter_map(|award| winner(award.offer_id));
+        Self {
+            cause: decision.cause,
+            ranked: decision
+                .offers
+                .iter()
+                .take(RANKED_MAX)
+                .map(|offer| (offer.contractor.clone(), offer.score))
+                .collect(),
+            winners: winners.take(RANKED_MAX).map(|offer| offer.contractor.clone()).collect(),
+        }
+    }
+
+    fn told(self) -> Happened {
+        let cause = match self.cause {
+            Cause::Score => "score",
+            Cause::Initiator => "initiator",
+            Cause::InitiatorSilent => "initiator_silent",
+            // How the award before was lost stands in the entry before.
+            Cause::ReAward(_) => "re_award",
+        };
+        let ranked = self.ranked.into_iter().map(|(contractor, score)| Ranked { contractor, score }).collect();
+        Happened::Decided { cause: cause.to_owned(), ranked, winners: self.winners }
+    }
+}
+
+/// A value of a closed set, as it stands on the wire.
+fn word(value: &impl Serialize) -> String {
+    serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+}

@@ -1,0 +1,164 @@
+//! What is remembered, what is not, and how much it takes.
+
+use policy_core::{Event, Phase, Protocol};
+use schemas::delivery::{Disposition, Outcome};
+use schemas::pulse::{HAPPENED_MAX, NAMED_MAX};
+use schemas::{Act, AgentId, NegotiationId, Timestamp};
+
+use super::{ENDED_MAX, Fact, Memory, OPEN_MAX, ROUTINE_MAX, WEIGHT_MAX};
+use crate::outbox::Step;
+use crate::outbox::fixture::id as delivery;
+
+#[test]
+fn a_long_journal_leaves_out_what_is_routine_and_still_tells_the_end() {
+    let mut memory = Memory::new();
+    started(&mut memory, 1);
+    for number in 0..2_000 {
+        memory.note(&negotiation(1), Timestamp(number), sent(u128::from(number)));
+    }
+    ended(&mut memory, 1);
+    let journal = memory.journal("engine-1", &negotiation(1)).unwrap();
+    assert_eq!(journal.entries.len(), ROUTINE_MAX + 1, "the call and what was sent, then the end");
+    assert_eq!(journal.left_out, 2_001 - ROUTINE_MAX as u64);
+    assert!(serde_json::to_string(journal.entries.last().unwrap()).unwrap().contains("completed"));
+}
+
+#[test]
+fn the_newest_open_ones_and_the_newest_ended_ones_are_remembered() {
+    let mut memory = Memory::new();
+    for number in 0..2 * OPEN_MAX + ENDED_MAX {
+        started(&mut memory, number);
+        if number < OPEN_MAX + ENDED_MAX {
+            ended(&mut memory, number);
+        }
+    }
+    let is_known = |number| memory.journal("engine-1", &negotiation(number)).is_some();
+    assert!((0..OPEN_MAX).all(|number| !is_known(number)), "the first that ended are forgotten");
+    assert!((OPEN_MAX..2 * OPEN_MAX + ENDED_MAX).all(is_known));
+    assert_eq!((memory.open.len(), memory.ended.len()), (OPEN_MAX, ENDED_MAX));
+    let newest = memory.newest();
+    assert_eq!(newest.len(), NAMED_MAX);
+    assert_eq!(newest[0].negotiation, negotiation(2 * OPEN_MAX + ENDED_MAX - 1));
+}
+
+#[test]
+fn the_memory_of_a_lane_is_bounded_whatever_happens() {
+    assert!(size_of::<(Timestamp, Fact)>() <= 64, "{}", size_of::<(Timestamp, Fact)>());
+    let mut memory = Memory::new();
+    for number in 0..1_000 {
+        started(&mut memory, number);
+        for event in 0..600 {
+            memory.note(&negotiation(number), Timestamp(event), sent(u128::from(event)));
+            memory.note(&negotiation(number), Timestamp(event), moved());
+        }
+        if number % 3 == 0 {
+            ended(&mut memory, number);
+        }
+        assert!(memory.weight <= WEIGHT_MAX);
+        assert_eq!(memory.remembered.len(), memory.open.len() + memory.ended.len());
+        let held: usize = memory.remembered.values().map(|one| one.weight).sum();
+        assert_eq!(held, memory.weight);
+    }
+    let facts: usize = memory.remembered.values().map(|one| one.facts.capacity()).sum();
+    let bytes = facts * size_of::<(Timestamp, Fact)>();
+    assert!(bytes <= 5 * 1024 * 1024, "{bytes} bytes");
+    assert!(memory.remembered.values().all(|one| one.facts.len() <= HAPPENED_MAX));
+}
+
+#[test]
+fn strangers_and_forgotten_negotiations_leave_no_trace() {
+    let mut memory = Memory::new();
+    started(&mut memory, 1);
+    note(&mut memory, &disposed(1, Disposition::Unauthorized));
+    note(&mut memory, &disposed(2, Disposition::Ok));
+    memory.note(&negotiation(3), Timestamp(1), sent(1));
+    assert_eq!(memory.journal("engine-1", &negotiation(1)).unwrap().entries.len(), 1, "the call");
+    assert_eq!(memory.remembered.len(), 1);
+}
+
+#[test]
+fn as_many_are_adopted_as_were_open_at_the_takeover() {
+    let mut memory = Memory::new();
+    started(&mut memory, 9);
+    memory.handle_takeover(2);
+    assert!(memory.remembered.is_empty());
+    for number in [1, 1, 2, 3] {
+        memory.note_event(&disposed(number, Disposition::Ok), Timestamp(5), |_| Some(about()));
+    }
+    memory.note_event(&disposed(4, Disposition::Closed), Timestamp(5), |_| panic!("it is over"));
+    let known = [1, 2, 3, 4].map(|number| memory.journal("engine-1", &negotiation(number)).is_some());
+    assert_eq!(known, [true, true, false, false]);
+}
+
+#[test]
+fn an_id_that_is_opened_again_begins_a_journal_of_its_own() {
+    let mut memory = Memory::new();
+    started(&mut memory, 1);
+    ended(&mut memory, 1);
+    started(&mut memory, 1);
+    assert_eq!(memory.journal("engine-1", &negotiation(1)).unwrap().entries.len(), 1);
+    assert_eq!((memory.open.len(), memory.ended.len()), (1, 0));
+    ended(&mut memory, 1);
+    assert_eq!((memory.open.len(), memory.ended.len()), (0, 1));
+}
+
+fn note(memory: &mut Memory, event: &Event) {
+    memory.note_event(event, Timestamp(5), |_| None);
+}
+
+fn started(memory: &mut Memory, number: usize) {
+    note(
+        memory,
+        &Event::Started {
+            negotiation: negotiation(number),
+            protocol: Protocol::ContractNet,
+            policy: "low".into(),
+            invited: 1,
+            left_out: 0,
+            at: Timestamp(1),
+        },
+    );
+}
+
+fn ended(memory: &mut Memory, number: usize) {
+    note(
+        memory,
+        &Event::Ended {
+            negotiation: negotiation(number),
+            protocol: Protocol::ContractNet,
+            outcome: Outcome::Completed,
+            rounds: 1,
+            offers: 1,
+            awards: 1,
+            at: Timestamp(9),
+            elapsed_us: 8,
+        },
+    );
+}
+
+fn disposed(number: usize, disposition: Disposition) -> Event {
+    let (from, act) = (AgentId::try_new("bob").unwrap(), Act::Offer);
+    Event::Disposed { negotiation: negotiation(number), from, act, disposition, score: None, at: Timestamp(3) }
+}
+
+fn sent(number: u128) -> Fact {
+    Fact::of_passage(delivery(number), AgentId::try_new("bob").unwrap(), Act::Cfp, Step::Sent)
+}
+
+fn moved() -> Fact {
+    Fact::Moved { from: Phase::Collecting, to: Phase::Awarding }
+}
+
+fn about() -> super::About {
+    super::About {
+        protocol: Protocol::ContractNet,
+        phase: Phase::Collecting,
+        policy: "low".into(),
+        called_at: Timestamp(1),
+        invited: 1,
+    }
+}
+
+fn negotiation(number: usize) -> NegotiationId {
+    NegotiationId::try_new(&format!("alice~{number}")).unwrap()
+}

@@ -1,0 +1,118 @@
+//! The engine's pulse: once a second, what its lanes come to, for people who look. Lost without a loss.
+//!
+//! Each owned lane says its part once a second ([`LanePulse`]); one task adds the parts up and publishes them. What was
+//! counted counts for ever, whoever owns the lane now; what is open counts only where this engine owns the lane.
+
+mod minute;
+mod tally;
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bus::PubSub;
+use bytes::Bytes;
+use schemas::pulse::{EndedNegotiation, NAMED_MAX, OpenNegotiation, Pulse};
+use schemas::{Lane, Timestamp, subject};
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use crate::config::Clock;
+
+use minute::Counts;
+pub(crate) use tally::{Tally, outcome_word};
+
+/// What a lane comes to.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LanePulse {
+    /// The lane, if it is owned.
+    pub(crate) owned: Option<Lane>,
+    /// Open negotiations.
+    pub(crate) open: usize,
+    /// Deliveries not acknowledged.
+    pub(crate) unacknowledged: usize,
+    /// The newest open ones, newest first.
+    pub(crate) newest: Vec<OpenNegotiation>,
+    /// What was counted.
+    pub(crate) counted: Counted,
+}
+
+/// What was counted since the process started.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Counted {
+    started: u64,
+    ended: Vec<(&'static str, u64)>,
+    awards: u64,
+    offers: u64,
+    /// From call to end, of what ended in the last minute.
+    round: Counts,
+    /// The newest ended ones, newest first.
+    latest: Vec<EndedNegotiation>,
+}
+
+/// Publishes the pulse.
+pub(crate) struct Teller {
+    pub(crate) engine: String,
+    pub(crate) every: Duration,
+    pub(crate) clock: Clock,
+    pub(crate) pub_sub: Arc<dyn PubSub>,
+    pub(crate) lanes: Vec<watch::Receiver<LanePulse>>,
+}
+
+impl Teller {
+    /// Publishes until it is dropped.
+    pub(crate) async fn drive(self) {
+        let mut seconds = interval(self.every);
+        seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            seconds.tick().await;
+            let pulse = self.pulse();
+            let Ok(payload) = serde_json::to_vec(&pulse).map(Bytes::from) else { continue };
+            // Nobody waits for it: one that is lost is followed by the next.
+            let _ = timeout(self.every, self.pub_sub.publish(subject::pulse(&self.engine), payload)).await;
+        }
+    }
+
+    fn pulse(&self) -> Pulse {
+        let parts = self.lanes.iter().map(|lane| {
+            let part = lane.borrow().clone();
+            // A lane whose task has ended owns nothing.
+            if lane.has_changed().is_ok() { part } else { LanePulse { counted: part.counted, ..LanePulse::default() } }
+        });
+        sum(&self.engine, (self.clock)(), parts)
+    }
+}
+
+fn sum(engine: &str, at: Timestamp, parts: impl Iterator<Item = LanePulse>) -> Pulse {
+    let (mut owned, mut newest, mut latest) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut open, mut unacknowledged, mut started, mut awards, mut offers) = (0, 0, 0, 0, 0);
+    let (mut ended, mut round) = (BTreeMap::<String, u64>::new(), Counts::default());
+    for part in parts {
+        if let Some(lane) = part.owned {
+            owned.push(lane);
+            open += count(part.open);
+            unacknowledged += count(part.unacknowledged);
+            newest.extend(part.newest);
+        }
+        let counted = part.counted;
+        started += counted.started;
+        awards += counted.awards;
+        offers += counted.offers;
+        counted.ended.iter().for_each(|(outcome, times)| *ended.entry((*outcome).to_owned()).or_default() += times);
+        round.merge(&counted.round);
+        latest.extend(counted.latest);
+    }
+    newest.sort_by_key(|one: &OpenNegotiation| Reverse(one.called_at));
+    newest.truncate(NAMED_MAX);
+    latest.sort_by_key(|one: &EndedNegotiation| Reverse(one.at));
+    latest.truncate(NAMED_MAX);
+    let (engine, round) = (engine.to_owned(), round.spread());
+    Pulse { engine, at, owned, open, started, ended, awards, offers, unacknowledged, round, newest, latest }
+}
+
+fn count(number: usize) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,119 @@
+//! Durations of the last minute, in buckets: eight to each doubling, so a figure is at most an eighth too high.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use schemas::Timestamp;
+use schemas::pulse::Spread;
+
+/// How long a duration is remembered.
+const SECONDS: u64 = 60;
+const US_PER_S: u64 = 1_000_000;
+/// Buckets to each doubling, as a power of two.
+const STEP_BITS: u32 = 3;
+const STEPS: u64 = 1 << STEP_BITS;
+
+/// How often each bucket was met. At most 496 buckets.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Counts(BTreeMap<u64, u64>);
+
+/// Counts by the second of their end; at most [`SECONDS`] of them.
+#[derive(Debug, Default)]
+pub(super) struct Minute(VecDeque<(u64, Counts)>);
+
+impl Minute {
+    /// Something that took so long ended at `at`, which never goes back.
+    pub(super) fn add(&mut self, at: Timestamp, took_us: u64) {
+        let second = at.0 / US_PER_S;
+        self.forget_before(second);
+        if self.0.back().is_none_or(|(last, _)| *last < second) {
+            self.0.push_back((second, Counts::default()));
+        }
+        if let Some((_, counts)) = self.0.back_mut() {
+            *counts.0.entry(bucket(took_us)).or_default() += 1;
+        }
+    }
+
+    /// What ended in the minute before `now`.
+    pub(super) fn counts(&mut self, now: Timestamp) -> Counts {
+        self.forget_before(now.0 / US_PER_S);
+        let mut all = Counts::default();
+        self.0.iter().for_each(|(_, counts)| all.merge(counts));
+        all
+    }
+
+    fn forget_before(&mut self, second: u64) {
+        while self.0.front().is_some_and(|(first, _)| first.saturating_add(SECONDS) <= second) {
+            self.0.pop_front();
+        }
+    }
+}
+
+impl Counts {
+    pub(super) fn merge(&mut self, other: &Self) {
+        other.0.iter().for_each(|(bucket, times)| *self.0.entry(*bucket).or_default() += times);
+    }
+
+    pub(super) fn spread(&self) -> Spread {
+        let count = self.0.values().sum();
+        let [p50_us, p95_us, p99_us] = [50, 95, 99].map(|percent| self.percentile(count, percent));
+        Spread { count, p50_us, p95_us, p99_us }
+    }
+
+    /// The upper end of the bucket that holds the value `percent` of all are at most.
+    fn percentile(&self, count: u64, percent: u64) -> u64 {
+        let rank = (count * percent).div_ceil(100).max(1);
+        let mut seen = 0;
+        let found = self.0.iter().find(|(_, times)| {
+            seen += **times;
+            seen >= rank
+        });
+        found.map_or(0, |(bucket, _)| upper_end(*bucket))
+    }
+}
+
+fn bucket(us: u64) -> u64 {
+    let Some(octave) = us.checked_ilog2().filter(|octave| *octave >= STEP_BITS) else { return us };
+    let shift = octave - STEP_BITS;
+    u64::from(shift + 1) * STEPS + (us >> shift) % STEPS
+}
+
+fn upper_end(bucket: u64) -> u64 {
+    let Some(shift) = (bucket / STEPS).checked_sub(1) else { return bucket };
+    (((STEPS + bucket % STEPS) << shift) - 1).saturating_add(1 << shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_is_never_too_low_and_at_most_an_eighth_too_high() {
+        for us in (0..70).flat_map(|n| [n, 1 << (n % 60), (1 << (n % 60)) * 3 / 2 + n]).chain([u64::MAX]) {
+            let told = upper_end(bucket(us));
+            assert!(told >= us && told - us <= us / 8, "{us} is told as {told}");
+        }
+    }
+
+    #[test]
+    fn the_spread_is_of_the_last_minute_only() {
+        let mut minute = Minute::default();
+        (0..100).for_each(|n| minute.add(Timestamp::from_ms(1_000), n));
+        assert_eq!(minute.counts(Timestamp::from_ms(1_500)).spread().count, 100);
+        minute.add(Timestamp::from_ms(30_000), 1_000_000);
+        let spread = minute.counts(Timestamp::from_ms(60_999)).spread();
+        assert_eq!(spread.count, 101);
+        assert!((50..=56).contains(&spread.p50_us) && (99..=112).contains(&spread.p99_us), "{spread:?}");
+        let spread = minute.counts(Timestamp::from_ms(61_000)).spread();
+        assert_eq!(spread.count, 1);
+        assert!((1_000_000..=1_125_000).contains(&spread.p50_us), "{spread:?}");
+        assert_eq!(minute.counts(Timestamp::from_ms(90_000)).spread(), Spread::default());
+    }
+
+    #[test]
+    fn an_hour_of_every_duration_takes_a_bounded_memory() {
+        let mut minute = Minute::default();
+        (0..3_600_u64).for_each(|s| (0..64).for_each(|n| minute.add(Timestamp::from_ms(s * 1_000), (1_u64 << n) + s)));
+        assert_eq!(minute.0.len(), 60);
+        assert!(minute.0.iter().all(|(_, counts)| counts.0.len() <= 496));
+    }
+}

@@ -1,0 +1,208 @@
+//! What an engine tells people who look: pulses and journals.
+
+use std::time::Duration;
+
+use bus::{Bus, BusError};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use policy_engine::{Engine, EngineConfig};
+use schemas::pulse::{Happened, Journal, JournalRequest, Pulse};
+use schemas::record::Qos;
+use schemas::{Act, subject};
+
+use crate::exchange::{
+    LANE, Probe, append, award_no, call, config, confirm, done, message, metrics, negotiation, offer, open_bus, policy,
+    start,
+};
+
+#[tokio::test(start_paused = true)]
+async fn a_journal_tells_a_round_from_the_call_to_its_end_and_no_terms() {
+    let bus = open_bus();
+    let _engine = start(&bus, "engine-1").await;
+    round(&bus, "job", 4_711).await;
+    let journal = journal(&bus, "job").await.expect("it is remembered");
+    assert_eq!((journal.negotiation.as_str(), journal.engine.as_str()), ("alice~job", "engine-1"));
+    assert_eq!(journal.left_out, 0);
+    let told: Vec<String> = journal.entries.iter().map(|entry| line(&entry.what)).collect();
+    let expected = [
+        "called contract_net low@1 1",
+        "sent bob cfp",
+        "acknowledged bob cfp 1",
+        "bob offer ok",
+        "closed k_valid",
+        "decided score",
+        "moved collecting awarding",
+        "registered award.alice~job.0.1 written",
+        "sent bob accept",
+        "acknowledged bob accept 1",
+        "bob confirm committed",
+        "committed bob",
+        "bob inform ok",
+        "ended completed",
+        "sent bob closed",
+        "acknowledged bob closed 1",
+    ];
+    let mut rest = told.iter();
+    for line in expected {
+        assert!(rest.any(|told| told == line), "`{line}` in its place: {told:#?}");
+    }
+    let decided = journal.entries.iter().find_map(|entry| {
+        let Happened::Decided { cause, ranked, winners } = &entry.what else { return None };
+        Some((cause.as_str(), ranked.len(), winners[0].as_str()))
+    });
+    assert_eq!(decided, Some(("score", 1, "bob")));
+    let text = serde_json::to_string(&journal).unwrap();
+    assert!(!text.contains("4711") && !text.contains("price"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delivery_that_is_given_up_stands_in_the_journal_with_its_reason() {
+    let bus = open_bus();
+    let _engine = start(&bus, "engine-1").await;
+    append(&bus, vec![call("job", policy("high"), &["nobody"], Qos::AtLeastOnce)]).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let journal = journal(&bus, "job").await.unwrap();
+    let told: Vec<String> = journal.entries.iter().map(|entry| line(&entry.what)).collect();
+    assert!(told.contains(&"given up nobody cfp attempts".to_owned()), "{told:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_negotiation_and_nonsense_have_no_journal() {
+    let bus = open_bus();
+    let _engine = start(&bus, "engine-1").await;
+    assert_eq!(journal(&bus, "job").await, None);
+    assert_eq!(ask(&bus, b"nonsense").await.unwrap(), serde_json::json!({"not_found": true}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_the_owner_did_live_is_told_and_its_successor_goes_on() {
+    let bus = open_bus();
+    append(&bus, vec![call("early", policy("high"), &["bob", "carol"], Qos::AtLeastOnce)]).await;
+    let mut bob = Probe::connect(&bus, "bob").await;
+    let owner = start(&bus, "engine-1").await;
+    bob.until(Act::Cfp).await;
+    assert_eq!(journal(&bus, "early").await, None, "called before the lane was owned");
+    append(&bus, vec![message("bob", "early", "b1", offer(3))]).await;
+    bob.until(Act::Ack).await;
+    let told = journal(&bus, "early").await.expect("it goes on under this owner").entries;
+    assert_eq!(line(&told[0].what), "bob offer ok");
+    let pulse = pulse(&bus, "engine-1").await;
+    assert_eq!((pulse.open, pulse.started, pulse.offers), (1, 0, 1));
+    let newest = &pulse.newest[0];
+    assert_eq!((newest.protocol.as_str(), newest.phase.as_str()), ("contract_net", "collecting"));
+    assert_eq!((newest.policy.as_str(), newest.invited, newest.offers), ("high@1", 2, 1));
+    owner.shutdown().await;
+    let _next = start(&bus, "engine-2").await;
+    assert_eq!(journal(&bus, "early").await, None, "nothing survives its owner");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pulse_counts_what_ended_and_names_the_newest() {
+    let bus = open_bus();
+    let engine = start(&bus, "engine-1").await;
+    for number in 0..3 {
+        round(&bus, &format!("job-{number}"), 5).await;
+    }
+    let mut carol = Probe::connect(&bus, "carol").await;
+    append(&bus, vec![call("open", policy("high"), &["carol"], Qos::AtLeastOnce)]).await;
+    carol.until(Act::Cfp).await;
+    let told = pulse(&bus, "engine-1").await;
+    assert_eq!((told.owned.as_slice(), told.open, told.started), (&[LANE][..], 1, 4));
+    assert_eq!(told.ended, [("completed".to_owned(), 3)].into());
+    assert_eq!((told.awards, told.offers, told.round.count), (3, 3, 3));
+    assert!(told.unacknowledged > 0, "alice acknowledges nothing");
+    assert_eq!(told.newest.iter().map(|open| open.negotiation.as_str()).collect::<Vec<_>>(), ["alice~open"]);
+    let latest: Vec<_> = told.latest.iter().map(|ended| ended.negotiation.as_str()).collect();
+    assert_eq!(latest, ["alice~job-2", "alice~job-1", "alice~job-0"]);
+    assert_eq!((told.latest[0].outcome.as_str(), told.latest[0].awards, told.latest[0].offers), ("completed", 1, 1));
+    tokio::time::sleep(Duration::from_secs(62)).await;
+    let told = pulse(&bus, "engine-1").await;
+    assert_eq!((told.round.count, told.open), (1, 0), "a minute later only the one that ran into its deadline");
+    let mut pulses = bus.pub_sub.subscribe(subject::ALL_PULSES.to_owned(), None).await.unwrap();
+    engine.shutdown().await;
+    while let Ok(Some(_)) = tokio::time::timeout(Duration::from_secs(5), pulses.next()).await {}
+    assert!(tokio::time::timeout(Duration::from_secs(60), pulses.next()).await.is_err(), "it ends with the engine");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_owns_nothing_in_its_pulse_and_answers_for_nothing() {
+    let bus = open_bus();
+    let first = start(&bus, "engine-1").await;
+    let second = start(&bus, "engine-2").await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    round(&bus, "job", 5).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let pulses = [pulse(&bus, "engine-1").await, pulse(&bus, "engine-2").await];
+    let owned: Vec<usize> = pulses.iter().map(|pulse| pulse.owned.len()).collect();
+    assert_eq!(owned.iter().sum::<usize>(), 1);
+    let standby = &pulses[usize::from(owned[1] == 0)];
+    assert_eq!((standby.started, standby.open, standby.newest.len()), (0, 0, 0));
+    assert!(journal(&bus, "job").await.is_some());
+    drop((first, second));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_tells_nobody_publishes_no_pulse_and_answers_no_journal() {
+    let bus = open_bus();
+    let config = EngineConfig { pulse_ms: 0, ..config("engine-1") };
+    let _engine = Engine::start(bus.clone(), config, metrics(), None).await.unwrap();
+    let mut pulses = bus.pub_sub.subscribe(subject::ALL_PULSES.to_owned(), None).await.unwrap();
+    round(&bus, "job", 5).await;
+    assert!(tokio::time::timeout(Duration::from_secs(60), pulses.next()).await.is_err());
+    assert!(matches!(ask(&bus, b"{}").await, Err(BusError::NoResponder(_))));
+}
+
+/// A whole round of bob, who acknowledges everything.
+async fn round(bus: &Bus, own: &str, price: i64) {
+    let mut bob = Probe::connect(bus, "bob").await;
+    append(bus, vec![call(own, policy("low"), &["bob"], Qos::AtLeastOnce)]).await;
+    bob.until(Act::Cfp).await;
+    append(bus, vec![message("bob", own, "b1", offer(price))]).await;
+    let accept = bob.until(Act::Accept).await;
+    append(bus, vec![message("bob", own, "b2", confirm(award_no(&accept)))]).await;
+    bob.until(Act::Ack).await;
+    append(bus, vec![message("bob", own, "b3", done())]).await;
+    bob.until(Act::Closed).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+}
+
+async fn ask(bus: &Bus, request: &[u8]) -> Result<serde_json::Value, BusError> {
+    let request = Bytes::copy_from_slice(request);
+    let answer = bus.pub_sub.request(subject::journal(LANE), None, request, Duration::from_secs(1)).await?;
+    Ok(serde_json::from_slice(&answer).unwrap())
+}
+
+async fn journal(bus: &Bus, own: &str) -> Option<Journal> {
+    let request = serde_json::to_vec(&JournalRequest { negotiation: negotiation(own) }).unwrap();
+    let mut answer = ask(bus, &request).await.unwrap();
+    let found = answer.get_mut("found").map(serde_json::Value::take);
+    assert_eq!(found.is_none(), answer == serde_json::json!({"not_found": true}));
+    found.map(|journal| serde_json::from_value(journal).unwrap())
+}
+
+async fn pulse(bus: &Bus, engine: &str) -> Pulse {
+    let mut pulses = bus.pub_sub.subscribe(subject::pulse(engine), None).await.unwrap();
+    let mut pulse = None;
+    for _ in 0..2 {
+        let received = tokio::time::timeout(Duration::from_secs(3), pulses.next()).await.expect("a pulse in time");
+        pulse = Some(serde_json::from_slice(&received.unwrap().payload).unwrap());
+    }
+    pulse.unwrap()
+}
+
+fn line(what: &Happened) -> String {
+    match what {
+        Happened::Called { protocol, policy, invited, .. } => format!("called {protocol} {policy} {invited}"),
+        Happened::Message { from, act, disposition, .. } => format!("{from} {act} {disposition}"),
+        Happened::Moved { from, to } => format!("moved {from} {to}"),
+        Happened::Closed { reason, .. } => format!("closed {reason}"),
+        Happened::Decided { cause, .. } => format!("decided {cause}"),
+        Happened::Registered { key, result } => format!("registered {key} {result}"),
+        Happened::Sent { to, act, .. } => format!("sent {to} {act}"),
+        Happened::Acknowledged { by, act, attempts, .. } => format!("acknowledged {by} {act} {attempts}"),
+        Happened::GivenUp { to, act, reason, .. } => format!("given up {to} {act} {reason}"),
+        Happened::Committed { contractor, .. } => format!("committed {contractor}"),
+        Happened::AwardLost { loss, .. } => format!("lost {loss}"),
+        Happened::Ended { outcome, .. } => format!("ended {outcome}"),
+    }
+}
