@@ -8,27 +8,30 @@ mod invite;
 mod log;
 mod pin;
 mod requests;
+mod spans;
+mod trail;
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::Bytes;
 use schemas::record::{AdmittedMessage, Entry, Pinned};
 use schemas::validate::{Checked, check_message};
-use schemas::{Act, AgentId, Code, Digest, MsgId, NegotiationId, Position, Refusal};
+use schemas::{AgentId, Code, Digest, MsgId, NegotiationId, Position, Refusal};
 use serde::Serialize;
 
 use crate::auth::{Authenticator, Identity};
 use crate::limits::Limits;
-use crate::metrics::{GatewayMetrics, Stage};
+use crate::metrics::{Document, GatewayMetrics, Stage};
 use crate::recent::Recent;
 use crate::registry::Registry;
 
-pub(crate) use checks::audit;
+pub(crate) use checks::{Audited, audit};
 use checks::{check_envelope, check_size};
 pub(crate) use log::LaneLog;
 pub(crate) use requests::{RequestNotes, drive as drive_requests};
+pub(crate) use spans::AdmissionSpans;
+use trail::{Named, Trail};
 
 /// Message ids remembered, so that another body under the same id is told at once: about ten seconds of 10,000
 /// messages per second. About 8 MiB. What is forgotten here the fold still knows.
@@ -95,6 +98,7 @@ struct Parts {
     log: LaneLog,
     notes: RequestNotes,
     metrics: Arc<GatewayMetrics>,
+    spans: AdmissionSpans,
     remembered: Recent<[u8; 16], Digest>,
 }
 
@@ -106,9 +110,10 @@ impl Admission {
         log: LaneLog,
         notes: RequestNotes,
         metrics: Arc<GatewayMetrics>,
+        spans: AdmissionSpans,
     ) -> Self {
         let remembered = Recent::new(MESSAGES_REMEMBERED_MAX);
-        Self(Arc::new(Parts { auth, limits, registry, log, notes, metrics, remembered }))
+        Self(Arc::new(Parts { auth, limits, registry, log, notes, metrics, spans, remembered }))
     }
 
     /// Admits one message.
@@ -119,14 +124,12 @@ impl Admission {
     /// # Errors
     /// [`Refusal`]: nothing was stored, except that after [`Code::LogUnavailable`] it may have been.
     pub async fn admit(&self, ingress: Ingress<'_>) -> Result<Accepted, Refusal> {
-        let mut trail = Trail { act: None, agent: None, clock: Instant::now(), began: Instant::now() };
+        let mut trail = Trail::begin(ingress.transport, ingress.bytes.len(), self.0.spans.is_on());
         let outcome = self.admit_along(&ingress, &mut trail).await;
-        let metrics = &self.0.metrics;
-        metrics.messages.answered(ingress.transport, trail.act, outcome.as_ref().err().map(|refusal| refusal.code));
-        match &outcome {
-            Ok(_) => metrics.messages.stored(ingress.transport, trail.began.elapsed()),
-            Err(refusal) => audit(ingress.transport, trail.agent.as_ref(), refusal),
+        if outcome.is_ok() {
+            self.0.metrics.messages.stored(ingress.transport, trail.began.elapsed());
         }
+        self.answered(&trail, outcome.as_ref().err());
         outcome
     }
 
@@ -150,9 +153,24 @@ impl Admission {
     }
 
     /// Counts and records a refusal that came before there was a message to admit: of a frame, of a body.
-    pub(crate) fn refused_before(&self, transport: Transport, refusal: &Refusal) {
-        self.0.metrics.messages.answered(transport, None, Some(refusal.code));
-        audit(transport, None, refusal);
+    pub(crate) fn refused_before(&self, transport: Transport, agent: Option<&AgentId>, refusal: &Refusal) {
+        let mut trail = Trail::begin(transport, 0, self.0.spans.is_on());
+        trail.agent = agent.cloned();
+        self.answered(&trail, Some(refusal));
+    }
+
+    /// Counts and records what became of a message.
+    fn answered(&self, trail: &Trail, refused: Option<&Refusal>) {
+        let code = refused.map(|refusal| refusal.code);
+        self.0.metrics.messages.answered(trail.transport, trail.act, code);
+        let step = self.0.spans.step(trail, code);
+        if let Some(refusal) = refused {
+            let (negotiation, trace) = (trail.negotiation(), step.map(|step| step.trace()));
+            audit(&Audited { transport: trail.transport, agent: trail.agent.as_ref(), negotiation, trace }, refusal);
+        }
+        if let Some(step) = step {
+            self.0.spans.record(step, trail, code);
+        }
     }
 
     /// Messages waiting for the log.
@@ -181,13 +199,19 @@ impl Admission {
         self.0.limits.charge_agent(&agent)?;
         trail.passed(metrics, Stage::Rate);
 
-        let checked = check_message(&ingress.bytes)?;
+        let checked = check_message(&ingress.bytes);
+        metrics.control.checked(Document::Message, &checked);
+        let mut checked = checked?;
         trail.act = Some(checked.act);
+        let envelope = &mut checked.message.envelope;
+        let (message, traceparent) = (envelope.msg_id.clone(), envelope.traceparent.take());
+        trail.named = Some(Named { message, traceparent, negotiation: None });
         metrics.messages.read(checked.act, u32::try_from(ingress.bytes.len()).unwrap_or(u32::MAX));
         trail.passed(metrics, Stage::Schema);
 
         let negotiation = check_envelope(&agent, &checked)?;
-        let pinned = pin::pin(&self.0.registry, &self.0.notes, &agent, &checked)?;
+        trail.belongs_to(&negotiation);
+        let pinned = pin::pin(&self.0.registry, &self.0.notes, metrics, &agent, &checked)?;
         trail.passed(metrics, Stage::Policy);
 
         let accepted = self.store(agent, negotiation, checked, pinned, trail).await?;
@@ -229,12 +253,16 @@ impl Admission {
                 .expecting("a new msg_id for a new message, the same bytes for a repeat"));
         }
         trail.passed(&self.0.metrics, Stage::Duplicate);
+        if first.is_some() {
+            trail.is_repeat = true;
+            self.0.metrics.messages.repeated(trail.transport);
+        }
 
-        let lane = self.0.log.lane(&negotiation);
+        trail.publishes();
         let (act, digest, body) = (checked.act, checked.digest, checked.body);
         let entry =
             Entry::Message(AdmittedMessage { from, negotiation: negotiation.clone(), act, digest, body, pinned });
-        match self.0.log.append(lane, &entry).await {
+        match self.0.log.append(&negotiation, &entry).await {
             Ok(Position { seq, index }) => Ok(Accepted { seq, index, msg_id, negotiation }),
             Err(refusal) => {
                 // What is certainly not stored must not stand in the way of another body.
@@ -244,21 +272,5 @@ impl Admission {
                 Err(refusal)
             }
         }
-    }
-}
-
-/// How far a message came: for metrics and the audit.
-struct Trail {
-    act: Option<Act>,
-    agent: Option<AgentId>,
-    clock: Instant,
-    began: Instant,
-}
-
-impl Trail {
-    fn passed(&mut self, metrics: &GatewayMetrics, stage: Stage) {
-        let now = Instant::now();
-        metrics.messages.passed(stage, now.duration_since(self.clock));
-        self.clock = now;
     }
 }

@@ -83,8 +83,11 @@ async fn answer(admission: Admission, pub_sub: Arc<dyn PubSub>, received: Receiv
 }
 
 async fn admit(admission: &Admission, received: &Received) -> Result<Accepted, Refusal> {
-    let named = subject::agent_of(&received.subject)
-        .ok_or_else(|| Refusal::new(Code::Unauthorized, "the subject names no agent"))?;
+    let Some(named) = subject::agent_of(&received.subject) else {
+        let refusal = Refusal::new(Code::Unauthorized, "the subject names no agent");
+        admission.refused_before(Transport::Nats, None, &refusal);
+        return Err(refusal);
+    };
     let ingress = Ingress {
         transport: Transport::Nats,
         credentials: Credentials::Token(received.token.as_deref()),

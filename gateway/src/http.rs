@@ -29,7 +29,6 @@ use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::Method;
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{MethodRouter, get, post};
@@ -41,7 +40,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower_http::catch_panic::CatchPanicLayer;
 
-use crate::admission::{Admission, Transport, audit};
+use crate::admission::{Admission, Audited, Transport, audit};
 use crate::config::GatewayConfig;
 use crate::metrics::GatewayMetrics;
 use crate::registry::Registry;
@@ -96,6 +95,11 @@ fn routes() -> [Route; 22] {
     ]
 }
 
+/// Every route's path and methods, for whoever counts requests.
+pub(crate) fn paths() -> Vec<(&'static str, &'static [&'static str])> {
+    routes().into_iter().map(|(path, methods, _)| (path, methods)).collect()
+}
+
 /// The whole interface.
 pub(crate) fn router(site: Arc<Site>) -> Router {
     let empty = Router::new();
@@ -124,27 +128,19 @@ pub(crate) struct Bearer(pub(crate) Arc<OnceLock<AgentId>>);
 async fn observe(State(site): State<Arc<Site>>, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
     let matched = request.extensions().get::<MatchedPath>().cloned();
-    let route = matched.as_ref().map_or("unmatched", MatchedPath::as_str);
-    let method = method_label(request.method());
+    let route = matched.as_ref().map(MatchedPath::as_str);
     let bearer = Bearer::default();
     request.extensions_mut().insert(bearer.clone());
-    site.metrics.serving.http_began(route);
+    let answering = site.metrics.http.began(route, request.method().as_str());
     let response = next.run(request).await;
     if let Some(Refused(refusal)) = response.extensions().get()
-        && route != MESSAGES
+        && route != Some(MESSAGES)
     {
-        audit(Transport::Http, bearer.0.get(), refusal);
+        let audited = Audited { transport: Transport::Http, agent: bearer.0.get(), negotiation: None, trace: None };
+        audit(&audited, refusal);
     }
-    site.metrics.serving.http_ended(method, route, response.status().as_u16(), began.elapsed());
+    site.metrics.http.ended(answering, response.status().as_u16(), began.elapsed());
     response
-}
-
-/// The method as a label of a closed set.
-fn method_label(method: &Method) -> &'static str {
-    [(Method::GET, "GET"), (Method::POST, "POST"), (Method::PUT, "PUT"), (Method::DELETE, "DELETE")]
-        .into_iter()
-        .find(|(known, _)| known == method)
-        .map_or("other", |(_, label)| label)
 }
 
 #[cfg(test)]

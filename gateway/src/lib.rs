@@ -46,7 +46,7 @@ pub use error::{GatewayError, KeyError};
 pub use http::server;
 pub use metrics::GatewayMetrics;
 
-use admission::{LaneLog, RequestNotes};
+use admission::{AdmissionSpans, LaneLog, RequestNotes};
 use auth::Authenticator;
 use bus_ingress::BusIngress;
 use http::{Site, StreamSlots};
@@ -90,12 +90,14 @@ impl Gateway {
         config.check()?;
         let auth = Arc::new(Authenticator::load(config.auth.clone(), metrics.clone()).await?);
         let limits = Arc::new(Limits::new(&config.limits, metrics.clone()));
-        let registry = Arc::new(Registry::new(bus.key_value.clone(), &config.default_policy));
+        let registry = Arc::new(Registry::new(bus.key_value.clone(), &config.default_policy, metrics.clone()));
         let (notes, noted) = RequestNotes::new(registry.clone());
         let appending =
             AppenderOptions { deadline: Duration::from_millis(config.limits.append_ms), ..AppenderOptions::default() };
-        let log = LaneLog::new(&bus.log, &config.id, &appending);
-        let admission = Admission::new(auth.clone(), limits.clone(), registry.clone(), log, notes, metrics.clone());
+        let log = LaneLog::new(&bus.log, &config.id, &appending, metrics.clone());
+        let spans = AdmissionSpans::new(config.tracer.clone(), &config.id, bus.log.lanes());
+        let admission =
+            Admission::new(auth.clone(), limits.clone(), registry.clone(), log, notes, metrics.clone(), spans);
         let handle = GatewayHandle {
             admission,
             registry: registry.clone(),

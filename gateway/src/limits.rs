@@ -4,7 +4,7 @@ use std::hash::Hash;
 use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use governor::clock::{Clock as _, DefaultClock};
@@ -16,7 +16,7 @@ use schemas::{AgentId, Code, Refusal};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::LimitConfig;
-use crate::metrics::{GatewayMetrics, Limiter};
+use crate::metrics::{GatewayMetrics, Limiter, Shed};
 
 /// How often keys that are back at full quota are dropped.
 const SWEEP_PERIOD: Duration = Duration::from_secs(10);
@@ -69,8 +69,8 @@ impl Limits {
             }
             self.agents.sweep();
             self.peers.sweep();
-            self.metrics.access.limiter_keys(Limiter::Agent, self.agents.len());
-            self.metrics.access.limiter_keys(Limiter::Peer, self.peers.len());
+            self.metrics.access.limiter_swept(Limiter::Agent, self.agents.len(), self.agents.take_evicted());
+            self.metrics.access.limiter_swept(Limiter::Peer, self.peers.len(), self.peers.take_evicted());
         }
     }
 
@@ -84,6 +84,7 @@ impl Limits {
             }
             Verdict::Full => {
                 self.metrics.access.limiter_full(limiter);
+                self.metrics.messages.shed(Shed::Senders);
                 Err(Refusal::new(Code::Overloaded, "no further sender can be tracked now").retry_after_ms(1000))
             }
         }
@@ -105,6 +106,8 @@ struct KeyedLimiter<K: Hash + Eq + Clone> {
     keys_max: usize,
     created: Instant,
     swept_ms: AtomicU64,
+    /// Keys dropped since [`KeyedLimiter::take_evicted`] was last asked.
+    evicted: AtomicUsize,
 }
 
 impl<K: Hash + Eq + Clone> KeyedLimiter<K> {
@@ -113,7 +116,14 @@ impl<K: Hash + Eq + Clone> KeyedLimiter<K> {
         let quota = Quota::per_second(at_least_one(per_s)).allow_burst(at_least_one(burst));
         let keys = Keys(Arc::new(DashMapStateStore::default()));
         let limiter = RateLimiter::new(quota, keys.clone(), DefaultClock::default());
-        Self { keys, limiter, keys_max, created: Instant::now(), swept_ms: AtomicU64::new(0) }
+        Self {
+            keys,
+            limiter,
+            keys_max,
+            created: Instant::now(),
+            swept_ms: AtomicU64::new(0),
+            evicted: AtomicUsize::new(0),
+        }
     }
 
     fn charge(&self, key: &K) -> Verdict {
@@ -139,13 +149,25 @@ impl<K: Hash + Eq + Clone> KeyedLimiter<K> {
         let is_due = now_ms >= swept_ms.saturating_add(FORCED_SWEEP_MS_MIN);
         let is_mine = || self.swept_ms.compare_exchange(swept_ms, now_ms, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         if is_due && is_mine() {
-            self.limiter.retain_recent();
+            self.drop_idle();
         }
     }
 
     fn sweep(&self) {
-        self.limiter.retain_recent();
+        self.drop_idle();
         self.limiter.shrink_to_fit();
+    }
+
+    /// Drops keys that are back at their full quota. How many is as near as can be told while others add keys.
+    fn drop_idle(&self) {
+        let before = self.limiter.len();
+        self.limiter.retain_recent();
+        self.evicted.fetch_add(before.saturating_sub(self.limiter.len()), Ordering::Relaxed);
+    }
+
+    /// How many keys were dropped since this was last asked.
+    fn take_evicted(&self) -> usize {
+        self.evicted.swap(0, Ordering::Relaxed)
     }
 
     fn len(&self) -> usize {
@@ -215,5 +237,13 @@ mod tests {
         }
         assert_eq!(limiter.len(), 50);
         assert_eq!(limiter.charge(&3), Verdict::Allowed);
+    }
+
+    #[test]
+    fn keys_that_are_back_at_full_quota_are_dropped_and_counted_once() {
+        let limiter: KeyedLimiter<u32> = KeyedLimiter::new(u32::MAX, u32::MAX, 50);
+        assert!((0..20).all(|key| limiter.charge(&key) == Verdict::Allowed));
+        limiter.sweep();
+        assert_eq!((limiter.len(), limiter.take_evicted(), limiter.take_evicted()), (0, 20, 0));
     }
 }

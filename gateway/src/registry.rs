@@ -6,6 +6,7 @@
 mod agents;
 mod policies;
 mod requests;
+mod store;
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
@@ -16,11 +17,10 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use schemas::control::Group;
 use schemas::{Code, GroupId, Refusal};
-use serde::Serialize;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::problem::store_full;
+use crate::metrics::{GatewayMetrics, Reload};
 
 pub(crate) use agents::AgentTable;
 pub(crate) use policies::{DEFAULT_KEY, PinnedPolicy, PolicyTable, version_key};
@@ -40,6 +40,7 @@ pub(crate) struct Registry {
     tables: RwLock<Tables>,
     /// Rises with every change seen.
     changes: watch::Sender<u64>,
+    metrics: Arc<GatewayMetrics>,
 }
 
 /// Everything followed. Updates are applied in place: registering one agent costs the same with ten as with 100,000.
@@ -53,9 +54,9 @@ pub(crate) struct Tables {
 
 impl Registry {
     /// An empty registry; [`Registry::drive`] fills it. `default_policy` applies until a default is stored.
-    pub(crate) fn new(key_value: Arc<dyn KeyValue>, default_policy: &str) -> Self {
+    pub(crate) fn new(key_value: Arc<dyn KeyValue>, default_policy: &str, metrics: Arc<GatewayMetrics>) -> Self {
         let tables = Tables { policies: PolicyTable::new(default_policy), ..Tables::default() };
-        Self { key_value, tables: RwLock::new(tables), changes: watch::Sender::new(0) }
+        Self { key_value, tables: RwLock::new(tables), changes: watch::Sender::new(0), metrics }
     }
 
     /// The tables, for as long as no `await` stands between.
@@ -92,56 +93,6 @@ impl Registry {
                 () = tokio::time::sleep(WATCH_PAUSE) => {}
             }
         }
-    }
-
-    /// Stores a document and waits until this gateway sees it (`is_seen`).
-    ///
-    /// # Errors
-    /// [`Code::Unavailable`] when the store is full, the bus does not answer, or the write is not seen in time.
-    pub(crate) async fn put<T: Serialize + Sync>(
-        &self,
-        bucket: Bucket,
-        key: String,
-        document: &T,
-        is_seen: impl Fn(&Tables) -> bool,
-    ) -> Result<(), Refusal> {
-        self.key_value.put(bucket, key, encode(document)?).await.map_err(|error| not_stored(&error))?;
-        self.until_own_write(is_seen).await
-    }
-
-    /// Stores a document unless the key has one; false when it has.
-    ///
-    /// # Errors
-    /// As [`Registry::put`].
-    pub(crate) async fn create<T: Serialize + Sync>(
-        &self,
-        bucket: Bucket,
-        key: String,
-        document: &T,
-    ) -> Result<bool, Refusal> {
-        self.key_value.create(bucket, key, encode(document)?).await.map_err(|error| not_stored(&error))
-    }
-
-    /// The stored bytes of a key, read from the bus.
-    ///
-    /// # Errors
-    /// [`Code::Unavailable`] when the bus does not answer.
-    pub(crate) async fn stored(&self, bucket: Bucket, key: String) -> Result<Option<Bytes>, Refusal> {
-        self.key_value.value(bucket, key).await.map_err(|error| not_stored(&error))
-    }
-
-    /// Removes a key and waits until this gateway sees that it is gone.
-    ///
-    /// # Errors
-    /// As [`Registry::put`].
-    pub(crate) async fn delete(
-        &self,
-        bucket: Bucket,
-        key: String,
-        is_seen: impl Fn(&Tables) -> bool,
-    ) -> Result<(), Refusal> {
-        self.key_value.delete(bucket, key).await.map_err(|error| not_stored(&error))?;
-        self.until_own_write(is_seen).await
     }
 
     /// Waits, within a bound, until this gateway sees a write of its own.
@@ -195,14 +146,21 @@ impl Registry {
         self.change(|tables| {
             tables.clear(bucket);
             for (key, value) in &entries {
-                tables.apply(bucket, key, value.as_ref());
+                self.follow_one(tables, bucket, key, value.as_ref());
             }
             tables.caught_up[index(bucket)] = true;
         });
     }
 
     fn apply(&self, bucket: Bucket, key: &str, value: Option<&Bytes>) {
-        self.change(|tables| tables.apply(bucket, key, value));
+        self.change(|tables| self.follow_one(tables, bucket, key, value));
+    }
+
+    fn follow_one(&self, tables: &mut Tables, bucket: Bucket, key: &str, value: Option<&Bytes>) {
+        let is_applied = tables.apply(bucket, key, value);
+        if bucket == Bucket::Policies {
+            self.metrics.control.reloaded(if is_applied { Reload::Applied } else { Reload::Unreadable });
+        }
     }
 
     fn set_caught_up(&self, bucket: Bucket, caught_up: bool) {
@@ -224,15 +182,17 @@ impl Tables {
         }
     }
 
-    fn apply(&mut self, bucket: Bucket, key: &str, value: Option<&Bytes>) {
+    /// False when the document is left out because it cannot be read.
+    fn apply(&mut self, bucket: Bucket, key: &str, value: Option<&Bytes>) -> bool {
         let applied = match bucket {
             Bucket::Agents => self.agents.apply(key, value),
             Bucket::Groups => apply_group(&mut self.groups, key, value),
             Bucket::Policies => self.policies.apply(key, value),
         };
-        if let Err(fault) = applied {
+        if let Err(fault) = &applied {
             tracing::error!(bucket = bucket.as_str(), key, %fault, "a stored document is not readable; it is left out");
         }
+        applied.is_ok()
     }
 }
 
@@ -255,20 +215,6 @@ fn index(bucket: Bucket) -> usize {
         Bucket::Groups => 1,
         Bucket::Policies => 2,
     }
-}
-
-fn encode<T: Serialize>(document: &T) -> Result<Bytes, Refusal> {
-    let bytes = serde_json::to_vec(document);
-    bytes.map(Bytes::from).map_err(|_| Refusal::new(Code::Internal, "the document cannot be written"))
-}
-
-fn not_stored(error: &BusError) -> Refusal {
-    if matches!(error, BusError::Full(_)) {
-        tracing::error!(%error, "the control plane's store is full");
-        return store_full();
-    }
-    tracing::warn!(%error, "the control plane's store did not answer");
-    Refusal::new(Code::Unavailable, "the store did not answer; repeat the request").retry_after_ms(1000)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use schemas::validate::{BODY_BYTES_MAX, Checked};
 use schemas::{Act, AgentId, Code, NegotiationId, Refusal};
+use telemetry::TraceId;
 
 use super::Transport;
 
@@ -48,13 +49,24 @@ fn sealed(pointer: &str) -> &str {
     if is_inside { MANDATE } else { pointer }
 }
 
-/// One line for every refusal: the code, who, which way. Never a token, never a value.
-pub(crate) fn audit(transport: Transport, agent: Option<&AgentId>, refusal: &Refusal) {
+/// What is known of who was refused.
+pub(crate) struct Audited<'a> {
+    pub(crate) transport: Transport,
+    pub(crate) agent: Option<&'a AgentId>,
+    pub(crate) negotiation: Option<&'a NegotiationId>,
+    /// The trace in which the refusal stands, where it has one.
+    pub(crate) trace: Option<TraceId>,
+}
+
+/// One line for every refusal: the code, who, which way, about which negotiation. Never a token, never a value.
+pub(crate) fn audit(audited: &Audited<'_>, refusal: &Refusal) {
     tracing::info!(
         target: "llmx::audit",
         code = refusal.code.as_str(),
-        agent = agent.map(AgentId::as_str),
-        ?transport,
+        agent = audited.agent.map(AgentId::as_str),
+        transport = audited.transport.as_str(),
+        negotiation = audited.negotiation.map(NegotiationId::as_str),
+        trace_id = audited.trace.map(tracing::field::display),
         pointer = refusal.pointer.as_deref().map(sealed),
         "refused"
     );

@@ -30,6 +30,19 @@ pub(super) struct Resolved {
     pub(super) left_out: u32,
     /// Whose owners are to be asked.
     pub(super) asks: Vec<Ask>,
+    /// How many agents were addressed, by what was decided.
+    pub(super) counted: Counted,
+}
+
+/// How many agents a call reaches or does not, besides those whose owners are to be asked.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Counted {
+    /// Consent, and can do what is asked for.
+    pub(super) invited: usize,
+    /// Do not consent.
+    pub(super) denied: usize,
+    /// Cannot do what is asked for.
+    pub(super) incapable: usize,
 }
 
 /// An agent whose rules say that its owner is to be asked about this call.
@@ -62,7 +75,8 @@ pub(super) fn resolve<'a>(agents: &'a AgentTable, groups: &'a GroupTable, call: 
             }),
         };
         if !fits {
-            return Resolved { invited: Err(too_many(CONSIDERED_MAX)), left_out: 0, asks: Vec::new() };
+            let invited = Err(too_many(CONSIDERED_MAX));
+            return Resolved { invited, left_out: 0, asks: Vec::new(), counted: Counted::default() };
         }
     }
     select(candidates, call)
@@ -112,6 +126,11 @@ fn select(candidates: BTreeMap<&AgentId, Candidate<'_>>, call: &Call<'_>) -> Res
         }
     }
     let left_out = u32::try_from(considered - invited.len()).unwrap_or(u32::MAX);
+    let counted = Counted {
+        invited: invited.len(),
+        denied: capable - invited.len() - asks.len(),
+        incapable: considered - capable,
+    };
     let invited = if capable == 0 {
         Err(Refusal::new(Code::NoRecipient, "no registered agent is addressed that shares a capability with the call")
             .at("/envelope/to")
@@ -124,7 +143,7 @@ fn select(candidates: BTreeMap<&AgentId, Candidate<'_>>, call: &Call<'_>) -> Res
     } else {
         Ok(invited)
     };
-    Resolved { invited, left_out, asks }
+    Resolved { invited, left_out, asks, counted }
 }
 
 /// At least one of the envelope's capabilities (when it names any), and all that the call requires.

@@ -7,25 +7,22 @@ use bus::{BusError, Log};
 use schemas::record::Entry;
 use schemas::{Code, Lane, NegotiationId, Position, Refusal};
 
+use crate::metrics::{GatewayMetrics, Shed};
 use crate::problem::store_full;
 
 /// One appender per lane.
 pub(crate) struct LaneLog {
     lanes: u8,
     appenders: Vec<Appender>,
+    metrics: Arc<GatewayMetrics>,
 }
 
 impl LaneLog {
     /// Starts an appender for each lane; `by` names this gateway in the records.
-    pub(crate) fn new(log: &Arc<dyn Log>, by: &str, options: &AppenderOptions) -> Self {
+    pub(crate) fn new(log: &Arc<dyn Log>, by: &str, options: &AppenderOptions, metrics: Arc<GatewayMetrics>) -> Self {
         let lanes = log.lanes().max(1);
         let spawn = |lane| Appender::spawn(log.clone(), Lane(lane), by, options.clone());
-        Self { lanes, appenders: (0..lanes).map(spawn).collect() }
-    }
-
-    /// The lane of a negotiation.
-    pub(crate) fn lane(&self, negotiation: &NegotiationId) -> Lane {
-        negotiation.lane(self.lanes)
+        Self { lanes, appenders: (0..lanes).map(spawn).collect(), metrics }
     }
 
     /// Entries waiting for an append, over all lanes.
@@ -33,24 +30,33 @@ impl LaneLog {
         self.appenders.iter().map(Appender::queued).sum()
     }
 
-    /// Appends and waits until the record is stored.
+    /// Appends to the lane of a negotiation and waits until the record is stored.
     ///
     /// # Errors
     /// [`Code::LogUnavailable`] when the outcome is unknown; otherwise nothing was stored.
-    pub(crate) async fn append(&self, lane: Lane, entry: &Entry) -> Result<Position, Refusal> {
+    pub(crate) async fn append(&self, negotiation: &NegotiationId, entry: &Entry) -> Result<Position, Refusal> {
+        let lane = negotiation.lane(self.lanes);
         let appender = self.appenders.get(usize::from(lane.0));
         let appender = appender.ok_or_else(|| Refusal::new(Code::Internal, "the negotiation has no lane"))?;
-        appender.append(entry).await.map_err(|error| refusal(&error))
+        appender.append(entry).await.map_err(|error| {
+            match error {
+                AppendError::Overloaded => self.metrics.messages.shed(Shed::Queue),
+                AppendError::Refused(BusError::Full(_)) => self.metrics.messages.shed(Shed::Store),
+                AppendError::Refused(_) | AppendError::Unknown(_) => {}
+            }
+            refusal(negotiation, &error)
+        })
     }
 }
 
-fn refusal(error: &AppendError) -> Refusal {
+fn refusal(negotiation: &NegotiationId, error: &AppendError) -> Refusal {
+    let negotiation = negotiation.as_str();
     match error {
         AppendError::Overloaded => {
             Refusal::new(Code::Overloaded, "too many messages wait for the log").retry_after_ms(100)
         }
         AppendError::Unknown(error) => {
-            tracing::warn!(%error, "an append has an unknown outcome");
+            tracing::warn!(negotiation, %error, "an append has an unknown outcome");
             Refusal::new(Code::LogUnavailable, "the outcome is unknown: repeat the same bytes under the same msg_id")
                 .retry_after_ms(1000)
         }
@@ -59,11 +65,11 @@ fn refusal(error: &AppendError) -> Refusal {
                 .expecting(format!("fewer recipients; a record holds {limit} bytes"))
         }
         AppendError::Refused(error @ BusError::Full(_)) => {
-            tracing::error!(%error, "the log is full");
+            tracing::error!(negotiation, %error, "the log is full");
             store_full()
         }
         AppendError::Refused(error) => {
-            tracing::error!(%error, "the log refuses records");
+            tracing::error!(negotiation, %error, "the log refuses records");
             Refusal::new(Code::Unavailable, "the log takes no messages now; nothing was stored").retry_after_ms(1000)
         }
     }

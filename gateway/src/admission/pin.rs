@@ -12,8 +12,9 @@ use schemas::record::Pinned;
 use schemas::validate::Checked;
 use schemas::{AgentId, Code, Envelope, Payload, Refusal};
 
-use super::invite;
+use super::invite::{self, Counted, Resolved};
 use super::requests::RequestNotes;
+use crate::metrics::{GatewayMetrics, Invited};
 use crate::policies::scores_offers;
 use crate::registry::{PinnedPolicy, PolicyTable, Registry};
 
@@ -26,11 +27,16 @@ const INVITED_TO_BARGAIN_MAX: usize = PARTIES_MAX - 1;
 pub(super) fn pin(
     registry: &Registry,
     notes: &RequestNotes,
+    metrics: &GatewayMetrics,
     agent: &AgentId,
     checked: &Checked,
 ) -> Result<Option<Arc<Pinned>>, Refusal> {
     match &checked.message.payload {
-        Payload::Cfp(cfp) => pin_call(registry, notes, agent, &checked.message.envelope, cfp).map(Some),
+        Payload::Cfp(cfp) => {
+            let resolved = resolve(registry, agent, &checked.message.envelope, cfp)?;
+            count(metrics, &resolved.1);
+            pin_call(notes, agent, resolved).map(Some)
+        }
         Payload::Join(join) => pin_mandate(registry, join.mandate.as_deref()),
         Payload::Offer(_)
         | Payload::Refuse(_)
@@ -45,20 +51,34 @@ pub(super) fn pin(
     }
 }
 
-fn pin_call(
+/// The policy a call runs under, and whom it reaches.
+fn resolve(
     registry: &Registry,
-    notes: &RequestNotes,
     agent: &AgentId,
     envelope: &Envelope,
     cfp: &Cfp,
-) -> Result<Arc<Pinned>, Refusal> {
+) -> Result<(PinnedPolicy, Resolved), Refusal> {
     check_bargain(cfp)?;
     let tables = registry.read();
-    let PinnedPolicy { policy, digest } = policy_of_call(&tables.policies, cfp)?.clone();
+    let policy = policy_of_call(&tables.policies, cfp)?.clone();
     let invited_max = if cfp.bargain.is_some() { INVITED_TO_BARGAIN_MAX } else { INVITED_MAX };
     let call = invite::Call { from: agent, envelope, requires: &cfp.requires, invited_max };
-    let resolved = invite::resolve(&tables.agents, &tables.groups, &call);
-    drop(tables);
+    Ok((policy, invite::resolve(&tables.agents, &tables.groups, &call)))
+}
+
+fn count(metrics: &GatewayMetrics, resolved: &Resolved) {
+    let Counted { invited, denied, incapable } = resolved.counted;
+    metrics.control.consented(Invited::Allowed, invited);
+    metrics.control.consented(Invited::Denied, denied);
+    metrics.control.consented(Invited::Asked, resolved.asks.len());
+    metrics.control.incapable(incapable);
+}
+
+fn pin_call(
+    notes: &RequestNotes,
+    agent: &AgentId,
+    (PinnedPolicy { policy, digest }, resolved): (PinnedPolicy, Resolved),
+) -> Result<Arc<Pinned>, Refusal> {
     for ask in resolved.asks {
         notes.note(ask.agent, agent.clone(), ask.topic);
     }

@@ -1,11 +1,12 @@
 //! `/v1/agents`: registration and discovery.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use axum::response::IntoResponse as _;
+use axum::response::{IntoResponse as _, Response};
 use bus::Bucket;
 use schemas::control::Registration;
 use schemas::ids::Capability;
@@ -15,8 +16,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::Site;
-use super::answer::{Answer, document};
+use super::answer::{Answer, Refused, document};
 use super::request::{Caller, JsonBody, identifier, query};
+use crate::metrics::{Discovery, Document, Shed};
 
 /// Agents on one page of the list.
 const PAGE_MAX: usize = 200;
@@ -62,7 +64,19 @@ pub(super) async fn list(
     _caller: Caller,
     wanted: Result<Query<Wanted>, QueryRejection>,
 ) -> Answer {
-    let wanted = query(wanted)?;
+    let began = Instant::now();
+    let found = query(wanted).map_err(Refused::from).and_then(|wanted| search(&site, &wanted));
+    let result = match &found {
+        Ok((_, 0)) => Discovery::Empty,
+        Ok(_) => Discovery::Found,
+        Err(_) => Discovery::Refused,
+    };
+    site.metrics.control.discovered(result, began.elapsed());
+    found.map(|(response, _)| response)
+}
+
+/// One page, and how many agents are on it.
+fn search(site: &Site, wanted: &Wanted) -> Result<(Response, usize), Refused> {
     let limit = wanted.limit.unwrap_or(PAGE_MAX);
     if !(1..=PAGE_MAX).contains(&limit) {
         return Err(Refusal::new(Code::OutOfRange, "a page of that size is not offered").expecting("1 to 200").into());
@@ -82,7 +96,8 @@ pub(super) async fn list(
         }
     }
     let next = next.filter(|last| tables.agents.following(Some(last)).next().is_some());
-    document(&json!({ "agents": agents, "next": next }))
+    let page = document(&json!({ "agents": agents, "next": next }))?;
+    Ok((page, agents.len()))
 }
 
 /// One agent: whole to itself, without its consent rules to others.
@@ -110,7 +125,9 @@ pub(super) async fn register(
 ) -> Answer {
     let agent = identifier(path, AgentId::try_new)?;
     caller.must_be(&agent)?;
-    let registration = check_registration(&bytes)?;
+    let registration = check_registration(&bytes);
+    site.metrics.control.checked(Document::Registration, &registration);
+    let registration = registration?;
     let is_new = store(&site, &agent, registration).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     let tables = site.registry.read();
@@ -143,6 +160,7 @@ pub(super) async fn store(site: &Site, agent: &AgentId, registration: Registrati
         (tables.agents.registration(agent).is_none(), tables.agents.len())
     };
     if is_new && count >= site.config.limits.agents_max {
+        site.metrics.messages.shed(Shed::Agents);
         return Err(Refusal::new(Code::Overloaded, "no further agent is registered now").retry_after_ms(60_000));
     }
     let is_seen =

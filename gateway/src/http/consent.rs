@@ -13,6 +13,7 @@ use super::Site;
 use super::agents::{not_registered, store};
 use super::answer::{Answer, document};
 use super::request::{Caller, JsonBody, identifier};
+use crate::metrics::Document;
 
 /// Pointer of the consent inside a registration.
 const POINTER: &str = "/consent";
@@ -37,7 +38,9 @@ pub(super) async fn replace(
     JsonBody(bytes): JsonBody,
 ) -> Answer {
     let agent = own(&caller, path)?;
-    let consent = check_consent(&bytes)?;
+    let consent = check_consent(&bytes);
+    site.metrics.control.checked(Document::Registration, &consent);
+    let consent = consent?;
     let present = site.registry.read().agents.registration(&agent).cloned();
     let mut registration = present.ok_or_else(not_registered)?.as_ref().clone();
     registration.consent = consent;

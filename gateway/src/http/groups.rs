@@ -14,6 +14,7 @@ use serde_json::json;
 use super::Site;
 use super::answer::{Answer, document};
 use super::request::{Caller, JsonBody, identifier};
+use crate::metrics::Document;
 use crate::registry::Tables;
 
 /// Groups of one exchange.
@@ -52,7 +53,9 @@ pub(super) async fn replace(
 ) -> Answer {
     caller.must_be_admin(&site)?;
     let id = identifier(path, GroupId::try_new)?;
-    let group = check_group(&bytes)?;
+    let group = check_group(&bytes);
+    site.metrics.control.checked(Document::Group, &group);
+    let group = group?;
     if group.id != id {
         return Err(Refusal::new(Code::NotAllowed, "the document names another group than the path").at("/id").into());
     }

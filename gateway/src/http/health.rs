@@ -37,11 +37,19 @@ pub(super) async fn ready(State(site): State<Arc<Site>>) -> Answer {
 /// Everything the process's registry holds.
 pub(super) async fn metrics(State(site): State<Arc<Site>>) -> Answer {
     site.metrics.messages.queued(site.admission.queued());
-    site.metrics.access.agents(site.registry.read().agents.len());
+    measure_tables(&site);
+    site.metrics.serving.connected(site.slots.agents());
     site.metrics.serving.bus_dropped(site.pub_sub.dropped());
     let text = TextEncoder::new().encode_to_string(&site.metrics.registry().gather()).map_err(|error| {
         tracing::error!(%error, "the metrics cannot be written");
         Refusal::new(Code::Internal, "the metrics cannot be written")
     })?;
     Ok(([(header::CONTENT_TYPE, HeaderValue::from_static(METRICS_TYPE))], text).into_response())
+}
+
+/// What is measured when somebody asks, instead of with every change.
+fn measure_tables(site: &Site) {
+    let tables = site.registry.read();
+    site.metrics.access.agents(tables.agents.len());
+    site.metrics.control.in_force(&tables.policies.revision());
 }

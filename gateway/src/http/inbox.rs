@@ -30,7 +30,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Opens the stream.
 pub(super) async fn open(State(site): State<Arc<Site>>, caller: Caller, request: Request) -> Answer {
     let identity = caller.0;
-    let slot = site.slots.take(&identity.agent)?;
+    let slot = site.take_slot(&identity.agent)?;
     let deliveries = open_inbox(&site.pub_sub, &identity.agent).await?;
     site.metrics.serving.stream_opened(StreamKind::Sse);
     let inbox = Inbox {

@@ -22,7 +22,8 @@ pub(super) async fn post_message(State(site): State<Arc<Site>>, request: Request
     let peer = request.extensions().get::<Connection>().map(|connection| connection.peer);
     let body = JsonBody::from_request(request, &site).await;
     let read = body.and_then(|JsonBody(bytes)| Ok((bytes, bearer(&headers)?)));
-    let (bytes, token) = read.inspect_err(|refused| site.admission.refused_before(Transport::Http, &refused.0))?;
+    let (bytes, token) =
+        read.inspect_err(|refused| site.admission.refused_before(Transport::Http, None, &refused.0))?;
     let credentials = Credentials::Token(token);
     let ingress = Ingress { transport: Transport::Http, credentials, named_sender: None, peer, bytes };
     let accepted = site.admission.admit(ingress).await?;

@@ -39,7 +39,7 @@ pub(super) async fn show(
     let lane = negotiation.lane(site.lanes);
     let question = json!({ "negotiation": negotiation, "viewer": caller.0.agent }).to_string();
     let asked = site.pub_sub.request(subject::view(lane), None, Bytes::from(question), VIEW_TIMEOUT).await;
-    let answer = asked.map_err(|error| no_answer(&error))?;
+    let answer = asked.map_err(|error| no_answer(&negotiation, &error))?;
     let viewed: Viewed<'_> = serde_json::from_slice(&answer)
         .map_err(|_| Refusal::new(Code::Internal, "the engine's answer is not readable"))?;
     let view = viewed.found.ok_or_else(|| Refusal::new(Code::NotFound, "no such negotiation, or none of yours"))?;
@@ -47,7 +47,7 @@ pub(super) async fn show(
     Ok((headers, view.get().to_owned()).into_response())
 }
 
-fn no_answer(error: &BusError) -> Refusal {
-    tracing::warn!(%error, "no engine answered for a negotiation");
+fn no_answer(negotiation: &NegotiationId, error: &BusError) -> Refusal {
+    tracing::warn!(negotiation = negotiation.as_str(), %error, "no engine answered for a negotiation");
     Refusal::new(Code::Unavailable, "no engine answers for this negotiation now; try again").retry_after_ms(1000)
 }

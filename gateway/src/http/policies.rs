@@ -18,6 +18,7 @@ use serde_json::json;
 use super::Site;
 use super::answer::{Answer, document};
 use super::request::{Caller, JsonBody, segment};
+use crate::metrics::Document;
 use crate::policies::{check_consistency, publish, scores_offers};
 use crate::registry::{DEFAULT_KEY, PinnedPolicy, Tables};
 
@@ -89,7 +90,9 @@ pub(super) async fn store(
 ) -> Answer {
     caller.must_be_admin(&site)?;
     let id = segment(path)?;
-    let policy = check_policy(&bytes)?;
+    let policy = check_policy(&bytes);
+    site.metrics.control.checked(Document::Policy, &policy);
+    let policy = policy?;
     check_put(&site, &id, &policy)?;
     let registry = &site.registry;
     publish(registry, &policy).await?;

@@ -5,6 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use schemas::{AgentId, Code, Refusal};
 
+use super::Site;
+use crate::metrics::Shed;
+
 /// Open streams, by agent.
 #[derive(Clone)]
 pub(crate) struct StreamSlots {
@@ -18,16 +21,31 @@ pub(crate) struct StreamSlot {
     agent: AgentId,
 }
 
+impl Site {
+    /// Takes a place for one stream of an agent, and counts when there is none.
+    ///
+    /// # Errors
+    /// As [`StreamSlots::take`].
+    pub(super) fn take_slot(&self, agent: &AgentId) -> Result<StreamSlot, Refusal> {
+        self.slots.take(agent).inspect_err(|_| self.metrics.messages.shed(Shed::Streams))
+    }
+}
+
 impl StreamSlots {
     pub(crate) fn new(per_agent_max: usize) -> Self {
         Self { open_by_agent: Arc::default(), per_agent_max }
+    }
+
+    /// How many agents have a stream open.
+    pub(crate) fn agents(&self) -> usize {
+        self.open_by_agent.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
     /// Takes a place for one stream.
     ///
     /// # Errors
     /// [`Code::Overloaded`] when the agent has as many as it may.
-    pub(crate) fn take(&self, agent: &AgentId) -> Result<StreamSlot, Refusal> {
+    fn take(&self, agent: &AgentId) -> Result<StreamSlot, Refusal> {
         let mut open_by_agent = self.open_by_agent.lock().unwrap_or_else(PoisonError::into_inner);
         let open = open_by_agent.entry(agent.clone()).or_insert(0);
         if *open >= self.per_agent_max {

@@ -41,7 +41,7 @@ pub(super) async fn open(State(site): State<Arc<Site>>, caller: Caller, mut requ
     let upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection> = request.extract_parts().await;
     let upgrade = upgrade.map_err(|rejection| refused(&rejection))?;
     let identity = caller.0;
-    let slot = site.slots.take(&identity.agent)?;
+    let slot = site.take_slot(&identity.agent)?;
     let connection = request.extensions().get::<Connection>().cloned();
     let deliveries = open_inbox(&site.pub_sub, &identity.agent).await?;
     let tracked = site.tasks.token();

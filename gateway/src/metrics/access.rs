@@ -1,34 +1,39 @@
 use std::time::Duration;
 
-use prometheus::{Histogram, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
+use prometheus::{Error, Histogram, IntCounter, IntGauge};
 use schemas::Code;
+use telemetry::metrics::Maker;
 
 use super::labels::{Limiter, RefreshResult};
-use super::{LATENCY_S, Maker, gauge_value};
+use super::{LATENCY_S, gauge_value};
 
 /// Tokens, verification keys and rate limits.
 pub(crate) struct AccessMetrics {
     auth_accepted: IntCounter,
-    auth_decisions: IntCounterVec,
+    auth_rejected: [IntCounter; 3],
     auth_duration: Histogram,
     keys: IntGauge,
-    key_refreshes: IntCounterVec,
+    key_refreshes: Vec<IntCounter>,
     key_refreshed_at: IntGauge,
     limiter_allowed: Vec<IntCounter>,
     limiter_denied: Vec<IntCounter>,
-    limiter_keys: IntGaugeVec,
-    limiter_cap_hits: IntCounterVec,
+    limiter_keys: Vec<IntGauge>,
+    limiter_cap_hits: Vec<IntCounter>,
+    limiter_evicted: Vec<IntCounter>,
     agents_registered: IntGauge,
 }
 
+/// The reasons why a token is refused, in the order of the handles; the last stands for every other.
+const AUTH_REASONS: [&str; 3] = [Code::Unauthenticated.as_str(), Code::TokenExpired.as_str(), "other"];
+
 impl AccessMetrics {
-    pub(super) fn new(make: &Maker<'_>) -> Result<Self, prometheus::Error> {
-        let auth_decisions = make.counters(
+    pub(super) fn new(make: &Maker<'_>) -> Result<Self, Error> {
+        let auth_decisions = make.counter_vec(
             "exchange_auth_decisions_total",
             "Tokens presented, by result and reason.",
             &["result", "reason"],
         )?;
-        let limiter_decisions = make.counters(
+        let limiter_decisions = make.counter_vec(
             "exchange_rate_limit_decisions_total",
             "Requests charged to a rate limit, by limiter and decision.",
             &["limiter", "decision"],
@@ -37,9 +42,10 @@ impl AccessMetrics {
             let handle = |limiter: &Limiter| limiter_decisions.with_label_values(&[limiter.as_str(), decision]);
             Limiter::ALL.iter().map(handle).collect()
         };
-        let metrics = Self {
+        let limiters = Limiter::ALL.map(Limiter::as_str);
+        Ok(Self {
             auth_accepted: auth_decisions.with_label_values(&["accepted", "none"]),
-            auth_decisions,
+            auth_rejected: AUTH_REASONS.map(|reason| auth_decisions.with_label_values(&["rejected", reason])),
             auth_duration: make.histogram(
                 "exchange_auth_duration_seconds",
                 "Time to verify a token that is not remembered.",
@@ -49,7 +55,8 @@ impl AccessMetrics {
             key_refreshes: make.counters(
                 "exchange_jwks_refresh_total",
                 "Renewals of the verification keys, by result.",
-                &["result"],
+                "result",
+                &RefreshResult::ALL.map(RefreshResult::as_str),
             )?,
             key_refreshed_at: make.gauge(
                 "exchange_jwks_last_success_timestamp_seconds",
@@ -57,23 +64,36 @@ impl AccessMetrics {
             )?,
             limiter_allowed: decisions("allow"),
             limiter_denied: decisions("deny"),
-            limiter_keys: make.gauges("exchange_rate_limit_keys", "Keys tracked by a rate limit.", &["limiter"])?,
+            limiter_keys: make.gauges(
+                "exchange_rate_limit_keys",
+                "Keys tracked by a rate limit.",
+                "limiter",
+                &limiters,
+            )?,
             limiter_cap_hits: make.counters(
                 "exchange_rate_limit_key_cap_hits_total",
                 "Requests refused because a rate limit tracks no further key.",
-                &["limiter"],
+                "limiter",
+                &limiters,
+            )?,
+            limiter_evicted: make.counters(
+                "exchange_rate_limit_keys_evicted_total",
+                "Keys a rate limit no longer tracks, because they are back at their full quota.",
+                "limiter",
+                &limiters,
             )?,
             agents_registered: make.gauge("exchange_agents_registered", "Registered agents this gateway knows.")?,
-        };
-        metrics.begin_at_zero();
-        Ok(metrics)
+        })
     }
 
     /// A token was presented.
     pub(crate) fn decided(&self, refused: Option<Code>) {
         match refused {
             None => self.auth_accepted.inc(),
-            Some(code) => self.auth_decisions.with_label_values(&["rejected", code.as_str()]).inc(),
+            Some(code) => {
+                let known = AUTH_REASONS.iter().position(|reason| *reason == code.as_str());
+                self.auth_rejected[known.unwrap_or(AUTH_REASONS.len() - 1)].inc();
+            }
         }
     }
 
@@ -84,7 +104,7 @@ impl AccessMetrics {
 
     /// The verification keys were read again.
     pub(crate) fn keys_refreshed(&self, result: RefreshResult, keys: usize, now_s: u64) {
-        self.key_refreshes.with_label_values(&[result.as_str()]).inc();
+        self.key_refreshes[result as usize].inc();
         self.keys.set(gauge_value(keys));
         if result != RefreshResult::Failed {
             self.key_refreshed_at.set(i64::try_from(now_s).unwrap_or(i64::MAX));
@@ -97,31 +117,19 @@ impl AccessMetrics {
         handles[limiter as usize].inc();
     }
 
-    /// A limiter tracks this many keys.
-    pub(crate) fn limiter_keys(&self, limiter: Limiter, keys: usize) {
-        self.limiter_keys.with_label_values(&[limiter.as_str()]).set(gauge_value(keys));
+    /// A limiter tracks this many keys, and has dropped so many.
+    pub(crate) fn limiter_swept(&self, limiter: Limiter, keys: usize, evicted: usize) {
+        self.limiter_keys[limiter as usize].set(gauge_value(keys));
+        self.limiter_evicted[limiter as usize].inc_by(evicted as u64);
     }
 
     /// A limiter tracks no further key.
     pub(crate) fn limiter_full(&self, limiter: Limiter) {
-        self.limiter_cap_hits.with_label_values(&[limiter.as_str()]).inc();
+        self.limiter_cap_hits[limiter as usize].inc();
     }
 
     /// So many agents are registered.
     pub(crate) fn agents(&self, count: usize) {
         self.agents_registered.set(gauge_value(count));
-    }
-
-    fn begin_at_zero(&self) {
-        for code in [Code::Unauthenticated, Code::TokenExpired] {
-            self.auth_decisions.with_label_values(&["rejected", code.as_str()]);
-        }
-        for result in RefreshResult::ALL {
-            self.key_refreshes.with_label_values(&[result.as_str()]);
-        }
-        for limiter in Limiter::ALL {
-            self.limiter_keys(limiter, 0);
-            self.limiter_cap_hits.with_label_values(&[limiter.as_str()]);
-        }
     }
 }

@@ -54,6 +54,10 @@ macro_rules! labels {
     };
 }
 
+mod control;
+
+pub(crate) use control::{Discovery, Document, Invited, Keyword, KvOperation, Reload};
+
 labels!(
     /// Stages of admission, in order.
     Stage {
@@ -127,12 +131,32 @@ labels!(
 );
 
 labels!(
-    /// What became of a delivery on a stream.
+    /// What became of a delivery on a stream. None but the first is lost: it comes again until it is acknowledged.
     StreamResult {
         /// Written.
         Sent => "sent",
         /// Not readable.
         Unreadable => "unreadable",
+        /// The client did not read it in time.
+        Timeout => "timeout",
+        /// The client was gone before it was written.
+        Gone => "gone",
+    }
+);
+
+labels!(
+    /// What was turned away for want of room.
+    Shed {
+        /// Too many messages wait for the log.
+        Queue => "queue",
+        /// No further sender's rate is tracked.
+        Senders => "senders",
+        /// The agent has too many streams open.
+        Streams => "streams",
+        /// No further agent is registered.
+        Agents => "agents",
+        /// The store is full.
+        Store => "store",
     }
 );
 

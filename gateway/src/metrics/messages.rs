@@ -1,10 +1,11 @@
 use std::time::Duration;
 
-use prometheus::{Histogram, IntCounter, IntGauge};
+use prometheus::{Error, Histogram, IntCounter, IntGauge};
 use schemas::{Act, Code};
+use telemetry::metrics::Maker;
 
-use super::labels::{KINDS, Stage, kind_index, stage_of};
-use super::{LATENCY_S, Maker, gauge_value};
+use super::labels::{KINDS, Shed, Stage, kind_index, stage_of};
+use super::{LATENCY_S, gauge_value};
 use crate::admission::Transport;
 
 /// Size buckets in bytes: 128 to 128 KiB, by 4.
@@ -14,38 +15,26 @@ const SIZE_BYTES: [f64; 6] = [128.0, 512.0, 2048.0, 8192.0, 32_768.0, 131_072.0]
 pub(crate) struct MessageMetrics {
     messages: Vec<IntCounter>,
     rejections: Vec<IntCounter>,
+    repeats: Vec<IntCounter>,
     stage_duration: Vec<Histogram>,
     ingest_duration: Vec<Histogram>,
     size: Vec<Histogram>,
     queue_depth: IntGauge,
+    shed: Vec<IntCounter>,
 }
 
 impl MessageMetrics {
-    pub(super) fn new(make: &Maker<'_>) -> Result<Self, prometheus::Error> {
-        let messages = make.counters(
+    pub(super) fn new(make: &Maker<'_>) -> Result<Self, Error> {
+        let messages = make.counter_vec(
             "exchange_messages_total",
             "Messages that came in, by way, act and outcome.",
             &["transport", "kind", "outcome"],
         )?;
-        let rejections = make.counters(
+        let rejections = make.counter_vec(
             "exchange_message_rejections_total",
             "Messages refused, by stage and code.",
             &["stage", "reason"],
         )?;
-        let stages = make.histograms(
-            "exchange_message_stage_duration_seconds",
-            "Time a message spends in each stage of admission.",
-            &["stage"],
-            &LATENCY_S,
-        )?;
-        let ingest = make.histograms(
-            "exchange_message_ingest_duration_seconds",
-            "Time from a message's arrival to its acknowledgement by the log.",
-            &["transport"],
-            &LATENCY_S,
-        )?;
-        let size =
-            make.histograms("exchange_message_size_bytes", "Size of messages, by act.", &["kind"], &SIZE_BYTES)?;
         let mut handles = Vec::new();
         for transport in Transport::ALL {
             for kind in KINDS {
@@ -55,13 +44,41 @@ impl MessageMetrics {
             }
         }
         let rejection = |code: &Code| rejections.with_label_values(&[stage_of(*code).as_str(), code.as_str()]);
+        let ways = Transport::ALL.map(Transport::as_str);
         Ok(Self {
             messages: handles,
             rejections: Code::ALL.iter().map(rejection).collect(),
-            stage_duration: Stage::ALL.iter().map(|stage| stages.with_label_values(&[stage.as_str()])).collect(),
-            ingest_duration: Transport::ALL.iter().map(|way| ingest.with_label_values(&[way.as_str()])).collect(),
-            size: KINDS.iter().map(|kind| size.with_label_values(&[kind])).collect(),
+            repeats: make.counters(
+                "exchange_message_repeats_total",
+                "Messages that this gateway had taken before, bytes and all: retries, which change nothing.",
+                "transport",
+                &ways,
+            )?,
+            stage_duration: make.histograms(
+                "exchange_message_stage_duration_seconds",
+                "Time a message spends in each stage of admission.",
+                ("stage", &Stage::ALL.map(Stage::as_str)),
+                &LATENCY_S,
+            )?,
+            ingest_duration: make.histograms(
+                "exchange_message_ingest_duration_seconds",
+                "Time from a message's arrival to its acknowledgement by the log.",
+                ("transport", &ways),
+                &LATENCY_S,
+            )?,
+            size: make.histograms(
+                "exchange_message_size_bytes",
+                "Size of messages, by act.",
+                ("kind", &KINDS),
+                &SIZE_BYTES,
+            )?,
             queue_depth: make.gauge("exchange_admission_queue_depth", "Messages waiting for the log.")?,
+            shed: make.counters(
+                "exchange_admission_shed_total",
+                "Requests turned away for want of room, by what was full.",
+                "reason",
+                &Shed::ALL.map(Shed::as_str),
+            )?,
         })
     }
 
@@ -72,6 +89,11 @@ impl MessageMetrics {
         if let Some(code) = refused {
             self.rejections[code as usize].inc();
         }
+    }
+
+    /// A message came again.
+    pub(crate) fn repeated(&self, transport: Transport) {
+        self.repeats[transport as usize].inc();
     }
 
     /// A message passed a stage.
@@ -92,5 +114,10 @@ impl MessageMetrics {
     /// So many wait for the log.
     pub(crate) fn queued(&self, count: usize) {
         self.queue_depth.set(gauge_value(count));
+    }
+
+    /// Something was turned away for want of room.
+    pub(crate) fn shed(&self, reason: Shed) {
+        self.shed[reason as usize].inc();
     }
 }

@@ -61,6 +61,13 @@ impl PolicyTable {
         self.by_key.len()
     }
 
+    /// A digest of everything stored and of the default: equal where the same policies are in force.
+    pub(crate) fn revision(&self) -> Digest {
+        let stored = self.by_key.iter().flat_map(|(key, policy)| [key.as_bytes(), &policy.digest.0]);
+        let parts: Vec<&[u8]> = stored.chain([self.default_policy().as_bytes()]).collect();
+        Digest::of_parts(&parts)
+    }
+
     pub(super) fn clear(&mut self) {
         self.by_key.clear();
         self.chosen = None;

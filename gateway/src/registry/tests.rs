@@ -7,13 +7,18 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream};
 use schemas::AgentId;
 
+use super::store::not_stored;
 use super::*;
+
+fn counted() -> Arc<GatewayMetrics> {
+    Arc::new(GatewayMetrics::new(&prometheus::Registry::new()).unwrap())
+}
 
 #[tokio::test]
 async fn what_vanished_while_a_watch_was_down_is_gone_afterwards() {
     let before = vec![put("bob"), put("carol"), Change::CaughtUp];
     let after = vec![put("carol"), put("dave"), Change::CaughtUp];
-    let registry = Arc::new(Registry::new(Arc::new(Watches(Mutex::new(vec![after, before]))), "medium"));
+    let registry = Arc::new(Registry::new(Arc::new(Watches(Mutex::new(vec![after, before]))), "medium", counted()));
     registry.follow(Bucket::Agents).await.unwrap();
     assert_eq!(names(&registry), ["bob", "carol"]);
     registry.follow(Bucket::Agents).await.unwrap();
@@ -24,7 +29,7 @@ async fn what_vanished_while_a_watch_was_down_is_gone_afterwards() {
 async fn a_document_that_is_not_readable_is_left_out_and_the_rest_is_kept() {
     let unreadable = Change::Put("eve".to_owned(), Bytes::from_static(b"{]"));
     let changes = vec![put("bob"), unreadable, Change::CaughtUp, Change::Deleted("nobody".to_owned())];
-    let registry = Arc::new(Registry::new(Arc::new(Watches(Mutex::new(vec![changes]))), "medium"));
+    let registry = Arc::new(Registry::new(Arc::new(Watches(Mutex::new(vec![changes]))), "medium", counted()));
     registry.follow(Bucket::Agents).await.unwrap();
     assert_eq!(names(&registry), ["bob"]);
 }
@@ -33,7 +38,7 @@ async fn a_document_that_is_not_readable_is_left_out_and_the_rest_is_kept() {
 async fn a_registry_is_caught_up_only_when_every_bucket_is() {
     let caught_up = || vec![Change::CaughtUp];
     let watches = Watches(Mutex::new(vec![caught_up(), caught_up(), caught_up()]));
-    let registry = Arc::new(Registry::new(Arc::new(watches), "medium"));
+    let registry = Arc::new(Registry::new(Arc::new(watches), "medium", counted()));
     for bucket in Bucket::ALL {
         assert!(!registry.is_caught_up());
         registry.follow(bucket).await.unwrap();
@@ -45,7 +50,7 @@ async fn a_registry_is_caught_up_only_when_every_bucket_is() {
 
 #[tokio::test(start_paused = true)]
 async fn a_write_that_is_not_seen_in_time_is_told_as_such() {
-    let registry = Registry::new(Arc::new(Watches(Mutex::new(Vec::new()))), "medium");
+    let registry = Registry::new(Arc::new(Watches(Mutex::new(Vec::new()))), "medium", counted());
     let outcome = registry.put(Bucket::Agents, "bob".to_owned(), &1, |_| false).await;
     assert_eq!(outcome.unwrap_err().code, Code::Unavailable);
 }

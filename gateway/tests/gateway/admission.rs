@@ -114,9 +114,9 @@ async fn an_append_without_an_answer_is_told_as_unknown_and_may_be_repeated() {
 }
 
 /// A log that stores and does not say so.
-struct Silent {
-    log: Arc<dyn Log>,
-    is_silent: AtomicBool,
+pub(crate) struct Silent {
+    pub(crate) log: Arc<dyn Log>,
+    pub(crate) is_silent: AtomicBool,
 }
 
 impl Log for Silent {

@@ -1,23 +1,16 @@
 //! A mandate is told to nobody: it goes into the log, and nowhere else.
 
-use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
-
 use serde_json::json;
-use tracing_subscriber::fmt::MakeWriter;
 
 use crate::bargains::{call, join, mandate, said, start};
+use crate::told::told;
 
 /// What stands in every mandate here, and must not be found anywhere but in the log.
 const CANARY: &str = "canary-6b1f";
 
 #[tokio::test]
 async fn a_mandate_goes_into_the_log_and_nowhere_else() {
-    let told = Told::default();
-    let subscriber = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_writer(told.clone()).finish();
-    // For all threads: with a subscriber of this thread only, events first met on another one could stay disabled. What
-    // tests beside this one tell is captured too, and knows nothing of the canary.
-    tracing::subscriber::set_global_default(subscriber).unwrap();
+    let told = told();
     let rig = start().await;
     let mut answers = Vec::new();
     let sealed = |policy: &str| {
@@ -59,33 +52,4 @@ async fn a_mandate_goes_into_the_log_and_nowhere_else() {
     assert!(!told.contains(CANARY), "{told}");
     let stored = rig.logged().await;
     assert_eq!(stored.iter().filter(|message| message.body.get().contains(CANARY)).count(), 2, "as it was sent");
-}
-
-/// What was told by `tracing`.
-#[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<u8>>>);
-
-impl Told {
-    fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
-    }
-}
-
-impl io::Write for Told {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl MakeWriter<'_> for Told {
-    type Writer = Self;
-
-    fn make_writer(&self) -> Self {
-        self.clone()
-    }
 }

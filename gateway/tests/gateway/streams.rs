@@ -13,7 +13,7 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
 use crate::rig::{PATIENCE, Rig, agent, claims, code, metric, offer};
 
-type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
+pub(crate) type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
 #[tokio::test]
 async fn a_websocket_carries_messages_answers_deliveries_and_acknowledgements() {
@@ -253,17 +253,17 @@ async fn connect(rig: &Rig, token: &str) -> Result<Socket, Error> {
 }
 
 /// A connection that has said hello.
-async fn opened(rig: &Rig, name: &str) -> Socket {
+pub(crate) async fn opened(rig: &Rig, name: &str) -> Socket {
     let mut socket = connect(rig, &rig.token(name)).await.unwrap();
     assert_eq!(frame(&mut socket).await["type"], "hello");
     socket
 }
 
-async fn send(socket: &mut Socket, frame: Value) {
+pub(crate) async fn send(socket: &mut Socket, frame: Value) {
     socket.send(Message::text(frame.to_string())).await.unwrap();
 }
 
-async fn frame(socket: &mut Socket) -> Value {
+pub(crate) async fn frame(socket: &mut Socket) -> Value {
     let next = tokio::time::timeout(PATIENCE, socket.next()).await.unwrap().unwrap().unwrap();
     serde_json::from_str(next.to_text().unwrap()).unwrap()
 }
@@ -284,13 +284,13 @@ async fn subscribe(rig: &Rig, subject: &str) -> BoxStream<'static, bus::Received
     rig.bus.pub_sub.subscribe(subject.to_owned(), None).await.unwrap()
 }
 
-async fn publish_inbox(rig: &Rig, name: &str, ids: &[DeliveryId]) {
+pub(crate) async fn publish_inbox(rig: &Rig, name: &str, ids: &[DeliveryId]) {
     let deliveries: Vec<Value> =
         ids.iter().map(|id| json!({ "envelope": { "msg_id": id }, "payload": { "act": "closed" } })).collect();
     let payload = Bytes::from(serde_json::to_vec(&deliveries).unwrap());
     rig.bus.pub_sub.publish(subject::inbox(&agent(name)), payload).await.unwrap();
 }
 
-fn delivery(number: u8) -> DeliveryId {
+pub(crate) fn delivery(number: u8) -> DeliveryId {
     DeliveryId::new(Lane(0), [number; 16])
 }

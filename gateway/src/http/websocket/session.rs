@@ -40,6 +40,8 @@ pub(super) struct Session {
     /// How long the client may take to read what waits for it. Then it is closed as slow; what it missed comes again.
     patience: Duration,
     expired: Pin<Box<Sleep>>,
+    /// Deliveries among the frames that are not written yet.
+    unsettled: usize,
 }
 
 /// A message that was answered.
@@ -64,6 +66,25 @@ struct End {
     close: Option<(u16, &'static str)>,
 }
 
+/// Why frames were not written.
+enum Unwritten {
+    /// The client did not read them in time.
+    Late,
+    /// The client is gone.
+    Gone,
+}
+
+impl From<Unwritten> for End {
+    fn from(unwritten: Unwritten) -> Self {
+        match unwritten {
+            Unwritten::Late => {
+                Self { reason: CloseReason::Slow, close: Some((close_code::POLICY, "the client reads too slowly")) }
+            }
+            Unwritten::Gone => Self { reason: CloseReason::Client, close: None },
+        }
+    }
+}
+
 impl Session {
     pub(super) fn new(site: Arc<Site>, identity: Identity, deliveries: BoxStream<'static, Received>) -> Self {
         let mut pings = tokio::time::interval_at(Instant::now() + PING_PERIOD, PING_PERIOD);
@@ -72,7 +93,8 @@ impl Session {
         let expired = Box::pin(tokio::time::sleep(lifetime));
         let in_flight = FuturesUnordered::new();
         let patience = Duration::from_millis(site.config.limits.client_timeout_ms);
-        Self { site, identity: Arc::new(identity), deliveries, in_flight, pings, missed_pings: 0, patience, expired }
+        let identity = Arc::new(identity);
+        Self { site, identity, deliveries, in_flight, pings, missed_pings: 0, patience, expired, unsettled: 0 }
     }
 
     /// Serves the stream until it ends.
@@ -81,7 +103,7 @@ impl Session {
         let hello = ServerFrame::Hello { agent: &self.identity.agent }.to_text();
         let end = match write(&mut socket, vec![hello.into()], self.patience).await {
             Ok(()) => self.drive(&mut socket).await,
-            Err(end) => end,
+            Err(failure) => failure.into(),
         };
         if let Some((code, reason)) = end.close {
             let frame = CloseFrame { code, reason: Utf8Bytes::from_static(reason) };
@@ -98,6 +120,7 @@ impl Session {
             // Whatever else is ready goes out with the same flush; when nothing is, nothing waits.
             loop {
                 if let Err(end) = self.handle(wake, &mut frames).await {
+                    self.settle(&Err(Unwritten::Gone));
                     return end;
                 }
                 if frames.len() >= BATCH_MAX {
@@ -108,10 +131,23 @@ impl Session {
                     None => break,
                 }
             }
-            if let Err(end) = write(socket, frames, self.patience).await {
-                return end;
+            let written = write(socket, frames, self.patience).await;
+            self.settle(&written);
+            if let Err(failure) = written {
+                return failure.into();
             }
         }
+    }
+
+    /// Counts the deliveries of a batch of frames once it is known what became of them.
+    fn settle(&mut self, written: &Result<(), Unwritten>) {
+        let result = match written {
+            Ok(()) => StreamResult::Sent,
+            Err(Unwritten::Late) => StreamResult::Timeout,
+            Err(Unwritten::Gone) => StreamResult::Gone,
+        };
+        let count = std::mem::take(&mut self.unsettled);
+        self.site.metrics.serving.delivered(StreamKind::WebSocket, result, count);
     }
 
     async fn next(&mut self, socket: &mut WebSocket) -> Wake {
@@ -179,7 +215,7 @@ impl Session {
             Err(refusal) => {
                 // A frame that is none costs like a message: otherwise garbage would be free.
                 let refusal = self.site.admission.charge(&self.identity).err().unwrap_or(refusal);
-                self.site.admission.refused_before(Transport::WebSocket, &refusal);
+                self.site.admission.refused_before(Transport::WebSocket, Some(&self.identity.agent), &refusal);
                 frames.push(refused(None, &refusal).into());
             }
         }
@@ -206,15 +242,15 @@ impl Session {
         }
     }
 
-    fn handle_delivery(&self, received: &Received, frames: &mut Vec<Message>) {
-        let serving = &self.site.metrics.serving;
+    fn handle_delivery(&mut self, received: &Received, frames: &mut Vec<Message>) {
         match split(&received.payload) {
             Ok(deliveries) => {
-                serving.delivered(StreamKind::WebSocket, StreamResult::Sent, deliveries.len());
+                self.unsettled += deliveries.len();
                 frames.extend(deliveries.into_iter().map(|delivery| Message::from(delivery_frame(delivery))));
             }
             Err(error) => {
                 tracing::error!(%error, "an inbox message is not readable");
+                let serving = &self.site.metrics.serving;
                 serving.delivered(StreamKind::WebSocket, StreamResult::Unreadable, 1);
             }
         }
@@ -232,7 +268,7 @@ impl Session {
 }
 
 /// Writes frames and flushes, within the time a client may take to read.
-async fn write(socket: &mut WebSocket, frames: Vec<Message>, patience: Duration) -> Result<(), End> {
+async fn write(socket: &mut WebSocket, frames: Vec<Message>, patience: Duration) -> Result<(), Unwritten> {
     if frames.is_empty() {
         return Ok(());
     }
@@ -244,10 +280,8 @@ async fn write(socket: &mut WebSocket, frames: Vec<Message>, patience: Duration)
     };
     match tokio::time::timeout(patience, writing).await {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(_)) => Err(End { reason: CloseReason::Client, close: None }),
-        Err(_) => {
-            Err(End { reason: CloseReason::Slow, close: Some((close_code::POLICY, "the client reads too slowly")) })
-        }
+        Ok(Err(_)) => Err(Unwritten::Gone),
+        Err(_) => Err(Unwritten::Late),
     }
 }
 
