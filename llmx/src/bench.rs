@@ -40,6 +40,8 @@ enum PartArg {
     Log,
     /// Recovery of a killed engine
     Recovery,
+    /// What metrics and traces cost
+    Telemetry,
 }
 
 impl From<PartArg> for Part {
@@ -52,6 +54,7 @@ impl From<PartArg> for Part {
             PartArg::Bargains => Self::Bargains,
             PartArg::Log => Self::Log,
             PartArg::Recovery => Self::Recovery,
+            PartArg::Telemetry => Self::Telemetry,
         }
     }
 }

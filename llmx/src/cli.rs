@@ -3,9 +3,10 @@
 use clap::{Parser, Subcommand};
 
 use crate::output::Outcome;
+use crate::output::traces::{self, Traced};
 use crate::{
-    agents, archive, audit, bargain, bench, chaos, demo, engine, gateway, healthcheck, keys, policy, replay, schema,
-    simulate, token, traffic,
+    agents, archive, audit, bargain, bench, chaos, demo, engine, gateway, healthcheck, keys, metrics, policy, replay,
+    schema, simulate, token, traffic,
 };
 
 /// The exchange where agents negotiate: offers in, exactly one binding award out.
@@ -27,7 +28,9 @@ Examples:
   llmx simulate --seeds 1000                     faults from a seed, every invariant checked
 
 Exit codes: 0 fine, 1 the thing asked for failed, 2 bad usage or configuration.
-Logs go to stderr; LLMX_LOG=info (or debug, or a filter) shows more.";
+Logs go to stderr; LLMX_LOG=info (or debug, or a filter) shows more, LLMX_LOG_FORMAT=text or json chooses how.
+Traces go where OTEL_EXPORTER_OTLP_ENDPOINT says, such as http://127.0.0.1:4318 (OTLP over HTTP); unset: nowhere.
+OTEL_TRACES_SAMPLER_ARG is the share of negotiations that is traced, 0.01 unless set.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -63,11 +66,38 @@ enum Command {
     Chaos(chaos::Args),
     /// The whole exchange under faults on a virtual clock, judged by every invariant
     Simulate(simulate::Args),
+    /// Every metric of every process
+    Metrics(metrics::Args),
     /// Ask a health endpoint; for containers without a shell
     Healthcheck(healthcheck::Args),
 }
 
 impl Cli {
+    /// Begins to export spans, if this command has any and the environment says where to.
+    pub fn start_tracing(&self) -> Outcome {
+        let (service, instance) = match &self.command {
+            Command::Demo(_) => ("llmx-demo", None),
+            Command::Gateway(args) => ("llmx-gateway", args.id()),
+            Command::Engine(args) => ("llmx-engine", args.id()),
+            Command::Agents(_) => ("llmx-agents", None),
+            Command::Traffic(_) => ("llmx-traffic", None),
+            Command::Replay(_)
+            | Command::Archive(_)
+            | Command::Audit(_)
+            | Command::Bargain(_)
+            | Command::Policy(_)
+            | Command::Token(_)
+            | Command::Keys(_)
+            | Command::Schema(_)
+            | Command::Bench(_)
+            | Command::Chaos(_)
+            | Command::Simulate(_)
+            | Command::Metrics(_)
+            | Command::Healthcheck(_) => return Ok(()),
+        };
+        traces::start(&Traced { service, instance })
+    }
+
     /// Runs the command.
     pub async fn run(self) -> Outcome {
         match self.command {
@@ -87,6 +117,7 @@ impl Cli {
             Command::Bench(args) => bench::run(args).await,
             Command::Chaos(args) => chaos::run(args).await,
             Command::Simulate(args) => simulate::run(args).await,
+            Command::Metrics(args) => metrics::run(&args),
             Command::Healthcheck(args) => healthcheck::run(args).await,
         }
     }

@@ -8,6 +8,7 @@ use anyhow::Context;
 use policy_engine::{Engine, EngineConfig, EngineHandle, EngineMetrics, LanePhase, StatusReader, StopReason, Trim};
 use schemas::Lane;
 use serde_json::json;
+use telemetry::metrics::process;
 
 use crate::nats::{NatsArgs, asked_to_end};
 use crate::ops::{self, OpsArgs, Report};
@@ -42,6 +43,13 @@ pub struct Args {
     checkpoint_every: u64,
     #[command(flatten)]
     ops: OpsArgs,
+}
+
+impl Args {
+    /// Its name, where the command line gives one.
+    pub fn id(&self) -> Option<&str> {
+        self.id.as_deref()
+    }
 }
 
 /// [`Trim`] on the command line.
@@ -79,6 +87,7 @@ pub async fn run(args: Args) -> Outcome {
     config.trim = args.trim.into();
     config.tracer = crate::output::tracer();
     config.checkpoint.every_records = args.checkpoint_every;
+    process::register_config(&registry, &EngineConfig { id: String::new(), ..config.clone() })?;
     let engine = Engine::start(bus, config, metrics, None).await.context("the engine does not start")?;
     let is_leaving = Arc::new(AtomicBool::new(false));
     if let Some(health) = &health {

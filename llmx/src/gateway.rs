@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ::gateway::{AuthConfig, Gateway, GatewayConfig, GatewayMetrics, KeySource};
+use ::gateway::{AuthConfig, ConsoleAccess, Gateway, GatewayConfig, GatewayMetrics, KeySource};
 use anyhow::Context;
 
 use crate::nats::{NatsArgs, asked_to_end};
@@ -36,6 +36,30 @@ pub struct Args {
     /// Audience every token must name
     #[arg(long, env = "LLMX_AUDIENCE")]
     audience: Option<String>,
+    /// Who may look at the console at `/`; changing something takes an administrator's token in any case
+    #[arg(long, env = "LLMX_CONSOLE", value_enum)]
+    console: Option<Console>,
+}
+
+/// Who may look at the console.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Console {
+    /// Totals for everybody, names and journals for administrators (the default)
+    Token,
+    /// Everything for everybody who reaches the port
+    Open,
+    /// Nothing for anybody
+    Off,
+}
+
+impl From<Console> for ConsoleAccess {
+    fn from(console: Console) -> Self {
+        match console {
+            Console::Token => Self::Token,
+            Console::Open => Self::Open,
+            Console::Off => Self::Off,
+        }
+    }
 }
 
 #[derive(serde::Deserialize)]
@@ -44,6 +68,11 @@ struct File {
 }
 
 impl Args {
+    /// Its name, where the command line gives one.
+    pub fn id(&self) -> Option<&str> {
+        self.id.as_deref()
+    }
+
     fn config(&self) -> Result<GatewayConfig, Failure> {
         let mut config = match &self.config {
             Some(path) => read(path)?,
@@ -71,6 +100,9 @@ impl Args {
         }
         if let Some(audience) = &self.audience {
             config.auth.audience.clone_from(audience);
+        }
+        if let Some(console) = self.console {
+            config.console = console.into();
         }
         config.policies.extend(policy_core::presets());
         config.check().map_err(Failure::configuration)?;
@@ -100,6 +132,8 @@ pub async fn run(args: Args) -> Outcome {
     config.tracer = crate::output::tracer();
     let bus = args.nats.open(&config.id).await?;
     let registry = crate::ops::registry()?;
+    let alike = GatewayConfig { id: String::new(), listen: None, ..config.clone() };
+    telemetry::metrics::process::register_config(&registry, &alike)?;
     let metrics = Arc::new(GatewayMetrics::new(&registry)?);
     let gateway = Gateway::start(bus, config, metrics).await.context("the gateway does not start")?;
     if let Some(address) = gateway.local_addr() {

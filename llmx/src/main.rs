@@ -14,6 +14,7 @@ mod engine;
 mod gateway;
 mod healthcheck;
 mod keys;
+mod metrics;
 mod nats;
 mod ops;
 mod output;
@@ -36,7 +37,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let cli = cli::Cli::parse();
-    output::start_logging();
+    if let Err(failure) = output::start_logging().and_then(|()| cli.start_tracing()) {
+        return failure.report();
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return output::Failure::configuration(format!("cannot start the runtime: {error}")).report(),
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
     let outcome = runtime.block_on(cli.run());
     // Tasks that outlive their command (a reader waiting on a dead connection) must not hold the process.
     runtime.shutdown_timeout(std::time::Duration::from_secs(2));
+    output::traces::finish();
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),

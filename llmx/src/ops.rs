@@ -25,13 +25,13 @@ use axum::routing::get;
 use axum::{Json, Router};
 use bus::Bus;
 use bus::reach::Reach;
-use prometheus::process_collector::ProcessCollector;
-use prometheus::{Registry, TextEncoder};
+use prometheus::Registry;
 use serde_json::{Value, json};
+use telemetry::metrics::{self as process_metrics, Build};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::output::Failure;
+use crate::output::{Failure, traces};
 
 /// Connections open at once: a scraper, an orchestrator and a few people who look.
 const CONNECTIONS_MAX: usize = 64;
@@ -39,10 +39,11 @@ const CONNECTIONS_MAX: usize = 64;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest wait for answers under way when the port closes.
 const CLOSE_MAX: Duration = Duration::from_secs(1);
-/// Media type of Prometheus's text format.
-const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// What this program was made from.
+const BUILD: Build<'static> =
+    Build { version: env!("CARGO_PKG_VERSION"), git_sha: env!("LLMX_BUILT_FROM"), rustc: env!("LLMX_BUILT_BY") };
 
-/// Where the health port listens.
+/// Where an engine's health port listens.
 #[derive(Debug, clap::Args)]
 pub struct OpsArgs {
     /// Address of the health port: /healthz, /readyz, /status, /metrics, to whoever asks; for example 127.0.0.1:9464
@@ -62,11 +63,21 @@ pub struct Report {
     pub state: Value,
 }
 
-/// A registry that holds the process's own metrics (memory, processor time, file descriptors).
-pub fn registry() -> Result<Registry, prometheus::Error> {
+/// A registry that holds what every process tells: what it is made from, what it uses, how its runtime fares, and what
+/// became of its spans. Must be called on the runtime.
+pub fn registry() -> Result<Registry, Failure> {
     let registry = Registry::new();
-    registry.register(Box::new(ProcessCollector::for_self()))?;
+    process_metrics::process::register(&registry, BUILD)?;
+    process_metrics::runtime::register(&registry)?;
+    traces::counts()?.register(&registry)?;
     Ok(registry)
+}
+
+/// Opens a health port at `listen`, if it says where. Without a bus, silence of the bus is no fault.
+pub fn open(listen: Option<SocketAddr>, bus: Option<&Bus>, registry: &Registry) -> Result<Option<HealthPort>, Failure> {
+    let Some(address) = listen else { return Ok(None) };
+    let open = || HealthPort::open(address, bus.cloned(), registry.clone());
+    Ok(Some(open().with_context(|| format!("cannot listen on {address}"))?))
 }
 
 /// An open health port.
@@ -81,7 +92,8 @@ pub struct HealthPort {
 type Reading = Box<dyn Fn() -> Report + Send + Sync>;
 
 struct Site {
-    reach: Reach,
+    /// Whether the bus answers, where there is one.
+    reach: Option<Reach>,
     registry: Registry,
     /// Empty while the process starts.
     reading: OnceLock<Reading>,
@@ -90,17 +102,15 @@ struct Site {
 impl OpsArgs {
     /// Opens the port where one is asked for.
     pub fn open(&self, bus: &Bus, registry: &Registry) -> Result<Option<HealthPort>, Failure> {
-        let Some(address) = self.listen else { return Ok(None) };
-        let open = || HealthPort::open(address, bus.clone(), registry.clone());
-        Ok(Some(open().with_context(|| format!("cannot listen on {address}"))?))
+        open(self.listen, Some(bus), registry)
     }
 }
 
 impl HealthPort {
-    fn open(address: SocketAddr, bus: Bus, registry: Registry) -> std::io::Result<Self> {
+    fn open(address: SocketAddr, bus: Option<Bus>, registry: Registry) -> std::io::Result<Self> {
         let listener = server::bind(address)?;
         let address = listener.local_addr()?;
-        let site = Arc::new(Site { reach: Reach::new(), registry, reading: OnceLock::new() });
+        let site = Arc::new(Site { reach: bus.is_some().then(Reach::new), registry, reading: OnceLock::new() });
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let router = Router::new()
             .route("/healthz", get(alive))
@@ -110,13 +120,16 @@ impl HealthPort {
             .with_state(Arc::clone(&site));
         let options = ServerOptions { connections_max: CONNECTIONS_MAX, header_timeout: HEADER_TIMEOUT };
         tasks.spawn(server::drive(listener, router, options, tasks.clone(), stop.clone()));
-        let (asking, stopped) = (Arc::clone(&site), stop.clone());
-        tasks.spawn(async move {
-            tokio::select! {
-                () = stopped.cancelled() => {}
-                _ = asking.reach.drive(&bus) => {}
-            }
-        });
+        if let Some(bus) = bus {
+            let (asking, stopped) = (Arc::clone(&site), stop.clone());
+            tasks.spawn(async move {
+                let Some(reach) = &asking.reach else { return };
+                tokio::select! {
+                    () = stopped.cancelled() => {}
+                    _ = reach.drive(&bus) => {}
+                }
+            });
+        }
         Ok(Self { address, site, stop, tasks })
     }
 
@@ -143,7 +156,7 @@ impl Site {
     /// The present report, the bus's silence among the faults.
     fn read(&self) -> Report {
         let mut report = self.reading.get().map_or_else(starting, |read| read());
-        if let Err(silence) = self.reach.check() {
+        if let Some(Err(silence)) = self.reach.as_ref().map(Reach::check) {
             report.is_ready = false;
             report.faults.push(silence.to_string());
         }
@@ -152,7 +165,7 @@ impl Site {
 }
 
 fn starting() -> Report {
-    let faults = vec!["it starts: the stored log is still being read; wait".to_owned()];
+    let faults = vec!["it starts; wait".to_owned()];
     Report { is_ready: false, faults, state: json!({}) }
 }
 
@@ -184,8 +197,8 @@ async fn status(State(site): State<Arc<Site>>) -> Response {
 }
 
 async fn metrics(State(site): State<Arc<Site>>) -> Response {
-    match TextEncoder::new().encode_to_string(&site.registry.gather()) {
-        Ok(text) => ([(header::CONTENT_TYPE, METRICS_TYPE)], text).into_response(),
+    match process_metrics::to_text(&site.registry) {
+        Ok(text) => ([(header::CONTENT_TYPE, process_metrics::CONTENT_TYPE)], text).into_response(),
         Err(error) => {
             tracing::error!(%error, "the metrics cannot be written");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()

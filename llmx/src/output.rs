@@ -1,15 +1,17 @@
-//! What the program prints: results on stdout, everything else on stderr, and the exit code.
+//! What the program prints: results on stdout, everything else on stderr, and the exit code; and where its spans go.
+
+pub mod traces;
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
-use std::sync::OnceLock;
 
 use ::gateway::GatewayError;
 use bus::BusError;
 use serde::Serialize;
-use telemetry::Tracer;
-use tracing_subscriber::EnvFilter;
+use telemetry::log::{self, Format};
 use traffic_gen::live::LiveError;
+
+pub use traces::tracer;
 
 /// Why a command did not succeed, and the exit code that says so.
 #[derive(Debug)]
@@ -66,23 +68,13 @@ fn with_causes(error: &anyhow::Error) -> String {
 /// What a command returns.
 pub type Outcome = Result<(), Failure>;
 
-/// What is logged unless `LLMX_LOG` says otherwise: warnings, and every refusal.
-const LOG_DEFAULT: &str = "warn,llmx::audit=info";
-
-/// Sends logs to stderr, as JSON unless it is a terminal.
-pub fn start_logging() {
-    let filter = EnvFilter::try_from_env("LLMX_LOG").unwrap_or_else(|_| EnvFilter::new(LOG_DEFAULT));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    // A second initialisation can only come from tests in one process, and keeps the first.
-    let _ = if std::io::stderr().is_terminal() { builder.try_init() } else { builder.json().try_init() };
-}
-
-/// Where this process's spans go.
-static TRACER: OnceLock<Tracer> = OnceLock::new();
-
-/// The tracer of this process; off until one is set.
-pub fn tracer() -> Tracer {
-    TRACER.get().cloned().unwrap_or_default()
+/// Sends logs to stderr: what `LLMX_LOG` asks for, as `LLMX_LOG_FORMAT` says; by default as JSON unless it is a terminal.
+pub fn start_logging() -> Outcome {
+    let format = std::env::var("LLMX_LOG_FORMAT").ok();
+    let format = Format::read(format.as_deref(), std::io::stderr().is_terminal())
+        .map_err(|problem| Failure::configuration(format_args!("LLMX_LOG_FORMAT: {problem}")))?;
+    log::start(std::env::var("LLMX_LOG").ok().as_deref(), format);
+    Ok(())
 }
 
 /// Prints one line, or one document, on stdout. A reader that went away changes nothing: ending the process here would

@@ -8,12 +8,14 @@
 //! | [`admission`] | one message through the gateway's checks |
 //! | [`durability`] | the log alone: with and without group commit, an fsync before every answer, three copies |
 //! | [`recovery`] | a killed engine: time until ready, memory before and after |
+//! | [`overhead`] | what metrics and traces cost |
 //! | [`fold`] | one message through the core, with few and with many open negotiations; memory |
 
 pub mod admission;
 pub mod bare;
 pub mod durability;
 pub mod fold;
+pub mod overhead;
 pub mod recovery;
 pub mod rounds;
 pub mod steps;

@@ -8,11 +8,14 @@ use std::time::Duration;
 use agents::{Identity, Token};
 use bus::Bus;
 use gateway::keys::{Claims, KeyAlgorithm, SigningKey};
-use gateway::{AuthConfig, Gateway, GatewayConfig, GatewayHandle, GatewayMetrics, KeySource, LimitConfig};
+use gateway::{
+    AuthConfig, ConsoleAccess, Gateway, GatewayConfig, GatewayHandle, GatewayMetrics, KeySource, LimitConfig,
+};
 use policy_core::Limits;
 use policy_engine::{Engine, EngineConfig, EngineHandle, EngineMetrics, OutboxConfig, Tap};
 use prometheus::Registry;
 use schemas::{AgentId, Policy};
+use telemetry::Tracer;
 
 use crate::invariants::{Invariant, Verdict};
 
@@ -60,6 +63,10 @@ pub struct ExchangeOptions {
     pub tap: Option<Arc<dyn Tap>>,
     /// How many engines share the lanes; 0 is taken as 1. Only the first one's metrics are in the registry.
     pub engines: usize,
+    /// Who may see the gateway's console.
+    pub console: ConsoleAccess,
+    /// Where the spans of gateway and engines go.
+    pub tracer: Tracer,
 }
 
 impl Default for ExchangeOptions {
@@ -72,6 +79,8 @@ impl Default for ExchangeOptions {
             outbox: OutboxConfig::default(),
             tap: None,
             engines: 1,
+            console: ConsoleAccess::default(),
+            tracer: Tracer::off(),
         }
     }
 }
@@ -100,16 +109,18 @@ impl Exchange {
         let registry = Registry::new();
         let engine_metrics = Arc::new(EngineMetrics::new(&registry)?);
         let outbox_max = options.outbox.in_flight_max;
-        let engine = start_engine(&bus, 0, &options.outbox, engine_metrics, options.tap).await?;
+        let engine = start_engine(&bus, 0, &options.outbox, &options.tracer, engine_metrics, options.tap).await?;
         let mut standbys = Vec::new();
         for number in 1..options.engines {
             let metrics = Arc::new(EngineMetrics::new(&Registry::new())?);
-            standbys.push(start_engine(&bus, number, &options.outbox, metrics, None).await?);
+            standbys.push(start_engine(&bus, number, &options.outbox, &options.tracer, metrics, None).await?);
         }
         let mut config =
             GatewayConfig::new(AuthConfig::new(KeySource::Inline(gateway::keys::key_set(&[&key])), ISSUER));
         config.listen = Some(options.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0))));
         config.limits = options.limits;
+        config.console = options.console;
+        config.tracer = options.tracer;
         config.policies = policy_core::presets();
         config.policies.extend(options.policies);
         if let Some(policy) = options.default_policy {
@@ -198,6 +209,7 @@ async fn start_engine(
     bus: &Bus,
     number: usize,
     outbox: &OutboxConfig,
+    tracer: &Tracer,
     metrics: Arc<EngineMetrics>,
     tap: Option<Arc<dyn Tap>>,
 ) -> Result<EngineHandle, ExchangeError> {
@@ -205,7 +217,7 @@ async fn start_engine(
         0 => format!("engine-{}", std::process::id()),
         number => format!("engine-{}-{number}", std::process::id()),
     };
-    let config = EngineConfig { outbox: outbox.clone(), ..EngineConfig::new(id) };
+    let config = EngineConfig { outbox: outbox.clone(), tracer: tracer.clone(), ..EngineConfig::new(id) };
     let starting = Engine::start(bus.clone(), config, metrics, tap);
     Ok(tokio::time::timeout(READY_TIMEOUT, starting).await.map_err(|_| ExchangeError::NotReady)??)
 }

@@ -50,10 +50,27 @@ async fn metrics_are_served_as_prometheus_reads_them() {
     port.registry.register(Box::new(counter.clone())).unwrap();
     counter.inc_by(3);
     let response = port.get("/metrics").await;
-    assert_eq!(response.headers()["content-type"], METRICS_TYPE);
+    assert_eq!(response.headers()["content-type"], process_metrics::CONTENT_TYPE);
     let text = response.text().await.unwrap();
     assert!(text.contains("\nthings_total 3\n"), "{text}");
-    assert!(text.contains("process_resident_memory_bytes "), "{text}");
+    for name in [
+        "process_resident_memory_bytes",
+        "exchange_build_info{",
+        "exchange_tokio_workers",
+        "exchange_trace_spans_total{",
+    ] {
+        assert!(text.contains(&format!("\n{name}")), "{name} is not in {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_process_without_a_bus_is_ready_as_it_says() {
+    let registry = registry().unwrap();
+    assert!(open(None, None, &registry).unwrap().is_none());
+    let health = open(Some(SocketAddr::from(([127, 0, 0, 1], 0))), None, &registry).unwrap().unwrap();
+    health.report(|| Report { is_ready: true, faults: vec![], state: json!({}) });
+    let port = Port { health, registry, client: Client::builder().no_proxy().build().unwrap() };
+    assert_eq!(port.ask("/readyz").await.0, 200);
 }
 
 #[tokio::test]

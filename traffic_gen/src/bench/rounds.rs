@@ -10,6 +10,7 @@ use agents::{AgentOptions, CallEvent, CallNews, ContractorConfig, Identity, Init
 use bus::Bus;
 use gateway::LimitConfig;
 use schemas::{AgentId, Policy};
+use telemetry::Tracer;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -85,16 +86,24 @@ pub enum Way {
     WebSocket,
 }
 
-struct Rig {
+/// An exchange with a population that is about to start.
+pub(super) struct Rig {
     exchange: Exchange,
     scenario: Scenario,
     control: ControlClient,
+    tracer: Tracer,
 }
 
 impl Rig {
-    async fn start(bus: Bus, contractors: u32, run: &str) -> Result<Self, BenchError> {
+    pub(super) async fn start(bus: Bus, contractors: u32, run: &str, tracer: Tracer) -> Result<Self, BenchError> {
         let limits = LimitConfig { requests_per_s: UNLIMITED, burst: UNLIMITED, ..LimitConfig::default() };
-        let options = ExchangeOptions { policies: vec![policy()], limits, ..ExchangeOptions::default() };
+        let tracer_of_exchange = tracer.clone();
+        let options = ExchangeOptions {
+            policies: vec![policy()],
+            limits,
+            tracer: tracer_of_exchange,
+            ..ExchangeOptions::default()
+        };
         let exchange = Exchange::start(bus, options).await?;
         let control = ControlClient::try_new(exchange.url())?;
         let scenario = Scenario {
@@ -105,7 +114,28 @@ impl Rig {
             contractor: ContractorConfig::default(),
             ..Scenario::default()
         };
-        Ok(Self { exchange, scenario, control })
+        Ok(Self { exchange, scenario, control, tracer })
+    }
+
+    /// Where the exchange serves HTTP.
+    pub(super) fn url(&self) -> &str {
+        self.exchange.url()
+    }
+
+    /// Keeps `open` rounds open for `duration`, then stops everything.
+    pub(super) async fn closed_loop(self, open: usize, duration: Duration, way: Way) -> Result<ClosedLoop, BenchError> {
+        let (identity, transport) = (self.identities()?, self.transports(way));
+        let access = Access { control: &self.control, transport: &transport, identity: &identity };
+        let population = Population::start(&access, &self.scenario, None).await?;
+        let name = initiator_name();
+        let options = AgentOptions { tracer: self.tracer.clone(), ..AgentOptions::default() };
+        let initiator = Initiator::spawn(transport(&name), identity(&name), options);
+        initiator.connected().await.map_err(live::LiveError::from)?;
+        let result = keep_open(&initiator, &self.scenario, open, duration).await;
+        initiator.shutdown().await.map_err(live::LiveError::from)?;
+        population.stop().await?;
+        self.exchange.shutdown().await;
+        result
     }
 
     fn identities(&self) -> Result<impl Fn(&AgentId) -> Identity + use<>, BenchError> {
@@ -136,18 +166,7 @@ pub async fn closed_loop(
     way: Way,
     run: &str,
 ) -> Result<ClosedLoop, BenchError> {
-    let rig = Rig::start(bus, contractors, run).await?;
-    let (identity, transport) = (rig.identities()?, rig.transports(way));
-    let access = Access { control: &rig.control, transport: &transport, identity: &identity };
-    let population = Population::start(&access, &rig.scenario, None).await?;
-    let name = initiator_name();
-    let initiator = Initiator::spawn(transport(&name), identity(&name), AgentOptions::default());
-    initiator.connected().await.map_err(live::LiveError::from)?;
-    let result = keep_open(&initiator, &rig.scenario, open, duration).await;
-    initiator.shutdown().await.map_err(live::LiveError::from)?;
-    population.stop().await?;
-    rig.exchange.shutdown().await;
-    result
+    Rig::start(bus, contractors, run, Tracer::off()).await?.closed_loop(open, duration, way).await
 }
 
 async fn keep_open(
@@ -212,7 +231,7 @@ pub async fn at_rate(
     duration: Duration,
     run: &str,
 ) -> Result<Counts, BenchError> {
-    let mut rig = Rig::start(bus, contractors, run).await?;
+    let mut rig = Rig::start(bus, contractors, run, Tracer::off()).await?;
     rig.scenario.rate = rate;
     rig.scenario.duration = duration;
     let (identity, transport) = (rig.identities()?, rig.transports(Way::Bus));

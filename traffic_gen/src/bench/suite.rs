@@ -11,7 +11,7 @@ use schemas::record::RECORD_ENTRIES_MAX;
 use super::bare::{self, Pace};
 use super::durability::{self, Place};
 use super::rounds::{self, BenchError, Way};
-use super::{Row, admission, fold, recovery, steps};
+use super::{Row, admission, fold, overhead, recovery, steps};
 
 /// Contractors per round, as in the paper's largest population.
 const CONTRACTORS: u32 = 12;
@@ -41,12 +41,22 @@ pub enum Part {
     Log,
     /// Recovery of a killed engine.
     Recovery,
+    /// Whole rounds, embedded, with metrics read and traces exported, beside the same without.
+    Telemetry,
 }
 
 impl Part {
     /// Every part, in the order of the suite.
-    pub const ALL: [Self; 7] =
-        [Self::Rounds, Self::Admission, Self::Core, Self::Populations, Self::Bargains, Self::Log, Self::Recovery];
+    pub const ALL: [Self; 8] = [
+        Self::Rounds,
+        Self::Admission,
+        Self::Core,
+        Self::Populations,
+        Self::Bargains,
+        Self::Log,
+        Self::Recovery,
+        Self::Telemetry,
+    ];
 }
 
 /// How long each part takes.
@@ -60,6 +70,8 @@ pub struct Plan {
     pub open_max: usize,
     /// Open negotiations an engine recovers.
     pub recovered: u32,
+    /// Pairs of closed loops, without and with telemetry.
+    pub telemetry_pairs: usize,
 }
 
 impl Default for Plan {
@@ -69,6 +81,7 @@ impl Default for Plan {
             latency: Duration::from_secs(12),
             open_max: 1_000_000,
             recovered: 100_000,
+            telemetry_pairs: 5,
         }
     }
 }
@@ -82,6 +95,7 @@ impl Plan {
             latency: Duration::from_secs(3),
             open_max: 100_000,
             recovered: 10_000,
+            telemetry_pairs: 3,
         }
     }
 }
@@ -123,6 +137,7 @@ pub async fn run(plan: Plan, parts: &[Part], mut tell: impl FnMut(&Row)) -> Resu
             Part::Bargains => servers.push(bargains(plan, &mut add).await?),
             Part::Log => durable(plan, &mut add).await?,
             Part::Recovery => recovered(plan, &mut add).await?,
+            Part::Telemetry => told(plan, &mut add).await?,
         }
     }
     Ok(rows)
@@ -261,5 +276,16 @@ async fn recovered(plan: Plan, add: &mut impl FnMut(Row)) -> Result<(), BenchErr
     add(Row::new(format!("{name}.from_log"), took.from_log_s, "s"));
     let (before, after) = (took.resident_before as f64 / MIB, took.resident_after as f64 / MIB);
     add(Row::new(format!("{name}.memory"), after, "MiB").under(before).aiming_at("<= 1.10"));
+    Ok(())
+}
+
+/// What telling costs. The ceiling is the same exchange that tells nobody.
+async fn told(plan: Plan, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
+    let cost = overhead::measure(memory, (CONTRACTORS, OPEN), plan.telemetry_pairs, plan.closed_loop).await?;
+    let row = Row::new("telemetry.metrics_and_1_percent_traced", cost.rounds_with(), "rounds/s");
+    add(row.under(cost.rounds_without()).aiming_at(">= 0.95"));
+    add(Row::new("telemetry.spans_exported", cost.spans as f64, "spans"));
+    add(Row::new("telemetry.spans_lost", cost.lost as f64, "spans").aiming_at("0"));
+    add(Row::new("telemetry.scrape", cost.scrape_bytes as f64 / 1024.0, "KiB"));
     Ok(())
 }

@@ -1,0 +1,183 @@
+//! What telling costs: whole rounds with and without metrics read and traces exported.
+//!
+//! Metrics are always counted; what can be left out is that somebody reads them, and traces. So "with" is: one negotiation in a
+//! hundred traced by gateway, engine and every agent, its spans exported over OTLP to a collector in this process, and
+//! `/metrics` scraped once a second. "Without" is neither.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bus::Bus;
+use telemetry::Tracer;
+use telemetry::metrics::SpanCounts;
+use telemetry::otlp::{Otlp, OtlpConfig};
+
+use super::rounds::{self, BenchError, ClosedLoop, Rig, Way};
+
+/// Share of negotiations that is traced.
+const RATIO: f64 = 0.01;
+/// Gap between two scrapes.
+const SCRAPE_PERIOD: Duration = Duration::from_secs(1);
+/// Longest body a collector reads: far more than a batch.
+const BODY_MAX: usize = 16 << 20;
+
+/// What was measured.
+#[derive(Debug, Default)]
+pub struct Overhead {
+    /// Rounds per second without, in the order of the runs.
+    pub without: Vec<f64>,
+    /// The same with.
+    pub with: Vec<f64>,
+    /// Spans the collector took.
+    pub spans: u64,
+    /// Spans that were lost on their way.
+    pub lost: u64,
+    /// Bytes of one scrape.
+    pub scrape_bytes: usize,
+}
+
+impl Overhead {
+    /// Median of the runs without.
+    #[must_use]
+    pub fn rounds_without(&self) -> f64 {
+        median(&self.without)
+    }
+
+    /// Median of the runs with.
+    #[must_use]
+    pub fn rounds_with(&self) -> f64 {
+        median(&self.with)
+    }
+}
+
+/// Runs `pairs` of closed loops, one without and one with, in alternating order so that what drifts meets both alike.
+///
+/// # Errors
+/// [`BenchError`].
+pub async fn measure(
+    bus: impl Fn() -> Bus,
+    (contractors, open): (u32, usize),
+    pairs: usize,
+    duration: Duration,
+) -> Result<Overhead, BenchError> {
+    let mut overhead = Overhead::default();
+    // The first run of a process is slower than all others, and would count against whoever has it.
+    rounds::closed_loop(bus(), contractors, open, duration / 2, Way::Bus, "warm").await?;
+    for pair in 0..pairs {
+        for is_with in [pair % 2 == 1, pair % 2 == 0] {
+            let run = format!("pair{pair}");
+            if is_with {
+                let ours = told(bus(), (contractors, open), duration, &run, &mut overhead).await?;
+                overhead.with.push(ours.rounds_per_s());
+            } else {
+                let ours = rounds::closed_loop(bus(), contractors, open, duration, Way::Bus, &run).await?;
+                overhead.without.push(ours.rounds_per_s());
+            }
+        }
+    }
+    Ok(overhead)
+}
+
+/// One run with everything told.
+async fn told(
+    bus: Bus,
+    (contractors, open): (u32, usize),
+    duration: Duration,
+    run: &str,
+    overhead: &mut Overhead,
+) -> Result<ClosedLoop, BenchError> {
+    let stuck = |error: &dyn std::fmt::Display| BenchError::Stuck(format!("telemetry: {error}"));
+    let address = collector().map_err(|error| stuck(&error))?;
+    let counts = SpanCounts::try_new().map_err(|error| stuck(&error))?;
+    let config = OtlpConfig::read("llmx-bench", run, |name| match name {
+        "OTEL_EXPORTER_OTLP_ENDPOINT" => Some(format!("http://{address}")),
+        _ => None,
+    });
+    let config = config.map_err(|error| stuck(&error))?.ok_or_else(|| stuck(&"no collector"))?;
+    let exporter = Arc::new(Otlp::start(&config, counts.clone()).map_err(|error| stuck(&error))?);
+    let tracer = Tracer::new(RATIO, Arc::clone(&exporter) as _);
+    let rig = Rig::start(bus, contractors, run, tracer).await?;
+    let largest = Arc::new(AtomicUsize::new(0));
+    let scraping = tokio::spawn(scrape(format!("{}/metrics", rig.url()), Arc::clone(&largest)));
+    let ours = rig.closed_loop(open, duration, Way::Bus).await;
+    scraping.abort();
+    let finished = tokio::task::spawn_blocking(move || exporter.finish()).await;
+    finished.map_err(|error| stuck(&error))?;
+    overhead.scrape_bytes = overhead.scrape_bytes.max(largest.load(Ordering::Relaxed));
+    overhead.spans += counts.exported.get();
+    overhead.lost += counts.dropped.get() + counts.failed.get();
+    ours
+}
+
+/// Scrapes a gateway until it is aborted, and remembers the largest answer.
+async fn scrape(url: String, largest: Arc<AtomicUsize>) {
+    let client = reqwest::Client::builder().no_proxy().timeout(SCRAPE_PERIOD).build().unwrap_or_default();
+    let mut ticks = tokio::time::interval(SCRAPE_PERIOD);
+    loop {
+        ticks.tick().await;
+        if let Ok(answer) = client.get(&url).send().await
+            && let Ok(body) = answer.bytes().await
+        {
+            largest.fetch_max(body.len(), Ordering::Relaxed);
+        }
+    }
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => 0.0,
+        count if count % 2 == 1 => sorted[count / 2],
+        count => f64::midpoint(sorted[count / 2 - 1], sorted[count / 2]),
+    }
+}
+
+/// A collector that reads what it is sent and keeps none of it; it lives as long as the process.
+fn collector() -> std::io::Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    std::thread::Builder::new().name("collector".to_owned()).spawn(move || {
+        while let Ok((stream, _)) = listener.accept() {
+            // The one connection of an exporter; when it closes, the next may come.
+            let _ = serve(&stream);
+        }
+    })?;
+    Ok(address)
+}
+
+fn serve(stream: &TcpStream) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream);
+    loop {
+        let mut length = 0;
+        loop {
+            let mut line = String::new();
+            if reader.read_line(&mut line)? == 0 {
+                return Ok(());
+            }
+            let line = line.trim().to_ascii_lowercase();
+            if line.is_empty() {
+                break;
+            }
+            length = line.strip_prefix("content-length:").and_then(|text| text.trim().parse().ok()).unwrap_or(length);
+        }
+        reader.read_exact(&mut vec![0; length.min(BODY_MAX)])?;
+        let mut writer = stream;
+        writer.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_middle_is_not_moved_by_one_bad_run() {
+        assert!((median(&[3.0, 1.0, 100.0]) - 3.0).abs() < f64::EPSILON);
+        assert!((median(&[4.0, 2.0]) - 3.0).abs() < f64::EPSILON);
+        assert!(median(&[]).abs() < f64::EPSILON);
+    }
+}
