@@ -16,6 +16,7 @@ mod error;
 pub mod memory;
 mod name;
 pub mod nats;
+pub mod observe;
 mod patience;
 pub mod reach;
 

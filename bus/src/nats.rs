@@ -38,7 +38,7 @@ use async_nats::jetstream::{self, stream};
 use tokio::time::Instant;
 
 pub use self::monitor::SyncMode;
-pub use status::{Counters, NatsStatus};
+pub use status::{Counters, NatsEvent, NatsStatus};
 
 use self::connection::Connection;
 use self::consumer::Source;

@@ -1,6 +1,7 @@
 //! One connection: named, watched, reconnecting for ever with jitter.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerAddr};
@@ -39,10 +40,11 @@ impl Connection {
         let addresses = addresses(options)?;
         loop {
             let (news, connected) = watch::channel(0);
-            let attempt = connect_options(options, role, news).await?.connect(addresses.clone());
+            let is_up = Arc::new(AtomicBool::new(false));
+            let attempt = connect_options(options, role, news, Arc::clone(&is_up)).await?.connect(addresses.clone());
             let error = match tokio::time::timeout_at(deadline, attempt).await {
                 Ok(Ok(client)) => {
-                    options.status.add_connection(client.statistics());
+                    options.status.add_connection(client.statistics(), is_up);
                     return Ok(Self { client, connected });
                 }
                 Ok(Err(error)) => error,
@@ -79,6 +81,7 @@ async fn connect_options(
     options: &NatsOptions,
     role: &str,
     news: watch::Sender<u64>,
+    is_up: Arc<AtomicBool>,
 ) -> Result<ConnectOptions, BusError> {
     let status = Arc::clone(&options.status);
     let connection = format!("{} {role}", options.name);
@@ -89,7 +92,7 @@ async fn connect_options(
         .request_timeout(Some(options.request_timeout))
         .reconnect_delay_callback(|attempt| reconnect_pause_max(attempt).mul_f64(rand::random()))
         .event_callback(move |event| {
-            status.note(&connection, &event);
+            status.note(&connection, &is_up, &event);
             if event == Event::Connected {
                 news.send_modify(|connections| *connections += 1);
             }

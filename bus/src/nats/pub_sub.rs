@@ -11,7 +11,7 @@ use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt};
 use schemas::subject::TOKEN_HEADER;
 
-use super::NatsStatus;
+use super::{NatsEvent, NatsStatus};
 use crate::name::{check_pattern, check_subject};
 use crate::{BusError, PubSub, Received};
 
@@ -143,6 +143,6 @@ impl PubSub for NatsPubSub {
     }
 
     fn dropped(&self) -> u64 {
-        self.status.read().slow_consumers
+        self.status.count(NatsEvent::SlowConsumer)
     }
 }

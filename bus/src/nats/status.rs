@@ -1,6 +1,6 @@
 //! What happens to the connections, counted for metrics.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_nats::{Event, Statistics};
@@ -8,23 +8,74 @@ use async_nats::{Event, Statistics};
 /// Counters of every connection of one bus. All rise only.
 #[derive(Debug, Default)]
 pub struct NatsStatus {
-    disconnects: AtomicU64,
-    slow_consumers: AtomicU64,
-    errors: AtomicU64,
-    connections: Mutex<Vec<Arc<Statistics>>>,
+    /// In the order of [`NatsEvent::ALL`].
+    events: [AtomicU64; NatsEvent::ALL.len()],
+    connections: Mutex<Vec<Watched>>,
+}
+
+#[derive(Debug)]
+struct Watched {
+    statistics: Arc<Statistics>,
+    is_up: Arc<AtomicBool>,
+}
+
+/// What can happen to a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NatsEvent {
+    /// It was made, or made again.
+    Connected,
+    /// It was lost.
+    Disconnected,
+    /// A subscriber did not keep up and lost messages; at least: a burst is reported in part.
+    SlowConsumer,
+    /// The server reports an error, a violation of permissions among them.
+    ServerError,
+    /// The client reports an error.
+    ClientError,
+    /// The server is about to shut down.
+    LameDuck,
+    /// It was ended on purpose.
+    Closed,
+}
+
+impl NatsEvent {
+    /// Every event.
+    pub const ALL: [Self; 7] = [
+        Self::Connected,
+        Self::Disconnected,
+        Self::SlowConsumer,
+        Self::ServerError,
+        Self::ClientError,
+        Self::LameDuck,
+        Self::Closed,
+    ];
+
+    /// Its name in metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Connected => "connected",
+            Self::Disconnected => "disconnected",
+            Self::SlowConsumer => "slow_consumer",
+            Self::ServerError => "server_error",
+            Self::ClientError => "client_error",
+            Self::LameDuck => "lame_duck",
+            Self::Closed => "closed",
+        }
+    }
 }
 
 /// A reading of [`NatsStatus`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
+    /// Connections there are, lost ones included.
+    pub connections: usize,
+    /// Of these, the ones that stand.
+    pub connections_up: usize,
     /// Connections made, reconnections included.
     pub connects: u64,
-    /// Connections lost.
-    pub disconnects: u64,
-    /// Messages lost because a subscriber did not keep up; at least: a burst is reported in part.
-    pub slow_consumers: u64,
-    /// Errors reported by the server or the client, permission violations among them.
-    pub errors: u64,
+    /// Events, in the order of [`NatsEvent::ALL`]; under a flood some are lost.
+    pub events: [u64; NatsEvent::ALL.len()],
     /// Messages received.
     pub in_messages: u64,
     /// Messages sent.
@@ -35,54 +86,116 @@ pub struct Counters {
     pub out_bytes: u64,
 }
 
+impl Counters {
+    /// Whether every connection stands, and there is one.
+    #[must_use]
+    pub const fn is_up(&self) -> bool {
+        self.connections > 0 && self.connections_up == self.connections
+    }
+
+    /// How often something happened.
+    #[must_use]
+    pub const fn count(&self, event: NatsEvent) -> u64 {
+        self.events[event as usize]
+    }
+}
+
 impl NatsStatus {
     /// Reads the counters.
     #[must_use]
     pub fn read(&self) -> Counters {
         let mut counters = Counters {
-            disconnects: self.disconnects.load(Ordering::Relaxed),
-            slow_consumers: self.slow_consumers.load(Ordering::Relaxed),
-            errors: self.errors.load(Ordering::Relaxed),
+            events: std::array::from_fn(|index| self.events[index].load(Ordering::Relaxed)),
             ..Counters::default()
         };
-        for connection in self.connections.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            counters.connects += connection.connects.load(Ordering::Relaxed);
-            counters.in_messages += connection.in_messages.load(Ordering::Relaxed);
-            counters.out_messages += connection.out_messages.load(Ordering::Relaxed);
-            counters.in_bytes += connection.in_bytes.load(Ordering::Relaxed);
-            counters.out_bytes += connection.out_bytes.load(Ordering::Relaxed);
+        for Watched { statistics, is_up } in self.connections.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            counters.connections += 1;
+            counters.connections_up += usize::from(is_up.load(Ordering::Relaxed));
+            counters.connects += statistics.connects.load(Ordering::Relaxed);
+            counters.in_messages += statistics.in_messages.load(Ordering::Relaxed);
+            counters.out_messages += statistics.out_messages.load(Ordering::Relaxed);
+            counters.in_bytes += statistics.in_bytes.load(Ordering::Relaxed);
+            counters.out_bytes += statistics.out_bytes.load(Ordering::Relaxed);
         }
         counters
     }
 
-    pub(super) fn add_connection(&self, statistics: Arc<Statistics>) {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner).push(statistics);
+    /// Reads one counter.
+    pub(super) fn count(&self, event: NatsEvent) -> u64 {
+        self.events[event as usize].load(Ordering::Relaxed)
+    }
+
+    /// A connection that has been made; `is_up` is what [`NatsStatus::note`] is given for it.
+    pub(super) fn add_connection(&self, statistics: Arc<Statistics>, is_up: Arc<AtomicBool>) {
+        is_up.store(true, Ordering::Relaxed);
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner).push(Watched { statistics, is_up });
     }
 
     /// Counts an event and tells the operator about it.
-    pub(super) fn note(&self, connection: &str, event: &Event) {
+    pub(super) fn note(&self, connection: &str, is_up: &AtomicBool, event: &Event) {
+        let kind = match event {
+            Event::Connected => NatsEvent::Connected,
+            Event::Disconnected => NatsEvent::Disconnected,
+            Event::SlowConsumer(_) => NatsEvent::SlowConsumer,
+            Event::ServerError(_) => NatsEvent::ServerError,
+            Event::ClientError(_) => NatsEvent::ClientError,
+            Event::LameDuckMode => NatsEvent::LameDuck,
+            Event::Closed => NatsEvent::Closed,
+            Event::Draining => return tracing::debug!(connection, %event, "connection to NATS ends"),
+        };
+        let before = self.events[kind as usize].fetch_add(1, Ordering::Relaxed);
         match event {
-            Event::Connected => tracing::info!(connection, "connected to NATS"),
+            Event::Connected => {
+                is_up.store(true, Ordering::Relaxed);
+                tracing::info!(connection, "connected to NATS");
+            }
             Event::Disconnected => {
-                self.disconnects.fetch_add(1, Ordering::Relaxed);
+                is_up.store(false, Ordering::Relaxed);
                 tracing::warn!(connection, "connection to NATS lost, reconnecting");
             }
-            Event::SlowConsumer(subscription) => {
-                let before = self.slow_consumers.fetch_add(1, Ordering::Relaxed);
-                if before == 0 {
-                    tracing::warn!(connection, subscription, "a subscriber does not keep up and loses messages");
-                }
+            Event::SlowConsumer(subscription) if before == 0 => {
+                tracing::warn!(connection, subscription, "a subscriber does not keep up and loses messages");
             }
-            Event::ServerError(error) => {
-                self.errors.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(connection, %error, "NATS reports an error");
-            }
-            Event::ClientError(error) => {
-                self.errors.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(connection, %error, "the NATS client reports an error");
-            }
+            Event::SlowConsumer(_) => {}
+            Event::ServerError(error) => tracing::warn!(connection, %error, "NATS reports an error"),
+            Event::ClientError(error) => tracing::warn!(connection, %error, "the NATS client reports an error"),
             Event::LameDuckMode => tracing::warn!(connection, "the NATS server is about to shut down"),
-            Event::Draining | Event::Closed => tracing::debug!(connection, %event, "connection to NATS ends"),
+            Event::Draining | Event::Closed => {
+                is_up.store(false, Ordering::Relaxed);
+                tracing::debug!(connection, %event, "connection to NATS ends");
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bus_is_up_while_every_one_of_its_connections_stands() {
+        let status = NatsStatus::default();
+        assert!(!status.read().is_up(), "there is none yet");
+        let links = [Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false))];
+        links.iter().for_each(|link| status.add_connection(Arc::default(), Arc::clone(link)));
+        assert!(status.read().is_up());
+        status.note("log", &links[0], &Event::Disconnected);
+        let read = status.read();
+        assert_eq!((read.is_up(), read.connections, read.connections_up), (false, 2, 1));
+        status.note("log", &links[0], &Event::Connected);
+        status.note("log", &links[0], &Event::SlowConsumer(7));
+        let read = status.read();
+        assert!(read.is_up());
+        let counted = NatsEvent::ALL.map(|event| read.count(event));
+        assert_eq!(counted, [1, 1, 1, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn every_event_stands_where_it_is_counted_under_a_name_of_its_own() {
+        assert!(NatsEvent::ALL.iter().enumerate().all(|(index, event)| *event as usize == index));
+        let mut names = NatsEvent::ALL.map(NatsEvent::as_str).to_vec();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), NatsEvent::ALL.len());
     }
 }

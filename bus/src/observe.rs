@@ -1,0 +1,258 @@
+//! What is stored on a bus, told to an observer: for metrics. Works with every backend.
+//!
+//! [`observed`] wraps the two services whose acknowledgements the exchange lives by, the log and the register. The others
+//! are passed through.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use schemas::{Lane, RegisterKey};
+use tokio::time::Instant;
+
+use crate::{Bus, BusError, Log, LogRecord, LogStream, Register, Registered, nats};
+
+/// What is published into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    /// The log.
+    Log,
+    /// The write-once register.
+    Register,
+}
+
+/// What became of a publication.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PublishResult {
+    /// It is stored.
+    Ack,
+    /// The same stood there already.
+    Duplicate,
+    /// The register holds another value under the key: never to be seen.
+    Conflict,
+    /// Nobody knows: no answer in time, or one that leaves it open. It is repeated.
+    Timeout,
+    /// There is no room.
+    Full,
+    /// It was refused for another reason.
+    Error,
+}
+
+/// Hears what is stored. Called on the way of every message: must not block.
+pub trait Observer: Send + Sync {
+    /// A publication begins; exactly one [`Observer::published`] follows.
+    fn publishing(&self, stream: Stream);
+
+    /// A publication has ended. `took` includes what the backend repeated by itself; whoever stops waiting ends it as
+    /// [`PublishResult::Timeout`].
+    fn published(&self, stream: Stream, result: PublishResult, took: Duration);
+}
+
+impl Stream {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Log, Self::Register];
+
+    /// Its name on NATS, which the server's own metrics show.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Log => nats::LOG_STREAM,
+            Self::Register => nats::REGISTER_STREAM,
+        }
+    }
+}
+
+impl PublishResult {
+    /// Every result.
+    pub const ALL: [Self; 6] = [Self::Ack, Self::Duplicate, Self::Conflict, Self::Timeout, Self::Full, Self::Error];
+
+    /// Its name in metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ack => "ack",
+            Self::Duplicate => "duplicate",
+            Self::Conflict => "conflict",
+            Self::Timeout => "timeout",
+            Self::Full => "full",
+            Self::Error => "error",
+        }
+    }
+
+    const fn of_failure(error: &BusError) -> Self {
+        match error {
+            BusError::Unknown(_) | BusError::Unreachable(_) | BusError::NoResponder(_) => Self::Timeout,
+            BusError::Full(_) => Self::Full,
+            BusError::TooLarge { .. }
+            | BusError::Mismatch(_)
+            | BusError::Diverged(_)
+            | BusError::Trimmed(_)
+            | BusError::Invalid(_)
+            | BusError::Closed => Self::Error,
+        }
+    }
+}
+
+/// The same bus; what is stored on it through this handle is told to `observer`.
+#[must_use]
+pub fn observed(bus: Bus, observer: Arc<dyn Observer>) -> Bus {
+    let log = Arc::new(ObservedLog { log: bus.log, observer: Arc::clone(&observer) });
+    let register = Arc::new(ObservedRegister { register: bus.register, observer });
+    Bus { log, register, ..bus }
+}
+
+/// A publication on its way. Whoever drops it has stopped waiting.
+struct Publication<'a> {
+    observer: &'a dyn Observer,
+    stream: Stream,
+    begun: Instant,
+    result: PublishResult,
+}
+
+impl<'a> Publication<'a> {
+    fn begin(observer: &'a dyn Observer, stream: Stream) -> Self {
+        observer.publishing(stream);
+        Self { observer, stream, begun: Instant::now(), result: PublishResult::Timeout }
+    }
+}
+
+impl Drop for Publication<'_> {
+    fn drop(&mut self) {
+        self.observer.published(self.stream, self.result, self.begun.elapsed());
+    }
+}
+
+struct ObservedLog {
+    log: Arc<dyn Log>,
+    observer: Arc<dyn Observer>,
+}
+
+impl Log for ObservedLog {
+    fn lanes(&self) -> u8 {
+        self.log.lanes()
+    }
+
+    fn append(&self, lane: Lane, record: Bytes) -> BoxFuture<'_, Result<u64, BusError>> {
+        async move {
+            let mut publication = Publication::begin(&*self.observer, Stream::Log);
+            let outcome = self.log.append(lane, record).await;
+            publication.result = outcome.as_ref().map_or_else(PublishResult::of_failure, |_| PublishResult::Ack);
+            outcome
+        }
+        .boxed()
+    }
+
+    fn read(&self, lane: Lane, from_seq: u64) -> BoxFuture<'_, Result<LogStream, BusError>> {
+        self.log.read(lane, from_seq)
+    }
+
+    fn last_seq(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>> {
+        self.log.last_seq(lane)
+    }
+
+    fn record(&self, lane: Lane, seq: u64) -> BoxFuture<'_, Result<Option<LogRecord>, BusError>> {
+        self.log.record(lane, seq)
+    }
+
+    fn trim(&self, lane: Lane, below_seq: u64) -> BoxFuture<'_, Result<(), BusError>> {
+        self.log.trim(lane, below_seq)
+    }
+
+    fn trimmed(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>> {
+        self.log.trimmed(lane)
+    }
+}
+
+struct ObservedRegister {
+    register: Arc<dyn Register>,
+    observer: Arc<dyn Observer>,
+}
+
+impl Register for ObservedRegister {
+    fn write(&self, key: RegisterKey, value: Bytes) -> BoxFuture<'_, Result<Registered, BusError>> {
+        async move {
+            let mut publication = Publication::begin(&*self.observer, Stream::Register);
+            let outcome = self.register.write(key, value).await;
+            publication.result = match &outcome {
+                Ok(Registered::Written) => PublishResult::Ack,
+                Ok(Registered::Same) => PublishResult::Duplicate,
+                Ok(Registered::Different(_)) => PublishResult::Conflict,
+                Err(error) => PublishResult::of_failure(error),
+            };
+            outcome
+        }
+        .boxed()
+    }
+
+    fn value(&self, key: RegisterKey) -> BoxFuture<'_, Result<Option<Bytes>, BusError>> {
+        self.register.value(key)
+    }
+
+    fn entries(&self) -> BoxFuture<'_, Result<Vec<(RegisterKey, Bytes)>, BusError>> {
+        self.register.entries()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::sync::Mutex;
+
+    use schemas::{AwardNo, Lot, NegotiationId};
+
+    use super::*;
+    use crate::memory::{self, MemoryOptions};
+
+    #[derive(Default)]
+    struct Heard(Mutex<(i64, Vec<(Stream, PublishResult)>)>);
+
+    impl Observer for Heard {
+        fn publishing(&self, _: Stream) {
+            self.0.lock().unwrap().0 += 1;
+        }
+
+        fn published(&self, stream: Stream, result: PublishResult, _: Duration) {
+            let mut heard = self.0.lock().unwrap();
+            heard.0 -= 1;
+            heard.1.push((stream, result));
+        }
+    }
+
+    #[tokio::test]
+    async fn every_publication_is_told_once_with_its_result() {
+        let heard = Arc::new(Heard::default());
+        let options = MemoryOptions { log_bytes_max: 64, ..MemoryOptions::default() };
+        let bus = observed(memory::open(options), heard.clone());
+        bus.log.append(Lane(0), Bytes::from_static(b"{}")).await.unwrap();
+        assert!(bus.log.append(Lane(0), Bytes::from(vec![b' '; 1_000])).await.is_err());
+        assert!(bus.log.append(Lane(99), Bytes::from_static(b"{}")).await.is_err());
+        let key = RegisterKey::Award(NegotiationId::try_new("alice~job").unwrap(), Lot(0), AwardNo(1));
+        for value in ["one", "one", "other"] {
+            bus.register.write(key.clone(), Bytes::from(value)).await.unwrap();
+        }
+        use PublishResult::{Ack, Conflict, Duplicate, Error, Full};
+        let log = [Ack, Full, Error].map(|result| (Stream::Log, result));
+        let register = [Ack, Duplicate, Conflict].map(|result| (Stream::Register, result));
+        let (in_flight, results) = &*heard.0.lock().unwrap();
+        assert_eq!((*in_flight, results.as_slice()), (0, [log, register].concat().as_slice()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_publication_nobody_waits_for_any_more_has_ended_without_an_answer() {
+        let heard = Arc::new(Heard::default());
+        let publishing = async {
+            let _publication = Publication::begin(&*heard, Stream::Log);
+            pending::<()>().await;
+        };
+        assert!(tokio::time::timeout(Duration::from_secs(1), publishing).await.is_err());
+        assert_eq!(*heard.0.lock().unwrap(), (0, vec![(Stream::Log, PublishResult::Timeout)]));
+    }
+
+    #[test]
+    fn labels_stand_where_they_are_counted() {
+        assert!(Stream::ALL.iter().enumerate().all(|(index, stream)| *stream as usize == index));
+        assert!(PublishResult::ALL.iter().enumerate().all(|(index, result)| *result as usize == index));
+    }
+}
