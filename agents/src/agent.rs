@@ -5,6 +5,7 @@ mod clock;
 mod connect;
 mod drive;
 mod schedule;
+mod spans;
 
 use std::fmt;
 use std::sync::Arc;

@@ -56,7 +56,7 @@ pub struct CallRequest {
     pub cfp: Cfp,
     /// When it is to leave (absent, or past: at once). Absolute, so that delays before the call do not add up.
     pub start_at: Option<Instant>,
-    /// W3C trace context.
+    /// W3C trace context of the caller (absent: the trace is the negotiation's own).
     pub traceparent: Option<String>,
 }
 
@@ -195,7 +195,7 @@ impl Initiator {
         outgoing.call_to = Some(Box::new(CallAddress { to, capabilities, scope }));
         outgoing.traceparent = traceparent;
         let open = move |calls: &mut Calls, now: Timestamp| {
-            if !calls.open(now, &outgoing.negotiation, events) {
+            if !calls.open(now, &outgoing.negotiation, events, outgoing.traceparent.as_deref()) {
                 return Vec::new();
             }
             outgoing.delay =
@@ -257,6 +257,10 @@ impl Initiator {
     }
 
     async fn say(&self, negotiation: NegotiationId, payload: Payload) -> Result<(), AgentError> {
-        self.handle.command(move |_, _| vec![Outgoing::new(negotiation, payload).into()]).await
+        let say = move |calls: &mut Calls, _now: Timestamp| {
+            let traceparent = calls.traceparent(&negotiation);
+            vec![Outgoing { traceparent, ..Outgoing::new(negotiation, payload) }.into()]
+        };
+        self.handle.command(say).await
     }
 }

@@ -10,6 +10,7 @@
 //! | [`initiator`] | open calls and hear how they end |
 //! | [`bargain`] | alternating offers: domains, utilities, strategies, and an agent that bargains |
 //! | [`observer`] | see everything an agent sends and receives |
+//! | `metrics` | the same, counted for Prometheus (feature `metrics`) |
 //!
 //! An agent promises the exchange three things, and [`session`] keeps them for every strategy: it acts once per
 //! delivery however often that is repeated; it repeats an unanswered message with the same `msg_id` and the same
@@ -24,6 +25,8 @@ pub mod bargain;
 pub mod contractor;
 pub mod identity;
 pub mod initiator;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 pub mod observer;
 mod recent;
 pub mod session;

@@ -1,11 +1,14 @@
 //! Seeing everything an agent sends and receives: for traces, for checking invariants from outside the engine.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use bytes::Bytes;
 use schemas::delivery::Delivery;
 use schemas::{Act, AgentId, MsgId, NegotiationId};
 use tokio::time::Instant;
 
-use crate::strategy::Sent;
+use crate::strategy::{Action, Sent};
 
 /// Receives what an agent sends and hears. Called from the agent's own loop: it must be quick and must not block.
 pub trait Observer: Send + Sync {
@@ -34,7 +37,12 @@ pub enum Observed<'a> {
         document: &'a Bytes,
     },
     /// Sending a message ended.
-    Settled(&'a Sent),
+    Settled {
+        /// What became of it.
+        sent: &'a Sent,
+        /// From writing it to now.
+        took: Duration,
+    },
     /// A delivery arrived.
     Delivered {
         /// The delivery.
@@ -42,4 +50,20 @@ pub enum Observed<'a> {
         /// Whether it had arrived before; the strategy does not hear it again.
         is_repeat: bool,
     },
+    /// The strategy has said what it does; perhaps nothing.
+    Decided {
+        /// The delivery that asked it; absent when time, the agent's owner or the fate of a message of its own did.
+        cause: Option<&'a Delivery>,
+        /// What it asks for.
+        actions: &'a [Action],
+    },
+}
+
+/// Several that see the same, in this order.
+impl Observer for Vec<Arc<dyn Observer>> {
+    fn handle(&self, agent: &AgentId, at: Instant, event: Observed<'_>) {
+        for observer in self {
+            observer.handle(agent, at, event);
+        }
+    }
 }

@@ -18,15 +18,17 @@ mod limits;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use bytes::Bytes;
-use schemas::{Act, AgentId, Code, DeliveryId, MsgId, NegotiationId, Refusal, Timestamp};
+use schemas::{Act, AgentId, DeliveryId, MsgId, NegotiationId, Timestamp};
 
 use crate::backoff;
 use crate::recent::Recent;
-use crate::strategy::{Outgoing, SendOutcome, Sent};
+use crate::strategy::{Outgoing, SendOutcome, Sent, Way};
 use crate::transport::{Answer, can_pass};
 
+pub use compose::Origin;
 use compose::{Composer, Written};
 pub use limits::SessionLimits;
+use limits::overloaded;
 
 /// A message that leaves now.
 #[derive(Debug, Clone)]
@@ -80,7 +82,7 @@ struct Unanswered {
 }
 
 impl Session {
-    /// A session of one instance of an agent. `instance` must rise from start to start, and stay below 2^52.
+    /// A session of one instance of an agent; `instance` must rise from start to start, and stay below 2^52.
     #[must_use]
     pub fn new(agent: AgentId, instance: u64, limits: SessionLimits) -> Self {
         Self {
@@ -104,19 +106,21 @@ impl Session {
         is_new
     }
 
-    /// Writes a message and queues it. A message said `once` before is queued again unless it is still unanswered.
+    /// Writes a message and queues it. A message said `once` before is queued again unless it is still unanswered. With
+    /// an origin in a trace that is kept, the message carries that trace on; otherwise the one it was given.
     ///
     /// # Errors
     /// What to tell the strategy when there is no room.
-    pub fn write(&mut self, now: Timestamp, outgoing: Outgoing) -> Result<(), Box<Sent>> {
+    pub fn write(&mut self, now: Timestamp, outgoing: Outgoing, origin: Option<Origin>) -> Result<(), Box<Sent>> {
         if let Some(said) = self.said_before(&outgoing) {
             if self.unanswered_by_number.contains_key(&said.number) {
                 return Ok(());
             }
-            return self.queue(said.number, said.message);
+            // It has had its span.
+            return self.queue(said.number, Written { context: None, ..said.message });
         }
         let once = outgoing.once;
-        let (number, message) = self.composer.compose(now, outgoing);
+        let (number, message) = self.composer.compose(now, outgoing, origin);
         if let Some(once) = once {
             let mut said = self.said.remove(&message.negotiation).unwrap_or_default();
             said.push(Said { once, number, message: message.clone() });
@@ -126,10 +130,11 @@ impl Session {
     }
 
     /// What the strategy is told about a message for which there was no room elsewhere in the agent.
-    pub fn refuse(&mut self, outgoing: &Outgoing) -> Sent {
+    pub fn refuse(&mut self, now: Timestamp, outgoing: &Outgoing, origin: Option<Origin>) -> Sent {
         let outcome = SendOutcome::Refused(overloaded());
         let msg_id = self.composer.next_msg_id();
-        Sent { negotiation: outgoing.negotiation.clone(), msg_id, act: outgoing.payload.act(), outcome }
+        let way = Way { attempts: 0, written_at: now, context: origin.map(|origin| origin.context) };
+        Sent { negotiation: outgoing.negotiation.clone(), msg_id, act: outgoing.payload.act(), outcome, way }
     }
 
     /// The next message to leave, if any may.
@@ -140,7 +145,7 @@ impl Session {
             let Some(unanswered) = self.unanswered_by_number.get_mut(&number) else { continue };
             unanswered.attempts += 1;
             unanswered.is_under_way = true;
-            let Written { negotiation, msg_id, act, document } = unanswered.message.clone();
+            let Written { negotiation, msg_id, act, document, .. } = unanswered.message.clone();
             return Some(Transmit { number, attempt: unanswered.attempts, negotiation, msg_id, act, document });
         }
     }
@@ -249,7 +254,7 @@ impl Session {
     fn queue(&mut self, number: u64, message: Written) -> Result<(), Box<Sent>> {
         if self.unanswered_by_number.len() >= self.limits.unanswered_max {
             let outcome = SendOutcome::Refused(overloaded());
-            return Err(Box::new(message.sent(outcome)));
+            return Err(Box::new(message.sent(outcome, 0)));
         }
         let queue = self.queues_by_negotiation.entry(message.negotiation.clone()).or_default();
         queue.push_back(number);
@@ -269,12 +274,10 @@ impl Session {
     }
 
     fn settle(&mut self, number: u64, outcome: SendOutcome) -> Option<Sent> {
-        let unanswered = self.unanswered_by_number.remove(&number)?;
-        if let Some(at) = unanswered.retry_at {
-            self.retries.remove(&(at, number));
-        }
-        self.advance(&unanswered.message.negotiation, number);
-        Some(unanswered.message.sent(outcome))
+        let Unanswered { message, attempts, retry_at, .. } = self.unanswered_by_number.remove(&number)?;
+        retry_at.map(|at| self.retries.remove(&(at, number)));
+        self.advance(&message.negotiation, number);
+        Some(message.sent(outcome, attempts))
     }
 
     /// Lets the next message of a negotiation leave when `number` was the one on its way.
@@ -291,10 +294,6 @@ impl Session {
             }
         }
     }
-}
-
-fn overloaded() -> Refusal {
-    Refusal::new(Code::Overloaded, "the agent has too many messages waiting; send fewer, or wait for answers")
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use schemas::delivery::Delivery;
 use schemas::envelope::Scope;
 use schemas::ids::Capability;
 use schemas::{Act, Address, MsgId, NegotiationId, Payload, Refusal, Timestamp};
+use telemetry::TraceContext;
 
 /// An agent's decisions. No clock, no input or output; randomness only from a seed given at construction, so that a
 /// strategy can be replayed and tested as a table.
@@ -149,6 +150,19 @@ pub struct Sent {
     pub act: Act,
     /// What became of it.
     pub outcome: SendOutcome,
+    /// How it got there.
+    pub way: Way,
+}
+
+/// How a message was sent: nothing of it decides anything.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Way {
+    /// Times it left.
+    pub attempts: u32,
+    /// The agent's own time at which it was written.
+    pub written_at: Timestamp,
+    /// Where in a trace it was sent, where spans are made at all.
+    pub context: Option<TraceContext>,
 }
 
 /// How sending ended.

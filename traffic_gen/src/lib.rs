@@ -7,6 +7,7 @@
 //! | [`live`] | contractors and calls against an exchange |
 //! | [`recorder`] | what did the agents see, how long did it take? |
 //! | [`invariants`] | did anything happen that must never happen? |
+//! | [`metrics`] | what does Prometheus learn of it? |
 //! | [`summary`] | what came of the run? |
 //! | [`chaos`] | does it hold while real processes are killed? |
 //! | [`simulator`] | does it hold under every fault, from a seed? |
@@ -24,6 +25,7 @@ pub mod fairness;
 pub mod invariants;
 pub mod latency;
 pub mod live;
+pub mod metrics;
 pub mod minutes;
 pub mod pacer;
 pub mod recorder;

@@ -6,18 +6,21 @@ use std::time::Duration;
 use agents::observer::Observer;
 use agents::transport::Transport;
 use agents::{
-    Agent, AgentError, AgentHandle, AgentOptions, CallRequest, Contractor, ContractorConfig, Identity, Initiator,
+    Agent, AgentError, AgentHandle, AgentOptions, CallEvent, CallNews, CallRequest, Contractor, ContractorConfig,
+    Identity, Initiator,
 };
 use schemas::control::{Consent, ConsentEffect, Registration};
 use schemas::ids::Capability;
 use schemas::payload::Cfp;
 use schemas::{Address, AgentId, NegotiationId, TopicName};
+use telemetry::Tracer;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::arrivals::{PoissonArrivals, RateError};
 use crate::control::{ControlClient, ControlError};
+use crate::metrics::Phase;
 use crate::pacer::pace;
 use crate::recorder::Recorder;
 
@@ -25,9 +28,12 @@ use crate::recorder::Recorder;
 pub const TOPIC: &str = "negotiation";
 /// The initiator, as in the paper.
 pub const INITIATOR: &str = "alice";
-/// Calls open at once beyond which new ones are not started: an exchange that is this far behind would only be measured
-/// by its memory.
+/// Calls open at once beyond which none is started: an exchange so far behind would only be measured by its memory.
 pub const OPEN_MAX: usize = 100_000;
+/// Events of calls that wait to be noted.
+const EVENTS_MAX: usize = 1024;
+/// How often calls whose end was not heard of are looked for.
+const SWEEP_PERIOD: Duration = Duration::from_secs(60);
 /// How often a run looks whether it has settled.
 const SETTLE_POLL: Duration = Duration::from_millis(20);
 
@@ -53,6 +59,10 @@ pub struct Scenario {
     pub reply_within_ms: u64,
     /// How long to wait for open negotiations after the last call.
     pub drain: Duration,
+    /// Who calls.
+    pub initiator: AgentId,
+    /// How agents run; what the run itself watches is added to its observer.
+    pub options: AgentOptions,
 }
 
 impl Default for Scenario {
@@ -67,7 +77,18 @@ impl Default for Scenario {
             contractor: ContractorConfig::default(),
             reply_within_ms: 2_000,
             drain: Duration::from_secs(30),
+            initiator: initiator_name(),
+            options: AgentOptions::default(),
         }
+    }
+}
+
+impl Scenario {
+    /// The same, whose agents' spans go to `tracer`.
+    #[must_use]
+    pub fn traced(mut self, tracer: Tracer) -> Self {
+        self.options.tracer = tracer;
+        self
     }
 }
 
@@ -113,7 +134,7 @@ pub fn contractor_name(number: u32) -> AgentId {
     AgentId::try_new(&format!("contractor-{number}")).expect("a number makes a name")
 }
 
-/// The initiator's id.
+/// The initiator's id, unless the scenario names another.
 ///
 /// # Panics
 /// Never: the name is a constant.
@@ -130,9 +151,14 @@ fn capability() -> Capability {
     Capability::try_new("negotiate").expect("the constant is a name")
 }
 
-fn options(observer: Option<&Arc<Recorder>>) -> AgentOptions {
-    let observer = observer.map(|recorder| Arc::clone(recorder) as Arc<dyn Observer>);
-    AgentOptions { observer, ..AgentOptions::default() }
+/// The options of a run's agents, which the recorder observes too.
+pub(crate) fn observed<O: Observer + 'static>(options: &AgentOptions, recorder: Option<&Arc<O>>) -> AgentOptions {
+    let recorder = recorder.map(|recorder| Arc::clone(recorder) as Arc<dyn Observer>);
+    let observer = match (options.observer.clone(), recorder) {
+        (Some(first), Some(second)) => Some(Arc::new(vec![first, second]) as Arc<dyn Observer>),
+        (first, second) => first.or(second),
+    };
+    AgentOptions { observer, ..options.clone() }
 }
 
 impl Population {
@@ -159,7 +185,8 @@ impl Population {
             access.control.register(&name, &identity.token.current(), &registration).await?;
             let config = ContractorConfig { seed: scenario.seed, ..scenario.contractor.clone() };
             let strategy = Contractor::try_new(&name, config)?;
-            let agent = Agent::new((access.transport)(&name), identity, strategy).with_options(options(observer));
+            let options = observed(&scenario.options, observer);
+            let agent = Agent::new((access.transport)(&name), identity, strategy).with_options(options);
             contractors.push(agent.spawn(cancel.clone()));
         }
         for contractor in &contractors {
@@ -181,8 +208,8 @@ impl Population {
     }
 }
 
-/// Opens calls as they fall due until the scenario's duration, or `cancel`, ends it; then waits for what is open.
-/// Returns how many calls were not started because [`OPEN_MAX`] were open.
+/// Opens calls as they fall due until the scenario's duration, or `cancel`, ends it; then waits for what is open. Returns
+/// how many calls were not started because [`OPEN_MAX`] were open.
 ///
 /// # Errors
 /// [`LiveError`].
@@ -193,29 +220,36 @@ pub async fn call(
     started: Instant,
     cancel: &CancellationToken,
 ) -> Result<u64, LiveError> {
-    let name = initiator_name();
-    let initiator = Initiator::spawn((access.transport)(&name), (access.identity)(&name), options(Some(recorder)));
+    let name = &scenario.initiator;
+    let options = observed(&scenario.options, Some(recorder));
+    let initiator = Initiator::spawn((access.transport)(name), (access.identity)(name), options);
     initiator.connected().await?;
-    // Events are watched by the recorder; the channel only has to be drained.
-    let (events, mut drained) = mpsc::channel(1024);
-    let drain = tokio::spawn(async move { while drained.recv().await.is_some() {} });
+    let metrics = recorder.metrics();
+    let set_phase = |phase| metrics.iter().for_each(|metrics| metrics.set_phase(phase));
+    metrics.iter().for_each(|metrics| metrics.set_target_rate(scenario.rate));
+    let (events, noted) = mpsc::channel(EVENTS_MAX);
+    let noting = tokio::spawn(note(Arc::clone(recorder), noted));
     let mut shed = 0;
     let arrivals = PoissonArrivals::try_new(scenario.rate, scenario.seed)?;
     let mut due = pace(started.into_std(), arrivals, scenario.duration);
+    let mut sweep = tokio::time::interval(SWEEP_PERIOD);
+    set_phase(Phase::Running);
     loop {
         let next = tokio::select! {
             next = due.recv() => next,
             () = cancel.cancelled() => None,
+            now = sweep.tick() => { recorder.forget_lost(now); continue }
         };
         let Some((number, intended)) = next else { break };
-        let intended = Instant::from_std(intended);
-        if recorder.open() >= OPEN_MAX {
+        let is_shed = recorder.open() >= OPEN_MAX;
+        metrics.iter().for_each(|metrics| metrics.arrived(is_shed));
+        if is_shed {
             shed += 1;
             continue;
         }
         let own_id = format!("{}-{number}", scenario.run);
-        if let Ok(negotiation) = NegotiationId::form(&name, &own_id) {
-            recorder.call_due(negotiation, intended);
+        if let Ok(negotiation) = NegotiationId::form(name, &own_id) {
+            recorder.call_due(negotiation, Instant::from_std(intended));
         }
         match initiator.call(request(scenario, own_id), events.clone()).await {
             Ok(_) => {}
@@ -223,11 +257,23 @@ pub async fn call(
             Err(agents::initiator::CallError::Id(error)) => tracing::error!(%error, "an id of our own was refused"),
         }
     }
+    set_phase(Phase::Draining);
+    metrics.iter().for_each(|metrics| metrics.set_target_rate(0.0));
     settle(recorder, scenario.drain).await;
     drop(events);
     initiator.shutdown().await?;
-    drain.abort();
+    noting.abort();
+    set_phase(Phase::Ended);
     Ok(shed)
+}
+
+/// Notes what only the initiator's strategy can tell; all else the recorder sees by itself.
+async fn note(recorder: Arc<Recorder>, mut events: mpsc::Receiver<CallEvent>) {
+    while let Some(event) = events.recv().await {
+        if matches!(event.news, CallNews::TurnedDown(_)) {
+            recorder.turned_down(&event.negotiation);
+        }
+    }
 }
 
 /// The call a scenario makes.

@@ -1,20 +1,27 @@
 //! Watches every agent of a run: counts, latencies, the invariants, and the trace.
 
+mod inner;
+
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agents::observer::{Observed, Observer};
-use agents::strategy::{SendOutcome, Sent};
-use schemas::delivery::{Delivery, Disposition, News, Told};
 use schemas::{Act, AgentId, NegotiationId};
 use tokio::time::Instant;
 
 use crate::invariants::{Verdict, Witness};
 use crate::latency::Latency;
+use crate::metrics::{CallResult, TrafficMetrics};
 use crate::minutes::Minutes;
 use crate::trace::Trace;
+
+use inner::{Inner, Open};
+
+/// A call whose end was not heard of for so long is counted as lost and forgotten: the longest negotiation is far shorter, and
+/// what is kept of it would otherwise add up over months.
+pub const OPEN_AGE_MAX: Duration = Duration::from_secs(3600);
 
 /// What a run has come to.
 #[derive(Debug, Clone, Default)]
@@ -35,6 +42,8 @@ pub struct Counts {
     pub rejected: BTreeMap<String, u64>,
     /// Messages nobody answered.
     pub unanswered: u64,
+    /// Calls whose end was not heard of for [`OPEN_AGE_MAX`].
+    pub lost: u64,
     /// Dispositions told, by name.
     pub dispositions: BTreeMap<String, u64>,
     /// Ends by outcome.
@@ -47,21 +56,6 @@ pub struct Counts {
     pub round: Latency,
     /// From the intended time to each offer's admission.
     pub offer: Latency,
-}
-
-struct Inner {
-    counts: Counts,
-    witness: Option<Witness>,
-    open: BTreeMap<NegotiationId, Open>,
-    /// Messages that left and have neither been answered nor given up.
-    in_flight: u64,
-    minutes: Minutes,
-    trace: Option<Trace>,
-}
-
-struct Open {
-    intended: Instant,
-    decided: bool,
 }
 
 /// Records a run. One lock: agents' loops hold it for microseconds per event.
@@ -81,8 +75,22 @@ impl Recorder {
             in_flight: 0,
             minutes: Minutes::default(),
             trace,
+            metrics: None,
         };
         Self { started, inner: Mutex::new(inner) }
+    }
+
+    /// The same, which also counts the calls for Prometheus.
+    #[must_use]
+    pub fn with_metrics(self, metrics: TrafficMetrics) -> Self {
+        self.lock().metrics = Some(metrics);
+        self
+    }
+
+    /// Where calls are counted, if they are.
+    #[must_use]
+    pub fn metrics(&self) -> Option<TrafficMetrics> {
+        self.lock().metrics.clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -92,7 +100,27 @@ impl Recorder {
 
     /// Notes that a call was due at `intended`; latencies of its negotiation count from there.
     pub fn call_due(&self, negotiation: NegotiationId, intended: Instant) {
-        self.lock().open.insert(negotiation, Open { intended, decided: false });
+        let mut inner = self.lock();
+        inner.open.insert(negotiation, Open { intended, left: None, decided: false });
+        inner.count_open();
+    }
+
+    /// A call opened nothing, though it is in the log.
+    pub fn turned_down(&self, negotiation: &NegotiationId) {
+        let mut inner = self.lock();
+        inner.ended(negotiation, CallResult::TurnedDown, Instant::now());
+    }
+
+    /// Forgets the calls that were due [`OPEN_AGE_MAX`] before `now`; they are counted as lost.
+    pub fn forget_lost(&self, now: Instant) {
+        let mut inner = self.lock();
+        let is_lost = |open: &Open| now.saturating_duration_since(open.intended) > OPEN_AGE_MAX;
+        let lost: Vec<_> =
+            inner.open.iter().filter(|(_, open)| is_lost(open)).map(|(negotiation, _)| negotiation.clone()).collect();
+        for negotiation in lost {
+            inner.counts.lost += 1;
+            inner.ended(&negotiation, CallResult::Lost, now);
+        }
     }
 
     /// Negotiations called and not yet ended.
@@ -149,14 +177,17 @@ impl Observer for Recorder {
             trace.write(since_start, agent, &event);
         }
         match event {
-            Observed::Connected | Observed::Disconnected => {}
+            Observed::Connected | Observed::Disconnected | Observed::Decided { .. } => {}
             Observed::Transmitted { negotiation, act, attempt, document, .. } => {
                 inner.in_flight += u64::from(attempt == 1);
+                if act == Act::Cfp && attempt == 1 {
+                    inner.left(negotiation, at);
+                }
                 if let Some(witness) = &mut inner.witness {
                     witness.sent(agent, negotiation, act, document);
                 }
             }
-            Observed::Settled(sent) => inner.settled(agent, at, since_start, sent),
+            Observed::Settled { sent, .. } => inner.settled(agent, at, since_start, sent),
             Observed::Delivered { delivery, is_repeat } => {
                 if let Some(witness) = &mut inner.witness {
                     witness.received(agent, delivery);
@@ -166,83 +197,5 @@ impl Observer for Recorder {
                 }
             }
         }
-    }
-}
-
-impl Inner {
-    fn settled(&mut self, agent: &AgentId, at: Instant, since_start: Duration, sent: &Sent) {
-        self.in_flight = self.in_flight.saturating_sub(1);
-        match &sent.outcome {
-            SendOutcome::Accepted { .. } => {
-                if let Some(witness) = &mut self.witness {
-                    witness.accepted(agent, &sent.msg_id, &sent.negotiation);
-                }
-                self.minutes.admitted(since_start, sent.act);
-                if sent.act == Act::Cfp {
-                    self.counts.cfps += 1;
-                } else if sent.act == Act::Offer {
-                    self.counts.offers += 1;
-                    if let Some(open) = self.open.get(&sent.negotiation) {
-                        self.counts.offer.record(at.saturating_duration_since(open.intended));
-                    }
-                }
-            }
-            SendOutcome::Refused(refusal) => {
-                *self.counts.rejected.entry(refusal.code.to_string()).or_default() += 1;
-                if sent.act == Act::Cfp {
-                    self.open.remove(&sent.negotiation);
-                }
-            }
-            SendOutcome::Unanswered => self.counts.unanswered += 1,
-        }
-    }
-
-    fn delivered(&mut self, agent: &AgentId, at: Instant, since_start: Duration, delivery: &Delivery) {
-        let negotiation = &delivery.envelope.negotiation;
-        let is_initiator = negotiation.initiator() == agent.as_str();
-        match &delivery.payload {
-            Told::Ack(receipt) => {
-                *self.counts.dispositions.entry(receipt.disposition.as_str().to_owned()).or_default() += 1;
-                if receipt.disposition == Disposition::Committed {
-                    self.counts.confirms += 1;
-                    self.minutes.confirmed(since_start);
-                    *self.counts.wins.entry(agent.clone()).or_default() += 1;
-                }
-            }
-            Told::Inform(News::Awarded(_)) => {
-                self.counts.awards += 1;
-                let first = self.decided(negotiation, at, since_start);
-                self.counts.awarded += u64::from(first);
-            }
-            Told::Closed(closing) if is_initiator => {
-                self.decided(negotiation, at, since_start);
-                // What is still owed from an earlier run under the same name is none of this run's rounds.
-                if let Some(open) = self.open.remove(negotiation) {
-                    let outcome = serde_json::to_value(closing.outcome).unwrap_or_default();
-                    *self.counts.outcomes.entry(outcome.as_str().unwrap_or("unknown").to_owned()).or_default() += 1;
-                    self.counts.rounds += 1;
-                    self.counts.round.record(at.saturating_duration_since(open.intended));
-                }
-            }
-            Told::Cfp(_)
-            | Told::Accept(_)
-            | Told::Reject(_)
-            | Told::Cancel(_)
-            | Told::Inform(_)
-            | Told::Failure(_)
-            | Told::NotUnderstood(_)
-            | Told::Turn(_)
-            | Told::Closed(_) => {}
-        }
-    }
-
-    /// Notes the first decision of a negotiation; whether it was the first.
-    fn decided(&mut self, negotiation: &NegotiationId, at: Instant, since_start: Duration) -> bool {
-        let Some(open) = self.open.get_mut(negotiation).filter(|open| !open.decided) else { return false };
-        open.decided = true;
-        let latency = at.saturating_duration_since(open.intended);
-        self.counts.decision.record(latency);
-        self.minutes.decided(since_start, latency);
-        true
     }
 }

@@ -37,7 +37,7 @@ impl Trace {
                 json!({"event": "sent", "negotiation": negotiation, "msg_id": msg_id, "act": act, "attempt": attempt,
                        "message": document})
             }
-            Observed::Settled(sent) => {
+            Observed::Settled { sent, .. } => {
                 let (outcome, code) = match &sent.outcome {
                     SendOutcome::Accepted { .. } => ("accepted", None),
                     SendOutcome::Refused(refusal) => ("refused", Some(refusal.code)),
@@ -49,6 +49,8 @@ impl Trace {
             Observed::Delivered { delivery, is_repeat } => {
                 json!({"event": "received", "repeat": is_repeat, "delivery": delivery})
             }
+            // What is decided is told by what is sent.
+            Observed::Decided { .. } => return,
         };
         if self.failed.is_none() {
             let t_us = u64::try_from(since_start.as_micros()).unwrap_or(u64::MAX);

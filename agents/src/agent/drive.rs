@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use schemas::Timestamp;
-use schemas::delivery::Told;
+use schemas::delivery::{Delivery, Told};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -16,7 +16,8 @@ use tokio_util::sync::CancellationToken;
 use super::alarm::Alarm;
 use super::clock::Clock;
 use super::connect::Connector;
-use super::schedule::Schedule;
+use super::schedule::{Planned, Schedule};
+use super::spans::Spans;
 use super::{Agent, AgentError, AgentOptions, Command, Summary};
 use crate::identity::Identity;
 use crate::observer::Observed;
@@ -38,6 +39,7 @@ pub(super) struct Drive<S> {
     schedule: Schedule,
     clock: Clock,
     alarm: Alarm,
+    spans: Spans,
     commands: mpsc::Receiver<Command<S>>,
     has_commands: bool,
     is_connected: watch::Sender<bool>,
@@ -88,6 +90,7 @@ impl<S: Strategy + 'static> Drive<S> {
             session: Session::new(identity.agent.clone(), instance, options.limits.clone()),
             schedule: Schedule::new(options.delayed_max),
             alarm: Alarm::new(),
+            spans: Spans::new(options.tracer.clone(), identity.agent.clone()),
             connector: Connector::new(transport, options.connect_attempts_max, cancel.clone()),
             identity,
             strategy,
@@ -144,7 +147,7 @@ impl<S: Strategy + 'static> Drive<S> {
                 Wake::Command(Some(command)) => {
                     let log_now = self.clock.log_time(self.clock.now());
                     let actions = command(&mut self.strategy, log_now);
-                    self.perform(actions);
+                    self.perform(actions, None);
                 }
                 // Nobody holds a handle any more; the agent goes on.
                 Wake::Command(None) => self.has_commands = false,
@@ -199,12 +202,12 @@ impl<S: Strategy + 'static> Drive<S> {
         (self.sends_in_flight, self.acks_in_flight) = (0, 0);
         let log_now = self.clock.log_time(self.clock.now());
         for sent in self.session.handle_disconnected() {
-            self.handle_sent(log_now, &sent);
+            self.handle_sent(log_now, &sent, None);
         }
     }
 
     fn handle_inbox(&mut self, link: &dyn Link, message: InboxMessage) {
-        let now = self.clock.now();
+        let (now, received_at) = (self.clock.now(), self.spans.received_at());
         self.summary.unreadable += u64::from(message.unreadable);
         if message.unreadable > 0 {
             let count = message.unreadable;
@@ -224,10 +227,11 @@ impl<S: Strategy + 'static> Drive<S> {
             if let Told::Ack(receipt) = &delivery.payload
                 && let Some(sent) = self.session.handle_receipt(&receipt.ack_of)
             {
-                self.handle_sent(log_time, &sent);
+                self.handle_sent(log_time, &sent, Some(delivery));
             }
             let actions = self.strategy.handle(log_time, delivery);
-            self.perform(actions);
+            self.perform(actions, Some(delivery));
+            self.spans.processed(delivery, received_at);
         }
         for together in ids.chunks(ACKS_TOGETHER_MAX) {
             self.acknowledge(link, together.to_vec());
@@ -240,7 +244,7 @@ impl<S: Strategy + 'static> Drive<S> {
             Done::Answered(number, answer) => {
                 self.sends_in_flight -= 1;
                 if let Some(sent) = self.session.handle_answer(now, number, answer) {
-                    self.handle_sent(self.clock.log_time(now), &sent);
+                    self.handle_sent(self.clock.log_time(now), &sent, None);
                 }
             }
             Done::Acked(result) => {
@@ -253,11 +257,12 @@ impl<S: Strategy + 'static> Drive<S> {
     fn handle_no_room(&mut self) {
         let log_now = self.clock.log_time(self.clock.now());
         for sent in std::mem::take(&mut self.no_room) {
-            self.handle_sent(log_now, &sent);
+            self.handle_sent(log_now, &sent, None);
         }
     }
 
-    fn handle_sent(&mut self, log_now: Timestamp, sent: &Sent) {
+    /// Sending a message has ended, perhaps because a delivery told so.
+    fn handle_sent(&mut self, log_now: Timestamp, sent: &Sent, cause: Option<&Delivery>) {
         match &sent.outcome {
             SendOutcome::Accepted { .. } => self.summary.accepted += 1,
             SendOutcome::Refused(refusal) => {
@@ -267,27 +272,24 @@ impl<S: Strategy + 'static> Drive<S> {
             }
             SendOutcome::Unanswered => self.summary.unanswered += 1,
         }
-        self.observe(Observed::Settled(sent));
+        let now = self.clock.now();
+        self.spans.sent(sent, now);
+        let took = Duration::from_micros(now.since_us(sent.way.written_at));
+        self.observe(Observed::Settled { sent, took });
         let actions = self.strategy.handle_sent(log_now, sent);
-        self.perform(actions);
+        self.perform(actions, cause);
     }
 
     fn handle_timers(&mut self) {
         let now = self.clock.now();
         self.session.handle_timeout(now);
-        while let Some(outgoing) = self.schedule.pop_due(now) {
-            self.write(now, *outgoing);
+        while let Some(Planned { outgoing, origin }) = self.schedule.pop_due(now) {
+            self.write(now, *outgoing, origin);
         }
         let log_now = self.clock.log_time(now);
         if self.strategy.poll_timer().is_some_and(|at| at <= log_now) {
             let actions = self.strategy.handle_timer(log_now);
-            self.perform(actions);
-        }
-    }
-
-    fn observe(&self, event: Observed<'_>) {
-        if let Some(observer) = &self.options.observer {
-            observer.handle(&self.identity.agent, Instant::now(), event);
+            self.perform(actions, None);
         }
     }
 }

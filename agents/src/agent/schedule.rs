@@ -4,12 +4,20 @@ use std::collections::{BTreeMap, HashMap};
 
 use schemas::{NegotiationId, Timestamp};
 
+use crate::session::Origin;
 use crate::strategy::Outgoing;
+
+/// A message that waits, and where in a trace it will be sent.
+#[derive(Debug)]
+pub(crate) struct Planned {
+    pub(crate) outgoing: Box<Outgoing>,
+    pub(crate) origin: Option<Origin>,
+}
 
 /// Bounded, in the order they are due; equal times keep the order they were given in.
 #[derive(Debug)]
 pub(crate) struct Schedule {
-    outgoing_by_due: BTreeMap<Due, Box<Outgoing>>,
+    planned_by_due: BTreeMap<Due, Planned>,
     dues_by_negotiation: HashMap<NegotiationId, Vec<Due>>,
     next_order: u64,
     len_max: usize,
@@ -19,40 +27,41 @@ type Due = (Timestamp, u64);
 
 impl Schedule {
     pub(crate) fn new(len_max: usize) -> Self {
-        Self { outgoing_by_due: BTreeMap::new(), dues_by_negotiation: HashMap::new(), next_order: 0, len_max }
+        Self { planned_by_due: BTreeMap::new(), dues_by_negotiation: HashMap::new(), next_order: 0, len_max }
     }
 
     /// Keeps a message until `at`, or gives it back when there is no room.
-    pub(crate) fn insert(&mut self, at: Timestamp, outgoing: Box<Outgoing>) -> Result<(), Box<Outgoing>> {
-        if self.outgoing_by_due.len() >= self.len_max {
-            return Err(outgoing);
+    pub(crate) fn insert(&mut self, at: Timestamp, planned: Planned) -> Result<(), Planned> {
+        if self.planned_by_due.len() >= self.len_max {
+            return Err(planned);
         }
         let due = (at, self.next_order);
         self.next_order += 1;
-        self.dues_by_negotiation.entry(outgoing.negotiation.clone()).or_default().push(due);
-        self.outgoing_by_due.insert(due, outgoing);
+        self.dues_by_negotiation.entry(planned.outgoing.negotiation.clone()).or_default().push(due);
+        self.planned_by_due.insert(due, planned);
         Ok(())
     }
 
     pub(crate) fn poll_due(&self) -> Option<Timestamp> {
-        self.outgoing_by_due.first_key_value().map(|(&(at, _), _)| at)
+        self.planned_by_due.first_key_value().map(|(&(at, _), _)| at)
     }
 
-    pub(crate) fn pop_due(&mut self, now: Timestamp) -> Option<Box<Outgoing>> {
-        let entry = self.outgoing_by_due.first_entry().filter(|entry| entry.key().0 <= now)?;
-        let (due, outgoing) = entry.remove_entry();
-        if let Some(dues) = self.dues_by_negotiation.get_mut(&outgoing.negotiation) {
+    pub(crate) fn pop_due(&mut self, now: Timestamp) -> Option<Planned> {
+        let entry = self.planned_by_due.first_entry().filter(|entry| entry.key().0 <= now)?;
+        let (due, planned) = entry.remove_entry();
+        let negotiation = &planned.outgoing.negotiation;
+        if let Some(dues) = self.dues_by_negotiation.get_mut(negotiation) {
             dues.retain(|&other| other != due);
             if dues.is_empty() {
-                self.dues_by_negotiation.remove(&outgoing.negotiation);
+                self.dues_by_negotiation.remove(negotiation);
             }
         }
-        Some(outgoing)
+        Some(planned)
     }
 
     pub(crate) fn drop_negotiation(&mut self, negotiation: &NegotiationId) {
         for due in self.dues_by_negotiation.remove(negotiation).unwrap_or_default() {
-            self.outgoing_by_due.remove(&due);
+            self.planned_by_due.remove(&due);
         }
     }
 }
@@ -68,9 +77,9 @@ mod tests {
     fn messages_come_out_when_due_unless_their_negotiation_was_dropped() {
         let mut schedule = Schedule::new(4);
         for (at, own) in [(30, "a"), (10, "b"), (20, "a"), (10, "c")] {
-            schedule.insert(Timestamp(at), outgoing(own)).unwrap();
+            schedule.insert(Timestamp(at), planned(own)).unwrap();
         }
-        assert!(schedule.insert(Timestamp(1), outgoing("full")).is_err());
+        assert!(schedule.insert(Timestamp(1), planned("full")).is_err());
         assert_eq!(schedule.poll_due(), Some(Timestamp(10)));
         assert!(schedule.pop_due(Timestamp(9)).is_none());
         assert_eq!(due(&mut schedule, 15), ["x~b", "x~c"]);
@@ -80,11 +89,14 @@ mod tests {
     }
 
     fn due(schedule: &mut Schedule, now: u64) -> Vec<String> {
-        std::iter::from_fn(|| schedule.pop_due(Timestamp(now))).map(|out| out.negotiation.to_string()).collect()
+        std::iter::from_fn(|| schedule.pop_due(Timestamp(now)))
+            .map(|due| due.outgoing.negotiation.to_string())
+            .collect()
     }
 
-    fn outgoing(own: &str) -> Box<Outgoing> {
-        Box::new(Outgoing::new(negotiation(own), Payload::Refuse(Reasoned::default())))
+    fn planned(own: &str) -> Planned {
+        let outgoing = Outgoing::new(negotiation(own), Payload::Refuse(Reasoned::default()));
+        Planned { outgoing: Box::new(outgoing), origin: None }
     }
 
     fn negotiation(own: &str) -> NegotiationId {

@@ -26,6 +26,8 @@ struct OpenCall {
     listener: mpsc::Sender<CallEvent>,
     /// The receipt of the call itself has come; every later receipt is for something else.
     has_receipt: bool,
+    /// The trace the caller gave it: what is said later in the call belongs to it too.
+    traceparent: Option<Box<str>>,
 }
 
 /// What the handle reads.
@@ -77,18 +79,25 @@ impl Calls {
         now: Timestamp,
         negotiation: &NegotiationId,
         listener: mpsc::Sender<CallEvent>,
+        traceparent: Option<&str>,
     ) -> bool {
         let refusal = if self.calls_by_negotiation.contains_key(negotiation) {
             Refusal::new(Code::Conflict, "a call with this id is still open; choose another id")
         } else if self.calls_by_negotiation.len() >= CALLS_OPEN_MAX {
             Refusal::new(Code::Overloaded, "too many calls are open; wait for some to end")
         } else {
-            self.calls_by_negotiation.insert(negotiation.clone(), OpenCall { listener, has_receipt: false });
+            let call = OpenCall { listener, has_receipt: false, traceparent: traceparent.map(Into::into) };
+            self.calls_by_negotiation.insert(negotiation.clone(), call);
             self.count_open();
             return true;
         };
         self.counters.tell(&listener, negotiation, now, CallNews::Refused(refusal));
         false
+    }
+
+    /// The trace the caller of an open call gave it.
+    pub(super) fn traceparent(&self, negotiation: &NegotiationId) -> Option<String> {
+        self.calls_by_negotiation.get(negotiation)?.traceparent.as_deref().map(str::to_owned)
     }
 
     /// Tells the call's listener; after the last news nobody listens any more.

@@ -3,8 +3,18 @@
 use bytes::Bytes;
 use schemas::record::Message;
 use schemas::{Act, Address, AgentId, Envelope, MsgId, NegotiationId, Timestamp, WireTime};
+use telemetry::{SpanId, TraceContext};
 
-use crate::strategy::{Outgoing, SendOutcome, Sent};
+use crate::strategy::{Outgoing, SendOutcome, Sent, Way};
+
+/// Where in a trace a message is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Origin {
+    /// The trace, and the span that causes the message.
+    pub context: TraceContext,
+    /// Whether the trace is kept: the message then carries it on.
+    pub is_kept: bool,
+}
 
 /// A message with everything that stays the same on every attempt.
 #[derive(Debug, Clone)]
@@ -13,11 +23,14 @@ pub(super) struct Written {
     pub(super) msg_id: MsgId,
     pub(super) act: Act,
     pub(super) document: Bytes,
+    pub(super) written_at: Timestamp,
+    pub(super) context: Option<TraceContext>,
 }
 
 impl Written {
-    pub(super) fn sent(self, outcome: SendOutcome) -> Sent {
-        Sent { negotiation: self.negotiation, msg_id: self.msg_id, act: self.act, outcome }
+    pub(super) fn sent(self, outcome: SendOutcome, attempts: u32) -> Sent {
+        let Self { negotiation, msg_id, act, written_at, context, document: _ } = self;
+        Sent { negotiation, msg_id, act, outcome, way: Way { attempts, written_at, context } }
     }
 }
 
@@ -45,12 +58,15 @@ impl Composer {
         self.msg_id(self.last_number)
     }
 
-    pub(super) fn compose(&mut self, now: Timestamp, outgoing: Outgoing) -> (u64, Written) {
+    pub(super) fn compose(&mut self, now: Timestamp, outgoing: Outgoing, origin: Option<Origin>) -> (u64, Written) {
         self.last_number += 1;
         let number = self.last_number;
         let Outgoing { negotiation, payload, in_reply_to, call_to, traceparent, delay: _, once: _ } = outgoing;
         let act = payload.act();
         let msg_id = self.msg_id(number);
+        let sent_in = |context: TraceContext| context.under(SpanId::sent(&self.agent, &msg_id)).to_traceparent(true);
+        let kept = origin.filter(|origin| origin.is_kept);
+        let traceparent = kept.map(|origin| sent_in(origin.context)).or(traceparent);
         // A call names the initiator's own part of the id; the exchange forms the whole.
         let named = match negotiation.as_str().split_once(schemas::ids::NEGOTIATION_SEPARATOR) {
             Some((_, own)) if act == Act::Cfp => own.to_owned(),
@@ -72,7 +88,8 @@ impl Composer {
         };
         let document = serde_json::to_vec(&Message { envelope, payload })
             .expect("envelopes and payloads hold only integers, texts and maps with text keys, which JSON can express");
-        (number, Written { negotiation, msg_id, act, document: document.into() })
+        let context = origin.map(|origin| origin.context);
+        (number, Written { negotiation, msg_id, act, document: document.into(), written_at: now, context })
     }
 
     fn msg_id(&self, number: u64) -> MsgId {

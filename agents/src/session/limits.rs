@@ -1,5 +1,7 @@
 //! A session's bounds and gaps.
 
+use schemas::{Code, Refusal};
+
 /// What a session may hold and how it repeats.
 #[derive(Debug, Clone)]
 pub struct SessionLimits {
@@ -32,4 +34,9 @@ impl Default for SessionLimits {
             retry_max_ms: 10_000,
         }
     }
+}
+
+/// What is answered beyond the bounds.
+pub(super) fn overloaded() -> Refusal {
+    Refusal::new(Code::Overloaded, "the agent has too many messages waiting; send fewer, or wait for answers")
 }

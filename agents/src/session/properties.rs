@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use schemas::Payload;
 use schemas::payload::Reasoned;
+use schemas::{Code, Payload, Refusal};
 
 use super::*;
 use crate::transport::Accepted;
@@ -75,7 +75,7 @@ fn take(session: &mut Session, world: &mut World, step: Step) -> Result<(), Test
         Step::Write(own) => {
             let negotiation = NegotiationId::try_new(&format!("alice~{own}")).unwrap();
             let outgoing = Outgoing::new(negotiation, Payload::Refuse(Reasoned::default()));
-            let refused = session.write(world.now, outgoing).err().map(|sent| *sent);
+            let refused = session.write(world.now, outgoing, None).err().map(|sent| *sent);
             world.written.push((own, refused));
         }
         Step::Transmit => {

@@ -1,5 +1,5 @@
 use schemas::payload::{Confirm, Reasoned};
-use schemas::{AwardNo, Payload};
+use schemas::{AwardNo, Code, Payload, Refusal};
 use serde_json::Value;
 
 use super::*;
@@ -11,11 +11,11 @@ const T0: Timestamp = Timestamp::from_ms(1_000_000);
 fn messages_are_numbered_and_their_seq_rises_inside_every_negotiation() {
     let mut session = session();
     for own in ["a", "b", "a"] {
-        session.write(T0, refuse(own)).unwrap();
+        session.write(T0, refuse(own), None).unwrap();
         let transmit = session.poll_transmit().unwrap();
         session.handle_answer(T0, transmit.number, accepted(&transmit));
     }
-    session.write(T0, refuse("a")).unwrap();
+    session.write(T0, refuse("a"), None).unwrap();
     let document: Value = serde_json::from_slice(&session.poll_transmit().unwrap().document).unwrap();
     let envelope = &document["envelope"];
     assert_eq!(envelope["seq"], 104);
@@ -29,7 +29,7 @@ fn messages_are_numbered_and_their_seq_rises_inside_every_negotiation() {
 fn a_later_instance_continues_above_an_earlier_one() {
     let seq = |instance| {
         let mut session = Session::new(bob(), instance, SessionLimits::default());
-        session.write(T0, refuse("a")).unwrap();
+        session.write(T0, refuse("a"), None).unwrap();
         let document: Value = serde_json::from_slice(&session.poll_transmit().unwrap().document).unwrap();
         document["envelope"]["seq"].as_u64().unwrap()
     };
@@ -40,7 +40,7 @@ fn a_later_instance_continues_above_an_earlier_one() {
 fn a_call_names_the_initiators_own_id() {
     let mut session = session();
     let negotiation = NegotiationId::try_new("bob~job").unwrap();
-    session.write(T0, Outgoing::new(negotiation, Payload::Cfp(schemas::payload::Cfp::default()))).unwrap();
+    session.write(T0, Outgoing::new(negotiation, Payload::Cfp(schemas::payload::Cfp::default())), None).unwrap();
     let document: Value = serde_json::from_slice(&session.poll_transmit().unwrap().document).unwrap();
     assert_eq!(document["envelope"]["negotiation"], "job");
 }
@@ -48,7 +48,7 @@ fn a_call_names_the_initiators_own_id() {
 #[test]
 fn what_is_written_passes_the_published_schemas() {
     let mut session = session();
-    session.write(T0, refuse("a")).unwrap();
+    session.write(T0, refuse("a"), None).unwrap();
     let document = session.poll_transmit().unwrap().document;
     schemas::validate::check_message(&document).unwrap();
 }
@@ -57,7 +57,7 @@ fn what_is_written_passes_the_published_schemas() {
 fn in_one_negotiation_the_next_message_waits_for_the_answer_to_the_last() {
     let mut session = session();
     for own in ["a", "a", "b"] {
-        session.write(T0, refuse(own)).unwrap();
+        session.write(T0, refuse(own), None).unwrap();
     }
     let (first, other) = (session.poll_transmit().unwrap(), session.poll_transmit().unwrap());
     assert_eq!((first.negotiation.as_str(), other.negotiation.as_str()), ("alice~a", "alice~b"));
@@ -70,7 +70,7 @@ fn in_one_negotiation_the_next_message_waits_for_the_answer_to_the_last() {
 #[test]
 fn an_unanswered_message_leaves_again_with_the_same_bytes_at_growing_gaps_and_is_given_up() {
     let mut session = session();
-    session.write(T0, refuse("a")).unwrap();
+    session.write(T0, refuse("a"), None).unwrap();
     let first = session.poll_transmit().unwrap();
     let mut now = T0;
     let mut gaps_ms = Vec::new();
@@ -105,7 +105,7 @@ fn only_refusals_that_can_pass_are_tried_again_and_not_before_the_gateway_says()
         (Code::Overloaded, false),
     ] {
         let mut session = session();
-        session.write(T0, refuse("a")).unwrap();
+        session.write(T0, refuse("a"), None).unwrap();
         let number = session.poll_transmit().unwrap().number;
         let refusal = Refusal::new(code, "").retry_after_ms(700);
         let sent = session.handle_answer(T0, number, Answer::Refused(refusal));
@@ -119,7 +119,7 @@ fn only_refusals_that_can_pass_are_tried_again_and_not_before_the_gateway_says()
 #[test]
 fn a_new_connection_sends_at_once_what_waited() {
     let mut session = session();
-    session.write(T0, refuse("a")).unwrap();
+    session.write(T0, refuse("a"), None).unwrap();
     let first = session.poll_transmit().unwrap();
     session.handle_answer(T0, first.number, unknown());
     assert!(session.poll_transmit().is_none());
@@ -132,7 +132,7 @@ fn a_new_connection_sends_at_once_what_waited() {
 fn what_was_under_way_over_a_lost_connection_leaves_over_the_next_in_the_same_order() {
     let mut session = session();
     for own in ["a", "b", "c"] {
-        session.write(T0, refuse(own)).unwrap();
+        session.write(T0, refuse(own), None).unwrap();
     }
     let left: Vec<_> = (0..3).map(|_| session.poll_transmit().unwrap()).collect();
     // A receipt shows that one of them did arrive.
@@ -151,8 +151,8 @@ fn what_was_under_way_over_a_lost_connection_leaves_over_the_next_in_the_same_or
 #[test]
 fn a_receipt_is_an_answer() {
     let mut session = session();
-    session.write(T0, refuse("a")).unwrap();
-    session.write(T0, refuse("a")).unwrap();
+    session.write(T0, refuse("a"), None).unwrap();
+    session.write(T0, refuse("a"), None).unwrap();
     let first = session.poll_transmit().unwrap();
     // While its answer is out, its successor may leave, and a lost answer does not send it again.
     assert_eq!(session.handle_receipt(&first.msg_id), None);
@@ -169,25 +169,25 @@ fn a_receipt_is_an_answer() {
 #[test]
 fn what_is_said_once_keeps_its_bytes_until_released() {
     let mut session = session();
-    session.write(T0, confirm(1)).unwrap();
+    session.write(T0, confirm(1), None).unwrap();
     let first = session.poll_transmit().unwrap();
     // Still unanswered: saying it again adds nothing.
-    session.write(T0.plus_ms(5), confirm(1)).unwrap();
+    session.write(T0.plus_ms(5), confirm(1), None).unwrap();
     session.handle_answer(T0, first.number, accepted(&first));
     assert!(session.poll_transmit().is_none());
     // Answered: it leaves again, unchanged. Another number, or another act, is another message.
-    session.write(T0.plus_ms(10), confirm(1)).unwrap();
+    session.write(T0.plus_ms(10), confirm(1), None).unwrap();
     let again = session.poll_transmit().unwrap();
     assert_eq!((&again.document, &again.msg_id), (&first.document, &first.msg_id));
     session.handle_answer(T0, again.number, accepted(&again));
-    session.write(T0, confirm(2)).unwrap();
+    session.write(T0, confirm(2), None).unwrap();
     let second = session.poll_transmit().unwrap();
     assert_ne!(second.msg_id, first.msg_id);
     session.handle_answer(T0, second.number, accepted(&second));
-    session.write(T0, refuse("a").once(1)).unwrap();
+    session.write(T0, refuse("a").once(1), None).unwrap();
     assert_eq!(session.poll_transmit().unwrap().act, Act::Refuse);
     session.release(&first.negotiation);
-    session.write(T0, confirm(1)).unwrap();
+    session.write(T0, confirm(1), None).unwrap();
     session.handle_receipt(&MsgId::try_new("64-3").unwrap());
     assert_ne!(session.poll_transmit().unwrap().msg_id, first.msg_id);
 }
@@ -205,13 +205,13 @@ fn a_repeated_delivery_is_recognised() {
 fn beyond_its_bound_a_message_is_refused_and_told() {
     let limits = SessionLimits { unanswered_max: 2, ..SessionLimits::default() };
     let mut session = Session::new(bob(), 0, limits);
-    session.write(T0, refuse("a")).unwrap();
-    session.write(T0, refuse("b")).unwrap();
-    let sent = session.write(T0, refuse("c")).unwrap_err();
+    session.write(T0, refuse("a"), None).unwrap();
+    session.write(T0, refuse("b"), None).unwrap();
+    let sent = session.write(T0, refuse("c"), None).unwrap_err();
     assert!(matches!(sent.outcome, SendOutcome::Refused(Refusal { code: Code::Overloaded, .. })));
     let first = session.poll_transmit().unwrap();
     session.handle_answer(T0, first.number, accepted(&first));
-    session.write(T0, refuse("c")).unwrap();
+    session.write(T0, refuse("c"), None).unwrap();
 }
 
 fn session() -> Session {

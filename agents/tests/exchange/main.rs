@@ -13,4 +13,6 @@ mod http;
 #[cfg(test)]
 mod initiator;
 #[cfg(test)]
+mod spans;
+#[cfg(test)]
 mod websocket;

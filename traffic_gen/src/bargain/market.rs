@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agents::bargain::{BargainEvent, BargainPlan, BargainRequest, Bargainer, Planner, StrategyKind};
-use agents::observer::Observer;
 use agents::{Agent, AgentHandle, AgentOptions};
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
@@ -19,12 +18,13 @@ use rand_chacha::ChaCha12Rng;
 use schemas::control::{Consent, ConsentEffect, Registration};
 use schemas::delivery::BargainCall;
 use schemas::{Address, AgentId, NegotiationId};
+use telemetry::Tracer;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::arrivals::PoissonArrivals;
-use crate::live::{Access, LiveError, OPEN_MAX, settle};
+use crate::live::{Access, LiveError, OPEN_MAX, observed, settle};
 use crate::pacer::pace;
 
 pub use catalog::Catalog;
@@ -55,6 +55,8 @@ pub struct Scenario {
     pub run: String,
     /// How long to wait for open bargains after the last was opened.
     pub drain: Duration,
+    /// How agents run; the ledger is added to its observer.
+    pub options: AgentOptions,
 }
 
 impl Default for Scenario {
@@ -68,6 +70,7 @@ impl Default for Scenario {
             seed: 1,
             run: "run".to_owned(),
             drain: Duration::from_secs(60),
+            options: AgentOptions::default(),
         }
     }
 }
@@ -82,6 +85,13 @@ pub struct Opening {
 }
 
 impl Scenario {
+    /// The same, whose agents' spans go to `tracer`.
+    #[must_use]
+    pub fn traced(mut self, tracer: Tracer) -> Self {
+        self.options.tracer = tracer;
+        self
+    }
+
     /// The `number`-th bargain: parties and domain.
     #[must_use]
     pub fn opening(&self, catalog: &Catalog, number: u64) -> Opening {
@@ -138,8 +148,7 @@ impl Population {
             let identity = (access.identity)(&name);
             access.control.register(&name, &identity.token.current(), &registration()).await?;
             let bargainer = Bargainer::new(name.clone(), planner(scenario, catalog), events.clone());
-            let observer = Some(Arc::clone(ledger) as Arc<dyn Observer>);
-            let options = AgentOptions { observer, ..AgentOptions::default() };
+            let options = observed(&scenario.options, Some(ledger));
             let agent = Agent::new((access.transport)(&name), identity, bargainer).with_options(options);
             agents.push(agent.spawn(cancel.clone()));
         }

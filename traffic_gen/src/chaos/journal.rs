@@ -171,7 +171,7 @@ impl Notes {
     fn handle(&mut self, agent: &AgentId, at: Timestamp, event: Observed<'_>) {
         match event {
             Observed::Connected => self.connections += 1,
-            Observed::Disconnected => {}
+            Observed::Disconnected | Observed::Decided { .. } => {}
             Observed::Transmitted { negotiation, msg_id, act, attempt: 1, .. } => {
                 self.sent += 1;
                 self.departures.insert((agent.clone(), msg_id.clone()), at);
@@ -180,7 +180,7 @@ impl Notes {
                 }
             }
             Observed::Transmitted { .. } => self.resent += 1,
-            Observed::Settled(sent) => {
+            Observed::Settled { sent, .. } => {
                 let departure = self.departures.remove(&(agent.clone(), sent.msg_id.clone()));
                 if matches!(sent.outcome, SendOutcome::Accepted { .. }) {
                     self.admitted.push(at);

@@ -1,10 +1,14 @@
 //! What leaves the loop: actions carried out, messages and acknowledgements on their way.
 
 use futures_util::FutureExt;
+use schemas::delivery::Delivery;
 use schemas::{DeliveryId, Timestamp};
+use tokio::time::Instant;
 
 use super::{Done, Drive};
+use crate::agent::schedule::Planned;
 use crate::observer::Observed;
+use crate::session::Origin;
 use crate::strategy::{Action, Outgoing, Strategy};
 use crate::transport::Link;
 
@@ -14,11 +18,19 @@ const SENDS_IN_FLIGHT_MAX: usize = 1024;
 const ACKS_IN_FLIGHT_MAX: usize = 1024;
 
 impl<S: Strategy + 'static> Drive<S> {
-    pub(super) fn perform(&mut self, actions: Vec<Action>) {
+    /// Does what the strategy asks for; `cause` is the delivery that made it ask, if one did.
+    pub(super) fn perform(&mut self, actions: Vec<Action>, cause: Option<&Delivery>) {
+        self.observe_decision(cause, &actions);
         for action in actions {
             match action {
-                Action::Send(outgoing) if outgoing.delay.is_zero() => self.write(self.clock.now(), *outgoing),
-                Action::Send(outgoing) => self.delay(outgoing),
+                Action::Send(outgoing) => {
+                    let origin = self.spans.origin(&outgoing, cause);
+                    if outgoing.delay.is_zero() {
+                        self.write(self.clock.now(), *outgoing, origin);
+                    } else {
+                        self.delay(Planned { outgoing, origin });
+                    }
+                }
                 Action::Unschedule(negotiation) => self.schedule.drop_negotiation(&negotiation),
                 Action::Release(negotiation) => {
                     self.schedule.drop_negotiation(&negotiation);
@@ -29,17 +41,25 @@ impl<S: Strategy + 'static> Drive<S> {
         }
     }
 
-    fn delay(&mut self, outgoing: Box<Outgoing>) {
-        let delay_us = u64::try_from(outgoing.delay.as_micros()).unwrap_or(u64::MAX);
-        let due = Timestamp(self.clock.now().0.saturating_add(delay_us));
-        if let Err(outgoing) = self.schedule.insert(due, outgoing) {
-            let sent = self.session.refuse(&outgoing);
+    /// Tells the observer what was decided, unless nothing was and nothing was asked.
+    fn observe_decision(&self, cause: Option<&Delivery>, actions: &[Action]) {
+        if cause.is_some() || !actions.is_empty() {
+            self.observe(Observed::Decided { cause, actions });
+        }
+    }
+
+    fn delay(&mut self, planned: Planned) {
+        let now = self.clock.now();
+        let delay_us = u64::try_from(planned.outgoing.delay.as_micros()).unwrap_or(u64::MAX);
+        let due = Timestamp(now.0.saturating_add(delay_us));
+        if let Err(Planned { outgoing, origin }) = self.schedule.insert(due, planned) {
+            let sent = self.session.refuse(now, &outgoing, origin);
             self.no_room.push(sent);
         }
     }
 
-    pub(super) fn write(&mut self, now: Timestamp, outgoing: Outgoing) {
-        if let Err(sent) = self.session.write(now, outgoing) {
+    pub(super) fn write(&mut self, now: Timestamp, outgoing: Outgoing, origin: Option<Origin>) {
+        if let Err(sent) = self.session.write(now, outgoing, origin) {
             self.no_room.push(*sent);
         }
     }
@@ -68,5 +88,11 @@ impl<S: Strategy + 'static> Drive<S> {
         }
         self.acks_in_flight += 1;
         self.work.push(link.ack(ids).map(Done::Acked).boxed());
+    }
+
+    pub(super) fn observe(&self, event: Observed<'_>) {
+        if let Some(observer) = &self.options.observer {
+            observer.handle(&self.identity.agent, Instant::now(), event);
+        }
     }
 }

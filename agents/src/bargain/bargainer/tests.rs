@@ -10,6 +10,7 @@ use tokio::sync::mpsc::error::TryRecvError;
 use super::*;
 use crate::bargain::strategy::Scripted;
 use crate::bargain::{BargainPlan, Fallback, Move, OfferMade, Preferences};
+use crate::strategy::Way;
 
 mod opening;
 mod referee;
@@ -377,7 +378,8 @@ fn delivery(payload: Told) -> Delivery {
 }
 
 fn sent(act: Act, outcome: SendOutcome) -> Sent {
-    Sent { negotiation: negotiation(), msg_id: MsgId::try_new("m").unwrap(), act, outcome }
+    let msg_id = MsgId::try_new("m").unwrap();
+    Sent { negotiation: negotiation(), msg_id, act, outcome, way: Way::default() }
 }
 
 fn offer_id(seq: u64) -> OfferId {

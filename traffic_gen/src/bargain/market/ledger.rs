@@ -142,7 +142,8 @@ impl Observer for Ledger {
             | Observed::Delivered { .. }
             | Observed::Connected
             | Observed::Disconnected
-            | Observed::Settled(_) => {}
+            | Observed::Decided { .. }
+            | Observed::Settled { .. } => {}
         }
     }
 }

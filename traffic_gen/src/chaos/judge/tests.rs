@@ -1,5 +1,5 @@
 use agents::observer::{Observed, Observer};
-use agents::strategy::{SendOutcome, Sent};
+use agents::strategy::{SendOutcome, Sent, Way};
 use schemas::delivery::{
     Award, Cancellation, Closing, Delivery, DeliveryEnvelope, Disposition, EXCHANGE, Receipt, RejectReason, Rejection,
     Told,
@@ -174,11 +174,8 @@ fn journal(script: &[Step]) -> Journal {
             }
             What::Admitted(id, act) => {
                 let outcome = SendOutcome::Accepted { seq: Some(1) };
-                journal.handle(
-                    agent,
-                    at,
-                    Observed::Settled(&Sent { negotiation, msg_id: msg_id(id), act: *act, outcome }),
-                );
+                let sent = Sent { negotiation, msg_id: msg_id(id), act: *act, outcome, way: Way::default() };
+                journal.handle(agent, at, Observed::Settled { sent: &sent, took: std::time::Duration::ZERO });
             }
             What::Heard(delivery) => journal.handle(agent, at, Observed::Delivered { delivery, is_repeat: false }),
         }

@@ -1,0 +1,126 @@
+//! The agent's spans: `process` of what it hears, `send` of what it says ([`telemetry::trace`] shows where they hang).
+
+use std::time::{Duration, SystemTime};
+
+use schemas::delivery::{Delivery, Outcome, Told};
+use schemas::{AgentId, Timestamp, subject};
+use telemetry::{Kind, Span, SpanId, TraceContext, Tracer};
+
+use crate::session::Origin;
+use crate::strategy::{Outgoing, SendOutcome, Sent};
+
+/// `messaging.system` of every span.
+const SYSTEM: &str = "nats";
+/// `error.type` of a message nobody answered.
+const UNANSWERED: &str = "unanswered";
+
+/// Makes an agent's spans. Off, it costs a comparison for each message.
+pub(super) struct Spans {
+    tracer: Tracer,
+    agent: AgentId,
+}
+
+impl Spans {
+    pub(super) fn new(tracer: Tracer, agent: AgentId) -> Self {
+        Self { tracer, agent }
+    }
+
+    /// When a message arrived, where that is wanted.
+    pub(super) fn received_at(&self) -> Option<SystemTime> {
+        self.tracer.is_on().then(SystemTime::now)
+    }
+
+    /// Where in a trace a message is sent: under the delivery that made the agent send it, if one did; otherwise where its
+    /// own `traceparent` says; otherwise under its negotiation.
+    pub(super) fn origin(&self, outgoing: &Outgoing, cause: Option<&Delivery>) -> Option<Origin> {
+        if !self.tracer.is_on() {
+            return None;
+        }
+        let negotiation = &outgoing.negotiation;
+        let context = match cause.filter(|delivery| delivery.envelope.negotiation == *negotiation) {
+            Some(delivery) => context_of(delivery).under(SpanId::processed(delivery.envelope.msg_id)),
+            None => TraceContext::of(outgoing.traceparent.as_deref(), negotiation),
+        };
+        Some(Origin { context, is_kept: self.tracer.keeps(context.trace) })
+    }
+
+    /// The agent has heard a delivery and done what it made it do.
+    pub(super) fn processed(&self, delivery: &Delivery, received_at: Option<SystemTime>) {
+        let Some(start) = received_at else { return };
+        let envelope = &delivery.envelope;
+        let id = envelope.msg_id;
+        let context = context_of(delivery).under(SpanId::delivered(id));
+        self.tracer.record(context.trace, || {
+            let name = format!("process {}", delivery.payload.act());
+            let span = Span::new(name, Kind::Consumer, context, SpanId::processed(id), start)
+                .with("messaging.system", SYSTEM)
+                .with("messaging.operation.type", "process")
+                .with("messaging.operation.name", "process")
+                .with("messaging.destination.name", subject::inbox(&self.agent))
+                .with("messaging.message.id", id.to_string())
+                .with("messaging.message.conversation_id", envelope.negotiation.to_string())
+                .with("llmx.agent", self.agent.to_string())
+                .with("llmx.act", delivery.payload.act().as_str());
+            match &delivery.payload {
+                Told::Ack(receipt) => span.with("llmx.disposition", receipt.disposition.as_str()),
+                Told::Closed(closing) => span.with("llmx.outcome", name_of(closing.outcome)),
+                Told::Cfp(_)
+                | Told::Accept(_)
+                | Told::Reject(_)
+                | Told::Cancel(_)
+                | Told::Inform(_)
+                | Told::Failure(_)
+                | Told::NotUnderstood(_)
+                | Told::Turn(_) => span,
+            }
+        });
+    }
+
+    /// Sending a message has ended; `now` is the agent's own time.
+    pub(super) fn sent(&self, sent: &Sent, now: Timestamp) {
+        let Some(context) = sent.way.context else { return };
+        let error = match &sent.outcome {
+            SendOutcome::Accepted { .. } => None,
+            SendOutcome::Refused(refusal) => Some(refusal.code.as_str()),
+            SendOutcome::Unanswered => Some(UNANSWERED),
+        };
+        // The agent's time only measures: it may run apart from the wall clock, which a span must tell.
+        let took = Duration::from_micros(now.since_us(sent.way.written_at));
+        let make = || {
+            let end = SystemTime::now();
+            let id = SpanId::sent(&self.agent, &sent.msg_id);
+            let mut span = Span::new(
+                format!("send {}", sent.act),
+                Kind::Producer,
+                context,
+                id,
+                end.checked_sub(took).unwrap_or(end),
+            )
+            .with("messaging.system", SYSTEM)
+            .with("messaging.operation.type", "send")
+            .with("messaging.operation.name", "send")
+            .with("messaging.message.id", sent.msg_id.to_string())
+            .with("messaging.message.conversation_id", sent.negotiation.to_string())
+            .with("llmx.agent", self.agent.to_string())
+            .with("llmx.act", sent.act.as_str())
+            .with("llmx.attempts", sent.way.attempts)
+            .failed(error);
+            span.end = end;
+            span
+        };
+        match error {
+            None => self.tracer.record(context.trace, make),
+            Some(_) => self.tracer.record_failed(context.trace, make),
+        }
+    }
+}
+
+/// An outcome as it stands on the wire.
+fn name_of(outcome: Outcome) -> String {
+    serde_json::to_value(outcome).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+/// The trace of a delivery; its parent is the call's and of no use here.
+fn context_of(delivery: &Delivery) -> TraceContext {
+    TraceContext::of(delivery.envelope.traceparent.as_deref(), &delivery.envelope.negotiation)
+}

@@ -1,0 +1,95 @@
+use bytes::Bytes;
+use prometheus::TextEncoder;
+use schemas::payload::Reasoned;
+use schemas::{MsgId, NegotiationId, Payload, Refusal};
+
+use super::*;
+use crate::strategy::{Outgoing, Way};
+
+#[test]
+fn every_label_is_there_before_anything_happens() {
+    let registry = Registry::new();
+    let metrics = AgentMetrics::try_new(&registry).unwrap();
+    let text = TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
+    for line in [
+        "agent_decisions_total{action=\"silence\",strategy=\"contractor\"} 0",
+        "agent_messages_total{act=\"offer\",outcome=\"refused\"} 0",
+        "agent_refusals_total{code=\"rate_limited\"} 0",
+        "agent_deliveries_total{act=\"turn\",result=\"repeated\"} 0",
+        "agent_connected{strategy=\"initiator\"} 0",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}");
+    }
+    let series = text.lines().filter(|line| !line.starts_with('#')).count();
+    // Another agent, delivery or message makes no other series.
+    exercise(&metrics);
+    let text = TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
+    assert_eq!(text.lines().filter(|line| !line.starts_with('#')).count(), series);
+    assert!(series < 300, "{series}");
+}
+
+#[test]
+fn what_agents_see_and_do_is_counted() {
+    let metrics = AgentMetrics::try_new(&Registry::new()).unwrap();
+    exercise(&metrics);
+    assert_eq!(metrics.connected(), 1, "two came and one went");
+    let value = |counters: &IntCounterVec, labels: &[&str]| counters.with_label_values(labels).get();
+    assert_eq!(value(&metrics.connects, &["contractor"]), 2);
+    assert_eq!(value(&metrics.disconnects, &["contractor"]), 1);
+    assert_eq!(value(&metrics.transmissions, &["first"]), 1);
+    assert_eq!(value(&metrics.transmissions, &["repeated"]), 1);
+    assert_eq!(value(&metrics.messages, &["refuse", "refused"]), 1);
+    assert_eq!(value(&metrics.refusals, &["no_consent"]), 1);
+    assert_eq!(value(&metrics.deliveries, &["cfp", "repeated"]), 1);
+    assert_eq!(value(&metrics.decisions, &["contractor", "refuse"]), 1);
+    assert_eq!(value(&metrics.decisions, &["contractor", SILENCE]), 1);
+    assert_eq!(metrics.durations.with_label_values(&["refused"]).get_sample_count(), 1);
+}
+
+/// One of everything.
+fn exercise(metrics: &AgentMetrics) {
+    let observer = metrics.observer(Role::Contractor);
+    let (agent, at) = (AgentId::try_new("bob").unwrap(), Instant::now());
+    let (negotiation, msg_id) = (NegotiationId::try_new("alice~n1").unwrap(), MsgId::try_new("m1").unwrap());
+    let document = Bytes::new();
+    let call = call();
+    let outgoing = Outgoing::new(negotiation.clone(), Payload::Refuse(Reasoned::default()));
+    let sent = Sent {
+        negotiation: negotiation.clone(),
+        msg_id: msg_id.clone(),
+        act: Act::Refuse,
+        outcome: SendOutcome::Refused(Refusal::new(Code::NoConsent, "no")),
+        way: Way::default(),
+    };
+    let left = |attempt| Observed::Transmitted {
+        negotiation: &negotiation,
+        msg_id: &msg_id,
+        act: Act::Refuse,
+        attempt,
+        document: &document,
+    };
+    for event in [
+        Observed::Connected,
+        Observed::Connected,
+        Observed::Disconnected,
+        left(1),
+        left(2),
+        Observed::Settled { sent: &sent, took: Duration::from_millis(3) },
+        Observed::Delivered { delivery: &call, is_repeat: true },
+        Observed::Decided { cause: Some(&call), actions: &[outgoing.into()] },
+        Observed::Decided { cause: Some(&call), actions: &[] },
+        Observed::Decided { cause: None, actions: &[Action::Stop] },
+    ] {
+        observer.handle(&agent, at, event);
+    }
+}
+
+fn call() -> Delivery {
+    let json = serde_json::json!({
+        "envelope": {"msg_id": "00000000000000000000000000000001", "ts": "2026-11-20T00:00:00Z",
+            "from": "exchange://llmx", "to": ["agent://bob"], "negotiation": "alice~n1"},
+        "payload": {"act": "cfp", "round": 1, "reply_by": "2026-11-20T00:00:01Z", "ends_by": "2026-11-20T00:01:00Z",
+            "policy": "medium", "policy_digest": "0".repeat(64), "lots": 1}
+    });
+    serde_json::from_value(json).unwrap()
+}

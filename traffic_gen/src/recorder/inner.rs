@@ -1,0 +1,140 @@
+//! What is known of a run: everything under the recorder's lock.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use agents::strategy::{SendOutcome, Sent};
+use schemas::delivery::{Delivery, Disposition, News, Told};
+use schemas::{Act, AgentId, NegotiationId};
+use tokio::time::Instant;
+
+use super::Counts;
+use crate::invariants::Witness;
+use crate::metrics::{CallResult, TrafficMetrics};
+use crate::minutes::Minutes;
+use crate::trace::Trace;
+
+pub(super) struct Inner {
+    pub(super) counts: Counts,
+    pub(super) witness: Option<Witness>,
+    pub(super) open: BTreeMap<NegotiationId, Open>,
+    /// Messages that left and have neither been answered nor given up.
+    pub(super) in_flight: u64,
+    pub(super) minutes: Minutes,
+    pub(super) trace: Option<Trace>,
+    pub(super) metrics: Option<TrafficMetrics>,
+}
+
+/// A call that has not ended.
+pub(super) struct Open {
+    pub(super) intended: Instant,
+    /// When the call did leave.
+    pub(super) left: Option<Instant>,
+    pub(super) decided: bool,
+}
+
+impl Inner {
+    pub(super) fn settled(&mut self, agent: &AgentId, at: Instant, since_start: Duration, sent: &Sent) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        match &sent.outcome {
+            SendOutcome::Accepted { .. } => {
+                if let Some(witness) = &mut self.witness {
+                    witness.accepted(agent, &sent.msg_id, &sent.negotiation);
+                }
+                self.minutes.admitted(since_start, sent.act);
+                if sent.act == Act::Cfp {
+                    self.counts.cfps += 1;
+                } else if sent.act == Act::Offer {
+                    self.counts.offers += 1;
+                    if let Some(open) = self.open.get(&sent.negotiation) {
+                        self.counts.offer.record(at.saturating_duration_since(open.intended));
+                    }
+                }
+            }
+            SendOutcome::Refused(refusal) => {
+                *self.counts.rejected.entry(refusal.code.to_string()).or_default() += 1;
+                if sent.act == Act::Cfp {
+                    self.ended(&sent.negotiation, CallResult::Refused, at);
+                }
+            }
+            SendOutcome::Unanswered => self.counts.unanswered += 1,
+        }
+    }
+
+    pub(super) fn delivered(&mut self, agent: &AgentId, at: Instant, since_start: Duration, delivery: &Delivery) {
+        let negotiation = &delivery.envelope.negotiation;
+        let is_initiator = negotiation.initiator() == agent.as_str();
+        match &delivery.payload {
+            Told::Ack(receipt) => {
+                *self.counts.dispositions.entry(receipt.disposition.as_str().to_owned()).or_default() += 1;
+                if receipt.disposition == Disposition::Committed {
+                    self.counts.confirms += 1;
+                    self.minutes.confirmed(since_start);
+                    *self.counts.wins.entry(agent.clone()).or_default() += 1;
+                }
+            }
+            Told::Inform(News::Awarded(_)) => {
+                self.counts.awards += 1;
+                let first = self.decided(negotiation, at, since_start);
+                self.counts.awarded += u64::from(first);
+            }
+            Told::Closed(closing) if is_initiator => {
+                self.decided(negotiation, at, since_start);
+                // What is still owed from an earlier run under the same name is none of this run's rounds.
+                if let Some(open) = self.ended(negotiation, CallResult::Closed(closing.outcome), at) {
+                    let outcome = CallResult::Closed(closing.outcome).as_str().to_owned();
+                    *self.counts.outcomes.entry(outcome).or_default() += 1;
+                    self.counts.rounds += 1;
+                    self.counts.round.record(at.saturating_duration_since(open.intended));
+                }
+            }
+            Told::Cfp(_)
+            | Told::Accept(_)
+            | Told::Reject(_)
+            | Told::Cancel(_)
+            | Told::Inform(_)
+            | Told::Failure(_)
+            | Told::NotUnderstood(_)
+            | Told::Turn(_)
+            | Told::Closed(_) => {}
+        }
+    }
+
+    /// A call left.
+    pub(super) fn left(&mut self, negotiation: &NegotiationId, at: Instant) {
+        let Some(open) = self.open.get_mut(negotiation) else { return };
+        open.left = Some(at);
+        if let Some(metrics) = &self.metrics {
+            metrics.left(at.saturating_duration_since(open.intended));
+        }
+    }
+
+    /// A call ended, unless it had before.
+    pub(super) fn ended(&mut self, negotiation: &NegotiationId, result: CallResult, at: Instant) -> Option<Open> {
+        let open = self.open.remove(negotiation)?;
+        if let Some(metrics) = &self.metrics {
+            metrics.ended(result, at.saturating_duration_since(open.intended));
+        }
+        self.count_open();
+        Some(open)
+    }
+
+    pub(super) fn count_open(&self) {
+        if let Some(metrics) = &self.metrics {
+            metrics.set_in_flight(self.open.len());
+        }
+    }
+
+    /// Notes the first decision of a negotiation; whether it was the first.
+    fn decided(&mut self, negotiation: &NegotiationId, at: Instant, since_start: Duration) -> bool {
+        let Some(open) = self.open.get_mut(negotiation).filter(|open| !open.decided) else { return false };
+        open.decided = true;
+        let latency = at.saturating_duration_since(open.intended);
+        if let Some(metrics) = &self.metrics {
+            metrics.decided(latency, at.saturating_duration_since(open.left.unwrap_or(open.intended)));
+        }
+        self.counts.decision.record(latency);
+        self.minutes.decided(since_start, latency);
+        true
+    }
+}
