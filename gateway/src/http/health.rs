@@ -5,15 +5,12 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{HeaderValue, header};
 use axum::response::IntoResponse as _;
-use prometheus::TextEncoder;
 use schemas::{Code, Refusal};
 use serde_json::json;
+use telemetry::metrics::{CONTENT_TYPE, to_text};
 
 use super::Site;
 use super::answer::{Answer, document};
-
-/// Media type of the Prometheus text format.
-const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The process answers.
 pub(super) async fn alive() -> Answer {
@@ -40,11 +37,15 @@ pub(super) async fn metrics(State(site): State<Arc<Site>>) -> Answer {
     measure_tables(&site);
     site.metrics.serving.connected(site.slots.agents());
     site.metrics.serving.bus_dropped(site.pub_sub.dropped());
-    let text = TextEncoder::new().encode_to_string(&site.metrics.registry().gather()).map_err(|error| {
-        tracing::error!(%error, "the metrics cannot be written");
-        Refusal::new(Code::Internal, "the metrics cannot be written")
-    })?;
-    Ok(([(header::CONTENT_TYPE, HeaderValue::from_static(METRICS_TYPE))], text).into_response())
+    // Thousands of series take a millisecond or two, in which messages should not have to wait.
+    let writing = tokio::task::spawn_blocking(move || to_text(site.metrics.registry()));
+    let text = writing.await.map_err(|error| unwritable(&error))?.map_err(|error| unwritable(&error))?;
+    Ok(([(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE))], text).into_response())
+}
+
+fn unwritable(error: &dyn std::error::Error) -> Refusal {
+    tracing::error!(%error, "the metrics cannot be written");
+    Refusal::new(Code::Internal, "the metrics cannot be written")
 }
 
 /// What is measured when somebody asks, instead of with every change.

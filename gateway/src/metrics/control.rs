@@ -14,6 +14,8 @@ use super::labels::{Discovery, Document, Invited, Keyword, KvOperation, Reload};
 const STORE_S: [f64; 8] = [0.000_5, 0.001, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0];
 /// Hexadecimal digits of a digest that tell revisions apart.
 const REVISION_LEN: usize = 12;
+/// The revision of a gateway that has read no policies.
+const REVISION_NONE: &str = "none";
 
 /// Documents: what they are checked against, what is in force, and how they are stored and found.
 pub(crate) struct ControlMetrics {
@@ -50,6 +52,12 @@ impl ControlMetrics {
             &["rule", "effect"],
         )?;
         let (kv_operations, kv_durations) = key_value(make)?;
+        let bundle = make.gauge_vec(
+            "exchange_policy_bundle_info",
+            "1 for the revision of all policies and the default that is in force: equal on gateways that agree.",
+            &["revision"],
+        )?;
+        bundle.with_label_values(&[REVISION_NONE]).set(1);
         let results = |document: Document| {
             ["valid", "invalid"].map(|result| validations.with_label_values(&[document.as_str(), result]))
         };
@@ -65,12 +73,8 @@ impl ControlMetrics {
                 "result",
                 &Reload::ALL.map(Reload::as_str),
             )?,
-            bundle: make.gauge_vec(
-                "exchange_policy_bundle_info",
-                "1 for the revision of all policies and the default that is in force: equal on gateways that agree.",
-                &["revision"],
-            )?,
-            revision: Mutex::default(),
+            bundle,
+            revision: Mutex::new(REVISION_NONE.to_owned()),
             consents: Invited::ALL.map(|effect| decisions.with_label_values(&["consent", effect.as_str()])),
             incapable: decisions.with_label_values(&["capability", Invited::Denied.as_str()]),
             discoveries: make.counters(
@@ -112,7 +116,7 @@ impl ControlMetrics {
         let text = short(revision);
         let mut shown = self.revision.lock().unwrap_or_else(PoisonError::into_inner);
         if *shown != text {
-            // An error means that nothing was shown yet.
+            // What is shown is there to be removed.
             let _ = self.bundle.remove_label_values(&[shown.as_str()]);
             self.bundle.with_label_values(&[&text]).set(1);
             *shown = text;
@@ -217,6 +221,7 @@ mod tests {
     fn only_the_revision_in_force_is_shown() {
         let registry = Registry::new();
         let metrics = ControlMetrics::new(&Maker(&registry)).unwrap();
+        assert_eq!(value(&registry, "exchange_policy_bundle_info", &["none"]), 1.0, "nothing was read");
         let [one, other] = ["one", "other"].map(|text| Digest::of_bytes(text.as_bytes()));
         for revision in [&one, &one, &other] {
             metrics.in_force(revision);
