@@ -1,10 +1,16 @@
 //! `llmx agents`: scripted contractors against an exchange that runs elsewhere.
 
+use std::net::SocketAddr;
+
+use agents::AgentOptions;
+use agents::metrics::{AgentMetrics, Role};
 use anyhow::Context;
+use serde_json::json;
 use traffic_gen::live::{Access, Population, Scenario};
 
 use crate::nats::asked_to_end;
-use crate::output::{Outcome, print};
+use crate::ops::{self, Report};
+use crate::output::{Outcome, print, tracer};
 use crate::remote::RemoteArgs;
 
 /// Arguments of `llmx agents`.
@@ -19,17 +25,61 @@ pub struct Args {
     /// Seed of their behaviour
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Address of the health port: /healthz, /readyz (200 while all are connected), /status, /metrics, to whoever asks;
+    /// for example 127.0.0.1:9465 (default: none)
+    #[arg(long, env = "LLMX_AGENTS_LISTEN", value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
 }
 
 /// Runs until asked to end.
 pub async fn run(args: Args) -> Outcome {
+    let registry = ops::registry()?;
+    let metrics = AgentMetrics::try_new(&registry)?;
+    let health = ops::open(args.listen, None, &registry)?;
+    if let Some(health) = &health {
+        print(format_args!("health: http://{}", health.address()));
+        let (metrics, wanted) = (metrics.clone(), args.count);
+        health.report(move || report(metrics.connected(), wanted));
+    }
     let remote = args.remote.open("llmx-agents").await?;
     let (transport, identity) = (|_: &_| remote.transport(), |name: &_| remote.identity(name));
     let access = Access { control: &remote.control, transport: &transport, identity: &identity };
-    let scenario = Scenario { contractors: args.count, seed: args.seed, ..Scenario::default() };
+    let options = AgentOptions {
+        observer: Some(metrics.observer(Role::Contractor)),
+        tracer: tracer(),
+        ..AgentOptions::default()
+    };
+    let scenario = Scenario { contractors: args.count, seed: args.seed, options, ..Scenario::default() };
     let population = Population::start(&access, &scenario, None).await.context("the contractors do not start")?;
     print(format_args!("agents: {} contractors connected", args.count));
     asked_to_end().await;
     population.stop().await?;
+    if let Some(health) = health {
+        health.close().await;
+    }
     Ok(())
+}
+
+/// What the health port says.
+fn report(connected: u64, wanted: u32) -> Report {
+    let is_ready = connected >= u64::from(wanted);
+    let fault = || {
+        let remedy = "wait, or see why the gateways refuse the others (LLMX_LOG=agents=debug)";
+        format!("{connected} of {wanted} contractors are connected; {remedy}")
+    };
+    let faults = (!is_ready).then(fault).into_iter().collect();
+    Report { is_ready, faults, state: json!({ "connected": connected, "contractors": wanted }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contractors_are_ready_when_all_of_them_are_connected() {
+        assert!(report(12, 12).is_ready && report(12, 12).faults.is_empty());
+        let fewer = report(11, 12);
+        assert!(!fewer.is_ready);
+        assert!(fewer.faults[0].starts_with("11 of 12 contractors"), "{fewer:?}");
+    }
 }

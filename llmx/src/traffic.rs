@@ -2,32 +2,47 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::IsTerminal;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agents::AgentOptions;
+use agents::metrics::{AgentMetrics, Role};
 use anyhow::Context;
+use schemas::AgentId;
 use serde::Serialize;
+use serde_json::json;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use traffic_gen::arrivals::PoissonArrivals;
 use traffic_gen::latency::Quantiles;
 use traffic_gen::live::{self, Access, Scenario};
+use traffic_gen::metrics::{Phase, Run, ScenarioKind, TrafficMetrics};
 use traffic_gen::recorder::{Counts, Recorder};
 use traffic_gen::trace::Trace;
 
 use crate::nats::asked_to_end;
-use crate::output::{Failure, Outcome, print, print_json};
+use crate::ops::{self, Report};
+use crate::output::{Failure, Outcome, Progress, print, print_json, tracer};
 use crate::remote::RemoteArgs;
+
+/// How often progress is told where nobody watches it, in seconds; a terminal gets it each second.
+const PROGRESS_LOG_S: u64 = 60;
 
 /// Arguments of `llmx traffic`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  llmx traffic --gateway http://127.0.0.1:8080 --rate 20 --duration 120\n\n\
     Counts are what the initiator sees. Offers, fairness and the invariants need every agent's view: `llmx demo`.\n\
-    Fails when a call has not ended 30 s after the last one.")]
+    Fails when a call has not ended 30 s after the last one, or within an hour of its own.")]
 pub struct Args {
     #[command(flatten)]
     remote: RemoteArgs,
+    /// Who calls: 1 to 64 of A-Z a-z 0-9 _ -; generators that run at once must differ
+    #[arg(long, default_value = live::INITIATOR, value_parser = AgentId::try_new, value_name = "NAME")]
+    initiator: AgentId,
     /// Policy calls ask for
     #[arg(long, default_value = "medium")]
     policy: String,
@@ -46,60 +61,140 @@ pub struct Args {
     /// Write the table of minutes
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Print the summary as JSON
+    /// Print the summary as JSON, and no progress
     #[arg(long)]
     json: bool,
+    /// Address of the health port: /healthz, /readyz (200 while calls are made), /status, /metrics, to whoever asks; for
+    /// example 127.0.0.1:9466 (default: none)
+    #[arg(long, env = "LLMX_TRAFFIC_LISTEN", value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
 }
 
 /// Runs the traffic and prints its summary.
 pub async fn run(args: Args) -> Outcome {
     PoissonArrivals::try_new(args.rate, args.seed).map_err(Failure::configuration)?;
-    let remote = args.remote.open("llmx-traffic").await?;
-    let (transport, identity) = (|_: &_| remote.transport(), |name: &_| remote.identity(name));
-    let access = Access { control: &remote.control, transport: &transport, identity: &identity };
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    let scenario = Scenario {
-        policy: args.policy.clone(),
-        rate: args.rate,
-        duration: Duration::try_from_secs_f64(args.duration).map_err(Failure::configuration)?,
-        seed: args.seed,
-        run: format!("run-{:x}", now.as_secs()),
-        ..Scenario::default()
-    };
+    let duration = Duration::try_from_secs_f64(args.duration).map_err(Failure::configuration)?;
+    let registry = ops::registry()?;
+    let agent_metrics = AgentMetrics::try_new(&registry)?;
+    let of_run = Run { scenario: ScenarioKind::ContractNet, seed: args.seed, git_sha: env!("LLMX_BUILT_FROM") };
+    let metrics = TrafficMetrics::try_new(&registry, &of_run)?;
+    let health = ops::open(args.listen, None, &registry)?;
+    if let Some(health) = &health {
+        // On stderr: stdout is the summary's.
+        Progress::new().show(format_args!("health: http://{}\n", health.address()));
+        let (agents, traffic) = (agent_metrics.clone(), metrics.clone());
+        health.report(move || report(agents.connected(), traffic.phase()));
+    }
     let trace = args.trace.as_deref().map(Trace::create).transpose().context("cannot create the trace")?;
-    let started = Instant::now();
+    let observer = Some(agent_metrics.observer(Role::Initiator));
+    let options = AgentOptions { observer, tracer: tracer(), ..AgentOptions::default() };
+    let scenario = args.scenario(duration, options);
     // No witness: it judges what every agent saw, and the contractors run elsewhere.
-    let recorder = Arc::new(Recorder::start(started, false, trace));
-    let cancel = CancellationToken::new();
-    let interrupt = tokio::spawn({
-        let cancel = cancel.clone();
-        async move {
-            asked_to_end().await;
-            cancel.cancel();
-        }
-    });
-    let shed = live::call(&access, &scenario, &recorder, started, &cancel).await?;
-    interrupt.abort();
+    let started = Instant::now();
+    let recorder = Arc::new(Recorder::start(started, false, trace).with_metrics(metrics));
+    let shed = args.drive(&scenario, &recorder, started).await?;
     let (counts, _) = recorder.finish().context("cannot write the trace")?;
     if let Some(path) = &args.csv {
         let mut file = std::fs::File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
         recorder.write_minutes(&mut file).with_context(|| format!("cannot write {}", path.display()))?;
     }
+    let unended = recorder.open() as u64 + counts.lost;
     let seen = Seen::new(&args, counts, shed, started.elapsed().as_secs_f64());
     if args.json {
-        print_json(&seen)?
+        print_json(&seen)?;
     } else {
-        print(&seen)
+        print(&seen);
     }
-    match recorder.open() {
+    if let Some(health) = health {
+        health.close().await;
+    }
+    match unended {
         0 => Ok(()),
-        open => Err(Failure::failed(anyhow::anyhow!("{open} calls did not end"))),
+        unended => Err(Failure::failed(anyhow::anyhow!("{unended} calls did not end"))),
     }
+}
+
+impl Args {
+    fn scenario(&self, duration: Duration, options: AgentOptions) -> Scenario {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        Scenario {
+            policy: self.policy.clone(),
+            rate: self.rate,
+            duration,
+            seed: self.seed,
+            run: format!("run-{:x}", now.as_secs()),
+            initiator: self.initiator.clone(),
+            options,
+            ..Scenario::default()
+        }
+    }
+
+    /// Calls until the time is over or the user asks to end. Returns how many calls were not made.
+    async fn drive(&self, scenario: &Scenario, recorder: &Arc<Recorder>, started: Instant) -> Result<u64, Failure> {
+        let remote = self.remote.open("llmx-traffic").await?;
+        let (transport, identity) = (|_: &_| remote.transport(), |name: &_| remote.identity(name));
+        let access = Access { control: &remote.control, transport: &transport, identity: &identity };
+        let cancel = CancellationToken::new();
+        let interrupt = tokio::spawn({
+            let cancel = cancel.clone();
+            async move {
+                asked_to_end().await;
+                cancel.cancel();
+            }
+        });
+        let progress = (!self.json).then(|| show_progress(Arc::clone(recorder), started));
+        let shed = live::call(&access, scenario, recorder, started, &cancel).await;
+        interrupt.abort();
+        if let Some(progress) = progress {
+            progress.abort();
+            Progress::new().finish();
+        }
+        Ok(shed?)
+    }
+}
+
+/// Tells now and then how the run goes.
+fn show_progress(recorder: Arc<Recorder>, started: Instant) -> JoinHandle<()> {
+    let period = Duration::from_secs(if std::io::stderr().is_terminal() { 1 } else { PROGRESS_LOG_S });
+    tokio::spawn(async move {
+        let progress = Progress::new();
+        let mut tick = tokio::time::interval_at(started + period, period);
+        loop {
+            tick.tick().await;
+            let counts = recorder.counts();
+            let decision = counts.decision.quantiles();
+            progress.show(format_args!(
+                "{:>4} s   calls {:>6}   awards {:>6}   ended {:>6}   open {:>4}   lost {:>2}   decision p50 {:.2} ms, p95 {:.2} ms",
+                started.elapsed().as_secs(),
+                counts.cfps,
+                counts.awards,
+                counts.rounds,
+                recorder.open(),
+                counts.lost,
+                decision.p50,
+                decision.p95
+            ));
+        }
+    })
+}
+
+/// What the health port says.
+fn report(connected: u64, phase: Phase) -> Report {
+    let fault = match (connected, phase) {
+        (0, _) => Some("the initiator is not connected; wait, or see why (LLMX_LOG=agents=debug)"),
+        (_, Phase::Starting) => Some("it starts; wait"),
+        (_, Phase::Running) => None,
+        (_, Phase::Draining | Phase::Ended) => Some("the run is over: no further calls are made"),
+    };
+    let faults = fault.map(str::to_owned).into_iter().collect();
+    let state = json!({ "connected": connected, "phase": phase.as_str() });
+    Report { is_ready: fault.is_none(), faults, state }
 }
 
 /// What the initiator saw of a run. Members are those of the same name in the summary of `llmx demo`.
 #[derive(Serialize)]
 struct Seen {
+    initiator: AgentId,
     seed: u64,
     policy: String,
     rate: f64,
@@ -112,6 +207,7 @@ struct Seen {
     dispositions: BTreeMap<String, u64>,
     outcomes: BTreeMap<String, u64>,
     shed: u64,
+    lost: u64,
     elapsed_s: f64,
 }
 
@@ -124,6 +220,7 @@ struct SeenLatencies {
 impl Seen {
     fn new(args: &Args, counts: Counts, shed: u64, elapsed_s: f64) -> Self {
         Self {
+            initiator: args.initiator.clone(),
             seed: args.seed,
             policy: args.policy.clone(),
             rate: args.rate,
@@ -136,6 +233,7 @@ impl Seen {
             dispositions: counts.dispositions,
             outcomes: counts.outcomes,
             shed,
+            lost: counts.lost,
             elapsed_s,
         }
     }
@@ -159,4 +257,23 @@ impl fmt::Display for Seen {
 fn counted(by_name: &BTreeMap<String, u64>) -> String {
     let counted: Vec<String> = by_name.iter().map(|(name, count)| format!("{name} {count}")).collect();
     if counted.is_empty() { "none".to_owned() } else { counted.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_generator_is_ready_while_it_is_connected_and_calls() {
+        for (connected, phase, is_ready) in [
+            (0, Phase::Running, false),
+            (1, Phase::Starting, false),
+            (1, Phase::Running, true),
+            (1, Phase::Draining, false),
+            (1, Phase::Ended, false),
+        ] {
+            let report = report(connected, phase);
+            assert_eq!((report.is_ready, report.faults.is_empty()), (is_ready, is_ready), "{phase:?}");
+        }
+    }
 }
