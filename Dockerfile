@@ -5,6 +5,8 @@
 FROM rust:1.95-slim-bookworm AS build
 WORKDIR /src
 COPY . .
+# The commit this is, for the metric exchange_build_info.
+ARG LLMX_GIT_SHA=
 # The caches keep crates and their builds between images; what is to stay has to leave them in the same step.
 RUN --mount=type=cache,target=/usr/local/cargo/registry,sharing=locked \
     --mount=type=cache,target=/src/target,sharing=locked \

@@ -2,6 +2,7 @@
 """Asks a running Prometheus everything that dashboards, rules and alerts ask, and fails where nothing comes back.
 
     dashboards/check.py --prometheus http://127.0.0.1:9090 [--markdown]
+    dashboards/check.py --static        only what can be judged without one; needs promtool
 
 A query of a panel or a recording rule must give at least one finite value and none that is infinite or not a number.
 An alert that does not fire gives nothing, so of an alert every selector must find series, and Prometheus must have
@@ -14,44 +15,21 @@ import json
 import math
 import pathlib
 import re
+import subprocess
 import sys
-import urllib.error
-import urllib.parse
-import urllib.request
+import tempfile
+
+from watch import Prometheus
 
 HERE = pathlib.Path(__file__).resolve().parent
-ASK_TIMEOUT_S = 10
 # Grafana's own variables, as they stand on a scrape interval of 5 s. The others are those of the dashboard, all chosen.
 VARIABLES = {"$__rate_interval": "20s", "$__interval": "10s", "$__range": "15m"}
 # Words of PromQL that are no metric names.
 WORDS = {"and", "or", "unless", "by", "without", "on", "ignoring", "group_left", "group_right", "bool", "offset", "inf", "nan"}
 GROUPING = re.compile(r"\b(by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)")
-# The expression of an alert in alerts.yml, on one line or several.
+# The expression of an alert, on one line or several.
 EXPRESSION = re.compile(r"^ +expr: (.*(?:\n {10,}.*)*)", re.MULTILINE)
 SELECTOR = re.compile(r"(?<![\w.])([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(\{[^}]*\})?(\s*\()?")
-
-
-class Prometheus:
-    """The HTTP API of one Prometheus."""
-
-    def __init__(self, url):
-        self.url = url.rstrip("/")
-
-    def ask(self, path, **parameters):
-        """The `data` of an answer; `ValueError` carries what Prometheus refused."""
-        url = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
-        try:
-            with urllib.request.urlopen(url, timeout=ASK_TIMEOUT_S) as answer:
-                return json.load(answer)["data"]
-        except urllib.error.HTTPError as error:
-            raise ValueError(json.load(error).get("error", str(error))) from error
-
-    def values(self, expression):
-        """The values of an expression now."""
-        data = self.ask("query", query=expression)
-        if data["resultType"] == "scalar":
-            return [float(data["result"][1])]
-        return [float(sample["value"][1]) for sample in data["result"]]
 
 
 def panel_queries():
@@ -140,7 +118,7 @@ def words(text):
 def papers():
     """What is wrong with alerts' annotations, tests and pages, without a Prometheus."""
     pages = {path.stem for path in (HERE.parent / "docs" / "alerts").glob("*.md")} - {"README"}
-    text = (HERE / "prometheus" / "rules" / "alerts.yml").read_text()
+    text = "".join(path.read_text() for path in sorted((HERE / "prometheus" / "rules").glob("alerts*.yml")))
     alerts = set(re.findall(r"^ +- alert: (\w+)$", text, re.MULTILINE))
     tests = "".join(path.read_text() for path in (HERE / "prometheus" / "tests").glob("*.yml"))
     tested = set(re.findall(r'alertname="(\w+)"', tests))
@@ -161,12 +139,58 @@ def papers():
     return faults
 
 
+def promtool(*arguments):
+    """What promtool has against something; empty when nothing."""
+    done = subprocess.run(["promtool", *map(str, arguments)], capture_output=True, text=True, check=False)
+    return (done.stdout + done.stderr).strip() if done.returncode else ""
+
+
+def unparsable():
+    """Queries of panels and annotations that are no PromQL: promtool reads them as if they were rules."""
+    queries = [*panel_queries(), *annotation_queries()]
+    rules = [{"record": f"query:{number}", "expr": expression} for number, (_, expression) in enumerate(queries)]
+    with tempfile.NamedTemporaryFile("w", suffix=".yml") as file:
+        # JSON is YAML.
+        json.dump({"groups": [{"name": "queries", "rules": rules}]}, file)
+        file.flush()
+        fault = promtool("check", "rules", file.name)
+    for number, (name, _) in reversed([*enumerate(queries)]):
+        fault = fault.replace(f"query:{number}", name)
+    return [fault] if fault else []
+
+
+def configuration():
+    """What promtool has against prometheus.yml, with the rules where they are here."""
+    rules = str(HERE / "prometheus" / "rules")
+    with tempfile.NamedTemporaryFile("w", suffix=".yml") as file:
+        file.write((HERE / "prometheus" / "prometheus.yml").read_text().replace("/etc/prometheus/rules", rules))
+        file.flush()
+        fault = promtool("check", "config", file.name)
+    return [fault] if fault else []
+
+
+def static():
+    """Judges what needs no Prometheus."""
+    faults = papers() + unparsable() + configuration()
+    names = {f"panel: {name}" for name, _ in panel_queries()}
+    allowed = json.loads((HERE / "allow.json").read_text())
+    faults += [f"allow.json: {name} names nothing that exists" for name in allowed if name.startswith("panel: ") and name not in names]
+    faults += [fault for path in sorted((HERE / "prometheus" / "tests").glob("*.yml")) if (fault := promtool("test", "rules", path))]
+    for fault in faults:
+        print(f"FAULT {fault}", file=sys.stderr)
+    print(f"{len(names)} queries of panels, configuration, rules, their tests and pages: " + (f"{len(faults)} faults" if faults else "in order"))
+    return 1 if faults else 0
+
+
 def main():
     """Asks, prints a table, and judges."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--prometheus", default="http://127.0.0.1:9090", metavar="URL", help="%(default)s")
     parser.add_argument("--markdown", action="store_true", help="print every line, as a table; otherwise only what is wrong")
+    parser.add_argument("--static", action="store_true", help="ask no Prometheus")
     arguments = parser.parse_args()
+    if arguments.static:
+        sys.exit(static())
     allowed = json.loads((HERE / "allow.json").read_text())
     prometheus = Prometheus(arguments.prometheus)
     counts, faults, known = {}, papers(), set()

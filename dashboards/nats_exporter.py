@@ -3,8 +3,11 @@
 
     nats_exporter.py --listen 127.0.0.1:7777 --allow http://127.0.0.1:8222
     curl 'http://127.0.0.1:7777/metrics?target=http://127.0.0.1:8222'
+    curl http://127.0.0.1:7777/targets
 
-One scrape asks one server, so `up` says of each server whether it answers. Names and meanings are those of
+One scrape asks one server, so `up` says of each server whether it answers. `/targets` lists the servers for Prometheus's
+`http_sd_configs`: those of --allow, and those of --allow-later from their first answer on. Prometheus need not reach
+them itself, and one that goes stays in the list. Names and meanings are those of
 prometheus-nats-exporter (natsio/prometheus-nats-exporter, flags `-varz -jsz=all`), of which this is the part that the
 dashboards and rules read: either can serve them. Standard library only.
 """
@@ -13,6 +16,7 @@ import argparse
 import http.server
 import json
 import sys
+import threading
 import urllib.parse
 import urllib.request
 
@@ -22,6 +26,8 @@ ASK_TIMEOUT_S = 3
 ANSWER_BYTES_MAX = 16 << 20
 # The part of a client's request that is waited for.
 REQUEST_TIMEOUT_S = 10
+# How often a server that has never answered is asked.
+LOOK_EVERY_S = 5
 
 # Metric name, place in /varz, what it is.
 SERVER = [
@@ -124,23 +130,48 @@ def add_stream(page, server, stream):
             page.add(name, text, consumer.get(member), **labels, **more)
 
 
+class Servers:
+    """The servers that may be asked, and those of them that are part of the exchange."""
+
+    def __init__(self, allowed, later):
+        self.allowed = frozenset(allowed) | frozenset(later)
+        self.present = set(allowed)
+
+    def look(self):
+        """Asks those that have never answered, until all have."""
+        while missing := self.allowed - self.present:
+            for target in sorted(missing):
+                try:
+                    ask(target, "/varz")
+                    self.present.add(target)
+                except (OSError, ValueError):
+                    pass
+            threading.Event().wait(LOOK_EVERY_S)
+
+    def document(self):
+        """What Prometheus reads."""
+        return json.dumps([{"targets": [target]} for target in sorted(self.present)])
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Answers /metrics?target=URL and /healthz."""
+    """Answers /metrics?target=URL, /targets and /healthz."""
 
     timeout = REQUEST_TIMEOUT_S
-    allowed = frozenset()
+    servers = Servers([], [])
 
     def do_GET(self):
         """One request."""
         url = urllib.parse.urlsplit(self.path)
         if url.path == "/healthz":
             return self.answer(200, "alive\n")
+        if url.path == "/targets":
+            return self.answer(200, self.servers.document(), "application/json")
         if url.path != "/metrics":
-            return self.answer(404, "there is /metrics?target=URL, and /healthz\n")
+            return self.answer(404, "there is /metrics?target=URL, /targets and /healthz\n")
         target = urllib.parse.parse_qs(url.query).get("target", [""])[0]
         # Only what was named at the start: whoever reaches this port must not be able to reach further through it.
-        if target not in self.allowed:
-            return self.answer(403, "the target is none of those given with --allow\n")
+        if target not in self.servers.allowed:
+            return self.answer(403, "the target is none of those given with --allow or --allow-later\n")
         try:
             text = page_of(target)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -165,9 +196,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--listen", default="127.0.0.1:7777", metavar="ADDRESS", help="host:port (%(default)s)")
     parser.add_argument("--allow", action="append", required=True, metavar="URL", help="a monitoring port; repeatable")
+    parser.add_argument("--allow-later", action="append", default=[], metavar="URL", help="one that need not be there; repeatable")
     arguments = parser.parse_args()
     host, _, port = arguments.listen.rpartition(":")
-    Handler.allowed = frozenset(url.rstrip("/") for url in arguments.allow)
+    clean = [[url.rstrip("/") for url in urls] for urls in (arguments.allow, arguments.allow_later)]
+    Handler.servers = Servers(*clean)
+    threading.Thread(target=Handler.servers.look, daemon=True).start()
     with http.server.ThreadingHTTPServer((host, int(port)), Handler) as server:
         try:
             server.serve_forever()
