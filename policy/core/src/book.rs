@@ -1,5 +1,6 @@
 //! All negotiations of one lane: the fold's only entry.
 
+mod causes;
 mod engine_records;
 mod forgotten;
 mod names;
@@ -26,6 +27,7 @@ use crate::step::{Step, Winners};
 use crate::view::View;
 pub use snapshot::{SNAPSHOT_FORMAT, SNAPSHOT_FORMAT_FIRST, SnapshotError};
 
+use causes::Causes;
 use names::Names;
 use shelf::{Key, Shelf, Slot};
 
@@ -71,6 +73,7 @@ struct Flow {
     names: Names,
     winners: Winners,
     effects: VecDeque<Effect>,
+    causes: Causes,
     /// Running hash of what was decided: dispositions, states, outcomes.
     trail: u64,
     /// The inputs of negotiations, where somebody asked for them. No part of the state.
@@ -94,6 +97,7 @@ impl Book {
                 names: Names::new(limits.names_shared_max),
                 winners: Winners::default(),
                 effects: VecDeque::new(),
+                causes: Causes::default(),
                 trail: trail::START,
                 links: None,
                 limits,
@@ -121,7 +125,13 @@ impl Book {
 
     /// The next effect.
     pub fn poll_effect(&mut self) -> Option<Effect> {
-        self.flow.effects.pop_front()
+        self.poll_effect_at().map(|(_, effect)| effect)
+    }
+
+    /// The next effect, and where the input stands that caused it: its entry of the record, or a timer's position
+    /// ([`Book::handle_record`]); absent after an input that panicked.
+    pub fn poll_effect_at(&mut self) -> Option<(Option<Position>, Effect)> {
+        self.flow.pop_effect()
     }
 
     /// From now on keeps every input of every negotiation until [`Book::take_links`]: what an archive needs, and engines do
@@ -282,6 +292,7 @@ impl Flow {
         };
         let result = input(&mut step, &mut self.names);
         self.trail = trail::extend(self.trail, self.effects.range(first_effect..));
+        self.note_cause(position, first_effect);
         result
     }
 }

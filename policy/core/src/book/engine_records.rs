@@ -26,7 +26,9 @@ impl Book {
                     let engine: Arc<str> = Arc::from(engine.as_str());
                     self.epoch = epoch;
                     self.owner = Some(Arc::clone(&engine));
+                    let first_effect = self.flow.effects.len();
                     self.flow.effects.push_back(Effect::Event(Event::Claimed { engine, epoch }));
+                    self.flow.note_cause(position, first_effect);
                 }
             }
             EngineEvent::Rules { version } if epoch >= self.epoch => self.flow.rules = *version,

@@ -28,6 +28,7 @@ use std::sync::Arc;
 use schemas::{Digest, Lane, Timestamp};
 
 use self::codec::{Fault, Reader, Stored, Writer};
+use super::causes::Causes;
 use super::names::Names;
 use super::shelf::{Key, Shelf, Slot};
 use super::{Book, Flow, RULES_WITH_BARGAINS};
@@ -149,7 +150,19 @@ impl Book {
 
     fn write_state(&self, out: &mut Writer) {
         let Self { position, epoch, owner, shelf, flow } = self;
-        let Flow { lane: _, limits: _, rules: _, now, inputs, names: _, winners, effects: _, trail, links: _ } = flow;
+        let Flow {
+            lane: _,
+            limits: _,
+            rules: _,
+            now,
+            inputs,
+            names: _,
+            winners,
+            effects: _,
+            causes: _,
+            trail,
+            links: _,
+        } = flow;
         position.write(out);
         epoch.write(out);
         owner.write(out);
@@ -250,6 +263,7 @@ fn read_state(input: &mut Reader<'_>, header: &Header, limits: Limits) -> Result
         names,
         winners,
         effects: VecDeque::new(),
+        causes: Causes::default(),
         trail,
         links: None,
     };
