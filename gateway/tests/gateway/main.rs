@@ -8,6 +8,7 @@ mod bad_inputs;
 mod bargains;
 mod consent;
 mod control;
+mod counted;
 mod framing;
 mod keys;
 mod logs;

@@ -133,6 +133,9 @@ async fn a_client_that_does_not_read_is_closed_as_slow_and_others_are_not_held_u
         (closed == 1.0).then_some(())
     })
     .await;
+    let late = rig.metric("exchange_stream_events_total", &[("transport", "ws"), ("result", "timeout")]);
+    let sent = rig.metric("exchange_stream_events_total", &[("transport", "ws"), ("result", "sent")]);
+    assert!(late >= 1.0 && late + sent <= 501.0, "{late} {sent}");
 }
 
 #[tokio::test]
