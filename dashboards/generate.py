@@ -28,6 +28,11 @@ TARGETS = '"targets": ['
 # Where traces are looked up: the port of the profile `tracing`. Jaeger's own page, because Grafana's Explore is not for
 # viewers without a login.
 TRACES = "http://127.0.0.1:16686"
+# Spans that carry the negotiation that is typed in; engines have one for each message and delivery.
+SEARCH = ("${traces}/search?service=llmx-engine&lookback=2d&limit=20"
+          "&tags=%7B%22messaging.message.conversation_id%22%3A%22${negotiation:percentencode}%22%7D")
+# The gateways' own page: negotiations one by one, policies and their switch.
+CONSOLE = "http://127.0.0.1:8080"
 
 
 def variable(name, label, query, everything):
@@ -40,36 +45,47 @@ def variable(name, label, query, everything):
     }
 
 
+def constant(name, value):
+    """A variable nobody changes."""
+    return {"name": name, "type": "constant", "query": value, "current": {"text": value, "value": value}, "hide": 2}
+
+
 def variables(jobs):
-    """Data source, job, instance, and where traces are."""
+    """Data source, job, instance, a negotiation to look up, and where traces and the console are."""
     matcher = f'up{{job=~"{jobs}"}}'
     return [
         {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus",
          "current": {"text": "Prometheus", "value": "prometheus"}, "refresh": 1},
         variable("job", "Job", f"label_values({matcher}, job)", jobs),
         variable("instance", "Instance", 'label_values(up{job=~"$job"}, instance)', ".*"),
-        {"name": "traces", "type": "constant", "query": TRACES, "current": {"text": TRACES, "value": TRACES}, "hide": 2},
+        {"name": "negotiation", "label": "Negotiation", "type": "textbox", "query": "", "current": {"text": "", "value": ""},
+         "description": "An id, for the link to its trace"},
+        constant("traces", TRACES),
+        constant("console", CONSOLE),
     ]
 
 
 def links():
-    """The other dashboards, and the traces."""
+    """The other dashboards, the console, and the traces."""
+    def one(title, url, icon, tooltip):
+        return {"title": title, "type": "link", "url": url, "keepTime": False, "includeVars": False, "asDropdown": False,
+                "icon": icon, "targetBlank": True, "tags": [], "tooltip": tooltip}
     return [
         {"title": "Dashboards", "type": "dashboards", "tags": ["llmx"], "asDropdown": True, "includeVars": False,
          "keepTime": True, "icon": "external link", "targetBlank": False, "tooltip": "", "url": ""},
-        {"title": "Traces", "type": "link", "url": "${traces}/search", "keepTime": False, "includeVars": False,
-         "asDropdown": False, "icon": "bolt", "targetBlank": True, "tags": [],
-         "tooltip": "Spans of one negotiation; needs the profile tracing"},
+        one("Console", "${console}/", "external link", "Negotiations one by one, agents, policies and their switch"),
+        one("Trace of the negotiation", SEARCH, "bolt", "Type its id above; needs deploy/tracing.env"),
     ]
 
 
 def annotations():
-    """What happened when: processes that started, alerts that fired."""
+    """What happened when: processes that started, phases of a generator, alerts that fired."""
     def one(name, expression, title, color):
         return {"name": name, "datasource": SOURCE, "enable": True, "hide": False, "iconColor": color,
                 "expr": expression, "titleFormat": title, "useValueForTime": False, "step": "10s"}
     return [
-        one("Starts", 'changes(process_start_time_seconds{job=~"gateway|engine"}[30s]) > 0', "{{instance}} started", "blue"),
+        one("Starts", 'changes(process_start_time_seconds{job=~"gateway|engine|agents|traffic"}[30s]) > 0', "{{instance}} started", "blue"),
+        one("Phases", "changes(trafficgen_phase[30s]) > 0 and trafficgen_phase == 1", "{{instance}}: {{phase}}", "purple"),
         one("Alerts", 'ALERTS{alertstate="firing", alertname!="Watchdog"}', "{{alertname}} {{instance}}", "red"),
     ]
 

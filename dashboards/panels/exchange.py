@@ -22,6 +22,17 @@ HEALTH = Row("Objectives", (
          "short", "sum(exchange_register_conflicts_total)", thresholds=((None, GREEN), (1, RED))),
 ))
 
+NOW = Row("Right now", (
+    stat("Alerts that fire", "Without Watchdog, which always does. The list is at the bottom of this page.",
+         "short", 'count(ALERTS{alertstate="firing", alertname!="Watchdog"}) or vector(0)', width=6, thresholds=((None, GREEN), (1, RED))),
+    stat("Connected to NATS", "Share of the processes that have a connection to a server (NatsDisconnected).",
+         "percentunit", "avg(exchange_nats_up)", width=6, thresholds=((None, RED), (1, GREEN))),
+    stat("Waiting for readers of the log", "Messages of the log that an engine has not been given yet.",
+         "short", 'max(stream:jetstream_consumer_pending:sum{stream_name="LLMX_LOG"})', width=6, thresholds=((None, GREEN), (1000, YELLOW), (10000, RED))),
+    stat("Versions that run", "Different builds of the program. Two are an upgrade that is under way; Runtime lists them.",
+         "short", "count(count by (version, git_sha) (exchange_build_info))", width=6, thresholds=((None, GREEN), (2, YELLOW))),
+))
+
 FLOW = Row("What it does", (
     series("Messages", "Messages that gateways answered, by outcome. `rejected` includes refusals that senders caused.",
            "mps", Query(rate("exchange_messages_total", "outcome"), "{{outcome}}"), stack=True),
@@ -50,9 +61,9 @@ PARTS = Row("Who is there", (
     table("Alerts that fire", "Watchdog always does: it shows that alerting works. Each alert has a page in docs/alerts.", "short", "fires",
           'sum by (alertname, severity, component, instance, lane) (ALERTS{alertstate="firing"})', width=16),
     table("Processes", "When each process started.", "dateTimeFromNow", "started",
-          '1000 * process_start_time_seconds{job=~"gateway|engine"}'),
+          '1000 * process_start_time_seconds{job=~"gateway|engine|agents|traffic"}'),
 ))
 
 DASHBOARD = Dashboard(
-    "llmx-overview", "Exchange overview", "Whether the exchange is well, and what it does. Begin here.", "gateway|engine|nats",
-    (HEALTH, FLOW, PARTS))
+    "llmx-overview", "Exchange overview", "Whether the exchange is well, and what it does. Begin here.", "gateway|engine|nats|agents|traffic",
+    (HEALTH, NOW, FLOW, PARTS))

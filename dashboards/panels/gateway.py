@@ -16,6 +16,12 @@ REQUESTS = Row("Requests", (
            "percentunit", Query(f"({FAULTS} or vector(0)) / ({ANSWERS} > 0)", "5xx")),
     series("Request latency by route", "95 of 100 requests of the route are answered within this time.",
            "s", Query(quantile(0.95, HTTP, "http_route"), "{{http_route}}")),
+    series("Answers by status", "HTTP answers by their status. 503 carries the advice to repeat with the same `msg_id`.",
+           "reqps", Query(f"{rate('exchange_http_responses_total', 'http_response_status_code')} > 0", "{{http_response_status_code}}"), stack=True),
+    series("Shed", "Requests turned away before any work was done, by what was full. Agents come again; for long it is too much load (AdmissionShedding).",
+           "reqps", Query(rate("exchange_admission_shed_total", "reason"), "{{reason}}"), stack=True),
+    series("Discovery", "Queries for agents, by what they found.",
+           "reqps", Query(rate("exchange_discovery_queries_total", "result"), "{{result}}"), stack=True),
 ))
 
 PIPELINE = Row("Admission", (
@@ -48,8 +54,11 @@ STREAMS = Row("Streams to agents", (
            "mps", Query(rate("exchange_stream_events_total", "transport, result"), "{{transport}} {{result}}")),
     series("Streams that ended", "Why streams ended. `slow`: the agent did not read; `protocol`: it broke the protocol.",
            "ops", Query(rate("exchange_stream_closed_total", "reason"), "{{reason}}"), stack=True),
-    series("Refused as duplicates", "Messages under an id that stands for another body. A true repeat is answered like the first and is not refused.",
-           "mps", Query(rate("exchange_message_rejections_total", "reason", 'stage="duplicate"'), "{{reason}}")),
+    series("Repeats", "Messages that came again and were answered like the first time, by way in; and those refused because their id stands for another body.",
+           "mps", Query(rate("exchange_message_repeats_total", "transport"), "answered: {{transport}}"),
+           Query(rate("exchange_message_rejections_total", "reason", 'stage="duplicate"'), "refused: {{reason}}")),
+    series("Agents with a stream", "Agents that have a stream at a gateway. The others fetch, or are gone.",
+           "short", Query(gauge_sum("exchange_agents_connected", "instance"), "{{instance}}"), stack=True),
     series("Ingest, all ways", "Quantiles over all gateways that are chosen.",
            "s", *quantiles("exchange_message_ingest_duration_seconds", shares=(0.5, 0.9, 0.99, 0.999))),
 ))

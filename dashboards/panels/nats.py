@@ -4,6 +4,11 @@ from .model import CHOSEN, GREEN, RED, YELLOW, Dashboard, Panel, Query, Row, rat
 
 LEADER = f'{CHOSEN}, is_stream_leader="true"'
 STORAGE = "gnatsd_varz_jetstream_stats_storage"
+PUBLISH = "exchange_jetstream_publish_duration_seconds"
+PUBLISHED = (f"histogram_quantile(0.99, sum by (stream, le) (rate({PUBLISH}_bucket[$__rate_interval]))) "
+             f"and on (stream) (sum by (stream) (rate({PUBLISH}_count[$__rate_interval])) > 0)")
+STORE_TIME = "exchange_kv_operation_duration_seconds"
+STORED = f"sum by (bucket, op) ({STORE_TIME}_sum) / (sum by (bucket, op) ({STORE_TIME}_count) > 0)"
 NEAR_FULL = ((None, GREEN), (0.6, YELLOW), (0.8, RED))
 
 
@@ -60,8 +65,25 @@ READERS = Row("Readers", (
            "short", Query(f"count by (stream_name) (jetstream_consumer_num_pending{{{LEADER}}})", "{{stream_name}}")),
 ))
 
+CONNECTIONS = Row("Connections of gateways and engines", (
+    timeline("Connected", "1 while the process has a connection to a server (NatsDisconnected).", Query("exchange_nats_up", "{{instance}}"),
+             {0: ("no", RED), 1: ("yes", GREEN)}, width=12),
+    series("What happened to connections", "Events of connections in five minutes. Any but `connected` at the start is worth a look.",
+           "short", Query("sum by (event) (increase(exchange_nats_events_total[5m]))", "{{event}}"), stack=True, width=12),
+    series("Bytes of clients", "What gateways and engines send and receive, by instance.",
+           "Bps", Query("sum by (instance, direction) (rate(exchange_nats_bytes_total[$__rate_interval]))", "{{instance}} {{direction}}")),
+    series("Appends by result", "Appends to the log and writes to the register. Not `ack`: repeated under the same id.",
+           "ops", Query("sum by (stream, result) (rate(exchange_jetstream_publish_total[$__rate_interval]))", "{{stream}} {{result}}")),
+    series("Publish latency, p99", "Until the stream has acknowledged, as the client measures it.",
+           "s", Query(PUBLISHED, "{{stream}}")),
+    series("Appends on their way", "Appends that are not acknowledged yet.",
+           "short", Query("sum by (instance) (exchange_jetstream_publishes_in_flight)", "{{instance}}")),
+    series("Documents", "Mean time to read or write agents, policies and consents since the gateways started: they change too rarely for more.",
+           "s", Query(STORED, "{{bucket}} {{op}}")),
+))
+
 CLIENTS = Row("As the exchange sees it", (
-    series("Publish, p99", "Until the log has acknowledged a message, as gateways measure it.",
+    series("Publish, p99", "Until the log has acknowledged a message, with the wait for others to share its record, as gateways measure it.",
            "s", Query("stage:exchange_stage:p99_5m{stage=\"publish\"}", "{{job}}")),
     series("Behind the log", "Log time between a record's stamp and its fold, p99, by engine.",
            "s", Query("instance:exchange_fold_lag:p99_5m", "{{instance}}")),
@@ -78,4 +100,4 @@ CLIENTS = Row("As the exchange sees it", (
 
 DASHBOARD = Dashboard(
     "llmx-nats", "NATS and JetStream", "Servers, streams, readers, and the log as gateways and engines see it.", "nats",
-    (SERVERS, STORE, READERS, CLIENTS))
+    (SERVERS, STORE, READERS, CONNECTIONS, CLIENTS))

@@ -3,6 +3,8 @@
 from .model import CHOSEN, GREEN, RED, YELLOW, Dashboard, Query, Row, gauge_sum, quantiles, rate, series, stat, table
 
 REJECTED = "exchange_message_rejections_total"
+VALIDATED = rate("exchange_schema_validations_total", "schema")
+INVALID = rate("exchange_schema_validations_total", "schema", 'result="invalid"')
 ALL_TIME = rate("exchange_message_stage_duration_seconds_sum")
 CHECK_TIME = rate("exchange_message_stage_duration_seconds_sum", "stage", 'stage!="publish"')
 
@@ -26,12 +28,18 @@ LIMITS = Row("Rate limits", (
     series("Keys tracked", "Agents and peers whose rate is tracked. The cap is `rate_keys_max`, 100 000 by default (RateLimiterKeysNearCap).",
            "short", Query(gauge_sum("exchange_rate_limit_keys", "instance, limiter"), "{{instance}} {{limiter}}"),
            Query(gauge_sum("exchange_rate_limit_key_cap_hits_total", "limiter"), "refused at the cap: {{limiter}}")),
+    series("Keys forgotten", "Keys dropped because nothing came from them for a while, or to make room.",
+           "ops", Query(rate("exchange_rate_limit_keys_evicted_total", "limiter"), "{{limiter}}"), width=24),
 ))
 
 REFUSALS = Row("Refusals", (
     series("Refusals by stage", "Share of all messages that the stage refused.",
            "percentunit", Query("stage:exchange_rejections:ratio_rate5m", "{{stage}}"), stack=True),
     series("Schema and form", "Refusals of the stage `schema`, by code.", "mps", Query(rate(REJECTED, "reason", 'stage="schema"'), "{{reason}}"), stack=True),
+    series("Documents that fail their schema", "Share of the messages, registrations and policies that do not fit their schema.",
+           "percentunit", Query(f"{INVALID} / on (schema) ({VALIDATED} > 0)", "{{schema}}")),
+    series("What fails in them", "The keyword of the schema that was not met: the member to look at in the sender's code.",
+           "mps", Query(rate("exchange_schema_errors_total", "keyword"), "{{keyword}}"), stack=True),
     series("Consent, recipients, deadlines, policies", "Refusals of the stage `policy`, by code.",
            "mps", Query(rate(REJECTED, "reason", 'stage="policy"'), "{{reason}}"), stack=True),
     table("Refusals by reason", "All codes of the last hour that occurred, and the ten most frequent.", "short", "messages",
@@ -39,6 +47,19 @@ REFUSALS = Row("Refusals", (
     series("What the checks cost", "Time spent in the checks (size, token, rate, schema, policy, duplicate), as a share of the whole way to the log.",
            "percentunit", Query(f"{CHECK_TIME} / on () group_left () ({ALL_TIME} > 0)", "{{stage}}"),
            stack=True, width=12),
+))
+
+POLICIES = Row("Policies and schemas in force", (
+    series("Decisions by rule", "What rules of admission said: may this agent do this, and does the other side hear of it?",
+           "ops", Query(rate("exchange_policy_decisions_total", "rule, effect"), "{{rule}} {{effect}}"), stack=True),
+    series("Policies read", "Changes of stored policies and of the default that gateways followed, in ten minutes. `unreadable`: stored, and of no use (PolicyUnreadable).",
+           "short", Query(f"sum by (result) (increase(exchange_policy_reloads_total{{{CHOSEN}}}[10m]))", "{{result}}"), stack=True),
+    table("Policies in force", "The revision of all stored policies and the default. All gateways have the same within a second of a switch (GatewaysDisagree).",
+          "short", "is", f"max by (instance, revision) (exchange_policy_bundle_info{{{CHOSEN}}})"),
+    table("Schemas", "What messages are held against: two digests of one schema at once are an upgrade that is under way.", "short", "gateways",
+          f"count by (schema, version, digest) (exchange_schema_info{{{CHOSEN}}})", width=16),
+    series("Documents", "Reads and writes of registered agents, policies and consents, by bucket and result.",
+           "ops", Query(rate("exchange_kv_operations_total", "bucket, op, result"), "{{bucket}} {{op}} {{result}}")),
 ))
 
 INVARIANTS = Row("What must never happen", (
@@ -54,4 +75,4 @@ INVARIANTS = Row("What must never happen", (
 
 DASHBOARD = Dashboard(
     "llmx-policy", "Policy and security", "Tokens, keys, rate limits, refusals by code, invariants.", "gateway",
-    (TOKENS, LIMITS, REFUSALS, INVARIANTS))
+    (TOKENS, LIMITS, REFUSALS, POLICIES, INVARIANTS))

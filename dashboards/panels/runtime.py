@@ -1,6 +1,8 @@
-"""Runtime: the processes themselves, and Prometheus."""
+"""Runtime: the processes themselves, their traces, and Prometheus."""
 
-from .model import CHOSEN, GREEN, RED, Dashboard, Query, Row, series, stat
+from .model import CHOSEN, GREEN, RED, YELLOW, Dashboard, Query, Row, quantile, rate, series, stat, table
+
+SPANS = "exchange_trace_spans_total"
 
 
 def each(expression):
@@ -19,6 +21,26 @@ PROCESSES = Row("Processes", (
     series("Uptime", "Since the process started.", "s", each(f"time() - process_start_time_seconds{{{CHOSEN}}}")),
 ))
 
+TASKS = Row("Tasks", (
+    series("Workers busy", "Share of the workers' time that tasks used in the last second. Near 1 for long: more work than processor.",
+           "percentunit", each(f"exchange_tokio_busy_ratio{{{CHOSEN}}}"), low=0, high=1),
+    series("Event loop lag, p99", "How late a timer of 100 ms fires: what everything else waits for as well (EventLoopLagHigh at a quarter of a second).",
+           "s", Query(quantile(0.99, "exchange_event_loop_lag_seconds", "instance"), "{{instance}}"), thresholds=((None, GREEN), (0.25, RED))),
+    series("Tasks that wait", "Tasks that are ready and that no worker has taken.", "short", each(f"exchange_tokio_global_queue_depth{{{CHOSEN}}}")),
+    series("Tasks", "Tasks that have not ended. Level, whatever the load of the past.", "short", each(f"exchange_tokio_alive_tasks{{{CHOSEN}}}")),
+    series("Workers", "Threads that run tasks.", "short", each(f"exchange_tokio_workers{{{CHOSEN}}}")),
+    table("Builds", "What runs: one line per process. Two versions at once are an upgrade that is under way.", "short", "processes",
+          f"sum by (instance, version, git_sha, rustc) (exchange_build_info{{{CHOSEN}}})"),
+))
+
+SPANS_ROW = Row("Traces", (
+    series("Spans", "Spans of negotiations that are traced, by what became of them. `dropped`: the queue was full; `failed`: the collector did not take them.",
+           "ops", Query(rate(SPANS, "result"), "{{result}}"), stack=True),
+    series("Spans that wait", "Spans in the queue to the collector. 0 where nothing is traced.", "short", each(f"exchange_trace_queue_spans{{{CHOSEN}}}")),
+    stat("Spans lost", "Dropped or refused in the last hour (TraceSpansDropped). Traces have gaps; nothing else is affected.", "short",
+         f'sum(increase({SPANS}{{{CHOSEN}, result!="exported"}}[1h]))', width=8, height=8, thresholds=((None, GREEN), (1, YELLOW))),
+))
+
 SCRAPES = Row("Monitoring", (
     series("Series", "Series each process exposes. A gateway's labels are closed sets: at most 3 000.", "short", each(f"scrape_samples_scraped{{{CHOSEN}}}")),
     series("Scrape duration", "What one scrape takes.", "s", each(f"scrape_duration_seconds{{{CHOSEN}}}")),
@@ -28,4 +50,5 @@ SCRAPES = Row("Monitoring", (
     series("Rule evaluation", "Time Prometheus takes to evaluate each group.", "s", Query("prometheus_rule_group_last_duration_seconds", "{{rule_group}}"), width=16),
 ))
 
-DASHBOARD = Dashboard("llmx-runtime", "Runtime", "Processor, memory, files of each process; the monitoring itself.", "gateway|engine|prometheus", (PROCESSES, SCRAPES))
+DASHBOARD = Dashboard("llmx-runtime", "Runtime", "Processor, memory, files and tasks of each process; traces; the monitoring itself.",
+                      "gateway|engine|agents|traffic|prometheus", (PROCESSES, TASKS, SPANS_ROW, SCRAPES))

@@ -1,14 +1,59 @@
-"""Traffic: what comes in, what it leads to, and what that costs. Seen from the exchange; the generator has no metrics of its own."""
+"""Traffic: what generators ask for, what comes in, what it leads to, and what that costs."""
 
-from .model import CHOSEN, Dashboard, Query, Row, heatmap, quantile, quantiles, rate, series, stat
+from .model import CHOSEN, GREEN, RED, Dashboard, Query, Row, gauge_sum, heatmap, quantile, quantiles, rate, series, stat, table
 
 CPU = "process_cpu_seconds_total"
+EXCHANGE = 'job=~"gateway|engine"'
+RESPONSE, SERVICE = "trafficgen_response_duration_seconds", "trafficgen_service_duration_seconds"
+SENT_AGAIN = rate("agent_transmissions_total", "", 'attempt="repeated"')
+HEARD_AGAIN = rate("agent_deliveries_total", "", 'result="repeated"')
+# Arrivals in the ten seconds before, without what rate() makes up at the ends.
+COUNTED = f"(trafficgen_arrivals_total{{{CHOSEN}}} - trafficgen_arrivals_total{{{CHOSEN}}} offset 10s)[5m:10s]"
 CALLS = rate("exchange_messages_total", "", 'kind="cfp", outcome="accepted"')
 OFFERS = rate("exchange_messages_total", "", 'kind="offer", outcome="accepted"')
 ENDED = rate("exchange_negotiations_closed_total")
 ACCEPTED = rate("exchange_messages_total", "", 'outcome="accepted"')
 LOG = 'stream_name="LLMX_LOG", is_stream_leader="true"'
 REGISTER = 'stream_name="LLMX_REGISTER", is_stream_leader="true"'
+
+GENERATORS = Row("What generators do", (
+    series("Calls asked for and begun", "Calls per second that were asked for, and those that were begun. Below the target for long: the generator does not keep up.",
+           "ops", Query(f"trafficgen_target_rate{{{CHOSEN}}}", "target: {{instance}}"),
+           Query(rate("trafficgen_arrivals_total", "instance"), "begun: {{instance}}")),
+    series("Response and service time, p99", "From when a call was due, and from when it really left, until its end. Where they part, waiting in the generator hides from the second.",
+           "s", Query(quantile(0.99, RESPONSE), "from its due time"), Query(quantile(0.99, SERVICE), "from its start")),
+    series("Response time", "From when a call was due until its end.", "s", *quantiles(RESPONSE, shares=(0.5, 0.99, 0.999))),
+    series("Until the end", "From when a call was due until its negotiation had ended: work and acknowledgements included.",
+           "s", *quantiles("trafficgen_round_duration_seconds")),
+    series("Behind schedule, p99", "How late calls leave (TrafficGeneratorBehindSchedule at a tenth of a second).",
+           "s", Query("instance:trafficgen_schedule_lag:p99_1m", "{{instance}}"), thresholds=((None, GREEN), (0.1, RED))),
+    series("Calls under way", "Calls that have not ended.", "short", Query(f"trafficgen_in_flight{{{CHOSEN}}}", "{{instance}}")),
+    series("Calls by result", "How calls ended for their generator.", "ops", Query(rate("trafficgen_requests_total", "result"), "{{result}}"), stack=True),
+    series("Calls not begun", "Arrivals the generator could not begin, by reason.", "ops", Query(rate("trafficgen_dropped_total", "reason"), "{{reason}}"), stack=True),
+    series("As random as they should be", "Variance of the arrivals in ten seconds, divided by their mean, over five minutes. Poisson arrivals have 1, a metronome 0.",
+           "short", Query(f"stdvar_over_time({COUNTED}) / (avg_over_time({COUNTED}) > 0)", "{{instance}}")),
+    table("Runs", "Seed and scenario of each generator: the same seed gives the same arrivals.", "short", "is",
+          f"max by (instance, seed, scenario) (trafficgen_run_info{{{CHOSEN}}})"),
+))
+
+AGENTS = Row("What agents do", (
+    series("Agents connected", "Agents that are connected, by process and kind.",
+           "short", Query(f"{gauge_sum('agent_connected', 'instance, strategy')} > 0", "{{instance}} {{strategy}}"), stack=True),
+    series("Connections made and ended", "Per minute, by kind of agent. Many at once: a gateway has gone.",
+           "short", Query(f"60 * {rate('agent_connects_total', 'strategy')}", "made: {{strategy}}"),
+           Query(f"60 * {rate('agent_disconnects_total', 'strategy')}", "ended: {{strategy}}")),
+    series("Decisions", "What agents chose to say, by kind of agent. `silence`: a call or an award that gets no answer.",
+           "ops", Query(f"{rate('agent_decisions_total', 'strategy, action')} > 0", "{{strategy}} {{action}}"), stack=True),
+    series("Messages by end", "Messages of agents by how sending them ended. `unanswered`: given up after all repeats.",
+           "mps", Query(rate("agent_messages_total", "outcome"), "{{outcome}}"), stack=True),
+    series("Until stored, as agents see it", "From writing a message until the gateway says that it is in the log, repeats included.",
+           "s", *quantiles("agent_message_duration_seconds", 'outcome="accepted"')),
+    series("Repeats", "Share of transmissions that repeat a message, and of deliveries that were heard before. Both are dropped by their id.",
+           "percentunit", Query(f"{SENT_AGAIN} / ({rate('agent_transmissions_total')} > 0)", "sent again"),
+           Query(f"{HEARD_AGAIN} / ({rate('agent_deliveries_total')} > 0)", "heard again")),
+    table("Refused", "Codes agents were refused with in the last quarter of an hour.", "short", "messages",
+          f"topk(10, sum by (instance, code) (increase(agent_refusals_total{{{CHOSEN}}}[15m])))"),
+))
 
 ARRIVALS = Row("What comes in", (
     stat("Calls", "Calls for proposals that gateways accepted.", "ops", CALLS, decimals=1),
@@ -38,9 +83,9 @@ LATENCY = Row("What it waits for", (
 
 COST = Row("What it costs", (
     series("Rounds per second of processor time", "Negotiations ended for each processor second of all gateways and engines.",
-           "short", Query(f"{ENDED} / ({rate(CPU)} > 0)", "rounds")),
+           "short", Query(f"{ENDED} / ({rate(CPU, '', EXCHANGE)} > 0)", "rounds")),
     series("Processor time per message", "Of gateways and engines, for each accepted message.",
-           "s", Query(f"{rate(CPU, 'job')} / on () group_left () ({ACCEPTED} > 0)", "{{job}}")),
+           "s", Query(f"{rate(CPU, 'job', EXCHANGE)} / on () group_left () ({ACCEPTED} > 0)", "{{job}}")),
     series("Fold", "Time to fold one record; runs of records that are caught up included.", "s", *quantiles("exchange_fold_duration_seconds")),
     series("Records", "Records folded by all engines, and ticks among them: deadlines that passed while nothing else moved time.",
            "ops", Query(rate("exchange_records_folded_total", "instance"), "{{instance}}"), Query(rate("exchange_ticks_total"), "ticks")),
@@ -52,4 +97,5 @@ COST = Row("What it costs", (
 ))
 
 DASHBOARD = Dashboard(
-    "llmx-traffic", "Traffic", "Load as the exchange sees it: arrivals, waits, costs.", "gateway|engine", (ARRIVALS, LATENCY, COST))
+    "llmx-traffic", "Traffic", "Load: what generators ask for, what arrives, what it waits for, what it costs.",
+    "gateway|engine|agents|traffic", (GENERATORS, ARRIVALS, LATENCY, AGENTS, COST))
