@@ -9,10 +9,12 @@
 //! | `agents`, `consent`, `groups`, `policies` | the control plane |
 //! | `negotiations` | what an engine says of one negotiation |
 //! | `documents`, `health` | descriptions, readiness, metrics |
+//! | `console` | the page for people, and what it reads |
 
 mod agents;
 mod answer;
 mod consent;
+mod console;
 mod documents;
 mod groups;
 mod health;
@@ -42,6 +44,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::admission::{Admission, Audited, Transport, audit};
 use crate::config::GatewayConfig;
+use crate::console::Console;
 use crate::metrics::GatewayMetrics;
 use crate::registry::Registry;
 use answer::Refused;
@@ -57,6 +60,7 @@ pub(crate) struct Site {
     pub(crate) config: Arc<GatewayConfig>,
     pub(crate) metrics: Arc<GatewayMetrics>,
     pub(crate) slots: StreamSlots,
+    pub(crate) console: Arc<Console>,
     pub(crate) stop: CancellationToken,
     pub(crate) tasks: TaskTracker,
 }
@@ -68,8 +72,13 @@ const MESSAGES: &str = "/v1/messages";
 type Route = (&'static str, &'static [&'static str], MethodRouter<Arc<Site>>);
 
 /// Every route. The OpenAPI document describes exactly these (a test compares them).
-fn routes() -> [Route; 22] {
+fn routes() -> [Route; 27] {
     [
+        ("/", &["get"], get(console::page)),
+        ("/console/{asset}", &["get"], get(console::asset)),
+        ("/v1/console", &["get"], get(console::snapshot)),
+        ("/v1/console/events", &["get"], get(console::events)),
+        ("/v1/console/negotiations/{id}", &["get"], get(console::journal)),
         (MESSAGES, &["post"], post(messages::post_message)),
         ("/v1/ws", &["get"], get(websocket::open)),
         ("/v1/inbox", &["get"], get(inbox::open)),

@@ -18,6 +18,7 @@ mod admission;
 mod auth;
 mod bus_ingress;
 mod config;
+mod console;
 mod delivery;
 mod error;
 mod http;
@@ -49,6 +50,7 @@ pub use metrics::GatewayMetrics;
 use admission::{AdmissionSpans, LaneLog, RequestNotes};
 use auth::Authenticator;
 use bus_ingress::BusIngress;
+use console::Console;
 use http::{Site, StreamSlots};
 use limits::Limits;
 use registry::Registry;
@@ -169,7 +171,11 @@ impl GatewayHandle {
         };
         let reach = Arc::new(Reach::new());
         self.reach = Some(reach.clone());
-        let router = http::router(Arc::new(self.site(&bus, config, metrics, reach.clone())));
+        let site = Arc::new(self.site(&bus, config, metrics, reach.clone()));
+        if site.config.console != ConsoleAccess::Off {
+            self.tasks.spawn(site.console.clone().drive(bus.pub_sub.clone(), self.stop.clone()));
+        }
+        let router = http::router(site);
         let stop = self.stop.clone();
         self.tasks.spawn(async move {
             tokio::select! {
@@ -190,6 +196,7 @@ impl GatewayHandle {
             reach,
             lanes: bus.log.lanes(),
             slots: StreamSlots::new(config.limits.streams_per_agent_max),
+            console: Arc::new(Console::new(&config.id, bus.log.lanes(), config.console, self.registry.clone())),
             config: Arc::new(config),
             metrics,
             stop: self.stop.clone(),

@@ -9,7 +9,6 @@ async fn what_is_not_there_is_refused_like_everything_else() {
     let rig = Rig::start().await;
     let token = rig.token("bob");
     let rows = [
-        ("GET", "/", 404, "not_found"),
         ("GET", "/v1/nothing", 404, "not_found"),
         ("GET", "/v1/agents/a.b", 404, "not_found"),
         ("GET", "/v1/agents/%ff", 404, "not_found"),
@@ -38,7 +37,12 @@ async fn every_described_path_asks_for_a_token_unless_it_says_otherwise() {
     let mut asked = 0;
     for (path, methods) in document["paths"].as_object().unwrap() {
         for (method, operation) in methods.as_object().unwrap() {
-            let path = path.replace("{id}", "x").replace("{name}", "offer.json");
+            let is_stream = operation["responses"]["200"]["content"].get("text/event-stream").is_some();
+            if is_stream && operation.get("security").is_some() {
+                // An endless answer; `console` reads it.
+                continue;
+            }
+            let path = path.replace("{id}", "x").replace("{name}", "offer.json").replace("{asset}", "console.js");
             let body = operation.get("requestBody").map(|_| Value::Object(serde_json::Map::new()));
             let (status, answer) = rig.call(&method.to_uppercase(), &path, None, body.as_ref()).await;
             if operation.get("security").is_some() {

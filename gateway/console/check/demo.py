@@ -1,0 +1,57 @@
+"""A demo of the exchange in a process of its own, with its console."""
+
+import re
+import socket
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Demo:
+    """`llmx demo` on a port of loopback; `kill` ends it at once, as a crash would."""
+
+    def __init__(self, llmx, port, duration_s, *arguments):
+        command = [llmx, "demo", "--listen", f"127.0.0.1:{port}", "--duration", str(duration_s), "--json", *arguments]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.said = []
+        self.url = None
+        self.token = None
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+        deadline = time.monotonic() + 60
+        while self.url is None:
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise RuntimeError("the demo does not start:\n" + "".join(self.said))
+            time.sleep(0.05)
+
+    def _read(self):
+        for line in self.process.stderr:
+            self.said.append(line)
+            found = re.search(r"console: (http://\S+)/#token=(\S+)", line)
+            if found:
+                self.token = found.group(2)
+                self.url = found.group(1)
+
+    def get(self, path, token=None):
+        """Status and text of a request that is no browser's."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(urllib.request.Request(self.url + path, headers=headers), timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()

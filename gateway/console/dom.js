@@ -1,0 +1,111 @@
+// What the other parts draw with. Every text becomes a text node: ids and names come from agents, who may be hostile.
+
+/** An element with properties, attributes (`data-`, `aria-`, `role`, `class`) and children; strings become text. */
+export function el(tag, props = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(props)) {
+    if (value === undefined) continue;
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else node.setAttribute(name, value);
+  }
+  node.append(...children.filter((child) => child !== undefined && child !== null));
+  return node;
+}
+
+export const byId = (id) => document.getElementById(id);
+
+/** Sets a node's text, only when it differs: what did not change is not read out again. */
+export function say(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+/**
+ * Makes a list show `items`, by key. What stays is updated in place and never moved past its neighbours, so that a
+ * focused row keeps the focus; if the focused row goes, its neighbour gets it.
+ */
+export function list(container, items, { key, create, update }) {
+  const known = new Map([...container.children].map((child) => [child.dataset.key, child]));
+  const wanted = new Set(items.map(key));
+  for (const [name, child] of known) {
+    if (wanted.has(name)) continue;
+    if (child.contains(document.activeElement)) {
+      const neighbour = child.nextElementSibling ?? child.previousElementSibling;
+      neighbour?.querySelector("button")?.focus();
+    }
+    child.remove();
+    known.delete(name);
+  }
+  let place = container.firstElementChild;
+  for (const item of items) {
+    let child = known.get(key(item));
+    if (!child) {
+      child = create(item);
+      child.dataset.key = key(item);
+    }
+    if (child === place) place = place.nextElementSibling;
+    else container.insertBefore(child, place);
+    update(child, item);
+  }
+}
+
+const numbers = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const finer = new Intl.NumberFormat("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
+
+export const count = (value) => numbers.format(value);
+export const rate = (value) => (value >= 100 ? numbers.format(value) : finer.format(value));
+
+/** Microseconds for people. */
+export function duration(us) {
+  if (us < 1000) return `${numbers.format(us)} \u00b5s`;
+  if (us < 100_000) return `${finer.format(us / 1000)} ms`;
+  if (us < 1_000_000) return `${numbers.format(us / 1000)} ms`;
+  if (us < 120_000_000) return `${finer.format(us / 1e6)} s`;
+  return `${numbers.format(us / 60e6)} min`;
+}
+
+export const plural = (value, one, many = `${one}s`) => `${count(value)} ${value === 1 ? one : many}`;
+
+/** A word of the protocol, as prose: `no_offers` becomes `no offers`. */
+export const words = (name) => String(name).replaceAll("_", " ");
+
+/** A bar for a share from 0 to 1; the figure beside it says it in words. */
+export const bar = () => el("span", { class: "bar", "aria-hidden": "true" }, el("span"));
+
+/** Sets a bar's share. */
+export function fill(node, share) {
+  node.firstElementChild.style.width = `${(Math.min(1, Math.max(0, share)) * 100).toFixed(2)}%`;
+  return node;
+}
+
+/** Draws values as a line over a filled area, newest at the right; fewer than `least` leave room. */
+export function chart(svg, values, least) {
+  const ns = "http://www.w3.org/2000/svg";
+  if (!svg.firstChild) {
+    for (const name of ["area", "line"]) {
+      const path = document.createElementNS(ns, "path");
+      path.setAttribute("class", name);
+      svg.append(path);
+    }
+  }
+  const [width, height] = [120, 36];
+  const top = Math.max(...values, 1e-9);
+  const step = width / (Math.max(least, values.length) - 1);
+  const points = values.map((value, index) => {
+    const x = width - (values.length - 1 - index) * step;
+    return `${x.toFixed(2)} ${(height - 1 - (value / top) * (height - 3)).toFixed(2)}`;
+  });
+  const line = points.length > 1 ? `M${points.join("L")}` : "";
+  const start = width - (values.length - 1) * step;
+  svg.children[1].setAttribute("d", line);
+  svg.children[0].setAttribute("d", line && `${line}L${width} ${height}L${start.toFixed(2)} ${height}Z`);
+}
+
+/** The detail of a problem document (RFC 9457), or the status. */
+export async function problem(response) {
+  try {
+    const document = await response.json();
+    return typeof document.detail === "string" ? document.detail : `status ${response.status}`;
+  } catch {
+    return `status ${response.status}`;
+  }
+}

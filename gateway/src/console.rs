@@ -1,0 +1,172 @@
+//! What the console shows: the engines' numbers as this gateway has heard them, and the control plane as it knows it.
+//!
+//! ```text
+//! engine.<id>.pulse ──> Pulses (the last of each engine, forgotten when it is silent) ──> snapshot ──> /v1/console
+//! ```
+//!
+//! Nothing here is the ground of a decision. A gateway that hears no engine says so and serves on.
+//!
+//! Two documents exist, never mixed: [`Sight::Totals`] has counts only, [`Sight::All`] also names. Who may see which is
+//! decided in `http/console`. A document is written at most every [`FRESH`], however many ask for it.
+
+mod pulses;
+mod snapshot;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bus::PubSub;
+use futures_util::StreamExt as _;
+use schemas::{Code, Refusal, subject};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::ConsoleAccess;
+use crate::registry::Registry;
+use pulses::Pulses;
+use snapshot::About;
+
+/// How old a snapshot may be that is given out again: asking more often costs no more.
+const FRESH: Duration = Duration::from_millis(400);
+/// Between two points of the history, and between two looks for silent engines.
+const SECOND: Duration = Duration::from_secs(1);
+/// Pause before a subscription that ended is begun again.
+const SUBSCRIBE_PAUSE: Duration = Duration::from_secs(1);
+/// Streams of snapshots open at once, for visitors with a token and, apart from them, for those without: strangers
+/// cannot take an administrator's place.
+pub(crate) const STREAMS_MAX: usize = 32;
+/// Journals being asked for at once.
+pub(crate) const JOURNALS_MAX: usize = 16;
+
+/// What a visitor may see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sight {
+    /// Counts.
+    Totals,
+    /// Counts and names.
+    All,
+}
+
+/// The console's memory, shared by handle.
+pub(crate) struct Console {
+    about: About,
+    registry: Arc<Registry>,
+    began: Instant,
+    pulses: Mutex<Pulses>,
+    written: [Mutex<Option<Written>>; 2],
+    streams_known: Arc<Semaphore>,
+    streams_unknown: Arc<Semaphore>,
+    journals: Arc<Semaphore>,
+}
+
+struct Written {
+    at: Instant,
+    text: Arc<str>,
+}
+
+impl Console {
+    /// A console that has heard nothing yet; [`Console::drive`] listens.
+    pub(crate) fn new(gateway: &str, lanes: u8, access: ConsoleAccess, registry: Arc<Registry>) -> Self {
+        Self {
+            about: About { gateway: gateway.to_owned(), lanes, access },
+            registry,
+            began: Instant::now(),
+            pulses: Mutex::default(),
+            written: [Mutex::new(None), Mutex::new(None)],
+            streams_known: Arc::new(Semaphore::new(STREAMS_MAX)),
+            streams_unknown: Arc::new(Semaphore::new(STREAMS_MAX)),
+            journals: Arc::new(Semaphore::new(JOURNALS_MAX)),
+        }
+    }
+
+    /// Hears the engines until the gateway stops.
+    pub(crate) async fn drive(self: Arc<Self>, pub_sub: Arc<dyn PubSub>, stop: CancellationToken) {
+        let hear = async {
+            loop {
+                self.hear(pub_sub.as_ref()).await;
+                tokio::time::sleep(SUBSCRIBE_PAUSE).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => {}
+            () = hear => {}
+            () = self.count_seconds() => {}
+        }
+    }
+
+    async fn hear(&self, pub_sub: &dyn PubSub) {
+        let mut received = match pub_sub.subscribe(subject::ALL_PULSES.to_owned(), None).await {
+            Ok(received) => received,
+            Err(error) => {
+                tracing::warn!(%error, "the engines' numbers cannot be heard; trying again");
+                return;
+            }
+        };
+        while let Some(message) = received.next().await {
+            let now = self.began.elapsed();
+            let is_heard = self.with_pulses(|pulses| pulses.handle_pulse(&message.subject, &message.payload, now));
+            if !is_heard {
+                tracing::debug!(subject = message.subject, "not an engine's numbers, or one engine too many");
+            }
+        }
+    }
+
+    async fn count_seconds(&self) {
+        let mut second = tokio::time::interval(SECOND);
+        second.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            second.tick().await;
+            let now = self.began.elapsed();
+            self.with_pulses(|pulses| pulses.handle_second(now));
+        }
+    }
+
+    /// The snapshot as JSON, at most [`FRESH`] old.
+    ///
+    /// # Errors
+    /// [`Code::Internal`] when it cannot be written.
+    pub(crate) fn snapshot(&self, sight: Sight) -> Result<Arc<str>, Refusal> {
+        let mut written = self.written[sight as usize].lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = written.as_ref().filter(|known| known.at.elapsed() < FRESH) {
+            return Ok(known.text.clone());
+        }
+        let now = self.began.elapsed();
+        let tables = self.registry.read();
+        let text = self.with_pulses(|pulses| {
+            pulses.forget_silent(now);
+            snapshot::write(&self.about, pulses, &tables, sight, now)
+        });
+        let text: Arc<str> = text.map_err(|_| Refusal::new(Code::Internal, "the snapshot cannot be written"))?.into();
+        *written = Some(Written { at: Instant::now(), text: text.clone() });
+        Ok(text)
+    }
+
+    /// A place among the streams of snapshots; dropping it frees the place.
+    ///
+    /// # Errors
+    /// [`Code::Overloaded`] when all are taken.
+    pub(crate) fn stream_place(&self, is_known: bool) -> Result<OwnedSemaphorePermit, Refusal> {
+        let places = if is_known { &self.streams_known } else { &self.streams_unknown };
+        places.clone().try_acquire_owned().map_err(|_| {
+            Refusal::new(Code::Overloaded, "too many consoles are open")
+                .expecting(format!("at most {STREAMS_MAX}; GET /v1/console answers without a stream"))
+                .retry_after_ms(5000)
+        })
+    }
+
+    /// A place among the journals being asked for.
+    ///
+    /// # Errors
+    /// [`Code::Overloaded`] when all are taken.
+    pub(crate) fn journal_place(&self) -> Result<OwnedSemaphorePermit, Refusal> {
+        self.journals.clone().try_acquire_owned().map_err(|_| {
+            Refusal::new(Code::Overloaded, "too many journals are being asked for; try again").retry_after_ms(1000)
+        })
+    }
+
+    fn with_pulses<T>(&self, work: impl FnOnce(&mut Pulses) -> T) -> T {
+        work(&mut self.pulses.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

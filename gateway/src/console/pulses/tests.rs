@@ -1,0 +1,140 @@
+use schemas::Timestamp;
+use serde_json::{Value, json};
+
+use super::*;
+
+#[test]
+fn a_pulse_counts_only_under_its_engines_own_subject_and_name() {
+    let mut pulses = Pulses::default();
+    let good = pulse("engine-1", 1, 0);
+    for (on, payload) in [
+        ("engine.engine-2.pulse", good.clone()),
+        ("engine.engine-1.beat", good.clone()),
+        ("engine.engine-1.pulse", b"{}".to_vec()),
+        ("engine.engine-1.pulse", b"\xff".to_vec()),
+        ("engine.engine-1.pulse", vec![b' '; PULSE_BYTES_MAX + 1]),
+        ("engine..pulse", pulse("", 1, 0)),
+        ("engine.<img onerror=x>.pulse", pulse("<img onerror=x>", 1, 0)),
+        ("engine.a.b.pulse", pulse("a.b", 1, 0)),
+    ] {
+        assert!(!pulses.handle_pulse(on, &payload, at(0)), "{on}");
+    }
+    assert_eq!(pulses.engines().count(), 0);
+    assert!(pulses.handle_pulse("engine.engine-1.pulse", &good, at(0)));
+    assert_eq!(pulses.engines().count(), 1);
+}
+
+#[test]
+fn a_silent_engine_is_forgotten_and_its_counts_with_it() {
+    let mut pulses = Pulses::default();
+    hear(&mut pulses, "a", 10, 0);
+    hear(&mut pulses, "b", 1, 4000);
+    pulses.forget_silent(at(5000));
+    assert_eq!(pulses.totals().ended, 11);
+    pulses.forget_silent(at(5001));
+    assert_eq!(pulses.totals().ended, 1);
+    pulses.handle_second(at(60_000));
+    assert_eq!(pulses.engines().count(), 0);
+    assert_eq!(pulses.totals(), Totals::default());
+}
+
+#[test]
+fn rates_are_means_over_the_last_five_seconds() {
+    let mut pulses = Pulses::default();
+    hear(&mut pulses, "a", 1000, 0);
+    assert_eq!(pulses.rates().ended, 0.0, "one pulse says nothing of change");
+    for second in 1..=20_u64 {
+        let ended = 1000 + if second <= 10 { second * 100 } else { 1000 + (second - 10) * 10 };
+        hear(&mut pulses, "a", ended, second * 1000);
+        if second == 10 {
+            assert_eq!(pulses.rates().ended, 100.0);
+        }
+    }
+    assert_eq!(pulses.rates().ended, 10.0, "what was before the window no longer counts");
+}
+
+#[test]
+fn a_restarted_engine_begins_anew_instead_of_falling() {
+    let mut pulses = Pulses::default();
+    hear(&mut pulses, "a", 5000, 0);
+    hear(&mut pulses, "a", 5100, 1000);
+    hear(&mut pulses, "a", 3, 2000);
+    assert_eq!(pulses.rates().ended, 0.0);
+    hear(&mut pulses, "a", 10, 3000);
+    assert_eq!(pulses.rates().ended, 7.0);
+}
+
+#[test]
+fn quantiles_of_several_engines_are_the_largest_and_silent_ones_say_nothing() {
+    let mut pulses = Pulses::default();
+    hear(&mut pulses, "a", 2, 0);
+    hear(&mut pulses, "b", 3, 0);
+    hear(&mut pulses, "idle", 0, 0);
+    assert_eq!(pulses.round(), Spread { count: 5, p50_us: 300, p95_us: 600, p99_us: 900 });
+}
+
+#[test]
+fn engines_names_marks_and_history_stay_within_their_bounds() {
+    let mut pulses = Pulses::default();
+    for number in 0..ENGINES_MAX + 10 {
+        hear(&mut pulses, &format!("e{number}"), 1, 0);
+    }
+    assert_eq!(pulses.engines().count(), ENGINES_MAX);
+    assert!(!pulses.handle_pulse("engine.late.pulse", &pulse("late", 1, 0), at(0)));
+    assert!(pulses.handle_pulse("engine.e1.pulse", &pulse("e1", 2, NAMED_MAX + 9), at(0)), "a known one is heard on");
+    assert!(pulses.engines().all(|heard| heard.pulse.newest.len() <= NAMED_MAX));
+    for millisecond in 0..10_000 {
+        hear(&mut pulses, "e1", millisecond, millisecond);
+    }
+    assert!(pulses.engines().all(|heard| heard.marks.len() <= 12));
+    assert!((900.0..=1100.0).contains(&pulses.rates().ended), "{:?}", pulses.rates());
+    for second in 0..HISTORY_MAX as u64 + 50 {
+        pulses.handle_second(at(second * 1000));
+    }
+    assert_eq!(pulses.history().count(), HISTORY_MAX);
+}
+
+#[test]
+fn counts_at_the_end_of_their_range_do_not_wrap() {
+    let mut pulses = Pulses::default();
+    hear(&mut pulses, "a", u64::MAX, 0);
+    hear(&mut pulses, "b", u64::MAX, 0);
+    assert_eq!(pulses.totals().ended, u64::MAX);
+}
+
+#[test]
+fn outcomes_beyond_the_protocols_are_counted_without_growing_the_document() {
+    let mut pulses = Pulses::default();
+    let mut document: Value = serde_json::from_slice(&pulse("a", 1, 0)).unwrap();
+    for number in 0..100 {
+        document["ended"][format!("made-up-{number}")] = 1.into();
+    }
+    pulses.handle_pulse("engine.a.pulse", document.to_string().as_bytes(), at(0));
+    let totals = pulses.totals();
+    assert_eq!((totals.ended, totals.ended_by_outcome.len()), (101, OUTCOMES_MAX));
+}
+
+fn at(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn hear(pulses: &mut Pulses, engine: &str, ended: u64, ms: u64) {
+    pulses.handle_pulse(&subject::pulse(engine), &pulse(engine, ended, 0), at(ms));
+}
+
+/// A pulse with so many ended negotiations, their times in steps of a hundred microseconds, and so many named.
+fn pulse(engine: &str, ended: u64, named: usize) -> Vec<u8> {
+    let newest = (0..named).map(|number| {
+        json!({ "negotiation": format!("alice~{number}"), "protocol": "contract_net", "phase": "collecting",
+            "policy": "medium@1", "called_at": Timestamp(number as u64), "invited": 3, "offers": 0 })
+    });
+    let spread = ended.min(1000) * 100;
+    json!({
+        "engine": engine, "at": 0, "owned": [0], "open": 0, "started": ended, "ended": { "completed": ended },
+        "awards": 0, "offers": 0, "unacknowledged": 0,
+        "round": { "count": ended.min(1000), "p50_us": spread, "p95_us": spread * 2, "p99_us": spread * 3 },
+        "newest": newest.collect::<Vec<_>>(), "latest": []
+    })
+    .to_string()
+    .into_bytes()
+}

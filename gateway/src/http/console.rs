@@ -1,0 +1,134 @@
+//! The console: a page at `/`, and what it reads.
+//!
+//! | path | for |
+//! |---|---|
+//! | `/`, `/console/{asset}` | the page, embedded in the binary |
+//! | `/v1/console`, `/v1/console/events` | the snapshot, once or every second |
+//! | `/v1/console/negotiations/{id}` | the journal of one negotiation |
+//!
+//! The page holds nothing worth hiding and is served to everybody; what it reads depends on [`ConsoleAccess`] and the
+//! token. It changes nothing but the default policy, through `PUT /v1/policies/default` like everybody.
+
+mod assets;
+mod events;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{FromRequestParts, Path, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse as _, Response};
+use bus::BusError;
+use bytes::Bytes;
+use schemas::pulse::{Journal, JournalRequest};
+use schemas::{Code, NegotiationId, Refusal, subject};
+use serde::Deserialize;
+
+use super::Site;
+use super::answer::{Answer, Refused, document};
+use super::request::{Caller, bearer, identifier};
+use crate::config::ConsoleAccess;
+use crate::console::Sight;
+
+pub(super) use assets::{asset, page};
+pub(super) use events::open as events;
+
+/// How long an engine may take to tell a journal.
+const JOURNAL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Whoever looks at the console.
+pub(super) struct Visitor {
+    sight: Sight,
+    /// When the token it showed runs out, in seconds since the epoch; absent without a token.
+    expires_s: Option<u64>,
+}
+
+impl FromRequestParts<Arc<Site>> for Visitor {
+    type Rejection = Refused;
+
+    async fn from_request_parts(parts: &mut Parts, site: &Arc<Site>) -> Result<Self, Refused> {
+        must_be_on(site)?;
+        let is_open = site.config.console == ConsoleAccess::Open;
+        // A token that is shown must be good, also where none is needed: its bearer would think that it counts.
+        let caller = match bearer(&parts.headers)? {
+            Some(_) => Some(Caller::from_request_parts(parts, site).await?),
+            None => None,
+        };
+        let is_admin = caller.as_ref().is_some_and(|caller| caller.must_be_admin(site).is_ok());
+        let sight = if is_open || is_admin { Sight::All } else { Sight::Totals };
+        Ok(Self { sight, expires_s: caller.map(|caller| caller.0.expires_s) })
+    }
+}
+
+impl Visitor {
+    /// Refuses whoever may see totals only.
+    fn must_see_all(&self) -> Result<(), Refusal> {
+        match (self.sight, self.expires_s) {
+            (Sight::All, _) => Ok(()),
+            (Sight::Totals, None) => Err(Refusal::new(Code::Unauthenticated, "an administrator's token is needed")),
+            (Sight::Totals, Some(_)) => Err(Refusal::new(Code::Unauthorized, "only an administrator may see this")),
+        }
+    }
+}
+
+/// Refuses everybody where the console is off.
+fn must_be_on(site: &Site) -> Result<(), Refusal> {
+    if site.config.console == ConsoleAccess::Off {
+        return Err(Refusal::new(Code::NotFound, "the console of this gateway is switched off")
+            .expecting("a gateway with `console` set to `token` or `open`"));
+    }
+    Ok(())
+}
+
+/// The snapshot, as much of it as the visitor may see.
+pub(super) async fn snapshot(State(site): State<Arc<Site>>, visitor: Visitor) -> Answer {
+    let text = site.console.snapshot(visitor.sight)?;
+    Ok(json(text.to_string()))
+}
+
+/// An engine's answer; without `found` it remembers nothing of the negotiation.
+#[derive(Deserialize)]
+struct Told {
+    #[serde(default)]
+    found: Option<Journal>,
+}
+
+/// What the engine of its lane remembers of one negotiation.
+pub(super) async fn journal(
+    State(site): State<Arc<Site>>,
+    visitor: Visitor,
+    path: Result<Path<String>, PathRejection>,
+) -> Answer {
+    visitor.must_see_all()?;
+    let negotiation = identifier(path, NegotiationId::try_new)?;
+    let _place = site.console.journal_place()?;
+    let lane = negotiation.lane(site.lanes);
+    let question = serde_json::to_vec(&JournalRequest { negotiation: negotiation.clone() })
+        .map_err(|_| Refusal::new(Code::Internal, "the question cannot be written"))?;
+    let asked = site.pub_sub.request(subject::journal(lane), None, Bytes::from(question), JOURNAL_TIMEOUT).await;
+    let answer = asked.map_err(|error| no_answer(&error))?;
+    let told: Told = serde_json::from_slice(&answer)
+        .map_err(|_| Refusal::new(Code::Internal, "the engine's answer is not readable"))?;
+    let journal = told.found.filter(|journal| journal.negotiation == negotiation).ok_or_else(|| {
+        Refusal::new(Code::NotFound, "no engine remembers this negotiation")
+            .expecting("one that an engine has served since it owns the lane; older ones stand in the log")
+    })?;
+    let mut response = document(&journal)?;
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+fn no_answer(error: &BusError) -> Refusal {
+    tracing::warn!(%error, "no engine told a journal");
+    Refusal::new(Code::Unavailable, "no engine answers for this negotiation now; try again").retry_after_ms(1000)
+}
+
+fn json(text: String) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static("application/json")),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+    ];
+    (headers, text).into_response()
+}
