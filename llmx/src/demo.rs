@@ -2,6 +2,7 @@
 
 mod alternating;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +26,7 @@ use traffic_gen::recorder::Recorder;
 use traffic_gen::summary::Summary;
 use traffic_gen::trace::Trace;
 
+use crate::gateway::Console;
 use crate::nats::{NatsArgs, asked_to_end};
 use crate::output::{Failure, Outcome, Progress, print, print_json};
 
@@ -33,7 +35,8 @@ use crate::output::{Failure, Outcome, Progress, print, print_json};
 #[command(
     after_help = "Examples:\n  llmx demo --policy low --agents 5\n  llmx demo --nats-local --rate 100 --duration 60\n  \
     llmx demo --trace trace.jsonl --csv minutes.csv --export log.jsonl\n  \
-    llmx demo --protocol alternating --policy bargain-medium"
+    llmx demo --protocol alternating --policy bargain-medium\n  \
+    llmx demo --listen 127.0.0.1:8080 --duration 600"
 )]
 pub struct Args {
     /// What the agents do: one calls and the others offer, or pairs and triples bargain over the domains in `domains/`
@@ -74,6 +77,12 @@ pub struct Args {
     /// Print the summary as JSON
     #[arg(long)]
     json: bool,
+    /// Where to serve HTTP, port 0 for a free one; prints the console's address, with a token of this run that may do all
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// Who may look at the console without that token
+    #[arg(long, value_enum, default_value_t = Console::Token)]
+    console: Console,
 }
 
 /// What the agents of a demo do.
@@ -132,12 +141,23 @@ impl Args {
             run: self.run_name(is_kept),
             contractor,
             ..Scenario::default()
-        })
+        }
+        .traced(crate::output::tracer()))
     }
 
     fn duration(&self) -> Result<Duration, Failure> {
         Duration::try_from_secs_f64(self.duration)
             .map_err(|error| Failure::configuration(format_args!("--duration: {error}")))
+    }
+
+    /// Where to look at the run, for whoever chose the address. The token is the run's own and ends with its key; it
+    /// stands behind `#`, which no browser sends.
+    fn show_console(&self, exchange: &Exchange) -> Outcome {
+        if self.listen.is_some() && self.console != Console::Off {
+            let token = exchange.admin_token()?;
+            Progress::new().show(format_args!("console: {}/#token={token}\n", exchange.url()));
+        }
+        Ok(())
     }
 
     /// Begins the ids of a run. A log that is kept remembers the ids of earlier runs.
@@ -184,12 +204,16 @@ async fn contract_net(args: Args) -> Outcome {
     let options = ExchangeOptions {
         policies: vec![policy.clone()],
         limits: limits(args.rate, REQUESTS_PER_CALL),
+        listen: args.listen,
+        console: args.console.into(),
+        tracer: crate::output::tracer(),
         ..ExchangeOptions::default()
     };
     let exchange = Exchange::start(opened.bus.clone(), options).await.context("the exchange does not start")?;
     if !args.json {
         Progress::new().show(format_args!("exchange on {}, {}\n", opened.name, exchange.url()));
     }
+    args.show_console(&exchange)?;
     let (recorder, shed, elapsed_s) = drive(&args, &exchange, &scenario, trace).await?;
     let (counts, mut verdict) = recorder.finish().context("cannot write the trace")?;
     let report = audit::recompute(&opened.bus, &mut verdict).await?;

@@ -38,13 +38,22 @@ pub async fn run(args: Args) -> Outcome {
         seed: args.seed,
         run: args.run_name(opened.is_kept),
         ..Scenario::default()
-    };
+    }
+    .traced(crate::output::tracer());
     let limits = limits(args.rate, REQUESTS_PER_BARGAIN);
-    let options = ExchangeOptions { policies: policy.into_iter().collect(), limits, ..ExchangeOptions::default() };
+    let options = ExchangeOptions {
+        policies: policy.into_iter().collect(),
+        limits,
+        listen: args.listen,
+        console: args.console.into(),
+        tracer: crate::output::tracer(),
+        ..ExchangeOptions::default()
+    };
     let exchange = Exchange::start(opened.bus.clone(), options).await.context("the exchange does not start")?;
     if !args.json {
         Progress::new().show(format_args!("exchange on {}, {}\n", opened.name, exchange.url()));
     }
+    args.show_console(&exchange)?;
     let (ledger, shed, elapsed_s) = drive(&args, &exchange, &scenario, trace).await?;
     let (counts, mut verdict) = ledger.recorder().finish().context("cannot write the trace")?;
     let report = audit::recompute(&opened.bus, &mut verdict).await?;
