@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use schemas::delivery::{Delivery, Outcome, Told};
 use schemas::{AgentId, Timestamp, subject};
-use telemetry::{Kind, Span, SpanId, TraceContext, Tracer};
+use telemetry::{Kind, Span, SpanId, TraceContext, TraceId, Tracer};
 
 use crate::session::Origin;
 use crate::strategy::{Outgoing, SendOutcome, Sent};
@@ -38,7 +38,9 @@ impl Spans {
         }
         let negotiation = &outgoing.negotiation;
         let context = match cause.filter(|delivery| delivery.envelope.negotiation == *negotiation) {
-            Some(delivery) => context_of(delivery).under(SpanId::processed(delivery.envelope.msg_id)),
+            Some(delivery) => {
+                TraceContext { trace: trace_of(delivery), parent: SpanId::processed(delivery.envelope.msg_id) }
+            }
             None => TraceContext::of(outgoing.traceparent.as_deref(), negotiation),
         };
         Some(Origin { context, is_kept: self.tracer.keeps(context.trace) })
@@ -49,8 +51,9 @@ impl Spans {
         let Some(start) = received_at else { return };
         let envelope = &delivery.envelope;
         let id = envelope.msg_id;
-        let context = context_of(delivery).under(SpanId::delivered(id));
-        self.tracer.record(context.trace, || {
+        let trace = trace_of(delivery);
+        self.tracer.record(trace, || {
+            let context = TraceContext { trace, parent: SpanId::delivered(id) };
             let name = format!("process {}", delivery.payload.act());
             let span = Span::new(name, Kind::Consumer, context, SpanId::processed(id), start)
                 .with("messaging.system", SYSTEM)
@@ -120,7 +123,8 @@ fn name_of(outcome: Outcome) -> String {
     serde_json::to_value(outcome).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
-/// The trace of a delivery; its parent is the call's and of no use here.
-fn context_of(delivery: &Delivery) -> TraceContext {
-    TraceContext::of(delivery.envelope.traceparent.as_deref(), &delivery.envelope.negotiation)
+/// The trace of a delivery: its call's, which the engine passes on, otherwise its negotiation's own.
+fn trace_of(delivery: &Delivery) -> TraceId {
+    let carried = delivery.envelope.traceparent.as_deref().and_then(TraceContext::parse);
+    carried.map_or_else(|| TraceId::of(&delivery.envelope.negotiation), |context| context.trace)
 }

@@ -1,0 +1,104 @@
+//! The spans of agents in rounds of a real exchange: what hangs under what.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use agents::Identity;
+use agents::transport::Transport;
+use agents::transport::bus::BusTransport;
+use bus::memory::{self, MemoryOptions};
+use schemas::{AgentId, NegotiationId};
+use telemetry::trace::Value;
+use telemetry::{Span, SpanId, Spans, TraceId, Tracer};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use traffic_gen::control::ControlClient;
+use traffic_gen::exchange::{Exchange, ExchangeOptions};
+use traffic_gen::live::{self, Access, Population, Scenario};
+use traffic_gen::recorder::Recorder;
+
+/// What makes agents say what, in a round of the contract net: the act, and what they were told.
+const CAUSES: [(&str, &[&str]); 3] = [
+    ("send offer", &["process cfp"]),
+    ("send confirm", &["process accept"]),
+    // The disposition `committed` of its CONFIRM makes a contractor perform.
+    ("send inform", &["process ack"]),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_span_of_a_round_hangs_under_what_caused_it() {
+    let kept = Arc::new(Kept::default());
+    play(Tracer::new(1.0, kept.clone())).await;
+    let spans = std::mem::take(&mut *kept.0.lock().unwrap());
+    let ids: BTreeSet<_> = spans.iter().map(|span| span.id.to_bytes()).collect();
+    assert_eq!(ids.len(), spans.len(), "no step has two spans");
+    let mut by_negotiation: BTreeMap<String, Vec<Span>> = BTreeMap::new();
+    for span in spans {
+        by_negotiation.entry(text(&span, "messaging.message.conversation_id")).or_default().push(span);
+    }
+    assert!(by_negotiation.len() > 5, "{}", by_negotiation.len());
+    let mut seen = BTreeSet::new();
+    for (negotiation, spans) in &by_negotiation {
+        let negotiation = NegotiationId::try_new(negotiation).unwrap();
+        assert!(spans.iter().all(|span| span.context.trace == TraceId::of(&negotiation)), "one trace: {spans:?}");
+        let calls: Vec<_> = spans.iter().filter(|span| span.name == "send cfp").collect();
+        assert_eq!(calls.len(), 1, "{spans:?}");
+        assert_eq!(calls[0].context.parent, SpanId::of(&negotiation));
+        for (name, causes) in CAUSES {
+            for span in spans.iter().filter(|span| span.name == name) {
+                let parent = spans.iter().find(|other| other.id == span.context.parent).expect(name);
+                assert!(causes.contains(&parent.name.as_ref()), "{name} under {}", parent.name);
+                assert_eq!(text(parent, "llmx.agent"), text(span, "llmx.agent"));
+                assert!(parent.start <= span.start, "an effect does not precede its cause");
+                seen.insert(name);
+            }
+        }
+    }
+    assert_eq!(seen, CAUSES.map(|(name, _)| name).into(), "every kind of step was seen");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_traces_that_are_not_kept_nothing_is_told() {
+    let kept = Arc::new(Kept::default());
+    play(Tracer::new(0.0, kept.clone())).await;
+    let spans = kept.0.lock().unwrap();
+    assert!(spans.iter().all(|span| span.error.is_some()), "{spans:?}");
+}
+
+/// Some rounds of the contract net whose agents' spans go to `tracer`.
+async fn play(tracer: Tracer) {
+    let exchange = Exchange::start(memory::open(MemoryOptions::default()), ExchangeOptions::default()).await.unwrap();
+    let scenario = Scenario { contractors: 4, rate: 20.0, duration: Duration::from_secs(1), ..Scenario::default() };
+    let scenario = scenario.traced(tracer);
+    let control = ControlClient::try_new(exchange.url()).unwrap();
+    let bus = exchange.bus.clone();
+    let transport = move |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&bus)) };
+    let identity = |name: &AgentId| -> Identity { exchange.identity(name).unwrap() };
+    let access = Access { control: &control, transport: &transport, identity: &identity };
+    let recorder = Arc::new(Recorder::start(Instant::now(), true, None));
+    let population = Population::start(&access, &scenario, Some(&recorder)).await.unwrap();
+    live::call(&access, &scenario, &recorder, Instant::now(), &CancellationToken::new()).await.unwrap();
+    population.stop().await.unwrap();
+    let (counts, verdict) = recorder.finish().unwrap();
+    assert!(counts.rounds > 5 && verdict.violated() == 0, "{counts:?} {verdict:?}");
+    exchange.shutdown().await;
+}
+
+fn text(span: &Span, name: &str) -> String {
+    match span.attributes.iter().find(|(found, _)| *found == name) {
+        Some((_, Value::Text(text))) => text.to_string(),
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+#[derive(Default)]
+struct Kept(Mutex<Vec<Span>>);
+
+impl Spans for Kept {
+    fn take(&self, span: Span) {
+        self.0.lock().unwrap().push(span);
+    }
+}
