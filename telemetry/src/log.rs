@@ -12,6 +12,8 @@ use std::io;
 
 #[cfg(test)]
 use tracing::Subscriber;
+use tracing::{Level, Metadata};
+use tracing_subscriber::filter::{FilterExt as _, filter_fn};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::{EnvFilter, Layer, Registry, layer::SubscriberExt as _, util::SubscriberInitExt as _};
 
@@ -28,6 +30,9 @@ const CARRIERS: [(&str, &str); 7] = [
     ("opentelemetry", "off"),
     ("opentelemetry_sdk", "off"),
 ];
+
+/// What logs whole messages, tokens included, where more than warnings are asked for: it never may.
+const TELLTALES: [&str; 2] = ["tungstenite", "tokio_tungstenite"];
 
 /// How lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +75,12 @@ where
         Format::Text => lines.with_ansi(false).fmt_fields(text::fields()).boxed(),
         Format::Json => lines.event_format(json::Json).boxed(),
     };
-    lines.with_filter(filter(asked))
+    lines.with_filter(filter(asked).and(filter_fn(may_be_told)))
+}
+
+fn may_be_told(event: &Metadata<'_>) -> bool {
+    let is_telltale = event.target().split("::").next().is_some_and(|origin| TELLTALES.contains(&origin));
+    !is_telltale || *event.level() <= Level::WARN
 }
 
 fn filter(asked: Option<&str>) -> EnvFilter {

@@ -71,6 +71,18 @@ fn warnings_and_refusals_are_logged_unless_more_is_asked_for() {
 }
 
 #[test]
+fn what_would_log_whole_messages_may_only_warn() {
+    for asked in ["trace", "tungstenite=trace", "tungstenite::protocol=trace"] {
+        let lines = written(Format::Json, Some(asked), || {
+            tracing::trace!(target: "tungstenite::protocol", "Received message {{}}");
+            tracing::debug!(target: "tokio_tungstenite", "a handshake");
+            tracing::warn!(target: "tungstenite::handshake", "a warning");
+        });
+        assert!(!lines.contains("Received") && !lines.contains("a handshake"), "{asked}: {lines}");
+    }
+}
+
+#[test]
 fn the_format_is_what_is_asked_for_or_what_fits() {
     assert_eq!(Format::read(None, true), Ok(Format::Text));
     assert_eq!(Format::read(Some(" "), false), Ok(Format::Json));
