@@ -163,7 +163,7 @@ impl Admission {
     fn answered(&self, trail: &Trail, refused: Option<&Refusal>) {
         let code = refused.map(|refusal| refusal.code);
         self.0.metrics.messages.answered(trail.transport, trail.act, code);
-        let step = self.0.spans.step(trail, code);
+        let step = self.0.spans.step(trail);
         if let Some(refusal) = refused {
             let (negotiation, trace) = (trail.negotiation(), step.map(|step| step.trace()));
             audit(&Audited { transport: trail.transport, agent: trail.agent.as_ref(), negotiation, trace }, refusal);

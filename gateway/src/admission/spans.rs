@@ -7,8 +7,9 @@
 //! A message that is refused before its envelope could be read belongs to no negotiation that is known: its span is alone in
 //! a trace of its own.
 
+use std::cell::OnceCell;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use schemas::{Code, Digest, subject};
 use telemetry::{Kind, Span, SpanId, TraceContext, TraceId, Tracer};
@@ -25,12 +26,26 @@ pub(crate) struct AdmissionSpans {
     count: AtomicU64,
 }
 
-/// Where an attempt stands in which trace.
+/// Where an attempt stands.
 #[derive(Clone, Copy)]
 pub(super) struct Step {
     context: TraceContext,
+    /// Its id, where it stands alone in its trace.
+    alone: Option<SpanId>,
+}
+
+/// An attempt whose spans are wanted.
+#[derive(Clone, Copy)]
+struct Kept<'t> {
+    step: Step,
+    trail: &'t Trail,
+    /// The span of the admission.
     id: SpanId,
-    is_alone: bool,
+    /// Whether it has the ids that others name.
+    is_known: bool,
+    arrived: SystemTime,
+    ended: SystemTime,
+    error: Option<&'static str>,
 }
 
 impl Step {
@@ -50,65 +65,70 @@ impl AdmissionSpans {
         self.tracer.is_on()
     }
 
-    /// Where an attempt that ended so stands; nothing when nobody wants to know.
-    pub(super) fn step(&self, trail: &Trail, refused: Option<Code>) -> Option<Step> {
+    /// Where an attempt stands; nothing when nobody wants to know. Costs no more than reading a `traceparent`, or hashing
+    /// the negotiation where there is none.
+    pub(super) fn step(&self, trail: &Trail) -> Option<Step> {
         if !self.is_on() {
             return None;
         }
-        let named = trail.named.as_ref();
-        let carried = named.and_then(|named| named.traceparent.as_deref()).and_then(TraceContext::parse);
-        let context = carried.or_else(|| Some(TraceContext::of(None, trail.negotiation()?)));
-        let may_be_stored = refused.is_none_or(|code| code == Code::LogUnavailable && trail.publishing.is_some());
-        let own = match (&trail.agent, named) {
-            (Some(agent), Some(named)) if may_be_stored && !trail.is_repeat => {
-                Some(SpanId::admitted(agent, &named.message))
-            }
-            (_, _) => None,
-        };
-        match (context, own) {
-            (Some(context), Some(id)) => Some(Step { context, id, is_alone: false }),
-            (Some(context), None) => Some(Step { context, id: self.fresh()?.parent, is_alone: false }),
-            (None, _) => {
-                let context = self.fresh()?;
-                Some(Step { context, id: context.parent, is_alone: true })
-            }
+        let carried = trail.named.as_ref().and_then(|named| named.traceparent.as_deref());
+        let carried = carried.and_then(TraceContext::parse);
+        match carried.or_else(|| Some(TraceContext::of(None, trail.negotiation()?))) {
+            Some(context) => Some(Step { context, alone: None }),
+            None => self.fresh().map(|context| Step { context, alone: Some(context.parent) }),
         }
     }
 
-    /// Hands the spans of an attempt on, as far as its trace is kept.
+    /// Hands the spans of an attempt that has ended now on, as far as its trace is kept.
     pub(super) fn record(&self, step: Step, trail: &Trail, refused: Option<Code>) {
-        let Some(arrived) = trail.arrived else { return };
-        // By the clock that never goes back: a step of the machine's clock must not make a span end before it began.
-        let ended = arrived + trail.began.elapsed();
-        let error = refused.map(Code::as_str);
-        let hand_on = |make: &dyn Fn() -> Span| match error {
+        let kept = OnceCell::new();
+        let kept = || *kept.get_or_init(|| self.keep(step, trail, refused));
+        let hand_on = |make: &dyn Fn() -> Span| match refused {
             Some(_) => self.tracer.record_failed(step.trace(), make),
             None => self.tracer.record(step.trace(), make),
         };
-        hand_on(&|| Span { end: ended, ..admission(step, trail, arrived).failed(error) });
-        if trail.publishing.is_some() {
-            hand_on(&|| Span { end: ended, ..self.publication(step, trail, arrived).failed(error) });
+        hand_on(&|| admission(kept()));
+        if let Some(publishing) = trail.publishing {
+            hand_on(&|| self.publication(kept(), publishing));
         }
     }
 
-    fn publication(&self, step: Step, trail: &Trail, arrived: SystemTime) -> Span {
-        let waited = trail.publishing.map(|publishing| publishing.duration_since(trail.began)).unwrap_or_default();
-        let id = match (&trail.agent, &trail.named) {
-            (Some(agent), Some(named)) if step.id == SpanId::admitted(agent, &named.message) => {
-                Some(SpanId::published(agent, &named.message))
-            }
-            (_, _) => self.fresh().map(|context| context.parent),
-        };
-        let context = step.context.under(step.id);
-        let span = Span::new("publish log", Kind::Producer, context, id.unwrap_or(step.id), arrived + waited)
+    fn keep<'t>(&self, step: Step, trail: &'t Trail, refused: Option<Code>) -> Kept<'t> {
+        let may_be_stored = refused.is_none_or(|code| code == Code::LogUnavailable && trail.publishing.is_some());
+        let known = trail.message().filter(|_| may_be_stored && !trail.is_repeat);
+        let known = known.map(|(agent, message)| SpanId::admitted(agent, message));
+        let arrived = trail.arrived.unwrap_or_else(SystemTime::now);
+        Kept {
+            step,
+            trail,
+            id: known.or(step.alone).unwrap_or_else(|| self.fresh_id(step)),
+            is_known: known.is_some(),
+            arrived,
+            // By the clock that never goes back: a step of the machine's clock must not make a span end before it began.
+            ended: arrived + trail.began.elapsed(),
+            error: refused.map(Code::as_str),
+        }
+    }
+
+    fn publication(&self, kept: Kept<'_>, publishing: Instant) -> Span {
+        let Kept { step, trail, .. } = kept;
+        let known = trail.message().filter(|_| kept.is_known).map(|(agent, message)| SpanId::published(agent, message));
+        let id = known.unwrap_or_else(|| self.fresh_id(step));
+        let start = kept.arrived + publishing.duration_since(trail.began);
+        let span = Span::new("publish log", Kind::Producer, step.context.under(kept.id), id, start)
             .with("messaging.system", "nats")
             .with("messaging.operation.type", "send")
-            .with("messaging.operation.name", "publish");
+            .with("messaging.operation.name", "publish")
+            .failed(kept.error);
+        let span = Span { end: kept.ended, ..identified(span, trail) };
         let Some(negotiation) = trail.negotiation() else { return span };
         let lane = negotiation.lane(self.lanes);
-        identified(span, trail)
-            .with("messaging.destination.name", subject::log(lane))
-            .with("llmx.lane", u32::from(lane.0))
+        span.with("messaging.destination.name", subject::log(lane)).with("llmx.lane", u32::from(lane.0))
+    }
+
+    /// An id that nobody else names.
+    fn fresh_id(&self, step: Step) -> SpanId {
+        self.fresh().map_or(step.context.parent, |context| context.parent)
     }
 
     /// A place in a trace that nobody else names.
@@ -119,21 +139,22 @@ impl AdmissionSpans {
     }
 }
 
-fn admission(step: Step, trail: &Trail, arrived: SystemTime) -> Span {
+fn admission(kept: Kept<'_>) -> Span {
+    let Kept { step, trail, .. } = kept;
     let name = trail.act.map_or_else(|| "admit message".to_owned(), |act| format!("admit {act}"));
-    let mut span = Span::new(name, Kind::Server, step.context, step.id, arrived)
+    let mut span = Span::new(name, Kind::Server, step.context, kept.id, kept.arrived)
         .with("messaging.operation.type", "receive")
         .with("messaging.operation.name", "admit")
         .with("messaging.message.body.size", trail.bytes)
-        .with("llmx.transport", trail.transport.as_str());
-    span.is_root = step.is_alone;
+        .with("llmx.transport", trail.transport.as_str())
+        .failed(kept.error);
     if trail.transport == Transport::Nats {
         span = span.with("messaging.system", "nats");
     }
     if trail.is_repeat {
         span = span.with("llmx.repeat", true);
     }
-    identified(span, trail)
+    Span { end: kept.ended, is_root: step.alone.is_some(), ..identified(span, trail) }
 }
 
 /// Adds what the message is, as far as that is known.

@@ -73,6 +73,11 @@ impl Trail {
         }
     }
 
+    /// Sender and id of the message, once both are known.
+    pub(super) fn message(&self) -> Option<(&AgentId, &MsgId)> {
+        Some((self.agent.as_ref()?, &self.named.as_ref()?.message))
+    }
+
     pub(super) fn negotiation(&self) -> Option<&NegotiationId> {
         self.named.as_ref()?.negotiation.as_ref()
     }
