@@ -7,6 +7,7 @@ mod bad_bargains;
 mod bad_inputs;
 mod bargains;
 mod consent;
+mod console;
 mod control;
 mod counted;
 mod framing;
