@@ -183,8 +183,10 @@ function drawDeliveries({ act, key, deliveries: all }) {
     given_up && `${given_up} given up`,
     acknowledged.length && `slowest ${duration(slowest)}`,
   ].filter(Boolean).join(", ");
-  const to = all.length === 1 ? code(all[0].sent.to) : `${count(all.length)} agents`;
-  const heading = el("summary", {}, strong(words(act)), " to ", to, " ", quiet(told));
+  const agents = new Set(all.map((one) => one.sent.to)).size;
+  const many = agents < all.length ? `, ${count(all.length)} deliveries,` : "";
+  const to = agents === 1 ? code(all[0].sent.to) : plural(agents, "agent");
+  const heading = el("summary", {}, strong(act === "ack" ? "receipt" : words(act)), `${many} to `, to, " ", quiet(told));
   const body = el("ul", { class: "deliveries" }, ...all.map(drawDelivery));
   const details = el("details", { "data-key": key }, heading, body);
   details.open = all.length <= FEW;

@@ -1,13 +1,13 @@
 """Drives the console in headless Chromium during a demo. `scripts/check-console` runs it; every check is named."""
 
 import argparse
-import base64
 import json
 import pathlib
 import signal
 import sys
 import time
 
+from checks import PATIENCE_S, Check, Failed
 from demo import Demo, free_port
 from webdriver import Browser
 
@@ -15,69 +15,9 @@ HERE = pathlib.Path(__file__).parent
 # People-like contractors: some refuse, some fail, none answers at once, so that there is something to see.
 LIVELY = ("--rate", "12", "--contractor", str(HERE / "contractor.json"))
 WIDE, NARROW = (1280, 800), (390, 844)
-PATIENCE_S = 15
 # Made focusable elements that can be seen, in the order of the document.
 INTERACTIVE = """return [...document.querySelectorAll('a[href], button, input, summary, [tabindex="0"]')]
   .filter((e) => e.checkVisibility() && !e.disabled && !e.closest('dialog:not([open])'))"""
-
-
-class Failed(Exception):
-    """A check that does not hold."""
-
-
-class Check:
-    def __init__(self, browser, folder):
-        self.browser, self.folder, self.passed = browser, folder, 0
-
-    def holds(self, name, condition, found=""):
-        if not condition:
-            raise Failed(f"{name}: {found}" if found != "" else name)
-        self.passed += 1
-        print(f"  ok  {name}", flush=True)
-
-    def until(self, name, script, *arguments):
-        """Passes once the script gives something true; gives what it gave."""
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
-            found = self.browser.run(script, *arguments)
-            if found:
-                self.holds(name, True)
-                return found
-            time.sleep(0.1)
-        shown = self.browser.run("return document.body.innerText.slice(0, 1500)")
-        raise Failed(f"{name}: not within {PATIENCE_S} s. The page shows:\n{shown}")
-
-    def text(self, id):
-        return self.browser.run("return document.getElementById(arguments[0]).textContent", id)
-
-    def fits(self, where):
-        width, inner = self.browser.run("return [document.documentElement.scrollWidth, innerWidth]")
-        wide = self.browser.run("""const w = innerWidth; return [...document.querySelectorAll('body *')]
-          .filter((e) => e.checkVisibility() && !e.closest('.skip, svg') && e.getBoundingClientRect().right > w + 1)
-          .map((e) => e.id || e.className || e.tagName).slice(0, 5)""")
-        self.holds(f"nothing overflows sideways: {where}", width <= inner and not wide, f"{width} > {inner} {wide}")
-
-    def quiet(self, where):
-        noise = [entry for entry in self.browser.log() if entry["level"] in ("SEVERE", "WARNING")]
-        self.holds(f"no console error: {where}", not noise, json.dumps(noise)[:800])
-
-    def only_network(self, where):
-        """After refusals that were asked for: the browser notes each failed request, and nothing else may be noted."""
-        noise = [entry for entry in self.browser.log()
-                 if entry["level"] in ("SEVERE", "WARNING") and entry["source"] != "network"]
-        self.holds(f"no script error: {where}", not noise, json.dumps(noise)[:800])
-
-    def tab_to(self, name, script, most=150):
-        """Presses Tab until the focused element fulfils the script (`e` is the element)."""
-        for _ in range(most):
-            self.browser.press("Tab")
-            if self.browser.run(f"const e = document.activeElement; return Boolean({script})"):
-                self.holds(f"by Tab: {name}", True)
-                return
-        raise Failed(f"Tab never comes to: {name}")
-
-    def shoot(self, name):
-        (self.folder / name).write_bytes(base64.b64decode(self.browser.screenshot()))
 
 
 def strangers_see_totals(check, demo):
@@ -158,6 +98,16 @@ def close_timeline(check, chosen):
     check.browser.press("Escape")
     check.until("Escape closes the timeline, the focus goes back to its row",
                 "return !document.getElementById('timeline').open && document.activeElement.querySelector?.('.id')?.textContent === arguments[0]", chosen)
+
+
+def forgotten_is_told(check):
+    browser = check.browser
+    browser.wait_for("(await import('/console/panels.js')).actions.open('alice~never-called', document.getElementById('token-button')); return 1")
+    check.until("a negotiation nobody remembers is told as such",
+                "return document.getElementById('timeline-about').textContent.startsWith('No engine remembers')")
+    browser.press("Escape")
+    check.until("and closes", "return !document.getElementById('timeline').open && document.activeElement.id === 'token-button'")
+    check.only_network("after a journal that is gone")
 
 
 def switch(check, demo, to):
@@ -270,6 +220,7 @@ def run(check, llmx):
                     "return document.querySelector('#rounds-chart .line').getAttribute('d').split('L').length > 15")
         check.until("open negotiations are listed", "return document.querySelectorAll('#open-list .row').length > 2")
         check.shoot("console.png")
+        forgotten_is_told(check)
         print("lost and found", flush=True)
         loses_and_finds(check, demo, llmx, port)
     finally:

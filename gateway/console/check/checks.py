@@ -1,0 +1,66 @@
+"""Checks with names: each is printed once it holds, and the first that does not ends the run."""
+
+import base64
+import json
+import time
+
+PATIENCE_S = 15
+
+
+class Failed(Exception):
+    """A check that does not hold."""
+
+
+class Check:
+    def __init__(self, browser, folder):
+        self.browser, self.folder, self.passed = browser, folder, 0
+
+    def holds(self, name, condition, found=""):
+        if not condition:
+            raise Failed(f"{name}: {found}" if found != "" else name)
+        self.passed += 1
+        print(f"  ok  {name}", flush=True)
+
+    def until(self, name, script, *arguments):
+        """Passes once the script gives something true; gives what it gave."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            found = self.browser.run(script, *arguments)
+            if found:
+                self.holds(name, True)
+                return found
+            time.sleep(0.1)
+        shown = self.browser.run("return document.body.innerText.slice(0, 1500)")
+        raise Failed(f"{name}: not within {PATIENCE_S} s. The page shows:\n{shown}")
+
+    def text(self, id):
+        return self.browser.run("return document.getElementById(arguments[0]).textContent", id)
+
+    def fits(self, where):
+        width, inner = self.browser.run("return [document.documentElement.scrollWidth, innerWidth]")
+        wide = self.browser.run("""const w = innerWidth; return [...document.querySelectorAll('body *')]
+          .filter((e) => e.checkVisibility() && !e.closest('.skip, svg') && e.getBoundingClientRect().right > w + 1)
+          .map((e) => e.id || e.className || e.tagName).slice(0, 5)""")
+        self.holds(f"nothing overflows sideways: {where}", width <= inner and not wide, f"{width} > {inner} {wide}")
+
+    def quiet(self, where):
+        noise = [entry for entry in self.browser.log() if entry["level"] in ("SEVERE", "WARNING")]
+        self.holds(f"no console error: {where}", not noise, json.dumps(noise)[:800])
+
+    def only_network(self, where):
+        """After refusals that were asked for: the browser notes each failed request, and nothing else may be noted."""
+        noise = [entry for entry in self.browser.log()
+                 if entry["level"] in ("SEVERE", "WARNING") and entry["source"] != "network"]
+        self.holds(f"no script error: {where}", not noise, json.dumps(noise)[:800])
+
+    def tab_to(self, name, script, most=150):
+        """Presses Tab until the focused element fulfils the script (`e` is the element)."""
+        for _ in range(most):
+            self.browser.press("Tab")
+            if self.browser.run(f"const e = document.activeElement; return Boolean({script})"):
+                self.holds(f"by Tab: {name}", True)
+                return
+        raise Failed(f"Tab never comes to: {name}")
+
+    def shoot(self, name):
+        (self.folder / name).write_bytes(base64.b64decode(self.browser.screenshot()))
