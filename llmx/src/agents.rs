@@ -1,11 +1,14 @@
 //! `llmx agents`: scripted contractors against an exchange that runs elsewhere.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use agents::AgentOptions;
 use agents::metrics::{AgentMetrics, Role};
+use agents::observer::Observer;
 use anyhow::Context;
 use serde_json::json;
+use traffic_gen::invariants::Watch;
 use traffic_gen::live::{Access, Population, Scenario};
 
 use crate::nats::asked_to_end;
@@ -44,11 +47,9 @@ pub async fn run(args: Args) -> Outcome {
     let remote = args.remote.open("llmx-agents").await?;
     let (transport, identity) = (|_: &_| remote.transport(), |name: &_| remote.identity(name));
     let access = Access { control: &remote.control, transport: &transport, identity: &identity };
-    let options = AgentOptions {
-        observer: Some(metrics.observer(Role::Contractor)),
-        tracer: tracer(),
-        ..AgentOptions::default()
-    };
+    let watchers: Vec<Arc<dyn Observer>> =
+        vec![metrics.observer(Role::Contractor), Arc::new(Watch::try_new(&registry)?)];
+    let options = AgentOptions { observer: Some(Arc::new(watchers)), tracer: tracer(), ..AgentOptions::default() };
     let scenario = Scenario { contractors: args.count, seed: args.seed, options, ..Scenario::default() };
     let population = Population::start(&access, &scenario, None).await.context("the contractors do not start")?;
     print(format_args!("agents: {} contractors connected", args.count));

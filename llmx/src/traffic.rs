@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use agents::AgentOptions;
 use agents::metrics::{AgentMetrics, Role};
+use agents::observer::Observer;
 use anyhow::Context;
 use schemas::AgentId;
 use serde::Serialize;
@@ -18,6 +19,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use traffic_gen::arrivals::PoissonArrivals;
+use traffic_gen::invariants::Watch;
 use traffic_gen::latency::Quantiles;
 use traffic_gen::live::{self, Access, Scenario};
 use traffic_gen::metrics::{Phase, Run, ScenarioKind, TrafficMetrics};
@@ -86,8 +88,9 @@ pub async fn run(args: Args) -> Outcome {
         health.report(move || report(agents.connected(), traffic.phase()));
     }
     let trace = args.trace.as_deref().map(Trace::create).transpose().context("cannot create the trace")?;
-    let observer = Some(agent_metrics.observer(Role::Initiator));
-    let options = AgentOptions { observer, tracer: tracer(), ..AgentOptions::default() };
+    let watchers: Vec<Arc<dyn Observer>> =
+        vec![agent_metrics.observer(Role::Initiator), Arc::new(Watch::try_new(&registry)?)];
+    let options = AgentOptions { observer: Some(Arc::new(watchers)), tracer: tracer(), ..AgentOptions::default() };
     let scenario = args.scenario(duration, options);
     // No witness: it judges what every agent saw, and the contractors run elsewhere.
     let started = Instant::now();

@@ -3,12 +3,14 @@
 //!
 //! Each check counts how often it was made: an invariant that was never checked has not been shown.
 
+mod watch;
 mod witness;
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+pub use watch::Watch;
 pub use witness::Witness;
 
 /// The names of the invariants of DESIGN.md section 6.

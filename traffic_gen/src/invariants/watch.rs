@@ -1,0 +1,198 @@
+//! What any agent can judge of what it is told, for ever and in bounded memory: the invariants that need neither what other
+//! processes saw nor the end of a run. A [`super::Witness`] judges the others.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Mutex, PoisonError};
+
+use agents::observer::{Observed, Observer};
+use prometheus::{Error, IntCounter, Registry};
+use schemas::delivery::{Delivery, News, Outcome, Told};
+use schemas::{AgentId, DeliveryId, NegotiationId};
+use telemetry::metrics::Maker;
+use tokio::time::Instant;
+
+use super::Invariant;
+
+/// At least this many of the latest deliveries, and of the latest ends, are remembered, at most twice as many: repeats come
+/// within seconds. Some 3 MB.
+const REMEMBERED: usize = 16_384;
+/// What is judged.
+const WATCHED: [Invariant; 3] = [Invariant::Idempotent, Invariant::Absorbing, Invariant::Sealed];
+
+/// Judges what the agents of a process are told, and counts what must never happen.
+pub struct Watch {
+    known: Mutex<Known>,
+    /// In the order of [`WATCHED`].
+    violations: Vec<IntCounter>,
+}
+
+struct Known {
+    contents: Latest<DeliveryId, u64>,
+    outcomes: Latest<NegotiationId, Outcome>,
+}
+
+impl Watch {
+    /// Registers its counters.
+    ///
+    /// # Errors
+    /// When they are registered already.
+    pub fn try_new(registry: &Registry) -> Result<Self, Error> {
+        let violations = Maker(registry).counters(
+            "exchange_invariant_violations_total",
+            "Broken invariants; any but 0 is a fault.",
+            "invariant",
+            &WATCHED.map(Invariant::as_str),
+        )?;
+        let known = Known { contents: Latest::new(REMEMBERED), outcomes: Latest::new(REMEMBERED) };
+        Ok(Self { known: Mutex::new(known), violations })
+    }
+
+    /// Violations so far.
+    #[must_use]
+    pub fn violated(&self) -> u64 {
+        self.violations.iter().map(IntCounter::get).sum()
+    }
+
+    fn judge(&self, agent: &AgentId, delivery: &Delivery) {
+        let (id, negotiation) = (delivery.envelope.msg_id, &delivery.envelope.negotiation);
+        let content = fingerprint(delivery);
+        // A panic while judging leaves what is known as it was.
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_same = known.contents.first(id, content) == content;
+        let is_same_end = match &delivery.payload {
+            Told::Closed(closing) => known.outcomes.first(negotiation.clone(), closing.outcome) == closing.outcome,
+            Told::Cfp(_)
+            | Told::Accept(_)
+            | Told::Reject(_)
+            | Told::Cancel(_)
+            | Told::Inform(_)
+            | Told::Failure(_)
+            | Told::NotUnderstood(_)
+            | Told::Ack(_)
+            | Told::Turn(_) => true,
+        };
+        drop(known);
+        let is_others_offer = matches!(delivery.payload, Told::Inform(News::Offers(_) | News::Awarded(_)));
+        let is_sealed = !is_others_offer || negotiation.initiator() == agent.as_str();
+        let held = [is_same, is_same_end, is_sealed];
+        for ((invariant, holds), counter) in WATCHED.into_iter().zip(held).zip(&self.violations) {
+            if !holds {
+                counter.inc();
+                let invariant = invariant.as_str();
+                tracing::error!(%agent, %negotiation, delivery = %id, invariant, "an invariant is broken");
+            }
+        }
+    }
+}
+
+impl Observer for Watch {
+    fn handle(&self, agent: &AgentId, _at: Instant, event: Observed<'_>) {
+        if let Observed::Delivered { delivery, .. } = event {
+            self.judge(agent, delivery);
+        }
+    }
+}
+
+/// Tells contents apart: the hash of a delivery's bytes.
+fn fingerprint(delivery: &Delivery) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    serde_json::to_vec(delivery).unwrap_or_default().hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The first value of each of the latest keys: when the young generation is full it becomes the old one, which is forgotten.
+struct Latest<K, V> {
+    young: HashMap<K, V>,
+    old: HashMap<K, V>,
+    generation_max: usize,
+}
+
+impl<K: Eq + Hash, V: Copy> Latest<K, V> {
+    fn new(generation_max: usize) -> Self {
+        Self { young: HashMap::new(), old: HashMap::new(), generation_max }
+    }
+
+    /// The value this key had first, as far as that is remembered; otherwise this one.
+    fn first(&mut self, key: K, value: V) -> V {
+        if let Some(known) = self.young.get(&key).or_else(|| self.old.get(&key)) {
+            return *known;
+        }
+        if self.young.len() >= self.generation_max {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(key, value);
+        value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn repeats_and_equal_ends_are_no_violation() {
+        let watch = Watch::try_new(&Registry::new()).unwrap();
+        for (agent, id) in [("alice", 1), ("alice", 1), ("bob", 2)] {
+            tell(&watch, agent, id, closed("completed"));
+        }
+        tell(&watch, "alice", 3, offers());
+        assert_eq!(watch.violated(), 0);
+    }
+
+    #[test]
+    fn another_content_another_end_and_anothers_offers_are_violations() {
+        for (invariant, told) in [
+            ("idempotent", [("alice", 1, receipt("ok")), ("alice", 1, receipt("late"))]),
+            ("absorbing", [("alice", 1, closed("completed")), ("bob", 2, closed("timeout"))]),
+            ("sealed", [("alice", 1, offers()), ("bob", 2, offers())]),
+        ] {
+            let registry = Registry::new();
+            let watch = Watch::try_new(&registry).unwrap();
+            for (agent, id, payload) in told {
+                tell(&watch, agent, id, payload);
+            }
+            assert_eq!(watch.violated(), 1, "{invariant}");
+            let text = prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
+            let line = format!("exchange_invariant_violations_total{{invariant=\"{invariant}\"}} 1");
+            assert!(text.lines().any(|found| found == line), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_latest_keys_keep_their_first_value_and_memory_is_bounded() {
+        let mut latest = Latest::new(100);
+        for key in 0..10_000_u32 {
+            assert_eq!(latest.first(key, key), key);
+            assert_eq!(latest.first(key.saturating_sub(99), u32::MAX), key.saturating_sub(99));
+            assert!(latest.young.len() + latest.old.len() <= 200);
+        }
+        assert_eq!(latest.first(0, 7), 7, "forgotten long ago");
+    }
+
+    fn tell(watch: &Watch, agent: &str, id: u8, payload: Value) {
+        let json = json!({
+            "envelope": {"msg_id": format!("{id:032x}"), "ts": "2026-11-20T00:00:00Z", "from": "exchange://llmx",
+                "to": [format!("agent://{agent}")], "negotiation": "alice~n1"},
+            "payload": payload,
+        });
+        let delivery: Delivery = serde_json::from_value(json).unwrap();
+        let agent = AgentId::try_new(agent).unwrap();
+        watch.handle(&agent, Instant::now(), Observed::Delivered { delivery: &delivery, is_repeat: false });
+    }
+
+    fn closed(outcome: &str) -> Value {
+        json!({"act": "closed", "outcome": outcome, "digest": "0".repeat(64)})
+    }
+
+    fn receipt(disposition: &str) -> Value {
+        json!({"act": "ack", "ack_of": "m1", "disposition": disposition})
+    }
+
+    fn offers() -> Value {
+        json!({"act": "inform", "kind": "awarded", "contractor": "bob", "offer_id": "o1-0", "lot": 1, "award_no": 1,
+               "terms": {}, "score": 1, "reason": "deadline", "complete": true, "offers": 1, "decision": "0".repeat(64)})
+    }
+}
