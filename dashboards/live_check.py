@@ -68,6 +68,7 @@ def main():
     parser.add_argument("--markdown", action="store_true", help="as for check.py")
     parser.add_argument("--kill", action="store_true", help="kill processes afterwards, and watch the alerts")
     arguments = parser.parse_args()
+    sys.stdout.reconfigure(line_buffering=True)
     programs = (arguments.llmx.resolve(), arguments.nats_server.resolve(), arguments.prometheus)
     with tempfile.TemporaryDirectory(prefix="llmx-live-check-") as folder:
         stack = Stack(pathlib.Path(folder), programs)
