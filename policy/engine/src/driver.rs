@@ -7,6 +7,7 @@
 //! share inbox messages. Nothing waits for a batch to fill.
 
 mod act;
+mod answers;
 mod fold;
 mod inputs;
 mod opening;
@@ -20,7 +21,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bus::appender::Appender;
-use bus::{Bus, BusError, Received, Registered};
+use bus::{Bus, BusError, Received};
 use bytes::Bytes;
 use policy_core::Book;
 use schemas::{Lane, NegotiationId};
@@ -28,24 +29,25 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::inputs::{AppendDone, Inputs, Purpose, Wake, WriteDone};
+use self::inputs::{Inputs, Wake};
 use self::ownership::Stage;
 pub(crate) use self::stop::STOP_MAX;
 use self::telling::Telling;
 use self::upkeep::Upkeep;
-use crate::abort::{AbortCode, Aborts};
+use crate::abort::Aborts;
 use crate::clock::{ClockWatch, LogClock};
 use crate::config::EngineConfig;
 use crate::delivered::DeliveredBatch;
 use crate::digests::{Digests, Mismatch};
 use crate::ingress::Signal;
 use crate::membership::Note;
-use crate::metrics::{EngineMetrics, LaneGauges, WriteResult};
+use crate::metrics::{EngineMetrics, LaneGauges};
 use crate::outbox::Outbox;
-use crate::register::{Answer, Registrar};
+use crate::register::Registrar;
 use crate::status::{LaneStatus, StopReason};
 use crate::tap::Tap;
 use crate::tick::Ticker;
+use crate::trace::Traces;
 
 /// Most requests for views answered between two flushes; each costs one look-up and one document.
 const VIEWS_PER_BATCH_MAX: usize = 16;
@@ -79,6 +81,7 @@ pub(crate) struct Driver {
     digests: Digests,
     upkeep: Upkeep,
     telling: Telling,
+    traces: Traces,
     stage: Stage,
     /// Of the live engines, this one should own the lane.
     is_first: bool,
@@ -248,52 +251,5 @@ impl Driver {
         self.shared.metrics.engines.count_mismatch();
         let Mismatch { engine, position, ours, theirs } = mismatch;
         StopReason::DigestMismatch { engine, position, ours: ours.to_string(), theirs: theirs.to_string() }
-    }
-
-    fn handle_write(&mut self, done: &WriteDone) {
-        let now = Instant::now();
-        let result = match &done.answer {
-            Ok(Registered::Written) => WriteResult::Written,
-            Ok(Registered::Same) => WriteResult::Same,
-            Ok(Registered::Different(_)) => WriteResult::Different,
-            Err(_) => WriteResult::Error,
-        };
-        self.shared.metrics.register_answered(result, now.saturating_duration_since(done.started));
-        self.remember_write(&done.key, result);
-        match self.registrar.handle_answer(&done.key, &done.answer, now) {
-            Answer::Written => self.outbox.handle_register(&done.key, false),
-            Answer::Refused(negotiation) => {
-                tracing::error!(key = %done.key, "register conflict: another value stands there; the negotiation is aborted");
-                self.shared.metrics.register_conflict(self.book.protocol(&negotiation));
-                self.aborts.want(negotiation, AbortCode::RegisterConflict);
-                self.outbox.handle_register(&done.key, true);
-            }
-            Answer::RefusedAgain => self.outbox.handle_register(&done.key, true),
-            Answer::Retried => {
-                let error = done.answer.as_ref().err().map(ToString::to_string);
-                tracing::warn!(key = %done.key, error, "the register did not answer; the write is repeated");
-            }
-        }
-    }
-
-    fn handle_append(&mut self, done: AppendDone) {
-        let now = Instant::now();
-        if let Err(error) = &done.outcome {
-            tracing::warn!(lane = self.lane.0, purpose = ?done.purpose, %error, "an engine's entry was not appended");
-        }
-        let failure = done.outcome.as_ref().err().map(ToString::to_string);
-        let seq = done.outcome.ok().map(|position| position.seq);
-        match done.purpose {
-            Purpose::Claim => self.handle_claim_append(failure, now),
-            Purpose::Tick => {
-                self.shared.metrics.tick_appended();
-                self.ticker.handle_append(seq, self.position, now);
-            }
-            Purpose::Delivered(batch) => self.delivered.handle_append(seq.is_none().then_some(batch), now),
-            Purpose::DeliveryFailed(id) if seq.is_none() => self.outbox.handle_failure_unlogged(id, now),
-            Purpose::DeliveryFailed(id) => self.outbox.handle_failure_logged(id),
-            Purpose::Rules => {}
-            Purpose::Abort(negotiation) => self.aborts.handle_append(&negotiation, seq.is_some(), now),
-        }
     }
 }

@@ -53,6 +53,7 @@ mod retention;
 mod status;
 mod tap;
 mod tick;
+mod trace;
 mod view;
 
 pub use config::{

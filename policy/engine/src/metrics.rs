@@ -89,11 +89,10 @@ impl EngineMetrics {
     /// Counts a fact of a lane that is live.
     pub(crate) fn count(&self, event: &Event) {
         self.negotiations.count(event);
-        if let Event::InvariantViolated { negotiation, invariant, offer } = event {
-            tracing::error!(%negotiation, invariant = invariant.as_str(), ?offer, "an invariant is broken");
-            if let Some(counter) = self.invariant(invariant.as_str()) {
-                counter.inc();
-            }
+        if let Event::InvariantViolated { invariant, .. } = event
+            && let Some(counter) = self.invariant(invariant.as_str())
+        {
+            counter.inc();
         }
     }
 
@@ -123,6 +122,11 @@ impl EngineMetrics {
         if let Some(lag_us) = lag_us {
             self.lanes.fold_lag.observe(Duration::from_micros(lag_us).as_secs_f64());
         }
+    }
+
+    /// Shows the gauges of a lane at 0, as an engine that knows it does.
+    pub fn show_lane(self: &Arc<Self>, lane: Lane) {
+        self.lane(lane).set(0, 0, false);
     }
 
     /// The gauges of one lane.

@@ -30,6 +30,7 @@ use std::time::Duration;
 
 use policy_core::Deliver;
 use schemas::{AgentId, DeliveryId, RegisterKey, Timestamp};
+use telemetry::TraceContext;
 use tokio::time::Instant;
 
 use crate::config::OutboxConfig;
@@ -117,11 +118,16 @@ impl Outbox {
 
     /// Takes a delivery in and holds it back until [`Outbox::release`]; unless its acknowledgement was heard before.
     pub(crate) fn hold(&mut self, deliver: Deliver, now: Instant) {
+        self.hold_traced(deliver, None, now);
+    }
+
+    /// As [`Outbox::hold`], with where the delivery hangs in its trace.
+    pub(crate) fn hold_traced(&mut self, deliver: Deliver, trace: Option<Box<TraceContext>>, now: Instant) {
         let (id, to) = (deliver.id, deliver.to.clone());
         if self.heard.settles(id, &to) {
             return;
         }
-        let item = Item::new(deliver, self.made, now);
+        let item = Item { trace, ..Item::new(deliver, self.made, now) };
         if self.items.insert(id, item).is_none() {
             self.made += 1;
             self.recipients.entry(to).or_default().push(id);
@@ -187,7 +193,7 @@ impl Outbox {
         let waited = (item.attempts > 0).then(|| now.saturating_duration_since(item.made_at));
         self.metrics.deliveries.count_acked(&item.deliver.told, waited);
         if let Some(passages) = &mut self.passages {
-            passages.push(Passage::of(item, Step::Acknowledged(item.attempts)));
+            passages.push(Passage::of(item, Step::Acknowledged));
         }
         self.settle(id);
         true
@@ -280,10 +286,13 @@ impl Outbox {
         let Some(item) = self.items.get_mut(&id) else { return };
         item.stage = Stage::GivenUp;
         self.metrics.deliveries.count_dead_letter(reason);
-        tracing::warn!(%id, to = %item.deliver.to, attempts = item.attempts, reason = reason.as_str(), "dead letter");
         if let Some(passages) = &mut self.passages {
             passages.push(Passage::of(item, Step::GivenUp(reason)));
         }
+        let Deliver { to, negotiation, traceparent, .. } = &item.deliver;
+        let trace_id = TraceContext::of(traceparent.as_deref(), negotiation).trace;
+        let (attempts, reason) = (item.attempts, reason.as_str());
+        tracing::warn!(%negotiation, %trace_id, %id, %to, attempts, reason, "dead letter");
         self.given_up.push_back(item.given_up());
     }
 }

@@ -28,5 +28,7 @@ mod switched;
 mod takeover;
 #[path = "engine/telling.rs"]
 mod telling;
+#[path = "engine/tracing.rs"]
+mod tracing;
 #[path = "engine/versions.rs"]
 mod versions;

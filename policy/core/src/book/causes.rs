@@ -2,9 +2,11 @@
 
 use std::collections::VecDeque;
 
+use schemas::NegotiationId;
 use schemas::ids::Position;
 
-use super::Flow;
+use super::shelf::{Key, Slot};
+use super::{Book, Flow};
 use crate::effect::Effect;
 
 /// The positions of the inputs that caused the effects still queued, each with how many are left of them.
@@ -38,13 +40,24 @@ impl Flow {
     }
 }
 
+impl Book {
+    /// The W3C trace context the call of an open negotiation carried.
+    #[must_use]
+    pub fn traceparent(&self, negotiation: &NegotiationId) -> Option<&str> {
+        match self.shelf.slot(Key::of(negotiation))? {
+            Slot::Open(open, _) => open.matter().traceparent.as_deref(),
+            Slot::Ended(_) => None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use schemas::record::{EngineEvent, Entry, Record};
     use schemas::{Lane, Timestamp};
 
     use super::*;
-    use crate::{Book, Limits};
+    use crate::Limits;
 
     #[test]
     fn an_effect_names_the_entry_that_caused_it() {

@@ -14,6 +14,7 @@ use crate::abort::AbortCode;
 use crate::digests::Point;
 use crate::register::Write;
 use crate::status::StopReason;
+use crate::trace::{Finished, Folded};
 
 impl Driver {
     pub(super) fn handle_record(&mut self, record: &LogRecord) -> Result<(), StopReason> {
@@ -64,14 +65,16 @@ impl Driver {
             self.handle_panic(record.seq, decoded)?;
         }
         self.handle_logged(epoch, &decoded.entries);
-        while let Some(effect) = self.book.poll_effect() {
+        while let Some((position, effect)) = self.book.poll_effect_at() {
+            self.traces.handle_cause(position, decoded);
             match effect {
                 Effect::Deliver(deliver) => self.handle_deliver(deliver, now),
                 Effect::Register(write) => self.handle_register_write(write),
                 Effect::Notice(notice) => self.handle_notice(&notice),
-                Effect::Event(event) => self.handle_event(&event),
+                Effect::Event(event) => self.handle_event(&event, decoded),
             }
         }
+        self.traces.handle_record_done();
         let lag_us = self.is_owner().then(|| self.clock.log_time(now).since_us(record.time));
         self.shared.metrics.record_folded(now.elapsed(), lag_us);
         Ok(())
@@ -86,7 +89,8 @@ impl Driver {
         }
         match sole_negotiation(record) {
             Some(only) if self.blamed.insert(only.clone()) => {
-                tracing::error!(lane = self.lane.0, seq, negotiation = %only, "folding panicked; the negotiation is aborted");
+                let trace_id = self.trace_id(only);
+                tracing::error!(lane = self.lane.0, seq, negotiation = %only, %trace_id, "folding panicked; the negotiation is aborted");
                 self.aborts.want(only.clone(), AbortCode::Internal);
                 Ok(())
             }
@@ -131,7 +135,8 @@ impl Driver {
         }
         let id = deliver.id;
         let gate = self.is_owner().then(|| self.registrar.gate(deliver.after.as_ref()));
-        self.outbox.hold(deliver, now);
+        let trace = self.traces.of_delivery(&deliver);
+        self.outbox.hold_traced(deliver, trace, now);
         if let Some(gate) = gate {
             self.outbox.release(id, gate);
         }
@@ -139,18 +144,25 @@ impl Driver {
 
     fn handle_register_write(&mut self, write: RegisterWrite) {
         let RegisterWrite { key, value, after } = write;
+        if self.is_owner() {
+            self.traces.handle_write(&key);
+        }
         let value = match schemas::digest::canonical(&value) {
             Ok(value) => Bytes::from(value),
             Err(error) => {
                 // Digests, ids and names always have a canonical form; without one the gate must stay shut.
-                tracing::error!(%key, %error, "a register value cannot be written");
+                let negotiation = key.negotiation();
+                let trace_id = self.trace_id(negotiation);
+                tracing::error!(%negotiation, %trace_id, %key, %error, "a register value cannot be written");
                 self.aborts.want(key.negotiation().clone(), AbortCode::Internal);
                 self.registrar.refuse(key, self.position);
                 return;
             }
         };
         if !self.registrar.add(Write { key: key.clone(), value }, after, self.position) {
-            tracing::error!(%key, "the log leads to two values for one key of the register; the negotiation is aborted");
+            let negotiation = key.negotiation();
+            let trace_id = self.trace_id(negotiation);
+            tracing::error!(%negotiation, %trace_id, %key, "the log leads to two values for one key of the register; the negotiation is aborted");
             self.shared.metrics.register_conflict(self.book.protocol(key.negotiation()));
             self.aborts.want(key.negotiation().clone(), AbortCode::RegisterConflict);
             self.outbox.handle_register(&key, true);
@@ -171,17 +183,37 @@ impl Driver {
         self.notices.extend(subjects.map(|subject| (subject, payload.clone())));
     }
 
-    fn handle_event(&mut self, event: &Event) {
+    fn handle_event(&mut self, event: &Event, record: &Record) {
         self.gauges.follow(event);
         if let Event::Claimed { engine, .. } = event {
             self.note_claim(engine);
         }
         if self.is_owner() {
             self.shared.metrics.count(event);
+            if let Event::InvariantViolated { negotiation, invariant, offer } = event {
+                let trace_id = self.trace_id(negotiation);
+                tracing::error!(%negotiation, %trace_id, invariant = invariant.as_str(), ?offer, "an invariant is broken");
+            }
             self.remember(event);
+            self.trace(event, record);
         }
         if let Some(tap) = &self.shared.tap {
             tap.on_event(self.lane, event);
+        }
+    }
+}
+
+impl Driver {
+    /// Records the spans that end with a fact of the core.
+    fn trace(&mut self, event: &Event, record: &Record) {
+        if !self.traces.is_on() {
+            return;
+        }
+        if let Some(folded) = Folded::of(event, self.book.now()) {
+            self.traces.handle_folded(&folded, record);
+        }
+        if let Some(finished) = Finished::of(event) {
+            self.traces.handle_end(finished);
         }
     }
 }

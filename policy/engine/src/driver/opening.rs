@@ -27,6 +27,7 @@ use crate::pulse::LanePulse;
 use crate::recovery::{Recovered, Recovery, RecoveryError};
 use crate::status::{LaneStatus, StopReason};
 use crate::tick::Ticker;
+use crate::trace::Traces;
 
 /// Most attempts at building a lane while the bus does not answer, and the gap between them: half a minute. A cluster
 /// that has just started elects for some seconds.
@@ -76,6 +77,7 @@ impl Driver {
             digests: Digests::starting_at(position).every(config.digest_every),
             upkeep: Upkeep::new(config, store, position, trimmed, now),
             telling,
+            traces: Traces::new(config.tracer.clone(), lane),
             stage: Stage::CatchingUp { target },
             is_first: false,
             rules_wanted: None,
@@ -102,8 +104,12 @@ impl Driver {
         self.gauges.restart(self.book.open_phases());
         self.gauges.set_checkpoint(self.position);
         self.telling.forget();
-        if self.telling.is_on() {
+        self.traces.forget();
+        if self.telling.is_on() || self.traces.is_on() {
             self.outbox.keep_passages();
+        }
+        if self.traces.is_on() {
+            self.outbox.trace_all(|deliver| self.traces.of_old_delivery(deliver));
         }
     }
 

@@ -213,6 +213,7 @@ impl Driver {
         self.inputs.views = None;
         self.asked.clear();
         self.telling.forget();
+        self.traces.forget();
         self.stand_by(now);
     }
 

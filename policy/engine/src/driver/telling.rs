@@ -12,7 +12,6 @@ use super::Driver;
 use crate::config::EngineConfig;
 use crate::journal::{self, Fact, Memory};
 use crate::metrics::WriteResult;
-use crate::outbox::Passage;
 use crate::pulse::LanePulse;
 
 /// What there is to tell, and when.
@@ -79,9 +78,11 @@ impl Driver {
             return;
         }
         let at = (self.shared.config.clock.now)();
-        for Passage { id: delivery, negotiation, to, act, step } in passages {
-            let Some(memory) = &mut self.telling.memory else { continue };
-            memory.note(&negotiation, at, Fact::of_passage(delivery, to, act, step));
+        for passage in passages {
+            self.traces.handle_passage(&passage);
+            if let Some(memory) = &mut self.telling.memory {
+                memory.note(&passage.negotiation, at, Fact::of_passage(&passage));
+            }
         }
     }
 

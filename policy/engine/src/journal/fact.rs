@@ -9,7 +9,7 @@ use schemas::{Act, AgentId, AwardNo, DeliveryId, Lot, NegotiationId, RegisterKey
 use serde::Serialize;
 
 use crate::metrics::{DeadLetterReason, WriteResult};
-use crate::outbox::Step;
+use crate::outbox::{Passage, Step};
 use crate::pulse::outcome_word;
 
 /// Most offers of a decision that are remembered, and most winners.
@@ -76,10 +76,12 @@ impl Fact {
     }
 
     /// What became of a delivery.
-    pub(crate) fn of_passage(delivery: DeliveryId, to: AgentId, act: Act, step: Step) -> Self {
-        match step {
-            Step::Sent => Self::Sent { to, act, delivery },
-            Step::Acknowledged(attempts) => Self::Acknowledged { by: to, act, delivery, attempts },
+    pub(crate) fn of_passage(passage: &Passage) -> Self {
+        let Passage { id: delivery, act, attempts, .. } = *passage;
+        let to = passage.to.clone();
+        match passage.step {
+            Step::Sent | Step::SentOnce => Self::Sent { to, act, delivery },
+            Step::Acknowledged => Self::Acknowledged { by: to, act, delivery, attempts },
             Step::GivenUp(reason) => Self::GivenUp { to, act, delivery, reason },
         }
     }

@@ -6,7 +6,6 @@ use schemas::pulse::{HAPPENED_MAX, NAMED_MAX};
 use schemas::{Act, AgentId, NegotiationId, Timestamp};
 
 use super::{ENDED_MAX, Fact, Memory, OPEN_MAX, ROUTINE_MAX, WEIGHT_MAX};
-use crate::outbox::Step;
 use crate::outbox::fixture::id as delivery;
 
 #[test]
@@ -142,7 +141,7 @@ fn disposed(number: usize, disposition: Disposition) -> Event {
 }
 
 fn sent(number: u128) -> Fact {
-    Fact::of_passage(delivery(number), AgentId::try_new("bob").unwrap(), Act::Cfp, Step::Sent)
+    Fact::Sent { to: AgentId::try_new("bob").unwrap(), act: Act::Cfp, delivery: delivery(number) }
 }
 
 fn moved() -> Fact {

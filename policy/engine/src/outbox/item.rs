@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use policy_core::Deliver;
+use telemetry::TraceContext;
 use tokio::time::Instant;
 
 use super::GivenUp;
@@ -22,6 +23,8 @@ pub(crate) struct Item {
     pub(crate) deliver: Deliver,
     /// Its document, once written; a slice of the message it first went out in.
     pub(crate) document: Option<Bytes>,
+    /// Where it hangs in its trace, if that is kept.
+    pub(crate) trace: Option<Box<TraceContext>>,
     /// Rank in the order of making.
     pub(crate) made: u64,
     pub(crate) made_at: Instant,
@@ -50,7 +53,7 @@ pub(crate) enum Stage {
 
 impl Item {
     pub(crate) fn new(deliver: Deliver, made: u64, now: Instant) -> Self {
-        Self { deliver, document: None, made, made_at: now, attempts: 0, stage: Stage::Held, due: None }
+        Self { deliver, document: None, trace: None, made, made_at: now, attempts: 0, stage: Stage::Held, due: None }
     }
 
     /// Whether the recipient may have seen it: sent by this engine, or held, when an earlier owner may have sent it.

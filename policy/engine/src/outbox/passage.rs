@@ -1,6 +1,9 @@
 //! What becomes of deliveries, for whoever tells people about it.
 
+use policy_core::Deliver;
 use schemas::{Act, AgentId, DeliveryId, NegotiationId};
+use telemetry::{SpanId, TraceContext};
+use tokio::time::Instant;
 
 use super::Outbox;
 use super::item::Item;
@@ -17,6 +20,12 @@ pub(crate) struct Passage {
     pub(crate) to: AgentId,
     /// What it says.
     pub(crate) act: Act,
+    /// Times it was sent; 0 when an earlier owner sent it.
+    pub(crate) attempts: u32,
+    /// When it was made, or this engine came to hold it.
+    pub(crate) made_at: Instant,
+    /// Where it hangs; absent where its trace is not kept, unless it was given up.
+    pub(crate) trace: Option<TraceContext>,
     /// What became of it.
     pub(crate) step: Step,
 }
@@ -26,8 +35,10 @@ pub(crate) struct Passage {
 pub(crate) enum Step {
     /// It was sent for the first time.
     Sent,
-    /// Its recipient acknowledged it, after so many attempts; 0 when an earlier owner sent it.
-    Acknowledged(u32),
+    /// It was sent, and will not be again.
+    SentOnce,
+    /// Its recipient acknowledged it.
+    Acknowledged,
     /// It was given up.
     GivenUp(DeadLetterReason),
 }
@@ -35,11 +46,15 @@ pub(crate) enum Step {
 impl Passage {
     pub(super) fn of(item: &Item, step: Step) -> Self {
         let deliver = &item.deliver;
+        let trace = item.trace.as_deref().copied();
         Self {
             id: deliver.id,
             negotiation: deliver.negotiation.clone(),
             to: deliver.to.clone(),
             act: deliver.told.act(),
+            attempts: item.attempts,
+            made_at: item.made_at,
+            trace: trace.or_else(|| matches!(step, Step::GivenUp(_)).then(|| unkept(deliver))),
             step,
         }
     }
@@ -51,9 +66,20 @@ impl Outbox {
         self.passages.get_or_insert_default();
     }
 
+    /// Says of everything that is held where it hangs in its trace: of what came out of a checkpoint nobody has said it.
+    pub(crate) fn trace_all(&mut self, trace_of: impl Fn(&Deliver) -> Option<Box<TraceContext>>) {
+        self.items.values_mut().for_each(|item| item.trace = trace_of(&item.deliver));
+    }
+
     /// What became of deliveries since the last call. The lane asks after each batch of signals and each flush, which
     /// bounds how many there can be.
     pub(crate) fn take_passages(&mut self) -> Vec<Passage> {
         self.passages.as_mut().map(std::mem::take).unwrap_or_default()
     }
+}
+
+/// Where a delivery hangs whose trace is not kept: known well enough to tell that it failed.
+fn unkept(deliver: &Deliver) -> TraceContext {
+    let trace = TraceContext::of(deliver.traceparent.as_deref(), &deliver.negotiation).trace;
+    TraceContext { trace, parent: SpanId::of(&deliver.negotiation) }
 }

@@ -31,7 +31,8 @@ impl Outbox {
                 Ok(()) => bundler.add(id, &item.deliver.to, &written),
                 Err(error) => {
                     // The core builds no such delivery; retrying could not help.
-                    tracing::error!(%id, %error, "a delivery cannot be written; it is given up");
+                    let negotiation = &item.deliver.negotiation;
+                    tracing::error!(%negotiation, %id, %error, "a delivery cannot be written; it is given up");
                     self.give_up(id, DeadLetterReason::Unwritable);
                 }
             }
@@ -61,7 +62,8 @@ impl Outbox {
         let Some(item) = self.items.get_mut(&id) else { return };
         self.metrics.deliveries.count_sent(&item.deliver.told, item.attempts > 0);
         if let Some(passages) = self.passages.as_mut().filter(|_| item.attempts == 0) {
-            passages.push(Passage::of(item, Step::Sent));
+            let is_once = item.deliver.qos == Qos::BestEffort;
+            passages.push(Passage::of(item, if is_once { Step::SentOnce } else { Step::Sent }));
         }
         let counts = item.stage == Stage::Queued { counts: true };
         item.stage = Stage::Sent;
