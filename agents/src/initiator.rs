@@ -236,6 +236,14 @@ impl Initiator {
         self.say(negotiation, Payload::Cancel(Reasoned { reason, round: None })).await
     }
 
+    /// Listens to a call no longer, which goes on in the exchange: for one whose end will not be heard of any more.
+    ///
+    /// # Errors
+    /// [`AgentError::Ended`] when the initiator has ended.
+    pub async fn forget(&self, negotiation: NegotiationId) -> Result<(), AgentError> {
+        self.handle.command(move |calls: &mut Calls, _now| calls.forget(&negotiation)).await
+    }
+
     /// Number of calls that have not ended.
     #[must_use]
     pub fn open_count(&self) -> usize {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agents::observer::Observer;
 use agents::transport::Transport;
 use agents::{
     Agent, AgentError, AgentHandle, AgentOptions, CallEvent, CallNews, CallRequest, Contractor, ContractorConfig,
@@ -22,7 +21,7 @@ use crate::arrivals::{PoissonArrivals, RateError};
 use crate::control::{ControlClient, ControlError};
 use crate::metrics::Phase;
 use crate::pacer::pace;
-use crate::recorder::Recorder;
+use crate::recorder::{Recorder, observed};
 
 /// The topic calls go to.
 pub const TOPIC: &str = "negotiation";
@@ -151,16 +150,6 @@ fn capability() -> Capability {
     Capability::try_new("negotiate").expect("the constant is a name")
 }
 
-/// The options of a run's agents, which the recorder observes too.
-pub(crate) fn observed<O: Observer + 'static>(options: &AgentOptions, recorder: Option<&Arc<O>>) -> AgentOptions {
-    let recorder = recorder.map(|recorder| Arc::clone(recorder) as Arc<dyn Observer>);
-    let observer = match (options.observer.clone(), recorder) {
-        (Some(first), Some(second)) => Some(Arc::new(vec![first, second]) as Arc<dyn Observer>),
-        (first, second) => first.or(second),
-    };
-    AgentOptions { observer, ..options.clone() }
-}
-
 impl Population {
     /// Registers and connects the contractors of a scenario.
     ///
@@ -238,7 +227,12 @@ pub async fn call(
         let next = tokio::select! {
             next = due.recv() => next,
             () = cancel.cancelled() => None,
-            now = sweep.tick() => { recorder.forget_lost(now); continue }
+            now = sweep.tick() => {
+                for lost in recorder.forget_lost(now) {
+                    initiator.forget(lost).await?;
+                }
+                continue;
+            }
         };
         let Some((number, intended)) = next else { break };
         let is_shed = recorder.open() >= OPEN_MAX;

@@ -4,9 +4,10 @@ mod inner;
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use agents::AgentOptions;
 use agents::observer::{Observed, Observer};
 use schemas::{Act, AgentId, NegotiationId};
 use tokio::time::Instant;
@@ -111,16 +112,17 @@ impl Recorder {
         inner.ended(negotiation, CallResult::TurnedDown, Instant::now());
     }
 
-    /// Forgets the calls that were due [`OPEN_AGE_MAX`] before `now`; they are counted as lost.
-    pub fn forget_lost(&self, now: Instant) {
+    /// Forgets the calls that were due [`OPEN_AGE_MAX`] before `now`, counts them as lost and returns them.
+    pub fn forget_lost(&self, now: Instant) -> Vec<NegotiationId> {
         let mut inner = self.lock();
         let is_lost = |open: &Open| now.saturating_duration_since(open.intended) > OPEN_AGE_MAX;
         let lost: Vec<_> =
             inner.open.iter().filter(|(_, open)| is_lost(open)).map(|(negotiation, _)| negotiation.clone()).collect();
-        for negotiation in lost {
+        for negotiation in &lost {
             inner.counts.lost += 1;
-            inner.ended(&negotiation, CallResult::Lost, now);
+            inner.ended(negotiation, CallResult::Lost, now);
         }
+        lost
     }
 
     /// Negotiations called and not yet ended.
@@ -198,4 +200,14 @@ impl Observer for Recorder {
             }
         }
     }
+}
+
+/// The options of a run's agents, which the recorder observes too.
+pub(crate) fn observed<O: Observer + 'static>(options: &AgentOptions, recorder: Option<&Arc<O>>) -> AgentOptions {
+    let recorder = recorder.map(|recorder| Arc::clone(recorder) as Arc<dyn Observer>);
+    let observer = match (options.observer.clone(), recorder) {
+        (Some(first), Some(second)) => Some(Arc::new(vec![first, second]) as Arc<dyn Observer>),
+        (first, second) => first.or(second),
+    };
+    AgentOptions { observer, ..options.clone() }
 }

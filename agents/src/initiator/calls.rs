@@ -105,9 +105,11 @@ impl Calls {
         let Some(call) = self.calls_by_negotiation.get(negotiation) else { return Vec::new() };
         let is_last = news.is_last();
         self.counters.tell(&call.listener, negotiation, log_time, news);
-        if !is_last {
-            return Vec::new();
-        }
+        if is_last { self.forget(negotiation) } else { Vec::new() }
+    }
+
+    /// Listens to a call no longer.
+    pub(super) fn forget(&mut self, negotiation: &NegotiationId) -> Vec<Action> {
         self.calls_by_negotiation.remove(negotiation);
         self.count_open();
         vec![Action::Release(negotiation.clone())]

@@ -79,6 +79,23 @@ async fn an_id_in_use_is_refused_and_the_open_call_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_that_is_forgotten_takes_no_room_and_tells_nothing() {
+    let mut exchange = FakeExchange::start().await;
+    let initiator = initiator(&exchange);
+    let (sender, mut events) = mpsc::channel(16);
+    let id = initiator.call(request("n1"), sender).await.unwrap();
+    let cfp = exchange.message().await;
+    exchange.accept(&cfp, 1).await;
+    assert!(matches!(next(&mut events).await, CallNews::Accepted { .. }));
+    assert_eq!(initiator.open_count(), 1);
+    initiator.forget(id).await.unwrap();
+    assert!(patiently(events.recv()).await.is_none(), "nobody listens any more");
+    exchange.deliver(&agent("alice"), &[delivery(1, "n1", closed())]).await;
+    assert_eq!(exchange.ack().await, (agent("alice"), vec![crate::fake::delivery_id(1)]));
+    assert_eq!((initiator.open_count(), initiator.dropped_events()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_call_leaves_at_its_absolute_time() {
     let mut exchange = FakeExchange::start().await;
     let initiator = initiator(&exchange);

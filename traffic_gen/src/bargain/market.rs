@@ -24,8 +24,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::arrivals::PoissonArrivals;
-use crate::live::{Access, LiveError, OPEN_MAX, observed, settle};
+use crate::live::{Access, LiveError, OPEN_MAX, settle};
 use crate::pacer::pace;
+use crate::recorder::observed;
 
 pub use catalog::Catalog;
 pub use ledger::{Ledger, Traded};
