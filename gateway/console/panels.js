@@ -100,12 +100,12 @@ const row = (item) =>
 
 const openRow = {
   create: row,
-  update: (node, item, at) => {
+  update: (node, item) => {
     const [, phase, offers, age] = node.firstElementChild.children;
     say(phase, words(item.phase));
     phase.dataset.tone = "live";
     say(offers, item.protocol === "alternating_offers" ? plural(item.offers, "offer") : `${count(item.offers)} of ${count(item.invited)} offered`);
-    say(age, duration(Math.max(0, at - item.called_at)));
+    say(age, duration(item.age_us));
   },
 };
 

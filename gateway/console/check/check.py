@@ -147,7 +147,7 @@ def hostile_names_stay_text(check):
       s.named.agents = [{ agent: evil, capabilities: [evil] }];
       s.named.policies = [{ id: evil, name: evil, is_default: true, can_be_default: true }];
       s.named.engines = [{ engine: evil, heard_ms_ago: 1, owned: [0], open: 1, unacknowledged: 0, ended_per_s: 1, p95_us: 1 }];
-      s.named.open = [{ negotiation: evil, protocol: evil, phase: evil, policy: evil, called_at: s.at, invited: 1, offers: 0 }];
+      s.named.open = [{ negotiation: evil, protocol: evil, phase: evil, policy: evil, called_at: s.at, age_us: 1, invited: 1, offers: 0 }];
       draw(s, () => false);
       const shown = ['gateway', 'agents-list', 'policies-list', 'engines-list', 'open-list', 'outcomes-list']
         .filter((id) => document.getElementById(id).textContent.includes('<img src=x'));

@@ -57,7 +57,7 @@ struct Named<'a> {
     default_policy: &'a str,
     policies: Vec<NamedPolicy<'a>>,
     agents: Vec<NamedAgent<'a>>,
-    open: Vec<&'a OpenNegotiation>,
+    open: Vec<NamedOpen<'a>>,
     ended: Vec<&'a EndedNegotiation>,
 }
 
@@ -92,6 +92,14 @@ struct NamedPolicy<'a> {
 struct NamedAgent<'a> {
     agent: &'a AgentId,
     capabilities: Vec<&'a Capability>,
+}
+
+#[derive(Clone, Copy, Serialize)]
+struct NamedOpen<'a> {
+    #[serde(flatten)]
+    open: &'a OpenNegotiation,
+    /// Since the call, when its engine said so: what an engine knows is up to a second old.
+    age_us: u64,
 }
 
 /// Writes the document one kind of visitor may see.
@@ -190,24 +198,86 @@ fn agents(tables: &Tables) -> Vec<NamedAgent<'_>> {
         .collect()
 }
 
-fn open(pulses: &Pulses) -> Vec<&OpenNegotiation> {
-    newest(pulses, |heard| &heard.pulse.newest, |one| (one.called_at, &one.negotiation))
+fn open(pulses: &Pulses) -> Vec<NamedOpen<'_>> {
+    let aged = pulses.engines().flat_map(|heard| {
+        let told = heard.pulse.at;
+        heard.pulse.newest.iter().map(move |open| NamedOpen { open, age_us: told.since_us(open.called_at) })
+    });
+    newest(aged, |one| (one.open.called_at, &one.open.negotiation))
 }
 
 fn ended(pulses: &Pulses) -> Vec<&EndedNegotiation> {
-    newest(pulses, |heard| &heard.pulse.latest, |one| (one.at, &one.negotiation))
+    newest(pulses.engines().flat_map(|heard| &heard.pulse.latest), |one| (one.at, &one.negotiation))
 }
 
 /// The newest of all engines' lists, newest first; each negotiation once, though its lane may just change hands.
-fn newest<'a, T>(
-    pulses: &'a Pulses,
-    list: impl Fn(&'a Heard) -> &'a [T],
-    key: impl Fn(&'a T) -> (Timestamp, &'a NegotiationId),
-) -> Vec<&'a T> {
-    let mut all: Vec<&T> = pulses.engines().flat_map(list).collect();
-    all.sort_by_key(|one| std::cmp::Reverse(key(one)));
+fn newest<'a, T: Copy>(all: impl Iterator<Item = T>, key: impl Fn(T) -> (Timestamp, &'a NegotiationId)) -> Vec<T> {
+    let mut all: Vec<T> = all.collect();
+    all.sort_by_key(|&one| std::cmp::Reverse(key(one)));
     let mut seen = BTreeSet::new();
-    all.retain(|one| seen.insert(key(one).1));
+    all.retain(|&one| seen.insert(key(one).1));
     all.truncate(NAMED_MAX);
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn what_two_engines_tell_of_one_negotiation_stands_once_and_the_newest_first() {
+        let mut pulses = Pulses::default();
+        let numbers = |from: u64| (from..from + 40).collect::<Vec<_>>();
+        hear(&mut pulses, "old-owner", &[0, 1], &numbers(100));
+        hear(&mut pulses, "new-owner", &[1], &numbers(120));
+        let named = written(&pulses, Sight::All)["named"].clone();
+        let open: Vec<&str> =
+            named["open"].as_array().unwrap().iter().map(|one| one["negotiation"].as_str().unwrap()).collect();
+        let expected: Vec<String> = (112..160).rev().map(|number| format!("alice~{number}")).collect();
+        assert_eq!(open, expected);
+        assert_eq!(named["open"][0]["age_us"], 41);
+        let owners = |lane: usize| named["lanes"][lane]["owners"].clone();
+        assert_eq!(
+            (owners(0), owners(1), owners(2)),
+            (json!(["old-owner"]), json!(["new-owner", "old-owner"]), json!([]))
+        );
+    }
+
+    #[test]
+    fn totals_name_nobody() {
+        let mut pulses = Pulses::default();
+        hear(&mut pulses, "engine-1", &[0], &[7]);
+        let totals = written(&pulses, Sight::Totals);
+        assert_eq!(
+            (&totals["lanes"], &totals["lanes_owned"], &totals["totals"]["open"]),
+            (&json!(3), &json!(1), &json!(1))
+        );
+        let text = totals.to_string();
+        assert!(!text.contains("alice") && !text.contains("engine-1") && !text.contains("gateway-1"), "{text}");
+    }
+
+    fn written(pulses: &Pulses, sight: Sight) -> Value {
+        let about = About { gateway: "gateway-1".to_owned(), lanes: 3, access: ConsoleAccess::Token };
+        let text = write(&about, pulses, &Tables::default(), sight, Duration::ZERO).unwrap();
+        serde_json::from_str(&text).unwrap()
+    }
+
+    fn hear(pulses: &mut Pulses, engine: &str, owned: &[u8], numbers: &[u64]) {
+        let newest: Vec<Value> = numbers
+            .iter()
+            .rev()
+            .map(|number| {
+                json!({ "negotiation": format!("alice~{number}"), "protocol": "contract_net", "phase": "collecting",
+                    "policy": "medium@1", "called_at": number, "invited": 3, "offers": 0 })
+            })
+            .collect();
+        let pulse = json!({
+            "engine": engine, "at": 200, "owned": owned, "open": numbers.len(), "started": 0, "ended": {}, "awards": 0,
+            "offers": 0, "unacknowledged": 0, "round": Spread::default(), "newest": newest, "latest": []
+        });
+        let on = schemas::subject::pulse(engine);
+        assert!(pulses.handle_pulse(&on, pulse.to_string().as_bytes(), Duration::ZERO));
+    }
 }

@@ -31,6 +31,7 @@ async fn with_a_token_asked_for_strangers_see_counts_and_only_administrators_nam
     assert_eq!((status, &all["sight"]), (200, &json!("all")));
     assert_eq!(all["named"]["engines"][0]["engine"], "engine-1");
     assert_eq!(all["named"]["open"][0]["negotiation"], "alice~2", "the newest comes first");
+    assert_eq!(all["named"]["open"][0]["age_us"], 40, "as of the moment its engine spoke");
     assert_eq!(all["named"]["agents"][0]["agent"], "carol");
     let default = all["named"]["policies"].as_array().unwrap().iter().find(|policy| policy["is_default"] == true);
     assert_eq!(default.unwrap()["id"], "medium@1");
@@ -206,7 +207,7 @@ async fn heard(access: ConsoleAccess) -> Rig {
             "policy": "medium@1", "called_at": number, "invited": 12, "offers": 3 })
     };
     let pulse = json!({
-        "engine": "engine-1", "at": 0, "owned": [0, 1, 2, 3], "open": 2, "started": 5, "ended": { "completed": 3 },
+        "engine": "engine-1", "at": 42, "owned": [0, 1, 2, 3], "open": 2, "started": 5, "ended": { "completed": 3 },
         "awards": 3, "offers": 20, "unacknowledged": 1,
         "round": { "count": 3, "p50_us": 100, "p95_us": 200, "p99_us": 300 },
         "newest": [open(1), open(2)], "latest": []
