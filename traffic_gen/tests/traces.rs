@@ -1,4 +1,4 @@
-//! The spans of agents in rounds of a real exchange: what hangs under what.
+//! The spans of rounds of a real exchange: what hangs under what.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -27,11 +27,27 @@ const CAUSES: [(&str, &[&str]); 3] = [
     // The disposition `committed` of its CONFIRM makes a contractor perform.
     ("send inform", &["process ack"]),
 ];
+/// Steps that follow from each other in every round.
+const LINKS: [&str; 13] = [
+    "negotiation contract_net > send cfp",
+    "send cfp > admit cfp",
+    "admit cfp > publish log",
+    "admit cfp > fold cfp",
+    "fold cfp > deliver cfp",
+    "deliver cfp > process cfp",
+    "process cfp > send offer",
+    "send offer > admit offer",
+    "admit offer > fold offer",
+    "deliver accept > process accept",
+    "process accept > send confirm",
+    "admit confirm > fold confirm",
+    "deliver closed > process closed",
+];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_span_of_a_round_hangs_under_what_caused_it() {
     let kept = Arc::new(Kept::default());
-    play(Tracer::new(1.0, kept.clone())).await;
+    play(Tracer::new(1.0, kept.clone()), Tracer::off()).await;
     let spans = std::mem::take(&mut *kept.0.lock().unwrap());
     let ids: BTreeSet<_> = spans.iter().map(|span| span.id.to_bytes()).collect();
     assert_eq!(ids.len(), spans.len(), "no step has two spans");
@@ -61,16 +77,44 @@ async fn every_span_of_a_round_hangs_under_what_caused_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_negotiation_is_one_tree_whoever_takes_part() {
+    let kept = Arc::new(Kept::default());
+    let tracer = Tracer::new(1.0, kept.clone());
+    play(tracer.clone(), tracer).await;
+    let mut by_trace: BTreeMap<[u8; 16], Vec<Span>> = BTreeMap::new();
+    for span in std::mem::take(&mut *kept.0.lock().unwrap()) {
+        by_trace.entry(span.context.trace.to_bytes()).or_default().push(span);
+    }
+    assert!(by_trace.len() > 5, "{}", by_trace.len());
+    let mut links = BTreeSet::new();
+    for spans in by_trace.values() {
+        let by_id: BTreeMap<_, _> = spans.iter().map(|span| (span.id.to_bytes(), span)).collect();
+        assert_eq!(by_id.len(), spans.len(), "no step has two spans");
+        let roots: Vec<_> = spans.iter().filter(|span| span.is_root).map(|span| span.name.as_ref()).collect();
+        assert_eq!(roots, ["negotiation contract_net"]);
+        for span in spans.iter().filter(|span| !span.is_root) {
+            let parent = by_id.get(&span.context.parent.to_bytes());
+            let parent = parent.unwrap_or_else(|| panic!("{} has no parent in {spans:#?}", span.name));
+            links.insert(format!("{} > {}", parent.name, span.name));
+        }
+    }
+    for link in LINKS {
+        assert!(links.contains(link), "{link}: {links:#?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_traces_that_are_not_kept_nothing_is_told() {
     let kept = Arc::new(Kept::default());
-    play(Tracer::new(0.0, kept.clone())).await;
+    play(Tracer::new(0.0, kept.clone()), Tracer::off()).await;
     let spans = kept.0.lock().unwrap();
     assert!(spans.iter().all(|span| span.error.is_some()), "{spans:?}");
 }
 
-/// Some rounds of the contract net whose agents' spans go to `tracer`.
-async fn play(tracer: Tracer) {
-    let exchange = Exchange::start(memory::open(MemoryOptions::default()), ExchangeOptions::default()).await.unwrap();
+/// Some rounds of the contract net whose agents' spans go to `tracer`, and the exchange's to `of_exchange`.
+async fn play(tracer: Tracer, of_exchange: Tracer) {
+    let options = ExchangeOptions { tracer: of_exchange, ..ExchangeOptions::default() };
+    let exchange = Exchange::start(memory::open(MemoryOptions::default()), options).await.unwrap();
     let scenario = Scenario { contractors: 4, rate: 20.0, duration: Duration::from_secs(1), ..Scenario::default() };
     let scenario = scenario.traced(tracer);
     let control = ControlClient::try_new(exchange.url()).unwrap();
