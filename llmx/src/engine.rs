@@ -76,8 +76,8 @@ impl From<TrimArg> for Trim {
 /// Runs until asked to end, or until every lane has stopped.
 pub async fn run(args: Args) -> Outcome {
     let id = args.id.clone().unwrap_or_else(id_of_this_run);
-    let bus = args.nats.open(&id).await?;
     let registry = ops::registry()?;
+    let bus = args.nats.open_counted(&id, &registry).await?;
     let metrics = Arc::new(EngineMetrics::new(&registry)?);
     let health = args.ops.open(&bus, &registry)?;
     if let Some(health) = &health {

@@ -130,8 +130,8 @@ fn read(path: &PathBuf) -> Result<GatewayConfig, Failure> {
 pub async fn run(args: Args) -> Outcome {
     let mut config = args.config()?;
     config.tracer = crate::output::tracer();
-    let bus = args.nats.open(&config.id).await?;
     let registry = crate::ops::registry()?;
+    let bus = args.nats.open_counted(&config.id, &registry).await?;
     let alike = GatewayConfig { id: String::new(), listen: None, ..config.clone() };
     telemetry::metrics::process::register_config(&registry, &alike)?;
     let metrics = Arc::new(GatewayMetrics::new(&registry)?);

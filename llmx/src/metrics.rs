@@ -2,12 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
+use ::agents::metrics::AgentMetrics;
 use ::gateway::GatewayMetrics;
+use bus::memory::{self, MemoryOptions};
+use bus::nats::NatsStatus;
 use policy_engine::EngineMetrics;
 use prometheus::Registry;
 use prometheus::proto::{MetricFamily, MetricType};
+use schemas::Lane;
 use serde::Serialize;
+use traffic_gen::invariants::Watch;
+use traffic_gen::metrics::{Run, ScenarioKind, TrafficMetrics};
 
 use crate::ops;
 use crate::output::{Failure, Outcome, print, print_json};
@@ -64,17 +71,37 @@ impl Process {
         let registry = ops::registry()?;
         match self {
             Self::Gateway => {
-                telemetry::metrics::process::register_config(&registry, &"")?;
+                of_the_exchange(&registry)?;
                 GatewayMetrics::new(&registry)?;
             }
             Self::Engine => {
-                telemetry::metrics::process::register_config(&registry, &"")?;
-                EngineMetrics::new(&registry)?;
+                of_the_exchange(&registry)?;
+                Arc::new(EngineMetrics::new(&registry)?).show_lane(Lane(0));
             }
-            Self::Agents | Self::Traffic => {}
+            Self::Agents => of_agents(&registry)?,
+            Self::Traffic => {
+                of_agents(&registry)?;
+                let run = Run { scenario: ScenarioKind::ContractNet, seed: 1, git_sha: "unknown" };
+                TrafficMetrics::try_new(&registry, &run)?;
+            }
         }
         Ok(registry)
     }
+}
+
+/// What gateways and engines have in common: a configuration, and a bus.
+fn of_the_exchange(registry: &Registry) -> Result<(), Failure> {
+    telemetry::metrics::process::register_config(registry, &"")?;
+    ops::bus::register_nats(registry, Arc::new(NatsStatus::default()))?;
+    ops::bus::counted(memory::open(MemoryOptions::default()), registry)?;
+    Ok(())
+}
+
+/// What every process with agents has.
+fn of_agents(registry: &Registry) -> Result<(), Failure> {
+    AgentMetrics::try_new(registry)?;
+    Watch::try_new(registry)?;
+    Ok(())
 }
 
 /// One metric.

@@ -1,10 +1,13 @@
 //! Options of every command that connects to NATS, and the signals that end it.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use bus::Bus;
 use bus::nats::{Credentials, NatsOptions, SyncMode};
+use prometheus::Registry;
 
+use crate::ops;
 use crate::output::Failure;
 
 /// How to reach NATS.
@@ -57,6 +60,17 @@ pub const NATS_DEFAULT: &str = "nats://127.0.0.1:4222";
 impl NatsArgs {
     /// Connects, and checks that server and streams fit.
     pub async fn open(&self, name: &str) -> Result<Bus, Failure> {
+        Ok(bus::nats::open(self.options(name)).await?)
+    }
+
+    /// The same; what the connections do, and what is stored through them, is in `registry`.
+    pub async fn open_counted(&self, name: &str, registry: &Registry) -> Result<Bus, Failure> {
+        let options = self.options(name);
+        ops::bus::register_nats(registry, Arc::clone(&options.status))?;
+        Ok(ops::bus::counted(bus::nats::open(options).await?, registry)?)
+    }
+
+    fn options(&self, name: &str) -> NatsOptions {
         let mut options = NatsOptions::new(self.nats.as_deref().unwrap_or(NATS_DEFAULT));
         options.name = name.to_owned();
         options.lanes = self.lanes;
@@ -67,7 +81,7 @@ impl NatsArgs {
         if let Some(file) = &self.nats_creds {
             options.credentials = Credentials::File(file.clone());
         }
-        Ok(bus::nats::open(options).await?)
+        options
     }
 }
 

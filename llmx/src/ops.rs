@@ -9,6 +9,7 @@
 //!
 //! It opens before the process has caught up, and closes after it has handed over, so that neither looks like a crash.
 
+pub mod bus;
 #[cfg(test)]
 mod tests;
 
@@ -16,6 +17,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use ::bus::Bus;
+use ::bus::reach::Reach;
 use ::gateway::server::{self, ServerOptions};
 use anyhow::Context;
 use axum::extract::State;
@@ -23,8 +26,6 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use bus::Bus;
-use bus::reach::Reach;
 use prometheus::Registry;
 use serde_json::{Value, json};
 use telemetry::metrics::{self as process_metrics, Build};

@@ -1,6 +1,6 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bus::memory::{self, MemoryOptions};
+use ::bus::memory::{self, MemoryOptions};
 use prometheus::IntCounter;
 use reqwest::Client;
 

@@ -97,13 +97,8 @@ pub(super) struct Rig {
 impl Rig {
     pub(super) async fn start(bus: Bus, contractors: u32, run: &str, tracer: Tracer) -> Result<Self, BenchError> {
         let limits = LimitConfig { requests_per_s: UNLIMITED, burst: UNLIMITED, ..LimitConfig::default() };
-        let tracer_of_exchange = tracer.clone();
-        let options = ExchangeOptions {
-            policies: vec![policy()],
-            limits,
-            tracer: tracer_of_exchange,
-            ..ExchangeOptions::default()
-        };
+        let told = tracer.clone();
+        let options = ExchangeOptions { policies: vec![policy()], limits, tracer: told, ..ExchangeOptions::default() };
         let exchange = Exchange::start(bus, options).await?;
         let control = ControlClient::try_new(exchange.url())?;
         let scenario = Scenario {
@@ -113,7 +108,8 @@ impl Rig {
             reply_within_ms: 10_000,
             contractor: ContractorConfig::default(),
             ..Scenario::default()
-        };
+        }
+        .traced(tracer.clone());
         Ok(Self { exchange, scenario, control, tracer })
     }
 
