@@ -148,6 +148,11 @@ impl Memory {
         self.keep_within_bounds();
     }
 
+    /// What a negotiation that is remembered is conducted by.
+    pub(crate) fn protocol(&self, negotiation: &NegotiationId) -> Option<Protocol> {
+        Some(self.remembered.get(negotiation)?.about.protocol)
+    }
+
     /// The newest open negotiations that are remembered, newest first.
     pub(crate) fn newest(&self) -> Vec<OpenNegotiation> {
         let newest = self.open.values().rev().take(NAMED_MAX);

@@ -9,6 +9,7 @@ mod labels;
 mod lane;
 mod maker;
 mod negotiation;
+mod turns;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use std::time::Duration;
 use policy_core::{Event, Protocol};
 use prometheus::{Error, Histogram, IntCounter, Registry};
 use schemas::Lane;
+use telemetry::metrics::{LATENCY_S, Maker};
 
 use delivery::DeliveryMetrics;
 use engines::EnginesMetrics;
@@ -23,11 +25,8 @@ use labels::INVARIANTS;
 pub(crate) use labels::{DeadLetterReason, WriteResult};
 pub(crate) use lane::LaneGauges;
 use lane::LaneMetrics;
-use maker::Maker;
+use maker::MakeLabelled;
 use negotiation::NegotiationMetrics;
-
-/// Buckets of what happens inside the exchange, in seconds.
-const FAST_S: [f64; 15] = [5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5];
 
 /// The engine's metrics; one per process, shared by its lanes.
 pub struct EngineMetrics {
@@ -64,7 +63,7 @@ impl EngineMetrics {
             register_write_duration: make.histogram(
                 "exchange_register_write_duration_seconds",
                 "Time until the register answered.",
-                &FAST_S,
+                &LATENCY_S,
             )?,
             register_conflicts: make.by_protocol(
                 "exchange_register_conflicts_total",

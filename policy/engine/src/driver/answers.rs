@@ -1,6 +1,7 @@
 //! Answers of the register and of the log to what the lane asked of them.
 
 use bus::Registered;
+use policy_core::Protocol;
 use schemas::NegotiationId;
 use telemetry::TraceId;
 use tokio::time::Instant;
@@ -12,6 +13,11 @@ use crate::metrics::WriteResult;
 use crate::register::Answer;
 
 impl Driver {
+    /// What a negotiation is, or was, conducted by; the book may have forgotten which, of one that was cancelled or aborted.
+    pub(super) fn protocol(&self, negotiation: &NegotiationId) -> Option<Protocol> {
+        self.telling.protocol(negotiation).or_else(|| self.book.protocol(negotiation))
+    }
+
     /// The trace of a negotiation, for a line of the log.
     pub(super) fn trace_id(&self, negotiation: &NegotiationId) -> TraceId {
         self.traces.trace_of(negotiation, self.book.traceparent(negotiation))
@@ -36,7 +42,7 @@ impl Driver {
             Answer::Refused(negotiation) => {
                 let trace_id = self.trace_id(&negotiation);
                 tracing::error!(%negotiation, %trace_id, key = %done.key, "register conflict: another value stands there; the negotiation is aborted");
-                self.shared.metrics.register_conflict(self.book.protocol(&negotiation));
+                self.shared.metrics.register_conflict(self.protocol(&negotiation));
                 self.aborts.want(negotiation, AbortCode::RegisterConflict);
                 self.outbox.handle_register(&done.key, true);
             }

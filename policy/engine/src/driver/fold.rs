@@ -163,7 +163,7 @@ impl Driver {
             let negotiation = key.negotiation();
             let trace_id = self.trace_id(negotiation);
             tracing::error!(%negotiation, %trace_id, %key, "the log leads to two values for one key of the register; the negotiation is aborted");
-            self.shared.metrics.register_conflict(self.book.protocol(key.negotiation()));
+            self.shared.metrics.register_conflict(self.protocol(key.negotiation()));
             self.aborts.want(key.negotiation().clone(), AbortCode::RegisterConflict);
             self.outbox.handle_register(&key, true);
         }
@@ -184,7 +184,7 @@ impl Driver {
     }
 
     fn handle_event(&mut self, event: &Event, record: &Record) {
-        self.gauges.follow(event);
+        self.gauges.follow(event, self.book.now(), self.is_owner());
         if let Event::Claimed { engine, .. } = event {
             self.note_claim(engine);
         }

@@ -1,5 +1,7 @@
 //! What a lane says of itself: to the engine's handle, to the gauges, and through the herald to other engines.
 
+use tokio::time::Instant;
+
 use super::Driver;
 use crate::membership::Note;
 
@@ -9,6 +11,7 @@ const DIGESTS_TOLD: usize = 4;
 impl Driver {
     pub(super) fn report(&mut self) {
         self.gauges.set(self.outbox.len(), self.position, self.is_owner());
+        self.gauges.look(self.clock.log_time(Instant::now()));
         let (phase, is_fit) = (self.phase(), self.is_fit());
         let mut is_news = false;
         self.status.send_modify(|status| {

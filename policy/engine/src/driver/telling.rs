@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use policy_core::Event;
+use policy_core::{Event, Protocol};
 use schemas::{NegotiationId, RegisterKey};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -47,6 +47,11 @@ impl Telling {
         if let Some(memory) = &mut self.memory {
             memory.forget();
         }
+    }
+
+    /// What a negotiation is, or was, conducted by, if it is remembered.
+    pub(super) fn protocol(&self, negotiation: &NegotiationId) -> Option<Protocol> {
+        self.memory.as_ref()?.protocol(negotiation)
     }
 
     /// The answer to a request for a journal.

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use prometheus::{Error, Histogram, IntCounter};
 use schemas::delivery::Told;
+use telemetry::metrics::Maker;
 
 use super::labels::{self, DeadLetterReason, KINDS};
-use super::maker::Maker;
 
 /// Buckets of what waits for an agent, in seconds: up to the longest delivery worth retrying.
 const DELIVERY_S: [f64; 15] = [5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0];

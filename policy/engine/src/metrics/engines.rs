@@ -1,8 +1,7 @@
 //! What engines know of each other, and where they disagree.
 
 use prometheus::{Error, IntCounter, IntGauge};
-
-use super::maker::Maker;
+use telemetry::metrics::Maker;
 
 pub(crate) struct EnginesMetrics {
     alive: IntGauge,

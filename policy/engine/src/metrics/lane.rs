@@ -4,11 +4,16 @@ use std::sync::Arc;
 
 use policy_core::{Event, Phase};
 use prometheus::{Error, Histogram, IntCounter, IntGauge, IntGaugeVec};
-use schemas::Lane;
+use schemas::{Lane, Timestamp};
+use telemetry::metrics::{LATENCY_S, Maker};
 
+use super::EngineMetrics;
 use super::labels::{OPEN_PHASES, first_phase, open_phase};
-use super::maker::Maker;
-use super::{EngineMetrics, FAST_S};
+use super::maker::MakeLabelled;
+use super::turns::Turns;
+
+/// Gap between two looks for negotiations that stand still, in microseconds: each looks at every open one.
+const LOOK_GAP_US: u64 = 1_000_000;
 
 pub(super) struct LaneMetrics {
     pub(super) ticks: IntCounter,
@@ -28,11 +33,11 @@ impl LaneMetrics {
             ticks: make.counter("exchange_ticks_total", "Ticks appended.")?,
             records: make.counter("exchange_records_folded_total", "Records folded, catch-up included.")?,
             records_skipped: make.counter("exchange_records_skipped_total", "Records that could not be read.")?,
-            fold_duration: make.histogram("exchange_fold_duration_seconds", "Time to fold one record.", &FAST_S)?,
+            fold_duration: make.histogram("exchange_fold_duration_seconds", "Time to fold one record.", &LATENCY_S)?,
             fold_lag: make.histogram(
                 "exchange_fold_lag_seconds",
                 "Log time between a record's stamp and its fold, as the engine estimates it.",
-                &FAST_S,
+                &LATENCY_S,
             )?,
             outbox: make.lane_gauges("exchange_outbox_deliveries", "Deliveries not yet acknowledged.")?,
             position: make.lane_gauges("exchange_lane_position", "Sequence of the last folded record.")?,
@@ -55,6 +60,9 @@ pub(crate) struct LaneGauges {
     checkpoint: IntGauge,
     open: [i64; OPEN_PHASES.len()],
     is_owned: bool,
+    turns: Turns,
+    stalled: i64,
+    looked_at: Timestamp,
     metrics: Arc<EngineMetrics>,
 }
 
@@ -68,12 +76,18 @@ impl LaneGauges {
             checkpoint: metrics.lanes.checkpoint.with_label_values(&[&label]),
             open: OPEN_PHASES.map(|_| 0),
             is_owned: false,
+            turns: Turns::default(),
+            stalled: 0,
+            looked_at: Timestamp(0),
             metrics: Arc::clone(metrics),
         }
     }
 
-    /// Follows the state of negotiations, during catch-up as well.
-    pub(crate) fn follow(&mut self, event: &Event) {
+    /// Follows the state of negotiations, during catch-up as well; what `counts` is counted.
+    pub(crate) fn follow(&mut self, event: &Event, at: Timestamp, counts: bool) {
+        if let Some(noticed) = self.turns.follow(event, at).filter(|_| counts) {
+            self.metrics.negotiations.count_turn(noticed);
+        }
         match event {
             Event::Started { protocol, .. } => self.add(first_phase(*protocol), 1),
             Event::Transition { from, to, .. } => {
@@ -98,6 +112,14 @@ impl LaneGauges {
         self.position.set(i64::try_from(position).unwrap_or(i64::MAX));
     }
 
+    /// Looks for negotiations that stand still, at most once a second of log time.
+    pub(crate) fn look(&mut self, now: Timestamp) {
+        if self.is_owned && now.since_us(self.looked_at) >= LOOK_GAP_US {
+            self.looked_at = now;
+            self.set_stalled(i64::try_from(self.turns.still(now)).unwrap_or(i64::MAX));
+        }
+    }
+
     pub(crate) fn set_checkpoint(&self, position: u64) {
         self.checkpoint.set(i64::try_from(position).unwrap_or(i64::MAX));
     }
@@ -106,17 +128,24 @@ impl LaneGauges {
     pub(crate) fn restart(&mut self, phases: impl Iterator<Item = Phase>) {
         self.set_owned(false);
         self.open = OPEN_PHASES.map(|_| 0);
+        self.turns.clear();
         phases.for_each(|phase| self.add(phase, 1));
     }
 
     fn set_owned(&mut self, is_owned: bool) {
         if self.is_owned != is_owned {
             self.is_owned = is_owned;
+            self.set_stalled(0);
             self.owned.set(i64::from(is_owned));
             for (gauge, open) in self.metrics.negotiations.open.iter().zip(self.open) {
                 gauge.add(if is_owned { open } else { -open });
             }
         }
+    }
+
+    fn set_stalled(&mut self, stalled: i64) {
+        self.metrics.negotiations.stalled.add(stalled - self.stalled);
+        self.stalled = stalled;
     }
 
     fn add(&mut self, phase: Phase, by: i64) {

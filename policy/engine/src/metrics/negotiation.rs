@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use policy_core::{Event, Protocol};
 use prometheus::{Error, Histogram, IntCounter, IntCounterVec, IntGauge};
+use telemetry::metrics::Maker;
 
 use super::labels::{self, CLOSE_REASONS, ENDS, OPEN_PHASES};
-use super::maker::Maker;
+use super::maker::MakeLabelled;
+use super::turns::{DEADLINES, Noticed, ROLES};
 
 /// Buckets of whole negotiations, in seconds: from one round in process to the longest the schema allows, and between
 /// them the default timers.
@@ -26,6 +28,11 @@ pub(super) struct NegotiationMetrics {
     rounds: Vec<Histogram>,
     collections_closed: Vec<IntCounter>,
     decision_duration: Histogram,
+    /// In the order of [`ROLES`].
+    responses: Vec<Histogram>,
+    /// In the order of [`DEADLINES`].
+    misses: Vec<IntCounter>,
+    pub(super) stalled: IntGauge,
     transitions: IntCounterVec,
     dispositions: Vec<Vec<IntCounter>>,
 }
@@ -71,10 +78,33 @@ impl NegotiationMetrics {
                 Protocol::ContractNet,
                 &NEGOTIATION_S,
             )?,
+            responses: make.protocol_histograms(
+                "exchange_negotiation_response_duration_seconds",
+                "Log time agents take for their turns, from when they were asked.",
+                ("role", &ROLES),
+                &NEGOTIATION_S,
+            )?,
+            misses: make.protocol_counters(
+                "exchange_deadline_misses_total",
+                "Deadlines that passed before what they were for, by what was waited for.",
+                "phase",
+                &DEADLINES,
+            )?,
+            stalled: make.gauge(
+                "exchange_negotiations_stalled",
+                "Open negotiations in which nothing has happened for two minutes of log time.",
+            )?,
             transitions: make.transitions()?,
             dispositions: make.dispositions()?,
         };
         Ok(metrics)
+    }
+
+    pub(super) fn count_turn(&self, noticed: Noticed) {
+        match noticed {
+            Noticed::Turn(role, took_us) => self.responses[role].observe(seconds(took_us)),
+            Noticed::Miss(deadline) => self.misses[deadline].inc(),
+        }
     }
 
     pub(super) fn count(&self, event: &Event) {

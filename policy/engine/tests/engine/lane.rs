@@ -108,6 +108,8 @@ async fn gauges_tell_the_state_and_counters_only_what_this_engine_did() {
     bob.drain(Duration::from_secs(60)).await;
     let ended = sample(&registry, "exchange_negotiations_closed_total", "no_offers");
     assert_eq!((open(), ended), (0.0, 2.0), "both ran into their deadline");
+    assert_eq!(sample(&registry, "exchange_deadline_misses_total", "collecting"), 2.0);
+    assert_eq!(sample(&registry, "exchange_deadline_misses_total", "awarding"), 0.0);
 
     append(&bus, vec![call("third", policy("high"), &["bob"], Qos::AtLeastOnce)]).await;
     bob.until(Act::Cfp).await;
