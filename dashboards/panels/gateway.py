@@ -1,6 +1,6 @@
 """Gateway pipeline: where a message's time goes, and where messages end."""
 
-from .model import GREEN, RED, Dashboard, Query, Row, gauge_sum, heatmap, quantile, quantiles, rate, series, stat, table
+from .model import CHOSEN, GREEN, RED, Dashboard, Query, Row, gauge_sum, heatmap, quantile, quantiles, rate, series, stat, table
 
 HTTP = "http_server_request_duration_seconds"
 STAGE = "exchange_message_stage_duration_seconds"
@@ -22,6 +22,8 @@ REQUESTS = Row("Requests", (
            "reqps", Query(rate("exchange_admission_shed_total", "reason"), "{{reason}}"), stack=True),
     series("Discovery", "Queries for agents, by what they found.",
            "reqps", Query(rate("exchange_discovery_queries_total", "result"), "{{result}}"), stack=True),
+    series("Discovery, mean", "Mean time of a search for agents since the gateway started: they are too rare for more.",
+           "s", Query(f"exchange_discovery_duration_seconds_sum{{{CHOSEN}}} / (exchange_discovery_duration_seconds_count{{{CHOSEN}}} > 0)", "{{instance}}")),
 ))
 
 PIPELINE = Row("Admission", (

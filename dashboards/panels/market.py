@@ -28,6 +28,12 @@ NEGOTIATIONS = Row("Negotiations", (
 ))
 
 STATES = Row("How they move", (
+    series("Turn time, p95", "Log time from being told to act until the act is logged, by role. Windows of policies are no turns.",
+           "s", Query(quantile(0.95, "exchange_negotiation_response_duration_seconds", "role"), "{{role}}")),
+    series("Deadlines missed", "Deadlines that passed before what they waited for, by phase. Some are ordinary: a collection ends by time when somebody is silent.",
+           "ops", Query(rate("exchange_deadline_misses_total", "protocol, phase"), "{{protocol}} {{phase}}"), stack=True),
+    series("Nothing has happened", "Open negotiations in which nothing has happened for two minutes. They wait for a deadline, or stand still (NegotiationsStalled).",
+           "short", Query(gauge_sum("exchange_negotiations_stalled"), "stalled")),
     table("Transitions", "Changes of state within the last five minutes.", "short", "changes",
           f"sort_desc(sum by (protocol, from, to) (increase(exchange_state_transitions_total{{{CHOSEN}}}[5m])) > 0)"),
     series("Why collections close", "`all_responded`: everybody answered. `deadline`: time was up. `window`, `k_valid`, `score_at_least`: the policy had enough.",

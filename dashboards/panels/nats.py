@@ -72,6 +72,8 @@ CONNECTIONS = Row("Connections of gateways and engines", (
            "short", Query("sum by (event) (increase(exchange_nats_events_total[5m]))", "{{event}}"), stack=True, width=12),
     series("Bytes of clients", "What gateways and engines send and receive, by instance.",
            "Bps", Query("sum by (instance, direction) (rate(exchange_nats_bytes_total[$__rate_interval]))", "{{instance}} {{direction}}")),
+    series("Messages of clients", "Messages gateways and engines send and receive, by instance.",
+           "mps", Query("sum by (instance, direction) (rate(exchange_nats_messages_total[$__rate_interval]))", "{{instance}} {{direction}}")),
     series("Appends by result", "Appends to the log and writes to the register. Not `ack`: repeated under the same id.",
            "ops", Query("sum by (stream, result) (rate(exchange_jetstream_publish_total[$__rate_interval]))", "{{stream}} {{result}}")),
     series("Publish latency, p99", "Until the stream has acknowledged, as the client measures it.",

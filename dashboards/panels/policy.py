@@ -28,7 +28,7 @@ LIMITS = Row("Rate limits", (
     series("Keys tracked", "Agents and peers whose rate is tracked. The cap is `rate_keys_max`, 100 000 by default (RateLimiterKeysNearCap).",
            "short", Query(gauge_sum("exchange_rate_limit_keys", "instance, limiter"), "{{instance}} {{limiter}}"),
            Query(gauge_sum("exchange_rate_limit_key_cap_hits_total", "limiter"), "refused at the cap: {{limiter}}")),
-    series("Keys forgotten", "Keys dropped because nothing came from them for a while, or to make room.",
+    series("Keys forgotten", "Keys no longer tracked, because they are back at their full quota.",
            "ops", Query(rate("exchange_rate_limit_keys_evicted_total", "limiter"), "{{limiter}}"), width=24),
 ))
 

@@ -30,7 +30,9 @@ TASKS = Row("Tasks", (
     series("Tasks", "Tasks that have not ended. Level, whatever the load of the past.", "short", each(f"exchange_tokio_alive_tasks{{{CHOSEN}}}")),
     series("Workers", "Threads that run tasks.", "short", each(f"exchange_tokio_workers{{{CHOSEN}}}")),
     table("Builds", "What runs: one line per process. Two versions at once are an upgrade that is under way.", "short", "processes",
-          f"sum by (instance, version, git_sha, rustc) (exchange_build_info{{{CHOSEN}}})"),
+          f"sum by (instance, version, git_sha, rustc) (exchange_build_info{{{CHOSEN}}})", width=12),
+    table("Configurations", "Processes that should be configured alike have one digest per job; what must differ, such as their names, is left out of it.",
+          "short", "processes", f"count by (job, digest) (exchange_config_info{{{CHOSEN}}})", width=12),
 ))
 
 SPANS_ROW = Row("Traces", (
