@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use agents::Identity;
 use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
+use agents::{CallNews, CallRequest, Identity, Initiator};
 use bus::memory::{self, MemoryOptions};
 use schemas::{AgentId, NegotiationId};
 use telemetry::trace::Value;
-use telemetry::{Span, SpanId, Spans, TraceId, Tracer};
+use telemetry::{Span, SpanId, Spans, TraceContext, TraceId, Tracer};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use traffic_gen::control::ControlClient;
@@ -20,6 +20,10 @@ use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::live::{self, Access, Population, Scenario};
 use traffic_gen::recorder::Recorder;
 
+/// A caller's own trace.
+const CALLERS: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+/// Longest wait for the end of a negotiation.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// What makes agents say what, in a round of the contract net: the act, and what they were told.
 const CAUSES: [(&str, &[&str]); 3] = [
     ("send offer", &["process cfp"]),
@@ -104,6 +108,35 @@ async fn a_negotiation_is_one_tree_whoever_takes_part() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_callers_trace_holds_all_that_its_call_caused() {
+    let kept = Arc::new(Kept::default());
+    let tracer = Tracer::new(1.0, kept.clone());
+    let options = ExchangeOptions { tracer: tracer.clone(), ..ExchangeOptions::default() };
+    let exchange = Exchange::start(memory::open(MemoryOptions::default()), options).await.unwrap();
+    with_contractors(&exchange, Scenario::default().traced(tracer.clone()), async |scenario, access, _| {
+        let name = &scenario.initiator;
+        let initiator = Initiator::spawn((access.transport)(name), (access.identity)(name), scenario.options.clone());
+        initiator.connected().await.unwrap();
+        let traceparent = Some(CALLERS.to_owned());
+        let request = CallRequest { traceparent, ..live::request(scenario, "traced".to_owned()) };
+        let end = tokio::time::timeout(PATIENCE, initiator.call_to_end(request)).await.unwrap().unwrap();
+        assert!(matches!(end.last().unwrap().news, CallNews::Closed(_)), "{end:?}");
+        at_rest(&exchange).await;
+        initiator.shutdown().await.unwrap();
+    })
+    .await;
+    exchange.shutdown().await;
+    let spans = std::mem::take(&mut *kept.0.lock().unwrap());
+    let callers = TraceContext::parse(CALLERS).unwrap();
+    assert!(spans.iter().all(|span| span.context.trace == callers.trace && !span.is_root), "{spans:#?}");
+    let ids: BTreeSet<_> = spans.iter().map(|span| span.id.to_bytes()).collect();
+    let outside: Vec<_> = spans.iter().filter(|span| !ids.contains(&span.context.parent.to_bytes())).collect();
+    assert!(outside.iter().all(|span| span.context.parent == callers.parent), "{outside:#?}");
+    assert!(outside.iter().any(|span| span.name == "send cfp"), "the caller's own span is its parent: {outside:#?}");
+    assert!(spans.iter().any(|span| span.name == "process closed"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_traces_that_are_not_kept_nothing_is_told() {
     let kept = Arc::new(Kept::default());
     play(Tracer::new(0.0, kept.clone()), Tracer::off()).await;
@@ -115,8 +148,23 @@ async fn of_traces_that_are_not_kept_nothing_is_told() {
 async fn play(tracer: Tracer, of_exchange: Tracer) {
     let options = ExchangeOptions { tracer: of_exchange, ..ExchangeOptions::default() };
     let exchange = Exchange::start(memory::open(MemoryOptions::default()), options).await.unwrap();
-    let scenario = Scenario { contractors: 4, rate: 20.0, duration: Duration::from_secs(1), ..Scenario::default() };
-    let scenario = scenario.traced(tracer);
+    let scenario = Scenario { rate: 20.0, duration: Duration::from_secs(1), ..Scenario::default() }.traced(tracer);
+    with_contractors(&exchange, scenario, async |scenario, access, recorder| {
+        live::call(access, scenario, recorder, Instant::now(), &CancellationToken::new()).await.unwrap();
+        let (counts, verdict) = recorder.finish().unwrap();
+        assert!(counts.rounds > 5 && verdict.violated() == 0, "{counts:?} {verdict:?}");
+    })
+    .await;
+    exchange.shutdown().await;
+}
+
+/// Does something while four contractors are there.
+async fn with_contractors(
+    exchange: &Exchange,
+    scenario: Scenario,
+    act: impl AsyncFnOnce(&Scenario, &Access<'_>, &Arc<Recorder>),
+) {
+    let scenario = Scenario { contractors: 4, ..scenario };
     let control = ControlClient::try_new(exchange.url()).unwrap();
     let bus = exchange.bus.clone();
     let transport = move |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&bus)) };
@@ -124,11 +172,19 @@ async fn play(tracer: Tracer, of_exchange: Tracer) {
     let access = Access { control: &control, transport: &transport, identity: &identity };
     let recorder = Arc::new(Recorder::start(Instant::now(), true, None));
     let population = Population::start(&access, &scenario, Some(&recorder)).await.unwrap();
-    live::call(&access, &scenario, &recorder, Instant::now(), &CancellationToken::new()).await.unwrap();
+    act(&scenario, &access, &recorder).await;
+    at_rest(exchange).await;
     population.stop().await.unwrap();
-    let (counts, verdict) = recorder.finish().unwrap();
-    assert!(counts.rounds > 5 && verdict.violated() == 0, "{counts:?} {verdict:?}");
-    exchange.shutdown().await;
+}
+
+/// Waits until every delivery is acknowledged, and so has its span.
+async fn at_rest(exchange: &Exchange) {
+    let rest = async {
+        while exchange.engine().status().lanes.iter().any(|lane| lane.outbox > 0) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, rest).await.expect("agents acknowledge what they hear");
 }
 
 fn text(span: &Span, name: &str) -> String {
