@@ -4,7 +4,7 @@ import base64
 import json
 import time
 
-PATIENCE_S = 15
+PATIENCE_S = 30
 
 
 class Failed(Exception):
@@ -25,7 +25,13 @@ class Check:
         """Passes once the script gives something true; gives what it gave."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
-            found = self.browser.run(script, *arguments)
+            try:
+                found = self.browser.run(script, *arguments)
+            except RuntimeError as error:
+                # What the script looks at may not be there yet.
+                if "javascript error" not in str(error):
+                    raise
+                found = None
             if found:
                 self.holds(name, True)
                 return found
