@@ -1,6 +1,6 @@
 //! The engine's pulse: once a second, what its lanes come to, for people who look. Lost without a loss.
 //!
-//! Each owned lane says its part once a second ([`LanePulse`]); one task adds the parts up and publishes them. What was
+//! Each owned lane says its part a few times a second ([`LanePulse`]); one task adds the parts up and publishes them. What was
 //! counted counts for ever, whoever owns the lane now; what is open counts only where this engine owns the lane.
 
 mod minute;

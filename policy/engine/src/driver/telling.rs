@@ -14,6 +14,9 @@ use crate::journal::{self, Fact, Memory};
 use crate::metrics::WriteResult;
 use crate::pulse::LanePulse;
 
+/// How often a lane says its part between two pulses: what a pulse says is older by a quarter of their gap at most.
+const PARTS_PER_PULSE: u32 = 4;
+
 /// What there is to tell, and when.
 pub(super) struct Telling {
     /// Absent where nobody is told anything.
@@ -27,7 +30,7 @@ impl Telling {
     pub(super) fn new(config: &EngineConfig, now: Instant) -> (Self, watch::Receiver<LanePulse>) {
         let (pulse, heard) = watch::channel(LanePulse::default());
         let memory = (config.pulse_ms > 0).then(Memory::new);
-        (Self { memory, pulse, every: Duration::from_millis(config.pulse_ms), at: now }, heard)
+        (Self { memory, pulse, every: Duration::from_millis(config.pulse_ms) / PARTS_PER_PULSE, at: now }, heard)
     }
 
     /// Whether anybody is told anything.

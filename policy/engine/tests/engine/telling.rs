@@ -78,9 +78,10 @@ async fn an_unknown_negotiation_and_nonsense_have_no_journal() {
 async fn only_what_the_owner_did_live_is_told_and_its_successor_goes_on() {
     let bus = open_bus();
     append(&bus, vec![call("early", policy("high"), &["bob", "carol"], Qos::AtLeastOnce)]).await;
-    let mut bob = Probe::connect(&bus, "bob").await;
+    let (mut bob, mut carol) = (Probe::connect(&bus, "bob").await, Probe::connect(&bus, "carol").await);
     let owner = start(&bus, "engine-1").await;
     bob.until(Act::Cfp).await;
+    carol.until(Act::Cfp).await;
     assert_eq!(journal(&bus, "early").await, None, "called before the lane was owned");
     append(&bus, vec![message("bob", "early", "b1", offer(3))]).await;
     bob.until(Act::Ack).await;
