@@ -65,7 +65,7 @@ function drawLists(snapshot, isHeld) {
     const container = byId(`${name}-list`);
     const note = byId(`${name}-empty`);
     const held = byId(`${name}-title`).querySelector(".held");
-    const hold = Boolean(items) && isHeld(container);
+    const hold = Boolean(items) && container.firstChild !== null && isHeld(container);
     held.hidden = !hold;
     if (hold) {
       const shown = new Set([...container.children].map((row) => row.dataset.key));

@@ -91,6 +91,8 @@ def timeline_by_keyboard(check, where):
     browser.press("Enter")
     check.holds("Enter folds and unfolds them", browser.run("return document.activeElement.parentElement.open") != before)
     check.fits(f"{where}, timeline open")
+    for scheme in ("light", "dark"):
+        check.readable(scheme, f"{where}, timeline open")
     return chosen
 
 
@@ -220,6 +222,8 @@ def run(check, llmx):
                     "return document.querySelector('#rounds-chart .line').getAttribute('d').split('L').length > 15")
         check.until("open negotiations are listed", "return document.querySelectorAll('#open-list .row').length > 2")
         check.shoot("console.png")
+        for scheme in ("light", "dark"):
+            check.readable(scheme, "the page")
         forgotten_is_told(check)
         print("lost and found", flush=True)
         loses_and_finds(check, demo, llmx, port)

@@ -49,6 +49,23 @@ class Check:
           .map((e) => e.id || e.className || e.tagName).slice(0, 5)""")
         self.holds(f"nothing overflows sideways: {where}", width <= inner and not wide, f"{width} > {inner} {wide}")
 
+    def readable(self, scheme, where):
+        """Text has the contrast WCAG 2 asks for (4.5) under a colour scheme."""
+        self.browser.cdp("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+        faint = self.browser.run("""
+          const parts = (color) => color.match(/[\\d.]+/g).map(Number);
+          const light = ([r, g, b]) => [r, g, b].map((v) => v / 255).map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+            .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+          const behind = (e) => { for (; e; e = e.parentElement) { const c = parts(getComputedStyle(e).backgroundColor);
+            if (c.length === 3 || c[3] === 1) return c; } return [255, 255, 255]; };
+          return [...document.querySelectorAll('body *')]
+            .filter((e) => e.checkVisibility() && [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim()))
+            .map((e) => { const [a, b] = [light(parts(getComputedStyle(e).color)), light(behind(e))];
+              return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), e.textContent.slice(0, 30)]; })
+            .filter(([ratio]) => ratio < 4.5)""")
+        self.browser.cdp("Emulation.setEmulatedMedia", {"features": []})
+        self.holds(f"text stands out, {scheme}: {where}", not faint, faint[:5])
+
     def quiet(self, where):
         noise = [entry for entry in self.browser.log() if entry["level"] in ("SEVERE", "WARNING")]
         self.holds(f"no console error: {where}", not noise, json.dumps(noise)[:800])
