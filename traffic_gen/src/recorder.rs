@@ -173,6 +173,10 @@ impl Recorder {
 
 impl Observer for Recorder {
     fn handle(&self, agent: &AgentId, at: Instant, event: Observed<'_>) {
+        // Nothing of it is recorded, and every agent of a run waits for this lock.
+        if matches!(event, Observed::Decided { .. }) {
+            return;
+        }
         let since_start = at.saturating_duration_since(self.started);
         let mut inner = self.lock();
         if let Some(trace) = &mut inner.trace {
