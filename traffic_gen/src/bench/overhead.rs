@@ -31,6 +31,10 @@ pub struct Overhead {
     pub without: Vec<f64>,
     /// The same with.
     pub with: Vec<f64>,
+    /// Processor time of each round without, in microseconds, in the order of the runs.
+    pub cpu_us_without: Vec<f64>,
+    /// The same with, the collector's included.
+    pub cpu_us_with: Vec<f64>,
     /// Spans the collector took.
     pub spans: u64,
     /// Spans that were lost on their way.
@@ -51,6 +55,13 @@ impl Overhead {
     pub fn rounds_with(&self) -> f64 {
         median(&self.with)
     }
+
+    /// Median processor time of a round without and with, in microseconds: what is left of the difference when other
+    /// programs use the machine as well.
+    #[must_use]
+    pub fn cpu_us(&self) -> [f64; 2] {
+        [median(&self.cpu_us_without), median(&self.cpu_us_with)]
+    }
 }
 
 /// Runs `pairs` of closed loops, one without and one with, in alternating order so that what drifts meets both alike.
@@ -68,13 +79,20 @@ pub async fn measure(
     rounds::closed_loop(bus(), contractors, open, duration / 2, Way::Bus, "warm").await?;
     for pair in 0..pairs {
         for is_with in [pair % 2 == 1, pair % 2 == 0] {
-            let run = format!("pair{pair}");
-            if is_with {
-                let ours = told(bus(), (contractors, open), duration, &run, &mut overhead).await?;
-                overhead.with.push(ours.rounds_per_s());
+            let (run, before) = (format!("pair{pair}"), cpu_us());
+            let ours = if is_with {
+                told(bus(), (contractors, open), duration, &run, &mut overhead).await?
             } else {
-                let ours = rounds::closed_loop(bus(), contractors, open, duration, Way::Bus, &run).await?;
-                overhead.without.push(ours.rounds_per_s());
+                rounds::closed_loop(bus(), contractors, open, duration, Way::Bus, &run).await?
+            };
+            let (rounds_per_s, cpu_us) = (ours.rounds_per_s(), (cpu_us() - before) / ours.rounds.max(1) as f64);
+            tracing::info!(pair, is_with, rounds_per_s, cpu_us, "a run");
+            if is_with {
+                overhead.with.push(rounds_per_s);
+                overhead.cpu_us_with.push(cpu_us);
+            } else {
+                overhead.without.push(rounds_per_s);
+                overhead.cpu_us_without.push(cpu_us);
             }
         }
     }
@@ -126,6 +144,17 @@ async fn scrape(url: String, largest: Arc<AtomicUsize>) {
     }
 }
 
+/// Processor time of this process so far, in microseconds; 0 where the system does not tell.
+fn cpu_us() -> f64 {
+    /// Linux counts it in hundredths of a second.
+    const TICK_US: f64 = 10_000.0;
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The name stands in brackets and may hold anything; user and system time are the 12th and 13th behind it.
+    let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
+    let times = behind.split_whitespace().skip(11).take(2);
+    times.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() * TICK_US
+}
+
 fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -173,6 +202,16 @@ fn serve(stream: &TcpStream) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn processor_time_grows_with_work() {
+        let before = cpu_us();
+        assert!(before >= 0.0);
+        let mut sum = 0_u64;
+        while cpu_us() - before < 20_000.0 {
+            sum = (0..1_000_000_u64).fold(sum, |sum, number| std::hint::black_box(sum ^ number));
+        }
+    }
 
     #[test]
     fn the_middle_is_not_moved_by_one_bad_run() {

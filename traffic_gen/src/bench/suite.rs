@@ -81,7 +81,7 @@ impl Default for Plan {
             latency: Duration::from_secs(12),
             open_max: 1_000_000,
             recovered: 100_000,
-            telemetry_pairs: 5,
+            telemetry_pairs: 10,
         }
     }
 }
@@ -281,9 +281,11 @@ async fn recovered(plan: Plan, add: &mut impl FnMut(Row)) -> Result<(), BenchErr
 
 /// What telling costs. The ceiling is the same exchange that tells nobody.
 async fn told(plan: Plan, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
-    let cost = overhead::measure(memory, (CONTRACTORS, OPEN), plan.telemetry_pairs, plan.closed_loop).await?;
+    let cost = overhead::measure(memory, (CONTRACTORS, OPEN), plan.telemetry_pairs, plan.closed_loop / 2).await?;
     let row = Row::new("telemetry.metrics_and_1_percent_traced", cost.rounds_with(), "rounds/s");
     add(row.under(cost.rounds_without()).aiming_at(">= 0.95"));
+    let [without, with] = cost.cpu_us();
+    add(Row::new("telemetry.processor_time", with, "us/round").under(without).aiming_at("<= 1.05"));
     add(Row::new("telemetry.spans_exported", cost.spans as f64, "spans"));
     add(Row::new("telemetry.spans_lost", cost.lost as f64, "spans").aiming_at("0"));
     add(Row::new("telemetry.scrape", cost.scrape_bytes as f64 / 1024.0, "KiB"));
