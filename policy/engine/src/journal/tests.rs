@@ -161,3 +161,26 @@ fn about() -> super::About {
 fn negotiation(number: usize) -> NegotiationId {
     NegotiationId::try_new(&format!("alice~{number}")).unwrap()
 }
+
+/// `cargo test -p policy_engine --release --lib -- --ignored --nocapture costs`. A figure, not a verdict.
+#[test]
+#[ignore = "measures; meaningful in a release build only"]
+fn a_fact_costs_a_fraction_of_a_microsecond() {
+    const ROUNDS: usize = 20_000;
+    const FACTS: usize = 64;
+    let mut memory = Memory::new();
+    let ids: Vec<NegotiationId> = (0..ROUNDS).map(negotiation).collect();
+    let facts: Vec<Fact> = (0..FACTS as u128).map(sent).collect();
+    let begun = std::time::Instant::now();
+    for (number, id) in ids.iter().enumerate() {
+        started(&mut memory, number);
+        facts.iter().for_each(|fact| memory.note(id, Timestamp(7), fact.clone()));
+        ended(&mut memory, number);
+    }
+    let took = begun.elapsed();
+    println!(
+        "{} ns a fact, {} us a round of {FACTS}",
+        took.as_nanos() / (ROUNDS * FACTS) as u128,
+        took.as_micros() / ROUNDS as u128
+    );
+}
