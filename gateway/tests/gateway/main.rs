@@ -20,5 +20,5 @@ mod series;
 mod spans;
 mod streams;
 mod surface;
-mod told;
 mod tokens;
+mod told;
