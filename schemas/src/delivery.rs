@@ -338,6 +338,39 @@ pub enum Outcome {
     Ended,
 }
 
+impl Outcome {
+    /// Every outcome, in the order of declaration: `outcome as usize` is its place.
+    pub const ALL: [Self; 10] = [
+        Self::Completed,
+        Self::NoOffers,
+        Self::Incomplete,
+        Self::NoCandidate,
+        Self::Timeout,
+        Self::Cancelled,
+        Self::Aborted,
+        Self::Agreement,
+        Self::NoAgreement,
+        Self::Ended,
+    ];
+
+    /// As it stands on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::NoOffers => "no_offers",
+            Self::Incomplete => "incomplete",
+            Self::NoCandidate => "no_candidate",
+            Self::Timeout => "timeout",
+            Self::Cancelled => "cancelled",
+            Self::Aborted => "aborted",
+            Self::Agreement => "agreement",
+            Self::NoAgreement => "no_agreement",
+            Self::Ended => "ended",
+        }
+    }
+}
+
 /// The end of a negotiation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Closing {

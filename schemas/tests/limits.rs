@@ -7,7 +7,7 @@ use schemas::bargain::{
     ROUNDS_MAX, TABLE_MAX,
 };
 use schemas::control::{CONSENT_RULES_MAX, GROUP_MEMBERS_MAX, TOPICS_MAX};
-use schemas::delivery::{CloseReason, Disposition, EXCHANGE};
+use schemas::delivery::{CloseReason, Disposition, EXCHANGE, Outcome};
 use schemas::envelope::{CAPABILITIES_MAX, RECIPIENTS_MAX, TTL_S_MAX};
 use schemas::ids::NAME_LEN_MAX;
 use schemas::payload::{ATTR_TEXT_LEN_MAX, FAILURE_CODE_LEN_MAX, INTEGER_MAX, TERMS_MAX, TEXT_LEN_MAX};
@@ -97,6 +97,9 @@ fn limits_of_policies_are_the_constants() {
 fn the_words_of_the_exchange_are_the_types() {
     check("ack", "/properties/disposition/enum", Disposition::ALL.map(Disposition::as_str));
     check("ack", "/properties/first/enum", Disposition::ALL.map(Disposition::as_str));
+    check("closed", "/properties/outcome/enum", Outcome::ALL.map(Outcome::as_str));
+    assert_eq!(json!(Outcome::ALL), json!(Outcome::ALL.map(Outcome::as_str)));
+    assert!(Outcome::ALL.into_iter().enumerate().all(|(index, outcome)| outcome as usize == index));
     check("delivery", "/$defs/misunderstanding/properties/expected/items/enum", Act::ALL.map(Act::as_str));
     let reasons = [
         CloseReason::ScoreAtLeast,

@@ -102,16 +102,7 @@ impl CallResult {
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
-            Self::Closed(Outcome::Completed) => "completed",
-            Self::Closed(Outcome::NoOffers) => "no_offers",
-            Self::Closed(Outcome::Incomplete) => "incomplete",
-            Self::Closed(Outcome::NoCandidate) => "no_candidate",
-            Self::Closed(Outcome::Timeout) => "timeout",
-            Self::Closed(Outcome::Cancelled) => "cancelled",
-            Self::Closed(Outcome::Aborted) => "aborted",
-            Self::Closed(Outcome::Agreement) => "agreement",
-            Self::Closed(Outcome::NoAgreement) => "no_agreement",
-            Self::Closed(Outcome::Ended) => "ended",
+            Self::Closed(outcome) => outcome.as_str(),
             Self::Refused => "refused",
             Self::TurnedDown => "turned_down",
             Self::Lost => "lost",

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use schemas::delivery::{Delivery, Outcome, Told};
+use schemas::delivery::{Delivery, Told};
 use schemas::{AgentId, Timestamp, subject};
 use telemetry::{Kind, Span, SpanId, TraceContext, TraceId, Tracer};
 
@@ -66,7 +66,7 @@ impl Spans {
                 .with("llmx.act", delivery.payload.act().as_str());
             match &delivery.payload {
                 Told::Ack(receipt) => span.with("llmx.disposition", receipt.disposition.as_str()),
-                Told::Closed(closing) => span.with("llmx.outcome", name_of(closing.outcome)),
+                Told::Closed(closing) => span.with("llmx.outcome", closing.outcome.as_str()),
                 Told::Cfp(_)
                 | Told::Accept(_)
                 | Told::Reject(_)
@@ -116,11 +116,6 @@ impl Spans {
             Some(_) => self.tracer.record_failed(context.trace, make),
         }
     }
-}
-
-/// An outcome as it stands on the wire.
-fn name_of(outcome: Outcome) -> String {
-    serde_json::to_value(outcome).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
 /// The trace of a delivery: its call's, which the engine passes on, otherwise its negotiation's own.

@@ -23,7 +23,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use crate::config::Clock;
 
 use minute::Counts;
-pub(crate) use tally::{Tally, outcome_word};
+pub(crate) use tally::Tally;
 
 /// What a lane comes to.
 #[derive(Debug, Clone, Default)]

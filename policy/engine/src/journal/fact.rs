@@ -10,7 +10,6 @@ use serde::Serialize;
 
 use crate::metrics::{DeadLetterReason, WriteResult};
 use crate::outbox::{Passage, Step};
-use crate::pulse::outcome_word;
 
 /// Most offers of a decision that are remembered, and most winners.
 const RANKED_MAX: usize = 64;
@@ -159,9 +158,7 @@ impl Fact {
             Self::AwardLost { lot, award_no, contractor, loss } => {
                 Happened::AwardLost { lot, award_no, contractor, loss: word(&loss) }
             }
-            Self::Ended { outcome, elapsed_us } => {
-                Happened::Ended { outcome: outcome_word(outcome).to_owned(), elapsed_us }
-            }
+            Self::Ended { outcome, elapsed_us } => Happened::Ended { outcome: outcome.as_str().to_owned(), elapsed_us },
         }
     }
 }

@@ -39,7 +39,7 @@ pub(super) struct NegotiationMetrics {
 
 impl NegotiationMetrics {
     pub(super) fn new(make: &Maker<'_>) -> Result<Self, Error> {
-        let ends = ENDS.map(|(protocol, _, outcome)| (protocol, outcome));
+        let ends = ENDS.map(|(protocol, outcome)| (protocol, outcome.as_str()));
         let metrics = Self {
             open: make.protocol_gauges(
                 "exchange_negotiations_open",

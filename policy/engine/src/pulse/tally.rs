@@ -10,45 +10,12 @@ use schemas::{Act, NegotiationId, Timestamp};
 use super::Counted;
 use super::minute::Minute;
 
-/// How negotiations end, in the order of [`index`].
-const OUTCOMES: [&str; 10] = [
-    "completed",
-    "no_offers",
-    "incomplete",
-    "no_candidate",
-    "timeout",
-    "cancelled",
-    "aborted",
-    "agreement",
-    "no_agreement",
-    "ended",
-];
-
-const fn index(outcome: Outcome) -> usize {
-    match outcome {
-        Outcome::Completed => 0,
-        Outcome::NoOffers => 1,
-        Outcome::Incomplete => 2,
-        Outcome::NoCandidate => 3,
-        Outcome::Timeout => 4,
-        Outcome::Cancelled => 5,
-        Outcome::Aborted => 6,
-        Outcome::Agreement => 7,
-        Outcome::NoAgreement => 8,
-        Outcome::Ended => 9,
-    }
-}
-
-/// An outcome as it stands on the wire.
-pub(crate) const fn outcome_word(outcome: Outcome) -> &'static str {
-    OUTCOMES[index(outcome)]
-}
-
 /// See the module. Survives the loss of the lane.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     started: u64,
-    ended: [u64; OUTCOMES.len()],
+    /// In the order of [`Outcome::ALL`].
+    ended: [u64; Outcome::ALL.len()],
     awards: u64,
     offers: u64,
     minute: Minute,
@@ -74,7 +41,7 @@ impl Tally {
             Event::Disposed { act: Act::Offer, disposition: Disposition::Ok, .. } => self.offers += 1,
             Event::Committed { .. } => self.awards += 1,
             Event::Ended { negotiation, protocol, outcome, offers, awards, elapsed_us, .. } => {
-                self.ended[index(*outcome)] += 1;
+                self.ended[*outcome as usize] += 1;
                 self.awards += u64::from(*outcome == Outcome::Agreement);
                 self.minute.add(at, *elapsed_us);
                 if self.latest.len() == NAMED_MAX {
@@ -99,7 +66,12 @@ impl Tally {
     pub(crate) fn counted(&mut self, now: Timestamp) -> Counted {
         Counted {
             started: self.started,
-            ended: OUTCOMES.into_iter().zip(self.ended).filter(|(_, times)| *times > 0).collect(),
+            ended: Outcome::ALL
+                .map(Outcome::as_str)
+                .into_iter()
+                .zip(self.ended)
+                .filter(|(_, times)| *times > 0)
+                .collect(),
             awards: self.awards,
             offers: self.offers,
             round: self.minute.counts(now),
@@ -113,7 +85,7 @@ impl Ended {
         EndedNegotiation {
             negotiation: self.negotiation.clone(),
             protocol: self.protocol.as_str().to_owned(),
-            outcome: outcome_word(self.outcome).to_owned(),
+            outcome: self.outcome.as_str().to_owned(),
             awards: self.awards,
             offers: self.offers,
             at: self.at,

@@ -12,7 +12,6 @@ use tokio::time::Instant;
 
 use super::{Traces, hanging_at, message, message_at};
 use crate::outbox::{Passage, Step};
-use crate::pulse::outcome_word;
 
 /// What goes over.
 const SYSTEM: &str = "nats";
@@ -101,7 +100,7 @@ impl Finished {
             let id = SpanId::of(&self.negotiation);
             let mut span = Span::new(name, Kind::Internal, root, id, start)
                 .with("messaging.message.conversation_id", self.negotiation.to_string())
-                .with("llmx.outcome", outcome_word(self.outcome))
+                .with("llmx.outcome", self.outcome.as_str())
                 .failed(error);
             span.end = end;
             span.is_root = root.trace == TraceId::of(&self.negotiation);
