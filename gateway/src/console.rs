@@ -33,8 +33,8 @@ const FRESH: Duration = Duration::from_millis(400);
 const SECOND: Duration = Duration::from_secs(1);
 /// Pause before a subscription that ended is begun again.
 const SUBSCRIBE_PAUSE: Duration = Duration::from_secs(1);
-/// Streams of snapshots open at once, for visitors with a token and, apart from them, for those without: strangers
-/// cannot take an administrator's place.
+/// Streams of snapshots open at once, for administrators and, apart from them, for everybody else: nobody but another
+/// administrator can take an administrator's place.
 pub(crate) const STREAMS_MAX: usize = 32;
 /// Journals being asked for at once.
 pub(crate) const JOURNALS_MAX: usize = 16;
@@ -55,8 +55,8 @@ pub(crate) struct Console {
     began: Instant,
     pulses: Mutex<Pulses>,
     written: [Mutex<Option<Written>>; 2],
-    streams_known: Arc<Semaphore>,
-    streams_unknown: Arc<Semaphore>,
+    admin_streams: Arc<Semaphore>,
+    other_streams: Arc<Semaphore>,
     journals: Arc<Semaphore>,
 }
 
@@ -74,8 +74,8 @@ impl Console {
             began: Instant::now(),
             pulses: Mutex::default(),
             written: [Mutex::new(None), Mutex::new(None)],
-            streams_known: Arc::new(Semaphore::new(STREAMS_MAX)),
-            streams_unknown: Arc::new(Semaphore::new(STREAMS_MAX)),
+            admin_streams: Arc::new(Semaphore::new(STREAMS_MAX)),
+            other_streams: Arc::new(Semaphore::new(STREAMS_MAX)),
             journals: Arc::new(Semaphore::new(JOURNALS_MAX)),
         }
     }
@@ -147,8 +147,8 @@ impl Console {
     ///
     /// # Errors
     /// [`Code::Overloaded`] when all are taken.
-    pub(crate) fn stream_place(&self, is_known: bool) -> Result<OwnedSemaphorePermit, Refusal> {
-        let places = if is_known { &self.streams_known } else { &self.streams_unknown };
+    pub(crate) fn stream_place(&self, is_admin: bool) -> Result<OwnedSemaphorePermit, Refusal> {
+        let places = if is_admin { &self.admin_streams } else { &self.other_streams };
         places.clone().try_acquire_owned().map_err(|_| {
             Refusal::new(Code::Overloaded, "too many consoles are open")
                 .expecting(format!("at most {STREAMS_MAX}; GET /v1/console answers without a stream"))

@@ -38,6 +38,9 @@ const PROGRESS_LOG_S: u64 = 60;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  llmx traffic --gateway http://127.0.0.1:8080 --rate 20 --duration 120\n\n\
     Counts are what the initiator sees. Offers, fairness and the invariants need every agent's view: `llmx demo`.\n\
+    One initiator is held to the gateway's rate like every agent: 200 requests a second by default, acknowledgements\n\
+    included, which is about 40 calls a second with 12 contractors. What is beyond waits and is sent again, and latencies\n\
+    then measure the waiting: start several, each with a name (--initiator), or raise `requests_per_s`.\n\
     Fails when a call has not ended 30 s after the last one, or within an hour of its own.")]
 pub struct Args {
     #[command(flatten)]

@@ -31,8 +31,8 @@ const CARRIERS: [(&str, &str); 7] = [
     ("opentelemetry_sdk", "off"),
 ];
 
-/// What logs whole messages, tokens included, where more than warnings are asked for: it never may.
-const TELLTALES: [&str; 2] = ["tungstenite", "tokio_tungstenite"];
+/// What logs whole messages, tokens and mandates included, where more than warnings are asked for: it never may.
+const TELLTALES: [&str; 3] = ["tungstenite", "tokio_tungstenite", "async_nats"];
 
 /// How lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,6 +11,8 @@ use schemas::subject;
 pub(super) const ENGINES_MAX: usize = 64;
 /// An engine unheard for this long is forgotten: it tells something every second.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(5);
+/// An engine unheard for this long has no rates any more: another may already do its work, and would be counted with it.
+const QUIET_MAX: Duration = Duration::from_millis(2500);
 /// Rates are means over at most this long.
 const WINDOW: Duration = Duration::from_secs(5);
 /// Points of the history, one a second.
@@ -102,7 +104,7 @@ impl Pulses {
         if self.history.len() == HISTORY_MAX {
             self.history.pop_front();
         }
-        self.history.push_back(Point { ended_per_s: self.rates().ended, p95_us: self.round().p95_us });
+        self.history.push_back(Point { ended_per_s: self.rates(now).ended, p95_us: self.round().p95_us });
     }
 
     /// Drops engines that said nothing for [`SILENCE_MAX`].
@@ -141,8 +143,8 @@ impl Pulses {
     }
 
     /// What all engines together do in a second.
-    pub(super) fn rates(&self) -> Rates {
-        self.engines().map(Heard::rates).fold(Rates::default(), |sum, rates| Rates {
+    pub(super) fn rates(&self, now: Duration) -> Rates {
+        self.engines().map(|heard| heard.rates(now)).fold(Rates::default(), |sum, rates| Rates {
             started: sum.started + rates.started,
             ended: sum.ended + rates.ended,
             awards: sum.awards + rates.awards,
@@ -164,8 +166,11 @@ impl Pulses {
 }
 
 impl Heard {
-    /// What this engine does in a second; 0 until it has been heard twice.
-    pub(super) fn rates(&self) -> Rates {
+    /// What this engine does in a second; 0 until it has been heard twice, and from [`QUIET_MAX`] of silence on.
+    pub(super) fn rates(&self, now: Duration) -> Rates {
+        if now.saturating_sub(self.at) > QUIET_MAX {
+            return Rates::default();
+        }
         let (Some(first), Some(last)) = (self.marks.front(), self.marks.back()) else { return Rates::default() };
         let seconds = last.at.saturating_sub(first.at).as_secs_f64();
         if seconds <= 0.0 {

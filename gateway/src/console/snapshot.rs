@@ -130,7 +130,7 @@ pub(super) fn write(
         agents: tables.agents.len(),
         policies: tables.policies.current().count(),
         totals: pulses.totals(),
-        per_s: pulses.rates(),
+        per_s: pulses.rates(now),
         round: pulses.round(),
         history: pulses.history().collect(),
         named: (sight == Sight::All).then(|| named(about, pulses, tables, lanes, now)),
@@ -164,7 +164,7 @@ fn engine(heard: &Heard, now: Duration) -> NamedEngine<'_> {
         owned: &heard.pulse.owned,
         open: heard.pulse.open,
         unacknowledged: heard.pulse.unacknowledged,
-        ended_per_s: heard.rates().ended,
+        ended_per_s: heard.rates(now).ended,
         p95_us: heard.pulse.round.p95_us,
     }
 }

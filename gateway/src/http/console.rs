@@ -41,6 +41,8 @@ const JOURNAL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Whoever looks at the console.
 pub(super) struct Visitor {
     sight: Sight,
+    /// Whether it showed an administrator's token.
+    is_admin: bool,
     /// When the token it showed runs out, in seconds since the epoch; absent without a token.
     expires_s: Option<u64>,
 }
@@ -58,7 +60,7 @@ impl FromRequestParts<Arc<Site>> for Visitor {
         };
         let is_admin = caller.as_ref().is_some_and(|caller| caller.must_be_admin(site).is_ok());
         let sight = if is_open || is_admin { Sight::All } else { Sight::Totals };
-        Ok(Self { sight, expires_s: caller.map(|caller| caller.0.expires_s) })
+        Ok(Self { sight, is_admin, expires_s: caller.map(|caller| caller.0.expires_s) })
     }
 }
 

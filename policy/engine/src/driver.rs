@@ -15,6 +15,7 @@ mod ownership;
 mod report;
 mod stop;
 mod telling;
+mod unseen;
 mod upkeep;
 
 use std::collections::BTreeSet;
@@ -33,6 +34,7 @@ use self::inputs::{Inputs, Wake};
 use self::ownership::Stage;
 pub(crate) use self::stop::STOP_MAX;
 use self::telling::Telling;
+use self::unseen::Unseen;
 use self::upkeep::Upkeep;
 use crate::abort::Aborts;
 use crate::clock::{ClockWatch, LogClock};
@@ -81,6 +83,7 @@ pub(crate) struct Driver {
     digests: Digests,
     upkeep: Upkeep,
     telling: Telling,
+    unseen: Unseen,
     traces: Traces,
     stage: Stage,
     /// Of the live engines, this one should own the lane.

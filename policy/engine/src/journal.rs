@@ -102,6 +102,12 @@ impl Memory {
         (self.weight, self.adoptable) = (0, 0);
     }
 
+    /// Counts a fact that happened while nobody owned the lane, and remembers nothing of it.
+    pub(crate) fn count(&mut self, event: &Event) {
+        let at = if let Event::Ended { at, .. } = event { *at } else { Timestamp::default() };
+        self.tally.count(event, at);
+    }
+
     /// Takes note of a fact the core reports. `adopt` tells what is known of a negotiation that was begun under another
     /// owner; it is asked once for each.
     pub(crate) fn note_event(

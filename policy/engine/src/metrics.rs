@@ -1,7 +1,7 @@
 //! Every metric the engine sets. Labels are closed sets, and every known combination starts at 0.
 //!
-//! Counters tell what this process did: what is folded while a lane catches up, or stands by, was counted by whoever
-//! emitted it. Gauges tell the state, however it came about.
+//! Counters tell what this process did as an owner, and what happened while nobody owned the lane it then took (see
+//! `driver/unseen.rs`): what another owner folded, that one has counted. Gauges tell the state, however it came about.
 
 mod delivery;
 mod engines;

@@ -42,15 +42,16 @@ fn a_silent_engine_is_forgotten_and_its_counts_with_it() {
 fn rates_are_means_over_the_last_five_seconds() {
     let mut pulses = Pulses::default();
     hear(&mut pulses, "a", 1000, 0);
-    assert_eq!(pulses.rates().ended, 0.0, "one pulse says nothing of change");
+    assert_eq!(pulses.rates(at(0)).ended, 0.0, "one pulse says nothing of change");
     for second in 1..=20_u64 {
         let ended = 1000 + if second <= 10 { second * 100 } else { 1000 + (second - 10) * 10 };
         hear(&mut pulses, "a", ended, second * 1000);
         if second == 10 {
-            assert_eq!(pulses.rates().ended, 100.0);
+            assert_eq!(pulses.rates(at(10_000)).ended, 100.0);
         }
     }
-    assert_eq!(pulses.rates().ended, 10.0, "what was before the window no longer counts");
+    assert_eq!(pulses.rates(at(22_500)).ended, 10.0, "what was before the window no longer counts");
+    assert_eq!(pulses.rates(at(22_501)).ended, 0.0, "another engine may do its work by now");
 }
 
 #[test]
@@ -59,9 +60,9 @@ fn a_restarted_engine_begins_anew_instead_of_falling() {
     hear(&mut pulses, "a", 5000, 0);
     hear(&mut pulses, "a", 5100, 1000);
     hear(&mut pulses, "a", 3, 2000);
-    assert_eq!(pulses.rates().ended, 0.0);
+    assert_eq!(pulses.rates(at(2000)).ended, 0.0);
     hear(&mut pulses, "a", 10, 3000);
-    assert_eq!(pulses.rates().ended, 7.0);
+    assert_eq!(pulses.rates(at(3000)).ended, 7.0);
 }
 
 #[test]
@@ -87,7 +88,7 @@ fn engines_names_marks_and_history_stay_within_their_bounds() {
         hear(&mut pulses, "e1", millisecond, millisecond);
     }
     assert!(pulses.engines().all(|heard| heard.marks.len() <= 12));
-    assert!((900.0..=1100.0).contains(&pulses.rates().ended), "{:?}", pulses.rates());
+    assert!((900.0..=1100.0).contains(&pulses.rates(at(10_000)).ended));
     for second in 0..HISTORY_MAX as u64 + 50 {
         pulses.handle_second(at(second * 1000));
     }

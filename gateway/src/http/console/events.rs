@@ -25,7 +25,7 @@ const LIFETIME_MAX: Duration = Duration::from_secs(600);
 
 /// Opens the stream.
 pub(in super::super) async fn open(State(site): State<Arc<Site>>, visitor: Visitor, request: Request) -> Answer {
-    let place = site.console.stream_place(visitor.expires_s.is_some())?;
+    let place = site.console.stream_place(visitor.is_admin)?;
     let left = visitor.expires_s.map(|expires_s| Duration::from_secs(expires_s.saturating_sub(now_s())));
     let mut period = tokio::time::interval(PERIOD);
     period.set_missed_tick_behavior(MissedTickBehavior::Delay);

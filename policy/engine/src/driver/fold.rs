@@ -60,6 +60,7 @@ impl Driver {
 
     fn fold(&mut self, record: &LogRecord, decoded: &Record, now: Instant) -> Result<(), StopReason> {
         let epoch = self.book.epoch();
+        self.unseen.handle_record(decoded, &self.shared.config.id);
         let folded = catch_unwind(AssertUnwindSafe(|| self.book.handle_record(record.seq, record.time, decoded)));
         if folded.is_err() {
             self.handle_panic(record.seq, decoded)?;
@@ -196,6 +197,8 @@ impl Driver {
             }
             self.remember(event);
             self.trace(event, record);
+        } else {
+            self.unseen.add(event);
         }
         if let Some(tap) = &self.shared.tap {
             tap.on_event(self.lane, event);

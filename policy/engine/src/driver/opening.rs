@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep};
 use super::inputs::Inputs;
 use super::ownership::Stage;
 use super::telling::Telling;
+use super::unseen::Unseen;
 use super::upkeep::Upkeep;
 use super::{Driver, Shared};
 use crate::checkpoint::CheckpointStore;
@@ -77,6 +78,7 @@ impl Driver {
             digests: Digests::starting_at(position).every(config.digest_every),
             upkeep: Upkeep::new(config, store, position, trimmed, now),
             telling,
+            unseen: Unseen::default(),
             traces: Traces::new(config.tracer.clone(), lane),
             stage: Stage::CatchingUp { target },
             is_first: false,
@@ -104,6 +106,7 @@ impl Driver {
         self.gauges.restart(self.book.open_phases());
         self.gauges.set_checkpoint(self.position);
         self.telling.forget();
+        self.unseen.forget();
         self.traces.forget();
         if self.telling.is_on() || self.traces.is_on() {
             self.outbox.keep_passages();

@@ -172,6 +172,11 @@ impl Driver {
         self.shared.metrics.engines.count_takeover();
         self.aborts.handle_takeover(now);
         self.telling.handle_takeover(self.book.open_count());
+        if claim.is_orderly {
+            self.unseen.forget();
+        } else {
+            self.count_unseen();
+        }
         // The owner before may have ended before it could log what was acknowledged.
         for id in self.outbox.take_heard() {
             self.delivered.add(id, now);

@@ -71,6 +71,24 @@ impl Driver {
         memory.note_event(event, book.now(), |negotiation| journal::adopted(book, negotiation));
     }
 
+    /// Counts what happened while nobody owned the lane; no journal holds it.
+    pub(super) fn count_unseen(&mut self) {
+        let (events, left_out) = self.unseen.take();
+        if left_out > 0 {
+            tracing::warn!(
+                lane = self.lane.0,
+                left_out,
+                "more happened without an owner than is kept; it is not counted"
+            );
+        }
+        for event in &events {
+            self.shared.metrics.count(event);
+            if let Some(memory) = &mut self.telling.memory {
+                memory.count(event);
+            }
+        }
+    }
+
     /// Takes note of an answer of the register.
     pub(super) fn remember_write(&mut self, key: &RegisterKey, result: WriteResult) {
         if result != WriteResult::Error {

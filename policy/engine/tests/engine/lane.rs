@@ -91,7 +91,7 @@ async fn a_tap_hears_every_record_and_event_the_catch_up_included() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn gauges_tell_the_state_and_counters_only_what_this_engine_did() {
+async fn gauges_tell_the_state_and_counters_what_nobody_else_has_counted() {
     let bus = open_bus();
     append(&bus, vec![call("job", policy("high"), &["bob"], Qos::AtLeastOnce)]).await;
     let registry = Registry::new();
@@ -99,12 +99,12 @@ async fn gauges_tell_the_state_and_counters_only_what_this_engine_did() {
     let engine = Engine::start(bus.clone(), config("engine-1"), metrics, None).await.unwrap();
     let open = || sample(&registry, "exchange_negotiations_open", "collecting");
     let started = || sample(&registry, "exchange_negotiations_started_total", "contract_net");
-    assert_eq!((open(), started()), (1.0, 0.0), "folded while catching up");
+    assert_eq!((open(), started()), (1.0, 1.0), "called while no engine ran");
 
     let mut bob = Probe::connect(&bus, "bob").await;
     append(&bus, vec![call("another", policy("high"), &["bob"], Qos::AtLeastOnce)]).await;
     bob.until(Act::Cfp).await;
-    assert_eq!((open(), started()), (2.0, 1.0));
+    assert_eq!((open(), started()), (2.0, 2.0));
     bob.drain(Duration::from_secs(60)).await;
     let ended = sample(&registry, "exchange_negotiations_closed_total", "no_offers");
     assert_eq!((open(), ended), (0.0, 2.0), "both ran into their deadline");

@@ -1,18 +1,20 @@
 //! What an engine tells people who look: pulses and journals.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bus::{Bus, BusError};
 use bytes::Bytes;
 use futures_util::StreamExt;
-use policy_engine::{Engine, EngineConfig};
+use policy_engine::{Engine, EngineConfig, EngineMetrics};
+use prometheus::Registry;
 use schemas::pulse::{Happened, Journal, JournalRequest, Pulse};
 use schemas::record::Qos;
 use schemas::{Act, subject};
 
 use crate::exchange::{
     LANE, Probe, append, award_no, call, config, confirm, done, message, metrics, negotiation, offer, open_bus, policy,
-    start,
+    sample, start,
 };
 
 #[tokio::test(start_paused = true)]
@@ -88,7 +90,7 @@ async fn only_what_the_owner_did_live_is_told_and_its_successor_goes_on() {
     let told = journal(&bus, "early").await.expect("it goes on under this owner").entries;
     assert_eq!(line(&told[0].what), "bob offer ok");
     let pulse = pulse(&bus, "engine-1").await;
-    assert_eq!((pulse.open, pulse.started, pulse.offers), (1, 0, 1));
+    assert_eq!((pulse.open, pulse.started, pulse.offers), (1, 1, 1), "nobody else has counted the call");
     let newest = &pulse.newest[0];
     assert_eq!((newest.protocol.as_str(), newest.phase.as_str()), ("contract_net", "collecting"));
     assert_eq!((newest.policy.as_str(), newest.invited, newest.offers), ("high@1", 2, 1));
@@ -123,6 +125,30 @@ async fn a_pulse_counts_what_ended_and_names_the_newest() {
     engine.shutdown().await;
     while let Ok(Some(_)) = tokio::time::timeout(Duration::from_secs(5), pulses.next()).await {}
     assert!(tokio::time::timeout(Duration::from_secs(60), pulses.next()).await.is_err(), "it ends with the engine");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_ends_while_no_engine_runs_is_counted_once_by_the_next() {
+    let bus = open_bus();
+    let first = start(&bus, "engine-1").await;
+    round(&bus, "seen", 5).await;
+    first.shutdown().await;
+    append(&bus, vec![call("unseen", policy("high"), &["bob"], Qos::AtLeastOnce)]).await;
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    // Deadlines pass as of the records' times: this one shows that they are over.
+    append(&bus, vec![call("later", policy("high"), &["bob"], Qos::AtLeastOnce)]).await;
+    let registry = Registry::new();
+    let counted = Arc::new(EngineMetrics::new(&registry).unwrap());
+    let second = Engine::start(bus.clone(), config("engine-2"), counted, None).await.unwrap();
+    let told = pulse(&bus, "engine-2").await;
+    assert_eq!(told.ended, [("no_offers".to_owned(), 1)].into(), "and not what the first one saw");
+    assert_eq!(sample(&registry, "exchange_negotiations_closed_total", "no_offers"), 1.0);
+    assert_eq!(sample(&registry, "exchange_negotiations_closed_total", "completed"), 0.0);
+    assert_eq!(told.started, 2);
+    second.shutdown().await;
+    let _third = start(&bus, "engine-3").await;
+    let told = pulse(&bus, "engine-3").await;
+    assert!(told.ended.is_empty(), "the second one has counted it: {:?}", told.ended);
 }
 
 #[tokio::test(start_paused = true)]
