@@ -113,7 +113,7 @@ def start_exchange(stack, rate):
     for address in addresses + entries:
         wait_for(f"{address}/readyz")
     access = ("--gateway", ",".join(entries), "--key", "keys/signing-key.pem")
-    wait_for(stack.start_llmx("contractors", "contractors:9464", "agents", *access) + "/readyz")
+    wait_for(stack.start_llmx("contractors", "contractors:9464", "contractors", *access) + "/readyz")
     wait_for(stack.start_llmx("initiator", "initiator:9464", "traffic", *access, "--rate", rate, "--duration", 24 * 3600) + "/readyz")
 
 

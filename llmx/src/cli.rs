@@ -5,8 +5,8 @@ use clap::{Parser, Subcommand};
 use crate::output::Outcome;
 use crate::output::traces::{self, Traced};
 use crate::{
-    agents, archive, audit, bargain, bench, chaos, demo, engine, gateway, healthcheck, keys, metrics, policy, replay,
-    schema, simulate, token, traffic,
+    archive, audit, bargain, bench, chaos, contractors, demo, engine, gateway, healthcheck, keys, metrics, policy,
+    replay, schema, simulate, token, traffic,
 };
 
 /// The exchange where agents negotiate: offers in, exactly one binding award out.
@@ -41,7 +41,8 @@ enum Command {
     /// One policy engine, on NATS
     Engine(engine::Args),
     /// Scripted contractors
-    Agents(agents::Args),
+    #[command(visible_alias = "agents")]
+    Contractors(contractors::Args),
     /// Poisson calls from one initiator to contractors that run elsewhere
     Traffic(traffic::Args),
     /// Recompute every decision from a log; any difference fails
@@ -79,7 +80,7 @@ impl Cli {
             Command::Demo(_) => ("llmx-demo", None),
             Command::Gateway(args) => ("llmx-gateway", args.id()),
             Command::Engine(args) => ("llmx-engine", args.id()),
-            Command::Agents(_) => ("llmx-agents", None),
+            Command::Contractors(_) => ("llmx-agents", None),
             Command::Traffic(_) => ("llmx-traffic", None),
             Command::Replay(_)
             | Command::Archive(_)
@@ -104,7 +105,7 @@ impl Cli {
             Command::Demo(args) => Box::pin(demo::run(args)).await,
             Command::Gateway(args) => gateway::run(args).await,
             Command::Engine(args) => engine::run(args).await,
-            Command::Agents(args) => agents::run(args).await,
+            Command::Contractors(args) => contractors::run(args).await,
             Command::Traffic(args) => traffic::run(args).await,
             Command::Replay(args) => replay::run(args).await,
             Command::Archive(args) => archive::run(args).await,

@@ -2,13 +2,13 @@
 
 #![allow(unreachable_pub, reason = "a binary has no public interface; `pub` marks what a command's file offers")]
 
-mod agents;
 mod archive;
 mod audit;
 mod bargain;
 mod bench;
 mod chaos;
 mod cli;
+mod contractors;
 mod demo;
 mod engine;
 mod gateway;

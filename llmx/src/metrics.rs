@@ -48,20 +48,21 @@ enum Process {
     Gateway,
     /// `llmx engine`
     Engine,
-    /// `llmx agents`
-    Agents,
+    /// `llmx contractors`
+    #[value(alias = "agents")]
+    Contractors,
     /// `llmx traffic`
     Traffic,
 }
 
 impl Process {
-    const ALL: [Self; 4] = [Self::Gateway, Self::Engine, Self::Agents, Self::Traffic];
+    const ALL: [Self; 4] = [Self::Gateway, Self::Engine, Self::Contractors, Self::Traffic];
 
     const fn as_str(self) -> &'static str {
         match self {
             Self::Gateway => "gateway",
             Self::Engine => "engine",
-            Self::Agents => "agents",
+            Self::Contractors => "contractors",
             Self::Traffic => "traffic",
         }
     }
@@ -78,7 +79,7 @@ impl Process {
                 of_the_exchange(&registry)?;
                 Arc::new(EngineMetrics::new(&registry)?).show_lane(Lane(0));
             }
-            Self::Agents => of_agents(&registry)?,
+            Self::Contractors => of_agents(&registry)?,
             Self::Traffic => {
                 of_agents(&registry)?;
                 let run = Run { scenario: ScenarioKind::ContractNet, seed: 1, git_sha: "unknown" };

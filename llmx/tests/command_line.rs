@@ -196,7 +196,7 @@ fn help_of_every_command_has_an_example() {
         "demo",
         "gateway",
         "engine",
-        "agents",
+        "contractors",
         "traffic",
         "replay",
         "archive",
@@ -220,6 +220,13 @@ fn help_of_every_command_has_an_example() {
         let examples = help.split_once("Example").unwrap_or_else(|| panic!("{command}: {help}")).1;
         assert!(examples.contains(&format!("llmx {command}")), "{command}: {help}");
     }
+}
+
+#[test]
+fn the_earlier_name_of_a_command_still_works() {
+    let help = |name: &str| String::from_utf8(llmx(&[name, "--help"]).stdout).unwrap();
+    assert_eq!(help("agents"), help("contractors"));
+    assert!(help("agents").contains("--count"));
 }
 
 #[cfg(unix)]

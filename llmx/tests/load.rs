@@ -41,9 +41,9 @@ async fn two_generators_call_the_same_contractors_and_all_of_them_tell_how_they_
     ]);
     let gateway_url = gateway.says("gateway: ").await;
 
-    let mut agents = Process::remote(&["agents", "--count", "3", "--listen", "127.0.0.1:0"], &gateway_url, &keys);
+    let mut agents = Process::remote(&["contractors", "--count", "3", "--listen", "127.0.0.1:0"], &gateway_url, &keys);
     let agents_url = agents.says("health: ").await;
-    agents.says("agents: 3 contractors connected").await;
+    agents.says("contractors: 3 connected").await;
     let (status, body) = ask(&agents_url, "/readyz").await;
     assert_eq!((status, &body["state"]["connected"]), (200, &3.into()), "{body}");
 

@@ -1,4 +1,4 @@
-//! `llmx agents`: scripted contractors against an exchange that runs elsewhere.
+//! `llmx contractors`: scripted contractors against an exchange that runs elsewhere.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use crate::ops::{self, Report};
 use crate::output::{Outcome, print, tracer};
 use crate::remote::RemoteArgs;
 
-/// Arguments of `llmx agents`.
+/// Arguments of `llmx contractors`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  llmx agents --gateway http://127.0.0.1:8080 --count 12 --transport websocket")]
+#[command(after_help = "Example:\n  llmx contractors --gateway http://127.0.0.1:8080 --count 12 --transport websocket")]
 pub struct Args {
     #[command(flatten)]
     remote: RemoteArgs,
@@ -44,7 +44,7 @@ pub async fn run(args: Args) -> Outcome {
         let (metrics, wanted) = (metrics.clone(), args.count);
         health.report(move || report(metrics.connected(), wanted));
     }
-    let remote = args.remote.open("llmx-agents").await?;
+    let remote = args.remote.open("llmx-contractors").await?;
     let (transport, identity) = (|_: &_| remote.transport(), |name: &_| remote.identity(name));
     let access = Access { control: &remote.control, transport: &transport, identity: &identity };
     let watchers: Vec<Arc<dyn Observer>> =
@@ -52,7 +52,7 @@ pub async fn run(args: Args) -> Outcome {
     let options = AgentOptions { observer: Some(Arc::new(watchers)), tracer: tracer(), ..AgentOptions::default() };
     let scenario = Scenario { contractors: args.count, seed: args.seed, options, ..Scenario::default() };
     let population = Population::start(&access, &scenario, None).await.context("the contractors do not start")?;
-    print(format_args!("agents: {} contractors connected", args.count));
+    print(format_args!("contractors: {} connected", args.count));
     asked_to_end().await;
     population.stop().await?;
     if let Some(health) = health {
