@@ -190,7 +190,7 @@ impl Initiator {
     pub async fn call(&self, call: CallRequest, events: mpsc::Sender<CallEvent>) -> Result<NegotiationId, CallError> {
         let negotiation = NegotiationId::form(self.agent(), &call.own_id)?;
         let CallRequest { to, capabilities, ttl_s, cfp, start_at, traceparent, own_id: _ } = call;
-        let scope = Some(Scope { consent: ConsentMode::OptIn, ttl: ttl_s });
+        let scope = Some(Scope { consent: ConsentMode::OptIn, ttl: ttl_s, absent: false });
         let mut outgoing = Outgoing::new(negotiation.clone(), Payload::Cfp(cfp));
         outgoing.call_to = Some(Box::new(CallAddress { to, capabilities, scope }));
         outgoing.traceparent = traceparent;

@@ -12,8 +12,15 @@ pub const CONSENT_RULES_MAX: usize = 256;
 /// Most members of a group.
 pub const GROUP_MEMBERS_MAX: usize = 4096;
 
+/// Shortest lease of an agent's presence, in milliseconds: two rounds of what gateways report to each other.
+pub const LEASE_MS_MIN: u32 = 10_000;
+/// Longest lease, in milliseconds: one day.
+pub const LEASE_MS_MAX: u32 = 86_400_000;
+/// Lease of an agent that names none, in milliseconds.
+pub const LEASE_MS_DEFAULT: u32 = 30_000;
+
 /// An agent as it registers itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Registration {
     /// What it can do.
@@ -25,9 +32,33 @@ pub struct Registration {
     /// Whose calls it takes.
     #[serde(default)]
     pub consent: Consent,
+    /// How long it stays present after the exchange last heard it, in milliseconds, [`LEASE_MS_MIN`] to [`LEASE_MS_MAX`].
+    /// An agent with an open stream is present without it.
+    #[serde(default = "lease_ms_default")]
+    pub lease_ms: u32,
+    /// Whether calls to topics and groups invite it while it is absent.
+    #[serde(default)]
+    pub durable: bool,
     /// For people: a name or description.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
+}
+
+impl Default for Registration {
+    fn default() -> Self {
+        Self {
+            capabilities: Vec::new(),
+            topics: Vec::new(),
+            consent: Consent::default(),
+            lease_ms: LEASE_MS_DEFAULT,
+            durable: false,
+            description: None,
+        }
+    }
+}
+
+fn lease_ms_default() -> u32 {
+    LEASE_MS_DEFAULT
 }
 
 /// An agent's consent: the first rule that matches decides, otherwise the default. Without a registration: deny.

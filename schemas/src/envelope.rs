@@ -62,6 +62,9 @@ pub struct Scope {
     /// Lifetime in seconds, 1 to [`TTL_S_MAX`], counted from the log time of the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<u64>,
+    /// On a call: topics and groups reach absent agents as well, not only those that are present or durable.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub absent: bool,
 }
 
 /// Consent modes.

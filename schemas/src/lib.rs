@@ -12,6 +12,7 @@
 //! | [`register`] | the write-once register's keys and values |
 //! | [`delivery`] | what an agent receives |
 //! | [`control`] | agents, groups, consent: the control plane's documents |
+//! | [`presence`] | how gateways learn which agents are there |
 //! | [`subject`] | every NATS subject |
 //! | [`digest`] | RFC 8785 canonical form and SHA-256 |
 //! | [`code`] | the stable refusal codes |
@@ -28,6 +29,7 @@ pub mod envelope;
 pub mod ids;
 pub mod payload;
 pub mod policy;
+pub mod presence;
 pub mod pulse;
 pub mod record;
 pub mod register;

@@ -132,7 +132,7 @@ pub struct Pinned {
     pub policy_digest: Digest,
     /// Who is invited, in the order of the agent id.
     pub invited: Vec<Invitation>,
-    /// How many addressed agents were left out for want of consent or a common capability.
+    /// How many addressed agents were left out: absent, without a common capability, or without consent.
     #[serde(default)]
     pub left_out: u32,
 }
@@ -145,6 +145,9 @@ pub struct Invitation {
     /// How its call is delivered.
     #[serde(default, skip_serializing_if = "Qos::is_default")]
     pub qos: Qos,
+    /// Its registration says `durable`: it may be away and answer later, so nobody goes on without it before the deadline.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub durable: bool,
 }
 
 /// Quality of service of a group's calls.

@@ -6,7 +6,8 @@
 //! | `topic.<name>`, `group.<id>` | engine | public notices, without terms |
 //! | `ack.<agent>.<delivery_id>` | agent, or its gateway | acknowledges that delivery, and those in its body |
 //! | `gw.in.<agent>` | agent | an envelope, token in the header [`TOKEN_HEADER`]; answered by a gateway |
-//! | `hello.<agent>` | gateway | the agent has connected: send what is unacknowledged |
+//! | `hello.<agent>` | gateway, agent | the agent has connected: send what is unacknowledged; or, with [`crate::presence::RENEWAL`], that it is still there |
+//! | `presence.<gateway>` | gateway | a JSON array of the agents it heard ([`crate::presence`]) |
 //! | `view.<lane>` | gateway | asks the lane's engine for one negotiation |
 //! | `engine.<id>.beat` | engine | that it lives, and how far each of its lanes has come |
 //! | `engine.<id>.pulse` | engine | numbers for people who look ([`crate::pulse::Pulse`]) |
@@ -24,6 +25,8 @@ pub const ALL_INBOXES: &str = "agent.*.inbox";
 pub const ALL_ACKS: &str = "ack.*.*";
 /// Every hello.
 pub const ALL_HELLOS: &str = "hello.*";
+/// What every gateway says of whom it heard.
+pub const ALL_PRESENCE: &str = "presence.*";
 /// Every engine's heartbeat.
 pub const ALL_BEATS: &str = "engine.*.beat";
 /// Every engine's numbers.
@@ -71,6 +74,18 @@ pub fn gateway_in(agent: &AgentId) -> String {
 #[must_use]
 pub fn hello(agent: &AgentId) -> String {
     format!("hello.{agent}")
+}
+
+/// Whom a gateway heard. `gateway` must be one token: letters, digits, `_` and `-`.
+#[must_use]
+pub fn presence(gateway: &str) -> String {
+    format!("presence.{gateway}")
+}
+
+/// The gateway named by the subject of what it says of whom it heard.
+#[must_use]
+pub fn gateway_of(subject: &str) -> Option<&str> {
+    subject.strip_prefix("presence.")
 }
 
 /// Views of a lane's negotiations.

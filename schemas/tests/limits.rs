@@ -6,7 +6,9 @@ use schemas::bargain::{
     ATTR_ELAPSED_MS, ATTR_ROUND, CONCESSION_MAX, ISSUE_VALUES_MAX, ISSUES_MAX, PARTIES_MAX, PPM, PREDICATES_MAX,
     ROUNDS_MAX, TABLE_MAX,
 };
-use schemas::control::{CONSENT_RULES_MAX, GROUP_MEMBERS_MAX, TOPICS_MAX};
+use schemas::control::{
+    CONSENT_RULES_MAX, GROUP_MEMBERS_MAX, LEASE_MS_DEFAULT, LEASE_MS_MAX, LEASE_MS_MIN, TOPICS_MAX,
+};
 use schemas::delivery::{CloseReason, Disposition, EXCHANGE, Outcome};
 use schemas::envelope::{CAPABILITIES_MAX, RECIPIENTS_MAX, TTL_S_MAX};
 use schemas::ids::NAME_LEN_MAX;
@@ -72,6 +74,9 @@ fn limits_of_bargains_are_the_constants() {
 fn limits_of_the_control_plane_are_the_constants() {
     check("registration", "/properties/topics/maxItems", TOPICS_MAX);
     check("registration", "/properties/consent/properties/rules/maxItems", CONSENT_RULES_MAX);
+    check("registration", "/properties/lease_ms/minimum", LEASE_MS_MIN);
+    check("registration", "/properties/lease_ms/maximum", LEASE_MS_MAX);
+    check("registration", "/properties/lease_ms/default", LEASE_MS_DEFAULT);
     check("group", "/properties/members/maxItems", GROUP_MEMBERS_MAX);
 }
 

@@ -166,6 +166,7 @@ impl Population {
             topics: vec![topic()],
             consent: Consent { default: ConsentEffect::Allow, rules: Vec::new() },
             description: Some("scripted contractor".to_owned()),
+            ..Registration::default()
         };
         let mut contractors = Vec::new();
         for number in 0..scenario.contractors {

@@ -120,7 +120,9 @@ fn select(candidates: BTreeMap<&AgentId, Candidate<'_>>, call: &Call<'_>) -> Res
         }
         capable += 1;
         match (candidate.allowed, candidate.ask) {
-            (Some(qos), _) => invited.push(Invitation { agent: agent.clone(), qos }),
+            (Some(qos), _) => {
+                invited.push(Invitation { agent: agent.clone(), qos, durable: candidate.registration.durable })
+            }
             (None, Some(topic)) => asks.push(Ask { agent: agent.clone(), topic: topic.cloned() }),
             (None, None) => {}
         }

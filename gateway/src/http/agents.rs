@@ -31,6 +31,8 @@ struct PublicAgent<'a> {
     agent: &'a AgentId,
     capabilities: &'a [Capability],
     topics: &'a [TopicName],
+    lease_ms: u32,
+    durable: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<&'a str>,
 }
@@ -179,6 +181,8 @@ fn public<'a>(agent: &'a AgentId, registration: &'a Registration) -> PublicAgent
         agent,
         capabilities: &registration.capabilities,
         topics: &registration.topics,
+        lease_ms: registration.lease_ms,
+        durable: registration.durable,
         description: registration.description.as_deref(),
     }
 }

@@ -79,7 +79,7 @@ fn busy() -> Book {
         invited.sort();
         invited.dedup();
         let mut call = message(&initiator, &negotiation, Act::Cfp, json!({"act": "cfp", "task": "carry 12 boxes"}), 0);
-        let invitation = |agent: &AgentId| Invitation { agent: agent.clone(), qos: Qos::AtLeastOnce };
+        let invitation = |agent: &AgentId| Invitation { agent: agent.clone(), qos: Qos::AtLeastOnce, durable: false };
         let invitations = invited.iter().map(invitation).collect();
         let pinned = Pinned { policy: Arc::clone(&policy), policy_digest, invited: invitations, left_out: 0 };
         call.pinned = Some(Arc::new(pinned));

@@ -208,6 +208,7 @@ fn registration() -> Registration {
         topics: Vec::new(),
         consent: Consent { default: ConsentEffect::Allow, rules: Vec::new() },
         description: Some("scripted bargainer".to_owned()),
+        ..Registration::default()
     }
 }
 

@@ -83,8 +83,9 @@ impl Bench {
         let mut policy = policy_core::preset("high").expect("`high` is a preset");
         policy.timers_ms.hard = schemas::policy::TIMER_MS_MAX;
         let policy_digest = policy.digest().map_err(|error| stuck(&error.to_string()))?;
-        let invited =
-            (0..CONTRACTORS).map(|n| Invitation { agent: contractor_name(n), qos: Qos::AtLeastOnce }).collect();
+        let invited = (0..CONTRACTORS)
+            .map(|n| Invitation { agent: contractor_name(n), qos: Qos::AtLeastOnce, durable: false })
+            .collect();
         let pinned = Pinned { policy: Arc::new(policy), policy_digest, invited, left_out: 0 };
         Ok(Self { book: Book::new(Lane(0), Limits::default()), seq: 0, pinned })
     }

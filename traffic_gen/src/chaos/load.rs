@@ -188,7 +188,7 @@ fn registration(number: u32) -> Registration {
         capabilities: Vec::new(),
         topics: vec![crew(number)],
         consent: Consent { default: ConsentEffect::Allow, rules: Vec::new() },
-        description: None,
+        ..Registration::default()
     }
 }
 

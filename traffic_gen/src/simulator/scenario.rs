@@ -165,7 +165,7 @@ fn person(rng: &mut ChaCha8Rng, id: &AgentId, calls: Vec<CallPlan>) -> Person {
         capabilities,
         topics: vec![topic()],
         consent: Consent { default, rules: Vec::new() },
-        description: None,
+        ..Registration::default()
     };
     Person { id: id.clone(), registration, temper: Temper::draw(rng), calls, bargains: Vec::new(), seed: rng.random() }
 }

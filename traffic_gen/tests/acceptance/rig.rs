@@ -194,7 +194,7 @@ pub(crate) fn open_registration() -> Registration {
 pub(crate) fn registration(default: ConsentEffect, capabilities: &[&str]) -> Registration {
     let capabilities = capabilities.iter().map(|name| Capability::try_new(name).unwrap()).collect();
     let topics = vec![TopicName::try_new("courier").unwrap()];
-    Registration { capabilities, topics, consent: Consent { default, rules: Vec::new() }, description: None }
+    Registration { capabilities, topics, consent: Consent { default, rules: Vec::new() }, ..Registration::default() }
 }
 
 /// The preset `high` under another name, changed.

@@ -99,7 +99,7 @@ async fn party(
         capabilities: Vec::new(),
         topics: Vec::new(),
         consent: Consent { default: ConsentEffect::Allow, rules: Vec::new() },
-        description: None,
+        ..Registration::default()
     };
     let control = ControlClient::try_new(exchange.url()).unwrap();
     control.register(&agent, &identity.token.current(), &registration).await.unwrap();

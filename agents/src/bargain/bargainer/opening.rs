@@ -58,7 +58,7 @@ impl Bargainer {
         let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(BARGAIN_MS_MAX);
         self.book.insert(negotiation, seat, now.plus_ms(delay_ms.saturating_add(BARGAIN_MS_MAX)));
         let mut message = Outgoing::new(negotiation.clone(), Payload::Cfp(cfp)).once(0);
-        let scope = Some(Scope { consent: ConsentMode::OptIn, ttl: ttl_s });
+        let scope = Some(Scope { consent: ConsentMode::OptIn, ttl: ttl_s, absent: false });
         message.call_to = Some(Box::new(CallAddress { to, capabilities, scope }));
         message.traceparent = traceparent;
         message.delay = delay;

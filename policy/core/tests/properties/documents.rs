@@ -56,7 +56,8 @@ pub(crate) fn admitted(from: &AgentId, negotiation: &NegotiationId, act: Act, do
 
 /// What a gateway pins to a call.
 pub(crate) fn pinned(policy: &Policy, invited: &[AgentId]) -> Pinned {
-    let invited = invited.iter().map(|agent| Invitation { agent: agent.clone(), qos: Qos::AtLeastOnce });
+    let invited =
+        invited.iter().map(|agent| Invitation { agent: agent.clone(), qos: Qos::AtLeastOnce, durable: false });
     Pinned {
         policy: Arc::new(policy.clone()),
         policy_digest: policy.digest().expect("integers and texts"),

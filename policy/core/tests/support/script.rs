@@ -209,8 +209,10 @@ impl Script {
 
 /// What a gateway pins.
 pub fn pinned(policy: Policy, contractors: &[&str]) -> Pinned {
-    let mut invited: Vec<Invitation> =
-        contractors.iter().map(|name| Invitation { agent: agent(name), qos: Qos::AtLeastOnce }).collect();
+    let mut invited: Vec<Invitation> = contractors
+        .iter()
+        .map(|name| Invitation { agent: agent(name), qos: Qos::AtLeastOnce, durable: false })
+        .collect();
     invited.sort_by(|left, right| left.agent.cmp(&right.agent));
     Pinned { policy_digest: policy.digest().expect("canonical"), policy: Arc::new(policy), invited, left_out: 0 }
 }

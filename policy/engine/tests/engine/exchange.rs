@@ -93,7 +93,7 @@ pub(crate) fn policy(name: &str) -> Policy {
 pub(crate) fn call(own: &str, policy: Policy, contractors: &[&str], qos: Qos) -> Entry {
     let payload = Payload::Cfp(Cfp { reply_within_ms: Some(10_000), ..Cfp::default() });
     let policy_digest = policy.digest().unwrap();
-    let invited = contractors.iter().map(|name| Invitation { agent: agent(name), qos }).collect();
+    let invited = contractors.iter().map(|name| Invitation { agent: agent(name), qos, durable: false }).collect();
     let pinned = Pinned { policy: Arc::new(policy), policy_digest, invited, left_out: 0 };
     Entry::Message(AdmittedMessage { pinned: Some(Arc::new(pinned)), ..admitted("alice", own, "call", payload) })
 }

@@ -160,7 +160,10 @@ impl Table {
             payload["mandate"] = mandate.clone();
         }
         let mut message = self.message("ann", Act::Cfp, &payload);
-        let invited = invited.iter().map(|name| Invitation { agent: agent(name), qos: Qos::AtLeastOnce }).collect();
+        let invited = invited
+            .iter()
+            .map(|name| Invitation { agent: agent(name), qos: Qos::AtLeastOnce, durable: false })
+            .collect();
         message.pinned = Some(Arc::new(pinned(None, invited)));
         self.fold(Entry::Message(message));
     }

@@ -104,7 +104,9 @@ fn pinned() -> Result<Pinned, BenchError> {
     let mut policy = policy_core::preset("high").expect("`high` is a preset");
     policy.timers_ms.hard = schemas::policy::TIMER_MS_MAX;
     let policy_digest = policy.digest().map_err(stuck)?;
-    let invited = (0..CONTRACTORS).map(|n| Invitation { agent: contractor_name(n), qos: Qos::AtLeastOnce }).collect();
+    let invited = (0..CONTRACTORS)
+        .map(|n| Invitation { agent: contractor_name(n), qos: Qos::AtLeastOnce, durable: false })
+        .collect();
     Ok(Pinned { policy: Arc::new(policy), policy_digest, invited, left_out: 0 })
 }
 

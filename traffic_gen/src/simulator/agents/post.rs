@@ -112,7 +112,7 @@ impl Agent {
             from: Address::Agent(from),
             to: draft.to.clone(),
             capabilities: Vec::new(),
-            scope: (!draft.to.is_empty()).then_some(Scope { consent: ConsentMode::OptIn, ttl: None }),
+            scope: (!draft.to.is_empty()).then_some(Scope { consent: ConsentMode::OptIn, ttl: None, absent: false }),
             negotiation: Some(draft.negotiation.to_string()),
             seq: Some(seq),
             in_reply_to: draft.in_reply_to.clone(),
