@@ -5,8 +5,8 @@ use clap::{Parser, Subcommand};
 use crate::output::Outcome;
 use crate::output::traces::{self, Traced};
 use crate::{
-    archive, audit, bargain, bench, chaos, contractors, demo, engine, gateway, healthcheck, keys, metrics, policy,
-    replay, schema, simulate, token, traffic,
+    agent, archive, audit, bargain, bench, chaos, contractors, demo, engine, gateway, healthcheck, keys, listen,
+    metrics, policy, replay, schema, simulate, token, traffic,
 };
 
 /// The exchange where agents negotiate: offers in, exactly one binding award out.
@@ -43,6 +43,10 @@ enum Command {
     /// Scripted contractors
     #[command(visible_alias = "agents")]
     Contractors(contractors::Args),
+    /// Who is registered at a running exchange: list, show, remove
+    Agent(agent::Args),
+    /// What arrives for an agent, live
+    Listen(listen::Args),
     /// Poisson calls from one initiator to contractors that run elsewhere
     Traffic(traffic::Args),
     /// Recompute every decision from a log; any difference fails
@@ -82,7 +86,9 @@ impl Cli {
             Command::Engine(args) => ("llmx-engine", args.id()),
             Command::Contractors(_) => ("llmx-agents", None),
             Command::Traffic(_) => ("llmx-traffic", None),
-            Command::Replay(_)
+            Command::Agent(_)
+            | Command::Listen(_)
+            | Command::Replay(_)
             | Command::Archive(_)
             | Command::Audit(_)
             | Command::Bargain(_)
@@ -106,6 +112,8 @@ impl Cli {
             Command::Gateway(args) => gateway::run(args).await,
             Command::Engine(args) => engine::run(args).await,
             Command::Contractors(args) => contractors::run(args).await,
+            Command::Agent(args) => agent::run(args).await,
+            Command::Listen(args) => listen::run(args).await,
             Command::Traffic(args) => traffic::run(args).await,
             Command::Replay(args) => replay::run(args).await,
             Command::Archive(args) => archive::run(args).await,

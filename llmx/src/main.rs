@@ -2,6 +2,8 @@
 
 #![allow(unreachable_pub, reason = "a binary has no public interface; `pub` marks what a command's file offers")]
 
+mod access;
+mod agent;
 mod archive;
 mod audit;
 mod bargain;
@@ -14,6 +16,7 @@ mod engine;
 mod gateway;
 mod healthcheck;
 mod keys;
+mod listen;
 mod metrics;
 mod nats;
 mod ops;

@@ -31,6 +31,11 @@ impl Failure {
         Self { code: 2, error: anyhow::anyhow!("{message}") }
     }
 
+    /// The same, with a further remedy behind it.
+    pub fn or(self, remedy: &str) -> Self {
+        Self { code: self.code, error: anyhow::anyhow!("{}; {remedy}", with_causes(&self.error)) }
+    }
+
     /// Prints the failure with its causes and gives the exit code.
     pub fn report(self) -> ExitCode {
         let mut stderr = std::io::stderr().lock();
@@ -83,10 +88,27 @@ pub fn print(text: impl std::fmt::Display) {
     let _ = writeln!(std::io::stdout().lock(), "{text}");
 }
 
+/// Prints one line on stderr: what a person wants to know beside the result.
+pub fn note(text: impl std::fmt::Display) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
 /// Prints a document as indented JSON on stdout.
 pub fn print_json(document: &impl Serialize) -> Outcome {
     print(serde_json::to_string_pretty(document)?);
     Ok(())
+}
+
+/// Rows in columns, two spaces apart; every column but the last is as wide as its widest cell.
+pub fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:<width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// A line of progress on stderr, rewritten in place on a terminal.
@@ -118,6 +140,12 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows = [["a", "bb", "c"], ["aaaa", "b", ""]].map(|row| row.map(str::to_owned).to_vec());
+        assert_eq!(table(&rows), "a     bb  c\naaaa  b");
+    }
 
     #[test]
     fn a_cause_is_told_once() {

@@ -109,18 +109,22 @@ impl Remote {
 
     /// An agent whose token is signed anew whenever it is asked for.
     pub fn identity(&self, agent: &AgentId) -> Identity {
-        let (key, issuer, audience) = (Arc::clone(&self.key), self.issuer.clone(), self.audience.clone());
-        let subject = agent.clone();
-        let cached = std::sync::Mutex::new((std::time::Instant::now(), String::new()));
-        let token = Token::renewed(move || {
-            let mut cached = cached.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            if cached.1.is_empty() || cached.0.elapsed().as_secs() > TOKEN_LIFETIME_S / 2 {
-                let claims = Claims::new(&subject, &issuer, &audience, TOKEN_LIFETIME_S);
-                // An empty token is refused with a clear answer, which is all that could be done here.
-                *cached = (std::time::Instant::now(), key.sign(&claims).unwrap_or_default());
-            }
-            cached.1.clone()
-        });
+        let token = renewed(Arc::clone(&self.key), &self.issuer, &self.audience, agent);
         Identity { agent: agent.clone(), token }
     }
+}
+
+/// A token of `agent` that is signed anew long before it expires.
+pub fn renewed(key: Arc<SigningKey>, issuer: &str, audience: &str, agent: &AgentId) -> Token {
+    let (issuer, audience, subject) = (issuer.to_owned(), audience.to_owned(), agent.clone());
+    let cached = std::sync::Mutex::new((std::time::Instant::now(), String::new()));
+    Token::renewed(move || {
+        let mut cached = cached.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if cached.1.is_empty() || cached.0.elapsed().as_secs() > TOKEN_LIFETIME_S / 2 {
+            let claims = Claims::new(&subject, &issuer, &audience, TOKEN_LIFETIME_S);
+            // An empty token is refused with a clear answer, which is all that could be done here.
+            *cached = (std::time::Instant::now(), key.sign(&claims).unwrap_or_default());
+        }
+        cached.1.clone()
+    })
 }

@@ -197,6 +197,8 @@ fn help_of_every_command_has_an_example() {
         "gateway",
         "engine",
         "contractors",
+        "agent",
+        "listen",
         "traffic",
         "replay",
         "archive",

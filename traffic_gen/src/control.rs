@@ -1,11 +1,13 @@
-//! A small client of the gateway's control plane: registrations, groups, policies.
+//! A small client of the gateway's control plane: who one is, registrations, groups, policies.
 
 use std::time::Duration;
 
 use schemas::control::{Group, Registration};
-use schemas::{AgentId, Policy, Refusal};
-use serde::Serialize;
+use schemas::ids::Capability;
+use schemas::{AgentId, Code, Policy, Refusal, TopicName};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 /// Longest wait for an answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -14,7 +16,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// The gateway refused.
-    #[error("{0}")]
+    #[error("{}", in_full(.0))]
     Refused(Refusal),
     /// It answered something else.
     #[error("the gateway answered {status}: {body}")]
@@ -31,6 +33,72 @@ pub enum ControlError {
 
 /// Characters of an unexpected body that are kept.
 const BODY_CHARS_MAX: usize = 500;
+
+/// Most agents a gateway lists on one page.
+const PAGE_MAX: usize = 200;
+/// Most pages read for one list: what 200,000 agents fill.
+const PAGES_MAX: usize = 1000;
+
+/// What a gateway reads from a token: `GET /v1/whoami`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Whoami {
+    /// Whose token it is.
+    pub agent: AgentId,
+    /// When it expires, in seconds since the epoch.
+    pub expires_s: u64,
+    /// Whether it is an administrator's.
+    pub admin: bool,
+}
+
+/// An agent as others see it: `GET /v1/agents`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListedAgent {
+    /// The agent.
+    pub agent: AgentId,
+    /// Whether it is present, where the gateway says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub present: Option<bool>,
+    /// What it can do.
+    #[serde(default)]
+    pub capabilities: Vec<Capability>,
+    /// Topics it subscribes to.
+    #[serde(default)]
+    pub topics: Vec<TopicName>,
+    /// For people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// What else the gateway says of it.
+    #[serde(flatten)]
+    pub more: Map<String, Value>,
+}
+
+/// Which agents are wanted; a member that is absent matches everyone.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    /// Those that can do this.
+    pub capability: Option<Capability>,
+    /// Those that subscribe to this topic.
+    pub topic: Option<TopicName>,
+    /// Only those present, or only those absent.
+    pub present: Option<bool>,
+    /// Most agents to list.
+    pub limit: usize,
+}
+
+/// The agents that were found.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// The agents, in the order of their ids.
+    pub agents: Vec<ListedAgent>,
+    /// Whether [`Wanted::limit`] cut the list.
+    pub is_cut: bool,
+}
+
+#[derive(Deserialize)]
+struct Page {
+    agents: Vec<ListedAgent>,
+    next: Option<AgentId>,
+}
 
 /// Talks to one gateway.
 #[derive(Debug, Clone)]
@@ -55,6 +123,53 @@ impl ControlClient {
     /// [`ControlError`].
     pub async fn register(&self, agent: &AgentId, token: &str, document: &Registration) -> Result<(), ControlError> {
         self.put(&format!("/v1/agents/{agent}"), token, document).await
+    }
+
+    /// Whose token this is.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub async fn whoami(&self, token: &str) -> Result<Whoami, ControlError> {
+        self.read("/v1/whoami", token).await
+    }
+
+    /// Lists agents, page after page.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub async fn agents(&self, token: &str, wanted: &Wanted) -> Result<Found, ControlError> {
+        let mut query = format!("limit={PAGE_MAX}");
+        // Names hold nothing that a query would have to escape.
+        if let Some(capability) = &wanted.capability {
+            query.push_str(&format!("&capability={capability}"));
+        }
+        if let Some(topic) = &wanted.topic {
+            query.push_str(&format!("&topic={topic}"));
+        }
+        let (mut agents, mut after) = (Vec::new(), String::new());
+        for _ in 0..PAGES_MAX {
+            let page: Page = self.read(&format!("/v1/agents?{query}{after}"), token).await?;
+            let is_wanted = |agent: &ListedAgent| wanted.present.is_none_or(|present| agent.present == Some(present));
+            agents.extend(page.agents.into_iter().filter(is_wanted));
+            if agents.len() > wanted.limit {
+                agents.truncate(wanted.limit);
+                return Ok(Found { agents, is_cut: true });
+            }
+            match page.next {
+                Some(next) => after = format!("&after={next}"),
+                None => return Ok(Found { agents, is_cut: false }),
+            }
+        }
+        Ok(Found { agents, is_cut: true })
+    }
+
+    /// Removes an agent's registration under its own token.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub async fn remove(&self, agent: &AgentId, token: &str) -> Result<(), ControlError> {
+        let response = self.http.delete(format!("{}/v1/agents/{agent}", self.base)).bearer_auth(token).send().await?;
+        if response.status().is_success() { Ok(()) } else { Err(refused(response).await) }
     }
 
     /// Puts a group.
@@ -83,6 +198,18 @@ impl ControlClient {
         if response.status().is_success() { Ok(()) } else { Err(refused(response).await) }
     }
 
+    /// Whether there is a document the caller may see.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub async fn finds(&self, path: &str, token: &str) -> Result<bool, ControlError> {
+        match self.read::<Value>(path, token).await {
+            Ok(_) => Ok(true),
+            Err(ControlError::Refused(refusal)) if refusal.code == Code::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Reads a document.
     ///
     /// # Errors
@@ -91,6 +218,14 @@ impl ControlClient {
         let response = self.http.get(format!("{}{path}", self.base)).bearer_auth(token).send().await?;
         if response.status().is_success() { Ok(response.json().await?) } else { Err(refused(response).await) }
     }
+}
+
+/// A refusal with where the fault is and what was expected.
+#[must_use]
+pub fn in_full(refusal: &Refusal) -> String {
+    let at = refusal.pointer.as_ref().map(|pointer| format!(" (at {pointer})")).unwrap_or_default();
+    let expected = refusal.expected.as_ref().map(|expected| format!("; expected: {expected}")).unwrap_or_default();
+    format!("{refusal}{at}{expected}")
 }
 
 async fn refused(response: reqwest::Response) -> ControlError {

@@ -1,0 +1,175 @@
+//! Options of commands by which a person takes part in a running exchange, or looks into it: where it is, and as whom.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ::agents::transport::Transport;
+use ::agents::transport::failover::FailoverTransport;
+use ::agents::transport::http::HttpTransport;
+use ::agents::transport::websocket::WebSocketTransport;
+use ::agents::{Identity, Token};
+use schemas::{AgentId, Code, Refusal};
+use traffic_gen::control::{ControlClient, ControlError, in_full};
+
+use crate::keys::read_key;
+use crate::output::Failure;
+use crate::remote::renewed;
+
+/// Where the exchange is, and how its users prove who they are.
+#[derive(Debug, clap::Args)]
+pub struct AccessArgs {
+    /// Gateways' addresses, separated by commas; the first that answers is used
+    #[arg(
+        long,
+        env = "LLMX_GATEWAY",
+        default_value = "http://127.0.0.1:8080",
+        value_name = "URLS",
+        value_delimiter = ',',
+        value_parser = gateway_url
+    )]
+    gateway: Vec<String>,
+    /// Token to use as it is (default: one is signed with --key)
+    #[arg(long, env = "LLMX_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    /// Signing key for a token, as `llmx keys` writes it
+    #[arg(long, env = "LLMX_SIGNING_KEY", default_value = "run/keys/signing-key.pem", value_name = "FILE")]
+    key: PathBuf,
+    /// Issuer of the token that is signed; the gateway must expect the same
+    #[arg(long, env = "LLMX_ISSUER", default_value = "llmx-local")]
+    issuer: String,
+    /// Audience of the token that is signed
+    #[arg(long, env = "LLMX_AUDIENCE", default_value = "llmx")]
+    audience: String,
+}
+
+/// The token to use, and whose it is where that is known without asking.
+pub struct Bearer {
+    /// The token.
+    pub token: Token,
+    /// Absent of a token that was given as it is.
+    signed_for: Option<AgentId>,
+}
+
+impl AccessArgs {
+    /// The token that was given, or one signed for `agent`.
+    ///
+    /// # Errors
+    /// [`Failure::configuration`] when neither a token nor a readable key is there.
+    pub fn bearer(&self, agent: &AgentId) -> Result<Bearer, Failure> {
+        if let Some(token) = self.token.as_deref().filter(|token| !token.is_empty()) {
+            return Ok(Bearer { token: Token::fixed(token.trim()), signed_for: None });
+        }
+        let key = Arc::new(read_key(&self.key).map_err(|failure| failure.or("or give a token: --token, LLMX_TOKEN"))?);
+        let token = renewed(key, &self.issuer, &self.audience, agent);
+        Ok(Bearer { token, signed_for: Some(agent.clone()) })
+    }
+
+    /// The agent a token makes its bearer, as a gateway reads it; of a token signed here, the agent it was signed for.
+    ///
+    /// # Errors
+    /// What the gateway refuses, or that none answers.
+    pub async fn identity(&self, bearer: Bearer) -> Result<Identity, Failure> {
+        let Bearer { token, signed_for } = bearer;
+        let agent = match signed_for {
+            Some(agent) => agent,
+            None => self.ask(async |gateway| gateway.whoami(&token.current()).await).await?.agent,
+        };
+        Ok(Identity { agent, token })
+    }
+
+    /// Asks the first gateway that answers.
+    ///
+    /// # Errors
+    /// What it refuses, or that none answers.
+    pub async fn ask<T>(
+        &self,
+        question: impl AsyncFn(&ControlClient) -> Result<T, ControlError>,
+    ) -> Result<T, Failure> {
+        let mut last = None;
+        for url in &self.gateway {
+            match question(&ControlClient::try_new(url.as_str())?).await {
+                Err(ControlError::Unreachable(error)) => last = Some(error),
+                Err(ControlError::Refused(refusal)) => return Err(refused(&refusal)),
+                Err(error) => return Err(error.into()),
+                Ok(answer) => return Ok(answer),
+            }
+        }
+        Err(self.unreachable(last.map(|error| innermost(&error))))
+    }
+
+    /// The way of one agent to the exchange: WebSocket, or HTTP with server-sent events where the address is `https`.
+    ///
+    /// # Errors
+    /// [`Failure`] when no HTTP client can be made.
+    pub fn transport(&self) -> Result<Arc<dyn Transport>, Failure> {
+        let way = |url: &String| -> Result<Arc<dyn Transport>, Failure> {
+            Ok(if url.starts_with("https:") {
+                Arc::new(HttpTransport::try_new(url)?)
+            } else {
+                Arc::new(WebSocketTransport::new(url))
+            })
+        };
+        let ways = self.gateway.iter().map(way).collect::<Result<Vec<_>, Failure>>()?;
+        Ok(Arc::new(FailoverTransport::try_new(ways)?))
+    }
+
+    /// No gateway answers.
+    pub fn unreachable(&self, why: Option<String>) -> Failure {
+        let addresses = self.gateway.join(", ");
+        let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
+        Failure::failed(anyhow::anyhow!(
+            "no gateway answers at {addresses}{why}; start one, or say where it is: --gateway URL, LLMX_GATEWAY"
+        ))
+    }
+}
+
+/// A gateway's address: `http` or `https`, and a host.
+pub fn gateway_url(text: &str) -> Result<String, String> {
+    let expected = "an address such as http://127.0.0.1:8080 is expected";
+    let url = reqwest::Url::parse(text).map_err(|error| format!("{error}; {expected}"))?;
+    let is_usable = matches!(url.scheme(), "http" | "https") && url.has_host();
+    if is_usable { Ok(text.trim_end_matches('/').to_owned()) } else { Err(expected.to_owned()) }
+}
+
+/// A refusal with what its reader can do about it, where that is known here.
+pub fn refused(refusal: &Refusal) -> Failure {
+    let failure = Failure::failed(anyhow::anyhow!("{}", in_full(refusal)));
+    match remedy(refusal.code) {
+        Some(remedy) => failure.or(remedy),
+        None => failure,
+    }
+}
+
+/// What helps against a refusal of the token.
+pub fn remedy(code: Code) -> Option<&'static str> {
+    if code == Code::Unauthenticated {
+        Some("the gateway must know the key and expect the issuer: --key, --issuer and --audience, or --token")
+    } else if code == Code::TokenExpired {
+        Some("get another token: `llmx token AGENT`")
+    } else {
+        None
+    }
+}
+
+/// The first cause, which names the fault; the outer ones only say that a request was sent.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_needs_a_scheme_of_the_web_and_a_host() {
+        assert_eq!(gateway_url("http://127.0.0.1:8080/"), Ok("http://127.0.0.1:8080".to_owned()));
+        assert_eq!(gateway_url("https://exchange.example"), Ok("https://exchange.example".to_owned()));
+        for bad in ["", "localhost:8080", "ftp://exchange.example", "http://", "nats://127.0.0.1:4222", "exchange"] {
+            assert!(gateway_url(bad).is_err(), "{bad}");
+        }
+    }
+}

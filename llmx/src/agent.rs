@@ -1,0 +1,189 @@
+//! `llmx agent`: who is registered at a running exchange.
+
+use schemas::ids::Capability;
+use schemas::{AgentId, TopicName};
+use serde_json::{Value, json};
+use traffic_gen::control::{ListedAgent, Wanted};
+
+use crate::access::AccessArgs;
+use crate::output::{Outcome, print, print_json, table};
+
+/// Most agents listed unless more are asked for.
+const LISTED: usize = 1000;
+
+/// Arguments of `llmx agent`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  llmx agent list --topic courier\n  llmx agent list --present yes --json\n  \
+    llmx agent show bob\n  llmx agent remove bob\n  LLMX_TOKEN=$(cat bob.jwt) llmx agent show bob\n\n\
+    An agent sees its own consent rules, others do not. Only its own token removes a registration.\n\
+    Exit codes: 1 when the gateway refuses, knows no such agent or does not answer.")]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Agents by capability, topic and presence, in the order of their ids
+    List(ListArgs),
+    /// One registration
+    Show(OneArgs),
+    /// Take a registration away: nobody is invited under it any more
+    Remove(OneArgs),
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  llmx agent list --topic courier --capability bicycle\n  llmx agent list --present no"
+)]
+struct ListArgs {
+    /// Only agents with this capability
+    #[arg(long, value_name = "NAME", value_parser = Capability::try_new)]
+    capability: Option<Capability>,
+    /// Only agents that subscribe to this topic
+    #[arg(long, value_name = "NAME", value_parser = TopicName::try_new)]
+    topic: Option<TopicName>,
+    /// Only agents that are present, or only those that are not
+    #[arg(long, value_enum)]
+    present: Option<Present>,
+    /// Most agents to list
+    #[arg(long, default_value_t = LISTED)]
+    limit: usize,
+    /// Whose token is signed
+    #[arg(long = "as", value_name = "AGENT", default_value = "operator", value_parser = AgentId::try_new)]
+    caller: AgentId,
+    /// Print `{"agents": […], "cut": …}`; `cut` says whether --limit left some out
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    access: AccessArgs,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Present {
+    /// Present
+    Yes,
+    /// Absent
+    No,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  llmx agent show bob --json")]
+struct OneArgs {
+    /// The agent
+    #[arg(value_parser = AgentId::try_new)]
+    agent: AgentId,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    access: AccessArgs,
+}
+
+/// Runs the subcommand.
+pub async fn run(args: Args) -> Outcome {
+    match args.command {
+        Command::List(args) => list(args).await,
+        Command::Show(args) => show(args).await,
+        Command::Remove(args) => remove(args).await,
+    }
+}
+
+async fn list(args: ListArgs) -> Outcome {
+    let token = args.access.bearer(&args.caller)?.token.current();
+    let present = args.present.map(|present| matches!(present, Present::Yes));
+    let wanted = Wanted { capability: args.capability, topic: args.topic, present, limit: args.limit };
+    let found = args.access.ask(async |gateway| gateway.agents(&token, &wanted).await).await?;
+    if args.json {
+        return print_json(&json!({ "agents": found.agents, "cut": found.is_cut }));
+    }
+    let mut rows = vec![["AGENT", "PRESENT", "CAPABILITIES", "TOPICS", "DESCRIPTION"].map(str::to_owned).to_vec()];
+    rows.extend(found.agents.iter().map(row));
+    print(table(&rows));
+    let cut = if found.is_cut { "; there are more (--limit)" } else { "" };
+    print(format_args!("{} agents{cut}", found.agents.len()));
+    Ok(())
+}
+
+fn row(agent: &ListedAgent) -> Vec<String> {
+    vec![
+        agent.agent.to_string(),
+        presence(agent.present).to_owned(),
+        joined(agent.capabilities.iter()),
+        joined(agent.topics.iter()),
+        agent.description.as_deref().unwrap_or("-").chars().map(visible).collect(),
+    ]
+}
+
+/// Texts of agents must not move the cursor of whoever looks at them.
+fn visible(character: char) -> char {
+    if character.is_control() { ' ' } else { character }
+}
+
+fn presence(present: Option<bool>) -> &'static str {
+    match present {
+        Some(true) => "yes",
+        Some(false) => "no",
+        // A gateway that does not say.
+        None => "?",
+    }
+}
+
+fn joined(names: impl Iterator<Item = impl ToString>) -> String {
+    let names: Vec<String> = names.map(|name| name.to_string()).collect();
+    if names.is_empty() { "-".to_owned() } else { names.join(",") }
+}
+
+async fn show(args: OneArgs) -> Outcome {
+    let token = args.access.bearer(&args.agent)?.token.current();
+    let path = format!("/v1/agents/{}", args.agent);
+    let registration: Value = args.access.ask(async |gateway| gateway.read(&path, &token).await).await?;
+    if args.json {
+        return print_json(&registration);
+    }
+    let members = registration.as_object().into_iter().flatten();
+    let rows: Vec<Vec<String>> = members.map(|(name, value)| vec![name.clone(), shown(value)]).collect();
+    print(table(&rows));
+    Ok(())
+}
+
+/// A value on one line: a text as it is, a list of texts with commas, everything else as JSON.
+fn shown(value: &Value) -> String {
+    let texts = value.as_array().and_then(|list| list.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
+    let text = match (value.as_str(), texts) {
+        (Some(text), _) => text.to_owned(),
+        (None, Some(texts)) => joined(texts.into_iter()),
+        (None, None) => value.to_string(),
+    };
+    text.chars().map(visible).collect()
+}
+
+async fn remove(args: OneArgs) -> Outcome {
+    let token = args.access.bearer(&args.agent)?.token.current();
+    let path = format!("/v1/agents/{}", args.agent);
+    // Removing what is not there succeeds at the gateway; who mistyped a name wants to know.
+    let removing = async |gateway: &traffic_gen::control::ControlClient| {
+        gateway.read::<Value>(&path, &token).await?;
+        gateway.remove(&args.agent, &token).await
+    };
+    args.access.ask(removing).await?;
+    if args.json {
+        return print_json(&json!({ "agent": args.agent, "removed": true }));
+    }
+    print(format_args!("{} is removed: it is invited to nothing until it registers again", args.agent));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_agent_says_of_itself_does_not_reach_the_terminal_as_control_characters() {
+        assert_eq!(shown(&json!("a\u{1b}[2Jb\n")), "a [2Jb ");
+        assert_eq!(
+            (shown(&json!(["a", "b"])), shown(&json!([])), shown(&json!({"a": 1}))),
+            ("a,b".to_owned(), "-".to_owned(), r#"{"a":1}"#.to_owned())
+        );
+    }
+}

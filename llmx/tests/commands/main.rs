@@ -1,0 +1,9 @@
+//! Commands against a running exchange, as a person types them: the real program, a real gateway and engine, contractors
+//! that answer.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+mod agent;
+mod bad_input;
+mod listen;
+mod rig;
