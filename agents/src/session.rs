@@ -23,7 +23,7 @@ use schemas::{Act, AgentId, DeliveryId, MsgId, NegotiationId, Timestamp};
 use crate::backoff;
 use crate::recent::Recent;
 use crate::strategy::{Outgoing, SendOutcome, Sent, Way};
-use crate::transport::{Answer, can_pass};
+use crate::transport::{Accepted, Answer, can_pass};
 
 pub use compose::Origin;
 use compose::{Composer, Written};
@@ -184,7 +184,7 @@ impl Session {
         let mut settled = Vec::new();
         for (number, is_logged) in orphans {
             if is_logged {
-                settled.extend(self.settle(number, SendOutcome::Accepted { seq: None }));
+                settled.extend(self.settle(number, SendOutcome::Accepted { seq: None, policy: None }));
             } else {
                 self.ready.push_back(number);
             }
@@ -198,10 +198,11 @@ impl Session {
         unanswered.is_under_way = false;
         let wait_ms = match answer {
             Answer::Accepted(accepted) => {
-                return self.settle(number, SendOutcome::Accepted { seq: Some(accepted.seq) });
+                let Accepted { seq, policy, .. } = accepted;
+                return self.settle(number, SendOutcome::Accepted { seq: Some(seq), policy });
             }
             Answer::Refused(_) | Answer::Unknown(_) if unanswered.is_logged => {
-                return self.settle(number, SendOutcome::Accepted { seq: None });
+                return self.settle(number, SendOutcome::Accepted { seq: None, policy: None });
             }
             Answer::Refused(refusal) if !can_pass(refusal.code) => {
                 return self.settle(number, SendOutcome::Refused(refusal));
@@ -227,7 +228,7 @@ impl Session {
         let unanswered = self.unanswered_by_number.get_mut(&number)?;
         unanswered.is_logged = true;
         if unanswered.retry_at.is_some() {
-            return self.settle(number, SendOutcome::Accepted { seq: None });
+            return self.settle(number, SendOutcome::Accepted { seq: None, policy: None });
         }
         let negotiation = unanswered.message.negotiation.clone();
         self.advance(&negotiation, number);

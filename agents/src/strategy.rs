@@ -172,6 +172,8 @@ pub enum SendOutcome {
     Accepted {
         /// Sequence of the record.
         seq: Option<u64>,
+        /// Of a call for offers: the policy that decides it, where the answer said so.
+        policy: Option<String>,
     },
     /// A gateway refused it (or, with `overloaded`, the agent itself had no room); it is not in the log.
     Refused(Refusal),

@@ -102,6 +102,9 @@ pub struct Accepted {
     pub msg_id: MsgId,
     /// Its negotiation.
     pub negotiation: NegotiationId,
+    /// Of a call for offers: the policy that decides it.
+    #[serde(default)]
+    pub policy: Option<String>,
 }
 
 /// What can go wrong on a transport.

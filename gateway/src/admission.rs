@@ -6,6 +6,7 @@
 mod checks;
 mod invite;
 mod log;
+mod nobody;
 mod pin;
 mod requests;
 mod spans;
@@ -85,6 +86,9 @@ pub struct Accepted {
     pub msg_id: MsgId,
     /// Its negotiation, as the exchange names it.
     pub negotiation: NegotiationId,
+    /// Of a call for offers: the policy that decides it. Absent for all else, and for a repeat.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
 }
 
 /// The way into the exchange. Clones are handles to one gateway.
@@ -214,7 +218,10 @@ impl Admission {
         let pinned = pin::pin(&self.0.registry, &self.0.notes, metrics, &agent, &checked)?;
         trail.passed(metrics, Stage::Policy);
 
-        let accepted = self.store(agent, negotiation, checked, pinned, trail).await?;
+        let policy = pinned.as_ref().filter(|_| is_call_for_offers(&checked)).map(|pinned| pinned.policy.id.clone());
+        let mut accepted = self.store(agent, negotiation, checked, pinned, trail).await?;
+        // What a repeat would be pinned to now is not what its first sending was.
+        accepted.policy = policy.filter(|_| !trail.is_repeat);
         trail.passed(metrics, Stage::Publish);
         Ok(accepted)
     }
@@ -263,7 +270,7 @@ impl Admission {
         let entry =
             Entry::Message(AdmittedMessage { from, negotiation: negotiation.clone(), act, digest, body, pinned });
         match self.0.log.append(&negotiation, &entry).await {
-            Ok(Position { seq, index }) => Ok(Accepted { seq, index, msg_id, negotiation }),
+            Ok(Position { seq, index }) => Ok(Accepted { seq, index, msg_id, negotiation, policy: None }),
             Err(refusal) => {
                 // What is certainly not stored must not stand in the way of another body.
                 if first.is_none() && refusal.code != Code::LogUnavailable {
@@ -273,4 +280,9 @@ impl Admission {
             }
         }
     }
+}
+
+/// A bargain is decided by its parties, and which policy accepts for one of them is that party's own matter.
+fn is_call_for_offers(checked: &Checked) -> bool {
+    matches!(&checked.message.payload, schemas::Payload::Cfp(cfp) if cfp.bargain.is_none())
 }

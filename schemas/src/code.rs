@@ -172,7 +172,8 @@ impl fmt::Display for Code {
     }
 }
 
-/// A refusal: an answer, not a failure. Names the fault, where it is and what was expected; never repeats the value.
+/// A refusal: an answer, not a failure. Names the fault, where it is and what was expected; never repeats the value
+/// (a call that reaches nobody excepted: it is told the name it looked for).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{code}: {detail}")]
 pub struct Refusal {

@@ -159,7 +159,7 @@ impl Strategy for Calls {
 
 fn news_of_sent(sent: &Sent) -> Option<CallNews> {
     match (&sent.outcome, sent.act) {
-        (SendOutcome::Accepted { seq }, Act::Cfp) => Some(CallNews::Accepted { seq: *seq }),
+        (SendOutcome::Accepted { seq, .. }, Act::Cfp) => Some(CallNews::Accepted { seq: *seq }),
         (SendOutcome::Refused(refusal), Act::Cfp) => Some(CallNews::Refused(refusal.clone())),
         (SendOutcome::Unanswered, Act::Cfp) => Some(CallNews::Unanswered),
         // What is said later in a call does not end it.

@@ -143,7 +143,7 @@ impl Reply {
     fn answer(self, transmit: &Transmit) -> Answer {
         let Transmit { msg_id, negotiation, .. } = transmit.clone();
         match self {
-            Self::Accepted => Answer::Accepted(Accepted { seq: 1, msg_id, negotiation }),
+            Self::Accepted => Answer::Accepted(Accepted { seq: 1, msg_id, negotiation, policy: None }),
             Self::Refused => Answer::Refused(Refusal::new(Code::NoConsent, "")),
             Self::Busy => Answer::Refused(Refusal::new(Code::Overloaded, "")),
             Self::Nothing => Answer::Unknown(String::new()),

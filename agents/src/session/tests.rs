@@ -63,7 +63,7 @@ fn in_one_negotiation_the_next_message_waits_for_the_answer_to_the_last() {
     assert_eq!((first.negotiation.as_str(), other.negotiation.as_str()), ("alice~a", "alice~b"));
     assert!(session.poll_transmit().is_none());
     let sent = session.handle_answer(T0, first.number, accepted(&first)).unwrap();
-    assert_eq!(sent.outcome, SendOutcome::Accepted { seq: Some(9) });
+    assert_eq!(sent.outcome, SendOutcome::Accepted { seq: Some(9), policy: None });
     assert_eq!(session.poll_transmit().unwrap().number, 2);
 }
 
@@ -158,10 +158,13 @@ fn a_receipt_is_an_answer() {
     assert_eq!(session.handle_receipt(&first.msg_id), None);
     let second = session.poll_transmit().unwrap();
     let sent = session.handle_answer(T0, first.number, unknown()).unwrap();
-    assert_eq!(sent.outcome, SendOutcome::Accepted { seq: None });
+    assert_eq!(sent.outcome, SendOutcome::Accepted { seq: None, policy: None });
     // While it waits for a retry, a receipt ends the wait.
     assert_eq!(session.handle_answer(T0, second.number, unknown()), None);
-    assert_eq!(session.handle_receipt(&second.msg_id).unwrap().outcome, SendOutcome::Accepted { seq: None });
+    assert_eq!(
+        session.handle_receipt(&second.msg_id).unwrap().outcome,
+        SendOutcome::Accepted { seq: None, policy: None }
+    );
     assert_eq!((session.unanswered_count(), session.poll_timeout()), (0, None));
     assert_eq!(session.handle_receipt(&MsgId::try_new("somebody-elses").unwrap()), None);
 }
@@ -238,7 +241,7 @@ fn confirm(award_no: u32) -> Outgoing {
 
 fn accepted(transmit: &Transmit) -> Answer {
     let Transmit { msg_id, negotiation, .. } = transmit.clone();
-    Answer::Accepted(Accepted { seq: 9, msg_id, negotiation })
+    Answer::Accepted(Accepted { seq: 9, msg_id, negotiation, policy: None })
 }
 
 fn unknown() -> Answer {

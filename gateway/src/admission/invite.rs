@@ -7,6 +7,7 @@ use schemas::ids::Capability;
 use schemas::record::{Invitation, Qos};
 use schemas::{Address, AgentId, Code, Envelope, Refusal, TopicName};
 
+use super::nobody;
 use crate::registry::{AgentTable, GroupTable};
 
 /// Agents considered for one call. A topic or group may have more subscribers than can be invited; this bounds the
@@ -79,7 +80,7 @@ pub(super) fn resolve<'a>(agents: &'a AgentTable, groups: &'a GroupTable, call: 
             return Resolved { invited, left_out: 0, asks: Vec::new(), counted: Counted::default() };
         }
     }
-    select(candidates, call)
+    select(agents, candidates, call)
 }
 
 /// Adds agents, and how each consents to being reached this way; false when there are too many.
@@ -109,7 +110,7 @@ fn consider<'a>(
     true
 }
 
-fn select(candidates: BTreeMap<&AgentId, Candidate<'_>>, call: &Call<'_>) -> Resolved {
+fn select(agents: &AgentTable, candidates: BTreeMap<&AgentId, Candidate<'_>>, call: &Call<'_>) -> Resolved {
     let considered = candidates.len();
     let mut capable = 0_usize;
     let mut asks = Vec::new();
@@ -133,10 +134,10 @@ fn select(candidates: BTreeMap<&AgentId, Candidate<'_>>, call: &Call<'_>) -> Res
         denied: capable - invited.len() - asks.len(),
         incapable: considered - capable,
     };
-    let invited = if capable == 0 {
-        Err(Refusal::new(Code::NoRecipient, "no registered agent is addressed that shares a capability with the call")
-            .at("/envelope/to")
-            .expecting("agent://, topic:// or group:// of agents other than the sender"))
+    let invited = if considered == 0 {
+        Err(nobody::unknown(agents, call))
+    } else if capable == 0 {
+        Err(nobody::incapable(agents, call))
     } else if invited.is_empty() {
         Err(Refusal::new(Code::NoConsent, "no agent addressed consents to this topic and counterpart")
             .at("/envelope/to"))

@@ -13,7 +13,7 @@ use super::requests::{ConsentRequest, owner_of_requests};
 #[derive(Default)]
 pub(crate) struct AgentTable {
     by_id: BTreeMap<AgentId, Arc<Registration>>,
-    subscribers_by_topic: HashMap<TopicName, BTreeSet<AgentId>>,
+    subscribers_by_topic: BTreeMap<TopicName, BTreeSet<AgentId>>,
     requests_by_agent: HashMap<AgentId, Arc<Vec<ConsentRequest>>>,
 }
 
@@ -36,6 +36,20 @@ impl AgentTable {
         use std::ops::Bound;
         let begin = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.by_id.range((begin, Bound::Unbounded))
+    }
+
+    /// The agents whose ids stand around `agent` in alphabetical order, at most `each_max` on either side.
+    pub(crate) fn ids_around(&self, agent: &AgentId, each_max: usize) -> impl Iterator<Item = &AgentId> {
+        around(&self.by_id, agent, each_max).map(|(id, _)| id)
+    }
+
+    /// The topics around `topic` in alphabetical order with their subscribers, at most `each_max` on either side.
+    pub(crate) fn topics_around(
+        &self,
+        topic: &TopicName,
+        each_max: usize,
+    ) -> impl Iterator<Item = (&TopicName, &BTreeSet<AgentId>)> {
+        around(&self.subscribers_by_topic, topic, each_max)
     }
 
     /// Calls an agent's owner was to be asked about, oldest first.
@@ -84,4 +98,10 @@ impl AgentTable {
             }
         }
     }
+}
+
+fn around<'a, K: Ord, V>(map: &'a BTreeMap<K, V>, key: &K, each_max: usize) -> impl Iterator<Item = (&'a K, &'a V)> {
+    use std::ops::Bound::{Excluded, Unbounded};
+    let before = map.range((Unbounded, Excluded(key))).rev().take(each_max);
+    before.chain(map.range((Excluded(key), Unbounded)).take(each_max))
 }

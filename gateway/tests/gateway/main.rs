@@ -14,6 +14,7 @@ mod framing;
 mod keys;
 mod logs;
 mod nats;
+mod nobody;
 mod rig;
 mod sealed;
 mod series;

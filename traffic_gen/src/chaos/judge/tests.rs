@@ -173,7 +173,7 @@ fn journal(script: &[Step]) -> Journal {
                 journal.handle(agent, at, event);
             }
             What::Admitted(id, act) => {
-                let outcome = SendOutcome::Accepted { seq: Some(1) };
+                let outcome = SendOutcome::Accepted { seq: Some(1), policy: None };
                 let sent = Sent { negotiation, msg_id: msg_id(id), act: *act, outcome, way: Way::default() };
                 journal.handle(agent, at, Observed::Settled { sent: &sent, took: std::time::Duration::ZERO });
             }
