@@ -7,9 +7,11 @@ use agents::AgentOptions;
 use agents::metrics::{AgentMetrics, Role};
 use agents::observer::Observer;
 use anyhow::Context;
+use schemas::TopicName;
+use schemas::ids::Capability;
 use serde_json::json;
 use traffic_gen::invariants::Watch;
-use traffic_gen::live::{Access, Population, Scenario};
+use traffic_gen::live::{self, Access, Population, Scenario};
 
 use crate::nats::asked_to_end;
 use crate::ops::{self, Report};
@@ -25,6 +27,12 @@ pub struct Args {
     /// Contractors, named contractor-0 and so on
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     count: u32,
+    /// Topic they register
+    #[arg(long, default_value = live::TOPIC, value_parser = TopicName::try_new, value_name = "NAME")]
+    topic: TopicName,
+    /// Capabilities they register, separated by commas (default: none)
+    #[arg(long, value_parser = Capability::try_new, value_delimiter = ',', value_name = "NAMES")]
+    capability: Vec<Capability>,
     /// Seed of their behaviour
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -50,7 +58,14 @@ pub async fn run(args: Args) -> Outcome {
     let watchers: Vec<Arc<dyn Observer>> =
         vec![metrics.observer(Role::Contractor), Arc::new(Watch::try_new(&registry)?)];
     let options = AgentOptions { observer: Some(Arc::new(watchers)), tracer: tracer(), ..AgentOptions::default() };
-    let scenario = Scenario { contractors: args.count, seed: args.seed, options, ..Scenario::default() };
+    let scenario = Scenario {
+        contractors: args.count,
+        topic: args.topic,
+        capabilities: args.capability,
+        seed: args.seed,
+        options,
+        ..Scenario::default()
+    };
     let population = Population::start(&access, &scenario, None).await.context("the contractors do not start")?;
     print(format_args!("contractors: {} connected", args.count));
     asked_to_end().await;

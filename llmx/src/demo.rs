@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::gateway::LimitConfig;
+use ::gateway::keys::SigningKey;
 use agents::Identity;
 use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
@@ -22,11 +23,13 @@ use traffic_gen::audit;
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::live::{self, Access, Population, Scenario};
-use traffic_gen::recorder::Recorder;
+use traffic_gen::recorder::{Counts, Recorder};
 use traffic_gen::summary::Summary;
 use traffic_gen::trace::Trace;
 
+use crate::calls::{self, CallArgs};
 use crate::gateway::Console;
+use crate::keys;
 use crate::nats::{NatsArgs, asked_to_end};
 use crate::output::{Failure, Outcome, Progress, print, print_json};
 
@@ -45,7 +48,10 @@ pub struct Args {
     /// Contractors; agents that bargain
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=1000))]
     agents: u32,
-    /// Acceptance policy: a preset (`llmx policy list`) or a file. Default: medium; bargaining agents accept themselves
+    #[command(flatten)]
+    calls: CallArgs,
+    /// The exchange's default acceptance policy for this run: a preset (`llmx policy list`) or a file. Calls name none, so
+    /// a switch of the default shows at once; with --nats they name it. Default: medium; bargaining agents accept themselves
     #[arg(long, value_name = "NAME|FILE")]
     policy: Option<String>,
     /// Calls per second, Poisson
@@ -77,9 +83,14 @@ pub struct Args {
     /// Print the summary as JSON
     #[arg(long)]
     json: bool,
-    /// Where to serve HTTP, port 0 for a free one; prints the console's address, with a token of this run that may do all
+    /// Where to serve HTTP, port 0 for a free one; prints the console's address, with a token that may do all, and how
+    /// agents of your own join
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
+    /// With --listen: the key that signs tokens, as `llmx keys` writes it; made where there is none. `llmx token` uses the
+    /// same
+    #[arg(long, env = "LLMX_SIGNING_KEY", default_value = KEY_DEFAULT, value_name = "FILE")]
+    key: PathBuf,
     /// Who may look at the console without that token
     #[arg(long, value_enum, default_value_t = Console::Token)]
     console: Console,
@@ -94,8 +105,12 @@ enum Protocol {
     Alternating,
 }
 
-/// Policy of a contract net that names none.
+/// The exchange's default policy, unless another is asked for.
 const POLICY_DEFAULT: &str = "medium";
+/// How often the line of progress is shown.
+const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
+/// Where `llmx keys` and `llmx token` expect the signing key too.
+const KEY_DEFAULT: &str = "run/keys/signing-key.pem";
 
 struct Opened {
     bus: Bus,
@@ -132,17 +147,35 @@ impl Args {
                     .map_err(|error| Failure::configuration(format_args!("{}: {error}", path.display())))?
             }
         };
-        Ok(Scenario {
+        let scenario = Scenario {
             contractors: self.agents,
-            policy: policy.name().to_owned(),
+            // An exchange that is kept has a default of its own, which is not this run's to change.
+            policy: (is_kept && self.policy.is_some()).then(|| policy.name().to_owned()),
             rate: self.rate,
             duration: self.duration()?,
             seed: self.seed,
             run: self.run_name(is_kept),
             contractor,
             ..Scenario::default()
+        };
+        Ok(self.calls.of(scenario).traced(crate::output::tracer()))
+    }
+
+    /// The key of the exchange's tokens: the one `llmx token` uses, where agents of others are let in. Where it cannot be
+    /// written, as in a read-only container, the run keeps one to itself, unless a file was asked for.
+    fn signing_key(&self) -> Result<Option<SigningKey>, Failure> {
+        if self.listen.is_none() {
+            return Ok(None);
         }
-        .traced(crate::output::tracer()))
+        let is_asked_for = self.key.exists() || self.key != Path::new(KEY_DEFAULT);
+        match keys::read_or_make(&self.key) {
+            Ok(key) => Ok(Some(key)),
+            Err(failure) if is_asked_for => Err(failure),
+            Err(failure) => {
+                Progress::new().show(format_args!("no agents of your own: {failure}; name a file with --key\n"));
+                Ok(None)
+            }
+        }
     }
 
     fn duration(&self) -> Result<Duration, Failure> {
@@ -150,8 +183,20 @@ impl Args {
             .map_err(|error| Failure::configuration(format_args!("--duration: {error}")))
     }
 
-    /// Where to look at the run, for whoever chose the address. The token is the run's own and ends with its key; it
-    /// stands behind `#`, which no browser sends.
+    /// How an agent that is none of the run's takes part.
+    fn show_way_in(&self, exchange: &Exchange) {
+        if self.listen.is_none() || self.json || !self.key.exists() {
+            return;
+        }
+        let key =
+            if self.key == Path::new(KEY_DEFAULT) { String::new() } else { format!(" --key {}", self.key.display()) };
+        let (topic, url) = (self.calls.topic(), exchange.url());
+        Progress::new().show(format_args!(
+            "agents of your own: register topic {topic} at {url}; a token for `bob`: llmx token bob{key}\n"
+        ));
+    }
+
+    /// Where to look at the run, for whoever chose the address. The token stands behind `#`, which no browser sends.
     fn show_console(&self, exchange: &Exchange) -> Outcome {
         if self.listen.is_some() && self.console != Console::Off {
             let token = exchange.admin_token()?;
@@ -203,6 +248,8 @@ async fn contract_net(args: Args) -> Outcome {
     let scenario = args.scenario(&policy, opened.is_kept)?;
     let options = ExchangeOptions {
         policies: vec![policy.clone()],
+        default_policy: Some(policy.name().to_owned()),
+        key: args.signing_key()?,
         limits: limits(args.rate, REQUESTS_PER_CALL),
         listen: args.listen,
         console: args.console.into(),
@@ -214,7 +261,9 @@ async fn contract_net(args: Args) -> Outcome {
         Progress::new().show(format_args!("exchange on {}, {}\n", opened.name, exchange.url()));
     }
     args.show_console(&exchange)?;
-    let (recorder, shed, elapsed_s) = drive(&args, &exchange, &scenario, trace).await?;
+    args.show_way_in(&exchange);
+    let is_alone = args.listen.is_none() && !opened.is_kept;
+    let (recorder, shed, elapsed_s) = drive(&args, &exchange, &scenario, trace, is_alone).await?;
     let (counts, mut verdict) = recorder.finish().context("cannot write the trace")?;
     let report = audit::recompute(&opened.bus, &mut verdict).await?;
     exchange.check_bounds(&mut verdict);
@@ -225,6 +274,7 @@ async fn contract_net(args: Args) -> Outcome {
         audit::export(&opened.bus, &report, path).await.with_context(|| format!("cannot write {}", path.display()))?;
     }
     exchange.shutdown().await;
+    let admitted = calls::judge(&counts);
     let summary = Summary::new(&scenario, opened.name, &policy.id, counts, verdict, shed, elapsed_s);
     if args.json {
         print_json(&summary)?;
@@ -232,7 +282,7 @@ async fn contract_net(args: Args) -> Outcome {
         print(&summary);
     }
     match summary.invariant_violations.total {
-        0 => Ok(()),
+        0 => admitted,
         total => Err(Failure::failed(anyhow::anyhow!("{total} violations of invariants"))),
     }
 }
@@ -247,6 +297,7 @@ async fn drive(
     exchange: &Exchange,
     scenario: &Scenario,
     trace: Option<Trace>,
+    is_alone: bool,
 ) -> Result<(Arc<Recorder>, u64, f64), Failure> {
     let control = ControlClient::try_new(exchange.url())?;
     let bus = exchange.bus.clone();
@@ -258,10 +309,13 @@ async fn drive(
     let access = Access { control: &control, transport: &transport, identity: &identity };
 
     let started = Instant::now();
-    let recorder = Arc::new(Recorder::start(started, true, trace));
+    let recorder = Recorder::start(started, true, trace);
+    let recorder =
+        Arc::new(if is_alone { recorder } else { recorder.among_others(identities.keys().cloned().collect()) });
     let population = Population::start(&access, scenario, Some(&recorder)).await?;
     let cancel = CancellationToken::new();
-    let progress = (!args.json).then(|| tokio::spawn(show_progress(Arc::clone(&recorder), Instant::now())));
+    let progress = (!args.json)
+        .then(|| tokio::spawn(calls::show_progress(Arc::clone(&recorder), Instant::now(), PROGRESS_PERIOD, line)));
     let started = Instant::now();
     let shed = attended(&cancel, progress, live::call(&access, scenario, &recorder, started, &cancel)).await?;
     let elapsed_s = started.elapsed().as_secs_f64();
@@ -291,23 +345,12 @@ async fn attended<T>(
     outcome
 }
 
-async fn show_progress(recorder: Arc<Recorder>, started: Instant) {
-    let progress = Progress::new();
-    let mut second = tokio::time::interval(Duration::from_secs(1));
-    loop {
-        second.tick().await;
-        let counts = recorder.counts();
-        let decision = counts.decision.quantiles();
-        progress.show(format_args!(
-            "{:>4} s   calls {:>6}   offers {:>7}   awards {:>6}   ended {:>6}   open {:>4}   decision p50 {:.2} ms, p95 {:.2} ms",
-            started.elapsed().as_secs(),
-            counts.cfps,
-            counts.offers,
-            counts.awards,
-            counts.rounds,
-            recorder.open(),
-            decision.p50,
-            decision.p95
-        ));
-    }
+/// The line of progress.
+fn line(counts: &Counts, open: usize) -> String {
+    let (Counts { cfps, offers, awards, rounds, .. }, decision) = (counts, counts.decision.quantiles());
+    format!(
+        "calls {cfps:>6}   offers {offers:>7}   awards {awards:>6}   ended {rounds:>6}   open {open:>4}   \
+         decision p50 {:.2} ms, p95 {:.2} ms",
+        decision.p50, decision.p95
+    )
 }

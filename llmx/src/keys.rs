@@ -46,7 +46,7 @@ enum Algorithm {
 pub fn run(args: &Args) -> Outcome {
     let (key_path, set_path) = (args.out.join(KEY_FILE), args.out.join(JWKS_FILE));
     let is_kept = args.keep && key_path.exists() && set_path.exists();
-    let key = if is_kept { read_key(&key_path)? } else { create(args, &key_path, &set_path)? };
+    let key = if is_kept { read_key(&key_path)? } else { create(&key_path, &set_path, args.algorithm)? };
     if args.json {
         return print_json(&serde_json::json!({
             "kid": key.kid(), "signing_key": key_path, "jwks": set_path, "kept": is_kept
@@ -57,23 +57,42 @@ pub fn run(args: &Args) -> Outcome {
     Ok(())
 }
 
-fn create(args: &Args, key_path: &Path, set_path: &Path) -> Result<SigningKey, Failure> {
+fn create(key_path: &Path, set_path: &Path, algorithm: Algorithm) -> Result<SigningKey, Failure> {
     if key_path.exists() {
         return Err(Failure::configuration(format_args!(
             "{} is there already; tokens it signed would stop working: choose another --out, or --keep it",
             key_path.display()
         )));
     }
-    let algorithm = match args.algorithm {
+    let algorithm = match algorithm {
         Algorithm::Eddsa => KeyAlgorithm::EdDsa,
         Algorithm::Es256 => KeyAlgorithm::Es256,
         Algorithm::Rs256 => KeyAlgorithm::Rs256,
     };
     let key = SigningKey::generate(algorithm)?;
-    std::fs::create_dir_all(&args.out).with_context(|| format!("cannot create {}", args.out.display()))?;
+    if let Some(folder) = key_path.parent() {
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    }
     write_private(key_path, key.to_pem())?;
     std::fs::write(set_path, key_set(&[&key])).with_context(|| format!("cannot write {}", set_path.display()))?;
     Ok(key)
+}
+
+/// Reads a signing key, or makes one with its key set beside it where there is none.
+pub fn read_or_make(path: &Path) -> Result<SigningKey, Failure> {
+    if path.exists() {
+        return read_key(path);
+    }
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let set_path = folder.join(JWKS_FILE);
+    if set_path.exists() {
+        return Err(Failure::configuration(format_args!(
+            "{} is there, but not its key {}: name the key, or remove the key set",
+            set_path.display(),
+            path.display()
+        )));
+    }
+    create(path, &set_path, Algorithm::Eddsa)
 }
 
 /// Writes a file only its owner can read, from the moment it exists.

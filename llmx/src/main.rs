@@ -8,6 +8,7 @@ mod archive;
 mod audit;
 mod bargain;
 mod bench;
+mod calls;
 mod chaos;
 mod cli;
 mod contractors;

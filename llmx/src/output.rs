@@ -40,8 +40,14 @@ impl Failure {
     pub fn report(self) -> ExitCode {
         let mut stderr = std::io::stderr().lock();
         // A closed stderr leaves nobody to tell.
-        let _ = writeln!(stderr, "llmx: {}", with_causes(&self.error));
+        let _ = writeln!(stderr, "llmx: {self}");
         ExitCode::from(self.code)
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&with_causes(&self.error))
     }
 }
 

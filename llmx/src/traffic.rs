@@ -15,7 +15,6 @@ use anyhow::Context;
 use schemas::AgentId;
 use serde::Serialize;
 use serde_json::json;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use traffic_gen::arrivals::PoissonArrivals;
@@ -24,8 +23,10 @@ use traffic_gen::latency::Quantiles;
 use traffic_gen::live::{self, Access, Scenario};
 use traffic_gen::metrics::{Phase, Run, ScenarioKind, TrafficMetrics};
 use traffic_gen::recorder::{Counts, Recorder};
+use traffic_gen::summary;
 use traffic_gen::trace::Trace;
 
+use crate::calls::{self, CallArgs};
 use crate::nats::asked_to_end;
 use crate::ops::{self, Report};
 use crate::output::{Failure, Outcome, Progress, print, print_json, tracer};
@@ -36,21 +37,25 @@ const PROGRESS_LOG_S: u64 = 60;
 
 /// Arguments of `llmx traffic`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  llmx traffic --gateway http://127.0.0.1:8080 --rate 20 --duration 120\n\n\
+#[command(
+    after_help = "Examples:\n  llmx traffic --gateway http://127.0.0.1:8080 --rate 20 --duration 120\n  llmx traffic --to agent://bob --policy high --task \"carry a piano\"\n\n\
     Counts are what the initiator sees. Offers, fairness and the invariants need every agent's view: `llmx demo`.\n\
     One initiator is held to the gateway's rate like every agent: 200 requests a second by default, acknowledgements\n\
     included, which is about 40 calls a second with 12 contractors. What is beyond waits and is sent again, and latencies\n\
     then measure the waiting: start several, each with a name (--initiator), or raise `requests_per_s`.\n\
-    Fails when a call has not ended 30 s after the last one, or within an hour of its own.")]
+    Fails when a call has not ended 30 s after the last one, or within an hour of its own, and when none was admitted."
+)]
 pub struct Args {
     #[command(flatten)]
     remote: RemoteArgs,
     /// Who calls: 1 to 64 of A-Z a-z 0-9 _ -; generators that run at once must differ
     #[arg(long, default_value = live::INITIATOR, value_parser = AgentId::try_new, value_name = "NAME")]
     initiator: AgentId,
-    /// Policy calls ask for
-    #[arg(long, default_value = "medium")]
-    policy: String,
+    #[command(flatten)]
+    calls: CallArgs,
+    /// Policy that calls name; none or empty: the exchange's default applies
+    #[arg(long, value_name = "NAME")]
+    policy: Option<String>,
     /// Calls per second, Poisson
     #[arg(long, default_value_t = 10.0)]
     rate: f64,
@@ -104,6 +109,7 @@ pub async fn run(args: Args) -> Outcome {
         let mut file = std::fs::File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
         recorder.write_minutes(&mut file).with_context(|| format!("cannot write {}", path.display()))?;
     }
+    let admitted = calls::judge(&counts);
     let unended = recorder.open() as u64 + counts.lost;
     let seen = Seen::new(&args, counts, shed, started.elapsed().as_secs_f64());
     if args.json {
@@ -115,7 +121,7 @@ pub async fn run(args: Args) -> Outcome {
         health.close().await;
     }
     match unended {
-        0 => Ok(()),
+        0 => admitted,
         unended => Err(Failure::failed(anyhow::anyhow!("{unended} calls did not end"))),
     }
 }
@@ -123,8 +129,8 @@ pub async fn run(args: Args) -> Outcome {
 impl Args {
     fn scenario(&self, duration: Duration, options: AgentOptions) -> Scenario {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        Scenario {
-            policy: self.policy.clone(),
+        self.calls.of(Scenario {
+            policy: self.policy.clone().filter(|policy| !policy.is_empty()),
             rate: self.rate,
             duration,
             seed: self.seed,
@@ -132,7 +138,7 @@ impl Args {
             initiator: self.initiator.clone(),
             options,
             ..Scenario::default()
-        }
+        })
     }
 
     /// Calls until the time is over or the user asks to end. Returns how many calls were not made.
@@ -148,7 +154,9 @@ impl Args {
                 cancel.cancel();
             }
         });
-        let progress = (!self.json).then(|| show_progress(Arc::clone(recorder), started));
+        let period = Duration::from_secs(if std::io::stderr().is_terminal() { 1 } else { PROGRESS_LOG_S });
+        let progress = calls::show_progress(Arc::clone(recorder), started, period, line);
+        let progress = (!self.json).then(|| tokio::spawn(progress));
         let shed = live::call(&access, scenario, recorder, started, &cancel).await;
         interrupt.abort();
         if let Some(progress) = progress {
@@ -159,29 +167,14 @@ impl Args {
     }
 }
 
-/// Tells now and then how the run goes.
-fn show_progress(recorder: Arc<Recorder>, started: Instant) -> JoinHandle<()> {
-    let period = Duration::from_secs(if std::io::stderr().is_terminal() { 1 } else { PROGRESS_LOG_S });
-    tokio::spawn(async move {
-        let progress = Progress::new();
-        let mut tick = tokio::time::interval_at(started + period, period);
-        loop {
-            tick.tick().await;
-            let counts = recorder.counts();
-            let decision = counts.decision.quantiles();
-            progress.show(format_args!(
-                "{:>4} s   calls {:>6}   awards {:>6}   ended {:>6}   open {:>4}   lost {:>2}   decision p50 {:.2} ms, p95 {:.2} ms",
-                started.elapsed().as_secs(),
-                counts.cfps,
-                counts.awards,
-                counts.rounds,
-                recorder.open(),
-                counts.lost,
-                decision.p50,
-                decision.p95
-            ));
-        }
-    })
+/// The line of progress.
+fn line(counts: &Counts, open: usize) -> String {
+    let (Counts { cfps, awards, rounds, lost, .. }, decision) = (counts, counts.decision.quantiles());
+    format!(
+        "calls {cfps:>6}   awards {awards:>6}   ended {rounds:>6}   open {open:>4}   lost {lost:>2}   \
+         decision p50 {:.2} ms, p95 {:.2} ms",
+        decision.p50, decision.p95
+    )
 }
 
 /// What the health port says.
@@ -202,7 +195,8 @@ fn report(connected: u64, phase: Phase) -> Report {
 struct Seen {
     initiator: AgentId,
     seed: u64,
-    policy: String,
+    policy: Option<String>,
+    policies: BTreeMap<String, u64>,
     rate: f64,
     rounds: u64,
     cfps: u64,
@@ -228,7 +222,8 @@ impl Seen {
         Self {
             initiator: args.initiator.clone(),
             seed: args.seed,
-            policy: args.policy.clone(),
+            policy: counts.policy.or_else(|| args.policy.clone()),
+            policies: counts.policies,
             rate: args.rate,
             rounds: counts.rounds,
             cfps: counts.cfps,
@@ -247,7 +242,8 @@ impl Seen {
 
 impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "policy {}, {} calls/s, seed {}: {:.1} s", self.policy, self.rate, self.seed, self.elapsed_s)?;
+        let policies = summary::policies(self.policy.as_deref().unwrap_or("unknown"), &self.policies);
+        writeln!(f, "{policies}, {} calls/s, seed {}: {:.1} s", self.rate, self.seed, self.elapsed_s)?;
         writeln!(f, "  rounds {}   calls {}   awards {}", self.rounds, self.cfps, self.awards)?;
         writeln!(f, "  award rate {:.1} %", self.award_rate * 100.0)?;
         for (name, latency) in [("call to decision", self.latency_ms.decision), ("call to end", self.latency_ms.round)]

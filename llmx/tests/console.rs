@@ -58,6 +58,7 @@ struct Demo {
     url: String,
     token: String,
     client: reqwest::Client,
+    _keys: tempfile::TempDir,
     _child: Child,
     _said: Lines<BufReader<ChildStderr>>,
 }
@@ -65,9 +66,12 @@ struct Demo {
 impl Demo {
     /// Returns when it has said where its console is.
     async fn start(arguments: &[&str]) -> Self {
+        let keys = tempfile::tempdir().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_llmx"));
         command
             .args(["demo", "--listen", "127.0.0.1:0", "--duration", "120", "--agents", "4", "--json"])
+            .arg("--key")
+            .arg(keys.path().join("signing-key.pem"))
             .args(arguments);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
         let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -79,7 +83,7 @@ impl Demo {
         };
         let (url, token) = address.split_once("/#token=").unwrap();
         let client = reqwest::Client::builder().timeout(PATIENCE).no_proxy().build().unwrap();
-        Self { url: url.to_owned(), token: token.to_owned(), client, _child: child, _said: said }
+        Self { url: url.to_owned(), token: token.to_owned(), client, _keys: keys, _child: child, _said: said }
     }
 
     async fn ask(&self, path: &str, token: Option<&str>) -> (u16, Value) {

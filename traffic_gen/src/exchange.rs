@@ -67,6 +67,8 @@ pub struct ExchangeOptions {
     pub console: ConsoleAccess,
     /// Where the spans of gateway and engines go.
     pub tracer: Tracer,
+    /// The key that signs tokens; absent: one made for this exchange.
+    pub key: Option<SigningKey>,
 }
 
 impl Default for ExchangeOptions {
@@ -81,6 +83,7 @@ impl Default for ExchangeOptions {
             engines: 1,
             console: ConsoleAccess::default(),
             tracer: Tracer::off(),
+            key: None,
         }
     }
 }
@@ -105,7 +108,10 @@ impl Exchange {
     /// # Errors
     /// [`ExchangeError`].
     pub async fn start(bus: Bus, options: ExchangeOptions) -> Result<Self, ExchangeError> {
-        let key = SigningKey::generate(KeyAlgorithm::EdDsa)?;
+        let key = match options.key {
+            Some(key) => key,
+            None => SigningKey::generate(KeyAlgorithm::EdDsa)?,
+        };
         let registry = Registry::new();
         let engine_metrics = Arc::new(EngineMetrics::new(&registry)?);
         let outbox_max = options.outbox.in_flight_max;

@@ -23,8 +23,10 @@ use crate::metrics::Phase;
 use crate::pacer::pace;
 use crate::recorder::{Recorder, observed};
 
-/// The topic calls go to.
-pub const TOPIC: &str = "negotiation";
+/// The topic contractors register and calls go to, unless a scenario names another.
+pub const TOPIC: &str = "courier";
+/// What calls ask for, unless a scenario says otherwise.
+pub const TASK: &str = "deliver one parcel";
 /// The initiator, as in the paper.
 pub const INITIATOR: &str = "alice";
 /// Calls open at once beyond which none is started: an exchange so far behind would only be measured by its memory.
@@ -41,8 +43,16 @@ const SETTLE_POLL: Duration = Duration::from_millis(20);
 pub struct Scenario {
     /// Contractors.
     pub contractors: u32,
-    /// Name of the policy calls ask for.
-    pub policy: String,
+    /// The topic contractors register, and calls go to while `to` is empty.
+    pub topic: TopicName,
+    /// Addresses calls go to instead of the topic.
+    pub to: Vec<Address>,
+    /// Capabilities contractors register and calls ask for: an agent needs one of them. Empty: none is asked for.
+    pub capabilities: Vec<Capability>,
+    /// What calls ask for, in words.
+    pub task: String,
+    /// Name of the policy calls ask for; absent: the exchange's default applies.
+    pub policy: Option<String>,
     /// Calls per second.
     pub rate: f64,
     /// How long calls arrive.
@@ -68,7 +78,11 @@ impl Default for Scenario {
     fn default() -> Self {
         Self {
             contractors: 12,
-            policy: "medium".to_owned(),
+            topic: topic(),
+            to: Vec::new(),
+            capabilities: Vec::new(),
+            task: TASK.to_owned(),
+            policy: None,
             rate: 10.0,
             duration: Duration::from_secs(20),
             seed: 1,
@@ -146,10 +160,6 @@ fn topic() -> TopicName {
     TopicName::try_new(TOPIC).expect("the constant is a name")
 }
 
-fn capability() -> Capability {
-    Capability::try_new("negotiate").expect("the constant is a name")
-}
-
 impl Population {
     /// Registers and connects the contractors of a scenario.
     ///
@@ -162,8 +172,8 @@ impl Population {
     ) -> Result<Self, LiveError> {
         let cancel = CancellationToken::new();
         let registration = Registration {
-            capabilities: vec![capability()],
-            topics: vec![topic()],
+            capabilities: scenario.capabilities.clone(),
+            topics: vec![scenario.topic.clone()],
             consent: Consent { default: ConsentEffect::Allow, rules: Vec::new() },
             description: Some("scripted contractor".to_owned()),
             ..Registration::default()
@@ -275,13 +285,14 @@ async fn note(recorder: Arc<Recorder>, mut events: mpsc::Receiver<CallEvent>) {
 #[must_use]
 pub fn request(scenario: &Scenario, own_id: String) -> CallRequest {
     let cfp = Cfp {
-        task: Some("deliver one parcel".to_owned()),
-        policy: Some(scenario.policy.clone()),
+        task: Some(scenario.task.clone()),
+        policy: scenario.policy.clone(),
         reply_within_ms: Some(scenario.reply_within_ms),
         ..Cfp::default()
     };
-    let mut request = CallRequest::new(own_id, vec![Address::Topic(topic())], cfp);
-    request.capabilities = vec![capability()];
+    let to = if scenario.to.is_empty() { vec![Address::Topic(scenario.topic.clone())] } else { scenario.to.clone() };
+    let mut request = CallRequest::new(own_id, to, cfp);
+    request.capabilities.clone_from(&scenario.capabilities);
     request
 }
 

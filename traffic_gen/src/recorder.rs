@@ -2,14 +2,14 @@
 
 mod inner;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agents::AgentOptions;
 use agents::observer::{Observed, Observer};
-use schemas::{Act, AgentId, NegotiationId};
+use schemas::{Act, AgentId, NegotiationId, Refusal};
 use tokio::time::Instant;
 
 use crate::invariants::{Verdict, Witness};
@@ -24,15 +24,28 @@ use inner::{Inner, Open};
 /// what is kept of it would otherwise add up over months.
 pub const OPEN_AGE_MAX: Duration = Duration::from_secs(3600);
 
+/// Policies counted apart; calls under further ones are counted without.
+pub const POLICIES_MAX: usize = 64;
+
 /// What a run has come to.
 #[derive(Debug, Clone, Default)]
 pub struct Counts {
     /// Calls admitted.
     pub cfps: u64,
+    /// The policy the latest admitted call runs under, as the gateway said.
+    pub policy: Option<String>,
+    /// Calls admitted, by policy.
+    pub policies: BTreeMap<String, u64>,
+    /// Calls refused.
+    pub cfps_refused: u64,
+    /// Why the latest of them was.
+    pub cfp_refusal: Option<Refusal>,
     /// Offers admitted.
     pub offers: u64,
     /// Awards the initiator was told of.
     pub awards: u64,
+    /// Of these, awards to agents that are not of the run.
+    pub awards_to_others: u64,
     /// Negotiations with at least one award.
     pub awarded: u64,
     /// Awards the contractors were told are binding.
@@ -77,6 +90,7 @@ impl Recorder {
             minutes: Minutes::default(),
             trace,
             metrics: None,
+            agents: None,
         };
         Self { started, inner: Mutex::new(inner) }
     }
@@ -85,6 +99,18 @@ impl Recorder {
     #[must_use]
     pub fn with_metrics(self, metrics: TrafficMetrics) -> Self {
         self.lock().metrics = Some(metrics);
+        self
+    }
+
+    /// The same for a run in which other agents than these may take part. Nothing is recorded of what others send, so
+    /// nothing is concluded from its absence.
+    #[must_use]
+    pub fn among_others(self, agents: BTreeSet<AgentId>) -> Self {
+        {
+            let mut inner = self.lock();
+            inner.witness = inner.witness.take().map(|witness| witness.among_others(agents.clone()));
+            inner.agents = Some(agents);
+        }
         self
     }
 

@@ -18,8 +18,10 @@ pub struct Summary {
     pub seed: u64,
     /// `memory` or `nats`.
     pub bus: String,
-    /// Policy id.
+    /// The policy calls ran under; the latest of several.
     pub policy: String,
+    /// Calls by the policy they ran under, as the gateway said.
+    pub policies: BTreeMap<String, u64>,
     /// Contractors.
     pub agents: u32,
     /// Target calls per second.
@@ -32,6 +34,9 @@ pub struct Summary {
     pub offers: u64,
     /// Awards registered, re-awards included.
     pub awards: u64,
+    /// Of these, awards to agents that are not of the run.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub awards_to_others: u64,
     /// Awards confirmed.
     pub confirms: u64,
     /// Offers / (calls x contractors).
@@ -90,14 +95,22 @@ impl fmt::Display for Summary {
         };
         writeln!(
             f,
-            "policy {} on {}, {} contractors, {} calls/s, seed {}: {:.1} s",
-            self.policy, self.bus, self.agents, self.rate, self.seed, self.elapsed_s
+            "{} on {}, {} contractors, {} calls/s, seed {}: {:.1} s",
+            policies(&self.policy, &self.policies),
+            self.bus,
+            self.agents,
+            self.rate,
+            self.seed,
+            self.elapsed_s
         )?;
         writeln!(
             f,
             "  rounds {}   calls {}   offers {}   awards {}   confirms {}",
             self.rounds, self.cfps, self.offers, self.awards, self.confirms
         )?;
+        if self.awards_to_others > 0 {
+            writeln!(f, "  awards to agents of others {}", self.awards_to_others)?;
+        }
         writeln!(f, "  completion {:.1} %   award rate {:.1} %", self.completion * 100.0, self.award_rate * 100.0)?;
         line(f, "call to decision", &self.latency_ms.decision)?;
         line(f, "call to end", &self.latency_ms.round)?;
@@ -132,6 +145,21 @@ impl fmt::Display for Violations {
     }
 }
 
+/// The policy of a run, or its policies with the calls under each.
+#[must_use]
+pub fn policies(latest: &str, calls_by_policy: &BTreeMap<String, u64>) -> String {
+    if calls_by_policy.len() < 2 {
+        return format!("policy {latest}");
+    }
+    let each: Vec<String> = calls_by_policy.iter().map(|(policy, calls)| format!("{policy} ({calls} calls)")).collect();
+    format!("policies {}", each.join(", "))
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
 /// Counts on one line.
 pub(crate) fn counts(map: &BTreeMap<String, u64>) -> String {
     if map.is_empty() {
@@ -158,13 +186,15 @@ impl Summary {
         Self {
             seed: scenario.seed,
             bus: bus.to_owned(),
-            policy: policy.to_owned(),
+            policy: counts.policy.unwrap_or_else(|| policy.to_owned()),
+            policies: counts.policies,
             agents: scenario.contractors,
             rate: scenario.rate,
             rounds: counts.rounds,
             cfps: counts.cfps,
             offers: counts.offers,
             awards: counts.awards,
+            awards_to_others: counts.awards_to_others,
             confirms: counts.confirms,
             completion: ratio(counts.offers, asked),
             award_rate: ratio(counts.awarded, counts.rounds),

@@ -96,7 +96,7 @@ async fn break_and_heal(link: &Proxy, recorder: &Recorder) {
 fn scenario() -> Scenario {
     Scenario {
         contractors: 5,
-        policy: "high".to_owned(),
+        policy: Some("high".to_owned()),
         rate: 20.0,
         duration: Duration::from_secs(10),
         reply_within_ms: 20_000,

@@ -137,7 +137,7 @@ async fn post(exchange: &Exchange) -> Response {
     let carol = exchange.identity(&AgentId::try_new("carol").unwrap()).unwrap();
     let call = json!({
         "envelope": {
-            "msg_id": "m1", "ts": "2026-11-20T20:00:00Z", "from": "agent://carol", "to": ["topic://negotiation"],
+            "msg_id": "m1", "ts": "2026-11-20T20:00:00Z", "from": "agent://carol", "to": ["topic://courier"],
             "negotiation": "job", "scope": {"consent": "opt-in", "ttl": 3600}
         },
         "payload": {"act": "cfp"}
@@ -189,7 +189,7 @@ async fn second_engine(bus: &Bus) -> EngineHandle {
 fn scenario() -> Scenario {
     Scenario {
         contractors: 5,
-        policy: "high".to_owned(),
+        policy: Some("high".to_owned()),
         rate: 20.0,
         duration: Duration::from_secs(7),
         reply_within_ms: 20_000,

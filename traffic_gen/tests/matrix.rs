@@ -64,7 +64,7 @@ async fn run_all(bus: Bus) {
             let cell = format!("{contractors} contractors, policy {policy}");
             let scenario = Scenario {
                 contractors,
-                policy: policy.to_owned(),
+                policy: Some(policy.to_owned()),
                 rate: 50.0,
                 duration: Duration::from_millis(160),
                 run: format!("{policy}-{contractors}"),
@@ -106,7 +106,7 @@ fn judge(cell: &str, scenario: &Scenario, counts: &Counts, verdict: &Verdict) {
         assert!(verdict.by_name.get(&invariant).is_some_and(|tally| tally.checked > 0), "{cell}: {invariant:?}");
     }
     assert!(counts.rejected.is_empty(), "{cell}: {:?}", counts.rejected);
-    if scenario.policy == "high" {
+    if scenario.policy.as_deref() == Some("high") {
         assert_eq!(counts.offers, counts.cfps * u64::from(scenario.contractors), "{cell}: completion 100 %");
     }
 }
@@ -129,7 +129,7 @@ fn judge_awards(cell: &str, scenario: &Scenario, trace: &Path) {
         note(&serde_json::from_str(line).unwrap(), &mut calls);
     }
     for (negotiation, seen) in calls {
-        let expected = match scenario.policy.as_str() {
+        let expected = match scenario.policy.as_deref().unwrap() {
             "low" => ("k_valid", 1..=1),
             "high" => ("all_responded", u64::from(scenario.contractors)..=u64::from(scenario.contractors)),
             // Everybody, or whoever answered within the window.

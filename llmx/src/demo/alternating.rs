@@ -46,6 +46,7 @@ pub async fn run(args: Args) -> Outcome {
         limits,
         listen: args.listen,
         console: args.console.into(),
+        key: args.signing_key()?,
         tracer: crate::output::tracer(),
         ..ExchangeOptions::default()
     };

@@ -82,7 +82,7 @@ fn body(number: u32) -> Bytes {
         "envelope": {
             "msg_id": format!("offer-{number}"), "ts": "2026-11-20T21:00:00.000Z", "from": "agent://contractor-0",
             "negotiation": format!("alice~bench-{number}"), "seq": 1, "in_reply_to": "00a7c7a4f3f1b2c3d4e5f60718293a4b",
-            "scope": {"consent": "opt-in", "ttl": 120}, "capabilities": ["negotiate"]
+            "scope": {"consent": "opt-in", "ttl": 120}, "capabilities": ["haul"]
         },
         "payload": {
             "act": "offer", "terms": {"price": 98_500_000, "delivery_ms": 1500}, "currency": "EUR", "valid_for_ms": 30_000,

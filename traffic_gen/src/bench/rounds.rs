@@ -103,7 +103,7 @@ impl Rig {
         let control = ControlClient::try_new(exchange.url())?;
         let scenario = Scenario {
             contractors,
-            policy: "bench".to_owned(),
+            policy: Some("bench".to_owned()),
             run: run.to_owned(),
             reply_within_ms: 10_000,
             contractor: ContractorConfig::default(),

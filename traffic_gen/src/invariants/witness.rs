@@ -58,10 +58,18 @@ enum When {
 pub struct Witness {
     negotiations: BTreeMap<NegotiationId, NegotiationSeen>,
     contents: BTreeMap<DeliveryId, Digest>,
+    /// Whose messages are seen, where there are agents whose messages are not.
+    watched: Option<BTreeSet<AgentId>>,
     verdict: Verdict,
 }
 
 impl Witness {
+    /// A witness that sees only these agents, among others.
+    #[must_use]
+    pub fn among_others(self, watched: BTreeSet<AgentId>) -> Self {
+        Self { watched: Some(watched), ..self }
+    }
+
     /// An agent was told by a gateway that its message is in the log (202).
     pub fn accepted(&mut self, agent: &AgentId, msg_id: &MsgId, negotiation: &NegotiationId) {
         let seen = self.negotiations.entry(negotiation.clone()).or_default();
@@ -106,7 +114,11 @@ impl Witness {
         }
         let seen = self.negotiations.entry(delivery.envelope.negotiation.clone()).or_default();
         if let Some(sender) = delivery.envelope.from.strip_prefix("agent://") {
-            let known = AgentId::try_new(sender).is_ok_and(|sender| seen.senders.contains(&sender));
+            let watched = self.watched.as_ref();
+            let is_known = |sender: &AgentId| {
+                seen.senders.contains(sender) || watched.is_some_and(|watched| !watched.contains(sender))
+            };
+            let known = AgentId::try_new(sender).is_ok_and(|sender| is_known(&sender));
             self.verdict.check(Invariant::Authentic, known, || {
                 format!("{id} says it is from {sender}, who sent nothing in {}", delivery.envelope.negotiation)
             });

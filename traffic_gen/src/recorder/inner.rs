@@ -1,6 +1,6 @@
 //! What is known of a run: everything under the recorder's lock.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use agents::strategy::{SendOutcome, Sent};
@@ -8,7 +8,7 @@ use schemas::delivery::{Delivery, Disposition, News, Told};
 use schemas::{Act, AgentId, NegotiationId};
 use tokio::time::Instant;
 
-use super::Counts;
+use super::{Counts, POLICIES_MAX};
 use crate::invariants::Witness;
 use crate::metrics::{CallResult, TrafficMetrics};
 use crate::minutes::Minutes;
@@ -23,6 +23,8 @@ pub(super) struct Inner {
     pub(super) minutes: Minutes,
     pub(super) trace: Option<Trace>,
     pub(super) metrics: Option<TrafficMetrics>,
+    /// The agents of the run, where others may take part.
+    pub(super) agents: Option<BTreeSet<AgentId>>,
 }
 
 /// A call that has not ended.
@@ -37,13 +39,14 @@ impl Inner {
     pub(super) fn settled(&mut self, agent: &AgentId, at: Instant, since_start: Duration, sent: &Sent) {
         self.in_flight = self.in_flight.saturating_sub(1);
         match &sent.outcome {
-            SendOutcome::Accepted { .. } => {
+            SendOutcome::Accepted { policy, .. } => {
                 if let Some(witness) = &mut self.witness {
                     witness.accepted(agent, &sent.msg_id, &sent.negotiation);
                 }
                 self.minutes.admitted(since_start, sent.act);
                 if sent.act == Act::Cfp {
                     self.counts.cfps += 1;
+                    self.runs_under(policy.as_deref());
                 } else if sent.act == Act::Offer {
                     self.counts.offers += 1;
                     if let Some(open) = self.open.get(&sent.negotiation) {
@@ -54,6 +57,8 @@ impl Inner {
             SendOutcome::Refused(refusal) => {
                 *self.counts.rejected.entry(refusal.code.to_string()).or_default() += 1;
                 if sent.act == Act::Cfp {
+                    self.counts.cfps_refused += 1;
+                    self.counts.cfp_refusal = Some(refusal.clone());
                     self.ended(&sent.negotiation, CallResult::Refused, at);
                 }
             }
@@ -73,8 +78,10 @@ impl Inner {
                     *self.counts.wins.entry(agent.clone()).or_default() += 1;
                 }
             }
-            Told::Inform(News::Awarded(_)) => {
+            Told::Inform(News::Awarded(news)) => {
                 self.counts.awards += 1;
+                let is_other = self.agents.as_ref().is_some_and(|agents| !agents.contains(&news.contractor));
+                self.counts.awards_to_others += u64::from(is_other);
                 let first = self.decided(negotiation, at, since_start);
                 self.counts.awarded += u64::from(first);
             }
@@ -97,6 +104,20 @@ impl Inner {
             | Told::NotUnderstood(_)
             | Told::Turn(_)
             | Told::Closed(_) => {}
+        }
+    }
+
+    /// An admitted call runs under this policy, if the gateway said so.
+    fn runs_under(&mut self, policy: Option<&str>) {
+        let Some(policy) = policy else { return };
+        let Counts { policy: latest, policies, .. } = &mut self.counts;
+        if let Some(count) = policies.get_mut(policy) {
+            *count += 1;
+        } else if policies.len() < POLICIES_MAX {
+            policies.insert(policy.to_owned(), 1);
+        }
+        if latest.as_deref() != Some(policy) {
+            *latest = Some(policy.to_owned());
         }
     }
 

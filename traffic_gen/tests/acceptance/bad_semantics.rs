@@ -251,7 +251,7 @@ async fn a_thousand_bidders_are_served_and_the_best_of_them_wins() {
     let first = PoissonArrivals::try_new(usual.rate, usual.seed).unwrap().next().unwrap();
     let scenario = Scenario {
         contractors: 1000,
-        policy: "high".to_owned(),
+        policy: Some("high".to_owned()),
         // Just long enough for one call.
         duration: first + Duration::from_micros(1),
         reply_within_ms: 60_000,

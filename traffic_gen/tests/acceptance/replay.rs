@@ -103,7 +103,7 @@ async fn run() -> Rig {
     let contractor = agents::ContractorConfig { decline: 0.3, revise: 0.3, refuse: 0.2, ..Default::default() };
     let scenario = Scenario {
         contractors: 5,
-        policy: "high".to_owned(),
+        policy: Some("high".to_owned()),
         rate: 50.0,
         duration: Duration::from_millis(150),
         contractor,

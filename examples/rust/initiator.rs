@@ -1,0 +1,68 @@
+//! An initiator: calls for offers on the topic `courier`, follows the call to its end, and prints what came of it.
+//! `cargo run -p agents --example initiator -- http://127.0.0.1:8080 ann "$(llmx token ann)"`.
+
+use agents::transport::websocket::WebSocketTransport;
+use agents::{AgentOptions, CallNews, CallRequest, Identity, Initiator};
+use schemas::delivery::Outcome;
+use schemas::payload::Cfp;
+use schemas::{Address, AgentId, TopicName};
+use tokio::sync::mpsc;
+
+/// Events of the call that wait to be printed.
+const EVENTS_MAX: usize = 64;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let [url, agent, token] = <[String; 3]>::try_from(std::env::args().skip(1).collect::<Vec<_>>())
+        .map_err(|_| "usage: initiator <gateway url> <agent id> <token>")?;
+    let identity = Identity { agent: AgentId::try_new(&agent)?, token: token.into() };
+    let initiator = Initiator::spawn(WebSocketTransport::new(&url), identity, AgentOptions::default());
+    initiator.connected().await?;
+
+    let cfp = Cfp { task: Some("deliver one parcel".into()), reply_within_ms: Some(2_000), ..Cfp::default() };
+    let to = vec![Address::Topic(TopicName::try_new("courier")?)];
+    let (sender, mut events) = mpsc::channel(EVENTS_MAX);
+    let own_id = format!("parcel-{}", std::process::id());
+    let negotiation = initiator.call(CallRequest::new(own_id, to, cfp), sender).await?;
+    let mut outcome = None;
+    while let Some(event) = events.recv().await {
+        outcome = print(&event.news).or(outcome);
+        if event.news.is_last() {
+            break;
+        }
+    }
+    initiator.shutdown().await?;
+    match outcome {
+        Some(Outcome::Completed) => Ok(()),
+        other => Err(format!("{negotiation} ended without a completed award: {other:?}").into()),
+    }
+}
+
+/// Prints one event; gives the outcome with the last one.
+#[allow(clippy::print_stdout, reason = "an example shows what happens")]
+fn print(news: &CallNews) -> Option<Outcome> {
+    match news {
+        CallNews::Opened { invited, .. } => println!("called {invited} agents"),
+        CallNews::Awarded(award) => {
+            println!(
+                "award {} to {}: {:?}, best of {} offers",
+                award.award_no, award.contractor, award.terms, award.offers
+            );
+        }
+        CallNews::Committed(done) => println!("{} is bound", done.contractor),
+        CallNews::Done(done) => println!("{} is done: {}", done.contractor, done.result.as_deref().unwrap_or("-")),
+        CallNews::Refused(refusal) => println!("{refusal}"),
+        CallNews::Closed(closing) => {
+            println!("closed: {}", closing.outcome.as_str());
+            return Some(closing.outcome);
+        }
+        CallNews::Accepted { .. }
+        | CallNews::TurnedDown(_)
+        | CallNews::Unanswered
+        | CallNews::Misunderstood(_)
+        | CallNews::Offers(_)
+        | CallNews::Stopped(_)
+        | CallNews::Failed(_) => {}
+    }
+    None
+}

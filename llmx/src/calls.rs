@@ -1,0 +1,110 @@
+//! Options of commands that call: whom, for what, and under which policy.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use schemas::ids::Capability;
+use schemas::{Address, Code, Refusal, TopicName};
+use tokio::time::Instant;
+use traffic_gen::live::{self, Scenario};
+use traffic_gen::recorder::{Counts, Recorder};
+
+use crate::output::{Failure, Outcome, Progress};
+
+/// What to do about calls that reach nobody.
+const REMEDY: &str =
+    ". Start contractors (`llmx contractors`), or name whom to call with --topic, --to and --capability";
+/// How often is looked whether the line of progress must change before its time.
+const LOOK_PERIOD: Duration = Duration::from_millis(200);
+
+/// Whom calls reach and what they ask for.
+#[derive(Debug, Clone, clap::Args)]
+pub struct CallArgs {
+    /// Topic that calls go to; contractors of this run register it
+    #[arg(long, default_value = live::TOPIC, value_parser = TopicName::try_new, value_name = "NAME")]
+    topic: TopicName,
+    /// Addresses that calls go to instead, separated by commas: agent://NAME, topic://NAME or group://NAME
+    #[arg(long, value_parser = Address::try_new, value_delimiter = ',', value_name = "ADDRESSES", conflicts_with = "topic")]
+    to: Vec<Address>,
+    /// Capabilities that calls ask for, separated by commas: an agent needs one of them; contractors of this run have all
+    /// (default: none is asked for)
+    #[arg(long, value_parser = Capability::try_new, value_delimiter = ',', value_name = "NAMES")]
+    capability: Vec<Capability>,
+    /// What calls ask for, in words
+    #[arg(long, default_value = live::TASK, value_name = "TEXT")]
+    task: String,
+}
+
+impl CallArgs {
+    /// The topic.
+    pub fn topic(&self) -> &TopicName {
+        &self.topic
+    }
+
+    /// The scenario whose calls these are.
+    pub fn of(&self, scenario: Scenario) -> Scenario {
+        Scenario {
+            topic: self.topic.clone(),
+            to: self.to.clone(),
+            capabilities: self.capability.clone(),
+            task: self.task.clone(),
+            ..scenario
+        }
+    }
+}
+
+/// Fails a run none of whose calls was admitted, with what the gateway said to the latest of them.
+pub fn judge(counts: &Counts) -> Outcome {
+    match &counts.cfp_refusal {
+        Some(refusal) if counts.cfps == 0 => Err(Failure::failed(anyhow::anyhow!(
+            "none of {} calls was admitted: {}",
+            counts.cfps_refused,
+            told(refusal)
+        ))),
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn told(refusal: &Refusal) -> String {
+    let expected = refusal.expected.as_deref().map(|expected| format!("; expected: {expected}")).unwrap_or_default();
+    let remedy = if refusal.code == Code::NoRecipient { REMEDY } else { "" };
+    format!("{refusal}{expected}{remedy}")
+}
+
+/// Shows `line` on stderr every `period`, and soon after another policy is in force; until it is dropped.
+pub async fn show_progress(
+    recorder: Arc<Recorder>,
+    started: Instant,
+    period: Duration,
+    line: impl Fn(&Counts, usize) -> String,
+) {
+    let progress = Progress::new();
+    let mut look = tokio::time::interval(LOOK_PERIOD.min(period));
+    let (mut shown_at, mut policy) = (started, None);
+    loop {
+        let now = look.tick().await;
+        let counts = recorder.counts();
+        if now.saturating_duration_since(shown_at) >= period || counts.policy != policy {
+            let seconds = now.saturating_duration_since(started).as_secs();
+            let noted = Noted(&counts);
+            progress.show(format_args!("{seconds:>4} s   {}{noted}", line(&counts, recorder.open())));
+            (shown_at, policy) = (now, counts.policy);
+        }
+    }
+}
+
+/// What the line of progress ends with: the policy in force, and calls that were refused.
+struct Noted<'a>(&'a Counts);
+
+impl fmt::Display for Noted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(policy) = &self.0.policy {
+            write!(f, "   policy {policy}")?;
+        }
+        match &self.0.cfp_refusal {
+            Some(refusal) => write!(f, "   refused {} ({})", self.0.cfps_refused, refusal.code),
+            None => Ok(()),
+        }
+    }
+}
