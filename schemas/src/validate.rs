@@ -7,16 +7,21 @@
 //! | module | refuses |
 //! |---|---|
 //! | `strict_json` | what is no JSON text, names a member twice, nests too deep, is too large |
+//! | `number` | keeps a number that is no integer from becoming one |
 //! | `bundle` | what its schema does not allow |
 //! | `fault` | turns the validator's errors into one [`Refusal`] |
 //! | `message` | puts these together for messages, and normalises the paper's spellings |
 //!
-//! Numbers: a number without a fraction is an integer however it is written (`5`, `5.0`, `5e0`, `-0`), as JSON Schema
-//! and RFC 8785 have it, and is kept as an integer from the parser on. Nothing here repeats an offending value.
+//! Numbers: one whose decimal text is exactly an integer is an integer however it is written (`5`, `5.0`, `8.5e7`, `-0`), as
+//! JSON Schema and RFC 8785 have it, and is kept as an integer from the parser on. No other is rounded to one: where an
+//! integer is meant, `99999999.999999999999` and `1e-400` are [`Code::WrongType`](crate::Code::WrongType), and an integer beyond
+//! 2^53-1 is [`Code::OutOfRange`](crate::Code::OutOfRange), since doubles keep no such integer exact. Nothing here repeats an
+//! offending value.
 
 mod bundle;
 mod fault;
 mod message;
+mod number;
 mod strict_json;
 
 use serde::de::DeserializeOwned;
@@ -24,6 +29,7 @@ use serde_json::Value;
 
 pub use bundle::{Kind, SCHEMA_BASE, published};
 pub use message::{Checked, check_message};
+pub use number::is_integer;
 
 use crate::code::Refusal;
 use crate::control::{Group, Registration};

@@ -4,8 +4,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-use schemas::validate::{BODY_BYTES_MAX, check_message};
+use schemas::validate::{BODY_BYTES_MAX, check_message, check_policy};
 use schemas::{Code, Refusal};
+use serde_json::{Value, json};
 
 /// A valid offer; the cases are made from it.
 const OFFER: &str = r#"{"envelope":{"msg_id":"m1","ts":"2026-11-20T21:00:00.000Z","from":"agent://bob","negotiation":"alice~job"},"payload":{"act":"offer","terms":{"price":1250000}}}"#;
@@ -114,6 +115,75 @@ fn minus_zero_is_the_integer_zero() {
     assert_eq!(body("-0"), body("0"));
     assert_eq!(body("-0.0"), body("0"));
     assert_eq!(body("125e4"), body("1250000"));
+}
+
+#[test]
+fn a_number_is_the_integer_its_digits_say_or_none() {
+    let price = |text: &str| {
+        let checked = check_message(&with("1250000", text));
+        checked.map(|checked| {
+            serde_json::from_str::<Value>(checked.body.get()).unwrap()["payload"]["terms"]["price"].clone()
+        })
+    };
+    let integers = [
+        ("85000000.0", 85_000_000_i64),
+        ("8.5e7", 85_000_000),
+        ("8.5E+7", 85_000_000),
+        ("850000000e-1", 85_000_000),
+        ("-0", 0),
+        ("-0.0", 0),
+        ("0e99999", 0),
+        ("0.000e-400", 0),
+        ("1e0", 1),
+        ("10e-1", 1),
+        ("1.50e1", 15),
+        ("1.0000000000000000000000", 1),
+        ("9007199254740991", 9_007_199_254_740_991),
+        ("9007199254740991.000", 9_007_199_254_740_991),
+        ("-900719925474099.1e1", -9_007_199_254_740_991),
+    ];
+    for (text, value) in integers {
+        assert_eq!(price(text).unwrap(), json!(value), "{text}");
+    }
+    let others = [
+        ("99999999.999999999999", Code::WrongType),
+        ("1e-400", Code::WrongType),
+        ("-1e-400", Code::WrongType),
+        ("1e-99999999999999999999", Code::WrongType),
+        ("1.0000000000000000000001", Code::WrongType),
+        ("0.99999999999999999999", Code::WrongType),
+        ("9007199254740991.4", Code::WrongType),
+        ("123456789012345678901234567890.5", Code::WrongType),
+        ("1.5e0", Code::WrongType),
+        ("15e-1", Code::WrongType),
+        // Exactly integers, and beyond what every reader keeps exact.
+        ("9007199254740992", Code::OutOfRange),
+        ("9007199254740993", Code::OutOfRange),
+        ("9007199254740993.0", Code::OutOfRange),
+        ("9007199254740992e0", Code::OutOfRange),
+        ("12345678901234567890", Code::OutOfRange),
+        ("123456789012345678901234567890", Code::OutOfRange),
+        ("1e308", Code::OutOfRange),
+        // No double at all.
+        ("1e309", Code::MalformedJson),
+    ];
+    for (text, code) in others {
+        assert_eq!(price(text).unwrap_err().code, code, "{text}");
+    }
+}
+
+#[test]
+fn policies_too_take_a_number_for_what_its_digits_say() {
+    let policy = |window: &str| {
+        format!(
+            r#"{{"id":"mine@1","close":{{"window_ms":{window}}},"weights":[{{"attr":"price","dir":"lower","lo":0,"hi":8.5e7,"w":1000.0}}]}}"#
+        )
+    };
+    assert_eq!(check_policy(policy("1.0e2").as_bytes()).map(|policy| policy.close.window_ms), Ok(Some(100)));
+    for window in ["99.99999999999999999999", "100.00000000000000000001", "1e-400"] {
+        let refused = check_policy(policy(window).as_bytes()).unwrap_err();
+        assert_eq!((refused.code, refused.pointer.as_deref()), (Code::WrongType, Some("/close/window_ms")), "{window}");
+    }
 }
 
 #[test]

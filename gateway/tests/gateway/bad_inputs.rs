@@ -1,10 +1,14 @@
 //! BAD_INPUTS.md sections B (31-46, 52) and E (87-93) over the real gateway: stable codes, nothing logged as accepted.
 //! What concerns HTTP itself (47-51) is in `framing`.
 
+use futures_util::SinkExt as _;
+use schemas::subject;
 use schemas::validate::BODY_BYTES_MAX;
 use serde_json::{Value, json};
+use tokio_tungstenite::tungstenite::Message;
 
-use crate::rig::{Rig, code, offer};
+use crate::rig::{PATIENCE, Rig, agent, answer, code, offer, policy};
+use crate::streams::{connect, frame};
 
 /// A row: the case's number and name, the bytes, and the code; none where the bytes are to be accepted.
 type Row = (&'static str, Vec<u8>, Option<&'static str>);
@@ -125,6 +129,37 @@ async fn sizes_around_the_limit_are_accepted_accepted_and_refused() {
 }
 
 #[tokio::test]
+async fn no_way_in_rounds_a_number_to_an_integer() {
+    let rig = Rig::start().await;
+    let mut socket = connect(&rig, &rig.token("bob")).await.unwrap();
+    frame(&mut socket).await;
+    let message =
+        |written: &str, msg_id: &str| good().replace("500", written).replace("\"m1\"", &format!("\"{msg_id}\""));
+    let policy = |written: &str| policy_text("mine@1").replace("\"hi\":1000", &format!("\"hi\":{written}"));
+    for written in ["99999999.999999999999", "1e-400", "1.0000000000000000000001"] {
+        let (status, body) = rig.post(&rig.token("bob"), message(written, "http")).await;
+        assert_eq!((status, code(&body)), (422, "wrong_type"), "{written}");
+        socket
+            .send(Message::text(format!(r#"{{"type":"message","message":{}}}"#, message(written, "ws"))))
+            .await
+            .unwrap();
+        assert_eq!(code(&frame(&mut socket).await["problem"]), "wrong_type", "{written}");
+        assert_eq!(code(&on_the_bus(&rig, message(written, "nats")).await["refused"]), "wrong_type", "{written}");
+        let (status, body) = put_policy(&rig, policy(written)).await;
+        assert_eq!((status, code(&body)), (422, "wrong_type"), "{written}");
+    }
+    assert!(rig.logged().await.is_empty());
+    for (written, msg_id) in [("85000000.0", "a"), ("8.5e7", "b")] {
+        assert_eq!(rig.post(&rig.token("bob"), message(written, msg_id)).await.0, 202, "{written}");
+        assert_eq!(on_the_bus(&rig, message(written, msg_id)).await["accepted"]["msg_id"], msg_id, "{written}");
+        assert_eq!(put_policy(&rig, policy(written)).await.0 / 100, 2, "{written}");
+    }
+    for message in rig.logged().await {
+        assert!(message.body.get().contains(r#""price":85000000}"#), "{}", message.body.get());
+    }
+}
+
+#[tokio::test]
 async fn a_negative_zero_is_zero_and_an_integer_may_be_written_with_a_point() {
     let rig = Rig::start().await;
     for (msg_id, written) in [("a", "-0"), ("b", "0"), ("c", "0.0")] {
@@ -188,6 +223,22 @@ async fn run_any(rows: &[Row], codes: &[&str]) {
         assert_eq!(Some(code(&body)), *expected, "{name}: {body}");
     }
     assert!(rig.logged().await.is_empty());
+}
+
+/// Sends a message on the bus; the gateway's answer.
+async fn on_the_bus(rig: &Rig, text: String) -> Value {
+    let subject = subject::gateway_in(&agent("bob"));
+    let reply = rig.bus.pub_sub.request(subject, Some(rig.token("bob")), text.into(), PATIENCE).await.unwrap();
+    serde_json::from_slice(&reply).unwrap()
+}
+
+async fn put_policy(rig: &Rig, text: String) -> (u16, Value) {
+    let request = rig.request("PUT", "/v1/policies/mine@1").bearer_auth(rig.admin_token());
+    answer(request.header("content-type", "application/json").body(text)).await
+}
+
+fn policy_text(id: &str) -> String {
+    serde_json::to_string(&policy(id)).unwrap()
 }
 
 fn good() -> String {

@@ -208,7 +208,8 @@ pub(crate) fn code(body: &Value) -> &str {
     body["code"].as_str().unwrap()
 }
 
-async fn answer(request: reqwest::RequestBuilder) -> (u16, Value) {
+/// Sends a request; the answer's status and body (null when empty).
+pub(crate) async fn answer(request: reqwest::RequestBuilder) -> (u16, Value) {
     let response = request.send().await.unwrap();
     let status = response.status().as_u16();
     let is_problem = response

@@ -249,7 +249,7 @@ async fn two_gateways_share_the_messages_from_the_bus() {
     assert!(by(&one) > 0.0 && by(&two) > 0.0);
 }
 
-async fn connect(rig: &Rig, token: &str) -> Result<Socket, Error> {
+pub(crate) async fn connect(rig: &Rig, token: &str) -> Result<Socket, Error> {
     let mut request = format!("ws://{}/v1/ws", rig.address()).into_client_request().unwrap();
     request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
     connect_async(request).await.map(|(socket, _)| socket)

@@ -1,19 +1,18 @@
 //! JSON as RFC 8259 and RFC 7493 (I-JSON) mean it, and within bounds.
 //!
-//! `serde_json` parses; this visitor adds what it lets pass: members named twice, deep nesting, integers written with
-//! a fraction or an exponent.
+//! `serde_json` parses; this visitor adds what it lets pass: members named twice, deep nesting, and doubles that stand for
+//! another number than the one that was written.
 
 use std::cell::RefCell;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::map::Entry;
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 
 use super::fault::Pointer;
-use super::{DEPTH_MAX, MEMBERS_MAX};
+use super::{DEPTH_MAX, MEMBERS_MAX, number};
 use crate::code::{Code, Refusal};
-use crate::payload::INTEGER_MAX;
 
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
@@ -30,7 +29,8 @@ pub(super) fn parse(bytes: &[u8], bytes_max: usize) -> Result<Value, Refusal> {
     }
     let fault = RefCell::new(None);
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    let parsed = Node { depth: 0, fault: &fault }.deserialize(&mut deserializer);
+    let numbers = RefCell::new(number::Texts::of(text));
+    let parsed = Node { depth: 0, fault: &fault, numbers: &numbers }.deserialize(&mut deserializer);
     match parsed.and_then(|value| deserializer.end().map(|()| value)) {
         Ok(value) => Ok(value),
         Err(error) => Err(fault.into_inner().map_or_else(|| malformed(error.to_string()), Fault::into_refusal)),
@@ -78,6 +78,7 @@ impl Fault {
 struct Node<'p> {
     depth: usize,
     fault: &'p RefCell<Option<Fault>>,
+    numbers: &'p RefCell<number::Texts<'p>>,
 }
 
 impl Node<'_> {
@@ -126,15 +127,19 @@ impl<'de> Visitor<'de> for Node<'_> {
     }
 
     fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        self.numbers.borrow_mut().pass();
         Ok(Value::Number(value.into()))
     }
 
     fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        self.numbers.borrow_mut().pass();
         Ok(Value::Number(value.into()))
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
-        number(value).map(Value::Number).ok_or_else(|| E::custom("number out of range"))
+        let text = self.numbers.borrow_mut().current();
+        let number = text.and_then(|text| number::of_double(value, text));
+        number.map(Value::Number).ok_or_else(|| E::custom("number out of range"))
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Value, E> {
@@ -177,19 +182,12 @@ impl<'de> Visitor<'de> for Node<'_> {
     }
 }
 
-/// An integral number within ±(2^53-1) becomes an integer; others stay what they are.
-#[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "guarded by the comparison")]
-fn number(value: f64) -> Option<Number> {
-    if value.fract() == 0.0 && value.abs() <= INTEGER_MAX as f64 {
-        Some(Number::from(value as i64))
-    } else {
-        Number::from_f64(value)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::payload::INTEGER_MAX;
     use crate::validate::BODY_BYTES_MAX;
 
     #[test]
@@ -209,15 +207,20 @@ mod tests {
     }
 
     #[test]
-    fn a_number_without_a_fraction_is_an_integer_however_it_is_written() {
+    fn a_number_is_an_integer_when_its_text_is_one() {
         for (text, value) in
             [("5.0", 5), ("5e0", 5), ("-0", 0), ("-0.0", 0), ("1E2", 100), ("-9007199254740991.0", -INTEGER_MAX)]
         {
             assert_eq!(parse(text.as_bytes(), 64).unwrap(), Value::from(value), "{text}");
         }
-        for text in ["0.5", "9007199254740992.0", "1e300"] {
+        for text in ["0.5", "9007199254740992.0", "1e300", "1e-400", "0.99999999999999999999", "9007199254740990.9"] {
             assert!(parse(text.as_bytes(), 64).unwrap().is_f64(), "{text}");
         }
+        let mixed = parse(br#"{"1.5":[1,-2,"3.5\"",4.0],"b":-5,"c":1e-400,"d":99999999.999999999999,"e":6e0}"#, 99);
+        let mixed = mixed.unwrap();
+        assert_eq!(mixed["1.5"], json!([1, -2, "3.5\"", 4]));
+        assert_eq!((&mixed["b"], &mixed["e"]), (&json!(-5), &json!(6)));
+        assert!(mixed["c"].is_f64() && mixed["d"].is_f64(), "{mixed}");
         assert_eq!(refuse(b"1e400").code, Code::MalformedJson);
     }
 

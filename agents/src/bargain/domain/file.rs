@@ -6,7 +6,9 @@ use schemas::AgentId;
 use schemas::bargain::{self, Concession, Issue, IssueValues, IssueWorth, PPM, Predicate, Worth};
 use schemas::ids::AttrName;
 use schemas::payload::AttrValue;
+use schemas::validate::is_integer;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_path_to_error::Segment;
 
 use super::{Domain, Party, Rules};
@@ -39,8 +41,7 @@ struct IssueFile {
 struct PartyFile {
     name: AgentId,
     utility: UtilityFile,
-    #[serde(default)]
-    reservation: f64,
+    reservation: Option<Box<RawValue>>,
     #[serde(default)]
     limits: Vec<Predicate>,
     policy: Option<String>,
@@ -122,9 +123,12 @@ fn party(file: PartyFile) -> Result<Party, Fault> {
         }
         UtilityFile::TableReal(table) => (Utility::Table(table), 1.0),
     };
-    if scale > 1.0 && reservation.fract() != 0.0 {
+    let reservation = reservation.as_deref().map_or("0", RawValue::get);
+    // By its digits: the double beside `160000.00000000000000001` is an integer.
+    if scale > 1.0 && !is_integer(reservation) {
         return Err(Fault::at("/reservation", "in parts per million, like the utility: an integer from 0 to 1000000"));
     }
+    let reservation: f64 = serde_json::from_str(reservation).map_err(|_| Fault::at("/reservation", "a number"))?;
     Ok(Party { name, utility, reservation: reservation / scale, limits, policy, concession })
 }
 

@@ -43,6 +43,15 @@ fn where_nothing_bounds_a_bargain_it_has_a_hundred_rounds() {
 }
 
 #[test]
+fn a_reservation_value_in_parts_per_million_is_an_integer_by_its_digits() {
+    let parse = |text: &str| Domain::parse(&document().to_string().replace("250000", text));
+    assert!(parse("250000.0").is_ok() && parse("2.5e5").is_ok());
+    for text in ["250000.00000000000000000001", "1e-400", "\"250000\"", "[]"] {
+        assert_eq!(parse(text).unwrap_err().pointer, "/parties/0/reservation", "{text}");
+    }
+}
+
+#[test]
 fn a_file_that_does_not_fit_is_refused_where_it_is_at_fault() {
     let party = &document()["parties"][0];
     for (pointer, value, at) in [
