@@ -26,8 +26,9 @@ enum Command {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  llmx archive --to archive --once && llmx audit verify archive\n  \
     llmx audit verify run.jsonl --negotiation alice~run-1-7\n\n\
-    Exit code 1 names the first difference: file, line, what. The chain shows damage and alteration; note the chains it\n\
-    prints elsewhere to see later that nothing before them was rewritten.")]
+    Exit code 1 names the first difference: file, line, what; and each file in an archive's folder that is not of it.\n\
+    The chain shows damage and alteration; note the chains it prints elsewhere to see later that nothing before them was\n\
+    rewritten.")]
 pub struct VerifyArgs {
     /// A folder as `llmx archive` writes it, or a file as `llmx demo --export` does
     path: PathBuf,
@@ -49,7 +50,8 @@ pub fn run(args: Args) -> Outcome {
     if args.path.is_dir() {
         let options = VerifyOptions { only, allow_open_end: args.allow_open_end };
         let report = verify_archive(&args.path, &options)?;
-        return tell_archive(&report, options.only.as_ref(), args.json);
+        tell_archive(&report, options.only.as_ref(), args.json)?;
+        return refuse_foreign(&report);
     }
     let ledger = audit::read(&args.path).map_err(|error| unreadable(&args.path, &error))?;
     // A damaged line is named before what the damage leads to.
@@ -124,6 +126,17 @@ pub fn tell_archive(report: &ArchiveReport, only: Option<&NegotiationId>, json: 
     Ok(())
 }
 
+/// What no archiver wrote is no evidence, and must not pass for some because it stands beside it.
+fn refuse_foreign(report: &ArchiveReport) -> Outcome {
+    let Some(first) = report.foreign.first() else { return Ok(()) };
+    let count = report.foreign.len();
+    Err(Failure::failed(anyhow::anyhow!(
+        "{count} in the folder {} not of the archive; the first is {first}; move {} elsewhere",
+        if count == 1 { "is" } else { "are" },
+        if count == 1 { "it" } else { "them" },
+    )))
+}
+
 fn tell_lanes(report: &ArchiveReport) {
     let total = report.total;
     print(format_args!(
@@ -139,6 +152,12 @@ fn tell_lanes(report: &ArchiveReport) {
     for lane in &report.lanes {
         let end = if lane.is_ended { "" } else { ", open end" };
         print(format_args!("lane {}: up to record {}, chain {}{end}", lane.lane, lane.position, lane.chain));
+    }
+    for foreign in &report.foreign {
+        print(format_args!("not of the archive: {foreign}"));
+    }
+    for leftover in &report.leftovers {
+        print(format_args!("left over: {leftover}"));
     }
     for closing in &report.closings {
         let registered = if closing.is_registered { "compared" } else { "not asked for" };

@@ -110,6 +110,33 @@ async fn a_trimmed_log_is_replayed_from_its_archive_and_archived_by_no_other_fol
     assert_eq!(llmx(&[&args[..], &[text(&archive)]].concat()).await.status.code(), Some(0));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_is_not_of_the_archive_is_named_and_fails_its_verification_and_no_replay() {
+    let server = LocalServer::start(LocalServerOptions::default()).await.unwrap();
+    let (url, folder) = (server.url(), tempfile::tempdir().unwrap());
+    let archive = folder.path().join("archive");
+    let demo = llmx(&["demo", "--json", "--nats", &url, "--agents", "3", "--duration", "1"]).await;
+    assert_eq!(demo.status.code(), Some(0), "{}", stderr(&demo));
+    assert_eq!(llmx(&["archive", "--once", "--nats", &url, "--to", text(&archive)]).await.status.code(), Some(0));
+    std::fs::write(archive.join("lane-0/resume.new"), "half").unwrap();
+    let whole = llmx(&["audit", "verify", text(&archive)]).await;
+    assert_eq!(whole.status.code(), Some(0), "what an archiver leaves is no fault: {}", stderr(&whole));
+    assert!(String::from_utf8_lossy(&whole.stdout).contains("left over: "));
+
+    let stray = archive.join("lane-0/00000000000000000001.jsonl.orig");
+    std::fs::copy(&segments(&archive)[0], &stray).unwrap();
+    let refused = llmx(&["audit", "verify", text(&archive)]).await;
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&refused.stdout).contains(&format!("not of the archive: {}", text(&stray))));
+    assert!(stderr(&refused).contains(text(&stray)), "{}", stderr(&refused));
+    let refused = llmx(&["audit", "verify", "--json", text(&archive)]).await;
+    let report = one_document(&refused);
+    assert_eq!((refused.status.code(), &report["first_difference"]), (Some(1), &Value::Null));
+    assert_eq!(report["foreign"][0]["file"], text(&stray));
+    // What the records lead to does not depend on what lies beside them.
+    assert_eq!(llmx(&["replay", text(&archive)]).await.status.code(), Some(0));
+}
+
 /// A process that follows the log; it ends with the test.
 struct Archiver {
     child: Child,

@@ -20,7 +20,8 @@
 //! Beside the segments of a lane stands `resume`: the state when the last of them began, which spares an archiver reading
 //! the others when it starts. It proves nothing, and may be deleted.
 //!
-//! Reading order: `line` (the format), [`verify`] and `walk` (reading), `writer` and `follow` (writing), `media` (the disk).
+//! Reading order: `line` (the format), [`verify`] and `walk` (reading), `writer` and `follow` (writing), `media` and `inventory`
+//! (the disk).
 //!
 //! The chain shows damage and alteration, not forgery by someone who writes the whole archive anew: keep the chain that
 //! `llmx audit verify` prints elsewhere, or the copies on media that cannot be rewritten.
@@ -28,6 +29,7 @@
 mod chronicle;
 mod difference;
 mod follow;
+mod inventory;
 mod lane;
 mod line;
 mod media;

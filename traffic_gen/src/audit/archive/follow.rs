@@ -18,6 +18,9 @@ use super::status::ArchiveStatus;
 /// Bytes after which a segment is full, unless told otherwise: a few minutes of a busy lane, and small enough to be copied
 /// or looked through.
 pub const SEGMENT_BYTES_DEFAULT: u64 = 64 * 1024 * 1024;
+/// The file an archiver holds locked while it writes.
+pub(super) const LOCK: &str = "lock";
+
 /// What is archived where.
 #[derive(Debug, Clone)]
 pub struct ArchiveOptions {
@@ -67,7 +70,7 @@ pub async fn run(
 
 /// Keeps other archivers out of the folder as long as the file is open.
 fn lock(folder: &Path) -> Result<File, ArchiveError> {
-    let path = folder.join("lock");
+    let path = folder.join(LOCK);
     let opened = fs::create_dir_all(folder).and_then(|()| File::create(&path));
     let file = opened.map_err(|source| ArchiveError::File { path: path.clone(), source })?;
     match file.try_lock() {

@@ -6,10 +6,14 @@ use std::path::{Path, PathBuf};
 
 use schemas::Lane;
 
+use super::inventory::lane_folder;
+
 /// Digits of a segment's name.
 const NAME_LEN: usize = 20;
 /// The file beside the segments that spares reading them.
-const MEMO: &str = "resume";
+pub(super) const MEMO: &str = "resume";
+/// The same while it is written; a killed archiver leaves it.
+pub(super) const MEMO_NEW: &str = "resume.new";
 /// What a segment's file name ends with.
 const EXTENSION: &str = "jsonl";
 
@@ -61,7 +65,7 @@ pub(super) struct Folder {
 impl Folder {
     /// The folder of a lane. Nothing is created before something is stored.
     pub(super) fn new(archive: &Path, lane: Lane) -> Self {
-        Self { path: archive.join(format!("lane-{lane}")), open: None }
+        Self { path: lane_folder(archive, lane), open: None }
     }
 
     fn file(&mut self, segment: u64) -> io::Result<&mut File> {
@@ -96,7 +100,8 @@ impl Media for Folder {
         };
         let mut segments = Vec::new();
         for entry in entries {
-            segments.extend(segment_of(&entry?.path()));
+            let path = entry?.path();
+            segments.extend(segment_of(&path).filter(|_| path.is_file()));
         }
         segments.sort_unstable();
         Ok(segments)
@@ -124,7 +129,7 @@ impl Media for Folder {
     }
 
     fn keep_memo(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let written = self.path.join(format!("{MEMO}.new"));
+        let written = self.path.join(MEMO_NEW);
         let mut file = File::create(&written)?;
         file.write_all(bytes)?;
         file.sync_data()?;
@@ -137,7 +142,7 @@ impl Media for Folder {
 }
 
 /// The segment a file is; none for other files.
-fn segment_of(path: &Path) -> Option<u64> {
+pub(super) fn segment_of(path: &Path) -> Option<u64> {
     let stem = path.file_stem()?.to_str()?;
     let is_segment = path.extension()? == EXTENSION && stem.len() == NAME_LEN;
     stem.parse().ok().filter(|_| is_segment && stem.bytes().all(|byte| byte.is_ascii_digit()))

@@ -4,5 +4,6 @@ mod crash;
 mod disk;
 mod follow;
 mod forge;
+mod inventory;
 mod lab;
 mod tamper;

@@ -2,7 +2,6 @@
 //! every register entry against the decision.
 
 use std::fmt;
-use std::fs;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
@@ -11,6 +10,7 @@ use schemas::{Digest, Lane, NegotiationId, Timestamp};
 use serde::Serialize;
 
 use super::ArchiveError;
+use super::inventory::{Inventory, lane_folder};
 use super::line::Line;
 use super::media::{Folder, Media};
 use super::walk::{Fault, SegmentRead, Stop, Taken, Tally, Walk};
@@ -30,12 +30,18 @@ pub struct VerifyOptions {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Difference {
     /// The file, or the folder that lacks one.
+    #[serde(serialize_with = "as_text")]
     pub file: PathBuf,
     /// The line, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u64>,
     /// What is wrong there.
     pub what: String,
+}
+
+/// A path as text: one that is no UTF-8 has no other place in JSON.
+fn as_text<S: serde::Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&path.display())
 }
 
 impl fmt::Display for Difference {
@@ -52,6 +58,7 @@ impl fmt::Display for Difference {
 #[derive(Debug, Clone, Serialize)]
 pub struct Closing {
     /// Its file.
+    #[serde(serialize_with = "as_text")]
     pub file: PathBuf,
     /// Its line.
     pub line: u64,
@@ -105,6 +112,10 @@ pub struct ArchiveReport {
     pub closings: Vec<Closing>,
     /// The first difference; absent when everything is as it must be.
     pub first_difference: Option<Difference>,
+    /// Files and folders that are not of the archive, in the order of their paths. What is of it may be whole all the same.
+    pub foreign: Vec<Difference>,
+    /// Temporary files that an interrupted archiver is known to leave. They are no fault.
+    pub leftovers: Vec<Difference>,
 }
 
 /// Reads an archive. The first difference of each lane ends its reading; the first of all is reported.
@@ -112,17 +123,22 @@ pub struct ArchiveReport {
 /// # Errors
 /// [`ArchiveError::File`] when there is no archive or it cannot be read, [`ArchiveError::Newer`].
 pub fn verify(folder: &Path, options: &VerifyOptions) -> Result<ArchiveReport, ArchiveError> {
-    let found = lanes_in(folder)?;
-    let lanes = found.iter().find_map(|&lane| lanes_said(folder, lane));
-    let lanes = lanes.or_else(|| found.last().map(|last| last.0.saturating_add(1))).unwrap_or_default();
-    let mut report = ArchiveReport::default();
+    let inventory = Inventory::of(folder).map_err(|(path, source)| ArchiveError::File { path, source })?;
+    let found = inventory.lanes;
+    let Some(last) = found.last() else {
+        let source = io::Error::new(io::ErrorKind::NotFound, "there is no archive: it has no folder lane-0");
+        return Err(ArchiveError::File { path: folder.to_path_buf(), source });
+    };
+    let lanes = found.iter().find_map(|&lane| lanes_said(folder, lane)).unwrap_or(last.0.saturating_add(1));
+    let (foreign, leftovers) = (inventory.foreign, inventory.leftovers);
+    let mut report = ArchiveReport { foreign, leftovers, ..ArchiveReport::default() };
     for lane in (0..lanes).map(Lane) {
         let mut reading = Reading { media: Folder::new(folder, lane), options, report: &mut report };
         reading.lane(lane, lanes)?;
     }
     if let Some(lane) = found.iter().find(|lane| lane.0 >= lanes) {
         let what = format!("the log has {lanes} lanes only");
-        report.note(Difference { file: folder.join(format!("lane-{lane}")), line: None, what });
+        report.note(Difference { file: lane_folder(folder, *lane), line: None, what });
     }
     Ok(report)
 }
@@ -230,25 +246,6 @@ impl Reading<'_> {
             tally: walk.tally,
         });
     }
-}
-
-/// The lanes that have a folder, ascending.
-fn lanes_in(folder: &Path) -> Result<Vec<Lane>, ArchiveError> {
-    let file_error = |source| ArchiveError::File { path: folder.to_path_buf(), source };
-    let mut lanes = Vec::new();
-    for entry in fs::read_dir(folder).map_err(file_error)? {
-        let name = entry.map_err(file_error)?.file_name();
-        let number = name.to_str().and_then(|name| name.strip_prefix("lane-")).and_then(|number| number.parse().ok());
-        lanes.extend(number.map(Lane));
-    }
-    lanes.sort_unstable();
-    if lanes.is_empty() {
-        return Err(file_error(io::Error::new(
-            io::ErrorKind::NotFound,
-            "there is no archive: it has no folder lane-0",
-        )));
-    }
-    Ok(lanes)
 }
 
 /// How many lanes the head of a lane's first segment says there are; nothing when it is damaged, which is found later.
