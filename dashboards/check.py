@@ -4,9 +4,11 @@
     dashboards/check.py --prometheus http://127.0.0.1:9090 [--markdown]
     dashboards/check.py --static        only what can be judged without one; needs promtool
 
+Without a Prometheus: the form of the dashboards (grid.py), every query, configuration, rules, their tests and runbooks.
+
 A query of a panel or a recording rule must give at least one finite value and none that is infinite or not a number.
 An alert that does not fire gives nothing, so of an alert every selector must find series, and Prometheus must have
-evaluated it without an error. Exceptions stand in allow.json with their reasons; one that names nothing fails as well.
+evaluated it without an error, and its runbook must be served. Exceptions stand in allow.json with their reasons; one that names nothing fails as well.
 Exit code 0 when everything is as it should be, 1 otherwise. Standard library only.
 """
 
@@ -18,12 +20,18 @@ import re
 import subprocess
 import sys
 import tempfile
+import urllib.error
+import urllib.request
 
+import grid
 from watch import Prometheus
 
 HERE = pathlib.Path(__file__).resolve().parent
 # Grafana's own variables, as they stand on a scrape interval of 5 s. The others are those of the dashboard, all chosen.
 VARIABLES = {"$__rate_interval": "20s", "$__interval": "10s", "$__range": "15m"}
+# Where alerts link to: absolute, by what Prometheus knows of itself and of Grafana.
+RUNBOOKS = "{{ $externalURL }}/consoles"
+DASHBOARD = re.compile(r'dashboard: "\{\{ \$externalLabels\.grafana \}\}/d/([\w-]+)"')
 # Words of PromQL that are no metric names.
 WORDS = {"and", "or", "unless", "by", "without", "on", "ignoring", "group_left", "group_right", "bool", "offset", "inf", "nan"}
 GROUPING = re.compile(r"\b(by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)")
@@ -32,25 +40,35 @@ EXPRESSION = re.compile(r"^ +expr: (.*(?:\n {10,}.*)*)", re.MULTILINE)
 SELECTOR = re.compile(r"(?<![\w.])([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(\{[^}]*\})?(\s*\()?")
 
 
+def dashboards():
+    """The committed dashboards."""
+    return [json.loads(path.read_text()) for path in sorted((HERE / "grafana" / "dashboards").glob("*.json"))]
+
+
+def resolved(dashboard, expression):
+    """An expression with the variables of its dashboard as they are when all is chosen."""
+    variables = dashboard["templating"]["list"]
+    constants = {f"${one['name']}": one["query"] for one in variables if one["type"] == "constant"}
+    [jobs] = [re.search(r'job=~"([^"]+)"', one["definition"])[1] for one in variables if one["name"] == "job"]
+    chosen = {f"${one['name']}": one["allValue"] for one in variables if "allValue" in one} | {"$job": jobs}
+    for name, value in (VARIABLES | chosen | constants).items():
+        expression = expression.replace(name, value)
+    return expression
+
+
 def panel_queries():
     """(name, expression) of every query of every panel, in the committed files."""
-    for path in sorted((HERE / "grafana" / "dashboards").glob("*.json")):
-        dashboard = json.loads(path.read_text())
-        chosen = {f"${one['name']}": one["allValue"] for one in dashboard["templating"]["list"] if "allValue" in one}
-        for panel in dashboard["panels"]:
+    for dashboard in dashboards():
+        for panel in grid.panels(dashboard):
             for target in panel.get("targets", []):
-                expression = target["expr"]
-                for name, value in (VARIABLES | chosen).items():
-                    expression = expression.replace(name, value)
-                yield f"{dashboard['title']} / {panel['title']} / {target['refId']}", expression
+                yield f"{dashboard['title']} / {panel['title']} / {target['refId']}", resolved(dashboard, target["expr"])
 
 
 def annotation_queries():
     """(name, expression) of the dashboards' annotations; that nothing happened is no fault, so they only have to parse."""
-    for path in sorted((HERE / "grafana" / "dashboards").glob("*.json")):
-        dashboard = json.loads(path.read_text())
+    for dashboard in dashboards():
         for annotation in dashboard["annotations"]["list"]:
-            yield f"{dashboard['title']} / annotation {annotation['name']}", annotation["expr"]
+            yield f"{dashboard['title']} / annotation {annotation['name']}", resolved(dashboard, annotation["expr"])
 
 
 def selectors(expression):
@@ -88,7 +106,27 @@ def judge_alert(prometheus, rule):
             missing.append(selector)
     if missing:
         return False, "no series: " + ", ".join(missing)
+    if fault := link_fault(prometheus, rule):
+        return False, fault
     return True, f"{len(names)} selectors, {rule['state']}"
+
+
+def link_fault(prometheus, rule):
+    """What is wrong with an alert's links: its runbook must be served, and what a firing one says be absolute."""
+    page = f"{prometheus.url}/consoles/{rule['name']}.md"
+    try:
+        with urllib.request.urlopen(page, timeout=10) as answer:
+            if not answer.read().decode().startswith(f"# {rule['name']}"):
+                return f"{page} is no runbook of it"
+    except urllib.error.URLError as error:
+        return f"{page}: {error}"
+    for alert in rule["alerts"]:
+        said = alert["annotations"]
+        if not said["runbook_url"].endswith(f"/consoles/{rule['name']}.md"):
+            return f"its runbook is {said['runbook_url']}"
+        if relative := [said[name] for name in ("runbook_url", "dashboard") if not re.match(r"https?://[^/]+/", said[name])]:
+            return f"no absolute address: {', '.join(relative)}"
+    return ""
 
 
 def judgements(prometheus):
@@ -122,19 +160,19 @@ def papers():
     alerts = set(re.findall(r"^ +- alert: (\w+)$", text, re.MULTILINE))
     tests = "".join(path.read_text() for path in (HERE / "prometheus" / "tests").glob("*.yml"))
     tested = set(re.findall(r'alertname="(\w+)"', tests))
-    dashboards = {json.loads(path.read_text())["uid"] for path in (HERE / "grafana" / "dashboards").glob("*.json")}
+    uids = {dashboard["uid"] for dashboard in dashboards()}
     faults = [f"docs/alerts/{name}.md is missing" for name in sorted(alerts - pages)]
     faults += [f"docs/alerts/{name}.md is about no alert" for name in sorted(pages - alerts)]
     faults += [f"{name} has no test" for name in sorted(alerts - tested)]
     for block in re.split(r"^ +- alert: ", text, flags=re.MULTILINE)[1:]:
         name = block.split()[0]
-        wanted = ["severity:", "component:", "summary:", "description:", f"runbook_url: docs/alerts/{name}.md"]
+        wanted = ["severity:", "component:", "summary:", "description:", f'runbook_url: "{RUNBOOKS}/{name}.md"']
         faults += [f"{name} lacks {member}" for member in wanted if member not in block]
         page = HERE.parent / "docs" / "alerts" / f"{name}.md"
         if page.is_file() and words(EXPRESSION.search(block)[1].strip("|")) not in words(page.read_text()):
             faults.append(f"docs/alerts/{name}.md shows another expression than the rule")
-        shown = re.search(r"dashboard: /d/([\w-]+)", block)
-        if not shown or shown[1] not in dashboards:
+        shown = re.search(DASHBOARD, block)
+        if not shown or shown[1] not in uids:
             faults.append(f"{name} names no dashboard that exists")
     return faults
 
@@ -171,7 +209,7 @@ def configuration():
 
 def static():
     """Judges what needs no Prometheus."""
-    faults = papers() + unparsable() + configuration()
+    faults = papers() + unparsable() + configuration() + [fault for one in dashboards() for fault in grid.faults(one)]
     names = {f"panel: {name}" for name, _ in panel_queries()}
     allowed = json.loads((HERE / "allow.json").read_text())
     faults += [f"allow.json: {name} names nothing that exists" for name in allowed if name.startswith("panel: ") and name not in names]

@@ -13,6 +13,7 @@ import json
 import pathlib
 import sys
 
+from panels.model import EVERY_PROCESS
 from panels import exchange, gateway, market, nats, policy, runtime, traffic
 
 FOLDER = pathlib.Path(__file__).resolve().parent / "grafana" / "dashboards"
@@ -28,6 +29,12 @@ TARGETS = '"targets": ['
 # Where traces are looked up: the port of the profile `tracing`. Jaeger's own page, because Grafana's Explore is not for
 # viewers without a login.
 TRACES = "http://127.0.0.1:16686"
+# A page for each alert: Prometheus of docker-compose.yml serves docs/alerts.
+RUNBOOKS = "http://127.0.0.1:9090/consoles"
+# What prometheus.yml calls the jobs; the names on the left are those of panels/model.py.
+JOBS = {"gateways": "gateway", "engines": "engine", "servers": "nats", "agents": "agents", "generators": "traffic"}
+# Panels beyond which a page is long: rows behind the first ones are folded.
+PANELS_MAX = 20
 # Spans that carry the negotiation that is typed in; engines have one for each message and delivery.
 SEARCH = ("${traces}/search?service=llmx-engine&lookback=2d&limit=20"
           "&tags=%7B%22messaging.message.conversation_id%22%3A%22${negotiation:percentencode}%22%7D")
@@ -35,13 +42,13 @@ SEARCH = ("${traces}/search?service=llmx-engine&lookback=2d&limit=20"
 CONSOLE = "http://127.0.0.1:8080"
 
 
-def variable(name, label, query, everything):
-    """A variable whose values are those of a label; `everything` is the expression that matches all of them."""
+def variable(name, label, query, **more):
+    """A variable whose values are those of a label."""
     return {
         "name": name, "label": label, "type": "query", "datasource": SOURCE,
         "query": {"query": query, "refId": name}, "definition": query,
-        "multi": True, "includeAll": True, "allValue": everything, "current": {"text": "All", "value": "$__all"},
-        "refresh": 2, "sort": 1,
+        "multi": True, "includeAll": True, "current": {"text": "All", "value": "$__all"},
+        "refresh": 2, "sort": 1, **more,
     }
 
 
@@ -51,17 +58,20 @@ def constant(name, value):
 
 
 def variables(jobs):
-    """Data source, job, instance, a negotiation to look up, and where traces and the console are."""
-    matcher = f'up{{job=~"{jobs}"}}'
+    """Data source, job, instance, a negotiation to look up, what jobs are called, and where other pages are."""
+    matcher = f'up{{job=~"{"|".join(jobs)}"}}'
     return [
         {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus",
          "current": {"text": "Prometheus", "value": "prometheus"}, "refresh": 1},
-        variable("job", "Job", f"label_values({matcher}, job)", jobs),
-        variable("instance", "Instance", 'label_values(up{job=~"$job"}, instance)', ".*"),
+        *(constant(name, value) for name, value in JOBS.items()),
+        # All of it is each value of the query, so the names of jobs stand in one place only.
+        variable("job", "Job", f"label_values({matcher}, job)"),
+        variable("instance", "Instance", 'label_values(up{job=~"$job"}, instance)', allValue=".*"),
         {"name": "negotiation", "label": "Negotiation", "type": "textbox", "query": "", "current": {"text": "", "value": ""},
          "description": "An id, for the link to its trace"},
         constant("traces", TRACES),
         constant("console", CONSOLE),
+        constant("runbooks", RUNBOOKS),
     ]
 
 
@@ -74,6 +84,7 @@ def links():
         {"title": "Dashboards", "type": "dashboards", "tags": ["llmx"], "asDropdown": True, "includeVars": False,
          "keepTime": True, "icon": "external link", "targetBlank": False, "tooltip": "", "url": ""},
         one("Console", "${console}/", "external link", "Negotiations one by one, agents, policies and their switch"),
+        one("Runbooks", "${runbooks}/README.md", "doc", "A page for each alert: what it means, what to check first"),
         one("Trace of the negotiation", SEARCH, "bolt", "Type its id above; needs deploy/tracing.env"),
     ]
 
@@ -84,7 +95,7 @@ def annotations():
         return {"name": name, "datasource": SOURCE, "enable": True, "hide": False, "iconColor": color,
                 "expr": expression, "titleFormat": title, "useValueForTime": False, "step": "10s"}
     return [
-        one("Starts", 'changes(process_start_time_seconds{job=~"gateway|engine|agents|traffic"}[30s]) > 0', "{{instance}} started", "blue"),
+        one("Starts", 'changes(process_start_time_seconds{' + EVERY_PROCESS + '}[30s]) > 0', "{{instance}} started", "blue"),
         one("Phases", "changes(trafficgen_phase[30s]) > 0 and trafficgen_phase == 1", "{{instance}}: {{phase}}", "purple"),
         one("Alerts", 'ALERTS{alertstate="firing", alertname!="Watchdog"}', "{{alertname}} {{instance}}", "red"),
     ]
@@ -141,6 +152,14 @@ def transformations(panel):
     return [{"id": "organize", "options": {"excludeByName": {"Time": True, "__name__": True}, "renameByName": {"Value": panel.value}}}]
 
 
+def overrides(panel):
+    """Columns of a table whose values are links."""
+    def one(column, title, url):
+        links = [{"title": title, "url": url, "targetBlank": True}]
+        return {"matcher": {"id": "byName", "options": column}, "properties": [{"id": "links", "value": links}]}
+    return [one(*link) for link in panel.links]
+
+
 def panel_document(panel, number, place):
     """One panel as Grafana reads it."""
     for member in ("title", "description", "unit"):
@@ -148,7 +167,7 @@ def panel_document(panel, number, place):
             sys.exit(f"panel {panel.title!r} has no {member}")
     document = {
         "id": number, "type": panel.kind, "title": panel.title, "description": panel.description, "gridPos": place,
-        "datasource": SOURCE, "fieldConfig": {"defaults": defaults(panel), "overrides": []}, "options": options(panel),
+        "datasource": SOURCE, "fieldConfig": {"defaults": defaults(panel), "overrides": overrides(panel)}, "options": options(panel),
         "targets": [target(panel, index, query) for index, query in enumerate(panel.queries)],
     }
     if changes := transformations(panel):
@@ -156,21 +175,44 @@ def panel_document(panel, number, place):
     return document
 
 
-def panels_of(dashboard):
-    """All panels of a dashboard, row by row, each row as wide as the grid."""
-    documents, top, number = [], 0, 0
-    for row in dashboard.rows:
-        number += 1
-        documents.append({"id": number, "type": "row", "title": row.title, "collapsed": False, "panels": [],
-                          "gridPos": {"h": 1, "w": WIDTH, "x": 0, "y": top}})
-        top, left, height = top + 1, 0, 0
-        for panel in row.panels:
-            if left + panel.width > WIDTH:
-                top, left, height = top + height, 0, 0
-            number += 1
-            documents.append(panel_document(panel, number, {"h": panel.height, "w": panel.width, "x": left, "y": top}))
-            left, height = left + panel.width, max(height, panel.height)
+def lines(panels):
+    """(panel, place within the row) for each panel: lines are filled from the left, then stretched, so that no hole is left."""
+    line, filled = [], []
+    for panel in panels:
+        if sum(one.width for one in line) + panel.width > WIDTH:
+            filled.append(line)
+            line = []
+        line.append(panel)
+    top = 0
+    for line in filled + [line] * bool(line):
+        height, left, free = max(panel.height for panel in line), 0, WIDTH - sum(panel.width for panel in line)
+        for number, panel in enumerate(line):
+            # What is free is shared out evenly; the first ones get one column more where it does not come out even.
+            width = panel.width + free // len(line) + (number < free % len(line))
+            yield panel, {"h": height, "w": width, "x": left, "y": top}
+            left += width
         top += height
+
+
+def panels_of(dashboard):
+    """All panels of a dashboard, row by row, each row as wide as the grid. Folded rows hold their panels."""
+    documents, top, number = [], 0, 0
+    is_long = sum(len(row.panels) for row in dashboard.rows) > PANELS_MAX
+    for index, row in enumerate(dashboard.rows):
+        number += 1
+        is_folded = is_long and index >= dashboard.open_rows
+        head = {"id": number, "type": "row", "title": row.title, "collapsed": is_folded, "panels": [],
+                "gridPos": {"h": 1, "w": WIDTH, "x": 0, "y": top}}
+        documents.append(head)
+        top += 1
+        end = top
+        for panel, place in lines(row.panels):
+            number += 1
+            document_of = panel_document(panel, number, place | {"y": top + place["y"]})
+            (head["panels"] if is_folded else documents).append(document_of)
+            end = max(end, top + place["y"] + place["h"])
+        # A folded row takes one line; Grafana moves what is below when it is opened.
+        top = top if is_folded else end
     return documents
 
 

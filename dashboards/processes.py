@@ -13,6 +13,8 @@ import urllib.request
 HERE = pathlib.Path(__file__).resolve().parent
 # Until a process answers: an engine of a debug build on a busy machine, with room.
 START_MAX_S = 60
+# What alerts say of Grafana, which does not run here.
+GRAFANA = "http://127.0.0.1:3000"
 # A process that is asked to end and does not is killed.
 END_MAX_S = 15
 
@@ -121,12 +123,14 @@ def start_prometheus(stack):
     """Prometheus with the repository's configuration, names replaced by the addresses of this run; its address."""
     [port] = free_ports(1)
     text = (HERE / "prometheus" / "prometheus.yml").read_text()
-    for name, place in (stack.places | {"/etc/prometheus/rules": str(HERE / "prometheus" / "rules"), "127.0.0.1:9090": f"127.0.0.1:{port}"}).items():
+    for name, place in (stack.places | {"/etc/prometheus/rules": str(HERE / "prometheus" / "rules"), "127.0.0.1:9090": f"127.0.0.1:{port}",
+                                        "${GRAFANA_URL}": GRAFANA}).items():
         if name not in text:
             sys.exit(f"prometheus.yml does not name {name}")
         text = text.replace(name, place)
     (stack.folder / "prometheus.yml").write_text(text)
     stack.start("prometheus", stack.prometheus, "--config.file=prometheus.yml", "--storage.tsdb.path=prometheus",
-                f"--web.listen-address=127.0.0.1:{port}")
+                f"--web.listen-address=127.0.0.1:{port}", f"--web.external-url=http://127.0.0.1:{port}", "--web.route-prefix=/",
+                f"--web.console.templates={HERE.parent / 'docs' / 'alerts'}")
     wait_for(f"http://127.0.0.1:{port}/-/ready")
     return f"http://127.0.0.1:{port}"

@@ -4,6 +4,10 @@ import dataclasses
 
 # Matches what the variables of a dashboard choose.
 CHOSEN = 'job=~"$job", instance=~"$instance"'
+# Prometheus jobs, as constants of every dashboard: whoever calls them otherwise changes them in generate.py.
+GATEWAYS, ENGINES, SERVERS, AGENTS, GENERATORS = "$gateways", "$engines", "$servers", "$agents", "$generators"
+# Matches every process of ours.
+EVERY_PROCESS = f'job=~"{GATEWAYS}|{ENGINES}|{AGENTS}|{GENERATORS}"'
 # Green, then what to look at, then what is wrong.
 GREEN, YELLOW, RED = "green", "yellow", "red"
 
@@ -36,6 +40,8 @@ class Panel:
     high: float | None = None
     no_value: str = ""
     value: str = "Value"
+    # Of a table: (column, text, address).
+    links: tuple = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,13 +54,14 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Dashboard:
-    """A dashboard. `jobs` are the Prometheus jobs it is about, as a regular expression."""
+    """A dashboard. `jobs` are the Prometheus jobs it is about. Of a long one, rows behind the first `open_rows` are folded."""
 
     uid: str
     title: str
     description: str
-    jobs: str
+    jobs: tuple
     rows: tuple
+    open_rows: int = 1
 
 
 def series(title, description, unit, *queries, **more):

@@ -1,6 +1,6 @@
 """NATS and JetStream: the bus below the exchange."""
 
-from .model import CHOSEN, GREEN, RED, YELLOW, Dashboard, Panel, Query, Row, rate, series, timeline
+from .model import CHOSEN, GREEN, RED, SERVERS, YELLOW, Dashboard, Panel, Query, Row, rate, series, timeline
 
 LEADER = f'{CHOSEN}, is_stream_leader="true"'
 STORAGE = "gnatsd_varz_jetstream_stats_storage"
@@ -23,19 +23,19 @@ def server(metric, name):
     return Query(rate(metric), name)
 
 
-SERVERS = Row("Servers", (
+SERVERS_ROW = Row("Servers", (
     timeline("Servers that answer", "1 while the monitoring port answers.", Query(f"up{{{CHOSEN}}}", "{{instance}}"),
              {0: ("down", RED), 1: ("up", GREEN)}, width=12),
     series("Slow consumers", "Clients cut off because they did not read, in five minutes.",
            "short", Query(f"increase(gnatsd_varz_slow_consumers{{{CHOSEN}}}[5m])", "{{instance}}"), width=12),
-    series("Processor", "Use of one core by each server.", "percent", each("gnatsd_varz_cpu")),
-    series("Memory", "Resident memory of each server.", "bytes", each("gnatsd_varz_mem")),
+    series("Processor use by server", "Use of one core by each server.", "percent", each("gnatsd_varz_cpu")),
+    series("Memory by server", "Resident memory of each server.", "bytes", each("gnatsd_varz_mem")),
     series("Connections and subscriptions", "Clients of each server, and what they subscribe to.",
            "short", Query(f"gnatsd_varz_connections{{{CHOSEN}}}", "connections: {{instance}}"),
            Query(f"gnatsd_varz_subscriptions{{{CHOSEN}}}", "subscriptions: {{instance}}")),
-    series("Messages", "Messages received and sent by all servers.",
+    series("Messages in and out", "Messages received and sent by all servers.",
            "mps", server("gnatsd_varz_in_msgs", "in"), server("gnatsd_varz_out_msgs", "out"), width=12),
-    series("Bytes", "Bytes received and sent by all servers.",
+    series("Bytes in and out", "Bytes received and sent by all servers.",
            "Bps", server("gnatsd_varz_in_bytes", "in"), server("gnatsd_varz_out_bytes", "out"), width=12),
 ))
 
@@ -47,59 +47,59 @@ STORE = Row("JetStream", (
            "bytes", Query(f"max by (stream_name) (jetstream_stream_total_bytes{{{LEADER}}})", "{{stream_name}}"), stack=True),
     series("Messages by stream", "Messages that are kept.",
            "short", Query(f"max by (stream_name) (jetstream_stream_total_messages{{{LEADER}}})", "{{stream_name}}")),
-    series("Appends", "Messages stored per second, by stream.",
+    series("Messages stored by stream", "Messages stored per second, by stream.",
            "mps", Query(f"sum by (stream_name) (rate(jetstream_stream_last_seq{{{LEADER}}}[$__rate_interval]))", "{{stream_name}}")),
-    series("Trimmed", "Records removed from the beginning of a stream per second.",
+    series("Records trimmed from the log", "Records removed from the beginning of a stream per second.",
            "mps", Query(f'sum by (stream_name) (rate(jetstream_stream_first_seq{{{LEADER}, stream_name="LLMX_LOG"}}[$__rate_interval]))', "{{stream_name}}")),
-    series("Requests to JetStream", "Requests and refusals. Some refusals are normal: keys that are read before they exist.",
+    series("JetStream API requests and errors", "Requests and refusals. Some refusals are normal: keys that are read before they exist.",
            "reqps", server("gnatsd_varz_jetstream_stats_api_total", "requests"), server("gnatsd_varz_jetstream_stats_api_errors", "refused")),
 ))
 
-READERS = Row("Readers", (
-    series("Waiting for readers", "Messages not yet delivered to those who read the stream. Rising: a reader falls behind.",
+READERS = Row("Consumers of streams", (
+    series("Pending messages by stream", "Messages not yet delivered to those who read the stream. Rising: a reader falls behind.",
            "short", Query("stream:jetstream_consumer_pending:sum", "{{stream_name}}")),
-    series("Delivered, not acknowledged", "Readers of the log need no acknowledgements, so this is 0 unless you added a consumer.",
+    series("Unacknowledged and redelivered messages", "Readers of the log need no acknowledgements, so this is 0 unless you added a consumer.",
            "short", Query(f"sum by (stream_name) (jetstream_consumer_num_ack_pending{{{CHOSEN}}})", "unacknowledged: {{stream_name}}"),
            Query(f"sum by (stream_name) (jetstream_consumer_num_redelivered{{{CHOSEN}}})", "delivered again: {{stream_name}}")),
-    series("Consumers", "Readers of each stream: one per lane and engine for the log, one per gateway and engine for documents.",
+    series("Consumers by stream", "Readers of each stream: one per lane and engine for the log, one per gateway and engine for documents.",
            "short", Query(f"count by (stream_name) (jetstream_consumer_num_pending{{{LEADER}}})", "{{stream_name}}")),
 ))
 
 CONNECTIONS = Row("Connections of gateways and engines", (
-    timeline("Connected", "1 while the process has a connection to a server (NatsDisconnected).", Query("exchange_nats_up", "{{instance}}"),
+    timeline("Processes connected to NATS", "1 while the process has a connection to a server (NatsDisconnected).", Query("exchange_nats_up", "{{instance}}"),
              {0: ("no", RED), 1: ("yes", GREEN)}, width=12),
-    series("What happened to connections", "Events of connections in five minutes. Any but `connected` at the start is worth a look.",
+    series("Connection events", "Events of connections in five minutes. Any but `connected` at the start is worth a look.",
            "short", Query("sum by (event) (increase(exchange_nats_events_total[5m]))", "{{event}}"), stack=True, width=12),
-    series("Bytes of clients", "What gateways and engines send and receive, by instance.",
+    series("Bytes by process", "What gateways and engines send and receive, by instance.",
            "Bps", Query("sum by (instance, direction) (rate(exchange_nats_bytes_total[$__rate_interval]))", "{{instance}} {{direction}}")),
-    series("Messages of clients", "Messages gateways and engines send and receive, by instance.",
+    series("Messages by process", "Messages gateways and engines send and receive, by instance.",
            "mps", Query("sum by (instance, direction) (rate(exchange_nats_messages_total[$__rate_interval]))", "{{instance}} {{direction}}")),
-    series("Appends by result", "Appends to the log and writes to the register. Not `ack`: repeated under the same id.",
+    series("Publishes by result", "Appends to the log and writes to the register. Not `ack`: repeated under the same id.",
            "ops", Query("sum by (stream, result) (rate(exchange_jetstream_publish_total[$__rate_interval]))", "{{stream}} {{result}}")),
     series("Publish latency, p99", "Until the stream has acknowledged, as the client measures it.",
            "s", Query(PUBLISHED, "{{stream}}")),
-    series("Appends on their way", "Appends that are not acknowledged yet.",
+    series("Publishes in flight", "Appends that are not acknowledged yet.",
            "short", Query("sum by (instance) (exchange_jetstream_publishes_in_flight)", "{{instance}}")),
-    series("Documents", "Mean time to read or write agents, policies and consents since the gateways started: they change too rarely for more.",
+    series("Key-value operations, mean time", "Mean time to read or write agents, policies and consents since the gateways started: they change too rarely for more.",
            "s", Query(STORED, "{{bucket}} {{op}}")),
 ))
 
-CLIENTS = Row("As the exchange sees it", (
-    series("Publish, p99", "Until the log has acknowledged a message, with the wait for others to share its record, as gateways measure it.",
+CLIENTS = Row("Log, lanes and checkpoints", (
+    series("Publish stage of gateways, p99", "Until the log has acknowledged a message, with the wait for others to share its record, as gateways measure it.",
            "s", Query("stage:exchange_stage:p99_5m{stage=\"publish\"}", "{{job}}")),
-    series("Behind the log", "Log time between a record's stamp and its fold, p99, by engine.",
+    series("Lag behind the log by engine, p99", "Log time between a record's stamp and its fold, p99, by engine.",
            "s", Query("instance:exchange_fold_lag:p99_5m", "{{instance}}")),
-    series("Lanes: records behind the newest fold", "How far each engine is behind the one that has folded most of the lane.",
+    series("Records behind the newest engine by lane", "How far each engine is behind the one that has folded most of the lane.",
            "short", Query("max by (lane) (exchange_lane_position) - on (lane) group_right () exchange_lane_position", "{{instance}} lane {{lane}}")),
-    series("Behind the checkpoint", "Records folded since the lane's last checkpoint: what a restart has to read.",
+    series("Records since the last checkpoint", "Records folded since the lane's last checkpoint: what a restart has to read.",
            "short", Query("max by (lane) (exchange_lane_position) - max by (lane) (exchange_lane_checkpoint_position)", "lane {{lane}}")),
-    series("Checkpoints", "Checkpoints per minute by result. `outdated`: a later one was stored already.",
+    series("Checkpoints by result", "Checkpoints per minute by result. `outdated`: a later one was stored already.",
            "short", Query("60 * sum by (result) (rate(exchange_checkpoints_total[5m]))", "{{result}}"), stack=True),
-    series("Take-overs and divergences", "Lanes taken, and times the log had lost what it had acknowledged (must be 0), in five minutes.",
+    series("Lane take-overs and lost log ends", "Lanes taken, and times the log had lost what it had acknowledged (must be 0), in five minutes.",
            "short", Query("sum(increase(llmx_engine_takeovers_total[5m]))", "take-overs"),
            Query("sum(increase(llmx_engine_log_divergences_total[5m]))", "divergences")),
 ))
 
 DASHBOARD = Dashboard(
-    "llmx-nats", "NATS and JetStream", "Servers, streams, readers, and the log as gateways and engines see it.", "nats",
-    (SERVERS, STORE, READERS, CONNECTIONS, CLIENTS))
+    "llmx-nats", "NATS and JetStream", "Servers, streams, readers, and the log as gateways and engines see it.", (SERVERS,),
+    (SERVERS_ROW, STORE, READERS, CONNECTIONS, CLIENTS))

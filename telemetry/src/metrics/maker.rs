@@ -1,7 +1,8 @@
 //! Makes metrics and registers them, with every value of their labels from the start.
 
 use prometheus::{
-    Error, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    Error, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
+    Opts, Registry,
 };
 
 /// Makes and registers in one go. Every error is [`Error::AlreadyReg`] or a name that is none.
@@ -22,6 +23,20 @@ impl Maker<'_> {
         let metric = IntGauge::new(name, help)?;
         self.0.register(Box::new(metric.clone()))?;
         Ok(metric)
+    }
+
+    /// A gauge of what is no whole number.
+    pub fn ratio(&self, name: &str, help: &str) -> Result<Gauge, Error> {
+        let metric = Gauge::new(name, help)?;
+        self.0.register(Box::new(metric.clone()))?;
+        Ok(metric)
+    }
+
+    /// One for each value of one label, in their order, from 0.
+    pub fn ratios(&self, name: &str, help: &str, label: &str, values: &[&str]) -> Result<Vec<Gauge>, Error> {
+        let metric = GaugeVec::new(Opts::new(name, help), &[label])?;
+        self.0.register(Box::new(metric.clone()))?;
+        Ok(values.iter().map(|value| metric.with_label_values(&[value])).collect())
     }
 
     /// A histogram.

@@ -82,7 +82,7 @@ impl Driver {
             );
         }
         for event in &events {
-            self.shared.metrics.count(event);
+            self.shared.metrics.count_unseen(event);
             if let Some(memory) = &mut self.telling.memory {
                 memory.count(event);
             }

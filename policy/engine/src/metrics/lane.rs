@@ -88,14 +88,21 @@ impl LaneGauges {
         if let Some(noticed) = self.turns.follow(event, at).filter(|_| counts) {
             self.metrics.negotiations.count_turn(noticed);
         }
+        if counts {
+            self.metrics.awards.handle(event, at);
+        }
         match event {
             Event::Started { protocol, .. } => self.add(first_phase(*protocol), 1),
             Event::Transition { from, to, .. } => {
                 self.add(*from, -1);
                 self.add(*to, 1);
             }
+            Event::Closed { negotiation, expected, offers, elapsed_us, .. } => {
+                if counts {
+                    self.metrics.rounds.count(self.turns.policy(negotiation), *expected, *offers, *elapsed_us);
+                }
+            }
             Event::Disposed { .. }
-            | Event::Closed { .. }
             | Event::Decided(_)
             | Event::Excluded { .. }
             | Event::Committed { .. }
@@ -114,6 +121,8 @@ impl LaneGauges {
 
     /// Looks for negotiations that stand still, at most once a second of log time.
     pub(crate) fn look(&mut self, now: Timestamp) {
+        // What this engine awarded is forgotten in time, whoever owns the lane by then.
+        self.metrics.awards.show(now);
         if self.is_owned && now.since_us(self.looked_at) >= LOOK_GAP_US {
             self.looked_at = now;
             self.set_stalled(i64::try_from(self.turns.still(now)).unwrap_or(i64::MAX));

@@ -40,15 +40,6 @@ pub(super) trait MakeLabelled {
         buckets: &[f64],
     ) -> Result<Vec<Histogram>, Error>;
 
-    /// A histogram of one protocol only.
-    fn protocol_histogram(
-        &self,
-        name: &str,
-        help: &str,
-        protocol: Protocol,
-        buckets: &[f64],
-    ) -> Result<Histogram, Error>;
-
     /// Gauges by lane, none of them there yet.
     fn lane_gauges(&self, name: &str, help: &str) -> Result<IntGaugeVec, Error>;
 
@@ -98,16 +89,6 @@ impl MakeLabelled for Maker<'_> {
         let histograms = self.histogram_vec(name, help, &["protocol", label], buckets)?;
         let one = |(protocol, value): &(Protocol, &str)| histograms.with_label_values(&[protocol.as_str(), value]);
         Ok(values.iter().map(one).collect())
-    }
-
-    fn protocol_histogram(
-        &self,
-        name: &str,
-        help: &str,
-        protocol: Protocol,
-        buckets: &[f64],
-    ) -> Result<Histogram, Error> {
-        Ok(self.histogram_vec(name, help, &["protocol"], buckets)?.with_label_values(&[protocol.as_str()]))
     }
 
     fn lane_gauges(&self, name: &str, help: &str) -> Result<IntGaugeVec, Error> {

@@ -12,7 +12,7 @@ use super::turns::{DEADLINES, Noticed, ROLES};
 
 /// Buckets of whole negotiations, in seconds: from one round in process to the longest the schema allows, and between
 /// them the default timers.
-const NEGOTIATION_S: [f64; 14] =
+pub(super) const NEGOTIATION_S: [f64; 14] =
     [1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 120.0, 600.0, 3600.0];
 /// Buckets of rounds; a policy allows at most 64, a bargain a thousand.
 const ROUNDS: [f64; 12] = [1.0, 2.0, 3.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1000.0];
@@ -27,7 +27,6 @@ pub(super) struct NegotiationMetrics {
     ended_duration: Vec<Histogram>,
     rounds: Vec<Histogram>,
     collections_closed: Vec<IntCounter>,
-    decision_duration: Histogram,
     /// In the order of [`ROLES`].
     responses: Vec<Histogram>,
     /// In the order of [`DEADLINES`].
@@ -72,12 +71,6 @@ impl NegotiationMetrics {
                 "reason",
                 &CLOSE_REASONS.map(|reason| (Protocol::ContractNet, reason)),
             )?,
-            decision_duration: make.protocol_histogram(
-                "exchange_decision_duration_seconds",
-                "Log time from the call to the close of its collection, where the award is decided.",
-                Protocol::ContractNet,
-                &NEGOTIATION_S,
-            )?,
             responses: make.protocol_histograms(
                 "exchange_negotiation_response_duration_seconds",
                 "Log time agents take for their turns, from when they were asked.",
@@ -119,10 +112,7 @@ impl NegotiationMetrics {
                     self.transitions.with_label_values(&[protocol, from.as_str(), to.as_str()]).inc();
                 }
             }
-            Event::Closed { reason, elapsed_us, .. } => {
-                self.collections_closed[labels::close_reason(*reason)].inc();
-                self.decision_duration.observe(seconds(*elapsed_us));
-            }
+            Event::Closed { reason, .. } => self.collections_closed[labels::close_reason(*reason)].inc(),
             Event::Ended { protocol, outcome, rounds, elapsed_us, .. } => {
                 let Some(index) = labels::end(*protocol, *outcome) else { return };
                 self.ended[index].inc();

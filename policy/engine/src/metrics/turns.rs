@@ -7,6 +7,7 @@ use schemas::delivery::{CloseReason, Disposition, Outcome};
 use schemas::{Act, AgentId, NegotiationId, Timestamp};
 
 use super::labels::{OPEN_PHASES, first_phase, open_phase};
+use super::rounds;
 
 /// Open negotiations of a lane that are followed, in at most 6 MiB; beyond, turns are not measured.
 const FOLLOWED_MAX: usize = 65_536;
@@ -48,6 +49,8 @@ pub(super) struct Turns(HashMap<NegotiationId, Turn>);
 #[derive(Debug, Clone, Copy)]
 struct Turn {
     protocol: Protocol,
+    /// Where the policy it is conducted under stands in [`rounds::POLICIES`].
+    policy: usize,
     phase: Phase,
     /// When those whose turn it is were asked.
     asked_at: Timestamp,
@@ -59,8 +62,11 @@ impl Turns {
     /// Follows a fact that was folded at `at`; tells what is to be counted.
     pub(super) fn follow(&mut self, event: &Event, at: Timestamp) -> Option<Noticed> {
         match event {
-            Event::Started { negotiation, protocol, .. } => {
+            Event::Started { negotiation, protocol, policy, .. } => {
                 self.begin(negotiation, *protocol, first_phase(*protocol), at);
+                if let Some(turn) = self.0.get_mut(negotiation) {
+                    turn.policy = rounds::policy(policy);
+                }
                 None
             }
             Event::Transition { negotiation, to: Phase::Ended, .. } => {
@@ -111,12 +117,18 @@ impl Turns {
         self.0.values().filter(|turn| turn.moved_at.plus_ms(STILL_MS) < now).count()
     }
 
+    /// Where the policy of a negotiation stands in [`rounds::POLICIES`]; the last where that is not known.
+    pub(super) fn policy(&self, negotiation: &NegotiationId) -> usize {
+        self.0.get(negotiation).map_or(rounds::OTHER_POLICY, |turn| turn.policy)
+    }
+
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 
     fn begin(&mut self, negotiation: &NegotiationId, protocol: Protocol, phase: Phase, at: Timestamp) {
-        let turn = Turn { protocol, phase, asked_at: at, moved_at: at };
+        let policy = self.policy(negotiation);
+        let turn = Turn { protocol, policy, phase, asked_at: at, moved_at: at };
         if let Some(known) = self.0.get_mut(negotiation) {
             *known = turn;
         } else if self.0.len() < FOLLOWED_MAX {

@@ -1,0 +1,227 @@
+//! Who the awards of the last minutes went to, by rank: how unequal they are, without naming anybody.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, PoisonError};
+
+use policy_core::Event;
+use prometheus::{Error, Gauge};
+use schemas::{AgentId, Timestamp};
+use telemetry::metrics::Maker;
+
+/// Minutes that are looked back at, the present one included.
+const MINUTES: usize = 5;
+const MINUTE_US: u64 = 60_000_000;
+/// Contractors that are told apart within one minute, in at most 2 MiB for all minutes. What goes to others in it is left
+/// out.
+const CONTRACTORS_MAX: usize = 4096;
+/// Ranks with a share of their own; the paper's largest population.
+const RANKS: usize = 12;
+/// How the ranks are called, and all below them.
+const LABELS: [&str; RANKS + 1] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "rest"];
+/// Gap between two computations, in microseconds.
+const GAP_US: u64 = 1_000_000;
+
+pub(super) struct AwardMetrics {
+    shares: Vec<Gauge>,
+    jain: Gauge,
+    null: Gauge,
+    awards: Gauge,
+    window: Mutex<Window>,
+}
+
+impl AwardMetrics {
+    pub(super) fn new(make: &Maker<'_>) -> Result<Self, Error> {
+        Ok(Self {
+            shares: make.ratios(
+                "exchange_award_share",
+                "Share of this engine's binding awards of the last five minutes that went to the contractor with the most, \
+                 the second most and so on; to all below the twelfth under `rest`. 0 without awards.",
+                "rank",
+                &LABELS,
+            )?,
+            jain: make.ratio(
+                "exchange_award_jain",
+                "Jain's index over this engine's binding awards of the last five minutes and all contractors that made a \
+                 valid offer: 1 when all win alike, 1/n when one of n wins all. Read it against exchange_award_jain_null, \
+                 never against 1. 0 without awards.",
+            )?,
+            null: make.ratio(
+                "exchange_award_jain_null",
+                "The index a fair draw of as many awards among as many contractors gives on average. 0 without awards.",
+            )?,
+            awards: make.ratio(
+                "exchange_award_window_awards",
+                "Binding awards of the last five minutes on which this engine's shares are computed.",
+            )?,
+            window: Mutex::default(),
+        })
+    }
+
+    /// Takes note of a fact that was folded at `at`.
+    pub(super) fn handle(&self, event: &Event, at: Timestamp) {
+        match event {
+            Event::Committed { contractor, .. } => self.window().add(contractor, 1, at),
+            Event::Decided(decision) => {
+                let mut window = self.window();
+                decision.offers.iter().for_each(|offer| window.add(&offer.contractor, 0, at));
+            }
+            Event::Started { .. }
+            | Event::Disposed { .. }
+            | Event::Transition { .. }
+            | Event::Closed { .. }
+            | Event::Excluded { .. }
+            | Event::AwardLost { .. }
+            | Event::Ended { .. }
+            | Event::Claimed { .. }
+            | Event::InvariantViolated { .. } => {}
+        }
+    }
+
+    /// Shows what the last minutes come to, at most once a second of log time.
+    pub(super) fn show(&self, now: Timestamp) {
+        let Some(wins) = self.window().wins(now) else { return };
+        let spread = Spread::of(wins);
+        self.shares.iter().zip(spread.shares).for_each(|(gauge, share)| gauge.set(share));
+        self.jain.set(spread.jain);
+        self.null.set(spread.null);
+        self.awards.set(spread.awards);
+    }
+
+    fn window(&self) -> std::sync::MutexGuard<'_, Window> {
+        self.window.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Awards by contractor, of each of the last minutes.
+#[derive(Debug, Default)]
+struct Window {
+    minutes: VecDeque<(u64, HashMap<AgentId, u32>)>,
+    computed_at: Timestamp,
+}
+
+impl Window {
+    fn add(&mut self, contractor: &AgentId, awards: u32, at: Timestamp) {
+        self.advance(at);
+        // Lanes differ by moments: what is older than the newest minute counts in that.
+        let Some((_, minute)) = self.minutes.back_mut() else { return };
+        if let Some(known) = minute.get_mut(contractor) {
+            *known += awards;
+        } else if minute.len() < CONTRACTORS_MAX {
+            minute.insert(contractor.clone(), awards);
+        }
+    }
+
+    /// Begins the minute of `at` unless a later one has begun, and forgets those that are too old.
+    fn advance(&mut self, at: Timestamp) {
+        let minute = at.0 / MINUTE_US;
+        if self.minutes.back().is_none_or(|(newest, _)| *newest < minute) {
+            self.minutes.push_back((minute, HashMap::new()));
+        }
+        let newest = self.minutes.back().map_or(minute, |(newest, _)| *newest);
+        while self.minutes.front().is_some_and(|(oldest, _)| oldest + (MINUTES as u64) <= newest) {
+            self.minutes.pop_front();
+        }
+    }
+
+    /// Awards of each contractor that made an offer; nothing when that was asked less than a second ago.
+    fn wins(&mut self, now: Timestamp) -> Option<Vec<u32>> {
+        if now.since_us(self.computed_at) < GAP_US {
+            return None;
+        }
+        self.computed_at = now;
+        self.advance(now);
+        let mut wins: HashMap<&AgentId, u32> = HashMap::new();
+        for (contractor, awards) in self.minutes.iter().flat_map(|(_, minute)| minute) {
+            *wins.entry(contractor).or_default() += awards;
+        }
+        Some(wins.into_values().collect())
+    }
+}
+
+/// How unequal awards are.
+#[derive(Debug, Default, PartialEq)]
+struct Spread {
+    /// In the order of [`LABELS`].
+    shares: [f64; LABELS.len()],
+    jain: f64,
+    null: f64,
+    awards: f64,
+}
+
+impl Spread {
+    /// Of the awards of each contractor, losers included as 0.
+    fn of(mut wins: Vec<u32>) -> Self {
+        let awards: f64 = wins.iter().copied().map(f64::from).sum();
+        if awards == 0.0 {
+            return Self::default();
+        }
+        wins.sort_unstable_by(|one, other| other.cmp(one));
+        let mut shares = [0.0; LABELS.len()];
+        for (rank, won) in wins.iter().enumerate() {
+            shares[rank.min(RANKS)] += f64::from(*won) / awards;
+        }
+        let squares: f64 = wins.iter().map(|won| f64::from(*won).powi(2)).sum();
+        let contractors = wins.len() as f64;
+        let (jain, null) = (awards * awards / (contractors * squares), awards / (awards + contractors - 1.0));
+        Self { shares, jain, null, awards }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EPSILON: f64 = 1e-9;
+
+    #[test]
+    fn shares_go_by_rank_and_the_index_by_how_unequal_they_are() {
+        assert_eq!(Spread::of(vec![0, 0, 0]), Spread::default(), "without awards");
+        let one = Spread::of(vec![0, 20, 0, 0]);
+        assert!((one.jain - 0.25).abs() < EPSILON && (one.shares[0] - 1.0).abs() < EPSILON, "{one:?}");
+        let even = Spread::of(vec![5; 4]);
+        assert!((even.jain - 1.0).abs() < EPSILON && (even.shares[3] - 0.25).abs() < EPSILON, "{even:?}");
+        let many = Spread::of((1..=20).collect());
+        assert!((many.shares[0] - 20.0 / 210.0).abs() < EPSILON && (many.shares[RANKS] - 36.0 / 210.0).abs() < EPSILON);
+        assert!((many.shares.iter().sum::<f64>() - 1.0).abs() < EPSILON);
+        // spec: twelve contractors.
+        for (awards, null) in [(3, 0.21), (30, 0.73), (806, 0.987)] {
+            let mut wins = vec![0; 12];
+            wins[0] = awards;
+            assert!((Spread::of(wins).null - null).abs() < 0.005, "{awards}");
+        }
+    }
+
+    #[test]
+    fn awards_are_forgotten_after_five_minutes_and_who_offered_in_vain_counts() {
+        let mut window = Window::default();
+        let minute = |number: u64| Timestamp(number * MINUTE_US);
+        window.add(&agent("bob"), 1, minute(10));
+        window.add(&agent("carol"), 0, minute(10));
+        window.add(&agent("bob"), 1, minute(13));
+        window.add(&agent("dave"), 1, minute(12));
+        let mut wins = window.wins(minute(14)).unwrap();
+        wins.sort_unstable();
+        assert_eq!(wins, [0, 1, 2], "an older record counts in the newest minute");
+        assert_eq!(window.wins(Timestamp(minute(14).0 + GAP_US - 1)), None, "once a second");
+        let mut wins = window.wins(minute(15)).unwrap();
+        wins.sort_unstable();
+        assert_eq!(wins, [1, 1]);
+        assert_eq!(window.wins(minute(18)), Some(Vec::new()));
+    }
+
+    #[test]
+    fn the_table_of_a_minute_and_of_all_is_bounded() {
+        let mut window = Window::default();
+        for minute in 0..20 {
+            for number in 0..=CONTRACTORS_MAX {
+                window.add(&agent(&format!("c{number}")), 1, Timestamp(minute * MINUTE_US));
+            }
+        }
+        assert_eq!(window.minutes.len(), MINUTES);
+        assert!(window.minutes.iter().all(|(_, minute)| minute.len() == CONTRACTORS_MAX));
+    }
+
+    fn agent(name: &str) -> AgentId {
+        AgentId::try_new(name).unwrap()
+    }
+}
