@@ -1,8 +1,8 @@
 //! Which engines are alive, and which of them should own which lane. Holds no socket and reads no clock.
 //!
 //! An engine is alive for `dead_after` from its last heartbeat or claim. Of the engines that are alive, not leaving and
-//! caught up with a lane, rendezvous hashing ranks the same one first everywhere: it claims the lane, the others stand
-//! by. Nothing here is binding: two engines that disagree only do the same work twice, until the log orders their claims.
+//! caught up with a lane, rendezvous hashing with equal shares (`rank.rs`) ranks the same one first everywhere: it claims
+//! the lane, the others stand by. Nothing here is binding: two engines that disagree only do the same work twice, until the log orders their claims.
 //!
 //! **Engines that cannot hear each other.** A claim of an engine whose heartbeats are not heard counts as a sign of life
 //! that lasts twice as long each time, and leaves it the lane for so long, whatever its rank. Such engines would otherwise
@@ -21,6 +21,7 @@ use tokio::time::Instant;
 
 pub(crate) use beat::{Beat, LaneBeat};
 pub(crate) use herald::{Herald, Note, Tuned};
+use rank::Candidate;
 
 /// Most other engines remembered. Far above what the lanes of one exchange can keep busy; names beyond it are ignored.
 const PEERS_MAX: usize = 64;
@@ -35,9 +36,10 @@ pub(crate) struct Membership {
     own: String,
     /// When this engine started, by its own clock: tells it from another one of the same name.
     started: u64,
-    lanes: Vec<Lane>,
+    lanes: BTreeSet<Lane>,
     dead_after: Duration,
     is_leaving: bool,
+    is_settled: bool,
     peers_by_id: BTreeMap<String, Peer>,
     /// Another engine of the same name counts as alive until then.
     twin_until: Option<Instant>,
@@ -62,6 +64,8 @@ pub(crate) struct Standing {
     pub(crate) is_leaving: bool,
     /// The lanes it could own at once.
     pub(crate) fit: BTreeSet<Lane>,
+    /// It catches up with no lane any more.
+    is_settled: bool,
     /// The newest rules version it folds.
     pub(crate) rules_newest: u32,
     /// The lanes it has claimed without being heard: they are left to it.
@@ -92,6 +96,8 @@ pub(crate) struct View {
     ranked_by_lane: BTreeMap<Lane, Vec<String>>,
     /// This engine hands its lanes over and takes none.
     is_leaving: bool,
+    /// This engine catches up with no lane any more.
+    is_settled: bool,
     /// Another engine runs under the same name.
     pub(crate) has_twin: bool,
 }
@@ -116,8 +122,14 @@ impl View {
 impl Membership {
     /// Nobody else is known yet. `started` tells engines of one name apart.
     pub(crate) fn new(own: String, started: u64, lanes: Vec<Lane>, dead_after: Duration) -> Self {
-        let (peers_by_id, known) = (BTreeMap::new(), Arc::new(View::default()));
-        Self { own, started, lanes, dead_after, is_leaving: false, peers_by_id, twin_until: None, known }
+        let (lanes, peers_by_id) = (lanes.into_iter().collect(), BTreeMap::new());
+        let (is_leaving, is_settled, twin_until, known) = (false, false, None, Arc::new(View::default()));
+        Self { own, started, lanes, dead_after, is_leaving, is_settled, peers_by_id, twin_until, known }
+    }
+
+    /// Whether this engine still catches up with a lane.
+    pub(crate) fn set_settled(&mut self, is_settled: bool) {
+        self.is_settled = is_settled;
     }
 
     /// This engine takes no lane any more.
@@ -143,6 +155,7 @@ impl Membership {
         peer.standing = Standing {
             is_leaving: beat.is_leaving,
             fit: beat.lanes.iter().filter(|lane| lane.is_fit).map(|lane| lane.lane).collect(),
+            is_settled: beat.lanes.iter().all(LaneBeat::is_settled),
             rules_newest: beat.rules_newest,
             claimed_unheard: BTreeSet::new(),
         };
@@ -182,23 +195,27 @@ impl Membership {
         self.twin_until = self.twin_until.filter(|until| *until > now);
         let alive = self.peers_by_id.iter().filter(|(_, peer)| peer.until > now);
         let others = alive.map(|(id, peer)| (id.clone(), peer.standing.clone())).collect();
-        let (is_leaving, has_twin) = (self.is_leaving, self.twin_until.is_some());
+        let (is_leaving, is_settled, has_twin) = (self.is_leaving, self.is_settled, self.twin_until.is_some());
         let known = &self.known;
-        let is_known = known.others == others && known.is_leaving == is_leaving && known.has_twin == has_twin;
-        if !is_known || known.ranked_by_lane.is_empty() {
-            let ranked_by_lane = self.lanes.iter().map(|lane| (*lane, self.ranked(*lane, &others))).collect();
-            self.known = Arc::new(View { others, ranked_by_lane, is_leaving, has_twin });
+        let is_known = known.others == others && (known.is_leaving, known.is_settled) == (is_leaving, is_settled);
+        if !is_known || known.has_twin != has_twin || known.ranked_by_lane.is_empty() {
+            let ranked_by_lane = self.ranked(&others);
+            self.known = Arc::new(View { others, ranked_by_lane, is_leaving, is_settled, has_twin });
         }
         Arc::clone(&self.known)
     }
 
-    /// The engines that could own a lane, first choice first.
-    fn ranked(&self, lane: Lane, others: &BTreeMap<String, Standing>) -> Vec<String> {
-        let could = |standing: &Standing| !standing.is_leaving && standing.fit.contains(&lane);
-        let could = others.iter().filter(|(_, standing)| could(standing)).map(|(id, _)| id);
-        let mut ranked = rank::ranked(lane, could.chain((!self.is_leaving).then_some(&self.own)));
-        ranked.sort_by_key(|id| others.get(id).is_none_or(|standing| !standing.claimed_unheard.contains(&lane)));
-        ranked
+    /// Per lane, the engines that could own it, first choice first. This engine counts as one that could own every lane it
+    /// folds: nobody else may be there.
+    fn ranked(&self, others: &BTreeMap<String, Standing>) -> BTreeMap<Lane, Vec<String>> {
+        let nothing = BTreeSet::new();
+        let own = Candidate { id: &self.own, fit: &self.lanes, left_to: &nothing, is_settled: self.is_settled };
+        let mut candidates: Vec<_> = (!self.is_leaving).then_some(own).into_iter().collect();
+        for (id, standing) in others.iter().filter(|(_, standing)| !standing.is_leaving) {
+            let Standing { fit, claimed_unheard: left_to, is_settled, .. } = standing;
+            candidates.push(Candidate { id, fit, left_to, is_settled: *is_settled });
+        }
+        rank::ranked(&candidates)
     }
 
     /// When somebody will be dead unless heard before.

@@ -9,6 +9,9 @@ use crate::status::LaneStatus;
 /// Largest heartbeat read: every lane a log can have, with its digests, fits into half of it.
 const BEAT_BYTES_MAX: usize = 256 * 1024;
 
+/// The phase of a lane that was given up, as [`LanePhase::as_str`](crate::LanePhase::as_str) names it.
+const STOPPED: &str = "stopped";
+
 /// What an engine says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Beat {
@@ -44,6 +47,11 @@ pub(crate) struct LaneBeat {
 }
 
 impl LaneBeat {
+    /// Whether the engine has caught up with the lane, or has given it up.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.is_fit || self.phase == STOPPED
+    }
+
     pub(crate) fn of(status: &LaneStatus) -> Self {
         Self {
             lane: status.lane,

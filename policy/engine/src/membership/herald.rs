@@ -16,7 +16,7 @@ use super::{Beat, Heard, LaneBeat, Membership, View};
 use crate::config::EngineConfig;
 use crate::ingress::Signal;
 use crate::metrics::EngineMetrics;
-use crate::status::LaneStatus;
+use crate::status::{LanePhase, LaneStatus};
 
 /// Most notes of lanes that wait. A lane makes a few per claim; one that is lost costs a beat of delay.
 const NOTES_MAX: usize = 1024;
@@ -211,6 +211,7 @@ impl Herald {
         if now < self.listens_until {
             return;
         }
+        self.membership.set_settled(self.lanes.iter().all(is_settled));
         let view = self.membership.view(now);
         self.metrics.engines.set_alive(view.others.len() + 1);
         for watched in &self.views {
@@ -243,6 +244,13 @@ impl Herald {
             tracing::debug!("the bus did not take a heartbeat");
         }
     }
+}
+
+/// Whether a lane has caught up, or is given up; as others read it in the heartbeat.
+fn is_settled(lane: &Connected) -> bool {
+    let status = lane.status.borrow();
+    let is_fit = status.is_fit && lane.status.has_changed().is_ok();
+    is_fit || matches!(status.phase, LanePhase::Stopped(_))
 }
 
 /// What is said of a lane. One whose task has ended can own nothing, whatever it said last.
