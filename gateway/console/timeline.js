@@ -99,7 +99,6 @@ export class Timeline {
       const focused = document.activeElement?.parentElement?.dataset?.key;
       const { scrollTop } = this.#body;
       this.#body.replaceChildren(el("ol", { class: "steps" }, ...steps(journal).map(draw)));
-      if (journal.left_out) this.#body.append(el("p", { class: "quiet" }, `${count(journal.left_out)} later entries were not kept.`));
       for (const node of this.#body.querySelectorAll("details")) {
         if (opened.has(node.dataset.key)) node.open = true;
         if (closed.has(node.dataset.key)) node.open = false;
@@ -112,10 +111,10 @@ export class Timeline {
 }
 
 /** The journal in a line, and whether nothing more can happen. */
-function summary({ entries, engine }) {
+function summary({ entries, engine, unacknowledged }) {
   const first = entries.find((entry) => entry.what === "called");
   const last = entries.find((entry) => entry.what === "ended");
-  const waiting = deliveries(entries).filter((one) => !one.acknowledged && !one.given_up).length;
+  const waiting = unacknowledged ?? 0;
   const kind = first ? `${words(first.protocol)}, ${first.policy}, ` : "";
   const state = last ? `${words(last.outcome)} after ${duration(last.elapsed_us)}` : "open";
   const rest = last && waiting ? `, ${plural(waiting, "delivery", "deliveries")} unacknowledged` : "";
@@ -137,12 +136,13 @@ function deliveries(entries) {
 }
 
 /** The entries as steps: deliveries of one act together, everything else one by one. */
-function steps({ entries }) {
+function steps({ entries, gap, left_out: missing }) {
   const paired = new Map(deliveries(entries).filter((one) => one.sent).map((one) => [one.sent.delivery, one]));
   const began = entries[0]?.at ?? 0;
   const found = [];
   const latest = new Map();
-  for (const entry of entries) {
+  for (const [index, entry] of entries.entries()) {
+    if (gap?.from === index) found.push({ after: entry.at - began, entry: { what: "left_out", missing, between: gap.to - gap.from } });
     const isAnswer = entry.what === "acknowledged" || entry.what === "given_up";
     if (isAnswer && paired.has(entry.delivery)) continue;
     if (entry.what !== "sent") {
@@ -176,9 +176,9 @@ function drawDeliveries({ act, key, deliveries: all }) {
   const acknowledged = all.filter((one) => one.acknowledged);
   const given_up = all.filter((one) => one.given_up).length;
   const slowest = Math.max(0, ...acknowledged.map((one) => one.acknowledged.at - one.sent.at));
-  const open = all.length - acknowledged.length - given_up;
+  const open = all.filter(isWaiting).length;
   const told = [
-    acknowledged.length === all.length ? "acknowledged" : `${acknowledged.length} acknowledged`,
+    acknowledged.length === all.length ? "acknowledged" : acknowledged.length && `${acknowledged.length} acknowledged`,
     open && `${open} waiting`,
     given_up && `${given_up} given up`,
     acknowledged.length && `slowest ${duration(slowest)}`,
@@ -193,8 +193,10 @@ function drawDeliveries({ act, key, deliveries: all }) {
   return ["sent", given_up ? "bad" : open ? "fair" : "", details];
 }
 
+const isWaiting = ({ sent, acknowledged, given_up }) => !sent.settled && !acknowledged && !given_up;
+
 function drawDelivery({ sent, acknowledged, given_up }) {
-  let fate = "waits for its acknowledgement";
+  let fate = sent.settled ? "sent" : "waits for its acknowledgement";
   if (acknowledged) {
     const tries = acknowledged.attempts > 1 ? `, sent ${acknowledged.attempts} times` : "";
     fate = `acknowledged after ${duration(Math.max(0, acknowledged.at - sent.at))}${tries}`;
@@ -231,6 +233,8 @@ function drawEntry(entry) {
       return ["committed", "good", strong("Binding"), ` lot ${entry.lot}, award ${entry.award_no}, `, code(entry.contractor)];
     case "award_lost":
       return ["award_lost", "bad", strong("Award lost"), ` lot ${entry.lot}, award ${entry.award_no}, `, code(entry.contractor), quiet(` ${words(entry.loss)}`)];
+    case "left_out":
+      return ["moved", "quiet", quiet(`${plural(entry.missing, "entry", "entries")} left out here${entry.between ? ", but for these" : ""}`)];
     case "ended":
       return ["ended", tone(entry.outcome), strong("End"), ` ${words(entry.outcome)}`, quiet(` after ${duration(entry.elapsed_us)}`)];
     default:

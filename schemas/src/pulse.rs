@@ -12,7 +12,7 @@ use crate::time::Timestamp;
 
 /// Most open negotiations, and most ended ones, that a pulse names: the newest.
 pub const NAMED_MAX: usize = 48;
-/// Most things a journal holds of one negotiation; what happened later is counted.
+/// Most things a journal holds of one negotiation: the first and the last; what is left out between them is counted.
 pub const HAPPENED_MAX: usize = 512;
 
 /// An engine's second.
@@ -36,6 +36,10 @@ pub struct Pulse {
     pub offers: u64,
     /// Deliveries that wait for an acknowledgement.
     pub unacknowledged: u64,
+    /// Whether more happened in the exchange than the engines that are there have counted: this one took a lane from an
+    /// engine that is gone, and what that one had counted is gone with it.
+    #[serde(default)]
+    pub lower_bound: bool,
     /// From call to end, of what ended in the last minute.
     pub round: Spread,
     /// The newest open negotiations, newest first; at most [`NAMED_MAX`].
@@ -109,10 +113,26 @@ pub struct Journal {
     pub negotiation: NegotiationId,
     /// The engine that tells.
     pub engine: String,
-    /// What happened, in order.
+    /// What happened, in order: the first entries, then of what happened in between that which matters most, then the
+    /// last.
     pub entries: Vec<Entry>,
-    /// How much more happened beyond [`HAPPENED_MAX`].
+    /// How much more happened, all of it where `gap` says.
     pub left_out: u64,
+    /// Where something was left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gap: Option<Gap>,
+    /// Deliveries that this engine sent and that wait for an acknowledgement, whether the journal names them or not.
+    #[serde(default)]
+    pub unacknowledged: u64,
+}
+
+/// Where entries were left out: nothing is missing among those before `from`, nor among those from `to` on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gap {
+    /// Index of the first entry behind the first that was left out.
+    pub from: u64,
+    /// Index of the first entry behind the last that was left out.
+    pub to: u64,
 }
 
 /// One thing that happened.
@@ -195,6 +215,9 @@ pub enum Happened {
         act: String,
         /// Its id.
         delivery: DeliveryId,
+        /// No later entry says what became of it: it is sent once only, or that entry was left out.
+        #[serde(default, skip_serializing_if = "is_false")]
+        settled: bool,
     },
     /// The agent acknowledged it.
     Acknowledged {
@@ -245,6 +268,11 @@ pub enum Happened {
         /// Since the call.
         elapsed_us: u64,
     },
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 /// An offer in its rank.

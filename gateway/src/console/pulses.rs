@@ -64,6 +64,8 @@ pub(super) struct Totals {
     pub(super) awards: u64,
     pub(super) offers: u64,
     pub(super) unacknowledged: u64,
+    /// Engines that are gone have counted more.
+    pub(super) lower_bound: bool,
 }
 
 /// One second of the past.
@@ -131,6 +133,7 @@ impl Pulses {
             add(&mut totals.awards, pulse.awards);
             add(&mut totals.offers, pulse.offers);
             add(&mut totals.unacknowledged, pulse.unacknowledged);
+            totals.lower_bound |= pulse.lower_bound;
             for (outcome, &count) in &pulse.ended {
                 add(&mut totals.ended, count);
                 let by_outcome = &mut totals.ended_by_outcome;

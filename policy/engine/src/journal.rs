@@ -4,12 +4,13 @@
 //! Nothing is decided by it and nothing survives it. Only what this process did or saw as the owner of a live lane is
 //! noted. Nothing here holds terms, mandates or reservation values: the facts have no place for them.
 //!
-//! Bounds, per lane: [`OPEN_MAX`] open and [`ENDED_MAX`] ended negotiations, [`HAPPENED_MAX`] facts of each, and
+//! Bounds, per lane: [`OPEN_MAX`] open and [`ENDED_MAX`] ended negotiations, `HAPPENED_MAX` facts of each, and
 //! [`WEIGHT_MAX`] facts in all; the oldest negotiations go first. A fact takes 64 bytes, and a vector may be half empty, so
 //! a lane's memory stays below 5 MiB, names that nobody else holds any more included below 8 MiB.
 
 mod answer;
 mod fact;
+mod kept;
 #[cfg(test)]
 mod tests;
 
@@ -17,11 +18,12 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use policy_core::{Event, Phase, Protocol};
-use schemas::pulse::{HAPPENED_MAX, NAMED_MAX, OpenNegotiation};
+use schemas::pulse::{NAMED_MAX, OpenNegotiation};
 use schemas::{NegotiationId, Timestamp};
 
 pub(crate) use answer::{adopted, answer};
 pub(crate) use fact::Fact;
+use kept::Kept;
 
 use crate::pulse::{Counted, Tally};
 
@@ -31,9 +33,6 @@ const OPEN_MAX: usize = 256;
 const ENDED_MAX: usize = 256;
 /// Facts remembered in all: 64 of each negotiation, which is what a call of a dozen contractors leads to.
 const WEIGHT_MAX: usize = 32_768;
-/// Facts of one negotiation after which only those that matter most are noted: what a thousand contractors are sent must
-/// not hide how it ended.
-const ROUTINE_MAX: usize = HAPPENED_MAX - 128;
 
 /// See the module.
 pub(crate) struct Memory {
@@ -47,6 +46,8 @@ pub(crate) struct Memory {
     made: u64,
     /// Negotiations that were open when the lane was taken over, and of which nothing has been noted yet.
     adoptable: usize,
+    /// This process has owned the lane before.
+    has_owned: bool,
 }
 
 /// One negotiation.
@@ -55,9 +56,7 @@ struct Remembered {
     about: About,
     offers: u32,
     is_ended: bool,
-    facts: Vec<(Timestamp, Fact)>,
-    weight: usize,
-    left_out: u64,
+    facts: Kept,
 }
 
 /// What is known of a negotiation from its beginning.
@@ -80,6 +79,7 @@ impl Memory {
             weight: 0,
             made: 0,
             adoptable: 0,
+            has_owned: false,
         }
     }
 
@@ -88,8 +88,13 @@ impl Memory {
         self.tally.counted(now)
     }
 
-    /// The lane is owned from now on, with so many open negotiations that others have begun.
-    pub(crate) fn handle_takeover(&mut self, open: usize) {
+    /// The lane is owned from now on, with so many open negotiations that others have begun. `outlives`: whoever owned it
+    /// before is gone, and with it what it counted; unless that was this process itself.
+    pub(crate) fn handle_takeover(&mut self, open: usize, outlives: bool) {
+        if outlives && !self.has_owned {
+            self.tally.note_loss();
+        }
+        self.has_owned = true;
         self.forget();
         self.adoptable = open;
     }
@@ -138,14 +143,9 @@ impl Memory {
             remembered.about.phase = *to;
         }
         let has_ended = matches!(fact, Fact::Ended { .. }) && !std::mem::replace(&mut remembered.is_ended, true);
-        if remembered.facts.len() < if fact.is_routine() { ROUTINE_MAX } else { HAPPENED_MAX } {
-            let weight = fact.weight();
-            remembered.weight += weight;
-            self.weight += weight;
-            remembered.facts.push((at, fact));
-        } else {
-            remembered.left_out = remembered.left_out.saturating_add(1);
-        }
+        self.weight -= remembered.facts.weight();
+        remembered.facts.push(at, fact);
+        self.weight += remembered.facts.weight();
         if has_ended {
             let number = remembered.number;
             self.open.remove(&number);
@@ -182,8 +182,7 @@ impl Memory {
         self.drop(negotiation);
         self.made += 1;
         let number = self.made;
-        let remembered =
-            Remembered { number, about, offers: 0, is_ended: false, facts: Vec::new(), weight: 0, left_out: 0 };
+        let remembered = Remembered { number, about, offers: 0, is_ended: false, facts: Kept::default() };
         self.remembered.insert(negotiation.clone(), remembered);
         self.open.insert(number, negotiation.clone());
     }
@@ -204,8 +203,8 @@ impl Memory {
     }
 
     fn drop(&mut self, negotiation: &NegotiationId) {
-        let Some(Remembered { number, weight, is_ended, .. }) = self.remembered.remove(negotiation) else { return };
-        self.weight -= weight;
+        let Some(Remembered { number, facts, is_ended, .. }) = self.remembered.remove(negotiation) else { return };
+        self.weight -= facts.weight();
         self.open.remove(&number);
         if is_ended {
             self.ended.retain(|other| other != negotiation);

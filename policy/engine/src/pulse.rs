@@ -47,6 +47,8 @@ pub(crate) struct Counted {
     ended: Vec<(&'static str, u64)>,
     awards: u64,
     offers: u64,
+    /// An engine that is gone has counted more.
+    lower_bound: bool,
     /// From call to end, of what ended in the last minute.
     round: Counts,
     /// The newest ended ones, newest first.
@@ -89,7 +91,7 @@ impl Teller {
 fn sum(engine: &str, at: Timestamp, parts: impl Iterator<Item = LanePulse>) -> Pulse {
     let (mut owned, mut newest, mut latest) = (Vec::new(), Vec::new(), Vec::new());
     let (mut open, mut unacknowledged, mut started, mut awards, mut offers) = (0, 0, 0, 0, 0);
-    let (mut ended, mut round) = (BTreeMap::<String, u64>::new(), Counts::default());
+    let (mut ended, mut round, mut lower_bound) = (BTreeMap::<String, u64>::new(), Counts::default(), false);
     for part in parts {
         if let Some(lane) = part.owned {
             owned.push(lane);
@@ -101,6 +103,7 @@ fn sum(engine: &str, at: Timestamp, parts: impl Iterator<Item = LanePulse>) -> P
         started += counted.started;
         awards += counted.awards;
         offers += counted.offers;
+        lower_bound |= counted.lower_bound;
         counted.ended.iter().for_each(|(outcome, times)| *ended.entry((*outcome).to_owned()).or_default() += times);
         round.merge(&counted.round);
         latest.extend(counted.latest);
@@ -110,7 +113,21 @@ fn sum(engine: &str, at: Timestamp, parts: impl Iterator<Item = LanePulse>) -> P
     latest.sort_by_key(|one: &EndedNegotiation| Reverse(one.at));
     latest.truncate(NAMED_MAX);
     let (engine, round) = (engine.to_owned(), round.spread());
-    Pulse { engine, at, owned, open, started, ended, awards, offers, unacknowledged, round, newest, latest }
+    Pulse {
+        engine,
+        at,
+        owned,
+        open,
+        started,
+        ended,
+        awards,
+        offers,
+        unacknowledged,
+        lower_bound,
+        round,
+        newest,
+        latest,
+    }
 }
 
 fn count(number: usize) -> u64 {

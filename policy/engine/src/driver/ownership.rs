@@ -48,6 +48,8 @@ pub(super) struct Claim {
     epoch: u64,
     /// The owner is alive and hands over: what it sent need not be sent again at once.
     is_orderly: bool,
+    /// Somebody owned the lane before, and is gone or about to be.
+    outlives: bool,
     failures: u32,
     retry_at: Option<Instant>,
 }
@@ -137,9 +139,13 @@ impl Driver {
 
     fn claim(&mut self) {
         let view = self.inputs.peers.borrow().clone();
-        let is_orderly = view.is_some_and(|view| view.others.keys().any(|other| self.book.is_owner(other)));
+        let owner = view.and_then(|view| {
+            let mut others = view.others.iter();
+            others.find(|(other, _)| self.book.is_owner(other)).map(|(_, standing)| standing.is_leaving)
+        });
         let epoch = self.book.epoch() + 1;
-        self.stage = Stage::Claiming(Claim { epoch, is_orderly, failures: 0, retry_at: None });
+        let (is_orderly, outlives) = (owner.is_some(), epoch > 1 && owner != Some(false));
+        self.stage = Stage::Claiming(Claim { epoch, is_orderly, outlives, failures: 0, retry_at: None });
         self.append_claim(epoch);
     }
 
@@ -171,7 +177,7 @@ impl Driver {
         self.handle_peers();
         self.shared.metrics.engines.count_takeover();
         self.aborts.handle_takeover(now);
-        self.telling.handle_takeover(self.book.open_count());
+        self.telling.handle_takeover(self.book.open_count(), claim.outlives);
         if claim.is_orderly {
             self.unseen.forget();
         } else {

@@ -38,10 +38,10 @@ impl Telling {
         self.memory.is_some()
     }
 
-    /// The lane is owned from now on, with so many negotiations open.
-    pub(super) fn handle_takeover(&mut self, open: usize) {
+    /// The lane is owned from now on, with so many negotiations open; `outlives`: whoever owned it before is gone.
+    pub(super) fn handle_takeover(&mut self, open: usize, outlives: bool) {
         if let Some(memory) = &mut self.memory {
-            memory.handle_takeover(open);
+            memory.handle_takeover(open, outlives);
         }
     }
 

@@ -36,7 +36,9 @@ impl Memory {
             negotiation: negotiation.clone(),
             engine: engine.to_owned(),
             entries: remembered.facts.iter().map(|(at, fact)| Entry { at: *at, what: fact.told() }).collect(),
-            left_out: remembered.left_out,
+            left_out: remembered.facts.left_out(),
+            gap: remembered.facts.gap(),
+            unacknowledged: remembered.facts.waiting(),
         })
     }
 }

@@ -17,18 +17,69 @@ const RANKED_MAX: usize = 64;
 /// See the module.
 #[derive(Debug, Clone)]
 pub(crate) enum Fact {
-    Called { protocol: Protocol, policy: Arc<str>, invited: u32, left_out: u32 },
-    Message { from: AgentId, act: Act, disposition: Disposition, score: Option<u32> },
-    Moved { from: Phase, to: Phase },
-    Closed { round: u32, reason: CloseReason, offers: u32, responded: u32, expected: u32 },
+    Called {
+        protocol: Protocol,
+        policy: Arc<str>,
+        invited: u32,
+        left_out: u32,
+    },
+    Message {
+        from: AgentId,
+        act: Act,
+        disposition: Disposition,
+        score: Option<u32>,
+    },
+    Moved {
+        from: Phase,
+        to: Phase,
+    },
+    Closed {
+        round: u32,
+        reason: CloseReason,
+        offers: u32,
+        responded: u32,
+        expected: u32,
+    },
     Decided(Box<Choice>),
-    Registered { key: RegisterKey, result: WriteResult },
-    Sent { to: AgentId, act: Act, delivery: DeliveryId },
-    Acknowledged { by: AgentId, act: Act, delivery: DeliveryId, attempts: u32 },
-    GivenUp { to: AgentId, act: Act, delivery: DeliveryId, reason: DeadLetterReason },
-    Committed { lot: Lot, award_no: AwardNo, contractor: AgentId },
-    AwardLost { lot: Lot, award_no: AwardNo, contractor: AgentId, loss: AwardLoss },
-    Ended { outcome: Outcome, elapsed_us: u64 },
+    Registered {
+        key: RegisterKey,
+        result: WriteResult,
+    },
+    /// `settled`: no later fact says what became of it.
+    Sent {
+        to: AgentId,
+        act: Act,
+        delivery: DeliveryId,
+        settled: bool,
+    },
+    Acknowledged {
+        by: AgentId,
+        act: Act,
+        delivery: DeliveryId,
+        attempts: u32,
+    },
+    GivenUp {
+        to: AgentId,
+        act: Act,
+        delivery: DeliveryId,
+        reason: DeadLetterReason,
+        was_sent: bool,
+    },
+    Committed {
+        lot: Lot,
+        award_no: AwardNo,
+        contractor: AgentId,
+    },
+    AwardLost {
+        lot: Lot,
+        award_no: AwardNo,
+        contractor: AgentId,
+        loss: AwardLoss,
+    },
+    Ended {
+        outcome: Outcome,
+        elapsed_us: u64,
+    },
 }
 
 /// What is remembered of a decision.
@@ -79,9 +130,10 @@ impl Fact {
         let Passage { id: delivery, act, attempts, .. } = *passage;
         let to = passage.to.clone();
         match passage.step {
-            Step::Sent | Step::SentOnce => Self::Sent { to, act, delivery },
+            Step::Sent => Self::Sent { to, act, delivery, settled: false },
+            Step::SentOnce => Self::Sent { to, act, delivery, settled: true },
             Step::Acknowledged => Self::Acknowledged { by: to, act, delivery, attempts },
-            Step::GivenUp(reason) => Self::GivenUp { to, act, delivery, reason },
+            Step::GivenUp(reason) => Self::GivenUp { to, act, delivery, reason, was_sent: attempts > 0 },
         }
     }
 
@@ -121,6 +173,43 @@ impl Fact {
         matches!(self, Self::Message { act: Act::Offer, disposition: Disposition::Ok, .. })
     }
 
+    /// The delivery it says the fate of.
+    pub(super) const fn settles(&self) -> Option<DeliveryId> {
+        match self {
+            Self::Acknowledged { delivery, .. } | Self::GivenUp { delivery, .. } => Some(*delivery),
+            Self::Called { .. }
+            | Self::Message { .. }
+            | Self::Moved { .. }
+            | Self::Closed { .. }
+            | Self::Decided(_)
+            | Self::Registered { .. }
+            | Self::Sent { .. }
+            | Self::Committed { .. }
+            | Self::AwardLost { .. }
+            | Self::Ended { .. } => None,
+        }
+    }
+
+    /// By how much it changes the number of deliveries that wait for an acknowledgement.
+    pub(super) const fn waiting(&self) -> i64 {
+        match self {
+            Self::Sent { settled: false, .. } => 1,
+            Self::Acknowledged { attempts: 1.., .. } | Self::GivenUp { was_sent: true, .. } => -1,
+            Self::Called { .. }
+            | Self::Message { .. }
+            | Self::Moved { .. }
+            | Self::Closed { .. }
+            | Self::Decided(_)
+            | Self::Registered { .. }
+            | Self::Sent { .. }
+            | Self::Acknowledged { .. }
+            | Self::GivenUp { .. }
+            | Self::Committed { .. }
+            | Self::AwardLost { .. }
+            | Self::Ended { .. } => 0,
+        }
+    }
+
     /// How many facts' worth of memory it takes.
     pub(super) const fn weight(&self) -> usize {
         let Self::Decided(choice) = self else { return 1 };
@@ -146,11 +235,13 @@ impl Fact {
             Self::Registered { key, result } => {
                 Happened::Registered { key: key.to_string(), result: result.as_str().to_owned() }
             }
-            Self::Sent { to, act, delivery } => Happened::Sent { to, act: act.as_str().to_owned(), delivery },
+            Self::Sent { to, act, delivery, settled } => {
+                Happened::Sent { to, act: act.as_str().to_owned(), delivery, settled }
+            }
             Self::Acknowledged { by, act, delivery, attempts } => {
                 Happened::Acknowledged { by, act: act.as_str().to_owned(), delivery, attempts }
             }
-            Self::GivenUp { to, act, delivery, reason } => {
+            Self::GivenUp { to, act, delivery, reason, was_sent: _ } => {
                 let (act, reason) = (act.as_str().to_owned(), reason.as_str().to_owned());
                 Happened::GivenUp { to, act, delivery, reason }
             }

@@ -2,24 +2,82 @@
 
 use policy_core::{Event, Phase, Protocol};
 use schemas::delivery::{Disposition, Outcome};
-use schemas::pulse::{HAPPENED_MAX, NAMED_MAX};
+use schemas::pulse::{Gap, HAPPENED_MAX, Happened, NAMED_MAX};
 use schemas::{Act, AgentId, NegotiationId, Timestamp};
 
-use super::{ENDED_MAX, Fact, Memory, OPEN_MAX, ROUTINE_MAX, WEIGHT_MAX};
+use super::kept::{FIRST_MAX, LAST_MAX};
+use super::{ENDED_MAX, Fact, Memory, OPEN_MAX, WEIGHT_MAX};
 use crate::outbox::fixture::id as delivery;
 
 #[test]
-fn a_long_journal_leaves_out_what_is_routine_and_still_tells_the_end() {
+fn a_long_journal_keeps_the_first_and_the_last_entries_and_says_what_it_left_out_between() {
     let mut memory = Memory::new();
     started(&mut memory, 1);
     for number in 0..2_000 {
         memory.note(&negotiation(1), Timestamp(number), sent(u128::from(number)));
+        if number == 1_000 {
+            memory.note(&negotiation(1), Timestamp(number), moved());
+        }
     }
     ended(&mut memory, 1);
     let journal = memory.journal("engine-1", &negotiation(1)).unwrap();
-    assert_eq!(journal.entries.len(), ROUTINE_MAX + 1, "the call and what was sent, then the end");
-    assert_eq!(journal.left_out, 2_001 - ROUTINE_MAX as u64);
-    assert!(serde_json::to_string(journal.entries.last().unwrap()).unwrap().contains("completed"));
+    assert_eq!(journal.entries.len(), FIRST_MAX + 1 + LAST_MAX, "what matters most of the middle is kept");
+    assert_eq!(journal.left_out, 2_003 - journal.entries.len() as u64);
+    assert_eq!(journal.gap, Some(Gap { from: FIRST_MAX as u64, to: FIRST_MAX as u64 + 1 }));
+    assert!(matches!(journal.entries[0].what, Happened::Called { .. }));
+    assert_eq!(journal.entries[FIRST_MAX - 1].at, Timestamp(FIRST_MAX as u64 - 2), "nothing is missing before the gap");
+    assert!(matches!(journal.entries[FIRST_MAX].what, Happened::Moved { .. }));
+    assert_eq!(journal.entries[FIRST_MAX + 1].at, Timestamp(2_001 - LAST_MAX as u64), "nor behind it");
+    assert!(matches!(journal.entries.last().unwrap().what, Happened::Ended { .. }));
+}
+
+#[test]
+fn a_long_bargain_that_was_acknowledged_wholly_has_nothing_unacknowledged() {
+    let mut memory = Memory::new();
+    started(&mut memory, 1);
+    let mut delivery = 0;
+    let mut send = |memory: &mut Memory, at| {
+        delivery += 1;
+        memory.note(&negotiation(1), Timestamp(at), sent(delivery));
+        delivery
+    };
+    // The last delivery of each turn is acknowledged a turn later.
+    let mut before = send(&mut memory, 0);
+    for turn in 1..=170 {
+        note(&mut memory, &disposed(1, Disposition::Ok));
+        let (one, other) = (send(&mut memory, turn), send(&mut memory, turn));
+        for delivery in [before, one] {
+            memory.note(&negotiation(1), Timestamp(turn), acknowledged(delivery));
+        }
+        before = other;
+    }
+    let journal = |memory: &Memory| memory.journal("engine-1", &negotiation(1)).unwrap();
+    assert_eq!(journal(&memory).unacknowledged, 1);
+    memory.note(&negotiation(1), Timestamp(171), acknowledged(before));
+    ended(&mut memory, 1);
+    let journal = journal(&memory);
+    assert!(journal.left_out > 0, "it is a long one");
+    assert_eq!(journal.unacknowledged, 0);
+    let answer = |entry: &schemas::pulse::Entry| {
+        if let Happened::Acknowledged { delivery, .. } = &entry.what { Some(*delivery) } else { None }
+    };
+    let answered: Vec<_> = journal.entries.iter().filter_map(answer).collect();
+    let waits = |entry: &&schemas::pulse::Entry| matches!(&entry.what, Happened::Sent { delivery, settled: false, .. } if !answered.contains(delivery));
+    assert_eq!(journal.entries.iter().filter(waits).count(), 0, "nor does any entry look so");
+}
+
+#[test]
+fn what_is_sent_once_or_was_never_sent_is_not_waited_for() {
+    let mut memory = Memory::new();
+    started(&mut memory, 1);
+    let to = AgentId::try_new("bob").unwrap();
+    let once = Fact::Sent { to: to.clone(), act: Act::Cfp, delivery: delivery(1), settled: true };
+    let reason = crate::metrics::DeadLetterReason::RegisterConflict;
+    let unsent = Fact::GivenUp { to, act: Act::Accept, delivery: delivery(2), reason, was_sent: false };
+    for fact in [once, unsent, sent(3)] {
+        memory.note(&negotiation(1), Timestamp(1), fact);
+    }
+    assert_eq!(memory.journal("engine-1", &negotiation(1)).unwrap().unacknowledged, 1, "the third");
 }
 
 #[test]
@@ -55,7 +113,7 @@ fn the_memory_of_a_lane_is_bounded_whatever_happens() {
         }
         assert!(memory.weight <= WEIGHT_MAX);
         assert_eq!(memory.remembered.len(), memory.open.len() + memory.ended.len());
-        let held: usize = memory.remembered.values().map(|one| one.weight).sum();
+        let held: usize = memory.remembered.values().map(|one| one.facts.weight()).sum();
         assert_eq!(held, memory.weight);
     }
     let facts: usize = memory.remembered.values().map(|one| one.facts.capacity()).sum();
@@ -79,7 +137,7 @@ fn strangers_and_forgotten_negotiations_leave_no_trace() {
 fn as_many_are_adopted_as_were_open_at_the_takeover() {
     let mut memory = Memory::new();
     started(&mut memory, 9);
-    memory.handle_takeover(2);
+    memory.handle_takeover(2, false);
     assert!(memory.remembered.is_empty());
     for number in [1, 1, 2, 3] {
         memory.note_event(&disposed(number, Disposition::Ok), Timestamp(5), |_| Some(about()));
@@ -141,7 +199,12 @@ fn disposed(number: usize, disposition: Disposition) -> Event {
 }
 
 fn sent(number: u128) -> Fact {
-    Fact::Sent { to: AgentId::try_new("bob").unwrap(), act: Act::Cfp, delivery: delivery(number) }
+    Fact::Sent { to: AgentId::try_new("bob").unwrap(), act: Act::Cfp, delivery: delivery(number), settled: false }
+}
+
+fn acknowledged(number: u128) -> Fact {
+    let by = AgentId::try_new("bob").unwrap();
+    Fact::Acknowledged { by, act: Act::Cfp, delivery: delivery(number), attempts: 1 }
 }
 
 fn moved() -> Fact {

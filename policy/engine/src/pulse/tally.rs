@@ -18,6 +18,7 @@ pub(crate) struct Tally {
     ended: [u64; Outcome::ALL.len()],
     awards: u64,
     offers: u64,
+    lower_bound: bool,
     minute: Minute,
     /// The newest [`NAMED_MAX`] that ended, oldest first.
     latest: VecDeque<Ended>,
@@ -62,6 +63,11 @@ impl Tally {
         }
     }
 
+    /// Another engine has counted more, and is gone.
+    pub(crate) fn note_loss(&mut self) {
+        self.lower_bound = true;
+    }
+
     /// Everything counted, and what the minute before `now`, in log time, came to.
     pub(crate) fn counted(&mut self, now: Timestamp) -> Counted {
         Counted {
@@ -74,6 +80,7 @@ impl Tally {
                 .collect(),
             awards: self.awards,
             offers: self.offers,
+            lower_bound: self.lower_bound,
             round: self.minute.counts(now),
             latest: self.latest.iter().rev().map(Ended::told).collect(),
         }
