@@ -12,6 +12,7 @@ mod fold;
 mod inputs;
 mod opening;
 mod ownership;
+mod questions;
 mod report;
 mod stop;
 mod telling;
@@ -22,7 +23,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bus::appender::Appender;
-use bus::{Bus, BusError, Received};
+use bus::{Bus, BusError};
 use bytes::Bytes;
 use policy_core::Book;
 use schemas::{Lane, NegotiationId};
@@ -32,6 +33,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::inputs::{Inputs, Wake};
 use self::ownership::Stage;
+use self::questions::Questions;
 pub(crate) use self::stop::STOP_MAX;
 use self::telling::Telling;
 use self::unseen::Unseen;
@@ -51,7 +53,7 @@ use crate::tap::Tap;
 use crate::tick::Ticker;
 use crate::trace::Traces;
 
-/// Most requests for views answered between two flushes; each costs one look-up and one document.
+/// Most requests for views taken in between two flushes; each costs one look-up and one document.
 const VIEWS_PER_BATCH_MAX: usize = 16;
 
 /// What every lane of an engine is given.
@@ -109,8 +111,8 @@ pub(crate) struct Driver {
     blamed: BTreeSet<NegotiationId>,
     /// Public notices to publish with the next flush.
     notices: Vec<(String, Bytes)>,
-    /// Requests for views, answered with the next flush: after the records that are there already.
-    asked: Vec<Received>,
+    /// Requests for views and journals.
+    questions: Questions,
 }
 
 impl Driver {
@@ -164,7 +166,11 @@ impl Driver {
                 Ok(())
             }
             Wake::View(request) => {
-                self.asked.push(request);
+                self.questions.add(request);
+                Ok(())
+            }
+            Wake::End(end) => {
+                self.questions.handle_end(end);
                 Ok(())
             }
             Wake::Peers => {
@@ -184,6 +190,9 @@ impl Driver {
         }
         while let Some(done) = self.inputs.ready_append() {
             self.handle_append(done);
+        }
+        while let Some(end) = self.inputs.ready_end() {
+            self.questions.handle_end(end);
         }
         for _ in 0..VIEWS_PER_BATCH_MAX {
             let Some(request) = self.inputs.ready_view() else { break };

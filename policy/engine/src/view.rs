@@ -1,7 +1,8 @@
 //! Answers `view.<lane>`: what one participant may see of one negotiation.
 //!
 //! Request `{"negotiation": <id>, "viewer": <agent>}`; answer `{"found": <view>}` or `{"not_found": true}`, the same for
-//! a negotiation that does not exist and one the viewer takes no part in. The role filter is the core's
+//! a negotiation that does not exist and one the viewer takes no part in. Either is said only from a state that is current
+//! (`driver/questions.rs`). The role filter is the core's
 //! ([`policy_core::Book::view`]); who the viewer is, the asking gateway has checked.
 
 use bytes::Bytes;

@@ -4,6 +4,8 @@
 
 #[path = "engine/bargain.rs"]
 mod bargain;
+#[path = "engine/current.rs"]
+mod current;
 #[path = "engine/delivery.rs"]
 mod delivery;
 #[path = "engine/exchange.rs"]

@@ -36,6 +36,7 @@ impl Driver {
                 self.outbox.handle_time(now, self.clock.log_time(now));
                 self.start_writes(now);
                 self.append_due(epoch, now);
+                self.ask_end();
                 self.publish().await;
             }
             Stage::Claiming(_) => self.retry_claim(now),
@@ -98,6 +99,20 @@ impl Driver {
         }
     }
 
+    /// Asks the log where it ends on behalf of who asks for views, and takes an answer that is there at once.
+    fn ask_end(&mut self) {
+        while self.questions.poll_end_wanted() {
+            let (log, lane) = (Arc::clone(&self.shared.bus.log), self.lane);
+            self.inputs.ends.push(Box::pin(async move {
+                let end = timeout(FLUSH_MAX, log.last_seq(lane)).await;
+                end.ok().and_then(Result::ok)
+            }));
+            while let Some(end) = self.inputs.ready_end() {
+                self.questions.handle_end(end);
+            }
+        }
+    }
+
     fn append_due(&mut self, epoch: u64, now: Instant) {
         while self.inputs.appends.len() < APPENDS_IN_FLIGHT_MAX
             && let Some((negotiation, code)) = self.aborts.poll_abort(now)
@@ -152,13 +167,15 @@ impl Driver {
         }));
     }
 
-    /// Publishes what the outbox, notices and views have ready.
+    /// Publishes what the outbox, notices and current views have ready.
     pub(super) async fn publish(&mut self) {
         let now = Instant::now();
         let bundles = self.outbox.poll_bundles(now, &self.clock);
         let (book, telling, engine) = (&self.book, &self.telling, &self.shared.config.id);
         let journals = subject::journal(self.lane);
-        let answers = self.asked.drain(..).filter_map(|asked| {
+        let (questions, position) = (&mut self.questions, self.position);
+        let due = std::iter::from_fn(|| questions.poll_due(position)).flatten();
+        let answers = due.filter_map(|asked| {
             let answer = if asked.subject == journals {
                 telling.answer(engine, &asked.payload)?
             } else {

@@ -31,6 +31,8 @@ pub(super) enum Wake {
     Append(AppendDone),
     /// Somebody asks for a view.
     View(Received),
+    /// The log tells where it ends, or nothing.
+    End(Option<u64>),
     /// Another engine came or went.
     Peers,
     /// A checkpoint or a trim is done.
@@ -77,6 +79,7 @@ pub(super) struct Inputs {
     pub(super) writes: FuturesUnordered<BoxFuture<'static, WriteDone>>,
     pub(super) appends: FuturesUnordered<BoxFuture<'static, AppendDone>>,
     pub(super) upkeep: FuturesUnordered<BoxFuture<'static, UpkeepDone>>,
+    pub(super) ends: FuturesUnordered<BoxFuture<'static, Option<u64>>>,
 }
 
 impl Inputs {
@@ -85,7 +88,7 @@ impl Inputs {
     /// The order is fixed, so that a run can be repeated. No source starves another, because the lane handles a bounded
     /// part of each between two waits.
     pub(super) async fn wait(&mut self, at: Option<Instant>, reads: bool) -> Wake {
-        let Self { cancel, peers, log, signals, views, writes, appends, upkeep } = self;
+        let Self { cancel, peers, log, signals, views, writes, appends, upkeep, ends } = self;
         let view = async {
             match views {
                 Some(views) => views.next().await,
@@ -107,6 +110,7 @@ impl Inputs {
             Some(done) = upkeep.next() => Wake::Upkeep(done),
             Some(signal) = signals.recv() => Wake::Signal(signal),
             record = log.next(), if reads => Wake::Record(record),
+            Some(end) = ends.next() => Wake::End(end),
             Some(request) = view => Wake::View(request),
             () = time => Wake::Time,
         }
@@ -130,6 +134,11 @@ impl Inputs {
     /// The next work in the background that is done, if any is already.
     pub(super) fn ready_upkeep(&mut self) -> Option<UpkeepDone> {
         self.upkeep.next().now_or_never().flatten()
+    }
+
+    /// The log's answer to where it ends, if it is there already.
+    pub(super) fn ready_end(&mut self) -> Option<Option<u64>> {
+        self.ends.next().now_or_never().flatten()
     }
 
     /// The next request for a view, if it is there already.

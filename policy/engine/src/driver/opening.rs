@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use super::inputs::Inputs;
 use super::ownership::Stage;
+use super::questions::Questions;
 use super::telling::Telling;
 use super::unseen::Unseen;
 use super::upkeep::Upkeep;
@@ -65,6 +66,7 @@ impl Driver {
                 writes: FuturesUnordered::new(),
                 appends: FuturesUnordered::new(),
                 upkeep: FuturesUnordered::new(),
+                ends: FuturesUnordered::new(),
             },
             appender: Appender::spawn(Arc::clone(&shared.bus.log), lane, config.id.clone(), AppenderOptions::default()),
             outbox,
@@ -92,7 +94,7 @@ impl Driver {
             broken: None,
             views_at: now,
             notices: Vec::new(),
-            asked: Vec::new(),
+            questions: Questions::default(),
             book,
             shared,
         };
@@ -149,7 +151,7 @@ impl Driver {
         self.inputs.log = reader;
         self.inputs.views = None;
         (self.inputs.writes, self.inputs.appends) = (FuturesUnordered::new(), FuturesUnordered::new());
-        self.inputs.upkeep = FuturesUnordered::new();
+        (self.inputs.upkeep, self.inputs.ends) = (FuturesUnordered::new(), FuturesUnordered::new());
         (self.clock, self.ticker) = (LogClock::new(now), Ticker::new(now));
         self.clock_watch = ClockWatch::default();
         self.delivered = DeliveredBatch::new(&config.batch);
@@ -160,7 +162,7 @@ impl Driver {
         (self.position, self.wrote_at, self.folded) = (position, position, 0);
         self.last = Bytes::new();
         self.notices.clear();
-        self.asked.clear();
+        self.questions.clear();
         self.begin(time, now);
     }
 }

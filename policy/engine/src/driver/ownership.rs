@@ -222,7 +222,8 @@ impl Driver {
         self.outbox.demote();
         self.registrar.demote();
         self.inputs.views = None;
-        self.asked.clear();
+        self.questions.clear();
+        self.inputs.ends.clear();
         self.telling.forget();
         self.traces.forget();
         self.stand_by(now);

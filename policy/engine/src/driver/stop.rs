@@ -71,6 +71,7 @@ impl Driver {
             Wake::Append(_)
             | Wake::Upkeep(_)
             | Wake::View(_)
+            | Wake::End(_)
             | Wake::Record(_)
             | Wake::Peers
             | Wake::Time
