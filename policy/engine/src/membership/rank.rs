@@ -181,7 +181,7 @@ mod tests {
             ranked(candidates).into_values().map(|engines| engines[0].clone()).collect()
         };
         assert_eq!(owners(&[half.clone(), late.clone()]), ["half", "half", "late", "late"]);
-        assert_eq!(owners(&[late.clone()]), ["late"; 4]);
+        assert_eq!(owners(std::slice::from_ref(&late)), ["late"; 4]);
         let whole = Candidate { id: "whole", fit: &all, left_to: &none, is_settled: true };
         assert_eq!(owners(&[whole.clone(), late]), ["whole"; 4]);
         assert_eq!(owners(&[whole, half])[2..], ["whole", "whole"], "nobody else folds them");
