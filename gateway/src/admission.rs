@@ -25,7 +25,7 @@ use crate::auth::{Authenticator, Identity};
 use crate::limits::Limits;
 use crate::metrics::{Document, GatewayMetrics, Stage};
 use crate::recent::Recent;
-use crate::registry::Registry;
+use crate::registry::{Heard, Registry};
 
 pub(crate) use checks::{Audited, audit};
 use checks::{check_envelope, check_size};
@@ -131,6 +131,7 @@ impl Admission {
         let mut trail = Trail::begin(ingress.transport, ingress.bytes.len(), self.0.spans.is_on());
         let outcome = self.admit_along(&ingress, &mut trail).await;
         if outcome.is_ok() {
+            trail.agent.iter().for_each(|agent| self.0.registry.hear(agent, Heard::Here));
             self.0.metrics.messages.stored(ingress.transport, trail.began.elapsed());
         }
         self.answered(&trail, outcome.as_ref().err());

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bus::{BusError, PubSub, Received};
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
+use schemas::presence::RENEWAL;
 use schemas::{AgentId, Code, DeliveryId, Refusal, subject};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -23,6 +24,13 @@ pub(crate) async fn open_inbox(
     let deliveries = pub_sub.subscribe(subject::inbox(agent), None).await.map_err(|error| unavailable(&error))?;
     pub_sub.publish(subject::hello(agent), Bytes::new()).await.map_err(|error| unavailable(&error))?;
     Ok(deliveries)
+}
+
+/// Says to every gateway that an agent is there. What is lost they learn from the next report.
+pub(crate) async fn renew(pub_sub: &Arc<dyn PubSub>, agent: &AgentId) {
+    if let Err(error) = pub_sub.publish(subject::hello(agent), Bytes::from_static(RENEWAL)).await {
+        tracing::debug!(%error, "a renewal was not published");
+    }
 }
 
 /// Passes an agent's acknowledgements on: the first in the subject, the others in the body.

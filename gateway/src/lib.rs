@@ -26,6 +26,7 @@ pub mod keys;
 mod limits;
 mod metrics;
 mod policies;
+mod presence;
 mod problem;
 mod recent;
 mod registry;
@@ -53,6 +54,7 @@ use bus_ingress::BusIngress;
 use console::Console;
 use http::{Site, StreamSlots};
 use limits::Limits;
+use presence::Presence;
 use registry::Registry;
 
 /// Scope (RFC 8693 `scope` claim) of tokens that may put policies and groups.
@@ -73,6 +75,8 @@ pub struct GatewayHandle {
     admission: Admission,
     registry: Arc<Registry>,
     local_addr: Option<SocketAddr>,
+    /// Streams that are open.
+    slots: StreamSlots,
     /// Whether the bus answers; asked only where somebody may want to know.
     reach: Option<Arc<Reach>>,
     stop: CancellationToken,
@@ -104,6 +108,7 @@ impl Gateway {
             admission,
             registry: registry.clone(),
             local_addr: None,
+            slots: StreamSlots::new(config.limits.streams_per_agent_max),
             reach: None,
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -118,6 +123,9 @@ impl Gateway {
             .await
             .map_err(|_| GatewayError::NotCaughtUp(CATCH_UP_TIMEOUT))?;
         policies::seed(&registry, &config.policies).await?;
+        let slots = handle.slots.clone();
+        let presence = Presence::subscribe(&bus.pub_sub, &config.id, registry.clone(), slots, metrics.clone()).await?;
+        handle.tasks.spawn(presence.drive(handle.stop.clone()));
         let in_flight_max = config.limits.bus_in_flight_max;
         let ingress = BusIngress::subscribe(&bus, handle.admission.clone(), in_flight_max).await?;
         handle.tasks.spawn(ingress.drive(handle.stop.clone()));
@@ -195,7 +203,7 @@ impl GatewayHandle {
             pub_sub: bus.pub_sub.clone(),
             reach,
             lanes: bus.log.lanes(),
-            slots: StreamSlots::new(config.limits.streams_per_agent_max),
+            slots: self.slots.clone(),
             console: Arc::new(Console::new(&config.id, bus.log.lanes(), config.console, self.registry.clone())),
             config: Arc::new(config),
             metrics,

@@ -5,31 +5,37 @@
 
 mod agents;
 mod policies;
+mod presence;
 mod requests;
 mod store;
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use bus::{Bucket, BusError, Change, KeyValue};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use schemas::control::Group;
-use schemas::{Code, GroupId, Refusal};
+use schemas::{AgentId, Code, GroupId, Refusal};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::{GatewayMetrics, Reload};
 
-pub(crate) use agents::AgentTable;
+pub(crate) use agents::{AgentTable, Audience};
 pub(crate) use policies::{DEFAULT_KEY, PinnedPolicy, PolicyTable, version_key};
+pub(crate) use presence::{Heard, Member};
 pub(crate) use requests::{ConsentRequest, REQUESTS_PER_AGENT_MAX, requests_key};
 
 /// How long a writer waits to see its own write. On one machine it takes well under a millisecond.
 const OWN_WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause before a watch that ended is begun again.
 const WATCH_PAUSE: Duration = Duration::from_millis(200);
+
+/// What the clock shows at the start; 0 stands for never.
+const CLOCK_BEGINS_MS: u64 = 1;
 
 /// Groups by id.
 pub(crate) type GroupTable = HashMap<GroupId, Arc<Group>>;
@@ -41,10 +47,11 @@ pub(crate) struct Registry {
     /// Rises with every change seen.
     changes: watch::Sender<u64>,
     metrics: Arc<GatewayMetrics>,
+    /// Where this gateway's clock begins.
+    began: Instant,
 }
 
 /// Everything followed. Updates are applied in place: registering one agent costs the same with ten as with 100,000.
-#[derive(Default)]
 pub(crate) struct Tables {
     pub(crate) agents: AgentTable,
     pub(crate) groups: GroupTable,
@@ -55,13 +62,42 @@ pub(crate) struct Tables {
 impl Registry {
     /// An empty registry; [`Registry::drive`] fills it. `default_policy` applies until a default is stored.
     pub(crate) fn new(key_value: Arc<dyn KeyValue>, default_policy: &str, metrics: Arc<GatewayMetrics>) -> Self {
-        let tables = Tables { policies: PolicyTable::new(default_policy), ..Tables::default() };
-        Self { key_value, tables: RwLock::new(tables), changes: watch::Sender::new(0), metrics }
+        let tables = Tables::new(default_policy);
+        let changes = watch::Sender::new(0);
+        Self { key_value, tables: RwLock::new(tables), changes, metrics, began: Instant::now() }
+    }
+
+    /// This gateway's clock: milliseconds, for presence.
+    pub(crate) fn now_ms(&self) -> u64 {
+        let elapsed_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        elapsed_ms.saturating_add(CLOCK_BEGINS_MS)
+    }
+
+    /// An agent was heard. As cheap as a look-up, except when it was absent.
+    pub(crate) fn hear(&self, agent: &AgentId, heard: Heard) {
+        let was_absent = self.read().agents.hear(agent, self.now_ms(), heard);
+        if was_absent {
+            self.write().agents.handle_return(agent);
+        }
+    }
+
+    /// The bus answered: this gateway hears whoever speaks.
+    pub(crate) fn handle_answer(&self) {
+        self.write().agents.handle_answer(self.now_ms());
+    }
+
+    /// Finds agents absent whose lease has ended; true when more are due.
+    pub(crate) fn sweep(&self) -> bool {
+        self.write().agents.sweep(self.now_ms())
     }
 
     /// The tables, for as long as no `await` stands between.
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, Tables> {
         self.tables.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Tables> {
+        self.tables.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether every bucket has been read whole since its watch began.
@@ -157,7 +193,7 @@ impl Registry {
     }
 
     fn follow_one(&self, tables: &mut Tables, bucket: Bucket, key: &str, value: Option<&Bytes>) {
-        let is_applied = tables.apply(bucket, key, value);
+        let is_applied = tables.apply(bucket, key, value, self.now_ms());
         if bucket == Bucket::Policies {
             self.metrics.control.reloaded(if is_applied { Reload::Applied } else { Reload::Unreadable });
         }
@@ -168,12 +204,21 @@ impl Registry {
     }
 
     fn change(&self, change: impl FnOnce(&mut Tables)) {
-        change(&mut self.tables.write().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.write());
         self.changes.send_modify(|count| *count += 1);
     }
 }
 
 impl Tables {
+    pub(crate) fn new(default_policy: &str) -> Self {
+        Self {
+            agents: AgentTable::new(CLOCK_BEGINS_MS),
+            groups: GroupTable::new(),
+            policies: PolicyTable::new(default_policy),
+            caught_up: [false; Bucket::ALL.len()],
+        }
+    }
+
     fn clear(&mut self, bucket: Bucket) {
         match bucket {
             Bucket::Agents => self.agents.clear(),
@@ -183,9 +228,9 @@ impl Tables {
     }
 
     /// False when the document is left out because it cannot be read.
-    fn apply(&mut self, bucket: Bucket, key: &str, value: Option<&Bytes>) -> bool {
+    fn apply(&mut self, bucket: Bucket, key: &str, value: Option<&Bytes>, now_ms: u64) -> bool {
         let applied = match bucket {
-            Bucket::Agents => self.agents.apply(key, value),
+            Bucket::Agents => self.agents.apply(key, value, now_ms),
             Bucket::Groups => apply_group(&mut self.groups, key, value),
             Bucket::Policies => self.policies.apply(key, value),
         };

@@ -1,14 +1,14 @@
-//! Who a call reaches: addresses resolved to agents, then capability, then consent. No consent, no delivery.
+//! Who a call reaches: addresses resolved to agents, then presence, capability, consent. No consent, no delivery.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use schemas::control::{ConsentEffect, Registration};
+use schemas::control::{ConsentEffect, Group, Registration};
 use schemas::ids::Capability;
 use schemas::record::{Invitation, Qos};
 use schemas::{Address, AgentId, Code, Envelope, Refusal, TopicName};
 
 use super::nobody;
-use crate::registry::{AgentTable, GroupTable};
+use crate::registry::{AgentTable, Audience, GroupTable, Member};
 
 /// Agents considered for one call. A topic or group may have more subscribers than can be invited; this bounds the
 /// work before consent is asked.
@@ -19,6 +19,8 @@ pub(super) struct Call<'a> {
     pub(super) from: &'a AgentId,
     pub(super) envelope: &'a Envelope,
     pub(super) requires: &'a [Capability],
+    /// The gateway's clock, for presence.
+    pub(super) now_ms: u64,
     /// Most agents that may be invited.
     pub(super) invited_max: usize,
 }
@@ -27,7 +29,7 @@ pub(super) struct Call<'a> {
 pub(super) struct Resolved {
     /// The invited, in the order of the agent id.
     pub(super) invited: Result<Vec<Invitation>, Refusal>,
-    /// Addressed agents that are not invited, for want of consent or of a common capability.
+    /// Addressed agents that are not invited: absent, without a common capability, or without consent.
     pub(super) left_out: u32,
     /// Whose owners are to be asked.
     pub(super) asks: Vec<Ask>,
@@ -44,6 +46,8 @@ pub(super) struct Counted {
     pub(super) denied: usize,
     /// Cannot do what is asked for.
     pub(super) incapable: usize,
+    /// Absent, and addressed by a topic or group that the call did not ask to reach them through.
+    pub(super) absent: usize,
 }
 
 /// An agent whose rules say that its owner is to be asked about this call.
@@ -61,41 +65,87 @@ struct Candidate<'a> {
 
 /// Resolves the addresses of a call.
 pub(super) fn resolve<'a>(agents: &'a AgentTable, groups: &'a GroupTable, call: &Call<'a>) -> Resolved {
-    let mut candidates: BTreeMap<&AgentId, Candidate<'_>> = BTreeMap::new();
+    let mut gathering = Gathering { agents, call, candidates: BTreeMap::new(), absent: Absent::default() };
     for address in &call.envelope.to {
-        let fits = match address {
-            Address::Agent(agent) => {
-                consider(agents, &mut candidates, std::iter::once(agent), call.from, None, Qos::AtLeastOnce)
-            }
-            Address::Topic(topic) => {
-                let subscribers = agents.subscribers(topic);
-                consider(agents, &mut candidates, subscribers, call.from, Some(topic), Qos::AtLeastOnce)
-            }
-            Address::Group(group) => groups.get(group).is_none_or(|group| {
-                consider(agents, &mut candidates, group.members.iter(), call.from, None, group.qos)
-            }),
-        };
-        if !fits {
+        match address {
+            Address::Agent(agent) => gathering.add_agent(agent),
+            Address::Topic(topic) => gathering.add_topic(topic),
+            Address::Group(group) => groups.get(group).into_iter().for_each(|group| gathering.add_group(group)),
+        }
+        if gathering.candidates.len() + gathering.absent.agents.len() > CONSIDERED_MAX {
             let invited = Err(too_many(CONSIDERED_MAX));
             return Resolved { invited, left_out: 0, asks: Vec::new(), counted: Counted::default() };
         }
     }
-    select(agents, candidates, call)
+    let absent = gathering.absent.count(&gathering.candidates, call.from);
+    select(agents, gathering.candidates, absent, call)
 }
 
-/// Adds agents, and how each consents to being reached this way; false when there are too many.
-fn consider<'a>(
+/// The addressed agents, while the addresses are gone through.
+struct Gathering<'a, 'c> {
     agents: &'a AgentTable,
-    candidates: &mut BTreeMap<&'a AgentId, Candidate<'a>>,
-    addressed: impl Iterator<Item = &'a AgentId>,
-    from: &AgentId,
-    topic: Option<&'a TopicName>,
-    qos: Qos,
-) -> bool {
-    for agent in addressed.filter(|agent| *agent != from) {
-        let Some(registration) = agents.registration(agent) else { continue };
-        let candidate = candidates.entry(agent).or_insert_with(|| Candidate { registration, allowed: None, ask: None });
-        match registration.consent.effect(topic, from) {
+    call: &'c Call<'a>,
+    candidates: BTreeMap<&'a AgentId, Candidate<'a>>,
+    absent: Absent<'a>,
+}
+
+impl<'a> Gathering<'a, '_> {
+    /// An agent addressed by its id is reached, present or not.
+    fn add_agent(&mut self, agent: &'a AgentId) {
+        if let Some(member) = self.agents.member(agent) {
+            self.consider(agent, member, None, Qos::AtLeastOnce);
+        }
+    }
+
+    fn add_topic(&mut self, topic: &'a TopicName) {
+        let Some(audience) = self.agents.audience(topic) else { return };
+        if self.absent.audiences.contains_key(topic) {
+            return;
+        }
+        for (agent, member) in &audience.reached {
+            self.consider_if_reached(agent, member, Some(topic), Qos::AtLeastOnce);
+        }
+        if self.asks_for_absent() {
+            for (agent, member) in &audience.absent {
+                self.consider(agent, member, Some(topic), Qos::AtLeastOnce);
+            }
+        } else {
+            self.absent.audiences.insert(topic, audience);
+        }
+    }
+
+    fn add_group(&mut self, group: &'a Group) {
+        for agent in &group.members {
+            if let Some(member) = self.agents.member(agent) {
+                self.consider_if_reached(agent, member, None, group.qos);
+            }
+        }
+    }
+
+    fn asks_for_absent(&self) -> bool {
+        self.call.envelope.scope.as_ref().is_some_and(|scope| scope.absent)
+    }
+
+    fn consider_if_reached(&mut self, agent: &'a AgentId, member: &'a Member, topic: Option<&'a TopicName>, qos: Qos) {
+        if self.asks_for_absent() || self.agents.is_reached(member, self.call.now_ms) {
+            self.consider(agent, member, topic, qos);
+        } else {
+            self.absent.agents.insert(agent);
+        }
+    }
+
+    /// Adds an agent, and how it consents to being reached this way.
+    fn consider(&mut self, agent: &'a AgentId, member: &'a Member, topic: Option<&'a TopicName>, qos: Qos) {
+        if agent == self.call.from {
+            return;
+        }
+        let registration = &*member.registration;
+        let absent = &mut self.absent;
+        let candidate = self.candidates.entry(agent).or_insert_with(|| {
+            absent.reached.extend(member.is_found_absent().then_some(agent));
+            Candidate { registration, allowed: None, ask: None }
+        });
+        match registration.consent.effect(topic, self.call.from) {
             ConsentEffect::Allow => {
                 let is_better = !matches!(candidate.allowed, Some(Qos::AtLeastOnce));
                 candidate.allowed = if is_better { Some(qos) } else { candidate.allowed };
@@ -103,14 +153,38 @@ fn consider<'a>(
             ConsentEffect::Ask => candidate.ask = candidate.ask.or(Some(topic)),
             ConsentEffect::Deny => {}
         }
-        if candidates.len() > CONSIDERED_MAX {
-            return false;
-        }
     }
-    true
 }
 
-fn select(agents: &AgentTable, candidates: BTreeMap<&AgentId, Candidate<'_>>, call: &Call<'_>) -> Resolved {
+/// Absent agents that a call does not reach. Those on the lists of topics are only counted, so that they cost nothing.
+#[derive(Default)]
+struct Absent<'a> {
+    /// Seen one by one: members of groups, and agents whose lease has just ended.
+    agents: BTreeSet<&'a AgentId>,
+    /// The addressed topics.
+    audiences: BTreeMap<&'a TopicName, &'a Audience>,
+    /// Reached another way.
+    reached: Vec<&'a AgentId>,
+}
+
+impl Absent<'_> {
+    /// How many there are. One that subscribes to several addressed topics counts for each.
+    fn count(&self, candidates: &BTreeMap<&AgentId, Candidate<'_>>, from: &AgentId) -> usize {
+        let lists_of = |agent: &AgentId| self.audiences.values().filter(|one| one.absent.contains_key(agent)).count();
+        let is_alone = |agent: &AgentId| agent != from && !candidates.contains_key(agent) && lists_of(agent) == 0;
+        let alone = self.agents.iter().filter(|agent| is_alone(agent)).count();
+        let listed: usize = self.audiences.values().map(|audience| audience.absent.len()).sum();
+        let not_left_out: usize = self.reached.iter().copied().chain([from]).map(lists_of).sum();
+        alone + listed - not_left_out
+    }
+}
+
+fn select(
+    agents: &AgentTable,
+    candidates: BTreeMap<&AgentId, Candidate<'_>>,
+    absent: usize,
+    call: &Call<'_>,
+) -> Resolved {
     let considered = candidates.len();
     let mut capable = 0_usize;
     let mut asks = Vec::new();
@@ -128,19 +202,23 @@ fn select(agents: &AgentTable, candidates: BTreeMap<&AgentId, Candidate<'_>>, ca
             (None, None) => {}
         }
     }
-    let left_out = u32::try_from(considered - invited.len()).unwrap_or(u32::MAX);
+    let left_out = u32::try_from(considered - invited.len() + absent).unwrap_or(u32::MAX);
     let counted = Counted {
         invited: invited.len(),
         denied: capable - invited.len() - asks.len(),
         incapable: considered - capable,
+        absent,
     };
-    let invited = if considered == 0 {
+    let refuse = |refusal| Err(nobody::or_absent(refusal, absent));
+    let invited = if considered == 0 && absent > 0 {
+        Err(nobody::absent(absent))
+    } else if considered == 0 {
         Err(nobody::unknown(agents, call))
     } else if capable == 0 {
-        Err(nobody::incapable(agents, call))
+        refuse(nobody::incapable(agents, call))
     } else if invited.is_empty() {
-        Err(Refusal::new(Code::NoConsent, "no agent addressed consents to this topic and counterpart")
-            .at("/envelope/to"))
+        let detail = "no agent addressed consents to this topic and counterpart";
+        refuse(Refusal::new(Code::NoConsent, detail).at("/envelope/to"))
     } else if invited.len() > call.invited_max {
         Err(too_many(call.invited_max))
     } else {

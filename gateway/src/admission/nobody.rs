@@ -15,6 +15,8 @@ const SUGGESTED_MAX: usize = 3;
 const AROUND_MAX: usize = 128;
 /// Addressed agents whose capabilities are looked at.
 const ADDRESSED_MAX: usize = 256;
+/// How a call reaches who is absent.
+const REMEDY_FOR_ABSENT: &str = "`scope.absent`: true to reach absent agents as well, or their agent:// addresses";
 /// What `to` takes.
 const ADDRESSES: &str = "agent://, topic:// or group:// of agents other than the sender";
 
@@ -30,7 +32,7 @@ pub(super) fn unknown(agents: &AgentTable, call: &Call<'_>) -> Refusal {
         }
         Some(address @ Address::Topic(topic)) => {
             let others = agents.topics_around(topic, AROUND_MAX);
-            let others = others.filter(|(_, subscribers)| subscribers.iter().any(|agent| agent != call.from));
+            let others = others.filter(|(_, audience)| audience.reached.keys().any(|agent| agent != call.from));
             let topics = nearest(topic.as_str(), others.map(|(topic, _)| topic.as_str()));
             (format!("nobody but perhaps the sender is registered for {address}"), Some(("topics", topics)))
         }
@@ -59,7 +61,12 @@ pub(super) fn incapable(agents: &AgentTable, call: &Call<'_>) -> Refusal {
 fn addressed<'a>(agents: &'a AgentTable, call: &'a Call<'_>) -> impl Iterator<Item = &'a Vec<Capability>> {
     let ids = call.envelope.to.iter().flat_map(|address| match address {
         Address::Agent(agent) => vec![agent],
-        Address::Topic(topic) => agents.subscribers(topic).take(ADDRESSED_MAX).collect(),
+        Address::Topic(topic) => agents
+            .audience(topic)
+            .into_iter()
+            .flat_map(|audience| audience.reached.keys())
+            .take(ADDRESSED_MAX)
+            .collect(),
         Address::Group(_) => Vec::new(),
     });
     let others = ids.take(ADDRESSED_MAX).filter(|id| *id != call.from);
@@ -81,4 +88,20 @@ fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<&'a st
         names.take(2 * AROUND_MAX).map(|name| (strsim::osa_distance(wanted, name), name)).collect();
     by_distance.sort_unstable();
     by_distance.into_iter().take(SUGGESTED_MAX).map(|(_, name)| name).collect()
+}
+
+/// Whom the addresses name is registered but absent.
+pub(super) fn absent(count: usize) -> Refusal {
+    let detail = format!("nobody addressed is present: {count} registered but absent");
+    Refusal::new(Code::NoRecipient, detail).at("/envelope/to").expecting(REMEDY_FOR_ABSENT)
+}
+
+/// The same refusal, where further agents were left out because they are absent.
+pub(super) fn or_absent(refusal: Refusal, count: usize) -> Refusal {
+    if count == 0 {
+        return refusal;
+    }
+    let detail = format!("{}; {count} more registered but absent", refusal.detail);
+    let expected = refusal.expected.iter().map(|expected| format!("{expected}; or ")).collect::<String>();
+    Refusal { detail, expected: Some(format!("{expected}{REMEDY_FOR_ABSENT}")), ..refusal }
 }

@@ -62,16 +62,18 @@ fn resolve(
     let tables = registry.read();
     let policy = policy_of_call(&tables.policies, cfp)?.clone();
     let invited_max = if cfp.bargain.is_some() { INVITED_TO_BARGAIN_MAX } else { INVITED_MAX };
-    let call = invite::Call { from: agent, envelope, requires: &cfp.requires, invited_max };
+    let now_ms = registry.now_ms();
+    let call = invite::Call { from: agent, envelope, requires: &cfp.requires, now_ms, invited_max };
     Ok((policy, invite::resolve(&tables.agents, &tables.groups, &call)))
 }
 
 fn count(metrics: &GatewayMetrics, resolved: &Resolved) {
-    let Counted { invited, denied, incapable } = resolved.counted;
+    let Counted { invited, denied, incapable, absent } = resolved.counted;
     metrics.control.consented(Invited::Allowed, invited);
     metrics.control.consented(Invited::Denied, denied);
     metrics.control.consented(Invited::Asked, resolved.asks.len());
     metrics.control.incapable(incapable);
+    metrics.control.absent(absent);
 }
 
 fn pin_call(

@@ -191,9 +191,9 @@ fn policies(tables: &Tables) -> Vec<NamedPolicy<'_>> {
 fn agents(tables: &Tables) -> Vec<NamedAgent<'_>> {
     let first = tables.agents.following(None).take(AGENTS_NAMED_MAX);
     first
-        .map(|(agent, registration)| NamedAgent {
+        .map(|(agent, member)| NamedAgent {
             agent,
-            capabilities: registration.capabilities.iter().take(CAPABILITIES_TOLD_MAX).collect(),
+            capabilities: member.registration.capabilities.iter().take(CAPABILITIES_TOLD_MAX).collect(),
         })
         .collect()
 }
@@ -260,7 +260,7 @@ mod tests {
 
     fn written(pulses: &Pulses, sight: Sight) -> Value {
         let about = About { gateway: "gateway-1".to_owned(), lanes: 3, access: ConsoleAccess::Token };
-        let text = write(&about, pulses, &Tables::default(), sight, Duration::ZERO).unwrap();
+        let text = write(&about, pulses, &Tables::new("medium"), sight, Duration::ZERO).unwrap();
         serde_json::from_str(&text).unwrap()
     }
 

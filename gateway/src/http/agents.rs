@@ -18,7 +18,9 @@ use serde_json::json;
 use super::Site;
 use super::answer::{Answer, Refused, document};
 use super::request::{Caller, JsonBody, identifier, query};
+use crate::delivery::renew;
 use crate::metrics::{Discovery, Document, Shed};
+use crate::registry::Heard;
 
 /// Agents on one page of the list.
 const PAGE_MAX: usize = 200;
@@ -29,6 +31,7 @@ const SCANNED_MAX: usize = 10_000;
 #[derive(Serialize)]
 struct PublicAgent<'a> {
     agent: &'a AgentId,
+    present: bool,
     capabilities: &'a [Capability],
     topics: &'a [TopicName],
     lease_ms: u32,
@@ -41,6 +44,7 @@ struct PublicAgent<'a> {
 #[derive(Serialize)]
 struct OwnAgent<'a> {
     agent: &'a AgentId,
+    present: bool,
     #[serde(flatten)]
     registration: &'a Registration,
 }
@@ -50,6 +54,7 @@ struct OwnAgent<'a> {
 pub(super) struct Wanted {
     capability: Option<Capability>,
     topic: Option<TopicName>,
+    present: Option<bool>,
     after: Option<AgentId>,
     limit: Option<usize>,
 }
@@ -60,7 +65,7 @@ pub(super) async fn whoami(State(site): State<Arc<Site>>, caller: Caller) -> Ans
     document(&json!({ "agent": caller.0.agent, "expires_s": caller.0.expires_s, "admin": is_admin }))
 }
 
-/// Agents by capability and topic, a page at a time.
+/// Agents by capability, topic and presence, a page at a time.
 pub(super) async fn list(
     State(site): State<Arc<Site>>,
     _caller: Caller,
@@ -86,15 +91,19 @@ fn search(site: &Site, wanted: &Wanted) -> Result<(Response, usize), Refused> {
     let tables = site.registry.read();
     let mut agents = Vec::new();
     let mut next = None;
-    for (scanned, (agent, registration)) in tables.agents.following(wanted.after.as_ref()).enumerate() {
+    let now_ms = site.registry.now_ms();
+    for (scanned, (agent, member)) in tables.agents.following(wanted.after.as_ref()).enumerate() {
         if agents.len() == limit || scanned == SCANNED_MAX {
             break;
         }
         next = Some(agent);
+        let registration = &*member.registration;
+        let is_present = tables.agents.is_present(member, now_ms);
+        let has_presence = wanted.present.is_none_or(|wanted| wanted == is_present);
         let has_capability = wanted.capability.as_ref().is_none_or(|one| registration.capabilities.contains(one));
         let has_topic = wanted.topic.as_ref().is_none_or(|one| registration.topics.contains(one));
-        if has_capability && has_topic {
-            agents.push(public(agent, registration));
+        if has_presence && has_capability && has_topic {
+            agents.push(public(agent, registration, is_present));
         }
     }
     let next = next.filter(|last| tables.agents.following(Some(last)).next().is_some());
@@ -110,11 +119,12 @@ pub(super) async fn show(
 ) -> Answer {
     let agent = identifier(path, AgentId::try_new)?;
     let tables = site.registry.read();
-    let registration = tables.agents.registration(&agent).ok_or_else(not_registered)?;
+    let member = tables.agents.member(&agent).ok_or_else(not_registered)?;
+    let (registration, present) = (&*member.registration, tables.agents.is_present(member, site.registry.now_ms()));
     if caller.0.agent == agent {
-        document(&OwnAgent { agent: &agent, registration })
+        document(&OwnAgent { agent: &agent, present, registration })
     } else {
-        document(&public(&agent, registration))
+        document(&public(&agent, registration, present))
     }
 }
 
@@ -131,10 +141,12 @@ pub(super) async fn register(
     site.metrics.control.checked(Document::Registration, &registration);
     let registration = registration?;
     let is_new = store(&site, &agent, registration).await?;
+    site.registry.hear(&agent, Heard::Here);
+    renew(&site.pub_sub, &agent).await;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     let tables = site.registry.read();
     let registration = tables.agents.registration(&agent).ok_or_else(not_registered)?;
-    Ok((status, document(&OwnAgent { agent: &agent, registration })?).into_response())
+    Ok((status, document(&OwnAgent { agent: &agent, present: true, registration })?).into_response())
 }
 
 /// Removes the caller's registration: nobody reaches it any more.
@@ -168,7 +180,8 @@ pub(super) async fn store(site: &Site, agent: &AgentId, registration: Registrati
     let is_seen =
         |tables: &crate::registry::Tables| tables.agents.registration(agent).is_some_and(|seen| **seen == registration);
     registry.put(Bucket::Agents, agent.to_string(), &registration, is_seen).await?;
-    site.metrics.access.agents(registry.read().agents.len());
+    let tables = registry.read();
+    site.metrics.access.agents(tables.agents.len(), tables.agents.present_len());
     Ok(is_new)
 }
 
@@ -176,9 +189,10 @@ pub(super) fn not_registered() -> Refusal {
     Refusal::new(Code::NotFound, "no such agent is registered")
 }
 
-fn public<'a>(agent: &'a AgentId, registration: &'a Registration) -> PublicAgent<'a> {
+fn public<'a>(agent: &'a AgentId, registration: &'a Registration, present: bool) -> PublicAgent<'a> {
     PublicAgent {
         agent,
+        present,
         capabilities: &registration.capabilities,
         topics: &registration.topics,
         lease_ms: registration.lease_ms,

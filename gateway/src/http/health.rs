@@ -51,6 +51,6 @@ fn unwritable(error: &dyn std::error::Error) -> Refusal {
 /// What is measured when somebody asks, instead of with every change.
 fn measure_tables(site: &Site) {
     let tables = site.registry.read();
-    site.metrics.access.agents(tables.agents.len());
+    site.metrics.access.agents(tables.agents.len(), tables.agents.present_len());
     site.metrics.control.in_force(&tables.policies.revision());
 }

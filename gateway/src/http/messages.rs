@@ -15,6 +15,7 @@ use super::answer::Answer;
 use super::request::{Caller, Connection, JsonBody, bearer};
 use crate::admission::{Credentials, Ingress, Transport};
 use crate::delivery::acknowledge;
+use crate::registry::Heard;
 
 /// Admits one message: 202 once the log has it.
 pub(super) async fn post_message(State(site): State<Arc<Site>>, request: Request) -> Answer {
@@ -46,5 +47,6 @@ pub(super) async fn post_acks(State(site): State<Arc<Site>>, caller: Caller, Jso
             .expecting(r#"{"delivery_ids": ["<32 hexadecimal digits>", …]}"#)
     })?;
     acknowledge(&site.pub_sub, &caller.0.agent, &acks.delivery_ids).await?;
+    site.registry.hear(&caller.0.agent, Heard::Here);
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -7,6 +7,7 @@ use schemas::{AgentId, Code, Refusal};
 
 use super::Site;
 use crate::metrics::Shed;
+use crate::registry::Heard;
 
 /// Open streams, by agent.
 #[derive(Clone)]
@@ -27,6 +28,7 @@ impl Site {
     /// # Errors
     /// As [`StreamSlots::take`].
     pub(super) fn take_slot(&self, agent: &AgentId) -> Result<StreamSlot, Refusal> {
+        self.registry.hear(agent, Heard::Here);
         self.slots.take(agent).inspect_err(|_| self.metrics.messages.shed(Shed::Streams))
     }
 }
@@ -34,6 +36,11 @@ impl Site {
 impl StreamSlots {
     pub(crate) fn new(per_agent_max: usize) -> Self {
         Self { open_by_agent: Arc::default(), per_agent_max }
+    }
+
+    /// The agents that have a stream open.
+    pub(crate) fn open(&self) -> Vec<AgentId> {
+        self.open_by_agent.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
 
     /// How many agents have a stream open.

@@ -21,6 +21,7 @@ pub(crate) struct AccessMetrics {
     limiter_cap_hits: Vec<IntCounter>,
     limiter_evicted: Vec<IntCounter>,
     agents_registered: IntGauge,
+    agents_present: IntGauge,
 }
 
 /// The reasons why a token is refused, in the order of the handles; the last stands for every other.
@@ -83,6 +84,8 @@ impl AccessMetrics {
                 &limiters,
             )?,
             agents_registered: make.gauge("exchange_agents_registered", "Registered agents this gateway knows.")?,
+            agents_present: make
+                .gauge("exchange_agents_present", "Registered agents that were heard within their lease.")?,
         })
     }
 
@@ -128,8 +131,9 @@ impl AccessMetrics {
         self.limiter_cap_hits[limiter as usize].inc();
     }
 
-    /// So many agents are registered.
-    pub(crate) fn agents(&self, count: usize) {
-        self.agents_registered.set(gauge_value(count));
+    /// So many agents are registered, and so many of them present.
+    pub(crate) fn agents(&self, registered: usize, present: usize) {
+        self.agents_registered.set(gauge_value(registered));
+        self.agents_present.set(gauge_value(present));
     }
 }

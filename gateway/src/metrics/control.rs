@@ -27,6 +27,7 @@ pub(crate) struct ControlMetrics {
     revision: Mutex<String>,
     consents: [IntCounter; Invited::ALL.len()],
     incapable: IntCounter,
+    absent: IntCounter,
     discoveries: Vec<IntCounter>,
     discovery_duration: Histogram,
     kv_operations: Vec<[[IntCounter; 2]; KvOperation::ALL.len()]>,
@@ -77,6 +78,7 @@ impl ControlMetrics {
             revision: Mutex::new(REVISION_NONE.to_owned()),
             consents: Invited::ALL.map(|effect| decisions.with_label_values(&["consent", effect.as_str()])),
             incapable: decisions.with_label_values(&["capability", Invited::Denied.as_str()]),
+            absent: decisions.with_label_values(&["presence", Invited::Denied.as_str()]),
             discoveries: make.counters(
                 "exchange_discovery_queries_total",
                 "Searches for agents, by result.",
@@ -131,6 +133,11 @@ impl ControlMetrics {
     /// So many agents that a call addressed cannot do what it asks for.
     pub(crate) fn incapable(&self, count: usize) {
         self.incapable.inc_by(count as u64);
+    }
+
+    /// So many agents that a call addressed by a topic or group are absent.
+    pub(crate) fn absent(&self, count: usize) {
+        self.absent.inc_by(count as u64);
     }
 
     /// Agents were searched for.

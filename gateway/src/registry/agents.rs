@@ -1,38 +1,73 @@
-//! Registered agents, by id and by topic.
+//! Registered agents: by id, by topic, and which of them are present.
+//!
+//! A topic's subscribers stand in two lists: those a call reaches (present or durable), and the absent. The lists change
+//! when an agent comes or goes, so a call costs as much as it reaches, however many absent agents are registered.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use schemas::control::Registration;
 use schemas::{AgentId, TopicName};
 
+use super::presence::{Heard, Listening, Member};
 use super::requests::{ConsentRequest, owner_of_requests};
 
+/// Members looked at by one [`AgentTable::sweep`]: some milliseconds for which nothing else reads the table.
+const SWEPT_MAX: usize = 4096;
+
 /// The agents.
-#[derive(Default)]
 pub(crate) struct AgentTable {
-    by_id: BTreeMap<AgentId, Arc<Registration>>,
-    subscribers_by_topic: BTreeMap<TopicName, BTreeSet<AgentId>>,
+    by_id: BTreeMap<AgentId, Arc<Member>>,
+    audience_by_topic: BTreeMap<TopicName, Audience>,
     requests_by_agent: HashMap<AgentId, Arc<Vec<ConsentRequest>>>,
+    listening: Listening,
+    /// Every agent not found absent, by when its lease may end. At most one entry each.
+    due: BTreeSet<(u64, AgentId)>,
+}
+
+/// The subscribers of one topic, in the order of the agent id.
+#[derive(Default)]
+pub(crate) struct Audience {
+    /// Present or durable, unless a lease has ended since the last sweep.
+    pub(crate) reached: BTreeMap<AgentId, Arc<Member>>,
+    /// Neither.
+    pub(crate) absent: BTreeMap<AgentId, Arc<Member>>,
 }
 
 impl AgentTable {
+    /// No agents; the gateway listens from now on.
+    pub(crate) fn new(now_ms: u64) -> Self {
+        Self {
+            by_id: BTreeMap::new(),
+            audience_by_topic: BTreeMap::new(),
+            requests_by_agent: HashMap::new(),
+            listening: Listening::from(now_ms),
+            due: BTreeSet::new(),
+        }
+    }
+
     /// An agent's registration.
     pub(crate) fn registration(&self, agent: &AgentId) -> Option<&Arc<Registration>> {
+        self.by_id.get(agent).map(|member| &member.registration)
+    }
+
+    /// An agent.
+    pub(crate) fn member(&self, agent: &AgentId) -> Option<&Arc<Member>> {
         self.by_id.get(agent)
     }
 
-    /// Who subscribes to a topic, in the order of the agent id.
-    pub(crate) fn subscribers(&self, topic: &TopicName) -> impl Iterator<Item = &AgentId> {
-        self.subscribers_by_topic.get(topic).into_iter().flatten()
+    /// Who subscribes to a topic; none when nobody does.
+    pub(crate) fn audience(&self, topic: &TopicName) -> Option<&Audience> {
+        self.audience_by_topic.get(topic)
     }
 
     /// Everybody after `after`, in the order of the agent id.
     pub(crate) fn following<'a>(
         &'a self,
         after: Option<&'a AgentId>,
-    ) -> impl Iterator<Item = (&'a AgentId, &'a Arc<Registration>)> {
+    ) -> impl Iterator<Item = (&'a AgentId, &'a Arc<Member>)> {
         use std::ops::Bound;
         let begin = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.by_id.range((begin, Bound::Unbounded))
@@ -48,8 +83,8 @@ impl AgentTable {
         &self,
         topic: &TopicName,
         each_max: usize,
-    ) -> impl Iterator<Item = (&TopicName, &BTreeSet<AgentId>)> {
-        around(&self.subscribers_by_topic, topic, each_max)
+    ) -> impl Iterator<Item = (&TopicName, &Audience)> {
+        around(&self.audience_by_topic, topic, each_max)
     }
 
     /// Calls an agent's owner was to be asked about, oldest first.
@@ -62,11 +97,85 @@ impl AgentTable {
         self.by_id.len()
     }
 
-    pub(super) fn clear(&mut self) {
-        *self = Self::default();
+    /// How many agents were present at the last sweep, or came since.
+    pub(crate) fn present_len(&self) -> usize {
+        self.due.len()
     }
 
-    pub(super) fn apply(&mut self, key: &str, value: Option<&Bytes>) -> Result<(), serde_json::Error> {
+    /// Whether an agent is present.
+    pub(crate) fn is_present(&self, member: &Member, now_ms: u64) -> bool {
+        !member.is_found_absent() && self.lease_end_ms(member) > self.listening.heard_until_ms(now_ms)
+    }
+
+    /// Whether a call to a topic or group reaches an agent without asking for absent ones.
+    pub(crate) fn is_reached(&self, member: &Member, now_ms: u64) -> bool {
+        member.registration.durable || self.is_present(member, now_ms)
+    }
+
+    /// An agent was heard; one that is not registered is nobody. True when it was absent: [`AgentTable::handle_return`]
+    /// then puts it on its lists.
+    pub(crate) fn hear(&self, agent: &AgentId, now_ms: u64, heard: Heard) -> bool {
+        let Some(member) = self.by_id.get(agent) else { return false };
+        member.hear(now_ms, heard);
+        member.is_found_absent()
+    }
+
+    /// An agent that was absent has been heard.
+    pub(crate) fn handle_return(&mut self, agent: &AgentId) {
+        if let Some((agent, member)) = self.by_id.get_key_value(agent).map(|(id, member)| (id.clone(), member.clone()))
+            && member.is_absent.swap(false, Ordering::Relaxed)
+        {
+            self.list(&agent, &member);
+        }
+    }
+
+    /// The bus answered. After a time in which it did not, everybody may have been heard elsewhere: nobody is absent.
+    pub(crate) fn handle_answer(&mut self, now_ms: u64) {
+        if !self.listening.handle_answer(now_ms) {
+            return;
+        }
+        let absent = |member: &Arc<Member>| member.is_found_absent();
+        let returning: Vec<AgentId> =
+            self.by_id.iter().filter(|(_, member)| absent(member)).map(|(agent, _)| agent.clone()).collect();
+        for agent in returning {
+            self.handle_return(&agent);
+        }
+    }
+
+    /// Moves agents whose lease has ended to the absent; true when more may be due at once.
+    pub(crate) fn sweep(&mut self, now_ms: u64) -> bool {
+        let until_ms = self.listening.heard_until_ms(now_ms);
+        for _ in 0..SWEPT_MAX {
+            if self.due.first().is_none_or(|(due_ms, _)| *due_ms > until_ms) {
+                return false;
+            }
+            let Some((_, agent)) = self.due.pop_first() else { return false };
+            let Some(member) = self.by_id.get(&agent).cloned() else { continue };
+            if self.lease_end_ms(&member) > until_ms {
+                self.await_lease_end(&agent, &member);
+            } else {
+                member.is_absent.store(true, Ordering::Relaxed);
+                self.place(&agent, &member);
+            }
+        }
+        true
+    }
+
+    /// Whom this gateway itself heard at `since_ms` or later, in the order of the agent id.
+    pub(crate) fn heard_here(&self, since_ms: u64) -> Vec<AgentId> {
+        let heard = self.by_id.iter().filter(|(_, member)| member.is_heard_here(since_ms));
+        heard.map(|(agent, _)| agent.clone()).collect()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.by_id.clear();
+        self.audience_by_topic.clear();
+        self.requests_by_agent.clear();
+        self.due.clear();
+    }
+
+    /// Follows a change of the bucket. A registration that is new, or another than before, counts as heard.
+    pub(super) fn apply(&mut self, key: &str, value: Option<&Bytes>, now_ms: u64) -> Result<(), serde_json::Error> {
         if let Some(owner) = owner_of_requests(key) {
             match value {
                 Some(value) => self.requests_by_agent.insert(owner, Arc::new(serde_json::from_slice(value)?)),
@@ -76,24 +185,61 @@ impl AgentTable {
         }
         let Ok(agent) = AgentId::try_new(key) else { return Ok(()) };
         let registration = value.map(|value| serde_json::from_slice::<Registration>(value)).transpose()?;
+        if let (Some(member), Some(registration)) = (self.by_id.get(&agent), &registration)
+            && *member.registration == *registration
+        {
+            // A watch that resumes repeats what it has reported: that says nothing about the agent.
+            return Ok(());
+        }
         if let Some(old) = self.by_id.remove(&agent) {
-            self.unsubscribe(&agent, &old);
+            self.remove(&agent, &old);
         }
         if let Some(registration) = registration {
-            for topic in &registration.topics {
-                self.subscribers_by_topic.entry(topic.clone()).or_default().insert(agent.clone());
-            }
-            self.by_id.insert(agent, Arc::new(registration));
+            let member = Member::new(registration, now_ms);
+            self.by_id.insert(agent.clone(), member.clone());
+            self.list(&agent, &member);
         }
         Ok(())
     }
 
-    fn unsubscribe(&mut self, agent: &AgentId, registration: &Registration) {
-        for topic in &registration.topics {
-            if let Some(subscribers) = self.subscribers_by_topic.get_mut(topic) {
-                subscribers.remove(agent);
-                if subscribers.is_empty() {
-                    self.subscribers_by_topic.remove(topic);
+    fn lease_end_ms(&self, member: &Member) -> u64 {
+        self.listening.lease_end_ms(member.heard_ms(), member.registration.lease_ms)
+    }
+
+    /// Lists an agent that is not absent.
+    fn list(&mut self, agent: &AgentId, member: &Arc<Member>) {
+        self.place(agent, member);
+        self.await_lease_end(agent, member);
+    }
+
+    /// Puts an agent on the right list of each of its topics, and takes it off the other.
+    fn place(&mut self, agent: &AgentId, member: &Arc<Member>) {
+        let is_reached = member.registration.durable || !member.is_found_absent();
+        for topic in &member.registration.topics {
+            let Audience { reached, absent } = self.audience_by_topic.entry(topic.clone()).or_default();
+            let (to, from) = if is_reached { (reached, absent) } else { (absent, reached) };
+            from.remove(agent);
+            to.insert(agent.clone(), member.clone());
+        }
+    }
+
+    fn await_lease_end(&mut self, agent: &AgentId, member: &Member) {
+        let due_ms = self.lease_end_ms(member);
+        let before_ms = member.due_ms.swap(due_ms, Ordering::Relaxed);
+        let mut entry = (before_ms, agent.clone());
+        self.due.remove(&entry);
+        entry.0 = due_ms;
+        self.due.insert(entry);
+    }
+
+    fn remove(&mut self, agent: &AgentId, member: &Member) {
+        self.due.remove(&(member.due_ms.load(Ordering::Relaxed), agent.clone()));
+        for topic in &member.registration.topics {
+            if let Some(audience) = self.audience_by_topic.get_mut(topic) {
+                audience.reached.remove(agent);
+                audience.absent.remove(agent);
+                if audience.reached.is_empty() && audience.absent.is_empty() {
+                    self.audience_by_topic.remove(topic);
                 }
             }
         }
@@ -105,3 +251,5 @@ fn around<'a, K: Ord, V>(map: &'a BTreeMap<K, V>, key: &K, each_max: usize) -> i
     let before = map.range((Unbounded, Excluded(key))).rev().take(each_max);
     before.chain(map.range((Excluded(key), Unbounded)).take(each_max))
 }
+#[cfg(test)]
+mod tests;

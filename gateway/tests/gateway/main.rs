@@ -15,6 +15,7 @@ mod keys;
 mod logs;
 mod nats;
 mod nobody;
+mod presence;
 mod rig;
 mod sealed;
 mod series;

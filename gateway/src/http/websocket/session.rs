@@ -19,6 +19,7 @@ use crate::delivery::{acknowledge, split};
 use crate::http::Site;
 use crate::metrics::{CloseReason, StreamKind, StreamResult};
 use crate::problem::Problem;
+use crate::registry::Heard;
 
 /// Messages of one connection being admitted at once. Beyond it nothing further is read: the client waits.
 const IN_FLIGHT_MAX: usize = 256;
@@ -208,8 +209,9 @@ impl Session {
                     Ok(()) => acknowledge(&self.site.pub_sub, &self.identity.agent, &delivery_ids).await,
                     Err(refusal) => Err(refusal),
                 };
-                if let Err(refusal) = acknowledged {
-                    frames.push(refused(None, &refusal).into());
+                match acknowledged {
+                    Ok(()) => self.site.registry.hear(&self.identity.agent, Heard::Here),
+                    Err(refusal) => frames.push(refused(None, &refusal).into()),
                 }
             }
             Err(refusal) => {

@@ -1,0 +1,148 @@
+//! Keeps presence up to date: hears hellos and other gateways' reports, reports whom this gateway heard, and finds absent
+//! whose lease has ended. What is decided of it stands in [`crate::registry`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bus::{BusError, PubSub, Received};
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+use schemas::presence::{REPORT_PERIOD_MS, decode_report, encode_report};
+use schemas::subject;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::http::StreamSlots;
+use crate::metrics::GatewayMetrics;
+use crate::registry::{Heard, Registry};
+
+/// Between two questions to the bus; each also looks for leases that have ended.
+const ASK_PERIOD: Duration = Duration::from_secs(1);
+/// Longest wait for its answer.
+const ANSWER_MAX: Duration = Duration::from_secs(1);
+
+/// The one task of a gateway that keeps presence.
+pub(crate) struct Presence {
+    pub_sub: Arc<dyn PubSub>,
+    hellos: BoxStream<'static, Received>,
+    reports: BoxStream<'static, Received>,
+    /// Where this gateway's reports go.
+    subject: String,
+    registry: Arc<Registry>,
+    slots: StreamSlots,
+    metrics: Arc<GatewayMetrics>,
+    /// The messages of its last report that have not come back to it.
+    said: Vec<Bytes>,
+    /// Whoever was heard from then on is in the next report.
+    reported_ms: u64,
+}
+
+impl Presence {
+    /// Listens from now on.
+    ///
+    /// # Errors
+    /// [`BusError`] when the bus cannot be reached.
+    pub(crate) async fn subscribe(
+        pub_sub: &Arc<dyn PubSub>,
+        gateway: &str,
+        registry: Arc<Registry>,
+        slots: StreamSlots,
+        metrics: Arc<GatewayMetrics>,
+    ) -> Result<Self, BusError> {
+        let hellos = pub_sub.subscribe(subject::ALL_HELLOS.to_owned(), None).await?;
+        let reports = pub_sub.subscribe(subject::ALL_PRESENCE.to_owned(), None).await?;
+        let token = gateway.replace(|letter: char| !letter.is_ascii_alphanumeric() && !"_-".contains(letter), "_");
+        let subject = subject::presence(&token);
+        Ok(Self {
+            pub_sub: pub_sub.clone(),
+            hellos,
+            reports,
+            subject,
+            registry,
+            slots,
+            metrics,
+            said: Vec::new(),
+            reported_ms: 0,
+        })
+    }
+
+    /// Keeps presence until the gateway stops.
+    pub(crate) async fn drive(mut self, stop: CancellationToken) {
+        let mut asking = interval(ASK_PERIOD);
+        asking.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut reported_at = Instant::now();
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                _ = asking.tick() => {
+                    self.ask().await;
+                    if reported_at.elapsed() >= Duration::from_millis(REPORT_PERIOD_MS) {
+                        reported_at = Instant::now();
+                        self.report().await;
+                    }
+                }
+                received = self.hellos.next() => match received {
+                    Some(received) => self.handle_hello(&received),
+                    None => return,
+                },
+                received = self.reports.next() => match received {
+                    Some(received) => self.handle_report(&received),
+                    None => return,
+                },
+            }
+        }
+    }
+
+    /// Every gateway hears a hello itself: nobody reports it.
+    fn handle_hello(&self, received: &Received) {
+        if let Some(agent) = subject::agent_of(&received.subject) {
+            self.registry.hear(&agent, Heard::Hello);
+        }
+    }
+
+    fn handle_report(&mut self, received: &Received) {
+        // What this gateway said itself is no news: its own agents' leases would otherwise last until its next report. It is
+        // known by its content, since nothing keeps two gateways from having one name.
+        if let Some(own) = self.said.iter().position(|said| *said == received.payload) {
+            self.said.swap_remove(own);
+            return;
+        }
+        match decode_report(&received.payload) {
+            Ok(agents) => agents.iter().for_each(|agent| self.registry.hear(agent, Heard::Reported)),
+            Err(error) => tracing::debug!(%error, "a report of presence is not readable"),
+        }
+    }
+
+    /// Asks whether this gateway still hears what is said on the bus, and looks whose lease has ended.
+    async fn ask(&mut self) {
+        if matches!(timeout(ANSWER_MAX, self.pub_sub.flush()).await, Ok(Ok(()))) {
+            self.registry.handle_answer();
+        }
+        while self.registry.sweep() {
+            tokio::task::yield_now().await;
+        }
+        let (registered, present) = {
+            let tables = self.registry.read();
+            (tables.agents.len(), tables.agents.present_len())
+        };
+        self.metrics.access.agents(registered, present);
+    }
+
+    /// Reports whom this gateway heard since its last report, and whose streams it holds.
+    async fn report(&mut self) {
+        for agent in self.slots.open() {
+            self.registry.hear(&agent, Heard::Here);
+        }
+        let since_ms = std::mem::replace(&mut self.reported_ms, self.registry.now_ms());
+        let agents = self.registry.read().agents.heard_here(since_ms.max(1));
+        let Ok(messages) = encode_report(&agents) else { return };
+        self.said = messages.into_iter().map(Bytes::from).collect();
+        for message in self.said.clone() {
+            if let Err(error) = self.pub_sub.publish(self.subject.clone(), message).await {
+                tracing::debug!(%error, "a report of presence was not published");
+            }
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Who is there: leases, streams, hellos, and what gateways report to each other. The clock is the test's.
+
+use std::time::Duration;
+
+use bus::memory::{self, MemoryOptions};
+use bytes::Bytes;
+use gateway::keys::{KeyAlgorithm, SigningKey};
+use gateway::{Credentials, Ingress, Transport};
+use schemas::record::Pinned;
+use schemas::{Code, Refusal, subject};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::admission::loop_until;
+use crate::rig::{Rig, agent, cfp, code, open_registration};
+use crate::streams::opened;
+
+/// The shortest lease there is.
+const LEASE: Duration = Duration::from_secs(10);
+/// Longer than a lease, and than what a gateway needs to notice.
+const AFTER_LEASE: Duration = Duration::from_millis(10_100);
+
+#[tokio::test]
+async fn calls_to_topics_and_groups_reach_the_present_and_the_durable_and_addresses_reach_everybody() {
+    let rig = rig_without_listener().await;
+    for (name, more) in [("bob", json!({})), ("dora", json!({ "durable": true })), ("gone", json!({}))] {
+        register(&rig, name, &more).await;
+    }
+    let crew = json!({ "id": "crew", "members": ["bob", "dora", "gone"] });
+    rig.bus.key_value.put(bus::Bucket::Groups, "crew".to_owned(), crew.to_string().into()).await.unwrap();
+    pass(LEASE / 2).await;
+    hello(&rig, "bob").await;
+    pass(AFTER_LEASE - LEASE / 2).await;
+
+    let to = |address: &str| cfp("alice", &format!("m-{}", address.replace("://", "-")), &[address]);
+    assert_eq!(reached(&rig, &to("topic://courier")).await, (vec!["bob".into(), "dora*".into()], 1));
+    assert_eq!(reached(&rig, &to("group://crew")).await, (vec!["bob".into(), "dora*".into()], 1));
+    assert_eq!(reached(&rig, &to("agent://gone")).await, (vec!["gone".into()], 0));
+    let both = cfp("alice", "both", &["topic://courier", "group://crew", "topic://courier", "agent://gone"]);
+    assert_eq!(reached(&rig, &both).await, (vec!["bob".into(), "dora*".into(), "gone".into()], 0));
+    let mut everybody = cfp("alice", "everybody", &["topic://courier"]);
+    everybody["envelope"]["scope"]["absent"] = json!(true);
+    assert_eq!(reached(&rig, &everybody).await, (vec!["bob".into(), "dora*".into(), "gone".into()], 0));
+}
+
+#[tokio::test]
+async fn when_all_are_absent_the_refusal_says_how_many_and_the_remedy() {
+    let rig = rig_without_listener().await;
+    for name in ["bob", "carol"] {
+        register(&rig, name, &json!({})).await;
+    }
+    pass(AFTER_LEASE).await;
+    let refused = admit(&rig, &cfp("alice", "m1", &["topic://courier"])).await.unwrap_err();
+    assert_eq!(refused.code, Code::NoRecipient);
+    assert!(refused.detail.contains("2 registered but absent"), "{}", refused.detail);
+    assert!(refused.expected.unwrap().contains("`scope.absent`: true"));
+    register(&rig, "cat", &json!({ "consent": { "default": "deny" } })).await;
+    let refused = admit(&rig, &cfp("alice", "m2", &["topic://courier"])).await.unwrap_err();
+    assert_eq!(refused.code, Code::NoConsent);
+    assert!(refused.detail.contains("2 more registered but absent"), "{}", refused.detail);
+}
+
+#[tokio::test]
+async fn an_admitted_message_renews_the_lease_and_a_refused_one_does_not() {
+    let rig = rig_without_listener().await;
+    for name in ["bob", "carol"] {
+        register(&rig, name, &json!({})).await;
+    }
+    pass(LEASE / 2).await;
+    assert!(admit_as(&rig, "bob", &cfp("bob", "m", &["agent://carol"])).await.is_ok());
+    assert!(admit_as(&rig, "carol", &cfp("carol", "m", &["agent://nobody"])).await.is_err());
+    pass(LEASE / 2 + Duration::from_millis(100)).await;
+    assert_eq!(reached(&rig, &cfp("alice", "m", &["topic://courier"])).await, (vec!["bob".into()], 1));
+}
+
+#[tokio::test]
+async fn two_gateways_learn_of_each_others_agents_and_one_that_has_just_started_finds_nobody_absent() {
+    let bus = memory::open(MemoryOptions::default());
+    let key = || SigningKey::generate(KeyAlgorithm::EdDsa).unwrap();
+    let one = Rig::on(bus.clone(), key(), |config| config.listen = None).await;
+    let other = Rig::on(bus.clone(), key(), |config| config.listen = None).await;
+    tokio::time::pause();
+    for name in ["bob", "carol"] {
+        register(&one, name, &json!({})).await;
+    }
+    // bob speaks to one gateway alone, often enough for its lease; both have the same name, as an operator may leave it.
+    for round in 0..6 {
+        assert!(admit_as(&one, "bob", &cfp("bob", &format!("m{round}"), &["agent://carol"])).await.is_ok());
+        pass(LEASE / 2).await;
+    }
+    for rig in [&one, &other] {
+        assert_eq!(reached(rig, &cfp("alice", "m", &["topic://courier"])).await, (vec!["bob".into()], 1));
+    }
+    tokio::time::resume();
+    let late = Rig::on(bus, key(), |config| config.listen = None).await;
+    tokio::time::pause();
+    assert_eq!(reached(&late, &cfp("alice", "m", &["topic://courier"])).await, (vec!["bob".into(), "carol".into()], 0));
+    pass(AFTER_LEASE).await;
+    let refused = admit(&late, &cfp("alice", "later", &["topic://courier"])).await.unwrap_err();
+    assert!(refused.detail.contains("2 registered but absent"), "{}", refused.detail);
+}
+
+#[tokio::test]
+async fn the_list_says_who_is_present_and_can_be_asked_for_either() {
+    let rig = Rig::start().await;
+    rig.register("bob").await;
+    let (_, own) = rig.call("GET", "/v1/agents/bob", Some(&rig.token("bob")), None).await;
+    assert_eq!((&own["present"], &own["durable"], &own["lease_ms"]), (&json!(true), &json!(false), &json!(30_000)));
+    let (_, public) = rig.call("GET", "/v1/agents/bob", Some(&rig.token("alice")), None).await;
+    assert_eq!(
+        (&public["present"], &public["durable"], &public["lease_ms"]),
+        (&json!(true), &json!(false), &json!(30_000))
+    );
+    for (query, names) in [("", vec!["bob"]), ("?present=true", vec!["bob"]), ("?present=false", vec![])] {
+        let (status, page) = rig.call("GET", &format!("/v1/agents{query}"), Some(&rig.token("alice")), None).await;
+        let found: Vec<&str> =
+            page["agents"].as_array().unwrap().iter().map(|agent| agent["agent"].as_str().unwrap()).collect();
+        assert_eq!((status, found), (200, names), "{query}");
+    }
+    let (status, body) = rig.call("GET", "/v1/agents?present=perhaps", Some(&rig.token("alice")), None).await;
+    assert_eq!((status, code(&body)), (422, "bad_format"));
+    assert_eq!(rig.metric("exchange_agents_present", &[]), 1.0);
+}
+
+#[tokio::test]
+async fn an_agent_with_a_stream_or_an_acknowledgement_is_reported_to_other_gateways() {
+    let rig = Rig::start().await;
+    for name in ["streaming", "acking", "silent"] {
+        rig.register(name).await;
+    }
+    use futures_util::StreamExt as _;
+    let mut reports = rig.bus.pub_sub.subscribe(subject::ALL_PRESENCE.to_owned(), None).await.unwrap();
+    reports.next().await.unwrap();
+    let _socket = opened(&rig, "streaming").await;
+    let ack = json!({ "delivery_ids": ["00000000000000000000000000000001"] });
+    assert_eq!(rig.call("POST", "/v1/acks", Some(&rig.token("acking")), Some(&ack)).await.0, 204);
+    let heard = |report: bus::Received| serde_json::from_slice::<Vec<String>>(&report.payload).unwrap();
+    let mut first = heard(reports.next().await.unwrap());
+    first.sort();
+    assert_eq!(first, ["acking", "streaming"]);
+    assert_eq!(heard(reports.next().await.unwrap()), ["streaming"], "the stream is still open");
+}
+
+/// What 9,900 absent agents cost a call: `cargo test -p gateway --test gateway -- --ignored --nocapture cost_of_a_call`.
+#[tokio::test]
+#[ignore = "a measurement; it prints the ratio"]
+async fn cost_of_a_call_with_9900_absent_agents_is_that_of_100_present_ones() {
+    let few = measured(100).await;
+    tokio::time::resume();
+    let many = measured(10_000).await;
+    let ratio = many.as_secs_f64() / few.as_secs_f64();
+    eprintln!(
+        "median of a call to 100 present agents: {few:?}; with 9,900 absent beside them: {many:?}; ratio {ratio:.3}"
+    );
+    assert!(ratio <= 1.1, "{ratio}");
+}
+
+/// The median time of a call that reaches 100 present agents of so many registered.
+async fn measured(registered: usize) -> Duration {
+    const PRESENT: usize = 100;
+    const CALLS: usize = 401;
+    let rig = rig_without_listener().await;
+    for number in 0..registered {
+        register(&rig, &format!("a{number:05}"), &json!({})).await;
+    }
+    pass(LEASE / 2).await;
+    for number in 0..PRESENT {
+        hello(&rig, &format!("a{number:05}")).await;
+    }
+    pass(AFTER_LEASE - LEASE / 2).await;
+    let mut times = Vec::new();
+    for number in 0..CALLS {
+        let message = cfp("alice", &format!("m{number}"), &["topic://courier"]);
+        let began = std::time::Instant::now();
+        admit(&rig, &message).await.unwrap();
+        times.push(began.elapsed());
+    }
+    assert_eq!(reached(&rig, &cfp("alice", "last", &["topic://courier"])).await.0.len(), PRESENT);
+    times.sort_unstable();
+    times[CALLS / 2]
+}
+
+/// A gateway whose clock the test moves: without a listener nothing in it waits for the system.
+async fn rig_without_listener() -> Rig {
+    let rig = Rig::with(|config| {
+        config.listen = None;
+        config.limits.burst = 100_000;
+    })
+    .await;
+    tokio::time::pause();
+    rig
+}
+
+/// Lets time pass in steps, so that whatever is due in between happens in between.
+async fn pass(time: Duration) {
+    let end = tokio::time::Instant::now() + time;
+    while tokio::time::Instant::now() < end {
+        sleep(Duration::from_millis(100).min(end - tokio::time::Instant::now())).await;
+    }
+}
+
+async fn hello(rig: &Rig, name: &str) {
+    rig.bus.pub_sub.publish(subject::hello(&agent(name)), Bytes::new()).await.unwrap();
+    tokio::task::yield_now().await;
+}
+
+/// Registers where the control plane ends: in the store.
+async fn register(rig: &Rig, name: &str, more: &Value) {
+    let mut registration = open_registration();
+    registration["lease_ms"] = json!(10_000);
+    registration.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    rig.bus.key_value.put(bus::Bucket::Agents, name.to_owned(), registration.to_string().into()).await.unwrap();
+    // The watch sees it while this waits.
+    sleep(Duration::from_millis(1)).await;
+}
+
+async fn admit(rig: &Rig, message: &Value) -> Result<(), Refusal> {
+    admit_as(rig, "alice", message).await
+}
+
+async fn admit_as(rig: &Rig, from: &str, message: &Value) -> Result<(), Refusal> {
+    let token = rig.token(from);
+    let bytes = Bytes::from(message.to_string());
+    let credentials = Credentials::Token(Some(&token));
+    let ingress = Ingress { transport: Transport::InProcess, credentials, named_sender: None, peer: None, bytes };
+    rig.handle.admission().admit(ingress).await.map(|_| ())
+}
+
+/// Whom a call invites, the durable with a star, and how many it leaves out.
+async fn reached(rig: &Rig, message: &Value) -> (Vec<String>, u32) {
+    admit(rig, message).await.unwrap();
+    let name = format!("alice~{}", message["envelope"]["msg_id"].as_str().unwrap());
+    let pinned = loop_until(|| async {
+        let logged = rig.logged().await;
+        let found = logged.into_iter().rev().find(|message| message.negotiation.to_string() == name);
+        found.and_then(|message| message.pinned)
+    })
+    .await;
+    let Pinned { invited, left_out, .. } = &*pinned;
+    let mark = |is_durable| if is_durable { "*" } else { "" };
+    (invited.iter().map(|one| format!("{}{}", one.agent, mark(one.durable))).collect(), *left_out)
+}
