@@ -24,6 +24,9 @@ pub enum BusError {
     /// The bus is not what the exchange needs (version, stream settings). The text names each difference and the remedy.
     #[error("the bus does not fit: {0}")]
     Mismatch(String),
+    /// It cannot be opened as it is configured: a URL that is none, credentials that cannot be read. Correct them.
+    #[error("{0}")]
+    Unusable(String),
     /// The log no longer holds what a reader has read from it: acknowledged records were lost, or another log stands in
     /// its place. Whoever folded them must start over.
     #[error("the log has lost what it acknowledged: {0}")]
@@ -48,6 +51,7 @@ impl BusError {
             Self::Full(_)
             | Self::TooLarge { .. }
             | Self::Mismatch(_)
+            | Self::Unusable(_)
             | Self::Invalid(_)
             | Self::Diverged(_)
             | Self::Trimmed(_)

@@ -157,11 +157,27 @@ impl NatsOptions {
     }
 }
 
+/// Checks a list of server URLs, as [`NatsOptions::servers`] takes it.
+///
+/// # Errors
+/// [`BusError::Unusable`] naming the one that is no URL of a NATS server.
+pub fn check_servers(servers: &str) -> Result<(), BusError> {
+    connection::addresses(servers).map(drop)
+}
+
+/// A list of server URLs without what may be secret in them.
+#[must_use]
+pub fn shown(servers: &str) -> String {
+    let hosts: Vec<_> = servers.split(',').map(|url| url.rsplit('@').next().unwrap_or("").trim()).collect();
+    hosts.join(", ")
+}
+
 /// Connects, creates the streams that are missing and checks those that are not.
 ///
 /// # Errors
 /// [`BusError::Mismatch`] when the server or a stream is not what the exchange needs, naming each difference and its
-/// remedy; [`BusError::Unreachable`] when no server answers in time or it refuses the credentials.
+/// remedy; [`BusError::Unusable`] when a URL or the credentials file is none; [`BusError::Unreachable`] when no server
+/// answers in time or it refuses the credentials.
 pub async fn open(options: NatsOptions) -> Result<Bus, BusError> {
     let deadline = Instant::now() + options.open_timeout;
     // Four connections: a client has one task for reading and writing, and neither the log nor a burst of deliveries nor

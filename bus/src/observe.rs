@@ -87,6 +87,7 @@ impl PublishResult {
             BusError::Full(_) => Self::Full,
             BusError::TooLarge { .. }
             | BusError::Mismatch(_)
+            | BusError::Unusable(_)
             | BusError::Diverged(_)
             | BusError::Trimmed(_)
             | BusError::Invalid(_)

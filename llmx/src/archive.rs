@@ -7,8 +7,9 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use traffic_gen::audit::archive::{self, ArchiveError, ArchiveOptions, ArchiveStatus, LaneStatus};
 
-use crate::nats::{NatsArgs, asked_to_end};
+use crate::nats::NatsArgs;
 use crate::output::{Failure, Outcome, Progress, print, print_json};
+use crate::signals::asked_to_end;
 
 /// How often progress is shown.
 const SHOW_PERIOD: Duration = Duration::from_secs(1);

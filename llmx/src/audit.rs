@@ -33,8 +33,8 @@ pub struct VerifyArgs {
     /// A folder as `llmx archive` writes it, or a file as `llmx demo --export` does
     path: PathBuf,
     /// Tell more of this negotiation; fail when it did not end here
-    #[arg(long, value_name = "ID")]
-    negotiation: Option<String>,
+    #[arg(long, value_name = "ID", value_parser = NegotiationId::try_new)]
+    negotiation: Option<NegotiationId>,
     /// Take an archive that is still being written, or whose writer was killed
     #[arg(long)]
     allow_open_end: bool,
@@ -46,7 +46,7 @@ pub struct VerifyArgs {
 /// Runs the subcommand.
 pub fn run(args: Args) -> Outcome {
     let Command::Verify(args) = args.command;
-    let only = negotiation(args.negotiation.as_deref())?;
+    let only = args.negotiation;
     if args.path.is_dir() {
         let options = VerifyOptions { only, allow_open_end: args.allow_open_end };
         let report = verify_archive(&args.path, &options)?;
@@ -58,11 +58,6 @@ pub fn run(args: Args) -> Outcome {
     let mut report = audit::verify(&ledger, only.as_ref());
     report.first_difference = ledger.fault.or(report.first_difference);
     tell(&args.path, &report, args.json)
-}
-
-/// The negotiation an option names.
-pub fn negotiation(id: Option<&str>) -> Result<Option<NegotiationId>, Failure> {
-    id.map(NegotiationId::try_new).transpose().map_err(Failure::configuration)
 }
 
 /// Reads an archive. One that is not there was asked for by mistake.

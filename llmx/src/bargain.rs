@@ -1,6 +1,7 @@
 //! `llmx bargain`: one bargain of a domain file, or many, through the core alone.
 
 use std::io::Read;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use ::agents::bargain::{Domain, StrategyKind};
@@ -15,6 +16,7 @@ use traffic_gen::bargain::sitting::SittingError;
 use traffic_gen::bargain::table::Table;
 
 use crate::output::{Failure, Outcome, Progress, print, print_json};
+use crate::signals::Attending;
 
 /// Largest domain file read, in bytes: room for two utilities of each of a million outcomes.
 const DOMAIN_BYTES_MAX: u64 = 64 << 20;
@@ -26,6 +28,7 @@ const DOMAIN_BYTES_MAX: u64 = 64 << 20;
     llmx bargain domains/three_party.json --a linear --b micro --c conceder --json\n  \
     llmx bargain domains/ecommerce.json --repeat 1000 --seed 7\n  \
     llmx bargain --check                     does a mandate hold against its own party? 10000 runs\n\n\
+    Ctrl-C or SIGTERM ends many runs with what those made so far showed, marked as interrupted.\n\
     Domain files: docs/bargaining.md")]
 pub struct Args {
     /// A domain file
@@ -119,42 +122,60 @@ fn lineup(path: &Path, args: &Args) -> Result<Lineup, Failure> {
 }
 
 fn repeat(lineup: &Lineup, bargains: u64, args: &Args) -> Outcome {
-    let progress = (!args.json).then(Progress::new);
+    let (attending, progress) = (Attending::new(), (!args.json).then(Progress::new));
     let tally = lineup.repeat(bargains, args.seed, |tally| {
         if let Some(progress) = &progress {
             progress.show(format_args!("{} of {bargains} bargains, {} agreed", tally.bargains(), tally.agreements()));
         }
+        go_on_unless(attending.is_asked())
     });
     if let Some(progress) = &progress {
         progress.finish();
     }
-    let figures = tally.map_err(failure)?.figures(Some(args.seed));
+    let tally = tally.map_err(failure)?;
+    let played = tally.bargains();
+    let interrupted = played < bargains;
+    let figures = tally.figures(Some(args.seed));
     let names: Vec<String> =
         lineup.seats().iter().zip(lineup.kinds()).map(|(seat, kind)| format!("{} ({kind})", seat.agent)).collect();
     if args.json {
-        return print_json(&json!({"domain": lineup.domain().name, "parties": names, "figures": figures}));
+        return print_json(
+            &json!({"domain": lineup.domain().name, "parties": names, "interrupted": interrupted, "figures": figures}),
+        );
     }
-    print(format_args!("{}: {}, {bargains} bargains, seed {}", lineup.domain().name, names.join(" and "), args.seed));
+    if interrupted {
+        print(format_args!("INTERRUPTED after {played} of {bargains} bargains: what follows is of those"));
+    }
+    print(format_args!("{}: {}, {played} bargains, seed {}", lineup.domain().name, names.join(" and "), args.seed));
     print(figures);
     Ok(())
 }
 
+fn go_on_unless(is_asked_to_end: bool) -> ControlFlow<()> {
+    if is_asked_to_end { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+}
+
 /// Do mandates hold? Anything that got through is a failure.
 fn check(args: &Args) -> Outcome {
-    let progress = (!args.json).then(Progress::new);
+    let (attending, progress) = (Attending::new(), (!args.json).then(Progress::new));
     let runs = args.runs;
     let tally = haggle::run(runs, args.seed, |tally| {
         if let Some(progress) = &progress {
             progress.show(format_args!("{} of {runs} runs, {} breaches", tally.runs, tally.breaches));
         }
+        go_on_unless(attending.is_asked())
     });
     if let Some(progress) = &progress {
         progress.finish();
     }
     let tally = tally.context("the check itself failed")?;
+    let interrupted = tally.runs < runs;
     if args.json {
-        print_json(&json!({"seed": args.seed, "cases": CASES, "tally": tally}))?;
+        print_json(&json!({"seed": args.seed, "cases": CASES, "interrupted": interrupted, "tally": tally}))?;
     } else {
+        if interrupted {
+            print(format_args!("INTERRUPTED after {} of {runs} runs: what follows is of those", tally.runs));
+        }
         print(tally);
     }
     if tally.holds() {

@@ -3,8 +3,7 @@
 use traffic_gen::bench::Row;
 use traffic_gen::bench::suite::{Part, Plan, run as run_suite};
 
-use crate::nats::asked_to_end;
-use crate::output::{Failure, Outcome, print, print_json};
+use crate::output::{Outcome, print, print_json};
 
 /// Arguments of `llmx bench`.
 #[derive(Debug, clap::Args)]
@@ -65,16 +64,13 @@ pub async fn run(args: Args) -> Outcome {
     let quiet = args.json;
     let asked: Vec<Part> = args.only.into_iter().map(Part::from).collect();
     let parts = if asked.is_empty() { &Part::ALL[..] } else { &asked };
+    // A signal drops the suite, and that ends the servers it started.
     let suite = Box::pin(run_suite(plan, parts, |row| {
         if !quiet {
             print(line(row));
         }
     }));
-    let rows = tokio::select! {
-        rows = suite => rows?,
-        // Dropping the suite ends the servers it started.
-        () = asked_to_end() => return Err(Failure::failed(anyhow::anyhow!("interrupted"))),
-    };
+    let rows = suite.await?;
     if args.json {
         print_json(&serde_json::json!({"results": rows}))?;
     }

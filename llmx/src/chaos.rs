@@ -7,7 +7,6 @@ use anyhow::Context;
 use traffic_gen::chaos::{self, Plan, Standing, Victims};
 use traffic_gen::trace::Trace;
 
-use crate::nats::asked_to_end;
 use crate::output::{Failure, Outcome, Progress, print, print_json};
 
 /// Arguments of `llmx chaos`.
@@ -123,11 +122,8 @@ pub async fn run(args: Args) -> Outcome {
     let binary = std::env::current_exe().context("this program's own file cannot be found")?;
     let progress = Progress::new();
     let chaos = Box::pin(chaos::run(plan, &binary, |standing| progress.show(line(standing))));
-    let outcome = tokio::select! {
-        outcome = chaos => outcome.context("no verdict")?,
-        // Dropping the run ends every process it started.
-        () = asked_to_end() => return Err(Failure::failed(anyhow::anyhow!("interrupted"))),
-    };
+    // A signal drops the run, and that ends every process it started.
+    let outcome = chaos.await.context("no verdict")?;
     progress.finish();
     let report = &outcome.report;
     if args.json {

@@ -6,17 +6,16 @@ use std::sync::Arc;
 use agents::AgentOptions;
 use agents::metrics::{AgentMetrics, Role};
 use agents::observer::Observer;
-use anyhow::Context;
 use schemas::TopicName;
 use schemas::ids::Capability;
 use serde_json::json;
 use traffic_gen::invariants::Watch;
 use traffic_gen::live::{self, Access, Population, Scenario};
 
-use crate::nats::asked_to_end;
 use crate::ops::{self, Report};
 use crate::output::{Outcome, print, tracer};
 use crate::remote::RemoteArgs;
+use crate::signals::asked_to_end;
 
 /// Arguments of `llmx contractors`.
 #[derive(Debug, clap::Args)]
@@ -63,10 +62,11 @@ pub async fn run(args: Args) -> Outcome {
         topic: args.topic,
         capabilities: args.capability,
         seed: args.seed,
+        connect_within: remote.connect_within,
         options,
         ..Scenario::default()
     };
-    let population = Population::start(&access, &scenario, None).await.context("the contractors do not start")?;
+    let population = remote.connected(Population::start(&access, &scenario, None)).await?;
     print(format_args!("contractors: {} connected", args.count));
     asked_to_end().await;
     population.stop().await?;

@@ -30,8 +30,9 @@ use traffic_gen::trace::Trace;
 use crate::calls::{self, CallArgs};
 use crate::gateway::Console;
 use crate::keys;
-use crate::nats::{NatsArgs, asked_to_end};
-use crate::output::{Failure, Outcome, Progress, print, print_json};
+use crate::nats::NatsArgs;
+use crate::output::{Failure, Outcome, Progress, create, print, print_json};
+use crate::signals::asked_to_end;
 
 /// Arguments of `llmx demo`.
 #[derive(Debug, clap::Args)]
@@ -287,11 +288,6 @@ async fn contract_net(args: Args) -> Outcome {
     }
 }
 
-fn create(path: &Path) -> Result<std::fs::File, Failure> {
-    std::fs::File::create(path)
-        .map_err(|error| Failure::configuration(format_args!("cannot write {}: {error}", path.display())))
-}
-
 async fn drive(
     args: &Args,
     exchange: &Exchange,
@@ -317,7 +313,7 @@ async fn drive(
     let progress = (!args.json)
         .then(|| tokio::spawn(calls::show_progress(Arc::clone(&recorder), Instant::now(), PROGRESS_PERIOD, line)));
     let started = Instant::now();
-    let shed = attended(&cancel, progress, live::call(&access, scenario, &recorder, started, &cancel)).await?;
+    let shed = attended(&cancel, progress, live::call(&access, scenario, &recorder, &cancel)).await?;
     let elapsed_s = started.elapsed().as_secs_f64();
     population.stop().await?;
     Ok((recorder, shed, elapsed_s))

@@ -10,9 +10,10 @@ use schemas::Lane;
 use serde_json::json;
 use telemetry::metrics::process;
 
-use crate::nats::{NatsArgs, asked_to_end};
+use crate::nats::NatsArgs;
 use crate::ops::{self, OpsArgs, Report};
 use crate::output::{Failure, Outcome, print};
+use crate::signals::asked_to_end;
 
 /// How often the lanes are looked at. A lane that stops has said so in the log already; this only ends the process.
 const WATCH_PERIOD: Duration = Duration::from_secs(1);
@@ -33,7 +34,7 @@ pub struct Args {
     #[command(flatten)]
     nats: NatsArgs,
     /// Name in records, logs and heartbeats: 1 to 64 of A-Z a-z 0-9 _ -; engines that run at once must differ
-    #[arg(long, env = "LLMX_ENGINE_ID")]
+    #[arg(long, env = "LLMX_ENGINE_ID", value_name = "NAME", value_parser = ops::instance_id)]
     id: Option<String>,
     /// What must be durable before records of the log are removed
     #[arg(long, env = "LLMX_ENGINE_TRIM", value_enum, default_value = "after-archive")]

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use ::gateway::{AuthConfig, ConsoleAccess, Gateway, GatewayConfig, GatewayMetrics, KeySource};
 use anyhow::Context;
 
-use crate::nats::{NatsArgs, asked_to_end};
+use crate::nats::NatsArgs;
 use crate::output::{Failure, Outcome, print};
+use crate::signals::asked_to_end;
 
 /// Arguments of `llmx gateway`.
 #[derive(Debug, clap::Args)]
@@ -21,8 +22,8 @@ pub struct Args {
     /// Configuration file (TOML, section [gateway])
     #[arg(long, env = "LLMX_CONFIG")]
     config: Option<PathBuf>,
-    /// Name in records and logs
-    #[arg(long, env = "LLMX_GATEWAY_ID")]
+    /// Name in records and logs: 1 to 64 of A-Z a-z 0-9 _ -; gateways that run at once must differ
+    #[arg(long, env = "LLMX_GATEWAY_ID", value_name = "NAME", value_parser = crate::ops::instance_id)]
     id: Option<String>,
     /// Address to listen on
     #[arg(long, env = "LLMX_LISTEN")]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::Context;
 
 use crate::output::{Failure, Outcome};
+use crate::remote::http_url;
 
 /// Longest wait for an answer; a health check that hangs is a failed one.
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -15,6 +16,7 @@ const TIMEOUT: Duration = Duration::from_secs(3);
     llmx healthcheck http://127.0.0.1:9464/readyz    an engine with --listen 127.0.0.1:9464")]
 pub struct Args {
     /// Address to ask, for example http://127.0.0.1:8080/readyz
+    #[arg(value_parser = http_url)]
     url: String,
 }
 

@@ -26,9 +26,11 @@ mod policy;
 mod remote;
 mod replay;
 mod schema;
+mod signals;
 mod simulate;
 mod token;
 mod traffic;
+mod wait;
 
 use std::process::ExitCode;
 
@@ -39,6 +41,9 @@ use clap::Parser;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// How long tasks that outlive their command may hold the process: a reader waiting on a dead connection, a computation.
+const OUTLIVING_MAX: std::time::Duration = std::time::Duration::from_secs(1);
+
 fn main() -> ExitCode {
     let cli = cli::Cli::parse();
     if let Err(failure) = output::start_logging().and_then(|()| cli.start_tracing()) {
@@ -48,9 +53,15 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return output::Failure::configuration(format!("cannot start the runtime: {error}")).report(),
     };
-    let outcome = runtime.block_on(cli.run());
-    // Tasks that outlive their command (a reader waiting on a dead connection) must not hold the process.
-    runtime.shutdown_timeout(std::time::Duration::from_secs(2));
+    let outcome = runtime.block_on(async {
+        let ending = signals::listen()?;
+        tokio::select! {
+            biased;
+            outcome = cli.run() => outcome,
+            Ok(signal) = ending => Err(signals::interrupted(signal)),
+        }
+    });
+    runtime.shutdown_timeout(OUTLIVING_MAX);
     output::traces::finish();
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,4 +1,4 @@
-//! Options of every command that connects to NATS, and the signals that end it.
+//! Options of every command that connects to NATS.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,12 +9,14 @@ use prometheus::Registry;
 
 use crate::ops;
 use crate::output::Failure;
+pub use crate::signals::asked_to_end;
+use crate::wait::announced;
 
 /// How to reach NATS.
 #[derive(Debug, Clone, clap::Args)]
 pub struct NatsArgs {
     /// NATS servers, separated by commas
-    #[arg(long, env = "LLMX_NATS", value_name = "URL")]
+    #[arg(long, env = "LLMX_NATS", value_name = "URL", value_parser = servers, hide_env_values = true)]
     pub nats: Option<String>,
     /// Credentials file of the NATS user
     #[arg(long, env = "LLMX_NATS_CREDS", value_name = "FILE")]
@@ -54,20 +56,33 @@ impl From<Sync> for SyncMode {
     }
 }
 
+/// Checks a list of servers.
+fn servers(text: &str) -> Result<String, bus::BusError> {
+    bus::nats::check_servers(text).map(|()| text.to_owned())
+}
+
+/// Opens a bus; a server that cannot be reached is waited for, and said to be missing.
+async fn open(options: NatsOptions) -> Result<Bus, Failure> {
+    let (status, limit) = (Arc::clone(&options.status), options.open_timeout);
+    let name = format!("NATS at {} (--nats, LLMX_NATS)", bus::nats::shown(&options.servers));
+    let what = || (status.read().connections == 0).then(|| name.clone());
+    Ok(announced(what, limit, bus::nats::open(options)).await?)
+}
+
 /// Where NATS is when nothing else is said.
 pub const NATS_DEFAULT: &str = "nats://127.0.0.1:4222";
 
 impl NatsArgs {
     /// Connects, and checks that server and streams fit.
     pub async fn open(&self, name: &str) -> Result<Bus, Failure> {
-        Ok(bus::nats::open(self.options(name)).await?)
+        open(self.options(name)).await
     }
 
     /// The same; what the connections do, and what is stored through them, is in `registry`.
     pub async fn open_counted(&self, name: &str, registry: &Registry) -> Result<Bus, Failure> {
         let options = self.options(name);
         ops::bus::register_nats(registry, Arc::clone(&options.status))?;
-        Ok(ops::bus::counted(bus::nats::open(options).await?, registry)?)
+        Ok(ops::bus::counted(open(options).await?, registry)?)
     }
 
     fn options(&self, name: &str) -> NatsOptions {
@@ -83,22 +98,4 @@ impl NatsArgs {
         }
         options
     }
-}
-
-/// Resolves when the process is asked to end: Ctrl-C or SIGTERM.
-pub async fn asked_to_end() {
-    let interrupt = tokio::signal::ctrl_c();
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
-            tokio::select! {
-                _ = interrupt => {}
-                _ = terminate.recv() => {}
-            }
-            return;
-        }
-    }
-    // Without a handler the signal ends the process anyway.
-    let _ = interrupt.await;
 }

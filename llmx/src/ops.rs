@@ -27,6 +27,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use prometheus::Registry;
+use schemas::AgentId;
 use serde_json::{Value, json};
 use telemetry::metrics::{self as process_metrics, Build};
 use tokio_util::sync::CancellationToken;
@@ -51,6 +52,13 @@ pub struct OpsArgs {
     /// (default: none)
     #[arg(long, env = "LLMX_ENGINE_LISTEN", value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
+}
+
+/// Checks the name of an engine or a gateway.
+pub fn instance_id(text: &str) -> Result<String, String> {
+    // Names of instances follow the rule of agents' names, which are tokens of subjects.
+    let is_name = AgentId::try_new(text).is_ok();
+    if is_name { Ok(text.to_owned()) } else { Err("a name has 1 to 64 characters of A-Z a-z 0-9 _ -".to_owned()) }
 }
 
 /// What a process says about itself.

@@ -2,7 +2,9 @@
 
 pub mod traces;
 
+use std::fs::File;
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use ::gateway::GatewayError;
@@ -61,7 +63,7 @@ impl<E: Into<anyhow::Error>> From<E> for Failure {
 /// Whether an error that only shows while running lies in what was asked for or configured all the same.
 fn is_configuration(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
-        matches!(cause.downcast_ref(), Some(BusError::Mismatch(_)))
+        matches!(cause.downcast_ref(), Some(BusError::Mismatch(_) | BusError::Unusable(_)))
             || matches!(cause.downcast_ref(), Some(LiveError::Rate(_) | LiveError::Contractor(_)))
             || matches!(cause.downcast_ref(), Some(GatewayError::Config(_) | GatewayError::Keys(_)))
     })
@@ -86,6 +88,11 @@ pub fn start_logging() -> Outcome {
         .map_err(|problem| Failure::configuration(format_args!("LLMX_LOG_FORMAT: {problem}")))?;
     log::start(std::env::var("LLMX_LOG").ok().as_deref(), format);
     Ok(())
+}
+
+/// Creates, or empties, a file to be written later: a path that cannot be written is better found before than after.
+pub fn create(path: &Path) -> Result<File, Failure> {
+    File::create(path).map_err(|error| Failure::configuration(format_args!("cannot write {}: {error}", path.display())))
 }
 
 /// Prints one line, or one document, on stdout. A reader that went away changes nothing: ending the process here would

@@ -7,12 +7,14 @@ use schemas::validate::check_policy;
 use traffic_gen::control::ControlClient;
 
 use crate::output::{Failure, Outcome, print, print_json};
+use crate::remote::{GATEWAY_DEFAULT, http_url};
 
 /// Arguments of `llmx policy`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  llmx policy show high > mine.json\n  llmx policy check mine.json\n  \
     llmx policy put mine.json --token \"$(llmx token operator --admin)\"\n  \
     llmx policy default low --token \"$(llmx token operator --admin)\"\n\n\
+    list and show need no exchange, and ask one only with --gateway; put and default use LLMX_GATEWAY, too.\n\
     A stored version never changes: give an edited policy another id.")]
 pub struct Args {
     #[command(subcommand)]
@@ -24,14 +26,14 @@ enum Command {
     /// Ids of the presets; with --gateway, of the exchange's policies
     List {
         #[command(flatten)]
-        exchange: Exchange,
+        exchange: Asked,
     },
     /// One policy as JSON
     Show {
         /// Its name, for example medium
         name: String,
         #[command(flatten)]
-        exchange: Exchange,
+        exchange: Asked,
     },
     /// Check a policy document: its schema, and that it does not contradict itself
     Check {
@@ -54,11 +56,30 @@ enum Command {
     },
 }
 
+/// The exchange that a command is about.
 #[derive(Debug, clap::Args)]
 struct Exchange {
     /// A gateway's address
-    #[arg(long, env = "LLMX_GATEWAY")]
+    #[arg(long, env = "LLMX_GATEWAY", default_value = GATEWAY_DEFAULT, value_name = "URL", value_parser = http_url)]
+    gateway: String,
+    #[command(flatten)]
+    holder: Holder,
+}
+
+/// The exchange that is asked instead of this program: only where the command line says so, whatever the environment
+/// says for others.
+#[derive(Debug, clap::Args)]
+struct Asked {
+    /// Ask the exchange behind this gateway instead
+    #[arg(long, value_name = "URL", value_parser = http_url)]
     gateway: Option<String>,
+    #[command(flatten)]
+    holder: Holder,
+}
+
+/// Who asks.
+#[derive(Debug, clap::Args)]
+struct Holder {
     /// A token; --admin tokens may put and switch
     #[arg(long, env = "LLMX_TOKEN", hide_env_values = true)]
     token: Option<String>,
@@ -77,22 +98,20 @@ struct Described {
     policy: Policy,
 }
 
-const GATEWAY_DEFAULT: &str = "http://127.0.0.1:8080";
-
-impl Exchange {
-    fn client(&self) -> Result<(ControlClient, &str), Failure> {
+impl Holder {
+    fn client(&self, gateway: &str) -> Result<(ControlClient, &str), Failure> {
         let token = self.token.as_deref().ok_or_else(|| {
             Failure::configuration("a token is needed: --token, or LLMX_TOKEN; `llmx token NAME --admin` makes one")
         })?;
-        Ok((ControlClient::try_new(self.gateway.as_deref().unwrap_or(GATEWAY_DEFAULT))?, token))
+        Ok((ControlClient::try_new(gateway)?, token))
     }
 }
 
 /// Runs the subcommand.
 pub async fn run(args: Args) -> Outcome {
     match args.command {
-        Command::List { exchange } if exchange.gateway.is_some() => {
-            let (client, token) = exchange.client()?;
+        Command::List { exchange: Asked { gateway: Some(gateway), holder } } => {
+            let (client, token) = holder.client(&gateway)?;
             let stored: Stored = client.read("/v1/policies", token).await?;
             for described in stored.policies {
                 let is_default = [described.policy.name(), &described.policy.id].contains(&stored.default.as_str());
@@ -106,8 +125,8 @@ pub async fn run(args: Args) -> Outcome {
             }
             Ok(())
         }
-        Command::Show { name, exchange } if exchange.gateway.is_some() => {
-            let (client, token) = exchange.client()?;
+        Command::Show { name, exchange: Asked { gateway: Some(gateway), holder } } => {
+            let (client, token) = holder.client(&gateway)?;
             // Without the digest beside it: what is shown can be edited, checked and put.
             let described: Described = client.read(&format!("/v1/policies/{name}"), token).await?;
             print_json(&described.policy)
@@ -120,13 +139,13 @@ pub async fn run(args: Args) -> Outcome {
         }
         Command::Put { file, exchange } => {
             let policy = read(&file)?;
-            let (client, token) = exchange.client()?;
+            let (client, token) = exchange.holder.client(&exchange.gateway)?;
             client.put_policy(token, &policy).await?;
             print(format_args!("{} is stored; new calls may name it", policy.id));
             Ok(())
         }
         Command::Default { name, exchange } => {
-            let (client, token) = exchange.client()?;
+            let (client, token) = exchange.holder.client(&exchange.gateway)?;
             client.put("/v1/policies/default", token, &serde_json::json!({"policy": name})).await?;
             print(format_args!("new calls that name no policy run under {name}"));
             Ok(())

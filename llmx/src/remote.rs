@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::agents::transport::Transport;
 use ::agents::transport::bus::BusTransport;
@@ -10,29 +11,55 @@ use ::agents::transport::http::HttpTransport;
 use ::agents::transport::websocket::WebSocketTransport;
 use ::agents::{Identity, Token};
 use ::gateway::keys::{Claims, SigningKey};
+use anyhow::Context;
 use schemas::AgentId;
 use traffic_gen::control::ControlClient;
+use traffic_gen::live::LiveError;
 
 use crate::keys::read_key;
 use crate::nats::NatsArgs;
 use crate::output::Failure;
+use crate::wait::announced;
 
 /// Lifetime of the tokens signed here, in seconds; renewed long before.
 const TOKEN_LIFETIME_S: u64 = 3600;
+
+/// Longest wait for a gateway, in seconds, unless said otherwise: a gateway that waits for NATS starts within 20.
+const WAIT_S_DEFAULT: u64 = 30;
+/// Longest wait for one answer of a gateway that is waited for.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
+/// Pause between two attempts.
+const ATTEMPT_PAUSE: Duration = Duration::from_millis(200);
+/// Where the gateway is when nothing else is said.
+pub const GATEWAY_DEFAULT: &str = "http://127.0.0.1:8080";
+
+/// Checks the address of something that answers over HTTP.
+pub fn http_url(text: &str) -> Result<String, String> {
+    let example = "give http://HOST:PORT";
+    let url = reqwest::Url::parse(text).map_err(|error| format!("{error}; {example}"))?;
+    if ["http", "https"].contains(&url.scheme()) && url.has_host() {
+        return Ok(text.to_owned());
+    }
+    Err(format!("no address of HTTP; {example}"))
+}
 
 /// How agents reach the exchange.
 #[derive(Debug, clap::Args)]
 pub struct RemoteArgs {
     /// Gateways' addresses, separated by commas, for agents over WebSocket or HTTP: they spread over them and move on
-    /// when one is lost. The first one registers them
+    /// when one is lost. The first one that answers registers them
     #[arg(
         long,
         env = "LLMX_GATEWAY",
-        default_value = "http://127.0.0.1:8080",
+        default_value = GATEWAY_DEFAULT,
         value_name = "URLS",
-        value_delimiter = ','
+        value_delimiter = ',',
+        value_parser = http_url
     )]
     gateway: Vec<String>,
+    /// Longest wait for a gateway that answers, and then for an agent's first connection, in seconds
+    #[arg(long, default_value_t = WAIT_S_DEFAULT, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    wait: u64,
     /// How agents send and receive
     #[arg(long, value_enum, default_value = "websocket")]
     transport: TransportKind,
@@ -69,24 +96,65 @@ pub struct Remote {
     key: Arc<SigningKey>,
     issuer: String,
     audience: String,
+    /// Longest wait for an agent's first connection.
+    pub connect_within: Duration,
+    place: String,
 }
 
 impl RemoteArgs {
-    /// Reads the key and, for NATS, connects.
+    /// Reads the key, waits for a gateway that answers, or connects to NATS.
     pub async fn open(&self, name: &str) -> Result<Remote, Failure> {
+        let key = Arc::new(read_key(&self.key)?);
         let ways = match self.transport {
             TransportKind::Nats => vec![Arc::new(BusTransport::new(&self.nats.open(name).await?)) as _],
             TransportKind::Websocket | TransportKind::Http => {
                 self.gateway.iter().map(|url| self.way(url)).collect::<Result<Vec<_>, Failure>>()?
             }
         };
-        let first = self.gateway.first().ok_or_else(|| Failure::configuration("--gateway names no address"))?;
+        let gateways = self.gateway.join(", ");
+        let (control, place) = match self.transport {
+            TransportKind::Nats => {
+                let first = self.gateway.first().ok_or_else(|| Failure::configuration("--gateway names no address"))?;
+                (first, format!("NATS; registrations go to {first}"))
+            }
+            TransportKind::Websocket | TransportKind::Http => (self.answering(&gateways).await?, gateways),
+        };
         Ok(Remote {
-            control: ControlClient::try_new(first.as_str())?,
+            control: ControlClient::try_new(control.as_str())?,
             ways,
-            key: Arc::new(read_key(&self.key)?),
+            key,
             issuer: self.issuer.clone(),
             audience: self.audience.clone(),
+            connect_within: Duration::from_secs(self.wait),
+            place,
+        })
+    }
+
+    /// The first gateway that answers, whatever it says.
+    async fn answering(&self, gateways: &str) -> Result<&String, Failure> {
+        let client = reqwest::Client::builder().timeout(ANSWER_MAX).build()?;
+        let limit = Duration::from_secs(self.wait);
+        let silence = std::cell::RefCell::new(None);
+        let asking = async {
+            loop {
+                for gateway in &self.gateway {
+                    match client.get(format!("{}/healthz", gateway.trim_end_matches('/'))).send().await {
+                        Ok(_) => return gateway,
+                        Err(error) => *silence.borrow_mut() = Some(error.without_url()),
+                    }
+                }
+                tokio::time::sleep(ATTEMPT_PAUSE).await;
+            }
+        };
+        let what = || Some(format!("a gateway at {gateways}"));
+        let answer = announced(what, limit, tokio::time::timeout(limit, asking)).await;
+        answer.map_err(|_| {
+            let remedy = "start one (`llmx gateway`), name another with --gateway, or wait longer with --wait";
+            let told = format!("no gateway answers at {gateways} within {} s: {remedy}", self.wait);
+            match silence.take() {
+                Some(error) => Failure::failed(anyhow::Error::new(error).context(told)),
+                None => Failure::failed(anyhow::anyhow!(told)),
+            }
         })
     }
 
@@ -99,6 +167,13 @@ impl RemoteArgs {
 }
 
 impl Remote {
+    /// Awaits agents' first connections, which are bounded by [`Self::connect_within`], and says where they were sought.
+    pub async fn connected<T>(&self, connecting: impl Future<Output = Result<T, LiveError>>) -> Result<T, Failure> {
+        let what = || Some(format!("the first connection to {}", self.place));
+        let outcome = announced(what, self.connect_within, connecting).await;
+        Ok(outcome.with_context(|| format!("no agent can work over {}", self.place))?)
+    }
+
     /// The transport of one agent.
     ///
     /// # Panics

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
+use schemas::NegotiationId;
 use traffic_gen::audit::archive::VerifyOptions;
 use traffic_gen::audit::{self, AuditError};
 
-use crate::audit::{negotiation, tell, tell_archive, unreadable, verify_archive};
+use crate::audit::{tell, tell_archive, unreadable, verify_archive};
 use crate::nats::NatsArgs;
 use crate::output::{Failure, Outcome};
 
@@ -21,8 +22,8 @@ pub struct Args {
     #[command(flatten)]
     nats: NatsArgs,
     /// Compare only this negotiation
-    #[arg(long)]
-    negotiation: Option<String>,
+    #[arg(long, value_name = "ID", value_parser = NegotiationId::try_new)]
+    negotiation: Option<NegotiationId>,
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
@@ -30,7 +31,7 @@ pub struct Args {
 
 /// Replays.
 pub async fn run(args: Args) -> Outcome {
-    let only = negotiation(args.negotiation.as_deref())?;
+    let only = args.negotiation;
     let (name, ledger) = match (args.path, &args.nats.nats) {
         (Some(folder), None) if folder.is_dir() => {
             // How an archive ends does not matter to what its records lead to.

@@ -7,6 +7,7 @@ use traffic_gen::simulator::report::{Batch, CONCLUSIVE_RUNS, Progress as Done, R
 use traffic_gen::simulator::{check, run as run_seed};
 
 use crate::output::{Failure, Outcome, Progress, print, print_json};
+use crate::signals::Attending;
 
 /// Runs when neither `--seeds` nor `--seed` says otherwise: enough to reach every rare path.
 const SEEDS_DEFAULT: u64 = CONCLUSIVE_RUNS;
@@ -20,7 +21,8 @@ const BASE_DEFAULT: u64 = 1;
     llmx simulate --seed 42 --liveness 1           the same with time to end\n\n\
     A run is whole: real gateways and engines, a bus that loses, repeats, delays and forgets, crashes, stalls, clock\n\
     jumps, agents that misbehave. The same seed gives the same run. Exit code 1 on a violation, and from 1000 runs on\n\
-    also when an invariant was never checked or a rare path never taken.")]
+    also when an invariant was never checked or a rare path never taken.\n\
+    Ctrl-C or SIGTERM ends it with what the runs made so far showed, marked as interrupted.")]
 pub struct Args {
     /// Runs that end amid faults
     #[arg(long)]
@@ -68,12 +70,13 @@ pub async fn run(args: Args) -> Outcome {
         return Err(Failure::configuration("nothing to run: --seeds and --liveness are both 0"));
     }
     // Simulated runs bring runtimes of their own, which cannot live inside this one.
+    let attending = Attending::new();
     let report = tokio::task::spawn_blocking(move || {
         if is_single && !args.json {
             tell(&batch);
         }
         let progress = Progress::new();
-        let report = batch.simulate(|done| progress.show(line(&done)));
+        let report = batch.simulate(|| attending.is_asked(), |done| progress.show(line(&done)));
         progress.finish();
         report
     });
@@ -101,6 +104,10 @@ fn line(done: &Done) -> String {
 }
 
 fn print_report(report: &Report) {
+    if report.interrupted {
+        let made = report.safety + report.liveness;
+        print(format_args!("INTERRUPTED after {made} of {} runs: what follows is of those", report.asked));
+    }
     print(format_args!(
         "{} safety and {} liveness runs in {:.1} s ({:.0}/s): {} records folded, {} deliveries received",
         report.safety, report.liveness, report.elapsed_s, report.runs_per_s, report.records, report.deliveries

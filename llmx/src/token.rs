@@ -6,7 +6,7 @@ use ::gateway::keys::Claims;
 use schemas::AgentId;
 
 use crate::keys::read_key;
-use crate::output::{Failure, Outcome, print, print_json};
+use crate::output::{Outcome, print, print_json};
 
 /// Arguments of `llmx token`.
 #[derive(Debug, clap::Args)]
@@ -15,7 +15,8 @@ use crate::output::{Failure, Outcome, print, print_json};
 )]
 pub struct Args {
     /// The agent: the token's subject
-    agent: String,
+    #[arg(value_parser = AgentId::try_new)]
+    agent: AgentId,
     /// Signing key, as `llmx keys` writes it
     #[arg(long, env = "LLMX_SIGNING_KEY", default_value = "run/keys/signing-key.pem")]
     key: PathBuf,
@@ -38,8 +39,7 @@ pub struct Args {
 
 /// Prints a token.
 pub fn run(args: &Args) -> Outcome {
-    let agent = AgentId::try_new(&args.agent).map_err(Failure::configuration)?;
-    let mut claims = Claims::new(&agent, &args.issuer, &args.audience, args.lifetime);
+    let mut claims = Claims::new(&args.agent, &args.issuer, &args.audience, args.lifetime);
     if args.admin {
         claims = claims.admin();
     }

@@ -27,10 +27,10 @@ use traffic_gen::summary;
 use traffic_gen::trace::Trace;
 
 use crate::calls::{self, CallArgs};
-use crate::nats::asked_to_end;
 use crate::ops::{self, Report};
-use crate::output::{Failure, Outcome, Progress, print, print_json, tracer};
-use crate::remote::RemoteArgs;
+use crate::output::{Failure, Outcome, Progress, create, print, print_json, tracer};
+use crate::remote::{Remote, RemoteArgs};
+use crate::signals::asked_to_end;
 
 /// How often progress is told where nobody watches it, in seconds; a terminal gets it each second.
 const PROGRESS_LOG_S: u64 = 60;
@@ -43,7 +43,9 @@ const PROGRESS_LOG_S: u64 = 60;
     One initiator is held to the gateway's rate like every agent: 200 requests a second by default, acknowledgements\n\
     included, which is about 40 calls a second with 12 contractors. What is beyond waits and is sent again, and latencies\n\
     then measure the waiting: start several, each with a name (--initiator), or raise `requests_per_s`.\n\
-    Fails when a call has not ended 30 s after the last one, or within an hour of its own, and when none was admitted."
+    Ctrl-C and SIGTERM end it with a summary once its open calls have ended, 30 s at most; a second one at once.\n\
+    Fails when no gateway answers (--wait), when a call has not ended 30 s after the last one, or within an hour of its\n\
+    own, and when none was admitted."
 )]
 pub struct Args {
     #[command(flatten)]
@@ -95,19 +97,19 @@ pub async fn run(args: Args) -> Outcome {
         let (agents, traffic) = (agent_metrics.clone(), metrics.clone());
         health.report(move || report(agents.connected(), traffic.phase()));
     }
-    let trace = args.trace.as_deref().map(Trace::create).transpose().context("cannot create the trace")?;
+    let trace = args.trace.as_deref().map(Trace::create).transpose().map_err(Failure::configuration)?;
+    let mut csv = args.csv.as_deref().map(create).transpose()?;
     let watchers: Vec<Arc<dyn Observer>> =
         vec![agent_metrics.observer(Role::Initiator), Arc::new(Watch::try_new(&registry)?)];
     let options = AgentOptions { observer: Some(Arc::new(watchers)), tracer: tracer(), ..AgentOptions::default() };
-    let scenario = args.scenario(duration, options);
+    let remote = args.remote.open("llmx-traffic").await?;
+    let scenario = args.scenario(duration, remote.connect_within, options);
     // No witness: it judges what every agent saw, and the contractors run elsewhere.
-    let started = Instant::now();
-    let recorder = Arc::new(Recorder::start(started, false, trace).with_metrics(metrics));
-    let shed = args.drive(&scenario, &recorder, started).await?;
+    let recorder = Arc::new(Recorder::start(Instant::now(), false, trace).with_metrics(metrics));
+    let (started, shed) = args.drive(&remote, &scenario, &recorder).await?;
     let (counts, _) = recorder.finish().context("cannot write the trace")?;
-    if let Some(path) = &args.csv {
-        let mut file = std::fs::File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
-        recorder.write_minutes(&mut file).with_context(|| format!("cannot write {}", path.display()))?;
+    if let Some(file) = &mut csv {
+        recorder.write_minutes(file).context("cannot write the table of minutes")?;
     }
     let admitted = calls::judge(&counts);
     let unended = recorder.open() as u64 + counts.lost;
@@ -127,7 +129,7 @@ pub async fn run(args: Args) -> Outcome {
 }
 
 impl Args {
-    fn scenario(&self, duration: Duration, options: AgentOptions) -> Scenario {
+    fn scenario(&self, duration: Duration, connect_within: Duration, options: AgentOptions) -> Scenario {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         self.calls.of(Scenario {
             policy: self.policy.clone().filter(|policy| !policy.is_empty()),
@@ -136,16 +138,24 @@ impl Args {
             seed: self.seed,
             run: format!("run-{:x}", now.as_secs()),
             initiator: self.initiator.clone(),
+            connect_within,
             options,
             ..Scenario::default()
         })
     }
 
-    /// Calls until the time is over or the user asks to end. Returns how many calls were not made.
-    async fn drive(&self, scenario: &Scenario, recorder: &Arc<Recorder>, started: Instant) -> Result<u64, Failure> {
-        let remote = self.remote.open("llmx-traffic").await?;
+    /// Calls until the time is over or the user asks to end. Time begins with the first connection. Returns when that
+    /// was, and how many calls were not made.
+    async fn drive(
+        &self,
+        remote: &Remote,
+        scenario: &Scenario,
+        recorder: &Arc<Recorder>,
+    ) -> Result<(Instant, u64), Failure> {
         let (transport, identity) = (|_: &_| remote.transport(), |name: &_| remote.identity(name));
         let access = Access { control: &remote.control, transport: &transport, identity: &identity };
+        let initiator = remote.connected(live::connect(&access, scenario, recorder)).await?;
+        let started = Instant::now();
         let cancel = CancellationToken::new();
         let interrupt = tokio::spawn({
             let cancel = cancel.clone();
@@ -157,13 +167,13 @@ impl Args {
         let period = Duration::from_secs(if std::io::stderr().is_terminal() { 1 } else { PROGRESS_LOG_S });
         let progress = calls::show_progress(Arc::clone(recorder), started, period, line);
         let progress = (!self.json).then(|| tokio::spawn(progress));
-        let shed = live::call(&access, scenario, recorder, started, &cancel).await;
+        let shed = live::call_from(initiator, scenario, recorder, started, &cancel).await;
         interrupt.abort();
         if let Some(progress) = progress {
             progress.abort();
             Progress::new().finish();
         }
-        Ok(shed?)
+        Ok((started, shed?))
     }
 }
 

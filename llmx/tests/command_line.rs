@@ -117,6 +117,23 @@ fn bad_usage_and_configuration_exit_2_and_say_what_is_wrong() {
         (&["schema", "check", "/nonexistent"], "/nonexistent"),
         (&["token"], "AGENT"),
         (&["gateway", "--listen", "nowhere"], "invalid socket address"),
+        (&["gateway", "--id", "a b"], "1 to 64 characters of A-Z a-z 0-9 _ -"),
+        (&["engine", "--id", "a b"], "1 to 64 characters of A-Z a-z 0-9 _ -"),
+        (&["engine", "--nats", "http://127.0.0.1:4222"], "`http://127.0.0.1:4222` is no NATS URL"),
+        (&["engine", "--nats", "nats://127.0.0.1:1", "--nats-creds", "/nonexistent"], "/nonexistent"),
+        (&["demo", "--trace", "/nonexistent/trace"], "cannot write /nonexistent/trace"),
+        (&["demo", "--csv", "/nonexistent/minutes"], "cannot write /nonexistent/minutes"),
+        (&["demo", "--export", "/nonexistent/log"], "cannot write /nonexistent/log"),
+        (&["demo", "--protocol", "alternating", "--trace", "/nonexistent/trace"], "cannot write /nonexistent/trace"),
+        (&["traffic", "--trace", "/nonexistent/trace"], "cannot write /nonexistent/trace"),
+        (&["traffic", "--csv", "/nonexistent/minutes"], "cannot write /nonexistent/minutes"),
+        (&["traffic", "--gateway", "nonsense"], "give http://HOST:PORT"),
+        (&["traffic", "--wait", "0"], "not in 1..=86400"),
+        (&["chaos", "--trace", "/nonexistent/trace"], "cannot write /nonexistent/trace"),
+        (&["policy", "show", "low", "--gateway", "ftp://nonsense"], "give http://HOST:PORT"),
+        (&["healthcheck", "nonsense"], "give http://HOST:PORT"),
+        (&["healthcheck", "nats://127.0.0.1:4222"], "give http://HOST:PORT"),
+        (&["token", "a b"], "invalid value 'a b'"),
     ] {
         let output = llmx(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));
@@ -141,6 +158,26 @@ fn what_was_asked_for_and_failed_exits_1() {
         let output = llmx(args);
         assert_eq!(output.status.code(), Some(1), "{args:?}: {}", stderr(&output));
         assert!(stderr(&output).contains(told), "{args:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn offline_commands_stay_offline_whatever_the_environment_says() {
+    let run = |args: &[&str]| {
+        let mut command = assert_cmd::Command::new(LLMX);
+        command.args(args).env("LLMX_GATEWAY", "http://127.0.0.1:1").env("LLMX_TOKEN", "a.b.c");
+        command.timeout(Duration::from_secs(120)).output().unwrap()
+    };
+    for args in [&["policy", "show", "medium"][..], &["policy", "list"]] {
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        assert_eq!(output.stdout, llmx(args).stdout, "{args:?}");
+    }
+    for online in [&["policy", "show", "medium", "--gateway", "http://127.0.0.1:1"][..], &["policy", "default", "low"]]
+    {
+        let output = run(online);
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        assert!(stderr(&output).contains("the gateway cannot be reached"), "{}", stderr(&output));
     }
 }
 

@@ -1,6 +1,7 @@
 //! A run against a real exchange: contractors, one initiator, open-loop calls, a verdict.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use agents::transport::Transport;
@@ -35,6 +36,10 @@ pub const OPEN_MAX: usize = 100_000;
 const EVENTS_MAX: usize = 1024;
 /// How often calls whose end was not heard of are looked for.
 const SWEEP_PERIOD: Duration = Duration::from_secs(60);
+/// Longest wait for an agent's first connection.
+pub const CONNECT_MAX_DEFAULT: Duration = Duration::from_secs(30);
+/// How long behind the last intended call the exchange may be before the calls that are left are given up.
+const OVERTIME: Duration = Duration::from_secs(2);
 /// How often a run looks whether it has settled.
 const SETTLE_POLL: Duration = Duration::from_millis(20);
 
@@ -70,6 +75,8 @@ pub struct Scenario {
     pub drain: Duration,
     /// Who calls.
     pub initiator: AgentId,
+    /// How long to wait for an agent's first connection.
+    pub connect_within: Duration,
     /// How agents run; what the run itself watches is added to its observer.
     pub options: AgentOptions,
 }
@@ -91,6 +98,7 @@ impl Default for Scenario {
             reply_within_ms: 2_000,
             drain: Duration::from_secs(30),
             initiator: initiator_name(),
+            connect_within: CONNECT_MAX_DEFAULT,
             options: AgentOptions::default(),
         }
     }
@@ -114,9 +122,17 @@ pub enum LiveError {
     /// A contractor's parameters.
     #[error(transparent)]
     Contractor(#[from] agents::contractor::ConfigError),
-    /// An agent could not connect.
+    /// An agent could not connect, or ended.
     #[error(transparent)]
     Agent(#[from] AgentError),
+    /// An agent found no way in.
+    #[error("{agent} has no connection after {waited:?}")]
+    NotConnected {
+        /// The agent.
+        agent: AgentId,
+        /// How long it tried.
+        waited: Duration,
+    },
     /// An agent could not register.
     #[error("registration: {0}")]
     Control(#[from] ControlError),
@@ -189,8 +205,15 @@ impl Population {
             let agent = Agent::new((access.transport)(&name), identity, strategy).with_options(options);
             contractors.push(agent.spawn(cancel.clone()));
         }
-        for contractor in &contractors {
-            contractor.connected().await?;
+        for index in 0..contractors.len() {
+            let contractor = &contractors[index];
+            match first_connection(contractor.agent(), scenario, contractor.connected()).await {
+                // Why it ended is the better answer.
+                Err(LiveError::Agent(ended)) => {
+                    return Err(contractors.swap_remove(index).join().await.err().unwrap_or(ended).into());
+                }
+                outcome => outcome?,
+            }
         }
         Ok(Self { contractors, cancel })
     }
@@ -208,8 +231,7 @@ impl Population {
     }
 }
 
-/// Opens calls as they fall due until the scenario's duration, or `cancel`, ends it; then waits for what is open. Returns
-/// how many calls were not started because [`OPEN_MAX`] were open.
+/// Connects the initiator, then calls: [`connect`], [`call_from`].
 ///
 /// # Errors
 /// [`LiveError`].
@@ -217,27 +239,92 @@ pub async fn call(
     access: &Access<'_>,
     scenario: &Scenario,
     recorder: &Arc<Recorder>,
-    started: Instant,
     cancel: &CancellationToken,
 ) -> Result<u64, LiveError> {
+    let initiator = connect(access, scenario, recorder).await?;
+    call_from(initiator, scenario, recorder, Instant::now(), cancel).await
+}
+
+/// Starts the initiator and waits for its first connection.
+///
+/// # Errors
+/// [`LiveError::NotConnected`] when it takes longer than [`Scenario::connect_within`]; [`LiveError::Agent`] when the
+/// initiator ends instead, as it does when its token is refused.
+pub async fn connect(
+    access: &Access<'_>,
+    scenario: &Scenario,
+    recorder: &Arc<Recorder>,
+) -> Result<Initiator, LiveError> {
     let name = &scenario.initiator;
     let options = observed(&scenario.options, Some(recorder));
     let initiator = Initiator::spawn((access.transport)(name), (access.identity)(name), options);
-    initiator.connected().await?;
+    match first_connection(name, scenario, initiator.connected()).await {
+        // Why it ended is the better answer.
+        Err(LiveError::Agent(ended)) => Err(initiator.shutdown().await.err().unwrap_or(ended).into()),
+        outcome => outcome.map(|()| initiator),
+    }
+}
+
+/// Waits for an agent's first connection, a bounded time.
+async fn first_connection(
+    agent: &AgentId,
+    scenario: &Scenario,
+    connected: impl Future<Output = Result<(), AgentError>>,
+) -> Result<(), LiveError> {
+    let waited = scenario.connect_within;
+    let late = || LiveError::NotConnected { agent: agent.clone(), waited };
+    Ok(tokio::time::timeout(waited, connected).await.map_err(|_| late())??)
+}
+
+/// Opens calls as they fall due after `started` until the scenario's duration, or `cancel`, ends it, whatever the
+/// exchange does; then waits for what is open. Returns how many calls were not started because [`OPEN_MAX`] were open.
+///
+/// # Errors
+/// [`LiveError`].
+pub async fn call_from(
+    initiator: Initiator,
+    scenario: &Scenario,
+    recorder: &Arc<Recorder>,
+    started: Instant,
+    cancel: &CancellationToken,
+) -> Result<u64, LiveError> {
     let metrics = recorder.metrics();
     let set_phase = |phase| metrics.iter().for_each(|metrics| metrics.set_phase(phase));
     metrics.iter().for_each(|metrics| metrics.set_target_rate(scenario.rate));
     let (events, noted) = mpsc::channel(EVENTS_MAX);
     let noting = tokio::spawn(note(Arc::clone(recorder), noted));
-    let mut shed = 0;
+    let shed = AtomicU64::new(0);
+    set_phase(Phase::Running);
+    // An initiator that has lost its connection takes no further call: its queue is full, and stays so.
+    tokio::select! {
+        made = make_calls(&initiator, scenario, recorder, (started, events), &shed) => made?,
+        () = cancel.cancelled() => {}
+        () = tokio::time::sleep_until(started + scenario.duration + OVERTIME) => {}
+    }
+    set_phase(Phase::Draining);
+    metrics.iter().for_each(|metrics| metrics.set_target_rate(0.0));
+    settle(recorder, scenario.drain).await;
+    initiator.shutdown().await?;
+    noting.abort();
+    set_phase(Phase::Ended);
+    Ok(shed.into_inner())
+}
+
+/// Opens calls as they fall due.
+async fn make_calls(
+    initiator: &Initiator,
+    scenario: &Scenario,
+    recorder: &Arc<Recorder>,
+    (started, events): (Instant, mpsc::Sender<CallEvent>),
+    shed: &AtomicU64,
+) -> Result<(), LiveError> {
+    let metrics = recorder.metrics();
     let arrivals = PoissonArrivals::try_new(scenario.rate, scenario.seed)?;
     let mut due = pace(started.into_std(), arrivals, scenario.duration);
     let mut sweep = tokio::time::interval(SWEEP_PERIOD);
-    set_phase(Phase::Running);
     loop {
         let next = tokio::select! {
             next = due.recv() => next,
-            () = cancel.cancelled() => None,
             now = sweep.tick() => {
                 for lost in recorder.forget_lost(now) {
                     initiator.forget(lost).await?;
@@ -245,15 +332,15 @@ pub async fn call(
                 continue;
             }
         };
-        let Some((number, intended)) = next else { break };
+        let Some((number, intended)) = next else { return Ok(()) };
         let is_shed = recorder.open() >= OPEN_MAX;
         metrics.iter().for_each(|metrics| metrics.arrived(is_shed));
         if is_shed {
-            shed += 1;
+            shed.fetch_add(1, Ordering::Relaxed);
             continue;
         }
         let own_id = format!("{}-{number}", scenario.run);
-        if let Ok(negotiation) = NegotiationId::form(name, &own_id) {
+        if let Ok(negotiation) = NegotiationId::form(&scenario.initiator, &own_id) {
             recorder.call_due(negotiation, Instant::from_std(intended));
         }
         match initiator.call(request(scenario, own_id), events.clone()).await {
@@ -262,14 +349,6 @@ pub async fn call(
             Err(agents::initiator::CallError::Id(error)) => tracing::error!(%error, "an id of our own was refused"),
         }
     }
-    set_phase(Phase::Draining);
-    metrics.iter().for_each(|metrics| metrics.set_target_rate(0.0));
-    settle(recorder, scenario.drain).await;
-    drop(events);
-    initiator.shutdown().await?;
-    noting.abort();
-    set_phase(Phase::Ended);
-    Ok(shed)
 }
 
 /// Notes what only the initiator's strategy can tell; all else the recorder sees by itself.

@@ -21,9 +21,12 @@ impl Trace {
     /// Creates, or empties, the file.
     ///
     /// # Errors
-    /// When it cannot be created.
+    /// When it cannot be created; the text names the path.
     pub fn create(path: &Path) -> std::io::Result<Self> {
-        Ok(Self { out: BufWriter::new(File::create(path)?), failed: None })
+        let refused = |error: std::io::Error| {
+            std::io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
+        };
+        Ok(Self { out: BufWriter::new(File::create(path).map_err(refused)?), failed: None })
     }
 
     /// Writes one event; `since_start` is the agent's local time since the start of the run.

@@ -61,8 +61,8 @@ async fn negotiate_over_a_broken_link() {
     let contractors = Access { control: &far_control, transport: &far, identity: &identity };
     let population = Population::start(&contractors, &scenario, Some(&recorder)).await.unwrap();
     let alice = Access { control: &near_control, transport: &near, identity: &identity };
-    let (started, cancel) = (Instant::now(), CancellationToken::new());
-    let calling = live::call(&alice, &scenario, &recorder, started, &cancel);
+    let cancel = CancellationToken::new();
+    let calling = live::call(&alice, &scenario, &recorder, &cancel);
     let (shed, ()) = tokio::join!(calling, break_and_heal(&link, &recorder));
     assert_eq!(shed.unwrap(), 0);
     population.stop().await.unwrap();

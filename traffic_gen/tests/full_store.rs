@@ -58,8 +58,8 @@ async fn negotiate_through_a_full_store() {
     let identity = |name: &AgentId| exchange.identity(name).unwrap();
     let access = Access { control: &control, transport: &transport, identity: &identity };
     let population = Population::start(&access, &scenario, Some(&recorder)).await.unwrap();
-    let (started, cancel) = (Instant::now(), CancellationToken::new());
-    let calling = live::call(&access, &scenario, &recorder, started, &cancel);
+    let cancel = CancellationToken::new();
+    let calling = live::call(&access, &scenario, &recorder, &cancel);
     let filling = fill_and_make_room(&server, &exchange, &recorder, doomed);
     let (shed, (kept, when_full)) = tokio::join!(calling, filling);
     assert_eq!(shed.unwrap(), 0);

@@ -90,7 +90,7 @@ async fn run(exchange: &Exchange, scenario: &Scenario, trace: &Path) -> (Counts,
     let access = Access { control: &control, transport: &transport, identity: &identity };
     let recorder = Arc::new(Recorder::start(Instant::now(), true, Some(Trace::create(trace).unwrap())));
     let population = Population::start(&access, scenario, Some(&recorder)).await.unwrap();
-    live::call(&access, scenario, &recorder, Instant::now(), &CancellationToken::new()).await.unwrap();
+    live::call(&access, scenario, &recorder, &CancellationToken::new()).await.unwrap();
     population.stop().await.unwrap();
     let (counts, mut verdict) = recorder.finish().unwrap();
     audit::recompute(&exchange.bus, &mut verdict).await.unwrap();

@@ -150,7 +150,7 @@ async fn play(tracer: Tracer, of_exchange: Tracer) {
     let exchange = Exchange::start(memory::open(MemoryOptions::default()), options).await.unwrap();
     let scenario = Scenario { rate: 20.0, duration: Duration::from_secs(1), ..Scenario::default() }.traced(tracer);
     with_contractors(&exchange, scenario, async |scenario, access, recorder| {
-        live::call(access, scenario, recorder, Instant::now(), &CancellationToken::new()).await.unwrap();
+        live::call(access, scenario, recorder, &CancellationToken::new()).await.unwrap();
         let (counts, verdict) = recorder.finish().unwrap();
         assert!(counts.rounds > 5 && verdict.violated() == 0, "{counts:?} {verdict:?}");
     })

@@ -8,7 +8,7 @@ use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerAddr};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::{Credentials, NatsOptions};
+use super::{Credentials, NatsOptions, shown};
 use crate::BusError;
 
 /// How often an idle connection is probed. The client gives up after two silent probes, so a dead peer is noticed in
@@ -27,6 +27,9 @@ const CONNECT_PAUSE: Duration = Duration::from_millis(100);
 /// backend uses the same.
 const SUBSCRIPTION_QUEUE_MAX: usize = 65_536;
 
+/// What a URL looks like.
+const EXAMPLE: &str = "give nats://HOST:PORT, or tls://";
+
 /// A connection, and the news that it was made.
 pub(super) struct Connection {
     pub(super) client: Client,
@@ -37,7 +40,7 @@ pub(super) struct Connection {
 impl Connection {
     /// Connects, trying again until `deadline`.
     pub(super) async fn open(options: &NatsOptions, role: &str, deadline: Instant) -> Result<Self, BusError> {
-        let addresses = addresses(options)?;
+        let addresses = addresses(&options.servers)?;
         loop {
             let (news, connected) = watch::channel(0);
             let is_up = Arc::new(AtomicBool::new(false));
@@ -58,9 +61,13 @@ impl Connection {
     }
 }
 
-fn addresses(options: &NatsOptions) -> Result<Vec<ServerAddr>, BusError> {
-    let parse = |url: &str| url.trim().parse().map_err(|error| unreachable(options, &format!("no URL: {error}")));
-    options.servers.split(',').map(parse).collect()
+/// The addresses of the servers.
+pub(super) fn addresses(servers: &str) -> Result<Vec<ServerAddr>, BusError> {
+    let parse = |url: &str| {
+        let refused = |error| BusError::Unusable(format!("`{}` is no NATS URL: {error}; {EXAMPLE}", shown(url)));
+        url.trim().parse().map_err(refused)
+    };
+    servers.split(',').map(parse).collect()
 }
 
 /// Whether another attempt would fail alike.
@@ -106,7 +113,7 @@ async fn connect_options(
         Credentials::Token(token) => builder.token(token.clone()),
         Credentials::UserPassword { user, password } => builder.user_and_password(user.clone(), password.clone()),
         Credentials::File(path) => builder.credentials_file(path).await.map_err(|error| {
-            BusError::Unreachable(format!("the credentials file {} cannot be read: {error}", path.display()))
+            BusError::Unusable(format!("the credentials file {} cannot be read: {error}", path.display()))
         })?,
     })
 }
@@ -126,8 +133,7 @@ fn reconnect_pause_max(attempt: usize) -> Duration {
 
 fn unreachable(options: &NatsOptions, reason: &str) -> BusError {
     // The URL may carry a password.
-    let servers: Vec<_> = options.servers.split(',').map(|url| url.rsplit('@').next().unwrap_or("")).collect();
-    BusError::Unreachable(format!("NATS at {}: {reason}", servers.join(", ")))
+    BusError::Unreachable(format!("NATS at {}: {reason}", shown(&options.servers)))
 }
 
 #[cfg(test)]

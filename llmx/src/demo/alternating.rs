@@ -17,8 +17,8 @@ use traffic_gen::live::Access;
 use traffic_gen::recorder::Recorder;
 use traffic_gen::trace::Trace;
 
-use super::{Args, attended, create, limits};
-use crate::output::{Failure, Outcome, Progress, print, print_json};
+use super::{Args, attended, limits};
+use crate::output::{Failure, Outcome, Progress, create, print, print_json};
 
 /// Requests of one agent per bargain, at most: a move for each round of the longest shipped domain, and repeats.
 const REQUESTS_PER_BARGAIN: f64 = 200.0;

@@ -6,6 +6,8 @@
 
 mod tally;
 
+use std::ops::ControlFlow;
+
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 use schemas::AgentId;
@@ -33,17 +35,19 @@ const INJECTED_TRIES: f64 = 0.5;
 /// Parties of a table before a new one is taken: a table keeps tombstones.
 const RUNS_PER_TABLE: u64 = 256;
 
-/// Runs the cases in turn, `runs` in all; `tell` hears the tally now and then.
+/// Runs the cases in turn, `runs` in all or until `tell`, which is given the tally now and then, breaks off.
 ///
 /// # Errors
 /// [`SittingError`].
-pub fn run(runs: u64, seed: u64, mut tell: impl FnMut(&Tally)) -> Result<Tally, SittingError> {
+pub fn run(runs: u64, seed: u64, mut tell: impl FnMut(&Tally) -> ControlFlow<()>) -> Result<Tally, SittingError> {
     let mut tally = Tally::default();
     let mut table = Table::new();
     for number in 0..runs {
         if number % RUNS_PER_TABLE == 0 {
             table = Table::new();
-            tell(&tally);
+            if tell(&tally).is_break() {
+                break;
+            }
         }
         let mut random = ChaCha12Rng::seed_from_u64(seed);
         random.set_stream(number);

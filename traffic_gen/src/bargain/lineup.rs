@@ -1,5 +1,6 @@
 //! A domain with a strategy for each party: what `llmx bargain` plays.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use agents::bargain::{BargainStrategy, Domain, Fault, Move, Preferences, StrategyKind, TurnView};
@@ -142,17 +143,25 @@ impl Lineup {
     }
 
     /// Plays `bargains` of them. The first party opens each with an outcome drawn from those it may agree to, and goes on by
-    /// its strategy: what it gets beside what it first asked for is the anchoring (M35). `tell` hears the tally now and then.
+    /// its strategy: what it gets beside what it first asked for is the anchoring (M35). `tell` is given the tally now and then,
+    /// and may break off.
     ///
     /// # Errors
     /// [`SittingError`].
-    pub fn repeat(&self, bargains: u64, seed: u64, mut tell: impl FnMut(&Tally)) -> Result<Tally, SittingError> {
+    pub fn repeat(
+        &self,
+        bargains: u64,
+        seed: u64,
+        mut tell: impl FnMut(&Tally) -> ControlFlow<()>,
+    ) -> Result<Tally, SittingError> {
         let mut tally = Tally::default();
         let mut table = Table::new();
         for number in 0..bargains {
             if number % BARGAINS_PER_TABLE == 0 {
                 table = Table::new();
-                tell(&tally);
+                if tell(&tally).is_break() {
+                    break;
+                }
             }
             let mut random = ChaCha12Rng::seed_from_u64(seed);
             random.set_stream(number);

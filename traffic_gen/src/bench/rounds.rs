@@ -235,7 +235,7 @@ pub async fn at_rate(
     let population = Population::start(&access, &rig.scenario, None).await?;
     let started = Instant::now();
     let recorder = Arc::new(Recorder::start(started, false, None));
-    live::call(&access, &rig.scenario, &recorder, started, &CancellationToken::new()).await?;
+    live::call(&access, &rig.scenario, &recorder, &CancellationToken::new()).await?;
     population.stop().await?;
     rig.exchange.shutdown().await;
     Ok(recorder.counts())

@@ -132,7 +132,7 @@ pub async fn run(plan: Plan, parts: &[Part], mut tell: impl FnMut(&Row)) -> Resu
                 add(Row::new("admission", cost.admit_us, "us/message").under(cost.parse_us).aiming_at("<= 8 us"));
                 add(Row::new("admission.check_message", cost.check_us, "us/message").under(cost.parse_us));
             }
-            Part::Core => core(plan, &mut add)?,
+            Part::Core => core(plan, &mut add).await?,
             Part::Populations => populations(plan, &mut add).await?,
             Part::Bargains => servers.push(bargains(plan, &mut add).await?),
             Part::Log => durable(plan, &mut add).await?,
@@ -190,11 +190,19 @@ async fn latency(plan: Plan, nats: &Bus, add: &mut impl FnMut(Row)) -> Result<()
     Ok(())
 }
 
-fn core(plan: Plan, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
-    let base = fold::measure(100)?;
+/// Measures what only computes, on a thread of its own: the suite can be dropped meanwhile.
+async fn computed<T: Send + 'static>(
+    measure: impl FnOnce() -> Result<T, BenchError> + Send + 'static,
+) -> Result<T, BenchError> {
+    let measured = tokio::task::spawn_blocking(measure).await;
+    measured.map_err(|error| BenchError::Stuck(format!("a measurement did not end: {error}")))?
+}
+
+async fn core(plan: Plan, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
+    let base = computed(|| fold::measure(100)).await?;
     add(Row::new("core.message.open_100", base.us_per_message, "us/message"));
     for open in [10_000, plan.open_max] {
-        let cost = fold::measure(open)?;
+        let cost = computed(move || fold::measure(open)).await?;
         let row = Row::new(format!("core.message.open_{open}"), cost.us_per_message, "us/message");
         add(row.under(base.us_per_message).aiming_at("<= 1.5"));
         if open == plan.open_max {
@@ -224,7 +232,7 @@ async fn populations(plan: Plan, add: &mut impl FnMut(Row)) -> Result<(), BenchE
 
 /// Steps of bargains; the ceiling is as many pairs that answer each other on the bare bus.
 async fn bargains(plan: Plan, add: &mut impl FnMut(Row)) -> Result<LocalServer, BenchError> {
-    let core = steps::core(BARGAINS, 50)?;
+    let core = computed(|| steps::core(BARGAINS, 50)).await?;
     add(Row::new("steps.core", core, "steps/s"));
     let ceiling = steps::bare(memory().pub_sub, BARGAINS, plan.closed_loop / 2).await?;
     add(Row::new("steps.bare.memory", ceiling, "steps/s"));

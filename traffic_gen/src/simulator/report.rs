@@ -9,7 +9,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -59,6 +59,10 @@ pub struct Report {
     pub safety: u64,
     /// Liveness runs made.
     pub liveness: u64,
+    /// Runs asked for. More than were made: the batch was interrupted, or ended at a violation.
+    pub asked: u64,
+    /// Whether the batch was asked to end before it was done: what is said is true of the runs made.
+    pub interrupted: bool,
     /// Wall-clock seconds.
     pub elapsed_s: f64,
     /// Runs per second of wall-clock time.
@@ -110,10 +114,15 @@ impl Batch {
         (self.base.wrapping_add(number), Options { liveness: number >= self.safety })
     }
 
-    /// Makes every run; `on_progress` hears about twice a second how far it is.
-    pub fn simulate(&self, on_progress: impl Fn(Progress) + Sync) -> Report {
+    /// Makes every run, or those begun before `is_asked_to_end`; `on_progress` is called about twice a second.
+    pub fn simulate(&self, is_asked_to_end: impl Fn() -> bool + Sync, on_progress: impl Fn(Progress) + Sync) -> Report {
         let started = Instant::now();
-        let shared = Shared { next: AtomicU64::new(0), stop: AtomicU64::new(self.total()), sum: Mutex::default() };
+        let shared = Shared {
+            next: AtomicU64::new(0),
+            stop: AtomicU64::new(self.total()),
+            interrupted: AtomicBool::new(false),
+            sum: Mutex::default(),
+        };
         let tell = |sum: &Sum| {
             let done = sum.safety + sum.liveness;
             let per_s = done as f64 / started.elapsed().as_secs_f64().max(f64::EPSILON);
@@ -121,12 +130,14 @@ impl Batch {
         };
         std::thread::scope(|scope| {
             for _ in 0..self.threads.max(1) {
-                scope.spawn(|| self.work(&shared, &tell));
+                scope.spawn(|| self.work(&shared, &is_asked_to_end, &tell));
             }
         });
+        let interrupted = shared.interrupted.into_inner();
         let sum = shared.sum.into_inner().unwrap_or_else(PoisonError::into_inner);
         tell(&sum);
         let mut report = sum.report(started.elapsed());
+        (report.asked, report.interrupted) = (self.total(), interrupted);
         if !self.keep_going {
             // What other threads found meanwhile depends on their number.
             report.violations.truncate(1);
@@ -135,10 +146,14 @@ impl Batch {
     }
 
     /// One thread's share.
-    fn work(&self, shared: &Shared, tell: &(impl Fn(&Sum) + Sync)) {
+    fn work(&self, shared: &Shared, is_asked_to_end: &(impl Fn() -> bool + Sync), tell: &(impl Fn(&Sum) + Sync)) {
         loop {
             let number = shared.next.fetch_add(1, Ordering::Relaxed);
             if number >= shared.stop.load(Ordering::Relaxed) {
+                return;
+            }
+            if is_asked_to_end() {
+                shared.interrupted.store(true, Ordering::Relaxed);
                 return;
             }
             let (seed, options) = self.run_at(number);
@@ -161,6 +176,8 @@ struct Shared {
     next: AtomicU64,
     /// Runs from this number on are not made.
     stop: AtomicU64,
+    /// Whether a run was left out because the batch was asked to end.
+    interrupted: AtomicBool,
     sum: Mutex<Sum>,
 }
 
@@ -264,6 +281,8 @@ impl Sum {
         Report {
             safety: self.safety,
             liveness: self.liveness,
+            asked: self.safety + self.liveness,
+            interrupted: false,
             elapsed_s,
             runs_per_s: (self.safety + self.liveness) as f64 / elapsed_s.max(f64::EPSILON),
             records: self.records,
@@ -283,11 +302,11 @@ impl Sum {
 
 impl Report {
     /// Whether there is nothing to complain of: no violation, and in a batch large enough to tell, nothing left unchecked
-    /// or unreached.
+    /// or unreached. A batch that was interrupted is judged by its violations alone.
     #[must_use]
     pub fn is_fine(&self) -> bool {
         let is_conclusive = self.safety + self.liveness >= CONCLUSIVE_RUNS;
         let is_complete = self.never_checked.is_empty() && self.never_reached.is_empty();
-        self.violations.is_empty() && (is_complete || !is_conclusive)
+        self.violations.is_empty() && (is_complete || !is_conclusive || self.interrupted)
     }
 }

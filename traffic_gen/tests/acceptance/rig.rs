@@ -132,7 +132,7 @@ impl Rig {
         let access = Access { control: &self.control, transport: &transport, identity: &identity };
         let recorder = Arc::new(Recorder::start(Instant::now(), true, None));
         let population = Population::start(&access, scenario, Some(&recorder)).await.unwrap();
-        live::call(&access, scenario, &recorder, Instant::now(), &CancellationToken::new()).await.unwrap();
+        live::call(&access, scenario, &recorder, &CancellationToken::new()).await.unwrap();
         population.stop().await.unwrap();
         recorder.finish().unwrap()
     }

@@ -96,7 +96,7 @@ async fn run(exchange: &Exchange, recorder: &Arc<Recorder>, heard: &Heard, stop:
     let identity = |name: &AgentId| exchange.identity(name).unwrap();
     let access = Access { control: &control, transport: &transport, identity: &identity };
     let population = Population::start(&access, &scenario, Some(recorder)).await.unwrap();
-    live::call(&access, &scenario, recorder, Instant::now(), stop).await.unwrap();
+    live::call(&access, &scenario, recorder, stop).await.unwrap();
     population.stop().await.unwrap();
 }
 

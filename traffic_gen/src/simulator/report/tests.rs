@@ -5,7 +5,8 @@ use crate::simulator::trace::Noted;
 
 #[test]
 fn a_batch_shows_the_same_on_one_thread_and_on_three() {
-    let batch = |threads| Batch { base: 70, safety: 12, liveness: 4, threads, keep_going: true }.simulate(|_| {});
+    let batch =
+        |threads| Batch { base: 70, safety: 12, liveness: 4, threads, keep_going: true }.simulate(|| false, |_| {});
     let (one, three) = (batch(1), batch(3));
     assert_eq!((one.safety, one.liveness), (12, 4));
     assert_eq!(checked(&one), checked(&three));
@@ -17,7 +18,7 @@ fn a_batch_shows_the_same_on_one_thread_and_on_three() {
 fn progress_ends_with_every_run_done() {
     let last = Mutex::new(None);
     let batch = Batch { base: 1, safety: 3, liveness: 0, threads: 2, keep_going: false };
-    batch.simulate(|progress| *last.lock().unwrap() = Some((progress.done, progress.total)));
+    batch.simulate(|| false, |progress| *last.lock().unwrap() = Some((progress.done, progress.total)));
     assert_eq!(*last.lock().unwrap(), Some((3, 3)));
 }
 

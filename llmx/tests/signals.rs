@@ -1,0 +1,283 @@
+//! Every wait ends: on a signal, and on its own time. Real processes, against exchanges that are not there or come late.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use bus::nats::server::{LocalServer, LocalServerOptions};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
+use tokio::process::{Child, ChildStderr, ChildStdout, Command};
+
+const LLMX: &str = env!("CARGO_BIN_EXE_llmx");
+/// Longest a test waits for something that must happen.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest a process may take to end after a signal, on a machine that is busy with other tests.
+const PROMPT: Duration = Duration::from_secs(10);
+/// Where nothing listens.
+const DEAD: &str = "http://127.0.0.1:1";
+
+#[tokio::test]
+async fn who_finds_no_gateway_fails_in_time_and_names_address_and_remedy() {
+    let keys = Keys::new();
+    for command in ["traffic", "contractors"] {
+        let process = Process::start(&[command, "--gateway", DEAD, "--key", keys.key(), "--wait", "1"]);
+        let (code, said, complained) = process.end_by_itself().await;
+        assert_eq!((code, said.as_str()), (Some(1), ""), "{command}: {complained}");
+        for part in [DEAD, "start one (`llmx gateway`)", "--wait", "refused"] {
+            assert!(complained.contains(part), "{command}: no {part} in {complained}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_waits_for_a_gateway_says_so_and_ends_on_a_signal() {
+    let keys = Keys::new();
+    for (command, signal) in [("traffic", "INT"), ("traffic", "TERM"), ("contractors", "INT"), ("contractors", "TERM")]
+    {
+        let mut process = Process::start(&[command, "--gateway", DEAD, "--key", keys.key()]);
+        process.complains("waiting for a gateway at http://127.0.0.1:1 ").await;
+        let (code, complained) = process.ended_by(signal).await;
+        assert_eq!(code, Some(1), "{command} {signal}: {complained}");
+        assert!(complained.contains(&format!("ended by SIG{signal} before it was done")), "{complained}");
+    }
+}
+
+#[tokio::test]
+async fn who_waits_for_nats_says_so_again_and_again_and_ends_on_a_signal() {
+    let keys = Keys::new();
+    let gateway = ["gateway", "--listen", "127.0.0.1:0", "--jwks", keys.jwks()];
+    let folder = keys.folder();
+    let archive = ["archive", "--to", folder];
+    for (command, signal) in [(&["engine"][..], "TERM"), (&gateway, "INT"), (&archive, "TERM"), (&["replay"], "INT")] {
+        let began = Instant::now();
+        let mut process = Process::start(&[command, &["--nats", "nats://user:secret@127.0.0.1:1"]].concat());
+        for _ in 0..2 {
+            process.complains("waiting for NATS at 127.0.0.1:1 (--nats, LLMX_NATS)").await;
+        }
+        assert!(began.elapsed() >= Duration::from_secs(5), "once in five seconds is enough");
+        let (code, complained) = process.ended_by(signal).await;
+        assert_eq!(code, Some(1), "{command:?}: {complained}");
+        assert!(!complained.contains("secret"), "{complained}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiting_for_the_first_connection_is_no_latency_of_the_exchange() {
+    let server = LocalServer::start(LocalServerOptions::default()).await.unwrap();
+    let (nats, keys) = (server.url(), Keys::new());
+    let mut engine = Process::start(&["engine", "--nats", &nats]);
+    engine.says("engine: ").await;
+    let address = free_address();
+    let url = format!("http://{address}");
+    let began = Instant::now();
+    let args = ["traffic", "--json", "--rate", "10", "--duration", "4", "--wait", "600"];
+    let mut traffic = Process::start(&[&args[..], &["--gateway", &url, "--key", keys.key()]].concat());
+    let contractor = ["contractors", "--count", "1", "--wait", "600", "--gateway", &url, "--key", keys.key()];
+    let contractor = Process::start(&contractor);
+    for _ in 0..2 {
+        traffic.complains("waiting for a gateway").await;
+    }
+    let mut gateway = Process::start(&[
+        "gateway",
+        "--nats",
+        &nats,
+        "--listen",
+        &address,
+        "--jwks",
+        keys.jwks(),
+        "--issuer",
+        "llmx-local",
+    ]);
+    gateway.says("gateway: ").await;
+    let waited_ms = began.elapsed().as_secs_f64() * 1000.0;
+    let (_, said, complained) = traffic.end_by_itself().await;
+    let summary: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said} {complained}"));
+    let round = summary["latency_ms"]["round"]["max"].as_f64().unwrap();
+    assert!(summary["rounds"].as_u64().unwrap() > 0, "{summary}");
+    assert!(round < waited_ms, "the longest round took {round} ms of the {waited_ms} ms waited: {summary}");
+    assert!(
+        summary["elapsed_s"].as_f64().unwrap() * 1000.0 < began.elapsed().as_secs_f64() * 1000.0 - 5000.0,
+        "{summary}"
+    );
+    for mut process in [contractor, gateway, engine] {
+        process.signal("TERM").await;
+        assert_eq!(process.end_by_itself().await.0, Some(0));
+    }
+}
+
+#[tokio::test]
+async fn a_refused_token_ends_the_traffic_at_once_with_the_reason() {
+    let server = LocalServer::start(LocalServerOptions::default()).await.unwrap();
+    let (nats, keys, others) = (server.url(), Keys::new(), Keys::new());
+    let mut gateway = Process::start(&["gateway", "--nats", &nats, "--listen", "127.0.0.1:0", "--jwks", keys.jwks()]);
+    let url = gateway.says("gateway: ").await;
+    for command in ["traffic", "contractors"] {
+        let process = Process::start(&[command, "--gateway", &url, "--key", others.key()]);
+        let (code, _, complained) = process.end_by_itself().await;
+        assert_eq!(code, Some(1), "{complained}");
+        assert!(complained.contains("unauthenticated") && complained.contains(&url), "{command}: {complained}");
+    }
+}
+
+#[tokio::test]
+async fn an_interrupted_simulation_says_what_its_runs_showed_and_that_they_are_not_all() {
+    for signal in ["INT", "TERM"] {
+        let mut process = Process::start(&["simulate", "--seeds", "1000000", "--threads", "1", "--json"]);
+        process.complains(" of 1000000 runs").await;
+        process.signal(signal).await;
+        let (code, said, complained) = process.end_by_itself().await;
+        assert_eq!(code, Some(0), "{complained}");
+        let report: Value = serde_json::from_str(&said).unwrap();
+        assert_eq!((&report["interrupted"], &report["asked"]), (&true.into(), &1_000_000.into()), "{report}");
+        let made = report["safety"].as_u64().unwrap();
+        assert!((1..1_000_000).contains(&made), "{report}");
+    }
+    let mut process = Process::start(&["simulate", "--seeds", "1000000", "--threads", "1"]);
+    process.complains(" of 1000000 runs").await;
+    process.signal("INT").await;
+    let (code, said, _) = process.end_by_itself().await;
+    assert!(code == Some(0) && said.starts_with("INTERRUPTED after "), "{said}");
+}
+
+#[tokio::test]
+async fn an_interrupted_check_of_mandates_says_what_its_runs_showed_and_that_they_are_not_all() {
+    let domain = concat!(env!("CARGO_MANIFEST_DIR"), "/../domains/car_purchase.json");
+    for (args, unit) in
+        [(&["--check", "--runs", "100000000"][..], " runs"), (&[domain, "--repeat", "1000000"], " bargains")]
+    {
+        for signal in ["INT", "TERM"] {
+            let mut process = Process::start(&[&["bargain"], args].concat());
+            // The first line of progress is from before the first one.
+            process.complains(unit).await;
+            process.complains(unit).await;
+            process.signal(signal).await;
+            let (code, said, complained) = process.end_by_itself().await;
+            assert_eq!(code, Some(0), "{complained}");
+            assert!(said.starts_with("INTERRUPTED after ") && said.contains(unit), "{said}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_benchmark_that_only_computes_ends_on_a_signal() {
+    for signal in ["INT", "TERM"] {
+        let mut process = Process::start(&["bench", "--only", "core"]);
+        process.says("core.message.open_100").await;
+        let (code, complained) = process.ended_by(signal).await;
+        assert_eq!(code, Some(1), "{complained}");
+        assert!(complained.contains("before it was done"), "{complained}");
+    }
+}
+
+/// A signing key and its key set.
+struct Keys {
+    folder: TempDir,
+    key: PathBuf,
+    jwks: PathBuf,
+}
+
+impl Keys {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let made = std::process::Command::new(LLMX).arg("keys").arg("--out").arg(folder.path()).output().unwrap();
+        assert!(made.status.success(), "{made:?}");
+        let (key, jwks) = (folder.path().join("signing-key.pem"), folder.path().join("jwks.json"));
+        Self { folder, key, jwks }
+    }
+
+    fn key(&self) -> &str {
+        text(&self.key)
+    }
+
+    fn jwks(&self) -> &str {
+        text(&self.jwks)
+    }
+
+    fn folder(&self) -> &str {
+        text(self.folder.path())
+    }
+}
+
+struct Process {
+    child: Child,
+    said: BufReader<ChildStdout>,
+    complained: BufReader<ChildStderr>,
+}
+
+impl Process {
+    fn start(args: &[&str]) -> Self {
+        let mut command = Command::new(LLMX);
+        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("LLMX_")) {
+            command.env_remove(name);
+        }
+        let mut child = command.spawn().unwrap();
+        let said = BufReader::new(child.stdout.take().unwrap());
+        let complained = BufReader::new(child.stderr.take().unwrap());
+        Self { child, said, complained }
+    }
+
+    /// The rest of the next line on stdout that has this in it.
+    async fn says(&mut self, part: &str) -> String {
+        line_with(&mut self.said, part).await
+    }
+
+    /// The same on stderr.
+    async fn complains(&mut self, part: &str) -> String {
+        line_with(&mut self.complained, part).await
+    }
+
+    async fn signal(&mut self, name: &str) {
+        let pid = self.child.id().unwrap().to_string();
+        assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().await.unwrap().success());
+    }
+
+    /// Its exit code after a signal, which must come soon, and what else it says on stderr.
+    async fn ended_by(mut self, signal: &str) -> (Option<i32>, String) {
+        self.signal(signal).await;
+        let ended = tokio::time::timeout(PROMPT, self.child.wait()).await;
+        let code = ended.unwrap_or_else(|_| panic!("it ignores SIG{signal}")).unwrap().code();
+        let mut complained = String::new();
+        self.complained.read_to_string(&mut complained).await.unwrap();
+        (code, complained)
+    }
+
+    /// Its exit code and all it says until then, on stdout and on stderr.
+    async fn end_by_itself(mut self) -> (Option<i32>, String, String) {
+        let (mut said, mut complained) = (String::new(), String::new());
+        let reading = async {
+            tokio::join!(self.said.read_to_string(&mut said), self.complained.read_to_string(&mut complained))
+        };
+        let (read, also) = tokio::time::timeout(PATIENCE, reading).await.expect("it ends by itself");
+        read.unwrap();
+        also.unwrap();
+        (tokio::time::timeout(PATIENCE, self.child.wait()).await.unwrap().unwrap().code(), said, complained)
+    }
+}
+
+async fn line_with(from: &mut BufReader<impl AsyncRead + Unpin>, part: &str) -> String {
+    loop {
+        let mut line = String::new();
+        let read = tokio::time::timeout(PATIENCE, from.read_line(&mut line)).await;
+        let read = read.unwrap_or_else(|_| panic!("it does not say `{part}`")).unwrap();
+        assert!(read > 0, "it ended without `{part}`");
+        if let Some((_, rest)) = line.split_once(part) {
+            return rest.trim().to_owned();
+        }
+    }
+}
+
+/// An address that was free a moment ago.
+fn free_address() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
