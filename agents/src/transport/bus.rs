@@ -1,14 +1,24 @@
 //! Over the bus itself, memory or NATS: for agents in the same process or with a NATS account.
+//!
+//! No gateway sees a stream of such an agent, so it says hello again several times within its lease. It does so while its
+//! inbox is read: an agent that no longer reads is not present.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use ::bus::{Bus, BusError, PubSub};
+use ::bus::{Bus, BusError, PubSub, Received};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use futures_util::{FutureExt, StreamExt};
+use futures_util::stream::BoxStream;
+use futures_util::{FutureExt, Stream, StreamExt};
+use schemas::control::LEASE_MS_DEFAULT;
+use schemas::presence::{HELLOS_PER_LEASE, RENEWAL};
 use schemas::{AgentId, Code, DeliveryId, Refusal, subject};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use super::{ANSWER_TIMEOUT, Accepted, Answer, Connection, InboxMessage, Link, Transport, TransportError};
 use crate::identity::{Identity, Token};
@@ -18,13 +28,21 @@ use crate::identity::{Identity, Token};
 #[derive(Clone)]
 pub struct BusTransport {
     pub_sub: Arc<dyn PubSub>,
+    lease_ms: u32,
 }
 
 impl BusTransport {
-    /// Over this bus.
+    /// Over this bus, for agents that register the default lease or a longer one.
     #[must_use]
     pub fn new(bus: &Bus) -> Self {
-        Self { pub_sub: Arc::clone(&bus.pub_sub) }
+        Self { pub_sub: Arc::clone(&bus.pub_sub), lease_ms: LEASE_MS_DEFAULT }
+    }
+
+    /// For agents that register this lease.
+    #[must_use]
+    pub fn with_lease_ms(mut self, lease_ms: u32) -> Self {
+        self.lease_ms = lease_ms.max(1);
+        self
     }
 }
 
@@ -35,10 +53,57 @@ impl Transport for BusTransport {
             let messages = self.pub_sub.subscribe(subject::inbox(&agent), None).await.map_err(unreachable)?;
             self.pub_sub.publish(subject::hello(&agent), Bytes::new()).await.map_err(unreachable)?;
             let link = BusLink { pub_sub: Arc::clone(&self.pub_sub), token: identity.token.clone(), agent };
-            let inbox = messages.map(|received| super::read_inbox_array(&received.payload)).boxed();
-            Ok(Connection { link: Arc::new(link), inbox })
+            let inbox = BusInbox {
+                messages,
+                pub_sub: Arc::clone(&self.pub_sub),
+                hello: subject::hello(&identity.agent),
+                renewals: renewals(self.lease_ms),
+                renewing: None,
+            };
+            Ok(Connection { link: Arc::new(link), inbox: inbox.boxed() })
         }
         .boxed()
+    }
+}
+
+/// Between two hellos.
+fn renewals(lease_ms: u32) -> Interval {
+    let period = Duration::from_millis(u64::from(lease_ms)) / HELLOS_PER_LEASE;
+    let mut renewals = interval_at(Instant::now() + period, period);
+    renewals.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    renewals
+}
+
+/// An agent's inbox, which renews its lease while it is read.
+struct BusInbox {
+    messages: BoxStream<'static, Received>,
+    pub_sub: Arc<dyn PubSub>,
+    /// Where its hellos go.
+    hello: String,
+    renewals: Interval,
+    renewing: Option<BoxFuture<'static, ()>>,
+}
+
+impl Stream for BusInbox {
+    type Item = InboxMessage;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<InboxMessage>> {
+        if let Poll::Ready(received) = self.messages.poll_next_unpin(context) {
+            return Poll::Ready(received.map(|received| super::read_inbox_array(&received.payload)));
+        }
+        loop {
+            if let Some(renewing) = &mut self.renewing {
+                ready!(renewing.poll_unpin(context));
+                self.renewing = None;
+            }
+            ready!(self.renewals.poll_tick(context));
+            let (pub_sub, hello) = (Arc::clone(&self.pub_sub), self.hello.clone());
+            self.renewing = Some(Box::pin(async move {
+                if let Err(error) = pub_sub.publish(hello, Bytes::from_static(RENEWAL)).await {
+                    tracing::debug!(%error, "a renewal of presence was not published");
+                }
+            }));
+        }
     }
 }
 
@@ -124,6 +189,27 @@ mod tests {
         assert!(matches!(read_reply(refused), Answer::Refused(Refusal { code: Code::NoConsent, .. })));
         assert!(matches!(read_reply(b"{}"), Answer::Unknown(_)));
         assert!(matches!(read_reply(b"\xff"), Answer::Unknown(_)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_agent_says_hello_when_it_connects_and_renews_it_three_times_a_lease_while_it_reads() {
+        let bus = ::bus::memory::open(::bus::memory::MemoryOptions::default());
+        let mut hellos = bus.pub_sub.subscribe(subject::ALL_HELLOS.to_owned(), None).await.unwrap();
+        let transport = BusTransport::new(&bus).with_lease_ms(12_000);
+        let identity = Identity { agent: AgentId::try_new("bob").unwrap(), token: "token".to_owned().into() };
+        let Connection { link: _link, mut inbox } = transport.connect(&identity).await.unwrap();
+        assert!(hellos.next().await.unwrap().payload.is_empty());
+
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(hellos.next().now_or_never().is_none(), "nobody reads");
+        let began = Instant::now();
+        let reading = tokio::spawn(async move { inbox.next().await });
+        for after_s in [0, 4, 8, 12] {
+            let hello = hellos.next().await.unwrap();
+            assert_eq!((&hello.payload[..], began.elapsed().as_secs()), (RENEWAL, after_s));
+        }
+        bus.pub_sub.publish(subject::inbox(&identity.agent), Bytes::from_static(b"[]")).await.unwrap();
+        assert!(reading.await.unwrap().is_some());
     }
 
     #[test]

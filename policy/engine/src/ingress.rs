@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bus::{Bus, BusError, Received};
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt};
+use schemas::presence::is_renewal;
 use schemas::{AgentId, DeliveryId, Lane, subject};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -98,7 +99,11 @@ impl Ingress {
         }
     }
 
+    /// A renewal is for the gateways, which keep presence: the agent has what was sent to it.
     fn handle_hello(&self, received: &Received) {
+        if is_renewal(&received.payload) {
+            return;
+        }
         let Some(agent) = subject::agent_of(&received.subject) else { return };
         for lane in self.lanes.keys() {
             self.send(*lane, Signal::Hello(agent.clone()));
@@ -144,6 +149,25 @@ mod tests {
         let id = |lane, number| DeliveryId::new(Lane(lane), [number; 16]);
         let split = by_lane(id(1, 1), vec![id(0, 2), id(1, 3)]);
         assert_eq!(split, BTreeMap::from([(Lane(0), vec![id(0, 2)]), (Lane(1), vec![id(1, 1), id(1, 3)])]));
+    }
+
+    #[tokio::test]
+    async fn a_hello_reaches_every_lane_and_a_renewal_none() {
+        let bus = bus::memory::open(bus::memory::MemoryOptions::default());
+        let metrics = Arc::new(EngineMetrics::new(&prometheus::Registry::new()).unwrap());
+        let mut ingress = Ingress::subscribe(&bus, metrics).await.unwrap();
+        let (_sender, mut signals) = ingress.connect(Lane(0));
+        let bob = AgentId::try_new("bob").unwrap();
+        let cancel = CancellationToken::new();
+        let driving = tokio::spawn(ingress.drive(cancel.clone()));
+        for body in [schemas::presence::RENEWAL, b"", schemas::presence::RENEWAL] {
+            bus.pub_sub.publish(subject::hello(&bob), bytes::Bytes::from_static(body)).await.unwrap();
+        }
+        bus.pub_sub.publish(subject::hello(&AgentId::try_new("carol").unwrap()), bytes::Bytes::new()).await.unwrap();
+        assert_eq!(signals.recv().await, Some(Signal::Hello(bob)));
+        assert_eq!(signals.recv().await, Some(Signal::Hello(AgentId::try_new("carol").unwrap())));
+        cancel.cancel();
+        driving.await.unwrap();
     }
 
     #[test]
