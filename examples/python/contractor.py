@@ -3,6 +3,7 @@
 
     python3 contractor.py http://127.0.0.1:8080 carol "$(llmx token carol)"
 """
+import signal
 import sys
 
 from exchange import Exchange
@@ -27,15 +28,20 @@ def answer(told):
 
 def main():
     exchange = Exchange(*sys.argv[1:4])
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ending, lambda *_: sys.exit())
     exchange.register(topics=["courier"])
     print(f"{exchange.agent} is registered for topic courier", flush=True)
-    for delivery in exchange.inbox():
-        told, negotiation = delivery["payload"], delivery["envelope"]["negotiation"]
-        payload = answer(told)
-        if payload is not None:
-            exchange.reply(delivery, payload)
-        if told.get("disposition") == "committed":
-            print(f"{negotiation}: award {told['award_no']} committed", flush=True)
+    try:
+        for delivery in exchange.inbox():
+            told, negotiation = delivery["payload"], delivery["envelope"]["negotiation"]
+            payload = answer(told)
+            if payload is not None:
+                exchange.reply(delivery, payload)
+            if told.get("disposition") == "committed":
+                print(f"{negotiation}: award {told['award_no']} committed", flush=True)
+    finally:
+        exchange.leave()  # nobody calls it any more, and no call waits for it
 
 
 if __name__ == "__main__":

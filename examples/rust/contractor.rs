@@ -9,6 +9,7 @@ use schemas::delivery::{Delivery, Disposition, Told};
 use schemas::ids::AttrName;
 use schemas::payload::{AttrValue, Confirm, Inform, InformKind, Offer, Payload, Reasoned, Terms};
 use schemas::{AgentId, Timestamp, TopicName};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 fn answer(_now: Timestamp, delivery: &Delivery) -> Vec<Action> {
@@ -46,20 +47,32 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let consent = Consent { default: ConsentEffect::Allow, rules: Vec::new() };
     let topics = vec![TopicName::try_new("courier")?];
     let registration = Registration { topics, consent, ..Registration::default() };
-    HttpTransport::try_new(&url)?.register(&identity, &registration).await?;
+    let control = HttpTransport::try_new(&url)?;
+    control.register(&identity, &registration).await?;
 
     let cancel = CancellationToken::new();
     let transport = WebSocketTransport::new(&url);
-    let running = agents::run(transport, identity.agent, identity.token, answer, cancel.clone());
+    let running = agents::run(transport, identity.agent.clone(), identity.token.clone(), answer, cancel.clone());
     tokio::pin!(running);
     tokio::select! {
         ended = &mut running => drop(ended?),
-        _ = tokio::signal::ctrl_c() => {
+        () = asked_to_end() => {
+            // Before it goes, so that nobody calls it any more, and no call waits for it.
+            control.deregister(&identity).await?;
             cancel.cancel();
             running.await?;
         }
     }
     Ok(())
+}
+
+/// Ctrl-C, or what a service manager sends.
+async fn asked_to_end() {
+    let mut terminated = signal(SignalKind::terminate()).expect("a signal can be listened for");
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminated.recv() => {}
+    }
 }
 
 /// Prices are integers in micro-units: 1 000 000 is one.

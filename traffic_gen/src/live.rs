@@ -9,6 +9,7 @@ use agents::{
     Agent, AgentError, AgentHandle, AgentOptions, CallEvent, CallNews, CallRequest, Contractor, ContractorConfig,
     Identity, Initiator,
 };
+use futures_util::StreamExt;
 use schemas::control::{Consent, ConsentEffect, Registration};
 use schemas::ids::Capability;
 use schemas::payload::Cfp;
@@ -40,6 +41,9 @@ const SWEEP_PERIOD: Duration = Duration::from_secs(60);
 pub const CONNECT_MAX_DEFAULT: Duration = Duration::from_secs(30);
 /// How long behind the last intended call the exchange may be before the calls that are left are given up.
 const OVERTIME: Duration = Duration::from_secs(2);
+/// Registrations taken away at a time at the end of a run, and how long that may take.
+const REMOVALS_MAX: usize = 16;
+const REMOVAL_MAX: Duration = Duration::from_secs(5);
 /// How often a run looks whether it has settled.
 const SETTLE_POLL: Duration = Duration::from_millis(20);
 
@@ -151,7 +155,46 @@ pub struct Access<'a> {
 /// Contractors that are connected and registered.
 pub struct Population {
     contractors: Vec<AgentHandle<Contractor>>,
+    registered: Registered,
     cancel: CancellationToken,
+}
+
+/// Agents that a run has registered, and takes away at its end.
+pub(crate) struct Registered {
+    control: ControlClient,
+    identities: Vec<Identity>,
+}
+
+impl Registered {
+    pub(crate) fn new(control: &ControlClient) -> Self {
+        Self { control: control.clone(), identities: Vec::new() }
+    }
+
+    /// Registers one more.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub(crate) async fn register(&mut self, identity: &Identity, document: &Registration) -> Result<(), ControlError> {
+        self.control.register(&identity.agent, &identity.token.current(), document).await?;
+        self.identities.push(identity.clone());
+        Ok(())
+    }
+
+    /// Takes all away, within [`REMOVAL_MAX`]. Whoever is left then is absent when its lease has ended.
+    pub(crate) async fn remove(&self) {
+        let removing =
+            futures_util::stream::iter(&self.identities).for_each_concurrent(REMOVALS_MAX, async |identity| {
+                let removed = self.control.remove(&identity.agent, &identity.token.current()).await;
+                if let Err(error) = removed {
+                    tracing::debug!(agent = %identity.agent, %error, "the registration stays");
+                }
+            });
+        if tokio::time::timeout(REMOVAL_MAX, removing).await.is_err() {
+            tracing::warn!(
+                "not every registration was taken away in time: the others are absent when their lease ends"
+            );
+        }
+    }
 }
 
 /// The name of a contractor.
@@ -195,10 +238,11 @@ impl Population {
             ..Registration::default()
         };
         let mut contractors = Vec::new();
+        let mut registered = Registered::new(access.control);
         for number in 0..scenario.contractors {
             let name = contractor_name(number);
             let identity = (access.identity)(&name);
-            access.control.register(&name, &identity.token.current(), &registration).await?;
+            registered.register(&identity, &registration).await?;
             let config = ContractorConfig { seed: scenario.seed, ..scenario.contractor.clone() };
             let strategy = Contractor::try_new(&name, config)?;
             let options = observed(&scenario.options, observer);
@@ -215,14 +259,15 @@ impl Population {
                 outcome => outcome?,
             }
         }
-        Ok(Self { contractors, cancel })
+        Ok(Self { contractors, registered, cancel })
     }
 
-    /// Ends the contractors.
+    /// Ends the contractors and takes their registrations away, so that no call waits for them.
     ///
     /// # Errors
     /// The first contractor's error.
     pub async fn stop(self) -> Result<(), LiveError> {
+        self.registered.remove().await;
         self.cancel.cancel();
         for contractor in self.contractors {
             contractor.join().await?;

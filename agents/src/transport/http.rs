@@ -50,13 +50,24 @@ impl HttpTransport {
     }
 
     /// Registers the agent, or changes its registration: what it can do, which topics it follows, whose calls it
-    /// takes. Without a registration an agent is never invited.
+    /// takes, how long it stays present without being heard. Without a registration an agent is never invited.
     ///
     /// # Errors
     /// [`TransportError`].
     pub async fn register(&self, identity: &Identity, registration: &Registration) -> Result<(), TransportError> {
         let url = format!("{}/v1/agents/{}", self.base, identity.agent);
         let request = self.client.put(url).bearer_auth(identity.token.current()).json(registration);
+        let response = request.timeout(ANSWER_TIMEOUT).send().await.map_err(unreachable)?;
+        if response.status().is_success() { Ok(()) } else { Err(TransportError::Refused(refusal(response).await)) }
+    }
+
+    /// Takes the agent's registration away, before it ends: nobody calls it any more, and no call waits for it.
+    ///
+    /// # Errors
+    /// [`TransportError`]. An agent that cannot say so is absent when its lease has ended.
+    pub async fn deregister(&self, identity: &Identity) -> Result<(), TransportError> {
+        let url = format!("{}/v1/agents/{}", self.base, identity.agent);
+        let request = self.client.delete(url).bearer_auth(identity.token.current());
         let response = request.timeout(ANSWER_TIMEOUT).send().await.map_err(unreachable)?;
         if response.status().is_success() { Ok(()) } else { Err(TransportError::Refused(refusal(response).await)) }
     }

@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::arrivals::PoissonArrivals;
-use crate::live::{Access, LiveError, OPEN_MAX, settle};
+use crate::live::{Access, LiveError, OPEN_MAX, Registered, settle};
 use crate::pacer::pace;
 use crate::recorder::observed;
 
@@ -117,6 +117,7 @@ pub fn agent_name(number: u32) -> AgentId {
 /// Agents that are connected and registered.
 pub struct Population {
     agents: Vec<AgentHandle<Bargainer>>,
+    registered: Registered,
     catalog: Arc<Catalog>,
     scenario: Scenario,
     cancel: CancellationToken,
@@ -145,9 +146,10 @@ impl Population {
             }
         });
         let mut agents = Vec::new();
+        let mut registered = Registered::new(access.control);
         for name in (0..scenario.agents).map(agent_name) {
             let identity = (access.identity)(&name);
-            access.control.register(&name, &identity.token.current(), &registration()).await?;
+            registered.register(&identity, &registration()).await?;
             let bargainer = Bargainer::new(name.clone(), planner(scenario, catalog), events.clone());
             let options = observed(&scenario.options, Some(ledger));
             let agent = Agent::new((access.transport)(&name), identity, bargainer).with_options(options);
@@ -156,7 +158,7 @@ impl Population {
         for agent in &agents {
             agent.connected().await?;
         }
-        Ok(Self { agents, catalog: Arc::clone(catalog), scenario: scenario.clone(), cancel, noting })
+        Ok(Self { agents, registered, catalog: Arc::clone(catalog), scenario: scenario.clone(), cancel, noting })
     }
 
     /// Opens the `number`-th bargain of the scenario; latencies count from `intended`.
@@ -186,11 +188,12 @@ impl Population {
         }
     }
 
-    /// Ends the agents.
+    /// Ends the agents and takes their registrations away.
     ///
     /// # Errors
     /// The first agent's error.
     pub async fn stop(self) -> Result<(), LiveError> {
+        self.registered.remove().await;
         self.cancel.cancel();
         for agent in self.agents {
             agent.join().await?;
