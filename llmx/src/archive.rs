@@ -14,10 +14,14 @@ use crate::signals::asked_to_end;
 /// How often progress is shown.
 const SHOW_PERIOD: Duration = Duration::from_secs(1);
 
+/// Least size of an archive that is kept small, in bytes: a segment of each lane must not fill its share.
+const KEEP_BYTES_MIN: u64 = 64 * 1024 * 1024;
+
 /// Arguments of `llmx archive`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  llmx archive --nats nats://127.0.0.1:4222 --to archive\n  \
-    llmx archive --to archive --once && llmx audit verify archive\n\n\
+    llmx archive --to archive --once && llmx audit verify archive\n  \
+    llmx archive --to archive --keep-bytes 10000000000\n\n\
     One log needs one archiver. Engines trim the log below what it has synced and what they have a checkpoint of.\n\
     Ctrl-C ends it cleanly; killed, it goes on where it was. A full disk is shown and tried again.")]
 pub struct Args {
@@ -33,6 +37,9 @@ pub struct Args {
     #[arg(long, default_value_t = archive::SEGMENT_BYTES_DEFAULT, value_name = "N",
           value_parser = clap::value_parser!(u64).range(1..))]
     segment_bytes: u64,
+    /// Bytes all segments may take: beyond, the oldest are removed for ever and the state they led to is kept in their place
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(KEEP_BYTES_MIN..))]
+    keep_bytes: Option<u64>,
     /// Print what was archived as JSON
     #[arg(long)]
     json: bool,
@@ -41,7 +48,8 @@ pub struct Args {
 /// Archives until asked to end.
 pub async fn run(args: Args) -> Outcome {
     let bus = args.nats.open("llmx-archive").await?;
-    let options = ArchiveOptions { folder: args.to.clone(), segment_bytes: args.segment_bytes, once: args.once };
+    let Args { to: folder, segment_bytes, keep_bytes, once, .. } = args;
+    let options = ArchiveOptions { folder: folder.clone(), segment_bytes, keep_bytes, once };
     let (status, cancel) = (Arc::new(ArchiveStatus::default()), CancellationToken::new());
     let archiving = archive::run(bus, options, Arc::clone(&status), cancel.clone());
     let ended = tokio::select! {
@@ -52,7 +60,7 @@ pub async fn run(args: Args) -> Outcome {
     ended.map_err(refused)?;
     let lanes = status.lanes();
     if args.json {
-        return print_json(&serde_json::json!({"folder": args.to, "lanes": lanes}));
+        return print_json(&serde_json::json!({"folder": folder, "lanes": lanes}));
     }
     for lane in &lanes {
         let tally = lane.tally;

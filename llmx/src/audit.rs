@@ -146,7 +146,8 @@ fn tell_lanes(report: &ArchiveReport) {
     }
     for lane in &report.lanes {
         let end = if lane.is_ended { "" } else { ", open end" };
-        print(format_args!("lane {}: up to record {}, chain {}{end}", lane.lane, lane.position, lane.chain));
+        let begin = lane.removed_below.map(|from| format!("from record {from} ")).unwrap_or_default();
+        print(format_args!("lane {}: {begin}up to record {}, chain {}{end}", lane.lane, lane.position, lane.chain));
     }
     for foreign in &report.foreign {
         print(format_args!("not of the archive: {foreign}"));

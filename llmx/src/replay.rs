@@ -1,6 +1,6 @@
 //! `llmx replay`: recompute every decision from a log; any difference fails and is named.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use schemas::NegotiationId;
 use traffic_gen::audit::archive::VerifyOptions;
@@ -8,7 +8,7 @@ use traffic_gen::audit::{self, AuditError};
 
 use crate::audit::{tell, tell_archive, unreadable, verify_archive};
 use crate::nats::NatsArgs;
-use crate::output::{Failure, Outcome};
+use crate::output::{Failure, Outcome, note};
 
 /// Arguments of `llmx replay`.
 #[derive(Debug, clap::Args)]
@@ -21,6 +21,9 @@ pub struct Args {
     path: Option<PathBuf>,
     #[command(flatten)]
     nats: NatsArgs,
+    /// The archive of the log on NATS: replayed in its place when its beginning was trimmed
+    #[arg(long, env = "LLMX_ARCHIVE", value_name = "DIR")]
+    archive: Option<PathBuf>,
     /// Compare only this negotiation
     #[arg(long, value_name = "ID", value_parser = NegotiationId::try_new)]
     negotiation: Option<NegotiationId>,
@@ -31,27 +34,41 @@ pub struct Args {
 
 /// Replays.
 pub async fn run(args: Args) -> Outcome {
-    let only = args.negotiation;
-    let (name, ledger) = match (args.path, &args.nats.nats) {
-        (Some(folder), None) if folder.is_dir() => {
-            // How an archive ends does not matter to what its records lead to.
-            let options = VerifyOptions { only, allow_open_end: true };
-            let report = verify_archive(&folder, &options)?;
-            return tell_archive(&report, options.only.as_ref(), args.json);
-        }
-        (Some(file), None) => {
+    let Args { path, nats, archive, negotiation: only, json } = args;
+    let url = nats.nats.clone();
+    // What the environment names is for who names nothing else.
+    let is_typed = url.is_some() && std::env::var("LLMX_NATS").ok() != url;
+    let (name, ledger) = match (path, url) {
+        (Some(_), Some(_)) if is_typed => return Err(ambiguous()),
+        (Some(folder), _) if folder.is_dir() => return replay_archive(&folder, only, json),
+        (Some(file), _) => {
             let ledger = audit::read(&file).map_err(|error| unreadable(&file, &error))?;
             (file, ledger)
         }
-        (None, Some(url)) => {
-            let ledger = audit::read_bus(&args.nats.open("llmx-replay").await?).await;
-            (PathBuf::from(url), ledger.map_err(trimmed)?)
-        }
-        (Some(_), Some(_)) | (None, None) => {
-            return Err(Failure::configuration("give either a file or --nats URL; an archive is named by its folder"));
-        }
+        (None, Some(url)) => match (audit::read_bus(&nats.open("llmx-replay").await?).await, archive) {
+            (Err(AuditError::Trimmed { lane, trimmed }), Some(archive)) => {
+                let folder = archive.display();
+                note(format_args!(
+                    "lane {lane}: the log was trimmed up to record {trimmed}; its archive {folder} is replayed"
+                ));
+                return replay_archive(&archive, only, json);
+            }
+            (ledger, _) => (PathBuf::from(url), ledger.map_err(trimmed)?),
+        },
+        (None, None) => return Err(ambiguous()),
     };
-    tell(&name, &audit::verify(&ledger, only.as_ref()), args.json)
+    tell(&name, &audit::verify(&ledger, only.as_ref()), json)
+}
+
+fn ambiguous() -> Failure {
+    Failure::configuration("give either a file or --nats URL; an archive is named by its folder")
+}
+
+/// How an archive ends does not matter to what its records lead to.
+fn replay_archive(folder: &Path, only: Option<NegotiationId>, json: bool) -> Outcome {
+    let options = VerifyOptions { only, allow_open_end: true };
+    let report = verify_archive(folder, &options)?;
+    tell_archive(&report, options.only.as_ref(), json)
 }
 
 /// A log that was trimmed was asked for by mistake.

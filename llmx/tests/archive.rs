@@ -102,6 +102,14 @@ async fn a_trimmed_log_is_replayed_from_its_archive_and_archived_by_no_other_fol
     let live = llmx(&["replay", "--nats", &url]).await;
     assert_eq!(live.status.code(), Some(2));
     assert!(stderr(&live).contains("replay the archive"), "{}", stderr(&live));
+    // Who knows the archive need not know whether the log was trimmed, nor forget where NATS is.
+    let either = llmx(&["replay", "--json", "--nats", &url, "--archive", text(&archive)]).await;
+    assert_eq!(either.status.code(), Some(0), "{}", stderr(&either));
+    assert!(stderr(&either).contains("its archive"), "{}", stderr(&either));
+    let mut offline = Command::new(LLMX);
+    offline.env("LLMX_NATS", &url).args(["replay", "--json", text(&archive)]);
+    let offline = tokio::task::spawn_blocking(move || offline.output().unwrap()).await.unwrap();
+    assert_eq!(one_document(&offline), one_document(&either), "{}", stderr(&offline));
     let replayed = one_document(&llmx(&["replay", "--json", text(&archive)]).await);
     assert_eq!((&replayed["decisions"], &replayed["first_difference"]), (&one_document(&demo)["awards"], &Value::Null));
     let refused = llmx(&[&args[..], &[text(&other)]].concat()).await;

@@ -107,6 +107,7 @@ fn bad_usage_and_configuration_exit_2_and_say_what_is_wrong() {
         (&["replay", "/etc"], "there is no archive"),
         (&["archive"], "--to"),
         (&["archive", "--to", "x", "--segment-bytes", "0"], "not in 1.."),
+        (&["archive", "--to", "x", "--keep-bytes", "1"], "not in 67108864.."),
         (&["audit"], "verify"),
         (&["audit", "verify", "/nonexistent"], "/nonexistent"),
         (&["replay", "--negotiation", "x", "/nonexistent"], "negotiation id"),

@@ -18,7 +18,8 @@
 //! not been. It tells the engines how far it has come (`archived-<lane>`) only after that is synced, and never says more.
 //!
 //! Beside the segments of a lane stands `resume`: the state when the last of them began, which spares an archiver reading
-//! the others when it starts. It proves nothing, and may be deleted.
+//! the others when it starts. It proves nothing, and may be deleted. Where the oldest segments were removed to keep the
+//! archive small, `beginning` is the state when the first that is left began; reading begins with it.
 //!
 //! Reading order: `line` (the format), [`verify`] and `walk` (reading), `writer` and `follow` (writing), `media` and `inventory`
 //! (the disk).
@@ -34,6 +35,7 @@ mod lane;
 mod line;
 mod media;
 mod memo;
+mod prune;
 mod resume;
 mod status;
 mod verify;

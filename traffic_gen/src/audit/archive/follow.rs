@@ -18,6 +18,8 @@ use super::status::ArchiveStatus;
 /// Bytes after which a segment is full, unless told otherwise: a few minutes of a busy lane, and small enough to be copied
 /// or looked through.
 pub const SEGMENT_BYTES_DEFAULT: u64 = 64 * 1024 * 1024;
+/// Segments a lane's share holds at least.
+const SEGMENTS_MIN: u64 = 4;
 /// The file an archiver holds locked while it writes.
 pub(super) const LOCK: &str = "lock";
 
@@ -28,8 +30,20 @@ pub struct ArchiveOptions {
     pub folder: PathBuf,
     /// Bytes after which a new segment begins.
     pub segment_bytes: u64,
+    /// Bytes the segments of all lanes may take, in equal shares: beyond, a lane's oldest segments are removed. Nothing is
+    /// removed when absent.
+    pub keep_bytes: Option<u64>,
     /// Stop at the record that was the last when it began; a fault then ends it instead of being retried.
     pub once: bool,
+}
+
+impl ArchiveOptions {
+    /// What one of so many lanes may keep, and the size of its segments: small enough that removing one leaves most.
+    pub(super) fn for_lane(&self, lanes: u8) -> (Option<u64>, u64) {
+        let share = self.keep_bytes.map(|keep| keep / u64::from(lanes.max(1)));
+        let segment = share.map_or(self.segment_bytes, |share| self.segment_bytes.min(share / SEGMENTS_MIN).max(1));
+        (share, segment)
+    }
 }
 
 /// Archives every lane until `cancel`, or to the present end of the log.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use schemas::Lane;
 
 use super::follow::LOCK;
-use super::media::{MEMO, MEMO_NEW, segment_of};
+use super::media::{BEGINNING, BEGINNING_NEW, MEMO, MEMO_NEW, segment_of};
 use super::verify::Difference;
 
 /// What a lane's folder is called, before its number.
@@ -92,8 +92,8 @@ fn in_lane(path: &Path) -> Kind {
         return file(path, Kind::Own);
     }
     match name(path) {
-        Some(MEMO) => file(path, Kind::Own),
-        Some(MEMO_NEW) => file(path, Kind::Leftover),
+        Some(MEMO | BEGINNING) => file(path, Kind::Own),
+        Some(MEMO_NEW | BEGINNING_NEW) => file(path, Kind::Leftover),
         _ => Kind::Foreign("no archiver writes a file or folder of this name in the folder of a lane"),
     }
 }

@@ -42,9 +42,11 @@ pub(super) async fn archive_lane<M: Media>(
     let trimmed = bus.log.trimmed(lane).await?;
     let until = if options.once { Some(bus.log.last_seq(lane).await?) } else { None };
     let lanes = bus.log.lanes();
-    let opened = tokio::task::spawn_blocking(move || resume(media, (lane, lanes), trimmed, options.segment_bytes));
+    let (keep_bytes, segment_bytes) = options.for_lane(lanes);
+    let opened = tokio::task::spawn_blocking(move || resume(media, (lane, lanes), trimmed, segment_bytes));
     let writer = opened.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
-    let mut archiver = LaneArchiver { bus, lane, writer: Some(writer), until, status, cancel, told: None, asked: None };
+    let (told, asked) = (None, None);
+    let mut archiver = LaneArchiver { bus, lane, writer: Some(writer), keep_bytes, until, status, cancel, told, asked };
     archiver.check_log().await?;
     archiver.check_told().await?;
     archiver.commit().await?;
@@ -58,6 +60,8 @@ struct LaneArchiver<M> {
     lane: Lane,
     /// Absent only while it is with the thread that stores.
     writer: Option<LaneWriter<M>>,
+    /// Bytes its segments may take; everything when absent.
+    keep_bytes: Option<u64>,
     until: Option<u64>,
     status: Arc<ArchiveStatus>,
     cancel: CancellationToken,
@@ -207,8 +211,12 @@ impl<M: Media> LaneArchiver<M> {
     async fn commit(&mut self) -> Result<(), ArchiveError> {
         loop {
             let mut writer = self.writer.take().expect("the writer is lent out only here");
+            let keep_bytes = self.keep_bytes;
             let stored = tokio::task::spawn_blocking(move || {
                 let outcome = writer.commit();
+                if let (Ok(()), Some(keep_bytes)) = (&outcome, keep_bytes) {
+                    writer.prune(keep_bytes);
+                }
                 (writer, outcome)
             });
             let (writer, outcome) = stored.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));

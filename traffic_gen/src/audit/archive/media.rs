@@ -14,6 +14,10 @@ const NAME_LEN: usize = 20;
 pub(super) const MEMO: &str = "resume";
 /// The same while it is written; a killed archiver leaves it.
 pub(super) const MEMO_NEW: &str = "resume.new";
+/// The state that removed segments led to: what the lane's archive begins with.
+pub(super) const BEGINNING: &str = "beginning";
+/// The same while it is written; a killed archiver leaves it.
+pub(super) const BEGINNING_NEW: &str = "beginning.new";
 /// What a segment's file name ends with.
 const EXTENSION: &str = "jsonl";
 
@@ -50,6 +54,30 @@ pub(super) trait Media: Send + 'static {
     /// The folder's: the one before may still stand.
     fn keep_memo(&mut self, bytes: &[u8]) -> io::Result<()>;
 
+    /// What the first segment that is kept begins with; nothing where it is the first there was.
+    ///
+    /// # Errors
+    /// The folder's.
+    fn beginning(&self) -> io::Result<Option<Vec<u8>>>;
+
+    /// Keeps another beginning, and returns when that is synced: one or the other stands there, whatever happens.
+    ///
+    /// # Errors
+    /// The folder's: the one before may still stand.
+    fn keep_beginning(&mut self, bytes: &[u8]) -> io::Result<()>;
+
+    /// Removes a segment.
+    ///
+    /// # Errors
+    /// The folder's.
+    fn remove(&mut self, segment: u64) -> io::Result<()>;
+
+    /// Bytes of a segment.
+    ///
+    /// # Errors
+    /// The file's.
+    fn size(&self, segment: u64) -> io::Result<u64>;
+
     /// Where a segment stands, for messages.
     fn path(&self, segment: u64) -> PathBuf;
 }
@@ -80,6 +108,25 @@ impl Folder {
         }
         let (_, file) = self.open.as_mut().expect("it was opened above");
         Ok(file)
+    }
+
+    /// A document beside the segments, if it is there.
+    fn document(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        match fs::read(self.path.join(name)) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Replaces a document by way of a file of another name.
+    fn keep(&self, name: &str, written: &str, bytes: &[u8]) -> io::Result<()> {
+        let written = self.path.join(written);
+        let mut file = File::create(&written)?;
+        file.write_all(bytes)?;
+        file.sync_data()?;
+        fs::rename(written, self.path.join(name))?;
+        File::open(&self.path)?.sync_all()
     }
 
     fn try_store(&mut self, segment: u64, at: u64, bytes: &[u8]) -> io::Result<()> {
@@ -121,19 +168,28 @@ impl Media for Folder {
     }
 
     fn memo(&self) -> io::Result<Option<Vec<u8>>> {
-        match fs::read(self.path.join(MEMO)) {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        self.document(MEMO)
     }
 
     fn keep_memo(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let written = self.path.join(MEMO_NEW);
-        let mut file = File::create(&written)?;
-        file.write_all(bytes)?;
-        file.sync_data()?;
-        fs::rename(written, self.path.join(MEMO))
+        self.keep(MEMO, MEMO_NEW, bytes)
+    }
+
+    fn beginning(&self) -> io::Result<Option<Vec<u8>>> {
+        self.document(BEGINNING)
+    }
+
+    fn keep_beginning(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.keep(BEGINNING, BEGINNING_NEW, bytes)
+    }
+
+    fn remove(&mut self, segment: u64) -> io::Result<()> {
+        self.open.take_if(|(open, _)| *open == segment);
+        fs::remove_file(self.path(segment))
+    }
+
+    fn size(&self, segment: u64) -> io::Result<u64> {
+        Ok(fs::metadata(self.path(segment))?.len())
     }
 
     fn path(&self, segment: u64) -> PathBuf {

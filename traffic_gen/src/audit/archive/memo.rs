@@ -1,9 +1,11 @@
-//! The state of a lane when a segment began, kept beside the segments so that going on need not read those before it.
+//! The state of a lane when a segment began, kept beside the segments.
 //!
-//! It is a cache: when it is missing or does not fit, the archive is read from its beginning. Verification never uses it.
-//! Its file is a line of JSON, the fold's snapshot, and the SHA-256 of both.
+//! As `resume` it spares going on to read the segments before it, and is a cache: when it is missing or does not fit, the
+//! archive is read from its beginning, and verification never uses it. As `beginning` it stands for segments that were
+//! removed: reading begins with it, and there is nothing it could be compared with but what follows. Either file is a line of JSON, the fold's snapshot, and the SHA-256 of both.
 
 use schemas::{Digest, Lane, NegotiationId, Timestamp};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use super::chronicle::{Dossiers, Expected};
@@ -61,16 +63,25 @@ pub(super) fn encode(walk: &Walk, segment: u64) -> Vec<u8> {
     bytes
 }
 
+/// How many lanes the log has, as a document says; nothing when it is damaged.
+pub(super) fn lanes(bytes: &[u8]) -> Option<u8> {
+    let line = content(bytes).ok()?.split(|byte| *byte == b'\n').next()?;
+    Some(serde_json::from_slice::<State<IgnoredAny, IgnoredAny>>(line).ok()?.lanes)
+}
+
+/// What stands before the digest, if that is its digest.
+fn content(bytes: &[u8]) -> Result<&[u8], String> {
+    let split = bytes.len().checked_sub(DIGEST_LEN).ok_or("it is too short")?;
+    let (content, digest) = bytes.split_at(split);
+    if Digest::of_bytes(content).0 == digest { Ok(content) } else { Err("it is damaged".to_owned()) }
+}
+
 /// The segment, and the state before it begins.
 ///
 /// # Errors
 /// Why the document cannot be used.
 pub(super) fn decode(bytes: &[u8], lane: Lane, lanes: u8) -> Result<(u64, Walk), String> {
-    let split = bytes.len().checked_sub(DIGEST_LEN).ok_or("it is too short")?;
-    let (content, digest) = bytes.split_at(split);
-    if Digest::of_bytes(content).0 != digest {
-        return Err("it is damaged".to_owned());
-    }
+    let content = content(bytes)?;
     let end = content.iter().position(|byte| *byte == b'\n').ok_or("it has no line")?;
     let state: State<Dossiers, Vec<(u64, NegotiationId, Expected)>> =
         serde_json::from_slice(&content[..end]).map_err(|error| error.to_string())?;

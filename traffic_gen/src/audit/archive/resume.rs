@@ -4,7 +4,7 @@
 use schemas::Lane;
 
 use super::ArchiveError;
-use super::media::Media;
+use super::media::{BEGINNING, Media};
 use super::memo;
 use super::verify::Difference;
 use super::walk::{Fault, SegmentRead, Stop, Walk};
@@ -12,6 +12,14 @@ use super::writer::LaneWriter;
 
 /// The first segment of a lane.
 const FIRST: u64 = 1;
+
+/// The first segment that is kept, and the state it begins with.
+fn beginning<M: Media>(media: &M, lane: Lane, lanes: u8) -> Result<(u64, Walk), ArchiveError> {
+    let file = media.path(FIRST).with_file_name(BEGINNING);
+    let bytes = media.beginning().map_err(|source| ArchiveError::File { path: file.clone(), source })?;
+    let Some(bytes) = bytes else { return Ok((0, Walk::new(lane, lanes))) };
+    memo::decode(&bytes, lane, lanes).map_err(|what| ArchiveError::Damaged(Difference { file, line: None, what }))
+}
 
 /// Opens a lane of an archive to write behind its end. What is gone from the log, up to `trimmed`, must be whole; behind
 /// it a crash may have left anything, and the log still has it.
@@ -30,8 +38,10 @@ pub(super) fn resume<M: Media>(
         let kept = memo::decode(&bytes, lane, lanes);
         kept.inspect_err(|fault| tracing::info!(lane = lane.0, fault, "the archive is read from its beginning")).ok()
     });
-    let (from, mut walk) =
-        kept.filter(|(from, _)| segments.contains(from)).unwrap_or_else(|| (0, Walk::new(lane, lanes)));
+    let (from, mut walk) = match kept.filter(|(from, _)| segments.contains(from)) {
+        Some(kept) => kept,
+        None => beginning(&media, lane, lanes)?,
+    };
     let segments: Vec<u64> = segments.into_iter().filter(|segment| *segment >= from).collect();
     let mut end = None;
     for (number, &segment) in segments.iter().enumerate() {

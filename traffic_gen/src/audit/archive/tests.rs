@@ -1,5 +1,6 @@
 //! The archive against crashes at every byte, a full disk, alteration of every byte, and logs that are not its own.
 
+mod bounded;
 mod crash;
 mod disk;
 mod follow;

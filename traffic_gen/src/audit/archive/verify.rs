@@ -1,8 +1,9 @@
 //! Reading a whole archive, without a bus: every byte against the chain, every decision against what its records lead to,
 //! every register entry against the decision.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{self, BufReader};
+use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use schemas::delivery::Outcome;
@@ -12,9 +13,15 @@ use serde::Serialize;
 use super::ArchiveError;
 use super::inventory::{Inventory, lane_folder};
 use super::line::Line;
-use super::media::{Folder, Media};
+use super::media::{BEGINNING, Folder, Media};
+use super::memo;
 use super::walk::{Fault, SegmentRead, Stop, Taken, Tally, Walk};
 use crate::audit::chain::{CHAIN_START, read_line, unframe};
+
+/// Segments of a lane that are opened before the first is read: an archiver may remove that many meanwhile.
+const OPENED_MAX: usize = 64;
+/// How often a lane is looked at that changes while it is.
+const ATTEMPTS_MAX: u32 = 8;
 
 /// What is asked of an archive.
 #[derive(Debug, Clone, Default)]
@@ -87,6 +94,9 @@ pub struct LaneReport {
     pub lane: Lane,
     /// Segments read.
     pub segments: u64,
+    /// Everything below this record was removed to keep the archive small: what it led to is stated, and taken as it is.
+    /// Absent when the archive is whole.
+    pub removed_below: Option<u64>,
     /// The last record.
     pub position: u64,
     /// The chain at the end: whoever noted it earlier knows that nothing before it was rewritten.
@@ -172,12 +182,32 @@ struct Reading<'a> {
 impl Reading<'_> {
     fn lane(&mut self, lane: Lane, lanes: u8) -> Result<(), ArchiveError> {
         let file_error = |path: PathBuf, source| ArchiveError::File { path, source };
-        let segments = self.media.segments().map_err(|source| file_error(self.media.path(1), source))?;
-        let mut walk = Walk::new(lane, lanes);
+        let Opened { beginning, mut segments, readers } =
+            open(&self.media).map_err(|(path, source)| file_error(path, source))?;
+        let (removed_below, mut walk) = match beginning.map(|bytes| memo::decode(&bytes, lane, lanes)) {
+            None => (None, Walk::new(lane, lanes)),
+            Some(Ok((from, mut walk))) => {
+                walk.begin_tally();
+                (Some(from), walk)
+            }
+            Some(Err(what)) => {
+                let what = format!("the state the lane begins with cannot be read: {what}");
+                self.report.note(Difference { file: self.media.path(1).with_file_name(BEGINNING), line: None, what });
+                self.conclude(&Walk::new(lane, lanes), None, 0);
+                return Ok(());
+            }
+        };
+        for &segment in segments.iter().filter(|segment| removed_below.is_some_and(|from| **segment < from)) {
+            let what = "a segment an archiver was removing when it was interrupted".to_owned();
+            self.report.leftovers.push(Difference { file: self.media.path(segment), line: None, what });
+        }
+        let mut readers = segments.iter().copied().zip(readers).collect::<BTreeMap<_, _>>();
+        segments.retain(|segment| removed_below.is_none_or(|from| *segment >= from));
         let mut last = None;
         for (number, &segment) in segments.iter().enumerate() {
             let path = self.media.path(segment);
-            let reader = self.media.read(segment).map_err(|source| file_error(path.clone(), source))?;
+            let reader = readers.remove(&segment).map_or_else(|| self.media.read(segment), Ok);
+            let reader = reader.map_err(|source| file_error(path.clone(), source))?;
             let SegmentRead { lines, stop, .. } =
                 walk.read_segment(segment, reader, |line, taken| self.hear(&path, line, taken));
             let is_last = number + 1 == segments.len();
@@ -191,7 +221,7 @@ impl Reading<'_> {
                 Stop::Unreadable(source) => return Err(file_error(path, source)),
             };
             self.report.note(Difference { file: path, line: Some(lines + 1), what });
-            self.conclude(&walk, number as u64 + 1);
+            self.conclude(&walk, removed_below, number as u64 + 1);
             return Ok(());
         }
         match last {
@@ -205,7 +235,7 @@ impl Reading<'_> {
             }
             Some(_) => {}
         }
-        self.conclude(&walk, segments.len() as u64);
+        self.conclude(&walk, removed_below, segments.len() as u64);
         Ok(())
     }
 
@@ -234,11 +264,12 @@ impl Reading<'_> {
         }
     }
 
-    fn conclude(&mut self, walk: &Walk, segments: u64) {
+    fn conclude(&mut self, walk: &Walk, removed_below: Option<u64>, segments: u64) {
         self.report.total.add(&walk.tally);
         self.report.lanes.push(LaneReport {
             lane: walk.lane,
             segments,
+            removed_below,
             position: walk.chronicle.position,
             chain: walk.chain,
             is_ended: walk.is_ended,
@@ -248,9 +279,39 @@ impl Reading<'_> {
     }
 }
 
+/// What of a lane is read.
+struct Opened {
+    beginning: Option<Vec<u8>>,
+    segments: Vec<u64>,
+    /// The first of them, at most [`OPENED_MAX`].
+    readers: Vec<Box<dyn Read>>,
+}
+
+/// Opens what a lane holds. An archiver that removes its oldest segments may be at work: then it is looked again.
+fn open(media: &Folder) -> Result<Opened, (PathBuf, io::Error)> {
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        let with_path = |source| (media.path(1), source);
+        let beginning = media.beginning().map_err(with_path)?;
+        let segments = media.segments().map_err(with_path)?;
+        let read = |segment: &u64| media.read(*segment).map_err(|source| (media.path(*segment), source));
+        let readers: Result<Vec<_>, _> = segments.iter().take(OPENED_MAX).map(read).collect();
+        let is_same = media.beginning().map_err(with_path)? == beginning;
+        match readers {
+            Ok(readers) if is_same || attempts == ATTEMPTS_MAX => return Ok(Opened { beginning, segments, readers }),
+            Err(fault) if fault.1.kind() != io::ErrorKind::NotFound || attempts == ATTEMPTS_MAX => return Err(fault),
+            Ok(_) | Err(_) => {}
+        }
+    }
+}
+
 /// How many lanes the head of a lane's first segment says there are; nothing when it is damaged, which is found later.
 fn lanes_said(folder: &Path, lane: Lane) -> Option<u8> {
     let media = Folder::new(folder, lane);
+    if let Some(beginning) = media.beginning().ok()? {
+        return memo::lanes(&beginning);
+    }
     let mut line = Vec::new();
     read_line(&mut BufReader::new(media.read(*media.segments().ok()?.first()?).ok()?), &mut line).ok()?;
     let framed = unframe(&line, CHAIN_START).ok().filter(|framed| framed.is_chained)?;

@@ -272,6 +272,12 @@ impl Walk {
         self.tally.unregistered -= 1;
     }
 
+    /// Counts from here on: what was counted before was of segments that are not there.
+    pub(super) fn begin_tally(&mut self) {
+        let unregistered = self.awaiting.values().map(|expected| expected.entries.len() as u64).sum();
+        self.tally = Tally { unregistered, ..Tally::default() };
+    }
+
     /// What must still be said about the last record; it was interrupted in the middle of it.
     pub(super) fn take_owed(&mut self) -> VecDeque<Closed> {
         std::mem::take(&mut self.owed)

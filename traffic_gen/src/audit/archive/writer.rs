@@ -12,6 +12,7 @@ use super::chronicle::{Closed, Expected};
 use super::line::{End, Line, LoggedRecord, Registered, RegisteredEntry, as_content, text};
 use super::media::Media;
 use super::memo;
+use super::prune::prune;
 use super::walk::{Fault, Walk};
 use crate::audit::chain::frame;
 
@@ -38,13 +39,25 @@ pub(super) struct LaneWriter<M> {
     stored: u64,
     /// The state when the present segment began, until that is stored.
     memo: Option<Vec<u8>>,
+    /// Whether a segment was stored since the oldest ones were looked at.
+    is_prune_due: bool,
 }
 
 impl<M: Media> LaneWriter<M> {
     /// Goes on where `walk` ended: in `segment`, which then has `len` bytes. Nothing counts as stored before the first
     /// [`LaneWriter::commit`]: what was read may lack what is said about its last record.
     pub(super) fn new(media: M, walk: Walk, segment: u64, len: u64, segment_bytes_max: u64) -> Self {
-        Self { media, walk, segment, len, segment_bytes_max, pending: VecDeque::new(), stored: 0, memo: None }
+        Self {
+            media,
+            walk,
+            segment,
+            len,
+            segment_bytes_max,
+            pending: VecDeque::new(),
+            stored: 0,
+            memo: None,
+            is_prune_due: true,
+        }
     }
 
     /// The state after every line, stored or not.
@@ -154,13 +167,26 @@ impl<M: Media> LaneWriter<M> {
             self.pending.pop_front();
         }
         self.stored = self.position();
-        if let Some(memo) = self.memo.take()
-            && let Err(error) = self.media.keep_memo(&memo)
-        {
-            // Going on will take longer; nothing else depends on it.
-            tracing::warn!(%error, "the state of a lane's archive could not be kept");
+        if let Some(memo) = self.memo.take() {
+            self.is_prune_due = true;
+            if let Err(error) = self.media.keep_memo(&memo) {
+                // Going on will take longer; nothing else depends on it.
+                tracing::warn!(%error, "the state of a lane's archive could not be kept");
+            }
         }
         Ok(())
+    }
+
+    /// Removes the oldest segments, when a new one was stored, while the lane takes more than `keep_bytes`.
+    pub(super) fn prune(&mut self, keep_bytes: u64) {
+        if !std::mem::take(&mut self.is_prune_due) {
+            return;
+        }
+        let lane = (self.walk.lane, self.walk.lanes);
+        if let Err(error) = prune(&mut self.media, lane, keep_bytes, self.segment_bytes_max) {
+            // Tried again with the next segment: what is kept is whole, and larger than it should be.
+            tracing::warn!(lane = lane.0.0, %error, "the oldest segments of the archive could not be removed");
+        }
     }
 }
 

@@ -29,6 +29,7 @@ struct State {
     error: Option<ErrorKind>,
     stores: u64,
     memo: Option<Vec<u8>>,
+    beginning: Option<Vec<u8>>,
     /// Segments read.
     read: Vec<u64>,
     /// Times the engines were told more than the disk held.
@@ -123,6 +124,23 @@ impl Media for Disk {
         file.extend_from_slice(&bytes[..taken]);
         let error = state.error.filter(|_| taken < bytes.len() || state.room == Some(0));
         error.filter(|_| state.room.is_some()).map_or(Ok(()), |kind| Err(kind.into()))
+    }
+
+    fn beginning(&self) -> io::Result<Option<Vec<u8>>> {
+        Ok(self.state().beginning.clone())
+    }
+
+    fn keep_beginning(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.state().beginning = Some(bytes.to_vec());
+        Ok(())
+    }
+
+    fn remove(&mut self, segment: u64) -> io::Result<()> {
+        self.state().segments.remove(&segment).map(drop).ok_or_else(|| ErrorKind::NotFound.into())
+    }
+
+    fn size(&self, segment: u64) -> io::Result<u64> {
+        Ok(self.state().segments[&segment].len() as u64)
     }
 
     fn path(&self, segment: u64) -> PathBuf {

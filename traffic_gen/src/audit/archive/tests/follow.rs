@@ -106,7 +106,8 @@ async fn a_second_archiver_on_a_folder_is_refused() {
     let lab = Lab::new(1);
     let folder = tempfile::tempdir().unwrap();
     let (status, cancel) = (Arc::default(), CancellationToken::new());
-    let options = ArchiveOptions { folder: folder.path().to_path_buf(), segment_bytes: 1, once: false };
+    let options =
+        ArchiveOptions { folder: folder.path().to_path_buf(), segment_bytes: 1, keep_bytes: None, once: false };
     let first = tokio::spawn(run(lab.bus.clone(), options, status, cancel.clone()));
     while !folder.path().join("lane-0").exists() {
         tokio::task::yield_now().await;

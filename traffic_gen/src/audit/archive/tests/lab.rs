@@ -122,14 +122,24 @@ impl Lab {
 
     /// Archives to a folder up to the present end.
     pub(super) async fn archive_once(&self, folder: &std::path::Path, segment_bytes: u64) -> Result<(), ArchiveError> {
-        let options = ArchiveOptions { folder: folder.to_path_buf(), segment_bytes, once: true };
+        self.archive_bounded(folder, segment_bytes, None).await
+    }
+
+    /// The same, and what it holds beyond `keep_bytes` is removed.
+    pub(super) async fn archive_bounded(
+        &self,
+        folder: &std::path::Path,
+        segment_bytes: u64,
+        keep_bytes: Option<u64>,
+    ) -> Result<(), ArchiveError> {
+        let options = ArchiveOptions { folder: folder.to_path_buf(), segment_bytes, keep_bytes, once: true };
         run(self.bus.clone(), options, Arc::default(), CancellationToken::new()).await
     }
 
     /// Archives one lane to a disk.
     pub(super) async fn archive_to(&self, disk: &Disk, once: bool, cancel: CancellationToken) -> Archived {
         let status = Arc::new(ArchiveStatus::default());
-        let options = ArchiveOptions { folder: PathBuf::new(), segment_bytes: SEGMENT_BYTES, once };
+        let options = ArchiveOptions { folder: PathBuf::new(), segment_bytes: SEGMENT_BYTES, keep_bytes: None, once };
         let bus = Bus {
             blobs: Arc::new(Watched { blobs: Arc::clone(&self.bus.blobs), disk: disk.clone() }),
             ..self.bus.clone()
