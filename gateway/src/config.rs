@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use schemas::{AgentId, Policy};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize, Serializer};
 use telemetry::Tracer;
 
 use crate::error::GatewayError;
@@ -18,7 +18,7 @@ pub(crate) const TOKEN_LIFETIME_S_MAX: u64 = 30 * 86_400;
 pub(crate) const LEEWAY_S_MAX: u64 = 300;
 
 /// How one gateway runs.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GatewayConfig {
     /// Names the gateway in records and logs, for example `gateway-1`.
@@ -50,7 +50,7 @@ pub struct GatewayConfig {
 }
 
 /// Who may look at the console, at `/`. Whoever changes something needs an administrator's token in any case.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConsoleAccess {
     /// Totals for everybody; names, negotiations and journals for administrators.
@@ -63,12 +63,13 @@ pub enum ConsoleAccess {
 }
 
 /// How tokens are verified.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuthConfig {
     /// Where the verification keys are.
     pub keys: KeySource,
     /// The `iss` every token must carry, character for character.
+    #[serde(default = "default_issuer")]
     pub issuer: String,
     /// The `aud` every token must carry, alone or among others.
     #[serde(default = "default_audience")]
@@ -89,7 +90,7 @@ pub struct AuthConfig {
 }
 
 /// Where a JSON Web Key Set is.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeySource {
     /// A file, read again when it changes.
@@ -105,6 +106,12 @@ pub enum KeySource {
 #[serde(transparent)]
 pub struct Secret(pub String);
 
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str("(redacted)")
+    }
+}
+
 impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Secret(…)")
@@ -112,7 +119,7 @@ impl std::fmt::Debug for Secret {
 }
 
 /// Rates and bounds.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitConfig {
     /// Requests per second of one agent, over all its connections to this gateway. Refused ones count too.
@@ -180,6 +187,13 @@ impl GatewayConfig {
     /// # Errors
     /// [`GatewayError::Config`] naming the member and its range.
     pub fn check(&self) -> Result<(), GatewayError> {
+        let refused = |fault: ConfigFault| GatewayError::Config(format!("`{}` {}", fault.member, fault.expected));
+        self.fault().map_or(Ok(()), |fault| Err(refused(fault)))
+    }
+
+    /// The first member whose value its type takes and a gateway does not.
+    #[must_use]
+    pub fn fault(&self) -> Option<ConfigFault> {
         let limits = &self.limits;
         let positive = [
             ("limits.requests_per_s", u64::from(limits.requests_per_s)),
@@ -195,14 +209,24 @@ impl GatewayConfig {
             ("limits.agents_max", limits.agents_max as u64),
             ("auth.refresh_s", self.auth.refresh_s.unwrap_or(1)),
         ];
-        if let Some((name, _)) = positive.into_iter().find(|(_, value)| *value == 0) {
-            return Err(GatewayError::Config(format!("`{name}` must be at least 1")));
+        if let Some((member, _)) = positive.into_iter().find(|(_, value)| *value == 0) {
+            return Some(ConfigFault { member, expected: "must be at least 1".to_owned() });
         }
-        if self.id.is_empty() || self.id.len() > 64 {
-            return Err(GatewayError::Config("`id` must have 1 to 64 characters".to_owned()));
+        // A gateway's name is a token of a subject, as an agent's is.
+        if AgentId::try_new(&self.id).is_err() {
+            return Some(ConfigFault { member: "id", expected: "must have 1 to 64 of A-Z a-z 0-9 _ -".to_owned() });
         }
-        self.auth.check()
+        self.auth.fault()
     }
+}
+
+/// A member whose value is out of range.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigFault {
+    /// Its path.
+    pub member: &'static str,
+    /// What it must be.
+    pub expected: String,
 }
 
 impl AuthConfig {
@@ -220,21 +244,24 @@ impl AuthConfig {
         }
     }
 
-    fn check(&self) -> Result<(), GatewayError> {
-        let refuse = |text: String| Err(GatewayError::Config(text));
-        if self.issuer.is_empty() || self.audience.is_empty() {
-            return refuse("`auth.issuer` and `auth.audience` must not be empty".to_owned());
+    fn fault(&self) -> Option<ConfigFault> {
+        let fault = |member, expected: String| Some(ConfigFault { member, expected });
+        if self.issuer.is_empty() {
+            return fault("auth.issuer", "must not be empty".to_owned());
+        }
+        if self.audience.is_empty() {
+            return fault("auth.audience", "must not be empty".to_owned());
         }
         if self.leeway_s > LEEWAY_S_MAX {
-            return refuse(format!("`auth.leeway_s` must be 0 to {LEEWAY_S_MAX}"));
+            return fault("auth.leeway_s", format!("must be 0 to {LEEWAY_S_MAX}"));
         }
         if !(1..=TOKEN_LIFETIME_S_MAX).contains(&self.lifetime_s_max) {
-            return refuse(format!("`auth.lifetime_s_max` must be 1 to {TOKEN_LIFETIME_S_MAX}"));
+            return fault("auth.lifetime_s_max", format!("must be 1 to {TOKEN_LIFETIME_S_MAX}"));
         }
         if self.allow_hs256_dev_secret.as_ref().is_some_and(|secret| secret.0.len() < DEV_SECRET_BYTES_MIN) {
-            return refuse(format!("`auth.allow_hs256_dev_secret` must have at least {DEV_SECRET_BYTES_MIN} bytes"));
+            return fault("auth.allow_hs256_dev_secret", format!("must have at least {DEV_SECRET_BYTES_MIN} bytes"));
         }
-        Ok(())
+        None
     }
 }
 
@@ -248,6 +275,10 @@ fn default_listen() -> Option<SocketAddr> {
 
 fn default_policy() -> String {
     "medium".to_owned()
+}
+
+fn default_issuer() -> String {
+    "llmx-local".to_owned()
 }
 
 fn default_audience() -> String {

@@ -43,7 +43,7 @@ use tokio_util::task::TaskTracker;
 
 pub use admission::{Accepted, Admission, Credentials, Ingress, Transport};
 pub use auth::{Identity, TOKEN_BYTES_MAX};
-pub use config::{AuthConfig, ConsoleAccess, GatewayConfig, KeySource, LimitConfig, Secret};
+pub use config::{AuthConfig, ConfigFault, ConsoleAccess, GatewayConfig, KeySource, LimitConfig, Secret};
 pub use error::{GatewayError, KeyError};
 pub use http::server;
 pub use metrics::GatewayMetrics;

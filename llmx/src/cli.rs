@@ -4,9 +4,10 @@ use clap::{Parser, Subcommand};
 
 use crate::output::Outcome;
 use crate::output::traces::{self, Traced};
+use crate::settings::Given;
 use crate::{
-    agent, archive, audit, bargain, bench, chaos, contractors, demo, engine, gateway, healthcheck, keys, listen,
-    metrics, policy, replay, schema, simulate, token, traffic,
+    agent, archive, audit, bargain, bench, chaos, config, contractors, demo, engine, gateway, healthcheck, keys,
+    listen, metrics, policy, replay, schema, simulate, token, traffic,
 };
 
 /// The exchange where agents negotiate: offers in, exactly one binding award out.
@@ -37,9 +38,9 @@ enum Command {
     /// The whole exchange in one process under Poisson load, with a summary
     Demo(demo::Args),
     /// One gateway, on NATS
-    Gateway(gateway::Args),
+    Gateway(Box<Given<gateway::Args>>),
     /// One policy engine, on NATS
-    Engine(engine::Args),
+    Engine(Box<Given<engine::Args>>),
     /// Scripted contractors
     #[command(visible_alias = "agents")]
     Contractors(contractors::Args),
@@ -73,6 +74,8 @@ enum Command {
     Simulate(simulate::Args),
     /// Every metric of every process
     Metrics(metrics::Args),
+    /// What is configured, and where each value comes from
+    Config(config::Args),
     /// Ask a health endpoint; for containers without a shell
     Healthcheck(healthcheck::Args),
 }
@@ -82,8 +85,8 @@ impl Cli {
     pub fn start_tracing(&self) -> Outcome {
         let (service, instance) = match &self.command {
             Command::Demo(_) => ("llmx-demo", None),
-            Command::Gateway(args) => ("llmx-gateway", args.id()),
-            Command::Engine(args) => ("llmx-engine", args.id()),
+            Command::Gateway(args) => ("llmx-gateway", args.args.id()),
+            Command::Engine(args) => ("llmx-engine", args.args.id()),
             Command::Contractors(_) => ("llmx-agents", None),
             Command::Traffic(_) => ("llmx-traffic", None),
             Command::Agent(_)
@@ -100,6 +103,7 @@ impl Cli {
             | Command::Chaos(_)
             | Command::Simulate(_)
             | Command::Metrics(_)
+            | Command::Config(_)
             | Command::Healthcheck(_) => return Ok(()),
         };
         traces::start(&Traced { service, instance })
@@ -109,12 +113,12 @@ impl Cli {
     pub async fn run(self) -> Outcome {
         match self.command {
             Command::Demo(args) => Box::pin(demo::run(args)).await,
-            Command::Gateway(args) => gateway::run(args).await,
-            Command::Engine(args) => engine::run(args).await,
+            Command::Gateway(args) => Box::pin(gateway::run(*args)).await,
+            Command::Engine(args) => Box::pin(engine::run(*args)).await,
             Command::Contractors(args) => contractors::run(args).await,
             Command::Agent(args) => agent::run(args).await,
             Command::Listen(args) => listen::run(args).await,
-            Command::Traffic(args) => traffic::run(args).await,
+            Command::Traffic(args) => Box::pin(traffic::run(args)).await,
             Command::Replay(args) => replay::run(args).await,
             Command::Archive(args) => archive::run(args).await,
             Command::Audit(args) => audit::run(args),
@@ -127,6 +131,7 @@ impl Cli {
             Command::Chaos(args) => chaos::run(args).await,
             Command::Simulate(args) => simulate::run(args).await,
             Command::Metrics(args) => metrics::run(&args),
+            Command::Config(args) => config::run(args),
             Command::Healthcheck(args) => healthcheck::run(args).await,
         }
     }

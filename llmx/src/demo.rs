@@ -67,7 +67,7 @@ pub struct Args {
     #[command(flatten)]
     nats: NatsArgs,
     /// Start a nats-server for this run (`scripts/nats-server` fetches the binary)
-    #[arg(long, conflicts_with = "nats")]
+    #[arg(long, conflicts_with = "url")]
     nats_local: bool,
     /// How contractors behave: a JSON file with distributions of cost, delay, refusal, failure …
     #[arg(long, value_name = "FILE")]

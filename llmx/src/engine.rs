@@ -1,5 +1,7 @@
 //! `llmx engine`: one policy engine, on NATS.
 
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -7,12 +9,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Context;
 use policy_engine::{Engine, EngineConfig, EngineHandle, EngineMetrics, LanePhase, StatusReader, StopReason, Trim};
 use schemas::Lane;
-use serde_json::json;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use telemetry::metrics::process;
 
 use crate::nats::NatsArgs;
-use crate::ops::{self, OpsArgs, Report};
+use crate::ops::{self, Report};
 use crate::output::{Failure, Outcome, print};
+use crate::settings::{File, Given, Section};
 use crate::signals::asked_to_end;
 
 /// How often the lanes are looked at. A lane that stops has said so in the log already; this only ends the process.
@@ -33,28 +37,87 @@ hands its lanes over first. The process ends by itself, with exit code 1, only w
 pub struct Args {
     #[command(flatten)]
     nats: NatsArgs,
+    /// Configuration file (TOML, sections [engine] and [nats])
+    #[arg(long, env = "LLMX_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// Members of `[engine]`.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Settings {
     /// Name in records, logs and heartbeats: 1 to 64 of A-Z a-z 0-9 _ -; engines that run at once must differ
     #[arg(long, env = "LLMX_ENGINE_ID", value_name = "NAME", value_parser = ops::instance_id)]
     id: Option<String>,
-    /// What must be durable before records of the log are removed
-    #[arg(long, env = "LLMX_ENGINE_TRIM", value_enum, default_value = "after-archive")]
-    trim: TrimArg,
-    /// Records of a lane between two checkpoints; 0: none by number (one is made every minute, too)
-    #[arg(long, env = "LLMX_ENGINE_CHECKPOINT_EVERY", value_name = "RECORDS", default_value_t = 20_000)]
-    checkpoint_every: u64,
-    #[command(flatten)]
-    ops: OpsArgs,
+    /// What must be durable before records of the log are removed (default: after-archive)
+    #[arg(long, env = "LLMX_ENGINE_TRIM", value_enum)]
+    trim: Option<TrimArg>,
+    /// Records of a lane between two checkpoints; 0: none by number (one is made every minute, too) (default: 20000)
+    #[arg(long, env = "LLMX_ENGINE_CHECKPOINT_EVERY", value_name = "RECORDS")]
+    checkpoint_every: Option<u64>,
+    /// Address of the health port: /healthz, /readyz, /status, /metrics, to whoever asks; for example 127.0.0.1:9464
+    /// (default: none)
+    #[arg(long, env = "LLMX_ENGINE_LISTEN", value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+}
+
+/// Records of a lane between two checkpoints unless said otherwise.
+const CHECKPOINT_EVERY_DEFAULT: u64 = 20_000;
+
+/// The sections an engine is configured by.
+pub struct Sections {
+    /// `[nats]`.
+    pub nats: Section,
+    /// `[engine]`.
+    pub engine: Section,
+}
+
+impl Sections {
+    /// Of a command line, its environment, and the file it names.
+    pub fn of(given: &Given<Args>) -> Result<Self, Failure> {
+        let file = given.args.config.as_deref().map(File::read).transpose()?;
+        Ok(Self {
+            nats: Section::new("nats", &[], file.as_ref(), given, &given.args.nats)?,
+            engine: Section::new("engine", &[], file.as_ref(), given, &given.args.settings)?,
+        })
+    }
+
+    /// How NATS is reached.
+    pub fn nats_in_force(&self) -> Result<Value, Failure> {
+        NatsArgs::of(&self.nats)?.in_force()
+    }
+
+    /// Every member of `[engine]` with its default.
+    pub fn in_force(&self) -> Result<Value, Failure> {
+        let settings = self.settings()?;
+        Ok(serde_json::to_value(Settings {
+            trim: Some(settings.trim.unwrap_or(TrimArg::AfterArchive)),
+            checkpoint_every: Some(settings.checkpoint_every.unwrap_or(CHECKPOINT_EVERY_DEFAULT)),
+            ..settings
+        })?)
+    }
+
+    fn settings(&self) -> Result<Settings, Failure> {
+        let settings: Settings = self.engine.read()?;
+        match settings.id.as_deref().map(ops::instance_id) {
+            Some(Err(wrong)) => Err(self.engine.fault("id", &wrong)),
+            Some(Ok(_)) | None => Ok(settings),
+        }
+    }
 }
 
 impl Args {
     /// Its name, where the command line gives one.
     pub fn id(&self) -> Option<&str> {
-        self.id.as_deref()
+        self.settings.id.as_deref()
     }
 }
 
 /// [`Trim`] on the command line.
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 enum TrimArg {
     /// Nothing is removed
     Never,
@@ -75,19 +138,21 @@ impl From<TrimArg> for Trim {
 }
 
 /// Runs until asked to end, or until every lane has stopped.
-pub async fn run(args: Args) -> Outcome {
-    let id = args.id.clone().unwrap_or_else(id_of_this_run);
+pub async fn run(given: Given<Args>) -> Outcome {
+    let sections = Sections::of(&given)?;
+    let settings = sections.settings()?;
+    let id = settings.id.clone().unwrap_or_else(id_of_this_run);
     let registry = ops::registry()?;
-    let bus = args.nats.open_counted(&id, &registry).await?;
+    let bus = NatsArgs::of(&sections.nats)?.open_counted(&id, &registry).await?;
     let metrics = Arc::new(EngineMetrics::new(&registry)?);
-    let health = args.ops.open(&bus, &registry)?;
+    let health = ops::open(settings.listen, Some(&bus), &registry)?;
     if let Some(health) = &health {
         print(format_args!("health: http://{}", health.address()));
     }
     let mut config = EngineConfig::new(id.clone());
-    config.trim = args.trim.into();
+    config.trim = settings.trim.unwrap_or(TrimArg::AfterArchive).into();
     config.tracer = crate::output::tracer();
-    config.checkpoint.every_records = args.checkpoint_every;
+    config.checkpoint.every_records = settings.checkpoint_every.unwrap_or(CHECKPOINT_EVERY_DEFAULT);
     process::register_config(&registry, &EngineConfig { id: String::new(), ..config.clone() })?;
     let engine = Engine::start(bus, config, metrics, None).await.context("the engine does not start")?;
     let is_leaving = Arc::new(AtomicBool::new(false));

@@ -1,45 +1,35 @@
 //! `llmx gateway`: one gateway, on NATS.
 
-use std::net::SocketAddr;
+mod settings;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ::gateway::{AuthConfig, ConsoleAccess, Gateway, GatewayConfig, GatewayMetrics, KeySource};
+use ::gateway::{ConsoleAccess, Gateway, GatewayConfig, GatewayMetrics};
 use anyhow::Context;
+use serde_json::{Value, json};
 
+use self::settings::Settings;
 use crate::nats::NatsArgs;
 use crate::output::{Failure, Outcome, print};
+use crate::settings::{File, Given, Section};
 use crate::signals::asked_to_end;
 
 /// Arguments of `llmx gateway`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  llmx keys --out run/keys\n  \
     llmx gateway --nats nats://127.0.0.1:4222 --jwks run/keys/jwks.json --issuer llmx-local\n\n\
-    A configuration file holds what llmx.example.toml explains, under [gateway]; flags win over it.")]
+    A configuration file holds what llmx.example.toml explains, under [gateway] and [nats],\n\
+    all of it or some: a flag wins over a variable, that over the file, that over the default. `llmx config show gateway`\n\
+    with the same flags tells what is in force.")]
 pub struct Args {
     #[command(flatten)]
     nats: NatsArgs,
-    /// Configuration file (TOML, section [gateway])
-    #[arg(long, env = "LLMX_CONFIG")]
+    /// Configuration file (TOML, sections [gateway] and [nats])
+    #[arg(long, env = "LLMX_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Name in records and logs: 1 to 64 of A-Z a-z 0-9 _ -; gateways that run at once must differ
-    #[arg(long, env = "LLMX_GATEWAY_ID", value_name = "NAME", value_parser = crate::ops::instance_id)]
-    id: Option<String>,
-    /// Address to listen on
-    #[arg(long, env = "LLMX_LISTEN")]
-    listen: Option<SocketAddr>,
-    /// Key set that verifies tokens: a file, or an https URL
-    #[arg(long, env = "LLMX_JWKS")]
-    jwks: Option<String>,
-    /// Issuer every token must name
-    #[arg(long, env = "LLMX_ISSUER")]
-    issuer: Option<String>,
-    /// Audience every token must name
-    #[arg(long, env = "LLMX_AUDIENCE")]
-    audience: Option<String>,
-    /// Who may look at the console at `/`; changing something takes an administrator's token in any case
-    #[arg(long, env = "LLMX_CONSOLE", value_enum)]
-    console: Option<Console>,
+    #[command(flatten)]
+    settings: Settings,
 }
 
 /// Who may look at the console.
@@ -63,76 +53,72 @@ impl From<Console> for ConsoleAccess {
     }
 }
 
-#[derive(serde::Deserialize)]
-struct File {
-    gateway: GatewayConfig,
+/// Tables of `[gateway]` that are merged member by member.
+pub const GROUPS: [&str; 2] = ["auth", "limits"];
+
+/// The sections a gateway is configured by.
+pub struct Sections {
+    /// `[nats]`.
+    pub nats: Section,
+    /// `[gateway]`.
+    pub gateway: Section,
 }
 
 impl Args {
     /// Its name, where the command line gives one.
     pub fn id(&self) -> Option<&str> {
-        self.id.as_deref()
-    }
-
-    fn config(&self) -> Result<GatewayConfig, Failure> {
-        let mut config = match &self.config {
-            Some(path) => read(path)?,
-            None => {
-                let jwks = self.jwks.as_deref().ok_or_else(|| {
-                    Failure::configuration("no key set: give --jwks FILE or URL (`llmx keys` makes one), or --config")
-                })?;
-                let issuer = self.issuer.as_deref().unwrap_or("llmx-local");
-                let mut config = GatewayConfig::new(AuthConfig::new(key_source(jwks), issuer));
-                config.listen = Some(SocketAddr::from(([127, 0, 0, 1], 8080)));
-                config
-            }
-        };
-        if let Some(id) = &self.id {
-            config.id.clone_from(id);
-        }
-        if let Some(listen) = self.listen {
-            config.listen = Some(listen);
-        }
-        if let Some(jwks) = &self.jwks {
-            config.auth.keys = key_source(jwks);
-        }
-        if let Some(issuer) = &self.issuer {
-            config.auth.issuer.clone_from(issuer);
-        }
-        if let Some(audience) = &self.audience {
-            config.auth.audience.clone_from(audience);
-        }
-        if let Some(console) = self.console {
-            config.console = console.into();
-        }
-        config.policies.extend(policy_core::presets());
-        config.check().map_err(Failure::configuration)?;
-        Ok(config)
+        self.settings.id.as_deref()
     }
 }
 
-fn key_source(text: &str) -> KeySource {
-    if text.starts_with("https://") || text.starts_with("http://") {
-        KeySource::Url(text.to_owned())
-    } else {
-        KeySource::File(PathBuf::from(text))
+impl Sections {
+    /// Of a command line, its environment, and the file it names.
+    pub fn of(given: &Given<Args>) -> Result<Self, Failure> {
+        let file = given.args.config.as_deref().map(File::read).transpose()?;
+        Ok(Self {
+            nats: Section::new("nats", &[], file.as_ref(), given, &given.args.nats)?,
+            gateway: Section::new("gateway", &GROUPS, file.as_ref(), given, &given.args.settings)?,
+        })
     }
-}
 
-fn read(path: &PathBuf) -> Result<GatewayConfig, Failure> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::configuration(format_args!("cannot read {}: {error}", path.display())))?;
-    let file: File =
-        toml::from_str(&text).map_err(|error| Failure::configuration(format_args!("{}: {error}", path.display())))?;
-    Ok(file.gateway)
+    /// How NATS is reached.
+    pub fn nats_in_force(&self) -> Result<Value, Failure> {
+        NatsArgs::of(&self.nats)?.in_force()
+    }
+
+    /// The configuration in force.
+    pub fn config(&self) -> Result<GatewayConfig, Failure> {
+        if !self.gateway.has("auth.keys") {
+            return Err(Failure::configuration(
+                "no key set: give --jwks FILE or URL (`llmx keys` makes one), LLMX_JWKS, or `keys` under [gateway.auth] \
+                 of --config",
+            ));
+        }
+        self.checked(&self.gateway)
+    }
+
+    /// The same before there are keys, to be looked at.
+    pub fn config_without_keys(&self) -> Result<GatewayConfig, Failure> {
+        self.checked(&self.gateway.with_default("auth", "keys", json!({"inline": ""})))
+    }
+
+    fn checked(&self, section: &Section) -> Result<GatewayConfig, Failure> {
+        let config: GatewayConfig = section.read()?;
+        match config.fault() {
+            Some(fault) => Err(section.fault(fault.member, &fault.expected)),
+            None => Ok(config),
+        }
+    }
 }
 
 /// Runs until asked to end.
-pub async fn run(args: Args) -> Outcome {
-    let mut config = args.config()?;
+pub async fn run(given: Given<Args>) -> Outcome {
+    let sections = Sections::of(&given)?;
+    let mut config = sections.config()?;
+    config.policies.extend(policy_core::presets());
     config.tracer = crate::output::tracer();
     let registry = crate::ops::registry()?;
-    let bus = args.nats.open_counted(&config.id, &registry).await?;
+    let bus = NatsArgs::of(&sections.nats)?.open_counted(&config.id, &registry).await?;
     let alike = GatewayConfig { id: String::new(), listen: None, ..config.clone() };
     telemetry::metrics::process::register_config(&registry, &alike)?;
     let metrics = Arc::new(GatewayMetrics::new(&registry)?);

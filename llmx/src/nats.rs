@@ -6,27 +6,33 @@ use std::sync::Arc;
 use bus::Bus;
 use bus::nats::{Credentials, NatsOptions, SyncMode};
 use prometheus::Registry;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::ops;
 use crate::output::Failure;
+use crate::settings::Section;
 pub use crate::signals::asked_to_end;
 use crate::wait::announced;
 
 /// How to reach NATS.
-#[derive(Debug, Clone, clap::Args)]
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct NatsArgs {
     /// NATS servers, separated by commas
-    #[arg(long, env = "LLMX_NATS", value_name = "URL", value_parser = servers, hide_env_values = true)]
+    #[arg(id = "url", long = "nats", env = "LLMX_NATS", value_name = "URL", value_parser = servers, hide_env_values = true)]
+    #[serde(rename = "url")]
     pub nats: Option<String>,
     /// Credentials file of the NATS user
-    #[arg(long, env = "LLMX_NATS_CREDS", value_name = "FILE")]
+    #[arg(id = "creds", long = "nats-creds", env = "LLMX_NATS_CREDS", value_name = "FILE")]
+    #[serde(rename = "creds")]
     nats_creds: Option<PathBuf>,
     /// Lanes of a new log (default 4); a log that exists must have as many
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=64))]
     lanes: Option<u8>,
-    /// Copies of each stream in a NATS cluster
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=5))]
-    replicas: u8,
+    /// Copies of each stream in a NATS cluster (default 1)
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=5))]
+    replicas: Option<u8>,
     /// Size in bytes after which the log is full (default: no limit for a new log)
     #[arg(long)]
     log_bytes_max: Option<u64>,
@@ -39,7 +45,8 @@ pub struct NatsArgs {
 }
 
 /// When NATS servers flush to disk.
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 enum Sync {
     /// Every two minutes, or more often
     Default,
@@ -72,7 +79,36 @@ async fn open(options: NatsOptions) -> Result<Bus, Failure> {
 /// Where NATS is when nothing else is said.
 pub const NATS_DEFAULT: &str = "nats://127.0.0.1:4222";
 
+/// Copies of each stream unless said otherwise.
+const REPLICAS_DEFAULT: u8 = 1;
+
 impl NatsArgs {
+    /// What `[nats]` of a file, variables and flags say together.
+    pub fn of(section: &Section) -> Result<Self, Failure> {
+        let args: Self = section.read()?;
+        if let Some(Err(error)) = args.nats.as_deref().map(bus::nats::check_servers) {
+            return Err(section.fault("url", &error.to_string()));
+        }
+        if args.lanes.is_some_and(|lanes| !(1..=64).contains(&lanes)) {
+            return Err(section.fault("lanes", "must be 1 to 64"));
+        }
+        if args.replicas.is_some_and(|replicas| !(1..=5).contains(&replicas)) {
+            return Err(section.fault("replicas", "must be 1 to 5"));
+        }
+        Ok(args)
+    }
+
+    /// Every member with its default, without what may be secret.
+    pub fn in_force(&self) -> Result<Value, Failure> {
+        let shown = |urls: &String| bus::nats::shown(urls);
+        Ok(serde_json::to_value(Self {
+            nats: Some(self.nats.as_ref().map_or_else(|| NATS_DEFAULT.to_owned(), shown)),
+            replicas: Some(self.replicas.unwrap_or(REPLICAS_DEFAULT)),
+            monitor: self.monitor.as_ref().map(shown),
+            ..self.clone()
+        })?)
+    }
+
     /// Connects, and checks that server and streams fit.
     pub async fn open(&self, name: &str) -> Result<Bus, Failure> {
         open(self.options(name)).await
@@ -89,7 +125,7 @@ impl NatsArgs {
         let mut options = NatsOptions::new(self.nats.as_deref().unwrap_or(NATS_DEFAULT));
         options.name = name.to_owned();
         options.lanes = self.lanes;
-        options.replicas = usize::from(self.replicas);
+        options.replicas = usize::from(self.replicas.unwrap_or(REPLICAS_DEFAULT));
         options.log_bytes_max = self.log_bytes_max;
         options.sync = self.sync.map(SyncMode::from);
         options.monitor.clone_from(&self.monitor);

@@ -45,15 +45,6 @@ const CLOSE_MAX: Duration = Duration::from_secs(1);
 const BUILD: Build<'static> =
     Build { version: env!("CARGO_PKG_VERSION"), git_sha: env!("LLMX_BUILT_FROM"), rustc: env!("LLMX_BUILT_BY") };
 
-/// Where an engine's health port listens.
-#[derive(Debug, clap::Args)]
-pub struct OpsArgs {
-    /// Address of the health port: /healthz, /readyz, /status, /metrics, to whoever asks; for example 127.0.0.1:9464
-    /// (default: none)
-    #[arg(long, env = "LLMX_ENGINE_LISTEN", value_name = "ADDRESS")]
-    listen: Option<SocketAddr>,
-}
-
 /// Checks the name of an engine or a gateway.
 pub fn instance_id(text: &str) -> Result<String, String> {
     // Names of instances follow the rule of agents' names, which are tokens of subjects.
@@ -106,13 +97,6 @@ struct Site {
     registry: Registry,
     /// Empty while the process starts.
     reading: OnceLock<Reading>,
-}
-
-impl OpsArgs {
-    /// Opens the port where one is asked for.
-    pub fn open(&self, bus: &Bus, registry: &Registry) -> Result<Option<HealthPort>, Failure> {
-        open(self.listen, Some(bus), registry)
-    }
 }
 
 impl HealthPort {

@@ -249,6 +249,7 @@ fn help_of_every_command_has_an_example() {
         "simulate",
         "bargain",
         "healthcheck",
+        "config",
     ];
     let listed = String::from_utf8(llmx(&["--help"]).stdout).unwrap();
     assert!(listed.contains("Examples:") && listed.contains("Exit codes: 0"), "{listed}");

@@ -77,11 +77,11 @@ async fn a_process_without_a_bus_is_ready_as_it_says() {
 async fn a_taken_port_is_refused_and_a_closed_one_is_free_again() {
     let port = Port::open();
     let address = port.health.address();
-    let args = OpsArgs { listen: Some(address) };
     let bus = memory::open(MemoryOptions::default());
-    assert!(args.open(&bus, &port.registry).is_err());
+    assert!(open(Some(address), Some(&bus), &port.registry).is_err());
     port.health.close().await;
-    assert_eq!(args.open(&bus, &port.registry).unwrap().map(|health| health.address()), Some(address));
+    let opened = open(Some(address), Some(&bus), &port.registry).unwrap();
+    assert_eq!(opened.map(|health| health.address()), Some(address));
 }
 
 /// A port on the embedded bus.
@@ -94,8 +94,8 @@ struct Port {
 impl Port {
     fn open() -> Self {
         let registry = registry().unwrap();
-        let args = OpsArgs { listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))) };
-        let health = args.open(&memory::open(MemoryOptions::default()), &registry).unwrap().unwrap();
+        let (address, bus) = (SocketAddr::from(([127, 0, 0, 1], 0)), memory::open(MemoryOptions::default()));
+        let health = open(Some(address), Some(&bus), &registry).unwrap().unwrap();
         let client = Client::builder().no_proxy().timeout(Duration::from_secs(10)).build().unwrap();
         Self { health, registry, client }
     }

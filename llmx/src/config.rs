@@ -1,0 +1,101 @@
+//! `llmx config`: what is in force, and where each value comes from.
+
+use ::gateway::GatewayConfig;
+use serde_json::Value;
+
+use crate::output::{Failure, Outcome, print, print_json};
+use crate::settings::{Entry, Given};
+use crate::{engine, gateway};
+
+/// Arguments of `llmx config`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  llmx config show gateway --config llmx.toml --burst 50\n  \
+    LLMX_CONFIG=llmx.toml llmx config show --json")]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Every setting in force, and whether a flag, an environment variable, a line of a file or the default gave it
+    Show(Show),
+}
+
+/// Arguments of `llmx config show`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  llmx config show gateway --config llmx.toml --burst 50\n  \
+    LLMX_CONFIG=llmx.toml llmx config show --json\n\n\
+    Takes the flags of `llmx gateway` and `llmx engine`; without either shows both, as the environment has them.\n\
+    Secrets are not shown.")]
+struct Show {
+    #[command(subcommand)]
+    of: Option<Of>,
+    /// Print the settings as JSON
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Of {
+    /// Of a gateway that is started with these flags
+    Gateway(Box<Given<gateway::Args>>),
+    /// Of an engine that is started with these flags
+    Engine(Box<Given<engine::Args>>),
+}
+
+/// Runs the subcommand.
+pub fn run(args: Args) -> Outcome {
+    let Command::Show(Show { of, json }) = args.command;
+    let entries = match of {
+        Some(Of::Gateway(given)) => gateway_entries(&given)?,
+        Some(Of::Engine(given)) => engine_entries(&given)?,
+        None => {
+            let mut entries = gateway_entries(&Given::from_environment().map_err(Failure::configuration)?)?;
+            let engine = engine_entries(&Given::from_environment().map_err(Failure::configuration)?)?;
+            // Both reach NATS alike.
+            entries.extend(engine.into_iter().filter(|entry| !entry.member.starts_with("nats.")));
+            entries
+        }
+    };
+    if json {
+        return print_json(&entries.iter().map(Entry::to_json).collect::<serde_json::Map<String, Value>>());
+    }
+    entries.iter().for_each(print);
+    Ok(())
+}
+
+fn gateway_entries(given: &Given<gateway::Args>) -> Result<Vec<Entry>, Failure> {
+    let sections = gateway::Sections::of(given)?;
+    let mut entries = sections.nats.entries(&[], sections.nats_in_force()?);
+    let is_keyless = !sections.gateway.has("auth.keys");
+    let config = if is_keyless { sections.config_without_keys() } else { sections.config() }?;
+    for mut entry in sections.gateway.entries(&gateway::GROUPS, shown(&config)?) {
+        if is_keyless && entry.member == "gateway.auth.keys" {
+            entry.value = Value::Null;
+        }
+        entries.push(entry);
+    }
+    Ok(entries)
+}
+
+/// The configuration without what is secret or too long to be read.
+fn shown(config: &GatewayConfig) -> Result<Value, Failure> {
+    let mut shown = serde_json::to_value(config)?;
+    let ids = config.policies.iter().map(|policy| Value::from(policy.id.as_str())).collect();
+    shown["policies"] = Value::Array(ids);
+    if let Some(Value::String(url)) = shown.pointer_mut("/auth/keys/url") {
+        *url = bus::nats::shown(url);
+    }
+    if let Some(Value::String(document)) = shown.pointer_mut("/auth/keys/inline") {
+        *document = format!("{} bytes", document.len());
+    }
+    Ok(shown)
+}
+
+fn engine_entries(given: &Given<engine::Args>) -> Result<Vec<Entry>, Failure> {
+    let sections = engine::Sections::of(given)?;
+    let mut entries = sections.nats.entries(&[], sections.nats_in_force()?);
+    entries.extend(sections.engine.entries(&[], sections.in_force()?));
+    Ok(entries)
+}

@@ -1,0 +1,195 @@
+//! Flags, environment variables, files and defaults: which wins, what is said of each, and what is said of faults.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use std::path::PathBuf;
+use std::process::Output;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const LLMX: &str = env!("CARGO_BIN_EXE_llmx");
+const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../llmx.example.toml");
+
+#[test]
+fn a_file_may_hold_some_of_what_flags_and_variables_complete() {
+    // What nobody can read ends the start behind the configuration, and before the wait for NATS.
+    let beyond = ["--nats", "nats://127.0.0.1:1", "--nats-creds", "/nonexistent"];
+    for text in ["", "[gateway]\n", "[gateway]\nid = \"g\"\n", "[gateway.limits]\nburst = 7\n", "[engine]\n"] {
+        let file = Written::new(text);
+        for args in [&["gateway", "--jwks", "keys.json"][..], &["engine"]] {
+            let output = llmx(&[args, &["--config", file.path()], &beyond].concat(), &[]);
+            assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+            assert!(stderr(&output).contains("/nonexistent"), "{text:?}: {}", stderr(&output));
+        }
+    }
+    let keyless = llmx(&["gateway", "--config", Written::new("[gateway]\n").path()], &[]);
+    assert_eq!(keyless.status.code(), Some(2));
+    assert!(stderr(&keyless).contains("no key set: give --jwks FILE or URL"), "{}", stderr(&keyless));
+}
+
+#[test]
+fn each_member_comes_from_the_first_layer_that_gives_it() {
+    let file = Written::new(
+        "[nats]\nreplicas = 3\n\n[gateway]\nid = \"of-file\"\n[gateway.auth]\nissuer = \"of-file\"\n\
+         audience = \"of-file\"\nkeys = { url = \"https://user:secret@issuer.example/keys\" }\n\
+         allow_hs256_dev_secret = \"0123456789abcdef0123456789abcdef\"\n[gateway.limits]\nburst = 7\nagents_max = 8\n",
+    );
+    let variables =
+        [("LLMX_ISSUER", "of-variable"), ("LLMX_AGENTS_MAX", "9"), ("LLMX_NATS", "nats://u:secret@far:4222")];
+    let args =
+        ["config", "show", "gateway", "--json", "--config", file.path(), "--agents-max", "10", "--id", "of-flag"];
+    let output = llmx(&args, &variables);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let of_file = |line: u64, column: u64| json!({"file": file.path(), "line": line, "column": column});
+    for (member, value, source) in [
+        ("nats.url", json!("far:4222"), json!({"variable": "LLMX_NATS"})),
+        ("nats.replicas", json!(3), of_file(2, 1)),
+        ("gateway.id", json!("of-flag"), json!({"flag": "--id"})),
+        ("gateway.listen", json!("127.0.0.1:8080"), json!({"default": true})),
+        ("gateway.auth.issuer", json!("of-variable"), json!({"variable": "LLMX_ISSUER"})),
+        ("gateway.auth.audience", json!("of-file"), of_file(8, 1)),
+        ("gateway.auth.keys", json!({"url": "issuer.example/keys"}), of_file(9, 1)),
+        ("gateway.auth.allow_hs256_dev_secret", json!("(redacted)"), of_file(10, 1)),
+        ("gateway.limits.burst", json!(7), of_file(12, 1)),
+        ("gateway.limits.agents_max", json!(10), json!({"flag": "--agents-max"})),
+        ("gateway.limits.requests_per_s", json!(200), json!({"default": true})),
+    ] {
+        assert_eq!(shown[member], json!({"value": value, "source": source}), "{member}");
+    }
+    let told = llmx(&[&args[..3], &args[4..]].concat(), &variables);
+    let told = String::from_utf8(told.stdout).unwrap();
+    for (member, source) in [
+        ("gateway.id ", "--id"),
+        ("gateway.limits.burst ", &format!("{}:12", file.path())),
+        ("gateway.auth.issuer ", "LLMX_ISSUER"),
+        ("gateway.listen ", "default"),
+    ] {
+        assert!(told.lines().any(|line| line.starts_with(member) && line.ends_with(source)), "{member}: {told}");
+    }
+    for text in [&told, &String::from_utf8_lossy(&output.stdout).into_owned()] {
+        assert!(!text.contains("secret@") && !text.contains("0123456789abcdef"), "{text}");
+    }
+}
+
+#[test]
+fn what_an_engine_runs_with_is_shown_and_without_a_name_everything_the_environment_gives() {
+    let file = Written::new("[engine]\ntrim = \"never\"\n");
+    let output = llmx(&["config", "show", "engine", "--json", "--config", file.path(), "--id", "e"], &[]);
+    let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(shown["engine.trim"]["value"], "never");
+    assert_eq!(shown["engine.trim"]["source"]["line"], 2);
+    assert_eq!(shown["engine.checkpoint_every"], json!({"value": 20_000, "source": {"default": true}}));
+
+    let output = llmx(&["config", "show", "--json"], &[("LLMX_CONFIG", file.path()), ("LLMX_BURST", "5")]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(shown["engine.trim"]["value"], "never");
+    assert_eq!(shown["gateway.limits.burst"], json!({"value": 5, "source": {"variable": "LLMX_BURST"}}));
+    assert_eq!(shown["gateway.auth.keys"]["value"], Value::Null, "none is given yet");
+}
+
+#[test]
+fn the_example_holds_every_setting_with_its_default() {
+    for command in ["gateway", "engine"] {
+        let show = |args: &[&str]| -> Value {
+            let output = llmx(&[&["config", "show", command, "--json"], args].concat(), &[]);
+            assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+            serde_json::from_slice(&output.stdout).unwrap()
+        };
+        let (defaults, example) = (show(&[]), show(&["--config", EXAMPLE]));
+        for (member, default) in defaults.as_object().unwrap() {
+            if member != "gateway.auth.keys" {
+                assert_eq!(default["value"], example[member]["value"], "{member}");
+            }
+            // What is not said there has no default, or is drawn.
+            let is_said = example[member]["source"]["line"].is_u64();
+            assert!(
+                is_said || default["value"].is_null() || member == "gateway.policies",
+                "{member} is not in the example"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_fault_names_file_line_column_member_and_what_was_expected() {
+    let beginning = "# A comment\n";
+    for (text, place, parts) in [
+        ("[gateway]\nlisten = \"nowhere\"\n", "3:10", &["`gateway.listen`", "invalid socket address"][..]),
+        ("[gateway]\nid = \"a b\"\n", "3:6", &["`gateway.id`", "1 to 64 of A-Z a-z 0-9 _ -"]),
+        ("[gateway]\nlisten_on = \"x\"\n", "3:1", &["`gateway.listen_on`", "unknown field", "`listen`"]),
+        ("[gateway]\nconsole = \"closed\"\n", "3:11", &["`gateway.console`", "`token`, `open`, `off`"]),
+        ("[gateway]\nadmins = [\"alice\", \"b c\"]\n", "3:20", &["`gateway.admins[1]`"]),
+        ("[gateway.limits]\nburst = \"many\"\n", "3:9", &["`gateway.limits.burst`", "string \"many\"", "u32"]),
+        ("[gateway.limits]\nburst = 0\n", "3:9", &["`gateway.limits.burst`", "must be at least 1"]),
+        ("[gateway.limits]\nbursts = 3\n", "3:1", &["`gateway.limits.bursts`", "unknown field", "`burst`"]),
+        ("[gateway.auth]\nleeway_s = 301\n", "3:12", &["`gateway.auth.leeway_s`", "0 to 300"]),
+        ("[gateway.auth]\nkeys = { fil = \"x\" }\n", "3:", &["`gateway.auth.keys", "`file`, `url`, `inline`"]),
+        (
+            "[[gateway.policies]]\nid = \"cheap@1\"\nweights = [{ attr = \"price\", dir = \"lower\", lo = 0, hi = \"x\", w = 1000 }]\n",
+            "4:",
+            &["`gateway.policies[0].weights[0]"],
+        ),
+        ("[gateway]\n[gatway]\n", "3:2", &["`gatway`", "expected one of nats, gateway, engine"]),
+        ("gateway = 3\n", "2:1", &["`gateway`", "expected a table, found integer"]),
+        ("[gateway\n", "2:", &["expected"]),
+        ("[nats]\nreplicas = 9\n", "3:12", &["`nats.replicas`", "1 to 5"]),
+        ("[nats]\nurl = \"http://x\"\n", "3:7", &["`nats.url`", "no NATS URL"]),
+    ] {
+        let file = Written::new(&[beginning, text].concat());
+        // A flag would stand in for the file's keys, right or wrong.
+        let keys = if text.contains("keys =") { &[][..] } else { &["--jwks", "keys.json"] };
+        let output = llmx(&[&["gateway", "--config", file.path()], keys].concat(), &[]);
+        assert_eq!(output.status.code(), Some(2), "{text}: {}", stderr(&output));
+        let told = stderr(&output);
+        for part in [&format!("{}:{place}", file.path())[..]].iter().chain(parts) {
+            assert!(told.contains(part), "{text}: no {part} in {told}");
+        }
+    }
+    let file = Written::new("[engine]\ntrim = \"sometimes\"\n");
+    let told = stderr(&llmx(&["engine", "--config", file.path()], &[]));
+    assert!(told.contains(":2:8: `engine.trim`") && told.contains("`after-archive`"), "{told}");
+}
+
+#[test]
+fn a_fault_of_a_flag_or_a_variable_names_it() {
+    let by_flag = stderr(&llmx(&["gateway", "--jwks", "keys.json", "--burst", "0"], &[]));
+    assert!(by_flag.contains("--burst: `gateway.limits.burst`: must be at least 1"), "{by_flag}");
+    let by_variable = stderr(&llmx(&["gateway", "--jwks", "keys.json"], &[("LLMX_LEEWAY_S", "301")]));
+    assert!(by_variable.contains("LLMX_LEEWAY_S: `gateway.auth.leeway_s`: must be 0 to 300"), "{by_variable}");
+}
+
+/// A configuration file.
+struct Written {
+    _folder: TempDir,
+    path: PathBuf,
+}
+
+impl Written {
+    fn new(text: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("llmx.toml");
+        std::fs::write(&path, text).unwrap();
+        Self { _folder: folder, path }
+    }
+
+    fn path(&self) -> &str {
+        self.path.to_str().unwrap()
+    }
+}
+
+/// Runs the program with these variables and no others of ours; it must end by itself.
+fn llmx(args: &[&str], variables: &[(&str, &str)]) -> Output {
+    let mut command = assert_cmd::Command::new(LLMX);
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("LLMX_")) {
+        command.env_remove(name);
+    }
+    command.args(args).envs(variables.iter().copied()).timeout(Duration::from_secs(60)).output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
