@@ -17,26 +17,35 @@ pub struct Identity {
 /// A source of the agent's JWT: asked at every connection (and, on the bus, at every message), so that a token can
 /// be renewed while the agent runs. Never shown by `Debug`.
 #[derive(Clone)]
-pub struct Token(Arc<dyn Fn() -> String + Send + Sync>);
+pub struct Token {
+    source: Arc<dyn Fn() -> String + Send + Sync>,
+    is_renewed: bool,
+}
 
 impl Token {
     /// A token that stays the same.
     #[must_use]
     pub fn fixed(text: impl Into<String>) -> Self {
         let text = text.into();
-        Self(Arc::new(move || text.clone()))
+        Self { source: Arc::new(move || text.clone()), is_renewed: false }
     }
 
-    /// A token that is renewed: `source` returns the one to use now. It must not block.
+    /// A token that is renewed: `source` returns the one to use now. It must not block. An agent whose token is refused, because
+    /// it has expired or its key was taken out of the key set, asks again at its next attempt to connect.
     #[must_use]
     pub fn renewed(source: impl Fn() -> String + Send + Sync + 'static) -> Self {
-        Self(Arc::new(source))
+        Self { source: Arc::new(source), is_renewed: true }
     }
 
     /// The token to use now.
     #[must_use]
     pub fn current(&self) -> String {
-        (self.0)()
+        (self.source)()
+    }
+
+    /// Whether another token may come: then one that is refused is no reason to give up.
+    pub(crate) const fn is_renewed(&self) -> bool {
+        self.is_renewed
     }
 }
 

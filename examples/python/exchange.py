@@ -59,6 +59,8 @@ class Exchange:
                     if not line.startswith(b"data:"):
                         continue
                     delivery = json.loads(line[5:])
+                    if "envelope" not in delivery:
+                        break  # the last event: why the gateway ends the stream
                     delivery_id = delivery["envelope"]["msg_id"]
                     if delivery_id not in seen:
                         seen[delivery_id] = True

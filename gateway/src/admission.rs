@@ -151,10 +151,20 @@ impl Admission {
     /// Charges a verified bearer for a request that is no message.
     ///
     /// # Errors
-    /// [`Code::TokenExpired`], [`Code::RateLimited`], [`Code::Overloaded`].
+    /// [`Code::TokenExpired`], [`Code::Unauthenticated`], [`Code::RateLimited`], [`Code::Overloaded`].
     pub(crate) fn charge(&self, identity: &Identity) -> Result<(), Refusal> {
         self.0.auth.still_valid(identity)?;
         self.0.limits.charge_agent(&identity.agent)
+    }
+
+    /// Whether the key that verified a bearer's token is still in the key set.
+    pub(crate) fn is_key_in_force(&self, identity: &Identity) -> bool {
+        self.0.auth.is_key_in_force(identity)
+    }
+
+    /// Follows changes of the key set.
+    pub(crate) fn key_changes(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.0.auth.key_changes()
     }
 
     /// Counts and records a refusal that came before there was a message to admit: of a frame, of a body.

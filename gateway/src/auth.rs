@@ -12,8 +12,10 @@ use std::sync::{Arc, Once};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use schemas::{AgentId, Code, Digest, Refusal};
+use tokio::sync::watch;
 
 pub(crate) use key_set::DEV_SECRET_KID;
+use key_set::KeyMark;
 
 use crate::config::AuthConfig;
 use crate::error::KeyError;
@@ -36,6 +38,8 @@ pub struct Identity {
     pub expires_s: u64,
     /// Whether it may put policies and groups.
     pub is_admin: bool,
+    /// The key that verified the token.
+    key: KeyMark,
 }
 
 /// Verifies tokens and remembers those it has verified.
@@ -86,15 +90,28 @@ impl Authenticator {
         outcome
     }
 
-    /// Refuses an identity whose token has run out since it was verified.
+    /// Refuses an identity whose token has run out, or whose key has gone, since it was verified.
     ///
     /// # Errors
-    /// [`Code::TokenExpired`].
+    /// [`Code::TokenExpired`], [`Code::Unauthenticated`].
     pub(crate) fn still_valid(&self, identity: &Identity) -> Result<(), Refusal> {
         if now_s() > identity.expires_s.saturating_add(self.config.leeway_s) {
             return Err(Refusal::new(Code::TokenExpired, "the token has expired; present a new one"));
         }
+        if !self.is_key_in_force(identity) {
+            return Err(refusal("the key that signed the token is trusted no longer; present a new token"));
+        }
         Ok(())
+    }
+
+    /// Whether the key that verified an identity's token is still in the set.
+    pub(crate) fn is_key_in_force(&self, identity: &Identity) -> bool {
+        self.keys.current().holds(&identity.key)
+    }
+
+    /// Follows changes of the key set.
+    pub(crate) fn key_changes(&self) -> watch::Receiver<u64> {
+        self.keys.changes()
     }
 
     /// Reads the keys again at intervals until the gateway stops.
@@ -119,6 +136,7 @@ impl Authenticator {
             })?,
             expires_s: claims.exp,
             is_admin: claims.has_scope(crate::ADMIN_SCOPE),
+            key: KeyMark { kid: header.kid, material: key.material() },
         };
         let remembered = Remembered { identity: identity.clone(), generation: keys.generation() };
         self.verified.put(Digest::of_bytes(token.as_bytes()).0, remembered);

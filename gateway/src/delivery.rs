@@ -74,7 +74,7 @@ pub(crate) fn delivery_id(delivery: &RawValue) -> Option<DeliveryId> {
     serde_json::from_str::<Peeked>(delivery.get()).ok().map(|peeked| peeked.envelope.msg_id)
 }
 
-fn unavailable(error: &BusError) -> Refusal {
+pub(crate) fn unavailable(error: &BusError) -> Refusal {
     tracing::warn!(%error, "the bus does not take messages");
     Refusal::new(Code::Unavailable, "the bus did not answer; try again").retry_after_ms(1000)
 }

@@ -6,6 +6,7 @@
 //! | `answer` | refusals as problem documents: the one place where codes become HTTP |
 //! | `request` | who calls, and what body came |
 //! | `messages`, `websocket`, `inbox` | messages in, deliveries out, acknowledgements |
+//! | `slots`, `term`, `streams` | how many streams an agent has, how long they last, who ends them |
 //! | `agents`, `consent`, `groups`, `policies` | the control plane |
 //! | `negotiations` | what an engine says of one negotiation |
 //! | `documents`, `health` | descriptions, readiness, metrics |
@@ -25,6 +26,8 @@ mod policies;
 mod request;
 pub mod server;
 mod slots;
+mod streams;
+mod term;
 mod websocket;
 
 use std::sync::{Arc, OnceLock};
@@ -33,7 +36,7 @@ use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{MethodRouter, delete, get, post};
 use bus::PubSub;
 use bus::reach::Reach;
 use schemas::{AgentId, Code, Refusal};
@@ -49,6 +52,7 @@ use crate::metrics::GatewayMetrics;
 use crate::registry::Registry;
 use answer::Refused;
 pub(crate) use slots::StreamSlots;
+pub(crate) use streams::drive as drive_stream_ends;
 
 /// What every handler can reach.
 pub(crate) struct Site {
@@ -72,7 +76,7 @@ const MESSAGES: &str = "/v1/messages";
 type Route = (&'static str, &'static [&'static str], MethodRouter<Arc<Site>>);
 
 /// Every route. The OpenAPI document describes exactly these (a test compares them).
-fn routes() -> [Route; 27] {
+fn routes() -> [Route; 28] {
     [
         ("/", &["get"], get(console::page)),
         ("/console/{asset}", &["get"], get(console::asset)),
@@ -86,6 +90,7 @@ fn routes() -> [Route; 27] {
         ("/v1/whoami", &["get"], get(agents::whoami)),
         ("/v1/agents", &["get"], get(agents::list)),
         ("/v1/agents/{id}", &["get", "put", "delete"], get(agents::show).put(agents::register).delete(agents::remove)),
+        ("/v1/agents/{id}/streams", &["delete"], delete(streams::end)),
         ("/v1/agents/{id}/consent", &["get", "put"], get(consent::show).put(consent::replace)),
         ("/v1/agents/{id}/consent/requests", &["get"], get(consent::requests)),
         ("/v1/groups", &["get"], get(groups::list)),

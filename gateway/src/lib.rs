@@ -183,6 +183,8 @@ impl GatewayHandle {
         if site.config.console != ConsoleAccess::Off {
             self.tasks.spawn(site.console.clone().drive(bus.pub_sub.clone(), self.stop.clone()));
         }
+        let orders = bus.pub_sub.subscribe(schemas::subject::ALL_STREAM_ENDS.to_owned(), None).await?;
+        self.tasks.spawn(http::drive_stream_ends(orders, site.slots.clone(), self.stop.clone()));
         let router = http::router(site);
         let stop = self.stop.clone();
         self.tasks.spawn(async move {

@@ -6,6 +6,7 @@
 //! | `topic.<name>`, `group.<id>` | engine | public notices, without terms |
 //! | `ack.<agent>.<delivery_id>` | agent, or its gateway | acknowledges that delivery, and those in its body |
 //! | `gw.in.<agent>` | agent | an envelope, token in the header [`TOKEN_HEADER`]; answered by a gateway |
+//! | `gw.end.<agent>` | gateway | every gateway ends the streams it holds for that agent |
 //! | `hello.<agent>` | gateway, agent | the agent has connected: send what is unacknowledged; or, with [`crate::presence::RENEWAL`], that it is still there |
 //! | `presence.<gateway>` | gateway | a JSON array of the agents it heard ([`crate::presence`]) |
 //! | `view.<lane>` | gateway | asks the lane's engine for one negotiation |
@@ -33,6 +34,8 @@ pub const ALL_BEATS: &str = "engine.*.beat";
 pub const ALL_PULSES: &str = "engine.*.pulse";
 /// Every message from agents that speak NATS.
 pub const ALL_GATEWAY_IN: &str = "gw.in.*";
+/// Every order to end an agent's streams. Gateways share no queue group here: each has to act.
+pub const ALL_STREAM_ENDS: &str = "gw.end.*";
 /// Queue group of all gateways on [`ALL_GATEWAY_IN`].
 pub const GATEWAY_QUEUE: &str = "gateways";
 /// Subjects of the log stream.
@@ -68,6 +71,12 @@ pub fn ack(agent: &AgentId, delivery: DeliveryId) -> String {
 #[must_use]
 pub fn gateway_in(agent: &AgentId) -> String {
     format!("gw.in.{agent}")
+}
+
+/// An administrator ends an agent's streams, at every gateway.
+#[must_use]
+pub fn stream_end(agent: &AgentId) -> String {
+    format!("gw.end.{agent}")
 }
 
 /// An agent has connected.
@@ -124,11 +133,13 @@ pub fn log(lane: Lane) -> String {
     format!("log.{lane}")
 }
 
-/// The agent named by the second token of `hello.<agent>` or `ack.<agent>.…`, or the third of `gw.in.<agent>`.
+/// The agent named by the second token of `hello.<agent>` or `ack.<agent>.…`, or the third of `gw.in.<agent>`
+/// and `gw.end.<agent>`.
 #[must_use]
 pub fn agent_of(subject: &str) -> Option<AgentId> {
     let rest = subject
         .strip_prefix("gw.in.")
+        .or_else(|| subject.strip_prefix("gw.end."))
         .or_else(|| subject.strip_prefix("hello."))
         .or_else(|| subject.strip_prefix("ack."))
         .or_else(|| subject.strip_prefix("agent."))?;

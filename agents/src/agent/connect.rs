@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use schemas::{Code, Refusal};
 use tokio_util::sync::CancellationToken;
 
 use super::AgentError;
@@ -49,7 +50,7 @@ impl Connector {
             };
             let error = match connected {
                 Ok(Ok(connection)) => return Ok(Some(connection)),
-                Ok(Err(TransportError::Refused(refusal))) if !can_pass(refusal.code) => return Err(refusal.into()),
+                Ok(Err(TransportError::Refused(refusal))) if is_final(&refusal, identity) => return Err(refusal.into()),
                 Ok(Err(TransportError::Unusable(why))) => return Err(AgentError::Unusable(why)),
                 Ok(Err(error)) => error,
                 Err(_) => TransportError::Unreachable(format!("no connection within {CONNECT_TIMEOUT:?}")),
@@ -61,4 +62,11 @@ impl Connector {
             }
         }
     }
+}
+
+/// Whether trying again will not help. A token that is renewed may be another one by then.
+fn is_final(refusal: &Refusal, identity: &Identity) -> bool {
+    let is_the_tokens_fault = matches!(refusal.code, Code::Unauthenticated | Code::TokenExpired);
+    let may_change = is_the_tokens_fault && identity.token.is_renewed();
+    !(can_pass(refusal.code) || may_change)
 }

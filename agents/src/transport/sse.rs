@@ -3,19 +3,21 @@
 /// Largest event read, in bytes; a longer one is skipped.
 const EVENT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Turns bytes, in whatever pieces they come, into the data of events. `event:`, `id:`, `retry:` and comments are read
-/// over: a delivery carries its own id.
+/// Turns bytes, in whatever pieces they come, into the data of deliveries. Events of another name are skipped, `id:`,
+/// `retry:` and comments are read over: a delivery carries its own id.
 #[derive(Debug, Default)]
 pub(super) struct SseReader {
     line: Vec<u8>,
     data: Vec<u8>,
     has_data: bool,
+    /// Whether the event is named, and not `delivery`.
+    is_other: bool,
     is_too_long: bool,
     after_carriage_return: bool,
 }
 
 impl SseReader {
-    /// Reads a piece and appends the data of every event it completes.
+    /// Reads a piece and appends the data of every delivery it completes.
     pub(super) fn handle_bytes(&mut self, bytes: &[u8], events: &mut Vec<Vec<u8>>) {
         for &byte in bytes {
             let was_carriage_return = std::mem::replace(&mut self.after_carriage_return, byte == b'\r');
@@ -37,12 +39,14 @@ impl SseReader {
                 }
                 self.data.extend_from_slice(value.strip_prefix(b" ").unwrap_or(value));
                 self.has_data = true;
+            } else if let Some(name) = line.strip_prefix(b"event:") {
+                self.is_other = name.trim_ascii() != b"delivery";
             }
             return;
         }
         let data = std::mem::take(&mut self.data);
-        let is_too_long = std::mem::take(&mut self.is_too_long);
-        if std::mem::take(&mut self.has_data) && !is_too_long {
+        let is_skipped = std::mem::take(&mut self.is_too_long) | std::mem::take(&mut self.is_other);
+        if std::mem::take(&mut self.has_data) && !is_skipped {
             events.push(data);
         }
     }
@@ -64,6 +68,14 @@ mod tests {
             }
             assert_eq!(events, expected, "pieces of {size}");
         }
+    }
+
+    #[test]
+    fn what_is_no_delivery_is_skipped() {
+        let mut events = Vec::new();
+        let stream = b"event: closing\ndata: {\"reason\":\"expired\"}\n\nevent:delivery\ndata: a\n\ndata: b\n\n";
+        SseReader::default().handle_bytes(stream, &mut events);
+        assert_eq!(events, [b"a".to_vec(), b"b".to_vec()]);
     }
 
     #[test]

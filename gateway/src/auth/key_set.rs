@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
+use schemas::Digest;
 use serde_json::{Map, Value};
 
 use crate::config::AuthConfig;
@@ -29,16 +30,31 @@ pub(crate) struct KeySet {
     generation: u64,
 }
 
+/// Which key verified a token: its name, and what it is made of. Another key under the same name is another key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KeyMark {
+    pub(super) kid: String,
+    pub(super) material: Digest,
+}
+
 /// One key and the only algorithm it verifies.
 pub(crate) struct VerifyingKey {
+    material: Digest,
     algorithm: Algorithm,
     decoding: DecodingKey,
     validation: Validation,
 }
 
 impl KeySet {
-    /// Reads a JSON Web Key Set. Keys for other algorithms or uses are skipped, anything doubtful refuses the set.
-    pub(crate) fn parse(document: &str, config: &AuthConfig, generation: u64) -> Result<Self, KeyError> {
+    /// Reads the first JSON Web Key Set: one without a key for signatures is a mistake.
+    pub(crate) fn parse(document: &str, config: &AuthConfig) -> Result<Self, KeyError> {
+        let set = Self::parse_renewed(document, config, 0)?;
+        if set.keys.is_empty() { Err(KeyError::Empty) } else { Ok(set) }
+    }
+
+    /// Reads a JSON Web Key Set. Keys for other algorithms or uses are skipped, anything doubtful refuses the set. It may
+    /// hold no key any more: whoever takes the last one out means it.
+    pub(crate) fn parse_renewed(document: &str, config: &AuthConfig, generation: u64) -> Result<Self, KeyError> {
         let malformed = |text: &str| KeyError::Malformed(text.to_owned());
         let root: Value = serde_json::from_str(document).map_err(|error| KeyError::Malformed(error.to_string()))?;
         let listed = root.get("keys").and_then(Value::as_array).ok_or_else(|| malformed("no list `keys`"))?;
@@ -48,7 +64,8 @@ impl KeySet {
         let mut keys = BTreeMap::new();
         if let Some(secret) = &config.allow_hs256_dev_secret {
             let decoding = DecodingKey::from_secret(secret.0.as_bytes());
-            keys.insert(DEV_SECRET_KID.to_owned(), VerifyingKey::new(Algorithm::HS256, decoding, config));
+            let material = Digest::of_bytes(secret.0.as_bytes());
+            keys.insert(DEV_SECRET_KID.to_owned(), VerifyingKey::new(Algorithm::HS256, decoding, material, config));
         }
         let mut kids = std::collections::BTreeSet::new();
         for entry in listed {
@@ -61,12 +78,17 @@ impl KeySet {
                 keys.insert(kid.to_owned(), key);
             }
         }
-        if keys.is_empty() { Err(KeyError::Empty) } else { Ok(Self { keys, generation }) }
+        Ok(Self { keys, generation })
     }
 
     /// The key of this name.
     pub(crate) fn key(&self, kid: &str) -> Option<&VerifyingKey> {
         self.keys.get(kid)
+    }
+
+    /// Whether the key that verified a token is still in the set.
+    pub(crate) fn holds(&self, mark: &KeyMark) -> bool {
+        self.keys.get(&mark.kid).is_some_and(|key| key.material == mark.material)
     }
 
     /// Rises with every change of the set: what was verified with an older one is verified again.
@@ -81,14 +103,14 @@ impl KeySet {
 }
 
 impl VerifyingKey {
-    fn new(algorithm: Algorithm, decoding: DecodingKey, config: &AuthConfig) -> Self {
+    fn new(algorithm: Algorithm, decoding: DecodingKey, material: Digest, config: &AuthConfig) -> Self {
         let mut validation = Validation::new(algorithm);
         validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
         validation.set_issuer(&[&config.issuer]);
         validation.set_audience(&[&config.audience]);
         validation.validate_nbf = true;
         validation.leeway = config.leeway_s;
-        Self { algorithm, decoding, validation }
+        Self { material, algorithm, decoding, validation }
     }
 
     /// Reads one key; `None` when it is public but for something else.
@@ -124,7 +146,14 @@ impl VerifyingKey {
             Some("EC") => p256(&member("x")?, &member("y")?),
             Some(_) | None => rsa(&member("n")?, &member("e")?),
         };
-        Ok(Some(Self::new(algorithm, decoding.map_err(unfit)?, config)))
+        let parts = ["kty", "crv", "x", "y", "n", "e"].map(|name| text(entry, name).unwrap_or_default().as_bytes());
+        let material = Digest::of_parts(&parts);
+        Ok(Some(Self::new(algorithm, decoding.map_err(unfit)?, material, config)))
+    }
+
+    /// What identifies this key beyond its name.
+    pub(super) fn material(&self) -> Digest {
+        self.material
     }
 
     /// The `alg` a token signed by this key must name.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures_util::StreamExt as _;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -33,6 +33,8 @@ const UNKNOWN_MAX: usize = 1024;
 pub(super) struct LiveKeys {
     config: AuthConfig,
     current: ArcSwap<KeySet>,
+    /// The generation in force, for streams: what verified them may have gone.
+    generation: watch::Sender<u64>,
     renewal: Mutex<Renewal>,
     client: Option<reqwest::Client>,
     metrics: Arc<GatewayMetrics>,
@@ -52,15 +54,21 @@ impl LiveKeys {
             KeySource::File(_) | KeySource::Inline(_) => None,
         };
         let document = fetch(&config.keys, client.as_ref()).await?;
-        let keys = KeySet::parse(&document, config, 0)?;
+        let keys = KeySet::parse(&document, config)?;
         metrics.access.keys_refreshed(RefreshResult::Changed, keys.len(), now_s());
         let renewal = Renewal { document, fetched: Instant::now(), unknown: BTreeSet::new() };
         let current = ArcSwap::from_pointee(keys);
-        Ok(Self { config: config.clone(), current, renewal: Mutex::new(renewal), client, metrics })
+        let generation = watch::Sender::new(0);
+        Ok(Self { config: config.clone(), current, generation, renewal: Mutex::new(renewal), client, metrics })
     }
 
     pub(super) fn current(&self) -> arc_swap::Guard<Arc<KeySet>> {
         self.current.load()
+    }
+
+    /// Follows changes of the keys in force.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.generation.subscribe()
     }
 
     /// The keys in force, after one renewal if they lack this kid and the window allows it.
@@ -112,7 +120,12 @@ impl LiveKeys {
                 return Ok(RefreshResult::Unchanged);
             }
             let generation = self.current.load().generation() + 1;
-            self.current.store(Arc::new(KeySet::parse(&document, &self.config, generation)?));
+            let keys = KeySet::parse_renewed(&document, &self.config, generation)?;
+            if keys.len() == 0 {
+                tracing::warn!("the key set holds no key any more: no token is accepted until it does");
+            }
+            self.current.store(Arc::new(keys));
+            self.generation.send_replace(generation);
             renewal.document = document;
             renewal.unknown.clear();
             Ok(RefreshResult::Changed)

@@ -29,6 +29,7 @@ use serde::Deserialize;
 use super::Site;
 use super::answer::{Answer, Refused, document};
 use super::request::{Caller, bearer, identifier};
+use crate::auth::Identity;
 use crate::config::ConsoleAccess;
 use crate::console::Sight;
 
@@ -43,8 +44,8 @@ pub(super) struct Visitor {
     sight: Sight,
     /// Whether it showed an administrator's token.
     is_admin: bool,
-    /// When the token it showed runs out, in seconds since the epoch; absent without a token.
-    expires_s: Option<u64>,
+    /// Whose token it showed; absent without a token.
+    identity: Option<Arc<Identity>>,
 }
 
 impl FromRequestParts<Arc<Site>> for Visitor {
@@ -60,14 +61,14 @@ impl FromRequestParts<Arc<Site>> for Visitor {
         };
         let is_admin = caller.as_ref().is_some_and(|caller| caller.must_be_admin(site).is_ok());
         let sight = if is_open || is_admin { Sight::All } else { Sight::Totals };
-        Ok(Self { sight, is_admin, expires_s: caller.map(|caller| caller.0.expires_s) })
+        Ok(Self { sight, is_admin, identity: caller.map(|caller| Arc::new(caller.0)) })
     }
 }
 
 impl Visitor {
     /// Refuses whoever may see totals only.
     fn must_see_all(&self) -> Result<(), Refusal> {
-        match (self.sight, self.expires_s) {
+        match (self.sight, &self.identity) {
             (Sight::All, _) => Ok(()),
             (Sight::Totals, None) => Err(Refusal::new(Code::Unauthenticated, "an administrator's token is needed")),
             (Sight::Totals, Some(_)) => Err(Refusal::new(Code::Unauthorized, "only an administrator may see this")),

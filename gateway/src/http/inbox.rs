@@ -1,7 +1,8 @@
 //! `GET /v1/inbox`: deliveries as server-sent events.
 //!
 //! Each event's id is the delivery id. Delivery is at least once: what is not acknowledged comes again, on this stream
-//! and on the next, so `Last-Event-ID` is welcome and changes nothing; drop what you know by its id.
+//! and on the next, so `Last-Event-ID` is welcome and changes nothing; drop what you know by its id. A stream that the
+//! gateway ends says why in its last event, `closing`.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -13,14 +14,12 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use bus::Received;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{Stream, StreamExt as _};
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::Site;
 use super::answer::Answer;
 use super::request::{Caller, Connection};
 use super::slots::StreamSlot;
-use crate::auth::now_s;
+use super::term::Term;
 use crate::delivery::{delivery_id, open_inbox, split};
 use crate::metrics::{CloseReason, GatewayMetrics, StreamKind, StreamResult};
 
@@ -35,8 +34,7 @@ pub(super) async fn open(State(site): State<Arc<Site>>, caller: Caller, request:
     site.metrics.serving.stream_opened(StreamKind::Sse);
     let inbox = Inbox {
         deliveries,
-        expires: Instant::now() + Duration::from_secs(identity.expires_s.saturating_sub(now_s())),
-        stop: site.stop.clone(),
+        term: Term::new(&site, Arc::new(identity), &slot),
         metrics: site.metrics.clone(),
         ended: CloseReason::Client,
         _slot: slot,
@@ -48,8 +46,7 @@ pub(super) async fn open(State(site): State<Arc<Site>>, caller: Caller, request:
 /// One open stream. Dropped when the client goes, or when it ends by itself.
 struct Inbox {
     deliveries: BoxStream<'static, Received>,
-    expires: Instant,
-    stop: CancellationToken,
+    term: Term,
     metrics: Arc<GatewayMetrics>,
     ended: CloseReason,
     _slot: StreamSlot,
@@ -67,13 +64,14 @@ impl Inbox {
     async fn next(&mut self) -> Result<Received, CloseReason> {
         tokio::select! {
             received = self.deliveries.next() => received.ok_or(CloseReason::Bus),
-            () = tokio::time::sleep_until(self.expires) => Err(CloseReason::Expired),
-            () = self.stop.cancelled() => Err(CloseReason::Shutdown),
+            reason = self.term.over() => Err(reason),
         }
     }
 
-    fn end(&mut self, reason: CloseReason) {
+    /// The last event: why the stream ends.
+    fn end(&mut self, reason: CloseReason) -> Vec<Result<Event, Infallible>> {
         self.ended = reason;
+        reason.closing().map(|data| Ok(Event::default().event("closing").data(data))).into_iter().collect()
     }
 
     fn events_of(&self, received: &Received) -> Vec<Result<Event, Infallible>> {
@@ -94,13 +92,11 @@ impl Inbox {
 
 fn events(inbox: Inbox) -> impl Stream<Item = Result<Event, Infallible>> {
     let hello = stream::once(std::future::ready(Ok(Event::default().comment("open"))));
-    let batches = stream::unfold(inbox, |mut inbox| async move {
+    let batches = stream::unfold(Some(inbox), |inbox| async move {
+        let mut inbox = inbox?;
         match inbox.next().await {
-            Ok(received) => Some((stream::iter(inbox.events_of(&received)), inbox)),
-            Err(reason) => {
-                inbox.end(reason);
-                None
-            }
+            Ok(received) => Some((stream::iter(inbox.events_of(&received)), Some(inbox))),
+            Err(reason) => Some((stream::iter(inbox.end(reason)), None)),
         }
     });
     hello.chain(batches.flatten())

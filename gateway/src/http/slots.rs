@@ -1,9 +1,11 @@
-//! How many streams an agent has open: bounded, so that one agent cannot use up the connections of all.
+//! The streams an agent has open: bounded in number, so that one agent cannot use up the connections of all, and ended together
+//! when an administrator says so.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use schemas::{AgentId, Code, Refusal};
+use tokio_util::sync::CancellationToken;
 
 use super::Site;
 use crate::metrics::Shed;
@@ -12,14 +14,30 @@ use crate::registry::Heard;
 /// Open streams, by agent.
 #[derive(Clone)]
 pub(crate) struct StreamSlots {
-    open_by_agent: Arc<Mutex<HashMap<AgentId, usize>>>,
+    open_by_agent: Arc<Mutex<HashMap<AgentId, Open>>>,
     per_agent_max: usize,
+}
+
+/// The open streams of one agent.
+#[derive(Default)]
+struct Open {
+    count: usize,
+    /// Cancelled when those that are open now are to end; later ones have another.
+    ended: CancellationToken,
 }
 
 /// One open stream; dropping it frees the place.
 pub(crate) struct StreamSlot {
     slots: StreamSlots,
     agent: AgentId,
+    ended: CancellationToken,
+}
+
+impl StreamSlot {
+    /// Cancelled when an administrator ends the agent's streams.
+    pub(crate) fn ended(&self) -> CancellationToken {
+        self.ended.clone()
+    }
 }
 
 impl Site {
@@ -54,14 +72,22 @@ impl StreamSlots {
     /// [`Code::Overloaded`] when the agent has as many as it may.
     fn take(&self, agent: &AgentId) -> Result<StreamSlot, Refusal> {
         let mut open_by_agent = self.open_by_agent.lock().unwrap_or_else(PoisonError::into_inner);
-        let open = open_by_agent.entry(agent.clone()).or_insert(0);
-        if *open >= self.per_agent_max {
+        let open = open_by_agent.entry(agent.clone()).or_default();
+        if open.count >= self.per_agent_max {
             return Err(Refusal::new(Code::Overloaded, "this agent has too many streams open")
                 .expecting(format!("at most {}; close one first", self.per_agent_max))
                 .retry_after_ms(1000));
         }
-        *open += 1;
-        Ok(StreamSlot { slots: self.clone(), agent: agent.clone() })
+        open.count += 1;
+        Ok(StreamSlot { slots: self.clone(), agent: agent.clone(), ended: open.ended.clone() })
+    }
+
+    /// Ends the streams an agent has open; the agent may open others.
+    pub(crate) fn end(&self, agent: &AgentId) {
+        let mut open_by_agent = self.open_by_agent.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = open_by_agent.get_mut(agent) {
+            std::mem::take(&mut open.ended).cancel();
+        }
     }
 }
 
@@ -69,8 +95,8 @@ impl Drop for StreamSlot {
     fn drop(&mut self) {
         let mut open_by_agent = self.slots.open_by_agent.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(open) = open_by_agent.get_mut(&self.agent) {
-            *open -= 1;
-            if *open == 0 {
+            open.count -= 1;
+            if open.count == 0 {
                 open_by_agent.remove(&self.agent);
             }
         }

@@ -27,6 +27,7 @@ use schemas::{Code, Refusal};
 use super::Site;
 use super::answer::{Answer, Refused};
 use super::request::{Caller, Connection};
+use super::term::Term;
 use crate::delivery::open_inbox;
 use frames::FRAME_BYTES_MAX;
 use session::Session;
@@ -45,6 +46,8 @@ pub(super) async fn open(State(site): State<Arc<Site>>, caller: Caller, mut requ
     let connection = request.extensions().get::<Connection>().cloned();
     let deliveries = open_inbox(&site.pub_sub, &identity.agent).await?;
     let tracked = site.tasks.token();
+    let identity = Arc::new(identity);
+    let term = Term::new(&site, identity.clone(), &slot);
     let response: Response = upgrade
         .read_buffer_size(BUFFER_BYTES)
         .write_buffer_size(BUFFER_BYTES)
@@ -52,7 +55,7 @@ pub(super) async fn open(State(site): State<Arc<Site>>, caller: Caller, mut requ
         .max_message_size(FRAME_BYTES_MAX)
         .max_frame_size(FRAME_BYTES_MAX)
         .on_upgrade(move |socket| async move {
-            Session::new(site, identity, deliveries).run(socket).await;
+            Session::new(site, identity, deliveries, term).run(socket).await;
             drop((slot, connection, tracked));
         })
         .into_response();

@@ -117,6 +117,10 @@ labels!(
         Client => "client",
         /// The token ran out.
         Expired => "expired",
+        /// The key that signed the token was taken out of the key set.
+        KeyRemoved => "key_removed",
+        /// An administrator ended the agent's streams.
+        Ended => "ended",
         /// The client did not read.
         Slow => "slow",
         /// Nothing was heard of the client.

@@ -272,7 +272,7 @@ pub(crate) async fn frame(socket: &mut Socket) -> Value {
 }
 
 /// Reads until the gateway closes the stream.
-async fn closed(socket: &mut Socket) -> (CloseCode, String) {
+pub(crate) async fn closed(socket: &mut Socket) -> (CloseCode, String) {
     let reading = async {
         loop {
             if let Message::Close(Some(close)) = socket.next().await.unwrap().unwrap() {

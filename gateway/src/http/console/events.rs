@@ -10,12 +10,13 @@ use axum::response::sse::{Event, Sse};
 use futures_util::{Stream, stream};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
 
 use super::super::Site;
 use super::super::answer::Answer;
 use super::super::request::Connection;
+use super::super::term::Term;
 use super::Visitor;
-use crate::auth::now_s;
 use crate::console::Sight;
 
 /// Between two snapshots.
@@ -26,14 +27,15 @@ const LIFETIME_MAX: Duration = Duration::from_secs(600);
 /// Opens the stream.
 pub(in super::super) async fn open(State(site): State<Arc<Site>>, visitor: Visitor, request: Request) -> Answer {
     let place = site.console.stream_place(visitor.is_admin)?;
-    let left = visitor.expires_s.map(|expires_s| Duration::from_secs(expires_s.saturating_sub(now_s())));
     let mut period = tokio::time::interval(PERIOD);
     period.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let term = visitor.identity.map(|identity| Term::ended_by(&site, identity, CancellationToken::new()));
     let view = View {
+        term,
         site,
         sight: visitor.sight,
         period,
-        ends: Instant::now() + left.map_or(LIFETIME_MAX, |left| left.min(LIFETIME_MAX)),
+        ends: Instant::now() + LIFETIME_MAX,
         _place: place,
         _connection: request.extensions().get::<Connection>().cloned(),
     };
@@ -43,6 +45,8 @@ pub(in super::super) async fn open(State(site): State<Arc<Site>>, visitor: Visit
 /// One open stream. Dropped when the visitor goes, or when it ends by itself.
 struct View {
     site: Arc<Site>,
+    /// Absent for a visitor without a token.
+    term: Option<Term>,
     sight: Sight,
     period: Interval,
     ends: Instant,
@@ -56,9 +60,20 @@ fn events(view: View) -> impl Stream<Item = Result<Event, Infallible>> {
             biased;
             () = view.site.stop.cancelled() => return None,
             () = tokio::time::sleep_until(view.ends) => return None,
+            _ = over(view.term.as_mut()) => return None,
             _ = view.period.tick() => {}
         }
         let text = view.site.console.snapshot(view.sight).ok()?;
         Some((Ok(Event::default().event("snapshot").data(&*text)), view))
     })
+}
+
+/// Waits for the end of a visitor's token; for ever without one.
+async fn over(term: Option<&mut Term>) {
+    match term {
+        Some(term) => {
+            term.over().await;
+        }
+        None => std::future::pending().await,
+    }
 }

@@ -1,6 +1,5 @@
 //! One open WebSocket: a single task that reads, admits, delivers and writes.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,13 +9,14 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{BoxStream, FuturesUnordered};
 use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
 use schemas::Refusal;
-use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep};
+use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use super::frames::{ClientFrame, ServerFrame, delivery_frame};
 use crate::admission::{Accepted, Credentials, Ingress, Transport};
-use crate::auth::{Identity, now_s};
+use crate::auth::Identity;
 use crate::delivery::{acknowledge, split};
 use crate::http::Site;
+use crate::http::term::Term;
 use crate::metrics::{CloseReason, StreamKind, StreamResult};
 use crate::problem::Problem;
 use crate::registry::Heard;
@@ -40,7 +40,7 @@ pub(super) struct Session {
     missed_pings: u32,
     /// How long the client may take to read what waits for it. Then it is closed as slow; what it missed comes again.
     patience: Duration,
-    expired: Pin<Box<Sleep>>,
+    term: Term,
     /// Deliveries among the frames that are not written yet.
     unsettled: usize,
 }
@@ -57,14 +57,30 @@ enum Wake {
     Delivery(Option<Received>),
     Admitted(Admitted),
     Ping,
-    Expired,
-    Stopped,
+    Over(CloseReason),
 }
 
 /// Why the stream ends, and what the client is told.
 struct End {
     reason: CloseReason,
     close: Option<(u16, &'static str)>,
+}
+
+impl From<CloseReason> for End {
+    fn from(reason: CloseReason) -> Self {
+        let code = match reason {
+            CloseReason::Shutdown => close_code::AWAY,
+            CloseReason::Bus => close_code::AGAIN,
+            CloseReason::Protocol => close_code::PROTOCOL,
+            CloseReason::Client
+            | CloseReason::Expired
+            | CloseReason::KeyRemoved
+            | CloseReason::Ended
+            | CloseReason::Slow
+            | CloseReason::Idle => close_code::POLICY,
+        };
+        Self { reason, close: reason.farewell().map(|text| (code, text)) }
+    }
 }
 
 /// Why frames were not written.
@@ -78,24 +94,24 @@ enum Unwritten {
 impl From<Unwritten> for End {
     fn from(unwritten: Unwritten) -> Self {
         match unwritten {
-            Unwritten::Late => {
-                Self { reason: CloseReason::Slow, close: Some((close_code::POLICY, "the client reads too slowly")) }
-            }
-            Unwritten::Gone => Self { reason: CloseReason::Client, close: None },
+            Unwritten::Late => CloseReason::Slow.into(),
+            Unwritten::Gone => CloseReason::Client.into(),
         }
     }
 }
 
 impl Session {
-    pub(super) fn new(site: Arc<Site>, identity: Identity, deliveries: BoxStream<'static, Received>) -> Self {
+    pub(super) fn new(
+        site: Arc<Site>,
+        identity: Arc<Identity>,
+        deliveries: BoxStream<'static, Received>,
+        term: Term,
+    ) -> Self {
         let mut pings = tokio::time::interval_at(Instant::now() + PING_PERIOD, PING_PERIOD);
         pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let lifetime = Duration::from_secs(identity.expires_s.saturating_sub(now_s()));
-        let expired = Box::pin(tokio::time::sleep(lifetime));
         let in_flight = FuturesUnordered::new();
         let patience = Duration::from_millis(site.config.limits.client_timeout_ms);
-        let identity = Arc::new(identity);
-        Self { site, identity, deliveries, in_flight, pings, missed_pings: 0, patience, expired, unsettled: 0 }
+        Self { site, identity, deliveries, in_flight, pings, missed_pings: 0, patience, term, unsettled: 0 }
     }
 
     /// Serves the stream until it ends.
@@ -157,36 +173,26 @@ impl Session {
             received = self.deliveries.next() => Wake::Delivery(received),
             frame = socket.recv(), if self.in_flight.len() < IN_FLIGHT_MAX => Wake::Frame(frame),
             _ = self.pings.tick() => Wake::Ping,
-            () = self.expired.as_mut() => Wake::Expired,
-            () = self.site.stop.cancelled() => Wake::Stopped,
+            reason = self.term.over() => Wake::Over(reason),
         }
     }
 
     async fn handle(&mut self, wake: Wake, frames: &mut Vec<Message>) -> Result<(), End> {
         match wake {
             Wake::Frame(Some(Ok(message))) => self.handle_frame(message, frames).await,
-            Wake::Frame(Some(Err(_))) => {
-                Err(End { reason: CloseReason::Protocol, close: Some((close_code::PROTOCOL, "protocol error")) })
-            }
-            Wake::Frame(None) => Err(End { reason: CloseReason::Client, close: None }),
+            Wake::Frame(Some(Err(_))) => Err(CloseReason::Protocol.into()),
+            Wake::Frame(None) => Err(CloseReason::Client.into()),
             Wake::Delivery(Some(received)) => {
                 self.handle_delivery(&received, frames);
                 Ok(())
             }
-            Wake::Delivery(None) => {
-                Err(End { reason: CloseReason::Bus, close: Some((close_code::AGAIN, "the bus ended the stream")) })
-            }
+            Wake::Delivery(None) => Err(CloseReason::Bus.into()),
             Wake::Admitted(admitted) => {
                 frames.push(answer(&admitted).into());
                 Ok(())
             }
             Wake::Ping => self.handle_ping(frames),
-            Wake::Expired => {
-                Err(End { reason: CloseReason::Expired, close: Some((close_code::POLICY, "the token has expired")) })
-            }
-            Wake::Stopped => {
-                Err(End { reason: CloseReason::Shutdown, close: Some((close_code::AWAY, "the gateway stops")) })
-            }
+            Wake::Over(reason) => Err(reason.into()),
         }
     }
 
@@ -195,7 +201,7 @@ impl Session {
         let text = match message {
             Message::Text(text) => text,
             Message::Ping(_) | Message::Pong(_) => return Ok(()),
-            Message::Close(_) => return Err(End { reason: CloseReason::Client, close: None }),
+            Message::Close(_) => return Err(CloseReason::Client.into()),
             Message::Binary(_) => {
                 let close = Some((close_code::UNSUPPORTED, "text frames only"));
                 return Err(End { reason: CloseReason::Protocol, close });
@@ -261,8 +267,7 @@ impl Session {
     fn handle_ping(&mut self, frames: &mut Vec<Message>) -> Result<(), End> {
         self.missed_pings += 1;
         if self.missed_pings > MISSED_PINGS_MAX {
-            let close = Some((close_code::POLICY, "no sign of life"));
-            return Err(End { reason: CloseReason::Idle, close });
+            return Err(CloseReason::Idle.into());
         }
         frames.push(Message::Ping(bytes::Bytes::new()));
         Ok(())
