@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
+use tokio::time::Instant;
 
 use crate::output::{Failure, Outcome};
 use crate::remote::http_url;
@@ -10,24 +11,43 @@ use crate::remote::http_url;
 /// Longest wait for an answer; a health check that hangs is a failed one.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
+/// Pause between two questions of one check that waits.
+const PAUSE: Duration = Duration::from_millis(100);
+
 /// Arguments of `llmx healthcheck`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  llmx healthcheck http://127.0.0.1:8080/readyz    a gateway\n  \
-    llmx healthcheck http://127.0.0.1:9464/readyz    an engine with --listen 127.0.0.1:9464")]
+    llmx healthcheck http://127.0.0.1:9464/readyz    an engine with --listen 127.0.0.1:9464\n  \
+    llmx healthcheck --wait 30 http://127.0.0.1:8080/readyz    until it is ready, at most half a minute")]
 pub struct Args {
     /// Address to ask, for example http://127.0.0.1:8080/readyz
     #[arg(value_parser = http_url)]
     url: String,
+    /// Ask again until it is well, for so many seconds
+    #[arg(long, default_value_t = 0.0, value_name = "SECONDS")]
+    wait: f64,
 }
 
-/// Succeeds when the address answers 2xx in time.
+/// Succeeds when the address answers 2xx, now or within the time to wait.
 pub async fn run(args: Args) -> Outcome {
+    let wait = Duration::try_from_secs_f64(args.wait)
+        .map_err(|error| Failure::configuration(format_args!("--wait: {error}")))?;
     let client = reqwest::Client::builder().timeout(TIMEOUT).build()?;
-    let response = client.get(&args.url).send().await.with_context(|| format!("no answer from {}", args.url))?;
+    let deadline = Instant::now() + wait;
+    loop {
+        match ask(&client, &args.url).await {
+            Err(_) if Instant::now() < deadline => tokio::time::sleep(PAUSE).await,
+            outcome => return outcome,
+        }
+    }
+}
+
+async fn ask(client: &reqwest::Client, url: &str) -> Outcome {
+    let response = client.get(url).send().await.with_context(|| format!("no answer from {url}"))?;
     let status = response.status();
     if status.is_success() {
         return Ok(());
     }
     let body = response.text().await.unwrap_or_default();
-    Err(Failure::failed(anyhow::anyhow!("{} answered {status}: {}", args.url, body.trim())))
+    Err(Failure::failed(anyhow::anyhow!("{url} answered {status}: {}", body.trim())))
 }

@@ -138,7 +138,11 @@ impl Progress {
     /// Shows the present state.
     pub fn show(&self, line: impl std::fmt::Display) {
         let mut stderr = std::io::stderr().lock();
-        let _ = if self.in_place { write!(stderr, "\r\x1b[2K{line}") } else { writeln!(stderr, "{line}") };
+        let _ = if self.in_place {
+            write!(stderr, "\r\x1b[2K{line}")
+        } else {
+            writeln!(stderr, "{}", line.to_string().trim_end())
+        };
         let _ = stderr.flush();
     }
 

@@ -47,7 +47,7 @@ impl Inner {
                 if sent.act == Act::Cfp {
                     self.counts.cfps += 1;
                     self.runs_under(policy.as_deref());
-                } else if sent.act == Act::Offer {
+                } else if sent.act == Act::Offer && self.is_of_run(&sent.negotiation) {
                     self.counts.offers += 1;
                     if let Some(open) = self.open.get(&sent.negotiation) {
                         self.counts.offer.record(at.saturating_duration_since(open.intended));
@@ -72,7 +72,7 @@ impl Inner {
         match &delivery.payload {
             Told::Ack(receipt) => {
                 *self.counts.dispositions.entry(receipt.disposition.as_str().to_owned()).or_default() += 1;
-                if receipt.disposition == Disposition::Committed {
+                if receipt.disposition == Disposition::Committed && self.is_of_run(negotiation) {
                     self.counts.confirms += 1;
                     self.minutes.confirmed(since_start);
                     *self.counts.wins.entry(agent.clone()).or_default() += 1;
@@ -105,6 +105,14 @@ impl Inner {
             | Told::Turn(_)
             | Told::Closed(_) => {}
         }
+    }
+
+    /// Whether an agent of the run called. Others' calls reach its contractors too, where others may take part.
+    fn is_of_run(&self, negotiation: &NegotiationId) -> bool {
+        let is_one_of = |agents: &BTreeSet<AgentId>| {
+            AgentId::try_new(negotiation.initiator()).is_ok_and(|initiator| agents.contains(&initiator))
+        };
+        self.agents.as_ref().is_none_or(is_one_of)
     }
 
     /// An admitted call runs under this policy, if the gateway said so.
