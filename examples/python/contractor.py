@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """A contractor: takes calls on the topic `courier`, offers a fixed price, confirms when it wins, reports its work as done.
 
-    python3 contractor.py http://127.0.0.1:8080 carol "$(llmx token carol)"
+    python3 contractor.py http://127.0.0.1:8080 carol "$(llmx token carol)" [AWARDS]
+
+It goes on until it is asked to end, or after so many awards.
 """
-import signal
 import sys
+from datetime import datetime, timezone
 
 from exchange import Exchange
 
@@ -15,6 +17,8 @@ def answer(told):
     """What a delivery is answered with; None: nothing."""
     if told["act"] == "cfp" and "bargain" in told:  # alternating offers: see bargainer.py
         return {"act": "refuse", "reason": "does not bargain"}
+    if told["act"] == "cfp" and datetime.fromisoformat(told["reply_by"].replace("Z", "+00:00")) < datetime.now(timezone.utc):
+        return None  # too late: what comes behind it matters more
     if told["act"] == "cfp":
         return {"act": "offer", "terms": TERMS, "round": told["round"]}
     if told["act"] == "accept" and told["terms"] == TERMS:
@@ -27,12 +31,10 @@ def answer(told):
 
 
 def main():
-    exchange = Exchange(*sys.argv[1:4])
-    for ending in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(ending, lambda *_: sys.exit())
-    exchange.register(topics=["courier"])
-    print(f"{exchange.agent} is registered for topic courier", flush=True)
-    try:
+    awards_left = int(sys.argv[4]) if len(sys.argv) > 4 else -1
+    with Exchange(*sys.argv[1:4]) as exchange:
+        exchange.register(topics=["courier"])
+        print(f"{exchange.agent} is registered for topic courier", flush=True)
         for delivery in exchange.inbox():
             told, negotiation = delivery["payload"], delivery["envelope"]["negotiation"]
             payload = answer(told)
@@ -40,8 +42,10 @@ def main():
                 exchange.reply(delivery, payload)
             if told.get("disposition") == "committed":
                 print(f"{negotiation}: award {told['award_no']} committed", flush=True)
-    finally:
-        exchange.leave()  # nobody calls it any more, and no call waits for it
+                awards_left -= 1
+                if awards_left == 0:
+                    exchange.acknowledge(delivery)
+                    return
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 //! An agent that bargains over a domain file:
-//! `cargo run --example bargainer -- http://127.0.0.1:8080 shop "$TOKEN" domains/ecommerce.json shop boulware`.
+//! `cargo run -p agents --example bargainer -- http://127.0.0.1:8080 shop "$TOKEN" domains/ecommerce.json shop boulware`.
 //!
 //! It joins every bargain over that domain as one of its parties, bound by that party's mandate, and says how each ended. With
 //! the name of another agent as last argument it calls that agent to one bargain, and ends with it.

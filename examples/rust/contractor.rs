@@ -1,4 +1,4 @@
-//! A contractor in twenty lines: `cargo run --example contractor -- http://127.0.0.1:8080 bob "$TOKEN"`.
+//! A contractor in twenty lines: `cargo run -p agents --example contractor -- http://127.0.0.1:8080 bob "$(llmx token bob)"`.
 //!
 //! It takes calls on the topic `courier`, offers a fixed price, commits when it wins, and reports its work as done.
 
@@ -12,6 +12,7 @@ use schemas::{AgentId, Timestamp, TopicName};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+#[allow(clippy::print_stdout, reason = "an example shows what happens")]
 fn answer(_now: Timestamp, delivery: &Delivery) -> Vec<Action> {
     let payload = match &delivery.payload {
         // Alternating offers are another protocol: see `bargainer.rs`.
@@ -23,6 +24,7 @@ fn answer(_now: Timestamp, delivery: &Delivery) -> Vec<Action> {
             Payload::Confirm(Confirm { award_no: award.award_no, terms_digest: None })
         }
         Told::Ack(receipt) if receipt.disposition == Disposition::Committed => {
+            println!("{}: committed", delivery.envelope.negotiation);
             Payload::Inform(Inform { kind: InformKind::Done, result: Some("delivered".into()) })
         }
         Told::Cancel(cancel) if cancel.reason == "cancelled" => {

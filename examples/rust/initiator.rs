@@ -6,6 +6,7 @@ use agents::{AgentOptions, CallNews, CallRequest, Identity, Initiator};
 use schemas::delivery::Outcome;
 use schemas::payload::Cfp;
 use schemas::{Address, AgentId, TopicName};
+use serde_json::json;
 use tokio::sync::mpsc;
 
 /// Events of the call that wait to be printed.
@@ -44,10 +45,8 @@ fn print(news: &CallNews) -> Option<Outcome> {
     match news {
         CallNews::Opened { invited, .. } => println!("called {invited} agents"),
         CallNews::Awarded(award) => {
-            println!(
-                "award {} to {}: {:?}, best of {} offers",
-                award.award_no, award.contractor, award.terms, award.offers
-            );
+            let terms = json!(award.terms);
+            println!("award {} to {}: {terms}, best of {} offers", award.award_no, award.contractor, award.offers);
         }
         CallNews::Committed(done) => println!("{} is bound", done.contractor),
         CallNews::Done(done) => println!("{} is done: {}", done.contractor, done.result.as_deref().unwrap_or("-")),
