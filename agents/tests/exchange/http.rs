@@ -95,7 +95,7 @@ async fn a_redirect_is_not_followed_with_the_token() {
 #[tokio::test]
 async fn the_python_example_negotiates() {
     let gateway = FakeGateway::start().await;
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/contractor.py");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/python/contractor.py");
     let url = format!("http://{}", gateway.listener.local_addr().unwrap());
     let _python = Ended(Command::new("python3").args([script, url.as_str(), "bob", "token"]).spawn().unwrap());
 
