@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::bargain::{Bargain, Conditions, Join, Mandate};
 use crate::digest::Digest;
 use crate::ids::{AttrName, AwardNo, Capability, OfferId};
+use crate::policy::Gate;
 use crate::time::WireTime;
 
 /// Largest integer in any document: 2^53 - 1, the largest every JSON implementation keeps exact (RFC 8785).
@@ -168,6 +169,9 @@ pub struct Cfp {
     /// What offers should respect; opaque to the exchange (binding limits are the policy's gates).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub constraints: Terms,
+    /// Gates the policy gets for this call, behind its own. Contractors are not told them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gates: Vec<Gate>,
     /// Currency of prices; an offer in another is a gate violation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub currency: Option<Currency>,

@@ -16,6 +16,8 @@ pub const SCORE_MAX: u32 = 1_000_000;
 pub const TIMER_MS_MAX: u64 = 86_400_000;
 /// Most gates of a policy: two for each attribute an offer can have.
 pub const GATES_MAX: usize = 64;
+/// Most gates a call may add to its policy's.
+pub const CALL_GATES_MAX: usize = 16;
 /// Most texts one gate allows.
 pub const GATE_TEXTS_MAX: usize = 64;
 /// Most weights of a policy: one for each attribute an offer can have.

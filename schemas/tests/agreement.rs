@@ -104,7 +104,7 @@ fn damages() -> impl Strategy<Value = Vec<Damage>> {
 
 fn names() -> impl Strategy<Value = String> {
     let known = "act $schema terms value price round reason offer_id award_no kind phase code penalty retryable task \
-                 policy reply_by deadline reply_within_ms requires constraints currency valid_for_ms valid_until scope ttl \
+                 policy reply_by deadline reply_within_ms requires constraints gates currency valid_for_ms valid_until scope ttl \
                  seq to capabilities negotiation in_reply_to traceparent extend lottery start end exponent enum min \
                  topics consent rules members qos bargain mandate issues name values rounds deadline_ms step_ms \
                  confirm_ms forbid_repeat max_strikes conditions attr op valid_from terms_digest utility linear table \

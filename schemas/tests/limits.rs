@@ -14,7 +14,8 @@ use schemas::envelope::{CAPABILITIES_MAX, RECIPIENTS_MAX, TTL_S_MAX};
 use schemas::ids::NAME_LEN_MAX;
 use schemas::payload::{ATTR_TEXT_LEN_MAX, FAILURE_CODE_LEN_MAX, INTEGER_MAX, TERMS_MAX, TEXT_LEN_MAX};
 use schemas::policy::{
-    EXPONENT_MAX, GATE_TEXTS_MAX, GATES_MAX, SCORE_MAX, STEPS_MAX, STRIKES_MAX, TIMER_MS_MAX, WEIGHT_SUM, WEIGHTS_MAX,
+    CALL_GATES_MAX, EXPONENT_MAX, GATE_TEXTS_MAX, GATES_MAX, SCORE_MAX, STEPS_MAX, STRIKES_MAX, TIMER_MS_MAX,
+    WEIGHT_SUM, WEIGHTS_MAX,
 };
 use schemas::validate::published;
 use schemas::{Act, Code};
@@ -83,8 +84,9 @@ fn limits_of_the_control_plane_are_the_constants() {
 #[test]
 fn limits_of_policies_are_the_constants() {
     check("policy", "/properties/gates/maxItems", GATES_MAX);
-    check("policy", "/properties/gates/items/properties/enum/maxItems", GATE_TEXTS_MAX);
-    check("policy", "/properties/gates/items/properties/enum/items/maxLength", ATTR_TEXT_LEN_MAX);
+    check("cfp", "/properties/gates/maxItems", CALL_GATES_MAX);
+    check("types", "/$defs/gate/properties/enum/maxItems", GATE_TEXTS_MAX);
+    check("types", "/$defs/gate/properties/enum/items/maxLength", ATTR_TEXT_LEN_MAX);
     check("policy", "/properties/weights/maxItems", WEIGHTS_MAX);
     check("policy", "/properties/weights/items/properties/w/maximum", WEIGHT_SUM);
     check("policy", "/properties/eps_band/maximum", SCORE_MAX);

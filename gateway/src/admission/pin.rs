@@ -8,9 +8,10 @@ use policy_core::alternating_offers::space::{Fault, check_rules};
 use schemas::bargain::{Mandate, PARTIES_MAX};
 use schemas::envelope::RECIPIENTS_MAX;
 use schemas::payload::Cfp;
+use schemas::policy::Gate;
 use schemas::record::Pinned;
 use schemas::validate::Checked;
-use schemas::{AgentId, Code, Envelope, Payload, Refusal};
+use schemas::{AgentId, Code, Envelope, Payload, Policy, Refusal};
 
 use super::invite::{self, Counted, Resolved};
 use super::requests::RequestNotes;
@@ -60,7 +61,7 @@ fn resolve(
 ) -> Result<(PinnedPolicy, Resolved), Refusal> {
     check_bargain(cfp)?;
     let tables = registry.read();
-    let policy = policy_of_call(&tables.policies, cfp)?.clone();
+    let policy = with_gates(policy_of_call(&tables.policies, cfp)?, &cfp.gates)?;
     let invited_max = if cfp.bargain.is_some() { INVITED_TO_BARGAIN_MAX } else { INVITED_MAX };
     let now_ms = registry.now_ms();
     let call = invite::Call { from: agent, envelope, requires: &cfp.requires, now_ms, invited_max };
@@ -123,6 +124,25 @@ fn policy_of_call<'t>(policies: &'t PolicyTable, cfp: &Cfp) -> Result<&'t Pinned
         .expecting("a policy with `weights`"));
     }
     Ok(named)
+}
+
+/// A policy with the gates a call adds. It keeps the id it is stored under; its digest is that of the document pinned, so
+/// that nobody takes it for the stored one.
+fn with_gates(named: &PinnedPolicy, gates: &[Gate]) -> Result<PinnedPolicy, Refusal> {
+    if gates.is_empty() {
+        return Ok(named.clone());
+    }
+    let mut policy = Policy::clone(&named.policy);
+    policy.gates.extend_from_slice(gates);
+    let refuse = |detail: String| {
+        let detail = format!("the policy does not take these gates: {detail}");
+        Refusal::new(Code::InvalidPolicy, detail)
+            .at("/payload/gates")
+            .expecting("gates that contradict neither each other nor the policy")
+    };
+    policy_core::check(&policy).map_err(|fault| refuse(fault.detail))?;
+    let digest = policy.digest().map_err(|error| refuse(error.to_string()))?;
+    Ok(PinnedPolicy { policy: Arc::new(policy), digest })
 }
 
 /// The policy that accepts for a party that joins, where its mandate names one.

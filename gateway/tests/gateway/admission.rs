@@ -37,6 +37,27 @@ async fn an_accepted_call_is_in_the_log_with_its_policy_and_its_invited() {
 }
 
 #[tokio::test]
+async fn gates_of_a_call_are_pinned_behind_those_of_its_policy_under_a_digest_of_their_own() {
+    let rig = Rig::start().await;
+    rig.register("bob").await;
+    let mut call = cfp("alice", "job1", &["agent://bob"]);
+    call["payload"]["gates"] = json!([{ "attr": "price", "max": 90_000_000, "required": true }]);
+    assert_eq!(rig.send("alice", &call).await.0, 202);
+    let logged = rig.logged().await;
+    let pinned = logged[0].pinned.as_ref().unwrap();
+    let mut expected = policy("medium@1");
+    expected.gates.push(serde_json::from_value(call["payload"]["gates"][0].clone()).unwrap());
+    assert_eq!(*pinned.policy, expected);
+    assert_eq!(pinned.policy_digest, expected.digest().unwrap());
+    assert_ne!(pinned.policy_digest, policy("medium@1").digest().unwrap());
+
+    let mut bad = cfp("alice", "job2", &["agent://bob"]);
+    bad["payload"]["gates"] = json!([{ "attr": "price", "min": 2, "max": 1 }]);
+    let (status, body) = rig.send("alice", &bad).await;
+    assert_eq!((status, code(&body), &body["pointer"]), (422, "invalid_policy", &json!("/payload/gates")), "{body}");
+}
+
+#[tokio::test]
 async fn every_state_free_refusal_has_its_code_and_leaves_nothing_in_the_log() {
     let rig = Rig::start().await;
     rig.register("bob").await;
