@@ -8,6 +8,7 @@ use ::agents::transport::failover::FailoverTransport;
 use ::agents::transport::http::HttpTransport;
 use ::agents::transport::websocket::WebSocketTransport;
 use ::agents::{Identity, Token};
+use ::gateway::keys::Claims;
 use schemas::{AgentId, Code, Refusal};
 use traffic_gen::control::{ControlClient, ControlError, in_full};
 
@@ -42,12 +43,12 @@ pub struct AccessArgs {
     audience: String,
 }
 
-/// The token to use, and whose it is where that is known without asking.
+/// The token to use.
 pub struct Bearer {
     /// The token.
     pub token: Token,
-    /// Absent of a token that was given as it is.
-    signed_for: Option<AgentId>,
+    /// Whether it was signed here, and not given.
+    pub is_signed_here: bool,
 }
 
 impl AccessArgs {
@@ -56,24 +57,47 @@ impl AccessArgs {
     /// # Errors
     /// [`Failure::configuration`] when neither a token nor a readable key is there.
     pub fn bearer(&self, agent: &AgentId) -> Result<Bearer, Failure> {
-        if let Some(token) = self.token.as_deref().filter(|token| !token.is_empty()) {
-            return Ok(Bearer { token: Token::fixed(token.trim()), signed_for: None });
+        if let Some(bearer) = self.given() {
+            return Ok(bearer);
         }
-        let key = Arc::new(read_key(&self.key).map_err(|failure| failure.or("or give a token: --token, LLMX_TOKEN"))?);
-        let token = renewed(key, &self.issuer, &self.audience, agent);
-        Ok(Bearer { token, signed_for: Some(agent.clone()) })
+        self.signed(agent, Claims::new)
     }
 
-    /// The agent a token makes its bearer, as a gateway reads it; of a token signed here, the agent it was signed for.
+    /// The token that was given, or one of an administrator.
+    ///
+    /// # Errors
+    /// [`Failure::configuration`] when neither a token nor a readable key is there.
+    pub fn administrator(&self, agent: &AgentId) -> Result<Bearer, Failure> {
+        match self.given() {
+            Some(bearer) => Ok(bearer),
+            None => self.signed(agent, |agent, issuer, audience, lifetime_s| {
+                Claims::new(agent, issuer, audience, lifetime_s).admin()
+            }),
+        }
+    }
+
+    fn given(&self) -> Option<Bearer> {
+        let token = self.token.as_deref().filter(|token| !token.is_empty())?;
+        Some(Bearer { token: Token::fixed(token.trim()), is_signed_here: false })
+    }
+
+    fn signed(&self, agent: &AgentId, claims: fn(&AgentId, &str, &str, u64) -> Claims) -> Result<Bearer, Failure> {
+        let key = Arc::new(read_key(&self.key).map_err(|failure| failure.or("or give a token: --token, LLMX_TOKEN"))?);
+        let token = renewed(key, &self.issuer, &self.audience, agent, claims);
+        Ok(Bearer { token, is_signed_here: true })
+    }
+
+    /// The gateways' addresses.
+    pub fn gateways(&self) -> impl Iterator<Item = &str> {
+        self.gateway.iter().map(String::as_str)
+    }
+
+    /// The agent a token makes its bearer, as a gateway reads it.
     ///
     /// # Errors
     /// What the gateway refuses, or that none answers.
-    pub async fn identity(&self, bearer: Bearer) -> Result<Identity, Failure> {
-        let Bearer { token, signed_for } = bearer;
-        let agent = match signed_for {
-            Some(agent) => agent,
-            None => self.ask(async |gateway| gateway.whoami(&token.current()).await).await?.agent,
-        };
+    pub async fn identity(&self, Bearer { token, .. }: Bearer) -> Result<Identity, Failure> {
+        let agent = self.ask(async |gateway| gateway.whoami(&token.current()).await).await?.agent;
         Ok(Identity { agent, token })
     }
 
@@ -140,12 +164,14 @@ pub fn refused(refusal: &Refusal) -> Failure {
     }
 }
 
-/// What helps against a refusal of the token.
+/// What helps against a refusal, where a command of ours does.
 pub fn remedy(code: Code) -> Option<&'static str> {
     if code == Code::Unauthenticated {
         Some("the gateway must know the key and expect the issuer: --key, --issuer and --audience, or --token")
     } else if code == Code::TokenExpired {
         Some("get another token: `llmx token AGENT`")
+    } else if code == Code::NoRecipient {
+        Some("`llmx agent list` shows who is registered")
     } else {
         None
     }

@@ -6,8 +6,8 @@ use crate::output::Outcome;
 use crate::output::traces::{self, Traced};
 use crate::settings::Given;
 use crate::{
-    agent, archive, audit, bargain, bench, chaos, config, contractors, demo, engine, gateway, healthcheck, keys,
-    listen, metrics, policy, replay, schema, simulate, token, traffic,
+    agent, archive, audit, bargain, bench, call, chaos, completions, config, contractors, demo, engine, gateway,
+    healthcheck, keys, listen, man, metrics, policy, replay, schema, simulate, token, top, traffic,
 };
 
 /// The exchange where agents negotiate: offers in, exactly one binding award out.
@@ -48,6 +48,10 @@ enum Command {
     Agent(agent::Args),
     /// What arrives for an agent, live
     Listen(listen::Args),
+    /// One negotiation from the shell, followed to its end
+    Call(call::Args),
+    /// How a running exchange does, on one page of the terminal
+    Top(top::Args),
     /// Poisson calls from one initiator to contractors that run elsewhere
     Traffic(traffic::Args),
     /// Recompute every decision from a log; any difference fails
@@ -76,6 +80,10 @@ enum Command {
     Metrics(metrics::Args),
     /// What is configured, and where each value comes from
     Config(config::Args),
+    /// A script that completes commands and flags, for a shell
+    Completions(completions::Args),
+    /// Manual pages of every command
+    Man(man::Args),
     /// Ask a health endpoint; for containers without a shell
     Healthcheck(healthcheck::Args),
 }
@@ -89,7 +97,11 @@ impl Cli {
             Command::Engine(args) => ("llmx-engine", args.args.id()),
             Command::Contractors(_) => ("llmx-agents", None),
             Command::Traffic(_) => ("llmx-traffic", None),
+            Command::Call(_) => ("llmx-call", None),
             Command::Agent(_)
+            | Command::Top(_)
+            | Command::Completions(_)
+            | Command::Man(_)
             | Command::Listen(_)
             | Command::Replay(_)
             | Command::Archive(_)
@@ -119,6 +131,10 @@ impl Cli {
             Command::Agent(args) => agent::run(args).await,
             Command::Listen(args) => listen::run(args).await,
             Command::Traffic(args) => Box::pin(traffic::run(args)).await,
+            Command::Call(args) => Box::pin(call::run(args)).await,
+            Command::Top(args) => top::run(args).await,
+            Command::Completions(args) => completions::run(&args),
+            Command::Man(args) => man::run(&args),
             Command::Replay(args) => replay::run(args).await,
             Command::Archive(args) => archive::run(args).await,
             Command::Audit(args) => audit::run(args),

@@ -14,10 +14,10 @@ use tokio::time::Instant;
 use traffic_gen::control::ControlClient;
 
 use crate::access::{AccessArgs, refused, remedy};
-use crate::nats::asked_to_end;
 use crate::output::{Failure, Outcome, note, print};
+use crate::signals::asked_to_end;
 
-pub use line::line;
+pub use line::{cut, line, terms, units};
 
 /// Deliveries remembered, so that a repeat is not shown again: a delivery is repeated eight times within minutes.
 const SEEN_MAX: usize = 65_536;

@@ -12,7 +12,6 @@ use serde_json::Value;
 use crate::ops;
 use crate::output::Failure;
 use crate::settings::Section;
-pub use crate::signals::asked_to_end;
 use crate::wait::announced;
 
 /// How to reach NATS.

@@ -184,19 +184,26 @@ impl Remote {
 
     /// An agent whose token is signed anew whenever it is asked for.
     pub fn identity(&self, agent: &AgentId) -> Identity {
-        let token = renewed(Arc::clone(&self.key), &self.issuer, &self.audience, agent);
+        let token = renewed(Arc::clone(&self.key), &self.issuer, &self.audience, agent, Claims::new);
         Identity { agent: agent.clone(), token }
     }
 }
 
-/// A token of `agent` that is signed anew long before it expires.
-pub fn renewed(key: Arc<SigningKey>, issuer: &str, audience: &str, agent: &AgentId) -> Token {
+/// A token of `agent` that is signed anew long before it expires; `claims` says what for agent, issuer, audience and
+/// lifetime stands in it.
+pub fn renewed(
+    key: Arc<SigningKey>,
+    issuer: &str,
+    audience: &str,
+    agent: &AgentId,
+    claims: fn(&AgentId, &str, &str, u64) -> Claims,
+) -> Token {
     let (issuer, audience, subject) = (issuer.to_owned(), audience.to_owned(), agent.clone());
     let cached = std::sync::Mutex::new((std::time::Instant::now(), String::new()));
     Token::renewed(move || {
         let mut cached = cached.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if cached.1.is_empty() || cached.0.elapsed().as_secs() > TOKEN_LIFETIME_S / 2 {
-            let claims = Claims::new(&subject, &issuer, &audience, TOKEN_LIFETIME_S);
+            let claims = claims(&subject, &issuer, &audience, TOKEN_LIFETIME_S);
             // An empty token is refused with a clear answer, which is all that could be done here.
             *cached = (std::time::Instant::now(), key.sign(&claims).unwrap_or_default());
         }

@@ -215,7 +215,20 @@ impl ControlClient {
     /// # Errors
     /// [`ControlError`].
     pub async fn read<T: DeserializeOwned>(&self, path: &str, token: &str) -> Result<T, ControlError> {
-        let response = self.http.get(format!("{}{path}", self.base)).bearer_auth(token).send().await?;
+        self.read_as(path, Some(token)).await
+    }
+
+    /// Reads a document that may be read without a token.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub async fn read_as<T: DeserializeOwned>(&self, path: &str, token: Option<&str>) -> Result<T, ControlError> {
+        let request = self.http.get(format!("{}{path}", self.base));
+        let response = match token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        };
+        let response = response.send().await?;
         if response.status().is_success() { Ok(response.json().await?) } else { Err(refused(response).await) }
     }
 }

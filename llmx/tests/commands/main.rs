@@ -5,5 +5,8 @@
 
 mod agent;
 mod bad_input;
+mod call;
 mod listen;
+mod manual;
 mod rig;
+mod top;

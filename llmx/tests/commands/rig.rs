@@ -2,8 +2,12 @@
 
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
+use agents::ContractorConfig;
+use agents::transport::Transport;
+use agents::transport::bus::BusTransport;
 use bus::memory::MemoryOptions;
 use gateway::keys::Claims;
 use schemas::AgentId;
@@ -15,6 +19,7 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
+use traffic_gen::live::{Access, Population, Scenario};
 
 /// Longest a test waits for something that must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -62,6 +67,15 @@ impl Rig {
             ..Registration::default()
         };
         self.control.register(&agent(name), &self.token(name), &registration).await.unwrap();
+    }
+
+    /// Contractors that offer, confirm and report.
+    pub(crate) async fn population(&self, count: u32, contractor: ContractorConfig) -> Population {
+        let transport = |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&self.exchange.bus)) };
+        let identity = |name: &AgentId| self.exchange.identity(name).unwrap();
+        let access = Access { control: &self.control, transport: &transport, identity: &identity };
+        let scenario = Scenario { contractors: count, contractor, ..Scenario::default() };
+        Population::start(&access, &scenario, None).await.unwrap()
     }
 
     /// The program, told where the exchange is and which key it signs with.

@@ -1,0 +1,239 @@
+//! `llmx call TASK`: one negotiation from the shell, followed to its end.
+
+mod amount;
+mod course;
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use agents::initiator::CallError;
+use agents::{AgentError, AgentOptions, CallEvent, CallNews, CallRequest, Identity, Initiator};
+use schemas::ids::{AttrName, Capability};
+use schemas::payload::{Cfp, TEXT_LEN_MAX};
+use schemas::policy::Gate;
+use schemas::{Address, AgentId, NegotiationId, TopicName};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use traffic_gen::live;
+
+use crate::access::{AccessArgs, refused};
+use crate::listen::seconds;
+use crate::output::{Failure, Outcome, note, print, print_json, tracer};
+use crate::signals::asked_to_end;
+
+use course::Course;
+
+/// Events that wait to be shown: several times what the longest negotiation gives.
+const EVENTS_MAX: usize = 1024;
+/// Attempts to connect in a row before the call is given up: some seconds.
+const CONNECT_ATTEMPTS_MAX: u32 = 5;
+/// How long a call that is called off may take to end.
+const CANCEL_MAX: Duration = Duration::from_secs(5);
+
+/// Arguments of `llmx call`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  llmx call \"carry a parcel\"\n  \
+    llmx call \"carry a parcel\" --max-price 90 --capability bicycle --reply-within 5\n  \
+    llmx call \"carry a parcel\" --to bob --to group://night-shift --policy high --json\n\n\
+    An offer above --max-price cannot win: the exchange answers it `policy_reject`, code `price.max`. Contractors are not\n\
+    told the limit. Offers are sealed until collection has closed, and shown where the confirmation leaves the time.\n\
+    Ctrl-C calls it off.\n\
+    Exit codes: 0 awarded and completed; 1 no award, refused, called off, out of reach, or not ended within --wait;\n\
+    2 usage or configuration. A refusal is printed with its code and where the fault is.")]
+pub struct Args {
+    /// What is wanted, for the contractors to read
+    #[arg(value_parser = task)]
+    task: String,
+    /// Whom to call: an agent's id, agent://ID, topic://NAME or group://ID; separated by commas, or repeated
+    #[arg(long, value_name = "ADDRESSES", value_parser = address, value_delimiter = ',')]
+    to: Vec<Address>,
+    /// Topic to call (default: courier, unless --to names somebody); separated by commas, or repeated
+    #[arg(long, value_name = "NAMES", value_parser = TopicName::try_new, value_delimiter = ',')]
+    topic: Vec<TopicName>,
+    /// Invite only agents with this capability; of several, one is enough
+    #[arg(long, value_name = "NAMES", value_parser = Capability::try_new, value_delimiter = ',')]
+    capability: Vec<Capability>,
+    /// Acceptance policy (default: the exchange's)
+    #[arg(long, value_name = "NAME")]
+    policy: Option<String>,
+    /// Highest price that may win, in units such as 90 or 89.50
+    #[arg(long, value_name = "AMOUNT", value_parser = amount::micros)]
+    max_price: Option<i64>,
+    /// Currency of prices, three letters; an offer in another cannot win
+    #[arg(long, value_name = "CODE")]
+    currency: Option<String>,
+    /// Seconds contractors have to offer (default: the policy's)
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    reply_within: Option<Duration>,
+    /// Longest wait for the end, in seconds; the negotiation goes on without this command
+    #[arg(long, value_name = "SECONDS", default_value = "180", value_parser = seconds)]
+    wait: Duration,
+    /// Own part of the negotiation's id (default: made from the time)
+    #[arg(long, value_name = "ID")]
+    id: Option<String>,
+    /// Who calls, where the token is signed here
+    #[arg(long = "as", value_name = "AGENT", default_value = "caller", value_parser = AgentId::try_new)]
+    caller: AgentId,
+    /// Print one JSON document at the end, and nothing before
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    access: AccessArgs,
+}
+
+/// How following a call ended.
+enum End {
+    /// With its last event.
+    Last,
+    /// `--wait` is over.
+    Late,
+    /// A signal came.
+    CalledOff,
+    /// The connection did not come back.
+    Lost,
+}
+
+/// Calls, follows, and says how it ended.
+pub async fn run(args: Args) -> Outcome {
+    let started = Instant::now();
+    let identity = args.access.identity(args.access.bearer(&args.caller)?).await?;
+    let request = args.request();
+    let negotiation = NegotiationId::form(&identity.agent, &request.own_id).map_err(Failure::configuration)?;
+    let mut course = Course::new(negotiation, &request);
+    let end = args.follow(&identity, request, &mut course).await?;
+    course.finish(started.elapsed());
+    if args.json {
+        print_json(&course)?;
+    }
+    let failure = |why: String| Err(Failure::failed(anyhow::anyhow!(why)));
+    match end {
+        End::Last if course.is_completed() => Ok(()),
+        End::Last => match course.refused() {
+            Some(refusal) => Err(refused(refusal)),
+            None => failure(course.fault()),
+        },
+        End::Late => failure(format!("no end within {} s; the negotiation goes on", args.wait.as_secs_f64())),
+        End::CalledOff => failure("called off".to_owned()),
+        End::Lost => Err(args.access.unreachable(Some("the connection was lost".to_owned()))),
+    }
+}
+
+impl Args {
+    fn request(&self) -> CallRequest {
+        let mut to = self.to.clone();
+        to.extend(self.topic.iter().cloned().map(Address::Topic));
+        if to.is_empty() {
+            to.extend(TopicName::try_new(live::TOPIC).map(Address::Topic));
+        }
+        let price =
+            |max| AttrName::try_new("price").map(|attr| Gate { attr, min: None, max, one_of: None, required: true });
+        let cfp = Cfp {
+            task: Some(self.task.clone()),
+            policy: self.policy.clone(),
+            reply_within_ms: self.reply_within.map(|within| u64::try_from(within.as_millis()).unwrap_or(u64::MAX)),
+            currency: self.currency.clone(),
+            gates: self.max_price.and_then(|max| price(Some(max)).ok()).into_iter().collect(),
+            ..Cfp::default()
+        };
+        let own_id = self.id.clone().unwrap_or_else(|| {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            format!("call-{:x}", now.as_micros())
+        });
+        CallRequest { capabilities: self.capability.clone(), ..CallRequest::new(own_id, to, cfp) }
+    }
+
+    /// Opens the call and shows what becomes of it.
+    async fn follow(&self, identity: &Identity, request: CallRequest, course: &mut Course) -> Result<End, Failure> {
+        let options =
+            AgentOptions { connect_attempts_max: CONNECT_ATTEMPTS_MAX, tracer: tracer(), ..AgentOptions::default() };
+        let initiator = Initiator::spawn(self.access.transport()?, identity.clone(), options);
+        let deadline = Instant::now() + self.wait;
+        let (sender, mut events) = mpsc::channel(EVENTS_MAX);
+        let opened = tokio::select! {
+            opened = open(&initiator, request, sender) => opened,
+            () = tokio::time::sleep_until(deadline) => return Ok(End::Late),
+            () = asked_to_end() => return Ok(End::CalledOff),
+        };
+        match opened {
+            Ok(()) => {}
+            Err(CallError::Id(error)) => return Err(Failure::configuration(error)),
+            Err(CallError::Agent(_)) => return Err(self.ended(initiator).await),
+        }
+        let end = tokio::select! {
+            end = self.watch(&mut events, identity, course) => end,
+            () = tokio::time::sleep_until(deadline) => End::Late,
+            () = asked_to_end() => End::CalledOff,
+        };
+        if matches!(end, End::CalledOff) {
+            note("calling it off");
+            let _ = initiator.cancel(course.negotiation().clone(), Some("interrupted".to_owned())).await;
+            // An exchange that says nothing does not hold it; a second signal ends it where it stands.
+            let _ = tokio::time::timeout(CANCEL_MAX, self.watch(&mut events, identity, course)).await;
+        }
+        let _ = tokio::time::timeout(CANCEL_MAX, initiator.shutdown()).await;
+        Ok(end)
+    }
+
+    /// Shows events until the last one.
+    async fn watch(&self, events: &mut mpsc::Receiver<CallEvent>, identity: &Identity, course: &mut Course) -> End {
+        while let Some(event) = events.recv().await {
+            if matches!(event.news, CallNews::Awarded(_) | CallNews::Offers(_)) {
+                self.look(identity, course).await;
+            }
+            let is_last = event.news.is_last();
+            for said in course.handle(event.news) {
+                self.say(said);
+            }
+            if is_last {
+                return End::Last;
+            }
+        }
+        End::Lost
+    }
+
+    /// Reads the offers, which the initiator may see from the close to the end. Whoever is quick ends before that.
+    async fn look(&self, identity: &Identity, course: &mut Course) {
+        let path = format!("/v1/negotiations/{}", course.negotiation());
+        let token = identity.token.current();
+        match self.access.ask(async |gateway| gateway.read(&path, &token).await).await {
+            Ok(view) => course.handle_view(view).into_iter().for_each(|said| self.say(said)),
+            Err(_) => tracing::debug!("the offers cannot be read now"),
+        }
+    }
+
+    fn say(&self, line: String) {
+        if !self.json {
+            print(line);
+        }
+    }
+
+    /// Why the initiator ended before it could call.
+    async fn ended(&self, initiator: Initiator) -> Failure {
+        match initiator.shutdown().await {
+            Err(AgentError::Refused(refusal)) => refused(&refusal),
+            Err(AgentError::GaveUp { last, .. }) => self.access.unreachable(Some(last.to_string())),
+            Err(error) => error.into(),
+            Ok(_) => self.access.unreachable(None),
+        }
+    }
+}
+
+async fn open(initiator: &Initiator, request: CallRequest, events: mpsc::Sender<CallEvent>) -> Result<(), CallError> {
+    initiator.connected().await?;
+    initiator.call(request, events).await.map(|_| ())
+}
+
+/// A task: what the wire takes.
+fn task(text: &str) -> Result<String, String> {
+    let length = text.chars().count();
+    if (1..=TEXT_LEN_MAX).contains(&length) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("1 to {TEXT_LEN_MAX} characters are expected"))
+    }
+}
+
+/// An address; a name alone is an agent's.
+fn address(text: &str) -> Result<Address, String> {
+    let full = if text.contains("://") { text.to_owned() } else { format!("agent://{text}") };
+    Address::try_new(&full).map_err(|error| error.to_string())
+}

@@ -1,0 +1,250 @@
+//! What became of one call, in lines as it happens and as one document at the end.
+
+use std::time::Duration;
+
+use agents::{CallNews, CallRequest};
+use schemas::delivery::{AwardNews, ContractorFailure, ContractorNews, OfferNews};
+use schemas::payload::Terms;
+use schemas::{Address, AgentId, AwardNo, Lot, NegotiationId, OfferId, Refusal};
+use serde::{Deserialize, Serialize};
+
+use crate::listen::{cut, terms, units};
+
+/// Offers shown; the document holds them all.
+const OFFERS_SHOWN_MAX: usize = 20;
+
+/// The course of a call. Serialises to what `llmx call --json` prints.
+#[derive(Debug, Serialize)]
+pub struct Course {
+    negotiation: NegotiationId,
+    to: Vec<Address>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policy: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    invited: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left_out: Option<u32>,
+    offers: Vec<Offered>,
+    awards: Vec<Awarded>,
+    failures: Vec<ContractorFailure>,
+    /// How the negotiation ended; absent while it has not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outcome: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<String>,
+    /// The gateway's refusal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused: Option<Refusal>,
+    /// Why the exchange did not open the call it had logged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    turned_down: Option<String>,
+    elapsed_ms: u64,
+    /// Whether it was said that the call is made: what comes of it may arrive before the gateway's answer.
+    #[serde(skip)]
+    is_called: bool,
+}
+
+/// An offer, seen after the close.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Offered {
+    offer_id: OfferId,
+    contractor: AgentId,
+    terms: Terms,
+    #[serde(default)]
+    score: u32,
+}
+
+#[derive(Debug, Serialize)]
+struct Awarded {
+    award_no: AwardNo,
+    lot: Lot,
+    contractor: AgentId,
+    offer_id: OfferId,
+    terms: Terms,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payment: Option<i64>,
+    score: u32,
+    is_committed: bool,
+    is_done: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<String>,
+}
+
+/// What is read of `GET /v1/negotiations/{id}`.
+#[derive(Debug, Deserialize)]
+pub struct View {
+    #[serde(default)]
+    policy: Option<String>,
+    #[serde(default)]
+    offers: Vec<Offered>,
+}
+
+impl Course {
+    /// Of a call that is about to be made.
+    pub fn new(negotiation: NegotiationId, request: &CallRequest) -> Self {
+        Self {
+            negotiation,
+            to: request.to.clone(),
+            policy: request.cfp.policy.clone(),
+            invited: None,
+            left_out: None,
+            offers: Vec::new(),
+            awards: Vec::new(),
+            failures: Vec::new(),
+            outcome: None,
+            detail: None,
+            refused: None,
+            turned_down: None,
+            elapsed_ms: 0,
+            is_called: false,
+        }
+    }
+
+    /// The negotiation.
+    pub fn negotiation(&self) -> &NegotiationId {
+        &self.negotiation
+    }
+
+    /// The gateway's refusal, if that is how it ended.
+    pub fn refused(&self) -> Option<&Refusal> {
+        self.refused.as_ref()
+    }
+
+    /// Whether it was awarded and done.
+    pub fn is_completed(&self) -> bool {
+        self.outcome.as_deref() == Some("completed")
+    }
+
+    /// Why it is not completed.
+    pub fn fault(&self) -> String {
+        match (&self.outcome, &self.turned_down) {
+            (Some(outcome), _) => format!("not completed: {outcome}"),
+            (None, Some(why)) => format!("the exchange did not open the call: {why}"),
+            (None, None) => "nobody answered: the call may or may not have been made".to_owned(),
+        }
+    }
+
+    /// Notes how long it took.
+    pub fn finish(&mut self, elapsed: Duration) {
+        self.elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+    }
+
+    /// Notes the offers, once; what there is to say of them.
+    pub fn handle_view(&mut self, view: View) -> Vec<String> {
+        self.policy = view.policy.or(self.policy.take());
+        self.handle_offers(view.offers)
+    }
+
+    fn handle_offers(&mut self, mut offers: Vec<Offered>) -> Vec<String> {
+        if !self.offers.is_empty() || offers.is_empty() {
+            return Vec::new();
+        }
+        offers.sort_by(|one, other| other.score.cmp(&one.score).then(one.contractor.cmp(&other.contractor)));
+        let shown = offers.iter().take(OFFERS_SHOWN_MAX);
+        let mut said: Vec<String> = shown.map(offered).collect();
+        if offers.len() > OFFERS_SHOWN_MAX {
+            said.push(format!("           and {} more", offers.len() - OFFERS_SHOWN_MAX));
+        }
+        self.offers = offers;
+        said
+    }
+
+    /// Notes an event; what there is to say of it.
+    pub fn handle(&mut self, news: CallNews) -> Vec<String> {
+        match news {
+            CallNews::Accepted { .. } => self.called().into_iter().collect(),
+            CallNews::Refused(refusal) => {
+                self.refused = Some(refusal);
+                Vec::new()
+            }
+            CallNews::TurnedDown(disposition) => {
+                let why = self.turned_down.take().unwrap_or_else(|| disposition.as_str().to_owned());
+                self.turned_down = Some(why);
+                Vec::new()
+            }
+            CallNews::Unanswered => Vec::new(),
+            CallNews::Opened { invited, left_out } => {
+                (self.invited, self.left_out) = (Some(invited), Some(left_out));
+                let left_out = if left_out > 0 { format!(", {left_out} left out") } else { String::new() };
+                let invited = format!("invited    {invited} contractors{left_out}");
+                self.called().into_iter().chain([invited]).collect()
+            }
+            CallNews::Misunderstood(misunderstanding) => {
+                let at = misunderstanding.pointer.map(|pointer| format!(" at {pointer}")).unwrap_or_default();
+                let why = format!("{}{at}", misunderstanding.reason);
+                self.turned_down = Some(why.clone());
+                vec![format!("not understood: {}", cut(&why))]
+            }
+            CallNews::Offers(news) => {
+                let mut said = self.handle_offers(news.offers.into_iter().map(Offered::from).collect());
+                said.push(format!("choosing   by score at {}", news.decide_by));
+                said
+            }
+            CallNews::Awarded(award) => vec![self.handle_award(*award)],
+            CallNews::Committed(news) => {
+                self.award(&news).into_iter().for_each(|award| award.is_committed = true);
+                vec![format!("confirmed  {}", news.contractor)]
+            }
+            CallNews::Done(news) => {
+                self.award(&news).into_iter().for_each(|award| {
+                    award.is_done = true;
+                    award.result.clone_from(&news.result);
+                });
+                let result = news.result.as_deref().map(|result| format!(": {}", cut(result))).unwrap_or_default();
+                vec![format!("done       {}{result}", news.contractor)]
+            }
+            CallNews::Stopped(news) => vec![format!("stopped    {}", news.contractor)],
+            CallNews::Failed(failure) => {
+                let said = format!("failed     {}: {}", failure.contractor, cut(&failure.failure.code));
+                self.failures.push(failure);
+                vec![said]
+            }
+            CallNews::Closed(closing) => {
+                let detail = closing.detail.as_deref().map(|detail| format!(" ({})", cut(detail))).unwrap_or_default();
+                let said = format!("ended      {}{detail}", closing.outcome.as_str());
+                (self.outcome, self.detail) = (Some(closing.outcome.as_str().to_owned()), closing.detail);
+                vec![said]
+            }
+        }
+    }
+
+    /// That the call is made, once.
+    fn called(&mut self) -> Option<String> {
+        let was_called = std::mem::replace(&mut self.is_called, true);
+        (!was_called).then(|| format!("called     {}", self.negotiation))
+    }
+
+    fn handle_award(&mut self, award: AwardNews) -> String {
+        let pays = award.payment.map(|payment| format!(", pays {}", units(payment))).unwrap_or_default();
+        let of = format!(" of {} offers", award.offers);
+        let said = format!("awarded    {}: {}{pays},{of}", award.contractor, terms(&award.terms));
+        self.awards.push(Awarded {
+            award_no: award.award_no,
+            lot: award.lot,
+            contractor: award.contractor,
+            offer_id: award.offer_id,
+            terms: award.terms,
+            payment: award.payment,
+            score: award.score,
+            is_committed: false,
+            is_done: false,
+            result: None,
+        });
+        said
+    }
+
+    fn award(&mut self, news: &ContractorNews) -> Option<&mut Awarded> {
+        self.awards.iter_mut().find(|award| award.award_no == news.award_no)
+    }
+}
+
+fn offered(offer: &Offered) -> String {
+    let score = f64::from(offer.score) / 1_000_000.0;
+    format!("offer      {}: {}, score {score:.3}", offer.contractor, terms(&offer.terms))
+}
+
+impl From<OfferNews> for Offered {
+    fn from(OfferNews { offer_id, contractor, terms, score }: OfferNews) -> Self {
+        Self { offer_id, contractor, terms, score }
+    }
+}

@@ -1,0 +1,217 @@
+//! What `llmx top` shows, and where it comes from.
+
+use std::time::{Duration, Instant};
+
+use schemas::{AgentId, Code};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use traffic_gen::control::{ControlClient, ControlError};
+
+use crate::access::{AccessArgs, Bearer, refused};
+use crate::output::Failure;
+
+/// How long a gateway may take to say whether it is ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// One look at an exchange.
+#[derive(Debug, Default)]
+pub struct Sight {
+    /// Each gateway that was named.
+    pub gateways: Vec<Reach>,
+    /// The console's snapshot, as it came.
+    pub raw: Value,
+    /// The same, read.
+    pub snapshot: Option<Snapshot>,
+    /// What is missing, and how to get it.
+    pub fault: Option<String>,
+}
+
+/// Whether a gateway answers.
+#[derive(Debug, Clone, Serialize)]
+pub struct Reach {
+    /// Its address.
+    pub url: String,
+    /// `ready`, `not ready` or `unreachable`.
+    pub state: &'static str,
+    /// How long the answer took.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer_ms: Option<f64>,
+}
+
+/// `GET /v1/console`, as far as it is shown. What a gateway does not say is absent or 0.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Snapshot {
+    pub sight: String,
+    pub lanes: u64,
+    pub lanes_owned: u64,
+    pub engines: u64,
+    pub agents: u64,
+    pub totals: Totals,
+    pub per_s: Rates,
+    pub round: Spread,
+    pub history: Vec<Point>,
+    pub named: Option<Named>,
+}
+
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(default)]
+pub struct Totals {
+    pub open: u64,
+    pub started: u64,
+    pub ended: u64,
+    pub awards: u64,
+    pub offers: u64,
+    pub unacknowledged: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(default)]
+pub struct Rates {
+    pub started: f64,
+    pub ended: f64,
+    pub awards: f64,
+    pub offers: f64,
+}
+
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(default)]
+pub struct Spread {
+    pub count: u64,
+    pub p50_us: u64,
+    pub p95_us: u64,
+    pub p99_us: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(default)]
+pub struct Point {
+    pub ended_per_s: f64,
+    pub p95_us: u64,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Named {
+    pub gateway: String,
+    pub default_policy: String,
+    pub engines: Vec<Engine>,
+    pub lanes: Vec<Lane>,
+    pub agents: Vec<Agent>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Engine {
+    pub engine: String,
+    pub heard_ms_ago: u64,
+    pub owned: Vec<u64>,
+    pub open: u64,
+    pub unacknowledged: u64,
+    pub ended_per_s: f64,
+    pub p95_us: u64,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Lane {
+    pub lane: u64,
+    pub owners: Vec<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Agent {
+    pub agent: String,
+    pub present: Option<bool>,
+}
+
+impl Sight {
+    /// Keeps what was seen last, and says what is missing now.
+    pub fn fail(&mut self, gateways: Vec<Reach>, failure: &Failure) {
+        self.gateways = gateways;
+        self.fault = Some(format!("{failure}; trying again"));
+    }
+
+    /// The document of `--json`.
+    pub fn document(&self) -> Value {
+        json!({ "gateways": self.gateways, "console": self.raw })
+    }
+}
+
+/// Looks at an exchange, as much of it as its token may see.
+pub struct Watcher<'a> {
+    access: &'a AccessArgs,
+    bearer: Option<Bearer>,
+    client: Option<reqwest::Client>,
+}
+
+impl<'a> Watcher<'a> {
+    /// A watcher with the token that was given, or one of an administrator where a key is there to sign it.
+    pub fn new(access: &'a AccessArgs) -> Self {
+        let bearer = AgentId::try_new("operator").ok().and_then(|operator| access.administrator(&operator).ok());
+        Self { access, bearer, client: reqwest::Client::builder().timeout(READY_TIMEOUT).build().ok() }
+    }
+
+    /// Looks once.
+    ///
+    /// # Errors
+    /// Which gateways answer, and why there is no snapshot.
+    pub async fn look(&mut self) -> Result<Sight, (Vec<Reach>, Failure)> {
+        let gateways = self.gateways().await;
+        let raw = match self.snapshot().await {
+            Ok(raw) => raw,
+            Err(failure) => return Err((gateways, failure)),
+        };
+        let snapshot = serde_json::from_value(raw.clone()).ok();
+        let fault = snapshot.is_none().then(|| "the gateway's answer cannot be read by this build".to_owned());
+        Ok(Sight { gateways, raw, snapshot, fault })
+    }
+
+    async fn gateways(&self) -> Vec<Reach> {
+        let mut reached = Vec::new();
+        for url in self.access.gateways() {
+            reached.push(self.reach(url).await);
+        }
+        reached
+    }
+
+    async fn reach(&self, url: &str) -> Reach {
+        let began = Instant::now();
+        let answer = match &self.client {
+            Some(client) => client.get(format!("{url}/readyz")).send().await.ok(),
+            None => None,
+        };
+        let answer_ms = answer.is_some().then(|| began.elapsed().as_secs_f64() * 1000.0);
+        let state = match answer.map(|answer| answer.status().is_success()) {
+            Some(true) => "ready",
+            Some(false) => "not ready",
+            None => "unreachable",
+        };
+        Reach { url: url.to_owned(), state, answer_ms }
+    }
+
+    async fn snapshot(&mut self) -> Result<Value, Failure> {
+        loop {
+            let token = self.bearer.as_ref().map(|bearer| bearer.token.current());
+            let read = async |gateway: &ControlClient| match gateway.read_as(PATH, token.as_deref()).await {
+                Err(ControlError::Refused(refusal)) => Ok(Err(refusal)),
+                outcome => outcome.map(Ok),
+            };
+            match self.access.ask(read).await? {
+                Ok(raw) => return Ok(raw),
+                // A key of another exchange, found where keys usually are: counts are shown without a token.
+                Err(refusal) if refusal.code == Code::Unauthenticated && self.has_own_token() => self.bearer = None,
+                Err(refusal) => return Err(refused(&refusal)),
+            }
+        }
+    }
+
+    /// Whether the token was signed here, and not asked for.
+    fn has_own_token(&self) -> bool {
+        self.bearer.as_ref().is_some_and(|bearer| bearer.is_signed_here)
+    }
+}
+
+/// What the console reads.
+const PATH: &str = "/v1/console";

@@ -1,0 +1,103 @@
+//! `llmx call`.
+
+use agents::ContractorConfig;
+use serde_json::json;
+
+use crate::rig::{PATIENCE, Ran, Rig, signal};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_is_followed_from_the_invitation_to_the_end_and_shows_the_offers() {
+    let rig = Rig::start().await;
+    let population = rig.population(3, contractors(85_000_000, 2000)).await;
+    let ran = rig.run(&["call", "carry a parcel", "--max-price", "85", "--policy", "high"]).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let lines: Vec<&str> = ran.stdout.lines().collect();
+    let begins: Vec<&str> = lines.iter().map(|line| line.split_whitespace().next().unwrap()).collect();
+    let expected = ["called", "invited", "offer", "offer", "offer", "awarded", "confirmed", "done", "ended"];
+    assert_eq!(begins, expected, "{}", ran.stdout);
+    assert!(lines[0].contains("caller~call-") && lines[1].contains("3 contractors"), "{}", ran.stdout);
+    assert!(lines[5].contains("price 85") && lines[5].contains("of 3 offers"), "{}", ran.stdout);
+    assert!(lines[8].ends_with("completed"), "{}", ran.stdout);
+
+    let args = ["call", "carry a parcel", "--as", "ann", "--id", "job-1", "--policy", "high", "--json"];
+    let ran = rig.run(&args).await;
+    let document = ran.document();
+    assert_eq!((ran.code, &document["negotiation"]), (Some(0), &json!("ann~job-1")), "{ran:?}");
+    assert_eq!((&document["invited"], &document["outcome"]), (&json!(3), &json!("completed")));
+    assert_eq!((&document["policy"], &document["to"]), (&json!("high@1"), &json!(["topic://courier"])));
+    assert_eq!(document["offers"].as_array().unwrap().len(), 3, "{document}");
+    let award = &document["awards"][0];
+    assert_eq!(
+        (&award["terms"]["price"], &award["is_committed"], &award["is_done"]),
+        (&json!(85_000_000), &json!(true), &json!(true))
+    );
+    population.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_offer_above_the_highest_price_does_not_win_and_the_call_says_so() {
+    let rig = Rig::start().await;
+    let population = rig.population(2, contractors(85_000_001, 0)).await;
+    let args = ["call", "carry a parcel", "--max-price", "85", "--policy", "high", "--reply-within", "5", "--json"];
+    let ran = rig.run(&args).await;
+    let document = ran.document();
+    assert_eq!(
+        (ran.code, &document["outcome"], &document["awards"]),
+        (Some(1), &json!("no_offers"), &json!([])),
+        "{ran:?}"
+    );
+    assert!(ran.stderr.contains("not completed: no_offers"), "{ran:?}");
+    let dearer = rig.run(&["call", "carry a parcel", "--max-price", "85.000001", "--policy", "high"]).await;
+    assert_eq!(dearer.code, Some(0), "{dearer:?}");
+    population.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_is_printed_with_its_code_and_where_the_fault_is() {
+    let rig = Rig::start().await;
+    rig.register("bob", "courier", "bicycle").await;
+    for (args, code, pointer) in [
+        (vec!["--to", "nobody"], "no_recipient", "/envelope/to"),
+        (vec!["--capability", "lorry"], "no_recipient", "/envelope/to"),
+        (vec!["--policy", "unheard-of"], "unknown_policy", "/payload/policy"),
+        (vec!["--currency", "euro"], "bad_format", "/payload/currency"),
+    ] {
+        let args = [vec!["call", "carry a parcel", "--json"], args].concat();
+        let ran = rig.run(&args).await;
+        let refused = &ran.document()["refused"];
+        assert_eq!(
+            (ran.code, &refused["code"], &refused["pointer"]),
+            (Some(1), &json!(code), &json!(pointer)),
+            "{ran:?}"
+        );
+        assert!(ran.stderr.contains(code) && ran.stderr.contains(&format!("(at {pointer})")), "{ran:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_is_interrupted_is_called_off_and_one_that_lasts_is_left_after_its_wait() {
+    let rig = Rig::start().await;
+    rig.register("bob", "courier", "bicycle").await;
+    let args = ["call", "carry a parcel", "--to", "bob", "--policy", "high", "--reply-within", "60", "--json"];
+    let child = rig.spawn(&[&args[..], &["--id", "job-1"]].concat());
+    // The call is bob's as soon as it is open.
+    let seen = rig.run(&["listen", "bob", "--count", "1", "--for", "30"]).await;
+    assert!(seen.stdout.contains("caller~job-1"), "{seen:?}");
+    signal(&child, "-INT");
+    let ended = Ran::of(child.wait_with_output()).await;
+    assert_eq!((ended.code, &ended.document()["outcome"]), (Some(1), &json!("cancelled")), "{ended:?}");
+    assert!(ended.stderr.contains("called off"), "{ended:?}");
+
+    let began = tokio::time::Instant::now();
+    let left = rig.run(&[&args[..], &["--wait", "1"]].concat()).await;
+    assert_eq!((left.code, left.document().get("outcome")), (Some(1), None), "{left:?}");
+    assert!(left.stderr.contains("no end within 1 s") && began.elapsed() < PATIENCE / 2, "{left:?}");
+}
+
+/// Contractors that ask for one price and take so long to confirm: runners-up are held until then, and can be read.
+fn contractors(price: i64, confirm_delay_ms: i64) -> ContractorConfig {
+    let mut document = serde_json::to_value(ContractorConfig::default()).unwrap();
+    document["terms"]["price"] = json!({ "constant": price });
+    document["confirm_delay_ms"] = json!({ "constant": confirm_delay_ms });
+    serde_json::from_value(document).unwrap()
+}
