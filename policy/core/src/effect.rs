@@ -249,6 +249,10 @@ pub enum Event {
         negotiation: NegotiationId,
         /// Its protocol.
         protocol: Protocol,
+        /// Policy id, as in [`Event::Started`].
+        policy: Arc<str>,
+        /// Agents called.
+        invited: u32,
         /// How.
         outcome: Outcome,
         /// Rounds of collection; of a bargain the round it ended in, 0 before its first turn.

@@ -55,7 +55,7 @@ impl Engine {
             pulses.push(pulse);
         }
         let mut handle = EngineHandle {
-            _teller: teller(&shared, pulses),
+            _teller: teller(&shared, pulses, StatusReader::new(watched.clone(), tuned.view.clone())),
             lanes: watched,
             tuned,
             leave_max,
@@ -72,7 +72,11 @@ impl Engine {
 }
 
 /// Starts to publish the engine's pulse, if it has one.
-fn teller(shared: &Shared, lanes: Vec<watch::Receiver<LanePulse>>) -> Option<AbortOnDropHandle<()>> {
+fn teller(
+    shared: &Shared,
+    lanes: Vec<watch::Receiver<LanePulse>>,
+    status: StatusReader,
+) -> Option<AbortOnDropHandle<()>> {
     let Shared { bus, config, .. } = shared;
     let teller = Teller {
         engine: config.id.clone(),
@@ -80,6 +84,7 @@ fn teller(shared: &Shared, lanes: Vec<watch::Receiver<LanePulse>>) -> Option<Abo
         clock: Arc::clone(&config.clock.now),
         pub_sub: Arc::clone(&bus.pub_sub),
         lanes,
+        status,
     };
     (config.pulse_ms > 0).then(|| AbortOnDropHandle::new(tokio::spawn(teller.drive())))
 }

@@ -25,6 +25,7 @@ pub(crate) use answer::{adopted, answer};
 pub(crate) use fact::Fact;
 use kept::Kept;
 
+use crate::outbox::Passage;
 use crate::pulse::{Counted, Tally};
 
 /// Open negotiations remembered: five times what a pulse names, so that one picked from it is still there.
@@ -133,6 +134,12 @@ impl Memory {
             }
         }
         self.note(negotiation, at, fact);
+    }
+
+    /// Takes note of what became of a delivery, and counts it.
+    pub(crate) fn note_passage(&mut self, passage: &Passage, at: Timestamp) {
+        self.tally.count_passage(passage);
+        self.note(&passage.negotiation, at, Fact::of_passage(passage));
     }
 
     /// Takes note of a fact of a negotiation that is remembered; of another it is dropped.

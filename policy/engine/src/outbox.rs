@@ -193,7 +193,7 @@ impl Outbox {
         let waited = (item.attempts > 0).then(|| now.saturating_duration_since(item.made_at));
         self.metrics.deliveries.count_acked(&item.deliver.told, waited);
         if let Some(passages) = &mut self.passages {
-            passages.push(Passage::of(item, Step::Acknowledged));
+            passages.push(Passage { waited, ..Passage::of(item, Step::Acknowledged) });
         }
         self.settle(id);
         true

@@ -3,7 +3,9 @@
 //! Each owned lane says its part a few times a second ([`LanePulse`]); one task adds the parts up and publishes them. What was
 //! counted counts for ever, whoever owns the lane now; what is open counts only where this engine owns the lane.
 
+mod agents;
 mod minute;
+mod policies;
 mod tally;
 #[cfg(test)]
 mod tests;
@@ -15,14 +17,16 @@ use std::time::Duration;
 
 use bus::PubSub;
 use bytes::Bytes;
-use schemas::pulse::{EndedNegotiation, NAMED_MAX, OpenNegotiation, Pulse};
-use schemas::{Lane, Timestamp, subject};
+use schemas::pulse::{
+    AGENTS_MAX, EndedNegotiation, FAULTS_MAX, Histogram, NAMED_MAX, OpenNegotiation, PolicyActivity, Pulse,
+};
+use schemas::{AgentId, Lane, Timestamp, subject};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::config::Clock;
+use crate::status::StatusReader;
 
-use minute::Counts;
 pub(crate) use tally::Tally;
 
 /// What a lane comes to.
@@ -46,11 +50,16 @@ pub(crate) struct Counted {
     started: u64,
     ended: Vec<(&'static str, u64)>,
     awards: u64,
+    binding: u64,
     offers: u64,
     /// An engine that is gone has counted more.
     lower_bound: bool,
     /// From call to end, of what ended in the last minute.
-    round: Counts,
+    round: Histogram,
+    /// The same of what ended in the last five seconds.
+    recent: Histogram,
+    policies: Vec<PolicyActivity>,
+    agents: Vec<(AgentId, agents::Counted)>,
     /// The newest ended ones, newest first.
     latest: Vec<EndedNegotiation>,
 }
@@ -62,6 +71,7 @@ pub(crate) struct Teller {
     pub(crate) clock: Clock,
     pub(crate) pub_sub: Arc<dyn PubSub>,
     pub(crate) lanes: Vec<watch::Receiver<LanePulse>>,
+    pub(crate) status: StatusReader,
 }
 
 impl Teller {
@@ -84,14 +94,15 @@ impl Teller {
             // A lane whose task has ended owns nothing.
             if lane.has_changed().is_ok() { part } else { LanePulse { counted: part.counted, ..LanePulse::default() } }
         });
-        sum(&self.engine, (self.clock)(), parts)
+        let faults = self.status.read().faults.into_iter().take(FAULTS_MAX).collect();
+        Pulse { faults, ..sum(&self.engine, (self.clock)(), parts) }
     }
 }
 
 fn sum(engine: &str, at: Timestamp, parts: impl Iterator<Item = LanePulse>) -> Pulse {
     let (mut owned, mut newest, mut latest) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut open, mut unacknowledged, mut started, mut awards, mut offers) = (0, 0, 0, 0, 0);
-    let (mut ended, mut round, mut lower_bound) = (BTreeMap::<String, u64>::new(), Counts::default(), false);
+    let (mut open, mut unacknowledged) = (0, 0);
+    let (mut ended, mut all) = (BTreeMap::<String, u64>::new(), Counted::default());
     for part in parts {
         if let Some(lane) = part.owned {
             owned.push(lane);
@@ -100,31 +111,40 @@ fn sum(engine: &str, at: Timestamp, parts: impl Iterator<Item = LanePulse>) -> P
             newest.extend(part.newest);
         }
         let counted = part.counted;
-        started += counted.started;
-        awards += counted.awards;
-        offers += counted.offers;
-        lower_bound |= counted.lower_bound;
+        all.started += counted.started;
+        all.awards += counted.awards;
+        all.binding += counted.binding;
+        all.offers += counted.offers;
+        all.lower_bound |= counted.lower_bound;
         counted.ended.iter().for_each(|(outcome, times)| *ended.entry((*outcome).to_owned()).or_default() += times);
-        round.merge(&counted.round);
+        all.round.merge(&counted.round);
+        all.recent.merge(&counted.recent);
+        all.policies.extend(counted.policies);
+        all.agents.extend(counted.agents);
         latest.extend(counted.latest);
     }
     newest.sort_by_key(|one: &OpenNegotiation| Reverse(one.called_at));
     newest.truncate(NAMED_MAX);
     latest.sort_by_key(|one: &EndedNegotiation| Reverse(one.at));
     latest.truncate(NAMED_MAX);
-    let (engine, round) = (engine.to_owned(), round.spread());
     Pulse {
-        engine,
+        engine: engine.to_owned(),
         at,
         owned,
         open,
-        started,
+        started: all.started,
         ended,
-        awards,
-        offers,
+        awards: all.awards,
+        binding: all.binding,
+        offers: all.offers,
         unacknowledged,
-        lower_bound,
-        round,
+        lower_bound: all.lower_bound,
+        round: all.round.spread(),
+        recent: all.recent.spread(),
+        durations: all.round,
+        policies: policies::sum(all.policies.into_iter()),
+        agents: agents::sum(all.agents.into_iter(), AGENTS_MAX),
+        faults: Vec::new(),
         newest,
         latest,
     }

@@ -1,5 +1,7 @@
 //! The end of a bargain: the agreement registered first, then the end itself, then everybody is told.
 
+use std::sync::Arc;
+
 use schemas::delivery::Outcome;
 use schemas::{RegisterKey, RegisterValue};
 
@@ -97,6 +99,8 @@ impl Bargaining {
         step.event(Event::Ended {
             negotiation: self.matter.id.clone(),
             protocol: Protocol::AlternatingOffers,
+            policy: Arc::from(Protocol::AlternatingOffers.as_str()),
+            invited: u32::try_from(self.parties.len().saturating_sub(1)).unwrap_or(u32::MAX),
             outcome,
             rounds,
             offers: self.offers,

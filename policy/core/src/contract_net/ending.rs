@@ -1,5 +1,7 @@
 //! The end: terminal states, the hard deadline (row 19), aborts, and the last notices.
 
+use std::sync::Arc;
+
 use schemas::delivery::{Outcome, RejectReason};
 
 use crate::effect::{AwardLoss, Event, Invariant, Protocol};
@@ -72,6 +74,8 @@ impl Negotiation {
         step.event(Event::Ended {
             negotiation: self.matter.id.clone(),
             protocol: Protocol::ContractNet,
+            policy: Arc::clone(&self.pinned.id),
+            invited: u32::try_from(self.sessions.len()).unwrap_or(u32::MAX),
             outcome,
             rounds: self.round,
             offers: self.offers,

@@ -107,7 +107,7 @@ impl Driver {
         for passage in passages {
             self.traces.handle_passage(&passage);
             if let Some(memory) = &mut self.telling.memory {
-                memory.note(&passage.negotiation, at, Fact::of_passage(&passage));
+                memory.note_passage(&passage, at);
             }
         }
     }

@@ -183,6 +183,8 @@ fn ended(memory: &mut Memory, number: usize) {
         &Event::Ended {
             negotiation: negotiation(number),
             protocol: Protocol::ContractNet,
+            policy: "low".into(),
+            invited: 1,
             outcome: Outcome::Completed,
             rounds: 1,
             offers: 1,

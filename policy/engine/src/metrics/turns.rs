@@ -293,7 +293,19 @@ mod tests {
 
     fn ended(protocol: Protocol, outcome: Outcome) -> Event {
         let (rounds, offers, awards, at, elapsed_us) = (1, 1, 1, Timestamp(1), 1);
-        Event::Ended { negotiation: id("job"), protocol, outcome, rounds, offers, awards, at, elapsed_us }
+        let (policy, invited) = ("low@1".into(), 1);
+        Event::Ended {
+            negotiation: id("job"),
+            protocol,
+            policy,
+            invited,
+            outcome,
+            rounds,
+            offers,
+            awards,
+            at,
+            elapsed_us,
+        }
     }
 
     fn id(own: &str) -> NegotiationId {

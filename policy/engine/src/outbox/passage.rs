@@ -1,5 +1,7 @@
 //! What becomes of deliveries, for whoever tells people about it.
 
+use std::time::Duration;
+
 use policy_core::Deliver;
 use schemas::{Act, AgentId, DeliveryId, NegotiationId};
 use telemetry::{SpanId, TraceContext};
@@ -24,6 +26,8 @@ pub(crate) struct Passage {
     pub(crate) attempts: u32,
     /// When it was made, or this engine came to hold it.
     pub(crate) made_at: Instant,
+    /// From its first sending to its acknowledgement; absent where it is not acknowledged, or an earlier owner sent it.
+    pub(crate) waited: Option<Duration>,
     /// Where it hangs; absent where its trace is not kept, unless it was given up.
     pub(crate) trace: Option<TraceContext>,
     /// What became of it.
@@ -54,6 +58,7 @@ impl Passage {
             act: deliver.told.act(),
             attempts: item.attempts,
             made_at: item.made_at,
+            waited: None,
             trace: trace.or_else(|| matches!(step, Step::GivenUp(_)).then(|| unkept(deliver))),
             step,
         }

@@ -1,24 +1,22 @@
 //! Durations of the last minute, in buckets: eight to each doubling, so a figure is at most an eighth too high.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use schemas::Timestamp;
-use schemas::pulse::Spread;
+use schemas::pulse::Histogram;
 
 /// How long a duration is remembered.
 const SECONDS: u64 = 60;
+/// What counts as recent.
+const RECENT_SECONDS: u64 = 5;
 const US_PER_S: u64 = 1_000_000;
 /// Buckets to each doubling, as a power of two.
 const STEP_BITS: u32 = 3;
 const STEPS: u64 = 1 << STEP_BITS;
 
-/// How often each bucket was met. At most 496 buckets.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Counts(BTreeMap<u64, u64>);
-
-/// Counts by the second of their end; at most [`SECONDS`] of them.
+/// Durations by the second of their end; at most [`SECONDS`] histograms, of at most 496 buckets each.
 #[derive(Debug, Default)]
-pub(super) struct Minute(VecDeque<(u64, Counts)>);
+pub(super) struct Minute(VecDeque<(u64, Histogram)>);
 
 impl Minute {
     /// Something that took so long ended at `at`, which never goes back.
@@ -26,18 +24,26 @@ impl Minute {
         let second = at.0 / US_PER_S;
         self.forget_before(second);
         if self.0.back().is_none_or(|(last, _)| *last < second) {
-            self.0.push_back((second, Counts::default()));
+            self.0.push_back((second, Histogram::default()));
         }
         if let Some((_, counts)) = self.0.back_mut() {
-            *counts.0.entry(bucket(took_us)).or_default() += 1;
+            add(counts, took_us);
         }
     }
 
     /// What ended in the minute before `now`.
-    pub(super) fn counts(&mut self, now: Timestamp) -> Counts {
+    pub(super) fn counts(&mut self, now: Timestamp) -> Histogram {
         self.forget_before(now.0 / US_PER_S);
-        let mut all = Counts::default();
+        let mut all = Histogram::default();
         self.0.iter().for_each(|(_, counts)| all.merge(counts));
+        all
+    }
+
+    /// What ended in the last few seconds before `now`.
+    pub(super) fn recent(&mut self, now: Timestamp) -> Histogram {
+        let first = (now.0 / US_PER_S).saturating_sub(RECENT_SECONDS);
+        let mut all = Histogram::default();
+        self.0.iter().rev().take_while(|(second, _)| *second > first).for_each(|(_, counts)| all.merge(counts));
         all
     }
 
@@ -48,27 +54,9 @@ impl Minute {
     }
 }
 
-impl Counts {
-    pub(super) fn merge(&mut self, other: &Self) {
-        other.0.iter().for_each(|(bucket, times)| *self.0.entry(*bucket).or_default() += times);
-    }
-
-    pub(super) fn spread(&self) -> Spread {
-        let count = self.0.values().sum();
-        let [p50_us, p95_us, p99_us] = [50, 95, 99].map(|percent| self.percentile(count, percent));
-        Spread { count, p50_us, p95_us, p99_us }
-    }
-
-    /// The upper end of the bucket that holds the value `percent` of all are at most.
-    fn percentile(&self, count: u64, percent: u64) -> u64 {
-        let rank = (count * percent).div_ceil(100).max(1);
-        let mut seen = 0;
-        let found = self.0.iter().find(|(_, times)| {
-            seen += **times;
-            seen >= rank
-        });
-        found.map_or(0, |(bucket, _)| upper_end(*bucket))
-    }
+/// Adds a duration to the bucket that holds it.
+pub(super) fn add(histogram: &mut Histogram, us: u64) {
+    *histogram.0.entry(upper_end(bucket(us))).or_default() += 1;
 }
 
 fn bucket(us: u64) -> u64 {
@@ -84,6 +72,8 @@ fn upper_end(bucket: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use schemas::pulse::Spread;
+
     use super::*;
 
     #[test]
@@ -107,6 +97,14 @@ mod tests {
         assert_eq!(spread.count, 1);
         assert!((1_000_000..=1_125_000).contains(&spread.p50_us), "{spread:?}");
         assert_eq!(minute.counts(Timestamp::from_ms(90_000)).spread(), Spread::default());
+    }
+
+    #[test]
+    fn what_is_recent_ended_in_the_last_five_seconds() {
+        let mut minute = Minute::default();
+        [1_000, 3_000, 7_000].into_iter().for_each(|ms| minute.add(Timestamp::from_ms(ms), ms));
+        let recent = |minute: &mut Minute, ms| minute.recent(Timestamp::from_ms(ms)).spread().count;
+        assert_eq!([7_500, 8_500, 12_500].map(|ms| recent(&mut minute, ms)), [2, 1, 0]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a lane's owner counts for people who look.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use policy_core::{Event, Protocol};
 use schemas::delivery::{Disposition, Outcome};
@@ -8,7 +9,10 @@ use schemas::pulse::{EndedNegotiation, NAMED_MAX};
 use schemas::{Act, NegotiationId, Timestamp};
 
 use super::Counted;
+use super::agents::Agents;
 use super::minute::Minute;
+use super::policies::Policies;
+use crate::outbox::{Passage, Step};
 
 /// See the module. Survives the loss of the lane.
 #[derive(Debug, Default)]
@@ -17,9 +21,12 @@ pub(crate) struct Tally {
     /// In the order of [`Outcome::ALL`].
     ended: [u64; Outcome::ALL.len()],
     awards: u64,
+    binding: u64,
     offers: u64,
     lower_bound: bool,
     minute: Minute,
+    policies: Policies,
+    agents: Agents,
     /// The newest [`NAMED_MAX`] that ended, oldest first.
     latest: VecDeque<Ended>,
 }
@@ -28,6 +35,7 @@ pub(crate) struct Tally {
 struct Ended {
     negotiation: NegotiationId,
     protocol: Protocol,
+    policy: Arc<str>,
     outcome: Outcome,
     awards: u32,
     offers: u32,
@@ -38,24 +46,37 @@ struct Ended {
 impl Tally {
     pub(crate) fn count(&mut self, event: &Event, at: Timestamp) {
         match event {
-            Event::Started { .. } => self.started += 1,
-            Event::Disposed { act: Act::Offer, disposition: Disposition::Ok, .. } => self.offers += 1,
-            Event::Committed { .. } => self.awards += 1,
-            Event::Ended { negotiation, protocol, outcome, offers, awards, elapsed_us, .. } => {
+            Event::Started { negotiation, .. } => {
+                self.started += 1;
+                self.agents.count_opened(negotiation.initiator());
+            }
+            Event::Disposed { from, act: Act::Offer, disposition: Disposition::Ok, .. } => {
+                self.offers += 1;
+                self.agents.count_offer(from);
+            }
+            Event::Decided(decision) => {
+                self.awards += decision.awards.len() as u64;
+                self.agents.count_decision(decision);
+            }
+            Event::Committed { .. } => self.binding += 1,
+            Event::Ended { negotiation, protocol, policy, outcome, offers, awards, elapsed_us, .. } => {
                 self.ended[*outcome as usize] += 1;
-                self.awards += u64::from(*outcome == Outcome::Agreement);
+                let agreements = u64::from(*outcome == Outcome::Agreement);
+                self.awards += agreements;
+                self.binding += agreements;
                 self.minute.add(at, *elapsed_us);
+                self.policies.count_ended(policy, *awards, *offers, at, *elapsed_us);
                 if self.latest.len() == NAMED_MAX {
                     self.latest.pop_front();
                 }
-                let (negotiation, protocol, outcome) = (negotiation.clone(), *protocol, *outcome);
+                let (negotiation, policy) = (negotiation.clone(), Arc::clone(policy));
+                let (protocol, outcome) = (*protocol, *outcome);
                 let (awards, offers, elapsed_us) = (*awards, *offers, *elapsed_us);
-                self.latest.push_back(Ended { negotiation, protocol, outcome, awards, offers, at, elapsed_us });
+                self.latest.push_back(Ended { negotiation, protocol, policy, outcome, awards, offers, at, elapsed_us });
             }
             Event::Disposed { .. }
             | Event::Transition { .. }
             | Event::Closed { .. }
-            | Event::Decided(_)
             | Event::Excluded { .. }
             | Event::AwardLost { .. }
             | Event::Claimed { .. }
@@ -66,6 +87,20 @@ impl Tally {
     /// Another engine has counted more, and is gone.
     pub(crate) fn note_loss(&mut self) {
         self.lower_bound = true;
+    }
+
+    /// Counts what became of a delivery.
+    pub(crate) fn count_passage(&mut self, passage: &Passage) {
+        match passage.step {
+            Step::Sent | Step::SentOnce if passage.act == Act::Cfp => self.agents.count_call(&passage.to),
+            Step::Acknowledged => {
+                if let Some(waited) = passage.waited {
+                    let us = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
+                    self.agents.count_acknowledged(&passage.to, us);
+                }
+            }
+            Step::Sent | Step::SentOnce | Step::GivenUp(_) => {}
+        }
     }
 
     /// Everything counted, and what the minute before `now`, in log time, came to.
@@ -79,8 +114,12 @@ impl Tally {
                 .filter(|(_, times)| *times > 0)
                 .collect(),
             awards: self.awards,
+            binding: self.binding,
             offers: self.offers,
             lower_bound: self.lower_bound,
+            recent: self.minute.recent(now),
+            policies: self.policies.activities(now),
+            agents: self.agents.busiest(),
             round: self.minute.counts(now),
             latest: self.latest.iter().rev().map(Ended::told).collect(),
         }
@@ -92,6 +131,7 @@ impl Ended {
         EndedNegotiation {
             negotiation: self.negotiation.clone(),
             protocol: self.protocol.as_str().to_owned(),
+            policy: self.policy.to_string(),
             outcome: self.outcome.as_str().to_owned(),
             awards: self.awards,
             offers: self.offers,

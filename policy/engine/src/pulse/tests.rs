@@ -1,9 +1,11 @@
 //! How the parts of lanes add up.
 
-use policy_core::{Event, Protocol};
-use schemas::delivery::Outcome;
+use std::sync::Arc;
+
+use policy_core::{AwardLoss, Cause, Decision, Event, Placement, Protocol, RankedOffer};
+use schemas::delivery::{CloseReason, Outcome};
 use schemas::pulse::NAMED_MAX;
-use schemas::{Lane, NegotiationId, Timestamp};
+use schemas::{AgentId, AwardNo, Digest, Lane, Lot, NegotiationId, OfferId, Position, Timestamp};
 
 use super::{Counted, LanePulse, OpenNegotiation, Tally, sum};
 
@@ -21,10 +23,26 @@ fn parts_of_lanes_add_up_and_only_owned_ones_have_something_open() {
     let pulse = sum("engine-1", Timestamp(7), [owned, lost, other].into_iter());
     assert_eq!((pulse.owned, pulse.open, pulse.unacknowledged), (vec![Lane(2), Lane(3)], 4, 5));
     assert_eq!(pulse.ended, [("agreement".to_owned(), 3)].into());
-    assert_eq!((pulse.awards, pulse.round.count), (3, 3));
+    assert_eq!((pulse.awards, pulse.binding, pulse.round.count), (3, 3, 3));
+    assert_eq!((pulse.durations.spread(), pulse.policies[0].ended), (pulse.round, 3));
     let newest: Vec<u64> = pulse.newest.iter().map(|open| open.called_at.0).collect();
     assert_eq!(newest, [4, 3, 1], "newest first, whichever lane");
     assert_eq!(pulse.latest.len(), 3);
+}
+
+#[test]
+fn awards_are_counted_as_they_are_made_and_apart_as_they_bind() {
+    let mut tally = Tally::default();
+    let at = Timestamp(7);
+    tally.count(&decided(1, &["bob", "carol"], Cause::Score), at);
+    tally.count(&decided(2, &["carol"], Cause::ReAward(AwardLoss::Refused)), at);
+    tally.count(&committed("carol"), at);
+    let part = LanePulse { counted: tally.counted(at), ..LanePulse::default() };
+    let pulse = sum("engine-1", at, [part].into_iter());
+    assert_eq!((pulse.awards, pulse.binding), (2, 1), "the award that was refused counts as one that was made");
+    let of = |name: &str| pulse.agents.iter().find(|one| one.agent.as_str() == name).unwrap();
+    assert_eq!((of("bob").awards, of("bob").fair_ppm), (1, 500_000));
+    assert_eq!((of("carol").awards, of("carol").fair_ppm), (1, 1_500_000), "alone, it would have been drawn for sure");
 }
 
 #[test]
@@ -38,12 +56,51 @@ fn no_more_are_named_than_a_reader_expects() {
     assert!(serde_json::to_vec(&pulse).unwrap().len() < 64 * 1024);
 }
 
+/// An award to the first of these contractors.
+fn decided(award_no: u32, contractors: &[&str], cause: Cause) -> Event {
+    let offer_id = |nth: usize| OfferId(Position { seq: nth as u64, index: 0 });
+    let offers = contractors.iter().enumerate().map(|(nth, contractor)| RankedOffer {
+        offer_id: offer_id(nth),
+        contractor: AgentId::try_new(contractor).unwrap(),
+        terms: Digest::of_bytes(b"terms"),
+        score: 1,
+        price: None,
+        payment: None,
+        valid_until: None,
+        last_win: None,
+    });
+    Event::Decided(Arc::new(Decision {
+        negotiation: NegotiationId::try_new("alice~job").unwrap(),
+        policy: Digest::of_bytes(b"policy"),
+        round: 1,
+        position: Position { seq: 9, index: 0 },
+        at: Timestamp(7),
+        cause,
+        closed: CloseReason::AllResponded,
+        complete: true,
+        responded: 2,
+        expected: 2,
+        offers: offers.collect(),
+        awards: vec![Placement { lot: Lot(0), award_no: AwardNo(award_no), offer_id: offer_id(0) }],
+        chain: Digest::of_bytes(b"chain"),
+        previous: None,
+    }))
+}
+
+fn committed(contractor: &str) -> Event {
+    let negotiation = NegotiationId::try_new("alice~job").unwrap();
+    let contractor = AgentId::try_new(contractor).unwrap();
+    Event::Committed { negotiation, lot: Lot(0), award_no: AwardNo(2), contractor, elapsed_us: 3 }
+}
+
 fn counted(ends: u64) -> Counted {
     let mut tally = Tally::default();
     for number in 0..ends {
         let event = Event::Ended {
             negotiation: NegotiationId::try_new(&format!("alice~{number}")).unwrap(),
             protocol: Protocol::AlternatingOffers,
+            policy: "alternating_offers".into(),
+            invited: 1,
             outcome: Outcome::Agreement,
             rounds: 1,
             offers: 2,
