@@ -1,7 +1,9 @@
-// The console: hears snapshots, draws them, opens timelines, switches the default policy.
+// The console: reads snapshots, draws the page that the address names, switches the default policy.
 
-import { byId, problem, say } from "/console/dom.js";
-import { actions, draw } from "/console/panels.js";
+import { AgentPage, drawAgents } from "/console/agents.js";
+import { byId, problem, route, say } from "/console/dom.js";
+import { actions as lists, drawNegotiations, drawOverview, drawState } from "/console/overview.js";
+import { actions as switching, drawPolicies } from "/console/policies.js";
 import { Timeline } from "/console/timeline.js";
 
 const TOKEN_KEY = "llmx-token";
@@ -18,7 +20,7 @@ let last = null;
 function takeToken() {
   const given = new URLSearchParams(location.hash.slice(1)).get("token");
   if (given !== null) {
-    history.replaceState(null, "", location.pathname + location.search);
+    history.replaceState(null, "", `${location.pathname}${location.search}#/`);
     sessionStorage.setItem(TOKEN_KEY, given);
   }
   return sessionStorage.getItem(TOKEN_KEY) ?? "";
@@ -30,12 +32,71 @@ function request(path, options = {}) {
   return fetch(path, { ...options, headers, cache: "no-store" });
 }
 
-const timeline = new Timeline(request, () => byId("ended-title").focus());
+const timeline = new Timeline(request);
+const agentPage = new AgentPage(request);
+let page = { name: "", id: "" };
 
-/** A list stands still while somebody chooses from it. */
+/** A list keeps its rows while somebody chooses from it. */
 function isHeld(container) {
-  return timeline.isOpen || container.matches(":focus-within") || (canHover.matches && container.matches(":hover"));
+  return container.matches(":focus-within") || (canHover.matches && container.matches(":hover"));
 }
+
+// The pages. The address names one: #/, #/negotiations, #/negotiations/ID, #/policies, #/agents, #/agents/ID.
+
+const drawn = {
+  overview: (snapshot) => drawOverview(snapshot, isHeld),
+  negotiations: (snapshot) => drawNegotiations(snapshot, isHeld),
+  policies: (snapshot) => drawPolicies(snapshot),
+  agents: (snapshot) => drawAgents(snapshot),
+  agent: (snapshot) => agentPage.draw(snapshot, isHeld),
+};
+const titles = { overview: "Overview", negotiations: "Negotiations", policies: "Policies", agents: "Agents", unknown: "No such page" };
+
+function pageOf(hash) {
+  const parts = hash.replace(/^#\/?/, "").split("/").filter(Boolean);
+  let decoded;
+  try {
+    decoded = parts.map(decodeURIComponent);
+  } catch {
+    return { name: "unknown", id: "" };
+  }
+  const [first, id, ...more] = decoded;
+  if (more.length) return { name: "unknown", id: "" };
+  if (!first) return { name: "overview", id: "" };
+  if (id && first === "negotiations") return { name: "negotiation", id };
+  if (id && first === "agents") return { name: "agent", id };
+  return { name: !id && ["negotiations", "policies", "agents"].includes(first) ? first : "unknown", id: "" };
+}
+
+/** Shows the page the address names. `isMove` is false for the first: the focus stays where the browser puts it. */
+function go(isMove) {
+  const next = pageOf(location.hash);
+  if (next.name === page.name && next.id === page.id) return;
+  page = next;
+  for (const section of document.querySelectorAll("main > .page")) section.hidden = section.dataset.page !== page.name;
+  const tab = { negotiation: "negotiations", agent: "agents" }[page.name] ?? page.name;
+  for (const anchor of document.querySelectorAll(".top nav a")) {
+    if (anchor.dataset.page === tab) anchor.setAttribute("aria-current", "page");
+    else anchor.removeAttribute("aria-current");
+  }
+  document.title = `${page.id || titles[page.name]} \u00b7 llmx console`;
+  timeline.close();
+  if (page.name === "negotiation") timeline.open(page.id);
+  if (page.name === "agent") agentPage.open(page.id);
+  if (last) drawn[page.name]?.(last);
+  if (isMove) {
+    scrollTo(0, 0);
+    document.querySelector(`#page-${page.name} h2`).focus({ preventScroll: true });
+  }
+}
+
+byId("search").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const id = byId("search-id").value.trim();
+  if (!id) return;
+  byId("search-id").value = "";
+  location.hash = route(id.includes("~") ? "negotiations" : "agents", id);
+});
 
 function status(state, text) {
   const node = byId("status");
@@ -50,7 +111,8 @@ function notice(text) {
 
 function show(snapshot) {
   last = snapshot;
-  draw(snapshot, isHeld);
+  drawState(snapshot);
+  drawn[page.name]?.(snapshot);
   status(snapshot.engines ? "live" : "alone", snapshot.engines ? "live" : "no engine heard");
   const isStranger = snapshot.sight === "totals" && token;
   notice(!snapshot.engines
@@ -131,6 +193,8 @@ function setToken(text) {
   if (text) sessionStorage.setItem(TOKEN_KEY, text);
   else sessionStorage.removeItem(TOKEN_KEY);
   say(byId("token-button"), text ? "Token" : "Enter token");
+  timeline.again();
+  if (page.name === "agent") agentPage.open(page.id);
   reading.abort();
 }
 
@@ -144,7 +208,7 @@ function askToken(text = "") {
   byId("token").value = "";
   say(byId("token-result"), text);
   byId("token-forget").hidden = !token;
-  if (!byId("token-dialog").open && !timeline.isOpen) byId("token-dialog").showModal();
+  if (!byId("token-dialog").open) byId("token-dialog").showModal();
   byId("token").focus();
 }
 
@@ -178,9 +242,8 @@ byId("token-dialog").addEventListener("close", () => { byId("token").value = "";
 
 // What the lists do.
 
-actions.open = (id, opener) => timeline.open(id, opener);
-actions.ask_token = () => askToken();
-actions.make_default = async (name, id) => {
+lists.ask_token = () => askToken();
+switching.make_default = async (name, id) => {
   const result = byId("policy-result");
   result.dataset.tone = "";
   say(result, `switching to ${id}`);
@@ -200,9 +263,9 @@ actions.make_default = async (name, id) => {
   }
 };
 
-/** Arrows move between the rows of both lists, Home and End to their ends. */
-byId("negotiations").addEventListener("keydown", (event) => {
-  const rows = [...byId("negotiations").querySelectorAll("button.row")];
+/** Arrows move between the rows of a page's lists, Home and End to their ends. */
+byId("main").addEventListener("keydown", (event) => {
+  const rows = [...byId("main").querySelectorAll(".page:not([hidden]) a.row")];
   const at = rows.indexOf(document.activeElement);
   const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: rows.length - 1 }[event.key];
   if (at < 0 || to === undefined || !rows[to]) return;
@@ -211,14 +274,23 @@ byId("negotiations").addEventListener("keydown", (event) => {
 });
 
 /** A list that is no longer held is brought up to date at once. */
-for (const name of ["open-list", "ended-list"]) {
-  byId(name).addEventListener("focusout", () => setTimeout(() => last && draw(last, isHeld)));
-  byId(name).addEventListener("mouseleave", () => last && draw(last, isHeld));
+const again = () => last && drawn[page.name]?.(last);
+for (const container of document.querySelectorAll(".rows")) {
+  container.addEventListener("focusout", () => setTimeout(again));
+  container.addEventListener("mouseleave", again);
 }
 
+// The address names a page, so the link that skips the navigation must not change it.
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  byId("main").focus();
+});
 addEventListener("online", () => reading.abort());
 addEventListener("hashchange", () => {
   if (location.hash.includes("token=")) setToken(takeToken());
+  go(true);
 });
 say(byId("token-button"), token ? "Token" : "Enter token");
+// The script of the charts is deferred, as this one: it has run by now.
+go(false);
 listen();

@@ -53,9 +53,12 @@ const finer = new Intl.NumberFormat("en", { minimumFractionDigits: 1, maximumFra
 
 export const count = (value) => numbers.format(value);
 export const rate = (value) => (value >= 100 ? numbers.format(value) : finer.format(value));
+/** A value of an axis: no more digits than it takes. */
+export const brief = (value) => String(Number(value.toPrecision(6)));
 
 /** Microseconds for people. */
 export function duration(us) {
+  if (us === 0) return "0";
   if (us < 1000) return `${numbers.format(us)} \u00b5s`;
   if (us < 100_000) return `${finer.format(us / 1000)} ms`;
   if (us < 1_000_000) return `${numbers.format(us / 1000)} ms`;
@@ -77,27 +80,34 @@ export function fill(node, share) {
   return node;
 }
 
-/** Draws values as a line over a filled area, newest at the right; fewer than `least` leave room. */
-export function chart(svg, values, least) {
-  const ns = "http://www.w3.org/2000/svg";
-  if (!svg.firstChild) {
-    for (const name of ["area", "line"]) {
-      const path = document.createElementNS(ns, "path");
-      path.setAttribute("class", name);
-      svg.append(path);
-    }
-  }
-  const [width, height] = [120, 36];
-  const top = Math.max(...values, 1e-9);
-  const step = width / (Math.max(least, values.length) - 1);
-  const points = values.map((value, index) => {
-    const x = width - (values.length - 1 - index) * step;
-    return `${x.toFixed(2)} ${(height - 1 - (value / top) * (height - 3)).toFixed(2)}`;
+/** How an outcome is coloured. */
+export function tone(outcome) {
+  if (outcome === "completed" || outcome === "agreement") return "good";
+  return outcome === "aborted" || outcome === "timeout" ? "bad" : "fair";
+}
+
+/** The address of a page. */
+export const route = (...parts) => `#/${parts.map(encodeURIComponent).join("/")}`;
+
+/** A link to a page of the console. */
+export const link = (text, ...parts) => el("a", { class: "id", href: route(...parts) }, text);
+
+/** Terms and what they are, one below the other; `entries` are pairs. Nothing is drawn anew that did not change. */
+export function facts(container, entries) {
+  const wanted = entries.filter(([, what]) => what !== undefined && what !== null && what !== "");
+  const key = JSON.stringify(wanted.map(([name, what]) => [name, what.outerHTML ?? what]));
+  if (container.dataset.shown === key) return;
+  container.dataset.shown = key;
+  container.replaceChildren(...wanted.map(([name, what]) => el("div", {}, el("dt", {}, name), el("dd", {}, what))));
+}
+
+/** A row of figures: the first cell heads the row. Cells are texts, or nodes made once by `head`. */
+export function rows(body, items, { key, head, cells }) {
+  list(body, items, {
+    key,
+    create: (item) => el("tr", {}, el("th", { scope: "row" }, head(item)), ...cells(item).map(() => el("td"))),
+    update: (row, item) => cells(item).forEach((text, index) => say(row.children[index + 1], text)),
   });
-  const line = points.length > 1 ? `M${points.join("L")}` : "";
-  const start = width - (values.length - 1) * step;
-  svg.children[1].setAttribute("d", line);
-  svg.children[0].setAttribute("d", line && `${line}L${width} ${height}L${start.toFixed(2)} ${height}Z`);
 }
 
 /** The detail of a problem document (RFC 9457), or the status. */

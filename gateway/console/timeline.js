@@ -1,7 +1,7 @@
-// One negotiation, step by step, from its journal (`GET /v1/console/negotiations/{id}`).
+// The page of one negotiation, step by step, from its journal (`GET /v1/console/negotiations/{id}`).
 
-import { bar, byId, count, duration, el, fill, plural, problem, say, words } from "/console/dom.js";
-import { tone } from "/console/panels.js";
+import { legend, overTurns } from "/console/charts.js";
+import { bar, byId, count, duration, el, facts, fill, link, plural, problem, say, tone, words } from "/console/dom.js";
 
 const REFRESH_MS = 1000;
 /** Deliveries of one act this close together, in microseconds, are told in one line. */
@@ -13,45 +13,47 @@ const CAUSES = {
 };
 /** So few deliveries are shown without being asked for. */
 const FEW = 3;
+/** So many issues of a bargain are drawn. */
+const ISSUES_MAX = 4;
 
 export class Timeline {
-  #dialog = byId("timeline");
   #body = byId("timeline-body");
   #shown = null;
   #seen = "";
   #timer = 0;
-  #opener = null;
   #request;
+  #charts = [];
 
-  /** `request(path)` fetches with the token; `lost(id)` gives the focus somewhere when the opener is gone. */
-  constructor(request, lost) {
+  /** `request(path)` fetches with the token. */
+  constructor(request) {
     this.#request = request;
-    byId("timeline-close").addEventListener("click", () => this.#dialog.close());
-    this.#dialog.addEventListener("click", (event) => {
-      if (event.target === this.#dialog) this.#dialog.close();
-    });
-    this.#dialog.addEventListener("close", () => {
-      clearTimeout(this.#timer);
-      this.#shown = null;
-      if (this.#opener?.isConnected) this.#opener.focus();
-      else lost();
-    });
   }
 
-  get isOpen() {
-    return this.#dialog.open;
-  }
-
-  open(id, opener) {
+  open(id) {
+    this.close();
     this.#shown = id;
-    this.#seen = "";
-    this.#opener = opener;
     say(byId("timeline-title"), id);
     say(byId("timeline-about"), "asking its engine");
-    this.#body.replaceChildren();
-    this.#dialog.showModal();
-    byId("timeline-close").focus();
     this.#refresh(id);
+  }
+
+  close() {
+    clearTimeout(this.#timer);
+    this.#shown = null;
+    this.#seen = "";
+    this.#body.replaceChildren();
+    facts(byId("timeline-facts"), []);
+    for (const chart of this.#charts) chart.destroy();
+    this.#charts = [];
+    byId("bargain-charts").replaceChildren();
+    byId("timeline-ranking").replaceChildren();
+    byId("bargain-panel").hidden = true;
+    byId("ranking-panel").hidden = true;
+  }
+
+  /** Asks again: the token has changed. */
+  again() {
+    if (this.#shown) this.open(this.#shown);
   }
 
   async #refresh(id) {
@@ -72,7 +74,7 @@ export class Timeline {
   /** Says why there is no journal; true when it is worth asking again. */
   async #refuse(response) {
     if (response.status === 404) {
-      this.#note("No engine remembers this negotiation any more: it ended too long ago, or its lane has changed hands. The decision stands in the log.");
+      this.#note("No engine remembers this negotiation: it ended too long ago, its lane has changed hands, or there was none. What was decided stands in the log.");
       return false;
     }
     if (response.status === 401 || response.status === 403) {
@@ -94,20 +96,98 @@ export class Timeline {
     const seen = JSON.stringify(journal.entries);
     if (seen !== this.#seen) {
       this.#seen = seen;
-      const opened = new Set([...this.#body.querySelectorAll("details[open]")].map((node) => node.dataset.key));
-      const closed = new Set([...this.#body.querySelectorAll("details:not([open])")].map((node) => node.dataset.key));
-      const focused = document.activeElement?.parentElement?.dataset?.key;
-      const { scrollTop } = this.#body;
-      this.#body.replaceChildren(el("ol", { class: "steps" }, ...steps(journal).map(draw)));
-      for (const node of this.#body.querySelectorAll("details")) {
-        if (opened.has(node.dataset.key)) node.open = true;
-        if (closed.has(node.dataset.key)) node.open = false;
-        if (focused && focused === node.dataset.key) node.querySelector("summary").focus();
-      }
-      this.#body.scrollTop = scrollTop;
+      this.#drawSteps(journal);
+      this.#drawRanking(journal);
+      this.#drawTurns(journal);
     }
+    facts(byId("timeline-facts"), factsOf(journal, about));
     return !about.isOver;
   }
+
+  #drawSteps(journal) {
+    const opened = new Set([...this.#body.querySelectorAll("details[open]")].map((node) => node.dataset.key));
+    const closed = new Set([...this.#body.querySelectorAll("details:not([open])")].map((node) => node.dataset.key));
+    const focused = document.activeElement?.parentElement?.dataset?.key;
+    this.#body.replaceChildren(el("ol", { class: "steps" }, ...steps(journal).map(draw)));
+    for (const node of this.#body.querySelectorAll("details")) {
+      if (opened.has(node.dataset.key)) node.open = true;
+      if (closed.has(node.dataset.key)) node.open = false;
+      if (focused && focused === node.dataset.key) node.querySelector("summary").focus();
+    }
+  }
+
+  /** The offers of the last decision, best first. */
+  #drawRanking({ entries }) {
+    const decided = entries.findLast((entry) => entry.what === "decided" && entry.ranked.length > 0);
+    byId("ranking-panel").hidden = !decided;
+    if (decided) byId("timeline-ranking").replaceChildren(ranking(decided));
+  }
+
+  /** What was proposed, issue by issue, over the turns. */
+  #drawTurns({ entries }) {
+    const offers = entries.filter((entry) => entry.what === "proposed");
+    byId("bargain-panel").hidden = offers.length === 0;
+    if (offers.length === 0) return;
+    const parties = [...new Set(offers.map((offer) => offer.by))];
+    const issues = issuesOf(offers).slice(0, ISSUES_MAX);
+    while (this.#charts.length < issues.length) {
+      const box = el("div", { class: "chart" });
+      byId("bargain-charts").append(el("h4"), box);
+      this.#charts.push(overTurns(box, (value) => valueText(this.#issues?.[this.#charts.findIndex((one) => one.box === box)], value)));
+      this.#charts.at(-1).box = box;
+    }
+    this.#issues = issues;
+    issues.forEach((issue, index) => {
+      say(byId("bargain-charts").querySelectorAll("h4")[index], words(issue.name));
+      const columns = parties.map((party) => offers.map((offer) => (offer.by === party ? numeric(issue, offer.terms[issue.name]) : null)));
+      const last = offers.at(-1);
+      this.#charts[index].draw(parties, [offers.map((offer) => offer.step), ...columns],
+        `${words(issue.name)} over ${plural(offers.length, "offer")}; the last, of ${last.by}, is ${numeric(issue, last.terms[issue.name]) ?? "open"}`);
+    });
+    legend(byId("bargain-legend"), parties);
+  }
+
+  #issues = [];
+}
+
+/** The issues of the offers: those with numbers first; of texts, the values in the order in which they came. */
+function issuesOf(offers) {
+  const names = [...new Set(offers.flatMap((offer) => Object.keys(offer.terms)))];
+  const issues = names.map((name) => {
+    const values = offers.map((offer) => offer.terms[name]).filter((value) => value !== undefined);
+    const isNumber = values.every((value) => typeof value === "number");
+    return { name, isNumber, values: [...new Set(values.map(String))] };
+  });
+  return issues.sort((one, other) => other.isNumber - one.isNumber);
+}
+
+function numeric(issue, value) {
+  if (value === undefined) return null;
+  // A price is told in millionths.
+  return issue.isNumber ? value / (issue.name === "price" ? 1e6 : 1) : issue.values.indexOf(String(value));
+}
+
+function valueText(issue, value) {
+  if (!issue) return "";
+  return issue.isNumber ? new Intl.NumberFormat("en", { notation: "compact" }).format(value) : (issue.values[value] ?? "");
+}
+
+/** What is known of it, in terms. */
+function factsOf(journal, about) {
+  const { entries } = journal;
+  const called = entries.find((entry) => entry.what === "called");
+  const ended = entries.findLast((entry) => entry.what === "ended");
+  const won = entries.findLast((entry) => entry.what === "committed");
+  const valid = entries.filter((entry) => entry.what === "message" && entry.act === "offer" && entry.disposition === "ok").length;
+  const initiator = journal.negotiation.split("~")[0];
+  return [
+    ["State", ended ? words(ended.outcome) : "open"], ["Initiator", link(initiator, "agents", initiator)],
+    ["Protocol", called && words(called.protocol)], ["Policy", called && called.policy !== called.protocol ? called.policy : ""],
+    ["Called", called && `${plural(called.invited, "agent")}${called.left_out ? `, ${count(called.left_out)} left out` : ""}`],
+    ["Offers that counted", journal.left_out ? `at least ${count(valid)}` : count(valid)], ["Binding with", won && link(won.contractor, "agents", won.contractor)],
+    ["Took", ended && duration(ended.elapsed_us)], ["Unacknowledged", ended && about.waiting ? count(about.waiting) : ""], ["Engine", journal.engine],
+    ["Began", entries.length ? new Date(entries[0].at / 1000).toLocaleTimeString("en-GB") : ""],
+  ];
 }
 
 /** The journal in a line, and whether nothing more can happen. */
@@ -115,10 +195,11 @@ function summary({ entries, engine, unacknowledged }) {
   const first = entries.find((entry) => entry.what === "called");
   const last = entries.find((entry) => entry.what === "ended");
   const waiting = unacknowledged ?? 0;
-  const kind = first ? `${words(first.protocol)}, ${first.policy}, ` : "";
+  const policy = first && first.policy !== first.protocol ? `${first.policy}, ` : "";
+  const kind = first ? `${words(first.protocol)}, ${policy}` : "";
   const state = last ? `${words(last.outcome)} after ${duration(last.elapsed_us)}` : "open";
   const rest = last && waiting ? `, ${plural(waiting, "delivery", "deliveries")} unacknowledged` : "";
-  return { text: `${kind}${state}${rest}; told by ${engine}`, isOver: Boolean(last) && waiting === 0 };
+  return { text: `${kind}${state}${rest}; from the memory of ${engine}`, isOver: Boolean(last) && waiting === 0, waiting };
 }
 
 /** Every delivery with what became of it. */
@@ -141,10 +222,13 @@ function steps({ entries, gap, left_out: missing }) {
   const began = entries[0]?.at ?? 0;
   const found = [];
   const latest = new Map();
+  // Of a bargain's offer the entry with its terms says all.
+  const isBargain = entries.some((entry) => entry.what === "proposed");
   for (const [index, entry] of entries.entries()) {
     if (gap?.from === index) found.push({ after: entry.at - began, entry: { what: "left_out", missing, between: gap.to - gap.from } });
     const isAnswer = entry.what === "acknowledged" || entry.what === "given_up";
     if (isAnswer && paired.has(entry.delivery)) continue;
+    if (isBargain && entry.what === "message" && entry.act === "offer" && entry.disposition === "ok") continue;
     if (entry.what !== "sent") {
       found.push({ after: entry.at - began, entry });
       continue;
@@ -214,15 +298,19 @@ function drawEntry(entry) {
     }
     case "message": {
       const rated = entry.score === null || entry.score === undefined ? "" : ` score ${score(entry.score)}`;
-      const isFine = entry.disposition === "ok";
-      return ["message", isFine ? "" : "fair", strong(words(entry.act)), " from ", code(entry.from), rated, quiet(isFine ? "" : ` ${words(entry.disposition)}`)];
+      const isFine = entry.disposition === "ok" || entry.disposition === "committed";
+      return ["message", isFine ? "" : "fair", strong(words(entry.act)), " from ", code(entry.from), rated, quiet(entry.disposition === "ok" ? "" : ` ${words(entry.disposition)}`)];
     }
     case "moved":
       return ["moved", "quiet", quiet(`${words(entry.from)} \u2192 ${words(entry.to)}`)];
     case "closed":
       return ["closed", "", strong(`Round ${entry.round} closed`), ` ${words(entry.reason)}`, quiet(` ${count(entry.responded)} of ${count(entry.expected)} responded, ${plural(entry.offers, "valid offer")}`)];
-    case "decided":
-      return ["decided", "good", strong("Decision"), ` ${CAUSES[entry.cause] ?? words(entry.cause)}`, drawRanking(entry)];
+    case "decided": {
+      const winners = entry.winners.length ? [" ", code(entry.winners.join(", ")), " wins"] : [" nobody wins"];
+      return ["decided", "good", strong("Decision"), ` ${CAUSES[entry.cause] ?? words(entry.cause)}:`, ...winners, quiet(` of ${plural(entry.ranked.length, "valid offer")}`)];
+    }
+    case "proposed":
+      return ["proposed", "", strong("Offer"), " of ", code(entry.by), quiet(` round ${entry.round}, turn ${entry.step}: `), termsText(entry.terms)];
     case "registered":
       return ["registered", entry.result === "different" ? "bad" : "", strong("Register"), ` ${words(entry.result)} `, code(entry.key)];
     case "acknowledged":
@@ -242,13 +330,15 @@ function drawEntry(entry) {
   }
 }
 
+const amount = (name, value) => (name === "price" ? new Intl.NumberFormat("en", { maximumFractionDigits: 2 }).format(value / 1e6) : count(value));
+const termsText = (terms) => Object.entries(terms).map(([name, value]) => `${words(name)} ${typeof value === "number" ? amount(name, value) : value}`).join(", ");
+
 /** The valid offers in rank order, best first. */
-function drawRanking({ ranked, winners }) {
-  if (!ranked.length) return quiet(" no valid offer");
+function ranking({ ranked, winners }) {
   const rows = ranked.map(({ contractor, score: ppm }, index) => {
     const wins = winners.includes(contractor);
     return el("tr", { class: wins ? "winner" : undefined },
-      el("td", {}, String(index + 1)), el("th", { scope: "row" }, code(contractor)), el("td", { class: "wide" }, fill(bar(), ppm / 1e6)),
+      el("td", {}, String(index + 1)), el("th", { scope: "row" }, link(contractor, "agents", contractor)), el("td", { class: "wide" }, fill(bar(), ppm / 1e6)),
       el("td", { class: "figure" }, score(ppm)), el("td", {}, wins ? "wins" : ""));
   });
   return el("table", { class: "ranking" }, el("caption", { class: "quiet" }, "rank, contractor, score of 100"), el("tbody", {}, ...rows));

@@ -9,8 +9,12 @@
 //! Two documents exist, never mixed: [`Sight::Totals`] has counts only, [`Sight::All`] also names. Who may see which is
 //! decided in `http/console`. A document is written at most every [`FRESH`], however many ask for it.
 
+mod activity;
+mod gateways;
+mod policies;
 mod pulses;
 mod snapshot;
+mod switches;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -24,13 +28,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::ConsoleAccess;
 use crate::registry::Registry;
+use gateways::Gateways;
 use pulses::Pulses;
-use snapshot::About;
+use snapshot::{About, Sources, now};
+use switches::Switches;
 
 /// How old a snapshot may be that is given out again: asking more often costs no more.
 const FRESH: Duration = Duration::from_millis(400);
-/// Between two points of the history, and between two looks for silent engines.
-const SECOND: Duration = Duration::from_secs(1);
+/// Between two looks whether the default policy has changed.
+pub(crate) const LOOK: Duration = Duration::from_millis(200);
+/// Looks between two points of the history, which are a second apart.
+const LOOKS_PER_POINT: u32 = 5;
 /// Pause before a subscription that ended is begun again.
 const SUBSCRIBE_PAUSE: Duration = Duration::from_secs(1);
 /// Streams of snapshots open at once, for administrators and, apart from them, for everybody else: nobody but another
@@ -54,6 +62,8 @@ pub(crate) struct Console {
     registry: Arc<Registry>,
     began: Instant,
     pulses: Mutex<Pulses>,
+    switches: Mutex<Switches>,
+    gateways: Mutex<Gateways>,
     written: [Mutex<Option<Written>>; 2],
     admin_streams: Arc<Semaphore>,
     other_streams: Arc<Semaphore>,
@@ -62,6 +72,7 @@ pub(crate) struct Console {
 
 struct Written {
     at: Instant,
+    default_policy: String,
     text: Arc<str>,
 }
 
@@ -73,6 +84,8 @@ impl Console {
             registry,
             began: Instant::now(),
             pulses: Mutex::default(),
+            switches: Mutex::default(),
+            gateways: Mutex::default(),
             written: [Mutex::new(None), Mutex::new(None)],
             admin_streams: Arc::new(Semaphore::new(STREAMS_MAX)),
             other_streams: Arc::new(Semaphore::new(STREAMS_MAX)),
@@ -82,21 +95,28 @@ impl Console {
 
     /// Hears the engines until the gateway stops.
     pub(crate) async fn drive(self: Arc<Self>, pub_sub: Arc<dyn PubSub>, stop: CancellationToken) {
-        let hear = async {
+        let hear_engines = async {
             loop {
-                self.hear(pub_sub.as_ref()).await;
+                self.hear_engines(pub_sub.as_ref()).await;
+                tokio::time::sleep(SUBSCRIBE_PAUSE).await;
+            }
+        };
+        let hear_gateways = async {
+            loop {
+                self.hear_gateways(pub_sub.as_ref()).await;
                 tokio::time::sleep(SUBSCRIBE_PAUSE).await;
             }
         };
         tokio::select! {
             biased;
             () = stop.cancelled() => {}
-            () = hear => {}
-            () = self.count_seconds() => {}
+            () = hear_engines => {}
+            () = hear_gateways => {}
+            () = self.look() => {}
         }
     }
 
-    async fn hear(&self, pub_sub: &dyn PubSub) {
+    async fn hear_engines(&self, pub_sub: &dyn PubSub) {
         let mut received = match pub_sub.subscribe(subject::ALL_PULSES.to_owned(), None).await {
             Ok(received) => received,
             Err(error) => {
@@ -113,33 +133,61 @@ impl Console {
         }
     }
 
-    async fn count_seconds(&self) {
-        let mut second = tokio::time::interval(SECOND);
-        second.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            second.tick().await;
+    async fn hear_gateways(&self, pub_sub: &dyn PubSub) {
+        // Where the bus does not answer, the engines' numbers are missed as well, and that is said.
+        let Ok(mut received) = pub_sub.subscribe(subject::ALL_PRESENCE.to_owned(), None).await else { return };
+        while let Some(message) = received.next().await {
             let now = self.began.elapsed();
-            self.with_pulses(|pulses| pulses.handle_second(now));
+            self.gateways.lock().unwrap_or_else(PoisonError::into_inner).handle_report(&message.subject, now);
         }
     }
 
-    /// The snapshot as JSON, at most [`FRESH`] old.
+    /// Notes changes of the default policy, and each second a point of the history.
+    async fn look(&self) {
+        let mut looks = tokio::time::interval(LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        for look in (0..LOOKS_PER_POINT).cycle() {
+            looks.tick().await;
+            if self.registry.is_caught_up() {
+                let policy = self.default_policy();
+                self.switches.lock().unwrap_or_else(PoisonError::into_inner).handle_default(&policy, now());
+            }
+            if look == 0 {
+                let now = self.began.elapsed();
+                self.with_pulses(|pulses| pulses.handle_second(now));
+            }
+        }
+    }
+
+    /// The policy of calls that name none.
+    pub(crate) fn default_policy(&self) -> String {
+        self.registry.read().policies.default_policy().to_owned()
+    }
+
+    /// The snapshot as JSON, at most [`FRESH`] old, and never older than the last change of the default policy.
     ///
     /// # Errors
     /// [`Code::Internal`] when it cannot be written.
     pub(crate) fn snapshot(&self, sight: Sight) -> Result<Arc<str>, Refusal> {
         let mut written = self.written[sight as usize].lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = written.as_ref().filter(|known| known.at.elapsed() < FRESH) {
+        let tables = self.registry.read();
+        let default_policy = tables.policies.default_policy();
+        let is_good = |known: &&Written| known.at.elapsed() < FRESH && known.default_policy == default_policy;
+        if let Some(known) = written.as_ref().filter(is_good) {
             return Ok(known.text.clone());
         }
         let now = self.began.elapsed();
-        let tables = self.registry.read();
+        let switches = self.switches.lock().unwrap_or_else(PoisonError::into_inner);
+        let gateways = self.gateways.lock().unwrap_or_else(PoisonError::into_inner);
         let text = self.with_pulses(|pulses| {
             pulses.forget_silent(now);
-            snapshot::write(&self.about, pulses, &tables, sight, now)
+            let now_ms = self.registry.now_ms();
+            let (about, tables, switches) = (&self.about, &*tables, &*switches);
+            let sources = Sources { about, pulses, tables, switches, gateways: &gateways, now_ms };
+            snapshot::write(sources, sight, now)
         });
         let text: Arc<str> = text.map_err(|_| Refusal::new(Code::Internal, "the snapshot cannot be written"))?.into();
-        *written = Some(Written { at: Instant::now(), text: text.clone() });
+        *written = Some(Written { at: Instant::now(), default_policy: default_policy.to_owned(), text: text.clone() });
         Ok(text)
     }
 

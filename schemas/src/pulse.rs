@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{AgentId, AwardNo, DeliveryId, Lane, Lot, NegotiationId};
+use crate::payload::Terms;
 use crate::time::Timestamp;
 
 /// Most open negotiations, and most ended ones, that a pulse names: the newest.
@@ -23,6 +24,8 @@ pub const OTHER: &str = "other";
 pub const AGENTS_MAX: usize = 64;
 /// Most buckets of a histogram: eight to each doubling of a duration.
 pub const BUCKETS_MAX: usize = 496;
+/// Most issues of an offer that a journal holds.
+pub const ISSUES_MAX: usize = 8;
 /// Most faults that a pulse names.
 pub const FAULTS_MAX: usize = 8;
 
@@ -270,6 +273,18 @@ pub enum Happened {
         disposition: String,
         /// Score of an offer that satisfies the gates.
         score: Option<u32>,
+    },
+    /// An offer stands in a bargain, as every party is told. Offers to a call for proposals are sealed, and their terms are in
+    /// no journal.
+    Proposed {
+        /// Who offered.
+        by: AgentId,
+        /// The round, counted from 1.
+        round: u32,
+        /// Turns taken so far, in all rounds.
+        step: u32,
+        /// Its terms, at most [`ISSUES_MAX`] of them.
+        terms: Terms,
     },
     /// The state changed.
     Moved {

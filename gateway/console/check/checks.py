@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import time
 
 PATIENCE_S = 30
@@ -12,8 +13,8 @@ class Failed(Exception):
 
 
 class Check:
-    def __init__(self, browser, folder):
-        self.browser, self.folder, self.passed = browser, folder, 0
+    def __init__(self, browser, folder, axe, every_page):
+        self.browser, self.folder, self.axe, self.every_page, self.passed = browser, folder, axe, every_page, 0
 
     def holds(self, name, condition, found=""):
         if not condition:
@@ -45,7 +46,7 @@ class Check:
     def fits(self, where):
         width, inner = self.browser.run("return [document.documentElement.scrollWidth, innerWidth]")
         wide = self.browser.run("""const w = innerWidth; return [...document.querySelectorAll('body *')]
-          .filter((e) => e.checkVisibility() && !e.closest('.skip, svg') && e.getBoundingClientRect().right > w + 1)
+          .filter((e) => e.checkVisibility() && !e.closest('.skip, .unseen, .scroll') && e.getBoundingClientRect().right > w + 1)
           .map((e) => e.id || e.className || e.tagName).slice(0, 5)""")
         self.holds(f"nothing overflows sideways: {where}", width <= inner and not wide, f"{width} > {inner} {wide}")
 
@@ -66,6 +67,33 @@ class Check:
         self.browser.cdp("Emulation.setEmulatedMedia", {"features": []})
         self.holds(f"text stands out, {scheme}: {where}", not faint, faint[:5])
 
+    def axes(self, id):
+        """The labels on the x and the y axis of a chart, and how many points its first series has."""
+        return self.browser.run("""const c = document.getElementById(arguments[0]).uplot; if (!c) return [[], [], 0];
+          const said = (axis) => (axis._values ?? []).filter((v) => v !== null && v !== '');
+          return [said(c.axes[0]), said(c.axes[1]), c.data[1].filter((v) => v !== null).length]""", id)
+
+    def has_axes(self, name, id, x, y, least=2):
+        """Passes once a chart has labels of these forms on its axes, and points."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            found = self.axes(id)
+            xs, ys = ([label for label in labels if re.fullmatch(form, label)] for labels, form in zip(found, (x, y)))
+            if len(xs) >= 2 and len(ys) >= 2 and found[2] >= least:
+                break
+            time.sleep(0.3)
+        self.holds(f"axes with units: {name}", len(xs) >= 2 and len(ys) >= 2 and found[2] >= least, found)
+
+    def accessible(self, where):
+        """axe-core finds no violation, in either colour scheme."""
+        for scheme in ("light", "dark"):
+            self.browser.cdp("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+            self.browser.run(self.axe)
+            found = self.browser.wait_for("""const r = await axe.run(document, { resultTypes: ['violations'] });
+              return [r.passes.length, r.violations.map((v) => [v.id, v.nodes.length, v.nodes[0].html.slice(0, 160)])]""")
+            self.holds(f"axe-core finds nothing, {scheme}: {where}", len(found) == 2 and found[0] > 10 and not found[1], found)
+        self.browser.cdp("Emulation.setEmulatedMedia", {"features": []})
+
     def quiet(self, where):
         noise = [entry for entry in self.browser.log() if entry["level"] in ("SEVERE", "WARNING")]
         self.holds(f"no console error: {where}", not noise, json.dumps(noise)[:800])
@@ -85,5 +113,12 @@ class Check:
                 return
         raise Failed(f"Tab never comes to: {name}")
 
-    def shoot(self, name):
+    def shoot(self, name, scheme="light"):
+        self.browser.cdp("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+        time.sleep(0.3)
         (self.folder / name).write_bytes(base64.b64decode(self.browser.screenshot()))
+        self.browser.cdp("Emulation.setEmulatedMedia", {"features": []})
+
+    def shoot_extra(self, name, scheme="light"):
+        if self.every_page:
+            self.shoot(name, scheme)

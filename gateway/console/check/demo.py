@@ -1,5 +1,6 @@
 """A demo of the exchange in a process of its own, with its console."""
 
+import json
 import re
 import socket
 import subprocess
@@ -43,10 +44,17 @@ class Demo:
 
     def get(self, path, token=None):
         """Status and text of a request that is no browser's."""
+        return self._ask("GET", path, token, None)
+
+    def put(self, path, token, body):
+        return self._ask("PUT", path, token, json.dumps(body).encode())
+
+    def _ask(self, method, path, token, body):
         headers = {"Authorization": f"Bearer {token}"} if token else {}
+        headers |= {"Content-Type": "application/json"} if body else {}
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            with opener.open(urllib.request.Request(self.url + path, headers=headers), timeout=10) as answer:
+            with opener.open(urllib.request.Request(self.url + path, body, headers, method=method), timeout=10) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()

@@ -33,7 +33,7 @@ class Browser:
             raise
         self.session = f"/session/{session['sessionId']}"
         self.version = session["capabilities"]["browserVersion"]
-        self.post("/timeouts", {"script": 15_000, "pageLoad": 20_000, "implicit": 0})
+        self.post("/timeouts", {"script": 60_000, "pageLoad": 60_000, "implicit": 0})
 
     def _port(self):
         deadline = time.monotonic() + 20
@@ -46,7 +46,7 @@ class Browser:
                 break
         raise RuntimeError("chromedriver does not start")
 
-    def _call(self, method, path, body=None, timeout=30):
+    def _call(self, method, path, body=None, timeout=90):
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.base + path, data, {"Content-Type": "application/json"}, method=method)
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use schemas::pulse::{NAMED_MAX, Pulse, Spread};
+use schemas::pulse::{AGENTS_MAX, BUCKETS_MAX, FAULTS_MAX, Histogram, NAMED_MAX, POLICIES_MAX, Pulse, Spread};
 use schemas::subject;
 
 /// Engines remembered; the pulses of further ones are dropped. An exchange has a handful.
@@ -22,11 +22,16 @@ const PULSE_BYTES_MAX: usize = 256 * 1024;
 /// Outcomes counted apart; the protocol has ten.
 const OUTCOMES_MAX: usize = 32;
 
+/// Longest fault that is kept, in bytes.
+const FAULT_BYTES_MAX: usize = 512;
+
 /// The engines, by id.
 #[derive(Default)]
 pub(super) struct Pulses {
     engines: BTreeMap<String, Heard>,
     history: VecDeque<Point>,
+    /// An engine that had counted something is gone, or began anew.
+    has_lost_counts: bool,
 }
 
 /// One engine.
@@ -39,10 +44,11 @@ pub(super) struct Heard {
 }
 
 /// Counters of one engine as they stood once.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Mark {
     at: Duration,
     counts: [u64; 4],
+    ended_by_policy: BTreeMap<String, u64>,
 }
 
 /// Changes a second: of one engine or of all.
@@ -62,19 +68,27 @@ pub(super) struct Totals {
     pub(super) ended: u64,
     pub(super) ended_by_outcome: BTreeMap<String, u64>,
     pub(super) awards: u64,
+    pub(super) binding: u64,
     pub(super) offers: u64,
     pub(super) unacknowledged: u64,
-    /// Engines that are gone have counted more.
+    /// Engines that are gone, or began anew, have counted more.
     pub(super) lower_bound: bool,
 }
 
 /// One second of the past.
-#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub(super) struct Point {
     /// Negotiations ended per second.
     pub(super) ended_per_s: f64,
-    /// From call to end, 95 of 100.
+    /// From call to end, 95 of 100 of the last minute.
     pub(super) p95_us: u64,
+    /// From call to end, half of what ended in the last five seconds; 0 when nothing did.
+    pub(super) recent_p50_us: u64,
+    /// The same, 95 of 100.
+    pub(super) recent_p95_us: u64,
+    /// Negotiations ended per second under each policy: shown to those only who may see names.
+    #[serde(skip)]
+    pub(super) ended_per_s_by_policy: BTreeMap<String, f64>,
 }
 
 impl Pulses {
@@ -84,18 +98,20 @@ impl Pulses {
             return false;
         }
         let Ok(mut pulse) = serde_json::from_slice::<Pulse>(payload) else { return false };
-        if !is_engine_name(&pulse.engine) || subject::pulse(&pulse.engine) != on {
+        if !is_token(&pulse.engine) || subject::pulse(&pulse.engine) != on {
             return false;
         }
         self.forget_silent(now);
         if self.engines.len() >= ENGINES_MAX && !self.engines.contains_key(&pulse.engine) {
             return false;
         }
-        pulse.newest.truncate(NAMED_MAX);
-        pulse.latest.truncate(NAMED_MAX);
-        pulse.owned.truncate(usize::from(u8::MAX));
+        bound(&mut pulse);
         let marks = self.engines.remove(&pulse.engine).map(|heard| heard.marks).unwrap_or_default();
-        let marks = marked(marks, Mark { at: now, counts: counts(&pulse) });
+        let ended = |policy: &schemas::pulse::PolicyActivity| (policy.policy.clone(), policy.ended);
+        let mark =
+            Mark { at: now, counts: counts(&pulse), ended_by_policy: pulse.policies.iter().map(ended).collect() };
+        self.has_lost_counts |= marks.back().is_some_and(|last| mark.has_fallen(last));
+        let marks = marked(marks, mark);
         self.engines.insert(pulse.engine.clone(), Heard { pulse, at: now, marks });
         true
     }
@@ -106,12 +122,25 @@ impl Pulses {
         if self.history.len() == HISTORY_MAX {
             self.history.pop_front();
         }
-        self.history.push_back(Point { ended_per_s: self.rates(now).ended, p95_us: self.round().p95_us });
+        let recent = self.recent();
+        self.history.push_back(Point {
+            ended_per_s: self.rates(now).ended,
+            p95_us: self.round().p95_us,
+            recent_p50_us: recent.p50_us,
+            recent_p95_us: recent.p95_us,
+            ended_per_s_by_policy: self.ended_per_s_by_policy(now),
+        });
     }
 
     /// Drops engines that said nothing for [`SILENCE_MAX`].
     pub(super) fn forget_silent(&mut self, now: Duration) {
-        self.engines.retain(|_, heard| now.saturating_sub(heard.at) <= SILENCE_MAX);
+        let mut has_lost_counts = self.has_lost_counts;
+        self.engines.retain(|_, heard| {
+            let is_heard = now.saturating_sub(heard.at) <= SILENCE_MAX;
+            has_lost_counts |= !is_heard && counts(&heard.pulse) != [0; 4];
+            is_heard
+        });
+        self.has_lost_counts = has_lost_counts;
     }
 
     /// Every engine, in the order of the ids.
@@ -120,17 +149,18 @@ impl Pulses {
     }
 
     /// The past, oldest first.
-    pub(super) fn history(&self) -> impl Iterator<Item = &Point> {
+    pub(super) fn history(&self) -> impl DoubleEndedIterator<Item = &Point> {
         self.history.iter()
     }
 
     /// Sums.
     pub(super) fn totals(&self) -> Totals {
-        let mut totals = Totals::default();
+        let mut totals = Totals { lower_bound: self.has_lost_counts, ..Totals::default() };
         for Heard { pulse, .. } in self.engines() {
             add(&mut totals.open, pulse.open);
             add(&mut totals.started, pulse.started);
             add(&mut totals.awards, pulse.awards);
+            add(&mut totals.binding, pulse.binding);
             add(&mut totals.offers, pulse.offers);
             add(&mut totals.unacknowledged, pulse.unacknowledged);
             totals.lower_bound |= pulse.lower_bound;
@@ -155,50 +185,112 @@ impl Pulses {
         })
     }
 
-    /// From call to end. Quantiles of several engines cannot be joined exactly: the largest of each is told, and the
-    /// true one is at most that.
+    /// Negotiations ended per second under each policy, over the last seconds.
+    pub(super) fn ended_per_s_by_policy(&self, now: Duration) -> BTreeMap<String, f64> {
+        let mut sums = BTreeMap::new();
+        for heard in self.engines().filter(|heard| heard.is_counted(now)) {
+            for policy in &heard.pulse.policies {
+                let ended = |mark: &Mark| mark.ended_by_policy.get(&policy.policy).copied().unwrap_or(0);
+                *sums.entry(policy.policy.clone()).or_default() += heard.per_s(ended);
+            }
+        }
+        sums
+    }
+
+    /// From call to end, of the last minute.
     pub(super) fn round(&self) -> Spread {
-        let spreads = self.engines().map(|heard| heard.pulse.round).filter(|spread| spread.count > 0);
-        spreads.fold(Spread::default(), |one, other| Spread {
-            count: one.count.saturating_add(other.count),
-            p50_us: one.p50_us.max(other.p50_us),
-            p95_us: one.p95_us.max(other.p95_us),
-            p99_us: one.p99_us.max(other.p99_us),
-        })
+        let is_measured = |heard: &&Heard| heard.pulse.round.count > 0;
+        // Of an engine that tells no histogram only the quantiles are known.
+        if self.engines().filter(is_measured).all(|heard| !heard.pulse.durations.0.is_empty()) {
+            return self.durations().spread();
+        }
+        largest(self.engines().map(|heard| heard.pulse.round))
+    }
+
+    /// The durations of the last minute.
+    pub(super) fn durations(&self) -> Histogram {
+        let mut all = Histogram::default();
+        self.engines().for_each(|heard| all.merge(&heard.pulse.durations));
+        all
+    }
+
+    /// From call to end, of the last five seconds.
+    fn recent(&self) -> Spread {
+        largest(self.engines().map(|heard| heard.pulse.recent))
+    }
+}
+
+/// Quantiles of several engines that do not tell their histograms: the true one is at most the largest of each.
+pub(super) fn largest(spreads: impl Iterator<Item = Spread>) -> Spread {
+    spreads.filter(|spread| spread.count > 0).fold(Spread::default(), |one, other| Spread {
+        count: one.count.saturating_add(other.count),
+        p50_us: one.p50_us.max(other.p50_us),
+        p95_us: one.p95_us.max(other.p95_us),
+        p99_us: one.p99_us.max(other.p99_us),
+    })
+}
+
+/// Holds a pulse to the bounds engines keep to.
+fn bound(pulse: &mut Pulse) {
+    pulse.newest.truncate(NAMED_MAX);
+    pulse.latest.truncate(NAMED_MAX);
+    pulse.owned.truncate(usize::from(u8::MAX));
+    pulse.policies.truncate(POLICIES_MAX + 1);
+    pulse.agents.truncate(AGENTS_MAX);
+    pulse.faults.retain(|fault| fault.len() <= FAULT_BYTES_MAX);
+    pulse.faults.truncate(FAULTS_MAX);
+    let histograms = pulse.policies.iter_mut().map(|policy| &mut policy.durations);
+    for histogram in histograms.chain([&mut pulse.durations]) {
+        while histogram.0.len() > BUCKETS_MAX {
+            histogram.0.pop_last();
+        }
+    }
+}
+
+impl Mark {
+    /// A counter that fell is a new process under the old name.
+    fn has_fallen(&self, before: &Self) -> bool {
+        before.counts.iter().zip(self.counts).any(|(&before, after)| after < before)
     }
 }
 
 impl Heard {
     /// What this engine does in a second; 0 until it has been heard twice, and from [`QUIET_MAX`] of silence on.
     pub(super) fn rates(&self, now: Duration) -> Rates {
-        if now.saturating_sub(self.at) > QUIET_MAX {
+        if !self.is_counted(now) {
             return Rates::default();
         }
-        let (Some(first), Some(last)) = (self.marks.front(), self.marks.back()) else { return Rates::default() };
+        let rate = |index: usize| self.per_s(|mark| mark.counts[index]);
+        Rates { started: rate(0), ended: rate(1), awards: rate(2), offers: rate(3) }
+    }
+
+    fn is_counted(&self, now: Duration) -> bool {
+        now.saturating_sub(self.at) <= QUIET_MAX
+    }
+
+    /// How much a counter rises in a second, to a tenth.
+    fn per_s(&self, counter: impl Fn(&Mark) -> u64) -> f64 {
+        let (Some(first), Some(last)) = (self.marks.front(), self.marks.back()) else { return 0.0 };
         let seconds = last.at.saturating_sub(first.at).as_secs_f64();
         if seconds <= 0.0 {
-            return Rates::default();
+            return 0.0;
         }
-        let rate = |index: usize| {
-            let change = last.counts[index].saturating_sub(first.counts[index]) as f64 / seconds;
-            (change * 10.0).round() / 10.0
-        };
-        Rates { started: rate(0), ended: rate(1), awards: rate(2), offers: rate(3) }
+        let change = counter(last).saturating_sub(counter(first)) as f64 / seconds;
+        (change * 10.0).round() / 10.0
     }
 }
 
 fn marked(mut marks: VecDeque<Mark>, mark: Mark) -> VecDeque<Mark> {
-    let fell = |last: &Mark| last.counts.iter().zip(mark.counts).any(|(&before, after)| after < before);
-    if marks.back().is_some_and(fell) {
-        // A counter that fell is a new process under the old name.
+    if marks.back().is_some_and(|last| mark.has_fallen(last)) {
         marks.clear();
     }
     // One pulse a second is what a window holds; a flood of them replaces the last instead of growing.
     if marks.len() as u64 > WINDOW.as_secs() * 2 {
         marks.pop_back();
     }
+    let now = mark.at;
     marks.push_back(mark);
-    while marks.len() > 2 && marks.front().is_some_and(|first| mark.at.saturating_sub(first.at) > WINDOW) {
+    while marks.len() > 2 && marks.front().is_some_and(|first| now.saturating_sub(first.at) > WINDOW) {
         marks.pop_front();
     }
     marks
@@ -213,7 +305,7 @@ fn add(sum: &mut u64, count: u64) {
     *sum = sum.saturating_add(count);
 }
 
-fn is_engine_name(name: &str) -> bool {
+pub(super) fn is_token(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
 }
 

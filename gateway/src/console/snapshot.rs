@@ -4,12 +4,16 @@ use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use schemas::ids::Capability;
-use schemas::pulse::{EndedNegotiation, NAMED_MAX, OpenNegotiation, Spread};
+use schemas::pulse::{EndedNegotiation, Histogram, NAMED_MAX, OpenNegotiation, Spread};
 use schemas::{AgentId, Lane, NegotiationId, Timestamp};
 use serde::Serialize;
 
 use super::Sight;
+use super::activity::Activity;
+use super::gateways::Gateways;
+use super::policies::described;
 use super::pulses::{Heard, Point, Pulses, Rates, Totals};
+use super::switches::{Switch, Switches};
 use crate::config::ConsoleAccess;
 use crate::policies::scores_offers;
 use crate::registry::Tables;
@@ -36,14 +40,20 @@ struct Snapshot<'a> {
     console: &'static str,
     /// What this document holds: `totals` or `all`.
     sight: &'static str,
+    /// Gateways that report whom they heard, and this one.
+    gateways: usize,
     engines: usize,
     lanes: u8,
     lanes_owned: usize,
     agents: usize,
+    /// How many of the agents are present.
+    present: usize,
     policies: usize,
     totals: Totals,
     per_s: Rates,
     round: Spread,
+    /// What `round` is computed from.
+    durations: Histogram,
     history: Vec<&'a Point>,
     #[serde(skip_serializing_if = "Option::is_none")]
     named: Option<Named<'a>>,
@@ -56,7 +66,10 @@ struct Named<'a> {
     lanes: Vec<NamedLane<'a>>,
     default_policy: &'a str,
     policies: Vec<NamedPolicy<'a>>,
+    /// The newest changes of the default policy that this gateway has seen, oldest first.
+    switches: Vec<&'a Switch>,
     agents: Vec<NamedAgent<'a>>,
+    activity: Activity,
     open: Vec<NamedOpen<'a>>,
     ended: Vec<&'a EndedNegotiation>,
 }
@@ -70,6 +83,8 @@ struct NamedEngine<'a> {
     unacknowledged: u64,
     ended_per_s: f64,
     p95_us: u64,
+    /// What refuses readiness, each with its remedy.
+    faults: &'a [String],
 }
 
 #[derive(Serialize)]
@@ -86,11 +101,14 @@ struct NamedPolicy<'a> {
     is_default: bool,
     /// Whether calls that name no policy may get it.
     can_be_default: bool,
+    /// What it does, for people.
+    about: String,
 }
 
 #[derive(Serialize)]
 struct NamedAgent<'a> {
     agent: &'a AgentId,
+    present: bool,
     capabilities: Vec<&'a Capability>,
 }
 
@@ -102,20 +120,32 @@ struct NamedOpen<'a> {
     age_us: u64,
 }
 
+/// The time by this gateway's clock.
+pub(super) fn now() -> Timestamp {
+    Timestamp(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64))
+}
+
+/// What a snapshot is written from.
+#[derive(Clone, Copy)]
+pub(super) struct Sources<'a> {
+    pub(super) about: &'a About,
+    pub(super) pulses: &'a Pulses,
+    pub(super) tables: &'a Tables,
+    pub(super) switches: &'a Switches,
+    pub(super) gateways: &'a Gateways,
+    /// The registry's clock.
+    pub(super) now_ms: u64,
+}
+
 /// Writes the document one kind of visitor may see.
 ///
 /// # Errors
 /// What serialising fails with: never, for what these types hold.
-pub(super) fn write(
-    about: &About,
-    pulses: &Pulses,
-    tables: &Tables,
-    sight: Sight,
-    now: Duration,
-) -> Result<String, serde_json::Error> {
+pub(super) fn write(sources: Sources<'_>, sight: Sight, now: Duration) -> Result<String, serde_json::Error> {
+    let Sources { about, pulses, tables, gateways, .. } = sources;
     let lanes = lanes(pulses, about.lanes);
     let snapshot = Snapshot {
-        at: Timestamp(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)),
+        at: self::now(),
         console: match about.access {
             ConsoleAccess::Token | ConsoleAccess::Off => "token",
             ConsoleAccess::Open => "open",
@@ -124,34 +154,34 @@ pub(super) fn write(
             Sight::Totals => "totals",
             Sight::All => "all",
         },
+        gateways: gateways.count(&about.gateway, now),
         engines: pulses.engines().count(),
         lanes: about.lanes,
         lanes_owned: lanes.iter().filter(|lane| !lane.owners.is_empty()).count(),
         agents: tables.agents.len(),
+        present: tables.agents.present_len(),
         policies: tables.policies.current().count(),
         totals: pulses.totals(),
         per_s: pulses.rates(now),
         round: pulses.round(),
+        durations: pulses.durations(),
         history: pulses.history().collect(),
-        named: (sight == Sight::All).then(|| named(about, pulses, tables, lanes, now)),
+        named: (sight == Sight::All).then(|| named(sources, lanes, now)),
     };
     serde_json::to_string(&snapshot)
 }
 
-fn named<'a>(
-    about: &'a About,
-    pulses: &'a Pulses,
-    tables: &'a Tables,
-    lanes: Vec<NamedLane<'a>>,
-    now: Duration,
-) -> Named<'a> {
+fn named<'a>(sources: Sources<'a>, lanes: Vec<NamedLane<'a>>, now: Duration) -> Named<'a> {
+    let Sources { about, pulses, tables, switches, now_ms, .. } = sources;
     Named {
         gateway: &about.gateway,
         engines: pulses.engines().map(|heard| engine(heard, now)).collect(),
         lanes,
         default_policy: tables.policies.default_policy(),
         policies: policies(tables),
-        agents: agents(tables),
+        switches: switches.iter().collect(),
+        agents: agents(tables, now_ms),
+        activity: Activity::of(pulses, now),
         open: open(pulses),
         ended: ended(pulses),
     }
@@ -166,6 +196,7 @@ fn engine(heard: &Heard, now: Duration) -> NamedEngine<'_> {
         unacknowledged: heard.pulse.unacknowledged,
         ended_per_s: heard.rates(now).ended,
         p95_us: heard.pulse.round.p95_us,
+        faults: &heard.pulse.faults,
     }
 }
 
@@ -184,15 +215,17 @@ fn policies(tables: &Tables) -> Vec<NamedPolicy<'_>> {
         name: pinned.policy.name(),
         is_default: Some(pinned.policy.id.as_str()) == chosen,
         can_be_default: scores_offers(&pinned.policy),
+        about: described(&pinned.policy),
     });
     described.take(POLICIES_NAMED_MAX).collect()
 }
 
-fn agents(tables: &Tables) -> Vec<NamedAgent<'_>> {
+fn agents(tables: &Tables, now_ms: u64) -> Vec<NamedAgent<'_>> {
     let first = tables.agents.following(None).take(AGENTS_NAMED_MAX);
     first
         .map(|(agent, member)| NamedAgent {
             agent,
+            present: tables.agents.is_present(member, now_ms),
             capabilities: member.registration.capabilities.iter().take(CAPABILITIES_TOLD_MAX).collect(),
         })
         .collect()
@@ -260,7 +293,10 @@ mod tests {
 
     fn written(pulses: &Pulses, sight: Sight) -> Value {
         let about = About { gateway: "gateway-1".to_owned(), lanes: 3, access: ConsoleAccess::Token };
-        let text = write(&about, pulses, &Tables::new("medium"), sight, Duration::ZERO).unwrap();
+        let (tables, switches, gateways) = (Tables::new("medium"), Switches::default(), Gateways::default());
+        let sources =
+            Sources { about: &about, pulses, tables: &tables, switches: &switches, gateways: &gateways, now_ms: 0 };
+        let text = write(sources, sight, Duration::ZERO).unwrap();
         serde_json::from_str(&text).unwrap()
     }
 

@@ -88,7 +88,12 @@ async fn the_page_and_its_parts_allow_nothing_from_elsewhere_and_are_kept_until_
         ("/console/console.css", "text/css"),
         ("/console/console.js", "text/javascript"),
         ("/console/dom.js", "text/javascript"),
-        ("/console/panels.js", "text/javascript"),
+        ("/console/charts.js", "text/javascript"),
+        ("/console/overview.js", "text/javascript"),
+        ("/console/policies.js", "text/javascript"),
+        ("/console/agents.js", "text/javascript"),
+        ("/console/uplot.js", "text/javascript"),
+        ("/console/uplot.css", "text/css"),
         ("/console/timeline.js", "text/javascript"),
         ("/console/icon.svg", "image/svg+xml"),
     ];
@@ -192,6 +197,63 @@ async fn snapshots_come_as_events_and_nobody_else_can_take_the_places_of_adminis
 }
 
 #[tokio::test]
+async fn a_switch_of_the_default_policy_is_in_the_stream_at_once() {
+    let rig = heard(ConsoleAccess::Open).await;
+    let mut events = rig.request("GET", "/v1/console/events").send().await.unwrap().bytes_stream();
+    let mut text = String::new();
+    for (policy, is_switched) in [("medium", false), ("high", true), ("medium", true)] {
+        let at = std::time::Instant::now();
+        if is_switched {
+            let wanted = json!({ "policy": policy });
+            let switched = rig.call("PUT", "/v1/policies/default", Some(&rig.admin_token()), Some(&wanted)).await;
+            assert_eq!(switched.0, 200);
+        }
+        let seen = format!("\"default_policy\":\"{policy}\"");
+        while !text.contains(&seen) {
+            let chunk = tokio::time::timeout(Duration::from_secs(60), events.next()).await.unwrap().unwrap().unwrap();
+            text.push_str(std::str::from_utf8(&chunk).unwrap());
+        }
+        let took = at.elapsed();
+        assert!(
+            took < Duration::from_millis(700),
+            "{policy} after {took:?}: between two looks, not with the next second"
+        );
+        text.clear();
+    }
+    let (_, all) = rig.call("GET", "/v1/console", None, None).await;
+    let switches: Vec<(&Value, &Value)> =
+        all["named"]["switches"].as_array().unwrap().iter().map(|switch| (&switch["from"], &switch["to"])).collect();
+    assert!(switches.contains(&(&json!("high"), &json!("medium"))), "{switches:?}");
+}
+
+#[tokio::test]
+async fn what_happened_under_each_policy_and_what_agents_did_is_for_administrators() {
+    let rig = heard(ConsoleAccess::Token).await;
+    let (_, all) = rig.call("GET", "/v1/console", Some(&rig.admin_token()), None).await;
+    assert_eq!((&all["totals"]["awards"], &all["totals"]["binding"]), (&json!(3), &json!(2)));
+    assert_eq!(all["durations"], json!({ "100": 2, "300": 1 }));
+    assert_eq!(all["round"]["p95_us"], 300, "computed from the histogram");
+    let activity = &all["named"]["activity"];
+    let policy = &activity["policies"][0];
+    assert_eq!(
+        (&policy["policy"], &policy["ended"], &policy["round"]["count"]),
+        (&json!("medium@1"), &json!(3), &json!(3))
+    );
+    let agent = &activity["agents"][0];
+    assert_eq!(
+        (&agent["agent"], &agent["awards"], &agent["fair_ppm"]),
+        (&json!("carol"), &json!(2), &json!(1_500_000))
+    );
+    assert_eq!(all["named"]["engines"][0]["faults"], json!(["lane 3 stopped"]));
+    let about = all["named"]["policies"].as_array().unwrap().iter().find(|policy| policy["id"] == "medium@1").unwrap();
+    assert!(about["about"].as_str().unwrap().contains("once everyone who was called has answered"), "{about}");
+    let (_, totals) = rig.call("GET", "/v1/console", None, None).await;
+    for secret in ["activity", "lane 3 stopped", "about", "switches"] {
+        assert!(!totals.to_string().contains(secret), "{secret} in {totals}");
+    }
+}
+
+#[tokio::test]
 async fn a_stream_of_snapshots_ends_with_the_gateway() {
     let rig = heard(ConsoleAccess::Token).await;
     let mut events = rig.request("GET", "/v1/console/events").send().await.unwrap().bytes_stream();
@@ -213,6 +275,10 @@ async fn heard(access: ConsoleAccess) -> Rig {
         "engine": "engine-1", "at": 42, "owned": [0, 1, 2, 3], "open": 2, "started": 5, "ended": { "completed": 3 },
         "awards": 3, "offers": 20, "unacknowledged": 1,
         "round": { "count": 3, "p50_us": 100, "p95_us": 200, "p99_us": 300 },
+        "binding": 2, "durations": { "100": 2, "300": 1 }, "faults": ["lane 3 stopped"],
+        "policies": [{ "policy": "medium@1", "ended": 3, "awards": 3, "offers": 20, "durations": { "100": 2, "300": 1 } }],
+        "agents": [{ "agent": "carol", "opened": 0, "calls": 3, "offers": 3, "awards": 2, "fair_ppm": 1_500_000,
+            "acknowledged": { "count": 3, "p50_us": 1, "p95_us": 2, "p99_us": 2 } }],
         "newest": [open(1), open(2)], "latest": []
     });
     loop_until(|| async {

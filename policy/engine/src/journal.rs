@@ -2,7 +2,8 @@
 //! of the lane's part of the engine's pulse ([`crate::pulse`]).
 //!
 //! Nothing is decided by it and nothing survives it. Only what this process did or saw as the owner of a live lane is
-//! noted. Nothing here holds terms, mandates or reservation values: the facts have no place for them.
+//! noted. Nothing here holds mandates, reservation values, or the terms of a sealed offer: the facts have no place for them.
+//! The terms of a bargain's offers are here, as every party is told them.
 //!
 //! Bounds, per lane: [`OPEN_MAX`] open and [`ENDED_MAX`] ended negotiations, `HAPPENED_MAX` facts of each, and
 //! [`WEIGHT_MAX`] facts in all; the oldest negotiations go first. A fact takes 64 bytes, and a vector may be half empty, so
@@ -18,8 +19,9 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use policy_core::{Event, Phase, Protocol};
+use schemas::delivery::{Told, Turn};
 use schemas::pulse::{NAMED_MAX, OpenNegotiation};
-use schemas::{NegotiationId, Timestamp};
+use schemas::{NegotiationId, OfferId, Timestamp};
 
 pub(crate) use answer::{adopted, answer};
 pub(crate) use fact::Fact;
@@ -56,6 +58,8 @@ struct Remembered {
     number: u64,
     about: About,
     offers: u32,
+    /// The offer that was noted last as the one that stands in a bargain.
+    proposed: Option<OfferId>,
     is_ended: bool,
     facts: Kept,
 }
@@ -139,7 +143,19 @@ impl Memory {
     /// Takes note of what became of a delivery, and counts it.
     pub(crate) fn note_passage(&mut self, passage: &Passage, at: Timestamp) {
         self.tally.count_passage(passage);
+        if let Some(Told::Turn(turn)) = passage.turn.as_deref() {
+            self.note_turn(&passage.negotiation, turn, at);
+        }
         self.note(&passage.negotiation, at, Fact::of_passage(passage));
+    }
+
+    /// Takes note of the offer that stands in a bargain, once: every party is told it, and again with each acceptance.
+    fn note_turn(&mut self, negotiation: &NegotiationId, turn: &Turn, at: Timestamp) {
+        let Some(remembered) = self.remembered.get_mut(negotiation) else { return };
+        let Some(standing) = &turn.standing else { return };
+        if remembered.proposed.replace(standing.offer_id) != Some(standing.offer_id) {
+            self.note(negotiation, at, Fact::proposed(turn, standing));
+        }
     }
 
     /// Takes note of a fact of a negotiation that is remembered; of another it is dropped.
@@ -189,7 +205,8 @@ impl Memory {
         self.drop(negotiation);
         self.made += 1;
         let number = self.made;
-        let remembered = Remembered { number, about, offers: 0, is_ended: false, facts: Kept::default() };
+        let remembered =
+            Remembered { number, about, offers: 0, proposed: None, is_ended: false, facts: Kept::default() };
         self.remembered.insert(negotiation.clone(), remembered);
         self.open.insert(number, negotiation.clone());
     }

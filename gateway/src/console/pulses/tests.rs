@@ -31,11 +31,47 @@ fn a_silent_engine_is_forgotten_and_its_counts_with_it() {
     hear(&mut pulses, "b", 1, 4000);
     pulses.forget_silent(at(5000));
     assert_eq!(pulses.totals().ended, 11);
+    assert!(!pulses.totals().lower_bound);
     pulses.forget_silent(at(5001));
     assert_eq!(pulses.totals().ended, 1);
+    assert!(pulses.totals().lower_bound, "ten more have ended than are counted");
     pulses.handle_second(at(60_000));
     assert_eq!(pulses.engines().count(), 0);
-    assert_eq!(pulses.totals(), Totals::default());
+    assert_eq!(pulses.totals(), Totals { lower_bound: true, ..Totals::default() });
+}
+
+#[test]
+fn an_engine_that_counted_nothing_goes_without_a_loss() {
+    let mut pulses = Pulses::default();
+    hear(&mut pulses, "a", 0, 0);
+    pulses.forget_silent(at(60_000));
+    assert!(!pulses.totals().lower_bound);
+}
+
+#[test]
+fn quantiles_of_engines_that_tell_their_histograms_are_those_of_all_rounds() {
+    let mut pulses = Pulses::default();
+    for (engine, durations) in [("a", json!({ "100": 90, "200": 5 })), ("b", json!({ "900": 5 }))] {
+        let mut document: Value = serde_json::from_slice(&pulse(engine, 5, 0)).unwrap();
+        document["durations"] = durations;
+        assert!(pulses.handle_pulse(&subject::pulse(engine), document.to_string().as_bytes(), at(0)));
+    }
+    assert_eq!(pulses.round(), Spread { count: 100, p50_us: 100, p95_us: 200, p99_us: 900 });
+}
+
+#[test]
+fn what_ends_under_each_policy_is_counted_apart_and_noted_in_the_history() {
+    let mut pulses = Pulses::default();
+    for (ms, low, high) in [(0, 0, 0), (1000, 10, 0), (2000, 20, 8)] {
+        let mut document: Value = serde_json::from_slice(&pulse("a", low + high, 0)).unwrap();
+        let under =
+            |id: &str, ended: u64| json!({ "policy": id, "ended": ended, "awards": 0, "offers": 0, "durations": {} });
+        document["policies"] = json!([under("low@1", low), under("high@1", high)]);
+        assert!(pulses.handle_pulse("engine.a.pulse", document.to_string().as_bytes(), at(ms)));
+    }
+    pulses.handle_second(at(2000));
+    let noted = &pulses.history().next_back().unwrap().ended_per_s_by_policy;
+    assert_eq!((noted["low@1"], noted["high@1"]), (10.0, 4.0));
 }
 
 #[test]
@@ -60,6 +96,7 @@ fn a_restarted_engine_begins_anew_instead_of_falling() {
     hear(&mut pulses, "a", 5000, 0);
     hear(&mut pulses, "a", 5100, 1000);
     hear(&mut pulses, "a", 3, 2000);
+    assert!(pulses.totals().lower_bound, "what it had counted before is gone");
     assert_eq!(pulses.rates(at(2000)).ended, 0.0);
     hear(&mut pulses, "a", 10, 3000);
     assert_eq!(pulses.rates(at(3000)).ended, 7.0);

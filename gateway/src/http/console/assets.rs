@@ -25,20 +25,30 @@ struct Asset {
 }
 
 macro_rules! assets {
-    ($($name:literal => $media_type:literal),+ $(,)?) => {
-        [$(Asset { name: $name, media_type: $media_type, text: include_str!(concat!("../../../console/", $name)) }),+]
+    ($($folder:literal $name:literal => $media_type:literal),+ $(,)?) => {
+        [$(Asset {
+            name: $name,
+            media_type: $media_type,
+            text: include_str!(concat!("../../../console/", $folder, $name)),
+        }),+]
     };
 }
 
 /// Everything there is; the first is the page.
-static ASSETS: [Asset; 7] = assets![
-    "index.html" => "text/html; charset=utf-8",
-    "console.css" => "text/css; charset=utf-8",
-    "console.js" => "text/javascript; charset=utf-8",
-    "dom.js" => "text/javascript; charset=utf-8",
-    "panels.js" => "text/javascript; charset=utf-8",
-    "timeline.js" => "text/javascript; charset=utf-8",
-    "icon.svg" => "image/svg+xml",
+static ASSETS: [Asset; 13] = assets![
+    "" "index.html" => "text/html; charset=utf-8",
+    "" "console.css" => "text/css; charset=utf-8",
+    "" "console.js" => "text/javascript; charset=utf-8",
+    "" "dom.js" => "text/javascript; charset=utf-8",
+    "" "charts.js" => "text/javascript; charset=utf-8",
+    "" "overview.js" => "text/javascript; charset=utf-8",
+    "" "policies.js" => "text/javascript; charset=utf-8",
+    "" "agents.js" => "text/javascript; charset=utf-8",
+    "" "timeline.js" => "text/javascript; charset=utf-8",
+    "" "icon.svg" => "image/svg+xml",
+    "vendor/" "uplot.js" => "text/javascript; charset=utf-8",
+    "vendor/" "uplot.css" => "text/css; charset=utf-8",
+    "vendor/" "uplot.LICENSE" => "text/plain; charset=utf-8",
 ];
 
 /// The page.
@@ -97,7 +107,7 @@ mod tests {
 
     #[test]
     fn nothing_the_page_loads_comes_from_elsewhere_and_nothing_is_inline() {
-        for asset in &ASSETS {
+        for asset in ASSETS.iter().filter(|asset| !asset.name.starts_with("uplot.")) {
             let text = asset.text.replace("http://www.w3.org/2000/svg", "");
             for foreign in
                 ["http://", "https://", "url(", "@import", "style=\"", "onclick=", "onload=", "innerHTML", "eval("]
@@ -106,6 +116,16 @@ mod tests {
             }
         }
         assert!(!ASSETS[0].text.contains("<style"), "styles are in console.css");
+    }
+
+    #[test]
+    fn the_vendored_library_is_the_one_its_readme_names() {
+        let readme = include_str!("../../../console/vendor/README.md");
+        let vendored = ASSETS.iter().filter(|asset| asset.name.starts_with("uplot."));
+        for asset in vendored {
+            let digest = hex::encode(Digest::of_bytes(asset.text.as_bytes()).0);
+            assert!(readme.contains(&format!("| `{}` | `{digest}` |", asset.name)), "{} is {digest}", asset.name);
+        }
     }
 
     #[test]

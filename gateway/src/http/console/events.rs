@@ -1,4 +1,4 @@
-//! `GET /v1/console/events`: the snapshot each second as a server-sent event.
+//! `GET /v1/console/events`: the snapshot as a server-sent event, each second, and as soon as the default policy changes.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::super::answer::Answer;
 use super::super::request::Connection;
 use super::super::term::Term;
 use super::Visitor;
-use crate::console::Sight;
+use crate::console::{LOOK, Sight};
 
 /// Between two snapshots.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -27,14 +27,16 @@ const LIFETIME_MAX: Duration = Duration::from_secs(600);
 /// Opens the stream.
 pub(in super::super) async fn open(State(site): State<Arc<Site>>, visitor: Visitor, request: Request) -> Answer {
     let place = site.console.stream_place(visitor.is_admin)?;
-    let mut period = tokio::time::interval(PERIOD);
-    period.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut looks = tokio::time::interval(LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let term = visitor.identity.map(|identity| Term::ended_by(&site, identity, CancellationToken::new()));
     let view = View {
         term,
         site,
         sight: visitor.sight,
-        period,
+        looks,
+        due: Instant::now(),
+        default_policy: String::new(),
         ends: Instant::now() + LIFETIME_MAX,
         _place: place,
         _connection: request.extensions().get::<Connection>().cloned(),
@@ -48,7 +50,11 @@ struct View {
     /// Absent for a visitor without a token.
     term: Option<Term>,
     sight: Sight,
-    period: Interval,
+    looks: Interval,
+    /// When the next snapshot is due, if nothing changes before.
+    due: Instant,
+    /// The default policy of the last snapshot.
+    default_policy: String,
     ends: Instant,
     _place: OwnedSemaphorePermit,
     _connection: Option<Connection>,
@@ -56,12 +62,21 @@ struct View {
 
 fn events(view: View) -> impl Stream<Item = Result<Event, Infallible>> {
     stream::unfold(view, |mut view| async move {
-        tokio::select! {
-            biased;
-            () = view.site.stop.cancelled() => return None,
-            () = tokio::time::sleep_until(view.ends) => return None,
-            _ = over(view.term.as_mut()) => return None,
-            _ = view.period.tick() => {}
+        loop {
+            tokio::select! {
+                biased;
+                () = view.site.stop.cancelled() => return None,
+                () = tokio::time::sleep_until(view.ends) => return None,
+                _ = over(view.term.as_mut()) => return None,
+                _ = view.looks.tick() => {}
+            }
+            let default_policy = view.site.console.default_policy();
+            if Instant::now() >= view.due || default_policy != view.default_policy {
+                view.default_policy = default_policy;
+                // Half a look early: due at the look that ends the second, not the one after.
+                view.due = Instant::now() + PERIOD - LOOK / 2;
+                break;
+            }
         }
         let text = view.site.console.snapshot(view.sight).ok()?;
         Some((Ok(Event::default().event("snapshot").data(&*text)), view))

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use policy_core::{AwardLoss, Cause, Decision, Event, Phase, Protocol};
-use schemas::delivery::{CloseReason, Disposition, Outcome};
-use schemas::pulse::{Happened, Ranked};
+use schemas::delivery::{CloseReason, Disposition, Outcome, Standing, Turn};
+use schemas::ids::AttrName;
+use schemas::payload::{AttrValue, Terms};
+use schemas::pulse::{Happened, ISSUES_MAX, Ranked};
 use schemas::{Act, AgentId, AwardNo, DeliveryId, Lot, NegotiationId, RegisterKey};
 use serde::Serialize;
 
@@ -29,6 +31,7 @@ pub(crate) enum Fact {
         disposition: Disposition,
         score: Option<u32>,
     },
+    Proposed(Box<Proposal>),
     Moved {
         from: Phase,
         to: Phase,
@@ -90,7 +93,22 @@ pub(crate) struct Choice {
     winners: Vec<AgentId>,
 }
 
+/// An offer that stands in a bargain.
+#[derive(Debug, Clone)]
+pub(crate) struct Proposal {
+    by: AgentId,
+    round: u32,
+    step: u32,
+    terms: Terms,
+}
+
 impl Fact {
+    /// The offer that stands, with as many of its issues as a journal holds.
+    pub(super) fn proposed(turn: &Turn, standing: &Standing) -> Self {
+        let terms = standing.terms.iter().take(ISSUES_MAX).map(|(name, value)| (name.clone(), value.clone())).collect();
+        Self::Proposed(Box::new(Proposal { by: standing.by.clone(), round: turn.round, step: turn.step, terms }))
+    }
+
     /// What a fact of the core is here, and of which negotiation; some are nothing.
     pub(super) fn of(event: &Event) -> Option<(&NegotiationId, Self)> {
         Some(match event {
@@ -140,7 +158,7 @@ impl Fact {
     /// Whether it may be left out of a long journal in favour of what matters more.
     pub(super) const fn is_routine(&self) -> bool {
         match self {
-            Self::Message { .. } | Self::Sent { .. } | Self::Acknowledged { .. } => true,
+            Self::Message { .. } | Self::Proposed(_) | Self::Sent { .. } | Self::Acknowledged { .. } => true,
             Self::Registered { result, .. } => !matches!(result, WriteResult::Different),
             Self::Called { .. }
             | Self::Moved { .. }
@@ -159,6 +177,7 @@ impl Fact {
             Self::Message { disposition, .. } => matches!(disposition, Disposition::Ok),
             Self::Moved { .. } | Self::Closed { .. } | Self::Decided(_) | Self::AwardLost { .. } => true,
             Self::Called { .. }
+            | Self::Proposed(_)
             | Self::Registered { .. }
             | Self::Sent { .. }
             | Self::Acknowledged { .. }
@@ -179,6 +198,7 @@ impl Fact {
             Self::Acknowledged { delivery, .. } | Self::GivenUp { delivery, .. } => Some(*delivery),
             Self::Called { .. }
             | Self::Message { .. }
+            | Self::Proposed(_)
             | Self::Moved { .. }
             | Self::Closed { .. }
             | Self::Decided(_)
@@ -197,6 +217,7 @@ impl Fact {
             Self::Acknowledged { attempts: 1.., .. } | Self::GivenUp { was_sent: true, .. } => -1,
             Self::Called { .. }
             | Self::Message { .. }
+            | Self::Proposed(_)
             | Self::Moved { .. }
             | Self::Closed { .. }
             | Self::Decided(_)
@@ -211,9 +232,22 @@ impl Fact {
     }
 
     /// How many facts' worth of memory it takes.
-    pub(super) const fn weight(&self) -> usize {
-        let Self::Decided(choice) = self else { return 1 };
-        2 + (choice.ranked.len() + choice.winners.len()) / 2
+    pub(super) fn weight(&self) -> usize {
+        match self {
+            Self::Decided(choice) => 2 + (choice.ranked.len() + choice.winners.len()) / 2,
+            Self::Proposed(proposal) => proposal.weight(),
+            Self::Called { .. }
+            | Self::Message { .. }
+            | Self::Moved { .. }
+            | Self::Closed { .. }
+            | Self::Registered { .. }
+            | Self::Sent { .. }
+            | Self::Acknowledged { .. }
+            | Self::GivenUp { .. }
+            | Self::Committed { .. }
+            | Self::AwardLost { .. }
+            | Self::Ended { .. } => 1,
+        }
     }
 
     /// As it is told.
@@ -226,6 +260,10 @@ impl Fact {
             Self::Message { from, act, disposition, score } => {
                 let (act, disposition) = (act.as_str().to_owned(), disposition.as_str().to_owned());
                 Happened::Message { from, act, disposition, score }
+            }
+            Self::Proposed(proposal) => {
+                let Proposal { by, round, step, terms } = *proposal;
+                Happened::Proposed { by, round, step, terms }
             }
             Self::Moved { from, to } => Happened::Moved { from: from.as_str().to_owned(), to: to.as_str().to_owned() },
             Self::Closed { round, reason, offers, responded, expected } => {
@@ -251,6 +289,16 @@ impl Fact {
             }
             Self::Ended { outcome, elapsed_us } => Happened::Ended { outcome: outcome.as_str().to_owned(), elapsed_us },
         }
+    }
+}
+
+impl Proposal {
+    /// As [`Fact::weight`]: a map's node is ten facts' worth, texts come on top.
+    fn weight(&self) -> usize {
+        let text = |(name, value): (&AttrName, &AttrValue)| {
+            name.as_str().len() + if let AttrValue::Text(text) = value { text.len() } else { 0 }
+        };
+        12 + self.terms.iter().map(text).sum::<usize>() / 64
     }
 }
 

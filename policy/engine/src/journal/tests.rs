@@ -1,13 +1,18 @@
 //! What is remembered, what is not, and how much it takes.
 
+use std::sync::Arc;
+
 use policy_core::{Event, Phase, Protocol};
-use schemas::delivery::{Disposition, Outcome};
+use schemas::delivery::{Disposition, Outcome, Standing, Told, Turn};
+use schemas::ids::AttrName;
+use schemas::payload::AttrValue;
 use schemas::pulse::{Gap, HAPPENED_MAX, Happened, NAMED_MAX};
-use schemas::{Act, AgentId, NegotiationId, Timestamp};
+use schemas::{Act, AgentId, Digest, NegotiationId, OfferId, Position, Timestamp, WireTime};
 
 use super::kept::{FIRST_MAX, LAST_MAX};
 use super::{ENDED_MAX, Fact, Memory, OPEN_MAX, WEIGHT_MAX};
 use crate::outbox::fixture::id as delivery;
+use crate::outbox::{Passage, Step};
 
 #[test]
 fn a_long_journal_keeps_the_first_and_the_last_entries_and_says_what_it_left_out_between() {
@@ -123,6 +128,28 @@ fn the_memory_of_a_lane_is_bounded_whatever_happens() {
 }
 
 #[test]
+fn the_offers_of_a_bargain_are_in_its_journal_once_each_however_many_are_told_them() {
+    let mut memory = Memory::new();
+    started(&mut memory, 1);
+    for (told, offer) in [1, 1, 1, 2, 2, 3].into_iter().enumerate() {
+        memory.note_passage(&turn(told as u128, Some(offer)), Timestamp(told as u64));
+    }
+    memory.note_passage(&turn(9, None), Timestamp(9));
+    let journal = memory.journal("engine-1", &negotiation(1)).unwrap();
+    let proposed: Vec<(u32, Option<&AttrValue>)> = journal
+        .entries
+        .iter()
+        .filter_map(|entry| {
+            let Happened::Proposed { step, terms, .. } = &entry.what else { return None };
+            Some((*step, terms.values().next()))
+        })
+        .collect();
+    let price = |price| AttrValue::Int(price);
+    assert_eq!(proposed, [(1, Some(&price(10))), (2, Some(&price(20))), (3, Some(&price(30)))]);
+    assert_eq!(memory.weight, memory.remembered[&negotiation(1)].facts.weight());
+}
+
+#[test]
 fn strangers_and_forgotten_negotiations_leave_no_trace() {
     let mut memory = Memory::new();
     started(&mut memory, 1);
@@ -207,6 +234,36 @@ fn sent(number: u128) -> Fact {
 fn acknowledged(number: u128) -> Fact {
     let by = AgentId::try_new("bob").unwrap();
     Fact::Acknowledged { by, act: Act::Cfp, delivery: delivery(number), attempts: 1 }
+}
+
+/// A party is told that it is its turn, and which offer stands.
+fn turn(number: u128, offer: Option<u64>) -> Passage {
+    let bob = AgentId::try_new("bob").unwrap();
+    let standing = offer.map(|seq| Standing {
+        offer_id: OfferId(Position { seq, index: 0 }),
+        by: bob.clone(),
+        terms: [(AttrName::try_new("price").unwrap(), AttrValue::Int(10 * seq as i64))].into(),
+        terms_digest: Digest::of_bytes(b"terms"),
+        valid_from: None,
+        valid_until: None,
+        conditions: Vec::new(),
+        accepted_by: Vec::new(),
+    });
+    let (act_by, ends_by) = (WireTime(Timestamp(50)), WireTime(Timestamp(90)));
+    let step = offer.unwrap_or_default() as u32;
+    let turn = Turn { party: bob.clone(), round: 1, step, act_by, ends_by, t_ppm: 0, standing };
+    Passage {
+        id: delivery(number),
+        negotiation: negotiation(1),
+        to: bob,
+        act: Act::Turn,
+        attempts: 1,
+        made_at: tokio::time::Instant::now(),
+        waited: None,
+        turn: Some(Arc::new(Told::Turn(turn))),
+        trace: None,
+        step: Step::Sent,
+    }
 }
 
 fn moved() -> Fact {

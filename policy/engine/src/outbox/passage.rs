@@ -1,8 +1,10 @@
 //! What becomes of deliveries, for whoever tells people about it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use policy_core::Deliver;
+use schemas::delivery::Told;
 use schemas::{Act, AgentId, DeliveryId, NegotiationId};
 use telemetry::{SpanId, TraceContext};
 use tokio::time::Instant;
@@ -28,6 +30,8 @@ pub(crate) struct Passage {
     pub(crate) made_at: Instant,
     /// From its first sending to its acknowledgement; absent where it is not acknowledged, or an earlier owner sent it.
     pub(crate) waited: Option<Duration>,
+    /// What is sent, where it says which offer stands in a bargain.
+    pub(crate) turn: Option<Arc<Told>>,
     /// Where it hangs; absent where its trace is not kept, unless it was given up.
     pub(crate) trace: Option<TraceContext>,
     /// What became of it.
@@ -59,6 +63,9 @@ impl Passage {
             attempts: item.attempts,
             made_at: item.made_at,
             waited: None,
+            turn: matches!(step, Step::Sent | Step::SentOnce)
+                .then(|| Arc::clone(&deliver.told))
+                .filter(|told| matches!(&**told, Told::Turn(turn) if turn.standing.is_some())),
             trace: trace.or_else(|| matches!(step, Step::GivenUp(_)).then(|| unkept(deliver))),
             step,
         }

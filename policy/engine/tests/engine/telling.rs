@@ -221,6 +221,7 @@ fn line(what: &Happened) -> String {
     match what {
         Happened::Called { protocol, policy, invited, .. } => format!("called {protocol} {policy} {invited}"),
         Happened::Message { from, act, disposition, .. } => format!("{from} {act} {disposition}"),
+        Happened::Proposed { by, step, .. } => format!("proposed {by} {step}"),
         Happened::Moved { from, to } => format!("moved {from} {to}"),
         Happened::Closed { reason, .. } => format!("closed {reason}"),
         Happened::Decided { cause, .. } => format!("decided {cause}"),
