@@ -88,3 +88,23 @@ impl Senders {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_may_be_exactly_as_long_as_allowed_and_not_a_byte_longer() {
+        let frame = Frame::new("gateway-1".to_owned());
+        let waiting = || Waiting { encoded: encode(&Entry::Tick).unwrap(), answer: oneshot::channel().0 };
+        let joined = |bytes_max| {
+            let mut batch = Batch::new(&frame, waiting());
+            let is_added = batch.push_within(bytes_max, waiting()).is_none();
+            (is_added, batch.finish().0.len())
+        };
+        let (_, whole) = joined(usize::MAX);
+        assert_eq!(joined(whole), (true, whole));
+        let (is_added, alone) = joined(whole - 1);
+        assert!(!is_added && alone < whole);
+    }
+}

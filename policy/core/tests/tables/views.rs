@@ -50,6 +50,26 @@ fn a_contractor_sees_its_own_messages_and_nothing_of_others() {
 }
 
 #[test]
+fn an_award_that_was_revoked_is_seen_by_its_contractor_and_the_initiator_only() {
+    let mut script = Script::open(policy(|_| {}), &["a", "b"]);
+    script.offer(1, "a", 10);
+    script.offer(2, "b", 20);
+    script.say(3, "a", Act::Refuse, json!({}));
+    let awards = |script: &Script, viewer: &str| -> Vec<(Value, Value)> {
+        let awards = view(script, viewer)["awards"].as_array().unwrap().clone();
+        awards.into_iter().map(|award| (award["contractor"].clone(), award["state"].clone())).collect()
+    };
+    let (revoked, live) = ((json!("a"), json!("revoked")), (json!("b"), json!("awarded")));
+    assert_eq!(awards(&script, "alice"), [revoked.clone(), live.clone()]);
+    assert_eq!(awards(&script, "a"), [revoked.clone()]);
+    assert_eq!(awards(&script, "b"), [live]);
+    script.confirm(4, "b", 2);
+    script.done(5, "b");
+    assert_eq!(awards(&script, "a"), [revoked], "after the end too");
+    assert_eq!(awards(&script, "b"), [(json!("b"), json!("done"))]);
+}
+
+#[test]
 fn after_the_end_the_outcome_and_ones_own_awards_remain() {
     let mut script = Script::open(policy(|_| {}), &["a", "b"]);
     script.offer(1, "a", 10);

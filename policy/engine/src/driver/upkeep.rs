@@ -240,3 +240,36 @@ async fn trim_below(
     }
     Ok(proven)
 }
+
+#[cfg(test)]
+mod tests {
+    use bus::memory::{self, MemoryOptions};
+    use schemas::Timestamp;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn nothing_is_trimmed_below_a_checkpoint_that_is_stored_and_not_proven() {
+        let bus = memory::open(MemoryOptions::default());
+        let store = CheckpointStore::new(bus.blobs.clone());
+        let mut seqs = Vec::new();
+        for number in 0..10 {
+            seqs.push(bus.log.append(Lane(0), Bytes::from(format!("record {number}"))).await.unwrap());
+        }
+        for (position, record, below_seq) in [(seqs[5], "of another log", 0), (seqs[7], "record 7", seqs[7] - 1)] {
+            assert!(store.save(at(position, record)).await.unwrap());
+            let mut retention = Retention::new(Trim::AfterCheckpoint, 1, 0);
+            let proven = trim_below(&mut retention, &store, &*bus.log, Lane(0)).await.unwrap();
+            assert_eq!(proven, (below_seq > 0).then_some(position), "{record}");
+            assert_eq!(bus.log.trimmed(Lane(0)).await.unwrap(), below_seq, "{record}");
+        }
+    }
+
+    /// A checkpoint of a lane with nothing in it.
+    fn at(position: u64, record: &str) -> Checkpoint {
+        let record = Digest::of_bytes(record.as_bytes());
+        let head = Head { lane: Lane(0), position, time: Timestamp(0), record, rules: 1 };
+        let (deliveries, writes, refused, aborts, blamed) = Default::default();
+        Checkpoint { head, book: Bytes::new(), deliveries, writes, refused, aborts, blamed }
+    }
+}

@@ -36,6 +36,24 @@ fn a_delivery_nobody_acknowledges_is_repeated_at_growing_gaps_under_one_id_and_t
 }
 
 #[test]
+fn gaps_between_repeats_grow_no_further_than_their_bound() {
+    let config = OutboxConfig { retry_base_ms: 500, retry_ms_max: 4_000, attempts_max: 12, ..OutboxConfig::default() };
+    // A quarter more for what spreads recipients, and the width of a slot.
+    let longest = Duration::from_millis(4_000 + 1_000 + 8);
+    let mut bench = Bench::new(config);
+    bench.add(deliver(1, "bob"), Gate::Open);
+    let mut sent_at = Vec::new();
+    while bench.outbox.given_up.is_empty() {
+        sent_at.extend(bench.flush().iter().map(|_| bench.now));
+        bench.advance_to_next();
+    }
+    let gaps: Vec<_> = sent_at.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert_eq!(gaps.len(), 11);
+    assert!(gaps.iter().all(|gap| *gap <= longest), "{gaps:?}");
+    assert!(gaps[4..].iter().all(|gap| *gap >= Duration::from_millis(4_000)), "the bound is reached: {gaps:?}");
+}
+
+#[test]
 fn a_failure_that_could_not_be_logged_is_reported_again() {
     let mut bench = Bench::new(OutboxConfig { attempts_max: 1, ..OutboxConfig::default() });
     bench.add(deliver(1, "bob"), Gate::Open);

@@ -10,7 +10,7 @@ use policy_engine::{Engine, EngineConfig, EngineError, EngineHandle, EngineMetri
 use prometheus::Registry;
 use schemas::delivery::{Outcome, Told};
 use schemas::record::{Entry, Qos};
-use schemas::{Act, RegisterKey};
+use schemas::{Act, AwardNo, Lot, RegisterKey};
 
 use crate::exchange::{
     LANE, Probe, append, award_no, call, config, confirm, done, message, metrics, negotiation, offer, open_bus, policy,
@@ -57,6 +57,23 @@ async fn what_was_not_acknowledged_before_the_checkpoint_is_sent_again_after_it(
     assert!(bus.log.trimmed(LANE).await.unwrap() > 10, "the call itself is gone from the log");
     let _second = start(&bus, checkpointing("engine-2", Trim::AfterCheckpoint)).await;
     while bob.next_message().await != sent {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_keeps_the_keys_the_register_has_refused() {
+    let bus = open_bus();
+    let key = RegisterKey::Award(negotiation("job"), Lot(0), AwardNo(1));
+    bus.register.write(key.clone(), Bytes::from_static(b"{\"another\":\"history\"}")).await.unwrap();
+    let engine = start(&bus, checkpointing("engine-1", Trim::Never)).await;
+    let mut bob = Probe::connect(&bus, "bob").await;
+    append(&bus, vec![call("job", policy("low"), &["bob"], Qos::AtLeastOnce)]).await;
+    append(&bus, vec![message("bob", "job", "b1", offer(10))]).await;
+    bob.drain(Duration::from_secs(60)).await;
+    assert_eq!(engine.status().lanes[0].outbox, 0, "nothing else in a checkpoint names the key");
+    pass_time(&bus, 40).await;
+    let checkpoint = bus.blobs.value("checkpoint-0".to_owned()).await.unwrap().unwrap();
+    let name = format!("\"{key}\"");
+    assert!(checkpoint.windows(name.len()).any(|window| window == name.as_bytes()), "{name} is not in the checkpoint");
 }
 
 #[tokio::test(start_paused = true)]
