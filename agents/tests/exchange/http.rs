@@ -107,7 +107,7 @@ async fn the_python_example_negotiates() {
     assert_eq!(inbox.line, "GET /v1/inbox");
     inbox.write("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n").await;
 
-    inbox.write(&event(&call(1, "n1"))).await;
+    inbox.write(&event(&still_open(1, "n1"))).await;
     let offer = gateway.message().await;
     assert_eq!(offer["payload"]["act"], "offer");
     assert_eq!(gateway.acks().await, json!([delivery_id(1)]));
@@ -118,21 +118,30 @@ async fn the_python_example_negotiates() {
     assert_eq!(confirm["payload"], json!({"act": "confirm", "award_no": 1}));
     assert_eq!(gateway.acks().await, json!([delivery_id(2)]));
     // A repeat is acknowledged and not answered; the next delivery is.
-    inbox.write(&event(&call(1, "n1"))).await;
+    inbox.write(&event(&still_open(1, "n1"))).await;
     assert_eq!(gateway.acks().await, json!([delivery_id(1)]));
     let committed = receipt(confirm["envelope"]["msg_id"].as_str().unwrap(), Disposition::Committed, None);
-    inbox.write(&event(&delivery(3, "n1", committed))).await;
+    let mut committed = json!(delivery(3, "n1", committed));
+    committed["payload"]["award_no"] = json!(1);
+    inbox.write(&event(&serde_json::from_value(committed).unwrap())).await;
     let inform = gateway.message().await;
     assert_eq!(inform["payload"]["kind"], "done");
     assert!(inform["envelope"]["seq"].as_u64() > confirm["envelope"]["seq"].as_u64());
     assert_eq!(gateway.acks().await, json!([delivery_id(3)]));
     // Alternating offers are another protocol.
     let rules = json!({"issues": [{"name": "price", "min": 1, "max": 9}], "rounds": 3});
-    let mut bargain = json!(call(4, "n2"));
+    let mut bargain = json!(still_open(4, "n2"));
     bargain["payload"]["bargain"] = json!({"parties": ["alice", "bob"], "rules": rules});
     inbox.write(&event(&serde_json::from_value(bargain).unwrap())).await;
     let refusal = gateway.message().await;
     assert_eq!(refusal["payload"], json!({"act": "refuse", "reason": "does not bargain"}));
+}
+
+/// A call whose deadline is far away: the example leaves late ones alone.
+fn still_open(number: u8, negotiation: &str) -> Delivery {
+    let mut call = json!(call(number, negotiation));
+    call["payload"]["reply_by"] = json!("2126-11-20T00:00:00Z");
+    serde_json::from_value(call).unwrap()
 }
 
 /// A process that ends with the test.
