@@ -85,6 +85,9 @@ pub enum EngineEvent {
         to: AgentId,
         /// Attempts made.
         attempts: u32,
+        /// It was a call for which nobody waits any more: an answer of the recipient that still comes is taken.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        may_answer: bool,
     },
     /// The negotiation is stopped: the register holds another value, or `step` panicked.
     Abort {

@@ -13,6 +13,7 @@
 //! | `engine.<id>.beat` | engine | that it lives, and how far each of its lanes has come |
 //! | `engine.<id>.pulse` | engine | numbers for people who look ([`crate::pulse::Pulse`]) |
 //! | `journal.<lane>` | gateway | asks the lane's engine what happened in one negotiation |
+//! | `backlog.<engine>` | engine | a JSON array of the agents that acknowledge too little: invite them no more for now |
 //! | `log.<lane>` | gateway, engine | the log (JetStream) |
 //! | `award.<negotiation>.<lot>.<award_no>[.end]`, `closed.<negotiation>` | engine | the write-once register (JetStream) |
 
@@ -32,6 +33,8 @@ pub const ALL_PRESENCE: &str = "presence.*";
 pub const ALL_BEATS: &str = "engine.*.beat";
 /// Every engine's numbers.
 pub const ALL_PULSES: &str = "engine.*.pulse";
+/// What every engine says of agents that acknowledge too little.
+pub const ALL_BACKLOGS: &str = "backlog.*";
 /// Every message from agents that speak NATS.
 pub const ALL_GATEWAY_IN: &str = "gw.in.*";
 /// Every order to end an agent's streams. Gateways share no queue group here: each has to act.
@@ -113,6 +116,18 @@ pub fn beat(engine: &str) -> String {
 #[must_use]
 pub fn pulse(engine: &str) -> String {
     format!("engine.{engine}.pulse")
+}
+
+/// Agents that acknowledge too little. `engine` must be one token: letters, digits, `_` and `-`.
+#[must_use]
+pub fn backlog(engine: &str) -> String {
+    format!("backlog.{engine}")
+}
+
+/// The engine named by the subject of what it says of agents that acknowledge too little.
+#[must_use]
+pub fn backlog_engine_of(subject: &str) -> Option<&str> {
+    subject.strip_prefix("backlog.")
 }
 
 /// Journals of a lane's negotiations.

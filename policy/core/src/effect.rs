@@ -48,6 +48,8 @@ pub struct Deliver {
     pub expires: Timestamp,
     /// How it is delivered.
     pub qos: Qos,
+    /// Most attempts, where fewer than usual: a call whose silence counts as an answer.
+    pub attempts_max: Option<u32>,
     /// Hold it back until this key is registered.
     pub after: Option<RegisterKey>,
     /// W3C trace context of the negotiation's call.

@@ -23,6 +23,10 @@ pub struct Limits {
     pub winners_max: usize,
 }
 
+/// Attempts at delivering a call after which nobody waits for an agent that is not durable: at the outbox's gaps three and
+/// a half seconds, in which a connection that is there has shown itself.
+pub const CALL_ATTEMPTS_MAX: u32 = 3;
+
 impl Default for Limits {
     fn default() -> Self {
         Self {

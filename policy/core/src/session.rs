@@ -2,11 +2,12 @@
 
 use schemas::delivery::Disposition;
 use schemas::ids::Position;
-use schemas::record::Qos;
+use schemas::record::{Invitation, Qos};
 use schemas::{Act, AgentId, AwardNo, Digest, MsgId, OfferId, Timestamp};
 
 use crate::acceptance::gate::GateFault;
 use crate::contract_net::state::SessionState;
+use crate::limits::CALL_ATTEMPTS_MAX;
 use crate::state::{ActSet, Misread};
 
 /// Bytes of a message digest that are kept to tell a duplicate from a conflict: 128 bits leave no practical collision.
@@ -148,6 +149,42 @@ impl Offer {
     }
 }
 
+/// How a contractor's calls are delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Until acknowledged; after [`CALL_ATTEMPTS_MAX`] attempts nobody waits any longer.
+    AtLeastOnce,
+    /// Once.
+    BestEffort,
+    /// Until acknowledged or the deadline: it may be absent for a while.
+    Durable,
+}
+
+impl Reach {
+    pub(crate) const fn of(invitation: &Invitation) -> Self {
+        match (invitation.qos, invitation.durable) {
+            (Qos::BestEffort, _) => Self::BestEffort,
+            (Qos::AtLeastOnce, true) => Self::Durable,
+            (Qos::AtLeastOnce, false) => Self::AtLeastOnce,
+        }
+    }
+
+    pub(crate) const fn qos(self) -> Qos {
+        match self {
+            Self::AtLeastOnce | Self::Durable => Qos::AtLeastOnce,
+            Self::BestEffort => Qos::BestEffort,
+        }
+    }
+
+    /// Most attempts at delivering a call, where that is fewer than of other deliveries.
+    pub(crate) const fn call_attempts_max(self) -> Option<u32> {
+        match self {
+            Self::AtLeastOnce => Some(CALL_ATTEMPTS_MAX),
+            Self::BestEffort | Self::Durable => None,
+        }
+    }
+}
+
 /// One contractor's session.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -158,7 +195,7 @@ pub(crate) struct Session {
     pub(crate) strikes: u32,
     /// Number of the last input folded from it, in the lane's count.
     pub(crate) heard: u64,
-    pub(crate) qos: Qos,
+    pub(crate) reach: Reach,
     /// Whether it was bound and had no CANCEL: CLOSED is then its offer's final notice.
     pub(crate) is_owed_closed: bool,
     /// The offer in the running, held, awarded or committed.
@@ -166,14 +203,14 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(agent: AgentId, qos: Qos) -> Self {
+    pub(crate) fn new(agent: AgentId, reach: Reach) -> Self {
         Self {
             party: Party::new(agent),
             state: SessionState::Invited,
             round: 1,
             strikes: 0,
             heard: 0,
-            qos,
+            reach,
             is_owed_closed: false,
             offer: None,
         }

@@ -71,6 +71,7 @@ impl Step<'_> {
             at: self.clock,
             expires,
             qos: Qos::AtLeastOnce,
+            attempts_max: None,
             after: None,
             traceparent: None,
         }

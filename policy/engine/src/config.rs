@@ -107,6 +107,10 @@ pub struct OutboxConfig {
     /// Most deliveries that wait for one agent; further ones are given up at once, so that one silent agent can never
     /// use up `in_flight_max`.
     pub per_agent_max: usize,
+    /// Deliveries that one agent has not acknowledged beyond which gateways invite it no more: those that wait for it and
+    /// those given up since it last acknowledged one or connected, in all lanes this engine owns. A quarter of what may
+    /// wait for it in one lane; an agent that acknowledges what it reads has a few hundred at most.
+    pub backlog_max: usize,
     /// Most deliveries in one inbox message.
     pub bundle_deliveries_max: usize,
     /// Most bytes in one inbox message, unless a single delivery is larger; a quarter of NATS's default payload limit.
@@ -121,6 +125,7 @@ impl Default for OutboxConfig {
             attempts_max: 8,
             in_flight_max: 262_144,
             per_agent_max: 16_384,
+            backlog_max: 4096,
             bundle_deliveries_max: 256,
             bundle_bytes_max: 256 * 1024,
         }

@@ -8,6 +8,7 @@
 
 mod act;
 mod answers;
+mod backlog;
 mod fold;
 mod inputs;
 mod opening;
@@ -31,6 +32,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::backlog::Backlog;
 use self::inputs::{Inputs, Wake};
 use self::ownership::Stage;
 use self::questions::Questions;
@@ -39,6 +41,7 @@ use self::telling::Telling;
 use self::unseen::Unseen;
 use self::upkeep::Upkeep;
 use crate::abort::Aborts;
+use crate::backlog::SharedDeadLetters;
 use crate::clock::{ClockWatch, LogClock};
 use crate::config::EngineConfig;
 use crate::delivered::DeliveredBatch;
@@ -64,6 +67,8 @@ pub(crate) struct Shared {
     pub(crate) metrics: Arc<EngineMetrics>,
     pub(crate) tap: Option<Arc<dyn Tap>>,
     pub(crate) cancel: CancellationToken,
+    /// What was given up, for the log.
+    pub(crate) dead_letters: SharedDeadLetters,
 }
 
 /// See the module.
@@ -87,6 +92,7 @@ pub(crate) struct Driver {
     telling: Telling,
     unseen: Unseen,
     traces: Traces,
+    backlog: Backlog,
     stage: Stage,
     /// Of the live engines, this one should own the lane.
     is_first: bool,

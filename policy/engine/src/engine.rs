@@ -10,6 +10,7 @@ use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::backlog::{BacklogReporter, LaneBacklog, SharedDeadLetters};
 use crate::config::EngineConfig;
 use crate::driver::{Driver, STOP_MAX, Shared};
 use crate::error::EngineError;
@@ -44,18 +45,21 @@ impl Engine {
         let served: Vec<Lane> = lanes.iter().copied().collect();
         let (mut herald, tuned) = Herald::subscribe(&bus, &config, served, Arc::clone(&metrics)).await?;
         let leave_max = config.membership.dead_after();
-        let shared = Shared { bus, config, metrics, tap, cancel: cancel.clone() };
-        let (mut drivers, mut watched, mut pulses) = (Vec::new(), Vec::new(), Vec::new());
+        let dead_letters = SharedDeadLetters::default();
+        let shared = Shared { bus, config, metrics, tap, cancel: cancel.clone(), dead_letters };
+        let (mut drivers, mut watched, mut pulses, mut backlogs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for lane in lanes {
             let (sender, signals) = ingress.connect(lane);
-            let (driver, status, pulse) = Driver::open(lane, shared.clone(), signals, herald.tune(&tuned)).await?;
-            herald.connect(status.clone(), sender);
+            let (driver, lane) = Driver::open(lane, shared.clone(), signals, herald.tune(&tuned)).await?;
+            herald.connect(lane.status.clone(), sender);
             drivers.push(driver);
-            watched.push(status);
-            pulses.push(pulse);
+            watched.push(lane.status);
+            pulses.push(lane.pulse);
+            backlogs.push(lane.backlog);
         }
         let mut handle = EngineHandle {
             _teller: teller(&shared, pulses, StatusReader::new(watched.clone(), tuned.view.clone())),
+            _backlogs: backlog_reporter(&shared, backlogs),
             lanes: watched,
             tuned,
             leave_max,
@@ -89,6 +93,18 @@ fn teller(
     (config.pulse_ms > 0).then(|| AbortOnDropHandle::new(tokio::spawn(teller.drive())))
 }
 
+/// Starts to say which agents do not acknowledge.
+fn backlog_reporter(shared: &Shared, lanes: Vec<watch::Receiver<LaneBacklog>>) -> AbortOnDropHandle<()> {
+    let reporter = BacklogReporter {
+        engine: shared.config.id.clone(),
+        backlog_max: shared.config.outbox.backlog_max,
+        pub_sub: Arc::clone(&shared.bus.pub_sub),
+        lanes,
+        dead_letters: Arc::clone(&shared.dead_letters),
+    };
+    AbortOnDropHandle::new(tokio::spawn(reporter.drive()))
+}
+
 /// The lanes to serve, each once.
 fn lanes_of(bus: &Bus, config: &EngineConfig) -> Result<BTreeSet<Lane>, EngineError> {
     let lanes = bus.log.lanes();
@@ -110,6 +126,8 @@ fn lanes_of(bus: &Bus, config: &EngineConfig) -> Result<BTreeSet<Lane>, EngineEr
 pub struct EngineHandle {
     /// Publishes the pulse until it is dropped.
     _teller: Option<AbortOnDropHandle<()>>,
+    /// Says which agents do not acknowledge, until it is dropped.
+    _backlogs: AbortOnDropHandle<()>,
     lanes: Vec<watch::Receiver<LaneStatus>>,
     tuned: Tuned,
     /// Longest a shutdown waits for others to take the lanes.

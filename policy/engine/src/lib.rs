@@ -11,6 +11,7 @@
 //!            +-----> deadlines ----------------------------------> log: tick
 //!            +-----> checkpoint-<lane> (blob) -------------------> log: trimmed behind it
 //!            +-----> journal.<lane>, engine.<id>.pulse: for people who look, decide nothing
+//!            +-----> backlog.<id>: agents that gateways should invite no more until they acknowledge
 //! ```
 //!
 //! **Many engines.** Every engine folds every lane it may serve. Engines hear each other's heartbeats
@@ -31,6 +32,7 @@
 //! `driver/ownership.rs` (who does it), `recovery.rs`, `checkpoint.rs`, `driver/upkeep.rs` (how it survives).
 
 mod abort;
+mod backlog;
 mod checkpoint;
 mod clock;
 mod config;

@@ -20,6 +20,7 @@ mod passage;
 mod recipient;
 mod schedule;
 mod sending;
+mod silence;
 mod standby;
 #[cfg(test)]
 mod tests;
@@ -33,6 +34,7 @@ use schemas::{AgentId, DeliveryId, RegisterKey, Timestamp};
 use telemetry::TraceContext;
 use tokio::time::Instant;
 
+use crate::backlog::DeadLetter;
 use crate::config::OutboxConfig;
 use crate::document::DocumentWriter;
 use crate::metrics::{DeadLetterReason, EngineMetrics};
@@ -42,6 +44,7 @@ use item::{Item, Stage};
 pub(crate) use passage::{Passage, Step};
 use recipient::Recipient;
 use schedule::Schedule;
+use silence::Silence;
 
 /// Whether the register lets a delivery out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,6 +68,8 @@ pub(crate) struct GivenUp {
     pub(crate) to: AgentId,
     /// Times it was sent.
     pub(crate) attempts: u32,
+    /// It was a call for which nobody waits any more.
+    pub(crate) may_answer: bool,
 }
 
 /// See the module.
@@ -82,6 +87,9 @@ pub(crate) struct Outbox {
     heard: Heard,
     made: u64,
     writer: DocumentWriter,
+    silence: Silence,
+    /// Given up since the lane last asked.
+    dead_letters: Vec<DeadLetter>,
     /// Absent where nobody asks.
     passages: Option<Vec<Passage>>,
 }
@@ -101,6 +109,8 @@ impl Outbox {
             heard: Heard::default(),
             made: 0,
             writer: DocumentWriter::default(),
+            silence: Silence::default(),
+            dead_letters: Vec::new(),
             passages: None,
         }
     }
@@ -192,6 +202,7 @@ impl Outbox {
         };
         let waited = (item.attempts > 0).then(|| now.saturating_duration_since(item.made_at));
         self.metrics.deliveries.count_acked(&item.deliver.told, waited);
+        self.silence.end(agent);
         if let Some(passages) = &mut self.passages {
             passages.push(Passage { waited, ..Passage::of(item, Step::Acknowledged) });
         }
@@ -217,6 +228,7 @@ impl Outbox {
     /// An agent has connected: everything it has not acknowledged goes out again at once, uncounted, so that an agent
     /// whose connection flaps does not use its attempts up.
     pub(crate) fn handle_hello(&mut self, agent: &AgentId) {
+        self.silence.end(agent);
         let Some(recipient) = self.recipients.get(agent) else { return };
         for id in recipient.ids() {
             if let Some(item) = self.items.get_mut(&id).filter(|item| item.stage == Stage::Sent) {
@@ -242,7 +254,7 @@ impl Outbox {
                     Stage::Sent | Stage::Queued { .. } if log_time > item.deliver.expires => {
                         self.give_up(id, DeadLetterReason::Expired);
                     }
-                    Stage::Sent | Stage::Queued { .. } if item.attempts >= self.config.attempts_max => {
+                    Stage::Sent | Stage::Queued { .. } if item.attempts >= item.attempts_max(&self.config) => {
                         self.give_up(id, DeadLetterReason::Attempts);
                     }
                     Stage::Sent => {
@@ -259,6 +271,11 @@ impl Outbox {
     /// The next delivery whose failure must be logged.
     pub(crate) fn poll_given_up(&mut self) -> Option<GivenUp> {
         self.given_up.pop_front()
+    }
+
+    /// What was given up since the last call. The lane asks after each turn, which bounds how much there can be.
+    pub(crate) fn take_dead_letters(&mut self) -> Vec<DeadLetter> {
+        std::mem::take(&mut self.dead_letters)
     }
 
     /// The failure of a delivery could not be logged: it is reported again after a while.
@@ -291,8 +308,9 @@ impl Outbox {
         }
         let Deliver { to, negotiation, traceparent, .. } = &item.deliver;
         let trace_id = TraceContext::of(traceparent.as_deref(), negotiation).trace;
-        let (attempts, reason) = (item.attempts, reason.as_str());
-        tracing::warn!(%negotiation, %trace_id, %id, %to, attempts, reason, "dead letter");
+        let (to, negotiation, attempts) = (to.clone(), negotiation.clone(), item.attempts);
+        self.silence.note(&to, reason);
+        self.dead_letters.push(DeadLetter { id, to, negotiation, trace_id, attempts, reason });
         self.given_up.push_back(item.given_up());
     }
 }

@@ -194,7 +194,7 @@ impl Negotiation {
         } else if self.has_stage(Stage::Done) {
             self.end(Outcome::Completed, moment);
         } else {
-            let gone = [SessionState::Failed, SessionState::Lapsed, SessionState::Excluded];
+            let gone = [SessionState::Failed, SessionState::Undelivered, SessionState::Lapsed, SessionState::Excluded];
             let called: Vec<AgentId> =
                 self.sessions.keys().filter(|contractor| !gone.contains(&self.state(contractor))).cloned().collect();
             if !self.begin_round(&called, moment) {

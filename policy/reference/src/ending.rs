@@ -87,7 +87,7 @@ impl Negotiation {
 
     /// Section 7: counts for the current call to an INVITED, and for the live ACCEPT to an AWARDED contractor, from
     /// whom nothing later was folded.
-    pub(crate) fn delivery_failed(&mut self, deliver: &Deliver, moment: Moment, wins: &mut Wins) {
+    pub(crate) fn delivery_failed(&mut self, deliver: &Deliver, may_answer: bool, moment: Moment, wins: &mut Wins) {
         let contractor = &deliver.to;
         if self.sessions[contractor].was_heard {
             return;
@@ -96,7 +96,13 @@ impl Negotiation {
             Told::Cfp(call) => {
                 let is_current = (call.round, call.reply_by.0) == (self.round, self.reply_by);
                 if self.phase == Phase::Collecting && is_current && self.state(contractor) == SessionState::Invited {
-                    self.answer_without_offer(contractor, SessionState::Failed, RejectReason::Withdrawn, moment, wins);
+                    self.answer_without_offer(
+                        contractor,
+                        if may_answer { SessionState::Undelivered } else { SessionState::Failed },
+                        RejectReason::Withdrawn,
+                        moment,
+                        wins,
+                    );
                 }
             }
             Told::Accept(accept) => {

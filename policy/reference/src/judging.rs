@@ -80,9 +80,7 @@ impl Negotiation {
             (Payload::Refuse(_) | Payload::NotUnderstood(_) | Payload::Withdraw(_), _, _) => {
                 self.judge_decline(from, payload, live, stage)
             }
-            (Payload::Failure(_), _, _)
-                if self.phase == Phase::Collecting && self.state(from) == SessionState::Invited =>
-            {
+            (Payload::Failure(_), _, _) if self.phase == Phase::Collecting && self.is_awaited_or_undelivered(from) => {
                 Verdict::ok(Then::Answer(SessionState::Failed, RejectReason::Withdrawn))
             }
             (Payload::Failure(_), Some(lot), Some(Stage::Awarded)) => Verdict::ok(Then::Lose(lot, AwardLoss::Failed)),
@@ -100,16 +98,20 @@ impl Negotiation {
         }
     }
 
+    fn is_awaited_or_undelivered(&self, contractor: &AgentId) -> bool {
+        matches!(self.state(contractor), SessionState::Invited | SessionState::Undelivered)
+    }
+
     fn judge_decline(&self, from: &AgentId, payload: &Payload, lot: Option<usize>, stage: Option<Stage>) -> Verdict {
         if self.phase == Phase::Collecting {
             return match (payload.act(), self.state(from)) {
                 (Act::Withdraw, SessionState::Offered) => {
                     Verdict::ok(Then::Answer(SessionState::Withdrawn, RejectReason::Withdrawn))
                 }
-                (Act::Refuse, SessionState::Invited) => {
+                (Act::Refuse, SessionState::Invited | SessionState::Undelivered) => {
                     Verdict::ok(Then::Answer(SessionState::Refused, RejectReason::Withdrawn))
                 }
-                (Act::NotUnderstood, SessionState::Invited) => {
+                (Act::NotUnderstood, SessionState::Invited | SessionState::Undelivered) => {
                     Verdict::ok(Then::Answer(SessionState::NotUnderstood, RejectReason::Withdrawn))
                 }
                 _ => self.out_of_turn(from, "out_of_turn"),
@@ -136,7 +138,8 @@ impl Negotiation {
         }
         let session = &self.sessions[from];
         let may_revise = session.state == S::Offered && self.policy.offer_revision == OfferRevision::Replace;
-        let may_offer = may_revise || matches!(session.state, S::Invited | S::Withdrawn | S::PolicyRejected);
+        let may_offer =
+            may_revise || matches!(session.state, S::Invited | S::Undelivered | S::Withdrawn | S::PolicyRejected);
         if session.round != self.round || !may_offer {
             return self.out_of_turn(from, "out_of_turn");
         }

@@ -225,11 +225,18 @@ impl Negotiation {
     }
 }
 
-/// Spec section 3: offered, refused, not understood, failed, excluded, withdrawn, policy-rejected.
+/// Spec section 3: offered, refused, not understood, undelivered, failed, excluded, withdrawn, policy-rejected.
 fn has_responded(state: SessionState) -> bool {
     use SessionState as S;
     match state {
-        S::Offered | S::Refused | S::NotUnderstood | S::Failed | S::Excluded | S::Withdrawn | S::PolicyRejected => true,
+        S::Offered
+        | S::Refused
+        | S::NotUnderstood
+        | S::Undelivered
+        | S::Failed
+        | S::Excluded
+        | S::Withdrawn
+        | S::PolicyRejected => true,
         S::Invited
         | S::Standby
         | S::Awarded

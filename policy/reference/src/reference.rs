@@ -152,9 +152,9 @@ impl Reference {
             return;
         };
         match (event, &mut *one) {
-            (EngineEvent::DeliveryFailed { id, .. }, Held::Net(net)) => {
+            (EngineEvent::DeliveryFailed { id, may_answer, .. }, Held::Net(net)) => {
                 if let Some(deliver) = self.deliveries.get(id) {
-                    net.delivery_failed(deliver, moment, &mut self.wins);
+                    net.delivery_failed(deliver, *may_answer, moment, &mut self.wins);
                 }
             }
             (EngineEvent::Abort { .. }, Held::Net(net)) => net.abort(moment),

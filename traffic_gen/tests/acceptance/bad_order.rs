@@ -133,7 +133,13 @@ async fn a_paused_engines_late_records_and_ticks_of_any_number_decide_nothing() 
     let call = carol.hear("the call", |delivery| Some(delivery.envelope.msg_id)).await;
     let of_an_older_epoch = [
         EngineEvent::Abort { negotiation: id.clone(), code: "internal".to_owned() },
-        EngineEvent::DeliveryFailed { id: call, negotiation: id.clone(), to: agent("carol"), attempts: 8 },
+        EngineEvent::DeliveryFailed {
+            id: call,
+            negotiation: id.clone(),
+            to: agent("carol"),
+            attempts: 8,
+            may_answer: false,
+        },
         EngineEvent::Rules { version: 99 },
     ];
     for event in of_an_older_epoch {

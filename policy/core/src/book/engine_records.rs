@@ -32,8 +32,10 @@ impl Book {
                 }
             }
             EngineEvent::Rules { version } if epoch >= self.epoch => self.flow.rules = *version,
-            EngineEvent::DeliveryFailed { id, negotiation, to, attempts: _ } if epoch >= self.epoch => {
-                self.with_open(position, negotiation, |open, step| open.handle_delivery_failure(*id, to, step));
+            EngineEvent::DeliveryFailed { id, negotiation, to, attempts: _, may_answer } if epoch >= self.epoch => {
+                self.with_open(position, negotiation, |open, step| {
+                    open.handle_delivery_failure(*id, to, *may_answer, step)
+                });
             }
             EngineEvent::Abort { negotiation, code } if epoch >= self.epoch => {
                 self.with_open(position, negotiation, |open, step| open.handle_abort(code, step));

@@ -80,9 +80,15 @@ impl Open {
         }
     }
 
-    pub(super) fn handle_delivery_failure(&mut self, delivery: DeliveryId, to: &AgentId, step: &mut Step<'_>) {
+    pub(super) fn handle_delivery_failure(
+        &mut self,
+        delivery: DeliveryId,
+        to: &AgentId,
+        may_answer: bool,
+        step: &mut Step<'_>,
+    ) {
         match self {
-            Self::ContractNet(negotiation) => negotiation.handle_delivery_failure(delivery, to, step),
+            Self::ContractNet(negotiation) => negotiation.handle_delivery_failure(delivery, to, may_answer, step),
             Self::Bargain(bargain) => bargain.handle_delivery_failure(step),
         }
     }

@@ -141,6 +141,7 @@ const fn is_excludable(state: SessionState) -> bool {
         | SessionState::Refused
         | SessionState::NotUnderstood
         | SessionState::Withdrawn
+        | SessionState::Undelivered
         | SessionState::Standby
         | SessionState::Rejected => true,
         SessionState::Excluded

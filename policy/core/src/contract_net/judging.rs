@@ -124,9 +124,9 @@ impl Negotiation {
     /// Row 2: who may offer now.
     fn may_offer(&self, index: usize) -> bool {
         let session = &self.sessions[index];
-        let is_open =
-            matches!(session.state, SessionState::Invited | SessionState::Withdrawn | SessionState::PolicyRejected)
-                || (session.state == SessionState::Offered && self.policy().offer_revision == OfferRevision::Replace);
+        let is_open = session.state.may_answer()
+            || matches!(session.state, SessionState::Withdrawn | SessionState::PolicyRejected)
+            || (session.state == SessionState::Offered && self.policy().offer_revision == OfferRevision::Replace);
         is_open && session.round == self.round
     }
 
@@ -137,8 +137,8 @@ impl Negotiation {
         if self.phase == Phase::Collecting {
             return match (act, session.state) {
                 (Act::Withdraw, SessionState::Offered) => Verdict::ok(Action::Withdraw),
-                (Act::Refuse, SessionState::Invited) => Verdict::ok(Action::Decline(SessionState::Refused)),
-                (Act::NotUnderstood, SessionState::Invited) => {
+                (Act::Refuse, state) if state.may_answer() => Verdict::ok(Action::Decline(SessionState::Refused)),
+                (Act::NotUnderstood, state) if state.may_answer() => {
                     Verdict::ok(Action::Decline(SessionState::NotUnderstood))
                 }
                 (_, _) => self.out_of_turn(speaker, Misread::OutOfTurn),
@@ -188,7 +188,7 @@ impl Negotiation {
     fn judge_failure(&self, index: usize, failure: &Failure) -> Verdict {
         let session = &self.sessions[index];
         if self.phase == Phase::Collecting {
-            return if session.state == SessionState::Invited {
+            return if session.state.may_answer() {
                 Verdict::ok(Action::Decline(SessionState::Failed))
             } else {
                 self.out_of_turn(Speaker::Contractor(index), Misread::OutOfTurn)
@@ -234,7 +234,7 @@ impl Negotiation {
         };
         let state = self.sessions[index].state;
         let is_collecting = self.phase == Phase::Collecting;
-        if is_collecting && state == SessionState::Invited {
+        if is_collecting && state.may_answer() {
             ActSet::of(&[Act::Offer, Act::Refuse, Act::NotUnderstood, Act::Failure])
         } else if is_collecting && state == SessionState::Offered {
             if self.may_offer(index) { ActSet::of(&[Act::Offer, Act::Withdraw]) } else { ActSet::of(&[Act::Withdraw]) }

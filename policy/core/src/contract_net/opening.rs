@@ -18,7 +18,7 @@ use crate::ladder::Ladder;
 use crate::link::CHAIN_START;
 use crate::matter::{Matter, public_addresses};
 use crate::negotiation::{Negotiation, PinnedPolicy, Tally};
-use crate::session::{Party, Session};
+use crate::session::{Party, Reach, Session};
 use crate::state::{Misread, Phase};
 use crate::step::{CALL_ORDINAL, Step};
 
@@ -82,7 +82,7 @@ impl Opening<'_> {
     fn sessions(&self, invited_max: usize, mut share: impl FnMut(&AgentId) -> AgentId) -> Vec<Session> {
         let mut invited = self.invited();
         invited.truncate(invited_max);
-        invited.into_iter().map(|invitation| Session::new(share(&invitation.agent), invitation.qos)).collect()
+        invited.into_iter().map(|invitation| Session::new(share(&invitation.agent), Reach::of(invitation))).collect()
     }
 
     /// What the negotiation has, whatever its protocol.
@@ -171,7 +171,8 @@ impl Negotiation {
                 step.letter_at(ordinal, &self.matter.id, &session.party.agent, Arc::clone(&told), self.reply_by);
             step.post(Deliver {
                 from: Some(self.initiator.agent.clone()),
-                qos: session.qos,
+                qos: session.reach.qos(),
+                attempts_max: session.reach.call_attempts_max(),
                 traceparent: self.matter.traceparent.clone(),
                 ..letter
             });

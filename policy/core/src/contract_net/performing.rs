@@ -42,14 +42,21 @@ impl Negotiation {
     }
 
     /// FAILURE{delivery}: counts for a CFP to an INVITED and an ACCEPT to an AWARDED contractor from whom nothing later was
-    /// folded; otherwise the contractor lives, and its timers judge it.
-    pub(crate) fn handle_delivery_failure(&mut self, delivery: DeliveryId, to: &AgentId, step: &mut Step<'_>) {
+    /// folded; otherwise the contractor lives, and its timers judge it. A CFP nobody waits for any more may still be answered.
+    pub(crate) fn handle_delivery_failure(
+        &mut self,
+        delivery: DeliveryId,
+        to: &AgentId,
+        may_answer: bool,
+        step: &mut Step<'_>,
+    ) {
         self.matter.link(b"delivery_failed", step);
         let Some(index) = self.session_of(to) else { return };
         if let Some((position, ordinal)) = self.unanswered_call(index)
             && delivery_id(step.lane, &self.matter.id, position, ordinal, to) == delivery
         {
-            self.decline(index, SessionState::Failed, step);
+            let state = if may_answer { SessionState::Undelivered } else { SessionState::Failed };
+            self.decline(index, state, step);
         } else if let Some(lot) = self.lot_of(index)
             && let Some(award) = &self.lots[lot].award
             && award.stage == AwardStage::Awarded

@@ -131,7 +131,10 @@ impl Negotiation {
         let called: Vec<usize> = (0..self.sessions.len())
             .filter(|&index| {
                 let state = self.sessions[index].state;
-                !matches!(state, SessionState::Failed | SessionState::Lapsed | SessionState::Excluded)
+                !matches!(
+                    state,
+                    SessionState::Failed | SessionState::Undelivered | SessionState::Lapsed | SessionState::Excluded
+                )
             })
             .collect();
         if !self.begin_round(&called, step) {

@@ -28,6 +28,8 @@ pub enum SessionState {
     Committed,
     /// Has performed.
     Done,
+    /// Its call could not be delivered: nobody waits for it, and an offer that still comes is taken.
+    Undelivered,
     /// Failed, before or after an award.
     Failed,
     /// Its offer is out of the running.
@@ -41,6 +43,12 @@ pub enum SessionState {
 }
 
 impl SessionState {
+    /// Whether a first answer to the call is still taken from a session in this state.
+    #[must_use]
+    pub(crate) const fn may_answer(self) -> bool {
+        matches!(self, Self::Invited | Self::Undelivered)
+    }
+
     /// Whether a session in this state counts as having responded to the call (spec section 3).
     #[must_use]
     pub(crate) const fn is_response(self) -> bool {
@@ -52,6 +60,7 @@ impl SessionState {
                 | Self::NotUnderstood
                 | Self::Withdrawn
                 | Self::Excluded
+                | Self::Undelivered
                 | Self::Failed
         )
     }

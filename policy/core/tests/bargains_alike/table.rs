@@ -190,7 +190,7 @@ impl<'a> Table<'a> {
             Deed::Abort => return engine(EngineEvent::Abort { negotiation: id(), code: "internal".to_owned() }),
             Deed::Undelivered => {
                 let Deliver { id, negotiation, to, .. } = self.calls.first()?.clone();
-                return engine(EngineEvent::DeliveryFailed { id, negotiation, to, attempts: 3 });
+                return engine(EngineEvent::DeliveryFailed { id, negotiation, to, attempts: 3, may_answer: true });
             }
             Deed::Repeat(which) => return Some(Entry::Message(self.said[which % self.said.len()].clone())),
             Deed::Conflict(which) => return Some(self.conflict(*which)),

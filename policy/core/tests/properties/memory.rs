@@ -127,8 +127,9 @@ impl<'a> Memory<'a> {
         match deed {
             Deed::Undelivered(which, delta) => {
                 let index = self.deliveries.len().checked_sub(1 + which)?;
-                let Deliver { id, negotiation, to, .. } = self.deliveries[index].clone();
-                Some((*delta, EngineEvent::DeliveryFailed { id, negotiation, to, attempts: 3 }))
+                let Deliver { id, negotiation, to, attempts_max, .. } = self.deliveries[index].clone();
+                let may_answer = attempts_max.is_some();
+                Some((*delta, EngineEvent::DeliveryFailed { id, negotiation, to, attempts: 3, may_answer }))
             }
             Deed::Abort(delta) => {
                 let negotiation = self.negotiations[number].id.clone();

@@ -89,6 +89,13 @@ impl Script {
         self.fold(at_ms, vec![Entry::Message(message)])
     }
 
+    /// Alice calls whom a gateway has pinned.
+    pub fn call_pinned(&mut self, at_ms: u64, pinned: Pinned) -> Vec<String> {
+        let mut message = self.message(INITIATOR, Act::Cfp, json!({}), json!({}));
+        message.pinned = Some(Arc::new(pinned));
+        self.fold(at_ms, vec![Entry::Message(message)])
+    }
+
     /// Anyone says anything, in a record of its own.
     pub fn say(&mut self, at_ms: u64, from: &str, act: Act, payload: Value) -> Vec<String> {
         self.say_with(at_ms, from, act, payload, json!({}))
@@ -130,7 +137,11 @@ impl Script {
     /// The outbox gives up a delivery.
     pub fn undelivered(&mut self, at_ms: u64, id: DeliveryId, to: &str) -> Vec<String> {
         let negotiation = self.negotiation.clone();
-        self.engine(at_ms, 0, EngineEvent::DeliveryFailed { id, negotiation, to: agent(to), attempts: 5 })
+        self.engine(
+            at_ms,
+            0,
+            EngineEvent::DeliveryFailed { id, negotiation, to: agent(to), attempts: 5, may_answer: true },
+        )
     }
 
     /// A message with an id of its own, or the one `envelope` gives.

@@ -8,7 +8,7 @@ use schemas::{Act, Lane, RegisterKey, Timestamp};
 use serde_json::json;
 use std::collections::BTreeMap;
 
-use crate::script::{START_MS, Script, policy};
+use crate::script::{START_MS, Script, pinned, policy};
 
 #[test]
 fn a_claim_with_a_higher_epoch_takes_the_lane() {
@@ -46,7 +46,8 @@ fn a_delivery_failure_counts_from_the_lanes_epoch_on() {
         let (negotiation, id) = (script.negotiation.clone(), script.last("a", Act::Cfp).id);
         let to = script.last("a", Act::Cfp).to.clone();
         let before = script.book.digest();
-        let effects = script.engine(2, epoch, EngineEvent::DeliveryFailed { id, negotiation, to, attempts: 5 });
+        let effects =
+            script.engine(2, epoch, EngineEvent::DeliveryFailed { id, negotiation, to, attempts: 5, may_answer: true });
         assert_eq!(effects.contains(&"b<accept:1@award.0.1".to_owned()), counts, "epoch {epoch}: {effects:?}");
         assert_eq!(effects.is_empty(), !counts, "epoch {epoch}");
         assert_ne!(script.book.digest(), before, "the record itself is in the digest");
@@ -95,6 +96,39 @@ fn an_undelivered_call_counts_not_once_the_contractor_has_answered() {
     script.offer(1, "a", 10);
     assert_eq!(script.undelivered(2, call, "a"), [""; 0]);
     assert_eq!(script.offer(3, "b", 20)[2], "a<accept:1@award.0.1");
+}
+
+#[test]
+fn an_answer_of_a_contractor_that_could_not_be_reached_is_taken_until_the_close() {
+    for (act, receipt, winner) in
+        [(Act::Offer, "ok", "a"), (Act::Refuse, "ok", "b"), (Act::Withdraw, "out_of_turn", "b")]
+    {
+        let mut script = Script::open(policy(|_| {}), &["a", "b"]);
+        let call = script.last("a", Act::Cfp).id;
+        assert_eq!(script.undelivered(1, call, "a"), [""; 0], "b has not answered");
+        assert_eq!(script.undelivered(2, call, "a"), [""; 0], "once");
+        let effects = match act {
+            Act::Offer => script.offer(3, "a", 10),
+            _ => script.say(3, "a", act, json!({})),
+        };
+        assert!(effects.contains(&format!("a<ack:{receipt}")), "{act}: {effects:?}");
+        let effects = script.offer(4, "b", 20);
+        let accept = format!("{winner}<accept:1@award.0.1");
+        assert!(effects.contains(&accept), "{act}: everybody counts as having answered: {effects:?}");
+    }
+}
+
+#[test]
+fn nobody_waits_long_for_a_contractor_unless_it_is_durable() {
+    let mut durable = pinned(policy(|_| {}), &["a", "b", "c"]);
+    durable.invited[1].durable = true;
+    durable.invited[2].qos = schemas::record::Qos::BestEffort;
+    let mut script = Script::empty();
+    script.call_pinned(0, durable);
+    let attempts = |script: &Script| ["a", "b", "c"].map(|name| script.last(name, Act::Cfp).attempts_max);
+    assert_eq!(attempts(&script), [Some(3), None, None]);
+    script.offer(1, "a", 10);
+    assert_eq!(script.last("a", Act::Ack).attempts_max, None, "of everything else the outbox decides");
 }
 
 #[test]

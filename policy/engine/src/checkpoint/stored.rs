@@ -61,6 +61,8 @@ pub(super) struct StoredDelivery {
     #[serde(default, skip_serializing_if = "Qos::is_default")]
     qos: Qos,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    attempts_max: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     after: Option<Key>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     traceparent: Option<Arc<str>>,
@@ -77,6 +79,7 @@ impl StoredDelivery {
             at: deliver.at,
             expires: deliver.expires,
             qos: deliver.qos,
+            attempts_max: deliver.attempts_max,
             after: deliver.after.clone().map(Key),
             traceparent: deliver.traceparent.clone(),
         }
@@ -93,6 +96,7 @@ impl StoredDelivery {
             at: self.at,
             expires: self.expires,
             qos: self.qos,
+            attempts_max: self.attempts_max,
             after: self.after.map(|Key(key)| key),
             traceparent: self.traceparent,
         }

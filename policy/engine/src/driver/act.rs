@@ -44,6 +44,7 @@ impl Driver {
             Stage::Standby { .. } | Stage::CatchingUp { .. } => {}
         }
         self.note_passages();
+        self.report_backlog(now);
         self.start_upkeep(now);
         self.tell(now);
         self.report();
@@ -60,6 +61,7 @@ impl Driver {
             self.inputs.views.is_none().then_some(self.views_at),
             self.rules_wanted.map(|(_, at)| at),
             self.tell_wake_at(),
+            self.backlog_wake_at(),
         ];
         let owners = owners.into_iter().filter(|_| self.is_owner());
         owners.chain([self.stage_wake_at(), self.upkeep_wake_at()]).flatten().min()
@@ -123,8 +125,8 @@ impl Driver {
         while self.inputs.appends.len() < APPENDS_IN_FLIGHT_MAX
             && let Some(given_up) = self.outbox.poll_given_up()
         {
-            let GivenUp { id, negotiation, to, attempts } = given_up;
-            let event = EngineEvent::DeliveryFailed { id, negotiation, to, attempts };
+            let GivenUp { id, negotiation, to, attempts, may_answer } = given_up;
+            let event = EngineEvent::DeliveryFailed { id, negotiation, to, attempts, may_answer };
             self.append(Purpose::DeliveryFailed(id), Entry::Engine { epoch, event });
         }
         if let Some(version) = self.poll_rules(now) {

@@ -11,6 +11,7 @@ use schemas::Lane;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 
+use super::backlog::Backlog;
 use super::inputs::Inputs;
 use super::ownership::Stage;
 use super::questions::Questions;
@@ -18,6 +19,7 @@ use super::telling::Telling;
 use super::unseen::Unseen;
 use super::upkeep::Upkeep;
 use super::{Driver, Shared};
+use crate::backlog::LaneBacklog;
 use crate::checkpoint::CheckpointStore;
 use crate::clock::{ClockWatch, LogClock};
 use crate::delivered::DeliveredBatch;
@@ -36,6 +38,13 @@ use crate::trace::Traces;
 const BUILDS_MAX: u32 = 30;
 const BUILD_GAP: Duration = Duration::from_secs(1);
 
+/// What a lane lets others see of it.
+pub(crate) struct Watched {
+    pub(crate) status: watch::Receiver<LaneStatus>,
+    pub(crate) pulse: watch::Receiver<LanePulse>,
+    pub(crate) backlog: watch::Receiver<LaneBacklog>,
+}
+
 impl Driver {
     /// Opens a lane.
     pub(crate) async fn open(
@@ -43,7 +52,7 @@ impl Driver {
         shared: Shared,
         signals: mpsc::Receiver<Signal>,
         tuned: Tuned,
-    ) -> Result<(Self, watch::Receiver<LaneStatus>, watch::Receiver<LanePulse>), EngineError> {
+    ) -> Result<(Self, Watched), EngineError> {
         let store = CheckpointStore::new(Arc::clone(&shared.bus.blobs));
         let recovered = recover_patiently(lane, &shared, &store).await.map_err(|error| match error {
             RecoveryError::Bus(error) => EngineError::Bus(error),
@@ -52,6 +61,7 @@ impl Driver {
         let (status, watched) = watch::channel(LaneStatus::new(lane));
         let (now, config) = (Instant::now(), &shared.config);
         let (telling, pulse) = Telling::new(config, now);
+        let (backlog, backlogs) = Backlog::new(now);
         let Recovered { book, outbox, registrar, aborts, blamed, position, time, target, trimmed, reader } = recovered;
         let mut driver = Self {
             lane,
@@ -81,6 +91,7 @@ impl Driver {
             upkeep: Upkeep::new(config, store, position, trimmed, now),
             telling,
             unseen: Unseen::default(),
+            backlog,
             traces: Traces::new(config.tracer.clone(), lane),
             stage: Stage::CatchingUp { target },
             is_first: false,
@@ -99,7 +110,7 @@ impl Driver {
             shared,
         };
         driver.begin(time, now);
-        Ok((driver, watched, pulse))
+        Ok((driver, Watched { status: watched, pulse, backlog: backlogs }))
     }
 
     /// Takes note of what the restored state says.

@@ -24,6 +24,7 @@ pub(crate) fn deliver(number: u128, to: &str) -> Deliver {
         at: Timestamp::from_ms(1_000),
         expires: Timestamp::from_ms(86_400_000),
         qos: Qos::AtLeastOnce,
+        attempts_max: None,
         after: None,
         traceparent: None,
     }

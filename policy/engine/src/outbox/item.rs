@@ -67,7 +67,13 @@ impl Item {
             negotiation: self.deliver.negotiation.clone(),
             to: self.deliver.to.clone(),
             attempts: self.attempts,
+            may_answer: self.deliver.attempts_max.is_some(),
         }
+    }
+
+    /// Times it may be sent.
+    pub(crate) fn attempts_max(&self, config: &OutboxConfig) -> u32 {
+        self.deliver.attempts_max.map_or(config.attempts_max, |attempts| attempts.min(config.attempts_max))
     }
 
     /// Gap after the latest attempt: base * 2^(attempts - 1), capped, plus jitter.

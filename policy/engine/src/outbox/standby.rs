@@ -47,6 +47,7 @@ impl Outbox {
         self.given_up.clear();
         self.take_passages();
         self.failed = 0;
+        self.silence = super::Silence::default();
         for item in self.items.values_mut() {
             item.stage = Stage::Held;
             item.due = None;

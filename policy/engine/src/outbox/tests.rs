@@ -27,8 +27,13 @@ fn a_delivery_nobody_acknowledges_is_repeated_at_growing_gaps_under_one_id_and_t
     let gaps: Vec<_> = sent_at.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert!(gaps[0] >= Duration::from_millis(500));
     assert!(gaps.windows(2).all(|pair| pair[1] > pair[0]), "{gaps:?}");
-    let expected =
-        GivenUp { id: id(1), negotiation: NegotiationId::try_new("alice~job").unwrap(), to: agent("bob"), attempts: 5 };
+    let expected = GivenUp {
+        id: id(1),
+        negotiation: NegotiationId::try_new("alice~job").unwrap(),
+        to: agent("bob"),
+        attempts: 5,
+        may_answer: false,
+    };
     assert_eq!(bench.outbox.poll_given_up(), Some(expected));
     assert_eq!(bench.outbox.len(), 1, "it stays until its failure is in the log");
     bench.outbox.settle(id(1));
@@ -51,6 +56,51 @@ fn gaps_between_repeats_grow_no_further_than_their_bound() {
     assert_eq!(gaps.len(), 11);
     assert!(gaps.iter().all(|gap| *gap <= longest), "{gaps:?}");
     assert!(gaps[4..].iter().all(|gap| *gap >= Duration::from_millis(4_000)), "the bound is reached: {gaps:?}");
+}
+
+#[test]
+fn a_call_nobody_waits_for_is_given_up_after_fewer_attempts_than_everything_else() {
+    let mut bench = Bench::new(OutboxConfig::default());
+    bench.add(Deliver { attempts_max: Some(3), ..deliver(1, "bob") }, Gate::Open);
+    bench.add(deliver(2, "carol"), Gate::Open);
+    let began = bench.now;
+    let mut sent = 0;
+    while bench.outbox.given_up.is_empty() {
+        sent += bench.flush().iter().filter(|(agent, _)| agent == "bob").count();
+        bench.advance_to_next();
+    }
+    let given_up = bench.outbox.poll_given_up().unwrap();
+    assert_eq!((given_up.id, given_up.attempts, given_up.may_answer, sent), (id(1), 3, true, 3));
+    let took = bench.now - began;
+    assert!(took >= Duration::from_millis(3_500) && took <= Duration::from_millis(4_500), "{took:?}");
+    assert_eq!(bench.outbox.len(), 2, "the other is still tried");
+}
+
+#[test]
+fn an_agents_backlog_is_what_waits_and_what_was_given_up_until_it_acknowledges_or_connects() {
+    let mut bench = Bench::new(OutboxConfig { attempts_max: 1, ..OutboxConfig::default() });
+    let give_up = |bench: &mut Bench, number| {
+        bench.add(deliver(number, "bob"), Gate::Open);
+        bench.flush();
+        bench.advance_to_next();
+        bench.outbox.settle(id(number));
+    };
+    (1..=3).for_each(|number| give_up(&mut bench, number));
+    assert_eq!(bench.outbox.take_dead_letters().len(), 3);
+    bench.add(deliver(4, "bob"), Gate::Open);
+    bench.flush();
+    assert_eq!(bench.outbox.backlog(bench.now), [(agent("bob"), 4)]);
+    assert!(bench.ack("bob", 4));
+    assert!(bench.outbox.backlog(bench.now).is_empty() && !bench.outbox.has_backlog());
+    give_up(&mut bench, 5);
+    bench.outbox.handle_hello(&agent("bob"));
+    assert!(bench.outbox.backlog(bench.now).is_empty(), "who has connected is given another chance");
+    give_up(&mut bench, 6);
+    assert_eq!(bench.outbox.backlog(bench.now), [(agent("bob"), 1)]);
+    bench.advance(Duration::from_secs(299));
+    assert_eq!(bench.outbox.backlog(bench.now), [(agent("bob"), 1)]);
+    bench.advance(Duration::from_secs(1));
+    assert!(bench.outbox.backlog(bench.now).is_empty(), "so is who has nothing left to acknowledge");
 }
 
 #[test]

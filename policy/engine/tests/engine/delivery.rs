@@ -8,7 +8,9 @@ use schemas::record::{EngineEvent, Qos};
 use schemas::{Act, subject};
 use tokio::time::Instant;
 
-use crate::exchange::{Probe, agent, append, call, engine_events, negotiation, open_bus, policy, start};
+use crate::exchange::{
+    Probe, agent, append, call, call_the_present, engine_events, message, negotiation, offer, open_bus, policy, start,
+};
 
 #[tokio::test(start_paused = true)]
 async fn unacknowledged_deliveries_are_repeated_at_growing_gaps_and_then_logged_and_folded_as_failed() {
@@ -33,11 +35,35 @@ async fn unacknowledged_deliveries_are_repeated_at_growing_gaps_and_then_logged_
     let closed = alice.until(Act::Closed).await;
     assert!(matches!(closed.payload, Told::Closed(ref closing) if closing.outcome == Outcome::NoOffers));
     assert!(called_at.elapsed() < Duration::from_secs(3));
-    let failed =
-        EngineEvent::DeliveryFailed { id: ids[0], negotiation: negotiation("job"), to: agent("bob"), attempts: 4 };
+    let failed = EngineEvent::DeliveryFailed {
+        id: ids[0],
+        negotiation: negotiation("job"),
+        to: agent("bob"),
+        attempts: 4,
+        may_answer: false,
+    };
     assert_eq!(engine_events(&bus).await.into_iter().filter(|event| *event == failed).count(), 1);
     alice.drain(Duration::from_secs(600)).await;
     assert_eq!(engine.status().lanes[0].outbox, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_three_attempts_did_not_deliver_counts_as_an_answer_and_an_offer_that_comes_later_is_taken() {
+    let bus = open_bus();
+    let _engine = start(&bus, "engine-1").await;
+    let (mut bob, mut carol) = (Probe::connect(&bus, "bob").await, Probe::connect(&bus, "carol").await);
+    append(&bus, vec![call_the_present("job", policy("high"), &["bob", "carol"])]).await;
+    bob.until(Act::Cfp).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let failed =
+        |event: &EngineEvent| matches!(event, EngineEvent::DeliveryFailed { attempts: 3, may_answer: true, .. });
+    let events = engine_events(&bus).await;
+    assert_eq!(events.iter().filter(|event| failed(event)).count(), 1, "carol's: {events:?}");
+    append(&bus, vec![message("carol", "job", "c1", offer(3))]).await;
+    append(&bus, vec![message("bob", "job", "b1", offer(5))]).await;
+    let offered_at = Instant::now();
+    carol.until(Act::Accept).await;
+    assert!(offered_at.elapsed() < Duration::from_secs(1), "everybody has answered: {:?}", offered_at.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

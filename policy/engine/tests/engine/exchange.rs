@@ -89,11 +89,20 @@ pub(crate) fn policy(name: &str) -> Policy {
     policy_core::preset(name).unwrap()
 }
 
-/// A call of alice to contractors, to be answered within ten seconds.
+/// A call of alice to durable contractors, to be answered within ten seconds.
 pub(crate) fn call(own: &str, policy: Policy, contractors: &[&str], qos: Qos) -> Entry {
+    invite(own, policy, contractors.iter().map(|name| Invitation { agent: agent(name), qos, durable: true }).collect())
+}
+
+/// A call of alice to contractors that are expected to be there.
+pub(crate) fn call_the_present(own: &str, policy: Policy, contractors: &[&str]) -> Entry {
+    let invitation = |name: &&str| Invitation { agent: agent(name), qos: Qos::AtLeastOnce, durable: false };
+    invite(own, policy, contractors.iter().map(invitation).collect())
+}
+
+fn invite(own: &str, policy: Policy, invited: Vec<Invitation>) -> Entry {
     let payload = Payload::Cfp(Cfp { reply_within_ms: Some(10_000), ..Cfp::default() });
     let policy_digest = policy.digest().unwrap();
-    let invited = contractors.iter().map(|name| Invitation { agent: agent(name), qos, durable: false }).collect();
     let pinned = Pinned { policy: Arc::new(policy), policy_digest, invited, left_out: 0 };
     Entry::Message(AdmittedMessage { pinned: Some(Arc::new(pinned)), ..admitted("alice", own, "call", payload) })
 }

@@ -140,7 +140,7 @@ async fn settle() {
 
 fn failure(id: DeliveryId, epoch: u64) -> Entry {
     let (negotiation, to) = (negotiation("job"), agent("bob"));
-    Entry::Engine { epoch, event: EngineEvent::DeliveryFailed { id, negotiation, to, attempts: 4 } }
+    Entry::Engine { epoch, event: EngineEvent::DeliveryFailed { id, negotiation, to, attempts: 4, may_answer: false } }
 }
 
 async fn delivered(bus: &Bus) -> Vec<DeliveryId> {

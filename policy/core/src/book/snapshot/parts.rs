@@ -14,7 +14,7 @@ use crate::alternating_offers::state::{Bargainer, Bargaining, Pledge, Standing};
 use crate::contract_net::state::SessionState;
 use crate::matter::Matter;
 use crate::negotiation::{CloseFacts, Negotiation, Tally};
-use crate::session::{AwardStage, LiveAward, LotState, Offer, Party, PastAward, Pointed, Seen, Session};
+use crate::session::{AwardStage, LiveAward, LotState, Offer, Party, PastAward, Pointed, Reach, Seen, Session};
 use crate::state::{ActSet, Misread, Phase};
 use crate::tombstone::{BargainEnd, Buried, Known, Tombstone, Trace};
 
@@ -90,7 +90,7 @@ ordered!(Negotiation {
     matter: Matter { id, call_msg_id, left_out, notices, traceparent, started_at, ends_by, outcome, chain },
     pinned, initiator, sessions, currency, call, phase, round, period, reply_by, called_at, called_input, extensions, expected, responded, tally, window_at, is_window_past, crossing_at, decide_by, cancel_by, close, lots, standby, awards, past_awards, last_key, offers, finals,
 } in id, pinned, initiator, sessions, call_msg_id, left_out, currency, notices, traceparent, call, started_at, ends_by, phase, outcome, round, period, reply_by, called_at, called_input, extensions, expected, responded, tally, window_at, is_window_past, crossing_at, decide_by, cancel_by, close, lots, standby, awards, past_awards, chain, last_key, offers, finals);
-fields!(Session { party, state, round, strikes, heard, qos, is_owed_closed, offer });
+fields!(Session { party, state, round, strikes, heard, reach, is_owed_closed, offer });
 fields!(Party { agent, last_seq, seen });
 fields!(Matter { id, call_msg_id, left_out, notices, traceparent, started_at, ends_by, outcome, chain });
 fields!(Seen { msg_id, digest, act, disposition, reply, award_no, position, at });
@@ -166,6 +166,7 @@ words!(Phase {
 });
 words!(AwardStage { Awarded = 0, Committed = 1, Done = 2, CancelPending = 3 });
 words!(Qos { AtLeastOnce = 0, BestEffort = 1 });
+words!(Reach { AtLeastOnce = 0, BestEffort = 1, Durable = 2 });
 words!(CloseReason { ScoreAtLeast = 0, KValid = 1, AllResponded = 2, Window = 3, Deadline = 4 });
 words!(Outcome {
     Completed = 0, NoOffers = 1, Incomplete = 2, NoCandidate = 3, Timeout = 4, Cancelled = 5, Aborted = 6,
@@ -174,7 +175,7 @@ words!(Outcome {
 words!(SessionState {
     Invited = 0, Offered = 1, PolicyRejected = 2, Refused = 3, NotUnderstood = 4, Withdrawn = 5, Excluded = 6,
     Standby = 7, Awarded = 8, Committed = 9, Done = 10, Failed = 11, Rejected = 12, Lapsed = 13, CancelPending = 14,
-    Cancelled = 15,
+    Cancelled = 15, Undelivered = 16,
 });
 words!(Disposition {
     Ok = 0, Duplicate = 1, Late = 2, Expired = 3, StaleRound = 4, OutOfTurn = 5, Malformed = 6, Conflict = 7,

@@ -1,0 +1,113 @@
+//! Agents that do not acknowledge: which of them gateways should invite no more, and what is said of dead letters.
+//!
+//! An agent's backlog is the number of deliveries that wait for it or were given up since it last acknowledged one or
+//! connected. Each lane counts what it owns, a task of the engine adds the lanes up once a second, and publishes the agents
+//! whose backlog is above [`OutboxConfig::backlog_max`](crate::OutboxConfig) on [`schemas::subject::backlog`]: best effort,
+//! again every second while there are any. The lanes of other engines are not added, so an agent may have as many times the
+//! limit as engines own lanes.
+
+mod dead_letters;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bus::PubSub;
+use bytes::Bytes;
+use schemas::{AgentId, presence, subject};
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+
+pub(crate) use dead_letters::{DeadLetter, DeadLetters};
+
+/// How often the lanes are added up.
+pub(crate) const BACKLOG_PERIOD: Duration = Duration::from_secs(1);
+
+/// Deliveries that agents have not acknowledged, of one lane.
+pub(crate) type LaneBacklog = Vec<(AgentId, usize)>;
+
+/// Where every lane of an engine notes what it has given up.
+pub(crate) type SharedDeadLetters = Arc<Mutex<DeadLetters>>;
+
+/// Notes what a lane has given up.
+pub(crate) fn note_dead_letters(shared: &SharedDeadLetters, letters: Vec<DeadLetter>) {
+    if !letters.is_empty() {
+        let mut dead_letters = shared.lock().unwrap_or_else(PoisonError::into_inner);
+        letters.into_iter().for_each(|letter| dead_letters.note(letter));
+    }
+}
+
+/// The task of an engine that adds the lanes up and speaks of dead letters.
+pub(crate) struct BacklogReporter {
+    pub(crate) engine: String,
+    pub(crate) backlog_max: usize,
+    pub(crate) pub_sub: Arc<dyn PubSub>,
+    pub(crate) lanes: Vec<watch::Receiver<LaneBacklog>>,
+    pub(crate) dead_letters: SharedDeadLetters,
+}
+
+impl BacklogReporter {
+    /// Reports until it is dropped.
+    pub(crate) async fn drive(self) {
+        let mut periods = interval(BACKLOG_PERIOD);
+        periods.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut is_known = false;
+        loop {
+            periods.tick().await;
+            let lines = self.dead_letters.lock().unwrap_or_else(PoisonError::into_inner).poll_lines(Instant::now());
+            lines.iter().for_each(dead_letters::Line::log);
+            let beyond = beyond(self.lanes.iter().map(|lane| lane.borrow().clone()), self.backlog_max);
+            // That nobody is beyond the limit any more is said once; where that is lost, silence says it.
+            let was_known = std::mem::replace(&mut is_known, !beyond.is_empty());
+            if !(is_known || was_known) {
+                continue;
+            }
+            let Ok(payload) = serde_json::to_vec(&beyond).map(Bytes::from) else { continue };
+            let _ = timeout(BACKLOG_PERIOD, self.pub_sub.publish(subject::backlog(&self.engine), payload)).await;
+        }
+    }
+}
+
+/// The agents whose backlogs add up to more than `backlog_max`: at most one message's worth, those with the largest first.
+fn beyond(lanes: impl Iterator<Item = LaneBacklog>, backlog_max: usize) -> Vec<AgentId> {
+    let mut waiting: BTreeMap<AgentId, usize> = BTreeMap::new();
+    for (agent, count) in lanes.flatten() {
+        *waiting.entry(agent).or_default() += count;
+    }
+    let mut beyond: Vec<_> = waiting.into_iter().filter(|(_, count)| *count > backlog_max).collect();
+    beyond.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    beyond.into_iter().take(presence::REPORT_AGENTS_MAX).map(|(agent, _)| agent).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_backlogs_of_lanes_add_up() {
+        let lanes = || [backlog(&[("bob", 6), ("carol", 11)]), backlog(&[("bob", 5), ("dave", 10)])].into_iter();
+        assert_eq!(names(&beyond(lanes(), 10)), ["bob", "carol"]);
+        assert_eq!(names(&beyond(lanes(), 11)), [""; 0]);
+        assert_eq!(names(&beyond(lanes(), 5)), ["bob", "carol", "dave"]);
+    }
+
+    #[test]
+    fn no_more_are_named_than_gateways_read_and_the_largest_backlogs_first() {
+        let many: LaneBacklog = (0..5_000).map(|number| (agent(&format!("a{number}")), number)).collect();
+        let beyond = beyond([many].into_iter(), 0);
+        assert_eq!(beyond.len(), presence::REPORT_AGENTS_MAX);
+        assert_eq!(beyond[0].as_str(), "a4999");
+    }
+
+    fn backlog(of: &[(&str, usize)]) -> LaneBacklog {
+        of.iter().map(|(name, count)| (agent(name), *count)).collect()
+    }
+
+    fn agent(name: &str) -> AgentId {
+        AgentId::try_new(name).unwrap()
+    }
+
+    fn names(agents: &[AgentId]) -> Vec<&str> {
+        agents.iter().map(AgentId::as_str).collect()
+    }
+}
