@@ -1,5 +1,5 @@
 //! Keeps presence up to date: hears hellos and other gateways' reports, reports whom this gateway heard, and finds absent
-//! whose lease has ended. What is decided of it stands in [`crate::registry`].
+//! whose lease has ended. Hears of engines which agents acknowledge too little. What is decided of it stands in [`crate::registry`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +27,7 @@ pub(crate) struct Presence {
     pub_sub: Arc<dyn PubSub>,
     hellos: BoxStream<'static, Received>,
     reports: BoxStream<'static, Received>,
+    backlogs: BoxStream<'static, Received>,
     /// Where this gateway's reports go.
     subject: String,
     registry: Arc<Registry>,
@@ -52,12 +53,14 @@ impl Presence {
     ) -> Result<Self, BusError> {
         let hellos = pub_sub.subscribe(subject::ALL_HELLOS.to_owned(), None).await?;
         let reports = pub_sub.subscribe(subject::ALL_PRESENCE.to_owned(), None).await?;
+        let backlogs = pub_sub.subscribe(subject::ALL_BACKLOGS.to_owned(), None).await?;
         let token = gateway.replace(|letter: char| !letter.is_ascii_alphanumeric() && !"_-".contains(letter), "_");
         let subject = subject::presence(&token);
         Ok(Self {
             pub_sub: pub_sub.clone(),
             hellos,
             reports,
+            backlogs,
             subject,
             registry,
             slots,
@@ -91,6 +94,10 @@ impl Presence {
                     Some(received) => self.handle_report(&received),
                     None => return,
                 },
+                received = self.backlogs.next() => match received {
+                    Some(received) => self.handle_backlog(&received),
+                    None => return,
+                },
             }
         }
     }
@@ -99,6 +106,14 @@ impl Presence {
     fn handle_hello(&self, received: &Received) {
         if let Some(agent) = subject::agent_of(&received.subject) {
             self.registry.hear(&agent, Heard::Hello);
+        }
+    }
+
+    fn handle_backlog(&self, received: &Received) {
+        let Some(engine) = subject::backlog_engine_of(&received.subject) else { return };
+        match decode_report(&received.payload) {
+            Ok(agents) => self.registry.handle_backlog(engine, agents),
+            Err(error) => tracing::debug!(%error, "a report of backlogs is not readable"),
         }
     }
 

@@ -48,6 +48,7 @@ const fn title(code: Code) -> &'static str {
         Code::Unauthorized => "Not yours to do",
         Code::NoConsent => "Nobody addressed consents",
         Code::NoRecipient => "Nobody to reach",
+        Code::Unresponsive => "Nobody addressed acknowledges",
         Code::RateLimited => "Too many requests",
         Code::TooLarge => "Too large",
         Code::UnsupportedMediaType => "Not application/json",

@@ -4,6 +4,7 @@
 //! what it wrote is what it reads next, on this gateway.
 
 mod agents;
+mod backlogs;
 mod policies;
 mod presence;
 mod requests;
@@ -25,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 use crate::metrics::{GatewayMetrics, Reload};
 
 pub(crate) use agents::{AgentTable, Audience};
+pub(crate) use backlogs::Backlogs;
 pub(crate) use policies::{DEFAULT_KEY, PinnedPolicy, PolicyTable, version_key};
 pub(crate) use presence::{Heard, Member};
 pub(crate) use requests::{ConsentRequest, REQUESTS_PER_AGENT_MAX, requests_key};
@@ -56,6 +58,7 @@ pub(crate) struct Tables {
     pub(crate) agents: AgentTable,
     pub(crate) groups: GroupTable,
     pub(crate) policies: PolicyTable,
+    pub(crate) backlogs: Backlogs,
     caught_up: [bool; Bucket::ALL.len()],
 }
 
@@ -71,6 +74,11 @@ impl Registry {
     pub(crate) fn now_ms(&self) -> u64 {
         let elapsed_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         elapsed_ms.saturating_add(CLOCK_BEGINS_MS)
+    }
+
+    /// An engine says which agents acknowledge too little.
+    pub(crate) fn handle_backlog(&self, engine: &str, agents: Vec<AgentId>) {
+        self.write().backlogs.handle_report(engine, agents, self.now_ms());
     }
 
     /// An agent was heard. As cheap as a look-up, except when it was absent.
@@ -215,6 +223,7 @@ impl Tables {
             agents: AgentTable::new(CLOCK_BEGINS_MS),
             groups: GroupTable::new(),
             policies: PolicyTable::new(default_policy),
+            backlogs: Backlogs::default(),
             caught_up: [false; Bucket::ALL.len()],
         }
     }

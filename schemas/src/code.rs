@@ -18,6 +18,8 @@ pub enum Code {
     NoConsent,
     /// Nobody is addressed who exists, shares a capability and is not the sender.
     NoRecipient,
+    /// Everybody who could be invited has too many deliveries it has not acknowledged.
+    Unresponsive,
     /// The agent's rate is used up; `retry_after_ms` says when to come back.
     RateLimited,
     /// The body is larger than the gateway reads.
@@ -68,12 +70,13 @@ pub enum Code {
 
 impl Code {
     /// Every code, in declaration order.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::Unauthenticated,
         Self::TokenExpired,
         Self::Unauthorized,
         Self::NoConsent,
         Self::NoRecipient,
+        Self::Unresponsive,
         Self::RateLimited,
         Self::TooLarge,
         Self::UnsupportedMediaType,
@@ -108,6 +111,7 @@ impl Code {
             Self::Unauthorized => "unauthorized",
             Self::NoConsent => "no_consent",
             Self::NoRecipient => "no_recipient",
+            Self::Unresponsive => "unresponsive",
             Self::RateLimited => "rate_limited",
             Self::TooLarge => "too_large",
             Self::UnsupportedMediaType => "unsupported_media_type",
@@ -147,6 +151,7 @@ impl Code {
             Self::TooLarge => 413,
             Self::UnsupportedMediaType => 415,
             Self::NoRecipient
+            | Self::Unresponsive
             | Self::MalformedJson
             | Self::DuplicateKey
             | Self::TooDeep

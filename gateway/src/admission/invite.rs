@@ -8,7 +8,7 @@ use schemas::record::{Invitation, Qos};
 use schemas::{Address, AgentId, Code, Envelope, Refusal, TopicName};
 
 use super::nobody;
-use crate::registry::{AgentTable, Audience, GroupTable, Member};
+use crate::registry::{AgentTable, Audience, Backlogs, GroupTable, Member};
 
 /// Agents considered for one call. A topic or group may have more subscribers than can be invited; this bounds the
 /// work before consent is asked.
@@ -21,6 +21,8 @@ pub(super) struct Call<'a> {
     pub(super) requires: &'a [Capability],
     /// The gateway's clock, for presence.
     pub(super) now_ms: u64,
+    /// Who acknowledges too little to be invited.
+    pub(super) backlogs: &'a Backlogs,
     /// Most agents that may be invited.
     pub(super) invited_max: usize,
 }
@@ -29,7 +31,8 @@ pub(super) struct Call<'a> {
 pub(super) struct Resolved {
     /// The invited, in the order of the agent id.
     pub(super) invited: Result<Vec<Invitation>, Refusal>,
-    /// Addressed agents that are not invited: absent, without a common capability, or without consent.
+    /// Addressed agents that are not invited: absent, without a common capability, without consent, or with too much they
+    /// have not acknowledged.
     pub(super) left_out: u32,
     /// Whose owners are to be asked.
     pub(super) asks: Vec<Ask>,
@@ -48,6 +51,8 @@ pub(super) struct Counted {
     pub(super) incapable: usize,
     /// Absent, and addressed by a topic or group that the call did not ask to reach them through.
     pub(super) absent: usize,
+    /// Would be invited, but have not acknowledged too much.
+    pub(super) unresponsive: usize,
 }
 
 /// An agent whose rules say that its owner is to be asked about this call.
@@ -186,7 +191,7 @@ fn select(
     call: &Call<'_>,
 ) -> Resolved {
     let considered = candidates.len();
-    let mut capable = 0_usize;
+    let (mut capable, mut unresponsive) = (0_usize, 0_usize);
     let mut asks = Vec::new();
     let mut invited = Vec::new();
     for (agent, candidate) in candidates {
@@ -195,6 +200,7 @@ fn select(
         }
         capable += 1;
         match (candidate.allowed, candidate.ask) {
+            (Some(_), _) if call.backlogs.holds(agent, call.now_ms) => unresponsive += 1,
             (Some(qos), _) => {
                 invited.push(Invitation { agent: agent.clone(), qos, durable: candidate.registration.durable })
             }
@@ -205,9 +211,10 @@ fn select(
     let left_out = u32::try_from(considered - invited.len() + absent).unwrap_or(u32::MAX);
     let counted = Counted {
         invited: invited.len(),
-        denied: capable - invited.len() - asks.len(),
+        denied: capable - invited.len() - asks.len() - unresponsive,
         incapable: considered - capable,
         absent,
+        unresponsive,
     };
     let refuse = |refusal| Err(nobody::or_absent(refusal, absent));
     let invited = if considered == 0 && absent > 0 {
@@ -216,6 +223,8 @@ fn select(
         Err(nobody::unknown(agents, call))
     } else if capable == 0 {
         refuse(nobody::incapable(agents, call))
+    } else if invited.is_empty() && unresponsive > 0 {
+        refuse(nobody::unresponsive(unresponsive))
     } else if invited.is_empty() {
         let detail = "no agent addressed consents to this topic and counterpart";
         refuse(Refusal::new(Code::NoConsent, detail).at("/envelope/to"))

@@ -96,6 +96,15 @@ pub(super) fn absent(count: usize) -> Refusal {
     Refusal::new(Code::NoRecipient, detail).at("/envelope/to").expecting(REMEDY_FOR_ABSENT)
 }
 
+/// Whom the addresses name does not acknowledge.
+pub(super) fn unresponsive(count: usize) -> Refusal {
+    let detail =
+        format!("nobody addressed can be invited now: {count} have too many deliveries they have not acknowledged");
+    Refusal::new(Code::Unresponsive, detail)
+        .at("/envelope/to")
+        .expecting("agents that acknowledge what they receive; these are invited again once they do")
+}
+
 /// The same refusal, where further agents were left out because they are absent.
 pub(super) fn or_absent(refusal: Refusal, count: usize) -> Refusal {
     if count == 0 {

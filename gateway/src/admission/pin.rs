@@ -64,17 +64,19 @@ fn resolve(
     let policy = with_gates(policy_of_call(&tables.policies, cfp)?, &cfp.gates)?;
     let invited_max = if cfp.bargain.is_some() { INVITED_TO_BARGAIN_MAX } else { INVITED_MAX };
     let now_ms = registry.now_ms();
-    let call = invite::Call { from: agent, envelope, requires: &cfp.requires, now_ms, invited_max };
+    let (requires, backlogs) = (&cfp.requires, &tables.backlogs);
+    let call = invite::Call { from: agent, envelope, requires, now_ms, backlogs, invited_max };
     Ok((policy, invite::resolve(&tables.agents, &tables.groups, &call)))
 }
 
 fn count(metrics: &GatewayMetrics, resolved: &Resolved) {
-    let Counted { invited, denied, incapable, absent } = resolved.counted;
+    let Counted { invited, denied, incapable, absent, unresponsive } = resolved.counted;
     metrics.control.consented(Invited::Allowed, invited);
     metrics.control.consented(Invited::Denied, denied);
     metrics.control.consented(Invited::Asked, resolved.asks.len());
     metrics.control.incapable(incapable);
     metrics.control.absent(absent);
+    metrics.control.unresponsive(unresponsive);
 }
 
 fn pin_call(

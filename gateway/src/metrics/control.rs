@@ -28,6 +28,7 @@ pub(crate) struct ControlMetrics {
     consents: [IntCounter; Invited::ALL.len()],
     incapable: IntCounter,
     absent: IntCounter,
+    unresponsive: IntCounter,
     discoveries: Vec<IntCounter>,
     discovery_duration: Histogram,
     kv_operations: Vec<[[IntCounter; 2]; KvOperation::ALL.len()]>,
@@ -79,6 +80,7 @@ impl ControlMetrics {
             consents: Invited::ALL.map(|effect| decisions.with_label_values(&["consent", effect.as_str()])),
             incapable: decisions.with_label_values(&["capability", Invited::Denied.as_str()]),
             absent: decisions.with_label_values(&["presence", Invited::Denied.as_str()]),
+            unresponsive: decisions.with_label_values(&["backlog", Invited::Denied.as_str()]),
             discoveries: make.counters(
                 "exchange_discovery_queries_total",
                 "Searches for agents, by result.",
@@ -138,6 +140,11 @@ impl ControlMetrics {
     /// So many agents that a call addressed by a topic or group are absent.
     pub(crate) fn absent(&self, count: usize) {
         self.absent.inc_by(count as u64);
+    }
+
+    /// So many agents that a call addressed acknowledge too little.
+    pub(crate) fn unresponsive(&self, count: usize) {
+        self.unresponsive.inc_by(count as u64);
     }
 
     /// Agents were searched for.

@@ -181,6 +181,7 @@ pub(super) const fn stage_of(code: Code) -> Stage {
         | Code::NotAllowed => Stage::Schema,
         Code::NoConsent
         | Code::NoRecipient
+        | Code::Unresponsive
         | Code::BadDeadline
         | Code::UnknownPolicy
         | Code::InvalidPolicy

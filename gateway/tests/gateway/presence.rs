@@ -61,6 +61,27 @@ async fn when_all_are_absent_the_refusal_says_how_many_and_the_remedy() {
 }
 
 #[tokio::test]
+async fn who_acknowledges_too_little_is_invited_no_more_until_its_engine_names_it_no_more_or_falls_silent() {
+    let rig = rig_without_listener().await;
+    for name in ["bob", "carol"] {
+        register(&rig, name, &json!({})).await;
+    }
+    report_backlog(&rig, "engine-1", br#"["bob"]"#).await;
+    assert_eq!(reached(&rig, &cfp("alice", "m1", &["topic://courier"])).await, (vec!["carol".into()], 1));
+    let refused = admit(&rig, &cfp("alice", "m2", &["agent://bob"])).await.unwrap_err();
+    assert_eq!((refused.code, refused.code.as_str()), (Code::Unresponsive, "unresponsive"));
+    assert!(refused.detail.contains("1 have too many deliveries"), "{}", refused.detail);
+    assert!(admit_as(&rig, "bob", &cfp("bob", "own", &["agent://carol"])).await.is_ok(), "its own calls still work");
+    report_backlog(&rig, "engine-1", b"[]").await;
+    assert_eq!(reached(&rig, &cfp("alice", "m3", &["agent://bob"])).await, (vec!["bob".into()], 0));
+    report_backlog(&rig, "engine-1", br#"["bob"]"#).await;
+    report_backlog(&rig, "engine-1", b"nonsense").await;
+    assert!(admit(&rig, &cfp("alice", "m4", &["agent://bob"])).await.is_err());
+    pass(Duration::from_millis(5_100)).await;
+    assert_eq!(reached(&rig, &cfp("alice", "m5", &["agent://bob"])).await, (vec!["bob".into()], 0));
+}
+
+#[tokio::test]
 async fn an_admitted_message_renews_the_lease_and_a_refused_one_does_not() {
     let rig = rig_without_listener().await;
     for name in ["bob", "carol"] {
@@ -197,6 +218,11 @@ async fn pass(time: Duration) {
     while tokio::time::Instant::now() < end {
         sleep(Duration::from_millis(100).min(end - tokio::time::Instant::now())).await;
     }
+}
+
+async fn report_backlog(rig: &Rig, engine: &str, agents: &'static [u8]) {
+    rig.bus.pub_sub.publish(subject::backlog(engine), Bytes::from_static(agents)).await.unwrap();
+    sleep(Duration::from_millis(1)).await;
 }
 
 async fn hello(rig: &Rig, name: &str) {

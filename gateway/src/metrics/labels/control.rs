@@ -104,6 +104,7 @@ impl Keyword {
             | Code::RateLimited
             | Code::NoConsent
             | Code::NoRecipient
+            | Code::Unresponsive
             | Code::BadDeadline
             | Code::UnknownPolicy
             | Code::InvalidPolicy
