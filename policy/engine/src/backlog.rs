@@ -15,7 +15,7 @@ use std::time::Duration;
 use bus::PubSub;
 use bytes::Bytes;
 use schemas::{AgentId, presence, subject};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 pub(crate) use dead_letters::{DeadLetter, DeadLetters};
@@ -44,6 +44,8 @@ pub(crate) struct BacklogReporter {
     pub(crate) pub_sub: Arc<dyn PubSub>,
     pub(crate) lanes: Vec<watch::Receiver<LaneBacklog>>,
     pub(crate) dead_letters: SharedDeadLetters,
+    /// A lane has something to report.
+    pub(crate) wake: Arc<Notify>,
 }
 
 impl BacklogReporter {
@@ -54,12 +56,18 @@ impl BacklogReporter {
         let mut is_known = false;
         loop {
             periods.tick().await;
-            let lines = self.dead_letters.lock().unwrap_or_else(PoisonError::into_inner).poll_lines(Instant::now());
+            let (lines, is_quiet) = {
+                let mut letters = self.dead_letters.lock().unwrap_or_else(PoisonError::into_inner);
+                (letters.poll_lines(Instant::now()), letters.is_empty())
+            };
             lines.iter().for_each(dead_letters::Line::log);
             let beyond = beyond(self.lanes.iter().map(|lane| lane.borrow().clone()), self.backlog_max);
             // That nobody is beyond the limit any more is said once; where that is lost, silence says it.
             let was_known = std::mem::replace(&mut is_known, !beyond.is_empty());
             if !(is_known || was_known) {
+                if is_quiet {
+                    self.wake.notified().await;
+                }
                 continue;
             }
             let Ok(payload) = serde_json::to_vec(&beyond).map(Bytes::from) else { continue };

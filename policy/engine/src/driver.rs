@@ -28,7 +28,7 @@ use bus::{Bus, BusError};
 use bytes::Bytes;
 use policy_core::Book;
 use schemas::{Lane, NegotiationId};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -69,6 +69,8 @@ pub(crate) struct Shared {
     pub(crate) cancel: CancellationToken,
     /// What was given up, for the log.
     pub(crate) dead_letters: SharedDeadLetters,
+    /// Wakes the task that reports backlogs.
+    pub(crate) backlog_wake: Arc<Notify>,
 }
 
 /// See the module.

@@ -46,7 +46,8 @@ impl Engine {
         let (mut herald, tuned) = Herald::subscribe(&bus, &config, served, Arc::clone(&metrics)).await?;
         let leave_max = config.membership.dead_after();
         let dead_letters = SharedDeadLetters::default();
-        let shared = Shared { bus, config, metrics, tap, cancel: cancel.clone(), dead_letters };
+        let shared =
+            Shared { bus, config, metrics, tap, cancel: cancel.clone(), dead_letters, backlog_wake: Arc::default() };
         let (mut drivers, mut watched, mut pulses, mut backlogs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for lane in lanes {
             let (sender, signals) = ingress.connect(lane);
@@ -101,6 +102,7 @@ fn backlog_reporter(shared: &Shared, lanes: Vec<watch::Receiver<LaneBacklog>>) -
         pub_sub: Arc::clone(&shared.bus.pub_sub),
         lanes,
         dead_letters: Arc::clone(&shared.dead_letters),
+        wake: Arc::clone(&shared.backlog_wake),
     };
     AbortOnDropHandle::new(tokio::spawn(reporter.drive()))
 }

@@ -59,6 +59,11 @@ impl DeadLetters {
         tally.last = Some(letter);
     }
 
+    /// Whether there is nothing left to say.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_agent.values().all(|tally| tally.count == 0) && self.others.count == 0
+    }
+
     /// The lines that are due; agents of which there was nothing to say for a while are forgotten.
     pub(crate) fn poll_lines(&mut self, now: Instant) -> Vec<Line> {
         let own = self.by_agent.values_mut().filter_map(|tally| tally.poll_line(now, false));

@@ -22,7 +22,11 @@ impl Backlog {
 impl Driver {
     /// Hands on what was given up, and the lane's backlogs once a period; only the owner of a lane has any.
     pub(super) fn report_backlog(&mut self, now: Instant) {
-        note_dead_letters(&self.shared.dead_letters, self.outbox.take_dead_letters());
+        let letters = self.outbox.take_dead_letters();
+        if !letters.is_empty() {
+            note_dead_letters(&self.shared.dead_letters, letters);
+            self.shared.backlog_wake.notify_one();
+        }
         let is_known = !self.backlog.sender.borrow().is_empty();
         if !self.is_owner() {
             if is_known {
@@ -31,6 +35,7 @@ impl Driver {
         } else if now >= self.backlog.at && (is_known || self.outbox.has_backlog()) {
             self.backlog.at = now + BACKLOG_PERIOD;
             self.backlog.sender.send_replace(self.outbox.backlog(now));
+            self.shared.backlog_wake.notify_one();
         }
     }
 

@@ -60,10 +60,12 @@ async fn a_call_three_attempts_did_not_deliver_counts_as_an_answer_and_an_offer_
     let events = engine_events(&bus).await;
     assert_eq!(events.iter().filter(|event| failed(event)).count(), 1, "carol's: {events:?}");
     append(&bus, vec![message("carol", "job", "c1", offer(3))]).await;
-    append(&bus, vec![message("bob", "job", "b1", offer(5))]).await;
+    append(&bus, vec![message("bob", "job", "b1", offer(500))]).await;
     let offered_at = Instant::now();
-    carol.until(Act::Accept).await;
+    bob.until(Act::Accept).await;
     assert!(offered_at.elapsed() < Duration::from_secs(1), "everybody has answered: {:?}", offered_at.elapsed());
+    // He does not confirm: the runner-up is whose offer came after her call had been given up.
+    carol.until(Act::Accept).await;
 }
 
 #[tokio::test(start_paused = true)]
