@@ -82,7 +82,7 @@ impl Authenticator {
     /// Verifies a token from scratch.
     ///
     /// # Errors
-    /// [`Code::Unauthenticated`] or [`Code::TokenExpired`].
+    /// [`Code::Unauthenticated`], [`Code::TokenExpired`] or [`Code::TokenNotYetValid`].
     pub(crate) async fn verify(&self, token: &str) -> Result<Identity, Refusal> {
         let began = Instant::now();
         let outcome = self.verify_now(token).await;

@@ -34,8 +34,9 @@ use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
+use axum::http::{Version, header};
 use axum::middleware::{self, Next};
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodRouter, delete, get, post};
 use bus::PubSub;
 use bus::reach::Reach;
@@ -138,6 +139,16 @@ async fn no_such_path() -> Refused {
 #[derive(Clone, Default)]
 pub(crate) struct Bearer(pub(crate) Arc<OnceLock<AgentId>>);
 
+/// Exactly one Host (RFC 9112 section 3.2). HTTP/1.0 knows none.
+fn check_host(request: &Request) -> Result<(), Refusal> {
+    let hosts = request.headers().get_all(header::HOST).iter().count();
+    if hosts == 1 || (hosts == 0 && request.version() == Version::HTTP_10) {
+        return Ok(());
+    }
+    let detail = if hosts == 0 { "the request names no Host" } else { "the request names more than one Host" };
+    Err(Refusal::new(Code::MalformedRequest, detail).expecting("exactly one Host header"))
+}
+
 /// Counts every request under its route, never under its path, and records every refusal that admission has not.
 async fn observe(State(site): State<Arc<Site>>, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
@@ -146,7 +157,10 @@ async fn observe(State(site): State<Arc<Site>>, mut request: Request, next: Next
     let bearer = Bearer::default();
     request.extensions_mut().insert(bearer.clone());
     let answering = site.metrics.http.began(route, request.method().as_str());
-    let response = next.run(request).await;
+    let response = match check_host(&request) {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => Refused(refusal).into_response(),
+    };
     if let Some(Refused(refusal)) = response.extensions().get()
         && route != Some(MESSAGES)
     {
@@ -182,7 +196,7 @@ mod tests {
     fn the_openapi_document_lists_exactly_the_codes() {
         let document: Value = serde_json::from_str(documents::OPENAPI).unwrap();
         let listed = &document["components"]["schemas"]["Problem"]["properties"]["code"]["enum"];
-        assert_eq!(*listed, serde_json::to_value(Code::ALL).unwrap());
+        assert_eq!(*listed, serde_json::to_value(Code::ALL.as_slice()).unwrap());
     }
 
     #[test]

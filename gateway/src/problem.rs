@@ -44,7 +44,8 @@ impl<'a> From<&'a Refusal> for Problem<'a> {
 const fn title(code: Code) -> &'static str {
     match code {
         Code::Unauthenticated => "The token is not accepted",
-        Code::TokenExpired => "The token is not valid now",
+        Code::TokenExpired => "The token is valid no more",
+        Code::TokenNotYetValid => "The token is not valid yet",
         Code::Unauthorized => "Not yours to do",
         Code::NoConsent => "Nobody addressed consents",
         Code::NoRecipient => "Nobody to reach",
@@ -53,6 +54,9 @@ const fn title(code: Code) -> &'static str {
         Code::TooLarge => "Too large",
         Code::UnsupportedMediaType => "Not application/json",
         Code::RequestTimeout => "The request took too long to arrive",
+        Code::MalformedRequest => "Not an HTTP request",
+        Code::HeaderTooLarge => "The header is too large",
+        Code::UpgradeRequired => "Another WebSocket version",
         Code::MalformedJson => "Not JSON",
         Code::DuplicateKey => "A member stands twice",
         Code::TooDeep => "Nested too deep",

@@ -170,6 +170,8 @@ pub fn remedy(code: Code) -> Option<&'static str> {
         Some("the gateway must know the key and expect the issuer: --key, --issuer and --audience, or --token")
     } else if code == Code::TokenExpired {
         Some("get another token: `llmx token AGENT`")
+    } else if code == Code::TokenNotYetValid {
+        Some("compare the clocks of who signed the token and of the gateway")
     } else if code == Code::NoRecipient {
         Some("`llmx agent list` shows who is registered")
     } else {

@@ -10,8 +10,10 @@ use serde::{Deserialize, Serialize};
 pub enum Code {
     /// No token, or one whose signature, algorithm, key or form is not accepted.
     Unauthenticated,
-    /// The token's `exp` or `nbf` does not admit it now.
+    /// The token's `exp` lies in the past.
     TokenExpired,
+    /// The token's `nbf` or `iat` lies in the future, by more than the leeway.
+    TokenNotYetValid,
     /// A valid token whose subject may not do this: `from` differs from `sub`, or another agent's resource.
     Unauthorized,
     /// No invited agent consents to this topic and counterpart.
@@ -28,6 +30,12 @@ pub enum Code {
     UnsupportedMediaType,
     /// The request did not arrive in time.
     RequestTimeout,
+    /// The request is no HTTP/1.1 request (RFC 9112): its first line, a header, or not exactly one Host.
+    MalformedRequest,
+    /// The request's header is larger than the gateway reads.
+    HeaderTooLarge,
+    /// The WebSocket handshake names another version than 13 (RFC 6455 section 4.4).
+    UpgradeRequired,
     /// The body is no JSON text (RFC 8259): syntax, byte order mark, encoding, trailing bytes, lone surrogate.
     MalformedJson,
     /// An object names a member twice.
@@ -70,9 +78,10 @@ pub enum Code {
 
 impl Code {
     /// Every code, in declaration order.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 33] = [
         Self::Unauthenticated,
         Self::TokenExpired,
+        Self::TokenNotYetValid,
         Self::Unauthorized,
         Self::NoConsent,
         Self::NoRecipient,
@@ -81,6 +90,9 @@ impl Code {
         Self::TooLarge,
         Self::UnsupportedMediaType,
         Self::RequestTimeout,
+        Self::MalformedRequest,
+        Self::HeaderTooLarge,
+        Self::UpgradeRequired,
         Self::MalformedJson,
         Self::DuplicateKey,
         Self::TooDeep,
@@ -108,6 +120,7 @@ impl Code {
         match self {
             Self::Unauthenticated => "unauthenticated",
             Self::TokenExpired => "token_expired",
+            Self::TokenNotYetValid => "token_not_yet_valid",
             Self::Unauthorized => "unauthorized",
             Self::NoConsent => "no_consent",
             Self::NoRecipient => "no_recipient",
@@ -116,6 +129,9 @@ impl Code {
             Self::TooLarge => "too_large",
             Self::UnsupportedMediaType => "unsupported_media_type",
             Self::RequestTimeout => "request_timeout",
+            Self::MalformedRequest => "malformed_request",
+            Self::HeaderTooLarge => "header_too_large",
+            Self::UpgradeRequired => "upgrade_required",
             Self::MalformedJson => "malformed_json",
             Self::DuplicateKey => "duplicate_key",
             Self::TooDeep => "too_deep",
@@ -142,7 +158,8 @@ impl Code {
     #[must_use]
     pub const fn http_status(self) -> u16 {
         match self {
-            Self::Unauthenticated | Self::TokenExpired => 401,
+            Self::MalformedRequest => 400,
+            Self::Unauthenticated | Self::TokenExpired | Self::TokenNotYetValid => 401,
             Self::Unauthorized | Self::NoConsent => 403,
             Self::NotFound => 404,
             Self::MethodNotAllowed => 405,
@@ -150,6 +167,8 @@ impl Code {
             Self::Conflict => 409,
             Self::TooLarge => 413,
             Self::UnsupportedMediaType => 415,
+            Self::UpgradeRequired => 426,
+            Self::HeaderTooLarge => 431,
             Self::NoRecipient
             | Self::Unresponsive
             | Self::MalformedJson

@@ -66,7 +66,8 @@ impl Connector {
 
 /// Whether trying again will not help. A token that is renewed may be another one by then.
 fn is_final(refusal: &Refusal, identity: &Identity) -> bool {
-    let is_the_tokens_fault = matches!(refusal.code, Code::Unauthenticated | Code::TokenExpired);
+    let is_the_tokens_fault =
+        matches!(refusal.code, Code::Unauthenticated | Code::TokenExpired | Code::TokenNotYetValid);
     let may_change = is_the_tokens_fault && identity.token.is_renewed();
     !(can_pass(refusal.code) || may_change)
 }

@@ -13,8 +13,9 @@ use crate::config::AuthConfig;
 
 /// Longest `kid` that is looked up, in bytes.
 const KID_BYTES_MAX: usize = 128;
-/// Token types accepted (RFC 7519 section 5.1, RFC 9068 section 2.1), compared without regard to case.
-const TYPES: [&str; 3] = ["JWT", "at+jwt", "application/at+jwt"];
+/// Token types accepted (RFC 7519 section 5.1, RFC 9068 section 2.1), compared without regard to case. A prefix
+/// `application/` may be left out (RFC 7515 section 4.1.9).
+const TYPES: [&str; 4] = ["JWT", "application/jwt", "at+jwt", "application/at+jwt"];
 
 /// The header of a token, as far as it may decide anything.
 pub(super) struct TokenHeader {
@@ -103,7 +104,9 @@ impl RawHeader {
         }
         let is_known = self.typ.as_ref().is_some_and(|typ| TYPES.iter().any(|known| typ.eq_ignore_ascii_case(known)));
         if !is_known {
-            return Err(refusal("the token is of another kind").expecting("`typ` JWT or at+jwt"));
+            return Err(
+                refusal("the token is of another kind").expecting("`typ` JWT or at+jwt, with or without application/")
+            );
         }
         Ok(())
     }
@@ -122,7 +125,7 @@ pub(super) fn verify_claims(token: &str, key: &VerifyingKey, config: &AuthConfig
     let claims = decoded.map_err(|error| refusal_of(error.kind()))?.claims;
     let now = now_s();
     if claims.iat.is_some_and(|iat| iat > now.saturating_add(config.leeway_s)) {
-        return Err(Refusal::new(Code::TokenExpired, "the token's `iat` lies in the future"));
+        return Err(not_yet_valid("the token's `iat` lies in the future"));
     }
     let begins = claims.iat.unwrap_or(now);
     if claims.exp.saturating_sub(begins) > config.lifetime_s_max {
@@ -130,6 +133,11 @@ pub(super) fn verify_claims(token: &str, key: &VerifyingKey, config: &AuthConfig
         return Err(refusal("the token lives longer than this gateway accepts").expecting(expected));
     }
     Ok(claims)
+}
+
+fn not_yet_valid(detail: &str) -> Refusal {
+    Refusal::new(Code::TokenNotYetValid, detail)
+        .expecting("a time that has come; the clocks of issuer and gateway may differ by the leeway")
 }
 
 /// A refusal that says what is wrong with the form, never what the token holds.
@@ -142,7 +150,7 @@ fn refusal_of(kind: &ErrorKind) -> Refusal {
         return Refusal::new(Code::TokenExpired, "the token has expired; present a new one");
     }
     if matches!(kind, ErrorKind::ImmatureSignature) {
-        return Refusal::new(Code::TokenExpired, "the token is not valid yet (`nbf`)");
+        return not_yet_valid("the token's `nbf` lies in the future");
     }
     if matches!(kind, ErrorKind::InvalidIssuer) {
         return refusal("the token's `iss` is not the issuer this gateway trusts");

@@ -36,6 +36,11 @@ impl IntoResponse for Refused {
         if let Some(ms) = refusal.retry_after_ms {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(ms.div_ceil(1000).max(1)));
         }
+        if refusal.code == Code::UpgradeRequired {
+            // RFC 9110 section 15.5.22, RFC 6455 section 4.4: what the client has to ask for instead.
+            headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+            headers.insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+        }
         // What arrived too late, or not whole, leaves the connection in no known state.
         if matches!(refusal.code, Code::RequestTimeout | Code::TooLarge) {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));

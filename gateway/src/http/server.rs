@@ -1,6 +1,8 @@
 //! Serving HTTP within bounds: connections are limited in number, read within a time, and drained at the end. The
 //! gateway's interface is served so, and whatever else a process of the exchange answers over HTTP.
 
+mod early_refusal;
+
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
+use self::early_refusal::EarlyRefusals;
 use super::request::Connection;
 
 /// Bytes of a request's header: a token of 4 KiB and room for what proxies add.
@@ -104,7 +107,8 @@ async fn serve(
         .header_read_timeout(header_timeout)
         .max_buf_size(HEADER_BYTES_MAX)
         .max_headers(HEADERS_MAX);
-    let mut serving = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service).with_upgrades());
+    let stream = TokioIo::new(EarlyRefusals::new(stream));
+    let mut serving = std::pin::pin!(builder.serve_connection(stream, service).with_upgrades());
     let outcome = tokio::select! {
         outcome = serving.as_mut() => outcome,
         () = stop.cancelled() => {

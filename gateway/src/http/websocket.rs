@@ -64,6 +64,11 @@ pub(super) async fn open(State(site): State<Arc<Site>>, caller: Caller, mut requ
 
 fn refused(rejection: &WebSocketUpgradeRejection) -> Refused {
     tracing::debug!(%rejection, "not a WebSocket request");
+    if matches!(rejection, WebSocketUpgradeRejection::InvalidWebSocketVersionHeader(_)) {
+        let refusal =
+            Refusal::new(Code::UpgradeRequired, "the handshake names another version of the WebSocket protocol");
+        return Refused(refusal.expecting("Sec-WebSocket-Version: 13"));
+    }
     Refused(
         Refusal::new(Code::BadFormat, "not a WebSocket handshake")
             .expecting("GET with Connection: Upgrade, Upgrade: websocket, Sec-WebSocket-Version: 13"),

@@ -10,7 +10,7 @@ use super::{LATENCY_S, gauge_value};
 /// Tokens, verification keys and rate limits.
 pub(crate) struct AccessMetrics {
     auth_accepted: IntCounter,
-    auth_rejected: [IntCounter; 3],
+    auth_rejected: [IntCounter; 4],
     auth_duration: Histogram,
     keys: IntGauge,
     key_refreshes: Vec<IntCounter>,
@@ -25,7 +25,8 @@ pub(crate) struct AccessMetrics {
 }
 
 /// The reasons why a token is refused, in the order of the handles; the last stands for every other.
-const AUTH_REASONS: [&str; 3] = [Code::Unauthenticated.as_str(), Code::TokenExpired.as_str(), "other"];
+const AUTH_REASONS: [&str; 4] =
+    [Code::Unauthenticated.as_str(), Code::TokenExpired.as_str(), Code::TokenNotYetValid.as_str(), "other"];
 
 impl AccessMetrics {
     pub(super) fn new(make: &Maker<'_>) -> Result<Self, Error> {

@@ -167,8 +167,13 @@ labels!(
 /// The stage a code belongs to.
 pub(super) const fn stage_of(code: Code) -> Stage {
     match code {
-        Code::TooLarge | Code::UnsupportedMediaType | Code::RequestTimeout => Stage::Size,
-        Code::Unauthenticated | Code::TokenExpired | Code::Unauthorized => Stage::Auth,
+        Code::TooLarge
+        | Code::UnsupportedMediaType
+        | Code::RequestTimeout
+        | Code::MalformedRequest
+        | Code::HeaderTooLarge
+        | Code::UpgradeRequired => Stage::Size,
+        Code::Unauthenticated | Code::TokenExpired | Code::TokenNotYetValid | Code::Unauthorized => Stage::Auth,
         Code::RateLimited => Stage::Rate,
         Code::MalformedJson
         | Code::DuplicateKey

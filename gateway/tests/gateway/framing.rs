@@ -101,6 +101,49 @@ async fn headers_that_smuggle_another_are_refused() {
     assert!(rig.logged().await.is_empty());
 }
 
+#[tokio::test]
+async fn what_is_refused_before_routing_is_a_problem_document_too() {
+    let rig = Rig::start().await;
+    let get = "GET /healthz HTTP/1.1\r\n";
+    let rows = [
+        ("no request line", "hello\r\n\r\n".to_owned(), 400, "malformed_request"),
+        ("another protocol", "GET / SPDY/3\r\nHost: x\r\n\r\n".to_owned(), 400, "malformed_request"),
+        ("a header without a name", format!("{get}Host: x\r\n: y\r\n\r\n"), 400, "malformed_request"),
+        ("no Host", format!("{get}\r\n"), 400, "malformed_request"),
+        ("two Hosts", format!("{get}Host: x\r\nHost: x\r\n\r\n"), 400, "malformed_request"),
+        ("a long header", format!("{get}Host: x\r\nX-A: {}\r\n\r\n", "a".repeat(17_000)), 431, "header_too_large"),
+        ("many headers", format!("{get}Host: x\r\n{}\r\n", "X-A: b\r\n".repeat(70)), 431, "header_too_large"),
+        ("a long address", format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "a".repeat(17_000)), 431, "header_too_large"),
+    ];
+    for (name, request, status, expected) in rows {
+        let answer = exchange(&rig, &request).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{name}: {answer}");
+        assert!(answer.contains("content-type: application/problem+json"), "{name}: {answer}");
+        let body = answer.split_once("\r\n\r\n").unwrap().1;
+        let problem: serde_json::Value = serde_json::from_str(body).unwrap();
+        assert_eq!((code(&problem), problem["status"].as_u64()), (expected, Some(status)), "{name}: {answer}");
+    }
+    let old = exchange(&rig, "GET /healthz HTTP/1.0\r\n\r\n").await;
+    assert!(old.contains(" 200 "), "HTTP/1.0 knows no Host: {old}");
+}
+
+#[tokio::test]
+async fn a_handshake_of_another_websocket_version_is_told_which_one_is_spoken() {
+    let rig = Rig::start().await;
+    let token = rig.token("bob");
+    for version in ["8", "14", "", "13, 8"] {
+        let request = format!(
+            "GET /v1/ws HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nConnection: Upgrade\r\n\
+             Upgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+             Sec-WebSocket-Version: {version}\r\n\r\n"
+        );
+        let answer = exchange(&rig, &request).await;
+        assert!(answer.starts_with("HTTP/1.1 426 "), "{version}: {answer}");
+        assert!(answer.contains("sec-websocket-version: 13") && answer.contains("upgrade: websocket"), "{answer}");
+        assert!(answer.contains("\"code\":\"upgrade_required\""), "{version}: {answer}");
+    }
+}
+
 /// The server library does this (RFC 9112 section 6.1); the test holds it to that.
 #[tokio::test]
 async fn a_request_with_two_meanings_is_the_last_of_its_connection() {

@@ -98,8 +98,12 @@ impl Keyword {
             Code::TooLarge
             | Code::UnsupportedMediaType
             | Code::RequestTimeout
+            | Code::MalformedRequest
+            | Code::HeaderTooLarge
+            | Code::UpgradeRequired
             | Code::Unauthenticated
             | Code::TokenExpired
+            | Code::TokenNotYetValid
             | Code::Unauthorized
             | Code::RateLimited
             | Code::NoConsent
