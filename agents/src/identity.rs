@@ -31,7 +31,8 @@ impl Token {
     }
 
     /// A token that is renewed: `source` returns the one to use now. It must not block. An agent whose token is refused, because
-    /// it has expired or its key was taken out of the key set, asks again at its next attempt to connect.
+    /// it has expired or its key was taken out of the key set, asks again at its next attempt to connect; one that was never accepted
+    /// ends with the refusal.
     #[must_use]
     pub fn renewed(source: impl Fn() -> String + Send + Sync + 'static) -> Self {
         Self { source: Arc::new(source), is_renewed: true }

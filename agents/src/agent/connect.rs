@@ -19,18 +19,20 @@ pub(super) struct Connector {
     transport: Arc<dyn Transport>,
     attempts_max: u32,
     cancel: CancellationToken,
+    /// Whether a token of this agent was accepted before.
+    has_connected: bool,
     /// Differs between processes, so that their agents do not come back at the same moment.
     salt: u64,
 }
 
 impl Connector {
     pub(super) fn new(transport: Arc<dyn Transport>, attempts_max: u32, cancel: CancellationToken) -> Self {
-        Self { transport, attempts_max, cancel, salt: u64::from(std::process::id()) }
+        Self { transport, attempts_max, cancel, has_connected: false, salt: u64::from(std::process::id()) }
     }
 
     /// Connects, with growing gaps. Nothing when the agent is cancelled meanwhile.
     pub(super) async fn connect(
-        &self,
+        &mut self,
         identity: &Identity,
         failures: &mut u32,
     ) -> Result<Option<Connection>, AgentError> {
@@ -49,8 +51,13 @@ impl Connector {
                 () = self.cancel.cancelled() => return Ok(None),
             };
             let error = match connected {
-                Ok(Ok(connection)) => return Ok(Some(connection)),
-                Ok(Err(TransportError::Refused(refusal))) if is_final(&refusal, identity) => return Err(refusal.into()),
+                Ok(Ok(connection)) => {
+                    self.has_connected = true;
+                    return Ok(Some(connection));
+                }
+                Ok(Err(TransportError::Refused(refusal))) if self.is_final(&refusal, identity) => {
+                    return Err(refusal.into());
+                }
                 Ok(Err(TransportError::Unusable(why))) => return Err(AgentError::Unusable(why)),
                 Ok(Err(error)) => error,
                 Err(_) => TransportError::Unreachable(format!("no connection within {CONNECT_TIMEOUT:?}")),
@@ -62,12 +69,13 @@ impl Connector {
             }
         }
     }
-}
 
-/// Whether trying again will not help. A token that is renewed may be another one by then.
-fn is_final(refusal: &Refusal, identity: &Identity) -> bool {
-    let is_the_tokens_fault =
-        matches!(refusal.code, Code::Unauthenticated | Code::TokenExpired | Code::TokenNotYetValid);
-    let may_change = is_the_tokens_fault && identity.token.is_renewed();
-    !(can_pass(refusal.code) || may_change)
+    /// Whether trying again will not help. A token that is renewed may be another one by then, unless none was ever
+    /// accepted: then key, issuer or audience are wrong.
+    fn is_final(&self, refusal: &Refusal, identity: &Identity) -> bool {
+        let is_the_tokens_fault =
+            matches!(refusal.code, Code::Unauthenticated | Code::TokenExpired | Code::TokenNotYetValid);
+        let may_change = is_the_tokens_fault && self.has_connected && identity.token.is_renewed();
+        !(can_pass(refusal.code) || may_change)
+    }
 }

@@ -15,13 +15,14 @@ const CLASSES: [&str; 4] = ["101", "2xx", "4xx", "5xx"];
 /// The one class that only a route which opens a WebSocket answers with.
 const UPGRADED: &str = CLASSES[0];
 /// Statuses the gateway answers with.
-const STATUSES: [(u16, &str); 19] = [
+const STATUSES: [(u16, &str); 21] = [
     (101, "101"),
     (200, "200"),
     (201, "201"),
     (202, "202"),
     (204, "204"),
     (304, "304"),
+    (400, "400"),
     (401, "401"),
     (403, "403"),
     (404, "404"),
@@ -33,6 +34,7 @@ const STATUSES: [(u16, &str); 19] = [
     (422, "422"),
     (426, "426"),
     (429, "429"),
+    (431, "431"),
     (500, "500"),
     (503, "503"),
 ];
