@@ -58,6 +58,8 @@ pub struct Scenario {
     pub to: Vec<Address>,
     /// Capabilities contractors register and calls ask for: an agent needs one of them. Empty: none is asked for.
     pub capabilities: Vec<Capability>,
+    /// Contractors register as durable: calls wait for those that cannot be reached.
+    pub durable: bool,
     /// What calls ask for, in words.
     pub task: String,
     /// Name of the policy calls ask for; absent: the exchange's default applies.
@@ -92,6 +94,7 @@ impl Default for Scenario {
             topic: topic(),
             to: Vec::new(),
             capabilities: Vec::new(),
+            durable: false,
             task: TASK.to_owned(),
             policy: None,
             rate: 10.0,
@@ -235,6 +238,7 @@ impl Population {
             topics: vec![scenario.topic.clone()],
             consent: Consent { default: ConsentEffect::Allow, rules: Vec::new() },
             description: Some("scripted contractor".to_owned()),
+            durable: scenario.durable,
             ..Registration::default()
         };
         let mut contractors = Vec::new();

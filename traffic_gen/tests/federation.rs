@@ -100,6 +100,8 @@ fn scenario() -> Scenario {
         rate: 20.0,
         duration: Duration::from_secs(10),
         reply_within_ms: 20_000,
+        // Who is beyond a link that breaks is waited for.
+        durable: true,
         contractor: ContractorConfig {
             confirm_delay_ms: Distribution::Uniform { lo: 0, hi: 1_000 },
             perform_ms: Distribution::Uniform { lo: 0, hi: 1_000 },

@@ -6,7 +6,7 @@ use bus::Received;
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt};
 use policy_engine::OutboxConfig;
-use schemas::control::{Consent, ConsentEffect, ConsentRule, Group};
+use schemas::control::{Consent, ConsentEffect, ConsentRule, Group, Registration};
 use schemas::record::Qos;
 use schemas::{Act, GroupId, subject};
 use serde_json::{Value, json};
@@ -101,6 +101,8 @@ async fn a_group_reaches_its_members_and_only_them_with_the_quality_of_service_i
     let mut everything = rig.exchange.bus.pub_sub.subscribe(subject::ALL_INBOXES.to_owned(), None).await.unwrap();
     let mut alice = rig.join("alice").await;
     let (mut bob, mut carol) = (rig.join("bob").await, rig.join("carol").await);
+    // Calls wait for who is durable: its delivery is repeated until acknowledged, not three times.
+    rig.register("bob", &Registration { durable: true, ..open_registration() }).await;
     for party in [&mut bob, &mut carol] {
         party.acknowledges = false;
     }

@@ -8,6 +8,7 @@ use agents::transport::bus::BusTransport;
 use agents::transport::faulty::{Faults, FaultyTransport};
 use agents::{Agent, AgentHandle, AgentOptions, Contractor, ContractorConfig};
 use policy_engine::OutboxConfig;
+use schemas::control::Registration;
 use schemas::record::{EngineEvent, Entry};
 use schemas::{Act, DeliveryId};
 use serde_json::json;
@@ -101,7 +102,8 @@ async fn rig(attempts_max: u32) -> Rig {
 
 /// A contractor of which the first so many acknowledgements of each delivery are lost.
 async fn deaf_contractor(rig: &Rig, journal: &Arc<Journal>, drop_acks: u32) -> AgentHandle<Contractor> {
-    rig.register("bob", &open_registration()).await;
+    // Durable: after three attempts a call would no longer wait for it.
+    rig.register("bob", &Registration { durable: true, ..open_registration() }).await;
     let faults = Faults { drop_acks, ..Faults::default() };
     let transport = FaultyTransport::new(BusTransport::new(&rig.exchange.bus), faults);
     let strategy = Contractor::try_new(&agent("bob"), ContractorConfig::default()).unwrap();
