@@ -37,7 +37,7 @@ hands its lanes over first. The process ends by itself, with exit code 1, only w
 pub struct Args {
     #[command(flatten)]
     nats: NatsArgs,
-    /// Configuration file (TOML, sections [engine] and [nats])
+    /// Configuration file (TOML, tables `engine` and `nats`)
     #[arg(long, env = "LLMX_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]

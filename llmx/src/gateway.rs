@@ -25,7 +25,7 @@ use crate::signals::asked_to_end;
 pub struct Args {
     #[command(flatten)]
     nats: NatsArgs,
-    /// Configuration file (TOML, sections [gateway] and [nats])
+    /// Configuration file (TOML, tables `gateway` and `nats`)
     #[arg(long, env = "LLMX_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]

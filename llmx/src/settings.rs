@@ -1,7 +1,7 @@
 //! Settings from four layers, member by member: flag, environment variable, configuration file, default.
 //!
 //! Flags and variables are read by clap, which also knows which of the two a value came from ([`Given`]); the file is TOML
-//! ([`file`]), one table per [`Section`]. A section's flags are a structure of options that is laid over the table, and the
+//! ([`mod@file`]), one table per [`Section`]. A section's flags are a structure of options that is laid over the table, and the
 //! whole is then read into the configuration's own type, which has the defaults. Libraries that merge layers know the
 //! file a value came from, not the line.
 
