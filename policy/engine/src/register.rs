@@ -7,6 +7,9 @@
 //! answered ([`Registrar::registered_through`]), and the others then drop theirs ([`Registrar::settle_through`]). A
 //! refusal counts as an answer only once the abort it leads to is in the log: an engine that took the lane over in
 //! between would otherwise take the key for written, and send what must never leave.
+//!
+//! A write that waits for a refused key is refused with it: it is the sequel of an entry the register does not hold, the
+//! outcome of an agreement that was never registered, or the next award of a lot whose last award ended otherwise.
 
 mod standby;
 #[cfg(test)]
@@ -50,10 +53,11 @@ pub(crate) struct Write {
 pub(crate) enum Answer {
     /// The key has our value: what waits for it may leave.
     Written,
-    /// The key has another value: what waits for it must never leave, and the negotiation must be aborted.
-    Refused(NegotiationId),
+    /// The key has another value: what waits for these keys, it and those refused with it, must never leave, and the
+    /// negotiation must be aborted.
+    Refused(NegotiationId, Vec<RegisterKey>),
     /// The same, and the log holds the abort already.
-    RefusedAgain,
+    RefusedAgain(Vec<RegisterKey>),
     /// Unknown; the write is made again later.
     Retried,
 }
@@ -138,16 +142,15 @@ impl Registrar {
 
     /// Takes in a write that the record `seq` caused. It starts once `after` is no longer pending.
     ///
-    /// False when another value is pending under the key: the log leads to two, of which the register can hold one. The
-    /// key is refused then, whichever it will hold: what waits for it cannot tell which one it waits for.
-    pub(crate) fn add(&mut self, write: Write, after: Option<RegisterKey>, seq: u64) -> bool {
+    /// Gives keys when another value is pending under this one: the log leads to two, of which the register can hold one.
+    /// The key is refused then, whichever it will hold: what waits for it cannot tell which one it waits for.
+    pub(crate) fn add(&mut self, write: Write, after: Option<RegisterKey>, seq: u64) -> Vec<RegisterKey> {
         if self.pending.get(&write.key).is_some_and(|pending| pending.value != write.value) {
-            self.finish(&write.key);
-            self.refuse(write.key, seq);
-            return false;
+            self.remove(&write.key);
+            return self.refuse_with_followers(write.key, Refusal { seq, value: None, is_logged: false });
         }
         self.restore(PendingWrite { write, after, seq, is_contested: false });
-        true
+        Vec::new()
     }
 
     /// Takes in a write of a checkpoint.
@@ -155,6 +158,10 @@ impl Registrar {
         let PendingWrite { write: Write { key, value }, after, seq, is_contested } = pending;
         if self.refused.contains_key(&key) || self.pending.contains_key(&key) {
             return;
+        }
+        if let Some(before) = after.as_ref().and_then(|after| self.refused.get(after)) {
+            let is_logged = before.is_logged;
+            return self.note_refused(key, Refusal { seq, value: None, is_logged });
         }
         let order = (seq, self.added);
         self.added += 1;
@@ -207,7 +214,7 @@ impl Registrar {
         self.retries.iter().map(|(at, _)| *at).min()
     }
 
-    /// The bus answered a write. A refused key still lets later *writes* go on, since it does hold a value.
+    /// The bus answered a write.
     pub(crate) fn handle_answer(
         &mut self,
         key: &RegisterKey,
@@ -221,11 +228,11 @@ impl Registrar {
                 Answer::Written
             }
             Ok(Registered::Different(_)) => {
-                let ours = self.finish(key);
+                let ours = self.remove(key);
                 let is_logged = ours.as_ref().is_some_and(|ours| ours.is_abort_logged);
                 let (seq, value) = ours.map_or((0, None), |ours| (ours.order.0, Some(ours.value)));
-                self.note_refused(key.clone(), Refusal { seq, value, is_logged });
-                if is_logged { Answer::RefusedAgain } else { Answer::Refused(key.negotiation().clone()) }
+                let keys = self.refuse_with_followers(key.clone(), Refusal { seq, value, is_logged });
+                if is_logged { Answer::RefusedAgain(keys) } else { Answer::Refused(key.negotiation().clone(), keys) }
             }
             Err(_) => {
                 if let Some(pending) = self.pending.get_mut(key) {
@@ -252,8 +259,32 @@ impl Registrar {
         }
     }
 
-    fn finish(&mut self, key: &RegisterKey) -> Option<Pending> {
+    /// Notes a refusal, and that of every write that waits for the key; gives all their keys.
+    fn refuse_with_followers(&mut self, key: RegisterKey, refusal: Refusal) -> Vec<RegisterKey> {
+        let is_logged = refusal.is_logged;
+        self.note_refused(key.clone(), refusal);
+        let mut keys = vec![key];
+        let mut looked_at = 0;
+        while let Some(before) = keys.get(looked_at) {
+            let followers = self.followers.remove(before).unwrap_or_default();
+            looked_at += 1;
+            for follower in followers {
+                let Some(Pending { order: (seq, _), is_abort_logged, .. }) = self.remove(&follower) else { continue };
+                let is_logged = is_logged || is_abort_logged;
+                self.note_refused(follower.clone(), Refusal { seq, value: None, is_logged });
+                keys.push(follower);
+            }
+        }
+        keys
+    }
+
+    /// Settles a write: what waits for it may start.
+    fn finish(&mut self, key: &RegisterKey) {
         self.startable.extend(self.followers.remove(key).unwrap_or_default());
+        self.remove(key);
+    }
+
+    fn remove(&mut self, key: &RegisterKey) -> Option<Pending> {
         let pending = self.pending.remove(key)?;
         self.order.remove(&pending.order);
         Some(pending)

@@ -39,14 +39,14 @@ impl Driver {
         }
         match self.registrar.handle_answer(&done.key, &done.answer, now) {
             Answer::Written => self.outbox.handle_register(&done.key, false),
-            Answer::Refused(negotiation) => {
+            Answer::Refused(negotiation, keys) => {
                 let trace_id = self.trace_id(&negotiation);
                 tracing::error!(%negotiation, %trace_id, key = %done.key, "register conflict: another value stands there; the negotiation is aborted");
                 self.shared.metrics.register_conflict(self.protocol(&negotiation));
                 self.aborts.want(negotiation, AbortCode::RegisterConflict);
-                self.outbox.handle_register(&done.key, true);
+                keys.iter().for_each(|key| self.outbox.handle_register(key, true));
             }
-            Answer::RefusedAgain => self.outbox.handle_register(&done.key, true),
+            Answer::RefusedAgain(keys) => keys.iter().for_each(|key| self.outbox.handle_register(key, true)),
             Answer::Retried => {
                 let error = done.answer.as_ref().err().map(ToString::to_string);
                 let negotiation = done.key.negotiation();

@@ -160,13 +160,14 @@ impl Driver {
                 return;
             }
         };
-        if !self.registrar.add(Write { key: key.clone(), value }, after, self.position) {
+        let refused = self.registrar.add(Write { key: key.clone(), value }, after, self.position);
+        if !refused.is_empty() {
             let negotiation = key.negotiation();
             let trace_id = self.trace_id(negotiation);
             tracing::error!(%negotiation, %trace_id, %key, "the log leads to two values for one key of the register; the negotiation is aborted");
             self.shared.metrics.register_conflict(self.protocol(key.negotiation()));
             self.aborts.want(key.negotiation().clone(), AbortCode::RegisterConflict);
-            self.outbox.handle_register(&key, true);
+            refused.iter().for_each(|key| self.outbox.handle_register(key, true));
         }
         self.wrote_at = self.position;
     }

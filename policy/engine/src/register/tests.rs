@@ -24,10 +24,44 @@ fn another_value_refuses_the_gate_for_good() {
     registrar.add(write(&award(1)), None, 1);
     registrar.poll_write(now);
     let answer = registrar.handle_answer(&award(1), &Ok(Registered::Different(Bytes::new())), now);
-    assert_eq!(answer, Answer::Refused(negotiation()));
+    assert_eq!(answer, Answer::Refused(negotiation(), vec![award(1)]));
     assert_eq!(registrar.gate(Some(&award(1))), Gate::Refused);
     registrar.add(write(&award(1)), None, 1);
     assert_eq!(registrar.poll_write(now), None, "a refused key is not written again");
+}
+
+#[test]
+fn what_follows_a_refused_key_is_refused_with_it_and_never_written() {
+    let (mut registrar, now) = (Registrar::new(), Instant::now());
+    registrar.add(write(&award(1)), None, 1);
+    registrar.add(write(&end(1)), Some(award(1)), 2);
+    registrar.add(write(&closed()), Some(end(1)), 2);
+    registrar.poll_write(now);
+    let answer = registrar.handle_answer(&award(1), &Ok(Registered::Different(Bytes::new())), now);
+    assert_eq!(answer, Answer::Refused(negotiation(), vec![award(1), end(1), closed()]));
+    assert_eq!(registrar.gate(Some(&closed())), Gate::Refused);
+    registrar.add(write(&award(2)), Some(end(1)), 3);
+    assert_eq!(registrar.gate(Some(&award(2))), Gate::Refused, "one that comes later, too");
+    assert_eq!(registrar.poll_write(now), None);
+    assert_eq!((registrar.len(), registrar.registered_through(9)), (0, 0), "not answered before the abort is logged");
+    registrar.handle_abort_logged(&negotiation());
+    assert_eq!(registrar.registered_through(9), 9);
+    assert_eq!(registrar.refused(), [award(1), award(2), end(1), closed()], "for the checkpoint");
+}
+
+#[test]
+fn a_checkpoint_written_before_the_abort_is_logged_lets_nothing_out_that_follows() {
+    let (mut registrar, now) = (Registrar::new(), Instant::now());
+    registrar.add(write(&award(1)), None, 1);
+    registrar.add(write(&closed()), Some(award(1)), 1);
+    registrar.poll_write(now);
+    registrar.handle_answer(&award(1), &Ok(Registered::Different(Bytes::new())), now);
+    let mut restored = Registrar::new();
+    registrar.refused().into_iter().for_each(|key| restored.restore_refused(key));
+    registrar.pending().into_iter().for_each(|pending| restored.restore(pending));
+    assert_eq!(restored.gate(Some(&closed())), Gate::Refused);
+    assert_eq!(restored.poll_write(now), Some(write(&award(1))), "to be refused again, and lead to the abort");
+    assert_eq!(restored.poll_write(now), None);
 }
 
 #[test]
@@ -62,11 +96,11 @@ fn no_more_than_the_bound_is_in_flight() {
 #[test]
 fn two_values_for_one_key_let_nothing_out_whichever_is_written() {
     let (mut registrar, now) = (Registrar::new(), Instant::now());
-    assert!(registrar.add(write(&award(1)), None, 1));
-    assert!(registrar.add(write(&award(1)), None, 1), "the same value is no other");
+    assert!(registrar.add(write(&award(1)), None, 1).is_empty());
+    assert!(registrar.add(write(&award(1)), None, 1).is_empty(), "the same value is no other");
     registrar.poll_write(now);
     let other = Write { key: award(1), value: Bytes::from_static(b"another") };
-    assert!(!registrar.add(other, None, 2));
+    assert_eq!(registrar.add(other, None, 2), [award(1)]);
     assert_eq!(registrar.gate(Some(&award(1))), Gate::Refused);
     registrar.handle_answer(&award(1), &Ok(Registered::Written), now);
     assert_eq!(registrar.gate(Some(&award(1))), Gate::Refused);
@@ -135,10 +169,9 @@ fn what_an_abort_leaves_in_doubt_is_settled_by_its_own_answer_alone() {
     assert_eq!(registrar.gate(Some(&closed())), Gate::Open, "asked for by the abort itself");
     registrar.poll_write(now);
     let answer = registrar.handle_answer(&award(1), &Ok(Registered::Different(Bytes::new())), now);
-    assert_eq!(answer, Answer::RefusedAgain, "the abort is in the log already");
-    registrar.poll_write(now);
-    assert_eq!(registrar.handle_answer(&end(1), &Ok(Registered::Same), now), Answer::Written);
-    assert_eq!(registrar.len(), 0);
+    assert_eq!(answer, Answer::RefusedAgain(vec![award(1), end(1)]), "the abort is in the log already");
+    assert_eq!(registrar.gate(Some(&end(1))), Gate::Refused);
+    assert_eq!((registrar.poll_write(now), registrar.len()), (None, 0));
 }
 
 #[test]
