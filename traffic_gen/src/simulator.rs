@@ -179,6 +179,7 @@ fn collect(
         records,
         trimmed,
         register: state.broker.register.clone(),
+        foreign: state.broker.foreign.clone(),
         registered_at: state.broker.registered_at.clone(),
         journals: journals.iter().map(|(agent, journal)| (agent.clone(), journal.entries())).collect(),
         digests: state.broker.watcher.digests.iter().cloned().collect(),

@@ -9,6 +9,8 @@ use super::world::Weather;
 
 /// Kinds of blows, see [`blow`].
 const KINDS: u32 = 11;
+/// In one run of so many the register holds entries of another history.
+const FOREIGN_ONE_IN: u32 = 8;
 /// Most blows of one run.
 const BLOWS_MAX: usize = 8;
 
@@ -126,5 +128,6 @@ fn weather(rng: &mut ChaCha8Rng) -> Weather {
         message_twice: rate(80),
         slow_us: rng.random_range(20_000..400_000),
         timeout_us,
+        register_foreign: if rng.random_range(0..FOREIGN_ONE_IN) == 0 { rng.random_range(50..=500) } else { 0 },
     }
 }

@@ -49,12 +49,16 @@ points! {
     MessageReordered = "message_reordered",
     /// A write to the register found its own value there already.
     RegisterSame = "register_same",
+    /// A write to the register found the entry of another history there.
+    RegisterRefused = "register_refused",
     /// Records were removed from the log.
     LogTrimmed = "log_trimmed",
     /// A reader asked for records that had been removed.
     ReadTrimmed = "read_trimmed",
     /// A checkpoint was stored.
     CheckpointStored = "checkpoint_stored",
+    /// An engine read a checkpoint that names keys the register has refused.
+    CheckpointRefused = "checkpoint_refused",
     /// An engine began reading behind the log's beginning: at a checkpoint.
     CheckpointRestored = "checkpoint_restored",
 

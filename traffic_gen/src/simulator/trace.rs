@@ -3,7 +3,7 @@
 
 mod fingerprint;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bus::LogRecord;
@@ -29,6 +29,8 @@ pub struct Trace {
     pub trimmed: BTreeMap<Lane, u64>,
     /// What the register holds at the end, in the order of the writes.
     pub register: Vec<(RegisterKey, Bytes)>,
+    /// Keys of the register under which another history had written: no write of the exchange took effect there.
+    pub foreign: BTreeSet<RegisterKey>,
     /// True time of each write to the register.
     pub registered_at: BTreeMap<RegisterKey, Timestamp>,
     /// What each agent did and saw, in the order it did and saw it.

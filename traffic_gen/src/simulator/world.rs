@@ -53,6 +53,8 @@ pub(super) struct Weather {
     pub(super) message_lost: u32,
     /// Messages between subjects that arrive twice.
     pub(super) message_twice: u32,
+    /// Keys of awards under which another history has written before the first write arrives.
+    pub(super) register_foreign: u32,
     /// When a caller learns that there is no answer, in microseconds.
     pub(super) timeout_us: u64,
 }

@@ -18,9 +18,15 @@ impl Register for Handle {
     fn write(&self, key: RegisterKey, value: Bytes) -> BoxFuture<'_, Result<Registered, BusError>> {
         self.call(Call::Register, move |state, _| {
             let now = state.now();
+            let is_award = matches!(key, RegisterKey::Award(..) | RegisterKey::AwardEnd(..));
+            if is_award && state.happens(state.weather.register_foreign) {
+                state.broker.register_foreign(&key, now);
+            }
             let registered = state.broker.register(key, value, now);
-            if registered == Registered::Same {
-                state.reached(Point::RegisterSame);
+            match registered {
+                Registered::Written => {}
+                Registered::Same => state.reached(Point::RegisterSame),
+                Registered::Different(_) => state.reached(Point::RegisterRefused),
             }
             Ok(registered)
         })
@@ -93,7 +99,13 @@ impl Blobs for Handle {
     }
 
     fn value(&self, name: String) -> BoxFuture<'_, Result<Option<Bytes>, BusError>> {
-        self.call(Call::Other, move |state, _| Ok(state.broker.blobs.get(&name).map(|(_, value)| value.clone())))
+        self.call(Call::Other, move |state, _| {
+            let value = state.broker.blobs.get(&name).map(|(_, value)| value.clone());
+            if name.starts_with(CHECKPOINT) && value.as_ref().is_some_and(|value| state.broker.names_refused(value)) {
+                state.reached(Point::CheckpointRefused);
+            }
+            Ok(value)
+        })
     }
 
     fn version(&self, name: String) -> BoxFuture<'_, Result<Option<u64>, BusError>> {

@@ -7,11 +7,16 @@ use bus::LogRecord;
 use policy_core::{Decision, Deliver, RegisterWrite};
 use schemas::delivery::{Delivery, DeliveryEnvelope, EXCHANGE};
 use schemas::record::{AdmittedMessage, EngineEvent, Entry, RECORD_BYTES_MAX, RECORD_ENTRIES_MAX, Record};
-use schemas::{AgentId, DeliveryId, Digest, Lane, MsgId, NegotiationId, Policy, Position, Timestamp, WireTime};
+use schemas::{
+    AgentId, DeliveryId, Digest, Lane, MsgId, NegotiationId, Policy, Position, RegisterKey, Timestamp, WireTime,
+};
 
 use super::in_lane::InLane;
 use crate::invariants::{Invariant, Verdict};
 use crate::simulator::trace::Trace;
+
+/// The code of an abort because of another entry in the register.
+const REGISTER_CONFLICT: &str = "register_conflict";
 
 /// A message as it stands in the log.
 #[derive(Debug, Clone)]
@@ -85,6 +90,10 @@ pub(super) struct Folded {
     epochs: BTreeMap<Lane, u64>,
     /// Deliveries the log says were given up, by the engine that owned the lane then.
     pub(super) given_up: BTreeSet<DeliveryId>,
+    /// Negotiations the log says were stopped because the register holds another value, by the lane's owner then.
+    pub(super) conflicted: BTreeSet<NegotiationId>,
+    /// Keys of writes that the register refuses: another history has written there, or under the key they wait for.
+    pub(super) refused: BTreeSet<RegisterKey>,
     /// Deliveries the log says were acknowledged.
     pub(super) acknowledged: BTreeSet<DeliveryId>,
     /// State digests after the records for which engines announced one.
@@ -116,7 +125,16 @@ impl Folded {
             }
             in_lane.finish(trace.is_liveness, &folded, verdict);
         }
+        folded.note_refused(trace);
         folded
+    }
+
+    fn note_refused(&mut self, trace: &Trace) {
+        for (_, RegisterWrite { key, after, .. }) in &self.writes {
+            if trace.foreign.contains(key) || after.as_ref().is_some_and(|after| self.refused.contains(after)) {
+                self.refused.insert(key.clone());
+            }
+        }
     }
 
     fn note_entries(&mut self, found: &LogRecord, record: &Record, verdict: &mut Verdict) {
@@ -147,6 +165,9 @@ impl Folded {
             EngineEvent::Delivered { ids, .. } => self.acknowledged.extend(ids),
             EngineEvent::DeliveryFailed { id, .. } if epoch >= *current => {
                 self.given_up.insert(*id);
+            }
+            EngineEvent::Abort { negotiation, code } if epoch >= *current && code == REGISTER_CONFLICT => {
+                self.conflicted.insert(negotiation.clone());
             }
             EngineEvent::DeliveryFailed { .. } | EngineEvent::Abort { .. } | EngineEvent::Rules { .. } => {}
         }

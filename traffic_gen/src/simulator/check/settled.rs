@@ -38,6 +38,10 @@ fn check_values(trace: &Trace, folded: &Folded, verdict: &mut Verdict) {
     }
     for (seq, write) in &folded.writes {
         let registered = unexplained.remove(&write.key);
+        if folded.refused.contains(&write.key) {
+            check_refused(trace, folded, &write.key, registered.is_some(), verdict);
+            continue;
+        }
         let computed = canonical(&write.value).unwrap_or_default();
         let holds = registered.map_or(!trace.is_liveness, |registered| *registered == computed);
         verdict.check(Invariant::Recomputable, holds, || {
@@ -46,9 +50,20 @@ fn check_values(trace: &Trace, folded: &Folded, verdict: &mut Verdict) {
             format!("record {seq} leads to {} = {}, registered is {registered}", write.key, text(&computed))
         });
     }
-    for key in unexplained.keys() {
+    for key in unexplained.keys().filter(|key| !trace.foreign.contains(**key)) {
         verdict.check(Invariant::Recomputable, false, || format!("nothing in the log leads to {key}"));
     }
+}
+
+/// An entry that another history has written stops the negotiation, and nothing of ours follows it in the register.
+fn check_refused(trace: &Trace, folded: &Folded, key: &RegisterKey, is_there: bool, verdict: &mut Verdict) {
+    verdict.check(Invariant::OneAward, !is_there || trace.foreign.contains(key), || {
+        format!("{key} was written behind an entry of another history")
+    });
+    let is_stopped = folded.conflicted.contains(key.negotiation());
+    verdict.check(Invariant::OneAward, is_stopped || !trace.is_liveness, || {
+        format!("the register refuses {key}, and its negotiation was not stopped")
+    });
 }
 
 /// No lot is awarded again before the end of its last award is registered; no award ends before it is registered.

@@ -99,7 +99,8 @@ impl Seen {
     /// Everything was received, or the log says that it was given up.
     fn check_complete(&self, folded: &Folded, verdict: &mut Verdict) {
         for (id, Caused { seq, deliver }) in &folded.deliveries {
-            if deliver.qos == Qos::BestEffort {
+            let is_refused = deliver.after.as_ref().is_some_and(|key| folded.refused.contains(key));
+            if deliver.qos == Qos::BestEffort || is_refused {
                 continue;
             }
             let is_settled = folded.given_up.contains(id) || self.received.contains(&(deliver.to.clone(), *id));
@@ -158,8 +159,14 @@ struct Registered<'a> {
 
 impl<'a> Registered<'a> {
     fn of(trace: &'a Trace) -> Self {
-        let values = trace.register.iter().map(|(key, value)| (key, value)).collect();
+        let own = trace.register.iter().filter(|(key, _)| !trace.foreign.contains(key));
+        let values = own.map(|(key, value)| (key, value)).collect();
         Self { values, at: &trace.registered_at }
+    }
+
+    /// Whether the exchange had written an entry by then.
+    fn is_written(&self, key: &RegisterKey, by: Timestamp) -> bool {
+        self.values.contains_key(key) && self.at.get(key).is_some_and(|written| *written <= by)
     }
 
     fn value(&self, key: &RegisterKey) -> Option<RegisterValue> {
@@ -192,7 +199,7 @@ impl<'a> Registered<'a> {
             Some(RegisterValue::Award { .. } | RegisterValue::AwardEnd { .. } | RegisterValue::Closed { .. })
             | None => false,
         };
-        let is_in_time = self.at.get(&key).is_some_and(|written| *written <= at);
+        let is_in_time = self.is_written(&key, at);
         verdict.check(Invariant::OneAward, is_it && is_in_time, || {
             format!("{agent} was told of an unregistered agreement: {delivery:?}")
         });
@@ -233,7 +240,7 @@ impl<'a> Registered<'a> {
                 (Some(key), true)
             }
         };
-        let is_in_time = key.is_some_and(|key| self.at.get(&key).is_some_and(|written| *written <= at));
+        let is_in_time = key.is_some_and(|key| self.is_written(&key, at));
         verdict.check(Invariant::OneAward, is_in_time && says_so, || {
             format!("{agent} received unregistered {delivery:?}")
         });

@@ -21,6 +21,9 @@ impl Trace {
             text.bytes(key.to_string().as_bytes());
             text.bytes(value);
         }
+        for key in &self.foreign {
+            text.bytes(key.to_string().as_bytes());
+        }
         for at in self.registered_at.values() {
             text.number(at.0);
         }

@@ -1,7 +1,7 @@
 //! The broker: what is stored, who listens, and what happens when a request arrives. Everything here takes effect at
 //! once; that requests and answers take their time is none of its business.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bus::{Bucket, BusError, Change, LogRecord, Received, Registered};
 use bytes::Bytes;
@@ -16,12 +16,20 @@ use crate::simulator::points::Point;
 /// A record is stamped ahead of true time when it is by more than this.
 const AHEAD_US: u64 = 1_000_000;
 
+/// What stands under a key that another history has written.
+const FOREIGN_ENTRY: &[u8] = b"{\"another\":\"history\"}";
+
+/// How a checkpoint marks a refused key.
+const REFUSED_TAG: u8 = b'r';
+
 /// See the module.
 pub(in crate::simulator) struct Broker {
     pub(in crate::simulator) lanes: Vec<LaneLog>,
     last_seq: u64,
     pub(in crate::simulator) register: Vec<(RegisterKey, Bytes)>,
     places: BTreeMap<RegisterKey, usize>,
+    /// Keys that hold an entry of another history.
+    pub(in crate::simulator) foreign: BTreeSet<RegisterKey>,
     /// True time of each write.
     pub(in crate::simulator) registered_at: BTreeMap<RegisterKey, Timestamp>,
     buckets: [BTreeMap<String, Bytes>; Bucket::ALL.len()],
@@ -83,6 +91,7 @@ impl Broker {
             last_seq: 0,
             register: Vec::new(),
             places: BTreeMap::new(),
+            foreign: BTreeSet::new(),
             registered_at: BTreeMap::new(),
             buckets: Default::default(),
             blobs: BTreeMap::new(),
@@ -120,6 +129,25 @@ impl Broker {
                 Registered::Written
             }
         }
+    }
+
+    /// Writes an entry of another history under the key of an award that has none.
+    pub(in crate::simulator) fn register_foreign(&mut self, key: &RegisterKey, now: Timestamp) {
+        if !self.places.contains_key(key) {
+            self.foreign.insert(key.clone());
+            self.register(key.clone(), Bytes::from_static(FOREIGN_ENTRY), now);
+        }
+    }
+
+    /// Whether a checkpoint names a key that holds an entry of another history as refused: in a frame of that kind, whose
+    /// tag and length stand before it.
+    pub(in crate::simulator) fn names_refused(&self, checkpoint: &[u8]) -> bool {
+        self.foreign.iter().any(|key| {
+            let name = format!("\"{key}\"");
+            let length = u32::try_from(name.len()).unwrap_or(u32::MAX).to_be_bytes();
+            let frame = [&[REFUSED_TAG], &length[..], name.as_bytes()].concat();
+            checkpoint.windows(frame.len()).any(|window| window == frame)
+        })
     }
 
     /// The value under a key.

@@ -1,6 +1,6 @@
 //! A run made by hand: alice calls bob and carl, carl is awarded, confirms and is done.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bus::LogRecord;
@@ -102,6 +102,7 @@ impl Making {
             records: Vec::new(),
             trimmed: BTreeMap::new(),
             register: Vec::new(),
+            foreign: BTreeSet::new(),
             registered_at: BTreeMap::new(),
             journals: journals.into_iter().collect(),
             digests: Vec::new(),
