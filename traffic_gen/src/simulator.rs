@@ -9,6 +9,7 @@
 //! | `bus` | how does one process see all that? |
 //! | `process` | who starts, kills and restarts gateways and engines? |
 //! | `agents` | what do agents do? |
+//! | `observer` | what do engines answer whoever asks for a view? |
 //! | [`trace`](Trace) | what is left to judge? |
 //! | [`Point`] | which rare paths must be taken? |
 //! | [`check()`] | did anything happen that must never happen? |
@@ -17,6 +18,7 @@ mod agents;
 mod bus;
 mod check;
 mod faults;
+mod observer;
 mod panics;
 mod points;
 mod process;
@@ -43,13 +45,14 @@ use tokio::runtime::Builder;
 
 use self::agents::{Agent, Company, Journal, Profile};
 use self::faults::Faults;
+use self::observer::{Observer, Views};
 use self::process::{Director, keys};
 use self::scenario::Scenario;
 use self::world::{Role, World};
 
 pub use check::check;
 pub use points::Point;
-pub use trace::{AnnouncedDigest, Answer, Happening, JournalEntry, Load, Noted, Trace};
+pub use trace::{AnnouncedDigest, Answer, AnsweredView, Happening, JournalEntry, Load, Noted, Trace};
 
 /// After the faults everything must have ended within this time, in milliseconds: the longest negotiation there is, its
 /// grace, and every repetition of a delivery, one wave after another where few may be under way and many to the deaf are.
@@ -93,9 +96,14 @@ async fn run_in(seed: u64, options: &Options) -> Trace {
     prepare(&world, &scenario);
     let company = Company { world: Arc::clone(&world), busy: Arc::new(AtomicUsize::new(0)) };
     let journals = start_agents(&company, &scenario);
+    let views = Views::default();
+    if let Some(observer) = Observer::draw(part(3), &world, &scenario, views.clone()) {
+        tokio::spawn(observer.drive());
+    }
     director.direct(scenario.troubled_ms).await;
     let unfinished = if options.liveness { rest(&company, &mut director, &scenario).await } else { Vec::new() };
-    collect(seed, options, &scenario, &world, &director, &journals, unfinished)
+    let views = views.answered();
+    Trace { views, ..collect(seed, options, &scenario, &world, &director, &journals, unfinished) }
 }
 
 /// Stores what an exchange that has been up for a while has stored: agents, their group, policies.
@@ -182,6 +190,7 @@ fn collect(
         foreign: state.broker.foreign.clone(),
         registered_at: state.broker.registered_at.clone(),
         journals: journals.iter().map(|(agent, journal)| (agent.clone(), journal.entries())).collect(),
+        views: Vec::new(),
         digests: state.broker.watcher.digests.iter().cloned().collect(),
         loads,
         story: state.story.clone(),

@@ -9,13 +9,13 @@
 //! |---|---|
 //! | one_award | in the log (no second award of a lot while one lives), in the register (no next award before the end of the one before; no ACCEPT and no `committed` received before it is registered), in inboxes (an award number names one contractor) |
 //! | no_lost_admission | what was answered 202 stands in the log at that place; every logged message has one disposition; at rest each was received or given up in the log; nothing counts as acknowledged that its agent did not acknowledge |
-//! | recomputable | book = reference after every record; register = replay, byte for byte; announced digests = fold's; every delivery received = fold's; a book restored in the middle ends in the same state |
+//! | recomputable | book = reference after every record; register = replay, byte for byte; announced digests = fold's; every delivery received = fold's; every view = the fold's at a moment between question and answer; a book restored in the middle ends in the same state |
 //! | idempotent | a delivery id has one content; a message is applied at most once |
 //! | no_late_winner | an accepted offer is the contractor's own, in time, within the gates, unexpired, not withdrawn or replaced |
 //! | final_notice | at most one per accepted offer at any time, exactly one at rest and in every ended negotiation of the log |
 //! | absorbing | after the end only answers; everybody is told the same outcome |
 //! | terminates | no negotiation is open after its hard deadline in log time; at rest nothing is open and its initiator was told |
-//! | sealed | before the close nobody receives what another's terms change; nobody reads another contractor's name; nothing of a mandate is told, published or registered |
+//! | sealed | before the close nobody receives what another's terms change; nobody reads another contractor's name, in views neither; nothing of a mandate is told, published or registered |
 //! | turn_order | every standing that is told follows from strict rotation; nobody accepts its own offer; the agreement is the offer that stood last, the same for everybody, registered before it is told, within every mandate |
 //! | authentic | every logged message was sent, byte for byte, by its sender with its own token |
 //! | bounded | queues within their limits; records within theirs |
@@ -32,6 +32,7 @@ mod mandated;
 mod sealed;
 mod settled;
 mod told;
+mod viewed;
 mod watched;
 
 #[cfg(test)]
@@ -52,6 +53,7 @@ pub fn check(trace: &Trace) -> Verdict {
     awarded::check(trace, &folded, &mut verdict);
     sealed::check(trace, &folded, &mut verdict);
     mandated::check(trace, &folded, &mut verdict);
+    viewed::check(trace, &folded, &mut verdict);
     watched::check(trace, &folded, &mut verdict);
     for (what, load) in &trace.loads {
         let limit = load.limit + if load.is_asked_between_records { folded.deliveries_per_record_max() } else { 0 };

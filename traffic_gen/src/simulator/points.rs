@@ -99,6 +99,10 @@ points! {
     DeliveryFailed = "delivery_failed",
     /// A delivery was given up under an epoch that was over.
     DeliveryFailedOldEpoch = "delivery_failed_old_epoch",
+    /// A view was asked for and not answered in time.
+    ViewUnanswered = "view_unanswered",
+    /// A question for a view reached an engine that had not read the lane to its end.
+    ViewFromBehind = "view_from_behind",
     /// Nothing but a tick moved time.
     Ticked = "ticked",
     /// One message stands in the log twice.

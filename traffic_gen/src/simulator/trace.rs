@@ -35,6 +35,8 @@ pub struct Trace {
     pub registered_at: BTreeMap<RegisterKey, Timestamp>,
     /// What each agent did and saw, in the order it did and saw it.
     pub journals: BTreeMap<AgentId, Vec<JournalEntry>>,
+    /// Views that were asked for and answered, in the order of the answers.
+    pub views: Vec<AnsweredView>,
     /// State digests as engines announced them.
     pub digests: Vec<AnnouncedDigest>,
     /// The greatest load of each bounded thing that processes report.
@@ -139,6 +141,23 @@ pub enum Answer {
     Refused(Code),
     /// Nothing came in time, or nothing readable.
     None,
+}
+
+/// A view that an engine answered with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AnsweredView {
+    /// The negotiation.
+    pub negotiation: NegotiationId,
+    /// On whose behalf.
+    pub viewer: AgentId,
+    /// The negotiation's lane.
+    pub lane: Lane,
+    /// The lane's last record when it was asked for; 0 before the first.
+    pub from_seq: u64,
+    /// The lane's last record when the answer arrived.
+    pub to_seq: u64,
+    /// The answer.
+    pub answer: Bytes,
 }
 
 /// A state digest that an engine announced.

@@ -12,6 +12,7 @@ use schemas::{
 };
 
 use super::in_lane::InLane;
+use super::viewed::Viewed;
 use crate::invariants::{Invariant, Verdict};
 use crate::simulator::trace::Trace;
 
@@ -115,14 +116,18 @@ impl Folded {
             trace.digests.iter().map(|announced| (announced.lane, announced.position)).collect();
         for lane in (0..trace.lanes).map(Lane) {
             let mut in_lane = InLane::new(lane, &trace.limits);
+            let mut viewed = Viewed::of(trace, lane);
+            viewed.compare(0, &in_lane, verdict);
             for found in trace.records.iter().filter(|record| record.lane == lane) {
                 let Some(record) = readable(found, verdict) else { continue };
                 folded.note_entries(found, &record, verdict);
                 in_lane.fold(found.seq, found.time, &record, &mut folded, verdict);
+                viewed.compare(found.seq, &in_lane, verdict);
                 if announced.contains(&(lane, found.seq)) {
                     folded.digests.insert((lane, found.seq), in_lane.digest());
                 }
             }
+            viewed.finish(verdict);
             in_lane.finish(trace.is_liveness, &folded, verdict);
         }
         folded.note_refused(trace);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use policy_core::{Book, Deliver, Effect, Event, Limits};
+use policy_core::{Book, Deliver, Effect, Event, Limits, View};
 use policy_reference::{Reference, fact};
 use schemas::delivery::{Call, Told};
 use schemas::record::{Entry, Record};
@@ -40,6 +40,10 @@ impl InLane {
 
     pub(super) fn digest(&self) -> Digest {
         self.book.digest()
+    }
+
+    pub(super) fn view(&self, negotiation: &NegotiationId, viewer: &AgentId) -> Option<View> {
+        self.book.view(negotiation, viewer)
     }
 
     pub(super) fn fold(

@@ -31,6 +31,12 @@ impl Trace {
             text.bytes(agent.as_str().as_bytes());
             entries.iter().for_each(|entry| text.entry(entry));
         }
+        for view in &self.views {
+            text.bytes(view.negotiation.as_str().as_bytes());
+            text.bytes(view.viewer.as_str().as_bytes());
+            text.numbers(&[view.from_seq, view.to_seq]);
+            text.bytes(&view.answer);
+        }
         for digest in &self.digests {
             text.bytes(digest.engine.as_bytes());
             text.numbers(&[u64::from(digest.lane.0), digest.position]);

@@ -179,6 +179,13 @@ impl State {
         if self.link(at).role != Role::Engine {
             return;
         }
+        let asked = self.broker.lanes.iter().zip(0..).find(|(_, index)| subject::view(Lane(*index)) == message.subject);
+        if let Some((lane, index)) = asked {
+            if self.seen(at, Lane(index)) < lane.last_seq() {
+                self.reached(Point::ViewFromBehind);
+            }
+            return;
+        }
         let Some((_, id)) = subject::parse_ack(&message.subject) else { return };
         let emitted = self.broker.watcher.emitted.get(&id).copied();
         if emitted.is_some_and(|(from, seen)| from != at && self.seen(at, id.lane()) < seen) {

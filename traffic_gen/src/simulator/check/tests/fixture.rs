@@ -105,6 +105,7 @@ impl Making {
             foreign: BTreeSet::new(),
             registered_at: BTreeMap::new(),
             journals: journals.into_iter().collect(),
+            views: Vec::new(),
             digests: Vec::new(),
             loads: BTreeMap::from([(
                 "engine-1 outbox".to_owned(),

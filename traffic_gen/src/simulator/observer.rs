@@ -1,0 +1,109 @@
+//! Somebody who asks for views all the time, as gateways do for participants: of what is being called, of what has
+//! ended, and of what never was, whatever befalls the engines meanwhile.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bus::{BusError, PubSub};
+use bytes::Bytes;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use schemas::{AgentId, NegotiationId, subject};
+use serde_json::json;
+
+use super::bus::connect;
+use super::points::Point;
+use super::scenario::Scenario;
+use super::trace::AnsweredView;
+use super::world::{Role, World};
+
+/// One run of so many has an observer.
+const OBSERVED_ONE_IN: u32 = 2;
+/// Between two questions, in milliseconds.
+const GAP_MS: std::ops::Range<u64> = 10..300;
+/// How long an answer is waited for, in milliseconds; longer than engines stand still at most.
+const ANSWER_MS: std::ops::Range<u64> = 200..5000;
+
+/// The answers, in the order in which they came.
+#[derive(Clone, Default)]
+pub(super) struct Views(Arc<Mutex<Vec<AnsweredView>>>);
+
+impl Views {
+    /// Everything answered so far.
+    pub(super) fn answered(&self) -> Vec<AnsweredView> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn add(&self, view: AnsweredView) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(view);
+    }
+}
+
+/// See the module.
+pub(super) struct Observer {
+    world: Arc<World>,
+    pub_sub: Arc<dyn PubSub>,
+    rng: ChaCha8Rng,
+    lanes: u8,
+    negotiations: Vec<NegotiationId>,
+    viewers: Vec<AgentId>,
+    views: Views,
+}
+
+impl Observer {
+    /// An observer, in some runs.
+    pub(super) fn draw(seed: u64, world: &Arc<World>, scenario: &Scenario, views: Views) -> Option<Self> {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        if rng.random_range(0..OBSERVED_ONE_IN) > 0 {
+            return None;
+        }
+        let viewers: Vec<AgentId> = scenario.agents.iter().map(|person| person.id.clone()).collect();
+        let planned = scenario.agents.iter().flat_map(|person| {
+            let calls = person.calls.iter().map(|call| &call.negotiation);
+            calls.chain(person.bargains.iter().map(|bargain| &bargain.negotiation))
+        });
+        let nobodys = NegotiationId::form(viewers.last()?, "never").ok();
+        let negotiations = planned.cloned().chain(nobodys).collect();
+        let link = world.change(|state| state.add_link("observer".to_owned(), Role::Agent));
+        let pub_sub = connect(world, link).pub_sub;
+        Some(Self { world: Arc::clone(world), pub_sub, rng, lanes: scenario.lanes, negotiations, viewers, views })
+    }
+
+    /// Asks until the run ends.
+    pub(super) async fn drive(mut self) {
+        loop {
+            tokio::time::sleep(Duration::from_millis(self.rng.random_range(GAP_MS))).await;
+            let negotiation = self.negotiations[self.rng.random_range(0..self.negotiations.len())].clone();
+            let initiator = self.viewers.iter().find(|viewer| viewer.as_str() == negotiation.initiator()).cloned();
+            let anyone = self.viewers[self.rng.random_range(0..self.viewers.len())].clone();
+            let viewer = initiator.filter(|_| self.rng.random_range(0..3) == 0).unwrap_or(anyone);
+            let patience = Duration::from_millis(self.rng.random_range(ANSWER_MS));
+            let question = Question { negotiation, viewer, lanes: self.lanes, patience };
+            tokio::spawn(question.ask(Arc::clone(&self.world), Arc::clone(&self.pub_sub), self.views.clone()));
+        }
+    }
+}
+
+struct Question {
+    negotiation: NegotiationId,
+    viewer: AgentId,
+    lanes: u8,
+    patience: Duration,
+}
+
+impl Question {
+    async fn ask(self, world: Arc<World>, pub_sub: Arc<dyn PubSub>, views: Views) {
+        let Self { negotiation, viewer, lanes, patience } = self;
+        let lane = negotiation.lane(lanes);
+        let end = || world.state().broker.lanes[usize::from(lane.0)].last_seq();
+        let from_seq = end();
+        let question = Bytes::from(json!({"negotiation": negotiation, "viewer": viewer}).to_string());
+        let answer = match pub_sub.request(subject::view(lane), None, question, patience).await {
+            Ok(answer) => answer,
+            Err(BusError::NoResponder(_)) => return,
+            Err(_) => return world.state().reached(Point::ViewUnanswered),
+        };
+        let to_seq = end();
+        views.add(AnsweredView { negotiation, viewer, lane, from_seq, to_seq, answer });
+    }
+}
