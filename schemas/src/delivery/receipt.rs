@@ -1,0 +1,112 @@
+//! What became of an agent's own messages.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{AwardNo, MsgId, OfferId};
+
+/// What became of a logged message (spec section 1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Disposition {
+    /// Applied.
+    Ok,
+    /// Seen before, same body.
+    Duplicate,
+    /// After collection closed.
+    Late,
+    /// After the negotiation's lifetime.
+    Expired,
+    /// Of an earlier round.
+    StaleRound,
+    /// Illegal in this state.
+    OutOfTurn,
+    /// Not readable by the fold.
+    Malformed,
+    /// Seen before, other body; the first stands.
+    Conflict,
+    /// Its `seq` is not higher than the last applied.
+    StaleSeq,
+    /// Not a party, or no such negotiation.
+    Unauthorized,
+    /// The negotiation is over.
+    Closed,
+    /// Fails a gate.
+    PolicyReject,
+    /// A bound of the exchange is reached.
+    RateLimited,
+    /// The award is binding.
+    Committed,
+    /// The award had been taken back.
+    Revoked,
+    /// Outside the sender's own mandate.
+    MandateViolation,
+}
+
+impl Disposition {
+    /// Every disposition.
+    pub const ALL: [Self; 16] = [
+        Self::Ok,
+        Self::Duplicate,
+        Self::Late,
+        Self::Expired,
+        Self::StaleRound,
+        Self::OutOfTurn,
+        Self::Malformed,
+        Self::Conflict,
+        Self::StaleSeq,
+        Self::Unauthorized,
+        Self::Closed,
+        Self::PolicyReject,
+        Self::RateLimited,
+        Self::Committed,
+        Self::Revoked,
+        Self::MandateViolation,
+    ];
+
+    /// As it stands on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Duplicate => "duplicate",
+            Self::Late => "late",
+            Self::Expired => "expired",
+            Self::StaleRound => "stale_round",
+            Self::OutOfTurn => "out_of_turn",
+            Self::Malformed => "malformed",
+            Self::Conflict => "conflict",
+            Self::StaleSeq => "stale_seq",
+            Self::Unauthorized => "unauthorized",
+            Self::Closed => "closed",
+            Self::PolicyReject => "policy_reject",
+            Self::RateLimited => "rate_limited",
+            Self::Committed => "committed",
+            Self::Revoked => "revoked",
+            Self::MandateViolation => "mandate_violation",
+        }
+    }
+}
+
+/// The disposition of one message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Receipt {
+    /// The message.
+    pub ack_of: MsgId,
+    /// What became of it.
+    pub disposition: Disposition,
+    /// For a repeat: what became of the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first: Option<Disposition>,
+    /// For an offer: the id the exchange gave it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offer_id: Option<OfferId>,
+    /// For a call: how many are invited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub invited: Option<u32>,
+    /// For a call: how many were left out ([`crate::record::Pinned::left_out`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<u32>,
+    /// For `committed` and `revoked`: the award.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub award_no: Option<AwardNo>,
+}
