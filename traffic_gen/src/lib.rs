@@ -21,7 +21,6 @@ pub mod bench;
 pub mod chaos;
 pub mod control;
 pub mod exchange;
-pub mod fairness;
 pub mod invariants;
 pub mod latency;
 pub mod live;

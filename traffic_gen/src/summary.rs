@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use policy_engine::Jain;
 use serde::Serialize;
 
-use crate::fairness::Jain;
 use crate::invariants::{Invariant, Tally, Verdict};
 use crate::latency::Quantiles;
 use crate::live::{Scenario, contractor_name};

@@ -42,6 +42,7 @@ mod document;
 mod driver;
 mod engine;
 mod error;
+mod fairness;
 mod ingress;
 mod journal;
 mod log_reader;
@@ -63,6 +64,7 @@ pub use config::{
 };
 pub use engine::{Engine, EngineHandle};
 pub use error::EngineError;
+pub use fairness::Jain;
 pub use metrics::EngineMetrics;
 pub use status::{LanePhase, LaneStatus, Status, StatusReader, StopReason};
 pub use tap::Tap;

@@ -1,4 +1,5 @@
-//! Fairness of awards among equal contractors (spec/negotiation.md section 10, M20).
+//! Fairness of awards among equal contractors (spec/negotiation.md section 10, M20): what engines show as a metric and runs
+//! of a load in their summary.
 
 use serde::Serialize;
 
