@@ -175,6 +175,8 @@ async fn observe(State(site): State<Arc<Site>>, mut request: Request, next: Next
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
+    use schemas::presence::REPORT_AGENTS_MAX;
+    use schemas::{DeliveryId, GroupId, Lane, TopicName, subject};
     use serde_json::Value;
 
     use super::*;
@@ -200,6 +202,43 @@ mod tests {
     }
 
     #[test]
+    fn the_asyncapi_document_describes_the_subjects_that_the_code_spells() {
+        let document: Value = serde_json::from_str(documents::ASYNCAPI).unwrap();
+        let channels = document["channels"].as_object().unwrap().iter();
+        let delivery = DeliveryId::new(Lane(0), [7; 16]);
+        let is_on_nats = |channel: &Value| channel["servers"][0]["$ref"] == "#/servers/nats";
+        let described: BTreeMap<String, String> = channels
+            .filter(|(_, channel)| is_on_nats(channel))
+            .map(|(name, channel)| {
+                let parameters = channel["parameters"].as_object().unwrap().keys();
+                let address = channel["address"].as_str().unwrap().to_owned();
+                let filled = parameters.fold(address, |address, parameter| {
+                    let value = if parameter == "delivery_id" { delivery.to_string() } else { "bob".to_owned() };
+                    address.replace(&format!("{{{parameter}}}"), &value)
+                });
+                (name.clone(), filled)
+            })
+            .collect();
+        let bob = &AgentId::try_new("bob").unwrap();
+        let spelt = [
+            ("gatewayIn", subject::gateway_in(bob)),
+            ("inbox", subject::inbox(bob)),
+            ("acks", subject::ack(bob, delivery)),
+            ("topic", subject::topic(&TopicName::try_new("bob").unwrap())),
+            ("group", subject::group(&GroupId::try_new("bob").unwrap())),
+            ("hello", subject::hello(bob)),
+            ("presence", subject::presence("bob")),
+            ("backlog", subject::backlog("bob")),
+        ];
+        assert_eq!(described, spelt.map(|(name, subject)| (name.to_owned(), subject)).into());
+        for channel in ["presence", "backlog"] {
+            let message = document["channels"][channel]["messages"]["agents"]["$ref"].as_str().unwrap();
+            let payload = &document.pointer(message.trim_start_matches('#')).unwrap()["payload"];
+            assert_eq!((&payload["type"], &payload["maxItems"]), (&"array".into(), &REPORT_AGENTS_MAX.into()));
+        }
+    }
+
+    #[test]
     fn every_reference_inside_the_descriptions_leads_somewhere() {
         for text in [documents::OPENAPI, documents::ASYNCAPI] {
             let document: Value = serde_json::from_str(text).unwrap();
@@ -208,8 +247,11 @@ mod tests {
             assert!(!references.is_empty());
             for reference in references {
                 let leads = match (reference.strip_prefix("/schemas/"), reference.strip_prefix("/openapi.json")) {
-                    (Some(file), _) => {
-                        schemas::validate::published().iter().any(|(name, _)| format!("{name}.json") == file)
+                    (Some(reference), _) => {
+                        let (file, fragment) = reference.split_once('#').unwrap_or((reference, ""));
+                        let has = |text| serde_json::from_str::<Value>(text).unwrap().pointer(fragment).is_some();
+                        let schemas = schemas::validate::published();
+                        schemas.iter().any(|(name, text)| format!("{name}.json") == file && has(text))
                     }
                     (None, Some(fragment)) => {
                         let openapi: Value = serde_json::from_str(documents::OPENAPI).unwrap();

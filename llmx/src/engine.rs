@@ -1,6 +1,7 @@
 //! `llmx engine`: one policy engine, on NATS.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,6 +58,9 @@ struct Settings {
     /// Records of a lane between two checkpoints; 0: none by number (one is made every minute, too) (default: 20000)
     #[arg(long, env = "LLMX_ENGINE_CHECKPOINT_EVERY", value_name = "RECORDS")]
     checkpoint_every: Option<u64>,
+    /// Deliveries an agent may leave unacknowledged; beyond, gateways invite it no more until it acknowledges (default: 4096)
+    #[arg(long, env = "LLMX_ENGINE_BACKLOG_MAX", value_name = "DELIVERIES", value_parser = clap::value_parser!(u32).range(BACKLOG_RANGE))]
+    backlog_max: Option<u32>,
     /// Address of the health port: /healthz, /readyz, /status, /metrics, to whoever asks; for example 127.0.0.1:9464
     /// (default: none)
     #[arg(long, env = "LLMX_ENGINE_LISTEN", value_name = "ADDRESS")]
@@ -65,6 +69,10 @@ struct Settings {
 
 /// Records of a lane between two checkpoints unless said otherwise.
 const CHECKPOINT_EVERY_DEFAULT: u64 = 20_000;
+/// Deliveries an agent may leave unacknowledged unless said otherwise.
+const BACKLOG_MAX_DEFAULT: u32 = 4096;
+/// What that limit may be. The most is some times what a lane holds for all agents.
+const BACKLOG_RANGE: RangeInclusive<i64> = 1..=1_000_000;
 
 /// The sections an engine is configured by.
 pub struct Sections {
@@ -95,16 +103,21 @@ impl Sections {
         Ok(serde_json::to_value(Settings {
             trim: Some(settings.trim.unwrap_or(TrimArg::AfterArchive)),
             checkpoint_every: Some(settings.checkpoint_every.unwrap_or(CHECKPOINT_EVERY_DEFAULT)),
+            backlog_max: Some(settings.backlog_max.unwrap_or(BACKLOG_MAX_DEFAULT)),
             ..settings
         })?)
     }
 
     fn settings(&self) -> Result<Settings, Failure> {
         let settings: Settings = self.engine.read()?;
-        match settings.id.as_deref().map(ops::instance_id) {
-            Some(Err(wrong)) => Err(self.engine.fault("id", &wrong)),
-            Some(Ok(_)) | None => Ok(settings),
+        if let Some(Err(wrong)) = settings.id.as_deref().map(ops::instance_id) {
+            return Err(self.engine.fault("id", &wrong));
         }
+        if settings.backlog_max.is_some_and(|limit| !BACKLOG_RANGE.contains(&i64::from(limit))) {
+            let wrong = format!("must be {} to {}", BACKLOG_RANGE.start(), BACKLOG_RANGE.end());
+            return Err(self.engine.fault("backlog_max", &wrong));
+        }
+        Ok(settings)
     }
 }
 
@@ -153,6 +166,7 @@ pub async fn run(given: Given<Args>) -> Outcome {
     config.trim = settings.trim.unwrap_or(TrimArg::AfterArchive).into();
     config.tracer = crate::output::tracer();
     config.checkpoint.every_records = settings.checkpoint_every.unwrap_or(CHECKPOINT_EVERY_DEFAULT);
+    config.outbox.backlog_max = usize::try_from(settings.backlog_max.unwrap_or(BACKLOG_MAX_DEFAULT))?;
     process::register_config(&registry, &EngineConfig { id: String::new(), ..config.clone() })?;
     let engine = Engine::start(bus, config, metrics, None).await.context("the engine does not start")?;
     let is_leaving = Arc::new(AtomicBool::new(false));

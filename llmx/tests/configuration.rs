@@ -82,6 +82,7 @@ fn what_an_engine_runs_with_is_shown_and_without_a_name_everything_the_environme
     assert_eq!(shown["engine.trim"]["value"], "never");
     assert_eq!(shown["engine.trim"]["source"]["line"], 2);
     assert_eq!(shown["engine.checkpoint_every"], json!({"value": 20_000, "source": {"default": true}}));
+    assert_eq!(shown["engine.backlog_max"], json!({"value": 4096, "source": {"default": true}}));
 
     let output = llmx(&["config", "show", "--json"], &[("LLMX_CONFIG", file.path()), ("LLMX_BURST", "5")]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -149,13 +150,45 @@ fn a_fault_names_file_line_column_member_and_what_was_expected() {
             assert!(told.contains(part), "{text}: no {part} in {told}");
         }
     }
-    let file = Written::new("[engine]\ntrim = \"sometimes\"\n");
-    let told = stderr(&llmx(&["engine", "--config", file.path()], &[]));
-    assert!(told.contains(":2:8: `engine.trim`") && told.contains("`after-archive`"), "{told}");
+    for (text, parts) in [
+        ("trim = \"sometimes\"", [":2:8: `engine.trim`", "`after-archive`"]),
+        ("backlog_max = 0", [":2:15: `engine.backlog_max`", "must be 1 to 1000000"]),
+        ("backlog_max = 1000001", [":2:15: `engine.backlog_max`", "must be 1 to 1000000"]),
+        ("backlog_max = -1", [":2:15: `engine.backlog_max`", "`-1`, expected u32"]),
+    ] {
+        let file = Written::new(&format!("[engine]\n{text}\n"));
+        let output = llmx(&["engine", "--config", file.path()], &[]);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        for part in parts {
+            assert!(stderr(&output).contains(part), "{text}: no {part} in {}", stderr(&output));
+        }
+    }
+}
+
+#[test]
+fn the_limit_of_unacknowledged_deliveries_comes_from_every_layer() {
+    let file = Written::new("[engine]\nbacklog_max = 7\n");
+    let show = |flags: &[&str], variables: &[(&str, &str)]| -> Value {
+        let output =
+            llmx(&[&["config", "show", "engine", "--json", "--config", file.path()], flags].concat(), variables);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()["engine.backlog_max"].clone()
+    };
+    let variable = [("LLMX_ENGINE_BACKLOG_MAX", "8")];
+    assert_eq!((&show(&[], &[])["value"], &show(&[], &[])["source"]["line"]), (&json!(7), &json!(2)));
+    assert_eq!(show(&[], &variable), json!({"value": 8, "source": {"variable": "LLMX_ENGINE_BACKLOG_MAX"}}));
+    assert_eq!(show(&["--backlog-max", "9"], &variable), json!({"value": 9, "source": {"flag": "--backlog-max"}}));
 }
 
 #[test]
 fn a_fault_of_a_flag_or_a_variable_names_it() {
+    for (value, wrong) in
+        [("0", "0 is not in 1..=1000000"), ("1000001", "is not in 1..=1000000"), ("x", "invalid digit")]
+    {
+        let output = llmx(&["engine", "--backlog-max", value], &[]);
+        assert_eq!(output.status.code(), Some(2), "{value}");
+        assert!(stderr(&output).contains("--backlog-max") && stderr(&output).contains(wrong), "{}", stderr(&output));
+    }
     let by_flag = stderr(&llmx(&["gateway", "--jwks", "keys.json", "--burst", "0"], &[]));
     assert!(by_flag.contains("--burst: `gateway.limits.burst`: must be at least 1"), "{by_flag}");
     let by_variable = stderr(&llmx(&["gateway", "--jwks", "keys.json"], &[("LLMX_LEEWAY_S", "301")]));

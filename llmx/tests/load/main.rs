@@ -1,8 +1,9 @@
 //! Contractors and generators as processes of their own, against a gateway and an engine on a real nats-server: what their
-//! health ports say, that two generators do not disturb each other, and whom calls reach.
+//! health ports say, that two generators do not disturb each other, whom calls reach, and who is invited no more.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+mod backlog;
 mod presence;
 mod process;
 mod reach;

@@ -25,6 +25,11 @@ pub(crate) struct Site {
 
 impl Site {
     pub(crate) async fn start() -> Self {
+        Self::start_with(&[]).await
+    }
+
+    /// With further flags of the engine.
+    pub(crate) async fn start_with(engine: &[&str]) -> Self {
         let server = LocalServer::start(LocalServerOptions::default()).await.unwrap();
         let (nats, folder) = (server.url(), tempfile::tempdir().unwrap());
         let keys = folder.path().join("keys");
@@ -32,7 +37,7 @@ impl Site {
         assert!(made.status.success(), "{made:?}");
         let jwks = keys.join("jwks.json");
         let jwks = jwks.to_str().unwrap();
-        let mut engine = Process::start(&["engine", "--nats", &nats]);
+        let mut engine = Process::start(&[&["engine", "--nats", &nats], engine].concat());
         engine.says("engine: ").await;
         let options = ["--listen", "127.0.0.1:0", "--jwks", jwks, "--issuer", "llmx-local"];
         let mut gateway = Process::start(&[&["gateway", "--nats", &nats][..], &options].concat());

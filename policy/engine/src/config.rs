@@ -83,6 +83,9 @@ impl EngineConfig {
                 "`membership.dead_after_ms` must be at least twice `beat_ms`, which is not 0",
             ));
         }
+        if self.outbox.backlog_max == 0 {
+            return Err(EngineError::Config("`outbox.backlog_max` must be at least 1"));
+        }
         if self.rules_newest > RULES_VERSION {
             return Err(EngineError::Config("`rules_newest` is above what this build knows"));
         }
