@@ -149,6 +149,11 @@ fn check_host(request: &Request) -> Result<(), Refusal> {
     Err(Refusal::new(Code::MalformedRequest, detail).expecting("exactly one Host header"))
 }
 
+/// Counts refusals that come before there is a request to route, for whoever serves the router.
+pub(crate) fn count_early_refusals(metrics: Arc<GatewayMetrics>) -> server::OnEarlyRefusal {
+    Arc::new(move |code| metrics.http.refused_early(code.http_status()))
+}
+
 /// Counts every request under its route, never under its path, and records every refusal that admission has not.
 async fn observe(State(site): State<Arc<Site>>, mut request: Request, next: Next) -> Response {
     let began = Instant::now();

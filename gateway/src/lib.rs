@@ -176,6 +176,7 @@ impl GatewayHandle {
         let options = server::ServerOptions {
             connections_max: config.limits.connections_max,
             header_timeout: Duration::from_millis(config.limits.client_timeout_ms),
+            on_early_refusal: http::count_early_refusals(metrics.clone()),
         };
         let reach = Arc::new(Reach::new());
         self.reach = Some(reach.clone());

@@ -111,7 +111,12 @@ impl HealthPort {
             .route("/status", get(status))
             .route("/metrics", get(metrics))
             .with_state(Arc::clone(&site));
-        let options = ServerOptions { connections_max: CONNECTIONS_MAX, header_timeout: HEADER_TIMEOUT };
+        let options = ServerOptions {
+            connections_max: CONNECTIONS_MAX,
+            header_timeout: HEADER_TIMEOUT,
+            // Whoever serves nothing but this port counts no requests of it.
+            on_early_refusal: Arc::new(|_| {}),
+        };
         tasks.spawn(server::drive(listener, router, options, tasks.clone(), stop.clone()));
         if let Some(bus) = bus {
             let (asking, stopped) = (Arc::clone(&site), stop.clone());

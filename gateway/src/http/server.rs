@@ -20,6 +20,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
+pub use self::early_refusal::OnEarlyRefusal;
+
 use self::early_refusal::EarlyRefusals;
 use super::request::Connection;
 
@@ -36,12 +38,14 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What the server needs to know.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ServerOptions {
     /// Connections open at once; further ones wait in the listener's queue.
     pub connections_max: usize,
     /// How long a client may take to send a header, and to send the next request on an open connection.
     pub header_timeout: Duration,
+    /// Called with the code of each refusal that comes before there is a request to route.
+    pub on_early_refusal: OnEarlyRefusal,
 }
 
 /// Listens on an address.
@@ -78,7 +82,7 @@ pub async fn drive(
         match accepted {
             Ok((stream, address, permit)) => {
                 let connection = Connection { peer: peer(address), _place: Arc::new(permit) };
-                tasks.spawn(serve(stream, router.clone(), connection, options.header_timeout, stop.clone()));
+                tasks.spawn(serve(stream, router.clone(), connection, options.clone(), stop.clone()));
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
@@ -92,7 +96,7 @@ async fn serve(
     stream: TcpStream,
     router: Router,
     connection: Connection,
-    header_timeout: Duration,
+    options: ServerOptions,
     stop: CancellationToken,
 ) {
     // Small messages, answered at once: waiting to fill a segment only adds delay.
@@ -104,10 +108,10 @@ async fn serve(
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
-        .header_read_timeout(header_timeout)
+        .header_read_timeout(options.header_timeout)
         .max_buf_size(HEADER_BYTES_MAX)
         .max_headers(HEADERS_MAX);
-    let stream = TokioIo::new(EarlyRefusals::new(stream));
+    let stream = TokioIo::new(EarlyRefusals::new(stream, options.on_early_refusal));
     let mut serving = std::pin::pin!(builder.serve_connection(stream, service).with_upgrades());
     let outcome = tokio::select! {
         outcome = serving.as_mut() => outcome,

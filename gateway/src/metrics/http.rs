@@ -84,7 +84,7 @@ impl HttpMetrics {
         let statuses: Vec<&str> = STATUSES.iter().map(|(_, text)| *text).chain(["other"]).collect();
         let responses = make.counters(
             "exchange_http_responses_total",
-            "HTTP requests answered, by exact status.",
+            "HTTP requests answered, by exact status; those refused before they could be read to the end included.",
             "http_response_status_code",
             &statuses,
         )?;
@@ -112,16 +112,25 @@ impl HttpMetrics {
         InFlight { route, method, gauge }
     }
 
+    /// A request line or header was refused, so that there is no request: neither route nor method is known, nor when it began.
+    pub(crate) fn refused_early(&self, status: u16) {
+        self.count(status);
+    }
+
     /// It was answered.
     pub(crate) fn ended(&self, request: InFlight, status: u16, time: Duration) {
-        let index = STATUSES.iter().position(|(known, _)| *known == status).unwrap_or(STATUSES.len());
-        self.responses[index].inc();
+        self.count(status);
         let unmatched = &self.routes[self.routes.len() - 1];
         let offered = [&self.routes[request.route], unmatched].into_iter();
         let durations = offered.filter_map(|route| route.durations[request.method].as_ref()).next();
         if let Some(duration) = durations.and_then(|classes| classes[class(status)].as_ref()) {
             duration.observe(time.as_secs_f64());
         }
+    }
+
+    fn count(&self, status: u16) {
+        let index = STATUSES.iter().position(|(known, _)| *known == status).unwrap_or(STATUSES.len());
+        self.responses[index].inc();
     }
 }
 

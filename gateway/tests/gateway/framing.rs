@@ -102,7 +102,7 @@ async fn headers_that_smuggle_another_are_refused() {
 }
 
 #[tokio::test]
-async fn what_is_refused_before_routing_is_a_problem_document_too() {
+async fn what_is_refused_before_routing_is_a_problem_document_too_and_counts_by_its_status() {
     let rig = Rig::start().await;
     let get = "GET /healthz HTTP/1.1\r\n";
     let rows = [
@@ -122,6 +122,11 @@ async fn what_is_refused_before_routing_is_a_problem_document_too() {
         let body = answer.split_once("\r\n\r\n").unwrap().1;
         let problem: serde_json::Value = serde_json::from_str(body).unwrap();
         assert_eq!((code(&problem), problem["status"].as_u64()), (expected, Some(status)), "{name}: {answer}");
+    }
+    // Each once, whether a route refused it or none saw it.
+    for (status, count) in [("400", 5.0), ("431", 3.0), ("200", 0.0), ("other", 0.0)] {
+        let labels = [("http_response_status_code", status)];
+        assert_eq!(rig.metric("exchange_http_responses_total", &labels), count, "{status}");
     }
     let old = exchange(&rig, "GET /healthz HTTP/1.0\r\n\r\n").await;
     assert!(old.contains(" 200 "), "HTTP/1.0 knows no Host: {old}");

@@ -2,13 +2,14 @@
 //!
 //! A request line or a header that is not HTTP, or too large, is answered by the HTTP library itself: with a status and
 //! an empty body, and without a hook. [`EarlyRefusals`] gives those answers the problem document every other refusal has
-//! (RFC 9457).
+//! (RFC 9457), and says that there was one, since no route can count it.
 //!
 //! It recognises them by their form: one write that is a whole head of an HTTP/1.1 answer 400, 414 or 431 without a body.
 //! Handlers never write one, since each of their refusals has a body; nor does a WebSocket, whose frames begin otherwise.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, Bytes};
@@ -23,18 +24,21 @@ const NO_BODY: &str = "content-length: 0\r\n";
 /// The end of a head.
 const HEAD_END: &str = "\r\n\r\n";
 
+/// What is done for each refusal that comes before there is a request to route.
+pub type OnEarlyRefusal = Arc<dyn Fn(Code) + Send + Sync>;
+
 /// A connection whose early refusals carry a problem document.
-#[derive(Debug)]
 pub(super) struct EarlyRefusals<S> {
     stream: S,
+    on_refusal: OnEarlyRefusal,
     /// What is left to be written in place of a head of `replaced` bytes.
     answer: Bytes,
     replaced: usize,
 }
 
 impl<S> EarlyRefusals<S> {
-    pub(super) const fn new(stream: S) -> Self {
-        Self { stream, answer: Bytes::new(), replaced: 0 }
+    pub(super) const fn new(stream: S, on_refusal: OnEarlyRefusal) -> Self {
+        Self { stream, on_refusal, answer: Bytes::new(), replaced: 0 }
     }
 }
 
@@ -54,8 +58,9 @@ impl<S: AsyncWrite + Unpin> EarlyRefusals<S> {
     /// Whether an answer of ours is being written, or is to be written in place of these bytes.
     fn replaces(&mut self, bytes: &[u8]) -> bool {
         if self.answer.is_empty()
-            && let Some(answer) = answer_in_place_of(bytes)
+            && let Some((code, answer)) = answer_in_place_of(bytes)
         {
+            (self.on_refusal)(code);
             (self.answer, self.replaced) = (answer, bytes.len());
         }
         !self.answer.is_empty()
@@ -104,7 +109,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for EarlyRefusals<S> {
 }
 
 /// The answer with a problem document, when these bytes are a whole early refusal.
-fn answer_in_place_of(bytes: &[u8]) -> Option<Bytes> {
+fn answer_in_place_of(bytes: &[u8]) -> Option<(Code, Bytes)> {
     let refusal = match bytes.strip_prefix(b"HTTP/1.1 ")?.get(..3)? {
         b"400" => Refusal::new(Code::MalformedRequest, "the request line or a header is malformed (RFC 9112)"),
         b"414" | b"431" => Refusal::new(Code::HeaderTooLarge, "the request's header is larger than this server reads")
@@ -118,9 +123,10 @@ fn answer_in_place_of(bytes: &[u8]) -> Option<Bytes> {
     let body = serde_json::to_string(&Problem::from(&refusal)).ok()?;
     let status = http_status(refusal.code);
     let length = body.len();
-    Some(Bytes::from(format!(
+    let answer = format!(
         "HTTP/1.1 {status}\r\n{members}content-type: {MEDIA_TYPE}\r\ncontent-length: {length}\r\n{after}{body}"
-    )))
+    );
+    Some((refusal.code, Bytes::from(answer)))
 }
 
 fn http_status(code: Code) -> axum::http::StatusCode {
@@ -129,6 +135,8 @@ fn http_status(code: Code) -> axum::http::StatusCode {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
@@ -153,16 +161,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refusal_keeps_its_members_and_gets_a_body_however_slowly_it_is_read() {
+    async fn a_refusal_keeps_its_members_gets_a_body_and_is_told_once_however_slowly_it_is_read() {
         let (near, mut far) = tokio::io::duplex(7);
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let note = told.clone();
         let writing = tokio::spawn(async move {
-            let mut stream = EarlyRefusals::new(near);
+            let mut stream = EarlyRefusals::new(near, Arc::new(move |code| note.lock().unwrap().push(code)));
             stream.write_all(HEAD.as_bytes()).await.unwrap();
             stream.write_all(b"plain").await.unwrap();
         });
         let mut answer = String::new();
         far.read_to_string(&mut answer).await.unwrap();
         writing.await.unwrap();
+        assert_eq!(*told.lock().unwrap(), [Code::HeaderTooLarge]);
         let (head, body) = answer.split_once(HEAD_END).unwrap();
         assert!(head.starts_with("HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n"), "{head}");
         assert!(head.contains("content-type: application/problem+json") && head.contains("date: x"), "{head}");
