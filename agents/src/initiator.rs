@@ -100,7 +100,7 @@ pub enum CallNews {
     Opened {
         /// How many are invited.
         invited: u32,
-        /// How many were left out for want of consent or a common capability.
+        /// How many were left out ([`Pinned::left_out`](schemas::record::Pinned::left_out)).
         left_out: u32,
     },
     /// The exchange could not follow the call, or an act of ours.

@@ -135,7 +135,9 @@ pub struct Pinned {
     pub policy_digest: Digest,
     /// Who is invited, in the order of the agent id.
     pub invited: Vec<Invitation>,
-    /// How many addressed agents were left out: absent, without a common capability, or without consent.
+    /// How many addressed agents were left out: absent, without a common capability, without consent, or with too much they
+    /// have not acknowledged. Exact unless more than 64 absent agents subscribe to the addressed topics other than the one with
+    /// the most; then one that subscribes to several counts for each.
     #[serde(default)]
     pub left_out: u32,
 }

@@ -1,14 +1,19 @@
 //! Who a call reaches: addresses resolved to agents, then presence, capability, consent. No consent, no delivery.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod absent;
+
+use std::collections::BTreeMap;
 
 use schemas::control::{ConsentEffect, Group, Registration};
 use schemas::ids::Capability;
 use schemas::record::{Invitation, Qos};
 use schemas::{Address, AgentId, Code, Envelope, Refusal, TopicName};
 
+pub(super) use self::absent::AbsentCount;
+
+use self::absent::Absent;
 use super::nobody;
-use crate::registry::{AgentTable, Audience, Backlogs, GroupTable, Member};
+use crate::registry::{AgentTable, Backlogs, GroupTable, Member};
 
 /// Agents considered for one call. A topic or group may have more subscribers than can be invited; this bounds the
 /// work before consent is asked.
@@ -32,7 +37,7 @@ pub(super) struct Resolved {
     /// The invited, in the order of the agent id.
     pub(super) invited: Result<Vec<Invitation>, Refusal>,
     /// Addressed agents that are not invited: absent, without a common capability, without consent, or with too much they
-    /// have not acknowledged.
+    /// have not acknowledged. An upper bound where the number of the absent is one.
     pub(super) left_out: u32,
     /// Whose owners are to be asked.
     pub(super) asks: Vec<Ask>,
@@ -50,7 +55,7 @@ pub(super) struct Counted {
     /// Cannot do what is asked for.
     pub(super) incapable: usize,
     /// Absent, and addressed by a topic or group that the call did not ask to reach them through.
-    pub(super) absent: usize,
+    pub(super) absent: AbsentCount,
     /// Would be invited, but have not acknowledged too much.
     pub(super) unresponsive: usize,
 }
@@ -161,33 +166,10 @@ impl<'a> Gathering<'a, '_> {
     }
 }
 
-/// Absent agents that a call does not reach. Those on the lists of topics are only counted, so that they cost nothing.
-#[derive(Default)]
-struct Absent<'a> {
-    /// Seen one by one: members of groups, and agents whose lease has just ended.
-    agents: BTreeSet<&'a AgentId>,
-    /// The addressed topics.
-    audiences: BTreeMap<&'a TopicName, &'a Audience>,
-    /// Reached another way.
-    reached: Vec<&'a AgentId>,
-}
-
-impl Absent<'_> {
-    /// How many there are. One that subscribes to several addressed topics counts for each.
-    fn count(&self, candidates: &BTreeMap<&AgentId, Candidate<'_>>, from: &AgentId) -> usize {
-        let lists_of = |agent: &AgentId| self.audiences.values().filter(|one| one.absent.contains_key(agent)).count();
-        let is_alone = |agent: &AgentId| agent != from && !candidates.contains_key(agent) && lists_of(agent) == 0;
-        let alone = self.agents.iter().filter(|agent| is_alone(agent)).count();
-        let listed: usize = self.audiences.values().map(|audience| audience.absent.len()).sum();
-        let not_left_out: usize = self.reached.iter().copied().chain([from]).map(lists_of).sum();
-        alone + listed - not_left_out
-    }
-}
-
 fn select(
     agents: &AgentTable,
     candidates: BTreeMap<&AgentId, Candidate<'_>>,
-    absent: usize,
+    absent: AbsentCount,
     call: &Call<'_>,
 ) -> Resolved {
     let considered = candidates.len();
@@ -208,7 +190,7 @@ fn select(
             (None, None) => {}
         }
     }
-    let left_out = u32::try_from(considered - invited.len() + absent).unwrap_or(u32::MAX);
+    let left_out = u32::try_from(considered - invited.len() + absent.agents).unwrap_or(u32::MAX);
     let counted = Counted {
         invited: invited.len(),
         denied: capable - invited.len() - asks.len() - unresponsive,
@@ -217,7 +199,7 @@ fn select(
         unresponsive,
     };
     let refuse = |refusal| Err(nobody::or_absent(refusal, absent));
-    let invited = if considered == 0 && absent > 0 {
+    let invited = if considered == 0 && absent.agents > 0 {
         Err(nobody::absent(absent))
     } else if considered == 0 {
         Err(nobody::unknown(agents, call))

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use schemas::ids::Capability;
 use schemas::{Address, Code, Refusal};
 
-use super::invite::Call;
+use super::invite::{AbsentCount, Call};
 use crate::registry::AgentTable;
 
 /// Names a refusal suggests.
@@ -91,7 +91,7 @@ fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<&'a st
 }
 
 /// Whom the addresses name is registered but absent.
-pub(super) fn absent(count: usize) -> Refusal {
+pub(super) fn absent(count: AbsentCount) -> Refusal {
     let detail = format!("nobody addressed is present: {count} registered but absent");
     Refusal::new(Code::NoRecipient, detail).at("/envelope/to").expecting(REMEDY_FOR_ABSENT)
 }
@@ -106,8 +106,8 @@ pub(super) fn unresponsive(count: usize) -> Refusal {
 }
 
 /// The same refusal, where further agents were left out because they are absent.
-pub(super) fn or_absent(refusal: Refusal, count: usize) -> Refusal {
-    if count == 0 {
+pub(super) fn or_absent(refusal: Refusal, count: AbsentCount) -> Refusal {
+    if count.agents == 0 {
         return refusal;
     }
     let detail = format!("{}; {count} more registered but absent", refusal.detail);

@@ -75,7 +75,7 @@ fn count(metrics: &GatewayMetrics, resolved: &Resolved) {
     metrics.control.consented(Invited::Denied, denied);
     metrics.control.consented(Invited::Asked, resolved.asks.len());
     metrics.control.incapable(incapable);
-    metrics.control.absent(absent);
+    metrics.control.absent(absent.agents);
     metrics.control.unresponsive(unresponsive);
 }
 

@@ -44,6 +44,51 @@ async fn calls_to_topics_and_groups_reach_the_present_and_the_durable_and_addres
 }
 
 #[tokio::test]
+async fn an_absent_agent_counts_once_however_many_topics_and_groups_address_it() {
+    let rig = rig_without_listener().await;
+    let both = json!({ "topics": ["courier", "mover"] });
+    for (name, more) in [("bob", &both), ("carol", &both), ("dan", &json!({ "topics": ["mover"] })), ("gone", &both)] {
+        register(&rig, name, more).await;
+    }
+    register(&rig, "dora", &json!({ "durable": true, "topics": ["courier", "mover"] })).await;
+    let crew = json!({ "id": "crew", "members": ["bob", "dan"] });
+    rig.bus.key_value.put(bus::Bucket::Groups, "crew".to_owned(), crew.to_string().into()).await.unwrap();
+    pass(AFTER_LEASE).await;
+    let (courier, mover) = ("topic://courier", "topic://mover");
+    for (own, to, left_out) in [
+        ("one", vec![courier], 3),
+        ("two", vec![courier, mover], 4),
+        ("again", vec![courier, mover, courier, "group://crew"], 4),
+        ("no-such", vec![courier, mover, "topic://nobody"], 4),
+    ] {
+        assert_eq!(reached(&rig, &cfp("alice", own, &to)).await, (vec!["dora*".into()], left_out), "{to:?}");
+    }
+    let but_gone = cfp("alice", "but-gone", &[courier, mover, "agent://gone"]);
+    assert_eq!(reached(&rig, &but_gone).await, (vec!["dora*".into(), "gone".into()], 3));
+    let refused = admit_as(&rig, "dora", &cfp("dora", "own", &[courier, mover])).await.unwrap_err();
+    assert!(refused.detail.contains(": 4 registered but absent"), "{}", refused.detail);
+}
+
+#[tokio::test]
+async fn the_absent_of_several_large_topics_are_counted_for_each_and_the_refusal_says_at_most() {
+    let rig = rig_without_listener().await;
+    for number in 0..65 {
+        register(&rig, &format!("a{number}"), &json!({ "topics": ["courier", "mover"] })).await;
+    }
+    // Until all are on the lists of the absent.
+    pass(2 * AFTER_LEASE).await;
+    let (courier, mover) = ("topic://courier", "topic://mover");
+    for (to, expected) in [(vec![courier], ": 65 registered"), (vec![courier, mover], ": at most 130 registered")] {
+        let refused = admit(&rig, &cfp("alice", "job", &to)).await.unwrap_err();
+        assert!(refused.detail.contains(expected), "{}", refused.detail);
+    }
+    rig.bus.key_value.delete(bus::Bucket::Agents, "a64".to_owned()).await.unwrap();
+    sleep(Duration::from_millis(1)).await;
+    let refused = admit(&rig, &cfp("alice", "job", &[courier, mover])).await.unwrap_err();
+    assert!(refused.detail.contains(": 64 registered"), "{}", refused.detail);
+}
+
+#[tokio::test]
 async fn when_all_are_absent_the_refusal_says_how_many_and_the_remedy() {
     let rig = rig_without_listener().await;
     for name in ["bob", "carol"] {

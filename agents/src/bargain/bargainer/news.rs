@@ -39,7 +39,7 @@ pub enum BargainNews {
     Opened {
         /// How many are invited.
         invited: u32,
-        /// How many were left out for want of consent or a common capability.
+        /// How many were left out ([`Pinned::left_out`](schemas::record::Pinned::left_out)).
         left_out: u32,
     },
     /// The agent's call, or its JOIN, was refused at the gateway. The last event.
