@@ -52,6 +52,8 @@ pub struct CallRequest {
     pub capabilities: Vec<Capability>,
     /// Lifetime of the negotiation in seconds (absent: the policy's hard timer alone).
     pub ttl_s: Option<u64>,
+    /// Whether topics and groups reach absent agents as well.
+    pub absent: bool,
     /// The call itself.
     pub cfp: Cfp,
     /// When it is to leave (absent, or past: at once). Absolute, so that delays before the call do not add up.
@@ -65,7 +67,16 @@ impl CallRequest {
     #[must_use]
     pub fn new(own_id: impl Into<String>, to: Vec<Address>, cfp: Cfp) -> Self {
         let own_id = own_id.into();
-        Self { own_id, to, capabilities: Vec::new(), ttl_s: None, cfp, start_at: None, traceparent: None }
+        Self {
+            own_id,
+            to,
+            capabilities: Vec::new(),
+            ttl_s: None,
+            absent: false,
+            cfp,
+            start_at: None,
+            traceparent: None,
+        }
     }
 }
 
@@ -189,8 +200,8 @@ impl Initiator {
     /// [`CallError`].
     pub async fn call(&self, call: CallRequest, events: mpsc::Sender<CallEvent>) -> Result<NegotiationId, CallError> {
         let negotiation = NegotiationId::form(self.agent(), &call.own_id)?;
-        let CallRequest { to, capabilities, ttl_s, cfp, start_at, traceparent, own_id: _ } = call;
-        let scope = Some(Scope { consent: ConsentMode::OptIn, ttl: ttl_s, absent: false });
+        let CallRequest { to, capabilities, ttl_s, absent, cfp, start_at, traceparent, own_id: _ } = call;
+        let scope = Some(Scope { consent: ConsentMode::OptIn, ttl: ttl_s, absent });
         let mut outgoing = Outgoing::new(negotiation.clone(), Payload::Cfp(cfp));
         outgoing.call_to = Some(Box::new(CallAddress { to, capabilities, scope }));
         outgoing.traceparent = traceparent;

@@ -52,6 +52,9 @@ pub struct Args {
     /// Invite only agents with this capability; of several, one is enough
     #[arg(long, value_name = "NAMES", value_parser = Capability::try_new, value_delimiter = ',')]
     capability: Vec<Capability>,
+    /// Invite absent agents of topics and groups, too; the call then waits for their answers as for those of others
+    #[arg(long)]
+    absent: bool,
     /// Acceptance policy (default: the exchange's)
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
@@ -138,7 +141,8 @@ impl Args {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             format!("call-{:x}", now.as_micros())
         });
-        CallRequest { capabilities: self.capability.clone(), ..CallRequest::new(own_id, to, cfp) }
+        let (capabilities, absent) = (self.capability.clone(), self.absent);
+        CallRequest { capabilities, absent, ..CallRequest::new(own_id, to, cfp) }
     }
 
     /// Opens the call and shows what becomes of it.

@@ -24,7 +24,8 @@ const DEAD: &str = "http://127.0.0.1:1";
 #[tokio::test]
 async fn who_finds_no_gateway_fails_in_time_and_names_address_and_remedy() {
     let keys = Keys::new();
-    for command in ["traffic", "contractors"] {
+    // `agents` is the old name of `contractors`.
+    for command in ["traffic", "contractors", "agents"] {
         let process = Process::start(&[command, "--gateway", DEAD, "--key", keys.key(), "--wait", "1"]);
         let (code, said, complained) = process.end_by_itself().await;
         assert_eq!((code, said.as_str()), (Some(1), ""), "{command}: {complained}");
@@ -64,6 +65,42 @@ async fn who_waits_for_nats_says_so_again_and_again_and_ends_on_a_signal() {
         assert_eq!(code, Some(1), "{command:?}: {complained}");
         assert!(!complained.contains("secret"), "{complained}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_health_check_that_waits_ends_well_once_the_gateway_is_ready() {
+    let server = LocalServer::start(LocalServerOptions::default()).await.unwrap();
+    let (nats, keys) = (server.url(), Keys::new());
+    let (check, address) = waiting_check("120").await;
+    let gateway = ["gateway", "--nats", &nats, "--listen", &address, "--jwks", keys.jwks()];
+    let mut gateway = Process::start(&gateway);
+    gateway.says("gateway: ").await;
+    let (code, said, complained) = check.end_by_itself().await;
+    assert_eq!((code, said.as_str(), complained.as_str()), (Some(0), "", ""));
+}
+
+#[tokio::test]
+async fn a_health_check_that_waits_fails_when_its_time_is_over_and_ends_on_a_signal() {
+    let began = Instant::now();
+    let (code, said, complained) = Process::start(&["healthcheck", "--wait", "1", DEAD]).end_by_itself().await;
+    assert_eq!((code, said.as_str()), (Some(1), ""), "{complained}");
+    assert!(complained.contains(&format!("no answer from {DEAD}")), "{complained}");
+    assert!(began.elapsed() >= Duration::from_secs(1), "it asked for {:?}", began.elapsed());
+    for signal in ["INT", "TERM"] {
+        let (check, _) = waiting_check("120").await;
+        let (code, complained) = check.ended_by(signal).await;
+        assert_eq!(code, Some(1), "{signal}: {complained}");
+        assert!(complained.contains(&format!("ended by SIG{signal} before it was done")), "{complained}");
+    }
+}
+
+/// A check of so many seconds that has asked once, in vain, and the address it asks.
+async fn waiting_check(seconds: &str) -> (Process, String) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let check = Process::start(&["healthcheck", "--wait", seconds, &format!("http://{address}/readyz")]);
+    tokio::time::timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+    (check, address)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

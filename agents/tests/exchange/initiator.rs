@@ -37,6 +37,15 @@ async fn a_call_is_heard_from_acceptance_to_end() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_for_the_absent_says_so_in_its_scope() {
+    let mut exchange = FakeExchange::start().await;
+    let initiator = initiator(&exchange);
+    initiator.call(CallRequest { absent: true, ..request("n1") }, mpsc::channel(16).0).await.unwrap();
+    let cfp = exchange.message().await;
+    assert_eq!(cfp.document["envelope"]["scope"], json!({"consent": "opt-in", "absent": true}));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_call_that_is_refused_or_turned_down_or_not_answered_ends() {
     let mut exchange = FakeExchange::start().await;
     let initiator = initiator(&exchange);

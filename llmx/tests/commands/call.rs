@@ -1,7 +1,9 @@
 //! `llmx call`.
 
 use agents::ContractorConfig;
+use schemas::control::LEASE_MS_MIN;
 use serde_json::json;
+use tokio::time::Instant;
 
 use crate::rig::{PATIENCE, Ran, Rig, signal};
 
@@ -72,6 +74,27 @@ async fn a_refusal_is_printed_with_its_code_and_where_the_fault_is() {
         );
         assert!(ran.stderr.contains(code) && ran.stderr.contains(&format!("(at {pointer})")), "{ran:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_reaches_the_absent_when_it_is_asked_to_and_names_them_when_not() {
+    let rig = Rig::start().await;
+    rig.register_for("bob", "courier", "bicycle", LEASE_MS_MIN).await;
+    let call = ["call", "carry a parcel", "--wait", "0.5", "--json"];
+    // Nobody speaks for bob, so his lease ends.
+    let began = Instant::now();
+    let refused = loop {
+        let ran = rig.run(&call).await;
+        if let Some(refused) = ran.document().get("refused") {
+            break refused.clone();
+        }
+        assert!(began.elapsed() < PATIENCE, "{ran:?}");
+    };
+    assert_eq!((&refused["code"], &refused["pointer"]), (&json!("no_recipient"), &json!("/envelope/to")), "{refused}");
+    assert!(refused["detail"].as_str().unwrap().contains("1 registered but absent"), "{refused}");
+    let ran = rig.run(&[&call[..], &["--absent"]].concat()).await;
+    let document = ran.document();
+    assert_eq!((&document["invited"], &document["left_out"]), (&json!(1), &json!(0)), "{ran:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -60,7 +60,13 @@ impl Rig {
     }
 
     pub(crate) async fn register(&self, name: &str, topic: &str, capability: &str) {
+        self.register_for(name, topic, capability, Registration::default().lease_ms).await;
+    }
+
+    /// The same with a lease.
+    pub(crate) async fn register_for(&self, name: &str, topic: &str, capability: &str, lease_ms: u32) {
         let registration = Registration {
+            lease_ms,
             capabilities: vec![Capability::try_new(capability).unwrap()],
             topics: vec![TopicName::try_new(topic).unwrap()],
             consent: Consent { default: ConsentEffect::Allow, rules: Vec::new() },

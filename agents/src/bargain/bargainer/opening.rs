@@ -38,8 +38,10 @@ impl BargainRequest {
 impl Bargainer {
     /// Opens a bargain. What becomes of it are events.
     pub fn open(&mut self, now: Timestamp, negotiation: &NegotiationId, request: BargainRequest) -> Vec<Action> {
-        let BargainRequest { call: CallRequest { to, capabilities, ttl_s, mut cfp, start_at, traceparent, .. }, plan } =
-            request;
+        let BargainRequest {
+            call: CallRequest { to, capabilities, ttl_s, absent, mut cfp, start_at, traceparent, .. },
+            plan,
+        } = request;
         let seat = if self.book.contains(negotiation) {
             Err(Refusal::new(Code::Conflict, "a bargain with this id is still open; choose another id"))
         } else if !self.book.has_room() {
@@ -58,7 +60,7 @@ impl Bargainer {
         let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(BARGAIN_MS_MAX);
         self.book.insert(negotiation, seat, now.plus_ms(delay_ms.saturating_add(BARGAIN_MS_MAX)));
         let mut message = Outgoing::new(negotiation.clone(), Payload::Cfp(cfp)).once(0);
-        let scope = Some(Scope { consent: ConsentMode::OptIn, ttl: ttl_s, absent: false });
+        let scope = Some(Scope { consent: ConsentMode::OptIn, ttl: ttl_s, absent });
         message.call_to = Some(Box::new(CallAddress { to, capabilities, scope }));
         message.traceparent = traceparent;
         message.delay = delay;
