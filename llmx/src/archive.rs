@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use traffic_gen::audit::archive::{self, ArchiveError, ArchiveOptions, ArchiveStatus, LaneStatus};
 
-use crate::nats::NatsArgs;
+use crate::nats::NatsSource;
 use crate::output::{Failure, Outcome, Progress, print, print_json};
 use crate::signals::asked_to_end;
 
@@ -26,7 +26,7 @@ const KEEP_BYTES_MIN: u64 = 64 * 1024 * 1024;
     Ctrl-C ends it cleanly; killed, it goes on where it was. A full disk is shown and tried again.")]
 pub struct Args {
     #[command(flatten)]
-    nats: NatsArgs,
+    nats: NatsSource,
     /// Folder of the archive; it goes on behind what stands there
     #[arg(long, value_name = "DIR")]
     to: PathBuf,
@@ -47,7 +47,7 @@ pub struct Args {
 
 /// Archives until asked to end.
 pub async fn run(args: Args) -> Outcome {
-    let bus = args.nats.open("llmx-archive").await?;
+    let bus = args.nats.in_force()?.open("llmx-archive").await?;
     let Args { to: folder, segment_bytes, keep_bytes, once, .. } = args;
     let options = ArchiveOptions { folder: folder.clone(), segment_bytes, keep_bytes, once };
     let (status, cancel) = (Arc::new(ArchiveStatus::default()), CancellationToken::new());

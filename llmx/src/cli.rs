@@ -127,7 +127,7 @@ impl Cli {
             Command::Demo(args) => Box::pin(demo::run(args)).await,
             Command::Gateway(args) => Box::pin(gateway::run(*args)).await,
             Command::Engine(args) => Box::pin(engine::run(*args)).await,
-            Command::Contractors(args) => contractors::run(args).await,
+            Command::Contractors(args) => Box::pin(contractors::run(args)).await,
             Command::Agent(args) => agent::run(args).await,
             Command::Listen(args) => listen::run(args).await,
             Command::Traffic(args) => Box::pin(traffic::run(args)).await,

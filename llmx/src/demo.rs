@@ -30,7 +30,7 @@ use traffic_gen::trace::Trace;
 use crate::calls::{self, CallArgs};
 use crate::gateway::Console;
 use crate::keys;
-use crate::nats::NatsArgs;
+use crate::nats::NatsSource;
 use crate::output::{Failure, Outcome, Progress, create, print, print_json};
 use crate::signals::asked_to_end;
 
@@ -65,7 +65,7 @@ pub struct Args {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
-    nats: NatsArgs,
+    nats: NatsSource,
     /// Start a nats-server for this run (`scripts/nats-server` fetches the binary)
     #[arg(long, conflicts_with = "url")]
     nats_local: bool,
@@ -125,13 +125,18 @@ impl Args {
     async fn open(&self) -> Result<Opened, Failure> {
         if self.nats_local {
             let server = LocalServer::start(LocalServerOptions::default()).await?;
-            let mut args = self.nats.clone();
+            let mut args = self.nats.args.flags.clone();
             args.nats = Some(server.url());
             let bus = args.open("llmx-demo").await?;
             return Ok(Opened { bus, name: "nats", is_kept: false, _server: Some(server) });
         }
-        if self.nats.nats.is_some() {
-            let bus = self.nats.open("llmx-demo").await?;
+        // A file that only LLMX_CONFIG names is an exchange's: it moves no demo there.
+        let is_on_nats = self.nats.source("url").is_some() || self.nats.is_typed("config");
+        if is_on_nats
+            && let nats = self.nats.in_force()?
+            && nats.nats.is_some()
+        {
+            let bus = nats.open("llmx-demo").await?;
             return Ok(Opened { bus, name: "nats", is_kept: true, _server: None });
         }
         let bus = bus::memory::open(MemoryOptions::default());

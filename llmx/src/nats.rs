@@ -1,4 +1,4 @@
-//! Options of every command that connects to NATS.
+//! Options of every command that connects to NATS, in layers: flag, variable, table `nats` of a configuration file, default.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::ops;
 use crate::output::Failure;
-use crate::settings::Section;
+use crate::settings::{File, Given, Section};
 use crate::wait::announced;
 
 /// How to reach NATS.
@@ -41,6 +41,28 @@ pub struct NatsArgs {
     /// Monitoring ports of the NATS servers, separated by commas
     #[arg(long, env = "LLMX_NATS_MONITOR", value_name = "URL")]
     monitor: Option<String>,
+}
+
+/// The same with a configuration file, for commands that read no other table of it.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Layered {
+    /// What flags and variables say.
+    #[command(flatten)]
+    pub flags: NatsArgs,
+    /// Configuration file (TOML) whose table `nats` lies below flags and variables
+    #[arg(long, env = "LLMX_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// [`Layered`], and where each of its values comes from.
+pub type NatsSource = Given<Layered>;
+
+impl NatsSource {
+    /// What flags, variables and the file say together. The file is read only here.
+    pub fn in_force(&self) -> Result<NatsArgs, Failure> {
+        let file = self.args.config.as_deref().map(File::read).transpose()?;
+        NatsArgs::of(&Section::new("nats", &[], file.as_ref(), self, &self.args.flags)?)
+    }
 }
 
 /// When NATS servers flush to disk.

@@ -17,7 +17,7 @@ use traffic_gen::control::ControlClient;
 use traffic_gen::live::LiveError;
 
 use crate::keys::read_key;
-use crate::nats::NatsArgs;
+use crate::nats::NatsSource;
 use crate::output::Failure;
 use crate::wait::announced;
 
@@ -64,7 +64,7 @@ pub struct RemoteArgs {
     #[arg(long, value_enum, default_value = "websocket")]
     transport: TransportKind,
     #[command(flatten)]
-    nats: NatsArgs,
+    nats: NatsSource,
     /// Signing key for the agents' tokens, as `llmx keys` writes it
     #[arg(long, env = "LLMX_SIGNING_KEY", default_value = "run/keys/signing-key.pem")]
     key: PathBuf,
@@ -106,7 +106,9 @@ impl RemoteArgs {
     pub async fn open(&self, name: &str) -> Result<Remote, Failure> {
         let key = Arc::new(read_key(&self.key)?);
         let ways = match self.transport {
-            TransportKind::Nats => vec![Arc::new(BusTransport::new(&self.nats.open(name).await?)) as _],
+            TransportKind::Nats => {
+                vec![Arc::new(BusTransport::new(&self.nats.in_force()?.open(name).await?)) as _]
+            }
             TransportKind::Websocket | TransportKind::Http => {
                 self.gateway.iter().map(|url| self.way(url)).collect::<Result<Vec<_>, Failure>>()?
             }

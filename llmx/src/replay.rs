@@ -7,7 +7,7 @@ use traffic_gen::audit::archive::VerifyOptions;
 use traffic_gen::audit::{self, AuditError};
 
 use crate::audit::{tell, tell_archive, unreadable, verify_archive};
-use crate::nats::NatsArgs;
+use crate::nats::NatsSource;
 use crate::output::{Failure, Outcome, note};
 
 /// Arguments of `llmx replay`.
@@ -20,7 +20,7 @@ pub struct Args {
     /// An export, as `llmx demo --export` writes it, or an archive's folder; without it, the log on NATS is read
     path: Option<PathBuf>,
     #[command(flatten)]
-    nats: NatsArgs,
+    nats: NatsSource,
     /// The archive of the log on NATS: replayed in its place when its beginning was trimmed
     #[arg(long, env = "LLMX_ARCHIVE", value_name = "DIR")]
     archive: Option<PathBuf>,
@@ -35,33 +35,36 @@ pub struct Args {
 /// Replays.
 pub async fn run(args: Args) -> Outcome {
     let Args { path, nats, archive, negotiation: only, json } = args;
-    let url = nats.nats.clone();
-    // What the environment names is for who names nothing else.
-    let is_typed = url.is_some() && std::env::var("LLMX_NATS").ok() != url;
-    let (name, ledger) = match (path, url) {
-        (Some(_), Some(_)) if is_typed => return Err(ambiguous()),
-        (Some(folder), _) if folder.is_dir() => return replay_archive(&folder, only, json),
-        (Some(file), _) => {
+    let (name, ledger) = match path {
+        // What variables and files name is for who names nothing else.
+        Some(_) if nats.is_typed("url") => return Err(ambiguous()),
+        Some(folder) if folder.is_dir() => return replay_archive(&folder, only, json),
+        Some(file) => {
             let ledger = audit::read(&file).map_err(|error| unreadable(&file, &error))?;
             (file, ledger)
         }
-        (None, Some(url)) => match (audit::read_bus(&nats.open("llmx-replay").await?).await, archive) {
-            (Err(AuditError::Trimmed { lane, trimmed }), Some(archive)) => {
-                let folder = archive.display();
-                note(format_args!(
-                    "lane {lane}: the log was trimmed up to record {trimmed}; its archive {folder} is replayed"
-                ));
-                return replay_archive(&archive, only, json);
+        None => {
+            let nats = nats.in_force()?;
+            let url = nats.nats.clone().ok_or_else(ambiguous)?;
+            match (audit::read_bus(&nats.open("llmx-replay").await?).await, archive) {
+                (Err(AuditError::Trimmed { lane, trimmed }), Some(archive)) => {
+                    let folder = archive.display();
+                    note(format_args!(
+                        "lane {lane}: the log was trimmed up to record {trimmed}; its archive {folder} is replayed"
+                    ));
+                    return replay_archive(&archive, only, json);
+                }
+                (ledger, _) => (PathBuf::from(url), ledger.map_err(trimmed)?),
             }
-            (ledger, _) => (PathBuf::from(url), ledger.map_err(trimmed)?),
-        },
-        (None, None) => return Err(ambiguous()),
+        }
     };
     tell(&name, &audit::verify(&ledger, only.as_ref()), json)
 }
 
 fn ambiguous() -> Failure {
-    Failure::configuration("give either a file or --nats URL; an archive is named by its folder")
+    Failure::configuration(
+        "give either a file or --nats URL (LLMX_NATS, `url` under [nats] of --config); an archive is named by its folder",
+    )
 }
 
 /// How an archive ends does not matter to what its records lead to.

@@ -85,6 +85,18 @@ impl<T: clap::Args> Given<T> {
     }
 }
 
+impl<T> Given<T> {
+    /// Where an argument comes from, by its id; nothing when it was not given.
+    pub fn source(&self, id: &str) -> Option<&Source> {
+        self.sources.get(id)
+    }
+
+    /// Whether an argument stands on the command line itself.
+    pub fn is_typed(&self, id: &str) -> bool {
+        matches!(self.source(id), Some(Source::Flag(_)))
+    }
+}
+
 impl<T: clap::Args> clap::FromArgMatches for Given<T> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let command = T::augment_args(Command::new("llmx"));

@@ -116,6 +116,61 @@ fn the_example_holds_every_setting_with_its_default() {
 }
 
 #[test]
+fn every_command_on_nats_layers_flags_and_variables_over_the_file() {
+    let keys = tempfile::tempdir().unwrap();
+    let folder = keys.path().to_str().unwrap();
+    assert_eq!(llmx(&["keys", "--out", folder], &[]).status.code(), Some(0));
+    let (jwks, key) = (format!("{folder}/jwks.json"), format!("{folder}/signing-key.pem"));
+    // Credentials that nobody can read end the start before the wait for a server.
+    let file = Written::new("[nats]\nurl = \"nats://127.0.0.1:1\"\ncreds = \"/nonexistent/of-file\"\n");
+    let broken = Written::new("[nats]\nreplicas = 9\n");
+    for args in [
+        &["gateway", "--jwks", &jwks][..],
+        &["engine"],
+        &["archive", "--to", folder],
+        &["replay"],
+        &["contractors", "--transport", "nats", "--key", &key],
+        &["traffic", "--transport", "nats", "--key", &key],
+        &["demo"],
+    ] {
+        for (more, variables, creds) in [
+            (&[][..], &[][..], "/nonexistent/of-file"),
+            (&[], &[("LLMX_NATS_CREDS", "/nonexistent/of-variable")], "/nonexistent/of-variable"),
+            (
+                &["--nats-creds", "/nonexistent/of-flag"],
+                &[("LLMX_NATS_CREDS", "/nonexistent/of-variable")],
+                "/nonexistent/of-flag",
+            ),
+        ] {
+            let output = llmx(&[args, &["--config", file.path()], more].concat(), variables);
+            assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));
+            assert!(stderr(&output).contains(creds), "{args:?}: no {creds} in {}", stderr(&output));
+        }
+        let output = llmx(&[args, &["--config", broken.path()]].concat(), &[]);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        let place = format!("{}:2:12: `nats.replicas`: must be 1 to 5", broken.path());
+        assert!(stderr(&output).contains(&place), "{args:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_file_that_only_the_environment_names_moves_nobody_onto_nats_who_needs_none() {
+    let file = Written::new("[nats]\nurl = \"nats://127.0.0.1:1\"\ncreds = \"/nonexistent\"\n");
+    for named in [file.path(), "/nonexistent/llmx.toml"] {
+        let variables = [("LLMX_CONFIG", named)];
+        let output = llmx(&["demo", "--agents", "1", "--duration", "0.5", "--json"], &variables);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(summary["bus"], "memory");
+        let replay = llmx(&["replay", "/nonexistent/run.jsonl"], &variables);
+        assert!(stderr(&replay).contains("/nonexistent/run.jsonl"), "{}", stderr(&replay));
+    }
+    let output = llmx(&["replay"], &[("LLMX_CONFIG", file.path())]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("/nonexistent"), "the log on NATS is read: {}", stderr(&output));
+}
+
+#[test]
 fn a_fault_names_file_line_column_member_and_what_was_expected() {
     let beginning = "# A comment\n";
     for (text, place, parts) in [

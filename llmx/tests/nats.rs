@@ -53,6 +53,18 @@ async fn two_demos_on_one_kept_nats_work_and_a_plain_client_sees_their_traffic()
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&report["decisions"], &report["first_difference"]), (&awards.into(), &Value::Null));
 
+    let folder = tempfile::tempdir().unwrap();
+    let (file, archive) = (folder.path().join("llmx.toml"), folder.path().join("archive"));
+    std::fs::write(&file, format!("[nats]\nurl = \"{url}\"\n")).unwrap();
+    let (file, archive) = (file.to_str().unwrap(), archive.to_str().unwrap());
+    let output = llmx(&["replay", "--json", "--config", file]).await;
+    assert_eq!(serde_json::from_slice::<Value>(&output.stdout).unwrap(), report, "the file names the same log");
+    let output = llmx(&["archive", "--json", "--config", file, "--to", archive, "--once"]).await;
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = llmx(&["demo", "--json", "--config", file, "--agents", "1", "--duration", "1"]).await;
+    let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), &summary["bus"]), (Some(0), &"nats".into()), "{summary}");
+
     // The log was made with four lanes.
     let output = llmx(&["demo", "--nats", &url, "--lanes", "8", "--duration", "1"]).await;
     refused(&output, &["llmx-lanes: found 4, needed 8, "]);
