@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::bargain::Issue;
 use crate::ids::{AgentId, AwardNo, DeliveryId, Lane, Lot, NegotiationId};
 use crate::payload::Terms;
 use crate::time::Timestamp;
@@ -26,6 +27,10 @@ pub const AGENTS_MAX: usize = 64;
 pub const BUCKETS_MAX: usize = 496;
 /// Most issues of an offer that a journal holds.
 pub const ISSUES_MAX: usize = 8;
+/// Most values of an issue that a journal holds; of an issue with more it holds none.
+pub const ISSUE_VALUES_SHOWN_MAX: usize = 64;
+/// Most bytes of text in these values.
+pub const ISSUE_TEXT_SHOWN_MAX: usize = 1024;
 /// Most faults that a pulse names.
 pub const FAULTS_MAX: usize = 8;
 
@@ -274,6 +279,14 @@ pub enum Happened {
         /// Score of an offer that satisfies the gates.
         score: Option<u32>,
     },
+    /// The rules of a bargain, as every party is told them in its call.
+    Rules {
+        /// Who takes part, in the order of their turns.
+        parties: Vec<AgentId>,
+        /// What is bargained about: of the issues in the order of their names the first [`ISSUES_MAX`], as of the terms. One
+        /// with more than [`ISSUE_VALUES_SHOWN_MAX`] values, or [`ISSUE_TEXT_SHOWN_MAX`] bytes of text, has no values here.
+        issues: Vec<Issue>,
+    },
     /// An offer stands in a bargain, as every party is told. Offers to a call for proposals are sealed, and their terms are in
     /// no journal.
     Proposed {
@@ -282,6 +295,17 @@ pub enum Happened {
         /// The round, counted from 1.
         round: u32,
         /// Turns taken so far, in all rounds.
+        step: u32,
+        /// Its terms, at most [`ISSUES_MAX`] of them.
+        terms: Terms,
+    },
+    /// What a bargain agreed on, as every party is told.
+    Agreed {
+        /// Whose offer it was.
+        by: AgentId,
+        /// The round in which the last party accepted, counted from 1.
+        round: u32,
+        /// Turns taken, the last acceptance included.
         step: u32,
         /// Its terms, at most [`ISSUES_MAX`] of them.
         terms: Terms,

@@ -3,7 +3,7 @@
 //!
 //! Nothing is decided by it and nothing survives it. Only what this process did or saw as the owner of a live lane is
 //! noted. Nothing here holds mandates, reservation values, or the terms of a sealed offer: the facts have no place for them.
-//! The terms of a bargain's offers are here, as every party is told them.
+//! The rules of a bargain and the terms of its offers are here, as every party is told them.
 //!
 //! Bounds, per lane: [`OPEN_MAX`] open and [`ENDED_MAX`] ended negotiations, `HAPPENED_MAX` facts of each, and
 //! [`WEIGHT_MAX`] facts in all; the oldest negotiations go first. A fact takes 64 bytes, and a vector may be half empty, so
@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use policy_core::{Event, Phase, Protocol};
-use schemas::delivery::{Told, Turn};
+use schemas::delivery::Told;
 use schemas::pulse::{NAMED_MAX, OpenNegotiation};
 use schemas::{NegotiationId, OfferId, Timestamp};
 
@@ -58,10 +58,18 @@ struct Remembered {
     number: u64,
     about: About,
     offers: u32,
-    /// The offer that was noted last as the one that stands in a bargain.
-    proposed: Option<OfferId>,
+    bargain: Noted,
     is_ended: bool,
     facts: Kept,
+}
+
+/// What has been noted of a bargain: every party is told the same, and it is noted once.
+#[derive(Default)]
+struct Noted {
+    rules: bool,
+    /// The offer that was noted last as the one that stands.
+    proposed: Option<OfferId>,
+    agreement: bool,
 }
 
 /// What is known of a negotiation from its beginning.
@@ -143,18 +151,41 @@ impl Memory {
     /// Takes note of what became of a delivery, and counts it.
     pub(crate) fn note_passage(&mut self, passage: &Passage, at: Timestamp) {
         self.tally.count_passage(passage);
-        if let Some(Told::Turn(turn)) = passage.turn.as_deref() {
-            self.note_turn(&passage.negotiation, turn, at);
+        if let Some(told) = passage.bargain.as_deref() {
+            self.note_bargain(&passage.negotiation, told, at);
         }
         self.note(&passage.negotiation, at, Fact::of_passage(passage));
     }
 
-    /// Takes note of the offer that stands in a bargain, once: every party is told it, and again with each acceptance.
-    fn note_turn(&mut self, negotiation: &NegotiationId, turn: &Turn, at: Timestamp) {
+    /// Takes note of what every party of a bargain is told: its rules, the offer that stands, the agreement.
+    fn note_bargain(&mut self, negotiation: &NegotiationId, told: &Told, at: Timestamp) {
         let Some(remembered) = self.remembered.get_mut(negotiation) else { return };
-        let Some(standing) = &turn.standing else { return };
-        if remembered.proposed.replace(standing.offer_id) != Some(standing.offer_id) {
-            self.note(negotiation, at, Fact::proposed(turn, standing));
+        let noted = &mut remembered.bargain;
+        let fact = match told {
+            Told::Cfp(call) if !noted.rules => call.bargain.as_deref().map(|bargain| {
+                noted.rules = true;
+                Fact::rules(bargain)
+            }),
+            Told::Turn(turn) => turn.standing.as_ref().and_then(|standing| {
+                let is_new = noted.proposed.replace(standing.offer_id) != Some(standing.offer_id);
+                is_new.then(|| Fact::proposed(turn, standing))
+            }),
+            Told::Closed(closing) if !noted.agreement => closing.agreement.as_deref().map(|agreement| {
+                noted.agreement = true;
+                Fact::agreed(agreement)
+            }),
+            Told::Cfp(_)
+            | Told::Closed(_)
+            | Told::Accept(_)
+            | Told::Reject(_)
+            | Told::Cancel(_)
+            | Told::Inform(_)
+            | Told::Failure(_)
+            | Told::NotUnderstood(_)
+            | Told::Ack(_) => None,
+        };
+        if let Some(fact) = fact {
+            self.note(negotiation, at, fact);
         }
     }
 
@@ -206,7 +237,7 @@ impl Memory {
         self.made += 1;
         let number = self.made;
         let remembered =
-            Remembered { number, about, offers: 0, proposed: None, is_ended: false, facts: Kept::default() };
+            Remembered { number, about, offers: 0, bargain: Noted::default(), is_ended: false, facts: Kept::default() };
         self.remembered.insert(negotiation.clone(), remembered);
         self.open.insert(number, negotiation.clone());
     }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use policy_core::{AwardLoss, Cause, Decision, Event, Phase, Protocol};
-use schemas::delivery::{CloseReason, Disposition, Outcome, Standing, Turn};
+use schemas::bargain::{Issue, IssueValues};
+use schemas::delivery::{Agreement, BargainCall, CloseReason, Disposition, Outcome, Standing, Turn};
 use schemas::ids::AttrName;
 use schemas::payload::{AttrValue, Terms};
-use schemas::pulse::{Happened, ISSUES_MAX, Ranked};
+use schemas::pulse::{Happened, ISSUE_TEXT_SHOWN_MAX, ISSUE_VALUES_SHOWN_MAX, ISSUES_MAX, Ranked};
 use schemas::{Act, AgentId, AwardNo, DeliveryId, Lot, NegotiationId, RegisterKey};
 use serde::Serialize;
 
@@ -31,7 +32,9 @@ pub(crate) enum Fact {
         disposition: Disposition,
         score: Option<u32>,
     },
+    Rules(Box<Rules>),
     Proposed(Box<Proposal>),
+    Agreed(Box<Proposal>),
     Moved {
         from: Phase,
         to: Phase,
@@ -93,7 +96,14 @@ pub(crate) struct Choice {
     winners: Vec<AgentId>,
 }
 
-/// An offer that stands in a bargain.
+/// What is remembered of the rules of a bargain.
+#[derive(Debug, Clone)]
+pub(crate) struct Rules {
+    parties: Vec<AgentId>,
+    issues: Vec<Issue>,
+}
+
+/// An offer that stands in a bargain, or that was agreed on.
 #[derive(Debug, Clone)]
 pub(crate) struct Proposal {
     by: AgentId,
@@ -105,8 +115,21 @@ pub(crate) struct Proposal {
 impl Fact {
     /// The offer that stands, with as many of its issues as a journal holds.
     pub(super) fn proposed(turn: &Turn, standing: &Standing) -> Self {
-        let terms = standing.terms.iter().take(ISSUES_MAX).map(|(name, value)| (name.clone(), value.clone())).collect();
-        Self::Proposed(Box::new(Proposal { by: standing.by.clone(), round: turn.round, step: turn.step, terms }))
+        Self::Proposed(Box::new(Proposal::new(&standing.by, turn.round, turn.step, &standing.terms)))
+    }
+
+    /// What was agreed on, with as many of its issues as a journal holds.
+    pub(super) fn agreed(agreement: &Agreement) -> Self {
+        let Agreement { by, round, step, terms, .. } = agreement;
+        Self::Agreed(Box::new(Proposal::new(by, *round, *step, terms)))
+    }
+
+    /// The rules of a bargain, as many of its issues as a journal holds: the same that it holds of terms.
+    pub(super) fn rules(bargain: &BargainCall) -> Self {
+        let mut issues: Vec<&Issue> = bargain.rules.issues.iter().collect();
+        issues.sort_by(|one, other| one.name.cmp(&other.name));
+        let issues = issues.into_iter().take(ISSUES_MAX).map(shown).collect();
+        Self::Rules(Box::new(Rules { parties: bargain.parties.clone(), issues }))
     }
 
     /// What a fact of the core is here, and of which negotiation; some are nothing.
@@ -161,6 +184,8 @@ impl Fact {
             Self::Message { .. } | Self::Proposed(_) | Self::Sent { .. } | Self::Acknowledged { .. } => true,
             Self::Registered { result, .. } => !matches!(result, WriteResult::Different),
             Self::Called { .. }
+            | Self::Rules(_)
+            | Self::Agreed(_)
             | Self::Moved { .. }
             | Self::Closed { .. }
             | Self::Decided(_)
@@ -177,7 +202,9 @@ impl Fact {
             Self::Message { disposition, .. } => matches!(disposition, Disposition::Ok),
             Self::Moved { .. } | Self::Closed { .. } | Self::Decided(_) | Self::AwardLost { .. } => true,
             Self::Called { .. }
+            | Self::Rules(_)
             | Self::Proposed(_)
+            | Self::Agreed(_)
             | Self::Registered { .. }
             | Self::Sent { .. }
             | Self::Acknowledged { .. }
@@ -198,7 +225,9 @@ impl Fact {
             Self::Acknowledged { delivery, .. } | Self::GivenUp { delivery, .. } => Some(*delivery),
             Self::Called { .. }
             | Self::Message { .. }
+            | Self::Rules(_)
             | Self::Proposed(_)
+            | Self::Agreed(_)
             | Self::Moved { .. }
             | Self::Closed { .. }
             | Self::Decided(_)
@@ -217,7 +246,9 @@ impl Fact {
             Self::Acknowledged { attempts: 1.., .. } | Self::GivenUp { was_sent: true, .. } => -1,
             Self::Called { .. }
             | Self::Message { .. }
+            | Self::Rules(_)
             | Self::Proposed(_)
+            | Self::Agreed(_)
             | Self::Moved { .. }
             | Self::Closed { .. }
             | Self::Decided(_)
@@ -235,7 +266,8 @@ impl Fact {
     pub(super) fn weight(&self) -> usize {
         match self {
             Self::Decided(choice) => 2 + (choice.ranked.len() + choice.winners.len()) / 2,
-            Self::Proposed(proposal) => proposal.weight(),
+            Self::Proposed(proposal) | Self::Agreed(proposal) => proposal.weight(),
+            Self::Rules(rules) => rules.weight(),
             Self::Called { .. }
             | Self::Message { .. }
             | Self::Moved { .. }
@@ -265,6 +297,14 @@ impl Fact {
                 let Proposal { by, round, step, terms } = *proposal;
                 Happened::Proposed { by, round, step, terms }
             }
+            Self::Agreed(proposal) => {
+                let Proposal { by, round, step, terms } = *proposal;
+                Happened::Agreed { by, round, step, terms }
+            }
+            Self::Rules(rules) => {
+                let Rules { parties, issues } = *rules;
+                Happened::Rules { parties, issues }
+            }
             Self::Moved { from, to } => Happened::Moved { from: from.as_str().to_owned(), to: to.as_str().to_owned() },
             Self::Closed { round, reason, offers, responded, expected } => {
                 Happened::Closed { round, reason: word(&reason), offers, responded, expected }
@@ -292,12 +332,44 @@ impl Fact {
     }
 }
 
+/// An issue with its values, where they are not too many.
+fn shown(issue: &Issue) -> Issue {
+    let mut issue = issue.clone();
+    if let IssueValues::Discrete { values } = &mut issue.values
+        && (values.len() > ISSUE_VALUES_SHOWN_MAX || values.iter().map(text_len).sum::<usize>() > ISSUE_TEXT_SHOWN_MAX)
+    {
+        values.clear();
+    }
+    issue
+}
+
+fn text_len(value: &AttrValue) -> usize {
+    if let AttrValue::Text(text) = value { text.len() } else { 0 }
+}
+
+impl Rules {
+    /// As [`Fact::weight`].
+    fn weight(&self) -> usize {
+        let bytes = |issue: &Issue| match &issue.values {
+            IssueValues::Discrete { values } => {
+                size_of_val(values.as_slice()) + values.iter().map(text_len).sum::<usize>()
+            }
+            IssueValues::Range { .. } => 0,
+        };
+        let issues = self.issues.iter().map(|issue| size_of::<Issue>() + bytes(issue)).sum::<usize>();
+        2 + (size_of_val(self.parties.as_slice()) + issues) / 64
+    }
+}
+
 impl Proposal {
+    fn new(by: &AgentId, round: u32, step: u32, terms: &Terms) -> Self {
+        let terms = terms.iter().take(ISSUES_MAX).map(|(name, value)| (name.clone(), value.clone())).collect();
+        Self { by: by.clone(), round, step, terms }
+    }
+
     /// As [`Fact::weight`]: a map's node is ten facts' worth, texts come on top.
     fn weight(&self) -> usize {
-        let text = |(name, value): (&AttrName, &AttrValue)| {
-            name.as_str().len() + if let AttrValue::Text(text) = value { text.len() } else { 0 }
-        };
+        let text = |(name, value): (&AttrName, &AttrValue)| name.as_str().len() + text_len(value);
         12 + self.terms.iter().map(text).sum::<usize>() / 64
     }
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use policy_core::{Event, Phase, Protocol};
-use schemas::delivery::{Disposition, Outcome, Standing, Told, Turn};
+use schemas::bargain::{Bargain, Issue, IssueValues};
+use schemas::delivery::{Agreement, BargainCall, Call, Closing, Disposition, Outcome, Standing, Told, Turn};
 use schemas::ids::AttrName;
 use schemas::payload::AttrValue;
 use schemas::pulse::{Gap, HAPPENED_MAX, Happened, NAMED_MAX};
@@ -150,6 +151,48 @@ fn the_offers_of_a_bargain_are_in_its_journal_once_each_however_many_are_told_th
 }
 
 #[test]
+fn the_rules_and_the_agreement_of_a_bargain_are_in_its_journal_once_each() {
+    let mut memory = Memory::new();
+    started(&mut memory, 1);
+    let long = (0..65).map(AttrValue::Int).collect();
+    let wordy = ["a", "b"].map(|letter| AttrValue::Text(letter.repeat(600))).to_vec();
+    let few = vec![AttrValue::Text("seller".into()), AttrValue::Text("buyer".into())];
+    let discrete = |values| IssueValues::Discrete { values };
+    let mut issues = vec![issue("wordy", discrete(wordy)), issue("price", IssueValues::Range { min: 80, max: 200 })];
+    issues.extend([issue("long", discrete(long)), issue("fetched_by", discrete(few.clone()))]);
+    issues.extend((0..5).map(|number| issue(&format!("z{number}"), discrete(vec![AttrValue::Int(number)]))));
+    for told in 0..3 {
+        memory.note_passage(&cfp(told, issues.clone()), Timestamp(1));
+    }
+    for told in 3..6 {
+        memory.note_passage(&closed(told), Timestamp(2));
+    }
+    let journal = memory.journal("engine-1", &negotiation(1)).unwrap();
+    let rules: Vec<_> = journal.entries.iter().filter(|entry| matches!(entry.what, Happened::Rules { .. })).collect();
+    assert_eq!(rules.len(), 1);
+    let Happened::Rules { parties, issues } = &rules[0].what else { panic!("rules") };
+    assert_eq!(parties.iter().map(AgentId::as_str).collect::<Vec<_>>(), ["alice", "bob"]);
+    let names: Vec<_> = issues.iter().map(|issue| issue.name.as_str()).collect();
+    assert_eq!(
+        names,
+        ["fetched_by", "long", "price", "wordy", "z0", "z1", "z2", "z3"],
+        "the issues of which terms tell"
+    );
+    assert_eq!(issues[0].values, discrete(few));
+    assert_eq!((&issues[1].values, &issues[3].values), (&discrete(Vec::new()), &discrete(Vec::new())), "too much");
+    let agreed = |entry: &schemas::pulse::Entry| {
+        if let Happened::Agreed { by, round, step, .. } = &entry.what {
+            Some((by.to_string(), *round, *step))
+        } else {
+            None
+        }
+    };
+    let agreed: Vec<_> = journal.entries.iter().filter_map(agreed).collect();
+    assert_eq!(agreed, [("bob".to_owned(), 2, 4)]);
+    assert_eq!(memory.weight, memory.remembered[&negotiation(1)].facts.weight());
+}
+
+#[test]
 fn strangers_and_forgotten_negotiations_leave_no_trace() {
     let mut memory = Memory::new();
     started(&mut memory, 1);
@@ -251,16 +294,69 @@ fn turn(number: u128, offer: Option<u64>) -> Passage {
     });
     let (act_by, ends_by) = (WireTime(Timestamp(50)), WireTime(Timestamp(90)));
     let step = offer.unwrap_or_default() as u32;
-    let turn = Turn { party: bob.clone(), round: 1, step, act_by, ends_by, t_ppm: 0, standing };
+    let turn = Turn { party: bob, round: 1, step, act_by, ends_by, t_ppm: 0, standing };
+    first_sent(number, Told::Turn(turn))
+}
+
+/// A party is called to a bargain over these issues.
+fn cfp(number: u128, issues: Vec<Issue>) -> Passage {
+    let rules = Bargain {
+        issues,
+        rounds: Some(3),
+        deadline_ms: None,
+        step_ms: 1_000,
+        confirm_ms: None,
+        forbid_repeat: false,
+        max_strikes: 3,
+    };
+    let parties = ["alice", "bob"].map(|name| AgentId::try_new(name).unwrap()).to_vec();
+    first_sent(
+        number,
+        Told::Cfp(Call {
+            task: None,
+            round: 1,
+            reply_by: WireTime(Timestamp(50)),
+            ends_by: WireTime(Timestamp(90)),
+            policy: "alternating_offers".into(),
+            policy_digest: Digest::of_bytes(b"rules"),
+            lots: 1,
+            requires: Vec::new(),
+            constraints: schemas::payload::Terms::new(),
+            currency: None,
+            bargain: Some(Box::new(BargainCall { parties, rules })),
+        }),
+    )
+}
+
+/// A party is told of an agreement on bob's offer.
+fn closed(number: u128) -> Passage {
+    let agreement = Agreement {
+        offer_id: OfferId(Position { seq: 7, index: 0 }),
+        by: AgentId::try_new("bob").unwrap(),
+        terms: [(AttrName::try_new("price").unwrap(), AttrValue::Int(70))].into(),
+        terms_digest: Digest::of_bytes(b"terms"),
+        round: 2,
+        step: 4,
+    };
+    let (outcome, digest) = (Outcome::Agreement, Digest::of_bytes(b"chain"));
+    first_sent(number, Told::Closed(Closing { outcome, digest, detail: None, agreement: Some(Box::new(agreement)) }))
+}
+
+fn issue(name: &str, values: IssueValues) -> Issue {
+    Issue { name: AttrName::try_new(name).unwrap(), values }
+}
+
+/// What is told to bob for the first time.
+fn first_sent(number: u128, told: Told) -> Passage {
     Passage {
         id: delivery(number),
         negotiation: negotiation(1),
-        to: bob,
-        act: Act::Turn,
+        to: AgentId::try_new("bob").unwrap(),
+        act: told.act(),
         attempts: 1,
         made_at: tokio::time::Instant::now(),
         waited: None,
-        turn: Some(Arc::new(Told::Turn(turn))),
+        bargain: Some(Arc::new(told)),
         trace: None,
         step: Step::Sent,
     }

@@ -30,8 +30,8 @@ pub(crate) struct Passage {
     pub(crate) made_at: Instant,
     /// From its first sending to its acknowledgement; absent where it is not acknowledged, or an earlier owner sent it.
     pub(crate) waited: Option<Duration>,
-    /// What is sent, where it says which offer stands in a bargain.
-    pub(crate) turn: Option<Arc<Told>>,
+    /// What is sent, where it says of a bargain its rules, the offer that stands, or the agreement.
+    pub(crate) bargain: Option<Arc<Told>>,
     /// Where it hangs; absent where its trace is not kept, unless it was given up.
     pub(crate) trace: Option<TraceContext>,
     /// What became of it.
@@ -63,9 +63,8 @@ impl Passage {
             attempts: item.attempts,
             made_at: item.made_at,
             waited: None,
-            turn: matches!(step, Step::Sent | Step::SentOnce)
-                .then(|| Arc::clone(&deliver.told))
-                .filter(|told| matches!(&**told, Told::Turn(turn) if turn.standing.is_some())),
+            bargain: (matches!(step, Step::Sent | Step::SentOnce) && is_of_a_bargain(&deliver.told))
+                .then(|| Arc::clone(&deliver.told)),
             trace: trace.or_else(|| matches!(step, Step::GivenUp(_)).then(|| unkept(deliver))),
             step,
         }
@@ -87,6 +86,22 @@ impl Outbox {
     /// bounds how many there can be.
     pub(crate) fn take_passages(&mut self) -> Vec<Passage> {
         self.passages.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+}
+
+/// Whether it says what a journal keeps of a bargain.
+fn is_of_a_bargain(told: &Told) -> bool {
+    match told {
+        Told::Cfp(call) => call.bargain.is_some(),
+        Told::Turn(turn) => turn.standing.is_some(),
+        Told::Closed(closing) => closing.agreement.is_some(),
+        Told::Accept(_)
+        | Told::Reject(_)
+        | Told::Cancel(_)
+        | Told::Inform(_)
+        | Told::Failure(_)
+        | Told::NotUnderstood(_)
+        | Told::Ack(_) => false,
     }
 }
 

@@ -6,10 +6,11 @@ use std::time::Duration;
 use policy_core::preset;
 use policy_engine::{Engine, EngineMetrics};
 use prometheus::Registry;
-use schemas::bargain::{Bargain, Join};
+use schemas::bargain::{Bargain, IssueWorth, Join, Mandate, Utility, Worth};
 use schemas::delivery::{Standing, Told};
+use schemas::ids::AttrName;
 use schemas::payload::{Accept, Cfp, Payload};
-use schemas::record::{AdmittedMessage, Entry, Qos};
+use schemas::record::{AdmittedMessage, Entry, Pinned, Qos};
 use schemas::{Act, AwardNo, Lot, RegisterKey};
 
 use crate::exchange::{Probe, append, call, config, message, negotiation, offer, open_bus, sample};
@@ -48,7 +49,7 @@ async fn a_bargain_is_told_by_turns_registered_before_its_end_and_counted_under_
 }
 
 /// Alice calls bob to a bargain over a price from 0 to 10.
-fn bargain(own: &str) -> Entry {
+pub(crate) fn bargain(own: &str) -> Entry {
     let rules: Bargain =
         serde_json::from_str(r#"{"issues": [{"name": "price", "min": 0, "max": 10}], "rounds": 3}"#).unwrap();
     let cfp = Cfp { reply_within_ms: Some(10_000), bargain: Some(Box::new(rules)), ..Cfp::default() };
@@ -58,6 +59,25 @@ fn bargain(own: &str) -> Entry {
     };
     match message("alice", own, "m1", Payload::Cfp(cfp)) {
         Entry::Message(admitted) => Entry::Message(AdmittedMessage { pinned, ..admitted }),
+        other @ (Entry::Tick | Entry::Engine { .. }) => other,
+    }
+}
+
+/// A party joins under a mandate by which a policy accepts whatever is worth the reservation value to it.
+pub(crate) fn join_and_accept_anything(from: &str, own: &str, msg_id: &str, reservation: u32) -> Entry {
+    let at = |at_min, at_max| Worth::Linear { at_min, at_max };
+    let worth = IssueWorth { issue: AttrName::try_new("price").unwrap(), weight: 1_000, worth: at(0, 1_000_000) };
+    let mandate = Mandate {
+        policy: Some("bargain-low".to_owned()),
+        utility: Some(Utility::Linear(vec![worth])),
+        reservation,
+        ..Mandate::default()
+    };
+    let policy = preset("bargain-low").unwrap();
+    let policy_digest = policy.digest().unwrap();
+    let pinned = Pinned { policy: Arc::new(policy), policy_digest, invited: Vec::new(), left_out: 0 };
+    match message(from, own, msg_id, Payload::Join(Join { mandate: Some(Box::new(mandate)) })) {
+        Entry::Message(admitted) => Entry::Message(AdmittedMessage { pinned: Some(Arc::new(pinned)), ..admitted }),
         other @ (Entry::Tick | Entry::Engine { .. }) => other,
     }
 }

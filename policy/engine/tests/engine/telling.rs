@@ -12,6 +12,7 @@ use schemas::pulse::{Happened, Journal, JournalRequest, Pulse};
 use schemas::record::Qos;
 use schemas::{Act, subject};
 
+use crate::bargain::{bargain, join_and_accept_anything};
 use crate::exchange::{
     LANE, Probe, append, award_no, call, config, confirm, done, message, metrics, negotiation, offer, open_bus, policy,
     sample, start,
@@ -66,6 +67,26 @@ async fn a_delivery_that_is_given_up_stands_in_the_journal_with_its_reason() {
     let journal = journal(&bus, "job").await.unwrap();
     let told: Vec<String> = journal.entries.iter().map(|entry| line(&entry.what)).collect();
     assert!(told.contains(&"given up nobody cfp attempts".to_owned()), "{told:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_journal_of_a_bargain_has_its_rules_and_an_agreement_that_never_stood_and_nothing_of_a_mandate() {
+    let bus = open_bus();
+    let _engine = start(&bus, "engine-1").await;
+    let (mut alice, mut bob) = (Probe::connect(&bus, "alice").await, Probe::connect(&bus, "bob").await);
+    append(&bus, vec![bargain("deal")]).await;
+    bob.until(Act::Cfp).await;
+    append(&bus, vec![join_and_accept_anything("bob", "deal", "m2", 123_457)]).await;
+    alice.until(Act::Turn).await;
+    append(&bus, vec![message("alice", "deal", "m3", offer(7))]).await;
+    alice.until(Act::Closed).await;
+    let journal = journal(&bus, "deal").await.unwrap();
+    let told: Vec<String> = journal.entries.iter().map(|entry| line(&entry.what)).collect();
+    assert!(told.contains(&"rules 2 1".to_owned()), "{told:#?}");
+    assert!(told.contains(&"agreed alice 2".to_owned()), "{told:#?}");
+    assert!(!told.iter().any(|line| line.starts_with("proposed")), "nobody was told that it stands: {told:#?}");
+    let text = serde_json::to_string(&journal).unwrap();
+    assert!(!text.contains("123457") && !text.contains("bargain-low"), "{text}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -222,6 +243,8 @@ fn line(what: &Happened) -> String {
         Happened::Called { protocol, policy, invited, .. } => format!("called {protocol} {policy} {invited}"),
         Happened::Message { from, act, disposition, .. } => format!("{from} {act} {disposition}"),
         Happened::Proposed { by, step, .. } => format!("proposed {by} {step}"),
+        Happened::Rules { parties, issues } => format!("rules {} {}", parties.len(), issues.len()),
+        Happened::Agreed { by, step, .. } => format!("agreed {by} {step}"),
         Happened::Moved { from, to } => format!("moved {from} {to}"),
         Happened::Closed { reason, .. } => format!("closed {reason}"),
         Happened::Decided { cause, .. } => format!("decided {cause}"),
