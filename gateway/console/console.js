@@ -41,7 +41,8 @@ function isHeld(container) {
   return container.matches(":focus-within") || (canHover.matches && container.matches(":hover"));
 }
 
-// The pages. The address names one: #/, #/negotiations, #/negotiations/ID, #/policies, #/agents, #/agents/ID.
+// The pages. The address names one: #/, #/negotiations, #/negotiations/ID, #/policies, #/agents, #/agents/ID. What stands
+// behind a question mark is what a bargain's page assumes of its parties.
 
 const drawn = {
   overview: (snapshot) => drawOverview(snapshot, isHeld),
@@ -53,7 +54,8 @@ const drawn = {
 const titles = { overview: "Overview", negotiations: "Negotiations", policies: "Policies", agents: "Agents", unknown: "No such page" };
 
 function pageOf(hash) {
-  const parts = hash.replace(/^#\/?/, "").split("/").filter(Boolean);
+  const [path, assumed = ""] = hash.split("?");
+  const parts = path.replace(/^#\/?/, "").split("/").filter(Boolean);
   let decoded;
   try {
     decoded = parts.map(decodeURIComponent);
@@ -63,7 +65,7 @@ function pageOf(hash) {
   const [first, id, ...more] = decoded;
   if (more.length) return { name: "unknown", id: "" };
   if (!first) return { name: "overview", id: "" };
-  if (id && first === "negotiations") return { name: "negotiation", id };
+  if (id && first === "negotiations") return { name: "negotiation", id, assumed };
   if (id && first === "agents") return { name: "agent", id };
   return { name: !id && ["negotiations", "policies", "agents"].includes(first) ? first : "unknown", id: "" };
 }
@@ -71,7 +73,10 @@ function pageOf(hash) {
 /** Shows the page the address names. `isMove` is false for the first: the focus stays where the browser puts it. */
 function go(isMove) {
   const next = pageOf(location.hash);
-  if (next.name === page.name && next.id === page.id) return;
+  if (next.name === page.name && next.id === page.id) {
+    if (page.name === "negotiation") timeline.assume(next.assumed);
+    return;
+  }
   page = next;
   for (const section of document.querySelectorAll("main > .page")) section.hidden = section.dataset.page !== page.name;
   const tab = { negotiation: "negotiations", agent: "agents" }[page.name] ?? page.name;
@@ -81,7 +86,7 @@ function go(isMove) {
   }
   document.title = `${page.id || titles[page.name]} \u00b7 llmx console`;
   timeline.close();
-  if (page.name === "negotiation") timeline.open(page.id);
+  if (page.name === "negotiation") timeline.open(page.id, page.assumed);
   if (page.name === "agent") agentPage.open(page.id);
   if (last) drawn[page.name]?.(last);
   if (isMove) {
@@ -193,7 +198,7 @@ function setToken(text) {
   if (text) sessionStorage.setItem(TOKEN_KEY, text);
   else sessionStorage.removeItem(TOKEN_KEY);
   say(byId("token-button"), text ? "Token" : "Enter token");
-  timeline.again();
+  timeline.again(pageOf(location.hash).assumed);
   if (page.name === "agent") agentPage.open(page.id);
   reading.abort();
 }
@@ -287,7 +292,7 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 });
 addEventListener("online", () => reading.abort());
 addEventListener("hashchange", () => {
-  if (location.hash.includes("token=")) setToken(takeToken());
+  if (/[#&]token=/.test(location.hash)) setToken(takeToken());
   go(true);
 });
 say(byId("token-button"), token ? "Token" : "Enter token");

@@ -71,6 +71,10 @@ export const plural = (value, one, many = `${one}s`) => `${count(value)} ${value
 /** A word of the protocol, as prose: `no_offers` becomes `no offers`. */
 export const words = (name) => String(name).replaceAll("_", " ");
 
+/** A value of terms; a price is told in millionths. */
+export const amount = (name, value) => (name === "price" ? new Intl.NumberFormat("en", { maximumFractionDigits: 2 }).format(value / 1e6) : count(value));
+export const termsText = (terms) => Object.entries(terms).map(([name, value]) => `${words(name)} ${typeof value === "number" ? amount(name, value) : value}`).join(", ");
+
 /** A bar for a share from 0 to 1; the figure beside it says it in words. */
 export const bar = () => el("span", { class: "bar", "aria-hidden": "true" }, el("span"));
 

@@ -1,7 +1,9 @@
 // The page of one negotiation, step by step, from its journal (`GET /v1/console/negotiations/{id}`).
 
 import { legend, overTurns } from "/console/charts.js";
-import { bar, byId, count, duration, el, facts, fill, link, plural, problem, say, tone, words } from "/console/dom.js";
+import { amount, bar, byId, count, duration, el, facts, fill, link, plural, problem, say, termsText, tone, words } from "/console/dom.js";
+import { Plane } from "/console/plane.js";
+import { offersOf, partiesOf, rulesOf } from "/console/utility.js";
 
 const REFRESH_MS = 1000;
 /** Deliveries of one act this close together, in microseconds, are told in one line. */
@@ -15,6 +17,8 @@ const CAUSES = {
 const FEW = 3;
 /** So many issues of a bargain are drawn. */
 const ISSUES_MAX = 4;
+/** So many values of an issue are listed. */
+const VALUES_MAX = 12;
 
 export class Timeline {
   #body = byId("timeline-body");
@@ -23,14 +27,17 @@ export class Timeline {
   #timer = 0;
   #request;
   #charts = [];
+  #plane = new Plane();
 
   /** `request(path)` fetches with the token. */
   constructor(request) {
     this.#request = request;
   }
 
-  open(id) {
+  /** Opens a page; `assumed` is what its address says of the utility plane. */
+  open(id, assumed = "") {
     this.close();
+    this.#plane.assume(assumed);
     this.#shown = id;
     say(byId("timeline-title"), id);
     say(byId("timeline-about"), "asking its engine");
@@ -48,12 +55,18 @@ export class Timeline {
     byId("bargain-charts").replaceChildren();
     byId("timeline-ranking").replaceChildren();
     byId("bargain-panel").hidden = true;
+    this.#plane.close();
     byId("ranking-panel").hidden = true;
   }
 
   /** Asks again: the token has changed. */
-  again() {
-    if (this.#shown) this.open(this.#shown);
+  again(assumed) {
+    if (this.#shown) this.open(this.#shown, assumed);
+  }
+
+  /** The address assumes something else of the page that is open. */
+  assume(assumed) {
+    this.#plane.assume(assumed);
   }
 
   async #refresh(id) {
@@ -99,6 +112,7 @@ export class Timeline {
       this.#drawSteps(journal);
       this.#drawRanking(journal);
       this.#drawTurns(journal);
+      this.#plane.draw(journal);
     }
     facts(byId("timeline-facts"), factsOf(journal, about));
     return !about.isOver;
@@ -125,10 +139,10 @@ export class Timeline {
 
   /** What was proposed, issue by issue, over the turns. */
   #drawTurns({ entries }) {
-    const offers = entries.filter((entry) => entry.what === "proposed");
+    const offers = offersOf(entries);
     byId("bargain-panel").hidden = offers.length === 0;
     if (offers.length === 0) return;
-    const parties = [...new Set(offers.map((offer) => offer.by))];
+    const parties = partiesOf(offers, rulesOf(entries)).filter((party) => offers.some((offer) => offer.by === party));
     const issues = issuesOf(offers).slice(0, ISSUES_MAX);
     while (this.#charts.length < issues.length) {
       const box = el("div", { class: "chart" });
@@ -141,7 +155,7 @@ export class Timeline {
       say(byId("bargain-charts").querySelectorAll("h4")[index], words(issue.name));
       const columns = parties.map((party) => offers.map((offer) => (offer.by === party ? numeric(issue, offer.terms[issue.name]) : null)));
       const last = offers.at(-1);
-      this.#charts[index].draw(parties, [offers.map((offer) => offer.step), ...columns],
+      this.#charts[index].draw(parties, [offers.map((offer) => offer.turn), ...columns],
         `${words(issue.name)} over ${plural(offers.length, "offer")}; the last, of ${last.by}, is ${numeric(issue, last.terms[issue.name]) ?? "open"}`);
     });
     legend(byId("bargain-legend"), parties);
@@ -170,6 +184,13 @@ function numeric(issue, value) {
 function valueText(issue, value) {
   if (!issue) return "";
   return issue.isNumber ? new Intl.NumberFormat("en", { notation: "compact" }).format(value) : (issue.values[value] ?? "");
+}
+
+/** An issue and its values, as the rules have them; of an issue with very many values none are told. */
+function issueText({ name, min, max, values }) {
+  if (!values) return `${words(name)} ${amount(name, min)} to ${amount(name, max)}`;
+  const shown = values.length > VALUES_MAX ? [...values.slice(0, VALUES_MAX), "\u2026"] : values;
+  return shown.length ? `${words(name)} ${shown.map((value) => (typeof value === "number" ? amount(name, value) : value)).join("/")}` : words(name);
 }
 
 /** What is known of it, in terms. */
@@ -301,6 +322,10 @@ function drawEntry(entry) {
       const isFine = entry.disposition === "ok" || entry.disposition === "committed";
       return ["message", isFine ? "" : "fair", strong(words(entry.act)), " from ", code(entry.from), rated, quiet(entry.disposition === "ok" ? "" : ` ${words(entry.disposition)}`)];
     }
+    case "rules":
+      return ["rules", "quiet", strong("Rules"), ` ${entry.issues.map(issueText).join("; ")}`, quiet(` for ${entry.parties.join(", then ")}`)];
+    case "agreed":
+      return ["agreed", "good", strong("Agreement"), " on the offer of ", code(entry.by), quiet(` round ${entry.round}, turn ${entry.step}: `), termsText(entry.terms)];
     case "moved":
       return ["moved", "quiet", quiet(`${words(entry.from)} \u2192 ${words(entry.to)}`)];
     case "closed":
@@ -329,9 +354,6 @@ function drawEntry(entry) {
       return ["other", "quiet", words(entry.what)];
   }
 }
-
-const amount = (name, value) => (name === "price" ? new Intl.NumberFormat("en", { maximumFractionDigits: 2 }).format(value / 1e6) : count(value));
-const termsText = (terms) => Object.entries(terms).map(([name, value]) => `${words(name)} ${typeof value === "number" ? amount(name, value) : value}`).join(", ");
 
 /** The valid offers in rank order, best first. */
 function ranking({ ranked, winners }) {

@@ -9,6 +9,7 @@ import time
 
 from checks import PATIENCE_S, Check, Failed
 from demo import Demo, free_port
+from plane import planes, points_are_offers
 from webdriver import Browser
 
 HERE = pathlib.Path(__file__).parent
@@ -240,9 +241,12 @@ def hostile_names_stay_text(check):
         policies: [{ policy: evil, ended: 1, awards: 1, offers: 1, ended_per_s: 1, round: { count: 1 }, durations: { 100: 1 }, history: s.history.map(() => 1) }] };
       s.named.engines = [{ engine: evil, heard_ms_ago: 1, owned: [0], open: 1, unacknowledged: 0, ended_per_s: 1, p95_us: 1, faults: [evil] }];
       s.named.open = [{ negotiation: evil, protocol: evil, phase: evil, policy: evil, called_at: s.at, age_us: 1, invited: 1, offers: 0 }];
+      const { Plane } = await import('/console/plane.js');
+      const terms = (value) => ({ [evil]: value, price: 1 });
+      new Plane().draw({ entries: [{ what: 'proposed', by: evil, round: 1, step: 1, terms: terms(evil) }, { what: 'proposed', by: 'b', round: 1, step: 2, terms: terms('x') }] });
       drawState(s); drawOverview(s, () => false); drawPolicies(s); drawAgents(s);
       const ids = ['gateway', 'state-line', 'alerts-list', 'engines-list', 'agents-list', 'policies-list', 'policy-table', 'policy-rounds-legend',
-        'open-list', 'outcomes-list', 'compare-list', 'winners-list'];
+        'open-list', 'outcomes-list', 'compare-list', 'winners-list', 'plane-wishes', 'plane-list', 'plane-legend'];
       const shown = ids.filter((id) => document.getElementById(id).textContent.includes('<img src=x'));
       await new Promise((resolve) => setTimeout(resolve, 200));
       return [ids.filter((id) => !shown.includes(id)), document.querySelectorAll('img').length, window.hit === undefined]""")
@@ -300,8 +304,10 @@ def bargains_are_drawn(check, llmx):
         found = browser.run("""const c = document.querySelector('#bargain-charts .chart').uplot;
           return [c.axes[0]._values.filter((v) => /^turn \\d+$/.test(v)).length, c.axes[1]._values.filter(Boolean).length, c.data.length]""")
         check.holds("over turns, a line for each party, with axes", found[0] >= 2 and found[1] >= 2 and found[2] >= 3, found)
+        points_are_offers(check, demo, chosen)
         check.fits("1280 wide, a bargain")
         check.accessible("1280 wide, a bargain")
+        browser.run("document.getElementById('plane-guess').click()")
         browser.size(1280, 1240)
         time.sleep(1)
         check.shoot("console-bargain.png")
@@ -362,6 +368,8 @@ def run(check, llmx):
         demo.kill()
     print("a bargain", flush=True)
     bargains_are_drawn(check, llmx)
+    print("its utility plane", flush=True)
+    planes(check, llmx)
     print("open to everybody", flush=True)
     opened = Demo(llmx, free_port(), 60, "--console", "open")
     try:

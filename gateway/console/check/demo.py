@@ -49,6 +49,9 @@ class Demo:
     def put(self, path, token, body):
         return self._ask("PUT", path, token, json.dumps(body).encode())
 
+    def post(self, path, token, body):
+        return self._ask("POST", path, token, json.dumps(body).encode())
+
     def _ask(self, method, path, token, body):
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         headers |= {"Content-Type": "application/json"} if body else {}

@@ -35,7 +35,7 @@ macro_rules! assets {
 }
 
 /// Everything there is; the first is the page.
-static ASSETS: [Asset; 13] = assets![
+static ASSETS: [Asset; 15] = assets![
     "" "index.html" => "text/html; charset=utf-8",
     "" "console.css" => "text/css; charset=utf-8",
     "" "console.js" => "text/javascript; charset=utf-8",
@@ -44,6 +44,8 @@ static ASSETS: [Asset; 13] = assets![
     "" "overview.js" => "text/javascript; charset=utf-8",
     "" "policies.js" => "text/javascript; charset=utf-8",
     "" "agents.js" => "text/javascript; charset=utf-8",
+    "" "plane.js" => "text/javascript; charset=utf-8",
+    "" "utility.js" => "text/javascript; charset=utf-8",
     "" "timeline.js" => "text/javascript; charset=utf-8",
     "" "icon.svg" => "image/svg+xml",
     "vendor/" "uplot.js" => "text/javascript; charset=utf-8",
