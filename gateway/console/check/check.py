@@ -118,17 +118,20 @@ def pages(check, demo, where):
 
 
 def switches_are_seen(check, demo):
-    """Switched by somebody else, the default policy is seen within a second."""
-    took = []
-    for policy in ("high", "low", "medium"):
+    """Switched by somebody else, the default policy is seen within a second: from the answer to the page, by the page's own clock."""
+    check.browser.run("""const line = document.getElementById('default-line'); window.shown = [];
+      const note = () => window.shown.push([performance.timeOrigin + performance.now(), line.textContent]);
+      new MutationObserver(note).observe(line, { childList: true, characterData: true, subtree: true }); return null""")
+    took_ms = []
+    for policy in ("high", "low", "medium", "high", "low"):
+        asked = time.time() * 1000
         status, text = demo.put("/v1/policies/default", demo.token, {"policy": policy})
-        began = time.monotonic()
-        while not (is_seen := f"default policy {policy}" in check.text("default-line")) and time.monotonic() - began < PATIENCE_S:
-            time.sleep(0.02)
-        took.append(time.monotonic() - began)
-        check.holds(f"a switch to {policy} is seen ({took[-1] * 1000:.0f} ms)", status == 200 and is_seen, text)
-    # On a machine that is busy otherwise one may come late.
-    check.holds("within a second, the best of three", min(took) < 1, took)
+        answered = time.time() * 1000
+        check.holds(f"a switch to {policy} is taken", status == 200, text)
+        seen = check.until(f"and seen: {policy}", "return window.shown.filter(([at, text]) => at >= arguments[0] && text.includes(arguments[1]))[0]?.[0]",
+                           asked, f"default policy {policy}")
+        took_ms.append(round(seen - answered))
+    check.holds(f"each within a second, {max(took_ms)} ms at most", max(took_ms) < 1000, took_ms)
 
 
 def timeline_by_keyboard(check, where):
