@@ -173,7 +173,7 @@ pub fn remedy(code: Code) -> Option<&'static str> {
     } else if code == Code::TokenNotYetValid {
         Some("compare the clocks of who signed the token and of the gateway")
     } else if code == Code::NoRecipient {
-        Some("`llmx agent list` shows who is registered")
+        Some("`llmx agent list` shows who is registered, `llmx call --absent` invites the absent, too")
     } else {
         None
     }

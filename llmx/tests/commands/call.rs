@@ -92,6 +92,7 @@ async fn a_call_reaches_the_absent_when_it_is_asked_to_and_names_them_when_not()
     };
     assert_eq!((&refused["code"], &refused["pointer"]), (&json!("no_recipient"), &json!("/envelope/to")), "{refused}");
     assert!(refused["detail"].as_str().unwrap().contains("1 registered but absent"), "{refused}");
+    assert!(rig.run(&call).await.stderr.contains("`llmx call --absent`"), "the remedy here is a flag");
     let ran = rig.run(&[&call[..], &["--absent"]].concat()).await;
     let document = ran.document();
     assert_eq!((&document["invited"], &document["left_out"]), (&json!(1), &json!(0)), "{ran:?}");
