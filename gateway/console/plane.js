@@ -128,18 +128,24 @@ export class Plane {
 
   #drawForm(model) {
     const { x, y, parties, issues, wishes } = model;
-    const key = JSON.stringify([x, y, parties, issues]);
+    // A range that widens with the offers is no other form: somebody may be typing in it.
+    const key = JSON.stringify([x, y, parties, issues.map(({ name, isNumber, values }) => [name, isNumber, isNumber ? 0 : values])]);
     if (key !== this.#formKey) {
       this.#formKey = key;
-      const focused = document.activeElement?.dataset?.kind && document.activeElement.id;
+      const { id, value } = document.activeElement ?? {};
+      const isInside = byId("plane-wishes").contains(document.activeElement);
       byId("plane-wishes").replaceChildren(wishesOf("x", x, model), wishesOf("y", y, model));
-      if (focused) byId(focused)?.focus();
+      if (isInside && byId(id)) {
+        byId(id).focus();
+        byId(id).value = value;
+      }
     }
     for (const input of byId("plane-wishes").querySelectorAll("[data-issue]")) {
       const wish = wishes.get(input.dataset.slot === "x" ? x : y).get(input.dataset.issue);
       // What is being typed stays as it is typed.
       if (input !== document.activeElement) input.value = String(wish[input.dataset.kind]);
     }
+    for (const range of byId("plane-wishes").querySelectorAll("[data-range]")) say(range, rangeText(issues.find((issue) => issue.name === range.dataset.range)));
   }
 
   #drawChart(model) {
@@ -171,7 +177,7 @@ function wishesOf(slot, party, { parties, issues }) {
     const common = { "data-slot": slot, "data-issue": issue.name };
     const [less, more] = issue.isNumber ? ["less is better", "more is better"] : [`${issue.values[0]} is best`, `${issue.values.at(-1)} is best`];
     return el("div", { class: "wish" },
-      el("label", { for: id }, words(issue.name), el("span", { class: "quiet" }, ` ${rangeText(issue)}`)),
+      el("label", { for: id }, words(issue.name), " ", el("span", { class: "quiet", "data-range": issue.name })),
       el("input", { ...common, id, type: "number", min: "0", max: String(WEIGHT_MAX), step: "1", required: "", inputmode: "numeric", "data-kind": "weight", "aria-label": `weight of ${words(issue.name)} for ${party}` }),
       el("select", { ...common, id: `${id}-wants`, "data-kind": "wants", "aria-label": `what ${party} wants of ${words(issue.name)}` },
         el("option", { value: "less" }, less), el("option", { value: "more" }, more)));
@@ -297,7 +303,7 @@ function drawTable({ points, x, y, best, nash: greatest }) {
   const efficient = new Set(best);
   const marks = (point, index) => [point.isAgreed ? "agreement" : "", index === greatest ? "Nash" : "", efficient.has(index) ? "frontier of the offers" : ""].filter(Boolean).join(", ");
   rows(byId("plane-list"), points.map((point, index) => ({ ...point, marks: marks(point, index) })), {
-    key: (point) => String(point.turn),
+    key: (point) => `${point.turn} ${point.by}`,
     head: (point) => String(point.turn),
     cells: (point) => [point.by, termsText(point.terms), share(point.x), share(point.y), share(point.x * point.y), point.marks],
   });
