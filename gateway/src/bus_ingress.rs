@@ -69,6 +69,13 @@ impl BusIngress {
 }
 
 async fn answer(admission: Admission, pub_sub: Arc<dyn PubSub>, received: Received) {
+    let agent = subject::agent_of(&received.subject);
+    let is_misled = |reply: &str| agent.as_ref().is_none_or(|agent| !subject::is_reply_to(reply, agent));
+    if received.reply.as_deref().is_some_and(is_misled) {
+        // Not even answered: the answer would be published with the gateway's rights where the agent may not.
+        let refusal = Refusal::new(Code::Unauthorized, "the reply subject is not one of the agent's");
+        return admission.refused_before(Transport::Nats, agent.as_ref(), &refusal);
+    }
     let outcome = admit(&admission, &received).await;
     let Some(reply) = received.reply else { return };
     let document = match &outcome {

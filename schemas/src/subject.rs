@@ -15,12 +15,21 @@
 //! | `journal.<lane>` | gateway | asks the lane's engine what happened in one negotiation |
 //! | `backlog.<engine>` | engine | a JSON array of the agents that acknowledge too little: invite them no more for now |
 //! | `log.<lane>` | gateway, engine | the log (JetStream) |
+//! | `_EXCHANGE.…` | whoever answers gateways, engines and commands | answers to the exchange's own requests |
+//! | `_INBOX.…`, `_INBOX_<agent>.…`, `_reply.<agent>` | gateway | answers to what an agent sent with that reply subject |
 //! | `award.<negotiation>.<lot>.<award_no>[.end]`, `closed.<negotiation>` | engine | the write-once register (JetStream) |
 
 use crate::ids::{AgentId, DeliveryId, GroupId, Lane, TopicName};
 
 /// Header that carries the token on [`gateway_in`].
 pub const TOKEN_HEADER: &str = "Llmx-Token";
+/// Begins the subjects under which gateways, engines and commands are answered: what NATS itself, engines and gateways say
+/// to the exchange is read by nobody who may only subscribe to inboxes of agents.
+pub const EXCHANGE_INBOX: &str = "_EXCHANGE";
+/// Begins the subjects under which NATS clients are answered unless they choose another.
+const CLIENT_INBOX: &str = "_INBOX";
+/// Begins the subjects under which an agent may have itself answered, before its name.
+const OWN_REPLY: &str = "_reply";
 /// Every inbox.
 pub const ALL_INBOXES: &str = "agent.*.inbox";
 /// Every acknowledgement.
@@ -161,9 +170,67 @@ pub fn agent_of(subject: &str) -> Option<AgentId> {
     AgentId::try_new(rest.split('.').next()?).ok()
 }
 
+/// Whether a gateway may answer an agent under this subject: below `_INBOX`, `_INBOX_<agent>`, `_reply.<agent>`, or the
+/// exchange's own [`EXCHANGE_INBOX`], which agents of its own processes use.
+///
+/// NATS lets every client name any reply subject, whatever it may publish itself, and a gateway publishes with rights of
+/// its own: without this an agent could write to the log, the register and other agents' subjects through it.
+#[must_use]
+pub fn is_reply_to(subject: &str, agent: &AgentId) -> bool {
+    let is_plain = subject.split('.').all(|token| {
+        !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'*' && byte != b'>')
+    });
+    let Some((first, rest)) = subject.split_once('.') else { return false };
+    let is_own = match first {
+        CLIENT_INBOX | EXCHANGE_INBOX => true,
+        OWN_REPLY => rest.split('.').next() == Some(agent.as_str()),
+        _ => first.strip_prefix(CLIENT_INBOX).and_then(|own| own.strip_prefix('_')) == Some(agent.as_str()),
+    };
+    is_plain && is_own
+}
+
 /// Agent and delivery named by an acknowledgement's subject.
 #[must_use]
 pub fn parse_ack(subject: &str) -> Option<(AgentId, DeliveryId)> {
     let (agent, delivery) = subject.strip_prefix("ack.")?.split_once('.')?;
     Some((AgentId::try_new(agent).ok()?, DeliveryId::try_new(delivery).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_is_answered_below_an_inbox_of_clients_or_of_its_own_and_nowhere_else() {
+        let bob = AgentId::try_new("bob").expect("an agent's name");
+        for (reply, is_allowed) in [
+            ("_INBOX.abc.1", true),
+            ("_INBOX_bob.abc.1", true),
+            ("_reply.bob", true),
+            ("_reply.bob.7", true),
+            ("_EXCHANGE.abc.1", true),
+            ("_INBOX", false),
+            ("_INBOX.", false),
+            ("_INBOX.>", false),
+            ("_INBOX.*.1", false),
+            ("_INBOX.a b", false),
+            ("_INBOX_alice.abc.1", false),
+            ("_INBOX_.abc", false),
+            ("_INBOXbob.abc", false),
+            ("_reply.alice", false),
+            ("_reply.bobby", false),
+            ("_reply", false),
+            ("gw.end.alice", false),
+            ("gw.in.bob", false),
+            ("agent.bob.inbox", false),
+            ("log.0", false),
+            ("award.alice~job.0.1", false),
+            ("$KV.agents.alice", false),
+            ("$O.llmx.M.Y2hlY2twb2ludC0w", false),
+            ("$JS.API.STREAM.DELETE.LLMX_LOG", false),
+            ("", false),
+        ] {
+            assert_eq!(is_reply_to(reply, &bob), is_allowed, "{reply:?}");
+        }
+    }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerAddr};
+use schemas::subject::EXCHANGE_INBOX;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -94,6 +95,7 @@ async fn connect_options(
     let connection = format!("{} {role}", options.name);
     let builder = ConnectOptions::new()
         .name(&connection)
+        .custom_inbox_prefix(EXCHANGE_INBOX)
         .ping_interval(PING_INTERVAL)
         .subscription_capacity(SUBSCRIPTION_QUEUE_MAX)
         .request_timeout(Some(options.request_timeout))

@@ -9,6 +9,8 @@ use futures_util::StreamExt as _;
 use gateway::keys::{KeyAlgorithm, SigningKey};
 use schemas::subject;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 use crate::admission::loop_until;
 use crate::rig::{PATIENCE, Rig, agent, cfp, code, offer};
@@ -56,6 +58,73 @@ async fn two_gateways_on_nats_share_agents_policies_and_messages() {
     assert_eq!(logged.len(), 2);
     let pinned = logged.iter().find_map(|message| message.pinned.as_ref()).unwrap();
     assert_eq!(pinned.policy.id, "high@1");
+}
+
+#[tokio::test]
+async fn an_agent_writes_nowhere_through_a_gateways_answers_and_reads_nobodys() {
+    let conf = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../nats.example.conf")).unwrap();
+    let extra_config = conf[conf.find("authorization {").unwrap()..].to_owned();
+    let server = LocalServer::start(LocalServerOptions { extra_config, ..Default::default() }).await.unwrap();
+    let url = server.url().replacen("nats://", "nats://exchange:change-me@", 1);
+    let key = SigningKey::generate(KeyAlgorithm::EdDsa).unwrap();
+    let rig = Rig::on(nats::open(NatsOptions::new(url)).await.unwrap(), key, |_| {}).await;
+    let mut spy = RawClient::connect(&server.url(), "exchange", "change-me").await;
+    spy.send("SUB > 1\r\nPING\r\n").await;
+    spy.read_until("PONG").await;
+    let mut bob = RawClient::connect(&server.url(), "bob", "change-me-too").await;
+    bob.send("SUB _INBOX_bob.> 1\r\n").await;
+
+    let forbidden =
+        ["gw.end.alice", "log.0", "award.alice~job.0.1", "$KV.agents.alice", "_reply.alice", "_INBOX_alice.1"];
+    for reply in forbidden {
+        bob.send(&format!("PUB gw.in.bob {reply} 1\r\nx\r\n")).await;
+    }
+    bob.send("PUB gw.in.bob _INBOX_bob.1 1\r\nx\r\n").await;
+    let answered = bob.read_until("refused").await;
+    assert!(answered.contains("MSG _INBOX_bob.1"), "{answered}");
+    let seen = spy.read_until("MSG _INBOX_bob.1").await;
+    for reply in forbidden {
+        assert!(seen.contains(&format!("MSG gw.in.bob 1 {reply} 1")), "{reply} was asked for: {seen}");
+        assert!(!seen.contains(&format!("MSG {reply} ")), "{reply} was written to: {seen}");
+    }
+    assert!(rig.logged().await.is_empty());
+
+    bob.send("SUB _EXCHANGE.> 2\r\nSUB _INBOX.> 3\r\nPING\r\n").await;
+    let refused = bob.read_until("PONG").await;
+    assert_eq!(refused.matches("Permissions Violation").count(), 2, "{refused}");
+}
+
+/// A client that says what it is told, without a library's good manners.
+struct RawClient {
+    stream: TcpStream,
+    heard: String,
+}
+
+impl RawClient {
+    async fn connect(url: &str, user: &str, password: &str) -> Self {
+        let stream = TcpStream::connect(url.trim_start_matches("nats://")).await.unwrap();
+        let mut client = Self { stream, heard: String::new() };
+        let options = json!({"user": user, "pass": password, "verbose": false, "headers": true, "no_responders": true});
+        client.send(&format!("CONNECT {options}\r\nPING\r\n")).await;
+        client.read_until("PONG").await;
+        client
+    }
+
+    async fn send(&mut self, text: &str) {
+        self.stream.write_all(text.as_bytes()).await.unwrap();
+    }
+
+    /// Everything heard since the last call, up to some words at least.
+    async fn read_until(&mut self, words: &str) -> String {
+        while !self.heard.contains(words) {
+            let mut bytes = [0; 4096];
+            let read = tokio::time::timeout(PATIENCE, self.stream.read(&mut bytes)).await;
+            let len = read.unwrap_or_else(|_| panic!("no {words:?} in {}", self.heard)).unwrap();
+            assert!(len > 0, "the server closed: {}", self.heard);
+            self.heard.push_str(&String::from_utf8_lossy(&bytes[..len]));
+        }
+        std::mem::take(&mut self.heard)
+    }
 }
 
 #[tokio::test]
