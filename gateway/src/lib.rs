@@ -175,7 +175,7 @@ impl GatewayHandle {
         self.local_addr = Some(listener.local_addr().map_err(refused)?);
         let options = server::ServerOptions {
             connections_max: config.limits.connections_max,
-            header_timeout: Duration::from_millis(config.limits.client_timeout_ms),
+            client_timeout: Duration::from_millis(config.limits.client_timeout_ms),
             on_early_refusal: http::count_early_refusals(metrics.clone()),
         };
         let reach = Arc::new(Reach::new());

@@ -38,7 +38,7 @@ use crate::output::{Failure, traces};
 /// Connections open at once: a scraper, an orchestrator and a few people who look.
 const CONNECTIONS_MAX: usize = 64;
 /// How long a client may take to send a header, or its next request.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest wait for answers under way when the port closes.
 const CLOSE_MAX: Duration = Duration::from_secs(1);
 /// What this program was made from.
@@ -113,7 +113,7 @@ impl HealthPort {
             .with_state(Arc::clone(&site));
         let options = ServerOptions {
             connections_max: CONNECTIONS_MAX,
-            header_timeout: HEADER_TIMEOUT,
+            client_timeout: CLIENT_TIMEOUT,
             // Whoever serves nothing but this port counts no requests of it.
             on_early_refusal: Arc::new(|_| {}),
         };

@@ -2,6 +2,7 @@
 //! gateway's interface is served so, and whatever else a process of the exchange answers over HTTP.
 
 mod early_refusal;
+mod unread;
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,6 +24,7 @@ use tower::ServiceExt as _;
 pub use self::early_refusal::OnEarlyRefusal;
 
 use self::early_refusal::EarlyRefusals;
+use self::unread::Unread;
 use super::request::Connection;
 
 /// Bytes of a request's header: a token of 4 KiB and room for what proxies add.
@@ -42,8 +44,9 @@ pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct ServerOptions {
     /// Connections open at once; further ones wait in the listener's queue.
     pub connections_max: usize,
-    /// How long a client may take to send a header, and to send the next request on an open connection.
-    pub header_timeout: Duration,
+    /// How long a client may take to send a header, to send the next request on an open connection, and to read something
+    /// of what waits for it.
+    pub client_timeout: Duration,
     /// Called with the code of each refusal that comes before there is a request to route.
     pub on_early_refusal: OnEarlyRefusal,
 }
@@ -108,9 +111,10 @@ async fn serve(
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
-        .header_read_timeout(options.header_timeout)
+        .header_read_timeout(options.client_timeout)
         .max_buf_size(HEADER_BYTES_MAX)
         .max_headers(HEADERS_MAX);
+    let stream = Unread::new(stream, options.client_timeout);
     let stream = TokioIo::new(EarlyRefusals::new(stream, options.on_early_refusal));
     let mut serving = std::pin::pin!(builder.serve_connection(stream, service).with_upgrades());
     let outcome = tokio::select! {

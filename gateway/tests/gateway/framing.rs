@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use schemas::validate::BODY_BYTES_MAX;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 use crate::rig::{PATIENCE, Rig, code, offer};
 
@@ -74,6 +74,27 @@ async fn a_header_that_never_ends_costs_its_connection_only() {
     let answer = exchange(&rig, "POST /v1/messages HTTP/1.1\r\nHost: x\r\nX-Slow: ").await;
     assert!(!answer.contains(" 200 ") && !answer.contains(" 202 "), "{answer}");
     assert_eq!(rig.call("GET", "/healthz", None, None).await.0, 200);
+}
+
+#[tokio::test]
+async fn clients_that_read_nothing_lose_their_places() {
+    let rig = Rig::with(|config| {
+        config.limits.client_timeout_ms = 500;
+        config.limits.connections_max = 2;
+    })
+    .await;
+    let mut idle = Vec::new();
+    for _ in 0..2 {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(2048).unwrap();
+        let mut stream = socket.connect(rig.address()).await.unwrap();
+        // Far more is asked for than the buffers on both sides take.
+        let request = "GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n";
+        let _ =
+            tokio::time::timeout(Duration::from_millis(500), stream.write_all(request.repeat(500).as_bytes())).await;
+        idle.push(stream);
+    }
+    assert_eq!(rig.call("GET", "/healthz", None, None).await.0, 200, "there is room again");
 }
 
 #[tokio::test]
