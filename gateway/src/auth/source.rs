@@ -1,11 +1,14 @@
 //! Where the verification keys come from, and how they are renewed.
 
 use std::collections::BTreeSet;
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures_util::StreamExt as _;
+use tokio::io::AsyncReadExt as _;
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -165,15 +168,25 @@ fn client_for(url: &str) -> Result<reqwest::Client, KeyError> {
 async fn fetch(source: &KeySource, client: Option<&reqwest::Client>) -> Result<String, KeyError> {
     match (source, client) {
         (KeySource::Inline(document), _) => Ok(document.clone()),
-        (KeySource::File(path), _) => {
-            let bytes = tokio::fs::read(path)
-                .await
-                .map_err(|error| KeyError::Unreadable(format!("{}: {error}", path.display())))?;
-            decode(bytes)
-        }
+        (KeySource::File(path), _) => match tokio::time::timeout(FETCH_TIMEOUT, read(path)).await {
+            Ok(Ok(bytes)) => decode(bytes),
+            Ok(Err(error)) => Err(KeyError::Unreadable(format!("{}: {error}", path.display()))),
+            Err(_) => Err(KeyError::Unreadable(format!("{}: not read within {FETCH_TIMEOUT:?}", path.display()))),
+        },
         (KeySource::Url(url), Some(client)) => download(url, client).await,
         (KeySource::Url(_), None) => Err(KeyError::Unreadable("no client for the URL".to_owned())),
     }
+}
+
+/// Reads a regular file, one byte beyond the limit at most. A pipe is none: it could block for ever, and cannot be read again.
+async fn read(path: &Path) -> io::Result<Vec<u8>> {
+    if !tokio::fs::metadata(path).await?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    let file = tokio::fs::File::open(path).await?;
+    file.take(KEY_SET_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).await?;
+    Ok(bytes)
 }
 
 async fn download(url: &str, client: &reqwest::Client) -> Result<String, KeyError> {

@@ -111,6 +111,33 @@ async fn keys_rotate_without_a_restart_and_a_removed_key_verifies_no_more() {
 }
 
 #[tokio::test]
+async fn a_key_file_that_would_block_changes_nothing_and_is_read_again_when_it_is_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keys.json");
+    let (old, new) =
+        (SigningKey::generate(KeyAlgorithm::EdDsa).unwrap(), SigningKey::generate(KeyAlgorithm::EdDsa).unwrap());
+    std::fs::write(&path, key_set(&[&old])).unwrap();
+    let source = KeySource::File(path.clone());
+    let rig = Rig::on(memory::open(MemoryOptions::default()), old.clone(), |config| {
+        config.auth.keys = source;
+        config.auth.refresh_s = Some(1);
+    })
+    .await;
+    let (old_token, new_token) = (old.sign(&claims("bob")).unwrap(), new.sign(&claims("bob")).unwrap());
+    let message = offer("bob", "m1", "alice~job").to_string();
+
+    std::fs::remove_file(&path).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    until_metric(&rig, "failed").await;
+    assert_eq!(rig.post(&new_token, message.clone()).await.0, 401, "answered, though its kid is unknown");
+    assert_eq!(rig.post(&old_token, message.clone()).await.0, 202);
+
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, key_set(&[&new])).unwrap();
+    until_status(&rig, &new_token, &message, 202).await;
+}
+
+#[tokio::test]
 async fn the_development_secret_verifies_only_where_it_is_allowed() {
     let secret = "0123456789abcdef0123456789abcdef";
     let token = {
