@@ -11,6 +11,7 @@ mod requests;
 mod store;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
@@ -46,6 +47,8 @@ pub(crate) type GroupTable = HashMap<GroupId, Arc<Group>>;
 pub(crate) struct Registry {
     key_value: Arc<dyn KeyValue>,
     tables: RwLock<Tables>,
+    /// Agents that are being registered and are not in the tables yet.
+    arriving: AtomicUsize,
     /// Rises with every change seen.
     changes: watch::Sender<u64>,
     metrics: Arc<GatewayMetrics>,
@@ -62,18 +65,35 @@ pub(crate) struct Tables {
     caught_up: [bool; Bucket::ALL.len()],
 }
 
+/// An agent that is being registered; gives its room back when dropped.
+pub(crate) struct Arrival<'r>(&'r AtomicUsize);
+
+impl Drop for Arrival<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Registry {
     /// An empty registry; [`Registry::drive`] fills it. `default_policy` applies until a default is stored.
     pub(crate) fn new(key_value: Arc<dyn KeyValue>, default_policy: &str, metrics: Arc<GatewayMetrics>) -> Self {
         let tables = Tables::new(default_policy);
         let changes = watch::Sender::new(0);
-        Self { key_value, tables: RwLock::new(tables), changes, metrics, began: Instant::now() }
+        let arriving = AtomicUsize::new(0);
+        Self { key_value, tables: RwLock::new(tables), arriving, changes, metrics, began: Instant::now() }
     }
 
     /// This gateway's clock: milliseconds, for presence.
     pub(crate) fn now_ms(&self) -> u64 {
         let elapsed_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         elapsed_ms.saturating_add(CLOCK_BEGINS_MS)
+    }
+
+    /// Room for one agent more, unless as many as allowed are registered or being registered.
+    pub(crate) fn room_for_agent(&self, agents_max: usize) -> Option<Arrival<'_>> {
+        let before = self.arriving.fetch_add(1, Ordering::Relaxed);
+        let arrival = Arrival(&self.arriving);
+        (self.read().agents.len() + before < agents_max).then_some(arrival)
     }
 
     /// An engine says which agents acknowledge too little.

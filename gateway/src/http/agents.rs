@@ -169,11 +169,9 @@ pub(super) async fn remove(
 /// [`Code::Overloaded`] when no further agent is taken; otherwise as [`crate::registry::Registry::put`].
 pub(super) async fn store(site: &Site, agent: &AgentId, registration: Registration) -> Result<bool, Refusal> {
     let registry = &site.registry;
-    let (is_new, count) = {
-        let tables = registry.read();
-        (tables.agents.registration(agent).is_none(), tables.agents.len())
-    };
-    if is_new && count >= site.config.limits.agents_max {
+    let is_new = registry.read().agents.registration(agent).is_none();
+    let room = registry.room_for_agent(site.config.limits.agents_max);
+    if is_new && room.is_none() {
         site.metrics.messages.shed(Shed::Agents);
         return Err(Refusal::new(Code::Overloaded, "no further agent is registered now").retry_after_ms(60_000));
     }

@@ -31,6 +31,24 @@ async fn what_is_turned_away_for_want_of_room_is_counted_by_what_was_full() {
 }
 
 #[tokio::test]
+async fn no_more_agents_are_registered_at_once_than_there_is_room_for() {
+    let rig = Rig::with(|config| config.limits.agents_max = 5).await;
+    let names: Vec<String> = (0..30).map(|number| format!("a{number}")).collect();
+    let rig = &rig;
+    let puts = names.iter().map(|name| async move {
+        let (token, path) = (rig.token(name), format!("/v1/agents/{name}"));
+        rig.call("PUT", &path, Some(&token), Some(&open_registration())).await.0
+    });
+    let answers = futures_util::future::join_all(puts).await;
+    let count = |status: u16| answers.iter().filter(|answer| **answer == status).count();
+    assert_eq!((count(201), count(503)), (5, 25), "{answers:?}");
+    assert_eq!(rig.call("PUT", "/v1/agents/late", Some(&rig.token("late")), Some(&open_registration())).await.0, 503);
+    let registered = names.iter().zip(&answers).find(|(_, answer)| **answer == 201).unwrap().0;
+    let path = format!("/v1/agents/{registered}");
+    assert_eq!(rig.call("PUT", &path, Some(&rig.token(registered)), Some(&open_registration())).await.0, 200);
+}
+
+#[tokio::test]
 async fn agents_that_a_call_addresses_are_counted_by_what_their_rules_say() {
     let rig = Rig::start().await;
     let registered = |consent: &str, capability: &str| json!({ "capabilities": [capability], "topics": ["courier"], "consent": { "default": consent } });
