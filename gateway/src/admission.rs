@@ -22,7 +22,7 @@ use schemas::{AgentId, Code, Digest, MsgId, NegotiationId, Position, Refusal};
 use serde::Serialize;
 
 use crate::auth::{Authenticator, Identity};
-use crate::limits::Limits;
+use crate::limits::{Limits, Peer};
 use crate::metrics::{Document, GatewayMetrics, Stage};
 use crate::recent::Recent;
 use crate::registry::{Heard, Registry};
@@ -73,6 +73,17 @@ pub struct Ingress<'a> {
     pub peer: Option<IpAddr>,
     /// `{"envelope": …, "payload": …}`.
     pub bytes: Bytes,
+}
+
+impl Ingress<'_> {
+    /// Who is charged for the verification of its token.
+    fn charged(&self) -> Peer {
+        match (self.peer, self.named_sender) {
+            (Some(address), _) => Peer::Address(address),
+            (None, Some(agent)) => Peer::OnBus(agent.clone()),
+            (None, None) => Peer::Unknown,
+        }
+    }
 }
 
 /// The message is in the log.
@@ -143,7 +154,7 @@ impl Admission {
     /// # Errors
     /// [`Code::Unauthenticated`], [`Code::TokenExpired`], [`Code::RateLimited`], [`Code::Overloaded`].
     pub async fn identify(&self, token: Option<&str>, peer: Option<IpAddr>) -> Result<Identity, Refusal> {
-        let identity = self.authenticate(token, peer).await?;
+        let identity = self.authenticate(token, &peer.map_or(Peer::Unknown, Peer::Address)).await?;
         self.0.limits.charge_agent(&identity.agent)?;
         Ok(identity)
     }
@@ -203,7 +214,7 @@ impl Admission {
                 self.0.auth.still_valid(identity)?;
                 identity.agent.clone()
             }
-            Credentials::Token(token) => self.authenticate(token, ingress.peer).await?.agent,
+            Credentials::Token(token) => self.authenticate(token, &ingress.charged()).await?.agent,
         };
         trail.agent = Some(agent.clone());
         if ingress.named_sender.is_some_and(|named| *named != agent) {
@@ -237,7 +248,7 @@ impl Admission {
         Ok(accepted)
     }
 
-    async fn authenticate(&self, token: Option<&str>, peer: Option<IpAddr>) -> Result<Identity, Refusal> {
+    async fn authenticate(&self, token: Option<&str>, peer: &Peer) -> Result<Identity, Refusal> {
         let metrics = &self.0.metrics;
         let Some(token) = token else {
             metrics.access.decided(Some(Code::Unauthenticated));

@@ -1,7 +1,7 @@
 //! Rates, per key and bounded (GCRA, by `governor`).
 
 use std::hash::Hash;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -22,15 +22,24 @@ use crate::metrics::{GatewayMetrics, Limiter, Shed};
 const SWEEP_PERIOD: Duration = Duration::from_secs(10);
 /// Least time between two sweeps caused by a full key map, in milliseconds: a sweep visits every key.
 const FORCED_SWEEP_MS_MIN: u64 = 1000;
-/// Peer addresses tracked at once; as many as connections can come from.
+/// Peers tracked at once; as many as connections can come from.
 const PEERS_MAX: usize = 65_536;
-/// Stands for every peer whose address is not known: agents on the bus.
-const NO_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
+/// Who is charged for the verification of a token.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Peer {
+    /// A client by its address.
+    Address(IpAddr),
+    /// An agent on the bus, by the subject it published to: no other may publish there.
+    OnBus(AgentId),
+    /// A client nothing is known of.
+    Unknown,
+}
 
 /// The rates of one gateway.
 pub(crate) struct Limits {
     agents: KeyedLimiter<AgentId>,
-    peers: KeyedLimiter<IpAddr>,
+    peers: KeyedLimiter<Peer>,
     metrics: Arc<GatewayMetrics>,
 }
 
@@ -55,8 +64,8 @@ impl Limits {
     ///
     /// # Errors
     /// As [`Limits::charge_agent`].
-    pub(crate) fn charge_peer(&self, peer: Option<IpAddr>) -> Result<(), Refusal> {
-        self.answer(Limiter::Peer, self.peers.charge(&peer.unwrap_or(NO_ADDRESS)))
+    pub(crate) fn charge_peer(&self, peer: &Peer) -> Result<(), Refusal> {
+        self.answer(Limiter::Peer, self.peers.charge(peer))
     }
 
     /// Drops keys at full quota at intervals until the gateway stops.
@@ -224,6 +233,15 @@ mod tests {
         let Verdict::Limited { retry_after_ms } = limiter.charge(&7) else { panic!("a fourth was allowed") };
         assert!((1..=1001).contains(&retry_after_ms), "{retry_after_ms}");
         assert_eq!(limiter.charge(&8), Verdict::Allowed, "another key has its own rate");
+    }
+
+    #[test]
+    fn one_agent_on_the_bus_uses_up_no_others_verifications() {
+        let peer = |agent: &str| Peer::OnBus(AgentId::try_new(agent).expect("an agent's name"));
+        let limiter: KeyedLimiter<Peer> = KeyedLimiter::new(1, 2, 10);
+        assert!((0..2).all(|_| limiter.charge(&peer("mallory")) == Verdict::Allowed));
+        assert!(matches!(limiter.charge(&peer("mallory")), Verdict::Limited { .. }));
+        assert_eq!(limiter.charge(&peer("dave")), Verdict::Allowed);
     }
 
     #[test]
