@@ -40,7 +40,9 @@ use crate::signals::asked_to_end;
     after_help = "Examples:\n  llmx demo --policy low --agents 5\n  llmx demo --nats-local --rate 100 --duration 60\n  \
     llmx demo --trace trace.jsonl --csv minutes.csv --export log.jsonl\n  \
     llmx demo --protocol alternating --policy bargain-medium\n  \
-    llmx demo --listen 127.0.0.1:8080 --duration 600"
+    llmx demo --listen 127.0.0.1:8080 --duration 600\n\n\
+    The exchange runs in this process and its memory, or over the NATS of --nats or of --config; LLMX_CONFIG alone moves no\n\
+    demo there."
 )]
 pub struct Args {
     /// What the agents do: one calls and the others offer, or pairs and triples bargain over the domains in `domains/`
