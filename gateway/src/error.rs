@@ -4,12 +4,17 @@ use std::time::Duration;
 
 use bus::BusError;
 
+use crate::config::ConfigFault;
+
 /// Why a gateway does not start. Once it runs, requests are answered with a [`schemas::Refusal`] instead.
 #[derive(Debug, thiserror::Error)]
 pub enum GatewayError {
     /// The configuration contradicts itself; the text says which member and what it may be.
     #[error("the configuration is not usable: {0}")]
     Config(String),
+    /// A member's value does not fit what the exchange holds. Correct it and start again.
+    #[error("the configuration is not usable: `{}`: {}", .0.member, .0.expected)]
+    Setting(ConfigFault),
     /// The verification keys cannot be used. Correct the key set and start again.
     #[error("the verification keys cannot be used: {0}")]
     Keys(#[from] KeyError),

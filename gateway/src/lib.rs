@@ -25,6 +25,7 @@ mod http;
 pub mod keys;
 mod limits;
 mod metrics;
+mod nearest;
 mod policies;
 mod presence;
 mod problem;
@@ -123,6 +124,7 @@ impl Gateway {
             .await
             .map_err(|_| GatewayError::NotCaughtUp(CATCH_UP_TIMEOUT))?;
         policies::seed(&registry, &config.policies).await?;
+        policies::check_default(&registry, &config.default_policy)?;
         let slots = handle.slots.clone();
         let presence = Presence::subscribe(&bus.pub_sub, &config.id, registry.clone(), slots, metrics.clone()).await?;
         handle.tasks.spawn(presence.drive(handle.stop.clone()));

@@ -6,14 +6,18 @@ use bus::Bucket;
 use schemas::{Code, Policy, Refusal};
 use tokio::time::Instant;
 
+use crate::config::ConfigFault;
 use crate::error::GatewayError;
-use crate::registry::{Registry, version_key};
+use crate::nearest::{AROUND_MAX, nearest};
+use crate::registry::{PolicyTable, Registry, version_key};
 
 /// How long the store may be away while a gateway starts: a cluster that has just started, or lost a server, elects in
 /// that time.
 const STORE_PATIENCE: Duration = Duration::from_secs(10);
 /// Between two attempts to reach it.
 const STORE_PAUSE: Duration = Duration::from_millis(200);
+/// Names that a start refused for its default policy lists.
+const LISTED_MAX: usize = 16;
 
 /// Refuses a policy that contradicts itself.
 ///
@@ -48,6 +52,37 @@ pub(crate) async fn seed(registry: &Registry, policies: &[Policy]) -> Result<(),
         policies.iter().all(|policy| tables.policies.policy(Some(&policy.id)).is_some())
     };
     registry.until_own_write(are_seen).await.map_err(|refusal| GatewayError::Config(refusal.to_string()))
+}
+
+/// Refuses a default policy that no call could run under, stored policies included. A policy that is put later does not
+/// help: until then every call that names none would be refused, for a member it has not set.
+///
+/// # Errors
+/// [`GatewayError::Setting`] with the names there are.
+pub(crate) fn check_default(registry: &Registry, configured: &str) -> Result<(), GatewayError> {
+    let refused = |expected| Err(GatewayError::Setting(ConfigFault { member: "default_policy", expected }));
+    let tables = registry.read();
+    match tables.policies.policy(Some(configured)) {
+        Some(known) if scores_offers(&known.policy) => Ok(()),
+        Some(_) => refused(format!("`{configured}` scores no offers: it only accepts for parties of bargains")),
+        None => {
+            let unknown = unknown(&tables.policies, configured);
+            let names: Vec<&str> = tables.policies.current().map(|known| known.policy.name()).collect();
+            let beyond = names.len().saturating_sub(LISTED_MAX);
+            let beyond = if beyond > 0 { format!(" and {beyond} more") } else { String::new() };
+            let listed = names.into_iter().take(LISTED_MAX).collect::<Vec<_>>().join(", ");
+            let expected = unknown.expected.unwrap_or_default();
+            refused(format!("{}; expected: {expected}; there are {listed}{beyond}", unknown.detail))
+        }
+    }
+}
+
+/// The exchange has no policy that is called so.
+pub(crate) fn unknown(policies: &PolicyTable, wanted: &str) -> Refusal {
+    let names = nearest(wanted, policies.names_around(wanted, AROUND_MAX));
+    let near = if names.is_empty() { String::new() } else { format!("; nearest to that: {}", names.join(", ")) };
+    Refusal::new(Code::UnknownPolicy, format!("the exchange has no policy `{wanted}`"))
+        .expecting(format!("a name or name@version of GET /v1/policies{near}"))
 }
 
 /// Stores a policy under a key that has none, again while the store is away.

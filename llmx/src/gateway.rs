@@ -5,7 +5,7 @@ mod settings;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ::gateway::{ConsoleAccess, Gateway, GatewayConfig, GatewayMetrics};
+use ::gateway::{ConsoleAccess, Gateway, GatewayConfig, GatewayError, GatewayMetrics};
 use anyhow::Context;
 use serde_json::{Value, json};
 
@@ -122,7 +122,10 @@ pub async fn run(given: Given<Args>) -> Outcome {
     let alike = GatewayConfig { id: String::new(), listen: None, ..config.clone() };
     telemetry::metrics::process::register_config(&registry, &alike)?;
     let metrics = Arc::new(GatewayMetrics::new(&registry)?);
-    let gateway = Gateway::start(bus, config, metrics).await.context("the gateway does not start")?;
+    let gateway = match Gateway::start(bus, config, metrics).await {
+        Err(GatewayError::Setting(fault)) => return Err(sections.gateway.fault(fault.member, &fault.expected)),
+        started => started.context("the gateway does not start")?,
+    };
     if let Some(address) = gateway.local_addr() {
         print(format_args!("gateway: http://{address}"));
     }

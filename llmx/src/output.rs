@@ -65,7 +65,10 @@ fn is_configuration(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         matches!(cause.downcast_ref(), Some(BusError::Mismatch(_) | BusError::Unusable(_)))
             || matches!(cause.downcast_ref(), Some(LiveError::Rate(_) | LiveError::Contractor(_)))
-            || matches!(cause.downcast_ref(), Some(GatewayError::Config(_) | GatewayError::Keys(_)))
+            || matches!(
+                cause.downcast_ref(),
+                Some(GatewayError::Config(_) | GatewayError::Setting(_) | GatewayError::Keys(_))
+            )
     })
 }
 

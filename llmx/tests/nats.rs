@@ -91,6 +91,31 @@ async fn a_stream_that_does_not_fit_is_refused_with_difference_and_remedy_by_eve
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_whose_default_policy_nobody_stored_ends_and_names_setting_and_policies() {
+    let server = LocalServer::start(LocalServerOptions::default()).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (keys, file) = (folder.path().join("keys"), folder.path().join("llmx.toml"));
+    let key_set = keys.join("jwks.json");
+    assert_eq!(llmx(&["keys", "--out", keys.to_str().unwrap()]).await.status.code(), Some(0));
+    std::fs::write(&file, "[gateway]\ndefault_policy = \"hihg\"\n").unwrap();
+    let by_file = format!("{}:2:18: `gateway.default_policy`: ", file.to_str().unwrap());
+    let rest = "; there are bargain-high, bargain-low";
+    for (args, differences) in [
+        (
+            ["--default-policy", "nope"],
+            ["--default-policy: `gateway.default_policy`: the exchange has no policy `nope`", rest],
+        ),
+        (["--config", file.to_str().unwrap()], [by_file.as_str(), "nearest to that: high"]),
+        (["--default-policy", "bargain-low"], ["--default-policy: ", "`bargain-low` scores no offers"]),
+    ] {
+        let gateway = ["gateway", "--listen", "127.0.0.1:0", "--jwks", key_set.to_str().unwrap(), "--nats"];
+        let output = llmx(&[&gateway, &[server.url().as_str()][..], &args].concat()).await;
+        refused(&output, &differences);
+        assert!(output.stdout.is_empty(), "it is not ready: {}", String::from_utf8_lossy(&output.stdout));
+    }
+}
+
 fn refused(output: &Output, differences: &[&str]) {
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{told}");

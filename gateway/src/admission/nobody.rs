@@ -7,12 +7,9 @@ use schemas::ids::Capability;
 use schemas::{Address, Code, Refusal};
 
 use super::invite::{AbsentCount, Call};
+use crate::nearest::{AROUND_MAX, nearest};
 use crate::registry::AgentTable;
 
-/// Names a refusal suggests.
-const SUGGESTED_MAX: usize = 3;
-/// Names compared on either side of the one looked for, in alphabetical order. It bounds what a refusal costs.
-const AROUND_MAX: usize = 128;
 /// Addressed agents whose capabilities are looked at.
 const ADDRESSED_MAX: usize = 256;
 /// How a call reaches who is absent.
@@ -80,14 +77,6 @@ fn refusal(detail: String, expected: &str, nearest: Option<(&str, Vec<&str>)>) -
         Some((kind, names)) => format!("; registered {kind} nearest to that: {}", names.join(", ")),
     };
     Refusal::new(Code::NoRecipient, detail).at("/envelope/to").expecting(format!("{expected}{nearest}"))
-}
-
-/// The names that take the fewest changes of a letter to become the wanted one; of equals, the first in the alphabet.
-fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
-    let mut by_distance: Vec<_> =
-        names.take(2 * AROUND_MAX).map(|name| (strsim::osa_distance(wanted, name), name)).collect();
-    by_distance.sort_unstable();
-    by_distance.into_iter().take(SUGGESTED_MAX).map(|(_, name)| name).collect()
 }
 
 /// Whom the addresses name is registered but absent.

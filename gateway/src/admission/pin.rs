@@ -16,7 +16,7 @@ use schemas::{AgentId, Code, Envelope, Payload, Policy, Refusal};
 use super::invite::{self, Counted, Resolved};
 use super::requests::RequestNotes;
 use crate::metrics::{GatewayMetrics, Invited};
-use crate::policies::scores_offers;
+use crate::policies::{scores_offers, unknown};
 use crate::registry::{PinnedPolicy, PolicyTable, Registry};
 
 /// Agents invited to one call: what a record of the log holds beside the message.
@@ -113,9 +113,7 @@ fn policy_of_call<'t>(policies: &'t PolicyTable, cfp: &Cfp) -> Result<&'t Pinned
         return policy_of_mandate(policies, name);
     }
     let named = policies.policy(cfp.policy.as_deref()).ok_or_else(|| {
-        Refusal::new(Code::UnknownPolicy, "the exchange has no policy of this name")
-            .at("/payload/policy")
-            .expecting("a name or name@version of GET /v1/policies")
+        unknown(policies, cfp.policy.as_deref().unwrap_or(policies.default_policy())).at("/payload/policy")
     })?;
     if cfp.bargain.is_none() && !scores_offers(&named.policy) {
         return Err(Refusal::new(

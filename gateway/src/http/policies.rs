@@ -19,7 +19,7 @@ use super::Site;
 use super::answer::{Answer, document};
 use super::request::{Caller, JsonBody, segment};
 use crate::metrics::Document;
-use crate::policies::{check_consistency, publish, scores_offers};
+use crate::policies::{check_consistency, publish, scores_offers, unknown};
 use crate::registry::{DEFAULT_KEY, PinnedPolicy, Tables};
 
 /// Names and versions of one exchange. Each negotiation pins a whole copy; the store only holds what can be named.
@@ -42,7 +42,7 @@ pub(super) async fn show(
 ) -> Answer {
     let id = segment(path)?;
     let tables = site.registry.read();
-    document(&described(tables.policies.policy(Some(&id)).ok_or_else(unknown)?))
+    document(&described(tables.policies.policy(Some(&id)).ok_or_else(|| unknown(&tables.policies, &id))?))
 }
 
 /// What calls that name no policy get.
@@ -64,8 +64,12 @@ pub(super) async fn switch_default(State(site): State<Arc<Site>>, caller: Caller
         Refusal::new(Code::WrongType, "not a switch").at("/policy").expecting(r#"{"policy": "<name or name@version>"}"#)
     })?;
     let registry = &site.registry;
-    let can_score = registry.read().policies.policy(Some(&policy)).map(|known| scores_offers(&known.policy));
-    if !can_score.ok_or_else(|| unknown().at("/policy"))? {
+    let can_score = {
+        let policies = &registry.read().policies;
+        let known = policies.policy(Some(&policy)).map(|known| scores_offers(&known.policy));
+        known.ok_or_else(|| unknown(policies, &policy).at("/policy"))
+    };
+    if !can_score? {
         return Err(Refusal::new(
             Code::NotAllowed,
             "the policy scores no offers: it only accepts for parties of bargains",
@@ -97,7 +101,7 @@ pub(super) async fn store(
     let registry = &site.registry;
     publish(registry, &policy).await?;
     let tables = registry.read();
-    let stored = tables.policies.policy(Some(&id)).ok_or_else(unknown)?;
+    let stored = tables.policies.policy(Some(&id)).ok_or_else(|| unknown(&tables.policies, &id))?;
     Ok((StatusCode::CREATED, document(&described(stored))?).into_response())
 }
 
@@ -119,8 +123,4 @@ fn check_put(site: &Site, id: &str, policy: &Policy) -> Result<(), Refusal> {
 
 fn described(pinned: &PinnedPolicy) -> serde_json::Value {
     json!({ "digest": pinned.digest, "policy": pinned.policy })
-}
-
-fn unknown() -> Refusal {
-    Refusal::new(Code::UnknownPolicy, "the exchange has no policy of this name").expecting("one of GET /v1/policies")
 }

@@ -7,6 +7,7 @@
 //! | `~default` | `{"policy": "<name>" or "<name>@<version>"}` |
 
 use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -54,6 +55,21 @@ impl PolicyTable {
     /// The current version under each name, in the order of the names.
     pub(crate) fn current(&self) -> impl Iterator<Item = &PinnedPolicy> {
         self.by_key.iter().filter(|(key, _)| !key.contains('~')).map(|(_, policy)| policy)
+    }
+
+    /// Names around a wanted one in the order of names, at most `limit` on either side.
+    pub(crate) fn names_around<'a>(&'a self, wanted: &str, limit: usize) -> impl Iterator<Item = &'a str> {
+        let is_name = |key: &&'a String| !key.contains('~');
+        let below = self
+            .by_key
+            .range::<str, _>((Unbounded, Excluded(wanted)))
+            .rev()
+            .map(|(key, _)| key)
+            .filter(is_name)
+            .take(limit);
+        let above =
+            self.by_key.range::<str, _>((Included(wanted), Unbounded)).map(|(key, _)| key).filter(is_name).take(limit);
+        below.chain(above).map(String::as_str)
     }
 
     /// How many names and versions are stored.

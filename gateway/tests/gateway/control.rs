@@ -173,7 +173,10 @@ async fn a_policy_version_never_changes_and_putting_it_makes_it_current() {
     assert_eq!((status, code(&body)), (422, "unknown_policy"));
     let unknown = json!({ "policy": "unheard-of" });
     let (status, body) = rig.call("PUT", "/v1/policies/default", Some(&admin), Some(&unknown)).await;
-    assert_eq!((status, code(&body)), (422, "unknown_policy"));
+    assert_eq!((status, code(&body), body["pointer"].as_str()), (422, "unknown_policy", Some("/policy")));
+    let misspelt = json!({ "policy": "mediun" });
+    let (_, body) = rig.call("PUT", "/v1/policies/default", Some(&admin), Some(&misspelt)).await;
+    assert!(body["expected"].as_str().unwrap().contains("nearest to that: medium, high"), "{body}");
     let (_, list) = rig.call("GET", "/v1/policies", Some(&admin), None).await;
     assert_eq!((list["default"].as_str(), list["policies"].as_array().unwrap().len()), (Some("medium"), 2));
 }
@@ -200,4 +203,33 @@ async fn a_configured_policy_that_contradicts_itself_stops_the_start() {
     let metrics = std::sync::Arc::new(GatewayMetrics::new(&prometheus::Registry::new()).unwrap());
     let started = Gateway::start(memory::open(MemoryOptions::default()), config, metrics).await;
     assert!(matches!(started, Err(GatewayError::Config(_))));
+}
+
+#[tokio::test]
+async fn a_default_policy_the_exchange_does_not_have_stops_the_start_and_a_stored_one_does_not() {
+    let bus = memory::open(MemoryOptions::default());
+    let key = SigningKey::generate(KeyAlgorithm::EdDsa).unwrap();
+    let start = async |default: &str| {
+        let mut config = config(&key);
+        config.default_policy = default.to_owned();
+        let metrics = std::sync::Arc::new(GatewayMetrics::new(&prometheus::Registry::new()).unwrap());
+        Gateway::start(bus.clone(), config, metrics).await
+    };
+    let fault = match start("mediun").await {
+        Err(GatewayError::Setting(fault)) => fault,
+        other => panic!("it starts, or fails otherwise: {:?}", other.map(|_| ())),
+    };
+    assert_eq!(fault.member, "default_policy");
+    for part in ["the exchange has no policy `mediun`", "nearest to that: medium", "there are high, medium"] {
+        assert!(fault.expected.contains(part), "no {part} in {}", fault.expected);
+    }
+    // Somebody puts it: stored policies count from the next start on.
+    let rig = Rig::on(bus.clone(), key.clone(), |_| {}).await;
+    let document = serde_json::to_value(policy("mediun@1")).unwrap();
+    let (status, _) = rig.call("PUT", "/v1/policies/mediun@1", Some(&rig.admin_token()), Some(&document)).await;
+    assert_eq!(status, 201);
+    for name in ["mediun", "mediun@1"] {
+        assert!(start(name).await.is_ok(), "{name} is stored");
+    }
+    assert!(matches!(start("mediun@2").await, Err(GatewayError::Setting(_))), "this version is not");
 }
