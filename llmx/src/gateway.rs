@@ -89,6 +89,8 @@ impl Sections {
     /// The configuration in force.
     pub fn config(&self) -> Result<GatewayConfig, Failure> {
         if !self.gateway.has("auth.keys") {
+            // A file whose table is misspelt holds its keys where nobody looks: its own faults are the better answer.
+            self.config_without_keys()?;
             return Err(Failure::configuration(
                 "no key set: give --jwks FILE or URL (`llmx keys` makes one), LLMX_JWKS, or `keys` under [gateway.auth] \
                  of --config",

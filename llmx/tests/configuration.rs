@@ -236,6 +236,22 @@ fn the_limit_of_unacknowledged_deliveries_comes_from_every_layer() {
 }
 
 #[test]
+fn a_fault_of_a_file_comes_before_the_key_set_it_lacks() {
+    for (text, place, part) in [
+        ("[gateway]\nlisen = \"x\"\n", "2:1", "`gateway.lisen`: unknown field"),
+        ("[gateway]\n[gateway.aut]\nkeys = { file = \"x\" }\n", "2:10", "`gateway.aut`: unknown field"),
+        ("[gateway.limits]\nburst = 0\n", "2:9", "`gateway.limits.burst`: must be at least 1"),
+    ] {
+        let file = Written::new(text);
+        let output = llmx(&["gateway", "--config", file.path()], &[]);
+        assert_eq!(output.status.code(), Some(2), "{text}: {}", stderr(&output));
+        let told = stderr(&output);
+        assert!(told.contains(&format!("{}:{place}", file.path())) && told.contains(part), "{text}: {told}");
+        assert!(!told.contains("no key set"), "{told}");
+    }
+}
+
+#[test]
 fn a_fault_of_a_flag_or_a_variable_names_it() {
     for (value, wrong) in
         [("0", "0 is not in 1..=1000000"), ("1000001", "is not in 1..=1000000"), ("x", "invalid digit")]
