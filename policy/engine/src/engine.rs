@@ -30,7 +30,8 @@ impl Engine {
     /// by because another engine should own it.
     ///
     /// # Errors
-    /// [`EngineError`]; nothing runs any more then. A lane that stops is an error only if no other goes on.
+    /// [`EngineError`]; nothing runs any more then. [`EngineError::IdInUse`] after an engine of the same id, which was
+    /// there first, has been heard for as long as it takes to count one as dead. A lane that stops is an error only if no other goes on.
     pub async fn start(
         bus: Bus,
         config: EngineConfig,
@@ -45,6 +46,7 @@ impl Engine {
         let served: Vec<Lane> = lanes.iter().copied().collect();
         let (mut herald, tuned) = Herald::subscribe(&bus, &config, served, Arc::clone(&metrics)).await?;
         let leave_max = config.membership.dead_after();
+        let (id, mut id_in_use) = (config.id.clone(), herald.id_in_use());
         let dead_letters = SharedDeadLetters::default();
         let shared =
             Shared { bus, config, metrics, tap, cancel: cancel.clone(), dead_letters, backlog_wake: Arc::default() };
@@ -71,7 +73,11 @@ impl Engine {
             cancel: cancel.drop_guard(),
             mute: mute.drop_guard(),
         };
-        handle.until_served().await?;
+        tokio::select! {
+            biased;
+            served = handle.until_served() => served?,
+            Ok(_) = id_in_use.wait_for(|&is_in_use| is_in_use) => return Err(EngineError::IdInUse(id)),
+        }
         Ok(handle)
     }
 }

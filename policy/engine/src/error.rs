@@ -17,6 +17,9 @@ pub enum EngineError {
         /// Lanes of the log.
         lanes: u8,
     },
+    /// Another engine runs under this id. Give each its own, or end the other.
+    #[error("another engine runs under the id `{0}`: give each its own (--id, LLMX_ENGINE_ID), or end the other")]
+    IdInUse(String),
     /// The configuration names no lane, or an empty id.
     #[error("the engine's configuration is not usable: {0}")]
     Config(&'static str),

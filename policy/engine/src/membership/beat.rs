@@ -12,6 +12,9 @@ const BEAT_BYTES_MAX: usize = 256 * 1024;
 /// The phase of a lane that was given up, as [`LanePhase::as_str`](crate::LanePhase::as_str) names it.
 const STOPPED: &str = "stopped";
 
+/// The phase of a lane that an engine owns.
+const OWNER: &str = "owner";
+
 /// What an engine says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Beat {
@@ -50,6 +53,11 @@ impl LaneBeat {
     /// Whether the engine has caught up with the lane, or has given it up.
     pub(crate) fn is_settled(&self) -> bool {
         self.is_fit || self.phase == STOPPED
+    }
+
+    /// Whether the engine owns the lane.
+    pub(crate) fn is_owned(&self) -> bool {
+        self.phase == OWNER
     }
 
     pub(crate) fn of(status: &LaneStatus) -> Self {

@@ -25,6 +25,9 @@ const BEATS_PER_TURN_MAX: usize = 256;
 /// Least gap between two heartbeats, however often something changes.
 const BEAT_GAP_MIN: Duration = Duration::from_millis(10);
 
+/// Heartbeats of an engine of the same name that may be missed before it counts as gone.
+const BEATS_MISSED_MAX: u32 = 2;
+
 /// What the rest of the engine tells the herald.
 #[derive(Debug, Clone)]
 pub(crate) enum Note {
@@ -73,6 +76,12 @@ pub(crate) struct Herald {
     views: Vec<watch::Sender<Option<Arc<View>>>>,
     is_leaving: bool,
     listens_until: Instant,
+    /// Whether the lanes know who is alive; from then on this engine gives way to nobody of its name.
+    takes_part: bool,
+    /// The heartbeats of another engine of this name: the first of those in a row, and the last.
+    twin_heard: Option<(Instant, Instant)>,
+    /// Set when an engine of this name was there first, and stays.
+    id_in_use: watch::Sender<bool>,
     looked_at: Instant,
     told_at: Instant,
     tells_at: Instant,
@@ -107,6 +116,9 @@ impl Herald {
             views: vec![view],
             is_leaving: false,
             listens_until: now + beat,
+            takes_part: false,
+            twin_heard: None,
+            id_in_use: watch::Sender::new(false),
             looked_at: now,
             told_at: now,
             tells_at: now,
@@ -119,6 +131,11 @@ impl Herald {
         let (view, watched) = watch::channel(None);
         self.views.push(view);
         Tuned { view: watched, notes: tuned.notes.clone() }
+    }
+
+    /// Becomes true when this engine must not start: another one of its name was there first, and stays.
+    pub(crate) fn id_in_use(&self) -> watch::Receiver<bool> {
+        self.id_in_use.subscribe()
     }
 
     /// Connects a lane: the heartbeats tell its state, and it is told the digests of others.
@@ -177,7 +194,35 @@ impl Herald {
                 self.tell_soon();
                 self.pass_digests(beat);
             }
-            Heard::Twin | Heard::Ignored => self.metrics.engines.count_beat_ignored(),
+            Heard::Twin => {
+                self.metrics.engines.count_beat_ignored();
+                self.handle_twin(&beat, Instant::now());
+            }
+            Heard::Ignored => self.metrics.engines.count_beat_ignored(),
+        }
+    }
+
+    /// Another engine of this name sent a heartbeat. One that was there first is given way to: while it is heard, this one
+    /// takes no part, and after `dead_after` it does not start. What a killed engine left on its way ends before that.
+    fn handle_twin(&mut self, beat: &Beat, now: Instant) {
+        let goes_on = self.twin_heard.filter(|(_, last)| now.saturating_duration_since(*last) <= self.dead_after);
+        let since = goes_on.filter(|_| !beat.is_leaving).map_or(now, |(since, _)| since);
+        self.twin_heard = Some((since, now));
+        if goes_on.is_none() {
+            tracing::warn!(
+                engine = self.id,
+                "another engine runs under the same id: give each its own (--id, LLMX_ENGINE_ID), or end the other"
+            );
+            // The other one is to hear it before it takes part.
+            self.tell_soon();
+        }
+        let was_first = beat.started < self.started || beat.lanes.iter().any(LaneBeat::is_owned);
+        if self.takes_part || !was_first {
+            return;
+        }
+        self.listens_until = self.listens_until.max(now + self.beat * BEATS_MISSED_MAX);
+        if now.saturating_duration_since(since) >= self.dead_after {
+            self.id_in_use.send_replace(true);
         }
     }
 
@@ -211,6 +256,7 @@ impl Herald {
         if now < self.listens_until {
             return;
         }
+        self.takes_part = true;
         self.membership.set_settled(self.lanes.iter().all(is_settled));
         let view = self.membership.view(now);
         self.metrics.engines.set_alive(view.others.len() + 1);

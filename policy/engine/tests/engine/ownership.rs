@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use policy_engine::EngineError;
 use schemas::Lane;
 use tokio::time::Instant;
 
@@ -120,21 +121,55 @@ async fn engines_that_cannot_hear_each_other_soon_leave_each_other_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_engines_of_one_name_are_told_apart_and_refuse_readiness() {
-    let bus = open_bus();
+async fn a_second_engine_of_one_id_is_refused_and_the_first_keeps_its_lanes_whatever_their_clocks_say() {
+    let bus = open_lanes(4);
     let one = start(&bus, "engine-1").await;
     tokio::time::sleep(Duration::from_millis(250)).await;
-    let mut config = crate::exchange::config("engine-1");
-    config.clock.now = std::sync::Arc::new(|| schemas::Timestamp(7));
-    let metrics = crate::exchange::metrics();
-    let two = policy_engine::Engine::start(bus.clone(), config, metrics, None).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(250)).await;
-    for engine in [&one, &two] {
-        let status = engine.status();
-        assert!(!status.is_ready());
+    for its_clock_ms in [7, u64::MAX / 2] {
+        let mut config = crate::exchange::config("engine-1");
+        config.clock.now = std::sync::Arc::new(move || schemas::Timestamp(its_clock_ms));
+        let began = Instant::now();
+        let starting = policy_engine::Engine::start(bus.clone(), config, crate::exchange::metrics(), None);
+        let (two, status) = tokio::join!(starting, async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            one.status()
+        });
+        assert!(matches!(two, Err(EngineError::IdInUse(id)) if id == "engine-1"));
+        assert!(began.elapsed() <= Duration::from_secs(2), "{:?}", began.elapsed());
         assert!(status.faults.iter().any(|fault| fault.contains("same id")), "{:?}", status.faults);
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(one.is_ready(), "{:?}", one.status().faults);
     }
-    two.shutdown().await;
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    assert!(!one.status().faults.iter().any(|fault| fault.contains("same id")));
+    assert_eq!(owners(&[&one]), [0; 4]);
+    for lane in (0..4).map(Lane) {
+        assert_eq!(claims(&bus, lane).await, ["engine-1"], "{lane:?}: nobody else claimed it");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_was_killed_starts_again_under_its_id_as_soon_as_any_other() {
+    let mut took = Vec::new();
+    for next in ["engine-2", "engine-1"] {
+        let bus = open_bus();
+        let first = start(&bus, "engine-1").await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        first.abort();
+        let began = Instant::now();
+        let next = start(&bus, next).await;
+        while !next.status().lanes.iter().all(|lane| lane.phase == policy_engine::LanePhase::Owner) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        took.push(began.elapsed());
+    }
+    assert!(took[1] <= took[0], "another one, the same one: {took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_waits_for_one_of_its_id_that_is_leaving() {
+    let bus = open_bus();
+    let first = start(&bus, "engine-1").await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let ((), next) = tokio::join!(first.shutdown(), start(&bus, "engine-1"));
+    assert_eq!(owners(&[&next]), [0]);
+    assert!(next.is_ready() || next.status().faults.iter().all(|fault| fault.contains("same id")));
 }
