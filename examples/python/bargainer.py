@@ -8,7 +8,7 @@ It ends with its bargain; exit code 0: agreed.
 """
 import sys, time
 
-from exchange import Exchange
+from exchange import Exchange, arguments
 
 UNIT = 1_000_000  # prices are in micro-units
 RULES = {"issues": [{"name": "price", "min": 80 * UNIT, "max": 200 * UNIT}], "rounds": 10, "step_ms": 10_000}
@@ -44,14 +44,14 @@ class Party:
 
 
 def main():
-    (url, agent, token, role), other = sys.argv[1:5], sys.argv[5:]
-    party, called = Party(agent, role), None
-    with Exchange(url, agent, token) as exchange:
+    given = arguments(__doc__, role={"choices": PLANS}, other={"nargs": "?", "metavar": "OTHER", "help": "whom to call"})
+    party, called = Party(given.agent, given.role), None
+    with Exchange(given.url, given.agent, given.token) as exchange:
         exchange.register()
-        print(f"{agent} is registered", flush=True)
-        if other:
+        print(f"{given.agent} is registered", flush=True)
+        if given.other:
             call = {"act": "cfp", "task": "a bicycle", "currency": "EUR", "reply_within_ms": 10_000, "bargain": RULES}
-            to = {"to": [f"agent://{other[0]}"], "scope": {"consent": "opt-in"}}
+            to = {"to": [f"agent://{given.other}"], "scope": {"consent": "opt-in"}}
             called = exchange.send(f"bike-{time.time_ns()}", call, **to)["negotiation"]
         for delivery in exchange.inbox():
             told = delivery["payload"]

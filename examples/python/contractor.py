@@ -3,14 +3,13 @@
 
     python3 contractor.py http://127.0.0.1:8080 carol "$(llmx token carol)" [AWARDS]
 
-It goes on until it is asked to end, or after so many awards.
+It goes on until it is asked to end, or after so many awards. It prints a line for each thing that happens.
 """
-import sys
 from datetime import datetime, timezone
 
-from exchange import Exchange
+from exchange import Exchange, arguments
 
-TERMS = {"price": 85_000_000, "delivery_ms": 2000}  # price in micro-units
+TERMS = {"price": 50_000_000, "delivery_ms": 2000}  # price in micro-units
 
 
 def answer(told):
@@ -30,20 +29,36 @@ def answer(told):
     return None
 
 
+def describe(told, payload):
+    """A delivery and its answer in words; None: not worth a line."""
+    does = payload["act"] if payload else "nothing to say"
+    if told["act"] == "cfp":
+        return f"called to {told.get('task', 'do something')}: {does}"
+    if told["act"] == "accept":
+        return f"award {told['award_no']} offered: {does}"
+    if told["act"] == "ack" and told["disposition"] == "committed":
+        return f"award {told['award_no']} committed"
+    if told["act"] == "ack":
+        return f"{told['disposition']}" if told["disposition"] != "ok" else None
+    if told["act"] in ("reject", "cancel"):
+        return f"{told['act']}: {told['reason']}"
+    return None
+
+
 def main():
-    awards_left = int(sys.argv[4]) if len(sys.argv) > 4 else -1
-    with Exchange(*sys.argv[1:4]) as exchange:
+    given = arguments(__doc__, awards={"nargs": "?", "type": int, "default": -1, "metavar": "AWARDS"})
+    with Exchange(given.url, given.agent, given.token) as exchange:
         exchange.register(topics=["courier"])
         print(f"{exchange.agent} is registered for topic courier", flush=True)
         for delivery in exchange.inbox():
-            told, negotiation = delivery["payload"], delivery["envelope"]["negotiation"]
-            payload = answer(told)
-            if payload is not None:
-                exchange.reply(delivery, payload)
+            told, payload = delivery["payload"], answer(delivery["payload"])
+            if payload is not None and not exchange.reply(delivery, payload):
+                payload = None
+            if said := describe(told, payload):
+                print(f"{delivery['envelope']['negotiation']}: {said}", flush=True)
             if told.get("disposition") == "committed":
-                print(f"{negotiation}: award {told['award_no']} committed", flush=True)
-                awards_left -= 1
-                if awards_left == 0:
+                given.awards -= 1
+                if given.awards == 0:
                     exchange.acknowledge(delivery)
                     return
 

@@ -2,62 +2,133 @@
 
 Copy it beside your agent. `Exchange` is one agent's access to a gateway: `with Exchange(url, agent, token) as exchange`.
 """
-import json, queue, signal, sys, threading, time, uuid
+import argparse, json, queue, signal, sys, threading, time, uuid
 from datetime import datetime, timezone
 from http.client import HTTPException
 from urllib.error import HTTPError
+from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
-ATTEMPTS_MAX = 8
+START_WAIT_S = 5  # for the gateway, when an agent starts
+ANSWER_WAIT_S = 60  # for the answer to a request, repeated meanwhile
+PAUSE_MAX_S = 5  # between two attempts
 ACKS_MAX = 256  # of one request
 REMEMBERED_MAX = 100_000  # delivery ids: a delivery may come more than once
+
+
+def arguments(doc, **further):
+    """Who the agent is and which gateway it uses, and what else its story takes; usage and exit code 2 where one is wrong."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("url", type=gateway_url, metavar="URL", help="the gateway's, for example http://127.0.0.1:8080")
+    parser.add_argument("agent", metavar="AGENT", help="the agent's id")
+    parser.add_argument("token", type=token_text, metavar="TOKEN", help='of that agent: "$(llmx token AGENT)"')
+    for name, options in further.items():
+        parser.add_argument(name, **options)
+    return parser.parse_args()
+
+
+def gateway_url(text):
+    if urlsplit(text).scheme not in ("http", "https") or not urlsplit(text).netloc:
+        raise argparse.ArgumentTypeError(f"{text!r} is no address of a gateway: give http://HOST:PORT")
+    return text.rstrip("/")
+
+
+def token_text(text):
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty: `llmx token AGENT` printed none")
+    return text
+
+
+class Refused(SystemExit):
+    """The exchange said no, and would again. Whoever does not catch it ends with what it said."""
+
+    def __init__(self, what, error):
+        text = error.read().decode(errors="replace")
+        try:
+            problem = json.loads(text)
+            text = f"{problem['code']}: {problem['detail']}"
+            text += f" (at {problem['pointer']})" if "pointer" in problem else ""
+            text += f"; expected: {problem['expected']}" if "expected" in problem else ""
+        except (ValueError, KeyError, TypeError):
+            text = f"HTTP {error.code}: is this a gateway? {text[:200]}"
+        super().__init__(f"{what} was refused: {text}")
 
 
 class Exchange:
     def __init__(self, url, agent, token):
         self.url, self.agent, self.token = url, agent, token
         self.seq = time.time_ns() // 1000  # rises from message to message, and from start to start
-        self.is_registered = False
+        self.registration = None
+        self.is_lost = False  # nothing answers at present
         self.handled = queue.Queue()  # delivery ids to be acknowledged
-        threading.Thread(target=self._acknowledge, daemon=True).start()
 
     def __enter__(self):
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        self._find()
+        threading.Thread(target=self._acknowledge, daemon=True).start()
         return self
 
     def __exit__(self, kind, *_):
         """Acknowledges what was handled, and leaves: whoever stays registered is still called for a while."""
-        if kind is None or kind is SystemExit or kind is KeyboardInterrupt:
+        if not self.is_lost and (kind is None or kind is SystemExit or kind is KeyboardInterrupt):
             self.handled.join()
-        if self.is_registered:
+        if self.registration:
             try:
                 self._open("DELETE", f"/v1/agents/{self.agent}", None, timeout=5).close()
             except (OSError, HTTPException):
                 pass  # it was not to be: the registration lapses by itself
         return kind is KeyboardInterrupt
 
-    def _open(self, method, path, data, timeout=60):
+    def _find(self):
+        """Waits a moment for the gateway: who has mistyped its address learns it at once."""
+        deadline = time.monotonic() + START_WAIT_S
+        while True:
+            try:
+                return self._open("GET", "/healthz", None, timeout=START_WAIT_S).close()
+            except HTTPError as error:
+                raise Refused(f"GET {self.url}/healthz", error) from None
+            except (OSError, HTTPException) as error:
+                if time.monotonic() > deadline:
+                    sys.exit(f"no gateway answers at {self.url} ({reason(error)}): name another address, or start one: "
+                             "llmx demo --listen 127.0.0.1:8080 --duration 600")
+            time.sleep(0.2)
+
+    def _open(self, method, path, data, timeout=ANSWER_WAIT_S):
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         return urlopen(Request(self.url + path, data, headers, method=method), timeout=timeout)
 
-    def request(self, method, path, body=None):
+    def request(self, method, path, body=None, wait_s=ANSWER_WAIT_S):
         """One request. What the exchange could not answer is repeated byte for byte: nothing counts twice."""
         data = json.dumps(body).encode() if body is not None else None
-        for attempt in range(ATTEMPTS_MAX):
+        deadline, pause_s = time.monotonic() + wait_s, 0.2
+        while True:
             try:
-                return self._open(method, path, data)
+                answer = self._open(method, path, data)
+                self._note(None)
+                return answer
             except HTTPError as error:
                 if error.code < 500 and error.code != 429:
-                    sys.exit(f"{path}: {error.read().decode()}")
+                    raise Refused(f"{method} {path}", error) from None
+                fault = f"HTTP {error.code}"
             except (OSError, HTTPException) as error:
-                print(f"{path}: {error}", file=sys.stderr)
-            time.sleep(min(0.2 * 2**attempt, 10))
-        sys.exit(f"{path}: no answer")
+                fault = reason(error)
+            self._note(fault)
+            if time.monotonic() > deadline:
+                sys.exit(f"{self.url} has not answered {method} {path} for {wait_s} s ({fault}): is the gateway still there?")
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+
+    def _note(self, fault):
+        """Says once that the gateway is lost, and once that it is back."""
+        was_lost, self.is_lost = self.is_lost, fault is not None
+        if fault and not was_lost:
+            print(f"{self.url} does not answer ({fault}): trying again", file=sys.stderr, flush=True)
+        elif was_lost and not fault:
+            print(f"{self.url} answers again", file=sys.stderr, flush=True)
 
     def register(self, **registration):
-        consent = {"default": "allow", "rules": []}
-        self.request("PUT", f"/v1/agents/{self.agent}", {"consent": consent, **registration}).close()
-        self.is_registered = True
+        self.registration = {"consent": {"default": "allow", "rules": []}, **registration}
+        self.request("PUT", f"/v1/agents/{self.agent}", self.registration).close()
 
     def send(self, negotiation, payload, **envelope):
         """Sends an act; the answer says under which id the exchange knows the negotiation."""
@@ -68,8 +139,14 @@ class Exchange:
             return json.load(answer)
 
     def reply(self, delivery, payload):
+        """Answers a delivery. What is refused is dropped, and the agent goes on; whether it was sent."""
         envelope = delivery["envelope"]
-        return self.send(envelope["negotiation"], payload, in_reply_to=envelope["msg_id"])
+        try:
+            self.send(envelope["negotiation"], payload, in_reply_to=envelope["msg_id"])
+            return True
+        except Refused as refused:
+            print(f"{envelope['negotiation']}: {payload['act']} dropped: {refused}", file=sys.stderr, flush=True)
+            return False
 
     def acknowledge(self, delivery):
         self.handled.put(delivery["envelope"]["msg_id"])
@@ -83,7 +160,7 @@ class Exchange:
             try:
                 self.request("POST", "/v1/acks", {"delivery_ids": ids}).close()
             except SystemExit as error:  # they come again
-                print(error, file=sys.stderr)
+                print(error, file=sys.stderr, flush=True)
             for _ in ids:
                 self.handled.task_done()
 
@@ -92,7 +169,10 @@ class Exchange:
         seen = {}  # oldest first
         while True:
             try:
-                for line in self.request("GET", "/v1/inbox"):
+                stream = self.request("GET", "/v1/inbox", wait_s=float("inf"))
+                if self.registration:  # again: what ended the stream before may have taken it away
+                    self.request("PUT", f"/v1/agents/{self.agent}", self.registration, wait_s=float("inf")).close()
+                for line in stream:
                     if not line.startswith(b"data:"):
                         continue
                     delivery = json.loads(line[5:])
@@ -106,5 +186,9 @@ class Exchange:
                     while len(seen) > REMEMBERED_MAX:
                         seen.pop(next(iter(seen)))
             except (OSError, HTTPException) as error:  # the stream broke: connect again
-                print(f"inbox: {error}", file=sys.stderr)
-                time.sleep(1)
+                self._note(reason(error))
+            time.sleep(1)
+
+
+def reason(error):
+    return getattr(error, "reason", None) or str(error) or type(error).__name__

@@ -7,7 +7,7 @@ Exit code 0: an award was made and its work reported as done.
 """
 import sys, time
 
-from exchange import Exchange
+from exchange import Exchange, arguments
 
 
 def show(told):
@@ -25,7 +25,8 @@ def show(told):
 
 
 def main():
-    with Exchange(*sys.argv[1:4]) as exchange:
+    given = arguments(__doc__)
+    with Exchange(given.url, given.agent, given.token) as exchange:
         call = {"act": "cfp", "task": "deliver one parcel", "reply_within_ms": 2000}
         accepted = exchange.send(f"parcel-{time.time_ns()}", call, to=["topic://courier"], scope={"consent": "opt-in"})
         print(f"{accepted['negotiation']} runs under policy {accepted['policy']}")

@@ -1,4 +1,4 @@
-//! A contractor in twenty lines: `cargo run -p agents --example contractor -- http://127.0.0.1:8080 bob "$(llmx token bob)"`.
+//! A contractor: `cargo run -p agents --example contractor -- http://127.0.0.1:8080 bob "$(llmx token bob)"`.
 //!
 //! It takes calls on the topic `courier`, offers a fixed price, commits when it wins, and reports its work as done.
 
@@ -12,8 +12,8 @@ use schemas::{AgentId, Timestamp, TopicName};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-#[allow(clippy::print_stdout, reason = "an example shows what happens")]
 fn answer(_now: Timestamp, delivery: &Delivery) -> Vec<Action> {
+    show(delivery);
     let payload = match &delivery.payload {
         // Alternating offers are another protocol: see `bargainer.rs`.
         Told::Cfp(call) if call.bargain.is_some() => {
@@ -24,7 +24,6 @@ fn answer(_now: Timestamp, delivery: &Delivery) -> Vec<Action> {
             Payload::Confirm(Confirm { award_no: award.award_no, terms_digest: None })
         }
         Told::Ack(receipt) if receipt.disposition == Disposition::Committed => {
-            println!("{}: committed", delivery.envelope.negotiation);
             Payload::Inform(Inform { kind: InformKind::Done, result: Some("delivered".into()) })
         }
         Told::Cancel(cancel) if cancel.reason == "cancelled" => {
@@ -41,7 +40,23 @@ fn answer(_now: Timestamp, delivery: &Delivery) -> Vec<Action> {
     vec![Action::reply(delivery, payload)]
 }
 
+/// A line for each thing that happens.
+#[allow(clippy::print_stdout, reason = "an example shows what happens")]
+fn show(delivery: &Delivery) {
+    let said = match &delivery.payload {
+        Told::Cfp(call) => format!("called to {}: offer", call.task.as_deref().unwrap_or("do something")),
+        Told::Accept(award) => format!("award {} offered: confirm", award.award_no),
+        Told::Ack(receipt) if receipt.disposition == Disposition::Ok => return,
+        Told::Ack(receipt) => receipt.disposition.as_str().to_owned(),
+        Told::Reject(rejection) => format!("reject: {:?}", rejection.reason).to_lowercase(),
+        Told::Cancel(cancel) => format!("cancel: {}", cancel.reason),
+        Told::Closed(_) | Told::Inform(_) | Told::Failure(_) | Told::NotUnderstood(_) | Told::Turn(_) => return,
+    };
+    println!("{}: {said}", delivery.envelope.negotiation);
+}
+
 #[tokio::main]
+#[allow(clippy::print_stdout, reason = "an example shows what happens")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let [url, agent, token] = <[String; 3]>::try_from(std::env::args().skip(1).collect::<Vec<_>>())
         .map_err(|_| "usage: contractor <gateway url> <agent id> <token>")?;
@@ -51,6 +66,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let registration = Registration { topics, consent, ..Registration::default() };
     let control = HttpTransport::try_new(&url)?;
     control.register(&identity, &registration).await?;
+    println!("{} is registered for topic courier", identity.agent);
 
     let cancel = CancellationToken::new();
     let transport = WebSocketTransport::new(&url);
@@ -80,5 +96,5 @@ async fn asked_to_end() {
 /// Prices are integers in micro-units: 1 000 000 is one.
 fn my_terms() -> Terms {
     let name = |name| AttrName::try_new(name).expect("a valid attribute name");
-    [(name("price"), AttrValue::Int(90_000_000)), (name("delivery_ms"), AttrValue::Int(1500))].into()
+    [(name("price"), AttrValue::Int(50_000_000)), (name("delivery_ms"), AttrValue::Int(2000))].into()
 }

@@ -6,14 +6,15 @@
 #
 # It ends with its bargain; exit code 0: agreed. Prices are in micro-units.
 set -euo pipefail
-URL=$1 AGENT=$2 TOKEN=$3 role=$4 other=${5:-}
+arguments=4
 . "$(dirname "$0")/exchange.sh"
+role=$4 other=${5:-}
 
 # First proposal, change from turn to turn, and the limit.
 case $role in
   seller) proposal=180000000 change=-10000000 limit=120000000 test=-ge ;;
   buyer) proposal=100000000 change=10000000 limit=150000000 test=-le ;;
-  *) echo "seller or buyer?" >&2 && exit 2 ;;
+  *) usage "seller or buyer, not '$role'" ;;
 esac
 step=-1 outcome=
 

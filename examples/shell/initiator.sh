@@ -5,7 +5,6 @@
 #
 # Exit code 0: an award was made and its work reported as done.
 set -euo pipefail
-URL=$1 AGENT=$2 TOKEN=$3
 . "$(dirname "$0")/exchange.sh"
 
 handle() {

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod backlog;
+mod examples;
 mod presence;
 mod process;
 mod reach;

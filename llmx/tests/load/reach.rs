@@ -4,10 +4,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::examples::CONTRACTOR;
 use crate::process::{PATIENCE, Process, Site, key, token};
-
-/// The contractor of the examples: Python, nothing but its standard library.
-const CONTRACTOR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/python/contractor.py");
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_contractor_of_the_examples_hears_the_calls_of_traffic_without_an_option() {
@@ -48,26 +46,6 @@ async fn a_run_whose_calls_reach_nobody_fails_and_names_what_is_near() {
     assert_eq!(code, Some(0), "{summary}");
     assert_eq!(contractors.end().await, Some(0));
     site.end().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_of_ones_own_wins_an_award_of_a_demo_that_listens() {
-    let folder = tempfile::tempdir().unwrap();
-    let key = folder.path().join("run/keys/signing-key.pem");
-    let args = ["demo", "--listen", "127.0.0.1:0", "--duration", "60", "--agents", "3", "--key", key.to_str().unwrap()];
-    let mut demo = Process::start(&args);
-    let way_in = demo.complains("agents of your own: ").await;
-    let (beginning, command) = way_in.split_once("; a token for `bob`: llmx ").unwrap();
-    let url = beginning.strip_prefix("register topic courier at ").unwrap();
-    assert_eq!(command, format!("token bob --key {}", key.display()));
-    let bob = token("bob", &key).await;
-    let mut contractor = Process::start_program("python3", &["-u", CONTRACTOR, url, "bob", &bob]);
-    contractor.says("committed").await;
-    assert_eq!(contractor.end().await, Some(0), "it leaves, and ends cleanly");
-    demo.interrupt().await;
-    let (code, summary) = demo.end_by_itself().await;
-    assert_eq!(code, Some(0), "{summary}");
-    assert!(summary.contains("awards to agents of others ") && summary.contains("0 violations"), "{summary}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
