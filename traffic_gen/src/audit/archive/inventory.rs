@@ -1,6 +1,6 @@
 //! What stands in an archive's folder: its own files, what an interrupted archiver may leave, and what is not of it.
 //!
-//! The folders are listed and nothing is opened; a folder that is not of the archive is named once, whatever it holds.
+//! The folders are listed and nothing is opened. An archive has regular files and folders only, and no link is followed. A folder that is not of the archive is named once, whatever it holds.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -79,7 +79,7 @@ fn in_archive(path: &Path) -> Kind {
     let lane = name(path).and_then(|name| name.strip_prefix(LANE)).and_then(|number| number.parse().ok()).map(Lane);
     // `lane-01` and `lane-+1` are numbers too, and the folder of no lane.
     match lane.filter(|&lane| name(path) == Some(&format!("{LANE}{lane}"))) {
-        Some(lane) if path.is_dir() => Kind::Lane(lane),
+        Some(lane) if is_own(path, fs::FileType::is_dir) => Kind::Lane(lane),
         Some(_) => Kind::Foreign("it is called like the folder of a lane, and is none"),
         None if name(path) == Some(LOCK) => file(path, Kind::Own),
         None => Kind::Foreign("no archiver writes a file or folder of this name here"),
@@ -102,7 +102,16 @@ fn name(path: &Path) -> Option<&str> {
     path.file_name()?.to_str()
 }
 
-/// `kind` for a file, or a link to one.
+/// Whether a path itself, and not what a link there leads to, is of such a type.
+fn is_own(path: &Path, is_type: fn(&fs::FileType) -> bool) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| is_type(&found.file_type()))
+}
+
+/// `kind` for a regular file.
 fn file(path: &Path, kind: Kind) -> Kind {
-    if path.is_file() { kind } else { Kind::Foreign("it is called like a file of the archive, and is none") }
+    if is_own(path, fs::FileType::is_file) {
+        kind
+    } else {
+        Kind::Foreign("it is called like a file of the archive, and is none")
+    }
 }

@@ -18,6 +18,9 @@ pub(super) const MEMO_NEW: &str = "resume.new";
 pub(super) const BEGINNING: &str = "beginning";
 /// The same while it is written; a killed archiver leaves it.
 pub(super) const BEGINNING_NEW: &str = "beginning.new";
+/// Most bytes of a document beside the segments: some times what 2^20 ended ids and a full book of open negotiations take,
+/// and a bound on what a damaged file costs.
+const DOCUMENT_BYTES_MAX: u64 = 1 << 30;
 /// What a segment's file name ends with.
 const EXTENSION: &str = "jsonl";
 
@@ -110,13 +113,27 @@ impl Folder {
         Ok(file)
     }
 
+    /// The folder itself, for messages.
+    pub(super) fn folder(&self) -> &Path {
+        &self.path
+    }
+
     /// A document beside the segments, if it is there.
     fn document(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
-        match fs::read(self.path.join(name)) {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
+        let file = match open(&self.path.join(name)) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let too_large =
+            || no_archive(&format!("it is larger than {DOCUMENT_BYTES_MAX} bytes, which no archiver writes"));
+        if file.metadata()?.len() > DOCUMENT_BYTES_MAX {
+            return Err(too_large());
         }
+        let mut bytes = Vec::new();
+        // It may grow while it is read.
+        file.take(DOCUMENT_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > DOCUMENT_BYTES_MAX { Err(too_large()) } else { Ok(Some(bytes)) }
     }
 
     /// Replaces a document by way of a file of another name.
@@ -140,22 +157,28 @@ impl Folder {
 
 impl Media for Folder {
     fn segments(&self) -> io::Result<Vec<u64>> {
-        let entries = match fs::read_dir(&self.path) {
-            Ok(entries) => entries,
+        match fs::symlink_metadata(&self.path) {
+            Ok(found) if found.is_dir() => {}
+            Ok(_) => {
+                return Err(no_archive("it is called like the folder of a lane, and is none: links are not followed"));
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(error),
-        };
+        }
         let mut segments = Vec::new();
-        for entry in entries {
-            let path = entry?.path();
-            segments.extend(segment_of(&path).filter(|_| path.is_file()));
+        for entry in fs::read_dir(&self.path)? {
+            let entry = entry?;
+            // Of the entry itself: a link is no segment, wherever it leads.
+            if entry.file_type()?.is_file() {
+                segments.extend(segment_of(&entry.path()));
+            }
         }
         segments.sort_unstable();
         Ok(segments)
     }
 
     fn read(&self, segment: u64) -> io::Result<Box<dyn Read>> {
-        Ok(Box::new(File::open(self.path(segment))?))
+        Ok(Box::new(open(&self.path(segment))?))
     }
 
     fn store(&mut self, segment: u64, at: u64, bytes: &[u8]) -> io::Result<()> {
@@ -195,6 +218,22 @@ impl Media for Folder {
     fn path(&self, segment: u64) -> PathBuf {
         self.path.join(format!("{segment:0NAME_LEN$}.{EXTENSION}"))
     }
+}
+
+/// Opens a regular file. A pipe would be waited for, and a link may lead out of the archive.
+///
+/// # Errors
+/// The file's; [`io::ErrorKind::InvalidData`] for what is no regular file.
+fn open(path: &Path) -> io::Result<File> {
+    if !fs::symlink_metadata(path)?.is_file() {
+        return Err(no_archive("it is no regular file: pipes, devices and links are not read"));
+    }
+    File::open(path)
+}
+
+/// What stands there is not what an archiver writes.
+fn no_archive(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
 /// The segment a file is; none for other files.

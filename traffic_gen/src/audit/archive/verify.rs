@@ -136,7 +136,10 @@ pub fn verify(folder: &Path, options: &VerifyOptions) -> Result<ArchiveReport, A
     let inventory = Inventory::of(folder).map_err(|(path, source)| ArchiveError::File { path, source })?;
     let found = inventory.lanes;
     let Some(last) = found.last() else {
-        let source = io::Error::new(io::ErrorKind::NotFound, "there is no archive: it has no folder lane-0");
+        let source = io::Error::new(
+            io::ErrorKind::NotFound,
+            "there is no archive: it has no folder lane-0, and links are not followed",
+        );
         return Err(ArchiveError::File { path: folder.to_path_buf(), source });
     };
     let lanes = found.iter().find_map(|&lane| lanes_said(folder, lane)).unwrap_or(last.0.saturating_add(1));
@@ -182,8 +185,15 @@ struct Reading<'a> {
 impl Reading<'_> {
     fn lane(&mut self, lane: Lane, lanes: u8) -> Result<(), ArchiveError> {
         let file_error = |path: PathBuf, source| ArchiveError::File { path, source };
-        let Opened { beginning, mut segments, readers } =
-            open(&self.media).map_err(|(path, source)| file_error(path, source))?;
+        let Opened { beginning, mut segments, readers } = match open(&self.media) {
+            Ok(opened) => opened,
+            Err((file, source)) if source.kind() == io::ErrorKind::InvalidData => {
+                self.report.note(Difference { file, line: None, what: source.to_string() });
+                self.conclude(&Walk::new(lane, lanes), None, 0);
+                return Ok(());
+            }
+            Err((path, source)) => return Err(file_error(path, source)),
+        };
         let (removed_below, mut walk) = match beginning.map(|bytes| memo::decode(&bytes, lane, lanes)) {
             None => (None, Walk::new(lane, lanes)),
             Some(Ok((from, mut walk))) => {
@@ -292,12 +302,12 @@ fn open(media: &Folder) -> Result<Opened, (PathBuf, io::Error)> {
     let mut attempts = 0;
     loop {
         attempts += 1;
-        let with_path = |source| (media.path(1), source);
-        let beginning = media.beginning().map_err(with_path)?;
-        let segments = media.segments().map_err(with_path)?;
+        let beginning_of = || media.beginning().map_err(|source| (media.path(1).with_file_name(BEGINNING), source));
+        let segments = media.segments().map_err(|source| (media.folder().to_path_buf(), source))?;
+        let beginning = beginning_of()?;
         let read = |segment: &u64| media.read(*segment).map_err(|source| (media.path(*segment), source));
         let readers: Result<Vec<_>, _> = segments.iter().take(OPENED_MAX).map(read).collect();
-        let is_same = media.beginning().map_err(with_path)? == beginning;
+        let is_same = beginning_of()? == beginning;
         match readers {
             Ok(readers) if is_same || attempts == ATTEMPTS_MAX => return Ok(Opened { beginning, segments, readers }),
             Err(fault) if fault.1.kind() != io::ErrorKind::NotFound || attempts == ATTEMPTS_MAX => return Err(fault),

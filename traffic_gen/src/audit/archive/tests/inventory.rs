@@ -70,6 +70,56 @@ async fn what_an_interrupted_archiver_leaves_is_named_and_no_fault_and_what_it_w
     assert_eq!((named(&report, "foreign").len(), &report["first_difference"]), (0, &Value::Null));
 }
 
+#[tokio::test]
+async fn what_is_no_regular_file_or_folder_is_a_fault_and_neither_waited_for_nor_followed() {
+    let (folder, outside) = (archived().await, tempfile::tempdir().unwrap());
+    let (segment, lane) = ("lane-0/00000000000000000001.jsonl", "lane-1");
+    for (place, link) in [(segment, "segment"), (lane, "lane")] {
+        let (path, moved) = (folder.path().join(place), outside.path().join(link));
+        fs::rename(&path, &moved).unwrap();
+        std::os::unix::fs::symlink(&moved, &path).unwrap();
+        let report = report(folder.path());
+        assert_eq!(named(&report, "foreign"), [path.to_str().unwrap()], "{report}");
+        let first = &report["first_difference"]["file"];
+        assert!(first.as_str().unwrap().starts_with(folder.path().to_str().unwrap()), "{report}");
+        fs::remove_file(&path).unwrap();
+        fs::rename(&moved, &path).unwrap();
+    }
+    for name in ["beginning", "resume", "00000000000000000001.jsonl"] {
+        let path = folder.path().join("lane-0").join(name);
+        let kept = fs::read(&path).ok();
+        let _ = fs::remove_file(&path);
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let report = in_time(folder.path());
+        assert_eq!(named(&report, "foreign"), [path.to_str().unwrap()], "{report}");
+        if name == "beginning" {
+            assert_eq!(report["first_difference"]["file"], path.to_str().unwrap(), "{report}");
+        }
+        fs::remove_file(&path).unwrap();
+        kept.into_iter().for_each(|bytes| fs::write(&path, bytes).unwrap());
+    }
+    assert_eq!(report(folder.path())["first_difference"], Value::Null, "all is as it was");
+}
+
+#[tokio::test]
+async fn a_beginning_that_no_archiver_writes_for_its_size_is_named_and_not_read() {
+    let folder = archived().await;
+    let path = folder.path().join("lane-0/beginning");
+    fs::File::create(&path).unwrap().set_len(8 << 30).unwrap();
+    let report = in_time(folder.path());
+    let first = &report["first_difference"];
+    assert_eq!(first["file"], path.to_str().unwrap(), "{report}");
+    assert!(first["what"].as_str().unwrap().contains("larger than"), "{report}");
+}
+
+/// The report, which waits for nothing.
+fn in_time(folder: &Path) -> Value {
+    let (sender, reported) = std::sync::mpsc::channel();
+    let folder = folder.to_path_buf();
+    std::thread::spawn(move || sender.send(report(&folder)));
+    reported.recv_timeout(std::time::Duration::from_secs(60)).expect("verification waits for a file")
+}
+
 async fn archived() -> tempfile::TempDir {
     let mut lab = Lab::new(2);
     lab.fill(10).await;
