@@ -11,6 +11,12 @@ use crate::remote::http_url;
 /// Longest wait for an answer; a health check that hangs is a failed one.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
+/// Longest `--wait`.
+const WAIT_MAX: Duration = Duration::from_secs(86_400);
+
+/// Bytes of an answer that are shown.
+const BODY_BYTES_MAX: usize = 4096;
+
 /// Pause between two questions of one check that waits.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -31,6 +37,8 @@ pub struct Args {
 /// Succeeds when the address answers 2xx, now or within the time to wait.
 pub async fn run(args: Args) -> Outcome {
     let wait = Duration::try_from_secs_f64(args.wait)
+        .map_err(|error| error.to_string())
+        .and_then(|wait| if wait <= WAIT_MAX { Ok(wait) } else { Err("a day at most".to_owned()) })
         .map_err(|error| Failure::configuration(format_args!("--wait: {error}")))?;
     let client = reqwest::Client::builder().timeout(TIMEOUT).build()?;
     let deadline = Instant::now() + wait;
@@ -48,6 +56,18 @@ async fn ask(client: &reqwest::Client, url: &str) -> Outcome {
     if status.is_success() {
         return Ok(());
     }
-    let body = response.text().await.unwrap_or_default();
-    Err(Failure::failed(anyhow::anyhow!("{url} answered {status}: {}", body.trim())))
+    let body = beginning(response).await;
+    Err(Failure::failed(anyhow::anyhow!("{url} answered {status}: {}", String::from_utf8_lossy(&body).trim())))
+}
+
+/// The first bytes of an answer.
+async fn beginning(mut response: reqwest::Response) -> Vec<u8> {
+    let mut body = Vec::new();
+    while let Ok(Some(piece)) = response.chunk().await {
+        body.extend_from_slice(&piece[..piece.len().min(BODY_BYTES_MAX - body.len())]);
+        if body.len() == BODY_BYTES_MAX {
+            break;
+        }
+    }
+    body
 }

@@ -27,8 +27,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
 /// How long an orderly end may take.
 const END_MAX: Duration = Duration::from_millis(500);
-/// Longest `--for`: a year.
-const FOR_S_MAX: f64 = 31_536_000.0;
+/// Shortest length of time that can be asked for, in seconds.
+const SECONDS_MIN: f64 = 0.001;
+/// Longest one: a year.
+const SECONDS_MAX: f64 = 31_536_000.0;
 
 /// Arguments of `llmx listen`.
 #[derive(Debug, clap::Args)]
@@ -219,9 +221,10 @@ impl Seen {
 
 /// A length of time in seconds.
 pub fn seconds(text: &str) -> Result<Duration, String> {
-    let expected = || format!("a number of seconds above 0, at most {FOR_S_MAX}, is expected");
+    let expected = || format!("a number of seconds from {SECONDS_MIN} to {SECONDS_MAX} is expected");
     let seconds: f64 = text.parse().map_err(|_| expected())?;
-    if seconds > 0.0 && seconds <= FOR_S_MAX { Ok(Duration::from_secs_f64(seconds)) } else { Err(expected()) }
+    // What is less would be rounded to no time at all, which timers do not take.
+    if (SECONDS_MIN..=SECONDS_MAX).contains(&seconds) { Ok(Duration::from_secs_f64(seconds)) } else { Err(expected()) }
 }
 
 #[cfg(test)]
@@ -243,9 +246,11 @@ mod tests {
     }
 
     #[test]
-    fn a_length_of_time_is_a_number_above_zero() {
+    fn a_length_of_time_is_between_a_millisecond_and_a_year() {
         assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
-        for bad in ["", "0", "-1", "NaN", "inf", "1e99", "ten"] {
+        assert_eq!(seconds("0.001"), Ok(Duration::from_millis(1)));
+        assert_eq!(seconds("31536000"), Ok(Duration::from_secs(31_536_000)));
+        for bad in ["", "0", "1e-10", "0.0009", "31536001", "1e-400", "-1", "NaN", "inf", "1e99", "ten"] {
             assert!(seconds(bad).is_err(), "{bad}");
         }
     }
