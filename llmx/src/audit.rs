@@ -6,7 +6,7 @@ use schemas::NegotiationId;
 use traffic_gen::audit::archive::{self, ArchiveError, ArchiveReport, VerifyOptions};
 use traffic_gen::audit::{self, AuditError, Report};
 
-use crate::output::{Failure, Outcome, print, print_json};
+use crate::output::{Failure, Outcome, one_line, print, print_json};
 
 /// Arguments of `llmx audit`.
 #[derive(Debug, clap::Args)]
@@ -150,10 +150,10 @@ fn tell_lanes(report: &ArchiveReport) {
         print(format_args!("lane {}: {begin}up to record {}, chain {}{end}", lane.lane, lane.position, lane.chain));
     }
     for foreign in &report.foreign {
-        print(format_args!("not of the archive: {foreign}"));
+        print(one_line(&format!("not of the archive: {foreign}")));
     }
     for leftover in &report.leftovers {
-        print(format_args!("left over: {leftover}"));
+        print(one_line(&format!("left over: {leftover}")));
     }
     for closing in &report.closings {
         let registered = if closing.is_registered { "compared" } else { "not asked for" };

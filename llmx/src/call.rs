@@ -17,7 +17,7 @@ use traffic_gen::live;
 
 use crate::access::{AccessArgs, refused};
 use crate::listen::seconds;
-use crate::output::{Failure, Outcome, note, print, print_json, tracer};
+use crate::output::{Failure, Outcome, note, one_line, print, print_json, tracer};
 use crate::signals::asked_to_end;
 
 use course::Course;
@@ -206,7 +206,7 @@ impl Args {
 
     fn say(&self, line: String) {
         if !self.json {
-            print(line);
+            print(one_line(&line));
         }
     }
 

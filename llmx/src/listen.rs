@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use traffic_gen::control::ControlClient;
 
 use crate::access::{AccessArgs, refused, remedy};
-use crate::output::{Failure, Outcome, note, print};
+use crate::output::{Failure, Outcome, note, print, print_json_line, printed};
 use crate::signals::asked_to_end;
 
 pub use line::{cut, line, terms, units};
@@ -113,7 +113,7 @@ impl Listener {
                     let said = if is_first { "listening" } else { "listening again" };
                     note(format_args!("{said} as {}; Ctrl-C ends", identity.agent));
                     is_first = false;
-                    if self.read(connection).await {
+                    if self.read(connection).await? {
                         return Ok(End::Counted);
                     }
                     note("the connection ended; trying again");
@@ -151,7 +151,10 @@ impl Listener {
     }
 
     /// Shows what one connection brings. True when `--count` is reached.
-    async fn read(&mut self, mut connection: Connection) -> bool {
+    ///
+    /// # Errors
+    /// Stdout takes no more: what was not shown is not acknowledged.
+    async fn read(&mut self, mut connection: Connection) -> Result<bool, Failure> {
         while let Some(InboxMessage { deliveries, unreadable }) = connection.inbox.next().await {
             if unreadable > 0 {
                 note(format_args!("{unreadable} deliveries cannot be read by this build"));
@@ -169,21 +172,22 @@ impl Listener {
                     }
                 }
             }
+            printed()?;
             if self.args.ack && connection.link.ack(heard).await.is_err() {
-                return is_enough;
+                return Ok(is_enough);
             }
             if is_enough {
                 end(connection).await;
-                return true;
+                return Ok(true);
             }
         }
-        false
+        Ok(false)
     }
 
     fn show(&self, delivery: &Delivery) {
         if self.args.json {
             // What was read as JSON can be written as JSON.
-            print(serde_json::to_string(delivery).unwrap_or_default());
+            let _ = print_json_line(delivery);
         } else {
             print(line(delivery));
         }

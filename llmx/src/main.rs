@@ -69,7 +69,7 @@ fn main() -> ExitCode {
     });
     runtime.shutdown_timeout(OUTLIVING_MAX);
     output::traces::finish();
-    match outcome {
+    match outcome.and_then(|()| output::printed()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }

@@ -3,16 +3,19 @@
 pub mod traces;
 
 use std::fs::File;
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use ::gateway::GatewayError;
 use bus::BusError;
 use serde::Serialize;
 use telemetry::log::{self, Format};
+use telemetry::terminal;
 use traffic_gen::live::LiveError;
 
+pub use telemetry::terminal::one_line;
 pub use traces::tracer;
 
 /// Why a command did not succeed, and the exit code that says so.
@@ -38,11 +41,9 @@ impl Failure {
         Self { code: self.code, error: anyhow::anyhow!("{}; {remedy}", with_causes(&self.error)) }
     }
 
-    /// Prints the failure with its causes and gives the exit code.
+    /// Prints the failure with its causes and gives the exit code. Only its first line begins like one of this program.
     pub fn report(self) -> ExitCode {
-        let mut stderr = std::io::stderr().lock();
-        // A closed stderr leaves nobody to tell.
-        let _ = writeln!(stderr, "llmx: {self}");
+        note(format_args!("llmx: {self}").to_string().replace('\n', "\n  "));
         ExitCode::from(self.code)
     }
 }
@@ -98,25 +99,50 @@ pub fn create(path: &Path) -> Result<File, Failure> {
     File::create(path).map_err(|error| Failure::configuration(format_args!("cannot write {}: {error}", path.display())))
 }
 
+/// Why stdout did not take all that was printed.
+static UNPRINTED: OnceLock<String> = OnceLock::new();
+
 /// Prints one line, or one document, on stdout. A reader that went away changes nothing: ending the process here would
-/// leave behind what it has started.
+/// leave behind what it has started. Any other fault is [`printed`]'s. Control characters other than its line feeds and
+/// tabs become spaces.
 pub fn print(text: impl std::fmt::Display) {
-    let _ = writeln!(std::io::stdout().lock(), "{text}");
+    match writeln!(std::io::stdout().lock(), "{}", terminal::lines(&text.to_string())) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            let _ = UNPRINTED.set(error.to_string());
+        }
+        Ok(()) | Err(_) => {}
+    }
 }
 
-/// Prints one line on stderr: what a person wants to know beside the result.
+/// Whether stdout took all that was printed so far; a full disk does not.
+pub fn printed() -> Outcome {
+    match UNPRINTED.get() {
+        Some(error) => Err(Failure::failed(anyhow::anyhow!("cannot write to stdout: {error}"))),
+        None => Ok(()),
+    }
+}
+
+/// Prints one line on stderr, without control characters as [`print`] does: what a person wants to know beside the result.
 pub fn note(text: impl std::fmt::Display) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    // A closed stderr leaves nobody to tell.
+    let _ = writeln!(std::io::stderr().lock(), "{}", terminal::lines(&text.to_string()));
 }
 
 /// Prints a document as indented JSON on stdout.
 pub fn print_json(document: &impl Serialize) -> Outcome {
-    print(serde_json::to_string_pretty(document)?);
+    print(terminal::json(&serde_json::to_string_pretty(document)?));
     Ok(())
 }
 
-/// Rows in columns, two spaces apart; every column but the last is as wide as its widest cell.
+/// Prints a document as JSON on one line of stdout.
+pub fn print_json_line(document: &impl Serialize) -> Outcome {
+    print(terminal::json(&serde_json::to_string(document)?));
+    Ok(())
+}
+
+/// Rows in columns, two spaces apart; every column but the last is as wide as its widest cell. A cell stays on its line.
 pub fn table(rows: &[Vec<String>]) -> String {
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| one_line(cell)).collect()).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
     let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
@@ -140,12 +166,9 @@ impl Progress {
 
     /// Shows the present state.
     pub fn show(&self, line: impl std::fmt::Display) {
+        let line = terminal::one_line(&line.to_string());
         let mut stderr = std::io::stderr().lock();
-        let _ = if self.in_place {
-            write!(stderr, "\r\x1b[2K{line}")
-        } else {
-            writeln!(stderr, "{}", line.to_string().trim_end())
-        };
+        let _ = if self.in_place { write!(stderr, "\r\x1b[2K{line}") } else { writeln!(stderr, "{}", line.trim_end()) };
         let _ = stderr.flush();
     }
 

@@ -6,7 +6,7 @@ use schemas::Policy;
 use schemas::validate::check_policy;
 use traffic_gen::control::ControlClient;
 
-use crate::output::{Failure, Outcome, print, print_json};
+use crate::output::{Failure, Outcome, one_line, print, print_json};
 use crate::remote::{GATEWAY_DEFAULT, http_url};
 
 /// Arguments of `llmx policy`.
@@ -115,7 +115,7 @@ pub async fn run(args: Args) -> Outcome {
             let stored: Stored = client.read("/v1/policies", token).await?;
             for described in stored.policies {
                 let is_default = [described.policy.name(), &described.policy.id].contains(&stored.default.as_str());
-                print(format_args!("{}{}", described.policy.id, if is_default { " (default)" } else { "" }));
+                print(format_args!("{}{}", one_line(&described.policy.id), if is_default { " (default)" } else { "" }));
             }
             Ok(())
         }

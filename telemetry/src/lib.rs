@@ -1,5 +1,6 @@
 //! What the processes of llmx tell about themselves: metrics ([`metrics`]), traces ([`trace`], and over OTLP in [`otlp`]
-//! with the feature `otlp`) and logs ([`log`]).
+//! with the feature `otlp`) and logs ([`log`]);
+//! and how texts of others reach a terminal ([`terminal`]).
 //!
 //! Nothing here decides anything: every function may be left out, and the exchange does the same.
 
@@ -7,6 +8,7 @@ pub mod log;
 pub mod metrics;
 #[cfg(feature = "otlp")]
 pub mod otlp;
+pub mod terminal;
 pub mod trace;
 
 pub use trace::{Kind, Span, SpanId, Spans, TraceContext, TraceId, Tracer};

@@ -119,7 +119,7 @@ impl Course {
     pub fn fault(&self) -> String {
         match (&self.outcome, &self.turned_down) {
             (Some(outcome), _) => format!("not completed: {outcome}"),
-            (None, Some(why)) => format!("the exchange did not open the call: {why}"),
+            (None, Some(why)) => format!("the exchange did not open the call: {}", cut(why)),
             (None, None) => "nobody answered: the call may or may not have been made".to_owned(),
         }
     }

@@ -4,6 +4,8 @@ use schemas::WireTime;
 use schemas::delivery::{Award, Call, Closing, Delivery, Misunderstanding, News, Receipt, Rejection, Told, Turn};
 use schemas::payload::{AttrValue, Terms};
 
+use crate::output::one_line;
+
 /// Characters of a task or result that are shown.
 const TEXT_SHOWN_MAX: usize = 120;
 /// The attribute that is money.
@@ -13,10 +15,10 @@ const PRICE: &str = "price";
 pub fn line(delivery: &Delivery) -> String {
     let envelope = &delivery.envelope;
     let said = match &delivery.payload {
-        Told::Cfp(call) => called(call, envelope.from.trim_start_matches("agent://")),
+        Told::Cfp(call) => called(call, &cut(envelope.from.trim_start_matches("agent://"))),
         Told::Accept(award) => awarded(award),
         Told::Reject(rejection) => rejected(rejection),
-        Told::Cancel(cancellation) => format!("award {}: {}", cancellation.award_no, cancellation.reason),
+        Told::Cancel(cancellation) => format!("award {}: {}", cancellation.award_no, cut(&cancellation.reason)),
         Told::Inform(news) => news_text(news),
         Told::Failure(failure) => {
             let (contractor, award_no, code) = (&failure.contractor, failure.award_no, &failure.failure.code);
@@ -28,7 +30,7 @@ pub fn line(delivery: &Delivery) -> String {
         Told::Turn(turn) => turned(turn),
     };
     let act = delivery.payload.act();
-    format!("{}  {:<14} {}  {said}", clock(envelope.ts), act.as_str(), envelope.negotiation)
+    one_line(&format!("{}  {:<14} {}  {said}", clock(envelope.ts), act.as_str(), envelope.negotiation))
 }
 
 /// An amount in micro-units as units: `85`, `0.5`.
@@ -60,8 +62,7 @@ fn clock(time: WireTime) -> String {
 
 /// A text of an agent: short, and without control characters, which would reach the terminal.
 pub fn cut(text: &str) -> String {
-    let mut shown: String =
-        text.chars().take(TEXT_SHOWN_MAX).map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    let mut shown: String = one_line(text).chars().take(TEXT_SHOWN_MAX).collect();
     if text.chars().nth(TEXT_SHOWN_MAX).is_some() {
         shown.push('…');
     }
@@ -71,7 +72,7 @@ pub fn cut(text: &str) -> String {
 fn called(call: &Call, from: &str) -> String {
     let task =
         call.task.as_deref().map_or_else(|| "a call without a task".to_owned(), |task| format!("\"{}\"", cut(task)));
-    let mut said = format!("{from} calls: {task}, policy {}, reply by {}", call.policy, clock(call.reply_by));
+    let mut said = format!("{from} calls: {task}, policy {}, reply by {}", cut(&call.policy), clock(call.reply_by));
     if call.round > 1 {
         said.push_str(&format!(", round {}", call.round));
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use traffic_gen::control::{ControlClient, ControlError};
 
 use crate::access::{AccessArgs, Bearer, refused};
-use crate::output::Failure;
+use crate::output::{Failure, one_line};
 
 /// How long a gateway may take to say whether it is ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -130,7 +130,7 @@ impl Sight {
     /// Keeps what was seen last, and says what is missing now.
     pub fn fail(&mut self, gateways: Vec<Reach>, failure: &Failure) {
         self.gateways = gateways;
-        self.fault = Some(format!("{failure}; trying again"));
+        self.fault = Some(one_line(&format!("{failure}; trying again")));
     }
 
     /// The document of `--json`.
@@ -150,7 +150,8 @@ impl<'a> Watcher<'a> {
     /// A watcher with the token that was given, or one of an administrator where a key is there to sign it.
     pub fn new(access: &'a AccessArgs) -> Self {
         let bearer = AgentId::try_new("operator").ok().and_then(|operator| access.administrator(&operator).ok());
-        Self { access, bearer, client: reqwest::Client::builder().timeout(READY_TIMEOUT).build().ok() }
+        let client = reqwest::Client::builder().timeout(READY_TIMEOUT).redirect(reqwest::redirect::Policy::none());
+        Self { access, bearer, client: client.build().ok() }
     }
 
     /// Looks once.
@@ -163,7 +164,7 @@ impl<'a> Watcher<'a> {
             Ok(raw) => raw,
             Err(failure) => return Err((gateways, failure)),
         };
-        let snapshot = serde_json::from_value(raw.clone()).ok();
+        let snapshot = serde_json::from_value(shown(raw.clone())).ok();
         let fault = snapshot.is_none().then(|| "the gateway's answer cannot be read by this build".to_owned());
         Ok(Sight { gateways, raw, snapshot, fault })
     }
@@ -210,6 +211,16 @@ impl<'a> Watcher<'a> {
     /// Whether the token was signed here, and not asked for.
     fn has_own_token(&self) -> bool {
         self.bearer.as_ref().is_some_and(|bearer| bearer.is_signed_here)
+    }
+}
+
+/// A document as it may be shown: every text on one line, without control characters.
+fn shown(document: Value) -> Value {
+    match document {
+        Value::String(text) => one_line(&text).into(),
+        Value::Array(items) => items.into_iter().map(shown).collect(),
+        Value::Object(members) => members.into_iter().map(|(name, value)| (name, shown(value))).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => document,
     }
 }
 

@@ -11,6 +11,7 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
 use super::redact::{REDACTED, is_secret, scrub};
+use crate::terminal;
 
 /// Fields that stand beside the message, where tools that join logs and traces look for them.
 const LIFTED: [&str; 3] = ["message", "negotiation", "trace_id"];
@@ -40,7 +41,7 @@ where
         if !fields.0.is_empty() {
             line.insert("fields".to_owned(), Value::Object(fields.0));
         }
-        writeln!(writer, "{}", Value::Object(line))
+        writeln!(writer, "{}", terminal::json(&Value::Object(line).to_string()))
     }
 }
 

@@ -8,6 +8,7 @@ use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
 
 use super::redact::{REDACTED, is_secret, scrub};
+use crate::terminal::is_control;
 
 /// `message` first as it stands, then `name=value`.
 pub(super) fn fields() -> impl for<'a> FormatFields<'a> + Send + Sync + 'static {
@@ -25,7 +26,7 @@ pub(super) fn fields() -> impl for<'a> FormatFields<'a> + Send + Sync + 'static 
 /// Control characters are spelled out: a name that holds a line feed must not look like another line.
 fn write_plain(writer: &mut Writer<'_>, text: &str) -> fmt::Result {
     text.chars().try_for_each(|c| match c {
-        c if c.is_control() => write!(writer, "{}", c.escape_default()),
+        c if is_control(c) => write!(writer, "{}", c.escape_default()),
         c => writer.write_char(c),
     })
 }
