@@ -134,7 +134,8 @@ impl RemoteArgs {
 
     /// The first gateway that answers, whatever it says.
     async fn answering(&self, gateways: &str) -> Result<&String, Failure> {
-        let client = reqwest::Client::builder().timeout(ANSWER_MAX).build()?;
+        let client =
+            reqwest::Client::builder().timeout(ANSWER_MAX).redirect(reqwest::redirect::Policy::none()).build()?;
         let limit = Duration::from_secs(self.wait);
         let silence = std::cell::RefCell::new(None);
         let asking = async {

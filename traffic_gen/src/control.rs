@@ -1,5 +1,7 @@
 //! A small client of the gateway's control plane: who one is, registrations, groups, policies.
 
+mod answer;
+
 use std::time::Duration;
 
 use schemas::control::{Group, Registration};
@@ -26,13 +28,41 @@ pub enum ControlError {
         /// The first characters of the body.
         body: String,
     },
+    /// It sent the client elsewhere: a token is for the gateway it was meant for.
+    #[error("{url} answered {status} and leads to {location}; redirects are not followed: name the gateway itself")]
+    Redirected {
+        /// What was asked.
+        url: String,
+        /// HTTP status.
+        status: u16,
+        /// Where it leads.
+        location: String,
+    },
+    /// Its answer is not what this build reads.
+    #[error("{url} answered something that cannot be read: {what}; is it a gateway, and of this version?")]
+    Unreadable {
+        /// What was asked.
+        url: String,
+        /// What is wrong with the answer.
+        what: String,
+    },
+    /// The request cannot be made, such as with a token that no header can carry.
+    #[error("the request cannot be made: {0}; check the address and the token")]
+    Unusable(String),
     /// It could not be reached.
     #[error("the gateway cannot be reached: {0}")]
-    Unreachable(#[from] reqwest::Error),
+    Unreachable(reqwest::Error),
 }
 
-/// Characters of an unexpected body that are kept.
-const BODY_CHARS_MAX: usize = 500;
+impl From<reqwest::Error> for ControlError {
+    fn from(error: reqwest::Error) -> Self {
+        if !error.is_builder() {
+            return Self::Unreachable(error);
+        }
+        let error = error.without_url();
+        Self::Unusable(std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string))
+    }
+}
 
 /// Most agents a gateway lists on one page.
 const PAGE_MAX: usize = 200;
@@ -114,7 +144,7 @@ impl ControlClient {
     /// [`ControlError::Unreachable`] when the HTTP client cannot be set up.
     pub fn try_new(base: impl Into<String>) -> Result<Self, ControlError> {
         let base = base.into().trim_end_matches('/').to_owned();
-        Ok(Self { base, http: reqwest::Client::builder().timeout(TIMEOUT).build()? })
+        Ok(Self { base, http: answer::client(TIMEOUT)? })
     }
 
     /// Registers an agent under its own token.
@@ -146,7 +176,7 @@ impl ControlClient {
         if let Some(topic) = &wanted.topic {
             query.push_str(&format!("&topic={topic}"));
         }
-        let (mut agents, mut after) = (Vec::new(), String::new());
+        let (mut agents, mut after, mut last) = (Vec::new(), String::new(), None);
         for _ in 0..PAGES_MAX {
             let page: Page = self.read(&format!("/v1/agents?{query}{after}"), token).await?;
             let is_wanted = |agent: &ListedAgent| wanted.present.is_none_or(|present| agent.present == Some(present));
@@ -156,8 +186,15 @@ impl ControlClient {
                 return Ok(Found { agents, is_cut: true });
             }
             match page.next {
-                Some(next) => after = format!("&after={next}"),
                 None => return Ok(Found { agents, is_cut: false }),
+                Some(next) if last.as_ref().is_none_or(|last| next > *last) => {
+                    after = format!("&after={next}");
+                    last = Some(next);
+                }
+                Some(next) => {
+                    let what = format!("the page after {next} leads to {next} or before it again");
+                    return Err(ControlError::Unreadable { url: format!("{}/v1/agents", self.base), what });
+                }
             }
         }
         Ok(Found { agents, is_cut: true })
@@ -168,8 +205,8 @@ impl ControlClient {
     /// # Errors
     /// [`ControlError`].
     pub async fn remove(&self, agent: &AgentId, token: &str) -> Result<(), ControlError> {
-        let response = self.http.delete(format!("{}/v1/agents/{agent}", self.base)).bearer_auth(token).send().await?;
-        if response.status().is_success() { Ok(()) } else { Err(refused(response).await) }
+        let request = self.http.delete(format!("{}/v1/agents/{agent}", self.base)).bearer_auth(token);
+        answer::accepted(request.send().await?).await.map(|_| ())
     }
 
     /// Puts a group.
@@ -194,8 +231,7 @@ impl ControlClient {
     /// [`ControlError`].
     pub async fn put(&self, path: &str, token: &str, document: &impl Serialize) -> Result<(), ControlError> {
         let request = self.http.put(format!("{}{path}", self.base)).bearer_auth(token).json(document);
-        let response = request.send().await?;
-        if response.status().is_success() { Ok(()) } else { Err(refused(response).await) }
+        answer::accepted(request.send().await?).await.map(|_| ())
     }
 
     /// Whether there is a document the caller may see.
@@ -228,8 +264,7 @@ impl ControlClient {
             Some(token) => request.bearer_auth(token),
             None => request,
         };
-        let response = response.send().await?;
-        if response.status().is_success() { Ok(response.json().await?) } else { Err(refused(response).await) }
+        answer::read(answer::accepted(response.send().await?).await?).await
     }
 }
 
@@ -239,16 +274,4 @@ pub fn in_full(refusal: &Refusal) -> String {
     let at = refusal.pointer.as_ref().map(|pointer| format!(" (at {pointer})")).unwrap_or_default();
     let expected = refusal.expected.as_ref().map(|expected| format!("; expected: {expected}")).unwrap_or_default();
     format!("{refusal}{at}{expected}")
-}
-
-async fn refused(response: reqwest::Response) -> ControlError {
-    let status = response.status().as_u16();
-    let body = match response.text().await {
-        Ok(body) => body,
-        Err(error) => return ControlError::Unreachable(error),
-    };
-    match serde_json::from_str::<Refusal>(&body) {
-        Ok(refusal) => ControlError::Refused(refusal),
-        Err(_) => ControlError::Unexpected { status, body: body.chars().take(BODY_CHARS_MAX).collect() },
-    }
 }
