@@ -13,7 +13,6 @@ use serde_json::{Map, Value};
 use super::fault::Pointer;
 use super::{DEPTH_MAX, MEMBERS_MAX, number};
 use crate::code::{Code, Refusal};
-use crate::payload::INTEGER_MAX;
 
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
@@ -34,17 +33,8 @@ pub(super) fn parse(bytes: &[u8], bytes_max: usize) -> Result<Value, Refusal> {
     let parsed = Node { depth: 0, fault: &fault, numbers: &numbers }.deserialize(&mut deserializer);
     match parsed.and_then(|value| deserializer.end().map(|()| value)) {
         Ok(value) => Ok(value),
-        Err(error) => {
-            let alone =
-                || is_out_of_range(&error).then(|| Fault { breach: Breach::Number, pointer: Pointer::default() });
-            Err(fault.into_inner().or_else(alone).map_or_else(|| malformed(error.to_string()), Fault::into_refusal))
-        }
+        Err(error) => Err(fault.into_inner().map_or_else(|| malformed(error.to_string()), Fault::into_refusal)),
     }
-}
-
-/// Whether the parser gave up at a number too large for a double. It says so in words alone.
-fn is_out_of_range(error: &impl fmt::Display) -> bool {
-    error.to_string().starts_with("number out of range")
 }
 
 /// `detail` comes from the parser, whose texts name positions and what it expected, never the document's content.
@@ -59,8 +49,6 @@ enum Breach {
     Duplicate,
     Depth,
     Members,
-    /// A number no double holds.
-    Number,
 }
 
 /// A breach and its place; the pointer grows from there to the root while the error passes up.
@@ -81,8 +69,6 @@ impl Fault {
             Breach::Members => {
                 Refusal::new(Code::OutOfRange, "too many members").expecting(format!("at most {MEMBERS_MAX} members"))
             }
-            Breach::Number => Refusal::new(Code::OutOfRange, "the number is too large")
-                .expecting(format!("at most {INTEGER_MAX} either side of 0")),
         };
         refusal.at(self.pointer.into_text())
     }
@@ -110,12 +96,8 @@ impl Node<'_> {
     }
 
     /// On the way up from a fault: this is where in its container it lies.
-    fn below<E: fmt::Display>(self, token: impl fmt::Display, error: E) -> E {
-        let mut fault = self.fault.borrow_mut();
-        if fault.is_none() && is_out_of_range(&error) {
-            *fault = Some(Fault { breach: Breach::Number, pointer: Pointer::default() });
-        }
-        if let Some(fault) = fault.as_mut() {
+    fn below<E>(self, token: impl fmt::Display, error: E) -> E {
+        if let Some(fault) = self.fault.borrow_mut().as_mut() {
             fault.pointer.prepend(&token.to_string());
         }
         error
@@ -205,21 +187,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::payload::INTEGER_MAX;
     use crate::validate::BODY_BYTES_MAX;
-
-    #[test]
-    fn a_number_no_double_holds_is_out_of_range_where_it_stands() {
-        let many_digits = format!(r#"{{"a": [0, {{"b": {}}}]}}"#, "9".repeat(5000));
-        for (text, pointer) in [
-            (r#"{"a": [0, {"b": 1e309}]}"#, Some("/a/1/b")),
-            (r#"{"a": [0, {"b": -1e99999999999}]}"#, Some("/a/1/b")),
-            (many_digits.as_str(), Some("/a/1/b")),
-            ("1e309", Some("")),
-        ] {
-            let refused = refuse(text.as_bytes());
-            assert_eq!((refused.code, refused.pointer.as_deref()), (Code::OutOfRange, pointer));
-        }
-    }
 
     #[test]
     fn a_fault_is_pointed_at_from_the_root() {
