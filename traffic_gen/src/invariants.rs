@@ -40,13 +40,15 @@ pub enum Invariant {
     TurnOrder,
     /// What is passed on as an agent's act was sent by that agent.
     Authentic,
+    /// A call to a topic or group reaches whoever is present, and of the absent only whom it must.
+    Invited,
     /// No queue or map passed its limit.
     Bounded,
 }
 
 impl Invariant {
     /// Every invariant, in the order of DESIGN.md section 6.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::OneAward,
         Self::NoLostAdmission,
         Self::Recomputable,
@@ -58,6 +60,7 @@ impl Invariant {
         Self::Sealed,
         Self::TurnOrder,
         Self::Authentic,
+        Self::Invited,
         Self::Bounded,
     ];
 
@@ -76,14 +79,16 @@ impl Invariant {
             Self::Sealed => "sealed",
             Self::TurnOrder => "turn_order",
             Self::Authentic => "authentic",
+            Self::Invited => "invited",
             Self::Bounded => "bounded",
         }
     }
 
-    /// Whether only bargains can show it: a run without any leaves it unchecked.
+    /// Whether only some runs can show it: those with bargains, or in which it is known whom a gateway has heard. Others
+    /// leave it unchecked.
     #[must_use]
-    pub const fn needs_bargains(self) -> bool {
-        matches!(self, Self::TurnOrder)
+    pub const fn needs_more_than_rounds(self) -> bool {
+        matches!(self, Self::TurnOrder | Self::Invited)
     }
 }
 

@@ -34,6 +34,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use ::bus::Bucket;
 use bytes::Bytes;
@@ -52,7 +53,7 @@ use self::world::{Role, World};
 
 pub use check::check;
 pub use points::Point;
-pub use trace::{AnnouncedDigest, Answer, AnsweredView, Happening, JournalEntry, Load, Noted, Trace};
+pub use trace::{AnnouncedDigest, Answer, AnsweredView, Happening, Invited, JournalEntry, Load, Noted, Trace};
 
 /// After the faults everything must have ended within this time, in milliseconds: the longest negotiation there is, its
 /// grace, and every repetition of a delivery, one wave after another where few may be under way and many to the deaf are.
@@ -110,6 +111,7 @@ async fn run_in(seed: u64, options: &Options) -> Trace {
 fn prepare(world: &World, scenario: &Scenario) {
     let document = |value: serde_json::Result<Vec<u8>>| Bytes::from(value.expect("control documents can be written"));
     world.change(|state| {
+        state.broker.hearing.are_gateways_spared = scenario.are_gateways_spared;
         for agent in &scenario.agents {
             let registration = document(serde_json::to_vec(&agent.registration));
             state.put(Bucket::Agents, agent.id.as_str(), Some(registration));
@@ -135,6 +137,8 @@ fn start_agents(company: &Company, scenario: &Scenario) -> BTreeMap<AgentId, Jou
             rng: ChaCha8Rng::seed_from_u64(person.seed),
             calls: person.calls.clone(),
             bargains: person.bargains.clone(),
+            absences: person.absences.clone(),
+            lease: Duration::from_millis(person.registration.lease_ms.into()),
             victim: victim.id.clone(),
             topic: scenario::topic(),
         };
@@ -191,6 +195,7 @@ fn collect(
         registered_at: state.broker.registered_at.clone(),
         journals: journals.iter().map(|(agent, journal)| (agent.clone(), journal.entries())).collect(),
         views: Vec::new(),
+        invited: state.broker.hearing.invited.clone(),
         digests: state.broker.watcher.digests.iter().cloned().collect(),
         loads,
         story: state.story.clone(),

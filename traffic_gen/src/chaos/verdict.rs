@@ -86,7 +86,9 @@ pub(super) async fn judged(
 fn unchecked(plan: &Plan, report: &Report) -> Vec<&'static str> {
     let mut unchecked: Vec<&'static str> = Invariant::ALL
         .into_iter()
-        .filter(|invariant| !invariant.needs_bargains() && !report.invariant_violations.by_name.contains_key(invariant))
+        .filter(|invariant| {
+            !invariant.needs_more_than_rounds() && !report.invariant_violations.by_name.contains_key(invariant)
+        })
         .map(Invariant::as_str)
         .collect();
     let hits_decisions = matches!(plan.victims, Victims::Engines | Victims::Nats | Victims::All);

@@ -21,6 +21,7 @@ use futures_util::stream::{BoxStream, select};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use schemas::delivery::{Delivery, Told};
+use schemas::presence::RENEWAL;
 use schemas::{AgentId, DeliveryId, Digest, NegotiationId, TopicName, subject};
 use serde_json::value::RawValue;
 use tokio::time::Instant;
@@ -31,11 +32,15 @@ pub(super) use temper::Temper;
 use self::contractor::Deal;
 use self::post::Draft;
 use super::points::Point;
+use super::scenario::Absence;
 use super::trace::{JournalEntry, Noted};
 use super::world::World;
 
 /// Gap before an agent that could not connect tries again.
 const CONNECT_GAP: Duration = Duration::from_millis(150);
+
+/// Hellos of a connected agent in each lease.
+const HELLOS_PER_LEASE: u32 = 3;
 
 /// Connections on which notices are read as well, in per mille.
 const READS_NOTICES: u32 = 250;
@@ -74,6 +79,10 @@ pub(super) struct Profile {
     pub(super) calls: Vec<CallPlan>,
     /// The bargains it calls to.
     pub(super) bargains: Vec<BargainPlan>,
+    /// When it is away.
+    pub(super) absences: Vec<Absence>,
+    /// How long it counts as present after it was heard.
+    pub(super) lease: Duration,
     /// Somebody else, whom it may try to be.
     pub(super) victim: AgentId,
     /// The topic whose notices it may read.
@@ -93,6 +102,8 @@ pub(super) struct Agent {
     jobs_made: u64,
     deals: BTreeMap<NegotiationId, Deal>,
     inbox: Option<BoxStream<'static, Received>>,
+    /// When it says again that it is there; never while it is away.
+    renew_at: Option<Instant>,
     /// The inbox's subject.
     subject: String,
 }
@@ -119,10 +130,15 @@ impl Agent {
             jobs_made: 0,
             deals: BTreeMap::new(),
             inbox: None,
+            renew_at: None,
         };
         agent.plan(Duration::ZERO, Job::Connect);
         agent.plan_calls();
         agent.plan_bargains();
+        for Absence { from_ms, until_ms } in std::mem::take(&mut agent.me.absences) {
+            agent.plan(Duration::from_millis(from_ms), Job::Disconnect);
+            agent.plan(Duration::from_millis(until_ms), Job::Connect);
+        }
         agent
     }
 
@@ -130,6 +146,7 @@ impl Agent {
     pub(super) async fn drive(mut self) {
         loop {
             let at = self.jobs.first_key_value().map(|((at, _), _)| *at);
+            let renew_at = self.renew_at;
             let Self { inbox, .. } = &mut self;
             let message = async {
                 match inbox {
@@ -143,10 +160,17 @@ impl Agent {
                     None => pending().await,
                 }
             };
+            let renewal = async {
+                match renew_at {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => pending().await,
+                }
+            };
             tokio::select! {
                 biased;
                 Some(message) = message => self.receive(message),
                 () = due => self.act().await,
+                () = renewal => self.say_hello(RENEWAL).await,
             }
         }
     }
@@ -179,7 +203,7 @@ impl Agent {
         let Some((_, job)) = self.jobs.pop_first() else { return };
         match job {
             Job::Connect => self.connect().await,
-            Job::Disconnect => self.inbox = None,
+            Job::Disconnect => (self.inbox, self.renew_at) = (None, None),
             Job::Say(draft) => self.send(*draft),
             Job::Acknowledge(ids) => self.acknowledge(&ids).await,
         }
@@ -195,9 +219,14 @@ impl Agent {
         {
             self.inbox = self.inbox.take().map(|inbox| select(inbox, notices).boxed());
         }
-        let greeted = self.pub_sub.publish(subject::hello(&self.me.id), Bytes::new()).await;
-        debug_assert!(greeted.is_ok(), "publishing only hands over");
+        self.say_hello(b"").await;
         self.journal.note(&self.company.world, Noted::Connected);
+    }
+
+    async fn say_hello(&mut self, body: &'static [u8]) {
+        let greeted = self.pub_sub.publish(subject::hello(&self.me.id), Bytes::from_static(body)).await;
+        debug_assert!(greeted.is_ok(), "publishing only hands over");
+        self.renew_at = Some(Instant::now() + self.me.lease / HELLOS_PER_LEASE);
     }
 
     /// Reads an inbox message, decides what to acknowledge when, and answers what is new.

@@ -18,6 +18,7 @@
 //! | sealed | before the close nobody receives what another's terms change; nobody reads another contractor's name, in views neither; nothing of a mandate is told, published or registered |
 //! | turn_order | every standing that is told follows from strict rotation; nobody accepts its own offer; the agreement is the offer that stood last, the same for everybody, registered before it is told, within every mandate |
 //! | authentic | every logged message was sent, byte for byte, by its sender with its own token |
+//! | invited | a logged call to a topic or group invites whoever had been heard by its gateway within the lease, is durable or was asked for; and nobody else |
 //! | bounded | queues within their limits; records within theirs |
 //!
 //! Panics are no invariant's; [`report`](super::report) counts each as a violation of its own.
@@ -28,6 +29,7 @@ mod admitted;
 mod awarded;
 mod folded;
 mod in_lane;
+mod invited;
 mod mandated;
 mod sealed;
 mod settled;
@@ -53,6 +55,7 @@ pub fn check(trace: &Trace) -> Verdict {
     awarded::check(trace, &folded, &mut verdict);
     sealed::check(trace, &folded, &mut verdict);
     mandated::check(trace, &folded, &mut verdict);
+    invited::check(trace, &mut verdict);
     viewed::check(trace, &folded, &mut verdict);
     watched::check(trace, &folded, &mut verdict);
     for (what, load) in &trace.loads {

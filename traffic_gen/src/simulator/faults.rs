@@ -76,7 +76,23 @@ impl Faults {
         blows.extend(scenario.stalls(rng));
         blows.extend(scenario.departures());
         blows.sort_by_key(|(at_ms, _)| *at_ms);
-        Self { weather: weather(rng), blows }
+        let mut faults = Self { weather: weather(rng), blows };
+        if scenario.are_gateways_spared {
+            faults.spare_gateways(scenario.gateways);
+        }
+        faults
+    }
+}
+
+impl Faults {
+    /// Takes out whatever keeps a gateway from hearing the bus and knowing that it does.
+    fn spare_gateways(&mut self, gateways: usize) {
+        self.weather = Weather { slow: 0, request_lost: 0, answer_lost: 0, ..self.weather.clone() };
+        self.blows.retain(|(_, blow)| match blow {
+            Blow::Process(place, _) => *place >= gateways,
+            Blow::Broker(Trouble::Down { .. } | Trouble::Mute { .. }) => false,
+            Blow::Broker(Trouble::Full { .. } | Trouble::Jump { .. } | Trouble::Archived) => true,
+        });
     }
 }
 

@@ -116,6 +116,18 @@ points! {
     /// An acknowledgement reached an engine that had not read the record behind the delivery.
     AckBeforeFold = "ack_before_fold",
 
+    // Whom gateways invited.
+    /// A call left somebody out who was absent.
+    AbsentLeftOut = "absent_left_out",
+    /// A call that asked for the absent invited one.
+    AbsentInvited = "absent_invited",
+    /// A call invited a durable agent that was absent.
+    DurableInvited = "durable_invited",
+    /// A call invited somebody who had been absent before.
+    ReturnedInvited = "returned_invited",
+    /// A call was refused because nobody it addressed was there.
+    NobodyPresent = "nobody_present",
+
     // What agents saw.
     /// A delivery arrived again.
     DeliveryRepeated = "delivery_repeated",

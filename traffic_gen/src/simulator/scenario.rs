@@ -2,6 +2,7 @@
 //! when. What goes wrong is in `faults`.
 
 mod bargains;
+mod leases;
 mod policies;
 mod upgraded;
 mod usurped;
@@ -16,6 +17,7 @@ use schemas::record::Qos;
 use schemas::{Address, AgentId, GroupId, NegotiationId, Policy, TopicName};
 
 use super::agents::{BargainPlan, CallPlan, Temper};
+pub(super) use leases::Absence;
 
 /// Names of initiators.
 pub(super) const INITIATORS: [&str; 2] = ["ann", "ben"];
@@ -40,6 +42,8 @@ pub(super) struct Scenario {
     pub(super) settings: Settings,
     /// See [`usurped`].
     pub(super) is_usurped: bool,
+    /// Nothing befalls gateways, so that it is known whom they have not heard.
+    pub(super) are_gateways_spared: bool,
     /// See [`upgraded`]; empty when all engines are new.
     upgrades: Vec<u64>,
 }
@@ -66,6 +70,7 @@ pub(super) struct Person {
     pub(super) temper: Temper,
     pub(super) calls: Vec<CallPlan>,
     pub(super) bargains: Vec<BargainPlan>,
+    pub(super) absences: Vec<Absence>,
     /// Seed of its own decisions.
     pub(super) seed: u64,
 }
@@ -96,6 +101,7 @@ impl Scenario {
             group,
             settings: Settings::draw(rng),
             is_usurped: rng.random_range(0..usurped::USURPED_ONE_IN) == 0,
+            are_gateways_spared: false,
             upgrades: Vec::new(),
         };
         if scenario.is_usurped {
@@ -103,6 +109,7 @@ impl Scenario {
         }
         scenario.add_bargains(rng.random());
         scenario.add_upgrades(rng.random());
+        scenario.add_leases(rng.random());
         scenario
     }
 }
@@ -167,7 +174,9 @@ fn person(rng: &mut ChaCha8Rng, id: &AgentId, calls: Vec<CallPlan>) -> Person {
         consent: Consent { default, rules: Vec::new() },
         ..Registration::default()
     };
-    Person { id: id.clone(), registration, temper: Temper::draw(rng), calls, bargains: Vec::new(), seed: rng.random() }
+    let temper = Temper::draw(rng);
+    let (bargains, absences) = (Vec::new(), Vec::new());
+    Person { id: id.clone(), registration, temper, calls, bargains, absences, seed: rng.random() }
 }
 
 /// A call early enough in the run for something to go wrong with it.
@@ -188,6 +197,7 @@ fn call(rng: &mut ChaCha8Rng, initiator: &AgentId, n: u32, contractors: &[AgentI
         policy: format!("p{}", rng.random_range(0..2)),
         reply_within_ms: if rng.random_range(0..2) == 0 { Some(rng.random_range(150..1500)) } else { None },
         to,
+        invites_absent: false,
     }
 }
 

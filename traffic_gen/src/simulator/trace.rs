@@ -37,6 +37,8 @@ pub struct Trace {
     pub journals: BTreeMap<AgentId, Vec<JournalEntry>>,
     /// Views that were asked for and answered, in the order of the answers.
     pub views: Vec<AnsweredView>,
+    /// Of calls to topics and groups: who had to be invited, and who not, in the order of the log.
+    pub invited: Vec<Invited>,
     /// State digests as engines announced them.
     pub digests: Vec<AnnouncedDigest>,
     /// The greatest load of each bounded thing that processes report.
@@ -141,6 +143,19 @@ pub enum Answer {
     Refused(Code),
     /// Nothing came in time, or nothing readable.
     None,
+}
+
+/// What follows for a logged call from what had arrived at its gateway.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Invited {
+    /// Sequence of the call's record.
+    pub seq: u64,
+    /// Its negotiation.
+    pub negotiation: NegotiationId,
+    /// Who was there, is durable, or was asked for absent or not.
+    pub must: BTreeSet<AgentId>,
+    /// Who was absent, and not to be invited all the same.
+    pub must_not: BTreeSet<AgentId>,
 }
 
 /// A view that an engine answered with.

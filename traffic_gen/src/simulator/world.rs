@@ -4,6 +4,7 @@
 //! happens by itself. Whatever is drawn is drawn from one generator, in that order: hence one seed, one history.
 
 mod broker;
+mod hearing;
 mod link;
 mod routing;
 mod watcher;

@@ -22,6 +22,8 @@ pub(in crate::simulator) struct CallPlan {
     pub(in crate::simulator) reply_within_ms: Option<u64>,
     /// Whom it goes to.
     pub(in crate::simulator) to: Vec<Address>,
+    /// Whether it asks for those who are absent, too.
+    pub(in crate::simulator) invites_absent: bool,
 }
 
 /// A call to a bargain an initiator will make.
@@ -48,7 +50,8 @@ impl Agent {
                 reply_within_ms: call.reply_within_ms,
                 ..Cfp::default()
             };
-            let draft = Draft { to: call.to, ..Draft::new(&call.negotiation, Payload::Cfp(cfp)) };
+            let (to, invites_absent) = (call.to, call.invites_absent);
+            let draft = Draft { to, invites_absent, ..Draft::new(&call.negotiation, Payload::Cfp(cfp)) };
             if self.happens(self.me.temper.stray) {
                 // The same negotiation, called a second time in another message.
                 let again_ms = call.at_ms + self.draw(0..500);

@@ -35,6 +35,8 @@ pub(super) struct Draft {
     pub(super) payload: Payload,
     /// For a call: whom it goes to.
     pub(super) to: Vec<Address>,
+    /// For a call: whether it asks for those who are absent, too.
+    pub(super) invites_absent: bool,
     pub(super) in_reply_to: Option<MsgId>,
     /// The id of an earlier message, to be used again for another body.
     pub(super) reuses: Option<MsgId>,
@@ -43,7 +45,14 @@ pub(super) struct Draft {
 impl Draft {
     /// A message to a negotiation.
     pub(super) fn new(negotiation: &NegotiationId, payload: Payload) -> Self {
-        Self { negotiation: negotiation.clone(), payload, to: Vec::new(), in_reply_to: None, reuses: None }
+        Self {
+            negotiation: negotiation.clone(),
+            payload,
+            to: Vec::new(),
+            invites_absent: false,
+            in_reply_to: None,
+            reuses: None,
+        }
     }
 }
 
@@ -112,7 +121,11 @@ impl Agent {
             from: Address::Agent(from),
             to: draft.to.clone(),
             capabilities: Vec::new(),
-            scope: (!draft.to.is_empty()).then_some(Scope { consent: ConsentMode::OptIn, ttl: None, absent: false }),
+            scope: (!draft.to.is_empty()).then_some(Scope {
+                consent: ConsentMode::OptIn,
+                ttl: None,
+                absent: draft.invites_absent,
+            }),
             negotiation: Some(draft.negotiation.to_string()),
             seq: Some(seq),
             in_reply_to: draft.in_reply_to.clone(),
@@ -211,6 +224,7 @@ impl Letter {
             Answer::None => Point::Unanswered,
             Answer::Refused(Code::LogUnavailable) => Point::ToldUnknown,
             Answer::Refused(Code::Unauthorized) => Point::ForgeryRefused,
+            Answer::Refused(Code::NoRecipient) => Point::NobodyPresent,
             Answer::Refused(_) | Answer::Accepted { .. } => return,
         };
         self.company.world.state().reached(point);

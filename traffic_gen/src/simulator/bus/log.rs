@@ -17,12 +17,12 @@ impl Log for Handle {
     }
 
     fn append(&self, lane: Lane, record: Bytes) -> BoxFuture<'_, Result<u64, BusError>> {
-        self.call(Call::Append, move |state, _| {
-            let seq = state.append(lane, record.clone())?;
+        self.call(Call::Append, move |state, link| {
+            let seq = state.append(link, lane, record.clone())?;
             if state.happens(state.weather.append_twice) {
                 state.reached(Point::AppendDuplicated);
                 // The client's own repetition of what it had no answer for: the second is the one that is answered.
-                return state.append(lane, record);
+                return state.append(link, lane, record);
             }
             Ok(seq)
         })

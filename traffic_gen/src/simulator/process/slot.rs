@@ -109,7 +109,11 @@ impl Slot {
         let (name, role) = (self.name(), self.role);
         let link = self.world.change(|state| {
             state.tell(format!("{name} starts"));
-            state.add_link(name.clone(), role)
+            let link = state.add_link(name.clone(), role);
+            if role == Role::Gateway {
+                state.begin_hearing(link);
+            }
+            link
         });
         self.link = Some(link);
         self.running = Arc::default();

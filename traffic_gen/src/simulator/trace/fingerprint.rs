@@ -31,6 +31,13 @@ impl Trace {
             text.bytes(agent.as_str().as_bytes());
             entries.iter().for_each(|entry| text.entry(entry));
         }
+        for invited in &self.invited {
+            text.number(invited.seq);
+            for (agents, tag) in [(&invited.must, 0), (&invited.must_not, 1)] {
+                text.number(tag);
+                agents.iter().for_each(|agent| text.bytes(agent.as_str().as_bytes()));
+            }
+        }
         for view in &self.views {
             text.bytes(view.negotiation.as_str().as_bytes());
             text.bytes(view.viewer.as_str().as_bytes());

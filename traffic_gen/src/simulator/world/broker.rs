@@ -9,6 +9,7 @@ use schemas::record::RECORD_BYTES_MAX;
 use schemas::{Lane, RegisterKey, Timestamp};
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::hearing::Hearing;
 use super::watcher::Watcher;
 use super::{LinkId, State};
 use crate::simulator::points::Point;
@@ -42,6 +43,8 @@ pub(in crate::simulator) struct Broker {
     pub(in crate::simulator) clock_offset_us: i64,
     /// Whether the log takes no more records.
     pub(in crate::simulator) is_full: bool,
+    /// Follows whom gateways hear.
+    pub(in crate::simulator) hearing: Hearing,
     /// Follows what the log says about engines.
     pub(in crate::simulator) watcher: Watcher,
 }
@@ -101,6 +104,7 @@ impl Broker {
             feeds_made: 0,
             clock_offset_us: 0,
             is_full: false,
+            hearing: Hearing::default(),
             watcher: Watcher::new(lanes),
         }
     }
@@ -189,7 +193,7 @@ impl LaneLog {
 
 impl State {
     /// Stores a record and sends it to the lane's readers.
-    pub(in crate::simulator) fn append(&mut self, lane: Lane, bytes: Bytes) -> Result<u64, BusError> {
+    pub(in crate::simulator) fn append(&mut self, link: LinkId, lane: Lane, bytes: Bytes) -> Result<u64, BusError> {
         if bytes.len() > RECORD_BYTES_MAX {
             return Err(BusError::TooLarge { bytes: bytes.len(), limit: RECORD_BYTES_MAX });
         }
@@ -211,6 +215,7 @@ impl State {
         self.broker.last_seq = seq;
         self.broker.lane(lane)?.records.push(record.clone());
         self.broker.watcher.handle_record(&record, &mut self.points);
+        self.judge_calls(link, &record);
         self.feed_log(&record);
         Ok(seq)
     }

@@ -176,8 +176,10 @@ impl State {
 
     /// A message arrives at a process.
     pub(super) fn observe_arrival(&mut self, at: LinkId, message: &Received) {
-        if self.link(at).role != Role::Engine {
-            return;
+        match self.link(at).role {
+            Role::Engine => {}
+            Role::Gateway => return self.hear(at, &message.subject, &message.payload),
+            Role::Agent => return,
         }
         let asked = self.broker.lanes.iter().zip(0..).find(|(_, index)| subject::view(Lane(*index)) == message.subject);
         if let Some((lane, index)) = asked {

@@ -106,6 +106,7 @@ impl Making {
             registered_at: BTreeMap::new(),
             journals: journals.into_iter().collect(),
             views: Vec::new(),
+            invited: Vec::new(),
             digests: Vec::new(),
             loads: BTreeMap::from([(
                 "engine-1 outbox".to_owned(),
