@@ -41,8 +41,8 @@ use crate::signals::asked_to_end;
     llmx demo --trace trace.jsonl --csv minutes.csv --export log.jsonl\n  \
     llmx demo --protocol alternating --policy bargain-medium\n  \
     llmx demo --listen 127.0.0.1:8080 --duration 600\n\n\
-    The exchange runs in this process and its memory, or over the NATS of --nats or of --config; LLMX_CONFIG alone moves no\n\
-    demo there."
+    The exchange runs in this process and its memory, or over the NATS that --nats or --config names on the command line;\n\
+    LLMX_NATS and LLMX_CONFIG move no demo there. On a NATS that is kept its agents have names of their own."
 )]
 pub struct Args {
     /// What the agents do: one calls and the others offer, or pairs and triples bargain over the domains in `domains/`
@@ -69,7 +69,7 @@ pub struct Args {
     #[command(flatten)]
     nats: NatsSource,
     /// Start a nats-server for this run (`scripts/nats-server` fetches the binary)
-    #[arg(long, conflicts_with = "url")]
+    #[arg(long)]
     nats_local: bool,
     /// How contractors behave: a JSON file with distributions of cost, delay, refusal, failure …
     #[arg(long, value_name = "FILE")]
@@ -126,16 +126,19 @@ struct Opened {
 impl Args {
     async fn open(&self) -> Result<Opened, Failure> {
         if self.nats_local {
+            if self.nats.is_typed("url") {
+                return Err(Failure::configuration("--nats-local cannot be used with --nats"));
+            }
             let server = LocalServer::start(LocalServerOptions::default()).await?;
             let mut args = self.nats.args.flags.clone();
             args.nats = Some(server.url());
             let bus = args.open("llmx-demo").await?;
             return Ok(Opened { bus, name: "nats", is_kept: false, _server: Some(server) });
         }
-        // A file that only LLMX_CONFIG names is an exchange's: it moves no demo there.
-        let is_on_nats = self.nats.source("url").is_some() || self.nats.is_typed("config");
+        // What variables name is an exchange of others, which a demo must not join by accident.
+        let is_on_nats = self.nats.is_typed("url") || self.nats.is_typed("config");
         if is_on_nats
-            && let nats = self.nats.in_force()?
+            && let nats = self.nats.typed().in_force()?
             && nats.nats.is_some()
         {
             let bus = nats.open("llmx-demo").await?;
@@ -163,6 +166,9 @@ impl Args {
             duration: self.duration()?,
             seed: self.seed,
             run: self.run_name(is_kept),
+            initiator: AgentId::try_new(&format!("{}{}", prefix(is_kept), live::INITIATOR))
+                .map_err(Failure::configuration)?,
+            prefix: prefix(is_kept),
             contractor,
             ..Scenario::default()
         };
@@ -218,6 +224,12 @@ impl Args {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         if is_kept { format!("run-{:x}", now.as_secs()) } else { format!("run-{}", self.seed) }
     }
+}
+
+/// Begins the names of a run's agents: on an exchange that others may use, none of theirs.
+fn prefix(is_kept: bool) -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    if is_kept { format!("demo-{:x}-{:x}-", now.as_secs(), std::process::id()) } else { String::new() }
 }
 
 /// Requests of one agent per call, at most: the call or offer, revision, confirmation, report, and repeats.
@@ -305,7 +317,8 @@ async fn drive(
     let control = ControlClient::try_new(exchange.url())?;
     let bus = exchange.bus.clone();
     let transport = move |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&bus)) };
-    let names = (0..scenario.contractors).map(live::contractor_name).chain([live::initiator_name()]);
+    let names = (0..scenario.contractors).map(|number| scenario.contractor_name(number));
+    let names = names.chain([scenario.initiator.clone()]);
     let identities: std::collections::BTreeMap<AgentId, Identity> =
         names.map(|name| exchange.identity(&name).map(|identity| (name, identity))).collect::<Result<_, _>>()?;
     let identity = |name: &AgentId| identities[name].clone();

@@ -58,6 +58,15 @@ pub struct Layered {
 pub type NatsSource = Given<Layered>;
 
 impl NatsSource {
+    /// The same without an address that only a variable names.
+    pub fn typed(&self) -> Self {
+        let mut typed = self.clone();
+        if !typed.is_typed("url") {
+            typed.args.flags.nats = None;
+        }
+        typed
+    }
+
     /// What flags, variables and the file say together. The file is read only here.
     pub fn in_force(&self) -> Result<NatsArgs, Failure> {
         let file = self.args.config.as_deref().map(File::read).transpose()?;

@@ -15,6 +15,28 @@ use serde_json::Value;
 const LLMX: &str = env!("CARGO_BIN_EXE_llmx");
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_demo_joins_an_exchange_only_where_it_is_typed_and_then_under_names_of_its_own() {
+    let server = LocalServer::start(LocalServerOptions::default()).await.unwrap();
+    let (url, folder) = (server.url(), tempfile::tempdir().unwrap());
+    let demo = ["demo", "--json", "--agents", "3", "--duration", "1"];
+    let mut command = tokio::process::Command::new(LLMX);
+    let beside = command.args(demo).env("LLMX_NATS", &url).kill_on_drop(true).output();
+    let beside = tokio::time::timeout(Duration::from_secs(60), beside).await.unwrap().unwrap();
+    let summary: Value = serde_json::from_slice(&beside.stdout).unwrap();
+    assert_eq!((beside.status.code(), &summary["bus"]), (Some(0), &"memory".into()), "{summary}");
+
+    for protocol in ["contract-net", "alternating"] {
+        let export = folder.path().join(protocol);
+        let typed = ["--nats", &url, "--protocol", protocol, "--export", export.to_str().unwrap()];
+        let output = llmx(&[&demo[..], &typed].concat()).await;
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let log = std::fs::read_to_string(folder.path().join("alternating")).unwrap();
+    let names: BTreeSet<&str> = log.split("agent://").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    assert!(names.len() > 6 && names.iter().all(|name| name.starts_with("demo-")), "{names:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_demos_on_one_kept_nats_work_and_a_plain_client_sees_their_traffic() {
     let server = LocalServer::start(LocalServerOptions::default()).await.unwrap();
     let url = server.url();

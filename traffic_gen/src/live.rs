@@ -79,6 +79,9 @@ pub struct Scenario {
     pub reply_within_ms: u64,
     /// How long to wait for open negotiations after the last call.
     pub drain: Duration,
+    /// Begins the names of contractors, where they share an exchange with others: characters of an id, 40 at most. One
+    /// that makes no id is left out.
+    pub prefix: String,
     /// Who calls.
     pub initiator: AgentId,
     /// How long to wait for an agent's first connection.
@@ -104,6 +107,7 @@ impl Default for Scenario {
             contractor: ContractorConfig::default(),
             reply_within_ms: 2_000,
             drain: Duration::from_secs(30),
+            prefix: String::new(),
             initiator: initiator_name(),
             connect_within: CONNECT_MAX_DEFAULT,
             options: AgentOptions::default(),
@@ -112,6 +116,13 @@ impl Default for Scenario {
 }
 
 impl Scenario {
+    /// The name of a contractor of this scenario.
+    #[must_use]
+    pub fn contractor_name(&self, number: u32) -> AgentId {
+        let name = contractor_name(number);
+        AgentId::try_new(&format!("{}{name}", self.prefix)).unwrap_or(name)
+    }
+
     /// The same, whose agents' spans go to `tracer`.
     #[must_use]
     pub fn traced(mut self, tracer: Tracer) -> Self {
@@ -244,7 +255,7 @@ impl Population {
         let mut contractors = Vec::new();
         let mut registered = Registered::new(access.control);
         for number in 0..scenario.contractors {
-            let name = contractor_name(number);
+            let name = scenario.contractor_name(number);
             let identity = (access.identity)(&name);
             registered.register(&identity, &registration).await?;
             let config = ContractorConfig { seed: scenario.seed, ..scenario.contractor.clone() };

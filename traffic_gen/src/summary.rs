@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::invariants::{Invariant, Tally, Verdict};
 use crate::latency::Quantiles;
-use crate::live::{Scenario, contractor_name};
+use crate::live::Scenario;
 use crate::recorder::Counts;
 
 /// The result of a run. Counts are of distinct messages; latencies are in milliseconds, from the intended time.
@@ -180,8 +180,9 @@ impl Summary {
         shed: u64,
         elapsed_s: f64,
     ) -> Self {
-        let wins: Vec<u64> =
-            (0..scenario.contractors).map(|n| counts.wins.get(&contractor_name(n)).copied().unwrap_or(0)).collect();
+        let wins: Vec<u64> = (0..scenario.contractors)
+            .map(|n| counts.wins.get(&scenario.contractor_name(n)).copied().unwrap_or(0))
+            .collect();
         let asked = counts.cfps * u64::from(scenario.contractors);
         Self {
             seed: scenario.seed,

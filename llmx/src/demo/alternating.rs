@@ -17,7 +17,7 @@ use traffic_gen::live::Access;
 use traffic_gen::recorder::Recorder;
 use traffic_gen::trace::Trace;
 
-use super::{Args, attended, limits};
+use super::{Args, attended, limits, prefix};
 use crate::output::{Failure, Outcome, Progress, create, print, print_json};
 
 /// Requests of one agent per bargain, at most: a move for each round of the longest shipped domain, and repeats.
@@ -37,6 +37,7 @@ pub async fn run(args: Args) -> Outcome {
         duration: args.duration()?,
         seed: args.seed,
         run: args.run_name(opened.is_kept),
+        prefix: prefix(opened.is_kept),
         ..Scenario::default()
     }
     .traced(crate::output::tracer());
@@ -119,7 +120,7 @@ async fn drive(
     let bus = exchange.bus.clone();
     let transport = move |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&bus)) };
     let identities = (0..scenario.agents)
-        .map(market::agent_name)
+        .map(|number| scenario.agent_name(number))
         .map(|name| exchange.identity(&name).map(|identity| (name, identity)))
         .collect::<Result<std::collections::BTreeMap<_, _>, _>>()?;
     let identity = |name: &AgentId| identities[name].clone();

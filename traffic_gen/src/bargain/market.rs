@@ -58,6 +58,9 @@ pub struct Scenario {
     pub drain: Duration,
     /// How agents run; the ledger is added to its observer.
     pub options: AgentOptions,
+    /// Begins the names of agents, where they share an exchange with others: characters of an id, 40 at most. One that
+    /// makes no id is left out.
+    pub prefix: String,
 }
 
 impl Default for Scenario {
@@ -72,6 +75,7 @@ impl Default for Scenario {
             run: "run".to_owned(),
             drain: Duration::from_secs(60),
             options: AgentOptions::default(),
+            prefix: String::new(),
         }
     }
 }
@@ -86,6 +90,13 @@ pub struct Opening {
 }
 
 impl Scenario {
+    /// The name of an agent of this scenario.
+    #[must_use]
+    pub fn agent_name(&self, number: u32) -> AgentId {
+        let name = agent_name(number);
+        AgentId::try_new(&format!("{}{name}", self.prefix)).unwrap_or(name)
+    }
+
     /// The same, whose agents' spans go to `tracer`.
     #[must_use]
     pub fn traced(mut self, tracer: Tracer) -> Self {
@@ -147,7 +158,7 @@ impl Population {
         });
         let mut agents = Vec::new();
         let mut registered = Registered::new(access.control);
-        for name in (0..scenario.agents).map(agent_name) {
+        for name in (0..scenario.agents).map(|number| scenario.agent_name(number)) {
             let identity = (access.identity)(&name);
             registered.register(&identity, &registration()).await?;
             let bargainer = Bargainer::new(name.clone(), planner(scenario, catalog), events.clone());
@@ -168,7 +179,7 @@ impl Population {
     pub async fn open(&self, number: u64, ledger: &Ledger, intended: Instant) -> Result<(), LiveError> {
         let Opening { domain, parties } = self.scenario.opening(&self.catalog, number);
         let own_id = format!("{}-{number}", self.scenario.run);
-        let names: Vec<AgentId> = parties.iter().copied().map(agent_name).collect();
+        let names: Vec<AgentId> = parties.iter().map(|&number| self.scenario.agent_name(number)).collect();
         let Ok(negotiation) = NegotiationId::form(&names[0], &own_id) else {
             tracing::error!(own_id, "an id of our own was refused");
             return Ok(());
