@@ -85,12 +85,27 @@ fn shown(config: &GatewayConfig) -> Result<Value, Failure> {
     let ids = config.policies.iter().map(|policy| Value::from(policy.id.as_str())).collect();
     shown["policies"] = Value::Array(ids);
     if let Some(Value::String(url)) = shown.pointer_mut("/auth/keys/url") {
-        *url = bus::nats::shown(url);
+        *url = without_secrets(url);
     }
     if let Some(Value::String(document)) = shown.pointer_mut("/auth/keys/inline") {
         *document = format!("{} bytes", document.len());
     }
     Ok(shown)
+}
+
+/// An address without name, password and values of its query, any of which may be a secret.
+fn without_secrets(url: &str) -> String {
+    let Ok(mut shown) = reqwest::Url::parse(url) else { return "(no address)".to_owned() };
+    let names: Vec<String> = shown.query_pairs().map(|(name, _)| name.into_owned()).collect();
+    // An address that can have no name has none.
+    let _ = shown.set_username("").and_then(|()| shown.set_password(None));
+    shown.set_fragment(None);
+    if shown.query().is_some() {
+        shown.set_query(None);
+        let query: Vec<String> = names.iter().map(|name| format!("{name}=(redacted)")).collect();
+        return format!("{shown}?{}", query.join("&"));
+    }
+    shown.to_string()
 }
 
 fn engine_entries(given: &Given<engine::Args>) -> Result<Vec<Entry>, Failure> {

@@ -28,6 +28,7 @@ use traffic_gen::summary::Summary;
 use traffic_gen::trace::Trace;
 
 use crate::calls::{self, CallArgs};
+use crate::files::read_text;
 use crate::gateway::Console;
 use crate::keys;
 use crate::nats::NatsSource;
@@ -110,6 +111,8 @@ enum Protocol {
 
 /// The exchange's default policy, unless another is asked for.
 const POLICY_DEFAULT: &str = "medium";
+/// Most bytes of a contractor's configuration.
+const CONTRACTOR_BYTES_MAX: u64 = 1024 * 1024;
 /// How often the line of progress is shown.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
 /// Where `llmx keys` and `llmx token` expect the signing key too.
@@ -152,7 +155,7 @@ impl Args {
         let contractor = match &self.contractor {
             None => agents::ContractorConfig::default(),
             Some(path) => {
-                let text = std::fs::read_to_string(path)
+                let text = read_text(path, CONTRACTOR_BYTES_MAX)
                     .map_err(|error| Failure::configuration(format_args!("cannot read {}: {error}", path.display())))?;
                 serde_json::from_str(&text)
                     .map_err(|error| Failure::configuration(format_args!("{}: {error}", path.display())))?

@@ -7,12 +7,16 @@ use std::path::{Path, PathBuf};
 use ::gateway::keys::{KeyAlgorithm, SigningKey, key_set};
 use anyhow::Context;
 
+use crate::files::read_text;
 use crate::output::{Failure, Outcome, print, print_json};
 
 /// Name of the private key in the folder.
 pub const KEY_FILE: &str = "signing-key.pem";
 /// Name of the key set in the folder.
 pub const JWKS_FILE: &str = "jwks.json";
+
+/// Most bytes of a key file: an RSA key of 16384 bits takes 13 KB.
+const KEY_BYTES_MAX: u64 = 64 * 1024;
 
 /// Arguments of `llmx keys`.
 #[derive(Debug, clap::Args)]
@@ -107,7 +111,7 @@ fn write_private(path: &Path, content: &str) -> anyhow::Result<()> {
 
 /// Reads a signing key.
 pub fn read_key(path: &Path) -> Result<SigningKey, Failure> {
-    let pem = std::fs::read_to_string(path).map_err(|error| {
+    let pem = read_text(path, KEY_BYTES_MAX).map_err(|error| {
         Failure::configuration(format_args!("cannot read {}: {error}; `llmx keys` makes one", path.display()))
     })?;
     SigningKey::from_pem(&pem).map_err(|error| Failure::configuration(format_args!("{}: {error}", path.display())))

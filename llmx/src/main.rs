@@ -17,6 +17,7 @@ mod config;
 mod contractors;
 mod demo;
 mod engine;
+mod files;
 mod gateway;
 mod healthcheck;
 mod keys;

@@ -19,7 +19,7 @@ use crate::wait::announced;
 #[serde(deny_unknown_fields)]
 pub struct NatsArgs {
     /// NATS servers, separated by commas
-    #[arg(id = "url", long = "nats", env = "LLMX_NATS", value_name = "URL", value_parser = servers, hide_env_values = true)]
+    #[arg(id = "url", long = "nats", env = "LLMX_NATS", value_name = "URL", hide_env_values = true)]
     #[serde(rename = "url")]
     pub nats: Option<String>,
     /// Credentials file of the NATS user
@@ -93,11 +93,6 @@ impl From<Sync> for SyncMode {
     }
 }
 
-/// Checks a list of servers.
-fn servers(text: &str) -> Result<String, bus::BusError> {
-    bus::nats::check_servers(text).map(|()| text.to_owned())
-}
-
 /// Opens a bus; a server that cannot be reached is waited for, and said to be missing.
 async fn open(options: NatsOptions) -> Result<Bus, Failure> {
     let (status, limit) = (Arc::clone(&options.status), options.open_timeout);
@@ -115,7 +110,10 @@ const REPLICAS_DEFAULT: u8 = 1;
 impl NatsArgs {
     /// What `[nats]` of a file, variables and flags say together.
     pub fn of(section: &Section) -> Result<Self, Failure> {
-        let args: Self = section.read()?;
+        let mut args: Self = section.read()?;
+        // A variable that is set to nothing is a way to unset it.
+        args.nats = args.nats.filter(|url| !(url.is_empty() && section.is_of_variable("url")));
+        // Not checked by clap, which prints what it refuses: there may be a password in it.
         if let Some(Err(error)) = args.nats.as_deref().map(bus::nats::check_servers) {
             return Err(section.fault("url", &error.to_string()));
         }

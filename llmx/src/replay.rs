@@ -54,7 +54,7 @@ pub async fn run(args: Args) -> Outcome {
                     ));
                     return replay_archive(&archive, only, json);
                 }
-                (ledger, _) => (PathBuf::from(url), ledger.map_err(trimmed)?),
+                (ledger, _) => (PathBuf::from(bus::nats::shown(&url)), ledger.map_err(trimmed)?),
             }
         }
     };

@@ -131,6 +131,12 @@ impl<T: clap::Args> clap::Args for Given<T> {
     }
 }
 
+/// Members whose values are not repeated in a fault, and what is said instead.
+const SECRETS: [(&str, &str); 2] = [
+    ("auth.keys", "expected a table with one of `file`, `url`, `inline`, or with --jwks a file or URL"),
+    ("auth.allow_hs256_dev_secret", "expected a text"),
+];
+
 /// A table of the configuration with flags and variables laid over the file's.
 #[derive(Debug)]
 pub struct Section {
@@ -186,6 +192,11 @@ impl Section {
         Self { name: self.name, table, sources: self.sources.clone() }
     }
 
+    /// Whether an environment variable gives a member.
+    pub fn is_of_variable(&self, path: &str) -> bool {
+        matches!(self.sources.get(path), Some(Source::Variable(_)))
+    }
+
     /// Whether a member is given on some layer.
     pub fn has(&self, path: &str) -> bool {
         self.sources.contains_key(path)
@@ -196,7 +207,8 @@ impl Section {
         serde_path_to_error::deserialize(toml::Value::Table(self.table.clone())).map_err(|error| {
             let path = error.path().to_string();
             let path = if path == "." { String::new() } else { path };
-            self.fault(&path, error.inner().message())
+            let secret = SECRETS.iter().find(|(member, _)| path == *member);
+            self.fault(&path, secret.map_or(error.inner().message(), |(_, expected)| expected))
         })
     }
 

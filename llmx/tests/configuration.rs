@@ -51,7 +51,7 @@ fn each_member_comes_from_the_first_layer_that_gives_it() {
         ("gateway.listen", json!("127.0.0.1:8080"), json!({"default": true})),
         ("gateway.auth.issuer", json!("of-variable"), json!({"variable": "LLMX_ISSUER"})),
         ("gateway.auth.audience", json!("of-file"), of_file(8, 1)),
-        ("gateway.auth.keys", json!({"url": "issuer.example/keys"}), of_file(9, 1)),
+        ("gateway.auth.keys", json!({"url": "https://issuer.example/keys"}), of_file(9, 1)),
         ("gateway.auth.allow_hs256_dev_secret", json!("(redacted)"), of_file(10, 1)),
         ("gateway.limits.burst", json!(7), of_file(12, 1)),
         ("gateway.limits.agents_max", json!(10), json!({"flag": "--agents-max"})),
@@ -168,6 +168,60 @@ fn a_file_that_only_the_environment_names_moves_nobody_onto_nats_who_needs_none(
     let output = llmx(&["replay"], &[("LLMX_CONFIG", file.path())]);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("/nonexistent"), "the log on NATS is read: {}", stderr(&output));
+}
+
+#[test]
+fn no_secret_of_the_configuration_is_printed_whether_it_can_be_read_or_not() {
+    let by_url =
+        "[gateway.auth]\nkeys = { url = \"https://u:SECRET@issuer.example/keys?token=SECRET&v=SECRET#SECRET\" }\n";
+    let shown = llmx(&["config", "show", "gateway", "--config", Written::new(by_url).path()], &[]);
+    let text = String::from_utf8(shown.stdout).unwrap();
+    assert_eq!(shown.status.code(), Some(0), "{text}");
+    assert!(text.contains("https://issuer.example/keys?token=(redacted)&v=(redacted)"), "{text}");
+    assert!(!text.contains("SECRET"), "{text}");
+
+    for text in [
+        "keys = \"SECRET\"\n",
+        "keys = { SECRET = 1 }\n",
+        "keys = { inline = [\"SECRET\"] }\n",
+        "allow_hs256_dev_secret = [\"SECRET\"]\n",
+    ] {
+        let output = llmx(&["gateway", "--config", Written::new(&format!("[gateway.auth]\n{text}")).path()], &[]);
+        assert_eq!(output.status.code(), Some(2), "{text}: {}", stderr(&output));
+        assert!(stderr(&output).contains("`gateway.auth."), "{text}: {}", stderr(&output));
+        assert!(!stderr(&output).contains("SECRET"), "{text}: {}", stderr(&output));
+    }
+    let variables = [("LLMX_NATS", "nats://u:SECRET@h:x")];
+    let commands: [&[&str]; 5] = [
+        &["engine"],
+        &["gateway", "--jwks", "keys.json"],
+        &["archive", "--to", "/nonexistent/archive"],
+        &["replay"],
+        &["config", "show"],
+    ];
+    for args in commands {
+        for output in [llmx(args, &variables), llmx(&[args, &["--nats", variables[0].1]].concat(), &[])] {
+            assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));
+            assert!(!stderr(&output).contains("SECRET") || stderr(&output).contains("unexpected argument"), "{args:?}");
+            let is_named = stderr(&output).contains("`h:x` is no NATS URL");
+            assert!(is_named || args[0] == "config", "{args:?}: {}", stderr(&output));
+        }
+    }
+}
+
+#[test]
+fn a_file_is_read_as_far_as_one_can_be_long_and_a_number_beyond_all_names_its_member() {
+    let endless = llmx(&["config", "show"], &[("LLMX_CONFIG", "/dev/zero")]);
+    assert_eq!(endless.status.code(), Some(2), "{}", stderr(&endless));
+    assert!(stderr(&endless).contains("/dev/zero: it is longer than 4194304 bytes"), "{}", stderr(&endless));
+    let file = Written::new("[gateway.limits]\nburst = 99999999999999999999\n");
+    let beyond = llmx(&["config", "show", "gateway", "--config", file.path()], &[]);
+    assert_eq!(beyond.status.code(), Some(2), "{}", stderr(&beyond));
+    let place = format!("{}:2:9: `gateway.limits.burst`: ", file.path());
+    assert!(stderr(&beyond).contains(&place), "{}", stderr(&beyond));
+    let unset = llmx(&["config", "show", "engine", "--json"], &[("LLMX_NATS", "")]);
+    let shown: Value = serde_json::from_slice(&unset.stdout).unwrap();
+    assert_eq!(shown["nats.url"]["value"], "nats://127.0.0.1:4222", "{shown}");
 }
 
 #[test]

@@ -8,8 +8,11 @@ use toml::Table;
 use toml::de::{DeTable, DeValue};
 
 use super::{Place, Source};
+use crate::files::read_text;
 use crate::output::Failure;
 
+/// Most bytes of a file: its policies are the longest part.
+const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Tables a file may have.
 const TABLES: [&str; 3] = ["nats", "gateway", "engine"];
 
@@ -25,16 +28,24 @@ pub struct File {
 impl File {
     /// Reads a file.
     pub fn read(path: &Path) -> Result<Self, Failure> {
-        let text = std::fs::read_to_string(path)
+        let text = read_text(path, FILE_BYTES_MAX)
             .map_err(|error| Failure::configuration(format_args!("cannot read {}: {error}", path.display())))?;
         let refused = |error: &toml::de::Error| {
             let Place { line, column } = place(&text, error.span().map_or(0, |span| span.start));
             Failure::configuration(format_args!("{}:{line}:{column}: {}", path.display(), error.message()))
         };
         let parsed = DeTable::parse(&text).map_err(|error| refused(&error))?;
-        let table: Table = toml::from_str(&text).map_err(|error| refused(&error))?;
         let mut walk = Walk { text: &text, path, sources: BTreeMap::new() };
         walk.table(parsed.get_ref(), "");
+        // What is TOML and no value, such as an integer of twenty digits: only here is its member known.
+        let table: Table = toml::from_str(&text).map_err(|error| {
+            let at = place(&text, error.span().map_or(0, |span| span.start));
+            let is_there = |source: &Source| matches!(source, Source::File { value, .. } if *value == at);
+            let member = walk.sources.iter().find(|(_, source)| is_there(source));
+            let member = member.map_or_else(String::new, |(member, _)| format!("`{member}`: "));
+            let (path, Place { line, column }) = (path.display(), at);
+            Failure::configuration(format_args!("{path}:{line}:{column}: {member}{}", error.message()))
+        })?;
         let file = Self { path: path.to_owned(), table, sources: walk.sources };
         match file.table.keys().find(|name| !TABLES.contains(&name.as_str())) {
             None => Ok(file),
