@@ -26,8 +26,8 @@ use course::Course;
 const EVENTS_MAX: usize = 1024;
 /// Attempts to connect in a row before the call is given up: some seconds.
 const CONNECT_ATTEMPTS_MAX: u32 = 5;
-/// How long a call that is called off may take to end.
-const CANCEL_MAX: Duration = Duration::from_secs(5);
+/// How long a call that is called off may take to end, its connection included.
+const CANCEL_MAX: Duration = Duration::from_secs(4);
 
 /// Arguments of `llmx call`.
 #[derive(Debug, clap::Args)]
@@ -89,6 +89,8 @@ enum End {
     Last,
     /// `--wait` is over.
     Late,
+    /// `--wait` was over before the call was sent.
+    Unsent,
     /// A signal came.
     CalledOff,
     /// The connection did not come back.
@@ -98,11 +100,13 @@ enum End {
 /// Calls, follows, and says how it ended.
 pub async fn run(args: Args) -> Outcome {
     let started = Instant::now();
-    let identity = args.access.identity(args.access.bearer(&args.caller)?).await?;
-    let request = args.request();
+    let (bearer, request) = (args.access.bearer(&args.caller)?, args.request());
+    args.check_id(&request.own_id, bearer.is_signed_here)?;
+    let asking = tokio::time::timeout_at(started + args.wait, args.access.identity(bearer));
+    let identity = asking.await.map_err(|_| args.unsent())??;
     let negotiation = NegotiationId::form(&identity.agent, &request.own_id).map_err(Failure::configuration)?;
     let mut course = Course::new(negotiation, &request);
-    let end = args.follow(&identity, request, &mut course).await?;
+    let end = args.follow(&identity, request, &mut course, started + args.wait).await?;
     course.finish(started.elapsed());
     if args.json {
         print_json(&course)?;
@@ -114,6 +118,10 @@ pub async fn run(args: Args) -> Outcome {
             Some(refusal) => Err(refused(refusal)),
             None => failure(course.fault()),
         },
+        End::Unsent => Err(args.unsent()),
+        End::Late if !course.is_called() => {
+            failure(format!("no answer within {} s: the call may or may not have been made", args.wait.as_secs_f64()))
+        }
         End::Late => failure(format!("no end within {} s; the negotiation goes on", args.wait.as_secs_f64())),
         End::CalledOff => failure("called off".to_owned()),
         End::Lost => Err(args.access.unreachable(Some("the connection was lost".to_owned()))),
@@ -145,16 +153,35 @@ impl Args {
         CallRequest { capabilities, absent, ..CallRequest::new(own_id, to, cfp) }
     }
 
+    /// Checks the id before anything is sent. A token that was given may be of any agent, which a full id names.
+    fn check_id(&self, own_id: &str, is_signed_here: bool) -> Outcome {
+        let named = own_id.split_once('~').filter(|_| !is_signed_here);
+        let owner = named.and_then(|(owner, _)| AgentId::try_new(owner).ok());
+        let formed = NegotiationId::form(owner.as_ref().unwrap_or(&self.caller), own_id);
+        formed.map(|_| ()).map_err(Failure::configuration)
+    }
+
+    /// `--wait` is over, and the exchange was told nothing.
+    fn unsent(&self) -> Failure {
+        let (gateways, wait_s) = (self.access.gateways().collect::<Vec<_>>().join(", "), self.wait.as_secs_f64());
+        Failure::failed(anyhow::anyhow!("no connection to {gateways} within {wait_s} s: no call was made"))
+    }
+
     /// Opens the call and shows what becomes of it.
-    async fn follow(&self, identity: &Identity, request: CallRequest, course: &mut Course) -> Result<End, Failure> {
+    async fn follow(
+        &self,
+        identity: &Identity,
+        request: CallRequest,
+        course: &mut Course,
+        deadline: Instant,
+    ) -> Result<End, Failure> {
         let options =
             AgentOptions { connect_attempts_max: CONNECT_ATTEMPTS_MAX, tracer: tracer(), ..AgentOptions::default() };
         let initiator = Initiator::spawn(self.access.transport()?, identity.clone(), options);
-        let deadline = Instant::now() + self.wait;
         let (sender, mut events) = mpsc::channel(EVENTS_MAX);
         let opened = tokio::select! {
             opened = open(&initiator, request, sender) => opened,
-            () = tokio::time::sleep_until(deadline) => return Ok(End::Late),
+            () = tokio::time::sleep_until(deadline) => return Ok(End::Unsent),
             () = asked_to_end() => return Ok(End::CalledOff),
         };
         match opened {
@@ -167,13 +194,17 @@ impl Args {
             () = tokio::time::sleep_until(deadline) => End::Late,
             () = asked_to_end() => End::CalledOff,
         };
+        // An exchange that says nothing does not hold it; a second signal ends it where it stands.
+        let last = Instant::now() + CANCEL_MAX;
         if matches!(end, End::CalledOff) {
             note("calling it off");
-            let _ = initiator.cancel(course.negotiation().clone(), Some("interrupted".to_owned())).await;
-            // An exchange that says nothing does not hold it; a second signal ends it where it stands.
-            let _ = tokio::time::timeout(CANCEL_MAX, self.watch(&mut events, identity, course)).await;
+            let calling_off = async {
+                let _ = initiator.cancel(course.negotiation().clone(), Some("interrupted".to_owned())).await;
+                self.watch(&mut events, identity, course).await
+            };
+            let _ = tokio::time::timeout_at(last, calling_off).await;
         }
-        let _ = tokio::time::timeout(CANCEL_MAX, initiator.shutdown()).await;
+        let _ = tokio::time::timeout_at(last, initiator.shutdown()).await;
         Ok(end)
     }
 

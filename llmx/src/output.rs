@@ -166,7 +166,7 @@ impl Progress {
 
     /// Shows the present state.
     pub fn show(&self, line: impl std::fmt::Display) {
-        let line = terminal::one_line(&line.to_string());
+        let line = terminal::lines(&line.to_string());
         let mut stderr = std::io::stderr().lock();
         let _ = if self.in_place { write!(stderr, "\r\x1b[2K{line}") } else { writeln!(stderr, "{}", line.trim_end()) };
         let _ = stderr.flush();

@@ -1,4 +1,4 @@
-//! The signals that end the process, SIGINT (Ctrl-C) and SIGTERM.
+//! The signals that end the process: SIGINT (Ctrl-C), SIGTERM and SIGQUIT, which would leave a terminal as it is.
 //!
 //! The first one lets a command that attends to it finish in order: [`asked_to_end`], [`Attending`]. Every other one
 //! ends the command where it stands, with exit code 1. Handlers are there from the start, because the first process of
@@ -68,19 +68,25 @@ pub fn interrupted(signal: &str) -> Failure {
 struct Signals {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
+    quit: tokio::signal::unix::Signal,
 }
 
 #[cfg(unix)]
 impl Signals {
     fn new() -> std::io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
-        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            quit: signal(SignalKind::quit())?,
+        })
     }
 
     async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.interrupt.recv() => "SIGINT",
             _ = self.terminate.recv() => "SIGTERM",
+            _ = self.quit.recv() => "SIGQUIT",
         }
     }
 }

@@ -8,6 +8,8 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tempfile::TempDir;
@@ -122,6 +124,36 @@ fn a_list_whose_pages_do_not_advance_and_an_answer_of_another_form_are_named_and
 }
 
 #[test]
+fn a_call_waits_for_a_mute_gateway_no_longer_than_asked_and_says_that_none_was_made() {
+    let mute = Rig::start(|_| Answer { status: 200, headers: String::new(), body: Body::Never });
+    let rig = Rig::start(|path| match path {
+        "/v1/whoami" => answer(200, r#"{"agent":"caller","expires_s":9999999999,"admin":false}"#),
+        _ => Answer { status: 200, headers: String::new(), body: Body::Never },
+    });
+    for rig in [mute, rig] {
+        let began = Instant::now();
+        let said = rig.run(&["call", "carry a parcel", "--wait", "1"]);
+        assert_eq!(said.status.code(), Some(1), "{said:?}");
+        assert!(stderr(&said).contains("within 1 s: no call was made"), "{said:?}");
+        assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+    }
+}
+
+#[test]
+fn a_signal_to_quit_ends_a_command_in_order() {
+    let rig = Rig::start(|_| Answer { status: 200, headers: String::new(), body: Body::Never });
+    let mut child = rig.command(&["agent", "list"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    rig.asked.recv_timeout(Duration::from_secs(60)).unwrap();
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-QUIT", &pid]).status().unwrap().success());
+    let status = child.wait().unwrap();
+    let mut complained = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut complained).unwrap();
+    assert_eq!(status.code(), Some(1), "{status:?}: {complained}");
+    assert!(complained.contains("ended by SIGQUIT"), "{complained}");
+}
+
+#[test]
 fn what_cannot_be_written_to_stdout_fails_and_a_reader_that_went_away_does_not() {
     let rig = Rig::start(|_| answer(200, r#"{"agents":[]}"#));
     let commands: [&[&str]; 6] = [
@@ -148,6 +180,8 @@ fn what_cannot_be_written_to_stdout_fails_and_a_reader_that_went_away_does_not()
 struct Rig {
     url: String,
     folder: TempDir,
+    /// A word for each request.
+    asked: Receiver<()>,
 }
 
 struct Answer {
@@ -159,6 +193,8 @@ struct Answer {
 enum Body {
     Text(String),
     Endless,
+    /// Not even a status.
+    Never,
 }
 
 fn answer(status: u16, body: &str) -> Answer {
@@ -169,15 +205,16 @@ impl Rig {
     fn start(answers: impl Fn(&str) -> Answer + Send + Clone + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
+        let (heard, asked) = channel();
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let answers = answers.clone();
+                let (answers, heard) = (answers.clone(), heard.clone());
                 // Whoever hangs up has heard enough.
-                std::thread::spawn(move || drop(serve(stream, &answers)));
+                std::thread::spawn(move || drop(serve(stream, &heard, &answers)));
             }
         });
         let folder = tempfile::tempdir().unwrap();
-        let rig = Self { url, folder };
+        let rig = Self { url, folder, asked };
         let made = rig.run(&["keys", "--out", rig.folder.path().to_str().unwrap()]);
         assert!(made.status.success(), "{made:?}");
         std::fs::write(rig.policy(), rig.run(&["policy", "show", "high"]).stdout).unwrap();
@@ -224,7 +261,7 @@ impl Rig {
     }
 }
 
-fn serve(stream: TcpStream, answers: &impl Fn(&str) -> Answer) -> std::io::Result<()> {
+fn serve(stream: TcpStream, heard: &Sender<()>, answers: &impl Fn(&str) -> Answer) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
     let mut stream = stream;
     let (mut request, mut line, mut length) = (String::new(), String::new(), 0);
@@ -237,9 +274,15 @@ fn serve(stream: TcpStream, answers: &impl Fn(&str) -> Answer) -> std::io::Resul
     }
     reader.take(length).read_to_end(&mut Vec::new())?;
     let Answer { status, headers, body } = answers(request.split(' ').nth(1).unwrap_or_default());
+    let _ = heard.send(());
+    if matches!(body, Body::Never) {
+        // Until whoever asked hangs up.
+        return stream.read(&mut [0]).map(drop);
+    }
     write!(stream, "HTTP/1.1 {status} Answer\r\nConnection: close\r\n{headers}\r\n")?;
     match body {
         Body::Text(text) => stream.write_all(text.as_bytes()),
+        Body::Never => Ok(()),
         Body::Endless => loop {
             stream.write_all(&[b' '; 65_536])?;
         },

@@ -115,6 +115,11 @@ impl Course {
         self.outcome.as_deref() == Some("completed")
     }
 
+    /// Whether the exchange has taken the call, as far as it is known here.
+    pub fn is_called(&self) -> bool {
+        self.is_called
+    }
+
     /// Why it is not completed.
     pub fn fault(&self) -> String {
         match (&self.outcome, &self.turned_down) {

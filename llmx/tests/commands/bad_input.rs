@@ -70,6 +70,8 @@ fn own<'a>(bob: &'a str, expired: &'a str) -> Vec<(Vec<&'a str>, i32, &'static s
         (vec!["call", "x", "--reply-within", "0"], 2, "a number of seconds from 0.001"),
         (vec!["call", "x", "--wait", "soon"], 2, "a number of seconds from 0.001"),
         (vec!["call", "x", "--id", "a~b~c"], 2, "is not a valid negotiation id"),
+        (vec!["call", "x", "--id", "a~b", "--gateway", "http://127.0.0.1:1"], 2, "is not a valid negotiation id"),
+        (vec!["agent", "list", "--key", "/dev/zero"], 2, "it is longer than 65536 bytes"),
         (vec!["call", "x", "--to", "carol"], 1, "no_recipient: "),
         (vec!["call", "x", "--to", "bob", "--policy", "a b"], 1, "bad_format: "),
         (vec!["call", "x", "--to", "bob", "--policy", "unheard-of"], 1, "unknown_policy: "),

@@ -1,8 +1,12 @@
 //! `llmx call`.
 
+use std::time::Duration;
+
 use agents::ContractorConfig;
 use schemas::control::LEASE_MS_MIN;
 use serde_json::json;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::rig::{PATIENCE, Ran, Rig, signal};
@@ -116,6 +120,40 @@ async fn a_call_that_is_interrupted_is_called_off_and_one_that_lasts_is_left_aft
     let left = rig.run(&[&args[..], &["--wait", "1"]].concat()).await;
     assert_eq!((left.code, left.document().get("outcome")), (Some(1), None), "{left:?}");
     assert!(left.stderr.contains("no end within 1 s") && began.elapsed() < PATIENCE / 2, "{left:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_is_interrupted_while_the_gateway_says_nothing_ends_within_five_seconds() {
+    let rig = Rig::start().await;
+    rig.register("bob", "courier", "bicycle").await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let target = rig.exchange.url().trim_start_matches("http://").to_owned();
+    let (mute, muted) = watch::channel(false);
+    tokio::spawn(async move {
+        while let Ok((mut near, _)) = listener.accept().await {
+            let (target, mut muted) = (target.clone(), muted.clone());
+            tokio::spawn(async move {
+                let mut far = TcpStream::connect(target).await.unwrap();
+                let muted = async { muted.wait_for(|&is_mute| is_mute).await.is_ok() };
+                tokio::select! {
+                    _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
+                    // The connections stay open, and nothing passes any more.
+                    _ = muted => std::future::pending().await,
+                }
+            });
+        }
+    });
+    let args = ["call", "carry a parcel", "--to", "bob", "--policy", "high", "--reply-within", "60", "--gateway", &url];
+    let child = rig.spawn(&args);
+    let seen = rig.run(&["listen", "bob", "--count", "1", "--for", "30"]).await;
+    assert_eq!(seen.code, Some(0), "{seen:?}");
+    mute.send_replace(true);
+    let began = tokio::time::Instant::now();
+    signal(&child, "-INT");
+    let ended = Ran::of(child.wait_with_output()).await;
+    assert!(ended.code == Some(1) && ended.stderr.contains("called off"), "{ended:?}");
+    assert!(began.elapsed() < Duration::from_secs(6), "five and the load of this machine: {:?}", began.elapsed());
 }
 
 /// Contractors that ask for one price and take so long to confirm: runners-up are held until then, and can be read.
