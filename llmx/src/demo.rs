@@ -328,7 +328,7 @@ async fn drive(
     let access = Access { control: &control, transport: &transport, identity: &identity };
 
     let started = Instant::now();
-    let recorder = Recorder::start(started, true, trace);
+    let recorder = Recorder::start(started, true, trace).of_run(&scenario.run);
     let recorder =
         Arc::new(if is_alone { recorder } else { recorder.among_others(identities.keys().cloned().collect()) });
     let population = Population::start(&access, scenario, Some(&recorder)).await?;

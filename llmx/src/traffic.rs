@@ -105,7 +105,7 @@ pub async fn run(args: Args) -> Outcome {
     let remote = args.remote.open("llmx-traffic").await?;
     let scenario = args.scenario(duration, remote.connect_within, options);
     // No witness: it judges what every agent saw, and the contractors run elsewhere.
-    let recorder = Arc::new(Recorder::start(Instant::now(), false, trace).with_metrics(metrics));
+    let recorder = Arc::new(Recorder::start(Instant::now(), false, trace).with_metrics(metrics).of_run(&scenario.run));
     let (started, shed) = args.drive(&remote, &scenario, &recorder).await?;
     let (counts, _) = recorder.finish().context("cannot write the trace")?;
     if let Some(file) = &mut csv {

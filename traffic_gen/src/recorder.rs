@@ -91,6 +91,7 @@ impl Recorder {
             trace,
             metrics: None,
             agents: None,
+            own_ids: None,
         };
         Self { started, inner: Mutex::new(inner) }
     }
@@ -111,6 +112,14 @@ impl Recorder {
             inner.witness = inner.witness.take().map(|witness| witness.among_others(agents.clone()));
             inner.agents = Some(agents);
         }
+        self
+    }
+
+    /// The same for one run of several under the same names: only negotiations count whose own id begins with `run` and
+    /// a hyphen, as [`crate::live::Scenario::run`] makes them. An inbox may hold deliveries of an earlier run.
+    #[must_use]
+    pub fn of_run(self, run: &str) -> Self {
+        self.lock().own_ids = Some(format!("{run}-"));
         self
     }
 

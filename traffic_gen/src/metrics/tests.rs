@@ -90,6 +90,28 @@ fn every_call_has_one_result() {
     assert_eq!(run.result("completed"), 0);
 }
 
+#[test]
+fn what_an_inbox_still_holds_of_an_earlier_run_counts_in_none_of_the_figures() {
+    let run = Rig::start();
+    let recorder = Recorder::start(run.started, false, None).of_run("run-2");
+    let run = Rig { recorder, ..run };
+    run.call("run-2-0");
+    for own in ["run-1-0", "run-1-1", "run-20-0"] {
+        run.told(own, 1, awarded());
+        run.told(own, 2, receipt());
+        run.told(own, 3, closed("completed"));
+    }
+    let counts = run.recorder.counts();
+    assert_eq!((counts.awards, counts.awarded, counts.rounds), (0, 0, 0));
+    assert!(counts.dispositions.is_empty() && counts.outcomes.is_empty(), "{counts:?}");
+    run.told("run-2-0", 4, awarded());
+    run.told("run-2-0", 5, receipt());
+    run.told("run-2-0", 6, closed("completed"));
+    let counts = run.recorder.counts();
+    assert_eq!((counts.awards, counts.awarded, counts.rounds), (1, 1, 1));
+    assert_eq!((counts.dispositions.len(), counts.outcomes.len()), (1, 1), "{counts:?}");
+}
+
 fn metrics() -> (Registry, TrafficMetrics) {
     let registry = Registry::new();
     let run = Run { scenario: ScenarioKind::ContractNet, seed: 7, git_sha: "abc" };
@@ -157,6 +179,10 @@ fn negotiation(own: &str) -> NegotiationId {
 
 fn closed(outcome: &str) -> serde_json::Value {
     json!({"act": "closed", "outcome": outcome, "digest": "0".repeat(64)})
+}
+
+fn receipt() -> serde_json::Value {
+    json!({"act": "ack", "ack_of": "m1", "disposition": "ok"})
 }
 
 fn awarded() -> serde_json::Value {

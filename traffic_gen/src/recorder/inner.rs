@@ -25,6 +25,8 @@ pub(super) struct Inner {
     pub(super) metrics: Option<TrafficMetrics>,
     /// The agents of the run, where others may take part.
     pub(super) agents: Option<BTreeSet<AgentId>>,
+    /// What the ids of the run's calls begin with, where its agents may be owed news of earlier runs.
+    pub(super) own_ids: Option<String>,
 }
 
 /// A call that has not ended.
@@ -69,6 +71,10 @@ impl Inner {
     pub(super) fn delivered(&mut self, agent: &AgentId, at: Instant, since_start: Duration, delivery: &Delivery) {
         let negotiation = &delivery.envelope.negotiation;
         let is_initiator = negotiation.initiator() == agent.as_str();
+        // What is still owed from an earlier run under the same name is none of this run's.
+        if is_initiator && !self.is_of_run(negotiation) {
+            return;
+        }
         match &delivery.payload {
             Told::Ack(receipt) => {
                 *self.counts.dispositions.entry(receipt.disposition.as_str().to_owned()).or_default() += 1;
@@ -87,7 +93,7 @@ impl Inner {
             }
             Told::Closed(closing) if is_initiator => {
                 self.decided(negotiation, at, since_start);
-                // What is still owed from an earlier run under the same name is none of this run's rounds.
+                // A second end is none.
                 if let Some(open) = self.ended(negotiation, CallResult::Closed(closing.outcome), at) {
                     let outcome = CallResult::Closed(closing.outcome).as_str().to_owned();
                     *self.counts.outcomes.entry(outcome).or_default() += 1;
@@ -107,12 +113,16 @@ impl Inner {
         }
     }
 
-    /// Whether an agent of the run called. Others' calls reach its contractors too, where others may take part.
+    /// Whether the run called. Others' calls reach its contractors too, where others may take part, and an inbox may hold
+    /// news of calls of an earlier run.
     fn is_of_run(&self, negotiation: &NegotiationId) -> bool {
         let is_one_of = |agents: &BTreeSet<AgentId>| {
             AgentId::try_new(negotiation.initiator()).is_ok_and(|initiator| agents.contains(&initiator))
         };
-        self.agents.as_ref().is_none_or(is_one_of)
+        let begins_so = |own_ids: &String| {
+            negotiation.as_str().split_once('~').is_some_and(|(_, own_id)| own_id.starts_with(own_ids))
+        };
+        self.agents.as_ref().is_none_or(is_one_of) && self.own_ids.as_ref().is_none_or(begins_so)
     }
 
     /// An admitted call runs under this policy, if the gateway said so.
