@@ -12,6 +12,7 @@ use serde_json::json;
 use traffic_gen::invariants::Watch;
 use traffic_gen::live::{self, Access, Population, Scenario};
 
+use crate::connections::Connections;
 use crate::ops::{self, Report};
 use crate::output::{Outcome, print, tracer};
 use crate::remote::RemoteArgs;
@@ -68,7 +69,11 @@ pub async fn run(args: Args) -> Outcome {
     };
     let population = remote.connected(Population::start(&access, &scenario, None)).await?;
     print(format_args!("contractors: {} connected", args.count));
-    asked_to_end().await;
+    let connections = Connections::new(&metrics, args.count.into(), &remote.place);
+    tokio::select! {
+        () = asked_to_end() => {}
+        () = connections.watch() => {}
+    }
     population.stop().await?;
     if let Some(health) = health {
         health.close().await;

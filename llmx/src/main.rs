@@ -14,6 +14,7 @@ mod chaos;
 mod cli;
 mod completions;
 mod config;
+mod connections;
 mod contractors;
 mod demo;
 mod engine;

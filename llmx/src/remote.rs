@@ -98,7 +98,8 @@ pub struct Remote {
     audience: String,
     /// Longest wait for an agent's first connection.
     pub connect_within: Duration,
-    place: String,
+    /// Where it is sought, in words.
+    pub place: String,
 }
 
 impl RemoteArgs {

@@ -27,13 +27,14 @@ use traffic_gen::summary;
 use traffic_gen::trace::Trace;
 
 use crate::calls::{self, CallArgs};
+use crate::connections::Connections;
 use crate::ops::{self, Report};
 use crate::output::{Failure, Outcome, Progress, create, print, print_json, tracer};
 use crate::remote::{Remote, RemoteArgs};
 use crate::signals::asked_to_end;
 
 /// How often progress is told where nobody watches it, in seconds; a terminal gets it each second.
-const PROGRESS_LOG_S: u64 = 60;
+const PROGRESS_LOG_S: u64 = 5;
 
 /// Arguments of `llmx traffic`.
 #[derive(Debug, clap::Args)]
@@ -106,7 +107,8 @@ pub async fn run(args: Args) -> Outcome {
     let scenario = args.scenario(duration, remote.connect_within, options);
     // No witness: it judges what every agent saw, and the contractors run elsewhere.
     let recorder = Arc::new(Recorder::start(Instant::now(), false, trace).with_metrics(metrics).of_run(&scenario.run));
-    let (started, shed) = args.drive(&remote, &scenario, &recorder).await?;
+    let connections = Arc::new(Connections::new(&agent_metrics, 1, &remote.place));
+    let (started, shed) = args.drive(&remote, &scenario, &recorder, &connections).await?;
     let (counts, _) = recorder.finish().context("cannot write the trace")?;
     if let Some(file) = &mut csv {
         recorder.write_minutes(file).context("cannot write the table of minutes")?;
@@ -124,7 +126,10 @@ pub async fn run(args: Args) -> Outcome {
     }
     match unended {
         0 => admitted,
-        unended => Err(Failure::failed(anyhow::anyhow!("{unended} calls did not end"))),
+        unended => {
+            let fault = connections.fault().map(|fault| format!(": {fault}")).unwrap_or_default();
+            Err(Failure::failed(anyhow::anyhow!("{unended} calls did not end{fault}")))
+        }
     }
 }
 
@@ -151,6 +156,7 @@ impl Args {
         remote: &Remote,
         scenario: &Scenario,
         recorder: &Arc<Recorder>,
+        connections: &Arc<Connections>,
     ) -> Result<(Instant, u64), Failure> {
         let (transport, identity) = (|_: &_| remote.transport(), |name: &_| remote.identity(name));
         let access = Access { control: &remote.control, transport: &transport, identity: &identity };
@@ -164,11 +170,16 @@ impl Args {
                 cancel.cancel();
             }
         });
+        let watch = tokio::spawn({
+            let connections = Arc::clone(connections);
+            async move { connections.watch().await }
+        });
         let period = Duration::from_secs(if std::io::stderr().is_terminal() { 1 } else { PROGRESS_LOG_S });
         let progress = calls::show_progress(Arc::clone(recorder), started, period, line);
         let progress = (!self.json).then(|| tokio::spawn(progress));
         let shed = live::call_from(initiator, scenario, recorder, started, &cancel).await;
         interrupt.abort();
+        watch.abort();
         if let Some(progress) = progress {
             progress.abort();
             Progress::new().finish();

@@ -161,6 +161,46 @@ async fn a_refused_token_ends_the_traffic_at_once_with_the_reason() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_loses_its_gateway_says_so_at_once_and_when_it_is_back_and_names_it_where_calls_do_not_end() {
+    let server = LocalServer::start(LocalServerOptions::default()).await.unwrap();
+    let (nats, keys, address) = (server.url(), Keys::new(), free_address());
+    let url = format!("http://{address}");
+    let mut engine = Process::start(&["engine", "--nats", &nats]);
+    engine.says("engine: ").await;
+    let gateway = ["gateway", "--nats", &nats, "--listen", &address, "--jwks", keys.jwks(), "--issuer", "llmx-local"];
+    let mut first = Process::start(&gateway);
+    first.says("gateway: ").await;
+    let remote = ["--gateway", &url, "--key", keys.key()];
+    let mut contractors = Process::start(&[&["contractors", "--count", "2"][..], &remote].concat());
+    contractors.says("contractors: 2 connected").await;
+    let mut traffic = Process::start(&[&["traffic", "--rate", "5", "--duration", "20"][..], &remote].concat());
+    // No terminal watches it.
+    traffic.complains(" 5 s   calls ").await;
+
+    first.child.kill().await.unwrap();
+    let killed = Instant::now();
+    let (lost, again) = (format!("lost the connection to {url}: 0 of "), format!("connected to {url} again"));
+    for process in [&mut traffic, &mut contractors] {
+        process.complains(&lost).await;
+    }
+    assert!(killed.elapsed() < PROMPT, "{:?}", killed.elapsed());
+    let mut second = Process::start(&gateway);
+    second.says("gateway: ").await;
+    for process in [&mut traffic, &mut contractors] {
+        process.complains(&again).await;
+    }
+    let (code, complained) = contractors.ended_by("TERM").await;
+    assert_eq!((code, complained.as_str()), (Some(0), ""), "its own end is no loss");
+
+    second.child.kill().await.unwrap();
+    traffic.complains(&lost).await;
+    let (code, _, complained) = traffic.end_by_itself().await;
+    assert_eq!(code, Some(1), "{complained}");
+    let end = complained.lines().last().unwrap();
+    assert!(end.contains(&format!("calls did not end: no connection to {url} since ")), "{complained}");
+}
+
 #[tokio::test]
 async fn an_interrupted_simulation_says_what_its_runs_showed_and_that_they_are_not_all() {
     for signal in ["INT", "TERM"] {
