@@ -120,6 +120,18 @@ async fn an_example_whose_exchange_was_restarted_registers_anew_and_wins_again()
     }
 }
 
+#[tokio::test]
+async fn the_operators_story_without_a_server_names_it_and_where_it_comes_from_at_once() {
+    let began = Instant::now();
+    let mut command = Command::new("bash");
+    command.arg(Path::new(EXAMPLES).join("shell/operator.sh")).env("NATS_SERVER", "/nonexistent").stdin(Stdio::null());
+    let output = tokio::time::timeout(PATIENCE, command.output()).await.unwrap().unwrap();
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!((output.status.code(), &*stdout, stderr.lines().count()), (Some(1), "", 1), "{stderr}");
+    assert!(stderr.contains("no nats-server: run scripts/nats-server"), "{stderr}");
+    assert!(began.elapsed() < START, "{:?}", began.elapsed());
+}
+
 /// Interpreter and path of the contractors.
 const CONTRACTORS: [(&str, &str); 2] = [("python3", "python/contractor.py"), ("bash", "shell/contractor.sh")];
 
