@@ -1,6 +1,6 @@
 //! `llmx bargain`: one bargain of a domain file, or many, through the core alone.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -10,12 +10,13 @@ use schemas::bargain::ROUNDS_MAX;
 use serde_json::json;
 use traffic_gen::bargain::haggle::{self, CASES};
 use traffic_gen::bargain::lineup::Lineup;
+use traffic_gen::bargain::played::Played;
 use traffic_gen::bargain::plot::{self, Picture};
 use traffic_gen::bargain::report::Report;
 use traffic_gen::bargain::sitting::SittingError;
 use traffic_gen::bargain::table::Table;
 
-use crate::output::{Failure, Outcome, Progress, print, print_json};
+use crate::output::{Failure, Outcome, Progress, create, print, print_json};
 use crate::signals::Attending;
 
 /// Largest domain file read, in bytes: room for two utilities of each of a million outcomes.
@@ -74,28 +75,32 @@ pub fn run(args: &Args) -> Outcome {
         return repeat(&lineup, bargains, args);
     }
     let played = lineup.play(&mut Table::new(), "bargain", args.seed).map_err(failure)?;
-    if let Some(file) = &args.plot {
-        let offers: Vec<Vec<usize>> =
-            (0..lineup.seats().len()).map(|party| played.offers_of(party).collect()).collect();
-        let names: Vec<String> = lineup.seats().iter().map(|seat| seat.agent.to_string()).collect();
-        let picture = Picture {
-            title: &lineup.domain().name,
-            plane: lineup.plane(),
-            solutions: lineup.solutions(),
-            parties: &names,
-            offers: &offers,
-            agreement: played.agreement(),
-        };
-        let svg = plot::draw(&picture)?;
-        std::fs::write(file, svg)
-            .map_err(|error| Failure::configuration(format_args!("cannot write {}: {error}", file.display())))?;
-    }
+    let drawn = args.plot.as_deref().map_or(Ok(()), |file| draw(&lineup, &played, file));
     let report = Report::new(&lineup, played);
     if args.json {
-        return print_json(&report);
+        print_json(&report)?;
+    } else {
+        print(report);
     }
-    print(report);
-    Ok(())
+    drawn
+}
+
+/// Draws what was played into a file.
+fn draw(lineup: &Lineup, played: &Played, file: &Path) -> Outcome {
+    let offers: Vec<Vec<usize>> = (0..lineup.seats().len()).map(|party| played.offers_of(party).collect()).collect();
+    let names: Vec<String> = lineup.seats().iter().map(|seat| seat.agent.to_string()).collect();
+    let picture = Picture {
+        title: &lineup.domain().name,
+        plane: lineup.plane(),
+        solutions: lineup.solutions(),
+        parties: &names,
+        offers: &offers,
+        agreement: played.agreement(),
+    };
+    let svg = plot::draw(&picture)?;
+    let written = create(file).and_then(|mut created| Ok(created.write_all(svg.as_bytes())?));
+    // The bargain was played, and its result is printed: it is the plot that failed.
+    written.map_err(|failure| Failure::failed(anyhow::anyhow!("the plot is not drawn: {failure}")))
 }
 
 fn lineup(path: &Path, args: &Args) -> Result<Lineup, Failure> {

@@ -94,9 +94,13 @@ pub fn start_logging() -> Outcome {
     Ok(())
 }
 
-/// Creates, or empties, a file to be written later: a path that cannot be written is better found before than after.
+/// Creates, or empties, a file to be written later, and the folder it is in: a path that cannot be written is better
+/// found before than after.
 pub fn create(path: &Path) -> Result<File, Failure> {
-    File::create(path).map_err(|error| Failure::configuration(format_args!("cannot write {}: {error}", path.display())))
+    let folder = path.parent().unwrap_or(Path::new(""));
+    std::fs::create_dir_all(folder)
+        .and_then(|()| File::create(path))
+        .map_err(|error| Failure::configuration(format_args!("cannot write {}: {error}", path.display())))
 }
 
 /// Why stdout did not take all that was printed.

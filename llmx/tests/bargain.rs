@@ -54,6 +54,32 @@ fn a_plot_is_an_svg_document_for_two_parties_and_for_three() {
 }
 
 #[test]
+fn a_plot_makes_its_folder_and_one_that_cannot_be_written_fails_behind_the_result() {
+    let folder = tempfile::tempdir().unwrap();
+    let plot = folder.path().join("run/pictures/car.svg");
+    let output = llmx(&["bargain", &domain("car_purchase"), "--plot", text(&plot)]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(std::fs::read_to_string(&plot).unwrap().starts_with("<svg"));
+    let output = llmx(&["bargain", &domain("car_purchase"), "--plot", "/dev/null/run/car.svg"]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("cannot write /dev/null/run/car.svg"), "{}", stderr(&output));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("agreement: "), "{output:?}");
+}
+
+#[test]
+fn a_demo_makes_the_folders_of_the_files_it_writes() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join("run").join(name).join("file");
+    let (trace, csv, export) = (file("trace"), file("csv"), file("export"));
+    let files = ["--trace", text(&trace), "--csv", text(&csv), "--export", text(&export)];
+    let output = llmx(&[&["demo", "--agents", "2", "--duration", "0.5"][..], &files].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    for path in [&trace, &csv, &export] {
+        assert!(std::fs::metadata(path).unwrap().len() > 0, "{}", path.display());
+    }
+}
+
+#[test]
 fn the_check_of_mandates_counts_what_was_tried_and_what_got_through() {
     let check = document(&["bargain", "--check", "--runs", "300", "--json"]);
     let tally = &check["tally"];

@@ -18,7 +18,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Creates, or empties, the file.
+    /// Creates, or empties, the file, and creates the folder it is in.
     ///
     /// # Errors
     /// When it cannot be created; the text names the path.
@@ -26,7 +26,9 @@ impl Trace {
         let refused = |error: std::io::Error| {
             std::io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
         };
-        Ok(Self { out: BufWriter::new(File::create(path).map_err(refused)?), failed: None })
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let file = std::fs::create_dir_all(folder).and_then(|()| File::create(path)).map_err(refused)?;
+        Ok(Self { out: BufWriter::new(file), failed: None })
     }
 
     /// Writes one event; `since_start` is the agent's local time since the start of the run.
