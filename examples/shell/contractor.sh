@@ -22,8 +22,8 @@ handle() {
       reply "{\"act\":\"confirm\",\"award_no\":$(field award_no)}"
       ;;
     *'"disposition":"committed"'*) # bound, and not before: the work may begin
-      tell "award $(field award_no) committed"
       reply '{"act":"inform","kind":"done","result":"delivered"}'
+      tell "award $(field award_no) committed"
       ;;
     *'"act":"cancel"'*'"reason":"cancelled"'*) tell cancelled && reply '{"act":"inform","kind":"cancelled"}' ;;
     *'"act":"reject"'* | *'"act":"cancel"'*) tell "$(field act): $(field reason)" ;;

@@ -35,6 +35,8 @@ struct NegotiationSeen {
     /// Of awards whose ACCEPT may still be under way: what is said later may arrive earlier.
     committed: BTreeSet<AwardNo>,
     cancelled: BTreeSet<AwardNo>,
+    /// Who the latest award went to, as its initiator was told.
+    awarded_last: Option<(AwardNo, AgentId)>,
     called: bool,
     told_closed: BTreeMap<AgentId, Outcome>,
     outcomes: BTreeSet<Outcome>,
@@ -145,7 +147,10 @@ impl Witness {
 
     fn judge(mut self, when: When) -> Verdict {
         for (id, seen) in &self.negotiations {
-            seen.judge(id, when, &mut self.verdict);
+            let is_watched = |agent: &AgentId| self.watched.as_ref().is_none_or(|watched| watched.contains(agent));
+            // An agent that is not of the run may have left with its work undone: the end waits for its deadline.
+            let ends_by_itself = seen.awarded_last.as_ref().is_none_or(|(_, contractor)| is_watched(contractor));
+            seen.judge(id, when, ends_by_itself, &mut self.verdict);
         }
         self.verdict
     }
@@ -202,6 +207,11 @@ impl NegotiationSeen {
             Told::Inform(News::Offers(_) | News::Awarded(_)) => {
                 let initiator = negotiation.initiator() == agent.as_str();
                 verdict.check(Invariant::Sealed, initiator, || format!("{agent} was told offers of {negotiation}"));
+                if let Told::Inform(News::Awarded(news)) = &delivery.payload
+                    && self.awarded_last.as_ref().is_none_or(|(no, _)| *no < news.award_no)
+                {
+                    self.awarded_last = Some((news.award_no, news.contractor.clone()));
+                }
             }
             Told::Cfp(call) => self.bargain.told_call(call),
             Told::Turn(turn) => self.bargain.told_turn(turn, at),
@@ -209,7 +219,7 @@ impl NegotiationSeen {
         }
     }
 
-    fn judge(&self, id: &NegotiationId, when: When, verdict: &mut Verdict) {
+    fn judge(&self, id: &NegotiationId, when: When, ends_by_itself: bool, verdict: &mut Verdict) {
         if when == When::AtRest {
             self.judge_admissions(id, verdict);
         }
@@ -218,7 +228,7 @@ impl NegotiationSeen {
         }
         let is_reached = !self.unreached.iter().any(|agent| agent.as_str() == id.initiator());
         if when == When::AtRest && is_reached {
-            let ended = self.told_closed.keys().any(|agent| agent.as_str() == id.initiator());
+            let ended = !ends_by_itself || self.told_closed.keys().any(|agent| agent.as_str() == id.initiator());
             verdict.check(Invariant::Terminates, ended, || format!("{id} did not end"));
         }
         verdict.check(Invariant::Absorbing, self.outcomes.len() <= 1, || format!("{id} ended as {:?}", self.outcomes));

@@ -1,4 +1,6 @@
-use schemas::delivery::{Award, Cancellation, Closing, DeliveryEnvelope, EXCHANGE, Receipt, RejectReason, Rejection};
+use schemas::delivery::{
+    Award, AwardNews, Cancellation, CloseReason, Closing, DeliveryEnvelope, EXCHANGE, Receipt, RejectReason, Rejection,
+};
 use schemas::{Lane, Position, Timestamp, WireTime};
 
 use super::*;
@@ -64,6 +66,27 @@ fn what_is_under_way_is_missed_at_rest_only_and_never_where_it_was_given_up() {
         witness.unreached(&agent(name), &negotiation());
     }
     assert_eq!(witness.finish().violated(), 0);
+}
+
+#[test]
+fn a_round_whose_award_an_agent_of_others_left_unperformed_need_not_have_ended() {
+    let seen: Script = round().into_iter().filter(|(name, _)| name.as_str() != "carl").take(5).collect();
+    for (awarded, watched, is_broken) in [
+        (&["carl"][..], &["alice", "bob"][..], false),
+        (&["carl"], &["alice", "bob", "carl"], true),
+        // Taken back, and given to one of the run's own.
+        (&["carl", "bob"], &["alice", "bob"], true),
+    ] {
+        let mut script = seen.clone();
+        for (number, name) in (1..).zip(awarded) {
+            script.push(received("alice", 80 + number, news(u32::from(number), name)));
+        }
+        let watched_agents = watched.iter().map(|name| agent(name)).collect();
+        let verdict = self::watched(&script).among_others(watched_agents).finish();
+        let broken: Vec<Invariant> = verdict.broken().collect();
+        let expected = if is_broken { vec![Invariant::Terminates] } else { Vec::new() };
+        assert_eq!(broken, expected, "{awarded:?} {watched:?}: {:?}", verdict.examples);
+    }
 }
 
 type Script = Vec<(AgentId, Observation)>;
@@ -152,6 +175,23 @@ fn accept(award_no: u32, number: u64) -> Told {
         payment: None,
         confirm_by: WireTime(Timestamp(0)),
     })
+}
+
+/// What alice is told of an award.
+fn news(award_no: u32, contractor: &str) -> Told {
+    Told::Inform(News::Awarded(AwardNews {
+        offer_id: offer(1),
+        contractor: agent(contractor),
+        lot: Lot(0),
+        award_no: AwardNo(award_no),
+        terms: schemas::payload::Terms::new(),
+        payment: None,
+        score: 1,
+        reason: CloseReason::AllResponded,
+        complete: true,
+        offers: 2,
+        decision: Digest([0; 32]),
+    }))
 }
 
 fn accepted(name: &str, msg_id: &str) -> (AgentId, Observation) {
