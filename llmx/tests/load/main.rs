@@ -1,10 +1,12 @@
 //! Contractors and generators as processes of their own, against a gateway and an engine on a real nats-server: what their
-//! health ports say, that two generators do not disturb each other, whom calls reach, and who is invited no more.
+//! health ports say, that two generators do not disturb each other, whom calls reach, who is invited no more, and what an
+//! engine says that stood still.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod backlog;
 mod examples;
+mod frozen;
 mod presence;
 mod process;
 mod reach;

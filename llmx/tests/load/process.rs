@@ -18,8 +18,8 @@ pub(crate) struct Site {
     pub(crate) gateway_url: String,
     pub(crate) keys: PathBuf,
     gateway: Process,
-    engine: Process,
-    _server: LocalServer,
+    pub(crate) engine: Process,
+    server: LocalServer,
     _folder: TempDir,
 }
 
@@ -42,7 +42,12 @@ impl Site {
         let options = ["--listen", "127.0.0.1:0", "--jwks", jwks, "--issuer", "llmx-local"];
         let mut gateway = Process::start(&[&["gateway", "--nats", &nats][..], &options].concat());
         let gateway_url = gateway.says("gateway: ").await;
-        Self { gateway_url, keys, gateway, engine, _server: server, _folder: folder }
+        Self { gateway_url, keys, gateway, engine, server, _folder: folder }
+    }
+
+    /// Where its nats-server listens.
+    pub(crate) fn nats_url(&self) -> String {
+        self.server.url()
     }
 
     /// A command whose agents reach this exchange.
@@ -110,8 +115,13 @@ impl Process {
 
     /// Asks it to end, as Ctrl-C does.
     pub(crate) async fn interrupt(&self) {
+        self.signal("INT").await;
+    }
+
+    /// Sends it a signal, named without its prefix.
+    pub(crate) async fn signal(&self, name: &str) {
         let pid = self.child.id().unwrap().to_string();
-        assert!(Command::new("kill").args(["-INT", &pid]).status().await.unwrap().success());
+        assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().await.unwrap().success());
     }
 
     /// Ends it as a crash does: it closes nothing and takes no leave.
@@ -121,8 +131,7 @@ impl Process {
 
     /// Asks it to end, and gives its exit code.
     pub(crate) async fn end(&mut self) -> Option<i32> {
-        let pid = self.child.id().unwrap().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().await.unwrap().success());
+        self.signal("TERM").await;
         tokio::time::timeout(PATIENCE, self.child.wait()).await.unwrap().unwrap().code()
     }
 }
