@@ -1,12 +1,12 @@
 //! `llmx chaos`: the exchange as real processes, killed and paused under load, judged from what its agents saw.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::Context;
 use traffic_gen::chaos::{self, Plan, Standing, Victims};
 use traffic_gen::trace::Trace;
 
+use crate::listen::run_length;
 use crate::output::{Failure, Outcome, Progress, print, print_json};
 
 /// Arguments of `llmx chaos`.
@@ -80,8 +80,7 @@ enum Kill {
 
 impl Args {
     fn plan(&self) -> Result<Plan, Failure> {
-        let duration = Duration::try_from_secs_f64(self.duration)
-            .map_err(|error| Failure::configuration(format_args!("--duration: {error}")))?;
+        let duration = run_length(self.duration)?;
         let trace = self.trace.as_deref().map(Trace::create).transpose();
         let trace = trace.map_err(|error| Failure::configuration(format_args!("--trace: {error}")))?;
         if self.replicas == 2 {

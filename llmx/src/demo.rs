@@ -31,6 +31,7 @@ use crate::calls::{self, CallArgs};
 use crate::files::read_text;
 use crate::gateway::Console;
 use crate::keys;
+use crate::listen::run_length;
 use crate::nats::NatsSource;
 use crate::output::{Failure, Outcome, Progress, create, print, print_json};
 use crate::signals::asked_to_end;
@@ -196,8 +197,7 @@ impl Args {
     }
 
     fn duration(&self) -> Result<Duration, Failure> {
-        Duration::try_from_secs_f64(self.duration)
-            .map_err(|error| Failure::configuration(format_args!("--duration: {error}")))
+        run_length(self.duration)
     }
 
     /// How an agent that is none of the run's takes part.

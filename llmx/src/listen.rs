@@ -223,6 +223,16 @@ impl Seen {
     }
 }
 
+/// How long a run lasts: a number of seconds, from none to a year.
+///
+/// # Errors
+/// [`Failure::configuration`] that names `--duration`.
+pub fn run_length(seconds: f64) -> Result<Duration, Failure> {
+    let length = Duration::try_from_secs_f64(seconds).ok().filter(|length| length.as_secs_f64() <= SECONDS_MAX);
+    length
+        .ok_or_else(|| Failure::configuration(format_args!("--duration: at most {SECONDS_MAX} seconds, not {seconds}")))
+}
+
 /// A length of time in seconds.
 pub fn seconds(text: &str) -> Result<Duration, String> {
     let expected = || format!("a number of seconds from {SECONDS_MIN} to {SECONDS_MAX} is expected");

@@ -28,6 +28,7 @@ use traffic_gen::trace::Trace;
 
 use crate::calls::{self, CallArgs};
 use crate::connections::Connections;
+use crate::listen::run_length;
 use crate::ops::{self, Report};
 use crate::output::{Failure, Outcome, Progress, create, print, print_json, tracer};
 use crate::remote::{Remote, RemoteArgs};
@@ -86,7 +87,7 @@ pub struct Args {
 /// Runs the traffic and prints its summary.
 pub async fn run(args: Args) -> Outcome {
     PoissonArrivals::try_new(args.rate, args.seed).map_err(Failure::configuration)?;
-    let duration = Duration::try_from_secs_f64(args.duration).map_err(Failure::configuration)?;
+    let duration = run_length(args.duration)?;
     let registry = ops::registry()?;
     let agent_metrics = AgentMetrics::try_new(&registry)?;
     let of_run = Run { scenario: ScenarioKind::ContractNet, seed: args.seed, git_sha: env!("LLMX_BUILT_FROM") };

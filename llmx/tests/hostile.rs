@@ -72,6 +72,20 @@ fn no_command_lets_the_documents_of_a_hostile_gateway_reach_the_terminal_as_they
 }
 
 #[test]
+fn the_name_of_a_foreign_file_reaches_no_terminal_as_it_is() {
+    let rig = Rig::start(|_| answer(200, "{}"));
+    let archive = rig.folder.path().join("archive");
+    std::fs::create_dir_all(archive.join("lane-0")).unwrap();
+    std::fs::write(archive.join(HOSTILE), "").unwrap();
+    for args in [&["audit", "verify"][..], &["audit", "verify", "--json"]] {
+        let said = rig.command(args).arg(&archive).output().unwrap();
+        assert_eq!(said.status.code(), Some(1), "{said:?}");
+        assert!(stdout(&said).contains("hostile"), "{said:?}");
+        assert_harmless(args, &said);
+    }
+}
+
+#[test]
 fn an_endless_answer_is_cut_off_and_said_to_be_too_large() {
     for (status, says) in [(200, "it is larger than 16777216 bytes"), (422, "the gateway answered 422")] {
         let rig = Rig::start(move |_| Answer { status, headers: String::new(), body: Body::Endless });

@@ -48,7 +48,8 @@ impl Iterator for PoissonArrivals {
 
     fn next(&mut self) -> Option<Duration> {
         self.elapsed_s += self.interval_s.sample(&mut self.rng);
-        Some(Duration::from_secs_f64(self.elapsed_s))
+        // At a rate next to nothing even the first is beyond what a duration holds.
+        Some(Duration::try_from_secs_f64(self.elapsed_s).unwrap_or(Duration::MAX))
     }
 }
 
@@ -68,6 +69,11 @@ mod tests {
         for bad in [0.0, -1.0, f64::NAN, f64::INFINITY, 2.0 * RATE_MAX] {
             assert!(PoissonArrivals::try_new(bad, 1).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn at_a_rate_next_to_nothing_nothing_arrives() {
+        assert_eq!(PoissonArrivals::try_new(1e-300, 1).unwrap().next(), Some(Duration::MAX));
     }
 
     /// Kolmogorov-Smirnov distance to the exponential distribution; the 1 % critical value is 1.63 / sqrt(n).

@@ -199,6 +199,24 @@ mod tests {
         }
     }
 
+    #[test]
+    fn no_text_of_a_delivery_reaches_the_terminal_as_it_is() {
+        let digest = "0".repeat(64);
+        let hostile = "h\u{1b}]0;x\u{7}\u{9b}2J\u{202e}\n\r";
+        for payload in [
+            json!({"act": "cfp", "task": hostile, "round": 1, "reply_by": "2026-11-20T22:55:52.830Z",
+                "ends_by": "2026-11-20T22:56:52.830Z", "policy": hostile, "policy_digest": digest, "lots": 1}),
+            json!({"act": "cancel", "award_no": 1, "reason": hostile}),
+            json!({"act": "reject", "reason": "policy", "code": hostile}),
+            json!({"act": "not_understood", "reason": hostile, "expected": [], "pointer": hostile}),
+            json!({"act": "closed", "outcome": "completed", "digest": digest, "detail": hostile}),
+        ] {
+            let line = line(&delivery(payload.clone()));
+            assert!(line.contains("h ]0;x  2J"), "{payload}: {line:?}");
+            assert_eq!(line.chars().find(|&letter| telemetry::terminal::is_control(letter)), None, "{line:?}");
+        }
+    }
+
     fn delivery(payload: Value) -> Delivery {
         let envelope = json!({"msg_id": "034577465c4dc39902f306665683616b", "ts": "2026-11-20T22:54:52.830717Z",
             "from": "agent://alice", "to": ["agent://bob"], "negotiation": "alice~parcel-1"});
