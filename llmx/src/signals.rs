@@ -1,8 +1,10 @@
-//! The signals that end the process: SIGINT (Ctrl-C), SIGTERM and SIGQUIT, which would leave a terminal as it is.
+//! The signals that end the process: SIGINT (Ctrl-C), SIGTERM, SIGQUIT, which would leave a terminal as it is, and SIGHUP,
+//! by which a terminal or a connection that is closed takes its processes along.
 //!
 //! The first one lets a command that attends to it finish in order: [`asked_to_end`], [`Attending`]. Every other one
 //! ends the command where it stands, with exit code 1. Handlers are there from the start, because the first process of
-//! a container is not ended by a signal it does not handle.
+//! a container is not ended by a signal it does not handle. A SIGHUP that whoever started the process had it ignore
+//! (`nohup`) stays ignored.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -20,7 +22,7 @@ const GRACE: Duration = Duration::from_millis(500);
 /// Whether the process has been asked to end.
 static ASKED: LazyLock<watch::Sender<bool>> = LazyLock::new(|| watch::Sender::new(false));
 
-/// Resolves when the process is asked to end: Ctrl-C or SIGTERM. Until it does, or is dropped, the command has the time
+/// Resolves when the process is asked to end: Ctrl-C, SIGTERM or SIGHUP. Until it does, or is dropped, the command has the time
 /// it needs to finish.
 pub async fn asked_to_end() {
     let mut asked = ASKED.subscribe();
@@ -69,26 +71,47 @@ struct Signals {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
     quit: tokio::signal::unix::Signal,
+    /// Absent where it is ignored, or whether it is cannot be seen.
+    hang_up: Option<tokio::signal::unix::Signal>,
 }
 
 #[cfg(unix)]
 impl Signals {
     fn new() -> std::io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
+        let hang_up = (is_hang_up_ignored() == Some(false)).then(|| signal(SignalKind::hangup())).transpose()?;
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
             quit: signal(SignalKind::quit())?,
+            hang_up,
         })
     }
 
     async fn next(&mut self) -> &'static str {
+        let hang_up = async {
+            match &mut self.hang_up {
+                Some(hang_up) => hang_up.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             _ = self.interrupt.recv() => "SIGINT",
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.quit.recv() => "SIGQUIT",
+            _ = hang_up => "SIGHUP",
         }
     }
+}
+
+/// Whether SIGHUP is ignored since before this process began; unknown where the system does not show it. Unhandled, it ends
+/// the process where it stands.
+#[cfg(unix)]
+fn is_hang_up_ignored() -> Option<bool> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
+    // Signals count from 1, which is SIGHUP.
+    u64::from_str_radix(ignored.trim(), 16).ok().map(|signals| signals & 1 == 1)
 }
 
 #[cfg(not(unix))]

@@ -49,7 +49,8 @@ pub struct LocalServerOptions {
     pub extra_config: String,
 }
 
-/// A running nats-server with JetStream in a temporary folder. Killed, and the folder removed, when dropped.
+/// A running nats-server with JetStream in a temporary folder. Killed, and the folder removed, when dropped; on a system
+/// with a shell also when this process is killed.
 #[derive(Debug)]
 pub struct LocalServer {
     binary: PathBuf,
@@ -167,7 +168,7 @@ impl LocalServer {
         let file = root.join("nats.conf");
         let config = plan::config(root, self.ports, &self.options, self.membership.as_ref(), LOG);
         fs::write(&file, config).map_err(|error| failed("the configuration cannot be written", &error))?;
-        self.process = Some(Process::spawn(&self.binary, &file, &root.join(FIRST_WORDS))?);
+        self.process = Some(Process::spawn(&self.binary, root, &file, &root.join(FIRST_WORDS))?);
         Ok(())
     }
 
