@@ -217,8 +217,9 @@ impl Admission {
             Credentials::Token(token) => self.authenticate(token, &ingress.charged()).await?.agent,
         };
         trail.agent = Some(agent.clone());
-        if ingress.named_sender.is_some_and(|named| *named != agent) {
-            return Err(Refusal::new(Code::Unauthorized, "the subject names another agent than the token"));
+        if let Some(named) = ingress.named_sender.filter(|named| **named != agent) {
+            return Err(Refusal::new(Code::Unauthorized, "the subject names another agent than the token")
+                .expecting(format!("a token of {named}; this one is of {agent}")));
         }
         trail.passed(metrics, Stage::Auth);
 

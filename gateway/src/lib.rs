@@ -45,6 +45,7 @@ use tokio_util::task::TaskTracker;
 pub use admission::{Accepted, Admission, Credentials, Ingress, Transport};
 pub use auth::{Identity, TOKEN_BYTES_MAX};
 pub use config::{AuthConfig, ConfigFault, ConsoleAccess, GatewayConfig, KeySource, LimitConfig, Secret};
+pub use config::{TOKEN_LIFETIME_S_DEFAULT, TOKEN_LIFETIME_S_MAX};
 pub use error::{GatewayError, KeyError};
 pub use http::server;
 pub use metrics::GatewayMetrics;

@@ -72,16 +72,18 @@ pub(crate) fn check_default(registry: &Registry, configured: &str) -> Result<(),
             let beyond = if beyond > 0 { format!(" and {beyond} more") } else { String::new() };
             let listed = names.into_iter().take(LISTED_MAX).collect::<Vec<_>>().join(", ");
             let expected = unknown.expected.unwrap_or_default();
-            refused(format!("{}; expected: {expected}; there are {listed}{beyond}", unknown.detail))
+            refused(format!(
+                "the exchange has no policy `{configured}`; expected: {expected}; there are {listed}{beyond}"
+            ))
         }
     }
 }
 
-/// The exchange has no policy that is called so.
+/// The exchange has no policy that is called so. What was wanted may be any text, and is not repeated.
 pub(crate) fn unknown(policies: &PolicyTable, wanted: &str) -> Refusal {
     let names = nearest(wanted, policies.names_around(wanted, AROUND_MAX));
     let near = if names.is_empty() { String::new() } else { format!("; nearest to that: {}", names.join(", ")) };
-    Refusal::new(Code::UnknownPolicy, format!("the exchange has no policy `{wanted}`"))
+    Refusal::new(Code::UnknownPolicy, "the exchange has no policy of this name")
         .expecting(format!("a name or name@version of GET /v1/policies{near}"))
 }
 

@@ -21,7 +21,7 @@ pub(super) fn check_envelope(agent: &AgentId, checked: &Checked) -> Result<Negot
     if envelope.sender() != Some(agent) {
         return Err(Refusal::new(Code::Unauthorized, "the envelope names another sender than the token")
             .at("/envelope/from")
-            .expecting("agent://<subject of the token>"));
+            .expecting(format!("agent://{agent}, whose token this is")));
     }
     let malformed = |expected: &str| {
         Refusal::new(Code::BadFormat, "not a negotiation id").at("/envelope/negotiation").expecting(expected)

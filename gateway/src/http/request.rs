@@ -55,7 +55,8 @@ impl Caller {
         if self.0.agent == *agent {
             return Ok(());
         }
-        Err(Refusal::new(Code::Unauthorized, "only the agent itself may do this"))
+        Err(Refusal::new(Code::Unauthorized, "only the agent itself may do this")
+            .expecting(format!("a token of {agent}; this one is of {}", self.0.agent)))
     }
 
     /// Refuses callers that may not put policies and groups.
@@ -66,7 +67,11 @@ impl Caller {
         if self.0.is_admin || site.config.admins.contains(&self.0.agent) {
             return Ok(());
         }
-        Err(Refusal::new(Code::Unauthorized, "only an administrator may do this"))
+        Err(Refusal::new(Code::Unauthorized, "only an administrator may do this").expecting(format!(
+            "a token with the scope {} (`llmx token NAME --admin`), or of an agent among `admins`; this one is of {}",
+            crate::ADMIN_SCOPE,
+            self.0.agent
+        )))
     }
 }
 
