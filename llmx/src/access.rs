@@ -29,6 +29,13 @@ pub struct AccessArgs {
         value_parser = gateway_url
     )]
     gateway: Vec<String>,
+    #[command(flatten)]
+    signer: SignerArgs,
+}
+
+/// How users prove who they are.
+#[derive(Debug, clap::Args)]
+pub struct SignerArgs {
     /// Token to use as it is (default: one is signed with --key)
     #[arg(long, env = "LLMX_TOKEN", hide_env_values = true)]
     token: Option<String>,
@@ -51,7 +58,7 @@ pub struct Bearer {
     pub is_signed_here: bool,
 }
 
-impl AccessArgs {
+impl SignerArgs {
     /// The token that was given, or one signed for `agent`.
     ///
     /// # Errors
@@ -85,6 +92,24 @@ impl AccessArgs {
         let key = Arc::new(read_key(&self.key).map_err(|failure| failure.or("or give a token: --token, LLMX_TOKEN"))?);
         let token = renewed(key, &self.issuer, &self.audience, agent, claims);
         Ok(Bearer { token, is_signed_here: true })
+    }
+}
+
+impl AccessArgs {
+    /// See [`SignerArgs::bearer`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn bearer(&self, agent: &AgentId) -> Result<Bearer, Failure> {
+        self.signer.bearer(agent)
+    }
+
+    /// See [`SignerArgs::administrator`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn administrator(&self, agent: &AgentId) -> Result<Bearer, Failure> {
+        self.signer.administrator(agent)
     }
 
     /// The gateways' addresses.
@@ -158,20 +183,33 @@ pub fn gateway_url(text: &str) -> Result<String, String> {
 /// A refusal with what its reader can do about it, where that is known here.
 pub fn refused(refusal: &Refusal) -> Failure {
     let failure = Failure::failed(anyhow::anyhow!("{}", in_full(refusal)));
-    match remedy(refusal.code) {
+    match remedy(refusal) {
         Some(remedy) => failure.or(remedy),
         None => failure,
     }
 }
 
+/// Whether it is the token that is refused: another attempt with it is refused as well.
+pub fn is_of_token(code: Code) -> bool {
+    matches!(code, Code::Unauthenticated | Code::TokenExpired | Code::TokenNotYetValid | Code::Unauthorized)
+}
+
 /// What helps against a refusal, where a command of ours does.
-pub fn remedy(code: Code) -> Option<&'static str> {
+fn remedy(refusal: &Refusal) -> Option<&'static str> {
+    let code = refusal.code;
     if code == Code::Unauthenticated {
-        Some("the gateway must know the key and expect the issuer: --key, --issuer and --audience, or --token")
+        // What is wrong with a token's form or times is said; the rest is between key, issuer and gateway.
+        refusal.expected.is_none().then_some(
+            "the gateway must know the key and expect the issuer: --key, --issuer and --audience, or --token",
+        )
     } else if code == Code::TokenExpired {
         Some("get another token: `llmx token AGENT`")
     } else if code == Code::TokenNotYetValid {
         Some("compare the clocks of who signed the token and of the gateway")
+    } else if code == Code::Unavailable {
+        Some(
+            "the gateway answers, but what it works on does not: `llmx healthcheck URL` says what is missing; does NATS run?",
+        )
     } else if code == Code::NoRecipient {
         Some("`llmx agent list` shows who is registered, `llmx call --absent` invites the absent, too")
     } else {

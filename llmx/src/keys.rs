@@ -20,7 +20,7 @@ const KEY_BYTES_MAX: u64 = 64 * 1024;
 
 /// Arguments of `llmx keys`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  llmx keys --out run/keys && llmx token alice --key run/keys/signing-key.pem")]
+#[command(after_help = "Examples:\n  llmx keys --out run/keys && llmx token alice --key run/keys/signing-key.pem")]
 pub struct Args {
     /// Folder for signing-key.pem (private) and jwks.json (public)
     #[arg(long, default_value = "run/keys")]
@@ -112,7 +112,11 @@ fn write_private(path: &Path, content: &str) -> anyhow::Result<()> {
 /// Reads a signing key.
 pub fn read_key(path: &Path) -> Result<SigningKey, Failure> {
     let pem = read_text(path, KEY_BYTES_MAX).map_err(|error| {
-        Failure::configuration(format_args!("cannot read {}: {error}; `llmx keys` makes one", path.display()))
+        Failure::configuration(format_args!(
+            "cannot read {}: {error}; name the key of the exchange to join (--key FILE, LLMX_SIGNING_KEY); for a new \
+             exchange `llmx keys` makes one",
+            path.display()
+        ))
     })?;
     SigningKey::from_pem(&pem).map_err(|error| Failure::configuration(format_args!("{}: {error}", path.display())))
 }

@@ -13,7 +13,7 @@ use schemas::{AgentId, DeliveryId};
 use tokio::time::Instant;
 use traffic_gen::control::ControlClient;
 
-use crate::access::{AccessArgs, refused, remedy};
+use crate::access::{AccessArgs, is_of_token, refused};
 use crate::output::{Failure, Outcome, note, print, print_json_line, printed};
 use crate::signals::asked_to_end;
 
@@ -118,7 +118,7 @@ impl Listener {
                     }
                     note("the connection ended; trying again");
                 }
-                Err(TransportError::Refused(refusal)) if is_first || remedy(refusal.code).is_some() => {
+                Err(TransportError::Refused(refusal)) if is_first || is_of_token(refusal.code) => {
                     return Err(refused(&refusal));
                 }
                 Err(error) if is_first => return Err(self.args.access.unreachable(Some(error.to_string()))),

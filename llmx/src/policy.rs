@@ -2,19 +2,20 @@
 
 use std::path::{Path, PathBuf};
 
-use schemas::Policy;
 use schemas::validate::check_policy;
-use traffic_gen::control::ControlClient;
+use schemas::{AgentId, Policy};
+use traffic_gen::control::{ControlClient, ControlError};
 
+use crate::access::{SignerArgs, refused};
 use crate::output::{Failure, Outcome, one_line, print, print_json};
 use crate::remote::{GATEWAY_DEFAULT, http_url};
 
 /// Arguments of `llmx policy`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  llmx policy show high > mine.json\n  llmx policy check mine.json\n  \
-    llmx policy put mine.json --token \"$(llmx token operator --admin)\"\n  \
-    llmx policy default low --token \"$(llmx token operator --admin)\"\n\n\
-    list and show need no exchange, and ask one only with --gateway; put and default use LLMX_GATEWAY, too.\n\
+    llmx policy put mine.json\n  llmx policy default low\n\n\
+    list and show need no exchange, and ask one only with --gateway; put and default use LLMX_GATEWAY, too. An\n\
+    administrator's token is signed with --key, unless one is given.\n\
     A stored version never changes: give an edited policy another id.")]
 pub struct Args {
     #[command(subcommand)]
@@ -24,11 +25,14 @@ pub struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// Ids of the presets; with --gateway, of the exchange's policies
+    #[command(after_help = "Examples:\n  llmx policy list\n  llmx policy list --gateway http://127.0.0.1:8080")]
     List {
         #[command(flatten)]
         exchange: Asked,
     },
     /// One policy as JSON
+    #[command(after_help = "Examples:\n  llmx policy show medium\n  \
+        llmx policy show mine@2 --gateway http://127.0.0.1:8080 > mine.json")]
     Show {
         /// Its name, for example medium
         name: String,
@@ -36,11 +40,14 @@ enum Command {
         exchange: Asked,
     },
     /// Check a policy document: its schema, and that it does not contradict itself
+    #[command(after_help = "Examples:\n  llmx policy check mine.json\n  llmx policy show low | llmx policy check -")]
     Check {
         /// The document; - for standard input
         file: PathBuf,
     },
     /// Put a policy into a running exchange; negotiations that run keep theirs
+    #[command(after_help = "Examples:\n  llmx policy put mine.json\n  \
+        llmx policy put mine.json --gateway https://exchange.example --token \"$(cat operator.jwt)\"")]
     Put {
         /// The document; - for standard input
         file: PathBuf,
@@ -48,6 +55,9 @@ enum Command {
         exchange: Exchange,
     },
     /// Switch the policy of calls that name none
+    #[command(
+        after_help = "Examples:\n  llmx policy default low\n  llmx policy default mine@2 --key other/signing-key.pem"
+    )]
     Default {
         /// Its name
         name: String,
@@ -63,7 +73,7 @@ struct Exchange {
     #[arg(long, env = "LLMX_GATEWAY", default_value = GATEWAY_DEFAULT, value_name = "URL", value_parser = http_url)]
     gateway: String,
     #[command(flatten)]
-    holder: Holder,
+    signer: SignerArgs,
 }
 
 /// The exchange that is asked instead of this program: only where the command line says so, whatever the environment
@@ -74,16 +84,11 @@ struct Asked {
     #[arg(long, value_name = "URL", value_parser = http_url)]
     gateway: Option<String>,
     #[command(flatten)]
-    holder: Holder,
+    signer: SignerArgs,
 }
 
-/// Who asks.
-#[derive(Debug, clap::Args)]
-struct Holder {
-    /// A token; --admin tokens may put and switch
-    #[arg(long, env = "LLMX_TOKEN", hide_env_values = true)]
-    token: Option<String>,
-}
+/// Who asks, where the token is signed here.
+const OPERATOR: &str = "operator";
 
 /// `GET /v1/policies`.
 #[derive(serde::Deserialize)]
@@ -98,21 +103,19 @@ struct Described {
     policy: Policy,
 }
 
-impl Holder {
-    fn client(&self, gateway: &str) -> Result<(ControlClient, &str), Failure> {
-        let token = self.token.as_deref().ok_or_else(|| {
-            Failure::configuration("a token is needed: --token, or LLMX_TOKEN; `llmx token NAME --admin` makes one")
-        })?;
-        Ok((ControlClient::try_new(gateway)?, token))
-    }
+/// A client of a gateway, and an administrator's token for it.
+fn client(signer: &SignerArgs, gateway: &str) -> Result<(ControlClient, String), Failure> {
+    let operator = AgentId::try_new(OPERATOR).map_err(Failure::configuration)?;
+    let token = signer.administrator(&operator)?.token.current();
+    Ok((ControlClient::try_new(gateway)?, token))
 }
 
 /// Runs the subcommand.
 pub async fn run(args: Args) -> Outcome {
     match args.command {
-        Command::List { exchange: Asked { gateway: Some(gateway), holder } } => {
-            let (client, token) = holder.client(&gateway)?;
-            let stored: Stored = client.read("/v1/policies", token).await?;
+        Command::List { exchange: Asked { gateway: Some(gateway), signer } } => {
+            let (client, token) = client(&signer, &gateway)?;
+            let stored: Stored = client.read("/v1/policies", &token).await.map_err(answered)?;
             for described in stored.policies {
                 let is_default = [described.policy.name(), &described.policy.id].contains(&stored.default.as_str());
                 print(format_args!("{}{}", one_line(&described.policy.id), if is_default { " (default)" } else { "" }));
@@ -125,10 +128,10 @@ pub async fn run(args: Args) -> Outcome {
             }
             Ok(())
         }
-        Command::Show { name, exchange: Asked { gateway: Some(gateway), holder } } => {
-            let (client, token) = holder.client(&gateway)?;
+        Command::Show { name, exchange: Asked { gateway: Some(gateway), signer } } => {
+            let (client, token) = client(&signer, &gateway)?;
             // Without the digest beside it: what is shown can be edited, checked and put.
-            let described: Described = client.read(&format!("/v1/policies/{name}"), token).await?;
+            let described: Described = client.read(&format!("/v1/policies/{name}"), &token).await.map_err(answered)?;
             print_json(&described.policy)
         }
         Command::Show { name, .. } => print_json(&preset(&name)?),
@@ -139,17 +142,29 @@ pub async fn run(args: Args) -> Outcome {
         }
         Command::Put { file, exchange } => {
             let policy = read(&file)?;
-            let (client, token) = exchange.holder.client(&exchange.gateway)?;
-            client.put_policy(token, &policy).await?;
+            let (client, token) = client(&exchange.signer, &exchange.gateway)?;
+            client.put_policy(&token, &policy).await.map_err(answered)?;
             print(format_args!("{} is stored; new calls may name it", policy.id));
             Ok(())
         }
         Command::Default { name, exchange } => {
-            let (client, token) = exchange.holder.client(&exchange.gateway)?;
-            client.put("/v1/policies/default", token, &serde_json::json!({"policy": name})).await?;
+            let (client, token) = client(&exchange.signer, &exchange.gateway)?;
+            client.put("/v1/policies/default", &token, &serde_json::json!({"policy": name})).await.map_err(answered)?;
             print(format_args!("new calls that name no policy run under {name}"));
             Ok(())
         }
+    }
+}
+
+/// A refusal with its remedy; anything else as it is.
+fn answered(error: ControlError) -> Failure {
+    match error {
+        ControlError::Refused(refusal) => refused(&refusal),
+        other @ (ControlError::Unexpected { .. }
+        | ControlError::Redirected { .. }
+        | ControlError::Unreadable { .. }
+        | ControlError::Unusable(_)
+        | ControlError::Unreachable(_)) => other.into(),
     }
 }
 

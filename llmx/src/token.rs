@@ -3,15 +3,18 @@
 use std::path::PathBuf;
 
 use ::gateway::keys::Claims;
+use ::gateway::{TOKEN_LIFETIME_S_DEFAULT, TOKEN_LIFETIME_S_MAX};
 use schemas::AgentId;
 
 use crate::keys::read_key;
-use crate::output::{Outcome, print, print_json};
+use crate::output::{Outcome, note, print, print_json};
 
 /// Arguments of `llmx token`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  curl -H \"Authorization: Bearer $(llmx token alice)\" http://127.0.0.1:8080/v1/agents"
+    after_help = "Examples:\n  curl -H \"Authorization: Bearer $(llmx token alice)\" http://127.0.0.1:8080/v1/agents\n  \
+    llmx token operator --admin --lifetime 600\n\n\
+    The key must be one that the gateway verifies with: of an exchange that runs, its own (--key, LLMX_SIGNING_KEY)."
 )]
 pub struct Args {
     /// The agent: the token's subject
@@ -26,8 +29,8 @@ pub struct Args {
     /// Audience
     #[arg(long, env = "LLMX_AUDIENCE", default_value = "llmx")]
     audience: String,
-    /// Lifetime in seconds
-    #[arg(long, default_value_t = 3600)]
+    /// Lifetime in seconds, up to 30 days; a gateway takes a day unless its --lifetime-s-max says otherwise
+    #[arg(long, default_value_t = 3600, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=TOKEN_LIFETIME_S_MAX))]
     lifetime: u64,
     /// Let the holder put policies and groups
     #[arg(long)]
@@ -44,6 +47,12 @@ pub fn run(args: &Args) -> Outcome {
         claims = claims.admin();
     }
     let token = read_key(&args.key)?.sign(&claims)?;
+    if args.lifetime > TOKEN_LIFETIME_S_DEFAULT {
+        note(format_args!(
+            "llmx: a gateway refuses a token that lives longer than {TOKEN_LIFETIME_S_DEFAULT} s, unless it has a larger \
+             --lifetime-s-max"
+        ));
+    }
     if args.json {
         return print_json(&serde_json::json!({"token": token, "sub": claims.sub, "exp": claims.exp}));
     }

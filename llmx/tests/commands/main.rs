@@ -8,5 +8,6 @@ mod bad_input;
 mod call;
 mod listen;
 mod manual;
+mod policy;
 mod rig;
 mod top;
