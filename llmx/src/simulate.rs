@@ -6,7 +6,7 @@ use traffic_gen::invariants::Invariant;
 use traffic_gen::simulator::report::{Batch, CONCLUSIVE_RUNS, Progress as Done, Report, story};
 use traffic_gen::simulator::{check, run as run_seed};
 
-use crate::output::{Failure, Outcome, Progress, print, print_json};
+use crate::output::{Failure, Outcome, Progress, note, print, print_json};
 use crate::signals::Attending;
 
 /// Runs when neither `--seeds` nor `--seed` says otherwise: enough to reach every rare path.
@@ -20,8 +20,8 @@ const BASE_DEFAULT: u64 = 1;
     llmx simulate --seed 42                        one run, told line by line\n  \
     llmx simulate --seed 42 --liveness 1           the same with time to end\n\n\
     A run is whole: real gateways and engines, a bus that loses, repeats, delays and forgets, crashes, stalls, clock\n\
-    jumps, agents that misbehave. The same seed gives the same run. Exit code 1 on a violation, and from 1000 runs on\n\
-    also when an invariant was never checked or a rare path never taken.\n\
+    jumps, agents that misbehave. The same seed gives the same run, and the same on stdout; how long it took is on stderr.\n\
+    Exit code 1 on a violation, and from 1000 runs on also when an invariant was never checked or a rare path never taken.\n\
     Ctrl-C or SIGTERM ends it with what the runs made so far showed, marked as interrupted.")]
 pub struct Args {
     /// Runs that end amid faults
@@ -81,6 +81,8 @@ pub async fn run(args: Args) -> Outcome {
         report
     });
     let report = report.await?;
+    // On stderr: what is on stdout is the same every time.
+    note(format_args!("{:.1} s, {:.0} runs/s", report.elapsed_s, report.runs_per_s));
     if args.json {
         print_json(&report)?;
     } else {
@@ -109,8 +111,8 @@ fn print_report(report: &Report) {
         print(format_args!("INTERRUPTED after {made} of {} runs: what follows is of those", report.asked));
     }
     print(format_args!(
-        "{} safety and {} liveness runs in {:.1} s ({:.0}/s): {} records folded, {} deliveries received",
-        report.safety, report.liveness, report.elapsed_s, report.runs_per_s, report.records, report.deliveries
+        "{} safety and {} liveness runs: {} records folded, {} deliveries received",
+        report.safety, report.liveness, report.records, report.deliveries
     ));
     print("\ninvariant              checked   violated");
     for invariant in Invariant::ALL {

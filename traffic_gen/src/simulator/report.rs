@@ -63,9 +63,11 @@ pub struct Report {
     pub asked: u64,
     /// Whether the batch was asked to end before it was done: what is said is true of the runs made.
     pub interrupted: bool,
-    /// Wall-clock seconds.
+    /// Wall-clock seconds. Not part of the document, which is the same every time.
+    #[serde(skip)]
     pub elapsed_s: f64,
-    /// Runs per second of wall-clock time.
+    /// Runs per second of wall-clock time. Not part of the document either.
+    #[serde(skip)]
     pub runs_per_s: f64,
     /// Records folded and compared.
     pub records: u64,
