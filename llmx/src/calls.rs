@@ -6,11 +6,14 @@ use std::time::Duration;
 
 use schemas::ids::Capability;
 use schemas::{Address, Code, Refusal, TopicName};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use traffic_gen::live::{self, Scenario};
 use traffic_gen::recorder::{Counts, Recorder};
 
 use crate::output::{Failure, Outcome, Progress};
+use crate::signals::asked_to_end;
 
 /// What to do about calls that reach nobody.
 const REMEDY: &str =
@@ -52,6 +55,21 @@ impl CallArgs {
             ..scenario
         }
     }
+}
+
+/// Cancels a load when the process is asked to end, and says what is waited for then.
+pub fn end_when_asked(cancel: &CancellationToken, drain: Duration) -> JoinHandle<()> {
+    let cancel = cancel.clone();
+    tokio::spawn(async move {
+        asked_to_end().await;
+        let progress = Progress::new();
+        progress.finish();
+        progress.show(format_args!(
+            "ending: nothing new is begun, what is open is waited for, {} s at most; Ctrl-C again ends at once\n",
+            drain.as_secs()
+        ));
+        cancel.cancel();
+    })
 }
 
 /// Fails a run none of whose calls was admitted, with what the gateway said to the latest of them.

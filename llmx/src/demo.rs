@@ -19,11 +19,12 @@ use bus::nats::server::{LocalServer, LocalServerOptions};
 use schemas::{AgentId, Policy};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use traffic_gen::arrivals::PoissonArrivals;
 use traffic_gen::audit;
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::live::{self, Access, Population, Scenario};
-use traffic_gen::recorder::{Counts, Recorder};
+use traffic_gen::recorder::{Counts, Finished, Recorder};
 use traffic_gen::summary::Summary;
 use traffic_gen::trace::Trace;
 
@@ -34,7 +35,6 @@ use crate::keys;
 use crate::listen::run_length;
 use crate::nats::NatsSource;
 use crate::output::{Failure, Outcome, Progress, create, print, print_json};
-use crate::signals::asked_to_end;
 
 /// Arguments of `llmx demo`.
 #[derive(Debug, clap::Args)]
@@ -44,7 +44,9 @@ use crate::signals::asked_to_end;
     llmx demo --protocol alternating --policy bargain-medium\n  \
     llmx demo --listen 127.0.0.1:8080 --duration 600\n\n\
     The exchange runs in this process and its memory, or over the NATS that --nats or --config names on the command line;\n\
-    LLMX_NATS and LLMX_CONFIG move no demo there. On a NATS that is kept its agents have names of their own."
+    LLMX_NATS and LLMX_CONFIG move no demo there. On a NATS that is kept its agents have names of their own.\n\
+    Ctrl-C and SIGTERM end it with a summary, marked as interrupted, once what is open has ended, 30 s at most; a second\n\
+    one at once. What could not be answered by then is not judged."
 )]
 pub struct Args {
     /// What the agents do: one calls and the others offer, or pairs and triples bargain over the domains in `domains/`
@@ -59,7 +61,7 @@ pub struct Args {
     /// a switch of the default shows at once; with --nats they name it. Default: medium; bargaining agents accept themselves
     #[arg(long, value_name = "NAME|FILE")]
     policy: Option<String>,
-    /// Calls per second, Poisson
+    /// Calls or bargains per second, Poisson: above 0, up to 1000000; one machine does some thousands
     #[arg(long, default_value_t = 10.0)]
     rate: f64,
     /// How long calls arrive, in seconds
@@ -258,6 +260,8 @@ pub async fn run(args: Args) -> Outcome {
 }
 
 async fn contract_net(args: Args) -> Outcome {
+    PoissonArrivals::try_new(args.rate, args.seed).map_err(Failure::configuration)?;
+    args.duration()?;
     let policy = crate::policy::preset_or_file(args.policy.as_deref().unwrap_or(POLICY_DEFAULT))?;
     if policy.bargain.is_some() && policy.weights.is_empty() {
         let policy = policy.id;
@@ -286,8 +290,10 @@ async fn contract_net(args: Args) -> Outcome {
     args.show_console(&exchange)?;
     args.show_way_in(&exchange);
     let is_alone = args.listen.is_none() && !opened.is_kept;
-    let (recorder, shed, elapsed_s) = drive(&args, &exchange, &scenario, trace, is_alone).await?;
-    let (counts, mut verdict) = recorder.finish().context("cannot write the trace")?;
+    let driven = drive(&args, &exchange, &scenario, trace, is_alone).await?;
+    let Driven { recorder, shed, elapsed_s, interrupted } = driven;
+    let finished = recorder.finish_after(interrupted).context("cannot write the trace")?;
+    let Finished { counts, mut verdict, is_cut_off } = finished;
     let report = audit::recompute(&opened.bus, &mut verdict).await?;
     exchange.check_bounds(&mut verdict);
     if let Some(file) = &mut csv {
@@ -299,6 +305,7 @@ async fn contract_net(args: Args) -> Outcome {
     exchange.shutdown().await;
     let admitted = calls::judge(&counts);
     let summary = Summary::new(&scenario, opened.name, &policy.id, counts, verdict, shed, elapsed_s);
+    let summary = Summary { interrupted, is_cut_off, ..summary };
     if args.json {
         print_json(&summary)?;
     } else {
@@ -310,13 +317,23 @@ async fn contract_net(args: Args) -> Outcome {
     }
 }
 
+/// A load that is over.
+struct Driven {
+    recorder: Arc<Recorder>,
+    /// Calls that were not made.
+    shed: u64,
+    elapsed_s: f64,
+    /// Whether it was asked to end before its time.
+    interrupted: bool,
+}
+
 async fn drive(
     args: &Args,
     exchange: &Exchange,
     scenario: &Scenario,
     trace: Option<Trace>,
     is_alone: bool,
-) -> Result<(Arc<Recorder>, u64, f64), Failure> {
+) -> Result<Driven, Failure> {
     let control = ControlClient::try_new(exchange.url())?;
     let bus = exchange.bus.clone();
     let transport = move |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&bus)) };
@@ -336,25 +353,21 @@ async fn drive(
     let progress = (!args.json)
         .then(|| tokio::spawn(calls::show_progress(Arc::clone(&recorder), Instant::now(), PROGRESS_PERIOD, line)));
     let started = Instant::now();
-    let shed = attended(&cancel, progress, live::call(&access, scenario, &recorder, &cancel)).await?;
+    let calls = live::call(&access, scenario, &recorder, &cancel);
+    let shed = attended(&cancel, scenario.drain, progress, calls).await?;
     let elapsed_s = started.elapsed().as_secs_f64();
     population.stop().await?;
-    Ok((recorder, shed, elapsed_s))
+    Ok(Driven { recorder, shed, elapsed_s, interrupted: cancel.is_cancelled() })
 }
 
 /// Runs a load until it is over or the user asks to end, and takes its progress away then.
 async fn attended<T>(
     cancel: &CancellationToken,
+    drain: Duration,
     progress: Option<tokio::task::JoinHandle<()>>,
     load: impl Future<Output = T>,
 ) -> T {
-    let interrupt = tokio::spawn({
-        let cancel = cancel.clone();
-        async move {
-            asked_to_end().await;
-            cancel.cancel();
-        }
-    });
+    let interrupt = calls::end_when_asked(cancel, drain);
     let outcome = load.await;
     interrupt.abort();
     if let Some(progress) = progress {

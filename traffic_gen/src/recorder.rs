@@ -1,6 +1,8 @@
 //! Watches every agent of a run: counts, latencies, the invariants, and the trace.
 
 mod inner;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -26,6 +28,17 @@ pub const OPEN_AGE_MAX: Duration = Duration::from_secs(3600);
 
 /// Policies counted apart; calls under further ones are counted without.
 pub const POLICIES_MAX: usize = 64;
+
+/// A run that is over.
+#[derive(Debug)]
+pub struct Finished {
+    /// The counts.
+    pub counts: Counts,
+    /// What was judged.
+    pub verdict: Verdict,
+    /// Whether the end cut off what was still owed.
+    pub is_cut_off: bool,
+}
 
 /// What a run has come to.
 #[derive(Debug, Clone, Default)]
@@ -189,8 +202,24 @@ impl Recorder {
     /// # Errors
     /// When the trace could not be written.
     pub fn finish(&self) -> std::io::Result<(Counts, Verdict)> {
+        self.finish_by(Witness::finish)
+    }
+
+    /// As [`Recorder::finish`]. Of a run that was interrupted while something was still owed, only what must hold at any
+    /// time is judged: what the end cut off proves nothing.
+    ///
+    /// # Errors
+    /// When the trace could not be written.
+    pub fn finish_after(&self, interrupted: bool) -> std::io::Result<Finished> {
+        let is_cut_off = interrupted && !(self.open() == 0 && self.is_settled());
+        let judge = if is_cut_off { Witness::finish_early } else { Witness::finish };
+        let (counts, verdict) = self.finish_by(judge)?;
+        Ok(Finished { counts, verdict, is_cut_off })
+    }
+
+    fn finish_by(&self, judge: fn(Witness) -> Verdict) -> std::io::Result<(Counts, Verdict)> {
         let mut inner = self.lock();
-        let verdict = inner.witness.take().map(Witness::finish).unwrap_or_default();
+        let verdict = inner.witness.take().map(judge).unwrap_or_default();
         if let Some(trace) = inner.trace.take() {
             trace.finish()?;
         }

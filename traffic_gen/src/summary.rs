@@ -59,6 +59,11 @@ pub struct Summary {
     pub shed: u64,
     /// Seconds from the first intended call to the last end.
     pub elapsed_s: f64,
+    /// Whether the run was asked to end before its time: what is said is of what had begun by then.
+    pub interrupted: bool,
+    /// Whether that cut something off that was still owed: what it would have led to is not judged.
+    #[serde(rename = "cut_off")]
+    pub is_cut_off: bool,
 }
 
 /// Latencies in milliseconds.
@@ -93,6 +98,9 @@ impl fmt::Display for Summary {
                 quantiles.p50, quantiles.p95, quantiles.p99, quantiles.max
             )
         };
+        if self.interrupted {
+            writeln!(f, "{INTERRUPTED}")?;
+        }
         writeln!(
             f,
             "{} on {}, {} contractors, {} calls/s, seed {}: {:.1} s",
@@ -124,9 +132,15 @@ impl fmt::Display for Summary {
         }
         writeln!(f, "  outcomes {}", counts(&self.outcomes))?;
         writeln!(f, "  rejected at the gateway {}", counts(&self.rejected))?;
-        write!(f, "{}", self.invariant_violations)
+        write!(f, "{}", self.invariant_violations)?;
+        if self.is_cut_off { write!(f, "{CUT_OFF}") } else { Ok(()) }
     }
 }
+
+/// Begins the summary of a run that was asked to end before its time.
+pub const INTERRUPTED: &str = "INTERRUPTED: what follows is of what had begun by then";
+/// Ends the summary of one whose end cut something off.
+pub const CUT_OFF: &str = "\n  not judged: what was still owed when the run was cut off";
 
 impl From<Verdict> for Violations {
     fn from(verdict: Verdict) -> Self {
@@ -211,6 +225,8 @@ impl Summary {
             outcomes: counts.outcomes,
             shed,
             elapsed_s,
+            interrupted: false,
+            is_cut_off: false,
         }
     }
 }

@@ -9,12 +9,13 @@ use anyhow::Context;
 use schemas::{AgentId, Policy};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use traffic_gen::arrivals::PoissonArrivals;
 use traffic_gen::audit;
 use traffic_gen::bargain::market::{self, Catalog, Ledger, Population, Scenario, Summary};
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::live::Access;
-use traffic_gen::recorder::Recorder;
+use traffic_gen::recorder::{Finished, Recorder};
 use traffic_gen::trace::Trace;
 
 use super::{Args, attended, limits, prefix};
@@ -56,8 +57,9 @@ pub async fn run(args: Args) -> Outcome {
         Progress::new().show(format_args!("exchange on {}, {}\n", opened.name, exchange.url()));
     }
     args.show_console(&exchange)?;
-    let (ledger, shed, elapsed_s) = drive(&args, &exchange, &scenario, trace).await?;
-    let (counts, mut verdict) = ledger.recorder().finish().context("cannot write the trace")?;
+    let (ledger, shed, elapsed_s, interrupted) = drive(&args, &exchange, &scenario, trace).await?;
+    let finished = ledger.recorder().finish_after(interrupted).context("cannot write the trace")?;
+    let Finished { counts, mut verdict, is_cut_off } = finished;
     let report = audit::recompute(&opened.bus, &mut verdict).await?;
     exchange.check_bounds(&mut verdict);
     if let Some(file) = &mut csv {
@@ -68,6 +70,7 @@ pub async fn run(args: Args) -> Outcome {
     }
     exchange.shutdown().await;
     let summary = Summary::new(&scenario, opened.name, &ledger.traded(), counts, verdict, shed, elapsed_s);
+    let summary = Summary { interrupted, is_cut_off, ..summary };
     if args.json {
         print_json(&summary)?;
     } else {
@@ -78,6 +81,7 @@ pub async fn run(args: Args) -> Outcome {
 
 /// The policy to delegate to, once the arguments make sense for bargains.
 fn check(args: &Args) -> Result<Option<Policy>, Failure> {
+    PoissonArrivals::try_new(args.rate, args.seed).map_err(Failure::configuration)?;
     let (agents, least) = (args.agents, market::AGENTS_MIN);
     if args.contractor.is_some() {
         return Err(Failure::configuration(
@@ -115,7 +119,7 @@ async fn drive(
     exchange: &Exchange,
     scenario: &Scenario,
     trace: Option<Trace>,
-) -> Result<(Arc<Ledger>, u64, f64), Failure> {
+) -> Result<(Arc<Ledger>, u64, f64, bool), Failure> {
     let control = ControlClient::try_new(exchange.url())?;
     let bus = exchange.bus.clone();
     let transport = move |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&bus)) };
@@ -133,10 +137,11 @@ async fn drive(
     let cancel = CancellationToken::new();
     let progress = (!args.json).then(|| tokio::spawn(show_progress(Arc::clone(&ledger), Instant::now())));
     let started = Instant::now();
-    let shed = attended(&cancel, progress, market::trade(&population, &ledger, started, &cancel)).await?;
+    let trading = market::trade(&population, &ledger, started, &cancel);
+    let shed = attended(&cancel, scenario.drain, progress, trading).await?;
     let elapsed_s = started.elapsed().as_secs_f64();
     population.stop().await?;
-    Ok((ledger, shed, elapsed_s))
+    Ok((ledger, shed, elapsed_s, cancel.is_cancelled()))
 }
 
 async fn show_progress(ledger: Arc<Ledger>, started: Instant) {

@@ -10,7 +10,7 @@ use crate::bargain::figures::Figures;
 use crate::invariants::Verdict;
 use crate::latency::Quantiles;
 use crate::recorder::Counts;
-use crate::summary::{Violations, counts as told};
+use crate::summary::{CUT_OFF, INTERRUPTED, Violations, counts as told};
 
 /// The result of a run. Latencies are in milliseconds.
 #[derive(Debug, Clone, Serialize)]
@@ -57,6 +57,11 @@ pub struct Summary {
     pub shed: u64,
     /// Seconds from the first intended opening until everything had settled.
     pub elapsed_s: f64,
+    /// Whether the run was asked to end before its time: what is said is of what had begun by then.
+    pub interrupted: bool,
+    /// Whether that cut something off that was still owed: what it would have led to is not judged.
+    #[serde(rename = "cut_off")]
+    pub is_cut_off: bool,
 }
 
 /// Bargains over one domain.
@@ -114,6 +119,8 @@ impl Summary {
             outcomes: counts.outcomes,
             shed,
             elapsed_s,
+            interrupted: false,
+            is_cut_off: false,
         }
     }
 }
@@ -124,6 +131,9 @@ impl fmt::Display for Summary {
             let Quantiles { p50, p95, p99, max, .. } = quantiles;
             writeln!(f, "  {name:<22} p50 {p50:>8.2}   p95 {p95:>8.2}   p99 {p99:>8.2}   max {max:>8.2}  ms")
         };
+        if self.interrupted {
+            writeln!(f, "{INTERRUPTED}")?;
+        }
         let policy = self.policy.as_deref().unwrap_or("agents accept themselves");
         writeln!(
             f,
@@ -140,6 +150,7 @@ impl fmt::Display for Summary {
         line(f, "call to end", &self.latency_ms.bargain)?;
         writeln!(f, "  moves refused {}   declined {}", self.moves_refused, self.declined)?;
         writeln!(f, "  rejected at the gateway {}", told(&self.rejected))?;
-        write!(f, "{}", self.invariant_violations)
+        write!(f, "{}", self.invariant_violations)?;
+        if self.is_cut_off { write!(f, "{CUT_OFF}") } else { Ok(()) }
     }
 }
