@@ -20,7 +20,9 @@ use crate::signals::asked_to_end;
 
 /// Arguments of `llmx contractors`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  llmx contractors --gateway http://127.0.0.1:8080 --count 12 --transport websocket")]
+#[command(
+    after_help = "Examples:\n  llmx contractors --gateway http://127.0.0.1:8080 --count 12 --transport websocket"
+)]
 pub struct Args {
     #[command(flatten)]
     remote: RemoteArgs,
@@ -48,7 +50,7 @@ pub async fn run(args: Args) -> Outcome {
     let metrics = AgentMetrics::try_new(&registry)?;
     let health = ops::open(args.listen, None, &registry)?;
     if let Some(health) = &health {
-        print(format_args!("health: http://{}", health.address()));
+        print(format_args!("health: http://{}/readyz", health.address()));
         let (metrics, wanted) = (metrics.clone(), args.count);
         health.report(move || report(metrics.connected(), wanted));
     }

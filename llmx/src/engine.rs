@@ -24,7 +24,7 @@ use crate::signals::asked_to_end;
 const WATCH_PERIOD: Duration = Duration::from_secs(1);
 
 const AFTER_HELP: &str = "\
-Example:
+Examples:
   llmx engine --nats nats://127.0.0.1:4222 --id engine-1 --listen 127.0.0.1:9464
   llmx healthcheck http://127.0.0.1:9464/readyz
 
@@ -160,7 +160,7 @@ pub async fn run(given: Given<Args>) -> Outcome {
     let metrics = Arc::new(EngineMetrics::new(&registry)?);
     let health = ops::open(settings.listen, Some(&bus), &registry)?;
     if let Some(health) = &health {
-        print(format_args!("health: http://{}", health.address()));
+        print(format_args!("health: http://{}/readyz", health.address()));
     }
     let mut config = EngineConfig::new(id.clone());
     config.trim = settings.trim.unwrap_or(TrimArg::AfterArchive).into();

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use anyhow::Context;
+use serde::Deserialize;
 use tokio::time::Instant;
 
-use crate::output::{Failure, Outcome};
+use crate::output::{Failure, Outcome, one_line};
 use crate::remote::http_url;
 
 /// Longest wait for an answer; a health check that hangs is a failed one.
@@ -14,19 +15,25 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 /// Longest `--wait`.
 const WAIT_MAX: Duration = Duration::from_secs(86_400);
 
-/// Bytes of an answer that are shown.
-const BODY_BYTES_MAX: usize = 4096;
+/// Bytes of an answer that are read: what an engine says of 64 lanes has less.
+const BODY_BYTES_MAX: usize = 256 * 1024;
 
 /// Pause between two questions of one check that waits.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// What every process of the exchange answers.
+const READY_PATH: &str = "/readyz";
+/// Characters shown of an answer that is no problem document.
+const BODY_CHARS_MAX: usize = 500;
+
 /// Arguments of `llmx healthcheck`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  llmx healthcheck http://127.0.0.1:8080/readyz    a gateway\n  \
-    llmx healthcheck http://127.0.0.1:9464/readyz    an engine with --listen 127.0.0.1:9464\n  \
-    llmx healthcheck --wait 30 http://127.0.0.1:8080/readyz    until it is ready, at most half a minute")]
+#[command(after_help = "Examples:\n  llmx healthcheck http://127.0.0.1:8080    a gateway\n  \
+    llmx healthcheck http://127.0.0.1:9464    an engine with --listen 127.0.0.1:9464\n  \
+    llmx healthcheck --wait 30 http://127.0.0.1:8080/readyz    until it is ready, at most half a minute\n\n\
+    Without a path /readyz is asked. Exit code 1 names what is wrong, a line each.")]
 pub struct Args {
-    /// Address to ask, for example http://127.0.0.1:8080/readyz
+    /// Address to ask, for example http://127.0.0.1:8080/readyz; /readyz where it has no path
     #[arg(value_parser = http_url)]
     url: String,
     /// Ask again until it is well, for so many seconds
@@ -41,9 +48,10 @@ pub async fn run(args: Args) -> Outcome {
         .and_then(|wait| if wait <= WAIT_MAX { Ok(wait) } else { Err("a day at most".to_owned()) })
         .map_err(|error| Failure::configuration(format_args!("--wait: {error}")))?;
     let client = reqwest::Client::builder().timeout(TIMEOUT).build()?;
+    let url = readiness(&args.url);
     let deadline = Instant::now() + wait;
     loop {
-        match ask(&client, &args.url).await {
+        match ask(&client, &url).await {
             Err(_) if Instant::now() < deadline => tokio::time::sleep(PAUSE).await,
             outcome => return outcome,
         }
@@ -57,7 +65,13 @@ async fn ask(client: &reqwest::Client, url: &str) -> Outcome {
         return Ok(());
     }
     let body = beginning(response).await;
-    Err(Failure::failed(anyhow::anyhow!("{url} answered {status}: {}", String::from_utf8_lossy(&body).trim())))
+    let faults = faults_of(&body);
+    let said = if faults.is_empty() {
+        format!(" {}", one_line(&cut(String::from_utf8_lossy(&body).trim())))
+    } else {
+        faults.iter().map(|fault| format!("\n  {fault}")).collect()
+    };
+    Err(Failure::failed(anyhow::anyhow!("{url} answered {status}:{said}")))
 }
 
 /// The first bytes of an answer.
@@ -70,4 +84,72 @@ async fn beginning(mut response: reqwest::Response) -> Vec<u8> {
         }
     }
     body
+}
+
+/// Where readiness is asked for: the path that is given, or the one that every process of the exchange answers.
+pub fn readiness(url: &str) -> String {
+    match reqwest::Url::parse(url) {
+        Ok(parsed) if parsed.path() == "/" => format!("{}{READY_PATH}", url.trim_end_matches('/')),
+        Ok(_) | Err(_) => url.to_owned(),
+    }
+}
+
+/// What somebody who answers says is wrong; nothing where all is well, or nobody answers.
+pub async fn faults(client: &reqwest::Client, url: &str) -> Option<Vec<String>> {
+    let response = client.get(url).send().await.ok()?;
+    if response.status().is_success() {
+        return None;
+    }
+    let faults = faults_of(&beginning(response).await);
+    (!faults.is_empty()).then_some(faults)
+}
+
+/// The faults of a problem document: those it lists, or the one it is about.
+fn faults_of(body: &[u8]) -> Vec<String> {
+    let problem: Problem = serde_json::from_slice(body).unwrap_or_default();
+    let faults = if problem.faults.is_empty() { problem.detail.into_iter().collect() } else { problem.faults };
+    faults.iter().map(|fault| one_line(fault)).collect()
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(BODY_CHARS_MAX).collect()
+}
+
+/// A problem document, as far as it is shown.
+#[derive(Debug, Default, Deserialize)]
+struct Problem {
+    #[serde(default)]
+    detail: Option<String>,
+    #[serde(default)]
+    faults: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_without_a_path_is_asked_for_readiness() {
+        for (given, asked) in [
+            ("http://127.0.0.1:9464", "http://127.0.0.1:9464/readyz"),
+            ("http://127.0.0.1:9464/", "http://127.0.0.1:9464/readyz"),
+            ("http://127.0.0.1:9464/healthz", "http://127.0.0.1:9464/healthz"),
+        ] {
+            assert_eq!(readiness(given), asked);
+        }
+    }
+
+    #[test]
+    fn faults_are_those_listed_or_the_one_the_problem_is_about() {
+        for (body, faults) in [
+            (
+                r#"{"detail": "two", "faults": ["lane 0 waits", "no NATS"], "state": {}}"#,
+                &["lane 0 waits", "no NATS"][..],
+            ),
+            (r#"{"detail": "the bus does not answer", "code": "unavailable"}"#, &["the bus does not answer"]),
+            ("no json", &[]),
+        ] {
+            assert_eq!(faults_of(body.as_bytes()), faults, "{body}");
+        }
+    }
 }

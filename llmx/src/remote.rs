@@ -1,5 +1,7 @@
 //! Options of commands whose agents reach an exchange that runs elsewhere.
 
+use std::cell::RefCell;
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +18,7 @@ use schemas::AgentId;
 use traffic_gen::control::ControlClient;
 use traffic_gen::live::LiveError;
 
+use crate::healthcheck;
 use crate::keys::read_key;
 use crate::nats::NatsSource;
 use crate::output::Failure;
@@ -28,6 +31,8 @@ const TOKEN_LIFETIME_S: u64 = 3600;
 const WAIT_S_DEFAULT: u64 = 30;
 /// Longest wait for one answer of a gateway that is waited for.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
+/// Pause between two questions whether gateways are ready.
+const READINESS_PAUSE: Duration = Duration::from_secs(1);
 /// Pause between two attempts.
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(200);
 /// Where the gateway is when nothing else is said.
@@ -100,6 +105,8 @@ pub struct Remote {
     pub connect_within: Duration,
     /// Where it is sought, in words.
     pub place: String,
+    /// Gateways the agents go over; none where that is NATS.
+    gateways: Vec<String>,
 }
 
 impl RemoteArgs {
@@ -130,6 +137,7 @@ impl RemoteArgs {
             audience: self.audience.clone(),
             connect_within: Duration::from_secs(self.wait),
             place,
+            gateways: if self.transport == TransportKind::Nats { Vec::new() } else { self.gateway.clone() },
         })
     }
 
@@ -138,7 +146,7 @@ impl RemoteArgs {
         let client =
             reqwest::Client::builder().timeout(ANSWER_MAX).redirect(reqwest::redirect::Policy::none()).build()?;
         let limit = Duration::from_secs(self.wait);
-        let silence = std::cell::RefCell::new(None);
+        let silence = RefCell::new(None);
         let asking = async {
             loop {
                 for gateway in &self.gateway {
@@ -173,9 +181,32 @@ impl RemoteArgs {
 impl Remote {
     /// Awaits agents' first connections, which are bounded by [`Self::connect_within`], and says where they were sought.
     pub async fn connected<T>(&self, connecting: impl Future<Output = Result<T, LiveError>>) -> Result<T, Failure> {
-        let what = || Some(format!("the first connection to {}", self.place));
+        let fault = RefCell::new(None);
+        let why = || fault.borrow().as_ref().map(|fault| format!(" ({fault})")).unwrap_or_default();
+        let what = || Some(format!("the first connection to {}{}", self.place, why()));
+        let connecting = async {
+            tokio::select! {
+                biased;
+                outcome = connecting => outcome,
+                never = self.watch_readiness(&fault) => match never {},
+            }
+        };
         let outcome = announced(what, self.connect_within, connecting).await;
-        Ok(outcome.with_context(|| format!("no agent can work over {}", self.place))?)
+        Ok(outcome.with_context(|| format!("no agent can work over {}{}", self.place, why()))?)
+    }
+
+    /// Asks the gateways in turn whether they are ready, and notes what the last one that is not says.
+    async fn watch_readiness(&self, fault: &RefCell<Option<String>>) -> Infallible {
+        let client = reqwest::Client::builder().timeout(ANSWER_MAX).redirect(reqwest::redirect::Policy::none()).build();
+        loop {
+            for gateway in &self.gateways {
+                let Ok(client) = &client else { continue };
+                let found = healthcheck::faults(client, &healthcheck::readiness(gateway)).await;
+                *fault.borrow_mut() =
+                    found.map(|faults| format!("{gateway} answers, but is not ready: {}", faults.join("; ")));
+            }
+            tokio::time::sleep(READINESS_PAUSE).await;
+        }
     }
 
     /// The transport of one agent.

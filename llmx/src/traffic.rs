@@ -32,7 +32,6 @@ use crate::listen::run_length;
 use crate::ops::{self, Report};
 use crate::output::{Failure, Outcome, Progress, create, print, print_json, tracer};
 use crate::remote::{Remote, RemoteArgs};
-use crate::signals::asked_to_end;
 
 /// How often progress is told where nobody watches it, in seconds; a terminal gets it each second.
 const PROGRESS_LOG_S: u64 = 5;
@@ -45,7 +44,8 @@ const PROGRESS_LOG_S: u64 = 5;
     One initiator is held to the gateway's rate like every agent: 200 requests a second by default, acknowledgements\n\
     included, which is about 40 calls a second with 12 contractors. What is beyond waits and is sent again, and latencies\n\
     then measure the waiting: start several, each with a name (--initiator), or raise `requests_per_s`.\n\
-    Ctrl-C and SIGTERM end it with a summary once its open calls have ended, 30 s at most; a second one at once.\n\
+    Ctrl-C and SIGTERM end it with a summary, marked as interrupted, once its open calls have ended, 30 s at most; a\n\
+    second one at once.\n\
     Fails when no gateway answers (--wait), when a call has not ended 30 s after the last one, or within an hour of its\n\
     own, and when none was admitted."
 )]
@@ -60,7 +60,7 @@ pub struct Args {
     /// Policy that calls name; none or empty: the exchange's default applies
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
-    /// Calls per second, Poisson
+    /// Calls per second, Poisson: above 0, up to 1000000; what one initiator does depends on the gateway's limits
     #[arg(long, default_value_t = 10.0)]
     rate: f64,
     /// How long calls arrive, in seconds
@@ -95,7 +95,7 @@ pub async fn run(args: Args) -> Outcome {
     let health = ops::open(args.listen, None, &registry)?;
     if let Some(health) = &health {
         // On stderr: stdout is the summary's.
-        Progress::new().show(format_args!("health: http://{}\n", health.address()));
+        Progress::new().show(format_args!("health: http://{}/readyz\n", health.address()));
         let (agents, traffic) = (agent_metrics.clone(), metrics.clone());
         health.report(move || report(agents.connected(), traffic.phase()));
     }
@@ -109,14 +109,14 @@ pub async fn run(args: Args) -> Outcome {
     // No witness: it judges what every agent saw, and the contractors run elsewhere.
     let recorder = Arc::new(Recorder::start(Instant::now(), false, trace).with_metrics(metrics).of_run(&scenario.run));
     let connections = Arc::new(Connections::new(&agent_metrics, 1, &remote.place));
-    let (started, shed) = args.drive(&remote, &scenario, &recorder, &connections).await?;
+    let Driven { started, shed, interrupted } = args.drive(&remote, &scenario, &recorder, &connections).await?;
     let (counts, _) = recorder.finish().context("cannot write the trace")?;
     if let Some(file) = &mut csv {
         recorder.write_minutes(file).context("cannot write the table of minutes")?;
     }
     let admitted = calls::judge(&counts);
     let unended = recorder.open() as u64 + counts.lost;
-    let seen = Seen::new(&args, counts, shed, started.elapsed().as_secs_f64());
+    let seen = Seen { interrupted, ..Seen::new(&args, counts, shed, started.elapsed().as_secs_f64()) };
     if args.json {
         print_json(&seen)?;
     } else {
@@ -150,27 +150,20 @@ impl Args {
         })
     }
 
-    /// Calls until the time is over or the user asks to end. Time begins with the first connection. Returns when that
-    /// was, and how many calls were not made.
+    /// Calls until the time is over or the user asks to end. Time begins with the first connection.
     async fn drive(
         &self,
         remote: &Remote,
         scenario: &Scenario,
         recorder: &Arc<Recorder>,
         connections: &Arc<Connections>,
-    ) -> Result<(Instant, u64), Failure> {
+    ) -> Result<Driven, Failure> {
         let (transport, identity) = (|_: &_| remote.transport(), |name: &_| remote.identity(name));
         let access = Access { control: &remote.control, transport: &transport, identity: &identity };
         let initiator = remote.connected(live::connect(&access, scenario, recorder)).await?;
         let started = Instant::now();
         let cancel = CancellationToken::new();
-        let interrupt = tokio::spawn({
-            let cancel = cancel.clone();
-            async move {
-                asked_to_end().await;
-                cancel.cancel();
-            }
-        });
+        let interrupt = calls::end_when_asked(&cancel, scenario.drain);
         let watch = tokio::spawn({
             let connections = Arc::clone(connections);
             async move { connections.watch().await }
@@ -185,8 +178,18 @@ impl Args {
             progress.abort();
             Progress::new().finish();
         }
-        Ok((started, shed?))
+        Ok(Driven { started, shed: shed?, interrupted: cancel.is_cancelled() })
     }
+}
+
+/// A load that is over.
+struct Driven {
+    /// The first connection.
+    started: Instant,
+    /// Calls that were not made.
+    shed: u64,
+    /// Whether it was asked to end before its time.
+    interrupted: bool,
 }
 
 /// The line of progress.
@@ -231,6 +234,7 @@ struct Seen {
     shed: u64,
     lost: u64,
     elapsed_s: f64,
+    interrupted: bool,
 }
 
 #[derive(Serialize)]
@@ -258,12 +262,16 @@ impl Seen {
             shed,
             lost: counts.lost,
             elapsed_s,
+            interrupted: false,
         }
     }
 }
 
 impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.interrupted {
+            writeln!(f, "{}", summary::INTERRUPTED)?;
+        }
         let policies = summary::policies(self.policy.as_deref().unwrap_or("unknown"), &self.policies);
         writeln!(f, "{policies}, {} calls/s, seed {}: {:.1} s", self.rate, self.seed, self.elapsed_s)?;
         writeln!(f, "  rounds {}   calls {}   awards {}", self.rounds, self.cfps, self.awards)?;

@@ -57,7 +57,7 @@ impl Engine {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true).spawn().unwrap();
         let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut next = async || tokio::time::timeout(PATIENCE, said.next_line()).await.unwrap().unwrap().unwrap();
-        let address = next().await.strip_prefix("health: ").unwrap().to_owned();
+        let address = next().await.strip_prefix("health: ").unwrap().strip_suffix("/readyz").unwrap().to_owned();
         assert!(next().await.starts_with("engine: engine-1, 4 lanes"));
         Self { child, address, _said: said }
     }

@@ -38,8 +38,14 @@ async fn who_finds_no_gateway_fails_in_time_and_names_address_and_remedy() {
 #[tokio::test]
 async fn who_waits_for_a_gateway_says_so_and_ends_on_a_signal() {
     let keys = Keys::new();
-    for (command, signal) in [("traffic", "INT"), ("traffic", "TERM"), ("contractors", "INT"), ("contractors", "TERM")]
-    {
+    for (command, signal) in [
+        ("traffic", "INT"),
+        ("traffic", "TERM"),
+        ("contractors", "INT"),
+        ("contractors", "TERM"),
+        #[cfg(target_os = "linux")]
+        ("contractors", "HUP"),
+    ] {
         let mut process = Process::start(&[command, "--gateway", DEAD, "--key", keys.key()]);
         process.complains("waiting for a gateway at http://127.0.0.1:1 ").await;
         let (code, complained) = process.ended_by(signal).await;
@@ -145,6 +151,77 @@ async fn waiting_for_the_first_connection_is_no_latency_of_the_exchange() {
         process.signal("TERM").await;
         assert_eq!(process.end_by_itself().await.0, Some(0));
     }
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_hang_up_that_is_ignored_from_the_start_stays_ignored() {
+    let keys = Keys::new();
+    let args = ["contractors", "--gateway", DEAD, "--key", keys.key()].map(str::to_owned).join(" ");
+    let mut process = Process::of("sh", &["-c", &format!("trap '' HUP; exec {LLMX} {args}")]);
+    process.complains("waiting for a gateway").await;
+    process.signal("HUP").await;
+    process.complains("waiting for a gateway").await;
+    let (code, complained) = process.ended_by("TERM").await;
+    assert!(code == Some(1) && complained.contains("ended by SIGTERM"), "{complained}");
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_demo_leaves_no_nats_server_and_no_folder_behind_however_it_ends() {
+    for signal in ["HUP", "KILL"] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new(LLMX);
+        command.args(["demo", "--nats-local", "--agents", "2", "--rate", "5", "--duration", "600"]);
+        command.env("TMPDIR", folder.path());
+        let mut demo = Process::run(command);
+        demo.complains("open").await;
+        assert_eq!(servers_in(folder.path()).len(), 1, "a server runs there");
+        demo.signal(signal).await;
+        let (code, said, _) = demo.end_by_itself().await;
+        assert_eq!(code, if signal == "HUP" { Some(0) } else { None }, "{said}");
+        let began = Instant::now();
+        while !servers_in(folder.path()).is_empty() || std::fs::read_dir(folder.path()).unwrap().count() > 0 {
+            assert!(began.elapsed() < PROMPT, "SIG{signal} leaves {:?}", servers_in(folder.path()));
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+/// Processes that are told of a file in this folder.
+#[cfg(target_os = "linux")]
+fn servers_in(folder: &Path) -> Vec<String> {
+    let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let lines = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
+    let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
+    lines.filter(|line| line.contains(text(folder)) && line.contains("--config")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_without_its_bus_answers_and_commands_say_that_it_does() {
+    let mut server = LocalServer::start(LocalServerOptions::default()).await.unwrap();
+    let (nats, keys) = (server.url(), Keys::new());
+    let mut gateway = Process::start(&["gateway", "--nats", &nats, "--listen", "127.0.0.1:0", "--jwks", keys.jwks()]);
+    let url = gateway.says("gateway: ").await;
+    server.kill();
+    let mut traffic = Process::start(&["traffic", "--gateway", &url, "--key", keys.key(), "--wait", "600"]);
+    let fault = format!("the first connection to {url} ({url} answers, but is not ready: ");
+    let said = traffic.complains(&fault).await;
+    assert!(said.contains("nats-server"), "{said}");
+    assert_eq!(traffic.ended_by("TERM").await.0, Some(1));
+    let call = Process::start(&["call", "carry a parcel", "--gateway", &url, "--key", keys.key()]);
+    let (code, _, complained) = call.end_by_itself().await;
+    assert_eq!(code, Some(1), "{complained}");
+    assert!(
+        complained.contains("unavailable: ") && complained.contains("the gateway answers, but what"),
+        "{complained}"
+    );
+    assert!(!complained.contains("no gateway answers"), "{complained}");
+    let check = Process::start(&["healthcheck", &url]);
+    let (code, _, complained) = check.end_by_itself().await;
+    assert_eq!(code, Some(1), "{complained}");
+    assert!(complained.contains(&format!("{url}/readyz answered 503")) && !complained.contains('{'), "{complained}");
+    assert!(complained.lines().count() >= 2, "a line for each fault: {complained}");
 }
 
 #[tokio::test]
@@ -288,8 +365,17 @@ struct Process {
 
 impl Process {
     fn start(args: &[&str]) -> Self {
-        let mut command = Command::new(LLMX);
-        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        Self::of(LLMX, args)
+    }
+
+    fn of(program: &str, args: &[&str]) -> Self {
+        let mut command = Command::new(program);
+        command.args(args);
+        Self::run(command)
+    }
+
+    fn run(mut command: Command) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("LLMX_")) {
             command.env_remove(name);
         }
