@@ -27,8 +27,10 @@ enum Command {
     /// Agents by capability, topic and presence, in the order of their ids
     List(ListArgs),
     /// One registration
+    #[command(after_help = "Examples:\n  llmx agent show bob --json")]
     Show(OneArgs),
     /// Take a registration away: nobody is invited under it any more
+    #[command(after_help = "Examples:\n  llmx agent remove bob\n  llmx agent remove bob --token \"$(cat bob.jwt)\"")]
     Remove(OneArgs),
 }
 
@@ -68,7 +70,6 @@ enum Present {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  llmx agent show bob --json")]
 struct OneArgs {
     /// The agent
     #[arg(value_parser = AgentId::try_new)]

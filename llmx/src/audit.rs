@@ -10,7 +10,7 @@ use crate::output::{Failure, Outcome, one_line, print, print_json};
 
 /// Arguments of `llmx audit`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  llmx audit verify archive")]
+#[command(after_help = "Examples:\n  llmx audit verify archive")]
 pub struct Args {
     #[command(subcommand)]
     command: Command,

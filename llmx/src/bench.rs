@@ -7,7 +7,7 @@ use crate::output::{Outcome, print, print_json};
 
 /// Arguments of `llmx bench`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  scripts/nats-server && llmx bench\n\n\
+#[command(after_help = "Examples:\n  scripts/nats-server && llmx bench\n\n\
     Needs a nats-server binary: NATS_SERVER, .tools/nats-server (scripts/nats-server fetches it) or PATH.\n\
     Ceilings are measured in the same run; ratio is value / ceiling.")]
 pub struct Args {

@@ -160,6 +160,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_command_and_subcommand_has_examples_of_itself() {
+        let mut command = Cli::command();
+        command.build();
+        let mut seen = 0;
+        walk(&mut command, &mut |path, help| {
+            let examples = help.split_once("Examples:\n").unwrap_or_else(|| panic!("{path} has no examples: {help}")).1;
+            assert!(examples.contains(&path), "none is of {path}: {examples}");
+            seen += 1;
+        });
+        assert!(seen > 35, "{seen} commands");
+    }
+
+    fn walk(command: &mut clap::Command, look: &mut impl FnMut(String, String)) {
+        let path = command.get_bin_name().unwrap_or("llmx").to_owned();
+        look(path, command.render_long_help().to_string());
+        for inner in command.get_subcommands_mut().filter(|inner| inner.get_name() != "help") {
+            walk(inner, look);
+        }
+    }
+
+    #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
     }

@@ -39,8 +39,10 @@ struct Show {
 #[derive(Debug, clap::Subcommand)]
 enum Of {
     /// Of a gateway that is started with these flags
+    #[command(after_help = "Examples:\n  llmx config show gateway --config llmx.toml --burst 50")]
     Gateway(Box<Given<gateway::Args>>),
     /// Of an engine that is started with these flags
+    #[command(after_help = "Examples:\n  llmx config show engine --config llmx.toml --json")]
     Engine(Box<Given<engine::Args>>),
 }
 

@@ -17,7 +17,7 @@ use crate::signals::asked_to_end;
 
 /// Arguments of `llmx gateway`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  llmx keys --out run/keys\n  \
+#[command(after_help = "Examples:\n  llmx keys --out run/keys\n  \
     llmx gateway --nats nats://127.0.0.1:4222 --jwks run/keys/jwks.json --issuer llmx-local\n\n\
     A configuration file holds what llmx.example.toml explains, under [gateway] and [nats],\n\
     all of it or some: a flag wins over a variable, that over the file, that over the default. `llmx config show gateway`\n\

@@ -20,15 +20,17 @@ pub struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// Names of the published schemas
+    #[command(after_help = "Examples:\n  llmx schema list")]
     List,
     /// One schema
+    #[command(after_help = "Examples:\n  llmx schema show offer\n  llmx schema show policy > policy.schema.json")]
     Show {
         /// Its name, for example offer
         name: String,
     },
     /// Check a document: exit code 1 and a pointer to the first fault when it departs
     #[command(
-        after_help = "Example:\n  llmx schema check message.json\n  llmx schema check --kind policy my-policy.json"
+        after_help = "Examples:\n  llmx schema check message.json\n  llmx schema check --kind policy my-policy.json"
     )]
     Check {
         /// The document; - for standard input
