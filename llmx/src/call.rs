@@ -6,6 +6,7 @@ mod course;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agents::initiator::CallError;
+use agents::transport::TransportError;
 use agents::{AgentError, AgentOptions, CallEvent, CallNews, CallRequest, Identity, Initiator};
 use schemas::ids::{AttrName, Capability};
 use schemas::payload::{Cfp, TEXT_LEN_MAX};
@@ -43,6 +44,9 @@ pub struct Args {
     /// What is wanted, for the contractors to read
     #[arg(value_parser = task)]
     task: String,
+    /// What a task that is not quoted leaves over
+    #[arg(hide = true, value_name = "REST")]
+    rest: Vec<String>,
     /// Whom to call: an agent's id, agent://ID, topic://NAME or group://ID; separated by commas, or repeated
     #[arg(long, value_name = "ADDRESSES", value_parser = address, value_delimiter = ',')]
     to: Vec<Address>,
@@ -99,6 +103,10 @@ enum End {
 
 /// Calls, follows, and says how it ended.
 pub async fn run(args: Args) -> Outcome {
+    if !args.rest.is_empty() {
+        let words = [std::slice::from_ref(&args.task), &args.rest].concat().join(" ");
+        return Err(Failure::configuration(format_args!("the task is one argument; quote it: llmx call \"{words}\"")));
+    }
     let started = Instant::now();
     let (bearer, request) = (args.access.bearer(&args.caller)?, args.request());
     args.check_id(&request.own_id, bearer.is_signed_here)?;
@@ -214,9 +222,12 @@ impl Args {
             if matches!(event.news, CallNews::Awarded(_) | CallNews::Offers(_)) {
                 self.look(identity, course).await;
             }
-            let is_last = event.news.is_last();
+            let (is_last, is_opened) = (event.news.is_last(), matches!(event.news, CallNews::Opened { .. }));
             for said in course.handle(event.news) {
                 self.say(said);
+            }
+            if is_opened && !self.json {
+                self.look(identity, course).await;
             }
             if is_last {
                 return End::Last;
@@ -244,7 +255,10 @@ impl Args {
     /// Why the initiator ended before it could call.
     async fn ended(&self, initiator: Initiator) -> Failure {
         match initiator.shutdown().await {
-            Err(AgentError::Refused(refusal)) => refused(&refusal),
+            // A gateway that refuses every attempt is there.
+            Err(AgentError::Refused(refusal) | AgentError::GaveUp { last: TransportError::Refused(refusal), .. }) => {
+                refused(&refusal)
+            }
             Err(AgentError::GaveUp { last, .. }) => self.access.unreachable(Some(last.to_string())),
             Err(error) => error.into(),
             Ok(_) => self.access.unreachable(None),

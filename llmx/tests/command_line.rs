@@ -97,7 +97,8 @@ fn bad_usage_and_configuration_exit_2_and_say_what_is_wrong() {
         (&["demo", "--agents", "0"], "not in 1..=1000"),
         (&["demo", "--agents", "many"], "invalid digit"),
         (&["demo", "--policy", "generous"], "there is no preset `generous`; there are low, medium, high"),
-        (&["demo", "--rate", "0"], "the rate must be a positive number"),
+        (&["demo", "--rate", "0"], "llmx: the rate must be a positive number"),
+        (&["demo", "--protocol", "alternating", "--rate", "0"], "llmx: the rate must be a positive number"),
         (&["demo", "--rate=-1"], "the rate must be a positive number"),
         (&["demo", "--duration", "nan"], "--duration"),
         (&["demo", "--duration", "1.5e19"], "--duration: at most 31536000 seconds"),
@@ -117,7 +118,11 @@ fn bad_usage_and_configuration_exit_2_and_say_what_is_wrong() {
         (&["replay", "--negotiation", "x", "/nonexistent"], "negotiation id"),
         (&["policy", "show", "generous"], "there is no preset"),
         (&["policy", "check", "/nonexistent"], "/nonexistent"),
-        (&["policy", "default", "low"], "a token is needed"),
+        (&["policy", "default", "low", "--key", "/nonexistent"], "name the key of the exchange to join (--key FILE"),
+        (&["token", "bob", "--key", "/nonexistent"], "for a new exchange `llmx keys` makes one"),
+        (&["token", "bob", "--lifetime", "0"], "not in 1..=2592000"),
+        (&["token", "bob", "--lifetime", "2592001"], "not in 1..=2592000"),
+        (&["call", "fix", "a", "tap"], "the task is one argument; quote it: llmx call \"fix a tap\""),
         (&["schema", "show", "generous"], "there is no schema"),
         (&["schema", "check", "/nonexistent"], "/nonexistent"),
         (&["token"], "AGENT"),
@@ -228,8 +233,26 @@ fn a_simulation_checks_every_invariant_and_a_single_seed_is_told_as_a_story() {
     let told = String::from_utf8_lossy(&told.stdout).into_owned();
     assert!(told.contains("*** engine-0-1 starts") && told.contains("1 safety and 0 liveness runs"), "{told}");
 
+    let again = llmx(&["simulate", "--seed", "100"]);
+    assert_eq!(told, String::from_utf8_lossy(&again.stdout), "how long it took is not on stdout");
+    assert!(stderr(&again).contains(" runs/s"), "{}", stderr(&again));
+    let [one, other] = [(); 2].map(|()| llmx(&["simulate", "--seed", "100", "--json"]).stdout);
+    assert_eq!(String::from_utf8_lossy(&one), String::from_utf8_lossy(&other));
+
     let nothing = llmx(&["simulate", "--seeds", "0"]);
     assert_eq!(nothing.status.code(), Some(2), "{}", stderr(&nothing));
+}
+
+#[test]
+fn a_token_that_most_gateways_refuse_is_made_with_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("signing-key.pem");
+    assert_eq!(llmx(&["keys", "--out", text(folder.path())]).status.code(), Some(0));
+    for (lifetime, is_warned) in [("86400", false), ("86401", true)] {
+        let made = llmx(&["token", "bob", "--key", text(&key), "--lifetime", lifetime]);
+        assert_eq!(made.status.code(), Some(0), "{}", stderr(&made));
+        assert_eq!(stderr(&made).contains("lives longer than 86400 s"), is_warned, "{}", stderr(&made));
+    }
 }
 
 #[test]
@@ -302,15 +325,19 @@ fn an_interrupted_demo_still_settles_prints_its_summary_and_exits_cleanly() {
         let killed = Command::new("kill").args(["-INT", &demo.id().to_string()]).status().unwrap();
         assert!(killed.success());
         let output = demo.wait_with_output().unwrap();
-        assert_eq!(output.status.code(), Some(0), "{}", rest_of(said));
+        let said = rest_of(said);
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert!(said.contains("30 s at most; Ctrl-C again ends at once"), "{said}");
         assert!(began.elapsed() < Duration::from_secs(120), "it does not wait for its duration");
         if json {
             let summary = one_document(&output);
             assert!(summary["rounds"].as_u64().unwrap() > 0, "{summary}");
             assert_eq!(summary["rounds"], summary["cfps"], "what was called has ended");
+            assert_eq!((&summary["interrupted"], &summary["cut_off"]), (&true.into(), &false.into()), "{summary}");
         } else {
             let summary = String::from_utf8(output.stdout).unwrap();
-            assert!(summary.contains("invariants: 0 violations"), "{summary}");
+            assert!(summary.starts_with("INTERRUPTED: ") && summary.contains("invariants: 0 violations"), "{summary}");
+            assert!(!summary.contains("not judged"), "{summary}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use agents::{CallNews, CallRequest};
-use schemas::delivery::{AwardNews, ContractorFailure, ContractorNews, OfferNews};
+use schemas::delivery::{AwardNews, ContractorFailure, ContractorNews, OfferNews, Outcome};
 use schemas::payload::Terms;
 use schemas::{Address, AgentId, AwardNo, Lot, NegotiationId, OfferId, Refusal};
 use serde::{Deserialize, Serialize};
@@ -12,6 +12,9 @@ use crate::listen::{cut, terms, units};
 
 /// Offers shown; the document holds them all.
 const OFFERS_SHOWN_MAX: usize = 20;
+
+/// Behind an end without offers: the initiator is not told of those that the policy refused, as they stay sealed.
+const NOT_COUNTED: &str = "; offers outside the limits of the policy or of the call are refused, and not counted";
 
 /// The course of a call. Serialises to what `llmx call --json` prints.
 #[derive(Debug, Serialize)]
@@ -42,6 +45,8 @@ pub struct Course {
     /// Whether it was said that the call is made: what comes of it may arrive before the gateway's answer.
     #[serde(skip)]
     is_called: bool,
+    #[serde(skip)]
+    is_deadline_shown: bool,
 }
 
 /// An offer, seen after the close.
@@ -76,6 +81,8 @@ pub struct View {
     #[serde(default)]
     policy: Option<String>,
     #[serde(default)]
+    reply_by: Option<String>,
+    #[serde(default)]
     offers: Vec<Offered>,
 }
 
@@ -97,6 +104,7 @@ impl Course {
             turned_down: None,
             elapsed_ms: 0,
             is_called: false,
+            is_deadline_shown: false,
         }
     }
 
@@ -137,7 +145,9 @@ impl Course {
     /// Notes the offers, once; what there is to say of them.
     pub fn handle_view(&mut self, view: View) -> Vec<String> {
         self.policy = view.policy.or(self.policy.take());
-        self.handle_offers(view.offers)
+        let was_shown = std::mem::replace(&mut self.is_deadline_shown, true);
+        let deadline = view.reply_by.filter(|_| !was_shown).map(|reply_by| format!("offers by  {reply_by}"));
+        deadline.into_iter().chain(self.handle_offers(view.offers)).collect()
     }
 
     fn handle_offers(&mut self, mut offers: Vec<Offered>) -> Vec<String> {
@@ -171,7 +181,8 @@ impl Course {
             CallNews::Opened { invited, left_out } => {
                 (self.invited, self.left_out) = (Some(invited), Some(left_out));
                 let left_out = if left_out > 0 { format!(", {left_out} left out") } else { String::new() };
-                let invited = format!("invited    {invited} contractors{left_out}");
+                let plural = if invited == 1 { "" } else { "s" };
+                let invited = format!("invited    {invited} contractor{plural}{left_out}");
                 self.called().into_iter().chain([invited]).collect()
             }
             CallNews::Misunderstood(misunderstanding) => {
@@ -206,7 +217,8 @@ impl Course {
             }
             CallNews::Closed(closing) => {
                 let detail = closing.detail.as_deref().map(|detail| format!(" ({})", cut(detail))).unwrap_or_default();
-                let said = format!("ended      {}{detail}", closing.outcome.as_str());
+                let hint = if closing.outcome == Outcome::NoOffers { NOT_COUNTED } else { "" };
+                let said = format!("ended      {}{detail}{hint}", closing.outcome.as_str());
                 (self.outcome, self.detail) = (Some(closing.outcome.as_str().to_owned()), closing.detail);
                 vec![said]
             }
@@ -221,7 +233,8 @@ impl Course {
 
     fn handle_award(&mut self, award: AwardNews) -> String {
         let pays = award.payment.map(|payment| format!(", pays {}", units(payment))).unwrap_or_default();
-        let of = format!(" of {} offers", award.offers);
+        let plural = if award.offers == 1 { "" } else { "s" };
+        let of = format!(" of {} offer{plural}", award.offers);
         let said = format!("awarded    {}: {}{pays},{of}", award.contractor, terms(&award.terms));
         self.awards.push(Awarded {
             award_no: award.award_no,

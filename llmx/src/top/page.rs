@@ -20,7 +20,7 @@ const GATEWAYS_SHOWN: usize = 4;
 /// The page as text, without spaces at the ends of lines and without empty lines at its end.
 pub fn text(sight: &Sight, columns: u16, rows: u16) -> Result<String, Failure> {
     let mut terminal = Terminal::new(TestBackend::new(columns, rows)).map_err(Failure::failed)?;
-    terminal.draw(|frame| draw(frame, sight)).map_err(Failure::failed)?;
+    terminal.draw(|frame| draw_within(frame, frame.area(), sight)).map_err(Failure::failed)?;
     let buffer = terminal.backend().buffer();
     let line = |row: u16| {
         let cells = (0..columns).filter_map(|column| buffer.cell((column, row)));
@@ -30,12 +30,19 @@ pub fn text(sight: &Sight, columns: u16, rows: u16) -> Result<String, Failure> {
     Ok(page.join("\n").trim_end().to_owned())
 }
 
-/// Draws the page, as much of it as fits.
+/// Draws the page, as much of it as fits, and how to leave it.
 pub fn draw(frame: &mut Frame<'_>, sight: &Sight) {
+    let [page, below] = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]).areas(frame.area());
+    draw_within(frame, page, sight);
+    let help = Style::new().add_modifier(Modifier::DIM);
+    frame.render_widget(Paragraph::new("q ends").style(help), below);
+}
+
+fn draw_within(frame: &mut Frame<'_>, page: Rect, sight: &Sight) {
     let snapshot = sight.snapshot.clone().unwrap_or_default();
     let gateways = gateways(sight);
     let engines = engines(&snapshot);
-    let line_rows = if frame.area().height < LOW_ROWS { 1 } else { 2 };
+    let line_rows = if page.height < LOW_ROWS { 1 } else { 2 };
     let heights = [
         1,
         u16::from(sight.fault.is_some()) * 2,
@@ -45,8 +52,8 @@ pub fn draw(frame: &mut Frame<'_>, sight: &Sight) {
         rows(&gateways) + 1,
         rows(&engines) + 1,
     ];
-    let constraints = heights.map(Constraint::Length).into_iter().chain([Constraint::Min(0), Constraint::Length(1)]);
-    let areas = Layout::vertical(constraints).split(frame.area());
+    let constraints = heights.map(Constraint::Length).into_iter().chain([Constraint::Min(0)]);
+    let areas = Layout::vertical(constraints).split(page);
     frame.render_widget(Paragraph::new(title(sight, &snapshot)), areas[0]);
     if let Some(fault) = &sight.fault {
         let style = Style::new().add_modifier(Modifier::BOLD);
@@ -60,8 +67,6 @@ pub fn draw(frame: &mut Frame<'_>, sight: &Sight) {
     frame.render_widget(Paragraph::new(gateways), areas[5]);
     frame.render_widget(Paragraph::new(engines), areas[6]);
     frame.render_widget(Paragraph::new(agents(&snapshot, areas[7])), areas[7]);
-    let help = Style::new().add_modifier(Modifier::DIM);
-    frame.render_widget(Paragraph::new("q ends").style(help), areas[8]);
 }
 
 fn rows(text: &str) -> u16 {
@@ -83,6 +88,7 @@ fn title(sight: &Sight, snapshot: &Snapshot) -> Line<'static> {
 fn figures(snapshot: &Snapshot) -> String {
     let Snapshot { totals, per_s, round, .. } = snapshot;
     let ms = |us: u64| format!("{:.1} ms", us as f64 / 1000.0);
+    let (agents, present) = agents_present(snapshot);
     let policy = snapshot.named.as_ref().map_or_else(|| "-".to_owned(), |named| named.default_policy.clone());
     let cells = [
         [
@@ -122,21 +128,22 @@ fn figures(snapshot: &Snapshot) -> String {
             &format!("{} of {} owned", snapshot.lanes_owned, snapshot.lanes),
             "default policy",
             &policy,
-            "agents",
-            &present(snapshot),
+            agents,
+            &present,
         ],
     ];
     table(&cells.map(|row| row.map(str::to_owned).to_vec()))
 }
 
 /// How many agents are registered, and how many of those named are present.
-fn present(snapshot: &Snapshot) -> String {
+fn agents_present(snapshot: &Snapshot) -> (&'static str, String) {
     let named = snapshot.named.iter().flat_map(|named| &named.agents);
     let known: Vec<bool> = named.filter_map(|agent| agent.present).collect();
     if known.is_empty() || known.len() as u64 != snapshot.agents {
-        return snapshot.agents.to_string();
+        return ("agents", snapshot.agents.to_string());
     }
-    format!("{} of {} present", known.iter().filter(|&&is_present| is_present).count(), snapshot.agents)
+    let present = known.iter().filter(|&&is_present| is_present).count();
+    ("agents present", format!("{present} of {}", snapshot.agents))
 }
 
 fn sparkline(
@@ -237,6 +244,15 @@ mod tests {
         assert!(page.contains("rounds/s  10.2"), "{page}");
         let first = text(&Sight::default(), 80, 24).unwrap();
         assert!(first.contains("waiting for a gateway"), "{first}");
+    }
+
+    #[test]
+    fn who_is_present_fits_eighty_columns() {
+        let mut sight = sight(true);
+        let snapshot = sight.snapshot.as_mut().unwrap();
+        snapshot.agents = 60;
+        let page = text(&sight, 80, 24).unwrap();
+        assert!(page.contains("agents present  59 of 60\n"), "{page}");
     }
 
     #[test]

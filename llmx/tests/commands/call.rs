@@ -19,11 +19,12 @@ async fn a_call_is_followed_from_the_invitation_to_the_end_and_shows_the_offers(
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let lines: Vec<&str> = ran.stdout.lines().collect();
     let begins: Vec<&str> = lines.iter().map(|line| line.split_whitespace().next().unwrap()).collect();
-    let expected = ["called", "invited", "offer", "offer", "offer", "awarded", "confirmed", "done", "ended"];
+    let expected = ["called", "invited", "offers", "offer", "offer", "offer", "awarded", "confirmed", "done", "ended"];
     assert_eq!(begins, expected, "{}", ran.stdout);
+    assert!(lines[2].starts_with("offers by  20"), "when collection ends: {}", ran.stdout);
     assert!(lines[0].contains("caller~call-") && lines[1].contains("3 contractors"), "{}", ran.stdout);
-    assert!(lines[5].contains("price 85") && lines[5].contains("of 3 offers"), "{}", ran.stdout);
-    assert!(lines[8].ends_with("completed"), "{}", ran.stdout);
+    assert!(lines[6].contains("price 85") && lines[6].contains("of 3 offers"), "{}", ran.stdout);
+    assert!(lines[9].ends_with("completed"), "{}", ran.stdout);
 
     let args = ["call", "carry a parcel", "--as", "ann", "--id", "job-1", "--policy", "high", "--json"];
     let ran = rig.run(&args).await;
@@ -53,6 +54,10 @@ async fn an_offer_above_the_highest_price_does_not_win_and_the_call_says_so() {
         "{ran:?}"
     );
     assert!(ran.stderr.contains("not completed: no_offers"), "{ran:?}");
+    let told =
+        rig.run(&["call", "carry a parcel", "--max-price", "85", "--policy", "high", "--reply-within", "5"]).await;
+    assert!(told.stdout.contains("ended      no_offers; offers outside the limits of the policy"), "{told:?}");
+    assert!(told.stdout.contains("invited    2 contractors\n"), "{told:?}");
     let dearer = rig.run(&["call", "carry a parcel", "--max-price", "85.000001", "--policy", "high"]).await;
     assert_eq!(dearer.code, Some(0), "{dearer:?}");
     population.stop().await.unwrap();
@@ -78,6 +83,8 @@ async fn a_refusal_is_printed_with_its_code_and_where_the_fault_is() {
         );
         assert!(ran.stderr.contains(code) && ran.stderr.contains(&format!("(at {pointer})")), "{ran:?}");
     }
+    let misspelt = rig.run(&["call", "carry a parcel", "--policy", "mediun"]).await;
+    assert!(misspelt.stderr.contains("nearest to that: medium, "), "{misspelt:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
