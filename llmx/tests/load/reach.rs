@@ -68,5 +68,6 @@ async fn a_switch_of_the_default_policy_is_seen_in_the_line_of_the_demo_within_a
     demo.interrupt().await;
     let (code, summary) = demo.end_by_itself().await;
     assert_eq!(code, Some(0), "{summary}");
-    assert!(summary.starts_with("policies high@1 (") && summary.contains("medium@1 ("), "{summary}");
+    assert!(summary.starts_with("INTERRUPTED: "), "{summary}");
+    assert!(summary.contains("\npolicies high@1 (") && summary.contains("medium@1 ("), "{summary}");
 }
