@@ -126,7 +126,7 @@ pub fn printed() -> Outcome {
     }
 }
 
-/// Prints one line on stderr, without control characters as [`print`] does: what a person wants to know beside the result.
+/// Prints one line on stderr, without control characters as [`print()`] does: what a person wants to know beside the result.
 pub fn note(text: impl std::fmt::Display) {
     // A closed stderr leaves nobody to tell.
     let _ = writeln!(std::io::stderr().lock(), "{}", terminal::lines(&text.to_string()));
