@@ -49,7 +49,8 @@ pub(crate) async fn seed(registry: &Registry, policies: &[Policy]) -> Result<(),
         }
     }
     let are_seen = |tables: &crate::registry::Tables| {
-        policies.iter().all(|policy| tables.policies.policy(Some(&policy.id)).is_some())
+        let is_seen = |name: &str| tables.policies.policy(Some(name)).is_some();
+        policies.iter().all(|policy| is_seen(&policy.id) && is_seen(policy.name()))
     };
     registry.until_own_write(are_seen).await.map_err(|refusal| GatewayError::Config(refusal.to_string()))
 }

@@ -39,8 +39,8 @@ fn an_interrupted_run_leaves_no_process_behind() {
             .spawn()
             .unwrap(),
     );
-    // nats-server, three engines, two gateways.
-    let started = until(|| Some(children(run.0.id())).filter(|children| children.len() == 6));
+    // nats-server and the shell that ends it, three engines, two gateways.
+    let started = until(|| Some(children(run.0.id())).filter(|children| children.len() == 7));
     signal(run.0.id(), "INT");
     let status = until(|| run.0.try_wait().unwrap());
     assert_eq!(status.code(), Some(1), "interrupted, so there is no verdict");
