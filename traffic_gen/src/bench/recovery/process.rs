@@ -55,7 +55,7 @@ impl EngineProcess {
             let line = tokio::time::timeout(READY_TIMEOUT, told.recv()).await.ok().flatten();
             let line = line.ok_or_else(|| stuck(format!("engine {id} ended, or was not ready in time")))?;
             if let Some(url) = line.strip_prefix("health: ") {
-                engine.status_url = format!("{url}/status");
+                engine.status_url = format!("{}/status", url.trim_end_matches("/readyz"));
             }
             if line.starts_with("engine: ") {
                 engine.ready_after = started.elapsed();
