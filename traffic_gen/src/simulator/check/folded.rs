@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bus::LogRecord;
-use policy_core::{Decision, Deliver, RegisterWrite};
+use policy_core::{Decision, Deliver, Limits, RegisterWrite};
 use schemas::delivery::{Delivery, DeliveryEnvelope, EXCHANGE};
 use schemas::record::{AdmittedMessage, EngineEvent, Entry, RECORD_BYTES_MAX, RECORD_ENTRIES_MAX, Record};
 use schemas::{
@@ -181,6 +181,15 @@ impl Folded {
     /// Whether a negotiation is known to be a bargain.
     pub(super) fn is_bargain(&self, negotiation: &NegotiationId) -> bool {
         self.course(negotiation).is_some_and(|course| course.is_bargain)
+    }
+
+    /// Whether what a delivery answers is known again when it is said again: of an ended negotiation, only so many messages
+    /// of each party are remembered.
+    pub(super) fn remembers(&self, agent: &AgentId, caused: &Caused, limits: &Limits) -> bool {
+        let negotiation = &caused.deliver.negotiation;
+        let has_ended = self.course(negotiation).and_then(|course| course.ended_by).is_some_and(|end| end < caused.seq);
+        let said = |logged: &&Logged| logged.message.from == *agent && logged.message.negotiation == *negotiation;
+        !has_ended || self.messages.values().filter(said).count() <= limits.messages_per_party_max
     }
 
     /// The course of a negotiation that is known.

@@ -31,7 +31,10 @@ pub(super) fn check(trace: &Trace, folded: &Folded, verdict: &mut Verdict) {
                         if !(is_bargain && matches!(delivery.payload, Told::Accept(_))) {
                             registered.check(agent, caused, delivery, entry.at, verdict);
                         }
-                        seen.note_receipt(agent, delivery, verdict);
+                        let is_remembered = caused.is_none_or(|caused| folded.remembers(agent, caused, &trace.limits));
+                        if is_remembered {
+                            seen.note_receipt(agent, delivery, verdict);
+                        }
                     }
                 }
                 Noted::Acknowledged { ids } => seen.acknowledged.extend(ids.iter().map(|id| (agent.clone(), *id))),
