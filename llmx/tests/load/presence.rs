@@ -21,6 +21,8 @@ const LEASE: Duration = Duration::from_secs(10);
 const RATIO_MAX: f64 = 1.2;
 /// What a busy machine adds to the median of some calls, in milliseconds; a wait for the dead takes hundreds.
 const NOISE_MS: f64 = 5.0;
+/// How often calls may be slower than that before they count as slow.
+const TRIES_MAX: u32 = 5;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_the_lease_of_a_killed_contractor_calls_are_as_fast_as_before_it_came() {
@@ -37,11 +39,12 @@ async fn after_the_lease_of_a_killed_contractor_calls_are_as_fast_as_before_it_c
     let killed = Instant::now();
     tokio::time::sleep_until((killed + LEASE).into()).await;
     for (policy, before) in ["medium", "high"].into_iter().zip(before) {
-        let after = decision_ms(&site, policy).await;
+        let limit = before * RATIO_MAX + NOISE_MS;
+        let after = fastest_ms(&site, policy, limit).await;
         eprintln!(
             "{policy}: decision p50 {before:.2} ms before, {after:.2} ms after; medium beside it {with_carol:.2} ms"
         );
-        assert!(after <= before * RATIO_MAX + NOISE_MS, "{policy}: {before} ms before, {after} ms after the lease");
+        assert!(after <= limit, "{policy}: {before} ms before, {after} ms after the lease");
     }
     let page = agent(&site, "carol").await;
     assert_eq!(page["present"], false, "{page}");
@@ -70,6 +73,19 @@ async fn start_carol(site: &Site) -> Process {
     let mut process = Process::start_program("python3", &args);
     process.says("is registered for topic courier").await;
     process
+}
+
+/// The same as [`decision_ms`], at best of several times: what waits for the dead waits every time, what a busy machine adds
+/// comes and goes.
+async fn fastest_ms(site: &Site, policy: &str, enough: f64) -> f64 {
+    let mut fastest = f64::INFINITY;
+    for _ in 0..TRIES_MAX {
+        fastest = fastest.min(decision_ms(site, policy).await);
+        if fastest <= enough {
+            break;
+        }
+    }
+    fastest
 }
 
 /// The median time to a decision of some calls under a policy.
