@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream;
+use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
 use bus::Bus;
 use bus::appender::{Appender, AppenderOptions};
@@ -25,6 +26,10 @@ use crate::live::{contractor_name, initiator_name};
 pub const SENDERS: usize = 256;
 /// The stream of the bare publishes.
 const BARE_STREAM: &str = "BARE";
+/// How long the servers of a cluster may take to learn of a new stream; measured: milliseconds.
+const STREAM_WAIT: Duration = Duration::from_secs(10);
+/// The pause between two tries.
+const STREAM_RETRY: Duration = Duration::from_millis(20);
 
 /// Servers to measure on.
 #[derive(Debug, Clone)]
@@ -107,6 +112,7 @@ async fn publish_bare(place: &Place, bytes: usize, in_flight: usize, duration: D
     };
     context.create_stream(config).await.map_err(stuck)?;
     let payload = Bytes::from(vec![b'x'; bytes]);
+    reached(&context, payload.clone()).await?;
     let started = Instant::now();
     let mut publishers = JoinSet::new();
     for number in 0..in_flight {
@@ -125,6 +131,22 @@ async fn publish_bare(place: &Place, bytes: usize, in_flight: usize, duration: D
     let per_s = stored / started.elapsed().as_secs_f64();
     context.delete_stream(BARE_STREAM).await.map_err(stuck)?;
     Ok(per_s)
+}
+
+/// Publishes until the stream acknowledges: of a cluster, the server of this client learns of a new stream's subjects a moment
+/// after the stream was made.
+async fn reached(context: &jetstream::Context, payload: Bytes) -> Result<(), BenchError> {
+    let made = Instant::now();
+    loop {
+        let stands = context.publish("bare.0", payload.clone()).await.map_err(stuck)?;
+        match stands.await {
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == PublishErrorKind::StreamNotFound && made.elapsed() < STREAM_WAIT => {
+                tokio::time::sleep(STREAM_RETRY).await;
+            }
+            Err(error) => return Err(stuck(error)),
+        }
+    }
 }
 
 async fn sum(mut tasks: JoinSet<Result<u64, BenchError>>) -> Result<u64, BenchError> {
