@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use traffic_gen::live;
 
 use crate::access::{AccessArgs, refused};
-use crate::listen::seconds;
+use crate::durations::seconds;
 use crate::output::{Failure, Outcome, note, one_line, print, print_json, tracer};
 use crate::signals::asked_to_end;
 

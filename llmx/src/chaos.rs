@@ -6,7 +6,7 @@ use anyhow::Context;
 use traffic_gen::chaos::{self, Plan, Standing, Victims};
 use traffic_gen::trace::Trace;
 
-use crate::listen::run_length;
+use crate::durations::run_length;
 use crate::output::{Failure, Outcome, Progress, print, print_json};
 
 /// Arguments of `llmx chaos`.

@@ -92,7 +92,8 @@ impl Connections {
         match (seen.missing_since.filter(|_| seen.said_at.is_some()), seen.losses) {
             (Some(since), _) => Some(format!("no connection to {place} since {} s", since.elapsed().as_secs())),
             (None, 0) => None,
-            (None, losses) => Some(format!("connections to {place} were lost, {losses} times")),
+            (None, 1) => Some(format!("connections to {place} were lost for a while")),
+            (None, losses) => Some(format!("connections to {place} were lost {losses} times")),
         }
     }
 }
@@ -123,6 +124,6 @@ mod tests {
             let fault = connections.fault().unwrap_or_default();
             assert_eq!(fault.starts_with("no connection to http://127.0.0.1:1 since"), is_lost, "{ms}: {fault}");
         }
-        assert_eq!(connections.fault().unwrap(), "connections to http://127.0.0.1:1 were lost, 1 times");
+        assert_eq!(connections.fault().unwrap(), "connections to http://127.0.0.1:1 were lost for a while");
     }
 }

@@ -29,10 +29,10 @@ use traffic_gen::summary::Summary;
 use traffic_gen::trace::Trace;
 
 use crate::calls::{self, CallArgs};
+use crate::durations::run_length;
 use crate::files::read_text;
 use crate::gateway::Console;
 use crate::keys;
-use crate::listen::run_length;
 use crate::nats::NatsSource;
 use crate::output::{Failure, Outcome, Progress, create, print, print_json};
 

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
-use policy_engine::{Engine, EngineConfig, EngineHandle, EngineMetrics, LanePhase, StatusReader, StopReason, Trim};
+use policy_engine::{
+    Engine, EngineConfig, EngineHandle, EngineMetrics, LanePhase, OutboxConfig, StatusReader, StopReason, Trim,
+};
 use schemas::Lane;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -69,9 +71,7 @@ struct Settings {
 
 /// Records of a lane between two checkpoints unless said otherwise.
 const CHECKPOINT_EVERY_DEFAULT: u64 = 20_000;
-/// Deliveries an agent may leave unacknowledged unless said otherwise.
-const BACKLOG_MAX_DEFAULT: u32 = 4096;
-/// What that limit may be. The most is some times what a lane holds for all agents.
+/// What the limit of unacknowledged deliveries may be. The most is some times what a lane holds for all agents.
 const BACKLOG_RANGE: RangeInclusive<i64> = 1..=1_000_000;
 
 /// The sections an engine is configured by.
@@ -103,7 +103,10 @@ impl Sections {
         Ok(serde_json::to_value(Settings {
             trim: Some(settings.trim.unwrap_or(TrimArg::AfterArchive)),
             checkpoint_every: Some(settings.checkpoint_every.unwrap_or(CHECKPOINT_EVERY_DEFAULT)),
-            backlog_max: Some(settings.backlog_max.unwrap_or(BACKLOG_MAX_DEFAULT)),
+            backlog_max: Some(match settings.backlog_max {
+                Some(limit) => limit,
+                None => u32::try_from(OutboxConfig::default().backlog_max)?,
+            }),
             ..settings
         })?)
     }
@@ -166,7 +169,9 @@ pub async fn run(given: Given<Args>) -> Outcome {
     config.trim = settings.trim.unwrap_or(TrimArg::AfterArchive).into();
     config.tracer = crate::output::tracer();
     config.checkpoint.every_records = settings.checkpoint_every.unwrap_or(CHECKPOINT_EVERY_DEFAULT);
-    config.outbox.backlog_max = usize::try_from(settings.backlog_max.unwrap_or(BACKLOG_MAX_DEFAULT))?;
+    if let Some(limit) = settings.backlog_max {
+        config.outbox.backlog_max = usize::try_from(limit)?;
+    }
     process::register_config(&registry, &EngineConfig { id: String::new(), ..config.clone() })?;
     let engine = Engine::start(bus, config, metrics, None).await.context("the engine does not start")?;
     let is_leaving = Arc::new(AtomicBool::new(false));

@@ -17,6 +17,7 @@ mod config;
 mod connections;
 mod contractors;
 mod demo;
+mod durations;
 mod engine;
 mod files;
 mod gateway;

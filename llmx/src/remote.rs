@@ -109,6 +109,14 @@ pub struct Remote {
     gateways: Vec<String>,
 }
 
+/// A client that follows no redirect: what is asked of a gateway, it answers itself.
+///
+/// # Errors
+/// The library's, for want of what TLS needs.
+pub fn client(timeout: Duration) -> reqwest::Result<reqwest::Client> {
+    reqwest::Client::builder().timeout(timeout).redirect(reqwest::redirect::Policy::none()).build()
+}
+
 impl RemoteArgs {
     /// Reads the key, waits for a gateway that answers, or connects to NATS.
     pub async fn open(&self, name: &str) -> Result<Remote, Failure> {
@@ -143,8 +151,7 @@ impl RemoteArgs {
 
     /// The first gateway that answers, whatever it says.
     async fn answering(&self, gateways: &str) -> Result<&String, Failure> {
-        let client =
-            reqwest::Client::builder().timeout(ANSWER_MAX).redirect(reqwest::redirect::Policy::none()).build()?;
+        let client = client(ANSWER_MAX)?;
         let limit = Duration::from_secs(self.wait);
         let silence = RefCell::new(None);
         let asking = async {
@@ -197,7 +204,7 @@ impl Remote {
 
     /// Asks the gateways in turn whether they are ready, and notes what the last one that is not says.
     async fn watch_readiness(&self, fault: &RefCell<Option<String>>) -> Infallible {
-        let client = reqwest::Client::builder().timeout(ANSWER_MAX).redirect(reqwest::redirect::Policy::none()).build();
+        let client = client(ANSWER_MAX);
         loop {
             for gateway in &self.gateways {
                 let Ok(client) = &client else { continue };

@@ -28,7 +28,7 @@ use traffic_gen::trace::Trace;
 
 use crate::calls::{self, CallArgs};
 use crate::connections::Connections;
-use crate::listen::run_length;
+use crate::durations::run_length;
 use crate::ops::{self, Report};
 use crate::output::{Failure, Outcome, Progress, create, print, print_json, tracer};
 use crate::remote::{Remote, RemoteArgs};

@@ -170,7 +170,8 @@ pub(super) async fn remove(
 pub(super) async fn store(site: &Site, agent: &AgentId, registration: Registration) -> Result<bool, Refusal> {
     let registry = &site.registry;
     let is_new = registry.read().agents.registration(agent).is_none();
-    let room = registry.room_for_agent(site.config.limits.agents_max);
+    // An agent that is registered already takes no room; a new one keeps its own until it is in the tables.
+    let room = if is_new { registry.room_for_agent(site.config.limits.agents_max) } else { None };
     if is_new && room.is_none() {
         site.metrics.messages.shed(Shed::Agents);
         return Err(Refusal::new(Code::Overloaded, "no further agent is registered now").retry_after_ms(60_000));

@@ -1,5 +1,6 @@
 //! Verification keys: which sets are used, how they rotate, where they are fetched from.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -86,13 +87,7 @@ async fn keys_rotate_without_a_restart_and_a_removed_key_verifies_no_more() {
     let path = folder.path().join("keys.json");
     let old = SigningKey::generate(KeyAlgorithm::EdDsa).unwrap();
     let new = SigningKey::generate(KeyAlgorithm::Es256).unwrap();
-    std::fs::write(&path, key_set(&[&old])).unwrap();
-    let source = KeySource::File(path.clone());
-    let rig = Rig::on(memory::open(MemoryOptions::default()), old.clone(), |config| {
-        config.auth.keys = source;
-        config.auth.refresh_s = Some(1);
-    })
-    .await;
+    let rig = with_key_file(&path, &old).await;
     let (old_token, new_token) = (old.sign(&claims("bob")).unwrap(), new.sign(&claims("bob")).unwrap());
     let message = offer("bob", "m1", "alice~job").to_string();
     assert_eq!(rig.post(&old_token, message.clone()).await.0, 202);
@@ -116,13 +111,7 @@ async fn a_key_file_that_would_block_changes_nothing_and_is_read_again_when_it_i
     let path = folder.path().join("keys.json");
     let (old, new) =
         (SigningKey::generate(KeyAlgorithm::EdDsa).unwrap(), SigningKey::generate(KeyAlgorithm::EdDsa).unwrap());
-    std::fs::write(&path, key_set(&[&old])).unwrap();
-    let source = KeySource::File(path.clone());
-    let rig = Rig::on(memory::open(MemoryOptions::default()), old.clone(), |config| {
-        config.auth.keys = source;
-        config.auth.refresh_s = Some(1);
-    })
-    .await;
+    let rig = with_key_file(&path, &old).await;
     let (old_token, new_token) = (old.sign(&claims("bob")).unwrap(), new.sign(&claims("bob")).unwrap());
     let message = offer("bob", "m1", "alice~job").to_string();
 
@@ -201,6 +190,17 @@ async fn issuer(document: String) -> (String, Arc<AtomicUsize>) {
         }
     });
     (url, fetches)
+}
+
+/// A gateway that reads its keys from a file, every second.
+async fn with_key_file(path: &Path, key: &SigningKey) -> Rig {
+    std::fs::write(path, key_set(&[key])).unwrap();
+    let source = KeySource::File(path.to_path_buf());
+    Rig::on(memory::open(MemoryOptions::default()), key.clone(), |config| {
+        config.auth.keys = source;
+        config.auth.refresh_s = Some(1);
+    })
+    .await
 }
 
 async fn start(auth: AuthConfig) -> Result<(), GatewayError> {

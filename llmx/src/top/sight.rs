@@ -9,6 +9,7 @@ use traffic_gen::control::{ControlClient, ControlError};
 
 use crate::access::{AccessArgs, Bearer, refused};
 use crate::output::{Failure, one_line};
+use crate::remote;
 
 /// How long a gateway may take to say whether it is ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -150,8 +151,7 @@ impl<'a> Watcher<'a> {
     /// A watcher with the token that was given, or one of an administrator where a key is there to sign it.
     pub fn new(access: &'a AccessArgs) -> Self {
         let bearer = AgentId::try_new("operator").ok().and_then(|operator| access.administrator(&operator).ok());
-        let client = reqwest::Client::builder().timeout(READY_TIMEOUT).redirect(reqwest::redirect::Policy::none());
-        Self { access, bearer, client: client.build().ok() }
+        Self { access, bearer, client: remote::client(READY_TIMEOUT).ok() }
     }
 
     /// Looks once.

@@ -152,6 +152,8 @@ pub struct Invited {
     pub seq: u64,
     /// Its negotiation.
     pub negotiation: NegotiationId,
+    /// Whom it invited.
+    pub found: BTreeSet<AgentId>,
     /// Who was there, is durable, or was asked for absent or not.
     pub must: BTreeSet<AgentId>,
     /// Who was absent, and not to be invited all the same.

@@ -33,7 +33,7 @@ impl Trace {
         }
         for invited in &self.invited {
             text.number(invited.seq);
-            for (agents, tag) in [(&invited.must, 0), (&invited.must_not, 1)] {
+            for (agents, tag) in [(&invited.found, 0), (&invited.must, 1), (&invited.must_not, 2)] {
                 text.number(tag);
                 agents.iter().for_each(|agent| text.bytes(agent.as_str().as_bytes()));
             }

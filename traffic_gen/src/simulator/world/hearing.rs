@@ -116,6 +116,7 @@ impl State {
 
     fn judge(&mut self, gateway: LinkId, seq: u64, message: &AdmittedMessage) -> Option<Invited> {
         let envelope = message.message().ok()?.envelope;
+        let found = message.pinned.as_ref()?.invited.iter().map(|invitation| invitation.agent.clone()).collect();
         let direct: BTreeSet<AgentId> = envelope.to.iter().filter_map(direct).collect();
         if direct.len() == envelope.to.len() {
             return None;
@@ -153,7 +154,7 @@ impl State {
             }
         }
         points.into_iter().for_each(|point| self.reached(point));
-        Some(Invited { seq, negotiation: message.negotiation.clone(), must, must_not })
+        Some(Invited { seq, negotiation: message.negotiation.clone(), found, must, must_not })
     }
 
     /// Subscribers of the topics and members of the groups among these addresses.
