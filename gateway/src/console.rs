@@ -1,7 +1,7 @@
 //! What the console shows: the engines' numbers as this gateway has heard them, and the control plane as it knows it.
 //!
 //! ```text
-//! engine.<id>.pulse ──> Pulses (the last of each engine, forgotten when it is silent) ──> snapshot ──> /v1/console
+//! engine.<id>.statistics ──> Pulses (the last of each engine, forgotten when it is silent) ──> snapshot ──> /v1/console
 //! ```
 //!
 //! Nothing here is the ground of a decision. A gateway that hears no engine says so and serves on.
@@ -117,7 +117,7 @@ impl Console {
     }
 
     async fn hear_engines(&self, pub_sub: &dyn PubSub) {
-        let mut received = match pub_sub.subscribe(subject::ALL_PULSES.to_owned(), None).await {
+        let mut received = match pub_sub.subscribe(subject::ALL_STATISTICS.to_owned(), None).await {
             Ok(received) => received,
             Err(error) => {
                 tracing::warn!(%error, "the engines' numbers cannot be heard; trying again");

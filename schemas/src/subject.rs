@@ -10,8 +10,8 @@
 //! | `hello.<agent>` | gateway, agent | the agent has connected: send what is unacknowledged; or, with [`crate::presence::RENEWAL`], that it is still there |
 //! | `presence.<gateway>` | gateway | a JSON array of the agents it heard ([`crate::presence`]) |
 //! | `view.<lane>` | gateway | asks the lane's engine for one negotiation |
-//! | `engine.<id>.beat` | engine | that it lives, and how far each of its lanes has come |
-//! | `engine.<id>.pulse` | engine | numbers for people who look ([`crate::pulse::Pulse`]) |
+//! | `engine.<id>.heartbeat` | engine | that it lives, and how far each of its lanes has come |
+//! | `engine.<id>.statistics` | engine | numbers for people who look ([`crate::statistics::Statistics`]) |
 //! | `journal.<lane>` | gateway | asks the lane's engine what happened in one negotiation |
 //! | `backlog.<engine>` | engine | a JSON array of the agents that acknowledge too little: invite them no more for now |
 //! | `log.<lane>` | gateway, engine | the log (JetStream) |
@@ -39,9 +39,9 @@ pub const ALL_HELLOS: &str = "hello.*";
 /// What every gateway says of whom it heard.
 pub const ALL_PRESENCE: &str = "presence.*";
 /// Every engine's heartbeat.
-pub const ALL_BEATS: &str = "engine.*.beat";
-/// Every engine's numbers.
-pub const ALL_PULSES: &str = "engine.*.pulse";
+pub const ALL_HEARTBEATS: &str = "engine.*.heartbeat";
+/// Every engine's statistics.
+pub const ALL_STATISTICS: &str = "engine.*.statistics";
 /// What every engine says of agents that acknowledge too little.
 pub const ALL_BACKLOGS: &str = "backlog.*";
 /// Every message from agents that speak NATS.
@@ -117,14 +117,14 @@ pub fn view(lane: Lane) -> String {
 
 /// An engine's heartbeat. `engine` must be one token: letters, digits, `_` and `-`.
 #[must_use]
-pub fn beat(engine: &str) -> String {
-    format!("engine.{engine}.beat")
+pub fn heartbeat(engine: &str) -> String {
+    format!("engine.{engine}.heartbeat")
 }
 
-/// An engine's numbers. `engine` must be one token: letters, digits, `_` and `-`.
+/// An engine's statistics. `engine` must be one token: letters, digits, `_` and `-`.
 #[must_use]
-pub fn pulse(engine: &str) -> String {
-    format!("engine.{engine}.pulse")
+pub fn statistics(engine: &str) -> String {
+    format!("engine.{engine}.statistics")
 }
 
 /// Agents that acknowledge too little. `engine` must be one token: letters, digits, `_` and `-`.
@@ -148,7 +148,7 @@ pub fn journal(lane: Lane) -> String {
 /// The engine named by a heartbeat's subject.
 #[must_use]
 pub fn engine_of(subject: &str) -> Option<&str> {
-    subject.strip_prefix("engine.")?.strip_suffix(".beat")
+    subject.strip_prefix("engine.")?.strip_suffix(".heartbeat")
 }
 
 /// A lane's log.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use schemas::AgentId;
-use schemas::pulse::{AGENTS_MAX, AgentActivity, Histogram, OTHER, POLICIES_MAX, PolicyActivity, Spread};
+use schemas::statistics::{AGENTS_MAX, AgentActivity, Histogram, OTHER, POLICIES_MAX, PolicyActivity, Quantiles};
 use serde::Serialize;
 
 use super::pulses::{Pulses, largest};
@@ -25,7 +25,7 @@ struct UnderPolicy {
     offers: u64,
     ended_per_s: f64,
     /// From call to end, of the last minute.
-    round: Spread,
+    round: Quantiles,
     durations: Histogram,
     /// `ended_per_s` at the points of the history, oldest first.
     history: Vec<f64>,

@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use schemas::pulse::{AGENTS_MAX, BUCKETS_MAX, FAULTS_MAX, Histogram, NAMED_MAX, POLICIES_MAX, Pulse, Spread};
+use schemas::statistics::{
+    AGENTS_MAX, BUCKETS_MAX, FAULTS_MAX, Histogram, NAMED_MAX, POLICIES_MAX, Quantiles, Statistics,
+};
 use schemas::subject;
 
 /// Engines remembered; the pulses of further ones are dropped. An exchange has a handful.
@@ -37,7 +39,7 @@ pub(super) struct Pulses {
 /// One engine.
 pub(super) struct Heard {
     /// What it said last.
-    pub(super) pulse: Pulse,
+    pub(super) pulse: Statistics,
     /// When.
     pub(super) at: Duration,
     marks: VecDeque<Mark>,
@@ -97,8 +99,8 @@ impl Pulses {
         if payload.len() > PULSE_BYTES_MAX {
             return false;
         }
-        let Ok(mut pulse) = serde_json::from_slice::<Pulse>(payload) else { return false };
-        if !is_token(&pulse.engine) || subject::pulse(&pulse.engine) != on {
+        let Ok(mut pulse) = serde_json::from_slice::<Statistics>(payload) else { return false };
+        if !is_token(&pulse.engine) || subject::statistics(&pulse.engine) != on {
             return false;
         }
         self.forget_silent(now);
@@ -107,7 +109,7 @@ impl Pulses {
         }
         bound(&mut pulse);
         let marks = self.engines.remove(&pulse.engine).map(|heard| heard.marks).unwrap_or_default();
-        let ended = |policy: &schemas::pulse::PolicyActivity| (policy.policy.clone(), policy.ended);
+        let ended = |policy: &schemas::statistics::PolicyActivity| (policy.policy.clone(), policy.ended);
         let mark =
             Mark { at: now, counts: counts(&pulse), ended_by_policy: pulse.policies.iter().map(ended).collect() };
         self.has_lost_counts |= marks.back().is_some_and(|last| mark.has_fallen(last));
@@ -198,7 +200,7 @@ impl Pulses {
     }
 
     /// From call to end, of the last minute.
-    pub(super) fn round(&self) -> Spread {
+    pub(super) fn round(&self) -> Quantiles {
         let is_measured = |heard: &&Heard| heard.pulse.round.count > 0;
         // Of an engine that tells no histogram only the quantiles are known.
         if self.engines().filter(is_measured).all(|heard| !heard.pulse.durations.0.is_empty()) {
@@ -215,14 +217,14 @@ impl Pulses {
     }
 
     /// From call to end, of the last five seconds.
-    fn recent(&self) -> Spread {
+    fn recent(&self) -> Quantiles {
         largest(self.engines().map(|heard| heard.pulse.recent))
     }
 }
 
 /// Quantiles of several engines that do not tell their histograms: the true one is at most the largest of each.
-pub(super) fn largest(spreads: impl Iterator<Item = Spread>) -> Spread {
-    spreads.filter(|spread| spread.count > 0).fold(Spread::default(), |one, other| Spread {
+pub(super) fn largest(spreads: impl Iterator<Item = Quantiles>) -> Quantiles {
+    spreads.filter(|spread| spread.count > 0).fold(Quantiles::default(), |one, other| Quantiles {
         count: one.count.saturating_add(other.count),
         p50_us: one.p50_us.max(other.p50_us),
         p95_us: one.p95_us.max(other.p95_us),
@@ -231,7 +233,7 @@ pub(super) fn largest(spreads: impl Iterator<Item = Spread>) -> Spread {
 }
 
 /// Holds a pulse to the bounds engines keep to.
-fn bound(pulse: &mut Pulse) {
+fn bound(pulse: &mut Statistics) {
     pulse.newest.truncate(NAMED_MAX);
     pulse.latest.truncate(NAMED_MAX);
     pulse.owned.truncate(usize::from(u8::MAX));
@@ -296,7 +298,7 @@ fn marked(mut marks: VecDeque<Mark>, mark: Mark) -> VecDeque<Mark> {
     marks
 }
 
-fn counts(pulse: &Pulse) -> [u64; 4] {
+fn counts(pulse: &Statistics) -> [u64; 4] {
     let ended = pulse.ended.values().fold(0, |sum: u64, &count| sum.saturating_add(count));
     [pulse.started, ended, pulse.awards, pulse.offers]
 }

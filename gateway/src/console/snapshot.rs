@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use schemas::ids::Capability;
-use schemas::pulse::{EndedNegotiation, Histogram, NAMED_MAX, OpenNegotiation, Spread};
+use schemas::statistics::{EndedNegotiation, Histogram, NAMED_MAX, OpenNegotiation, Quantiles};
 use schemas::{AgentId, Lane, NegotiationId, Timestamp};
 use serde::Serialize;
 
@@ -51,7 +51,7 @@ struct Snapshot<'a> {
     policies: usize,
     totals: Totals,
     per_s: Rates,
-    round: Spread,
+    round: Quantiles,
     /// What `round` is computed from.
     durations: Histogram,
     history: Vec<&'a Point>,
@@ -311,9 +311,9 @@ mod tests {
             .collect();
         let pulse = json!({
             "engine": engine, "at": 200, "owned": owned, "open": numbers.len(), "started": 0, "ended": {}, "awards": 0,
-            "offers": 0, "unacknowledged": 0, "round": Spread::default(), "newest": newest, "latest": []
+            "offers": 0, "unacknowledged": 0, "round": Quantiles::default(), "newest": newest, "latest": []
         });
-        let on = schemas::subject::pulse(engine);
+        let on = schemas::subject::statistics(engine);
         assert!(pulses.handle_pulse(&on, pulse.to_string().as_bytes(), Duration::ZERO));
     }
 }

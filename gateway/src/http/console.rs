@@ -22,7 +22,7 @@ use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use bus::BusError;
 use bytes::Bytes;
-use schemas::pulse::{Journal, JournalRequest};
+use schemas::journal::{Journal, JournalRequest};
 use schemas::{Code, NegotiationId, Refusal, subject};
 use serde::Deserialize;
 

@@ -283,7 +283,7 @@ async fn heard(access: ConsoleAccess) -> Rig {
     });
     loop_until(|| async {
         let bytes = Bytes::from(pulse.to_string());
-        rig.bus.pub_sub.publish(subject::pulse("engine-1"), bytes).await.unwrap();
+        rig.bus.pub_sub.publish(subject::statistics("engine-1"), bytes).await.unwrap();
         let (_, seen) = rig.call("GET", "/v1/console", None, None).await;
         (seen["engines"] == 1).then_some(())
     })

@@ -44,7 +44,7 @@ pub struct EngineConfig {
     pub clock: ClockConfig,
     /// The newest rules version this engine folds; lower than the build's only to hold a roll-out back.
     pub rules_newest: u32,
-    /// Gap between two pulses ([`schemas::pulse`]), in milliseconds. 0: the engine tells people who look nothing, and
+    /// Gap between two pulses ([`schemas::statistics`]), in milliseconds. 0: the engine tells people who look nothing, and
     /// remembers nothing for them; neither pulse nor journals.
     pub pulse_ms: u64,
     /// Where spans go.

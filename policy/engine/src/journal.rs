@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use policy_core::{Event, Phase, Protocol};
 use schemas::delivery::Told;
-use schemas::pulse::{NAMED_MAX, OpenNegotiation};
+use schemas::statistics::{NAMED_MAX, OpenNegotiation};
 use schemas::{NegotiationId, OfferId, Timestamp};
 
 pub(crate) use answer::{adopted, answer};

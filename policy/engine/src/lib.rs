@@ -10,12 +10,12 @@
 //!            +-----> register writes ---> register --conflict--> log: abort
 //!            +-----> deadlines ----------------------------------> log: tick
 //!            +-----> checkpoint-<lane> (blob) -------------------> log: trimmed behind it
-//!            +-----> journal.<lane>, engine.<id>.pulse: for people who look, decide nothing
+//!            +-----> journal.<lane>, engine.<id>.statistics: for people who look, decide nothing
 //!            +-----> backlog.<id>: agents that gateways should invite no more until they acknowledge
 //! ```
 //!
 //! **Many engines.** Every engine folds every lane it may serve. Engines hear each other's heartbeats
-//! (`engine.<id>.beat`), and rank themselves per lane; the first claims the lane with a `claim` entry and emits from the
+//! (`engine.<id>.heartbeat`), and rank themselves per lane; the first claims the lane with a `claim` entry and emits from the
 //! moment it folds its own claim. The others stand by: they fold silently and hear the acknowledgements, so that a
 //! take-over repeats only what nobody acknowledged. Who owns a lane saves work and decides nothing; an owner that folds
 //! another's claim sends what came before it, and stands by.

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use bus::PubSub;
 use bytes::Bytes;
-use schemas::pulse::{
-    AGENTS_MAX, EndedNegotiation, FAULTS_MAX, Histogram, NAMED_MAX, OpenNegotiation, PolicyActivity, Pulse,
+use schemas::statistics::{
+    AGENTS_MAX, EndedNegotiation, FAULTS_MAX, Histogram, NAMED_MAX, OpenNegotiation, PolicyActivity, Statistics,
 };
 use schemas::{AgentId, Lane, Timestamp, subject};
 use tokio::sync::watch;
@@ -84,22 +84,22 @@ impl Teller {
             let pulse = self.pulse();
             let Ok(payload) = serde_json::to_vec(&pulse).map(Bytes::from) else { continue };
             // Nobody waits for it: one that is lost is followed by the next.
-            let _ = timeout(self.every, self.pub_sub.publish(subject::pulse(&self.engine), payload)).await;
+            let _ = timeout(self.every, self.pub_sub.publish(subject::statistics(&self.engine), payload)).await;
         }
     }
 
-    fn pulse(&self) -> Pulse {
+    fn pulse(&self) -> Statistics {
         let parts = self.lanes.iter().map(|lane| {
             let part = lane.borrow().clone();
             // A lane whose task has ended owns nothing.
             if lane.has_changed().is_ok() { part } else { LanePulse { counted: part.counted, ..LanePulse::default() } }
         });
         let faults = self.status.read().faults.into_iter().take(FAULTS_MAX).collect();
-        Pulse { faults, ..sum(&self.engine, (self.clock)(), parts) }
+        Statistics { faults, ..sum(&self.engine, (self.clock)(), parts) }
     }
 }
 
-fn sum(engine: &str, at: Timestamp, parts: impl Iterator<Item = LanePulse>) -> Pulse {
+fn sum(engine: &str, at: Timestamp, parts: impl Iterator<Item = LanePulse>) -> Statistics {
     let (mut owned, mut newest, mut latest) = (Vec::new(), Vec::new(), Vec::new());
     let (mut open, mut unacknowledged) = (0, 0);
     let (mut ended, mut all) = (BTreeMap::<String, u64>::new(), Counted::default());
@@ -127,7 +127,7 @@ fn sum(engine: &str, at: Timestamp, parts: impl Iterator<Item = LanePulse>) -> P
     newest.truncate(NAMED_MAX);
     latest.sort_by_key(|one: &EndedNegotiation| Reverse(one.at));
     latest.truncate(NAMED_MAX);
-    Pulse {
+    Statistics {
         engine: engine.to_owned(),
         at,
         owned,

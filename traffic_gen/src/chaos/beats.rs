@@ -74,7 +74,7 @@ impl Listener {
     /// # Errors
     /// [`BusError`] when the subscription fails.
     pub async fn start(bus: &Bus) -> Result<Self, BusError> {
-        let mut beats = bus.pub_sub.subscribe(subject::ALL_BEATS.to_owned(), None).await?;
+        let mut beats = bus.pub_sub.subscribe(subject::ALL_HEARTBEATS.to_owned(), None).await?;
         let digests = Arc::new(Mutex::new(Digests::default()));
         let noted = Arc::clone(&digests);
         let task = tokio::spawn(async move {

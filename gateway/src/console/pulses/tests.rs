@@ -8,19 +8,19 @@ fn a_pulse_counts_only_under_its_engines_own_subject_and_name() {
     let mut pulses = Pulses::default();
     let good = pulse("engine-1", 1, 0);
     for (on, payload) in [
-        ("engine.engine-2.pulse", good.clone()),
-        ("engine.engine-1.beat", good.clone()),
-        ("engine.engine-1.pulse", b"{}".to_vec()),
-        ("engine.engine-1.pulse", b"\xff".to_vec()),
-        ("engine.engine-1.pulse", vec![b' '; PULSE_BYTES_MAX + 1]),
-        ("engine..pulse", pulse("", 1, 0)),
-        ("engine.<img onerror=x>.pulse", pulse("<img onerror=x>", 1, 0)),
-        ("engine.a.b.pulse", pulse("a.b", 1, 0)),
+        ("engine.engine-2.statistics", good.clone()),
+        ("engine.engine-1.heartbeat", good.clone()),
+        ("engine.engine-1.statistics", b"{}".to_vec()),
+        ("engine.engine-1.statistics", b"\xff".to_vec()),
+        ("engine.engine-1.statistics", vec![b' '; PULSE_BYTES_MAX + 1]),
+        ("engine..statistics", pulse("", 1, 0)),
+        ("engine.<img onerror=x>.statistics", pulse("<img onerror=x>", 1, 0)),
+        ("engine.a.b.statistics", pulse("a.b", 1, 0)),
     ] {
         assert!(!pulses.handle_pulse(on, &payload, at(0)), "{on}");
     }
     assert_eq!(pulses.engines().count(), 0);
-    assert!(pulses.handle_pulse("engine.engine-1.pulse", &good, at(0)));
+    assert!(pulses.handle_pulse("engine.engine-1.statistics", &good, at(0)));
     assert_eq!(pulses.engines().count(), 1);
 }
 
@@ -54,9 +54,9 @@ fn quantiles_of_engines_that_tell_their_histograms_are_those_of_all_rounds() {
     for (engine, durations) in [("a", json!({ "100": 90, "200": 5 })), ("b", json!({ "900": 5 }))] {
         let mut document: Value = serde_json::from_slice(&pulse(engine, 5, 0)).unwrap();
         document["durations"] = durations;
-        assert!(pulses.handle_pulse(&subject::pulse(engine), document.to_string().as_bytes(), at(0)));
+        assert!(pulses.handle_pulse(&subject::statistics(engine), document.to_string().as_bytes(), at(0)));
     }
-    assert_eq!(pulses.round(), Spread { count: 100, p50_us: 100, p95_us: 200, p99_us: 900 });
+    assert_eq!(pulses.round(), Quantiles { count: 100, p50_us: 100, p95_us: 200, p99_us: 900 });
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn what_ends_under_each_policy_is_counted_apart_and_noted_in_the_history() {
         let under =
             |id: &str, ended: u64| json!({ "policy": id, "ended": ended, "awards": 0, "offers": 0, "durations": {} });
         document["policies"] = json!([under("low@1", low), under("high@1", high)]);
-        assert!(pulses.handle_pulse("engine.a.pulse", document.to_string().as_bytes(), at(ms)));
+        assert!(pulses.handle_pulse("engine.a.statistics", document.to_string().as_bytes(), at(ms)));
     }
     pulses.handle_second(at(2000));
     let noted = &pulses.history().next_back().unwrap().ended_per_s_by_policy;
@@ -108,7 +108,7 @@ fn quantiles_of_several_engines_are_the_largest_and_silent_ones_say_nothing() {
     hear(&mut pulses, "a", 2, 0);
     hear(&mut pulses, "b", 3, 0);
     hear(&mut pulses, "idle", 0, 0);
-    assert_eq!(pulses.round(), Spread { count: 5, p50_us: 300, p95_us: 600, p99_us: 900 });
+    assert_eq!(pulses.round(), Quantiles { count: 5, p50_us: 300, p95_us: 600, p99_us: 900 });
 }
 
 #[test]
@@ -118,8 +118,11 @@ fn engines_names_marks_and_history_stay_within_their_bounds() {
         hear(&mut pulses, &format!("e{number}"), 1, 0);
     }
     assert_eq!(pulses.engines().count(), ENGINES_MAX);
-    assert!(!pulses.handle_pulse("engine.late.pulse", &pulse("late", 1, 0), at(0)));
-    assert!(pulses.handle_pulse("engine.e1.pulse", &pulse("e1", 2, NAMED_MAX + 9), at(0)), "a known one is heard on");
+    assert!(!pulses.handle_pulse("engine.late.statistics", &pulse("late", 1, 0), at(0)));
+    assert!(
+        pulses.handle_pulse("engine.e1.statistics", &pulse("e1", 2, NAMED_MAX + 9), at(0)),
+        "a known one is heard on"
+    );
     assert!(pulses.engines().all(|heard| heard.pulse.newest.len() <= NAMED_MAX));
     for millisecond in 0..10_000 {
         hear(&mut pulses, "e1", millisecond, millisecond);
@@ -147,7 +150,7 @@ fn outcomes_beyond_the_protocols_are_counted_without_growing_the_document() {
     for number in 0..100 {
         document["ended"][format!("made-up-{number}")] = 1.into();
     }
-    pulses.handle_pulse("engine.a.pulse", document.to_string().as_bytes(), at(0));
+    pulses.handle_pulse("engine.a.statistics", document.to_string().as_bytes(), at(0));
     let totals = pulses.totals();
     assert_eq!((totals.ended, totals.ended_by_outcome.len()), (101, OUTCOMES_MAX));
 }
@@ -157,7 +160,7 @@ fn at(ms: u64) -> Duration {
 }
 
 fn hear(pulses: &mut Pulses, engine: &str, ended: u64, ms: u64) {
-    pulses.handle_pulse(&subject::pulse(engine), &pulse(engine, ended, 0), at(ms));
+    pulses.handle_pulse(&subject::statistics(engine), &pulse(engine, ended, 0), at(ms));
 }
 
 /// A pulse with so many ended negotiations, their times in steps of a hundred microseconds, and so many named.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use policy_core::Book;
-use schemas::pulse::{Entry, Journal, JournalRequest};
+use schemas::journal::{Journal, JournalEntry, JournalRequest};
 use schemas::{AgentId, NegotiationId};
 use serde::Serialize;
 
@@ -35,7 +35,7 @@ impl Memory {
         Some(Journal {
             negotiation: negotiation.clone(),
             engine: engine.to_owned(),
-            entries: remembered.facts.iter().map(|(at, fact)| Entry { at: *at, what: fact.told() }).collect(),
+            entries: remembered.facts.iter().map(|(at, fact)| JournalEntry { at: *at, what: fact.told() }).collect(),
             left_out: remembered.facts.left_out(),
             gap: remembered.facts.gap(),
             unacknowledged: remembered.facts.waiting(),

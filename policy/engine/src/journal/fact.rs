@@ -6,8 +6,8 @@ use policy_core::{AwardLoss, Cause, Decision, Event, Phase, Protocol};
 use schemas::bargain::{Issue, IssueValues};
 use schemas::delivery::{Agreement, BargainCall, CloseReason, Disposition, Outcome, Standing, Turn};
 use schemas::ids::AttrName;
+use schemas::journal::{Happened, ISSUE_TEXT_SHOWN_MAX, ISSUE_VALUES_SHOWN_MAX, ISSUES_MAX, Ranked};
 use schemas::payload::{AttrValue, Terms};
-use schemas::pulse::{Happened, ISSUE_TEXT_SHOWN_MAX, ISSUE_VALUES_SHOWN_MAX, ISSUES_MAX, Ranked};
 use schemas::{Act, AgentId, AwardNo, DeliveryId, Lot, NegotiationId, RegisterKey};
 use serde::Serialize;
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use schemas::Timestamp;
-use schemas::pulse::{Gap, HAPPENED_MAX};
+use schemas::journal::{Gap, HAPPENED_MAX};
 
 use super::Fact;
 

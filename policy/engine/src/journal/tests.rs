@@ -6,8 +6,9 @@ use policy_core::{Event, Phase, Protocol};
 use schemas::bargain::{Bargain, Issue, IssueValues};
 use schemas::delivery::{Agreement, BargainCall, Call, Closing, Disposition, Outcome, Standing, Told, Turn};
 use schemas::ids::AttrName;
+use schemas::journal::{Gap, HAPPENED_MAX, Happened};
 use schemas::payload::AttrValue;
-use schemas::pulse::{Gap, HAPPENED_MAX, Happened, NAMED_MAX};
+use schemas::statistics::NAMED_MAX;
 use schemas::{Act, AgentId, Digest, NegotiationId, OfferId, Position, Timestamp, WireTime};
 
 use super::kept::{FIRST_MAX, LAST_MAX};
@@ -64,11 +65,11 @@ fn a_long_bargain_that_was_acknowledged_wholly_has_nothing_unacknowledged() {
     let journal = journal(&memory);
     assert!(journal.left_out > 0, "it is a long one");
     assert_eq!(journal.unacknowledged, 0);
-    let answer = |entry: &schemas::pulse::Entry| {
+    let answer = |entry: &schemas::journal::JournalEntry| {
         if let Happened::Acknowledged { delivery, .. } = &entry.what { Some(*delivery) } else { None }
     };
     let answered: Vec<_> = journal.entries.iter().filter_map(answer).collect();
-    let waits = |entry: &&schemas::pulse::Entry| matches!(&entry.what, Happened::Sent { delivery, settled: false, .. } if !answered.contains(delivery));
+    let waits = |entry: &&schemas::journal::JournalEntry| matches!(&entry.what, Happened::Sent { delivery, settled: false, .. } if !answered.contains(delivery));
     assert_eq!(journal.entries.iter().filter(waits).count(), 0, "nor does any entry look so");
 }
 
@@ -180,7 +181,7 @@ fn the_rules_and_the_agreement_of_a_bargain_are_in_its_journal_once_each() {
     );
     assert_eq!(issues[0].values, discrete(few));
     assert_eq!((&issues[1].values, &issues[3].values), (&discrete(Vec::new()), &discrete(Vec::new())), "too much");
-    let agreed = |entry: &schemas::pulse::Entry| {
+    let agreed = |entry: &schemas::journal::JournalEntry| {
         if let Happened::Agreed { by, round, step, .. } = &entry.what {
             Some((by.to_string(), *round, *step))
         } else {

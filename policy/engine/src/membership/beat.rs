@@ -1,4 +1,4 @@
-//! The heartbeat: a JSON document on `engine.<id>.beat`.
+//! The heartbeat: a JSON document on `engine.<id>.heartbeat`.
 
 use schemas::{Lane, subject};
 use serde::{Deserialize, Serialize};
@@ -93,17 +93,17 @@ mod tests {
     fn a_heartbeat_reads_back_as_it_was_written() {
         let beat = beat();
         let written = serde_json::to_vec(&beat).unwrap();
-        assert_eq!(Beat::read("engine.engine-1.beat", &written), Some(beat));
+        assert_eq!(Beat::read("engine.engine-1.heartbeat", &written), Some(beat));
     }
 
     #[test]
     fn what_is_no_heartbeat_of_its_subjects_engine_is_ignored() {
         let written = serde_json::to_vec(&beat()).unwrap();
-        assert_eq!(Beat::read("engine.engine-2.beat", &written), None, "another engine's subject");
+        assert_eq!(Beat::read("engine.engine-2.heartbeat", &written), None, "another engine's subject");
         assert_eq!(Beat::read("engine.engine-1.other", &written), None, "another subject");
-        assert_eq!(Beat::read("engine.engine-1.beat", &written[1..]), None, "not JSON");
+        assert_eq!(Beat::read("engine.engine-1.heartbeat", &written[1..]), None, "not JSON");
         let padded = [written, vec![b' '; BEAT_BYTES_MAX]].concat();
-        assert_eq!(Beat::read("engine.engine-1.beat", &padded), None, "too large");
+        assert_eq!(Beat::read("engine.engine-1.heartbeat", &padded), None, "too large");
     }
 
     fn beat() -> Beat {

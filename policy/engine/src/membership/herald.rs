@@ -95,7 +95,7 @@ impl Herald {
         lanes: Vec<Lane>,
         metrics: Arc<EngineMetrics>,
     ) -> Result<(Self, Tuned), BusError> {
-        let beats = bus.pub_sub.subscribe(subject::ALL_BEATS.to_owned(), None).await?;
+        let beats = bus.pub_sub.subscribe(subject::ALL_HEARTBEATS.to_owned(), None).await?;
         let started = (config.clock.now)().0;
         let (beat, dead_after) = (config.membership.beat(), config.membership.dead_after());
         let (view, watched) = watch::channel(None);
@@ -285,7 +285,7 @@ impl Herald {
         };
         (self.told_at, self.tells_at) = (now, now + self.beat);
         let Ok(payload) = serde_json::to_vec(&beat).map(Bytes::from) else { return };
-        let published = self.bus.pub_sub.publish(subject::beat(&self.id), payload);
+        let published = self.bus.pub_sub.publish(subject::heartbeat(&self.id), payload);
         if !matches!(timeout(self.beat, published).await, Ok(Ok(()))) {
             tracing::debug!("the bus did not take a heartbeat");
         }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use policy_core::Decision;
 use schemas::AgentId;
-use schemas::pulse::{AgentActivity, Histogram};
+use schemas::statistics::{AgentActivity, Histogram};
 
 use super::minute;
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use schemas::Timestamp;
-use schemas::pulse::Histogram;
+use schemas::statistics::Histogram;
 
 /// How long a duration is remembered.
 const SECONDS: u64 = 60;
@@ -72,7 +72,7 @@ fn upper_end(bucket: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use schemas::pulse::Spread;
+    use schemas::statistics::Quantiles;
 
     use super::*;
 
@@ -96,7 +96,7 @@ mod tests {
         let spread = minute.counts(Timestamp::from_ms(61_000)).spread();
         assert_eq!(spread.count, 1);
         assert!((1_000_000..=1_125_000).contains(&spread.p50_us), "{spread:?}");
-        assert_eq!(minute.counts(Timestamp::from_ms(90_000)).spread(), Spread::default());
+        assert_eq!(minute.counts(Timestamp::from_ms(90_000)).spread(), Quantiles::default());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use schemas::Timestamp;
-use schemas::pulse::{Histogram, OTHER, POLICIES_MAX, PolicyActivity};
+use schemas::statistics::{Histogram, OTHER, POLICIES_MAX, PolicyActivity};
 
 use super::minute::Minute;
 

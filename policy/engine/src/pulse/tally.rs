@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use policy_core::{Event, Protocol};
 use schemas::delivery::{Disposition, Outcome};
-use schemas::pulse::{EndedNegotiation, NAMED_MAX};
+use schemas::statistics::{EndedNegotiation, NAMED_MAX};
 use schemas::{Act, NegotiationId, Timestamp};
 
 use super::Counted;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use policy_core::{AwardLoss, Cause, Decision, Event, Placement, Protocol, RankedOffer};
 use schemas::delivery::{CloseReason, Outcome};
-use schemas::pulse::NAMED_MAX;
+use schemas::statistics::NAMED_MAX;
 use schemas::{AgentId, AwardNo, Digest, Lane, Lot, NegotiationId, OfferId, Position, Timestamp};
 
 use super::{Counted, LanePulse, OpenNegotiation, Tally, sum};

@@ -8,8 +8,9 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use policy_engine::{Engine, EngineConfig, EngineMetrics};
 use prometheus::Registry;
-use schemas::pulse::{Happened, Journal, JournalRequest, Pulse};
+use schemas::journal::{Happened, Journal, JournalRequest};
 use schemas::record::Qos;
+use schemas::statistics::Statistics;
 use schemas::{Act, subject};
 
 use crate::bargain::{bargain, join_and_accept_anything};
@@ -142,7 +143,7 @@ async fn a_pulse_counts_what_ended_and_names_the_newest() {
     tokio::time::sleep(Duration::from_secs(62)).await;
     let told = pulse(&bus, "engine-1").await;
     assert_eq!((told.round.count, told.open), (1, 0), "a minute later only the one that ran into its deadline");
-    let mut pulses = bus.pub_sub.subscribe(subject::ALL_PULSES.to_owned(), None).await.unwrap();
+    let mut pulses = bus.pub_sub.subscribe(subject::ALL_STATISTICS.to_owned(), None).await.unwrap();
     engine.shutdown().await;
     while let Ok(Some(_)) = tokio::time::timeout(Duration::from_secs(5), pulses.next()).await {}
     assert!(tokio::time::timeout(Duration::from_secs(60), pulses.next()).await.is_err(), "it ends with the engine");
@@ -194,7 +195,7 @@ async fn an_engine_that_tells_nobody_publishes_no_pulse_and_answers_no_journal()
     let bus = open_bus();
     let config = EngineConfig { pulse_ms: 0, ..config("engine-1") };
     let _engine = Engine::start(bus.clone(), config, metrics(), None).await.unwrap();
-    let mut pulses = bus.pub_sub.subscribe(subject::ALL_PULSES.to_owned(), None).await.unwrap();
+    let mut pulses = bus.pub_sub.subscribe(subject::ALL_STATISTICS.to_owned(), None).await.unwrap();
     round(&bus, "job", 5).await;
     assert!(tokio::time::timeout(Duration::from_secs(60), pulses.next()).await.is_err());
     assert!(matches!(ask(&bus, b"{}").await, Err(BusError::NoResponder(_))));
@@ -228,8 +229,8 @@ async fn journal(bus: &Bus, own: &str) -> Option<Journal> {
     found.map(|journal| serde_json::from_value(journal).unwrap())
 }
 
-async fn pulse(bus: &Bus, engine: &str) -> Pulse {
-    let mut pulses = bus.pub_sub.subscribe(subject::pulse(engine), None).await.unwrap();
+async fn pulse(bus: &Bus, engine: &str) -> Statistics {
+    let mut pulses = bus.pub_sub.subscribe(subject::statistics(engine), None).await.unwrap();
     let mut pulse = None;
     for _ in 0..2 {
         let received = tokio::time::timeout(Duration::from_secs(3), pulses.next()).await.expect("a pulse in time");

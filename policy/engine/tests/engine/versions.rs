@@ -61,7 +61,7 @@ async fn an_engine_with_another_state_after_the_same_records_stops_the_emission(
     for _ in 0..1100 {
         append(&bus, vec![Entry::Tick]).await;
     }
-    let mut beats = bus.pub_sub.subscribe(subject::ALL_BEATS.to_owned(), None).await.unwrap();
+    let mut beats = bus.pub_sub.subscribe(subject::ALL_HEARTBEATS.to_owned(), None).await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     let mut beat: Value = Value::Null;
     while beat["lanes"][0]["digests"].as_array().is_none_or(Vec::is_empty) {
@@ -129,6 +129,6 @@ async fn start_older(bus: &Bus, id: &str) -> EngineHandle {
 
 async fn publish_beat(bus: &Bus, beat: &Value) {
     let payload = Bytes::from(serde_json::to_vec(beat).unwrap());
-    bus.pub_sub.publish(subject::beat("engine-x"), payload).await.unwrap();
+    bus.pub_sub.publish(subject::heartbeat("engine-x"), payload).await.unwrap();
     tokio::time::sleep(Duration::from_millis(10)).await;
 }

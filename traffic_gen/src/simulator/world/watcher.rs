@@ -146,7 +146,7 @@ impl State {
         if self.link(from).role != Role::Engine {
             return;
         }
-        if message.subject.ends_with(".beat") {
+        if message.subject.ends_with(".heartbeat") {
             self.broker.watcher.handle_beat(&message.payload);
         } else if message.subject.ends_with(".inbox") {
             self.observe_deliveries(from, message);
