@@ -23,7 +23,6 @@ mod place;
 mod pub_sub;
 mod register;
 mod requirement;
-pub mod server;
 mod status;
 mod stored;
 mod version;
@@ -37,7 +36,8 @@ use async_nats::jetstream::context::ContextBuilder;
 use async_nats::jetstream::{self, stream};
 use tokio::time::Instant;
 
-pub use self::monitor::SyncMode;
+pub use self::monitor::{Monitor, ServerInfo, SyncMode};
+pub use self::version::version_difference;
 pub use status::{Counters, NatsEvent, NatsStatus};
 
 use self::connection::Connection;

@@ -20,11 +20,11 @@ mod trim;
 use std::time::Duration;
 
 use bus::memory::{self, MemoryOptions};
-use bus::nats::server::{LocalServer, LocalServerOptions};
 use bus::nats::{self, NatsOptions};
 use bus::{Bus, LogRecord, LogStream};
 use bytes::Bytes;
 use futures_util::StreamExt;
+use nats_server::{LocalServer, LocalServerOptions};
 use schemas::Lane;
 
 /// Runs each contract on each backend.

@@ -16,11 +16,11 @@ use std::time::Duration;
 
 use async_nats::jetstream;
 use async_nats::jetstream::stream::Config;
-use bus::nats::server::{LocalServer, LocalServerOptions};
 use bus::nats::{self, Credentials, LOG_STREAM, NatsOptions, REGISTER_STREAM};
 use bus::{BusError, Registered};
 use bytes::Bytes;
 use futures_util::StreamExt;
+use nats_server::{LocalServer, LocalServerOptions};
 use schemas::{AwardNo, Lane, Lot, NegotiationId, RegisterKey};
 use tokio::io::AsyncReadExt;
 

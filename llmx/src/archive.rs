@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use archive::{ArchiveError, ArchiveOptions, ArchiveStatus, LaneStatus};
 use tokio_util::sync::CancellationToken;
-use traffic_gen::audit::archive::{self, ArchiveError, ArchiveOptions, ArchiveStatus, LaneStatus};
 
 use crate::nats::NatsSource;
 use crate::output::{Failure, Outcome, Progress, print, print_json};

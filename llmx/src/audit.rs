@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use archive::audit::{self, AuditError, Report};
+use archive::{ArchiveError, ArchiveReport, VerifyOptions};
 use schemas::NegotiationId;
-use traffic_gen::audit::archive::{self, ArchiveError, ArchiveReport, VerifyOptions};
-use traffic_gen::audit::{self, AuditError, Report};
 
 use crate::output::{Failure, Outcome, one_line, print, print_json};
 

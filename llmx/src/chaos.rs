@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
-use traffic_gen::chaos::{self, Plan, Standing, Victims};
+use chaos::{Plan, Standing, Victims};
 use traffic_gen::trace::Trace;
 
 use crate::durations::run_length;

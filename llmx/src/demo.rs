@@ -13,16 +13,17 @@ use agents::Identity;
 use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
 use anyhow::Context;
+use archive::audit;
 use bus::Bus;
 use bus::memory::MemoryOptions;
-use bus::nats::server::{LocalServer, LocalServerOptions};
+use nats_server::{LocalServer, LocalServerOptions};
 use schemas::{AgentId, Policy};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use traffic_gen::arrivals::PoissonArrivals;
-use traffic_gen::audit;
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
+use traffic_gen::invariants::recompute;
 use traffic_gen::live::{self, Access, Population, Scenario};
 use traffic_gen::recorder::{Counts, Finished, Recorder};
 use traffic_gen::summary::Summary;
@@ -294,7 +295,7 @@ async fn contract_net(args: Args) -> Outcome {
     let Driven { recorder, shed, elapsed_s, interrupted } = driven;
     let finished = recorder.finish_after(interrupted).context("cannot write the trace")?;
     let Finished { counts, mut verdict, is_cut_off } = finished;
-    let report = audit::recompute(&opened.bus, &mut verdict).await?;
+    let report = recompute(&opened.bus, &mut verdict).await?;
     exchange.check_bounds(&mut verdict);
     if let Some(file) = &mut csv {
         recorder.write_minutes(file).context("cannot write the table of minutes")?;

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use archive::VerifyOptions;
+use archive::audit::{self, AuditError};
 use schemas::NegotiationId;
-use traffic_gen::audit::archive::VerifyOptions;
-use traffic_gen::audit::{self, AuditError};
 
 use crate::audit::{tell, tell_archive, unreadable, verify_archive};
 use crate::nats::NatsSource;

@@ -2,9 +2,9 @@
 
 use std::num::NonZeroUsize;
 
+use simulator::report::{Batch, CONCLUSIVE_RUNS, Progress as Done, Report, story};
+use simulator::{check, run as run_seed};
 use traffic_gen::invariants::Invariant;
-use traffic_gen::simulator::report::{Batch, CONCLUSIVE_RUNS, Progress as Done, Report, story};
-use traffic_gen::simulator::{check, run as run_seed};
 
 use crate::output::{Failure, Outcome, Progress, note, print, print_json};
 use crate::signals::Attending;

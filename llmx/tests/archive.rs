@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use bus::nats::NatsOptions;
-use bus::nats::server::{LocalServer, LocalServerOptions};
+use nats_server::{LocalServer, LocalServerOptions};
 use schemas::Lane;
 use serde_json::Value;
 

@@ -5,7 +5,7 @@
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
-use bus::nats::server::{LocalServer, LocalServerOptions};
+use nats_server::{LocalServer, LocalServerOptions};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use async_nats::jetstream;
 use bus::nats::REGISTER_STREAM;
-use bus::nats::server::{LocalServer, LocalServerOptions};
 use futures_util::StreamExt;
+use nats_server::{LocalServer, LocalServerOptions};
 use serde_json::Value;
 
 const LLMX: &str = env!("CARGO_BIN_EXE_llmx");

@@ -8,6 +8,8 @@ mod witness;
 
 use std::collections::BTreeMap;
 
+use archive::audit::{AuditError, Report, read_bus, verify};
+use bus::Bus;
 use serde::Serialize;
 
 pub use watch::Watch;
@@ -147,4 +149,18 @@ impl Verdict {
     pub fn violated(&self) -> u64 {
         self.by_name.values().map(|tally| tally.violated).sum()
     }
+}
+
+/// Replays what a bus holds and adds the outcome to a verdict.
+///
+/// # Errors
+/// [`AuditError`].
+pub async fn recompute(bus: &Bus, verdict: &mut Verdict) -> Result<Report, AuditError> {
+    let report = verify(&read_bus(bus).await?, None);
+    for _ in 1..report.decisions {
+        verdict.check(Invariant::Recomputable, true, String::new);
+    }
+    let difference = report.first_difference.clone();
+    verdict.check(Invariant::Recomputable, difference.is_none(), || difference.unwrap_or_default());
+    Ok(report)
 }

@@ -9,16 +9,12 @@
 //! | [`invariants`] | did anything happen that must never happen? |
 //! | [`metrics`] | what does Prometheus learn of it? |
 //! | [`summary`] | what came of the run? |
-//! | [`chaos`] | does it hold while real processes are killed? |
-//! | [`simulator`] | does it hold under every fault, from a seed? |
 //! | [`bargain`] | what comes of a bargain, and how good is it? |
 //! | [`mod@bench`] | how fast is it, beside its ceiling? |
 
 pub mod arrivals;
-pub mod audit;
 pub mod bargain;
 pub mod bench;
-pub mod chaos;
 pub mod control;
 pub mod exchange;
 pub mod invariants;
@@ -28,6 +24,5 @@ pub mod metrics;
 pub mod minutes;
 pub mod pacer;
 pub mod recorder;
-pub mod simulator;
 pub mod summary;
 pub mod trace;

@@ -10,10 +10,11 @@ use agents::ContractorConfig;
 use agents::contractor::Distribution;
 use agents::transport::Transport;
 use agents::transport::websocket::WebSocketTransport;
-use bus::nats::server::{LocalServer, LocalServerOptions};
+use archive::audit::{self, LoggedRecord};
 use bus::nats::{self, LOG_STREAM, NatsOptions};
 use bus::{Bus, BusError};
 use bytes::Bytes;
+use nats_server::{LocalServer, LocalServerOptions};
 use policy_engine::{Engine, EngineConfig, EngineHandle, EngineMetrics, LanePhase};
 use prometheus::Registry;
 use reqwest::{Client, Response};
@@ -21,10 +22,9 @@ use schemas::{AgentId, Lane};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use traffic_gen::audit::{self, LoggedRecord};
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
-use traffic_gen::invariants::Invariant;
+use traffic_gen::invariants::{Invariant, recompute};
 use traffic_gen::live::{self, Access, Population, Scenario};
 use traffic_gen::recorder::{Counts, Recorder};
 
@@ -66,7 +66,7 @@ async fn negotiate_through_a_full_store() {
     population.stop().await.unwrap();
 
     let (counts, mut verdict) = recorder.finish().unwrap();
-    audit::recompute(&bus, &mut verdict).await.unwrap();
+    recompute(&bus, &mut verdict).await.unwrap();
     exchange.check_bounds(&mut verdict);
     assert_eq!(verdict.violated(), 0, "{:?}", verdict.examples);
     for invariant in [Invariant::NoLostAdmission, Invariant::Recomputable, Invariant::FinalNotice] {

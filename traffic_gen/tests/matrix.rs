@@ -14,16 +14,15 @@ use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
 use bus::Bus;
 use bus::memory::{self, MemoryOptions};
-use bus::nats::server::{LocalServer, LocalServerOptions};
 use bus::nats::{self, NatsOptions};
+use nats_server::{LocalServer, LocalServerOptions};
 use schemas::AgentId;
 use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use traffic_gen::audit;
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
-use traffic_gen::invariants::{Invariant, Verdict};
+use traffic_gen::invariants::{Invariant, Verdict, recompute};
 use traffic_gen::live::{self, Access, Population, Scenario};
 use traffic_gen::recorder::{Counts, Recorder};
 use traffic_gen::trace::Trace;
@@ -93,7 +92,7 @@ async fn run(exchange: &Exchange, scenario: &Scenario, trace: &Path) -> (Counts,
     live::call(&access, scenario, &recorder, &CancellationToken::new()).await.unwrap();
     population.stop().await.unwrap();
     let (counts, mut verdict) = recorder.finish().unwrap();
-    audit::recompute(&exchange.bus, &mut verdict).await.unwrap();
+    recompute(&exchange.bus, &mut verdict).await.unwrap();
     exchange.check_bounds(&mut verdict);
     (counts, verdict)
 }

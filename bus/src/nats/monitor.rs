@@ -40,7 +40,7 @@ impl fmt::Display for SyncMode {
 
 /// What a server says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Found {
+pub struct ServerInfo {
     id: String,
     name: String,
     version: String,
@@ -48,10 +48,10 @@ pub(super) struct Found {
     /// Servers with JetStream in its cluster, itself among them.
     cluster_size: u64,
     /// The cluster's leader, when it is in a cluster and knows it.
-    pub(super) cluster_leader: Option<String>,
+    pub cluster_leader: Option<String>,
 }
 
-impl Found {
+impl ServerInfo {
     fn parse(varz: &Value) -> Option<Self> {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let jetstream = &varz["jetstream"];
@@ -69,31 +69,44 @@ impl Found {
 
 /// Asks monitoring ports.
 #[derive(Debug, Clone)]
-pub(super) struct Monitor {
+pub struct Monitor {
     client: reqwest::Client,
 }
 
 impl Monitor {
-    pub(super) fn new() -> Result<Self, BusError> {
+    /// Makes the HTTP client.
+    ///
+    /// # Errors
+    /// [`BusError::Unreachable`] when there is none.
+    pub fn new() -> Result<Self, BusError> {
         let client = reqwest::Client::builder().timeout(ANSWER_TIMEOUT).no_proxy().build();
         let client = client.map_err(|error| BusError::Unreachable(format!("no HTTP client: {error}")))?;
         Ok(Self { client })
     }
 
     /// What the server with this monitoring port says of itself, or why that is not known.
-    pub(super) async fn look(&self, url: &str) -> Result<Found, String> {
+    ///
+    /// # Errors
+    /// The reason, in words.
+    pub async fn look(&self, url: &str) -> Result<ServerInfo, String> {
         let varz = self.ask(url, "/varz").await?;
-        Found::parse(&varz).ok_or_else(|| format!("{url} answers, but not as nats-server does"))
+        ServerInfo::parse(&varz).ok_or_else(|| format!("{url} answers, but not as nats-server does"))
     }
 
     /// Whether the server can do its work; otherwise what is wrong.
-    pub(super) async fn health(&self, url: &str) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub async fn health(&self, url: &str) -> Result<(), String> {
         let health = self.ask(url, "/healthz").await?;
         if health["status"] == "ok" { Ok(()) } else { Err(format!("{url} is not healthy: {health}")) }
     }
 
     /// The name of the server that leads a stream, none when this one knows of none.
-    pub(super) async fn stream_leader(&self, url: &str, stream: &str) -> Result<Option<String>, String> {
+    ///
+    /// # Errors
+    /// The reason why that is not known, in words.
+    pub async fn stream_leader(&self, url: &str, stream: &str) -> Result<Option<String>, String> {
         let answer = self.ask(url, "/jsz?accounts=true&streams=true").await?;
         let lists = |value: &Value, member: &str| value[member].as_array().cloned().unwrap_or_default();
         let mut streams =
@@ -131,7 +144,7 @@ pub(super) async fn check(options: &NatsOptions, connected_to: Option<&str>) -> 
     Ok(differences)
 }
 
-fn compare(found: &[Found], needed: SyncMode, connected_to: Option<&str>) -> Vec<String> {
+fn compare(found: &[ServerInfo], needed: SyncMode, connected_to: Option<&str>) -> Vec<String> {
     let mut differences = Vec::new();
     for server in found {
         let of_server = |difference: String| format!("server {} {difference}", server.name);
@@ -164,14 +177,14 @@ mod tests {
     fn what_a_server_says_is_read() {
         let alone = json!({"server_id": "A", "server_name": "a", "version": "2.15.1",
             "jetstream": {"config": {"sync_always": true}}});
-        let found = Found::parse(&alone).unwrap();
+        let found = ServerInfo::parse(&alone).unwrap();
         assert_eq!((found.sync, found.cluster_size, found.cluster_leader), (SyncMode::Always, 1, None));
         let member = json!({"server_id": "A", "server_name": "a", "version": "2.15.1",
             "jetstream": {"config": {}, "meta": {"leader": "b", "cluster_size": 3}}});
-        let found = Found::parse(&member).unwrap();
+        let found = ServerInfo::parse(&member).unwrap();
         assert_eq!((found.sync, found.cluster_size), (SyncMode::Default, 3));
         assert_eq!(found.cluster_leader.as_deref(), Some("b"));
-        assert_eq!(Found::parse(&json!({"status": "ok"})), None);
+        assert_eq!(ServerInfo::parse(&json!({"status": "ok"})), None);
     }
 
     #[test]
@@ -197,8 +210,8 @@ mod tests {
         assert!(told.starts_with("monitoring ports: found 1 of 3 servers, needed every server, set `http:"), "{told}");
     }
 
-    fn server(name: &str) -> Found {
-        Found {
+    fn server(name: &str) -> ServerInfo {
+        ServerInfo {
             id: name.to_owned(),
             name: name.to_owned(),
             version: "2.15.1".to_owned(),

@@ -39,6 +39,12 @@ impl Version {
     }
 }
 
+/// What is wrong with a server of this version, or of a text that is no version; none when it is new enough.
+#[must_use]
+pub fn version_difference(version: &str) -> Option<String> {
+    Version::difference(version)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bus::appender::{Appender, AppenderOptions};
-use bus::nats::server::{CLUSTER_NODES, LocalCluster, LocalServerOptions};
 use bus::nats::{self, DOCUMENT_STREAM, LOG_STREAM, NatsOptions, REGISTER_STREAM, SyncMode};
 use bus::{Bus, BusError, LogRecord, LogStream, Registered, patiently};
 use bytes::Bytes;
 use futures_util::StreamExt;
+use nats_server::{CLUSTER_NODES, LocalCluster, LocalServerOptions};
 use schemas::record::Entry;
 use schemas::{AwardNo, Lane, Lot, NegotiationId, RegisterKey};
 use tokio::task::JoinHandle;

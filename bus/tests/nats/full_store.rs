@@ -1,10 +1,10 @@
 //! A store without room refuses with a remedy, loses nothing, and goes on once there is room again.
 
-use bus::nats::server::{LocalServer, LocalServerOptions};
 use bus::nats::{self, LOG_STREAM, NatsOptions};
 use bus::{Bucket, Bus, BusError};
 use bytes::Bytes;
 use futures_util::StreamExt;
+use nats_server::{LocalServer, LocalServerOptions};
 use schemas::Lane;
 
 use crate::{PATIENCE, start};

@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use bus::nats::server::LocalServer;
 use bus::nats::{self, NatsOptions};
 use bus::{Bus, BusError, LogRecord, LogStream};
 use futures_util::StreamExt;
+use nats_server::LocalServer;
 use schemas::Lane;
 use tempfile::TempDir;
 

@@ -2,11 +2,11 @@
 
 use async_nats::jetstream;
 use async_nats::jetstream::stream::Config;
-use bus::nats::server::{LocalServer, LocalServerOptions};
 use bus::nats::{self, NatsOptions, REGISTER_STREAM, SyncMode};
 use bus::{Bus, BusError};
 use bytes::Bytes;
 use futures_util::StreamExt;
+use nats_server::{LocalServer, LocalServerOptions};
 use schemas::Lane;
 
 use crate::{PATIENCE, start};

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use bus::nats::server::{LocalServer, LocalServerOptions};
 use bus::nats::{self, NatsOptions};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use gateway::keys::{KeyAlgorithm, SigningKey};
+use nats_server::{LocalServer, LocalServerOptions};
 use schemas::subject;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

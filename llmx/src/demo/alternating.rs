@@ -6,14 +6,15 @@ use std::time::Duration;
 use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
 use anyhow::Context;
+use archive::audit;
 use schemas::{AgentId, Policy};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use traffic_gen::arrivals::PoissonArrivals;
-use traffic_gen::audit;
 use traffic_gen::bargain::market::{self, Catalog, Ledger, Population, Scenario, Summary};
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
+use traffic_gen::invariants::recompute;
 use traffic_gen::live::Access;
 use traffic_gen::recorder::{Finished, Recorder};
 use traffic_gen::trace::Trace;
@@ -60,7 +61,7 @@ pub async fn run(args: Args) -> Outcome {
     let (ledger, shed, elapsed_s, interrupted) = drive(&args, &exchange, &scenario, trace).await?;
     let finished = ledger.recorder().finish_after(interrupted).context("cannot write the trace")?;
     let Finished { counts, mut verdict, is_cut_off } = finished;
-    let report = audit::recompute(&opened.bus, &mut verdict).await?;
+    let report = recompute(&opened.bus, &mut verdict).await?;
     exchange.check_bounds(&mut verdict);
     if let Some(file) = &mut csv {
         ledger.recorder().write_minutes(file).context("cannot write the table of minutes")?;

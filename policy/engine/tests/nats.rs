@@ -9,8 +9,8 @@ mod exchange;
 use std::time::Duration;
 
 use bus::Bus;
-use bus::nats::server::{LocalServer, LocalServerOptions};
 use bus::nats::{self, NatsOptions};
+use nats_server::{LocalServer, LocalServerOptions};
 use policy_engine::{Engine, EngineHandle, LanePhase, Trim};
 use schemas::delivery::{Outcome, Told};
 use schemas::record::{Entry, Qos};

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use bus::Bus;
 use bus::nats::NatsOptions;
-use bus::nats::server::{LocalServer, LocalServerOptions};
 use bytes::Bytes;
+use nats_server::{LocalServer, LocalServerOptions};
 use schemas::Lane;
 
 use self::fill::{acknowledge_all, fill};

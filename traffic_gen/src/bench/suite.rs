@@ -5,7 +5,7 @@ use std::time::Duration;
 use bus::Bus;
 use bus::memory::MemoryOptions;
 use bus::nats::NatsOptions;
-use bus::nats::server::{LocalCluster, LocalServer, LocalServerOptions};
+use nats_server::{LocalCluster, LocalServer, LocalServerOptions};
 use schemas::record::RECORD_ENTRIES_MAX;
 
 use super::bare::{self, Pace};

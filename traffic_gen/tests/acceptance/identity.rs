@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use archive::audit;
 use schemas::delivery::{Disposition, Outcome, RejectReason};
 use schemas::{Digest, Position};
 use serde_json::{Value, json};
-use traffic_gen::audit;
 
 use crate::party::{UNIT, offer};
 use crate::rig::{Rig, policy};

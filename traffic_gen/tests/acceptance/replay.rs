@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
+use archive::audit;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
-use traffic_gen::audit;
-use traffic_gen::invariants::Verdict;
+use traffic_gen::invariants::{Verdict, recompute};
 use traffic_gen::live::Scenario;
 
 use crate::rig::Rig;
@@ -22,7 +22,7 @@ async fn an_export_is_recomputed_and_every_altered_byte_is_found_and_named() {
     let folder = tempfile::tempdir().unwrap();
     let (file, copy) = (folder.path().join("run.jsonl"), folder.path().join("copy.jsonl"));
     let mut verdict = Verdict::default();
-    let report = audit::recompute(&rig.exchange.bus, &mut verdict).await.unwrap();
+    let report = recompute(&rig.exchange.bus, &mut verdict).await.unwrap();
     assert!(report.decisions > 0 && report.register_entries > 2 * report.decisions, "{report:?}");
     audit::export(&rig.exchange.bus, &report, &file).await.unwrap();
     rig.exchange.shutdown().await;

@@ -10,11 +10,10 @@ use gateway::LimitConfig;
 use schemas::AgentId;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use traffic_gen::audit;
 use traffic_gen::bargain::market::{self, Catalog, Ledger, Population, Scenario, Traded};
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
-use traffic_gen::invariants::{Invariant, Verdict};
+use traffic_gen::invariants::{Invariant, Verdict, recompute};
 use traffic_gen::live::Access;
 use traffic_gen::recorder::{Counts, Recorder};
 
@@ -70,7 +69,7 @@ async fn run(policy: Option<&str>) -> (Traded, Counts, Verdict) {
     market::trade(&population, &ledger, Instant::now(), &CancellationToken::new()).await.unwrap();
     population.stop().await.unwrap();
     let (counts, mut verdict) = ledger.recorder().finish().unwrap();
-    audit::recompute(&exchange.bus, &mut verdict).await.unwrap();
+    recompute(&exchange.bus, &mut verdict).await.unwrap();
     exchange.check_bounds(&mut verdict);
     exchange.shutdown().await;
     (ledger.traded(), counts, verdict)

@@ -9,19 +9,18 @@ use agents::bargain::{
 };
 use agents::transport::bus::BusTransport;
 use agents::{Agent, AgentHandle};
-use bus::nats::server::{LocalServer, LocalServerOptions};
 use bus::nats::{self, NatsOptions};
 use gateway::LimitConfig;
+use nats_server::{LocalServer, LocalServerOptions};
 use schemas::control::{Consent, ConsentEffect, Registration};
 use schemas::delivery::{BargainCall, Outcome};
 use schemas::{Address, NegotiationId};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use traffic_gen::audit;
 use traffic_gen::bargain::played::{End, Played};
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
-use traffic_gen::invariants::Verdict;
+use traffic_gen::invariants::{Verdict, recompute};
 
 use crate::vectors::{Vector, all, name};
 
@@ -81,7 +80,7 @@ async fn every_run_of_the_sample_is_repeated_through_a_gateway_and_nats() {
     first.shutdown().await.unwrap();
     second.shutdown().await.unwrap();
     let mut verdict = Verdict::default();
-    audit::recompute(&exchange.bus, &mut verdict).await.unwrap();
+    recompute(&exchange.bus, &mut verdict).await.unwrap();
     assert_eq!(verdict.violated(), 0, "{:?}", verdict.examples);
     exchange.shutdown().await;
 }

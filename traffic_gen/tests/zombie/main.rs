@@ -22,9 +22,9 @@ use prometheus::Registry;
 use schemas::{AgentId, DeliveryId};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use traffic_gen::audit;
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
+use traffic_gen::invariants::recompute;
 use traffic_gen::live::{self, Access, Population, Scenario};
 use traffic_gen::recorder::Recorder;
 
@@ -55,7 +55,7 @@ async fn an_engine_that_wakes_as_a_zombie_changes_nothing_wherever_it_was_stoppe
 
     let seen = freezer.stale().iter().filter(|id| heard.times(**id) > 1).count();
     assert!(seen >= STALE_MIN, "{seen} stale deliveries reached agents");
-    let report = audit::recompute(&bus, &mut verdict).await.unwrap();
+    let report = recompute(&bus, &mut verdict).await.unwrap();
     assert_eq!(report.first_difference, None);
     assert_eq!(verdict.violated(), 0, "{:?}", verdict.examples);
     assert!(counts.cfps > 0);

@@ -1,0 +1,199 @@
+//! A disk that fails when told, and a bus that watches what the engines are told.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Read};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bus::{Blobs, BusError};
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use schemas::{Lane, RegisterKey};
+use serde_json::Value;
+
+use crate::media::Media;
+use crate::position_name;
+use crate::walk::{Stop, Walk};
+
+/// A lane's segments in memory. It can lose power in the middle of a write, or be full for a while.
+#[derive(Clone, Default)]
+pub(super) struct Disk(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    segments: BTreeMap<u64, Vec<u8>>,
+    /// Bytes it still takes; everything when absent.
+    room: Option<usize>,
+    error: Option<ErrorKind>,
+    stores: u64,
+    memo: Option<Vec<u8>>,
+    beginning: Option<Vec<u8>>,
+    /// Segments read.
+    read: Vec<u64>,
+    /// Times the engines were told more than the disk held.
+    lies: Vec<String>,
+}
+
+impl Disk {
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// After `room` bytes, every write ends with `error`, having stored what there was room for.
+    pub(super) fn fail_after(&self, room: usize, error: ErrorKind) {
+        let mut state = self.state();
+        (state.room, state.error) = (Some(room), Some(error));
+    }
+
+    pub(super) fn heal(&self) {
+        self.state().room = None;
+    }
+
+    pub(super) fn contents(&self) -> BTreeMap<u64, Vec<u8>> {
+        self.state().segments.clone()
+    }
+
+    pub(super) fn replace(&self, segments: BTreeMap<u64, Vec<u8>>) {
+        self.state().segments = segments;
+    }
+
+    pub(super) fn replace_memo(&self, memo: Option<Vec<u8>>) {
+        self.state().memo = memo;
+    }
+
+    /// The segments read since it was last asked.
+    pub(super) fn take_read(&self) -> Vec<u64> {
+        std::mem::take(&mut self.state().read)
+    }
+
+    pub(super) fn stores(&self) -> u64 {
+        self.state().stores
+    }
+
+    pub(super) fn lies(&self) -> Vec<String> {
+        self.state().lies.clone()
+    }
+
+    /// The last record it holds with everything that is said about it, whatever follows it.
+    pub(super) fn position(&self) -> u64 {
+        let mut walk = Walk::new(Lane(0), 1);
+        for (segment, bytes) in self.contents() {
+            let read = walk.read_segment(segment, bytes.as_slice(), |_, _| {});
+            assert!(matches!(read.stop, Stop::End | Stop::Torn | Stop::Garbled(_)), "{:?}", read.stop);
+        }
+        // While something is still to be said about the last record, only what lies before it is held.
+        walk.chronicle.position - u64::from(!walk.take_owed().is_empty())
+    }
+}
+
+impl Media for Disk {
+    fn segments(&self) -> io::Result<Vec<u64>> {
+        Ok(self.state().segments.keys().copied().collect())
+    }
+
+    fn read(&self, segment: u64) -> io::Result<Box<dyn Read>> {
+        let mut state = self.state();
+        state.read.push(segment);
+        Ok(Box::new(io::Cursor::new(state.segments[&segment].clone())))
+    }
+
+    fn memo(&self) -> io::Result<Option<Vec<u8>>> {
+        Ok(self.state().memo.clone())
+    }
+
+    fn keep_memo(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut state = self.state();
+        if state.room == Some(0) {
+            return Err(ErrorKind::StorageFull.into());
+        }
+        state.memo = Some(bytes.to_vec());
+        Ok(())
+    }
+
+    fn store(&mut self, segment: u64, at: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut state = self.state();
+        state.stores += 1;
+        let taken = state.room.map_or(bytes.len(), |room| room.min(bytes.len()));
+        if let Some(room) = &mut state.room {
+            *room -= taken;
+        }
+        let file = state.segments.entry(segment).or_default();
+        file.truncate(usize::try_from(at).unwrap());
+        file.extend_from_slice(&bytes[..taken]);
+        let error = state.error.filter(|_| taken < bytes.len() || state.room == Some(0));
+        error.filter(|_| state.room.is_some()).map_or(Ok(()), |kind| Err(kind.into()))
+    }
+
+    fn beginning(&self) -> io::Result<Option<Vec<u8>>> {
+        Ok(self.state().beginning.clone())
+    }
+
+    fn keep_beginning(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.state().beginning = Some(bytes.to_vec());
+        Ok(())
+    }
+
+    fn remove(&mut self, segment: u64) -> io::Result<()> {
+        self.state().segments.remove(&segment).map(drop).ok_or_else(|| ErrorKind::NotFound.into())
+    }
+
+    fn size(&self, segment: u64) -> io::Result<u64> {
+        Ok(self.state().segments[&segment].len() as u64)
+    }
+
+    fn path(&self, segment: u64) -> PathBuf {
+        PathBuf::from(segment.to_string())
+    }
+}
+
+/// Notes when the engines are told more than the disk holds.
+pub(super) struct Watched {
+    pub(super) blobs: Arc<dyn Blobs>,
+    pub(super) disk: Disk,
+}
+
+impl Blobs for Watched {
+    fn put(&self, name: String, version: u64, value: Bytes) -> BoxFuture<'_, Result<bool, BusError>> {
+        assert_eq!(name, position_name(Lane(0)));
+        let (told, held) =
+            (serde_json::from_slice::<Value>(&value).unwrap()["position"].as_u64().unwrap(), self.disk.position());
+        if told > held || told != version {
+            self.disk.state().lies.push(format!("told {told}, held {held}"));
+        }
+        self.blobs.put(name, version, value)
+    }
+
+    fn value(&self, name: String) -> BoxFuture<'_, Result<Option<Bytes>, BusError>> {
+        self.blobs.value(name)
+    }
+
+    fn version(&self, name: String) -> BoxFuture<'_, Result<Option<u64>, BusError>> {
+        self.blobs.version(name)
+    }
+}
+
+/// A register that answers only from the n-th question on.
+pub(super) struct Late {
+    pub(super) register: Arc<dyn bus::Register>,
+    pub(super) unanswered: AtomicUsize,
+}
+
+impl bus::Register for Late {
+    fn write(&self, key: RegisterKey, value: Bytes) -> BoxFuture<'_, Result<bus::Registered, BusError>> {
+        self.register.write(key, value)
+    }
+
+    fn value(&self, key: RegisterKey) -> BoxFuture<'_, Result<Option<Bytes>, BusError>> {
+        let spend = |left: usize| left.checked_sub(1);
+        match self.unanswered.try_update(Ordering::SeqCst, Ordering::SeqCst, spend) {
+            Ok(_) => async { Ok(None) }.boxed(),
+            Err(_) => self.register.value(key),
+        }
+    }
+
+    fn entries(&self) -> BoxFuture<'_, Result<Vec<(RegisterKey, Bytes)>, BusError>> {
+        self.register.entries()
+    }
+}

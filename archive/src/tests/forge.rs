@@ -1,0 +1,73 @@
+//! Someone who knows the format alters a document and writes the chain anew: what the records lead to, or what the
+//! register held, still tells.
+
+use std::fs;
+use std::path::Path;
+
+use super::lab::Lab;
+use crate::chain::{CHAIN_START, frame, unframe};
+use crate::{Difference, VerifyOptions, verify};
+
+#[tokio::test]
+async fn a_forged_document_under_a_new_chain_is_found_and_named() {
+    let mut lab = Lab::new(1);
+    lab.fill(2).await;
+    let folder = tempfile::tempdir().unwrap();
+    lab.archive_once(folder.path(), u64::MAX).await.unwrap();
+    let file = folder.path().join("lane-0/00000000000000000001.jsonl");
+    let original = fs::read(&file).unwrap();
+    for (kind, from, to, named) in [
+        ("record", r#""price":1000001"#, r#""price":1000000"#, "its body has digest"),
+        ("record", r#""seq":3"#, r#""seq":2"#, "stands behind record"),
+        ("closed", r#""outcome":"completed""#, r#""outcome":"cancelled""#, "outcome"),
+        ("closed", r#""responded":1"#, r#""responded":2"#, "decisions[0].responded"),
+        ("closed", r#""index":0"#, r#""index":7"#, "inputs"),
+        ("closed", r#""end":"committed""#, r#""end":"revoked""#, "register[1].value"),
+        ("registered", r#""end":"committed""#, r#""end":"revoked""#, "register key award.alice~job-2.0.1.end"),
+        ("registered", r#""outcome":"completed""#, r#""outcome":"cancelled""#, "register key closed.alice~job-2"),
+        ("begin", r#""format":1"#, r#""format":0"#, "another segment"),
+        ("begin", r#""segment":0"#, r#""segment":1"#, "another segment"),
+        ("end", r#""position":"#, r#""position":1"#, "an end that is none"),
+    ] {
+        fs::write(&file, forged(&original, kind, from, to)).unwrap();
+        let found = difference(folder.path()).unwrap_or_else(|| panic!("{kind}: {from} as {to} unnoticed"));
+        assert!(found.what.contains(named), "{kind}: {from} as {to}: {found}");
+    }
+    fs::write(&file, &original).unwrap();
+    assert_eq!(difference(folder.path()), None);
+}
+
+#[tokio::test]
+async fn a_register_that_held_another_value_is_found_unless_the_log_says_so() {
+    for is_logged in [false, true] {
+        let mut lab = Lab::new(1);
+        lab.contest(is_logged).await;
+        lab.negotiate(schemas::Lane(0)).await;
+        lab.register_all().await;
+        let folder = tempfile::tempdir().unwrap();
+        lab.archive_once(folder.path(), u64::MAX).await.unwrap();
+        let report = verify(folder.path(), &VerifyOptions::default()).unwrap();
+        assert_eq!(report.total.conflicts, u64::from(is_logged));
+        let named = report.first_difference.map(|found| found.what.contains("register key award.alice~job-1.0.1"));
+        assert_eq!(named, (!is_logged).then_some(true));
+    }
+}
+
+/// The lane with `from` replaced in the first document of its kind that has it, every line under its right chain.
+fn forged(original: &[u8], kind: &str, from: &str, to: &str) -> Vec<u8> {
+    let (mut read, mut written, mut out, mut is_done) = (CHAIN_START, CHAIN_START, Vec::new(), false);
+    for line in original.split_inclusive(|byte| *byte == b'\n') {
+        let framed = unframe(line, read).unwrap();
+        read = framed.chain;
+        let is_kind = framed.line.starts_with(&format!("{{\"{kind}\":")) && framed.line.contains(from);
+        let document = if is_kind && !is_done { framed.line.replacen(from, to, 1) } else { framed.line.to_owned() };
+        is_done |= is_kind;
+        out.extend_from_slice(frame(&document, &mut written).as_bytes());
+    }
+    assert!(is_done, "no {kind} has {from}");
+    out
+}
+
+fn difference(folder: &Path) -> Option<Difference> {
+    verify(folder, &VerifyOptions::default()).unwrap().first_difference
+}

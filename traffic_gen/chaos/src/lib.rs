@@ -1,0 +1,195 @@
+//! The exchange as real processes, killed and paused while agents negotiate; judged from what the agents saw.
+//!
+//! | module | question it answers |
+//! |---|---|
+//! | [`schedule`] | what is hit, when and how? (pure: from a seed) |
+//! | [`process`] | how is a process started, killed, paused, ended? |
+//! | [`proxy`] | what do networks do to a connection? |
+//! | `servers` | which nats-servers? |
+//! | `site` | which processes make the exchange? |
+//! | `load` | who negotiates? |
+//! | `strikes` | who carries the schedule out? |
+//! | [`journal`] | what did agents send, hear and get told? |
+//! | [`tap`] | when did each ACCEPT first leave? |
+//! | [`beats`] | do engines hold the same state? |
+//! | [`gaps`] | how long was a fault felt? (pure) |
+//! | [`judge`] | what must hold, and does it? (pure) |
+//! | `verdict` | how is it put together? |
+//! | [`report`] | what comes out? |
+//!
+//! A run strikes for its duration, then mends everything, opens no further calls, and waits until all that is open has
+//! ended. What it then holds against the exchange is only what clients sent, were told and received, and what anybody
+//! can read in log and register; no engine is asked how it did.
+
+pub mod beats;
+mod figures;
+pub mod gaps;
+pub mod journal;
+pub mod judge;
+mod load;
+mod plan;
+pub mod process;
+pub mod proxy;
+pub mod report;
+pub mod schedule;
+mod servers;
+mod site;
+mod strikes;
+pub mod tap;
+mod verdict;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use archive::audit;
+use traffic_gen::recorder::{Counts, Recorder};
+
+use beats::Listener;
+use journal::{Journal, WallClock};
+use judge::{Check, Checks};
+use load::Load;
+use report::Report;
+use schedule::Schedule;
+use site::{READY_TIMEOUT, Site};
+use strikes::Striker;
+use tap::Tap;
+use verdict::{Evidence, judged};
+
+pub use plan::{Plan, Victims};
+pub use strikes::Strike;
+
+/// How long everything open may take to end once the faults are over: the hard deadline of the run's policy, the
+/// longest pause of the outbox, and some room.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(120);
+/// Between two looks at whether everything has ended; judging all negotiations takes a while.
+const SETTLE_POLL: Duration = Duration::from_secs(1);
+
+/// Why a run gave no verdict.
+#[derive(Debug, thiserror::Error)]
+pub enum ChaosError {
+    /// A file or a process.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    /// The bus.
+    #[error(transparent)]
+    Bus(#[from] bus::BusError),
+    /// The exchange did not come up.
+    #[error("the exchange does not start: {0}")]
+    NotReady(String),
+    /// A key.
+    #[error(transparent)]
+    Key(#[from] gateway::KeyError),
+    /// The control plane.
+    #[error(transparent)]
+    Control(#[from] traffic_gen::control::ControlError),
+    /// An agent.
+    #[error(transparent)]
+    Agent(#[from] agents::AgentError),
+    /// An agent's transport.
+    #[error(transparent)]
+    Transport(#[from] agents::transport::TransportError),
+    /// A contractor's parameters.
+    #[error(transparent)]
+    Contractor(#[from] agents::contractor::ConfigError),
+    /// A call.
+    #[error(transparent)]
+    Call(#[from] agents::initiator::CallError),
+    /// Log and register could not be read.
+    #[error(transparent)]
+    Audit(#[from] audit::AuditError),
+}
+
+/// Where a run stands.
+#[derive(Debug, Clone)]
+pub struct Standing {
+    /// Since the first call.
+    pub elapsed: Duration,
+    /// Counts so far.
+    pub counts: Counts,
+    /// Negotiations open.
+    pub open: usize,
+    /// Since an agent last heard of a decision.
+    pub silence: Duration,
+}
+
+/// What a run gave.
+pub struct Outcome {
+    /// The report.
+    pub report: Report,
+    /// The faults, in order.
+    pub strikes: Vec<Strike>,
+    /// Where the processes' output lies; present when something was violated.
+    pub output: Option<PathBuf>,
+}
+
+/// Makes a run with the processes of `binary`, a build of `llmx`. `progress` is called every second.
+///
+/// # Errors
+/// [`ChaosError`] when there is no verdict.
+pub async fn run(plan: Plan, binary: &Path, progress: impl Fn(&Standing)) -> Result<Outcome, ChaosError> {
+    let mut plan = plan;
+    let clock = WallClock::start();
+    let mut site = Site::start(&plan, binary).await?;
+    let bus = site.open_bus(&plan).await?;
+    let tap = Tap::start(&bus, clock).await?;
+    let beats = Listener::start(&bus).await?;
+    let recorder = Recorder::start(Instant::now(), true, plan.trace.take());
+    let journal = Arc::new(Journal::new(recorder, clock));
+    let load = tokio::time::timeout(READY_TIMEOUT, Load::start(&plan, &site, &journal)).await;
+    let load = load.map_err(|_| ChaosError::NotReady(format!("agents do not connect within {READY_TIMEOUT:?}")))??;
+    let started = Instant::now();
+    let mut striker = Striker::new(Schedule::new(plan.kinds(), plan.pauses, plan.seed), clock);
+    let show = show(&journal, started, progress);
+    let work = async {
+        striker.drive(&mut site, started + plan.duration).await?;
+        load.end_calls();
+        striker.watch(&mut site, settled(&journal)).await
+    };
+    tokio::select! {
+        done = work => done?,
+        () = show => {}
+    }
+    let elapsed_s = started.elapsed().as_secs_f64();
+    let dropped = load.end().await?;
+    let unwilling = site.end().await?;
+    let mut checks = Checks::default();
+    checks.tally(Check::NoneEndedByItself, site.processes(), &striker.ended);
+    checks.tally(Check::EndedWhenAsked, site.processes(), &unwilling);
+    let evidence = Evidence {
+        journal: &journal,
+        departures: tap.departures(),
+        digests: beats.digests(),
+        strikes: &striker.strikes,
+        dropped,
+        elapsed_s,
+    };
+    let report = judged(&plan, &bus, evidence, checks).await?;
+    let output = (report.violations() > 0).then(|| site.keep_output());
+    Ok(Outcome { report, strikes: striker.strikes, output })
+}
+
+/// Calls `progress` every second, for ever.
+async fn show(journal: &Journal, started: Instant, progress: impl Fn(&Standing)) {
+    let mut seconds = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        seconds.tick().await;
+        let silence = journal.last_decision().map_or(0, |heard| journal.clock.now().since_us(heard));
+        progress(&Standing {
+            elapsed: started.elapsed(),
+            counts: journal.recorder.counts(),
+            open: journal.recorder.open(),
+            silence: Duration::from_micros(silence),
+        });
+    }
+}
+
+/// Waits until nothing is open and nothing is owed, a bounded time.
+async fn settled(journal: &Journal) {
+    let deadline = Instant::now() + SETTLE_TIMEOUT;
+    while Instant::now() < deadline && !(journal.recorder.open() == 0 && journal.recorder.is_settled()) {
+        tokio::time::sleep(SETTLE_POLL).await;
+    }
+}

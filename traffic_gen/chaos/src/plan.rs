@@ -1,0 +1,78 @@
+//! What a run is to be.
+
+use std::time::Duration;
+
+use super::schedule::Kind;
+use traffic_gen::trace::Trace;
+
+/// What is hit in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Victims {
+    /// Nothing: what the same traffic is like on a quiet exchange.
+    Nobody,
+    /// Engines.
+    Engines,
+    /// Gateways.
+    Gateways,
+    /// nats-servers.
+    Nats,
+    /// The connections of engines and gateways to nats-server.
+    Links,
+    /// Engines, gateways and nats-servers.
+    All,
+}
+
+impl Victims {
+    /// The name as it stands on the command line and in reports.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Nobody => "nobody",
+            Self::Engines => "engines",
+            Self::Gateways => "gateways",
+            Self::Nats => "nats",
+            Self::Links => "links",
+            Self::All => "all",
+        }
+    }
+}
+
+/// A run.
+pub struct Plan {
+    /// What is hit.
+    pub victims: Victims,
+    /// Processes are paused instead of killed.
+    pub pauses: bool,
+    /// How long faults come.
+    pub duration: Duration,
+    /// Copies of the log: 1, or 3 with as many nats-servers.
+    pub replicas: u8,
+    /// Agents.
+    pub agents: u32,
+    /// Negotiations kept open.
+    pub open: u32,
+    /// Engines.
+    pub engines: usize,
+    /// Gateways.
+    pub gateways: usize,
+    /// Lanes of the log.
+    pub lanes: u8,
+    /// Seed of faults and contractors.
+    pub seed: u64,
+    /// Gets every message of every agent.
+    pub trace: Option<Trace>,
+}
+
+impl Plan {
+    /// What the schedule draws from.
+    pub(super) fn kinds(&self) -> Vec<Kind> {
+        match self.victims {
+            Victims::Nobody => Vec::new(),
+            Victims::Engines => vec![Kind::Engine],
+            Victims::Gateways => vec![Kind::Gateway],
+            Victims::Nats => vec![Kind::Nats],
+            Victims::Links => vec![Kind::Link],
+            Victims::All => vec![Kind::Engine, Kind::Gateway, Kind::Nats],
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Puts everything a run left behind together, into one report.
+
+use bus::Bus;
+
+use super::beats::Digests;
+use super::journal::Journal;
+use super::judge::{self, Check, Checks, judge_lapses, judge_register, judge_told};
+use super::report::Report;
+use super::strikes::Strike;
+use super::tap::Departures;
+use super::{ChaosError, Plan, Victims, figures};
+use archive::audit;
+use traffic_gen::invariants::{Invariant, Verdict};
+use traffic_gen::summary::Violations;
+
+/// Faults after which one must have hit the owner of a lane; an engine may own none.
+const STRIKES_THAT_TELL: u64 = 10;
+/// Records after which engines must have compared their states: they do every 1024.
+const RECORDS_THAT_TELL: u64 = 4096;
+
+/// What a run left behind.
+pub(super) struct Evidence<'a> {
+    pub(super) journal: &'a Journal,
+    pub(super) departures: Departures,
+    pub(super) digests: Digests,
+    pub(super) strikes: &'a [Strike],
+    /// Events callers dropped.
+    pub(super) dropped: u64,
+    pub(super) elapsed_s: f64,
+}
+
+/// Reads log and register, and judges.
+pub(super) async fn judged(
+    plan: &Plan,
+    bus: &Bus,
+    evidence: Evidence<'_>,
+    mut checks: Checks,
+) -> Result<Report, ChaosError> {
+    let Evidence { journal, departures, digests, strikes, dropped, elapsed_s } = evidence;
+    let notes = journal.take();
+    let (counts, mut verdict) = journal.recorder.finish()?;
+    let ledger = audit::read_bus(bus).await?;
+    let replay = audit::verify(&ledger, None);
+    judge_replay(&replay, &mut verdict);
+    digests.judge(&mut checks);
+    let dropped = dropped + bus.pub_sub.dropped();
+    verdict.check(Invariant::Bounded, dropped == 0, || format!("slow readers lost {dropped} messages"));
+    let register = judge::registered(&ledger);
+    judge_register(&register, &mut verdict);
+    judge_told(&notes, &register, &mut checks);
+    let lapses = judge_lapses(&notes, &departures, &mut checks);
+    let decision_gaps = figures::decision_gaps(plan, strikes, &judge::claims(&ledger), &notes, &mut checks);
+    let publish_gaps = figures::publish_gaps(strikes, &notes.admitted);
+    let rounds = judge::rounds(&notes);
+    let mut report = Report {
+        kill: plan.victims.as_str().to_owned(),
+        seed: plan.seed,
+        replicas: plan.replicas,
+        agents: plan.agents,
+        open: plan.open,
+        elapsed_s,
+        faults: figures::faults(strikes),
+        rounds,
+        outcomes: counts.outcomes.clone(),
+        lapses,
+        messages: figures::messages(&notes, &counts, strikes),
+        decision_gap_ms: decision_gaps.quantiles(),
+        publish_gap_ms: publish_gaps.quantiles(),
+        admission_ms: notes.admission.quantiles(),
+        invariant_violations: Violations {
+            total: verdict.violated(),
+            by_name: verdict.by_name,
+            examples: verdict.examples,
+        },
+        checks,
+        unchecked: Vec::new(),
+        replay,
+        targets: Vec::new(),
+    };
+    report.unchecked = unchecked(plan, &report);
+    report.targets = figures::targets(plan, &report);
+    Ok(report)
+}
+
+/// What this run was to check and never did: it has not been shown.
+fn unchecked(plan: &Plan, report: &Report) -> Vec<&'static str> {
+    let mut unchecked: Vec<&'static str> = Invariant::ALL
+        .into_iter()
+        .filter(|invariant| {
+            !invariant.needs_more_than_rounds() && !report.invariant_violations.by_name.contains_key(invariant)
+        })
+        .map(Invariant::as_str)
+        .collect();
+    let hits_decisions = matches!(plan.victims, Victims::Engines | Victims::Nats | Victims::All);
+    let strikes: u64 = report.faults.values().sum();
+    let expected = [
+        (Check::ToldAsRegistered, true),
+        (Check::NoUnheardLapse, true),
+        (Check::DecisionsWentOn, hits_decisions && strikes >= STRIKES_THAT_TELL),
+        (Check::NoneEndedByItself, true),
+        (Check::EndedWhenAsked, true),
+        (Check::SameDigests, plan.engines > 1 && report.replay.records >= RECORDS_THAT_TELL),
+    ];
+    let missing = expected.into_iter().filter(|(check, is_due)| *is_due && !report.checks.by_name.contains_key(check));
+    unchecked.extend(missing.map(|(check, _)| check.as_str()));
+    unchecked
+}
+
+/// Invariant "recomputable": one check for each decision, one for everything together.
+fn judge_replay(replay: &audit::Report, verdict: &mut Verdict) {
+    for _ in 1..replay.decisions {
+        verdict.check(Invariant::Recomputable, true, String::new);
+    }
+    let difference = replay.first_difference.as_ref();
+    verdict.check(Invariant::Recomputable, difference.is_none(), || difference.cloned().unwrap_or_default());
+}

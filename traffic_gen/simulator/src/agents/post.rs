@@ -1,0 +1,243 @@
+//! Saying something: a message is written once and handed in until it is answered, under the same id, byte for byte.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bus::PubSub;
+use bytes::Bytes;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use schemas::bargain::Conditions;
+use schemas::envelope::{ConsentMode, Scope};
+use schemas::record::Message;
+use schemas::{Address, AgentId, Code, Digest, Envelope, MsgId, NegotiationId, Payload, WireTime, subject};
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use super::{Agent, Company, Journal};
+use crate::points::Point;
+use crate::trace::{Answer, Noted};
+
+/// How long an agent waits for a gateway's answer, in milliseconds: from less to more than a gateway waits for the log.
+const ANSWER_MS: Range<u64> = 300..4000;
+/// Most times a message is handed in for want of an answer.
+const ATTEMPTS_MAX: u32 = 6;
+/// A message is not handed in again later than this after the first time. Together with the longest time a gateway
+/// stands still it stays below the grace of a closed negotiation: behind that the exchange no longer knows the message.
+const HORIZON: Duration = Duration::from_secs(5);
+
+/// Something to be said.
+#[derive(Debug, Clone)]
+pub(super) struct Draft {
+    pub(super) negotiation: NegotiationId,
+    pub(super) payload: Payload,
+    /// For a call: whom it goes to.
+    pub(super) to: Vec<Address>,
+    /// For a call: whether it asks for those who are absent, too.
+    pub(super) invites_absent: bool,
+    pub(super) in_reply_to: Option<MsgId>,
+    /// The id of an earlier message, to be used again for another body.
+    pub(super) reuses: Option<MsgId>,
+}
+
+impl Draft {
+    /// A message to a negotiation.
+    pub(super) fn new(negotiation: &NegotiationId, payload: Payload) -> Self {
+        Self {
+            negotiation: negotiation.clone(),
+            payload,
+            to: Vec::new(),
+            invites_absent: false,
+            in_reply_to: None,
+            reuses: None,
+        }
+    }
+}
+
+/// A message on its way.
+#[derive(Clone)]
+struct Letter {
+    company: Company,
+    pub_sub: Arc<dyn PubSub>,
+    journal: Journal,
+    agent: AgentId,
+    token: String,
+    negotiation: NegotiationId,
+    msg_id: MsgId,
+    act: schemas::Act,
+    digest: Digest,
+    document: Bytes,
+}
+
+/// What a gateway replies.
+#[derive(Deserialize)]
+struct Reply {
+    accepted: Option<Place>,
+    refused: Option<Problem>,
+}
+
+#[derive(Deserialize)]
+struct Place {
+    seq: u64,
+    index: u32,
+}
+
+#[derive(Deserialize)]
+struct Problem {
+    code: Code,
+}
+
+impl Agent {
+    /// Writes the message and sends it on its way, perhaps more than once, perhaps under a false name.
+    pub(super) fn send(&mut self, draft: Draft) {
+        let is_forged = self.happens(self.me.temper.forge);
+        let Some(letter) = self.write(&draft, is_forged) else { return };
+        let repeats = u32::from(self.happens(self.me.temper.repeat));
+        if draft.reuses.is_none() && self.happens(self.me.temper.conflict) {
+            let reuses = Some(letter.msg_id.clone());
+            let payload = other_body(&draft.payload);
+            let after_ms = self.draw(0..400);
+            self.say(after_ms, Draft { reuses, payload, ..draft });
+        }
+        let seed: u64 = self.me.rng.random();
+        for copy in 0..=repeats {
+            let rng = ChaCha8Rng::seed_from_u64(seed ^ u64::from(copy));
+            self.company.busy.fetch_add(1, Ordering::Relaxed);
+            tokio::spawn(letter.clone().deliver(copy, rng));
+        }
+    }
+
+    fn write(&mut self, draft: &Draft, is_forged: bool) -> Option<Letter> {
+        self.seq += 1;
+        let is_stale = self.happens(self.me.temper.stale_seq);
+        let seq = if is_stale { self.seq.saturating_sub(3).max(1) } else { self.seq };
+        let msg_id = draft.reuses.clone().or_else(|| MsgId::try_new(&format!("m{}", self.seq)).ok())?;
+        let from = if is_forged { self.me.victim.clone() } else { self.me.id.clone() };
+        let envelope = Envelope {
+            msg_id: msg_id.clone(),
+            ts: WireTime(self.company.world.state().now()),
+            from: Address::Agent(from),
+            to: draft.to.clone(),
+            capabilities: Vec::new(),
+            scope: (!draft.to.is_empty()).then_some(Scope {
+                consent: ConsentMode::OptIn,
+                ttl: None,
+                absent: draft.invites_absent,
+            }),
+            negotiation: Some(draft.negotiation.to_string()),
+            seq: Some(seq),
+            in_reply_to: draft.in_reply_to.clone(),
+            traceparent: None,
+        };
+        let message = Message { envelope, payload: draft.payload.clone() };
+        if let Some(seat) = self.deals.get_mut(&draft.negotiation).and_then(|deal| deal.seat.as_mut()) {
+            seat.note_said(&msg_id, &draft.payload);
+        }
+        Some(Letter {
+            company: self.company.clone(),
+            pub_sub: Arc::clone(&self.pub_sub),
+            journal: self.journal.clone(),
+            agent: self.me.id.clone(),
+            token: self.me.token.clone(),
+            negotiation: draft.negotiation.clone(),
+            msg_id,
+            act: message.payload.act(),
+            digest: Digest::of(&message).ok()?,
+            document: Bytes::from(serde_json::to_vec(&message).ok()?),
+        })
+    }
+}
+
+/// Another body of the same act.
+fn other_body(payload: &Payload) -> Payload {
+    let mut other = payload.clone();
+    match &mut other {
+        Payload::Cfp(cfp) => cfp.task = Some("another task".to_owned()),
+        Payload::Offer(offer) => offer.conditions = Some(Conditions::Text("other conditions".to_owned())),
+        Payload::Refuse(reasoned)
+        | Payload::NotUnderstood(reasoned)
+        | Payload::Withdraw(reasoned)
+        | Payload::Cancel(reasoned) => reasoned.reason = Some("another reason".to_owned()),
+        Payload::Accept(accept) => accept.offer_id.0.seq += 1,
+        Payload::Confirm(confirm) => confirm.award_no.0 += 1,
+        Payload::Inform(inform) => inform.result = Some("another result".to_owned()),
+        Payload::Failure(failure) => failure.retryable = !failure.retryable,
+        Payload::Join(join) => join.mandate = join.mandate.is_none().then(Box::default),
+        Payload::End(reasoned) => reasoned.reason = Some("another reason".to_owned()),
+    }
+    other
+}
+
+impl Letter {
+    /// Hands the message in until it is answered for good.
+    async fn deliver(self, copy: u32, mut rng: ChaCha8Rng) {
+        if copy > 0 {
+            tokio::time::sleep(Duration::from_millis(rng.random_range(0..600))).await;
+        }
+        let begin = Instant::now();
+        for attempt in 1..=ATTEMPTS_MAX {
+            // A deliberate copy counts on, so that every handing-in has a number of its own.
+            let attempt = attempt + copy * ATTEMPTS_MAX;
+            self.journal.note(&self.company.world, self.sent(attempt));
+            let patience = Duration::from_millis(rng.random_range(ANSWER_MS));
+            let answer = self.hand_in(patience).await;
+            let (negotiation, msg_id) = (self.negotiation.clone(), self.msg_id.clone());
+            self.journal.note(&self.company.world, Noted::Answered { negotiation, msg_id, attempt, answer });
+            self.count(answer);
+            if is_final(answer) || begin.elapsed() > HORIZON {
+                break;
+            }
+            let gap_ms = rng.random_range(50..600);
+            tokio::time::sleep(Duration::from_millis(gap_ms)).await;
+        }
+        self.company.busy.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn sent(&self, attempt: u32) -> Noted {
+        Noted::Sent {
+            negotiation: self.negotiation.clone(),
+            msg_id: self.msg_id.clone(),
+            act: self.act,
+            attempt,
+            digest: self.digest,
+            document: self.document.clone(),
+            token_of: self.agent.clone(),
+        }
+    }
+
+    async fn hand_in(&self, patience: Duration) -> Answer {
+        let (subject, token) = (subject::gateway_in(&self.agent), Some(self.token.clone()));
+        let Ok(reply) = self.pub_sub.request(subject, token, self.document.clone(), patience).await else {
+            return Answer::None;
+        };
+        match serde_json::from_slice(&reply) {
+            Ok(Reply { accepted: Some(Place { seq, index }), .. }) => Answer::Accepted { seq, index },
+            Ok(Reply { refused: Some(Problem { code }), .. }) => Answer::Refused(code),
+            Ok(Reply { accepted: None, refused: None }) | Err(_) => Answer::None,
+        }
+    }
+
+    fn count(&self, answer: Answer) {
+        let point = match answer {
+            Answer::None => Point::Unanswered,
+            Answer::Refused(Code::LogUnavailable) => Point::ToldUnknown,
+            Answer::Refused(Code::Unauthorized) => Point::ForgeryRefused,
+            Answer::Refused(Code::NoRecipient) => Point::NobodyPresent,
+            Answer::Refused(_) | Answer::Accepted { .. } => return,
+        };
+        self.company.world.state().reached(point);
+    }
+}
+
+/// Whether handing the same message in again would be answered alike.
+fn is_final(answer: Answer) -> bool {
+    match answer {
+        Answer::Accepted { .. } => true,
+        Answer::None => false,
+        Answer::Refused(code) => {
+            !matches!(code, Code::LogUnavailable | Code::Unavailable | Code::Overloaded | Code::RateLimited)
+        }
+    }
+}

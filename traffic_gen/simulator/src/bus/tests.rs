@@ -1,0 +1,136 @@
+//! What the simulated bus does to its callers, fault by fault.
+
+use std::time::Duration;
+
+use bus::{Bus, BusError, Registered};
+use bytes::Bytes;
+use futures_util::{FutureExt, StreamExt};
+use schemas::{Lane, NegotiationId, RegisterKey};
+
+use super::connect;
+use crate::world::{LinkId, Role, Weather, World};
+use std::sync::Arc;
+
+const LANE: Lane = Lane(0);
+
+#[tokio::test(start_paused = true)]
+async fn every_reader_gets_the_records_of_a_lane_in_their_order() {
+    let (world, [(_, writer), (_, reader)]) = world(slow());
+    let mut before = reader.log.read(LANE, 1).await.unwrap();
+    for n in 1..=20 {
+        assert_eq!(writer.log.append(LANE, text(n)).await.unwrap(), n);
+    }
+    let after = reader.log.read(LANE, 11).await.unwrap();
+    for n in 1..=20 {
+        assert_eq!(before.next().await.unwrap().unwrap().bytes, text(n));
+    }
+    let rest: Vec<u64> = after.take(10).map(|record| record.unwrap().seq).collect().await;
+    assert_eq!(rest, (11..=20).collect::<Vec<u64>>());
+    drop(world);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_request_has_no_effect_and_a_lost_answer_has_one() {
+    for (weather, stored) in [
+        (Weather { request_lost: 1000, ..slow() }, 0),
+        (Weather { answer_lost: 1000, ..slow() }, 1),
+        (Weather { answer_lost: 1000, append_twice: 1000, ..slow() }, 2),
+    ] {
+        let (world, [(_, writer), _]) = world(weather);
+        let outcome = writer.log.append(LANE, text(1)).await;
+        assert!(matches!(outcome, Err(BusError::Unknown(_))), "{outcome:?}");
+        assert_eq!(world.state().broker.lanes[0].records.len(), stored);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_kills_its_process_is_never_answered() {
+    for calls in 0..6 {
+        let (world, [(link, writer), _]) = world(slow());
+        world.change(|state| state.kill_at_call(link, calls));
+        for _ in 0..calls {
+            writer.log.append(LANE, text(1)).await.unwrap();
+        }
+        assert!(is_pending(writer.log.append(LANE, text(2))).await);
+        assert!(is_pending(writer.log.append(LANE, text(3))).await, "a dead process does nothing more");
+        let stored = world.state().broker.lanes[0].records.len() as u64;
+        assert!((calls..=calls + 1).contains(&stored), "{stored} after {calls} calls");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_stalled_process_sends_goes_through_when_it_wakes() {
+    let (world, [(link, zombie), (_, other)]) = world(slow());
+    let key = RegisterKey::Closed(NegotiationId::try_new("ann~n0").unwrap());
+    world.change(|state| state.set_stalled(link, true));
+    let mut write = zombie.register.write(key.clone(), text(1));
+    assert!(is_pending(&mut write).await);
+    assert_eq!(other.register.write(key, text(2)).await.unwrap(), Registered::Written);
+    world.change(|state| state.set_stalled(link, false));
+    assert_eq!(write.await.unwrap(), Registered::Different(text(2)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_was_cut_off_is_told_that_its_records_are_trimmed() {
+    let (world, [(_, writer), (link, reader)]) = world(slow());
+    writer.log.append(LANE, text(1)).await.unwrap();
+    let mut records = reader.log.read(LANE, 1).await.unwrap();
+    assert_eq!(records.next().await.unwrap().unwrap().seq, 1);
+    world.change(|state| state.set_cut(link, true));
+    for n in 2..=5 {
+        writer.log.append(LANE, text(n)).await.unwrap();
+    }
+    writer.log.trim(LANE, 4).await.unwrap();
+    assert!(is_pending(records.next()).await);
+    world.change(|state| state.set_cut(link, false));
+    assert!(matches!(records.next().await, Some(Err(BusError::Trimmed(3)))));
+    assert!(records.next().await.is_none(), "an error ends the stream");
+    assert!(matches!(reader.log.read(LANE, 3).await, Err(BusError::Trimmed(3))));
+    let kept: Vec<u64> = reader.log.read(LANE, 4).await.unwrap().take(2).map(|r| r.unwrap().seq).collect().await;
+    assert_eq!(kept, [4, 5]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_member_of_a_queue_group_gets_a_request_and_its_answer_comes_back() {
+    let (_world, [(_, asker), (_, answerer)]) = world(slow());
+    let bare = asker.pub_sub.request("gw.in.ann".to_owned(), None, text(0), Duration::from_secs(1)).await;
+    assert!(matches!(bare, Err(BusError::NoResponder(_))), "{bare:?}");
+    let mut heard = Vec::new();
+    for _ in 0..2 {
+        heard.push(answerer.pub_sub.subscribe("gw.in.*".to_owned(), Some("gateways".to_owned())).await.unwrap());
+    }
+    let mut heard = futures_util::stream::select_all(heard);
+    let answering = async {
+        let request = heard.next().await.unwrap();
+        answerer.pub_sub.publish(request.reply.unwrap(), text(7)).await.unwrap();
+        assert!(is_pending(heard.next()).await, "the other member hears nothing");
+    };
+    let asking = asker.pub_sub.request("gw.in.ann".to_owned(), None, text(0), Duration::from_secs(1));
+    let (answer, ()) = tokio::join!(asking, answering);
+    assert_eq!(answer.unwrap(), text(7));
+}
+
+/// A world with two processes.
+fn world(weather: Weather) -> (Arc<World>, [(LinkId, Bus); 2]) {
+    let world = World::new(7, 1, weather);
+    tokio::spawn(Arc::clone(&world).drive());
+    let process = |name: &str| {
+        let link = world.change(|state| state.add_link(name.to_owned(), Role::Engine));
+        (link, connect(&world, link))
+    };
+    let processes = [process("one"), process("two")];
+    (world, processes)
+}
+
+fn slow() -> Weather {
+    Weather { latency_us: 5000, slow: 500, slow_us: 50_000, timeout_us: 300_000, ..Weather::default() }
+}
+
+fn text(n: u64) -> Bytes {
+    Bytes::from(n.to_string())
+}
+
+/// Whether nothing comes of a future within a minute.
+async fn is_pending<F: Future + Unpin>(future: F) -> bool {
+    tokio::time::timeout(Duration::from_mins(1), future).map(|outcome| outcome.is_err()).await
+}

@@ -1,0 +1,154 @@
+//! Every accepted offer: its contractor's own, in time, within the gates, unexpired when it was chosen, and standing.
+
+use std::collections::BTreeMap;
+
+use policy_core::Decision;
+use policy_reference::scoring;
+use schemas::delivery::{Award, Disposition, Told};
+use schemas::payload::Offer;
+use schemas::{Act, AgentId, AwardNo, Digest, MsgId, NegotiationId, OfferId, Payload, Position, Timestamp};
+
+use super::folded::{Collection, Course, Folded, Logged};
+use crate::trace::{Noted, Trace};
+use traffic_gen::invariants::{Invariant, Verdict};
+
+/// Checks every decision of the log, and every ACCEPT that was received.
+pub(super) fn check(trace: &Trace, folded: &Folded, verdict: &mut Verdict) {
+    let applied = applied(folded);
+    for decision in &folded.decisions {
+        for award in &decision.awards {
+            let fault = fault(folded, &applied, decision, award.offer_id);
+            verdict.check(Invariant::NoLateWinner, fault.is_none(), || {
+                format!("{} in {} {}", award.offer_id, decision.negotiation, fault.unwrap_or_default())
+            });
+        }
+    }
+    let mut named: BTreeMap<(&NegotiationId, AwardNo), (&AgentId, OfferId)> = BTreeMap::new();
+    for (agent, journal) in &trace.journals {
+        for entry in journal {
+            if let Noted::Received { delivery, .. } = &entry.kind
+                && let Told::Accept(award) = &delivery.payload
+                && !folded.is_bargain(&delivery.envelope.negotiation)
+            {
+                let negotiation = &delivery.envelope.negotiation;
+                let first = named.insert((negotiation, award.award_no), (agent, award.offer_id));
+                let is_one = first.is_none_or(|first| first == (agent, award.offer_id));
+                verdict.check(Invariant::OneAward, is_one, || {
+                    format!("award {} of {negotiation} went to {agent} and {first:?}", award.award_no)
+                });
+                let is_own = offer_at(folded, award.offer_id)
+                    .is_some_and(|(logged, offer)| logged.message.from == *agent && is_accepted_as_sent(award, &offer));
+                verdict.check(Invariant::NoLateWinner, is_own, || format!("{agent} never offered {award:?}"));
+            }
+        }
+    }
+}
+
+/// Messages that were applied, by their dispositions: where each contractor's offers and withdrawals stand.
+type Applied<'a> = BTreeMap<(&'a NegotiationId, &'a AgentId), Vec<(Position, Act)>>;
+
+fn applied(folded: &Folded) -> Applied<'_> {
+    let mut positions: BTreeMap<(&NegotiationId, &AgentId, &MsgId), (Position, Act)> = BTreeMap::new();
+    for (position, logged) in &folded.messages {
+        if let Some(msg_id) = &logged.msg_id {
+            let key = (&logged.message.negotiation, &logged.message.from, msg_id);
+            positions.entry(key).or_insert((*position, logged.message.act));
+        }
+    }
+    let mut applied: Applied<'_> = BTreeMap::new();
+    for caused in folded.deliveries.values() {
+        let deliver = &caused.deliver;
+        if let Told::Ack(receipt) = &*deliver.told
+            && receipt.disposition == Disposition::Ok
+            && let Some(found) = positions.get(&(&deliver.negotiation, &deliver.to, &receipt.ack_of))
+        {
+            applied.entry((&deliver.negotiation, &deliver.to)).or_default().push(*found);
+        }
+    }
+    applied
+}
+
+/// What is wrong with an award, if anything.
+fn fault(folded: &Folded, applied: &Applied<'_>, decision: &Decision, offer_id: OfferId) -> Option<String> {
+    let Some((logged, offer)) = offer_at(folded, offer_id) else { return Some("is no offer".to_owned()) };
+    let message = &logged.message;
+    if message.negotiation != decision.negotiation {
+        return Some(format!("was made in {}", message.negotiation));
+    }
+    let Some(course) = folded.course(&decision.negotiation) else { return Some("was never called for".to_owned()) };
+    let said = applied.get(&(&message.negotiation, &message.from)).map_or(&[][..], Vec::as_slice);
+    if !said.contains(&(offer_id.0, Act::Offer)) {
+        return Some("was not applied".to_owned());
+    }
+    let later = said.iter().find(|(position, act)| {
+        let is_between = offer_id.0 < *position && order(*position) < order(decision.position);
+        is_between && matches!(act, Act::Offer | Act::Withdraw)
+    });
+    if let Some((position, act)) = later {
+        return Some(format!("was followed by {act:?} at {position}"));
+    }
+    time_fault(course, offer_id.0, logged, &offer, decision).or_else(|| gate_fault(course, logged, &offer))
+}
+
+/// Timers fire before the entries of their record, though their positions count down from the greatest index.
+fn order(position: Position) -> (u64, u32) {
+    let is_timer = position.index > u32::MAX / 2;
+    (position.seq, if is_timer { 0 } else { position.index + 1 })
+}
+
+fn time_fault(
+    course: &Course,
+    position: Position,
+    logged: &Logged,
+    offer: &Offer,
+    decision: &Decision,
+) -> Option<String> {
+    // A record may close one round and open the next: its offers count for either.
+    let is_within = |collection: &Collection| (collection.from_seq..=collection.to_seq).contains(&position.seq);
+    let rounds = (1..).zip(&course.collections).filter(|(_, collection)| is_within(collection));
+    let Some(reply_by) = rounds.filter_map(|(round, _)| course.reply_by.get(&round).copied()).max() else {
+        return Some("came while nothing was collected".to_owned());
+    };
+    if logged.time > reply_by {
+        return Some(format!("came at {:?}, after {reply_by:?}", logged.time));
+    }
+    let valid_until = valid_until(logged, offer);
+    (valid_until < decision.at).then(|| format!("was valid until {valid_until:?}, decided at {:?}", decision.at))
+}
+
+fn gate_fault(course: &Course, logged: &Logged, offer: &Offer) -> Option<String> {
+    let Some(policy) = &course.policy else { return Some("has no policy".to_owned()) };
+    let valid_until = valid_until(logged, offer);
+    let failed = scoring::gate_failed(policy, course.currency.as_deref(), offer, valid_until, logged.time);
+    failed.map(|gate| format!("fails {gate}"))
+}
+
+fn valid_until(logged: &Logged, offer: &Offer) -> Timestamp {
+    match (offer.valid_for_ms, offer.valid_until) {
+        (Some(ms), _) => logged.time.plus_ms(ms),
+        (None, Some(until)) => until.0,
+        (None, None) => Timestamp::MAX,
+    }
+}
+
+fn offer_at(folded: &Folded, offer_id: OfferId) -> Option<(&Logged, Offer)> {
+    let logged = folded.messages.get(&offer_id.0)?;
+    match logged.message.message().ok()?.payload {
+        Payload::Offer(offer) => Some((logged, offer)),
+        Payload::Cfp(_)
+        | Payload::Refuse(_)
+        | Payload::NotUnderstood(_)
+        | Payload::Withdraw(_)
+        | Payload::Accept(_)
+        | Payload::Confirm(_)
+        | Payload::Inform(_)
+        | Payload::Failure(_)
+        | Payload::Cancel(_)
+        | Payload::Join(_)
+        | Payload::End(_) => None,
+    }
+}
+
+fn is_accepted_as_sent(award: &Award, offer: &Offer) -> bool {
+    award.terms == offer.terms && Digest::of(&offer.terms).ok() == Some(award.terms_digest)
+}

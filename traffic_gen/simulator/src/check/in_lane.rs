@@ -1,0 +1,255 @@
+//! One lane, record by record: the book against the naive reference, and what the book's effects say in their order.
+
+use std::collections::BTreeMap;
+
+use policy_core::{Book, Deliver, Effect, Event, Limits, View};
+use policy_reference::{Reference, fact};
+use schemas::delivery::{Call, Told};
+use schemas::record::{Entry, Record};
+use schemas::{AgentId, AwardNo, Digest, Lane, Lot, MsgId, NegotiationId, Timestamp};
+
+use super::folded::{Caused, Collection, Course, Folded};
+use traffic_gen::invariants::{Invariant, Verdict};
+
+/// How often a book is written down and read back: often enough that most runs do it, seldom enough to be free.
+const RESTORE_EVERY_RECORDS: u64 = 97;
+
+/// A lane while it is folded.
+pub(super) struct InLane {
+    book: Book,
+    reference: Reference,
+    limits: Limits,
+    lane: Lane,
+    records: u64,
+    live: BTreeMap<(NegotiationId, Lot), AwardNo>,
+    open: BTreeMap<NegotiationId, Timestamp>,
+}
+
+impl InLane {
+    pub(super) fn new(lane: Lane, limits: &Limits) -> Self {
+        Self {
+            book: Book::new(lane, limits.clone()),
+            reference: Reference::new(limits),
+            limits: limits.clone(),
+            lane,
+            records: 0,
+            live: BTreeMap::new(),
+            open: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn digest(&self) -> Digest {
+        self.book.digest()
+    }
+
+    pub(super) fn view(&self, negotiation: &NegotiationId, viewer: &AgentId) -> Option<View> {
+        self.book.view(negotiation, viewer)
+    }
+
+    pub(super) fn fold(
+        &mut self,
+        seq: u64,
+        time: Timestamp,
+        record: &Record,
+        folded: &mut Folded,
+        verdict: &mut Verdict,
+    ) {
+        self.book.handle_record(seq, time, record);
+        let effects: Vec<Effect> = std::iter::from_fn(|| self.book.poll_effect()).collect();
+        self.compare(seq, time, record, &effects, verdict);
+        check_dispositions(seq, record, &effects, verdict);
+        for effect in &effects {
+            self.check_absorbed(seq, effect, folded, verdict);
+            self.take(seq, effect, record, folded, verdict);
+        }
+        self.records += 1;
+        if self.records.is_multiple_of(RESTORE_EVERY_RECORDS) {
+            self.restore(seq, verdict);
+        }
+        let (now, seen) = (self.book.now(), self.open.iter().find(|(_, ends_by)| **ends_by < self.book.now()));
+        verdict.check(Invariant::Terminates, seen.is_none(), || format!("record {seq}, at {now:?}: open is {seen:?}"));
+        let bounds =
+            self.book.open_count() <= self.limits.open_max && self.book.tombstone_count() <= self.limits.tombstones_max;
+        verdict
+            .check(Invariant::Bounded, bounds, || format!("lane {}: {} are open", self.lane, self.book.open_count()));
+    }
+
+    /// Goes on with a book read back from a snapshot: everything that follows checks it, too.
+    fn restore(&mut self, seq: u64, verdict: &mut Verdict) {
+        match Book::restore(&self.book.snapshot(), self.lane, self.limits.clone()) {
+            Ok(book) => {
+                let is_same = book.state_digest_full() == self.book.state_digest_full();
+                verdict.check(Invariant::Recomputable, is_same, || format!("record {seq}: restored is another state"));
+                self.book = book;
+            }
+            Err(error) => verdict.check(Invariant::Recomputable, false, || format!("record {seq}: {error}")),
+        }
+    }
+
+    /// What holds once everything has been folded.
+    pub(super) fn finish(self, is_at_rest: bool, folded: &Folded, verdict: &mut Verdict) {
+        if is_at_rest {
+            for (negotiation, course) in folded.courses.iter().filter(|(_, course)| course.policy.is_some()) {
+                let is_here = !self.open.contains_key(negotiation);
+                verdict.check(Invariant::Terminates, is_here, || {
+                    format!("{negotiation} is open in the log, to end by {:?}", course.ends_by)
+                });
+            }
+        }
+    }
+
+    /// The book against the reference.
+    fn compare(&mut self, seq: u64, time: Timestamp, record: &Record, effects: &[Effect], verdict: &mut Verdict) {
+        let expected = self.reference.fold(seq, time, record);
+        self.reference.note(effects);
+        let found = fact::facts(effects);
+        verdict.check(Invariant::Recomputable, found == expected, || difference(seq, &found, &expected));
+        let (open, ended) = self.reference.counts();
+        let (state, wanted) = (
+            (self.book.open_count(), self.book.tombstone_count(), self.book.poll_deadline()),
+            (open, ended, self.reference.deadline()),
+        );
+        verdict.check(Invariant::Recomputable, state == wanted, || {
+            format!("record {seq}: open, ended, deadline are {state:?}, the reference says {wanted:?}")
+        });
+    }
+
+    /// After the end only answers.
+    fn check_absorbed(&self, seq: u64, effect: &Effect, folded: &Folded, verdict: &mut Verdict) {
+        let (negotiation, is_answer) = match effect {
+            Effect::Deliver(deliver) => (&deliver.negotiation, deliver.in_reply_to.is_some()),
+            Effect::Register(write) => (write.key.negotiation(), false),
+            Effect::Event(Event::Started { negotiation, .. } | Event::Ended { negotiation, .. }) => {
+                (negotiation, false)
+            }
+            Effect::Event(_) | Effect::Notice(_) => return,
+        };
+        let Some(ended_by) = folded.course(negotiation).and_then(|course| course.ended_by) else { return };
+        verdict.check(Invariant::Absorbing, is_answer || seq == ended_by, || {
+            format!("record {seq}, after the end of {negotiation} by record {ended_by}: {effect:?}")
+        });
+    }
+
+    fn take(&mut self, seq: u64, effect: &Effect, record: &Record, folded: &mut Folded, verdict: &mut Verdict) {
+        match effect {
+            Effect::Deliver(deliver) => {
+                if let Told::Cfp(call) = &*deliver.told {
+                    let course = folded.courses.entry(deliver.negotiation.clone()).or_default();
+                    course.note_call(seq, deliver, call, record);
+                    self.open.insert(deliver.negotiation.clone(), course.ends_by);
+                }
+                let caused = Caused { seq, deliver: deliver.clone() };
+                let is_new = folded.deliveries.insert(deliver.id, caused).is_none();
+                verdict.check(Invariant::Idempotent, is_new, || format!("two deliveries have the id {}", deliver.id));
+            }
+            Effect::Register(write) => folded.writes.push((seq, write.clone())),
+            Effect::Event(event) => self.happened(seq, event, folded, verdict),
+            Effect::Notice(_) => {}
+        }
+    }
+
+    fn happened(&mut self, seq: u64, event: &Event, folded: &mut Folded, verdict: &mut Verdict) {
+        match event {
+            Event::Closed { negotiation, .. } => folded.courses.entry(negotiation.clone()).or_default().close(seq),
+            Event::Decided(decision) => {
+                folded.decisions.push(decision.clone());
+                for award in &decision.awards {
+                    let before = self.live.insert((decision.negotiation.clone(), award.lot), award.award_no);
+                    verdict.check(Invariant::OneAward, before.is_none(), || {
+                        format!("record {seq}: {} {award:?} while award {before:?} lives", decision.negotiation)
+                    });
+                }
+            }
+            Event::AwardLost { negotiation, lot, .. } => {
+                self.live.remove(&(negotiation.clone(), *lot));
+            }
+            Event::Ended { negotiation, at, .. } => {
+                self.open.remove(negotiation);
+                self.live.retain(|(of, _), _| of != negotiation);
+                let course = folded.courses.entry(negotiation.clone()).or_default();
+                course.close(seq);
+                course.ended_by = Some(seq);
+                let ends_by = course.ends_by;
+                verdict.check(Invariant::Terminates, *at <= ends_by, || {
+                    format!("{negotiation} ended at {at:?}, its hard deadline was {ends_by:?}")
+                });
+            }
+            Event::InvariantViolated { negotiation, invariant, offer } => {
+                let named = match invariant {
+                    policy_core::Invariant::OneAward => Invariant::OneAward,
+                    policy_core::Invariant::NoLateWinner => Invariant::NoLateWinner,
+                    policy_core::Invariant::FinalNotice => Invariant::FinalNotice,
+                    policy_core::Invariant::TurnOrder => Invariant::TurnOrder,
+                };
+                verdict.check(named, false, || {
+                    format!("record {seq}: the fold itself says so of {negotiation}, {offer:?}")
+                });
+            }
+            Event::Started { .. }
+            | Event::Disposed { .. }
+            | Event::Transition { .. }
+            | Event::Excluded { .. }
+            | Event::Committed { .. }
+            | Event::Claimed { .. } => {}
+        }
+    }
+}
+
+impl Course {
+    fn note_call(&mut self, seq: u64, deliver: &Deliver, call: &Call, record: &Record) {
+        if self.policy.is_none() {
+            self.policy = record.entries.iter().find_map(|entry| match entry {
+                Entry::Message(message) if message.negotiation == deliver.negotiation => {
+                    message.pinned.as_ref().map(|pinned| pinned.policy.clone())
+                }
+                Entry::Message(_) | Entry::Tick | Entry::Engine { .. } => None,
+            });
+            self.currency = call.currency.as_ref().map(ToString::to_string);
+            self.ends_by = call.ends_by.0;
+        }
+        self.is_bargain = call.bargain.is_some();
+        if call.round > self.round && !self.is_bargain {
+            self.round = call.round;
+            self.collections.push(Collection { from_seq: seq, to_seq: u64::MAX });
+        }
+        self.contractors.insert(deliver.to.clone());
+        let reply_by = self.reply_by.entry(call.round).or_insert(call.reply_by.0);
+        *reply_by = (*reply_by).max(call.reply_by.0);
+    }
+
+    fn close(&mut self, seq: u64) {
+        if let Some(collection) = self.collections.last_mut().filter(|collection| collection.to_seq == u64::MAX) {
+            collection.to_seq = seq;
+        }
+    }
+}
+
+/// Every logged message gets exactly one disposition.
+fn check_dispositions(seq: u64, record: &Record, effects: &[Effect], verdict: &mut Verdict) {
+    let mut given: BTreeMap<(AgentId, MsgId), i64> = BTreeMap::new();
+    for effect in effects {
+        if let Effect::Deliver(deliver) = effect
+            && let Told::Ack(receipt) = &*deliver.told
+        {
+            *given.entry((deliver.to.clone(), receipt.ack_of.clone())).or_default() += 1;
+        }
+    }
+    for entry in &record.entries {
+        if let Entry::Message(message) = entry
+            && let Ok(decoded) = message.message()
+        {
+            *given.entry((message.from.clone(), decoded.envelope.msg_id)).or_default() -= 1;
+        }
+    }
+    for ((agent, msg_id), surplus) in given {
+        verdict.check(Invariant::NoLostAdmission, surplus == 0, || {
+            format!("record {seq}: {agent}'s {msg_id} got {surplus:+} dispositions too many")
+        });
+    }
+}
+
+fn difference(seq: u64, found: &[String], expected: &[String]) -> String {
+    let missing: Vec<_> = expected.iter().filter(|fact| !found.contains(fact)).collect();
+    let surplus: Vec<_> = found.iter().filter(|fact| !expected.contains(fact)).collect();
+    format!("record {seq}: the reference also says {missing:?}, and does not say {surplus:?}")
+}

@@ -1,0 +1,141 @@
+//! Before the close nothing leaves that depends on another contractor's offer.
+
+use policy_core::{Book, Deliver, Effect, Event};
+use schemas::delivery::{RejectReason, Told};
+use schemas::digest::canonical;
+use schemas::record::{AdmittedMessage, EngineEvent, Entry, Record};
+use schemas::{Act, AgentId, Digest, NegotiationId, Position};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::folded::{Caused, Course, Folded};
+use crate::trace::{Noted, Trace};
+use traffic_gen::invariants::{Invariant, Verdict};
+
+/// Checks what was received, and folds the log once more with another price in one offer.
+pub(super) fn check(trace: &Trace, folded: &Folded, verdict: &mut Verdict) {
+    for (agent, journal) in &trace.journals {
+        for entry in journal {
+            if let Noted::Received { delivery, is_repeat: false, id, .. } = &entry.kind
+                && let Some(Caused { seq, .. }) = folded.deliveries.get(id)
+                && let Some(course) = folded.course(&delivery.envelope.negotiation)
+                && course.is_collecting(*seq)
+            {
+                check_told(agent, &delivery.envelope.negotiation, &delivery.payload, course, verdict);
+            }
+        }
+    }
+    check_changed(trace, folded, verdict);
+}
+
+/// While offers are collected, everybody hears of its own deeds and of the call only.
+fn check_told(agent: &AgentId, negotiation: &NegotiationId, told: &Told, course: &Course, verdict: &mut Verdict) {
+    let is_own_business = match told {
+        Told::Ack(_) | Told::NotUnderstood(_) | Told::Cancel(_) => true,
+        Told::Cfp(_) => course.contractors.contains(agent),
+        Told::Reject(rejection) => match rejection.reason {
+            RejectReason::Late
+            | RejectReason::Replaced
+            | RejectReason::Expired
+            | RejectReason::Policy
+            | RejectReason::Withdrawn => true,
+            RejectReason::Outscored | RejectReason::Cancelled | RejectReason::Awarded | RejectReason::Round => false,
+        },
+        Told::Accept(_) | Told::Inform(_) | Told::Failure(_) | Told::Closed(_) | Told::Turn(_) => false,
+    };
+    verdict.check(Invariant::Sealed, is_own_business, || {
+        format!("{agent} was told {told:?} while offers were collected in {negotiation}")
+    });
+    let text = serde_json::to_string(told).unwrap_or_default();
+    let others = course.contractors.iter().filter(|contractor| *contractor != agent);
+    let named = others.map(|other| format!("\"{other}\"")).find(|name| text.contains(name.as_str()));
+    verdict.check(Invariant::Sealed, named.is_none(), || format!("{agent} was told of {named:?}: {text}"));
+}
+
+/// With another price in one offer, everybody else in the negotiation is told the same until one of the logs closes.
+fn check_changed(trace: &Trace, folded: &Folded, verdict: &mut Verdict) {
+    let Some((position, changed)) = changed_offer(trace, folded) else { return };
+    let negotiation = &changed.negotiation;
+    let Some(course) = folded.course(negotiation) else { return };
+    let lane = negotiation.lane(trace.lanes);
+    let mut book = Book::new(lane, trace.limits.clone());
+    for found in trace.records.iter().filter(|record| record.lane == lane) {
+        let Ok(mut record) = Record::decode(&found.bytes) else { continue };
+        if found.seq == position.seq
+            && let Some(entry) = usize::try_from(position.index).ok().and_then(|index| record.entries.get_mut(index))
+        {
+            *entry = Entry::Message(changed.clone());
+        }
+        book.handle_record(found.seq, found.time, &record);
+        let effects: Vec<Effect> = std::iter::from_fn(|| book.poll_effect()).collect();
+        if found.seq < position.seq {
+            continue;
+        }
+        // A delivery is given up by its id, which depends on how many timers fired: the other log need not know it.
+        if !course.is_collecting(found.seq)
+            || effects.iter().any(|effect| closes(effect, negotiation))
+            || fails(&record)
+        {
+            return;
+        }
+        let told = |deliver: &&Deliver| deliver.negotiation == *negotiation && deliver.to != changed.from;
+        let mut one: Vec<String> = effects.iter().filter_map(delivered).filter(told).map(wording).collect();
+        let here = folded.deliveries.values().filter(|caused| caused.seq == found.seq);
+        let mut other: Vec<String> = here.map(|caused| &caused.deliver).filter(told).map(wording).collect();
+        one.sort();
+        other.sort();
+        verdict.check(Invariant::Sealed, one == other, || {
+            format!(
+                "record {}: another price at {position} changes what is told to others: {other:?}, {one:?}",
+                found.seq
+            )
+        });
+    }
+}
+
+/// One applied offer of the log, drawn by the seed, with another price.
+fn changed_offer(trace: &Trace, folded: &Folded) -> Option<(Position, AdmittedMessage)> {
+    let is_within = |position: &Position, message: &AdmittedMessage| {
+        folded.course(&message.negotiation).is_some_and(|course| course.is_collecting(position.seq))
+    };
+    let offers: Vec<_> = folded
+        .messages
+        .iter()
+        .filter(|(position, logged)| logged.message.act == Act::Offer && is_within(position, &logged.message))
+        .collect();
+    let which = usize::try_from(trace.seed % u64::try_from(offers.len()).ok()?.max(1)).ok()?;
+    let (position, logged) = offers.get(which)?;
+    let mut document: Value = serde_json::from_str(logged.message.body.get()).ok()?;
+    let price = document.get_mut("payload")?.get_mut("terms")?.get_mut("price")?;
+    *price = json!(price.as_i64()? + if trace.seed.is_multiple_of(2) { 1 } else { -1 });
+    let body = String::from_utf8(canonical(&document).ok()?).ok()?;
+    let digest = Digest::of_bytes(body.as_bytes());
+    let body = RawValue::from_string(body).ok()?.into();
+    Some((**position, AdmittedMessage { digest, body, ..logged.message.clone() }))
+}
+
+fn delivered(effect: &Effect) -> Option<&Deliver> {
+    match effect {
+        Effect::Deliver(deliver) => Some(deliver),
+        Effect::Register(_) | Effect::Notice(_) | Effect::Event(_) => None,
+    }
+}
+
+/// What is told, but for the delivery id: it is a hash of a position.
+fn wording(deliver: &Deliver) -> String {
+    format!("{} {:?} {:?} {:?} {:?}", deliver.to, deliver.told, deliver.in_reply_to, deliver.at, deliver.after)
+}
+
+fn closes(effect: &Effect, of: &NegotiationId) -> bool {
+    match effect {
+        Effect::Event(Event::Closed { negotiation, .. } | Event::Ended { negotiation, .. }) => negotiation == of,
+        Effect::Event(_) | Effect::Deliver(_) | Effect::Register(_) | Effect::Notice(_) => false,
+    }
+}
+
+fn fails(record: &Record) -> bool {
+    record.entries.iter().any(|entry| match entry {
+        Entry::Engine { event: EngineEvent::DeliveryFailed { .. }, .. } => true,
+        Entry::Engine { .. } | Entry::Message(_) | Entry::Tick => false,
+    })
+}

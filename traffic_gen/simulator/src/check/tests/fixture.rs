@@ -1,0 +1,217 @@
+//! A run made by hand: alice calls bob and carl, carl is awarded, confirms and is done.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bus::LogRecord;
+use bytes::Bytes;
+use policy_core::{Book, Deliver, Effect, Limits, preset};
+use schemas::delivery::{Delivery, DeliveryEnvelope, EXCHANGE};
+use schemas::digest::canonical;
+use schemas::ids::AttrName;
+use schemas::payload::{AttrValue, Terms};
+use schemas::record::{AdmittedMessage, EngineEvent, Entry, Invitation, Pinned, Qos, Record};
+use schemas::{Act, AgentId, Digest, Lane, NegotiationId, Timestamp, WireTime};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::msg_id;
+use crate::trace::{AnnouncedDigest, Answer, JournalEntry, Load, Noted, Trace};
+
+const BEGIN: Timestamp = Timestamp(1_000_000_000);
+
+/// Carl offers less than bob, is awarded, confirms, and is done; everything is received and acknowledged.
+pub(super) fn round() -> Trace {
+    run(7)
+}
+
+/// The same up to bob's offer.
+pub(super) fn unfinished_round() -> Trace {
+    let mut trace = run(3);
+    trace.is_liveness = false;
+    trace
+}
+
+/// Alice, bob and carl bargain over a price; bob has a mandate. Alice offers 5, and both accept.
+pub(super) fn bargain() -> Trace {
+    let rules = json!({"issues": [{"name": "price", "min": 0, "max": 9}], "rounds": 3, "step_ms": 5000});
+    let call = json!({"act": "cfp", "reply_within_ms": 5000, "bargain": rules});
+    let limit = json!({"attr": "price", "op": "le", "value": 5});
+    let offered = Terms::from([(AttrName::try_new("price").expect("a name"), AttrValue::Int(5))]);
+    let terms_digest = Digest::of(&offered).expect("terms");
+    let accept = json!({"act": "accept", "offer_id": "o6-0", "terms_digest": terms_digest});
+    let mut making = Making::new();
+    making.append(Entry::Engine { epoch: 1, event: EngineEvent::Claim { engine: "engine-1".to_owned() } });
+    making.append(Entry::Engine { epoch: 1, event: EngineEvent::Rules { version: 2 } });
+    making.say(1, &agent("alice"), Act::Cfp, call);
+    making.say(2, &agent("bob"), Act::Join, json!({"act": "join", "mandate": {"limits": [limit]}}));
+    making.say(3, &agent("carl"), Act::Join, json!({"act": "join"}));
+    making.say(4, &agent("alice"), Act::Offer, json!({"act": "offer", "terms": offered}));
+    making.say(5, &agent("bob"), Act::Accept, accept.clone());
+    making.say(6, &agent("carl"), Act::Accept, accept);
+    making.append(Entry::Tick);
+    making.trace
+}
+
+pub(super) fn agent(name: &str) -> AgentId {
+    AgentId::try_new(name).expect("a name")
+}
+
+pub(super) fn receipt(at: Timestamp, delivery: Delivery) -> JournalEntry {
+    let digest = Digest::of(&delivery).expect("a delivery");
+    let id = delivery.envelope.msg_id;
+    JournalEntry { at, kind: Noted::Received { id, digest, is_repeat: false, delivery: Arc::new(delivery) } }
+}
+
+/// The first `length` records of the round, a tick at its end, and what they lead to.
+fn run(length: usize) -> Trace {
+    let offer = |price: i64| json!({"act": "offer", "terms": {"price": price, "delivery_ms": 0}});
+    let script: [(&str, Act, Value); 5] = [
+        ("alice", Act::Cfp, json!({"act": "cfp", "task": "a job", "reply_within_ms": 5000})),
+        ("bob", Act::Offer, offer(500)),
+        ("carl", Act::Offer, offer(400)),
+        ("carl", Act::Confirm, json!({"act": "confirm", "award_no": 1})),
+        ("carl", Act::Inform, json!({"act": "inform", "kind": "done"})),
+    ];
+    let mut making = Making::new();
+    making.append(Entry::Engine { epoch: 1, event: EngineEvent::Claim { engine: "engine-1".to_owned() } });
+    for (number, (from, act, payload)) in (1..).zip(script).take(length - 1) {
+        making.say(number, &agent(from), act, payload);
+    }
+    making.append(Entry::Tick);
+    making.trace
+}
+
+struct Making {
+    trace: Trace,
+    book: Book,
+    seq: u64,
+}
+
+impl Making {
+    fn new() -> Self {
+        let journals = ["alice", "bob", "carl"].map(|name| {
+            let connected = JournalEntry { at: BEGIN, kind: Noted::Connected };
+            (agent(name), vec![connected])
+        });
+        let trace = Trace {
+            seed: 1,
+            is_liveness: true,
+            lanes: 1,
+            limits: Limits::default(),
+            records: Vec::new(),
+            trimmed: BTreeMap::new(),
+            register: Vec::new(),
+            foreign: BTreeSet::new(),
+            registered_at: BTreeMap::new(),
+            journals: journals.into_iter().collect(),
+            views: Vec::new(),
+            invited: Vec::new(),
+            digests: Vec::new(),
+            loads: BTreeMap::from([(
+                "engine-1 outbox".to_owned(),
+                Load { seen_max: 3, limit: 10, is_asked_between_records: false },
+            )]),
+            story: Vec::new(),
+            panics: Vec::new(),
+            unfinished: Vec::new(),
+            sometimes: BTreeMap::new(),
+            ended_at: BEGIN.plus_ms(10_000),
+            digest: Digest([0; 32]),
+        };
+        Self { trace, book: Book::new(Lane(0), Limits::default()), seq: 0 }
+    }
+
+    /// A message is sent, logged, answered 202.
+    fn say(&mut self, number: usize, from: &AgentId, act: Act, payload: Value) {
+        let negotiation = NegotiationId::try_new("alice~job").expect("an id");
+        let own = if act == Act::Cfp { "job" } else { "alice~job" };
+        let envelope = json!({"msg_id": msg_id(number), "ts": "2026-01-01T00:00:00Z",
+                              "from": format!("agent://{from}"), "negotiation": own});
+        let body = canonical(&json!({"envelope": envelope, "payload": payload})).expect("integers and texts");
+        let digest = Digest::of_bytes(&body);
+        self.note(
+            from,
+            Noted::Sent {
+                negotiation: negotiation.clone(),
+                msg_id: msg_id(number),
+                act,
+                attempt: 1,
+                digest,
+                document: Bytes::from(body.clone()),
+                token_of: from.clone(),
+            },
+        );
+        let body = RawValue::from_string(String::from_utf8(body).expect("JSON")).expect("JSON");
+        let pinned = (act == Act::Cfp).then(|| Arc::new(pinned()));
+        let message = AdmittedMessage {
+            from: from.clone(),
+            negotiation: negotiation.clone(),
+            act,
+            digest,
+            body: body.into(),
+            pinned,
+        };
+        self.append(Entry::Message(message));
+        let answer = Answer::Accepted { seq: self.seq, index: 0 };
+        self.note(from, Noted::Answered { negotiation, msg_id: msg_id(number), attempt: 1, answer });
+    }
+
+    /// A record is stored, folded, and does what it leads to.
+    fn append(&mut self, entry: Entry) {
+        self.seq += 1;
+        let record = Record::new("test", vec![entry]);
+        let time = BEGIN.plus_ms(self.seq * 10);
+        let bytes = record.encode().expect("a record").into();
+        self.trace.records.push(LogRecord { lane: Lane(0), seq: self.seq, time, stamped: time, bytes });
+        self.book.handle_record(self.seq, time, &record);
+        while let Some(effect) = self.book.poll_effect() {
+            match effect {
+                Effect::Deliver(deliver) => self.deliver(&deliver, time),
+                Effect::Register(write) => {
+                    let value = canonical(&write.value).expect("integers and texts").into();
+                    self.trace.registered_at.insert(write.key.clone(), time);
+                    self.trace.register.push((write.key, value));
+                }
+                Effect::Notice(_) | Effect::Event(_) => {}
+            }
+        }
+        self.trace.digests.push(AnnouncedDigest {
+            engine: "engine-1".to_owned(),
+            lane: Lane(0),
+            position: self.seq,
+            digest: self.book.digest().to_string(),
+        });
+    }
+
+    fn deliver(&mut self, deliver: &Deliver, at: Timestamp) {
+        let envelope = DeliveryEnvelope {
+            msg_id: deliver.id,
+            ts: WireTime(deliver.at),
+            from: deliver.from.as_ref().map_or(EXCHANGE.to_owned(), |agent| format!("agent://{agent}")),
+            to: [format!("agent://{}", deliver.to)],
+            negotiation: deliver.negotiation.clone(),
+            in_reply_to: deliver.in_reply_to.clone(),
+            traceparent: None,
+        };
+        let received = receipt(at, Delivery { envelope, payload: (*deliver.told).clone() });
+        self.trace.journals.get_mut(&deliver.to).expect("known").push(received);
+        self.note(&deliver.to, Noted::Acknowledged { ids: vec![deliver.id] });
+    }
+
+    fn note(&mut self, agent: &AgentId, kind: Noted) {
+        let at = BEGIN.plus_ms(self.seq * 10);
+        self.trace.journals.get_mut(agent).expect("known").push(JournalEntry { at, kind });
+    }
+}
+
+fn pinned() -> Pinned {
+    let policy = preset("high").expect("a preset");
+    let invited = ["bob", "carl"].map(|name| Invitation { agent: agent(name), qos: Qos::AtLeastOnce, durable: false });
+    Pinned {
+        policy_digest: policy.digest().expect("integers and texts"),
+        policy: Arc::new(policy),
+        invited: invited.to_vec(),
+        left_out: 0,
+    }
+}

@@ -1,0 +1,65 @@
+//! What agents saw, judged by the witness that knows nothing else; and the same of every negotiation the log ends, as if
+//! all it leads to had been received.
+
+use super::folded::{Caused, Folded};
+use crate::trace::{Answer, Noted, Trace};
+use traffic_gen::invariants::{Verdict, Witness};
+
+/// Feeds both witnesses.
+pub(super) fn check(trace: &Trace, folded: &Folded, verdict: &mut Verdict) {
+    let witness = of_agents(trace, folded);
+    verdict.absorb(if trace.is_liveness { witness.finish() } else { witness.finish_early() });
+    verdict.absorb(of_the_log(folded).finish());
+}
+
+fn of_agents(trace: &Trace, folded: &Folded) -> Witness {
+    let mut witness = Witness::default();
+    for (agent, journal) in &trace.journals {
+        for entry in journal {
+            match &entry.kind {
+                Noted::Sent { negotiation, act, document, .. } => witness.sent(agent, negotiation, *act, document),
+                Noted::Answered { negotiation, msg_id, answer: Answer::Accepted { .. }, .. } => {
+                    witness.accepted(agent, msg_id, negotiation);
+                }
+                Noted::Answered { .. }
+                | Noted::Connected
+                | Noted::Received { .. }
+                | Noted::Acknowledged { .. }
+                | Noted::Unreadable { .. }
+                | Noted::Notice { .. } => {}
+            }
+        }
+    }
+    for (agent, journal) in &trace.journals {
+        for entry in journal {
+            if let Noted::Received { delivery, .. } = &entry.kind {
+                witness.received(agent, delivery);
+            }
+        }
+    }
+    for id in &folded.given_up {
+        if let Some(Caused { deliver, .. }) = folded.deliveries.get(id) {
+            witness.unreached(&deliver.to, &deliver.negotiation);
+        }
+    }
+    witness
+}
+
+/// Only negotiations that have ended: the others are in the middle of things.
+fn of_the_log(folded: &Folded) -> Witness {
+    let mut witness = Witness::default();
+    let has_ended = |negotiation| folded.course(negotiation).is_some_and(|course| course.ended_by.is_some());
+    for logged in folded.messages.values().filter(|logged| has_ended(&logged.message.negotiation)) {
+        let message = &logged.message;
+        witness.sent(&message.from, &message.negotiation, message.act, message.body.get().as_bytes());
+        if let Some(msg_id) = &logged.msg_id {
+            witness.accepted(&message.from, msg_id, &message.negotiation);
+        }
+    }
+    for caused in folded.deliveries.values() {
+        if has_ended(&caused.deliver.negotiation) {
+            witness.received(&caused.deliver.to, &caused.delivery());
+        }
+    }
+    witness
+}

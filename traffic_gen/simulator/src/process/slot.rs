@@ -1,0 +1,216 @@
+//! A place where one process runs, and after it the next.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use gateway::{Gateway, GatewayConfig, GatewayHandle, GatewayMetrics};
+use policy_engine::{ClockConfig, Engine, EngineConfig, EngineHandle, EngineMetrics, LaneStatus, OutboxConfig};
+use prometheus::Registry;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::{Failed, keys};
+use crate::bus::connect;
+use crate::scenario::Scenario;
+use crate::world::{LinkId, Role, World};
+
+/// See the module.
+pub(super) struct Slot {
+    role: Role,
+    index: usize,
+    place: usize,
+    incarnation: u32,
+    world: Arc<World>,
+    scenario: Arc<Scenario>,
+    failures: mpsc::UnboundedSender<Failed>,
+    link: Option<LinkId>,
+    running: Arc<Mutex<Option<Running>>>,
+    starting: Option<JoinHandle<()>>,
+    /// When it is started again after a call has killed it, in milliseconds.
+    pub(super) back_after_ms: u64,
+    /// Setting of the engines that run here.
+    pub(super) in_flight_max: usize,
+}
+
+/// A process that has started; it stops when this is dropped.
+enum Running {
+    Gateway(#[expect(dead_code, reason = "held so that it runs")] GatewayHandle),
+    Engine(EngineHandle),
+}
+
+impl Slot {
+    pub(super) fn new(
+        role: Role,
+        index: usize,
+        world: Arc<World>,
+        scenario: Arc<Scenario>,
+        failures: mpsc::UnboundedSender<Failed>,
+    ) -> Self {
+        let place = if role == Role::Engine { scenario.gateways + index } else { index };
+        let (link, running, starting) = (None, Arc::default(), None);
+        let in_flight_max = scenario.settings.outbox.in_flight_max;
+        Self {
+            role,
+            index,
+            place,
+            incarnation: 0,
+            world,
+            scenario,
+            failures,
+            link,
+            running,
+            starting,
+            back_after_ms: 0,
+            in_flight_max,
+        }
+    }
+
+    /// The name of the process that runs here, or ran last: unique among all.
+    pub(super) fn name(&self) -> String {
+        let role = if self.role == Role::Engine { "engine" } else { "gateway" };
+        format!("{role}-{}-{}", self.index, self.incarnation)
+    }
+
+    pub(super) fn role(&self) -> Role {
+        self.role
+    }
+
+    pub(super) fn link(&self) -> Option<LinkId> {
+        self.link
+    }
+
+    pub(super) fn scenario(&self) -> &Arc<Scenario> {
+        &self.scenario
+    }
+
+    /// Whether this is the process that runs here now.
+    pub(super) fn is(&self, incarnation: u32) -> bool {
+        self.link.is_some() && self.incarnation == incarnation
+    }
+
+    /// Whether a process has started and not ended.
+    pub(super) fn is_running(&self) -> bool {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// What an engine says of its lanes.
+    pub(super) fn lanes(&self) -> Option<Vec<LaneStatus>> {
+        match &*self.running.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(Running::Engine(engine)) => Some(engine.status().lanes),
+            Some(Running::Gateway(_)) | None => None,
+        }
+    }
+
+    /// Starts the next process, unless one runs here.
+    pub(super) fn start(&mut self) {
+        if self.link.is_some() {
+            return;
+        }
+        self.incarnation += 1;
+        let (name, role) = (self.name(), self.role);
+        let link = self.world.change(|state| {
+            state.tell(format!("{name} starts"));
+            let link = state.add_link(name.clone(), role);
+            if role == Role::Gateway {
+                state.begin_hearing(link);
+            }
+            link
+        });
+        self.link = Some(link);
+        self.running = Arc::default();
+        let (running, failures) = (Arc::clone(&self.running), self.failures.clone());
+        let (process, incarnation, in_flight_max) = (self.place, self.incarnation, self.in_flight_max);
+        let (world, scenario) = (Arc::clone(&self.world), Arc::clone(&self.scenario));
+        let rules_newest = scenario.rules_newest(self.index, world.state().now_us() / 1000);
+        self.starting = Some(tokio::spawn(async move {
+            let bus = connect(&world, link);
+            let started = match role {
+                Role::Engine => {
+                    let config = engine_config(name, in_flight_max, rules_newest, &world, &scenario);
+                    start_engine(bus, config).await.map(Running::Engine)
+                }
+                Role::Gateway | Role::Agent => {
+                    start_gateway(bus, name, scenario.settings.append_ms).await.map(Running::Gateway)
+                }
+            };
+            match started {
+                Ok(started) => *running.lock().unwrap_or_else(PoisonError::into_inner) = Some(started),
+                // The director ends only with the run.
+                Err(why) => drop(failures.send(Failed { process, incarnation, why })),
+            }
+        }));
+    }
+
+    /// Forgets the process, which is dead already.
+    pub(super) fn abandon(&mut self) {
+        if let Some(starting) = self.starting.take() {
+            starting.abort();
+        }
+        *self.running.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.link = None;
+    }
+
+    /// Asks an engine to leave; whether one runs here. It goes on by itself, on its own link, until it has left.
+    pub(super) fn leave(&mut self) -> bool {
+        let engine = {
+            let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+            match running.take() {
+                Some(Running::Engine(engine)) => engine,
+                other => {
+                    *running = other;
+                    return false;
+                }
+            }
+        };
+        let (world, link) = (Arc::clone(&self.world), self.link.take());
+        tokio::spawn(async move {
+            engine.shutdown().await;
+            if let Some(link) = link {
+                world.change(|state| state.kill(link));
+            }
+        });
+        true
+    }
+}
+
+fn engine_config(
+    id: String,
+    in_flight_max: usize,
+    rules_newest: Option<u32>,
+    world: &Arc<World>,
+    scenario: &Scenario,
+) -> EngineConfig {
+    let settings = scenario.settings.clone();
+    let clock = Arc::clone(world);
+    let newest = EngineConfig::new(id);
+    EngineConfig {
+        limits: settings.limits,
+        outbox: OutboxConfig { in_flight_max, ..settings.outbox },
+        batch: settings.batch,
+        checkpoint: settings.checkpoint,
+        trim: settings.trim,
+        membership: settings.membership,
+        digest_every: settings.digest_every,
+        // Nobody looks, and what is told would draw from the same numbers as what counts.
+        pulse_ms: 0,
+        clock: ClockConfig { now: Arc::new(move || clock.state().now()), ..ClockConfig::default() },
+        rules_newest: rules_newest.unwrap_or(newest.rules_newest),
+        ..newest
+    }
+}
+
+async fn start_engine(bus: bus::Bus, config: EngineConfig) -> Result<EngineHandle, String> {
+    let metrics = EngineMetrics::new(&Registry::new()).map_err(|error| error.to_string())?;
+    Engine::start(bus, config, Arc::new(metrics), None).await.map_err(|error| error.to_string())
+}
+
+async fn start_gateway(bus: bus::Bus, id: String, append_ms: u64) -> Result<GatewayHandle, String> {
+    let mut config = GatewayConfig::new(keys::auth());
+    config.id = id;
+    config.listen = None;
+    // Rates are kept by the real clock, which stands still here: nobody may reach them.
+    config.limits.requests_per_s = 1_000_000;
+    config.limits.burst = 1_000_000;
+    config.limits.append_ms = append_ms;
+    let metrics = GatewayMetrics::new(&Registry::new()).map_err(|error| error.to_string())?;
+    Gateway::start(bus, config, Arc::new(metrics)).await.map_err(|error| error.to_string())
+}

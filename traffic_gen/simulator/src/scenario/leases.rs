@@ -1,0 +1,60 @@
+//! Runs in which agents come and go: leases that end within the run, agents that are away for a while, calls to topic and
+//! group all through it. Elsewhere leases last longer than a run, and everybody counts as present.
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use schemas::{Address, NegotiationId};
+
+use super::{Scenario, group, topic};
+use crate::agents::CallPlan;
+
+/// One run of so many has them.
+const LEASES_ONE_IN: u32 = 4;
+/// How long a lease lasts, in milliseconds: less than any agent may ask for, so that several end within a run.
+const LEASE_MS: std::ops::Range<u32> = 300..1500;
+/// How long an agent is away, in milliseconds.
+const AWAY_MS: std::ops::Range<u64> = 300..5000;
+/// Calls to topic or group that an initiator makes beside its others.
+const CALLS: std::ops::RangeInclusive<u32> = 2..=5;
+
+/// A time in which an agent is away: it neither listens nor says that it is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Absence {
+    /// When it goes, in milliseconds since the run began.
+    pub(crate) from_ms: u64,
+    /// When it comes back.
+    pub(crate) until_ms: u64,
+}
+
+impl Scenario {
+    /// Adds leases, absences and calls. They draw from a generator of their own: other runs stay as they are.
+    pub(super) fn add_leases(&mut self, seed: u64) {
+        let rng = &mut ChaCha8Rng::seed_from_u64(seed);
+        if rng.random_range(0..LEASES_ONE_IN) > 0 {
+            return;
+        }
+        self.are_gateways_spared = rng.random_range(0..2) == 0;
+        for person in &mut self.agents {
+            person.registration.lease_ms = rng.random_range(LEASE_MS);
+            person.registration.durable = rng.random_range(0..5) == 0;
+            for _ in 0..rng.random_range(0..=2) {
+                let from_ms = rng.random_range(100..self.troubled_ms);
+                person.absences.push(Absence { from_ms, until_ms: from_ms + rng.random_range(AWAY_MS) });
+            }
+            if person.calls.is_empty() {
+                continue;
+            }
+            for n in 0..rng.random_range(CALLS) {
+                let to = if rng.random_range(0..4) == 0 { Address::Group(group()) } else { Address::Topic(topic()) };
+                person.calls.push(CallPlan {
+                    at_ms: rng.random_range(self.troubled_ms / 4..self.troubled_ms),
+                    negotiation: NegotiationId::form(&person.id, &format!("l{n}")).expect("a negotiation's id"),
+                    policy: format!("p{}", rng.random_range(0..2)),
+                    reply_within_ms: Some(rng.random_range(150..1500)),
+                    to: vec![to],
+                    invites_absent: rng.random_range(0..5) == 0,
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! The theme of some runs: the engines begin as an older build, which knows the first rules only, and are upgraded one
+//! after the other while everything goes on.
+
+use policy_core::book::RULES_FIRST;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::Scenario;
+use crate::faults::{Blow, Harm};
+
+/// Runs with this theme: one in so many.
+const UPGRADED_ONE_IN: u32 = 6;
+
+impl Scenario {
+    /// Gives the run the theme, if it has it: when each engine is upgraded, in milliseconds since the run began.
+    pub(super) fn add_upgrades(&mut self, seed: u64) {
+        let rng = &mut ChaCha8Rng::seed_from_u64(seed);
+        if rng.random_range(0..UPGRADED_ONE_IN) == 0 {
+            self.upgrades = (0..self.engines).map(|_| rng.random_range(300..self.troubled_ms)).collect();
+        }
+    }
+
+    /// The newest rules an engine knows that starts so late; absent: all that this build knows.
+    pub(crate) fn rules_newest(&self, engine: usize, at_ms: u64) -> Option<u32> {
+        let upgraded_at = self.upgrades.get(engine)?;
+        (at_ms < *upgraded_at).then_some(RULES_FIRST)
+    }
+
+    /// Each engine leaves when it is upgraded, and comes back.
+    pub(crate) fn departures(&self) -> Vec<(u64, Blow)> {
+        let leave = |(engine, at_ms): (usize, &u64)| {
+            (*at_ms, Blow::Process(self.gateways + engine, Harm::Leave { back_after_ms: 100 }))
+        };
+        self.upgrades.iter().enumerate().map(leave).collect()
+    }
+}

@@ -1,0 +1,197 @@
+//! Reads along with what passes through the broker, to count the rare paths. It decides nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bus::{LogRecord, Received};
+use schemas::record::{AdmittedMessage, EngineEvent, Entry, Record};
+use schemas::{Act, AgentId, DeliveryId, Digest, Lane, NegotiationId, subject};
+use serde::Deserialize;
+
+use super::{LinkId, Role, State};
+use crate::points::{Point, Points};
+use crate::trace::AnnouncedDigest;
+
+/// How a delivery begins in an inbox message.
+const ID_MEMBER: &str = "\"msg_id\":\"";
+/// Digits of a delivery id.
+const ID_LEN: usize = 32;
+
+/// What it remembers.
+pub(crate) struct Watcher {
+    lanes: Vec<Ownership>,
+    /// By message and body: who logged it first.
+    logged: BTreeMap<(AgentId, NegotiationId, Digest), String>,
+    /// By delivery: how far its first sender had read.
+    emitted: BTreeMap<DeliveryId, (LinkId, u64)>,
+    /// What engines announced.
+    pub(crate) digests: BTreeSet<AnnouncedDigest>,
+}
+
+#[derive(Default)]
+struct Ownership {
+    epoch: u64,
+    owner: Option<String>,
+}
+
+impl Watcher {
+    pub(super) fn new(lanes: u8) -> Self {
+        Self {
+            lanes: (0..lanes).map(|_| Ownership::default()).collect(),
+            logged: BTreeMap::new(),
+            emitted: BTreeMap::new(),
+            digests: BTreeSet::new(),
+        }
+    }
+
+    /// The engine that owns a lane by the log.
+    pub(crate) fn owner(&self, lane: Lane) -> Option<&str> {
+        self.lanes.get(usize::from(lane.0))?.owner.as_deref()
+    }
+
+    pub(super) fn handle_record(&mut self, record: &LogRecord, points: &mut Points) {
+        let Ok(decoded) = Record::decode(&record.bytes) else { return };
+        let mut senders = BTreeSet::new();
+        for entry in &decoded.entries {
+            match entry {
+                Entry::Message(message) => {
+                    senders.insert(&message.from);
+                    self.handle_message(message, &decoded.by, points);
+                }
+                Entry::Tick => points.reached(Point::Ticked),
+                Entry::Engine { epoch, event } => self.handle_engine(record.lane, *epoch, event, points),
+            }
+        }
+        if senders.len() > 1 {
+            points.reached(Point::GroupCommit);
+        }
+    }
+
+    /// Takes down the digests of a heartbeat.
+    fn handle_beat(&mut self, payload: &[u8]) {
+        let Ok(Beat { engine, lanes }) = serde_json::from_slice(payload) else { return };
+        for LaneBeat { lane, digests } in lanes {
+            let announced = digests.into_iter().map(|AnnouncedPoint { position, digest }| AnnouncedDigest {
+                engine: engine.clone(),
+                lane,
+                position,
+                digest,
+            });
+            self.digests.extend(announced);
+        }
+    }
+
+    fn handle_message(&mut self, message: &AdmittedMessage, by: &str, points: &mut Points) {
+        let key = (message.from.clone(), message.negotiation.clone(), message.digest);
+        match self.logged.get(&key) {
+            Some(first) => {
+                points.reached(Point::MessageTwiceInLog);
+                if message.act == Act::Cfp && first != by {
+                    points.reached(Point::CallByTwoGateways);
+                }
+            }
+            None => {
+                self.logged.insert(key, by.to_owned());
+            }
+        }
+    }
+
+    fn handle_engine(&mut self, lane: Lane, epoch: u64, event: &EngineEvent, points: &mut Points) {
+        let Some(known) = self.lanes.get_mut(usize::from(lane.0)) else { return };
+        let is_over = epoch < known.epoch;
+        match event {
+            EngineEvent::Claim { engine } if epoch > known.epoch => {
+                if known.owner.as_ref().is_some_and(|owner| owner != engine) {
+                    points.reached(Point::OwnerChanged);
+                }
+                *known = Ownership { epoch, owner: Some(engine.clone()) };
+                return;
+            }
+            EngineEvent::Claim { .. } => points.reached(Point::ClaimOutbid),
+            EngineEvent::Delivered { .. } => points.reached(Point::DeliveredLogged),
+            EngineEvent::DeliveryFailed { .. } => {
+                points.reached(if is_over { Point::DeliveryFailedOldEpoch } else { Point::DeliveryFailed });
+            }
+            EngineEvent::Rules { .. } => points.reached(Point::RulesChanged),
+            EngineEvent::Abort { .. } => {}
+        }
+        if is_over {
+            points.reached(Point::OldEpoch);
+        }
+    }
+}
+
+/// A heartbeat, as far as it announces digests.
+#[derive(Deserialize)]
+struct Beat {
+    engine: String,
+    lanes: Vec<LaneBeat>,
+}
+
+#[derive(Deserialize)]
+struct LaneBeat {
+    lane: Lane,
+    #[serde(default)]
+    digests: Vec<AnnouncedPoint>,
+}
+
+#[derive(Deserialize)]
+struct AnnouncedPoint {
+    position: u64,
+    digest: String,
+}
+
+impl State {
+    /// A message passes through the broker.
+    pub(super) fn observe_message(&mut self, from: LinkId, message: &Received) {
+        if self.link(from).role != Role::Engine {
+            return;
+        }
+        if message.subject.ends_with(".heartbeat") {
+            self.broker.watcher.handle_beat(&message.payload);
+        } else if message.subject.ends_with(".inbox") {
+            self.observe_deliveries(from, message);
+        }
+    }
+
+    fn observe_deliveries(&mut self, from: LinkId, message: &Received) {
+        let Ok(text) = std::str::from_utf8(&message.payload) else { return };
+        let mut is_stale = false;
+        for (at, _) in text.match_indices(ID_MEMBER) {
+            let begin = at + ID_MEMBER.len();
+            let Some(Ok(id)) = text.get(begin..begin + ID_LEN).map(DeliveryId::try_new) else { continue };
+            is_stale |= self.broker.watcher.owner(id.lane()) != Some(self.link(from).name.as_str());
+            let seen = self.seen(from, id.lane());
+            match self.broker.watcher.emitted.get(&id) {
+                Some((first, _)) if *first != from => self.reached(Point::RepeatedAfterTakeover),
+                Some(_) => {}
+                None => {
+                    self.broker.watcher.emitted.insert(id, (from, seen));
+                }
+            }
+        }
+        if is_stale {
+            self.reached(Point::ZombieEmission);
+        }
+    }
+
+    /// A message arrives at a process.
+    pub(super) fn observe_arrival(&mut self, at: LinkId, message: &Received) {
+        match self.link(at).role {
+            Role::Engine => {}
+            Role::Gateway => return self.hear(at, &message.subject, &message.payload),
+            Role::Agent => return,
+        }
+        let asked = self.broker.lanes.iter().zip(0..).find(|(_, index)| subject::view(Lane(*index)) == message.subject);
+        if let Some((lane, index)) = asked {
+            if self.seen(at, Lane(index)) < lane.last_seq() {
+                self.reached(Point::ViewFromBehind);
+            }
+            return;
+        }
+        let Some((_, id)) = subject::parse_ack(&message.subject) else { return };
+        let emitted = self.broker.watcher.emitted.get(&id).copied();
+        if emitted.is_some_and(|(from, seen)| from != at && self.seen(at, id.lane()) < seen) {
+            self.reached(Point::AckBeforeFold);
+        }
+    }
+}
