@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use policy_core::book::RULES_VERSION;
-use policy_core::book::SnapshotError;
+use policy_core::lane::RULES_VERSION;
+use policy_core::lane::SnapshotError;
 use policy_core::link::{CHAIN_START, Link, chained};
-use policy_core::{Book, Effect, Event, Limits};
+use policy_core::{Effect, Event, LaneState, Limits};
 use schemas::delivery::Outcome;
 use schemas::digest::canonical;
 use schemas::ids::Position;
@@ -85,7 +85,7 @@ pub(super) struct Folded {
 
 /// The fold of one lane.
 pub(super) struct Chronicle {
-    book: Book,
+    lane_state: LaneState,
     /// Last record taken, readable or not.
     pub(super) position: u64,
     pub(super) time: Timestamp,
@@ -110,14 +110,14 @@ pub(super) type Dossiers = BTreeMap<NegotiationId, VecDeque<Dossier>>;
 
 impl Chronicle {
     pub(super) fn new(lane: Lane) -> Self {
-        let mut book = Book::new(lane, Limits::default());
-        book.keep_links();
-        Self { book, position: 0, time: Timestamp(0), last: CHAIN_START, dossiers: BTreeMap::new() }
+        let mut lane_state = LaneState::new(lane, Limits::default());
+        lane_state.keep_links();
+        Self { lane_state, position: 0, time: Timestamp(0), last: CHAIN_START, dossiers: BTreeMap::new() }
     }
 
     /// The fold's state as bytes.
     pub(super) fn snapshot(&self) -> Vec<u8> {
-        self.book.snapshot()
+        self.lane_state.snapshot()
     }
 
     /// Goes on from a fold's state; position, time and dossiers are the caller's to set.
@@ -125,14 +125,14 @@ impl Chronicle {
     /// # Errors
     /// What is wrong with the bytes.
     pub(super) fn restore(&mut self, snapshot: &[u8], lane: Lane) -> Result<(), SnapshotError> {
-        self.book = Book::restore(snapshot, lane, Limits::default())?;
-        self.book.keep_links();
+        self.lane_state = LaneState::restore(snapshot, lane, Limits::default())?;
+        self.lane_state.keep_links();
         Ok(())
     }
 
     /// Negotiations that have not ended.
     pub(super) fn open_count(&self) -> usize {
-        self.book.open_count()
+        self.lane_state.open_count()
     }
 
     /// Folds a record.
@@ -151,12 +151,12 @@ impl Chronicle {
         };
         folded.messages = record.entries.iter().filter(|entry| matches!(entry, Entry::Message(_))).count() as u64;
         folded.forged = forged(seq, &record);
-        self.book.handle_record(seq, time, &record);
-        if self.book.rules() > RULES_VERSION {
-            return Err(format!("record {seq}: from here on its rules are of version {}", self.book.rules()));
+        self.lane_state.handle_record(seq, time, &record);
+        if self.lane_state.rules() > RULES_VERSION {
+            return Err(format!("record {seq}: from here on its rules are of version {}", self.lane_state.rules()));
         }
         self.handle_links();
-        while let Some(effect) = self.book.poll_effect() {
+        while let Some(effect) = self.lane_state.poll_effect() {
             self.handle_effect(seq, effect, &mut folded.endings);
         }
         Ok(folded)
@@ -194,7 +194,7 @@ impl Chronicle {
 
     /// Adds inputs to the dossiers of their negotiations.
     fn handle_links(&mut self) {
-        for link in self.book.take_links() {
+        for link in self.lane_state.take_links() {
             let dossiers = self.dossiers.entry(link.negotiation.clone()).or_default();
             if link.is_first || dossiers.is_empty() {
                 dossiers.push_back(Dossier::default());

@@ -18,7 +18,7 @@ pub(super) const MEMO_NEW: &str = "resume.new";
 pub(super) const BEGINNING: &str = "beginning";
 /// The same while it is written; a killed archiver leaves it.
 pub(super) const BEGINNING_NEW: &str = "beginning.new";
-/// Most bytes of a document beside the segments: some times what 2^20 ended ids and a full book of open negotiations take,
+/// Most bytes of a document beside the segments: some times what 2^20 ended ids and a full lane state of open negotiations take,
 /// and a bound on what a damaged file costs.
 const DOCUMENT_BYTES_MAX: u64 = 1 << 30;
 /// What a segment's file name ends with.

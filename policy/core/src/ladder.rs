@@ -1,7 +1,7 @@
 //! The ladder (spec section 1): every message that reaches an open negotiation, of whichever protocol, is judged in one
 //! order, gets exactly one disposition, and is answered alike when it comes again.
 //!
-//! Steps 1, 2 and 4 are the gateway's; 5 is the book's; 6 for terminal negotiations is the tombstone's. Step 3 is here; 7 to
+//! Steps 1, 2 and 4 are the gateway's; 5 is the fold's; 6 for terminal negotiations is the tombstone's. Step 3 is here; 7 to
 //! 10 are each protocol's: `judge` finds the verdict and changes nothing, `follow` does what follows from it.
 
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! The pure engine of both protocols, the contract net and alternating offers: `state', effects = step(state, input, log
 //! time)` (spec/negotiation.md sections 1 to 8).
 //!
-//! A [`Book`] holds every negotiation of one lane of the log. Its only input is [`Book::handle_record`]; what it asks of
-//! the world leaves through [`Book::poll_effect`]; [`Book::poll_deadline`] says when time alone will change something.
+//! A [`LaneState`] holds every negotiation of one lane of the log. Its only input is [`LaneState::handle_record`]; what it asks of
+//! the world leaves through [`LaneState::poll_effect`]; [`LaneState::poll_deadline`] says when time alone will change something.
 //! The same records give byte-identical effects on every engine, whenever they are folded: the crate holds no clock,
 //! randomness, task, float or hashed-order iteration (its own `clippy.toml` forbids them).
 //!
@@ -15,7 +15,7 @@
 //!
 //! Reading order: [`effect`] (everything the core may ask), `state.rs`, `ladder.rs` and `matter.rs` (what both protocols
 //! share), `contract_net/admission.rs` and one file per state beside it, `acceptance/` (when to close, how to score, what to
-//! pay), [`alternating_offers`] (bargains), [`book`], `book/snapshot.rs` (the state as bytes).
+//! pay), [`alternating_offers`] (bargains), [`lane`], `lane/snapshot.rs` (the state as bytes).
 //!
 //! # Invariants
 //! * A [`Effect::Register`] precedes, in the queue, every effect that waits for its key.
@@ -27,10 +27,10 @@
 
 mod acceptance;
 pub mod alternating_offers;
-pub mod book;
 mod contract_net;
 pub mod effect;
 mod ladder;
+pub mod lane;
 pub mod limits;
 pub mod link;
 mod matter;
@@ -44,9 +44,9 @@ mod tombstone;
 pub mod view;
 
 pub use acceptance::decision::{Cause, Decision, Placement, RankedOffer};
-pub use book::{Book, SnapshotError};
 pub use contract_net::state::SessionState;
 pub use effect::{AwardLoss, Deliver, Effect, Event, Invariant, Protocol, PublicNotice, RegisterWrite};
+pub use lane::{LaneState, SnapshotError};
 pub use limits::Limits;
 pub use policy::{PolicyFault, check, preset, presets};
 pub use state::Phase;

@@ -1,6 +1,6 @@
 //! Every bound of the fold, with the reason for its value. All engines of a lane must run the same limits.
 
-/// Bounds of one [`crate::Book`].
+/// Bounds of one [`crate::LaneState`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Most open negotiations; a call beyond them is answered `rate_limited`. 2^20 at 4 KiB each are 4 GiB.

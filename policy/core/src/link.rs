@@ -7,14 +7,14 @@ use schemas::{Digest, NegotiationId, Timestamp};
 /// The chain before the first input.
 pub const CHAIN_START: Digest = Digest([0; 32]);
 
-/// One input of a negotiation. Kept only where [`crate::Book::keep_links`] asks for it.
+/// One input of a negotiation. Kept only where [`crate::LaneState::keep_links`] asks for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
     /// The negotiation.
     pub negotiation: NegotiationId,
     /// The digest of a message, or the tag of a timer or engine event.
     pub input: Box<[u8]>,
-    /// Where it stands; of a timer as in [`crate::Book::handle_record`].
+    /// Where it stands; of a timer as in [`crate::LaneState::handle_record`].
     pub position: Position,
     /// The instant it was evaluated at: a record's time, or a timer's deadline.
     pub at: Timestamp,
@@ -42,34 +42,34 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{Book, Effect, Limits};
+    use crate::{Effect, LaneState, Limits};
 
     #[test]
     fn the_links_of_a_negotiation_give_the_chain_that_is_registered() {
-        let mut book = Book::new(Lane(0), Limits::default());
-        book.keep_links();
-        book.handle_record(1, Timestamp::from_ms(1), &called());
-        book.handle_record(2, Timestamp::from_ms(60_000), &Record::new("test", vec![Entry::Tick]));
-        let links = book.take_links();
+        let mut lane_state = LaneState::new(Lane(0), Limits::default());
+        lane_state.keep_links();
+        lane_state.handle_record(1, Timestamp::from_ms(1), &called());
+        lane_state.handle_record(2, Timestamp::from_ms(60_000), &Record::new("test", vec![Entry::Tick]));
+        let links = lane_state.take_links();
         assert!(links.len() > 1 && links[0].is_first && !links[1].is_first, "{links:?}");
         let chain = links.iter().fold(CHAIN_START, |before, link| chained(before, &link.input, link.position, link.at));
-        let registered = std::iter::from_fn(|| book.poll_effect()).find_map(|effect| match effect {
+        let registered = std::iter::from_fn(|| lane_state.poll_effect()).find_map(|effect| match effect {
             Effect::Register(write) => Some(write.value),
             Effect::Deliver(_) | Effect::Notice(_) | Effect::Event(_) => None,
         });
         assert!(matches!(registered, Some(RegisterValue::Closed { chain: head, .. }) if head == chain));
-        assert!(book.take_links().is_empty());
+        assert!(lane_state.take_links().is_empty());
     }
 
     #[test]
     fn keeping_links_leaves_the_state_as_it_is() {
         let digest = |keeps: bool| {
-            let mut book = Book::new(Lane(0), Limits::default());
+            let mut lane_state = LaneState::new(Lane(0), Limits::default());
             if keeps {
-                book.keep_links();
+                lane_state.keep_links();
             }
-            book.handle_record(1, Timestamp::from_ms(1), &called());
-            book.digest()
+            lane_state.handle_record(1, Timestamp::from_ms(1), &called());
+            lane_state.digest()
         };
         assert_eq!(digest(true), digest(false));
     }

@@ -8,8 +8,8 @@ use schemas::record::{Entry, Record};
 use schemas::{Digest, Lane, RegisterKey, Timestamp};
 
 use crate::acceptance::decision::Decision;
-use crate::book::Book;
 use crate::effect::{Effect, Event, RegisterWrite};
+use crate::lane::LaneState;
 use crate::limits::Limits;
 
 /// Folds the records of any number of lanes and collects what they decide.
@@ -18,7 +18,7 @@ use crate::limits::Limits;
 #[derive(Debug)]
 pub struct Replay {
     limits: Limits,
-    books_by_lane: BTreeMap<Lane, Book>,
+    states_by_lane: BTreeMap<Lane, LaneState>,
     writes: Vec<Recomputed>,
     decisions: Vec<Arc<Decision>>,
     forgeries: Vec<Forgery>,
@@ -65,7 +65,7 @@ impl Replay {
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
-            books_by_lane: BTreeMap::new(),
+            states_by_lane: BTreeMap::new(),
             writes: Vec::new(),
             decisions: Vec::new(),
             forgeries: Vec::new(),
@@ -83,9 +83,9 @@ impl Replay {
             }
         }
         let limits = &self.limits;
-        let book = self.books_by_lane.entry(lane).or_insert_with(|| Book::new(lane, limits.clone()));
-        book.handle_record(seq, time, record);
-        while let Some(effect) = book.poll_effect() {
+        let lane_state = self.states_by_lane.entry(lane).or_insert_with(|| LaneState::new(lane, limits.clone()));
+        lane_state.handle_record(seq, time, record);
+        while let Some(effect) = lane_state.poll_effect() {
             match effect {
                 Effect::Register(write) => self.writes.push(Recomputed { seq, write }),
                 Effect::Event(Event::Decided(decision)) => self.decisions.push(decision),
@@ -114,8 +114,8 @@ impl Replay {
 
     /// The state after the last record of a lane.
     #[must_use]
-    pub fn book(&self, lane: Lane) -> Option<&Book> {
-        self.books_by_lane.get(&lane)
+    pub fn lane_state(&self, lane: Lane) -> Option<&LaneState> {
+        self.states_by_lane.get(&lane)
     }
 
     /// Compares, byte for byte, with the entries of the register. A write the log leads to may be missing from the

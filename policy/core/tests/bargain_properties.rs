@@ -16,7 +16,7 @@ mod table;
 
 use std::collections::BTreeSet;
 
-use policy_core::{Book, Effect, Event};
+use policy_core::{Effect, Event, LaneState};
 use proptest::collection::vec;
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
@@ -101,13 +101,13 @@ fn a_message_applied_twice_counts_once() {
             .collect();
         let (index, again) = messages[which % messages.len()];
         let target = index + later % (played.steps.len() - index);
-        let mut book = Book::new(Lane(0), played.limits.clone());
+        let mut lane_state = LaneState::new(Lane(0), played.limits.clone());
         for (index, step) in played.steps.iter().enumerate() {
             let mut record = step.record.clone();
             // At the end of a record it moves nothing else.
             record.entries.extend((index == target).then(|| again.clone()));
-            book.handle_record(step.seq, step.time, &record);
-            let effects: Vec<Effect> = std::iter::from_fn(|| book.poll_effect()).collect();
+            lane_state.handle_record(step.seq, step.time, &record);
+            let effects: Vec<Effect> = std::iter::from_fn(|| lane_state.poll_effect()).collect();
             let (found, expected) = (consequences(&effects), consequences(&step.effects));
             // A stranger's message, and one whose call opened nothing, is answered anew.
             hold(found == expected, || format!("record {}:\n{found:#?}\n{expected:#?}", step.seq))?;
@@ -147,13 +147,13 @@ fn consequences(effects: &[Effect]) -> Vec<String> {
 }
 
 fn check_restored(played: &Played, cut: usize) -> Checked {
-    let mut steady = Book::new(Lane(0), played.limits.clone());
+    let mut steady = LaneState::new(Lane(0), played.limits.clone());
     for step in &played.steps[..cut] {
         let effects = fold(&mut steady, step);
         hold(effects == format!("{:?}", step.effects), || format!("record {} once more", step.seq))?;
     }
     let bytes = steady.snapshot();
-    let mut restored = Book::restore(&bytes, Lane(0), played.limits.clone()).expect("a snapshot");
+    let mut restored = LaneState::restore(&bytes, Lane(0), played.limits.clone()).expect("a snapshot");
     hold(restored.snapshot() == bytes, || format!("bytes after {cut} records"))?;
     for step in &played.steps[cut..] {
         let effects = fold(&mut restored, step);
@@ -164,9 +164,9 @@ fn check_restored(played: &Played, cut: usize) -> Checked {
     hold(restored.state_digest_full() == steady.state_digest_full(), || format!("state after {cut}"))
 }
 
-fn fold(book: &mut Book, step: &Step) -> String {
-    book.handle_record(step.seq, step.time, &step.record);
-    format!("{:?}", std::iter::from_fn(|| book.poll_effect()).collect::<Vec<Effect>>())
+fn fold(lane_state: &mut LaneState, step: &Step) -> String {
+    lane_state.handle_record(step.seq, step.time, &step.record);
+    format!("{:?}", std::iter::from_fn(|| lane_state.poll_effect()).collect::<Vec<Effect>>())
 }
 
 fn hold(holds: bool, otherwise: impl FnOnce() -> String) -> Checked {

@@ -1,4 +1,4 @@
-//! Random bargains, fact by fact: the book against the naive reference (`policy/reference`), which shares nothing with it
+//! Random bargains, fact by fact: the lane's state against the naive reference (`policy/reference`), which shares nothing with it
 //! but the names of things. `bargains_alike/plan.rs` says what a case is, `bargains_alike/table.rs` plays it.
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one variant and skips the others")]

@@ -11,8 +11,8 @@ mod golden;
 use std::collections::BTreeSet;
 use std::fs;
 
-use policy_core::book::{RULES_FIRST, RULES_VERSION, SNAPSHOT_FORMAT, SNAPSHOT_FORMAT_FIRST};
-use policy_core::{Book, Effect};
+use policy_core::lane::{RULES_FIRST, RULES_VERSION, SNAPSHOT_FORMAT, SNAPSHOT_FORMAT_FIRST};
+use policy_core::{Effect, LaneState};
 use schemas::delivery::Told;
 
 use coverage::Reached;
@@ -30,9 +30,9 @@ fn every_released_rules_version_folds_its_logs_as_it_did() {
                 panic!("{name}, line {}:\n golden {golden:?}\n  found {found:?}", line + 1);
             }
             assert_eq!(text.len(), again.len(), "{name} goes on longer, or ends sooner");
-            let mut book = log.book();
-            log.records.iter().for_each(|logged| drop(logged.fold(&mut book)));
-            assert_eq!(book.rules(), version, "{name} was recorded under other rules");
+            let mut lane_state = log.lane_state();
+            log.records.iter().for_each(|logged| drop(logged.fold(&mut lane_state)));
+            assert_eq!(lane_state.rules(), version, "{name} was recorded under other rules");
         }
     }
 }
@@ -43,9 +43,9 @@ fn the_logs_of_each_rules_version_reach_everything_there_is() {
         let mut reached = Reached::default();
         for (_, text) in logs(version) {
             let log = GoldenLog::read(&text);
-            let mut book = log.book();
+            let mut lane_state = log.lane_state();
             for logged in &log.records {
-                reached.note(&logged.record, &logged.fold(&mut book));
+                reached.note(&logged.record, &logged.fold(&mut lane_state));
             }
         }
         assert_eq!(reached.missing(), [""; 0], "rules {version}");
@@ -57,8 +57,8 @@ fn the_bargains_of_the_rules_that_know_them_come_to_every_end_and_every_refusal(
     let mut words = BTreeSet::new();
     for (name, text) in logs(2).into_iter().filter(|(name, _)| name.contains("bargain-")) {
         let log = GoldenLog::read(&text);
-        let mut book = log.book();
-        for effect in log.records.iter().flat_map(|logged| logged.fold(&mut book)) {
+        let mut lane_state = log.lane_state();
+        for effect in log.records.iter().flat_map(|logged| logged.fold(&mut lane_state)) {
             let Effect::Deliver(deliver) = effect else { continue };
             match &*deliver.told {
                 Told::Closed(closing) => {
@@ -75,7 +75,7 @@ fn the_bargains_of_the_rules_that_know_them_come_to_every_end_and_every_refusal(
                 | Told::Turn(_) => {}
             }
         }
-        assert_eq!(book.rules(), 2, "{name}");
+        assert_eq!(lane_state.rules(), 2, "{name}");
     }
     let missing: Vec<_> = BARGAIN_WORDS.into_iter().filter(|word| !words.contains(*word)).collect();
     assert_eq!(missing, [""; 0]);
@@ -131,8 +131,8 @@ fn check_snapshot(format: u32, of: &str) {
     let bytes = fs::read(golden::snapshot_file(format)).expect("a snapshot of a format");
     let text = fs::read_to_string(golden::folder().join(of)).expect("the log it was taken of");
     let log = GoldenLog::read(&text);
-    let mut restored = Book::restore(&bytes, log.lane, log.limits.clone()).expect("a golden snapshot is whole");
-    let mut steady = log.book();
+    let mut restored = LaneState::restore(&bytes, log.lane, log.limits.clone()).expect("a golden snapshot is whole");
+    let mut steady = log.lane_state();
     for logged in &log.records {
         let is_old = logged.seq <= restored.position();
         let expected = logged.fold(&mut steady);

@@ -120,7 +120,7 @@ fn the_same_log_gives_the_same_effects_and_the_same_register() {
 }
 
 #[test]
-fn a_book_restored_anywhere_goes_on_as_if_it_had_never_stopped() {
+fn a_lane_restored_anywhere_goes_on_as_if_it_had_never_stopped() {
     let cases = (any_case(), vec(0_usize..1000, 1..8));
     explore(cases, &[Check::Restorable], |(case, cuts), counts| restored::check(&Run::of(case), cuts, counts));
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use policy_core::{Book, Limits, preset};
+use policy_core::{LaneState, Limits, preset};
 use schemas::digest::canonical;
 use schemas::record::{AdmittedMessage, Entry, Invitation, Pinned, Qos, Record};
 use schemas::{Act, AgentId, Digest, Lane, NegotiationId, Timestamp};
@@ -31,20 +31,20 @@ const PAGE_LEN: usize = 4096;
 fn a_busy_lane_is_written_and_restored_in_a_fraction_of_the_time_it_took() {
     let before = resident();
     let started = processor_time();
-    let book = busy();
+    let lane_state = busy();
     let (folded, held) = (processor_time() - started, resident() - before);
-    let bytes = book.snapshot();
+    let bytes = lane_state.snapshot();
     let before = resident();
     let mut restored = restore(&bytes);
     let held_again = resident() - before;
-    let written = cost(|| drop(book.snapshot()));
+    let written = cost(|| drop(lane_state.snapshot()));
     let read = cost(|| drop(restore(&bytes)));
     let per_negotiation = bytes.len() as u64 / NEGOTIATIONS;
     println!("{NEGOTIATIONS} open negotiations with {OFFERS} offers each");
     println!("folded in {folded:?}, {} MiB resident", held >> 20);
     println!("written in {written:?}, {} MiB, {per_negotiation} bytes per negotiation", bytes.len() >> 20);
     println!("restored in {read:?}, {} MiB resident", held_again >> 20);
-    assert_eq!(restored.digest(), book.digest());
+    assert_eq!(restored.digest(), lane_state.digest());
     assert_eq!(restored.snapshot(), bytes);
     assert!(per_negotiation <= 3 * 1024 + 300 * OFFERS, "{per_negotiation} bytes per negotiation");
     let tick = Record::new("test", vec![Entry::Tick]);
@@ -53,8 +53,8 @@ fn a_busy_lane_is_written_and_restored_in_a_fraction_of_the_time_it_took() {
     assert_eq!(restored.open_count(), 0, "every timer was armed again");
 }
 
-fn restore(bytes: &[u8]) -> Book {
-    Book::restore(bytes, LANE, Limits::default()).expect("a snapshot")
+fn restore(bytes: &[u8]) -> LaneState {
+    LaneState::restore(bytes, LANE, Limits::default()).expect("a snapshot")
 }
 
 /// The processor time it takes: other processes do not count.
@@ -67,8 +67,8 @@ fn cost(mut run: impl FnMut()) -> Duration {
 }
 
 /// Everybody has been called and has answered but one, who keeps it open.
-fn busy() -> Book {
-    let mut book = Book::new(LANE, Limits::default());
+fn busy() -> LaneState {
+    let mut lane_state = LaneState::new(LANE, Limits::default());
     let policy = Arc::new(preset("high").expect("a preset"));
     let policy_digest = policy.digest().expect("canonical");
     for number in 0..NEGOTIATIONS {
@@ -89,11 +89,11 @@ fn busy() -> Book {
         });
         let entries = std::iter::once(Entry::Message(call)).chain(offers).collect();
         let time = Timestamp(START_US + number);
-        book.handle_record(number + 1, time, &Record::new("gateway-1", entries));
-        while book.poll_effect().is_some() {}
+        lane_state.handle_record(number + 1, time, &Record::new("gateway-1", entries));
+        while lane_state.poll_effect().is_some() {}
     }
-    assert_eq!(book.open_count() as u64, NEGOTIATIONS);
-    book
+    assert_eq!(lane_state.open_count() as u64, NEGOTIATIONS);
+    lane_state
 }
 
 fn contractor(number: u64) -> AgentId {

@@ -1,11 +1,11 @@
-//! Snapshots that are refused, and by what name. That a restored book goes on as the one it was taken of is a property
+//! Snapshots that are refused, and by what name. That a restored lane state goes on as the one it was taken of is a property
 //! (`properties/restored.rs`).
 
 #[path = "support/script.rs"]
 mod script;
 
-use policy_core::book::{SNAPSHOT_FORMAT, SnapshotError};
-use policy_core::{Book, Limits};
+use policy_core::lane::{SNAPSHOT_FORMAT, SnapshotError};
+use policy_core::{LaneState, Limits};
 use schemas::record::{EngineEvent, Entry, Record};
 use schemas::{Act, Digest, Lane, Timestamp};
 use script::{Script, policy};
@@ -57,7 +57,7 @@ fn a_snapshot_something_was_appended_to_is_refused() {
 #[test]
 fn a_snapshot_of_another_lane_is_refused() {
     let bytes = busy().snapshot();
-    let refusal = Book::restore(&bytes, Lane(5), Limits::default()).expect_err("another lane");
+    let refusal = LaneState::restore(&bytes, Lane(5), Limits::default()).expect_err("another lane");
     assert_eq!(refusal, SnapshotError::OtherLane { found: LANE, wanted: Lane(5) });
 }
 
@@ -77,7 +77,7 @@ fn a_snapshot_made_under_any_other_limit_is_refused() {
     for change in changes {
         let mut limits = Limits::default();
         change(&mut limits);
-        assert_eq!(Book::restore(&bytes, LANE, limits).err(), Some(SnapshotError::OtherLimits));
+        assert_eq!(LaneState::restore(&bytes, LANE, limits).err(), Some(SnapshotError::OtherLimits));
     }
 }
 
@@ -93,9 +93,9 @@ fn nonsense_under_a_right_checksum_is_refused_or_restored_whole() {
             seal(&mut altered);
             match restore(&altered) {
                 Err(_) => refused += 1,
-                Ok(book) => {
+                Ok(lane_state) => {
                     restored += 1;
-                    assert!(Book::restore(&book.snapshot(), LANE, Limits::default()).is_ok());
+                    assert!(LaneState::restore(&lane_state.snapshot(), LANE, Limits::default()).is_ok());
                 }
             }
         }
@@ -105,9 +105,9 @@ fn nonsense_under_a_right_checksum_is_refused_or_restored_whole() {
 
 #[test]
 fn a_length_that_promises_more_than_there_is_is_refused() {
-    let mut bytes = Book::new(LANE, Limits::default()).snapshot();
+    let mut bytes = LaneState::new(LANE, Limits::default()).snapshot();
     bytes.truncate(bytes.len() - CHECKSUM_LEN);
-    // The count of negotiations of an empty book is its last byte.
+    // The count of negotiations of an empty lane state is its last byte.
     assert_eq!(bytes.pop(), Some(0));
     bytes.extend([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]);
     bytes.extend([0; CHECKSUM_LEN]);
@@ -119,10 +119,10 @@ fn a_length_that_promises_more_than_there_is_is_refused() {
 }
 
 #[test]
-fn an_empty_book_has_a_snapshot() {
-    let book = Book::new(LANE, Limits::default());
-    let restored = restore(&book.snapshot()).expect("a snapshot");
-    assert_eq!((restored.digest(), restored.position()), (book.digest(), 0));
+fn an_empty_lane_has_a_snapshot() {
+    let lane_state = LaneState::new(LANE, Limits::default());
+    let restored = restore(&lane_state.snapshot()).expect("a snapshot");
+    assert_eq!((restored.digest(), restored.position()), (lane_state.digest(), 0));
 }
 
 #[test]
@@ -130,22 +130,22 @@ fn the_owner_and_an_unknown_rules_version_survive() {
     let mut script = Script::empty();
     script.engine(0, 3, EngineEvent::Claim { engine: "first".to_owned() });
     script.engine(1, 3, EngineEvent::Rules { version: 9 });
-    let book = restore(&script.book.snapshot()).expect("a snapshot");
-    assert_eq!((book.epoch(), book.is_owner("first"), book.rules()), (3, true, 9));
+    let lane_state = restore(&script.lane_state.snapshot()).expect("a snapshot");
+    assert_eq!((lane_state.epoch(), lane_state.is_owner("first"), lane_state.rules()), (3, true, 9));
 }
 
 #[test]
 fn the_full_digest_is_that_of_the_state_and_not_of_the_way_to_it() {
-    let book = busy();
-    let mut again = restore(&book.snapshot()).expect("a snapshot");
-    assert_eq!(again.state_digest_full(), book.state_digest_full());
+    let lane_state = busy();
+    let mut again = restore(&lane_state.snapshot()).expect("a snapshot");
+    assert_eq!(again.state_digest_full(), lane_state.state_digest_full());
     let seq = again.position() + 1;
     again.handle_record(seq, again.now(), &Record::new("test", vec![Entry::Tick]));
-    assert_ne!(again.state_digest_full(), book.state_digest_full());
+    assert_ne!(again.state_digest_full(), lane_state.state_digest_full());
 }
 
-fn restore(bytes: &[u8]) -> Result<Book, SnapshotError> {
-    Book::restore(bytes, LANE, Limits::default())
+fn restore(bytes: &[u8]) -> Result<LaneState, SnapshotError> {
+    LaneState::restore(bytes, LANE, Limits::default())
 }
 
 /// Puts the right checksum under altered contents.
@@ -155,7 +155,7 @@ fn seal(bytes: &mut [u8]) {
 }
 
 /// A lane with an open negotiation in which much has happened, and an ended one.
-fn busy() -> Book {
+fn busy() -> LaneState {
     let mut script = Script::empty();
     let (call, envelope) = (json!({"task": "first", "currency": "EUR"}), json!({"negotiation": "ended"}));
     script.call(0, policy(|_| {}), &["a", "b"], call.clone(), envelope);
@@ -172,7 +172,7 @@ fn busy() -> Book {
     script.offer(7_005, "d", 40);
     script.say(7_006, "b", Act::Withdraw, json!({}));
     script.confirm(7_007, "a", 1);
-    assert_eq!((script.book.open_count(), script.book.tombstone_count()), (1, 1));
-    assert!(script.book.now() > Timestamp(0));
-    script.book
+    assert_eq!((script.lane_state.open_count(), script.lane_state.tombstone_count()), (1, 1));
+    assert!(script.lane_state.now() > Timestamp(0));
+    script.lane_state
 }

@@ -1,4 +1,4 @@
-//! The golden cases of `data/contract_net_close.jsonl`, through the real book: when and why collection closes, who wins,
+//! The golden cases of `data/contract_net_close.jsonl`, through the real fold: when and why collection closes, who wins,
 //! the ranking, the scores, and what becomes of each message.
 //!
 //! The cases end with the close: no contractor in them ever holds an award. So each is played twice. Without awards

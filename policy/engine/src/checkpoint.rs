@@ -2,9 +2,9 @@
 //! (DESIGN.md section 2, "Retention").
 //!
 //! ```text
-//! book | frames: head, then what the lane still has to do | length of the book 8 | format 4 | magic 8 | SHA-256 32
+//! snapshot | frames: head, then what the lane still has to do | length of the snapshot 8 | format 4 | magic 8 | SHA-256 32
 //! ```
-//! A frame is a tag, a length and one JSON document. The book comes first, and its size last, so that its snapshot,
+//! A frame is a tag, a length and one JSON document. The snapshot comes first, and its size last, so that its snapshot,
 //! which is nearly all of the document, is never copied: the rest is written behind it.
 //!
 //! A checkpoint is a cache of the log. One that is altered, cut short, of another format or of another log is refused,
@@ -42,8 +42,8 @@ const TRAILER_LEN: usize = 8 + 4 + MAGIC.len() + CHECKSUM_LEN;
 pub(crate) struct Checkpoint {
     /// What it is a checkpoint of.
     pub(crate) head: Head,
-    /// The snapshot of the book ([`policy_core::Book::snapshot`]).
-    pub(crate) book: Bytes,
+    /// The snapshot of the lane's state ([`policy_core::LaneState::snapshot`]).
+    pub(crate) lane_state: Bytes,
     /// Deliveries neither acknowledged nor given up, in the order they were made ([`crate::outbox::Outbox::unsettled`]).
     pub(crate) deliveries: Vec<Deliver>,
     /// Register writes not known to be answered ([`crate::register::Registrar::pending`]).

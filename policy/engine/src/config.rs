@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use policy_core::Limits;
-use policy_core::book::RULES_VERSION;
+use policy_core::lane::RULES_VERSION;
 use schemas::{Lane, Timestamp};
 use telemetry::Tracer;
 
@@ -25,7 +25,7 @@ pub struct EngineConfig {
     pub id: String,
     /// The lanes it may serve, all of which it folds; absent: every lane of the log.
     pub lanes: Option<Vec<Lane>>,
-    /// Bounds of each lane's book.
+    /// Bounds of each lane's state.
     pub limits: Limits,
     /// The outbox.
     pub outbox: OutboxConfig,

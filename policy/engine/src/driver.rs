@@ -1,4 +1,4 @@
-//! The task of one lane: it alone owns the lane's book and outbox, so nothing here is locked.
+//! The task of one lane: it alone owns the lane's state and outbox, so nothing here is locked.
 //!
 //! ```text
 //! wait for one wake -> handle it -> handle whatever else is ready (bounded) -> act: timers, writes, appends, publish
@@ -26,7 +26,7 @@ use std::sync::Arc;
 use bus::appender::Appender;
 use bus::{Bus, BusError};
 use bytes::Bytes;
-use policy_core::Book;
+use policy_core::LaneState;
 use schemas::{Lane, NegotiationId};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
@@ -81,7 +81,7 @@ pub(crate) struct Driver {
     status: watch::Sender<LaneStatus>,
     inputs: Inputs,
     appender: Appender,
-    book: Book,
+    lane_state: LaneState,
     outbox: Outbox,
     registrar: Registrar,
     aborts: Aborts,

@@ -1,10 +1,10 @@
 //! The policy engine's shell: it reads the log, lets the pure core ([`policy_core`]) fold it, and carries the effects
 //! out. It decides nothing that is not itself a record of the log (DESIGN.md section 2).
 //!
-//! One task per lane owns the lane's [`policy_core::Book`] and everything around it:
+//! One task per lane owns the lane's [`policy_core::LaneState`] and everything around it:
 //!
 //! ```text
-//! log ---> Book ---> deliveries --[gate: register]--> outbox ---> agent.<id>.inbox   (repeated until acknowledged)
+//! log ---> LaneState ---> deliveries --[gate: register]--> outbox ---> agent.<id>.inbox   (repeated until acknowledged)
 //!            |                                          ^  |
 //!            |                    ack.*.*, hello.* -----+  +--> log: delivered, delivery_failed
 //!            +-----> register writes ---> register --conflict--> log: abort

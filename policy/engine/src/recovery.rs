@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bus::{BusError, Log};
-use policy_core::Book;
+use policy_core::LaneState;
 use schemas::{Lane, NegotiationId, Timestamp};
 use tokio::time::Instant;
 
@@ -25,7 +25,7 @@ const BEGINNINGS_MAX: u32 = 4;
 
 /// A lane as it stands before its next record.
 pub(crate) struct Recovered {
-    pub(crate) book: Book,
+    pub(crate) lane_state: LaneState,
     pub(crate) outbox: Outbox,
     pub(crate) registrar: Registrar,
     pub(crate) aborts: Aborts,
@@ -96,7 +96,7 @@ impl Recovery<'_> {
             tracing::warn!(lane = self.lane.0, "the checkpoint is not used ({unusable}); the whole log is read");
         }
         let (lane, limits) = (self.lane, self.config.limits.clone());
-        self.at(Book::new(lane, limits), 0, Timestamp(0), trimmed).await
+        self.at(LaneState::new(lane, limits), 0, Timestamp(0), trimmed).await
     }
 
     /// From the checkpoint; or why it cannot be used, if there is one.
@@ -115,15 +115,20 @@ impl Recovery<'_> {
         if !checkpoint.head.is_of(&**self.log).await? {
             return Ok(Err(Some("it is of another log, or of records this log has lost".to_owned())));
         }
-        match Book::restore(&checkpoint.book, self.lane, self.config.limits.clone()) {
-            Ok(book) => Ok(Ok(self.filled(book, checkpoint, trimmed).await?)),
+        match LaneState::restore(&checkpoint.lane_state, self.lane, self.config.limits.clone()) {
+            Ok(lane_state) => Ok(Ok(self.filled(lane_state, checkpoint, trimmed).await?)),
             Err(error) => Ok(Err(Some(error.to_string()))),
         }
     }
 
-    async fn filled(&self, book: Book, checkpoint: Checkpoint, trimmed: u64) -> Result<Recovered, RecoveryError> {
-        let Checkpoint { head, book: _, deliveries, writes, refused, aborts, blamed } = checkpoint;
-        let mut recovered = self.at(book, head.position, head.time, trimmed).await?;
+    async fn filled(
+        &self,
+        lane_state: LaneState,
+        checkpoint: Checkpoint,
+        trimmed: u64,
+    ) -> Result<Recovered, RecoveryError> {
+        let Checkpoint { head, lane_state: _, deliveries, writes, refused, aborts, blamed } = checkpoint;
+        let mut recovered = self.at(lane_state, head.position, head.time, trimmed).await?;
         let now = Instant::now();
         for deliver in deliveries {
             recovered.outbox.hold(deliver, now);
@@ -135,17 +140,28 @@ impl Recovery<'_> {
         }
         recovered.blamed.extend(blamed);
         let position = head.position;
-        tracing::info!(lane = self.lane.0, position, open = recovered.book.open_count(), "the checkpoint is restored");
+        tracing::info!(
+            lane = self.lane.0,
+            position,
+            open = recovered.lane_state.open_count(),
+            "the checkpoint is restored"
+        );
         Ok(recovered)
     }
 
     /// A state that stands at a record, with nothing to do yet.
-    async fn at(&self, book: Book, position: u64, time: Timestamp, trimmed: u64) -> Result<Recovered, RecoveryError> {
+    async fn at(
+        &self,
+        lane_state: LaneState,
+        position: u64,
+        time: Timestamp,
+        trimmed: u64,
+    ) -> Result<Recovered, RecoveryError> {
         let now = Instant::now();
         let target = self.log.last_seq(self.lane).await?;
         let reader = LogReader::open(Arc::clone(self.log), self.lane, position + 1).await?;
         Ok(Recovered {
-            book,
+            lane_state,
             outbox: Outbox::new(self.config.outbox.clone(), Arc::clone(self.metrics), now),
             registrar: Registrar::new(),
             aborts: Aborts::new(now),

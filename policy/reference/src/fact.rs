@@ -1,4 +1,4 @@
-//! What an effect says, as one short text without hashes and delivery ids: the language in which the book and the naive
+//! What an effect says, as one short text without hashes and delivery ids: the language in which the lane's state and the naive
 //! reference are compared. Facts of one record are compared sorted; the order of effects is the ledger's concern.
 
 use std::fmt::Debug;

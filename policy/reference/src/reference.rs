@@ -35,12 +35,12 @@ pub struct Reference {
     now: Timestamp,
     epoch: u64,
     rules: u32,
-    /// In the order in which the book fires timers that are due together: by the hash of the id.
+    /// In the order in which the lane's state fires timers that are due together: by the hash of the id.
     negotiations: BTreeMap<[u8; 16], Held>,
     /// Those that have been, and are no longer recognised.
     forgotten: BTreeSet<[u8; 16]>,
     wins: Wins,
-    /// The calls and ACCEPTs the book delivered: their failure is logged by delivery id.
+    /// The calls and ACCEPTs the lane's state delivered: their failure is logged by delivery id.
     deliveries: BTreeMap<DeliveryId, Deliver>,
 }
 
@@ -82,7 +82,7 @@ impl Reference {
         facts
     }
 
-    /// Learns the ids of the book's deliveries, which it cannot compute: their failure is logged by id. To be called
+    /// Learns the ids of the fold's deliveries, which it cannot compute: their failure is logged by id. To be called
     /// with the effects of each record, after [`Reference::fold`].
     pub fn note(&mut self, effects: &[Effect]) {
         for effect in effects {

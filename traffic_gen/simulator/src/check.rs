@@ -1,6 +1,6 @@
 //! Judges a run by what it leaves behind: the log, the register, and what agents sent, were told and received.
 //!
-//! Three independent witnesses are set against each other. The log is folded anew, by a fresh book and by the naive
+//! Three independent witnesses are set against each other. The log is folded anew, by a fresh lane state and by the naive
 //! reference, which must agree at every record. The register, the digests that engines announced and every delivery that
 //! an agent received must be what that fold says. And the agents' journals must hold by themselves, whatever any fold
 //! says.
@@ -9,7 +9,7 @@
 //! |---|---|
 //! | one_award | in the log (no second award of a lot while one lives), in the register (no next award before the end of the one before; no ACCEPT and no `committed` received before it is registered), in inboxes (an award number names one contractor) |
 //! | no_lost_admission | what was answered 202 stands in the log at that place; every logged message has one disposition; at rest each was received or given up in the log; nothing counts as acknowledged that its agent did not acknowledge |
-//! | recomputable | book = reference after every record; register = replay, byte for byte; announced digests = fold's; every delivery received = fold's; every view = the fold's at a moment between question and answer; a book restored in the middle ends in the same state |
+//! | recomputable | fold = reference after every record; register = replay, byte for byte; announced digests = fold's; every delivery received = fold's; every view = the fold's at a moment between question and answer; a lane state restored in the middle ends in the same state |
 //! | idempotent | a delivery id has one content; a message is applied at most once |
 //! | no_late_winner | an accepted offer is the contractor's own, in time, within the gates, unexpired, not withdrawn or replaced |
 //! | final_notice | at most one per accepted offer at any time, exactly one at rest and in every ended negotiation of the log |

@@ -21,7 +21,7 @@ pub struct Trace {
     pub is_liveness: bool,
     /// Lanes of the log.
     pub lanes: u8,
-    /// Bounds that every engine's books were given.
+    /// Bounds that every engine's lane states were given.
     pub limits: Limits,
     /// Every record ever stored, in the order of the log: those that were trimmed later, too.
     pub records: Vec<LogRecord>,

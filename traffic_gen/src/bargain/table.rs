@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use policy_core::book::RULES_VERSION;
-use policy_core::{Book, Effect, Limits};
+use policy_core::lane::RULES_VERSION;
+use policy_core::{Effect, LaneState, Limits};
 use schemas::delivery::Told;
 use schemas::envelope::Envelope;
 use schemas::record::{AdmittedMessage, EngineEvent, Entry, Invitation, Message, Pinned, Qos, Record};
@@ -43,7 +43,7 @@ pub struct TableError(#[from] serde_json::Error);
 /// See the module.
 #[derive(Debug)]
 pub struct Table {
-    book: Book,
+    lane_state: LaneState,
     seq: u64,
     now: Timestamp,
     registered: BTreeMap<RegisterKey, RegisterValue>,
@@ -58,11 +58,11 @@ impl Default for Table {
 }
 
 impl Table {
-    /// An empty book under the newest rules.
+    /// An empty lane state under the newest rules.
     #[must_use]
     pub fn new() -> Self {
-        let book = Book::new(Lane(0), Limits::default());
-        let mut table = Self { book, seq: 0, now: START, registered: BTreeMap::new(), is_ordered: true };
+        let lane_state = LaneState::new(Lane(0), Limits::default());
+        let mut table = Self { lane_state, seq: 0, now: START, registered: BTreeMap::new(), is_ordered: true };
         let claim = EngineEvent::Claim { engine: ENGINE.to_owned() };
         table.fold(vec![Entry::Engine { epoch: 1, event: claim }]);
         table.fold(vec![Entry::Engine { epoch: 1, event: EngineEvent::Rules { version: RULES_VERSION } }]);
@@ -89,8 +89,8 @@ impl Table {
 
     /// The fold.
     #[must_use]
-    pub fn book(&self) -> &Book {
-        &self.book
+    pub fn lane_state(&self) -> &LaneState {
+        &self.lane_state
     }
 
     /// Folds one message, the table's clock one step later, and gives what it led to.
@@ -110,7 +110,7 @@ impl Table {
 
     /// Lets log time pass until just behind the next deadline, if there is one, and gives what that led to.
     pub fn wait(&mut self) -> Option<Vec<Heard>> {
-        let deadline = self.book.poll_deadline()?;
+        let deadline = self.lane_state.poll_deadline()?;
         self.now = self.now.max(Timestamp(deadline.0 + 1));
         Some(self.fold(vec![Entry::Tick]))
     }
@@ -119,9 +119,9 @@ impl Table {
     pub fn fold_record(&mut self, record: &Record) -> Vec<Heard> {
         self.seq += 1;
         self.now = Timestamp(self.now.0 + STEP_US);
-        self.book.handle_record(self.seq, self.now, record);
+        self.lane_state.handle_record(self.seq, self.now, record);
         let mut heard = Vec::new();
-        while let Some(effect) = self.book.poll_effect() {
+        while let Some(effect) = self.lane_state.poll_effect() {
             match effect {
                 Effect::Deliver(letter) => {
                     self.is_ordered &= letter.after.is_none_or(|key| self.registered.contains_key(&key));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use policy_core::{Book, Limits};
+use policy_core::{LaneState, Limits};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha12Rng;
@@ -48,8 +48,8 @@ pub fn measure(open: usize) -> Result<Cost, BenchError> {
         bench.fold(&record);
     }
     let opened = resident_bytes();
-    if bench.book.open_count() != open {
-        return Err(stuck(&format!("{} of {open} negotiations are open", bench.book.open_count())));
+    if bench.lane_state.open_count() != open {
+        return Err(stuck(&format!("{} of {open} negotiations are open", bench.lane_state.open_count())));
     }
     // Every contractor of as many negotiations as are needed, in random order: the caches get no help.
     let mut order: Vec<(usize, u32)> =
@@ -73,7 +73,7 @@ pub fn measure(open: usize) -> Result<Cost, BenchError> {
 }
 
 struct Bench {
-    book: Book,
+    lane_state: LaneState,
     seq: u64,
     pinned: Pinned,
 }
@@ -87,13 +87,13 @@ impl Bench {
             .map(|n| Invitation { agent: contractor_name(n), qos: Qos::AtLeastOnce, durable: false })
             .collect();
         let pinned = Pinned { policy: Arc::new(policy), policy_digest, invited, left_out: 0 };
-        Ok(Self { book: Book::new(Lane(0), Limits::default()), seq: 0, pinned })
+        Ok(Self { lane_state: LaneState::new(Lane(0), Limits::default()), seq: 0, pinned })
     }
 
     fn fold(&mut self, record: &Record) {
         self.seq += 1;
-        self.book.handle_record(self.seq, Timestamp(self.seq * STEP_US), record);
-        while self.book.poll_effect().is_some() {}
+        self.lane_state.handle_record(self.seq, Timestamp(self.seq * STEP_US), record);
+        while self.lane_state.poll_effect().is_some() {}
     }
 
     fn call(&self, number: usize) -> Result<Record, BenchError> {

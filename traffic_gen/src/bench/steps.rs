@@ -78,7 +78,7 @@ pub fn core(bargains: usize, rounds: u32) -> Result<f64, BenchError> {
         table.fold_record(record);
     }
     let elapsed_s = started.elapsed().as_secs_f64();
-    match table.book().open_count() {
+    match table.lane_state().open_count() {
         0 => Ok(records.len() as f64 / elapsed_s.max(f64::EPSILON)),
         open => Err(BenchError::Stuck(format!("{open} of {bargains} bargains did not end"))),
     }

@@ -8,11 +8,11 @@ use schemas::policy::OfferRevision;
 use schemas::{Act, MsgId, OfferId, Payload, Timestamp};
 
 use crate::acceptance::{gate, score};
-use crate::book::RULES_WITH_BARGAINS;
 use crate::contract_net::admission::{Action, CancelAnswer, Speaker, Verdict, said};
 use crate::contract_net::state::SessionState;
 use crate::effect::AwardLoss;
 use crate::ladder::round_of;
+use crate::lane::RULES_WITH_BARGAINS;
 use crate::negotiation::Negotiation;
 use crate::policy::PRICE;
 use crate::session::{AwardStage, LiveAward, Offer, Pointed, Reply};

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use policy_core::book::{RULES_VERSION, SNAPSHOT_FORMAT};
+use policy_core::lane::{RULES_VERSION, SNAPSHOT_FORMAT};
 use policy_core::{Effect, Event};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngSeed, TestRunner};
@@ -78,10 +78,10 @@ fn candidate(runner: &mut TestRunner) -> Option<Candidate> {
 /// A snapshot of a log where it holds most.
 fn snapshot_amid(text: &str) -> Vec<u8> {
     let log = GoldenLog::read(text);
-    let mut book = log.book();
+    let mut lane_state = log.lane_state();
     let snapshots = log.records.iter().map(|logged| {
-        drop(logged.fold(&mut book));
-        book.snapshot()
+        drop(logged.fold(&mut lane_state));
+        lane_state.snapshot()
     });
     snapshots.max_by_key(Vec::len).expect("a log has records")
 }

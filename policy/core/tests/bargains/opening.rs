@@ -92,7 +92,7 @@ fn calls_that_cannot_be_followed_open_nothing_and_say_where_it_lies() {
         let mut haggle = Haggle::empty();
         let effects = haggle.script.call(0, policy(|_| {}), &["bob"], payload, json!({}));
         assert_eq!(effects, ["alice<ack:malformed".to_owned(), format!("alice<not_understood:{reason}")]);
-        assert_eq!((haggle.script.book.open_count(), haggle.script.book.tombstone_count()), (0, 0));
+        assert_eq!((haggle.script.lane_state.open_count(), haggle.script.lane_state.tombstone_count()), (0, 0));
     }
 }
 

@@ -1,6 +1,6 @@
 //! The state as bytes: restored anywhere, a bargain goes on as if nothing had been; and what differs shows in digests.
 
-use policy_core::{Book, Limits};
+use policy_core::{LaneState, Limits};
 use schemas::bargain::BargainRule;
 use schemas::record::Record;
 use schemas::{Act, Digest, Lane, Timestamp};
@@ -16,17 +16,18 @@ fn a_bargain_restored_after_any_record_goes_on_alike() {
     for haggle in [confirmed(), delegated()] {
         let log = haggle.script.log();
         for cut in 0..=log.len() {
-            let mut steady = Book::new(Lane(0), Limits::default());
+            let mut steady = LaneState::new(Lane(0), Limits::default());
             fold(&mut steady, &log[..cut]);
             let bytes = steady.snapshot();
-            let mut restored = Book::restore(&bytes, Lane(0), Limits::default()).expect("a snapshot");
+            let mut restored = LaneState::restore(&bytes, Lane(0), Limits::default()).expect("a snapshot");
             assert!(restored.snapshot() == bytes, "after {cut} records");
             assert_eq!((restored.digest(), restored.poll_deadline()), (steady.digest(), steady.poll_deadline()));
             for (seq, time, record) in &log[cut..] {
                 steady.handle_record(*seq, *time, record);
                 restored.handle_record(*seq, *time, record);
-                let effects =
-                    |book: &mut Book| format!("{:?}", std::iter::from_fn(|| book.poll_effect()).collect::<Vec<_>>());
+                let effects = |lane_state: &mut LaneState| {
+                    format!("{:?}", std::iter::from_fn(|| lane_state.poll_effect()).collect::<Vec<_>>())
+                };
                 assert_eq!(effects(&mut restored), effects(&mut steady));
             }
             assert_eq!(restored.state_digest_full(), steady.state_digest_full());
@@ -35,11 +36,11 @@ fn a_bargain_restored_after_any_record_goes_on_alike() {
 }
 
 #[test]
-fn books_whose_standing_offers_differ_have_different_digests() {
+fn states_whose_standing_offers_differ_have_different_digests() {
     let digests = |price| {
         let mut haggle = Haggle::between(&["alice", "bob"], json!({}));
         haggle.made(20, "alice", price);
-        (haggle.script.book.digest(), haggle.script.book.state_digest_full())
+        (haggle.script.lane_state.digest(), haggle.script.lane_state.state_digest_full())
     };
     let (one, other) = (digests(5), digests(6));
     assert!(one.0 != other.0 && one.1 != other.1);
@@ -53,9 +54,9 @@ fn nonsense_under_a_right_checksum_is_refused_or_goes_on_without_a_panic() {
     for haggle in [confirmed(), delegated()] {
         let log = haggle.script.log();
         let cut = log.len() - 3;
-        let mut book = Book::new(Lane(0), Limits::default());
-        fold(&mut book, &log[..cut]);
-        let whole = book.snapshot();
+        let mut lane_state = LaneState::new(Lane(0), Limits::default());
+        fold(&mut lane_state, &log[..cut]);
+        let whole = lane_state.snapshot();
         for index in 20..whole.len() - CHECKSUM_LEN {
             for change in [1_u8, 0x40, 0x80] {
                 let mut altered = whole.clone();
@@ -63,12 +64,12 @@ fn nonsense_under_a_right_checksum_is_refused_or_goes_on_without_a_panic() {
                 let end = altered.len() - CHECKSUM_LEN;
                 let checksum = Digest::of_bytes(&altered[..end]);
                 altered[end..].copy_from_slice(&checksum.0);
-                match Book::restore(&altered, Lane(0), Limits::default()) {
+                match LaneState::restore(&altered, Lane(0), Limits::default()) {
                     Err(_) => refused += 1,
-                    Ok(mut book) => {
+                    Ok(mut lane_state) => {
                         restored += 1;
-                        fold(&mut book, &log[cut..]);
-                        assert!(Book::restore(&book.snapshot(), Lane(0), Limits::default()).is_ok());
+                        fold(&mut lane_state, &log[cut..]);
+                        assert!(LaneState::restore(&lane_state.snapshot(), Lane(0), Limits::default()).is_ok());
                     }
                 }
             }
@@ -111,13 +112,13 @@ fn delegated() -> Haggle {
         haggle.offer(20, "alice", price);
         haggle.offer(21, "bob", 1);
     }
-    assert_eq!(haggle.script.book.open_count(), 0, "the policy took the 70 in the end");
+    assert_eq!(haggle.script.lane_state.open_count(), 0, "the policy took the 70 in the end");
     haggle
 }
 
-fn fold(book: &mut Book, log: &[(u64, Timestamp, Record)]) {
+fn fold(lane_state: &mut LaneState, log: &[(u64, Timestamp, Record)]) {
     for (seq, time, record) in log {
-        book.handle_record(*seq, *time, record);
-        while book.poll_effect().is_some() {}
+        lane_state.handle_record(*seq, *time, record);
+        while lane_state.poll_effect().is_some() {}
     }
 }

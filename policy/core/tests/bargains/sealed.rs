@@ -27,13 +27,15 @@ fn no_effect_view_or_debug_output_shows_anything_of_a_mandate() {
     let mut haggle = played();
     let views: Vec<String> = ["alice", "bob"]
         .iter()
-        .filter_map(|who| haggle.script.book.view(&haggle.script.negotiation, &agent(who)))
+        .filter_map(|who| haggle.script.lane_state.view(&haggle.script.negotiation, &agent(who)))
         .map(|view| serde_json::to_string(&view).unwrap() + &format!("{view:?}"))
         .collect();
     assert_eq!(views.len(), 2);
-    let book = format!("{:?}", haggle.script.book);
+    let lane_state = format!("{:?}", haggle.script.lane_state);
     haggle.end(90, "alice");
-    for shown in views.into_iter().chain([book, format!("{:?}", haggle.script.book), haggle.everything_shown()]) {
+    for shown in
+        views.into_iter().chain([lane_state, format!("{:?}", haggle.script.lane_state), haggle.everything_shown()])
+    {
         for mark in MARKS {
             assert!(!shown.contains(mark), "{mark} shows in {shown}");
         }

@@ -11,7 +11,7 @@ use crate::script::agent;
 fn every_party_sees_the_same_turn_and_only_its_own_messages() {
     let mut haggle = Haggle::between(&["alice", "bob"], json!({}));
     let offer = haggle.made(20, "alice", 50);
-    let view = |who: &str| haggle.script.book.view(&haggle.script.negotiation, &agent(who));
+    let view = |who: &str| haggle.script.lane_state.view(&haggle.script.negotiation, &agent(who));
     let (alice, bob) = (view("alice").unwrap(), view("bob").unwrap());
     assert_eq!((alice.state, alice.round, &alice.bargain), (Phase::Bargaining, 1, &bob.bargain));
     let turn = alice.bargain.as_ref().and_then(|bargain| bargain.turn.as_ref()).unwrap();
@@ -28,7 +28,7 @@ fn while_joining_a_view_shows_who_has_and_afterwards_how_it_ended() {
     let mut haggle = Haggle::empty();
     haggle.call(&["bob", "carol"], rules(json!({})), None);
     haggle.join(5, "carol", None);
-    let view = |haggle: &Haggle| haggle.script.book.view(&haggle.script.negotiation, &agent("bob")).unwrap();
+    let view = |haggle: &Haggle| haggle.script.lane_state.view(&haggle.script.negotiation, &agent("bob")).unwrap();
     let joining = view(&haggle);
     let joined = joining.bargain.unwrap().joined;
     assert_eq!((joining.state, joined), (Phase::Joining, vec![agent("alice"), agent("carol")]));
@@ -44,7 +44,7 @@ fn an_agreement_in_the_last_turn_of_a_round_begins_no_other_round() {
         let mut haggle = Haggle::between(&["alice", "bob"], json!({"confirm_ms": confirm_ms}));
         let offer = haggle.made(20, "alice", 50);
         haggle.accept(21, "bob", offer);
-        let view = haggle.script.book.view(&haggle.script.negotiation, &agent("bob")).unwrap();
+        let view = haggle.script.lane_state.view(&haggle.script.negotiation, &agent("bob")).unwrap();
         let agreed = view.bargain.unwrap().agreement.unwrap();
         assert_eq!((view.round, agreed.round, agreed.step), (1, 1, 2));
     }

@@ -1,11 +1,11 @@
-//! Plays a case: to a book and to the reference, record by record.
+//! Plays a case: to a lane state and to the reference, record by record.
 
 #![allow(dead_code, reason = "two test crates play cases, and look at different things")]
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use policy_core::{Book, Deliver, Effect, Limits, preset};
+use policy_core::{Deliver, Effect, LaneState, Limits, preset};
 use policy_reference::{Reference, fact};
 use proptest::test_runner::TestCaseError;
 use schemas::bargain::BargainRule;
@@ -27,7 +27,7 @@ const DRAIN_MAX: usize = 64;
 /// See the module.
 pub(crate) struct Table<'a> {
     case: &'a Case,
-    book: Book,
+    lane_state: LaneState,
     reference: Reference,
     now: Timestamp,
     pending: Vec<Entry>,
@@ -61,7 +61,7 @@ impl<'a> Table<'a> {
         let limits = Limits { tombstone_grace_ms: 500, ..Limits::default() };
         let mut table = Self {
             case,
-            book: Book::new(Lane(0), limits.clone()),
+            lane_state: LaneState::new(Lane(0), limits.clone()),
             reference: Reference::new(&limits),
             now: START,
             pending: vec![Entry::Engine { epoch: 1, event: EngineEvent::Claim { engine: "engine-1".to_owned() } }],
@@ -81,12 +81,12 @@ impl<'a> Table<'a> {
         }
         table.append()?;
         for _ in 0..DRAIN_MAX {
-            let Some(deadline) = table.book.poll_deadline() else { break };
+            let Some(deadline) = table.lane_state.poll_deadline() else { break };
             table.now = Timestamp(deadline.0 + 1);
             table.pending.push(Entry::Tick);
             table.append()?;
         }
-        assert_eq!(table.book.open_count(), 0, "still open");
+        assert_eq!(table.lane_state.open_count(), 0, "still open");
         // Everything is closed by then.
         for one in case.moves.iter().rev().take(4) {
             table.make(&Move { time: Time::Us(1), ..one.clone() })?;
@@ -101,8 +101,10 @@ impl<'a> Table<'a> {
             self.now = match one.time {
                 Time::Us(us) => Timestamp(self.now.0 + us),
                 Time::Ms(ms) => self.now.plus_ms(ms),
-                Time::Deadline => self.book.poll_deadline().unwrap_or(self.now).max(self.now),
-                Time::PastDeadline => Timestamp(self.book.poll_deadline().unwrap_or(self.now).max(self.now).0 + 1),
+                Time::Deadline => self.lane_state.poll_deadline().unwrap_or(self.now).max(self.now),
+                Time::PastDeadline => {
+                    Timestamp(self.lane_state.poll_deadline().unwrap_or(self.now).max(self.now).0 + 1)
+                }
             };
         }
         let entry = self.entry(one);
@@ -116,9 +118,9 @@ impl<'a> Table<'a> {
             return Ok(());
         }
         let record = Record::new("test", std::mem::take(&mut self.pending));
-        let seq = self.book.position() + 1;
-        self.book.handle_record(seq, self.now, &record);
-        let effects: Vec<Effect> = std::iter::from_fn(|| self.book.poll_effect()).collect();
+        let seq = self.lane_state.position() + 1;
+        self.lane_state.handle_record(seq, self.now, &record);
+        let effects: Vec<Effect> = std::iter::from_fn(|| self.lane_state.poll_effect()).collect();
         let expected = self.reference.fold(seq, self.now, &record);
         self.reference.note(&effects);
         let found = fact::facts(&effects);
@@ -129,7 +131,7 @@ impl<'a> Table<'a> {
             let why = format!("record {seq} at {:?}: {record:?}\nmissing {missing:#?}\nsurplus {surplus:#?}", self.now);
             return Err(TestCaseError::fail(why));
         }
-        let state = (self.book.open_count(), self.book.tombstone_count(), self.book.poll_deadline());
+        let state = (self.lane_state.open_count(), self.lane_state.tombstone_count(), self.lane_state.poll_deadline());
         let (open, ended) = self.reference.counts();
         if state != (open, ended, self.reference.deadline()) {
             let wanted = (open, ended, self.reference.deadline());

@@ -45,7 +45,7 @@ pub(crate) enum Check {
     RegisterFirst,
     /// No deadline lies in the past, nothing fires early, every timer that is due leads on.
     TimersProgress,
-    /// The book's own checks found nothing.
+    /// The fold's own checks found nothing.
     NoViolation,
     /// A snapshot restores the same state, wherever it is taken.
     Restorable,

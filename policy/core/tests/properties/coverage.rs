@@ -179,7 +179,7 @@ const CAUSES: [Cause; 6] = [
     Cause::ReAward(AwardLoss::PerformTimeout),
 ];
 
-/// An award that is called off is no lost award to the book: its contractor may still answer that it is done.
+/// An award that is called off is no lost award to the lane's state: its contractor may still answer that it is done.
 const LOSSES: [AwardLoss; 8] = [
     AwardLoss::Refused,
     AwardLoss::Failed,

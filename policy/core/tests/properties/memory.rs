@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use policy_core::book::RULES_VERSION;
+use policy_core::lane::RULES_VERSION;
 use policy_core::{Deliver, Effect, Limits};
 use schemas::delivery::Told;
 use schemas::record::{AdmittedMessage, EngineEvent, Entry};

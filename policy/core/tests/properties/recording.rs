@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use policy_core::book::RULES_VERSION;
+use policy_core::lane::RULES_VERSION;
 use policy_core::{Effect, Event};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngSeed, TestRunner};

@@ -1,8 +1,8 @@
-//! A book that is written down and restored in the middle, several times over, against one that never stops.
+//! A lane state that is written down and restored in the middle, several times over, against one that never stops.
 
 use std::collections::BTreeSet;
 
-use policy_core::{Book, Effect};
+use policy_core::{Effect, LaneState};
 use schemas::NegotiationId;
 use schemas::record::Entry;
 
@@ -12,8 +12,8 @@ use crate::world::{LANE, Run, Step};
 /// Restores before the records named by `cuts` (modulo their number); compares after every record.
 pub(crate) fn check(run: &Run, cuts: &[usize], counts: &Counts) -> Checked {
     let cuts: BTreeSet<usize> = cuts.iter().map(|cut| cut % run.steps.len()).collect();
-    let mut steady = Book::new(LANE, run.limits.clone());
-    let mut restored = Book::new(LANE, run.limits.clone());
+    let mut steady = LaneState::new(LANE, run.limits.clone());
+    let mut restored = LaneState::new(LANE, run.limits.clone());
     for (index, step) in run.steps.iter().enumerate() {
         if cuts.contains(&index) {
             restored = restore(run, &steady, &restored, counts)?;
@@ -31,32 +31,40 @@ pub(crate) fn check(run: &Run, cuts: &[usize], counts: &Counts) -> Checked {
     counts.hold(Check::Restorable, same, || "the last snapshots differ".to_owned())
 }
 
-/// Equal states give equal bytes, whether or not they were restored before; a restored book gives its own bytes again.
+/// Equal states give equal bytes, whether or not they were restored before; a restored lane state gives its own bytes again.
 fn restore(
     run: &Run,
-    steady: &Book,
-    restored: &Book,
+    steady: &LaneState,
+    restored: &LaneState,
     counts: &Counts,
-) -> Result<Book, proptest::test_runner::TestCaseError> {
+) -> Result<LaneState, proptest::test_runner::TestCaseError> {
     let bytes = restored.snapshot();
     let position = steady.position();
     counts.hold(Check::Restorable, bytes == steady.snapshot(), || format!("two snapshots differ after {position}"))?;
-    let again = Book::restore(&bytes, LANE, run.limits.clone());
+    let again = LaneState::restore(&bytes, LANE, run.limits.clone());
     counts.hold(Check::Restorable, again.is_ok(), || format!("after {position}: {again:?}"))?;
     let again = again.expect("checked on the line before");
     counts.hold(Check::Restorable, again.snapshot() == bytes, || format!("another snapshot after {position}"))?;
     Ok(again)
 }
 
-fn is_alike(step: &Step, steady: &Book, restored: &Book, counts: &Counts) -> Checked {
-    let facts = |book: &Book| {
-        let counts = (book.open_count(), book.tombstone_count());
-        (book.digest(), book.poll_deadline(), book.now(), counts, book.epoch(), book.is_owner("engine-1"), book.rules())
+fn is_alike(step: &Step, steady: &LaneState, restored: &LaneState, counts: &Counts) -> Checked {
+    let facts = |lane_state: &LaneState| {
+        let counts = (lane_state.open_count(), lane_state.tombstone_count());
+        (
+            lane_state.digest(),
+            lane_state.poll_deadline(),
+            lane_state.now(),
+            counts,
+            lane_state.epoch(),
+            lane_state.is_owner("engine-1"),
+            lane_state.rules(),
+        )
     };
     let why = || format!("record {}: {:?}, {:?} after a restart", step.seq, facts(steady), facts(restored));
     counts.hold(Check::Restorable, facts(steady) == facts(restored), why)?;
     for (negotiation, viewer) in parties(step) {
-        let views = [steady, restored].map(|book| format!("{:?}", book.view(&negotiation, &viewer)));
+        let views = [steady, restored].map(|lane_state| format!("{:?}", lane_state.view(&negotiation, &viewer)));
         counts.hold(Check::Restorable, views[0] == views[1], || format!("record {}: {views:#?}", step.seq))?;
     }
     Ok(())
@@ -75,8 +83,8 @@ fn parties(step: &Step) -> BTreeSet<(NegotiationId, schemas::AgentId)> {
     speakers.chain(told).collect()
 }
 
-fn effects(book: &mut Book) -> Vec<String> {
-    text(&std::iter::from_fn(|| book.poll_effect()).collect::<Vec<_>>())
+fn effects(lane_state: &mut LaneState) -> Vec<String> {
+    text(&std::iter::from_fn(|| lane_state.poll_effect()).collect::<Vec<_>>())
 }
 
 fn text(effects: &[Effect]) -> Vec<String> {

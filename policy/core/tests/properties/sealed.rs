@@ -1,6 +1,6 @@
 //! I9: before the close nothing depends on what others offer.
 
-use policy_core::{Book, Deliver, Effect};
+use policy_core::{Deliver, Effect, LaneState};
 use schemas::record::{AdmittedMessage, EngineEvent, Entry, Record};
 use schemas::{Act, AgentId, DeliveryId, NegotiationId};
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ pub(crate) fn check(run: &Run, which: usize, price: i64, counts: &Counts) -> Che
     changed["payload"]["terms"]["price"] = json!(price);
     let changed = admitted(&message.from, &message.negotiation, message.act, &changed);
     log[record].2.entries[index] = Entry::Message(changed);
-    let (mut one, mut other) = (Book::new(LANE, run.limits.clone()), Book::new(LANE, run.limits.clone()));
+    let (mut one, mut other) = (LaneState::new(LANE, run.limits.clone()), LaneState::new(LANE, run.limits.clone()));
     let mut has_same_ids = true;
     for (step, (seq, time, record)) in run.steps.iter().zip(&log) {
         if !has_same_ids && gives_up(record, &message.negotiation) {
@@ -32,7 +32,8 @@ pub(crate) fn check(run: &Run, which: usize, price: i64, counts: &Counts) -> Che
         }
         one.handle_record(step.seq, step.time, &step.record);
         other.handle_record(*seq, *time, record);
-        let effects = [&mut one, &mut other].map(|book| std::iter::from_fn(|| book.poll_effect()).collect::<Vec<_>>());
+        let effects = [&mut one, &mut other]
+            .map(|lane_state| std::iter::from_fn(|| lane_state.poll_effect()).collect::<Vec<_>>());
         if effects.iter().flatten().any(|effect| closes(effect, &message.negotiation)) {
             return Ok(());
         }
@@ -46,13 +47,13 @@ pub(crate) fn check(run: &Run, which: usize, price: i64, counts: &Counts) -> Che
 }
 
 /// Nobody but its sender sees a difference; without `sealed` the initiator may.
-fn check_views(run: &Run, books: [&Book; 2], message: &AdmittedMessage, counts: &Counts) -> Checked {
+fn check_views(run: &Run, lane_states: [&LaneState; 2], message: &AdmittedMessage, counts: &Counts) -> Checked {
     let is_sealed = run.policy_of(&message.negotiation).is_some_and(|policy| policy.sealed);
     for viewer in agents_of(&message.negotiation).filter(|viewer| *viewer != message.from) {
-        let views = books.map(|book| book.view(&message.negotiation, &viewer));
+        let views = lane_states.map(|lane_state| lane_state.view(&message.negotiation, &viewer));
         let may_differ = !is_sealed && viewer.as_str() == message.negotiation.initiator();
         let holds = may_differ || views[0] == views[1];
-        counts.hold(Check::Sealed, holds, || format!("at {:?} {viewer} sees {views:#?}", books[0].now()))?;
+        counts.hold(Check::Sealed, holds, || format!("at {:?} {viewer} sees {views:#?}", lane_states[0].now()))?;
     }
     Ok(())
 }

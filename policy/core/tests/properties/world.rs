@@ -1,8 +1,8 @@
-//! Runs a case against a real book: resolves its moves by what agents have been told so far, appends the records, and
+//! Runs a case against a real lane state: resolves its moves by what agents have been told so far, appends the records, and
 //! at last lets time run out.
 
-use policy_core::book::RULES_VERSION;
-use policy_core::{Book, Effect, Event, Limits};
+use policy_core::lane::RULES_VERSION;
+use policy_core::{Effect, Event, LaneState, Limits};
 use schemas::record::{AdmittedMessage, EngineEvent, Entry, Record};
 use schemas::{Lane, NegotiationId, Policy, Timestamp};
 
@@ -38,7 +38,7 @@ pub(crate) struct Step {
 pub(crate) struct Run {
     pub(crate) limits: Limits,
     pub(crate) steps: Vec<Step>,
-    pub(crate) book: Book,
+    pub(crate) lane_state: LaneState,
 }
 
 impl Run {
@@ -47,7 +47,7 @@ impl Run {
         let limits = limits(case);
         let mut world = World {
             memory: Memory::new(case, &limits),
-            book: Book::new(LANE, limits.clone()),
+            lane_state: LaneState::new(LANE, limits.clone()),
             steps: Vec::new(),
             pending: Vec::new(),
             time: START,
@@ -65,7 +65,7 @@ impl Run {
         }
         world.append();
         world.drain(case);
-        Self { limits, steps: world.steps, book: world.book }
+        Self { limits, steps: world.steps, lane_state: world.lane_state }
     }
 
     pub(crate) fn log(&self) -> Log {
@@ -89,10 +89,10 @@ impl Run {
 
 /// Folds a log afresh; the effects of each record.
 pub(crate) fn fold(limits: &Limits, log: &Log) -> Vec<Vec<Effect>> {
-    let mut book = Book::new(LANE, limits.clone());
+    let mut lane_state = LaneState::new(LANE, limits.clone());
     let mut fold_one = |(seq, time, record): &(u64, Timestamp, Record)| {
-        book.handle_record(*seq, *time, record);
-        std::iter::from_fn(|| book.poll_effect()).collect()
+        lane_state.handle_record(*seq, *time, record);
+        std::iter::from_fn(|| lane_state.poll_effect()).collect()
     };
     log.iter().map(&mut fold_one).collect()
 }
@@ -128,7 +128,7 @@ fn limits(case: &Case) -> Limits {
 
 struct World<'a> {
     memory: Memory<'a>,
-    book: Book,
+    lane_state: LaneState,
     steps: Vec<Step>,
     /// Entries of the record that is being filled.
     pending: Vec<Entry>,
@@ -171,11 +171,15 @@ impl World<'_> {
     }
 
     fn situation(&self) -> Situation {
-        Situation { now: self.time.max(self.book.now()), deadline: self.book.poll_deadline(), epoch: self.book.epoch() }
+        Situation {
+            now: self.time.max(self.lane_state.now()),
+            deadline: self.lane_state.poll_deadline(),
+            epoch: self.lane_state.epoch(),
+        }
     }
 
     fn after(&self, step: TimeStep) -> Timestamp {
-        let Timestamp(now) = self.book.now().max(START);
+        let Timestamp(now) = self.lane_state.now().max(START);
         match step {
             TimeStep::Same => Timestamp(now),
             TimeStep::Us(us) => Timestamp(now + us),
@@ -188,7 +192,7 @@ impl World<'_> {
 
     /// The next deadline; when nothing is open, the last instant at which an ended negotiation is recognised.
     fn next_instant(&self) -> Option<Timestamp> {
-        self.book.poll_deadline().or_else(|| self.memory.next_forgotten(self.book.now()))
+        self.lane_state.poll_deadline().or_else(|| self.memory.next_forgotten(self.lane_state.now()))
     }
 
     /// Appends the pending entries as one record.
@@ -200,10 +204,10 @@ impl World<'_> {
     }
 
     fn append_record(&mut self, record: Record) {
-        let seq = self.book.position() + 1;
-        let deadline_before = self.book.poll_deadline();
-        self.book.handle_record(seq, self.time, &record);
-        let effects: Vec<Effect> = std::iter::from_fn(|| self.book.poll_effect()).collect();
+        let seq = self.lane_state.position() + 1;
+        let deadline_before = self.lane_state.poll_deadline();
+        self.lane_state.handle_record(seq, self.time, &record);
+        let effects: Vec<Effect> = std::iter::from_fn(|| self.lane_state.poll_effect()).collect();
         self.memory.remember(&effects);
         self.steps.push(Step {
             seq,
@@ -211,10 +215,10 @@ impl World<'_> {
             record,
             effects,
             deadline_before,
-            deadline_after: self.book.poll_deadline(),
-            now: self.book.now(),
-            open: self.book.open_count(),
-            tombstones: self.book.tombstone_count(),
+            deadline_after: self.lane_state.poll_deadline(),
+            now: self.lane_state.now(),
+            open: self.lane_state.open_count(),
+            tombstones: self.lane_state.tombstone_count(),
         });
     }
 
@@ -222,7 +226,7 @@ impl World<'_> {
     fn drain(&mut self, case: &Case) {
         self.append();
         for _ in 0..DRAIN_MAX {
-            let Some(deadline) = self.book.poll_deadline() else { return };
+            let Some(deadline) = self.lane_state.poll_deadline() else { return };
             if case.has_early_ticks {
                 self.time = deadline;
                 self.append_record(Record::new("test", vec![Entry::Tick]));

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use policy_core::{Book, Effect, Event, Limits};
+use policy_core::{Effect, Event, LaneState, Limits};
 use schemas::digest::canonical;
 use schemas::record::Record;
 use schemas::{Digest, Lane, Timestamp};
@@ -56,36 +56,36 @@ impl GoldenLog {
 
     /// The golden file of this log, as this build folds it.
     pub fn transcript(&self) -> String {
-        let mut book = self.book();
+        let mut lane_state = self.lane_state();
         let mut told = Digest([0; 32]);
         let mut lines = vec![json!({"lane": self.lane, "limits": write_limits(&self.limits)}).to_string()];
         for (index, logged) in self.records.iter().enumerate() {
             lines.push(serde_json::to_string(logged).expect("a record is JSON"));
-            let effects = logged.fold(&mut book);
+            let effects = logged.fold(&mut lane_state);
             lines.extend(effects.iter().filter_map(consequence));
             told = effects
                 .iter()
                 .filter_map(words)
                 .fold(told, |told, words| Digest::of_parts(&[&told.0, words.as_bytes()]));
             if (index + 1) % DIGEST_EVERY == 0 || index + 1 == self.records.len() {
-                let digests = json!({"digest": book.digest(), "position": book.position(), "told": told});
+                let digests = json!({"digest": lane_state.digest(), "position": lane_state.position(), "told": told});
                 lines.push(digests.to_string());
             }
         }
         lines.join("\n") + "\n"
     }
 
-    /// An empty book for it.
-    pub fn book(&self) -> Book {
-        Book::new(self.lane, self.limits.clone())
+    /// An empty lane state for it.
+    pub fn lane_state(&self) -> LaneState {
+        LaneState::new(self.lane, self.limits.clone())
     }
 }
 
 impl Logged {
     /// Folds it.
-    pub fn fold(&self, book: &mut Book) -> Vec<Effect> {
-        book.handle_record(self.seq, self.time, &self.record);
-        std::iter::from_fn(|| book.poll_effect()).collect()
+    pub fn fold(&self, lane_state: &mut LaneState) -> Vec<Effect> {
+        lane_state.handle_record(self.seq, self.time, &self.record);
+        std::iter::from_fn(|| lane_state.poll_effect()).collect()
     }
 }
 

@@ -12,7 +12,7 @@ mod effect_text;
 use std::sync::Arc;
 
 use effect_text::text;
-use policy_core::{Book, Deliver, Effect, Event, Limits, check, preset};
+use policy_core::{Deliver, Effect, Event, LaneState, Limits, check, preset};
 use schemas::delivery::Told;
 use schemas::digest::canonical;
 use schemas::record::{AdmittedMessage, EngineEvent, Entry, Invitation, Pinned, Qos, Record};
@@ -38,7 +38,7 @@ pub fn policy(change: impl FnOnce(&mut Policy)) -> Policy {
 
 /// One lane with one negotiation of interest.
 pub struct Script {
-    pub book: Book,
+    pub lane_state: LaneState,
     pub negotiation: NegotiationId,
     pub deliveries: Vec<Deliver>,
     pub events: Vec<Event>,
@@ -56,7 +56,7 @@ impl Script {
 
     pub fn with_limits(limits: Limits) -> Self {
         Self {
-            book: Book::new(Lane(0), limits),
+            lane_state: LaneState::new(Lane(0), limits),
             negotiation: NegotiationId::try_new("alice~job").expect("an id"),
             deliveries: Vec::new(),
             events: Vec::new(),
@@ -174,10 +174,10 @@ impl Script {
     pub fn fold_at(&mut self, time: Timestamp, entries: Vec<Entry>) -> Vec<String> {
         self.seq += 1;
         let record = Record::new("test", entries);
-        self.book.handle_record(self.seq, time, &record);
+        self.lane_state.handle_record(self.seq, time, &record);
         self.log.push((self.seq, time, record));
         let mut texts = Vec::new();
-        while let Some(effect) = self.book.poll_effect() {
+        while let Some(effect) = self.lane_state.poll_effect() {
             texts.extend(text(&effect));
             match &effect {
                 Effect::Deliver(deliver) => self.deliveries.push(deliver.clone()),

@@ -142,7 +142,7 @@ fn step_7_an_offer_after_the_negotiations_lifetime_is_expired() {
     assert_eq!(script.offer(5000, "a", 1), ["a<ack:late", "a<reject:late"]);
     assert_eq!(script.offer(5001, "a", 1), ["a<ack:expired"]);
     assert_eq!(script.offer(65_001, "a", 1), ["a<ack:unauthorized"], "forgotten a minute later");
-    assert_eq!(script.book.tombstone_count(), 0);
+    assert_eq!(script.lane_state.tombstone_count(), 0);
 }
 
 #[test]

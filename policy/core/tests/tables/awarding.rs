@@ -90,7 +90,7 @@ fn row_11_silence_until_confirm_by_lapses_the_award() {
 
 #[test]
 fn rows_10_and_11_a_contractor_that_declined_has_failed_and_a_silent_one_has_lapsed() {
-    let session = |script: &Script| json!(script.book.view(&script.negotiation, &agent("b")))["session"].clone();
+    let session = |script: &Script| json!(script.lane_state.view(&script.negotiation, &agent("b")))["session"].clone();
     let mut script = awarded(|_| {});
     script.say(4, "b", Act::Refuse, json!({}));
     assert_eq!(session(&script), "failed");

@@ -30,7 +30,7 @@ fn row_1_the_initiator_cannot_be_its_own_contractor() {
     let mut script = Script::empty();
     let effects = script.call(0, policy(|_| {}), &["alice"], json!({}), json!({}));
     assert_eq!(effects, ["alice<ack:malformed", "alice<not_understood:no_recipient"]);
-    assert_eq!(script.book.open_count(), 0);
+    assert_eq!(script.lane_state.open_count(), 0);
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn row_1_the_collection_deadline_is_the_calls_else_the_lifetime_else_the_policys
     for (payload, envelope, reply_ms) in cases {
         let mut script = Script::empty();
         script.call(0, policy(|_| {}), &["a"], payload.clone(), envelope);
-        assert_eq!(script.book.poll_deadline(), Some(Timestamp::from_ms(START_MS + reply_ms)), "{payload}");
+        assert_eq!(script.lane_state.poll_deadline(), Some(Timestamp::from_ms(START_MS + reply_ms)), "{payload}");
     }
 }
 
@@ -56,9 +56,9 @@ fn row_1_a_shorter_lifetime_bounds_the_whole_negotiation() {
     let envelope = json!({"scope": {"consent": "opt-in", "ttl": 1}});
     script.call(0, policy(|_| {}), &["a"], json!({"reply_within_ms": 900}), envelope);
     script.offer(10, "a", 100);
-    assert_eq!(script.book.poll_deadline(), Some(Timestamp::from_ms(START_MS + 110)), "confirm");
+    assert_eq!(script.lane_state.poll_deadline(), Some(Timestamp::from_ms(START_MS + 110)), "confirm");
     script.confirm(50, "a", 1);
-    assert_eq!(script.book.poll_deadline(), Some(Timestamp::from_ms(START_MS + 350)), "perform");
+    assert_eq!(script.lane_state.poll_deadline(), Some(Timestamp::from_ms(START_MS + 350)), "perform");
     let mut script = Script::empty();
     let envelope = json!({"scope": {"consent": "opt-in", "ttl": 1}});
     script.call(0, policy(|_| {}), &["a"], json!({"reply_within_ms": 1000}), envelope);
@@ -81,7 +81,7 @@ fn row_1b_a_call_without_time_to_reply_is_not_understood_and_stores_nothing() {
         let mut script = Script::empty();
         let effects = script.call(0, policy(|_| {}), &["a"], payload.clone(), json!({}));
         assert_eq!(effects, ["alice<ack:malformed", "alice<not_understood:bad_deadline"], "{payload}");
-        assert_eq!((script.book.open_count(), script.book.poll_deadline()), (0, None));
+        assert_eq!((script.lane_state.open_count(), script.lane_state.poll_deadline()), (0, None));
     }
 }
 
@@ -95,7 +95,7 @@ fn a_call_without_pinned_policy_or_with_one_of_another_digest_opens_nothing() {
     message.pinned = Some(std::sync::Arc::new(forged));
     let effects = script.fold(0, vec![Entry::Message(message)]);
     assert_eq!(effects, ["alice<ack:malformed", "alice<not_understood:invalid_policy"]);
-    assert_eq!(script.book.open_count(), 0);
+    assert_eq!(script.lane_state.open_count(), 0);
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn nobody_can_open_a_negotiation_in_anothers_name() {
     let mut message = script.message("mallory", Act::Cfp, json!({}), json!({}));
     message.pinned = Some(std::sync::Arc::new(pinned(policy(|_| {}), &["a"])));
     assert_eq!(script.fold(0, vec![Entry::Message(message)]), ["mallory<ack:unauthorized"]);
-    assert_eq!(script.book.open_count(), 0);
+    assert_eq!(script.lane_state.open_count(), 0);
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn a_second_call_for_the_same_negotiation_is_a_duplicate_or_out_of_turn() {
 }
 
 #[test]
-fn a_full_book_refuses_calls_and_nothing_else() {
+fn a_full_lane_refuses_calls_and_nothing_else() {
     let mut script = Script::with_limits(Limits { open_max: 1, ..Limits::default() });
     script.call(0, policy(|_| {}), &["a"], json!({}), json!({}));
     let first = script.negotiation.clone();

@@ -75,7 +75,7 @@ fn row_17_each_answer_to_a_cancel_ends_the_negotiation() {
         for name in ["alice", "a", "b", "c"] {
             assert!(effects.contains(&format!("{name}<{closed}@closed")), "{effects:?}");
         }
-        assert_eq!(script.book.open_count(), 0);
+        assert_eq!(script.lane_state.open_count(), 0);
         script.assert_sound();
     }
 }

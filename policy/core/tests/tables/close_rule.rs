@@ -87,9 +87,9 @@ fn a_falling_threshold_closes_at_the_instant_it_meets_the_best_score() {
     });
     let mut script = Script::open(conceding, &["a", "b"]);
     script.offer(10, "a", 1000);
-    assert_eq!(script.book.poll_deadline(), Some(Timestamp::from_ms(START_MS + 350)), "score 300 000 of 500 ms");
+    assert_eq!(script.lane_state.poll_deadline(), Some(Timestamp::from_ms(START_MS + 350)), "score 300 000 of 500 ms");
     script.say(20, "a", Act::Withdraw, json!({}));
-    assert_eq!(script.book.poll_deadline(), Some(Timestamp::from_ms(START_MS + 500)), "nothing to wait for");
+    assert_eq!(script.lane_state.poll_deadline(), Some(Timestamp::from_ms(START_MS + 500)), "nothing to wait for");
     script.offer(30, "a", 500);
     script.tick(499);
     assert_eq!(closing(&script), ("score_at_least".to_owned(), 175_000, false));
@@ -117,7 +117,7 @@ fn time_never_goes_back_inside_a_lane() {
     let mut script = Script::open(policy(|_| {}), &["a", "b"]);
     script.tick(501);
     assert_eq!(script.offer(100, "a", 1), ["a<ack:late", "a<reject:late"]);
-    assert_eq!(script.book.now(), Timestamp::from_ms(START_MS + 501));
+    assert_eq!(script.lane_state.now(), Timestamp::from_ms(START_MS + 501));
 }
 
 #[test]

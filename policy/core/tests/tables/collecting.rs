@@ -132,7 +132,10 @@ fn row_8_without_a_valid_offer_and_rounds_the_negotiation_expires() {
     let end =
         ["closed=no_offers", "alice<closed:no_offers@closed", "a<closed:no_offers@closed", "b<closed:no_offers@closed"];
     assert_eq!(script.tick(501), end);
-    assert_eq!((script.book.open_count(), script.book.tombstone_count(), script.book.poll_deadline()), (0, 1, None));
+    assert_eq!(
+        (script.lane_state.open_count(), script.lane_state.tombstone_count(), script.lane_state.poll_deadline()),
+        (0, 1, None)
+    );
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Section 7: what engines append; and that the same log gives the same effects.
 
 use policy_core::replay::Replay;
-use policy_core::{Book, Limits};
+use policy_core::{LaneState, Limits};
 use schemas::digest::canonical;
 use schemas::record::{EngineEvent, Entry, Record};
 use schemas::{Act, Lane, RegisterKey, Timestamp};
@@ -17,9 +17,9 @@ fn a_claim_with_a_higher_epoch_takes_the_lane() {
     script.engine(0, 2, claim("first"));
     script.engine(1, 2, claim("second"));
     script.engine(2, 1, claim("third"));
-    assert!(script.book.is_owner("first") && script.book.epoch() == 2);
+    assert!(script.lane_state.is_owner("first") && script.lane_state.epoch() == 2);
     script.engine(3, 3, claim("second"));
-    assert!(script.book.is_owner("second") && !script.book.is_owner("first"));
+    assert!(script.lane_state.is_owner("second") && !script.lane_state.is_owner("first"));
 }
 
 #[test]
@@ -30,11 +30,11 @@ fn a_claim_that_is_not_higher_changes_nothing_whoever_makes_it() {
     let claimed = script.events.len();
     for (epoch, engine) in [(2, "first"), (2, "second"), (1, "first"), (0, "second")] {
         script.engine(1, epoch, claim(engine));
-        assert!(script.book.is_owner("first") && script.book.epoch() == 2, "{engine} claims {epoch}");
+        assert!(script.lane_state.is_owner("first") && script.lane_state.epoch() == 2, "{engine} claims {epoch}");
     }
     assert_eq!(script.events.len(), claimed, "nobody is told of a claim that does not count");
     script.engine(2, 3, claim("first"));
-    assert!(script.book.is_owner("first") && script.book.epoch() == 3, "an owner may claim again");
+    assert!(script.lane_state.is_owner("first") && script.lane_state.epoch() == 3, "an owner may claim again");
 }
 
 #[test]
@@ -45,13 +45,13 @@ fn a_delivery_failure_counts_from_the_lanes_epoch_on() {
         script.offer(1, "b", 10);
         let (negotiation, id) = (script.negotiation.clone(), script.last("a", Act::Cfp).id);
         let to = script.last("a", Act::Cfp).to.clone();
-        let before = script.book.digest();
+        let before = script.lane_state.digest();
         let effects =
             script.engine(2, epoch, EngineEvent::DeliveryFailed { id, negotiation, to, attempts: 5, may_answer: true });
         assert_eq!(effects.contains(&"b<accept:1@award.0.1".to_owned()), counts, "epoch {epoch}: {effects:?}");
         assert_eq!(effects.is_empty(), !counts, "epoch {epoch}");
-        assert_ne!(script.book.digest(), before, "the record itself is in the digest");
-        assert_eq!(script.book.epoch(), 5, "only a claim raises the epoch");
+        assert_ne!(script.lane_state.digest(), before, "the record itself is in the digest");
+        assert_eq!(script.lane_state.epoch(), 5, "only a claim raises the epoch");
     }
 }
 
@@ -59,12 +59,12 @@ fn a_delivery_failure_counts_from_the_lanes_epoch_on() {
 fn acknowledgements_change_nothing_whatever_their_epoch() {
     let mut script = Script::open(policy(|_| {}), &["a"]);
     script.engine(1, 5, EngineEvent::Claim { engine: "e".to_owned() });
-    let (ids, deadline) = (vec![script.last("a", Act::Cfp).id], script.book.poll_deadline());
+    let (ids, deadline) = (vec![script.last("a", Act::Cfp).id], script.lane_state.poll_deadline());
     for epoch in [0, 5, 9] {
         let delivered = EngineEvent::Delivered { ids: ids.clone(), registered: 3 };
         assert_eq!(script.engine(2, epoch, delivered), [""; 0]);
     }
-    assert_eq!((script.book.epoch(), script.book.poll_deadline()), (5, deadline));
+    assert_eq!((script.lane_state.epoch(), script.lane_state.poll_deadline()), (5, deadline));
 }
 
 #[test]
@@ -75,9 +75,9 @@ fn engine_records_of_an_older_epoch_change_nothing() {
     let abort = EngineEvent::Abort { negotiation, code: "internal".to_owned() };
     assert_eq!(script.engine(2, 4, abort.clone()), [""; 0]);
     script.engine(3, 4, EngineEvent::Rules { version: 9 });
-    assert_eq!(script.book.rules(), policy_core::book::RULES_FIRST);
+    assert_eq!(script.lane_state.rules(), policy_core::lane::RULES_FIRST);
     script.engine(4, 5, EngineEvent::Rules { version: 9 });
-    assert_eq!(script.book.rules(), 9);
+    assert_eq!(script.lane_state.rules(), 9);
     assert_eq!(script.engine(5, 5, abort)[0], "closed=aborted");
 }
 
@@ -194,24 +194,24 @@ fn an_abort_takes_every_award_back_and_waits_for_no_register_entry() {
 #[test]
 fn a_record_folded_twice_counts_once() {
     let mut script = Script::open(policy(|_| {}), &["a", "b"]);
-    let before = script.book.digest();
+    let before = script.lane_state.digest();
     let (seq, time, record) = script.log()[0].clone();
-    script.book.handle_record(seq, time, &record);
-    assert!(script.book.poll_effect().is_none());
-    assert_eq!(script.book.digest(), before);
+    script.lane_state.handle_record(seq, time, &record);
+    assert!(script.lane_state.poll_effect().is_none());
+    assert_eq!(script.lane_state.digest(), before);
 }
 
 #[test]
-fn the_same_log_gives_the_same_effects_and_state_however_it_reaches_the_book() {
+fn the_same_log_gives_the_same_effects_and_state_however_it_reaches_the_fold() {
     let script = busy_script();
-    let mut again = Book::new(Lane(0), Limits::default());
+    let mut again = LaneState::new(Lane(0), Limits::default());
     for (seq, time, record) in script.log() {
         let bytes = record.encode().expect("encodes");
         again.handle_record(*seq, *time, &Record::decode(&bytes).expect("decodes"));
     }
     let effects: Vec<String> = std::iter::from_fn(|| again.poll_effect()).map(|effect| format!("{effect:?}")).collect();
     assert_eq!(effects, script.effects.iter().map(|effect| format!("{effect:?}")).collect::<Vec<_>>());
-    assert_eq!(again.digest(), script.book.digest());
+    assert_eq!(again.digest(), script.lane_state.digest());
     let ids: std::collections::BTreeSet<_> = script.deliveries.iter().map(|deliver| deliver.id).collect();
     assert_eq!(ids.len(), script.deliveries.len(), "every delivery has an id of its own");
 }
@@ -223,7 +223,7 @@ fn the_state_digest_tells_different_logs_apart() {
         script.offer(2000, "a", 7);
         script
     });
-    assert_ne!(one.book.digest(), other.book.digest());
+    assert_ne!(one.lane_state.digest(), other.lane_state.digest());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::script::{Script, agent, policy};
 
 fn view(script: &Script, viewer: &str) -> Value {
-    json!(script.book.view(&script.negotiation, &agent(viewer)))
+    json!(script.lane_state.view(&script.negotiation, &agent(viewer)))
 }
 
 #[test]

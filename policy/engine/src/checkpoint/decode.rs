@@ -13,7 +13,7 @@ use super::stored::{Head, Key, StoredAbort, StoredDelivery, StoredWrite, tag};
 use super::{CHECKPOINT_FORMAT, CHECKSUM_LEN, Checkpoint, CheckpointError, MAGIC, TRAILER_LEN};
 
 impl Checkpoint {
-    /// Reads a checkpoint; the book stays a part of `bytes`.
+    /// Reads a checkpoint; the snapshot stays a part of `bytes`.
     ///
     /// # Errors
     /// [`CheckpointError`] naming the fault.
@@ -21,7 +21,7 @@ impl Checkpoint {
         let mut reader = Reader::open(bytes)?;
         let mut checkpoint = Self {
             head: reader.head()?,
-            book: bytes.slice(..reader.book_len),
+            lane_state: bytes.slice(..reader.snapshot_len),
             deliveries: Vec::new(),
             writes: Vec::new(),
             refused: Vec::new(),
@@ -66,7 +66,7 @@ struct Reader<'a> {
     at: usize,
     /// Where the last one ends.
     end: usize,
-    book_len: usize,
+    snapshot_len: usize,
 }
 
 impl<'a> Reader<'a> {
@@ -81,12 +81,12 @@ impl<'a> Reader<'a> {
         if Digest::of_bytes(contents).0 != *checksum {
             return Err(CheckpointError::Altered);
         }
-        let (rest, book_len) = rest.split_last_chunk::<8>().ok_or(CheckpointError::NotACheckpoint)?;
+        let (rest, snapshot_len) = rest.split_last_chunk::<8>().ok_or(CheckpointError::NotACheckpoint)?;
         let end = rest.len();
         debug_assert_eq!(end + TRAILER_LEN, bytes.len());
-        match usize::try_from(u64::from_be_bytes(*book_len)) {
-            Ok(book_len) if book_len <= end => Ok(Self { bytes, at: book_len, end, book_len }),
-            Ok(_) | Err(_) => Err(CheckpointError::malformed(end, "the book is longer than the document")),
+        match usize::try_from(u64::from_be_bytes(*snapshot_len)) {
+            Ok(snapshot_len) if snapshot_len <= end => Ok(Self { bytes, at: snapshot_len, end, snapshot_len }),
+            Ok(_) | Err(_) => Err(CheckpointError::malformed(end, "the lane's state is longer than the document")),
         }
     }
 

@@ -44,16 +44,16 @@ impl Checkpoint {
         for negotiation in &self.blamed {
             out.frame(tag::BLAMED, negotiation)?;
         }
-        let book_len = self.book.len() as u64;
-        let mut bytes = Vec::from(self.book);
+        let snapshot_len = self.lane_state.len() as u64;
+        let mut bytes = Vec::from(self.lane_state);
         bytes.reserve_exact(out.bytes.len() + TRAILER_LEN);
         bytes.append(&mut out.bytes);
-        bytes.extend_from_slice(&book_len.to_be_bytes());
+        bytes.extend_from_slice(&snapshot_len.to_be_bytes());
         Ok(seal(bytes, CHECKPOINT_FORMAT).await)
     }
 }
 
-/// Adds what stands behind the length of the book.
+/// Adds what stands behind the length of the snapshot.
 pub(super) async fn seal(mut bytes: Vec<u8>, format: u32) -> Bytes {
     bytes.extend_from_slice(&format.to_be_bytes());
     bytes.extend_from_slice(&MAGIC);

@@ -28,7 +28,7 @@ async fn a_checkpoint_reads_back_as_it_was_written() {
 #[tokio::test]
 async fn an_empty_lane_has_a_checkpoint_too() {
     let empty = Checkpoint {
-        book: Bytes::new(),
+        lane_state: Bytes::new(),
         deliveries: vec![],
         writes: vec![],
         refused: vec![],
@@ -56,11 +56,11 @@ async fn a_fault_behind_a_right_checksum_is_named_with_its_place() {
         [&[tag], len.as_slice(), content].concat()
     };
     let h = frame(b'h', &head);
-    for (frames, book_len, expected) in [
+    for (frames, snapshot_len, expected) in [
         (vec![], 0, "at byte 0: the head is missing"),
         (frame(b'r', b"\"closed.alice~job\""), 0, "at byte 0: the head is missing"),
-        (h.clone(), 1_000_000, "the book is longer than the document"),
-        (h.clone(), u64::MAX, "the book is longer than the document"),
+        (h.clone(), 1_000_000, "the snapshot is longer than the document"),
+        (h.clone(), u64::MAX, "the snapshot is longer than the document"),
         (h[..h.len() - 1].to_vec(), 0, "at byte 0: a frame is longer than the document"),
         ([h.clone(), vec![b'd', 0]].concat(), 0, "a frame is longer than the document"),
         ([h.clone(), frame(b'd', b"{}")].concat(), 0, "a delivery that says nothing"),
@@ -68,7 +68,7 @@ async fn a_fault_behind_a_right_checksum_is_named_with_its_place() {
         ([h.clone(), frame(b'r', b"\"award.alice\"")].concat(), 0, "not a key of the register"),
         ([h.clone(), frame(b'z', b"")].concat(), 0, "a frame of the unknown kind 122"),
     ] {
-        let bytes = seal([frames, u64::to_be_bytes(book_len).to_vec()].concat(), CHECKPOINT_FORMAT).await;
+        let bytes = seal([frames, u64::to_be_bytes(snapshot_len).to_vec()].concat(), CHECKPOINT_FORMAT).await;
         let error = Checkpoint::decode(&bytes).unwrap_err();
         assert!(matches!(error, CheckpointError::Malformed { .. }) && error.to_string().contains(expected), "{error}");
     }
@@ -239,7 +239,7 @@ fn sample() -> Checkpoint {
             record: Digest([9; 32]),
             rules: 1,
         },
-        book: Bytes::from((0..=255).collect::<Vec<u8>>()),
+        lane_state: Bytes::from((0..=255).collect::<Vec<u8>>()),
         deliveries,
         writes: vec![
             pending(key.clone(), None, 7, false),

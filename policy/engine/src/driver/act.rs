@@ -57,7 +57,7 @@ impl Driver {
             self.registrar.wake_at(),
             self.aborts.wake_at(),
             self.delivered.wake_at(),
-            self.ticker.wake_at(self.book.poll_deadline(), &self.clock),
+            self.ticker.wake_at(self.lane_state.poll_deadline(), &self.clock),
             self.inputs.views.is_none().then_some(self.views_at),
             self.rules_wanted.map(|(_, at)| at),
             self.tell_wake_at(),
@@ -137,7 +137,7 @@ impl Driver {
         if let Some(batch) = self.delivered.poll_entry(now) {
             self.append_delivered(epoch, batch);
         }
-        if self.ticker.poll_tick(self.book.poll_deadline(), &self.clock, now) {
+        if self.ticker.poll_tick(self.lane_state.poll_deadline(), &self.clock, now) {
             self.append(Purpose::Tick, Entry::Tick);
         }
         while let Some(done) = self.inputs.ready_append() {
@@ -173,7 +173,7 @@ impl Driver {
     pub(super) async fn publish(&mut self) {
         let now = Instant::now();
         let bundles = self.outbox.poll_bundles(now, &self.clock);
-        let (book, telling, engine) = (&self.book, &self.telling, &self.shared.config.id);
+        let (lane_state, telling, engine) = (&self.lane_state, &self.telling, &self.shared.config.id);
         let journals = subject::journal(self.lane);
         let (questions, position) = (&mut self.questions, self.position);
         let due = std::iter::from_fn(|| questions.poll_due(position)).flatten();
@@ -181,7 +181,7 @@ impl Driver {
             let answer = if asked.subject == journals {
                 telling.answer(engine, &asked.payload)?
             } else {
-                view::answer(book, &asked.payload)
+                view::answer(lane_state, &asked.payload)
             };
             Some((asked.reply?, answer))
         });

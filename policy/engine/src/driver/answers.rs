@@ -13,14 +13,14 @@ use crate::metrics::WriteResult;
 use crate::register::Answer;
 
 impl Driver {
-    /// What a negotiation is, or was, conducted by; the book may have forgotten which, of one that was cancelled or aborted.
+    /// What a negotiation is, or was, conducted by; the lane's state may have forgotten which, of one that was cancelled or aborted.
     pub(super) fn protocol(&self, negotiation: &NegotiationId) -> Option<Protocol> {
-        self.telling.protocol(negotiation).or_else(|| self.book.protocol(negotiation))
+        self.telling.protocol(negotiation).or_else(|| self.lane_state.protocol(negotiation))
     }
 
     /// The trace of a negotiation, for a line of the log.
     pub(super) fn trace_id(&self, negotiation: &NegotiationId) -> TraceId {
-        self.traces.trace_of(negotiation, self.book.traceparent(negotiation))
+        self.traces.trace_of(negotiation, self.lane_state.traceparent(negotiation))
     }
 
     pub(super) fn handle_write(&mut self, done: &WriteDone) {
@@ -34,7 +34,7 @@ impl Driver {
         self.shared.metrics.register_answered(result, now.saturating_duration_since(done.started));
         self.remember_write(&done.key, result);
         if let Ok(registered) = &done.answer {
-            let traceparent = self.book.traceparent(done.key.negotiation());
+            let traceparent = self.lane_state.traceparent(done.key.negotiation());
             self.traces.handle_written(&done.key, registered, done.started, traceparent);
         }
         match self.registrar.handle_answer(&done.key, &done.answer, now) {

@@ -1,4 +1,4 @@
-//! Folding: a record of the log into the book, the book's effects into outbox, register and metrics.
+//! Folding: a record of the log into the lane's state, the fold's effects into outbox, register and metrics.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -40,7 +40,7 @@ impl Driver {
                 self.shared.metrics.record_skipped();
             }
         }
-        self.ticker.handle_fold(record.seq, record.time, self.book.poll_deadline(), &mut self.clock, now);
+        self.ticker.handle_fold(record.seq, record.time, self.lane_state.poll_deadline(), &mut self.clock, now);
         self.note_digest(record)?;
         self.handle_progress()
     }
@@ -49,8 +49,8 @@ impl Driver {
         let point = self.digests.is_due(record.seq).then(|| Point {
             position: record.seq,
             stamped: record.stamped,
-            rules: self.book.rules(),
-            digest: self.book.digest(),
+            rules: self.lane_state.rules(),
+            digest: self.lane_state.digest(),
         });
         match self.digests.note(record.seq, point) {
             Some(mismatch) => Err(self.handle_mismatch(mismatch)),
@@ -59,14 +59,14 @@ impl Driver {
     }
 
     fn fold(&mut self, record: &LogRecord, decoded: &Record, now: Instant) -> Result<(), StopReason> {
-        let epoch = self.book.epoch();
+        let epoch = self.lane_state.epoch();
         self.unseen.handle_record(decoded, &self.shared.config.id);
-        let folded = catch_unwind(AssertUnwindSafe(|| self.book.handle_record(record.seq, record.time, decoded)));
+        let folded = catch_unwind(AssertUnwindSafe(|| self.lane_state.handle_record(record.seq, record.time, decoded)));
         if folded.is_err() {
             self.handle_panic(record.seq, decoded)?;
         }
         self.handle_logged(epoch, &decoded.entries);
-        while let Some((position, effect)) = self.book.poll_effect_at() {
+        while let Some((position, effect)) = self.lane_state.poll_effect_at() {
             self.traces.handle_cause(position, decoded);
             match effect {
                 Effect::Deliver(deliver) => self.handle_deliver(deliver, now),
@@ -131,7 +131,7 @@ impl Driver {
 
     fn handle_deliver(&mut self, deliver: Deliver, now: Instant) {
         // Best effort is sent once. An earlier owner may have done so before this engine takes the lane.
-        if deliver.qos == Qos::BestEffort && !self.is_owner() && self.book.epoch() > 0 {
+        if deliver.qos == Qos::BestEffort && !self.is_owner() && self.lane_state.epoch() > 0 {
             return;
         }
         let id = deliver.id;
@@ -186,7 +186,7 @@ impl Driver {
     }
 
     fn handle_event(&mut self, event: &Event, record: &Record) {
-        self.gauges.follow(event, self.book.now(), self.is_owner());
+        self.gauges.follow(event, self.lane_state.now(), self.is_owner());
         if let Event::Claimed { engine, .. } = event {
             self.note_claim(engine);
         }
@@ -213,7 +213,7 @@ impl Driver {
         if !self.traces.is_on() {
             return;
         }
-        if let Some(folded) = Folded::of(event, self.book.now()) {
+        if let Some(folded) = Folded::of(event, self.lane_state.now()) {
             self.traces.handle_folded(&folded, record);
         }
         if let Some(finished) = Finished::of(event) {

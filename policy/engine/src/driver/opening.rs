@@ -62,7 +62,8 @@ impl Driver {
         let (now, config) = (Instant::now(), &shared.config);
         let (telling, pulse) = Telling::new(config, now);
         let (backlog, backlogs) = Backlog::new(now);
-        let Recovered { book, outbox, registrar, aborts, blamed, position, time, target, trimmed, reader } = recovered;
+        let Recovered { lane_state, outbox, registrar, aborts, blamed, position, time, target, trimmed, reader } =
+            recovered;
         let mut driver = Self {
             lane,
             gauges: shared.metrics.lane(lane),
@@ -106,7 +107,7 @@ impl Driver {
             views_at: now,
             notices: Vec::new(),
             questions: Questions::default(),
-            book,
+            lane_state,
             shared,
         };
         driver.begin(time, now);
@@ -116,7 +117,7 @@ impl Driver {
     /// Takes note of what the restored state says.
     fn begin(&mut self, time: schemas::Timestamp, now: Instant) {
         self.clock.observe(time, now);
-        self.gauges.restart(self.book.open_phases());
+        self.gauges.restart(self.lane_state.open_phases());
         self.gauges.set_checkpoint(self.position);
         self.telling.forget();
         self.unseen.forget();
@@ -155,9 +156,11 @@ impl Driver {
 
     fn restart(&mut self, recovered: Recovered) {
         let (now, config) = (Instant::now(), &self.shared.config);
-        let Recovered { book, outbox, registrar, aborts, blamed, position, time, target, trimmed, reader } = recovered;
+        let Recovered { lane_state, outbox, registrar, aborts, blamed, position, time, target, trimmed, reader } =
+            recovered;
         let store = self.upkeep.store.clone();
-        (self.book, self.outbox, self.registrar, self.aborts, self.blamed) = (book, outbox, registrar, aborts, blamed);
+        (self.lane_state, self.outbox, self.registrar, self.aborts, self.blamed) =
+            (lane_state, outbox, registrar, aborts, blamed);
         // What was asked of the bus for the state that is gone is not waited for.
         self.inputs.log = reader;
         self.inputs.views = None;

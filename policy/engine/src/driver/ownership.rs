@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use policy_core::book::RULES_VERSION;
+use policy_core::lane::RULES_VERSION;
 use tokio::time::Instant;
 
 use super::Driver;
@@ -86,13 +86,13 @@ impl Driver {
     /// A lane's rules change by a record only, and only to what every live engine folds.
     fn want_rules(&mut self, view: &View) {
         let newest = view.rules_newest(self.shared.config.rules_newest);
-        self.rules_wanted = (newest > self.book.rules()).then(|| (newest, Instant::now()));
+        self.rules_wanted = (newest > self.lane_state.rules()).then(|| (newest, Instant::now()));
     }
 
     /// The rules version to append now, again after a while until it is folded.
     pub(super) fn poll_rules(&mut self, now: Instant) -> Option<u32> {
         let (version, at) = self.rules_wanted?;
-        if self.book.rules() >= version {
+        if self.lane_state.rules() >= version {
             self.rules_wanted = None;
         } else if at <= now {
             self.rules_wanted = Some((version, now + CLAIM_GAP_MAX));
@@ -104,8 +104,8 @@ impl Driver {
     /// Moves on as far as what is folded and who is alive allow.
     pub(super) fn handle_progress(&mut self) -> Result<(), StopReason> {
         // Before the first record it is not known under which rules the lane runs.
-        if self.position > 0 && self.book.rules() > self.shared.config.rules_newest.min(RULES_VERSION) {
-            return Err(StopReason::NewerVersion(format!("its rules are of version {}", self.book.rules())));
+        if self.position > 0 && self.lane_state.rules() > self.shared.config.rules_newest.min(RULES_VERSION) {
+            return Err(StopReason::NewerVersion(format!("its rules are of version {}", self.lane_state.rules())));
         }
         if self.aborts.len() > ABORTS_MAX {
             return Err(StopReason::RegisterForeign(self.aborts.len()));
@@ -114,11 +114,11 @@ impl Driver {
         if matches!(self.stage, Stage::CatchingUp { target } if self.position >= target) {
             self.stage = Stage::Standby { not_before: now };
         }
-        let owned = self.book.is_owner(&self.shared.config.id).then_some(self.book.epoch());
+        let owned = self.lane_state.is_owner(&self.shared.config.id).then_some(self.lane_state.epoch());
         match self.stage {
             Stage::Standby { not_before } if self.is_first && not_before <= now => self.claim(),
             Stage::Claiming(claim) if owned == Some(claim.epoch) => self.become_owner(claim, now),
-            Stage::Claiming(claim) if self.book.epoch() >= claim.epoch => self.stand_by(now),
+            Stage::Claiming(claim) if self.lane_state.epoch() >= claim.epoch => self.stand_by(now),
             Stage::Claiming(claim) if claim.retry_at.is_some() && !self.is_first => self.stand_by(now),
             Stage::Owner { epoch, .. } if owned != Some(epoch) => self.stage = Stage::Yielding { epoch },
             Stage::CatchingUp { .. } | Stage::Standby { .. } | Stage::Claiming(_) => self.bound_held()?,
@@ -141,9 +141,9 @@ impl Driver {
         let view = self.inputs.peers.borrow().clone();
         let owner = view.and_then(|view| {
             let mut others = view.others.iter();
-            others.find(|(other, _)| self.book.is_owner(other)).map(|(_, standing)| standing.is_leaving)
+            others.find(|(other, _)| self.lane_state.is_owner(other)).map(|(_, standing)| standing.is_leaving)
         });
-        let epoch = self.book.epoch() + 1;
+        let epoch = self.lane_state.epoch() + 1;
         let (is_orderly, outlives) = (owner.is_some(), epoch > 1 && owner != Some(false));
         self.stage = Stage::Claiming(Claim { epoch, is_orderly, outlives, failures: 0, retry_at: None });
         self.append_claim(epoch);
@@ -177,7 +177,7 @@ impl Driver {
         self.handle_peers();
         self.shared.metrics.engines.count_takeover();
         self.aborts.handle_takeover(now);
-        self.telling.handle_takeover(self.book.open_count(), claim.outlives);
+        self.telling.handle_takeover(self.lane_state.open_count(), claim.outlives);
         if claim.is_orderly {
             self.unseen.forget();
         } else {
@@ -213,7 +213,7 @@ impl Driver {
     /// Hands the lane over: what the log ordered before the other engine's claim still leaves, as does what was
     /// acknowledged; the rest is the new owner's.
     pub(super) async fn yield_lane(&mut self, epoch: u64) {
-        tracing::info!(lane = self.lane.0, epoch, by = self.book.epoch(), "the lane is handed over");
+        tracing::info!(lane = self.lane.0, epoch, by = self.lane_state.epoch(), "the lane is handed over");
         self.publish().await;
         let now = Instant::now();
         while let Some(batch) = self.delivered.take(now) {

@@ -19,10 +19,10 @@ impl Driver {
             status.phase = phase;
             status.is_fit = is_fit;
             status.position = self.position;
-            status.epoch = self.book.epoch();
-            status.rules = self.book.rules();
-            status.now = self.book.now();
-            status.open = self.book.open_count();
+            status.epoch = self.lane_state.epoch();
+            status.rules = self.lane_state.rules();
+            status.now = self.lane_state.now();
+            status.open = self.lane_state.open_count();
             status.outbox = self.outbox.len();
             status.register_pending = self.registrar.len();
             status.digests = self.digests.recent(DIGESTS_TOLD);

@@ -67,8 +67,8 @@ impl Driver {
     /// Takes note of a fact the core reports, while the lane is owned.
     pub(super) fn remember(&mut self, event: &Event) {
         let Some(memory) = &mut self.telling.memory else { return };
-        let book = &self.book;
-        memory.note_event(event, book.now(), |negotiation| journal::adopted(book, negotiation));
+        let lane_state = &self.lane_state;
+        memory.note_event(event, lane_state.now(), |negotiation| journal::adopted(lane_state, negotiation));
     }
 
     /// Counts what happened while nobody owned the lane; no journal holds it.
@@ -125,7 +125,7 @@ impl Driver {
         pulse.send_replace(if is_owner {
             LanePulse {
                 owned: Some(self.lane),
-                open: self.book.open_count(),
+                open: self.lane_state.open_count(),
                 unacknowledged: self.outbox.len(),
                 newest: memory.newest(),
                 counted,

@@ -129,7 +129,7 @@ impl Driver {
         let view = self.inputs.peers.borrow();
         let Some(view) = view.as_ref().filter(|_| self.is_fit()) else { return false };
         let ranked = view.ranked(self.lane);
-        let first = ranked.iter().find(|id| !self.book.is_owner(id)).or(ranked.first());
+        let first = ranked.iter().find(|id| !self.lane_state.is_owner(id)).or(ranked.first());
         first.is_some_and(|id| *id == self.shared.config.id)
     }
 
@@ -148,13 +148,13 @@ impl Driver {
         let head = Head {
             lane: self.lane,
             position: self.position,
-            time: self.book.now(),
+            time: self.lane_state.now(),
             record: Digest::of_bytes(&self.last),
-            rules: self.book.rules(),
+            rules: self.lane_state.rules(),
         };
         Checkpoint {
             head,
-            book: Bytes::from(self.book.snapshot()),
+            lane_state: Bytes::from(self.lane_state.snapshot()),
             deliveries: self.outbox.unsettled().cloned().collect(),
             writes: self.registrar.pending(),
             refused: self.registrar.refused(),
@@ -270,6 +270,6 @@ mod tests {
         let record = Digest::of_bytes(record.as_bytes());
         let head = Head { lane: Lane(0), position, time: Timestamp(0), record, rules: 1 };
         let (deliveries, writes, refused, aborts, blamed) = Default::default();
-        Checkpoint { head, book: Bytes::new(), deliveries, writes, refused, aborts, blamed }
+        Checkpoint { head, lane_state: Bytes::new(), deliveries, writes, refused, aborts, blamed }
     }
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use policy_core::Book;
+use policy_core::LaneState;
 use schemas::journal::{Journal, JournalEntry, JournalRequest};
 use schemas::{AgentId, NegotiationId};
 use serde::Serialize;
@@ -43,13 +43,13 @@ impl Memory {
     }
 }
 
-/// What the book knows of a negotiation that another owner began.
-pub(crate) fn adopted(book: &Book, negotiation: &NegotiationId) -> Option<About> {
-    let view = book.view(negotiation, &AgentId::try_new(negotiation.initiator()).ok()?)?;
+/// What the lane's state knows of a negotiation that another owner began.
+pub(crate) fn adopted(lane_state: &LaneState, negotiation: &NegotiationId) -> Option<About> {
+    let view = lane_state.view(negotiation, &AgentId::try_new(negotiation.initiator()).ok()?)?;
     // The initiator's first message is the call.
-    let called_at = view.messages.first().map_or(book.now(), |call| call.at.0);
+    let called_at = view.messages.first().map_or(lane_state.now(), |call| call.at.0);
     Some(About {
-        protocol: book.protocol(negotiation)?,
+        protocol: lane_state.protocol(negotiation)?,
         phase: view.state,
         policy: Arc::from(view.policy.unwrap_or_default()),
         called_at,

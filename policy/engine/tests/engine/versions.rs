@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bus::Bus;
 use bytes::Bytes;
-use policy_core::book::RULES_VERSION;
+use policy_core::lane::RULES_VERSION;
 use policy_engine::{Engine, EngineHandle, LanePhase, StopReason};
 use schemas::record::{EngineEvent, Entry, Qos};
 use schemas::{Act, Timestamp, subject};

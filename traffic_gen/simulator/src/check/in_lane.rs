@@ -1,8 +1,8 @@
-//! One lane, record by record: the book against the naive reference, and what the book's effects say in their order.
+//! One lane, record by record: the lane's state against the naive reference, and what the fold's effects say in their order.
 
 use std::collections::BTreeMap;
 
-use policy_core::{Book, Deliver, Effect, Event, Limits, View};
+use policy_core::{Deliver, Effect, Event, LaneState, Limits, View};
 use policy_reference::{Reference, fact};
 use schemas::delivery::{Call, Told};
 use schemas::record::{Entry, Record};
@@ -11,12 +11,12 @@ use schemas::{AgentId, AwardNo, Digest, Lane, Lot, MsgId, NegotiationId, Timesta
 use super::folded::{Caused, Collection, Course, Folded};
 use traffic_gen::invariants::{Invariant, Verdict};
 
-/// How often a book is written down and read back: often enough that most runs do it, seldom enough to be free.
+/// How often a lane state is written down and read back: often enough that most runs do it, seldom enough to be free.
 const RESTORE_EVERY_RECORDS: u64 = 97;
 
 /// A lane while it is folded.
 pub(super) struct InLane {
-    book: Book,
+    lane_state: LaneState,
     reference: Reference,
     limits: Limits,
     lane: Lane,
@@ -28,7 +28,7 @@ pub(super) struct InLane {
 impl InLane {
     pub(super) fn new(lane: Lane, limits: &Limits) -> Self {
         Self {
-            book: Book::new(lane, limits.clone()),
+            lane_state: LaneState::new(lane, limits.clone()),
             reference: Reference::new(limits),
             limits: limits.clone(),
             lane,
@@ -39,11 +39,11 @@ impl InLane {
     }
 
     pub(super) fn digest(&self) -> Digest {
-        self.book.digest()
+        self.lane_state.digest()
     }
 
     pub(super) fn view(&self, negotiation: &NegotiationId, viewer: &AgentId) -> Option<View> {
-        self.book.view(negotiation, viewer)
+        self.lane_state.view(negotiation, viewer)
     }
 
     pub(super) fn fold(
@@ -54,8 +54,8 @@ impl InLane {
         folded: &mut Folded,
         verdict: &mut Verdict,
     ) {
-        self.book.handle_record(seq, time, record);
-        let effects: Vec<Effect> = std::iter::from_fn(|| self.book.poll_effect()).collect();
+        self.lane_state.handle_record(seq, time, record);
+        let effects: Vec<Effect> = std::iter::from_fn(|| self.lane_state.poll_effect()).collect();
         self.compare(seq, time, record, &effects, verdict);
         check_dispositions(seq, record, &effects, verdict);
         for effect in &effects {
@@ -66,21 +66,23 @@ impl InLane {
         if self.records.is_multiple_of(RESTORE_EVERY_RECORDS) {
             self.restore(seq, verdict);
         }
-        let (now, seen) = (self.book.now(), self.open.iter().find(|(_, ends_by)| **ends_by < self.book.now()));
+        let (now, seen) =
+            (self.lane_state.now(), self.open.iter().find(|(_, ends_by)| **ends_by < self.lane_state.now()));
         verdict.check(Invariant::Terminates, seen.is_none(), || format!("record {seq}, at {now:?}: open is {seen:?}"));
-        let bounds =
-            self.book.open_count() <= self.limits.open_max && self.book.tombstone_count() <= self.limits.tombstones_max;
-        verdict
-            .check(Invariant::Bounded, bounds, || format!("lane {}: {} are open", self.lane, self.book.open_count()));
+        let bounds = self.lane_state.open_count() <= self.limits.open_max
+            && self.lane_state.tombstone_count() <= self.limits.tombstones_max;
+        verdict.check(Invariant::Bounded, bounds, || {
+            format!("lane {}: {} are open", self.lane, self.lane_state.open_count())
+        });
     }
 
-    /// Goes on with a book read back from a snapshot: everything that follows checks it, too.
+    /// Goes on with a lane state read back from a snapshot: everything that follows checks it, too.
     fn restore(&mut self, seq: u64, verdict: &mut Verdict) {
-        match Book::restore(&self.book.snapshot(), self.lane, self.limits.clone()) {
-            Ok(book) => {
-                let is_same = book.state_digest_full() == self.book.state_digest_full();
+        match LaneState::restore(&self.lane_state.snapshot(), self.lane, self.limits.clone()) {
+            Ok(lane_state) => {
+                let is_same = lane_state.state_digest_full() == self.lane_state.state_digest_full();
                 verdict.check(Invariant::Recomputable, is_same, || format!("record {seq}: restored is another state"));
-                self.book = book;
+                self.lane_state = lane_state;
             }
             Err(error) => verdict.check(Invariant::Recomputable, false, || format!("record {seq}: {error}")),
         }
@@ -98,7 +100,7 @@ impl InLane {
         }
     }
 
-    /// The book against the reference.
+    /// The lane's state against the reference.
     fn compare(&mut self, seq: u64, time: Timestamp, record: &Record, effects: &[Effect], verdict: &mut Verdict) {
         let expected = self.reference.fold(seq, time, record);
         self.reference.note(effects);
@@ -106,7 +108,7 @@ impl InLane {
         verdict.check(Invariant::Recomputable, found == expected, || difference(seq, &found, &expected));
         let (open, ended) = self.reference.counts();
         let (state, wanted) = (
-            (self.book.open_count(), self.book.tombstone_count(), self.book.poll_deadline()),
+            (self.lane_state.open_count(), self.lane_state.tombstone_count(), self.lane_state.poll_deadline()),
             (open, ended, self.reference.deadline()),
         );
         verdict.check(Invariant::Recomputable, state == wanted, || {

@@ -1,6 +1,6 @@
 //! Before the close nothing leaves that depends on another contractor's offer.
 
-use policy_core::{Book, Deliver, Effect, Event};
+use policy_core::{Deliver, Effect, Event, LaneState};
 use schemas::delivery::{RejectReason, Told};
 use schemas::digest::canonical;
 use schemas::record::{AdmittedMessage, EngineEvent, Entry, Record};
@@ -58,7 +58,7 @@ fn check_changed(trace: &Trace, folded: &Folded, verdict: &mut Verdict) {
     let negotiation = &changed.negotiation;
     let Some(course) = folded.course(negotiation) else { return };
     let lane = negotiation.lane(trace.lanes);
-    let mut book = Book::new(lane, trace.limits.clone());
+    let mut lane_state = LaneState::new(lane, trace.limits.clone());
     for found in trace.records.iter().filter(|record| record.lane == lane) {
         let Ok(mut record) = Record::decode(&found.bytes) else { continue };
         if found.seq == position.seq
@@ -66,8 +66,8 @@ fn check_changed(trace: &Trace, folded: &Folded, verdict: &mut Verdict) {
         {
             *entry = Entry::Message(changed.clone());
         }
-        book.handle_record(found.seq, found.time, &record);
-        let effects: Vec<Effect> = std::iter::from_fn(|| book.poll_effect()).collect();
+        lane_state.handle_record(found.seq, found.time, &record);
+        let effects: Vec<Effect> = std::iter::from_fn(|| lane_state.poll_effect()).collect();
         if found.seq < position.seq {
             continue;
         }

@@ -1,7 +1,7 @@
 //! The theme of some runs: the engines begin as an older build, which knows the first rules only, and are upgraded one
 //! after the other while everything goes on.
 
-use policy_core::book::RULES_FIRST;
+use policy_core::lane::RULES_FIRST;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

@@ -114,7 +114,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// I3 and I12 once everything is told; `offers` is how many the book counted.
+    /// I3 and I12 once everything is told; `offers` is how many the lane's state counted.
     pub(super) fn check_offers_at_the_end(&self, offers: u32, counts: &Counts) -> Checked {
         self.check_balance(self.round + 1, counts)?;
         let is_counted = usize::try_from(offers).ok() == Some(self.offers.len());

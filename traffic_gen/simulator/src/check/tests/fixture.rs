@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bus::LogRecord;
 use bytes::Bytes;
-use policy_core::{Book, Deliver, Effect, Limits, preset};
+use policy_core::{Deliver, Effect, LaneState, Limits, preset};
 use schemas::delivery::{Delivery, DeliveryEnvelope, EXCHANGE};
 use schemas::digest::canonical;
 use schemas::ids::AttrName;
@@ -84,7 +84,7 @@ fn run(length: usize) -> Trace {
 
 struct Making {
     trace: Trace,
-    book: Book,
+    lane_state: LaneState,
     seq: u64,
 }
 
@@ -119,7 +119,7 @@ impl Making {
             ended_at: BEGIN.plus_ms(10_000),
             digest: Digest([0; 32]),
         };
-        Self { trace, book: Book::new(Lane(0), Limits::default()), seq: 0 }
+        Self { trace, lane_state: LaneState::new(Lane(0), Limits::default()), seq: 0 }
     }
 
     /// A message is sent, logged, answered 202.
@@ -164,8 +164,8 @@ impl Making {
         let time = BEGIN.plus_ms(self.seq * 10);
         let bytes = record.encode().expect("a record").into();
         self.trace.records.push(LogRecord { lane: Lane(0), seq: self.seq, time, stamped: time, bytes });
-        self.book.handle_record(self.seq, time, &record);
-        while let Some(effect) = self.book.poll_effect() {
+        self.lane_state.handle_record(self.seq, time, &record);
+        while let Some(effect) = self.lane_state.poll_effect() {
             match effect {
                 Effect::Deliver(deliver) => self.deliver(&deliver, time),
                 Effect::Register(write) => {
@@ -180,7 +180,7 @@ impl Making {
             engine: "engine-1".to_owned(),
             lane: Lane(0),
             position: self.seq,
-            digest: self.book.digest().to_string(),
+            digest: self.lane_state.digest().to_string(),
         });
     }
 

@@ -1,4 +1,4 @@
-//! An open negotiation of either protocol, as the book handles it.
+//! An open negotiation of either protocol, as the lane's state handles it.
 
 use std::sync::Arc;
 

@@ -5,19 +5,19 @@ use schemas::bargain::PARTIES_MAX;
 use crate::alternating_offers::mandate;
 use crate::alternating_offers::space::check_rules;
 use crate::alternating_offers::state::{Bargainer, Bargaining, Sealed, Standing};
-use crate::book::open::Open;
-use crate::book::shelf::Slot;
+use crate::lane::open::Open;
+use crate::lane::table::TableEntry;
 use crate::negotiation::Negotiation;
 use crate::policy::COUNT_MAX;
 use crate::state::Phase;
 use crate::tombstone::Tombstone;
 
-/// What is wrong with a slot.
-pub(super) fn check(slot: &Slot) -> Result<(), &'static str> {
-    match slot {
-        Slot::Open(Open::ContractNet(negotiation), _) => check_open(negotiation),
-        Slot::Open(Open::Bargain(bargain), _) => check_bargain(bargain),
-        Slot::Ended(tombstone) => check_ended(tombstone),
+/// What is wrong with an entry.
+pub(super) fn check(entry: &TableEntry) -> Result<(), &'static str> {
+    match entry {
+        TableEntry::Open(Open::ContractNet(negotiation), _) => check_open(negotiation),
+        TableEntry::Open(Open::Bargain(bargain), _) => check_bargain(bargain),
+        TableEntry::Ended(tombstone) => check_ended(tombstone),
     }
 }
 

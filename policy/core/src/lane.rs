@@ -2,14 +2,14 @@
 
 mod causes;
 mod engine_records;
-mod forgotten;
+mod expired;
+mod inbound;
 mod names;
 mod open;
 mod policies;
-mod receive;
-mod shelf;
 mod snapshot;
-mod trail;
+mod state_hash;
+mod table;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub use snapshot::{SNAPSHOT_FORMAT, SNAPSHOT_FORMAT_FIRST, SnapshotError};
 
 use causes::Causes;
 use names::Names;
-use shelf::{Key, Shelf, Slot};
+use table::{Key, NegotiationTable, TableEntry};
 
 /// The rules version every lane begins under. It never changes: an old log must fold as it did.
 pub const RULES_FIRST: u32 = 1;
@@ -37,12 +37,12 @@ pub const RULES_FIRST: u32 = 1;
 ///
 /// Rules are what a record leads to: effects, their ids, digests. A change of any of them is a new version, and both are
 /// kept: where they differ, the fold asks for the lane's version, which every `Step` carries as it carries the limits;
-/// [`Book::digest`] is part of them. Version 2 added bargains. A lane changes over by a logged `rules` record and at that
+/// [`LaneState::digest`] is part of them. Version 2 added bargains. A lane changes over by a logged `rules` record and at that
 /// record, in the middle of negotiations too; engines append one when all of them know the version. `golden/` holds logs
 /// of every version released: a new version adds a folder there, and an old one is dropped only together with its arms.
 ///
-/// A record that sets a version beyond this one is folded like any other; [`Book::rules`] then tells the shell, which must
-/// drop the book and this record's effects.
+/// A record that sets a version beyond this one is folded like any other; [`LaneState::rules`] then tells the shell, which must
+/// drop the state and this record's effects.
 pub const RULES_VERSION: u32 = 2;
 /// The first rules version that knows bargains (spec section 6), and conditions an exchange can judge.
 pub(crate) const RULES_WITH_BARGAINS: u32 = 2;
@@ -50,20 +50,20 @@ const _: () = assert!(RULES_FIRST <= RULES_VERSION);
 
 /// Every negotiation of one lane.
 ///
-/// Contract: feed records in the order of the log; after each, drain [`Book::poll_effect`], then ask
-/// [`Book::poll_deadline`]. The same records give byte-identical effects.
+/// Contract: feed records in the order of the log; after each, drain [`LaneState::poll_effect`], then ask
+/// [`LaneState::poll_deadline`]. The same records give byte-identical effects.
 #[derive(Debug)]
-pub struct Book {
+pub struct LaneState {
     position: u64,
     epoch: u64,
     owner: Option<Arc<str>>,
-    shelf: Shelf,
-    flow: Flow,
+    table: NegotiationTable,
+    context: LaneContext,
 }
 
 /// What every input passes through, whichever negotiation it concerns.
 #[derive(Debug)]
-struct Flow {
+struct LaneContext {
     lane: Lane,
     limits: Limits,
     rules: u32,
@@ -75,21 +75,21 @@ struct Flow {
     effects: VecDeque<Effect>,
     causes: Causes,
     /// Running hash of what was decided: dispositions, states, outcomes.
-    trail: u64,
+    state_hash: u64,
     /// The inputs of negotiations, where somebody asked for them. No part of the state.
     links: Option<Vec<Link>>,
 }
 
-impl Book {
-    /// An empty book of one lane.
+impl LaneState {
+    /// The empty state of one lane.
     #[must_use]
     pub fn new(lane: Lane, limits: Limits) -> Self {
         Self {
             position: 0,
             epoch: 0,
             owner: None,
-            shelf: Shelf::new(limits.clone()),
-            flow: Flow {
+            table: NegotiationTable::new(limits.clone()),
+            context: LaneContext {
                 lane,
                 rules: RULES_FIRST,
                 now: Timestamp(0),
@@ -98,7 +98,7 @@ impl Book {
                 winners: Winners::default(),
                 effects: VecDeque::new(),
                 causes: Causes::default(),
-                trail: trail::START,
+                state_hash: state_hash::START,
                 links: None,
                 limits,
             },
@@ -115,9 +115,9 @@ impl Book {
             return;
         }
         self.position = seq;
-        self.flow.now = self.flow.now.max(time);
+        self.context.now = self.context.now.max(time);
         self.fire_timers(seq);
-        self.shelf.bury_forgotten(self.flow.now);
+        self.table.drop_expired(self.context.now);
         for (index, entry) in (0..).zip(&record.entries) {
             self.handle_entry(Position { seq, index }, entry);
         }
@@ -129,33 +129,33 @@ impl Book {
     }
 
     /// The next effect, and where the input stands that caused it: its entry of the record, or a timer's position
-    /// ([`Book::handle_record`]); absent after an input that panicked.
+    /// ([`LaneState::handle_record`]); absent after an input that panicked.
     pub fn poll_effect_at(&mut self) -> Option<(Option<Position>, Effect)> {
-        self.flow.pop_effect()
+        self.context.pop_effect()
     }
 
-    /// From now on keeps every input of every negotiation until [`Book::take_links`]: what an archive needs, and engines do
+    /// From now on keeps every input of every negotiation until [`LaneState::take_links`]: what an archive needs, and engines do
     /// not. Changes nothing else.
     pub fn keep_links(&mut self) {
-        self.flow.links.get_or_insert_default();
+        self.context.links.get_or_insert_default();
     }
 
-    /// The inputs since the last call, in the order of the fold; none unless [`Book::keep_links`] was called.
+    /// The inputs since the last call, in the order of the fold; none unless [`LaneState::keep_links`] was called.
     pub fn take_links(&mut self) -> Vec<Link> {
-        self.flow.links.as_mut().map(std::mem::take).unwrap_or_default()
+        self.context.links.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// When time alone will change something: once log time has passed this instant, a record (an empty tick will do)
     /// fires the timer.
     #[must_use]
     pub fn poll_deadline(&self) -> Option<Timestamp> {
-        self.shelf.first_deadline()
+        self.table.first_deadline()
     }
 
     /// Log time of the last record folded.
     #[must_use]
     pub fn now(&self) -> Timestamp {
-        self.flow.now
+        self.context.now
     }
 
     /// Sequence of the last record folded, 0 at the beginning.
@@ -173,7 +173,7 @@ impl Book {
     /// Rules version of the lane.
     #[must_use]
     pub fn rules(&self) -> u32 {
-        self.flow.rules
+        self.context.rules
     }
 
     /// Whether the last accepted claim is this engine's.
@@ -185,45 +185,45 @@ impl Book {
     /// Negotiations that have not ended.
     #[must_use]
     pub fn open_count(&self) -> usize {
-        self.shelf.open_count()
+        self.table.open_count()
     }
 
     /// The phase of each negotiation that has not ended, in no particular order.
     pub fn open_phases(&self) -> impl Iterator<Item = Phase> + '_ {
-        self.shelf.open_phases()
+        self.table.open_phases()
     }
 
     /// Ended negotiations that are still recognised.
     #[must_use]
     pub fn tombstone_count(&self) -> usize {
-        self.shelf.tombstone_count()
+        self.table.tombstone_count()
     }
 
     /// Digest of the state, to compare replicas at the same position: everything held, by its hash chains, and the running
     /// hash of everything decided and told. Costs the same whatever is held.
     ///
     /// Last wins and pinned policies are in it through the decisions they lead to; before they lead to one,
-    /// [`Book::state_digest_full`] tells them apart.
+    /// [`LaneState::state_digest_full`] tells them apart.
     #[must_use]
     pub fn digest(&self) -> Digest {
         Digest::of_parts(&[
-            &[self.flow.lane.0],
+            &[self.context.lane.0],
             &self.position.to_be_bytes(),
-            &self.flow.now.0.to_be_bytes(),
+            &self.context.now.0.to_be_bytes(),
             &self.epoch.to_be_bytes(),
-            &self.flow.rules.to_be_bytes(),
-            &self.flow.inputs.to_be_bytes(),
-            &self.shelf.chains().to_be_bytes(),
-            &self.flow.trail.to_be_bytes(),
+            &self.context.rules.to_be_bytes(),
+            &self.context.inputs.to_be_bytes(),
+            &self.table.chains().to_be_bytes(),
+            &self.context.state_hash.to_be_bytes(),
         ])
     }
 
     /// What `viewer` may see of a negotiation; absent for strangers and unknown negotiations alike.
     #[must_use]
     pub fn view(&self, negotiation: &NegotiationId, viewer: &AgentId) -> Option<View> {
-        match self.shelf.slot(Key::of(negotiation))? {
-            Slot::Open(open, _) => open.view(viewer, self.flow.now),
-            Slot::Ended(tombstone) => tombstone.view(viewer),
+        match self.table.entry(Key::of(negotiation))? {
+            TableEntry::Open(open, _) => open.view(viewer, self.context.now),
+            TableEntry::Ended(tombstone) => tombstone.view(viewer),
         }
     }
 
@@ -231,9 +231,9 @@ impl Book {
     /// both protocols have (`cancelled`, `aborted`) counts as a contract net's.
     #[must_use]
     pub fn protocol(&self, negotiation: &NegotiationId) -> Option<Protocol> {
-        match self.shelf.slot(Key::of(negotiation))? {
-            Slot::Open(open, _) => Some(open.protocol()),
-            Slot::Ended(tombstone) => Some(match tombstone.outcome {
+        match self.table.entry(Key::of(negotiation))? {
+            TableEntry::Open(open, _) => Some(open.protocol()),
+            TableEntry::Ended(tombstone) => Some(match tombstone.outcome {
                 Outcome::Agreement | Outcome::NoAgreement | Outcome::Ended => Protocol::AlternatingOffers,
                 Outcome::Completed
                 | Outcome::NoOffers
@@ -248,10 +248,10 @@ impl Book {
 
     fn fire_timers(&mut self, seq: u64) {
         let mut index = u32::MAX;
-        while let Some((deadline, kind, key)) = self.shelf.pop_due(self.flow.now) {
-            self.shelf.with_slot(key, |slot| {
-                if let Slot::Open(open, _) = slot {
-                    self.flow.with_step(Position { seq, index }, deadline, |step, _| open.fire(kind, step));
+        while let Some((deadline, kind, key)) = self.table.pop_due(self.context.now) {
+            self.table.with_entry(key, |entry| {
+                if let TableEntry::Open(open, _) = entry {
+                    self.context.with_step(Position { seq, index }, deadline, |step, _| open.fire(kind, step));
                 }
             });
             index = index.saturating_sub(1);
@@ -267,7 +267,7 @@ impl Book {
     }
 }
 
-impl Flow {
+impl LaneContext {
     /// Runs one input and notes what it decided. `now` is the instant it is evaluated at.
     fn with_step<R>(
         &mut self,
@@ -291,7 +291,7 @@ impl Flow {
             links: self.links.as_mut(),
         };
         let result = input(&mut step, &mut self.names);
-        self.trail = trail::extend(self.trail, self.effects.range(first_effect..));
+        self.state_hash = state_hash::extend(self.state_hash, self.effects.range(first_effect..));
         self.note_cause(position, first_effect);
         result
     }

@@ -5,15 +5,15 @@ use std::collections::VecDeque;
 use schemas::NegotiationId;
 use schemas::ids::Position;
 
-use super::shelf::{Key, Slot};
-use super::{Book, Flow};
+use super::table::{Key, TableEntry};
+use super::{LaneContext, LaneState};
 use crate::effect::Effect;
 
 /// The positions of the inputs that caused the effects still queued, each with how many are left of them.
 #[derive(Debug, Default)]
 pub(super) struct Causes(VecDeque<(Position, usize)>);
 
-impl Flow {
+impl LaneContext {
     /// The effects from `first_effect` on were caused by the input at `position`.
     pub(super) fn note_cause(&mut self, position: Position, first_effect: usize) {
         let caused = self.effects.len() - first_effect;
@@ -40,13 +40,13 @@ impl Flow {
     }
 }
 
-impl Book {
+impl LaneState {
     /// The W3C trace context the call of an open negotiation carried.
     #[must_use]
     pub fn traceparent(&self, negotiation: &NegotiationId) -> Option<&str> {
-        match self.shelf.slot(Key::of(negotiation))? {
-            Slot::Open(open, _) => open.matter().traceparent.as_deref(),
-            Slot::Ended(_) => None,
+        match self.table.entry(Key::of(negotiation))? {
+            TableEntry::Open(open, _) => open.matter().traceparent.as_deref(),
+            TableEntry::Ended(_) => None,
         }
     }
 }
@@ -62,14 +62,18 @@ mod tests {
     #[test]
     fn an_effect_names_the_entry_that_caused_it() {
         let claim = |epoch| Entry::Engine { epoch, event: EngineEvent::Claim { engine: format!("engine-{epoch}") } };
-        let mut book = Book::new(Lane(0), Limits::default());
-        book.handle_record(7, Timestamp(1), &Record::new("test", vec![Entry::Tick, claim(2), claim(1), claim(3)]));
+        let mut lane_state = LaneState::new(Lane(0), Limits::default());
+        lane_state.handle_record(
+            7,
+            Timestamp(1),
+            &Record::new("test", vec![Entry::Tick, claim(2), claim(1), claim(3)]),
+        );
         let mut causes = Vec::new();
-        while let Some((cause, _)) = book.poll_effect_at() {
+        while let Some((cause, _)) = lane_state.poll_effect_at() {
             causes.push(cause);
         }
         let at = |index| Some(Position { seq: 7, index });
         assert_eq!(causes, [at(1), at(3)], "the outdated claim leads to nothing");
-        assert!(book.poll_effect().is_none());
+        assert!(lane_state.poll_effect().is_none());
     }
 }

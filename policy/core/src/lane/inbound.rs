@@ -7,8 +7,8 @@ use schemas::{Act, AgentId, MsgId, NegotiationId, Payload};
 use serde::Deserialize;
 
 use super::open::Open;
-use super::shelf::{Key, Slot};
-use super::{Book, RULES_WITH_BARGAINS};
+use super::table::{Key, TableEntry};
+use super::{LaneState, RULES_WITH_BARGAINS};
 use crate::contract_net::opening::Opening;
 use crate::effect::{Deliver, Event};
 use crate::ladder::Incoming;
@@ -24,7 +24,7 @@ enum Stranger {
     Malformed,
     /// A call for a negotiation that has been.
     Closed,
-    /// The book is full.
+    /// The lane is full.
     Full,
     /// A call that cannot be followed.
     Misread(Misread, Option<String>),
@@ -47,7 +47,7 @@ struct TorsoEnvelope {
     msg_id: MsgId,
 }
 
-impl Book {
+impl LaneState {
     pub(super) fn handle_message(&mut self, position: Position, admitted: &AdmittedMessage) {
         let message = match admitted.message() {
             Ok(message) => message,
@@ -64,7 +64,7 @@ impl Book {
             return self.answer_stranger(position, admitted, &msg_id, Stranger::Unauthorized);
         }
         let key = Key::of(&admitted.negotiation);
-        let answer = match self.shelf.slot(key) {
+        let answer = match self.table.entry(key) {
             Some(_) => self.pass_on(key, position, admitted, message),
             None if admitted.act == Act::Cfp => self.open(key, position, admitted, &message),
             None => Err(Stranger::Unauthorized),
@@ -90,13 +90,13 @@ impl Book {
             msg_id: message.envelope.msg_id,
             seq: message.envelope.seq,
             payload: message.payload,
-            policy: pinned.and_then(|pinned| self.shelf.policies.share(pinned)),
+            policy: pinned.and_then(|pinned| self.table.policies.share(pinned)),
         };
-        let now = self.flow.now;
-        let is_party = self.shelf.with_slot(key, |slot| {
-            self.flow.with_step(position, now, |step, _| match slot {
-                Slot::Open(open, _) => open.handle_message(&incoming, step),
-                Slot::Ended(tombstone) => tombstone.handle_message(&incoming, step),
+        let now = self.context.now;
+        let is_party = self.table.with_entry(key, |entry| {
+            self.context.with_step(position, now, |step, _| match entry {
+                TableEntry::Open(open, _) => open.handle_message(&incoming, step),
+                TableEntry::Ended(tombstone) => tombstone.handle_message(&incoming, step),
             })
         });
         if is_party == Some(true) { Ok(()) } else { Err(Stranger::Unauthorized) }
@@ -116,24 +116,24 @@ impl Book {
         if admitted.negotiation.initiator() != admitted.from.as_str() {
             return Err(Stranger::Unauthorized);
         }
-        if self.shelf.forgotten.contains(key) {
+        if self.table.expired.contains(key) {
             return Err(Stranger::Closed);
         }
-        if self.shelf.open_count() >= self.flow.limits.open_max {
+        if self.table.open_count() >= self.context.limits.open_max {
             return Err(Stranger::Full);
         }
-        let policy = self.shelf.policies.share(pinned).ok_or(Stranger::Misread(Misread::InvalidPolicy, None))?;
+        let policy = self.table.policies.share(pinned).ok_or(Stranger::Misread(Misread::InvalidPolicy, None))?;
         let opening = Opening {
             id: admitted.negotiation.clone(),
-            initiator: self.flow.names.share(&admitted.from),
+            initiator: self.context.names.share(&admitted.from),
             digest: admitted.digest,
             envelope: &message.envelope,
             cfp,
             policy,
             pinned,
         };
-        let now = self.flow.now;
-        let opened = self.flow.with_step(position, now, |step, names| {
+        let now = self.context.now;
+        let opened = self.context.with_step(position, now, |step, names| {
             let share = |name: &AgentId| names.share(name);
             match &cfp.bargain {
                 None => opening.open(step, share).map(Box::new).map(Open::ContractNet).map_err(Stranger::misread),
@@ -145,13 +145,13 @@ impl Book {
                     .map_err(|unfit| Stranger::Misread(unfit.misread, unfit.pointer)),
             }
         });
-        self.shelf.add(key, opened?);
+        self.table.add(key, opened?);
         Ok(())
     }
 
     fn answer_stranger(&mut self, position: Position, admitted: &AdmittedMessage, msg_id: &MsgId, stranger: Stranger) {
-        let now = self.flow.now;
-        self.flow.with_step(position, now, |step, _| {
+        let now = self.context.now;
+        self.context.with_step(position, now, |step, _| {
             let disposition = match stranger {
                 Stranger::Unauthorized => Disposition::Unauthorized,
                 Stranger::Malformed | Stranger::Misread(..) => Disposition::Malformed,

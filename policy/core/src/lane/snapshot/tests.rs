@@ -4,32 +4,32 @@ use schemas::record::{Entry, Record};
 use schemas::{Lane, Timestamp};
 use serde_json::{Value, json};
 
-use crate::book::Book;
-use crate::book::open::Open;
-use crate::book::shelf::Slot;
+use crate::lane::LaneState;
+use crate::lane::open::Open;
+use crate::lane::table::TableEntry;
 use crate::limits::Limits;
 use crate::negotiation::Negotiation;
 use crate::session::Party;
 
 #[test]
-fn a_restored_book_shares_what_was_shared_and_keeps_no_spare_room() {
-    let book = busy();
-    let restored = Book::restore(&book.snapshot(), Lane(0), Limits::default()).expect("a snapshot");
-    let (before, after) = (Footprint::of(&book), Footprint::of(&restored));
+fn a_restored_lane_state_shares_what_was_shared_and_keeps_no_spare_room() {
+    let lane_state = busy();
+    let restored = LaneState::restore(&lane_state.snapshot(), Lane(0), Limits::default()).expect("a snapshot");
+    let (before, after) = (Footprint::of(&lane_state), Footprint::of(&restored));
     assert!(after.spare <= before.spare && after.texts <= before.texts, "{before:?} before, {after:?} after");
     assert_eq!(after.agents, 4, "alice, a, b and c, each stored once");
     assert_eq!((before.policies, after.policies), (2, 2));
 }
 
 #[test]
-fn names_of_a_restored_book_are_shared_with_negotiations_to_come() {
-    let book = busy();
-    let mut restored = Book::restore(&book.snapshot(), Lane(0), Limits::default()).expect("a snapshot");
+fn names_of_a_restored_lane_state_are_shared_with_negotiations_to_come() {
+    let lane_state = busy();
+    let mut restored = LaneState::restore(&lane_state.snapshot(), Lane(0), Limits::default()).expect("a snapshot");
     fold(&mut restored, 125, vec![call("alice~later", "low", &["a", "c"])]);
     assert_eq!(Footprint::of(&restored).agents, 4);
 }
 
-/// What a book has allocated, as far as it can be told from inside.
+/// What a lane state has allocated, as far as it can be told from inside.
 #[derive(Debug, Default)]
 struct Footprint {
     agents: usize,
@@ -41,18 +41,18 @@ struct Footprint {
 }
 
 impl Footprint {
-    fn of(book: &Book) -> Self {
+    fn of(lane_state: &LaneState) -> Self {
         let (mut agents, mut policies, mut texts, mut spare) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new(), 0);
-        for slot in book.shelf.slots_in_order() {
-            match slot {
-                Slot::Open(Open::Bargain(_), _) => {}
-                Slot::Open(Open::ContractNet(open), _) => {
+        for entry in lane_state.table.entries_in_order() {
+            match entry {
+                TableEntry::Open(Open::Bargain(_), _) => {}
+                TableEntry::Open(Open::ContractNet(open), _) => {
                     policies.insert(std::sync::Arc::as_ptr(&open.pinned));
                     agents.extend(parties(open).map(|party| place(party.agent.as_str())));
                     texts.extend(message_ids(open));
                     spare += spare_of(open);
                 }
-                Slot::Ended(ended) => {
+                TableEntry::Ended(ended) => {
                     agents.extend(ended.parties.iter().map(|known| place(known.agent.as_str())));
                     spare += ended.seen.capacity() - ended.seen.len();
                 }
@@ -86,23 +86,23 @@ fn place(text: &str) -> usize {
 }
 
 /// Two open negotiations under one policy, one under another, and an ended one.
-fn busy() -> Book {
-    let mut book = Book::new(Lane(0), Limits::default());
-    fold(&mut book, 1, vec![call("alice~ended", "low", &["a", "b"]), offer("alice~ended", "a")]);
+fn busy() -> LaneState {
+    let mut lane_state = LaneState::new(Lane(0), Limits::default());
+    fold(&mut lane_state, 1, vec![call("alice~ended", "low", &["a", "b"]), offer("alice~ended", "a")]);
     // Beyond its hard deadline, but not so far that it is forgotten.
-    fold(&mut book, 121, vec![Entry::Tick]);
+    fold(&mut lane_state, 121, vec![Entry::Tick]);
     for (second, id, policy) in [(122, "alice~one", "high"), (123, "alice~two", "high"), (124, "alice~three", "medium")]
     {
-        fold(&mut book, second, vec![call(id, policy, &["a", "b", "c"]), offer(id, "a"), offer(id, "b")]);
+        fold(&mut lane_state, second, vec![call(id, policy, &["a", "b", "c"]), offer(id, "a"), offer(id, "b")]);
     }
-    assert_eq!((book.open_count(), book.tombstone_count()), (3, 1));
-    book
+    assert_eq!((lane_state.open_count(), lane_state.tombstone_count()), (3, 1));
+    lane_state
 }
 
 /// A record whose sequence is its time in seconds.
-fn fold(book: &mut Book, second: u64, entries: Vec<Entry>) {
-    book.handle_record(second, Timestamp::from_ms(second * 1000), &Record::new("test", entries));
-    while book.poll_effect().is_some() {}
+fn fold(lane_state: &mut LaneState, second: u64, entries: Vec<Entry>) {
+    lane_state.handle_record(second, Timestamp::from_ms(second * 1000), &Record::new("test", entries));
+    while lane_state.poll_effect().is_some() {}
 }
 
 fn call(negotiation: &str, preset: &str, invited: &[&str]) -> Entry {

@@ -1,4 +1,4 @@
-//! What is stored once and shared again: names of agents and policies in the whole book, message ids and the id of the
+//! What is stored once and shared again: names of agents and policies in the whole lane, message ids and the id of the
 //! negotiation within one negotiation. At its first mention a thing gets the next number, and its text follows.
 
 use std::collections::BTreeMap;

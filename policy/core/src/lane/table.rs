@@ -7,7 +7,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use indexmap::IndexMap;
 use schemas::{Digest, NegotiationId, Timestamp};
 
-use super::forgotten::Forgotten;
+use super::expired::ExpiredIds;
 use super::open::Open;
 use super::policies::Policies;
 use crate::limits::Limits;
@@ -35,64 +35,64 @@ impl Key {
 
 /// What stands under a key.
 #[derive(Debug)]
-pub(super) enum Slot {
+pub(super) enum TableEntry {
     /// An open negotiation, and the timer that stands for it in the queue.
     Open(Open, Option<Timer>),
     /// An ended one.
     Ended(Box<Tombstone>),
 }
 
-/// All slots of a lane.
+/// Every negotiation of a lane.
 #[derive(Debug)]
-pub(super) struct Shelf {
+pub(super) struct NegotiationTable {
     /// Looked up only, never iterated: no order of it is ever seen.
-    slots_by_key: IndexMap<Key, Slot, BuildHasherDefault<KeyHasher>>,
+    entries_by_key: IndexMap<Key, TableEntry, BuildHasherDefault<KeyHasher>>,
     /// One entry per open negotiation: its next timer.
     timers: BTreeSet<(Timestamp, TimerKind, Key)>,
     /// When each tombstone is dropped.
-    burials: BTreeSet<(Timestamp, Key)>,
+    expiries: BTreeSet<(Timestamp, Key)>,
     /// Sum of the hash chains of everything held, kept up to date so that the state digest costs nothing.
     chains: u128,
     pub(super) policies: Policies,
-    pub(super) forgotten: Forgotten,
+    pub(super) expired: ExpiredIds,
     limits: Limits,
 }
 
-impl Shelf {
+impl NegotiationTable {
     pub(super) fn new(limits: Limits) -> Self {
         Self::with_capacity(limits, 0)
     }
 
     /// Empty, with room for as many negotiations.
-    pub(super) fn with_capacity(limits: Limits, slots: usize) -> Self {
+    pub(super) fn with_capacity(limits: Limits, entries: usize) -> Self {
         Self {
-            slots_by_key: IndexMap::with_capacity_and_hasher(slots, BuildHasherDefault::default()),
+            entries_by_key: IndexMap::with_capacity_and_hasher(entries, BuildHasherDefault::default()),
             timers: BTreeSet::new(),
-            burials: BTreeSet::new(),
+            expiries: BTreeSet::new(),
             chains: 0,
             policies: Policies::default(),
-            forgotten: Forgotten::default(),
+            expired: ExpiredIds::default(),
             limits,
         }
     }
 
-    pub(super) fn slot(&self, key: Key) -> Option<&Slot> {
-        self.slots_by_key.get(&key)
+    pub(super) fn entry(&self, key: Key) -> Option<&TableEntry> {
+        self.entries_by_key.get(&key)
     }
 
     pub(super) fn open_count(&self) -> usize {
-        self.slots_by_key.len() - self.burials.len()
+        self.entries_by_key.len() - self.expiries.len()
     }
 
     pub(super) fn open_phases(&self) -> impl Iterator<Item = Phase> + '_ {
-        self.slots_by_key.values().filter_map(|slot| match slot {
-            Slot::Open(open, _) => Some(open.phase()),
-            Slot::Ended(_) => None,
+        self.entries_by_key.values().filter_map(|entry| match entry {
+            TableEntry::Open(open, _) => Some(open.phase()),
+            TableEntry::Ended(_) => None,
         })
     }
 
     pub(super) fn tombstone_count(&self) -> usize {
-        self.burials.len()
+        self.expiries.len()
     }
 
     pub(super) fn chains(&self) -> u128 {
@@ -107,7 +107,7 @@ impl Shelf {
     pub(super) fn pop_due(&mut self, now: Timestamp) -> Option<(Timestamp, TimerKind, Key)> {
         self.timers.first().filter(|(deadline, _, _)| *deadline < now)?;
         let due = self.timers.pop_first()?;
-        if let Some(Slot::Open(_, armed)) = self.slots_by_key.get_mut(&due.2) {
+        if let Some(TableEntry::Open(_, armed)) = self.entries_by_key.get_mut(&due.2) {
             *armed = None;
         }
         Some(due)
@@ -115,38 +115,38 @@ impl Shelf {
 
     /// Adds a negotiation that has just been opened.
     pub(super) fn add(&mut self, key: Key, open: Open) {
-        self.put(key, Slot::open(open));
+        self.put(key, TableEntry::open(open));
     }
 
-    /// Every slot, in the order of the keys.
-    pub(super) fn slots_in_order(&self) -> Vec<&Slot> {
-        let mut slots: Vec<(&Key, &Slot)> = self.slots_by_key.iter().collect();
-        slots.sort_unstable_by_key(|(key, _)| **key);
-        slots.into_iter().map(|(_, slot)| slot).collect()
+    /// Every entry, in the order of the keys.
+    pub(super) fn entries_in_order(&self) -> Vec<&TableEntry> {
+        let mut entries: Vec<(&Key, &TableEntry)> = self.entries_by_key.iter().collect();
+        entries.sort_unstable_by_key(|(key, _)| **key);
+        entries.into_iter().map(|(_, entry)| entry).collect()
     }
 
-    /// Puts a slot under a key that is free, with all that follows from it.
-    pub(super) fn put(&mut self, key: Key, slot: Slot) {
-        self.chains = self.chains.wrapping_add(weight(slot.chain()));
-        match &slot {
-            Slot::Open(open, timer) => {
+    /// Puts an entry under a key that is free, with all that follows from it.
+    pub(super) fn put(&mut self, key: Key, entry: TableEntry) {
+        self.chains = self.chains.wrapping_add(weight(entry.chain()));
+        match &entry {
+            TableEntry::Open(open, timer) => {
                 open.policy().into_iter().for_each(|policy| self.policies.retain(policy));
                 self.rearm(key, None, *timer);
             }
-            Slot::Ended(tombstone) => {
-                self.burials.insert((tombstone.forget_at, key));
+            TableEntry::Ended(tombstone) => {
+                self.expiries.insert((tombstone.forget_at, key));
             }
         }
-        self.slots_by_key.insert(key, slot);
+        self.entries_by_key.insert(key, entry);
     }
 
     /// Runs an input against whatever stands under a key, and keeps timers, chains and tombstones in step.
-    pub(super) fn with_slot<R>(&mut self, key: Key, input: impl FnOnce(&mut Slot) -> R) -> Option<R> {
-        let slot = self.slots_by_key.get_mut(&key)?;
-        let before = slot.chain();
-        let result = input(slot);
-        self.chains = self.chains.wrapping_sub(weight(before)).wrapping_add(weight(slot.chain()));
-        if let Slot::Open(open, armed) = slot {
+    pub(super) fn with_entry<R>(&mut self, key: Key, input: impl FnOnce(&mut TableEntry) -> R) -> Option<R> {
+        let entry = self.entries_by_key.get_mut(&key)?;
+        let before = entry.chain();
+        let result = input(entry);
+        self.chains = self.chains.wrapping_sub(weight(before)).wrapping_add(weight(entry.chain()));
+        if let TableEntry::Open(open, armed) = entry {
             let next = open.next_timer();
             let ended = open.matter().outcome.is_some().then(|| {
                 let policy = open.policy().map(|policy| policy.digest);
@@ -155,11 +155,11 @@ impl Shelf {
             let earlier = std::mem::replace(armed, next);
             if let Some((policy, tombstone)) = ended {
                 policy.into_iter().for_each(|policy| self.policies.release(policy));
-                self.burials.insert((tombstone.forget_at, key));
-                *slot = Slot::Ended(Box::new(tombstone));
+                self.expiries.insert((tombstone.forget_at, key));
+                *entry = TableEntry::Ended(Box::new(tombstone));
             }
             self.rearm(key, earlier, next);
-            if self.burials.len() > self.limits.tombstones_max {
+            if self.expiries.len() > self.limits.tombstones_max {
                 self.bury_first();
             }
         }
@@ -167,18 +167,18 @@ impl Shelf {
     }
 
     /// Drops the tombstones whose time has passed.
-    pub(super) fn bury_forgotten(&mut self, now: Timestamp) {
-        while self.burials.first().is_some_and(|(forget_at, _)| *forget_at < now) {
+    pub(super) fn drop_expired(&mut self, now: Timestamp) {
+        while self.expiries.first().is_some_and(|(forget_at, _)| *forget_at < now) {
             self.bury_first();
         }
     }
 
     fn bury_first(&mut self) {
-        if let Some((_, key)) = self.burials.pop_first()
-            && let Some(slot) = self.slots_by_key.swap_remove(&key)
+        if let Some((_, key)) = self.expiries.pop_first()
+            && let Some(entry) = self.entries_by_key.swap_remove(&key)
         {
-            self.chains = self.chains.wrapping_sub(weight(slot.chain()));
-            self.forgotten.add(key);
+            self.chains = self.chains.wrapping_sub(weight(entry.chain()));
+            self.expired.add(key);
         }
     }
 
@@ -194,7 +194,7 @@ impl Shelf {
     }
 }
 
-impl Slot {
+impl TableEntry {
     /// An open negotiation, with the timer that follows from it.
     pub(super) fn open(open: Open) -> Self {
         let next = open.next_timer();
@@ -244,8 +244,8 @@ impl Hasher for KeyHasher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::book::Book;
     use crate::effect::Effect;
+    use crate::lane::LaneState;
     use schemas::Lane;
     use schemas::delivery::{Disposition, Told};
     use schemas::record::Record;
@@ -253,29 +253,29 @@ mod tests {
 
     #[test]
     fn nothing_is_left_of_a_negotiation_once_its_tombstone_is_dropped() {
-        let mut book = Book::new(Lane(0), Limits::default());
-        book.handle_record(1, Timestamp::from_ms(1), &called("alice~job"));
-        let shelf = &book.shelf;
-        assert_eq!((shelf.open_count(), shelf.timers.len(), shelf.policies.len(), shelf.chains == 0), (1, 1, 1, false));
-        book.handle_record(2, Timestamp::from_ms(20_000), &ticked());
-        let shelf = &book.shelf;
-        assert_eq!((shelf.open_count(), shelf.timers.len(), shelf.policies.len(), shelf.burials.len()), (0, 0, 0, 1));
-        book.handle_record(3, Timestamp::from_ms(200_000), &ticked());
-        let shelf = &book.shelf;
-        assert_eq!((shelf.slots_by_key.len(), shelf.burials.len(), shelf.chains), (0, 0, 0));
+        let mut lane_state = LaneState::new(Lane(0), Limits::default());
+        lane_state.handle_record(1, Timestamp::from_ms(1), &called("alice~job"));
+        let table = &lane_state.table;
+        assert_eq!((table.open_count(), table.timers.len(), table.policies.len(), table.chains == 0), (1, 1, 1, false));
+        lane_state.handle_record(2, Timestamp::from_ms(20_000), &ticked());
+        let table = &lane_state.table;
+        assert_eq!((table.open_count(), table.timers.len(), table.policies.len(), table.expiries.len()), (0, 0, 0, 1));
+        lane_state.handle_record(3, Timestamp::from_ms(200_000), &ticked());
+        let table = &lane_state.table;
+        assert_eq!((table.entries_by_key.len(), table.expiries.len(), table.chains), (0, 0, 0));
     }
 
     #[test]
     fn a_call_that_comes_when_its_tombstone_is_gone_is_told_closed_and_opens_nothing() {
-        let mut book = Book::new(Lane(0), Limits::default());
+        let mut lane_state = LaneState::new(Lane(0), Limits::default());
         for (seq, ms, record) in [(1, 1, called("alice~job")), (2, 20_000, ticked()), (3, 200_000, ticked())] {
-            book.handle_record(seq, Timestamp::from_ms(ms), &record);
-            while book.poll_effect().is_some() {}
+            lane_state.handle_record(seq, Timestamp::from_ms(ms), &record);
+            while lane_state.poll_effect().is_some() {}
         }
-        let restored = Book::restore(&book.snapshot(), Lane(0), Limits::default()).unwrap();
-        for mut book in [book, restored] {
-            book.handle_record(4, Timestamp::from_ms(200_001), &called("alice~job"));
-            let told: Vec<_> = std::iter::from_fn(|| book.poll_effect())
+        let restored = LaneState::restore(&lane_state.snapshot(), Lane(0), Limits::default()).unwrap();
+        for mut lane_state in [lane_state, restored] {
+            lane_state.handle_record(4, Timestamp::from_ms(200_001), &called("alice~job"));
+            let told: Vec<_> = std::iter::from_fn(|| lane_state.poll_effect())
                 .filter_map(|effect| if let Effect::Deliver(letter) = effect { Some(letter.told) } else { None })
                 .collect();
             let [receipt] = told.as_slice() else { panic!("{told:?}") };
@@ -283,20 +283,20 @@ mod tests {
                 matches!(&**receipt, Told::Ack(receipt) if receipt.disposition == Disposition::Closed),
                 "{receipt:?}"
             );
-            assert_eq!((book.open_count(), book.tombstone_count()), (0, 0));
+            assert_eq!((lane_state.open_count(), lane_state.tombstone_count()), (0, 0));
         }
     }
 
     #[test]
     fn the_oldest_tombstone_makes_room_for_the_newest() {
-        let mut book = Book::new(Lane(0), Limits { tombstones_max: 1, ..Limits::default() });
+        let mut lane_state = LaneState::new(Lane(0), Limits { tombstones_max: 1, ..Limits::default() });
         for (seq, id) in [(1, "alice~one"), (2, "alice~two")] {
-            book.handle_record(seq, Timestamp::from_ms(seq * 20_000), &called(id));
+            lane_state.handle_record(seq, Timestamp::from_ms(seq * 20_000), &called(id));
         }
-        book.handle_record(3, Timestamp::from_ms(60_001), &ticked());
+        lane_state.handle_record(3, Timestamp::from_ms(60_001), &ticked());
         let alice = schemas::AgentId::try_new("alice").unwrap();
-        let is_known = |id| book.view(&NegotiationId::try_new(id).unwrap(), &alice).is_some();
-        assert_eq!((is_known("alice~one"), is_known("alice~two"), book.tombstone_count()), (false, true, 1));
+        let is_known = |id| lane_state.view(&NegotiationId::try_new(id).unwrap(), &alice).is_some();
+        assert_eq!((is_known("alice~one"), is_known("alice~two"), lane_state.tombstone_count()), (false, true, 1));
     }
 
     fn ticked() -> Record {

@@ -30,8 +30,8 @@ use schemas::{Digest, Lane, Timestamp};
 use self::codec::{Fault, Reader, Stored, Writer};
 use super::causes::Causes;
 use super::names::Names;
-use super::shelf::{Key, Shelf, Slot};
-use super::{Book, Flow, RULES_WITH_BARGAINS};
+use super::table::{Key, NegotiationTable, TableEntry};
+use super::{LaneContext, LaneState, RULES_WITH_BARGAINS};
 use crate::limits::Limits;
 use crate::step::Winners;
 
@@ -53,9 +53,9 @@ const HEADER_LEN: usize = 8 + 4 + 8 + 4 + 1 + 32;
 const CHECKSUM_LEN: usize = 32;
 /// An open negotiation or a tombstone takes at least this many bytes: its id and the head of its chain. Bounds what is
 /// reserved for a count that is read.
-const SLOT_LEN_MIN: usize = 35;
+const ENTRY_LEN_MIN: usize = 35;
 
-/// Why a snapshot is refused. Where the log still has every record, the book can be rebuilt from it.
+/// Why a snapshot is refused. Where the log still has every record, the state can be rebuilt from it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotError {
     /// Does not begin as a snapshot does.
@@ -103,13 +103,13 @@ pub enum SnapshotError {
     },
 }
 
-impl Book {
+impl LaneState {
     /// The whole state as bytes: equal states give equal bytes, whatever way they were reached.
     ///
     /// Drain the effects first: they are not part of the state. Takes time and memory in proportion to what is held.
     #[must_use]
     pub fn snapshot(&self) -> Vec<u8> {
-        debug_assert!(self.flow.effects.is_empty(), "effects are drained before a snapshot is taken");
+        debug_assert!(self.context.effects.is_empty(), "effects are drained before a snapshot is taken");
         let mut out = Writer::new(header(self));
         self.write_state(&mut out);
         let mut bytes = out.into_bytes();
@@ -120,11 +120,11 @@ impl Book {
         bytes
     }
 
-    /// The book a snapshot was taken of: same digest, and the same effects from the same further records.
+    /// The state a snapshot was taken of: same digest, and the same effects from the same further records.
     ///
-    /// It keeps no links, even if that one did ([`Book::keep_links`]).
+    /// It keeps no links, even if that one did ([`LaneState::keep_links`]).
     ///
-    /// A snapshot under a rules version this build does not know is restored as well: ask [`Book::rules`], as after every
+    /// A snapshot under a rules version this build does not know is restored as well: ask [`LaneState::rules`], as after every
     /// record.
     ///
     /// # Errors
@@ -141,7 +141,7 @@ impl Book {
             .map_err(|fault| SnapshotError::Malformed { offset: HEADER_LEN + fault.offset, fault: fault.what })
     }
 
-    /// Digest of the whole state: the hash of its snapshot. Tells apart what [`Book::digest`] does not until it shows in
+    /// Digest of the whole state: the hash of its snapshot. Tells apart what [`LaneState::digest`] does not until it shows in
     /// a decision, at the price of a snapshot.
     #[must_use]
     pub fn state_digest_full(&self) -> Digest {
@@ -149,8 +149,8 @@ impl Book {
     }
 
     fn write_state(&self, out: &mut Writer) {
-        let Self { position, epoch, owner, shelf, flow } = self;
-        let Flow {
+        let Self { position, epoch, owner, table, context } = self;
+        let LaneContext {
             lane: _,
             limits: _,
             rules: _,
@@ -160,28 +160,28 @@ impl Book {
             winners,
             effects: _,
             causes: _,
-            trail,
+            state_hash,
             links: _,
-        } = flow;
+        } = context;
         position.write(out);
         epoch.write(out);
         owner.write(out);
         now.write(out);
         inputs.write(out);
-        trail.write(out);
+        state_hash.write(out);
         out.length(winners.len());
         for (agent, position, award_no) in winners.wins() {
             agent.write(out);
             (position, award_no).write(out);
         }
-        let slots = shelf.slots_in_order();
-        out.length(slots.len());
-        for slot in slots {
-            slot.write(out);
+        let entries = table.entries_in_order();
+        out.length(entries.len());
+        for entry in entries {
+            entry.write(out);
         }
-        let forgotten = shelf.forgotten.keys();
-        out.length(forgotten.len());
-        for key in forgotten {
+        let expired = table.expired.keys();
+        out.length(expired.len());
+        for key in expired {
             key.to_bytes().write(out);
         }
     }
@@ -193,15 +193,15 @@ struct Header {
     limits: Digest,
 }
 
-fn header(book: &Book) -> Vec<u8> {
+fn header(lane_state: &LaneState) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER_LEN);
     bytes.extend_from_slice(&MAGIC);
-    bytes.extend_from_slice(&format_of(book.flow.rules).to_be_bytes());
+    bytes.extend_from_slice(&format_of(lane_state.context.rules).to_be_bytes());
     // The length, once it is known.
     bytes.extend_from_slice(&[0; 8]);
-    bytes.extend_from_slice(&book.flow.rules.to_be_bytes());
-    bytes.push(book.flow.lane.0);
-    bytes.extend_from_slice(&digest_of(&book.flow.limits).0);
+    bytes.extend_from_slice(&lane_state.context.rules.to_be_bytes());
+    bytes.push(lane_state.context.lane.0);
+    bytes.extend_from_slice(&digest_of(&lane_state.context.limits).0);
     bytes
 }
 
@@ -245,16 +245,16 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     Some(*taken)
 }
 
-fn read_state(input: &mut Reader<'_>, header: &Header, limits: Limits) -> Result<Book, Fault> {
+fn read_state(input: &mut Reader<'_>, header: &Header, limits: Limits) -> Result<LaneState, Fault> {
     let (position, epoch) = (u64::read(input)?, u64::read(input)?);
     let owner: Option<Arc<str>> = Stored::read(input)?;
     let now = Timestamp::read(input)?;
-    let (inputs, trail) = (u64::read(input)?, u64::read(input)?);
+    let (inputs, state_hash) = (u64::read(input)?, u64::read(input)?);
     let winners = read_winners(input, limits.winners_max)?;
-    let shelf = read_shelf(input, &limits)?;
+    let table = read_table(input, &limits)?;
     input.finish()?;
     let names = Names::of(input.take_agents(), limits.names_shared_max);
-    let flow = Flow {
+    let context = LaneContext {
         lane: header.lane,
         limits,
         rules: header.rules,
@@ -264,10 +264,10 @@ fn read_state(input: &mut Reader<'_>, header: &Header, limits: Limits) -> Result
         winners,
         effects: VecDeque::new(),
         causes: Causes::default(),
-        trail,
+        state_hash,
         links: None,
     };
-    Ok(Book { position, epoch, owner, shelf, flow })
+    Ok(LaneState { position, epoch, owner, table, context })
 }
 
 fn read_winners(input: &mut Reader<'_>, max: usize) -> Result<Winners, Fault> {
@@ -279,23 +279,23 @@ fn read_winners(input: &mut Reader<'_>, max: usize) -> Result<Winners, Fault> {
     Ok(winners)
 }
 
-fn read_shelf(input: &mut Reader<'_>, limits: &Limits) -> Result<Shelf, Fault> {
+fn read_table(input: &mut Reader<'_>, limits: &Limits) -> Result<NegotiationTable, Fault> {
     let count = input.count()?;
-    let mut shelf = Shelf::with_capacity(limits.clone(), count.min(input.remaining() / SLOT_LEN_MIN));
+    let mut table = NegotiationTable::with_capacity(limits.clone(), count.min(input.remaining() / ENTRY_LEN_MIN));
     let mut last = None;
     for _ in 0..count {
-        let slot = Slot::read(input)?;
-        let key = slot.key();
+        let entry = TableEntry::read(input)?;
+        let key = entry.key();
         if last.replace(key) >= Some(key) {
             return Err(input.fault("negotiations are not in their order"));
         }
-        check::check(&slot).map_err(|what| input.fault(what))?;
-        shelf.put(key, slot);
+        check::check(&entry).map_err(|what| input.fault(what))?;
+        table.put(key, entry);
     }
     for _ in 0..input.count()? {
-        shelf.forgotten.add(Key::from_bytes(Stored::read(input)?));
+        table.expired.add(Key::from_bytes(Stored::read(input)?));
     }
-    Ok(shelf)
+    Ok(table)
 }
 
 /// Identity of the limits: the fold of a lane depends on each of them.

@@ -6,13 +6,13 @@ use schemas::NegotiationId;
 use schemas::ids::Position;
 use schemas::record::EngineEvent;
 
-use super::Book;
+use super::LaneState;
 use super::open::Open;
-use super::shelf::{Key, Slot};
+use super::table::{Key, TableEntry};
 use crate::effect::{Effect, Event};
 use crate::step::Step;
 
-impl Book {
+impl LaneState {
     /// Engine records of an older epoch are ignored: a zombie, woken after another engine claimed the lane, changes nothing.
     ///
     /// Only a claim of a higher epoch takes the lane; of two with the same epoch the first in the log counts, and the same
@@ -26,12 +26,12 @@ impl Book {
                     let engine: Arc<str> = Arc::from(engine.as_str());
                     self.epoch = epoch;
                     self.owner = Some(Arc::clone(&engine));
-                    let first_effect = self.flow.effects.len();
-                    self.flow.effects.push_back(Effect::Event(Event::Claimed { engine, epoch }));
-                    self.flow.note_cause(position, first_effect);
+                    let first_effect = self.context.effects.len();
+                    self.context.effects.push_back(Effect::Event(Event::Claimed { engine, epoch }));
+                    self.context.note_cause(position, first_effect);
                 }
             }
-            EngineEvent::Rules { version } if epoch >= self.epoch => self.flow.rules = *version,
+            EngineEvent::Rules { version } if epoch >= self.epoch => self.context.rules = *version,
             EngineEvent::DeliveryFailed { id, negotiation, to, attempts: _, may_answer } if epoch >= self.epoch => {
                 self.with_open(position, negotiation, |open, step| {
                     open.handle_delivery_failure(*id, to, *may_answer, step)
@@ -55,10 +55,10 @@ impl Book {
         negotiation: &NegotiationId,
         input: impl FnOnce(&mut Open, &mut Step<'_>),
     ) {
-        self.shelf.with_slot(Key::of(negotiation), |slot| {
-            if let Slot::Open(open, _) = slot {
-                let now = self.flow.now;
-                self.flow.with_step(position, now, |step, _| input(open, step));
+        self.table.with_entry(Key::of(negotiation), |entry| {
+            if let TableEntry::Open(open, _) = entry {
+                let now = self.context.now;
+                self.context.with_step(position, now, |step, _| input(open, step));
             }
         });
     }

@@ -1,4 +1,4 @@
-//! The running hash of what a lane has decided and told: a part of [`super::Book::digest`].
+//! The running hash of what a lane has decided and told: a part of [`super::LaneState::digest`].
 //!
 //! What goes in is chosen so that two folds that come to differ in anything they tell or register differ here at the same
 //! record: every delivery by its id (negotiation, position, ordinal and recipient), every register write by its value (an
@@ -13,17 +13,17 @@ use crate::effect::{Effect, Event};
 /// The hash of nothing.
 pub(super) const START: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// Continues a trail with the effects of one input.
-pub(super) fn extend<'a>(trail: u64, effects: impl Iterator<Item = &'a Effect>) -> u64 {
-    let mut trail = Trail(trail);
-    effects.for_each(|effect| trail.note(effect));
-    trail.0
+/// Continues a hash with the effects of one input.
+pub(super) fn extend<'a>(state_hash: u64, effects: impl Iterator<Item = &'a Effect>) -> u64 {
+    let mut state_hash = StateHash(state_hash);
+    effects.for_each(|effect| state_hash.note(effect));
+    state_hash.0
 }
 
 /// FNV-1a, 64 bit.
-struct Trail(u64);
+struct StateHash(u64);
 
-impl Trail {
+impl StateHash {
     fn note(&mut self, effect: &Effect) {
         match effect {
             Effect::Deliver(deliver) => {

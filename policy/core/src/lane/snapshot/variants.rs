@@ -7,13 +7,13 @@ use schemas::{DeliveryId, Lane, NegotiationId, RegisterKey};
 use super::codec::{Fault, Reader, Stored, Writer};
 use crate::acceptance::gate::GateFault;
 use crate::alternating_offers::state::Bargaining;
-use crate::book::open::Open;
-use crate::book::shelf::Slot;
+use crate::lane::open::Open;
+use crate::lane::table::TableEntry;
 use crate::negotiation::Negotiation;
 use crate::session::Reply;
 use crate::tombstone::Tombstone;
 
-impl Stored for Slot {
+impl Stored for TableEntry {
     fn write(&self, out: &mut Writer) {
         out.numbered.begin_negotiation();
         match self {
