@@ -16,7 +16,7 @@ use schemas::{Lane, Position};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use self::batch::{Batch, Frame, Waiting};
+use self::batch::{Batch, RecordFrame, Waiting};
 use crate::{BusError, Log};
 
 /// Entries that may wait by default: eight full records, about what a lane appends in 20 ms when every append takes
@@ -90,7 +90,7 @@ impl Appender {
     /// Outside a tokio runtime.
     #[must_use]
     pub fn spawn(log: Arc<dyn Log>, lane: Lane, by: impl Into<String>, options: AppenderOptions) -> Self {
-        let frame = Frame::new(by.into());
+        let frame = RecordFrame::new(by.into());
         let entry_bytes_max = options.bytes_max.saturating_sub(frame.overhead());
         let (sender, receiver) = mpsc::channel(options.queue_max.max(1));
         tokio::spawn(Committer { log, lane, frame, options }.drive(receiver));
@@ -129,7 +129,7 @@ impl Appender {
 struct Committer {
     log: Arc<dyn Log>,
     lane: Lane,
-    frame: Frame,
+    frame: RecordFrame,
     options: AppenderOptions,
 }
 

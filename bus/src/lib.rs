@@ -13,12 +13,12 @@
 
 pub mod appender;
 mod error;
+pub mod health;
 pub mod memory;
 mod name;
 pub mod nats;
 pub mod observe;
-mod patience;
-pub mod reach;
+mod retry;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ use futures_util::stream::BoxStream;
 use schemas::{Lane, RegisterKey, Timestamp};
 
 pub use error::BusError;
-pub use patience::patiently;
+pub use retry::retry_until;
 
 /// Lanes of a new log unless told otherwise: enough for every core of a small machine, few enough to be idle for free.
 pub const LANES_DEFAULT: u8 = 4;

@@ -22,7 +22,7 @@ use crate::{Bus, LANES_DEFAULT};
 pub const LOG_BYTES_MAX_DEFAULT: usize = 2 * 1024 * 1024 * 1024;
 
 /// Tells the time of an append. Called without any lock held.
-pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+pub type MemoryClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// How to open an embedded bus.
 #[derive(Clone)]
@@ -32,7 +32,7 @@ pub struct MemoryOptions {
     /// Bytes of records after which appends answer [`crate::BusError::Full`].
     pub log_bytes_max: usize,
     /// The clock that stamps records; whatever it says, log time does not go back within a lane.
-    pub clock: Clock,
+    pub clock: MemoryClock,
 }
 
 impl Default for MemoryOptions {

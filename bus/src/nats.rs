@@ -19,12 +19,12 @@ mod consumer;
 mod key_value;
 mod log;
 mod monitor;
-mod place;
 mod pub_sub;
 mod register;
 mod requirement;
 mod status;
 mod stored;
+mod stream_position;
 mod version;
 
 use std::fmt;
@@ -40,10 +40,10 @@ pub use self::monitor::{Monitor, ServerInfo, SyncMode};
 pub use self::version::version_difference;
 pub use status::{Counters, NatsEvent, NatsStatus};
 
-use self::connection::Connection;
-use self::consumer::Source;
+use self::connection::NatsConnection;
+use self::consumer::StreamSource;
 use self::requirement::Mismatches;
-use crate::{Bucket, Bus, BusError, LANES_DEFAULT, patiently};
+use crate::{Bucket, Bus, BusError, LANES_DEFAULT, retry_until};
 
 /// The stream that holds the log.
 pub const LOG_STREAM: &str = "LLMX_LOG";
@@ -182,10 +182,10 @@ pub async fn open(options: NatsOptions) -> Result<Bus, BusError> {
     let deadline = Instant::now() + options.open_timeout;
     // Four connections: a client has one task for reading and writing, and neither the log nor a burst of deliveries nor
     // a large document should wait for the others.
-    let write = Connection::open(&options, "log", deadline).await?;
-    let read = Connection::open(&options, "reader", deadline).await?;
-    let messages = Connection::open(&options, "messages", deadline).await?;
-    let documents = Connection::open(&options, "documents", deadline).await?;
+    let write = NatsConnection::open(&options, "log", deadline).await?;
+    let read = NatsConnection::open(&options, "reader", deadline).await?;
+    let messages = NatsConnection::open(&options, "messages", deadline).await?;
+    let documents = NatsConnection::open(&options, "documents", deadline).await?;
     let context = context(&write, &options);
     let mut mismatches = Mismatches::default();
     let info = write.client.server_info();
@@ -193,10 +193,10 @@ pub async fn open(options: NatsOptions) -> Result<Bus, BusError> {
     // A leaf node keeps no streams: how it would flush says nothing.
     mismatches.extend(monitor::check(&options, info.jetstream.then_some(info.server_id.as_str())).await?);
     let lanes = Box::pin(ensure_streams(&context, &options, mismatches, deadline)).await?;
-    let source = Source { context: self::context(&read, &options), connected: read.connected };
+    let source = StreamSource { context: self::context(&read, &options), connected: read.connected };
     let timeout = options.request_timeout;
-    let documents = Source { context: self::context(&documents, &options), connected: documents.connected };
-    let key_value = patiently(deadline, || key_value::NatsKeyValue::new(&context, source.clone())).await?;
+    let documents = StreamSource { context: self::context(&documents, &options), connected: documents.connected };
+    let key_value = retry_until(deadline, || key_value::NatsKeyValue::new(&context, source.clone())).await?;
     let blobs = Arc::new(blobs::NatsBlobs::new(documents, timeout, deadline).await);
     Ok(Bus {
         log: Arc::new(log::NatsLog::new(write.client.clone(), source.clone(), Arc::clone(&blobs), lanes, &options)),
@@ -207,7 +207,7 @@ pub async fn open(options: NatsOptions) -> Result<Bus, BusError> {
     })
 }
 
-fn context(connection: &Connection, options: &NatsOptions) -> jetstream::Context {
+fn context(connection: &NatsConnection, options: &NatsOptions) -> jetstream::Context {
     ContextBuilder::new().timeout(options.request_timeout).build(connection.client.clone())
 }
 
@@ -230,7 +230,7 @@ async fn ensure_streams(
     deadline: Instant,
 ) -> Result<u8, BusError> {
     let may_create = mismatches.is_empty();
-    let streams = match patiently(deadline, || ensure_all(context, options, may_create)).await {
+    let streams = match retry_until(deadline, || ensure_all(context, options, may_create)).await {
         Ok(streams) => streams,
         Err(BusError::Unknown(reason)) if may_create => return Err(BusError::Unreachable(reason)),
         // What is wrong with the server is the better answer.
@@ -246,7 +246,7 @@ async fn ensure_streams(
     }
     mismatches.into_result()?;
     for (_, needed) in streams {
-        patiently(deadline, || answers(context, &needed.name)).await?;
+        retry_until(deadline, || answers(context, &needed.name)).await?;
     }
     Ok(lanes)
 }

@@ -41,8 +41,8 @@ pub enum PublishResult {
 }
 
 /// Hears what is stored. Called on the way of every message: must not block.
-pub trait Observer: Send + Sync {
-    /// A publication begins; exactly one [`Observer::published`] follows.
+pub trait PublishObserver: Send + Sync {
+    /// A publication begins; exactly one [`PublishObserver::published`] follows.
     fn publishing(&self, stream: Stream);
 
     /// A publication has ended. `took` includes what the backend repeated by itself; whoever stops waiting ends it as
@@ -98,7 +98,7 @@ impl PublishResult {
 
 /// The same bus; what is stored on it through this handle is told to `observer`.
 #[must_use]
-pub fn observed(bus: Bus, observer: Arc<dyn Observer>) -> Bus {
+pub fn observed(bus: Bus, observer: Arc<dyn PublishObserver>) -> Bus {
     let log = Arc::new(ObservedLog { log: bus.log, observer: Arc::clone(&observer) });
     let register = Arc::new(ObservedRegister { register: bus.register, observer });
     Bus { log, register, ..bus }
@@ -106,14 +106,14 @@ pub fn observed(bus: Bus, observer: Arc<dyn Observer>) -> Bus {
 
 /// A publication on its way. Whoever drops it has stopped waiting.
 struct Publication<'a> {
-    observer: &'a dyn Observer,
+    observer: &'a dyn PublishObserver,
     stream: Stream,
     begun: Instant,
     result: PublishResult,
 }
 
 impl<'a> Publication<'a> {
-    fn begin(observer: &'a dyn Observer, stream: Stream) -> Self {
+    fn begin(observer: &'a dyn PublishObserver, stream: Stream) -> Self {
         observer.publishing(stream);
         Self { observer, stream, begun: Instant::now(), result: PublishResult::Timeout }
     }
@@ -127,7 +127,7 @@ impl Drop for Publication<'_> {
 
 struct ObservedLog {
     log: Arc<dyn Log>,
-    observer: Arc<dyn Observer>,
+    observer: Arc<dyn PublishObserver>,
 }
 
 impl Log for ObservedLog {
@@ -168,7 +168,7 @@ impl Log for ObservedLog {
 
 struct ObservedRegister {
     register: Arc<dyn Register>,
-    observer: Arc<dyn Observer>,
+    observer: Arc<dyn PublishObserver>,
 }
 
 impl Register for ObservedRegister {
@@ -207,9 +207,9 @@ mod tests {
     use crate::memory::{self, MemoryOptions};
 
     #[derive(Default)]
-    struct Heard(Mutex<(i64, Vec<(Stream, PublishResult)>)>);
+    struct Counted(Mutex<(i64, Vec<(Stream, PublishResult)>)>);
 
-    impl Observer for Heard {
+    impl PublishObserver for Counted {
         fn publishing(&self, _: Stream) {
             self.0.lock().unwrap().0 += 1;
         }
@@ -223,7 +223,7 @@ mod tests {
 
     #[tokio::test]
     async fn every_publication_is_told_once_with_its_result() {
-        let heard = Arc::new(Heard::default());
+        let heard = Arc::new(Counted::default());
         let options = MemoryOptions { log_bytes_max: 64, ..MemoryOptions::default() };
         let bus = observed(memory::open(options), heard.clone());
         bus.log.append(Lane(0), Bytes::from_static(b"{}")).await.unwrap();
@@ -242,7 +242,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_publication_nobody_waits_for_any_more_has_ended_without_an_answer() {
-        let heard = Arc::new(Heard::default());
+        let heard = Arc::new(Counted::default());
         let publishing = async {
             let _publication = Publication::begin(&*heard, Stream::Log);
             pending::<()>().await;

@@ -39,7 +39,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodRouter, delete, get, post};
 use bus::PubSub;
-use bus::reach::Reach;
+use bus::health::HealthProbe;
 use schemas::{AgentId, Code, Refusal};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -60,7 +60,7 @@ pub(crate) struct Site {
     pub(crate) admission: Admission,
     pub(crate) registry: Arc<Registry>,
     pub(crate) pub_sub: Arc<dyn PubSub>,
-    pub(crate) reach: Arc<Reach>,
+    pub(crate) health: Arc<HealthProbe>,
     pub(crate) lanes: u8,
     pub(crate) config: Arc<GatewayConfig>,
     pub(crate) metrics: Arc<GatewayMetrics>,

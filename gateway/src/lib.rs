@@ -37,7 +37,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bus::appender::AppenderOptions;
-use bus::reach::Reach;
+use bus::health::HealthProbe;
 use bus::{Bucket, Bus};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -80,7 +80,7 @@ pub struct GatewayHandle {
     /// Streams that are open.
     slots: StreamSlots,
     /// Whether the bus answers; asked only where somebody may want to know.
-    reach: Option<Arc<Reach>>,
+    health: Option<Arc<HealthProbe>>,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
@@ -111,7 +111,7 @@ impl Gateway {
             registry: registry.clone(),
             local_addr: None,
             slots: StreamSlots::new(config.limits.streams_per_agent_max),
-            reach: None,
+            health: None,
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
         };
@@ -147,7 +147,7 @@ impl GatewayHandle {
     /// says. Without HTTP nobody asks, and the bus counts as reached.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        let is_reached = self.reach.as_ref().is_none_or(|reach| reach.check().is_ok());
+        let is_reached = self.health.as_ref().is_none_or(|health| health.check().is_ok());
         self.registry.is_caught_up() && is_reached && !self.stop.is_cancelled()
     }
 
@@ -181,9 +181,9 @@ impl GatewayHandle {
             client_timeout: Duration::from_millis(config.limits.client_timeout_ms),
             on_early_refusal: http::count_early_refusals(metrics.clone()),
         };
-        let reach = Arc::new(Reach::new());
-        self.reach = Some(reach.clone());
-        let site = Arc::new(self.site(&bus, config, metrics, reach.clone()));
+        let health = Arc::new(HealthProbe::new());
+        self.health = Some(health.clone());
+        let site = Arc::new(self.site(&bus, config, metrics, health.clone()));
         if site.config.console != ConsoleAccess::Off {
             self.tasks.spawn(site.console.clone().drive(bus.pub_sub.clone(), self.stop.clone()));
         }
@@ -195,19 +195,19 @@ impl GatewayHandle {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {}
-                _ = reach.drive(&bus) => {}
+                _ = health.drive(&bus) => {}
             }
         });
         self.tasks.spawn(server::drive(listener, router, options, self.tasks.clone(), self.stop.clone()));
         Ok(self)
     }
 
-    fn site(&self, bus: &Bus, config: GatewayConfig, metrics: Arc<GatewayMetrics>, reach: Arc<Reach>) -> Site {
+    fn site(&self, bus: &Bus, config: GatewayConfig, metrics: Arc<GatewayMetrics>, health: Arc<HealthProbe>) -> Site {
         Site {
             admission: self.admission.clone(),
             registry: self.registry.clone(),
             pub_sub: bus.pub_sub.clone(),
-            reach,
+            health,
             lanes: bus.log.lanes(),
             slots: self.slots.clone(),
             console: Arc::new(Console::new(&config.id, bus.log.lanes(), config.console, self.registry.clone())),

@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ::bus::Bus;
-use ::bus::reach::Reach;
+use ::bus::health::HealthProbe;
 use ::gateway::server::{self, ServerOptions};
 use anyhow::Context;
 use axum::extract::State;
@@ -93,7 +93,7 @@ type Reading = Box<dyn Fn() -> Report + Send + Sync>;
 
 struct Site {
     /// Whether the bus answers, where there is one.
-    reach: Option<Reach>,
+    health: Option<HealthProbe>,
     registry: Registry,
     /// Empty while the process starts.
     reading: OnceLock<Reading>,
@@ -103,7 +103,7 @@ impl HealthPort {
     fn open(address: SocketAddr, bus: Option<Bus>, registry: Registry) -> std::io::Result<Self> {
         let listener = server::bind(address)?;
         let address = listener.local_addr()?;
-        let site = Arc::new(Site { reach: bus.is_some().then(Reach::new), registry, reading: OnceLock::new() });
+        let site = Arc::new(Site { health: bus.is_some().then(HealthProbe::new), registry, reading: OnceLock::new() });
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let router = Router::new()
             .route("/healthz", get(alive))
@@ -121,10 +121,10 @@ impl HealthPort {
         if let Some(bus) = bus {
             let (asking, stopped) = (Arc::clone(&site), stop.clone());
             tasks.spawn(async move {
-                let Some(reach) = &asking.reach else { return };
+                let Some(health) = &asking.health else { return };
                 tokio::select! {
                     () = stopped.cancelled() => {}
-                    _ = reach.drive(&bus) => {}
+                    _ = health.drive(&bus) => {}
                 }
             });
         }
@@ -151,12 +151,12 @@ impl HealthPort {
 }
 
 impl Site {
-    /// The present report, the bus's silence among the faults.
+    /// The present report, a silent bus among the faults.
     fn read(&self) -> Report {
         let mut report = self.reading.get().map_or_else(starting, |read| read());
-        if let Some(Err(silence)) = self.reach.as_ref().map(Reach::check) {
+        if let Some(Err(unreachable)) = self.health.as_ref().map(HealthProbe::check) {
             report.is_ready = false;
-            report.faults.push(silence.to_string());
+            report.faults.push(unreachable.to_string());
         }
         report
     }

@@ -25,11 +25,11 @@ pub(super) fn encode(entry: &Entry) -> Result<Vec<u8>, BusError> {
 }
 
 /// What stands around the entries of every record of one writer.
-pub(super) struct Frame {
+pub(super) struct RecordFrame {
     prefix: Vec<u8>,
 }
 
-impl Frame {
+impl RecordFrame {
     pub(super) fn new(by: String) -> Self {
         let mut prefix = Record::new(by, Vec::new()).encode().expect("a number, a text and no entries can be encoded");
         prefix.truncate(prefix.len() - SUFFIX.len());
@@ -52,7 +52,7 @@ pub(super) struct Senders(Vec<oneshot::Sender<Result<Position, AppendError>>>);
 
 impl Batch {
     /// A record with one entry, whatever its size: whether it fits was checked when it was queued.
-    pub(super) fn new(frame: &Frame, first: Waiting) -> Self {
+    pub(super) fn new(frame: &RecordFrame, first: Waiting) -> Self {
         let mut bytes = BytesMut::with_capacity(frame.overhead() + first.encoded.len());
         bytes.extend_from_slice(&frame.prefix);
         bytes.extend_from_slice(&first.encoded);
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_record_may_be_exactly_as_long_as_allowed_and_not_a_byte_longer() {
-        let frame = Frame::new("gateway-1".to_owned());
+        let frame = RecordFrame::new("gateway-1".to_owned());
         let waiting = || Waiting { encoded: encode(&Entry::Tick).unwrap(), answer: oneshot::channel().0 };
         let joined = |bytes_max| {
             let mut batch = Batch::new(&frame, waiting());

@@ -21,10 +21,10 @@ const KEYS_MAX: usize = 1_000_000;
 const WATCH_BATCH_MAX: usize = 256;
 
 pub(super) struct MemoryKeyValue {
-    buckets: [Shelf; Bucket::ALL.len()],
+    buckets: [BucketState; Bucket::ALL.len()],
 }
 
-struct Shelf {
+struct BucketState {
     entries: Arc<Mutex<Entries>>,
     /// Wakes watchers; holds the last revision.
     revision: watch::Sender<u64>,
@@ -59,11 +59,13 @@ impl Entries {
 
 impl Default for MemoryKeyValue {
     fn default() -> Self {
-        Self { buckets: std::array::from_fn(|_| Shelf { entries: Arc::default(), revision: watch::Sender::new(0) }) }
+        Self {
+            buckets: std::array::from_fn(|_| BucketState { entries: Arc::default(), revision: watch::Sender::new(0) }),
+        }
     }
 }
 
-impl Shelf {
+impl BucketState {
     fn entries(&self) -> MutexGuard<'_, Entries> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -81,7 +83,7 @@ impl Shelf {
 }
 
 impl MemoryKeyValue {
-    fn shelf(&self, bucket: Bucket) -> &Shelf {
+    fn shelf(&self, bucket: Bucket) -> &BucketState {
         let [agents, groups, policies] = &self.buckets;
         match bucket {
             Bucket::Agents => agents,
@@ -138,20 +140,20 @@ impl KeyValue for MemoryKeyValue {
         async move {
             let shelf = self.shelf(bucket);
             let revision = shelf.revision.subscribe();
-            let watcher = Watcher {
+            let watcher = MemoryWatcher {
                 entries: Arc::clone(&shelf.entries),
                 revision,
                 seen: 0,
                 is_caught_up: false,
                 ready: VecDeque::new(),
             };
-            Ok(stream::unfold(watcher, Watcher::next).boxed())
+            Ok(stream::unfold(watcher, MemoryWatcher::next).boxed())
         }
         .boxed()
     }
 }
 
-struct Watcher {
+struct MemoryWatcher {
     entries: Arc<Mutex<Entries>>,
     revision: watch::Receiver<u64>,
     /// The last revision reported.
@@ -160,7 +162,7 @@ struct Watcher {
     ready: VecDeque<Change>,
 }
 
-impl Watcher {
+impl MemoryWatcher {
     async fn next(mut self) -> Option<(Change, Self)> {
         loop {
             tokio::task::consume_budget().await;

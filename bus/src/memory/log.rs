@@ -14,7 +14,7 @@ use schemas::record::RECORD_BYTES_MAX;
 use tokio::sync::watch;
 
 use self::records::Records;
-use super::{Clock, MemoryOptions};
+use super::{MemoryClock, MemoryOptions};
 use crate::name::check_lane;
 use crate::{BusError, Log, LogRecord, LogStream};
 
@@ -22,15 +22,15 @@ use crate::{BusError, Log, LogRecord, LogStream};
 const READ_BATCH_MAX: usize = 256;
 
 pub(super) struct MemoryLog {
-    lanes: Vec<LaneLog>,
+    lanes: Vec<LaneRecords>,
     /// The last sequence given, over all lanes.
     last_seq: AtomicU64,
     bytes: AtomicUsize,
     bytes_max: usize,
-    clock: Clock,
+    clock: MemoryClock,
 }
 
-struct LaneLog {
+struct LaneRecords {
     records: Arc<RwLock<Records>>,
     /// Wakes the lane's readers; holds the lane's number of records.
     len: watch::Sender<usize>,
@@ -38,7 +38,7 @@ struct LaneLog {
 
 impl MemoryLog {
     pub(super) fn new(options: MemoryOptions) -> Self {
-        let lane = || LaneLog { records: Arc::default(), len: watch::Sender::new(0) };
+        let lane = || LaneRecords { records: Arc::default(), len: watch::Sender::new(0) };
         Self {
             lanes: (0..options.lanes.max(1)).map(|_| lane()).collect(),
             last_seq: AtomicU64::new(0),
@@ -48,7 +48,7 @@ impl MemoryLog {
         }
     }
 
-    fn lane(&self, lane: Lane) -> Result<&LaneLog, BusError> {
+    fn lane(&self, lane: Lane) -> Result<&LaneRecords, BusError> {
         check_lane(lane, self.lanes())?;
         self.lanes.get(usize::from(lane.0)).ok_or(BusError::Closed)
     }
@@ -111,7 +111,7 @@ impl Log for MemoryLog {
                 }
                 records.first_from(from_seq)
             };
-            let reader = Reader {
+            let reader = MemoryReader {
                 records: Arc::clone(&lane_log.records),
                 len: lane_log.len.subscribe(),
                 next,
@@ -119,7 +119,7 @@ impl Log for MemoryLog {
                 ready: VecDeque::new(),
                 is_done: false,
             };
-            Ok(stream::unfold(reader, Reader::next).boxed())
+            Ok(stream::unfold(reader, MemoryReader::next).boxed())
         }
         .boxed()
     }
@@ -155,7 +155,7 @@ impl Log for MemoryLog {
     }
 }
 
-struct Reader {
+struct MemoryReader {
     records: Arc<RwLock<Records>>,
     len: watch::Receiver<usize>,
     /// Index of the first record not yet in `ready`.
@@ -167,7 +167,7 @@ struct Reader {
     is_done: bool,
 }
 
-impl Reader {
+impl MemoryReader {
     /// The next record; none once every handle of the bus is gone.
     async fn next(mut self) -> Option<(Result<LogRecord, BusError>, Self)> {
         while !self.is_done {
@@ -214,7 +214,7 @@ mod tests {
     #[tokio::test]
     async fn log_time_does_not_follow_a_clock_that_goes_back() {
         let readings = Arc::new(AtomicU64::new(100));
-        let clock: Clock = {
+        let clock: MemoryClock = {
             let readings = Arc::clone(&readings);
             Arc::new(move || Timestamp(readings.fetch_sub(10, Ordering::Relaxed)))
         };

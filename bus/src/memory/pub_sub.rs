@@ -1,6 +1,6 @@
 //! Messages by subject: a hash lookup for literal subjects, a short list for patterns, a bounded queue per subscriber.
 
-mod table;
+mod subscriptions;
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, Stream, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 
-use self::table::{Delivered, Place, Table};
+use self::subscriptions::{Delivered, SubscriptionKey, Subscriptions};
 use crate::name::{check_pattern, check_subject};
 use crate::{BusError, PubSub, Received};
 
@@ -38,7 +38,7 @@ pub(super) struct MemoryPubSub {
 
 #[derive(Default)]
 struct Shared {
-    table: RwLock<Table>,
+    subscriptions: RwLock<Subscriptions>,
     requests: Mutex<HashMap<u64, oneshot::Sender<Bytes>>>,
     last_request: AtomicU64,
     dropped: AtomicU64,
@@ -60,7 +60,8 @@ impl Shared {
             // The asker may have given up: its answer has nowhere to go.
             return Ok(asker.is_some_and(|asker| asker.send(message.payload.clone()).is_ok()));
         }
-        let Delivered { reached, dropped } = self.table.read().unwrap_or_else(PoisonError::into_inner).deliver(message);
+        let Delivered { reached, dropped } =
+            self.subscriptions.read().unwrap_or_else(PoisonError::into_inner).deliver(message);
         if dropped > 0 {
             self.dropped.fetch_add(dropped, Ordering::Relaxed);
         }
@@ -70,12 +71,12 @@ impl Shared {
     fn subscribe(self: &Arc<Self>, pattern: &str, queue: Option<String>) -> Result<Subscription, BusError> {
         check_pattern(pattern)?;
         let (sender, receiver) = mpsc::channel(SUBSCRIBER_QUEUE_MAX);
-        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
-        if table.len() >= SUBSCRIPTIONS_MAX {
+        let mut subscriptions = self.subscriptions.write().unwrap_or_else(PoisonError::into_inner);
+        if subscriptions.len() >= SUBSCRIPTIONS_MAX {
             return Err(BusError::Full(format!("the bus has {SUBSCRIPTIONS_MAX} subscriptions")));
         }
-        let place = table.insert(pattern, queue, sender);
-        Ok(Subscription { receiver, place, shared: Arc::clone(self) })
+        let key = subscriptions.insert(pattern, queue, sender);
+        Ok(Subscription { receiver, key, shared: Arc::clone(self) })
     }
 
     fn register_request(self: &Arc<Self>) -> Result<(PendingRequest, oneshot::Receiver<Bytes>), BusError> {
@@ -105,7 +106,7 @@ impl Drop for PendingRequest {
 /// A subscriber's queue; unsubscribes when dropped.
 struct Subscription {
     receiver: mpsc::Receiver<Received>,
-    place: Place,
+    key: SubscriptionKey,
     shared: Arc<Shared>,
 }
 
@@ -119,7 +120,7 @@ impl Stream for Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        self.shared.table.write().unwrap_or_else(PoisonError::into_inner).remove(&self.place);
+        self.shared.subscriptions.write().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
     }
 }
 
@@ -198,8 +199,8 @@ mod tests {
             let queued = pub_sub.subscribe(pattern.to_owned(), Some("q".to_owned())).await.unwrap();
             drop((plain, queued));
         }
-        let table = pub_sub.shared.table.read().unwrap();
-        assert!(table.is_empty(), "{table:?}");
+        let subscriptions = pub_sub.shared.subscriptions.read().unwrap();
+        assert!(subscriptions.is_empty(), "{subscriptions:?}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,8 +9,8 @@
 //! The client has object stores of its own. They write one chunk per acknowledgement, replace without a condition,
 //! leave behind what an interrupted writer has stored, and let a reader wait for chunks that are gone.
 
+mod ballast;
 mod description;
-mod reserve;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -23,10 +23,10 @@ use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 use schemas::{Digest, Timestamp};
 use tokio::time::Instant;
 
+use self::ballast::{Ballast, SMALL_BYTES_MAX};
 use self::description::{CHUNK_BYTES, DOCUMENT_BYTES_MAX, Description};
-use self::reserve::{Reserve, SMALL_BYTES_MAX};
 use super::DOCUMENT_STREAM;
-use super::consumer::{OrderedReader, Selection, Source};
+use super::consumer::{OrderedReader, Selection, StreamSource};
 use super::stored::{self, NotStored};
 use crate::name::check_key;
 use crate::{Blobs, BusError};
@@ -45,28 +45,28 @@ const PAUSE: Duration = Duration::from_millis(200);
 const ROLLUP_SUBJECT: &str = "sub";
 
 pub(super) struct NatsBlobs {
-    source: Source,
-    reserve: Reserve,
+    source: StreamSource,
+    ballast: Ballast,
     timeout: Duration,
 }
 
 /// The description that stands, and its sequence, on which the next one is conditional.
-struct Standing {
+struct StoredDescription {
     description: Description,
     seq: u64,
 }
 
 impl NatsBlobs {
-    /// Documents, with the reserve filled until `deadline` if it can be.
-    pub(super) async fn new(source: Source, timeout: Duration, deadline: Instant) -> Self {
-        let reserve = Reserve::new(source.context.clone());
-        reserve.ensure(timeout, deadline).await;
-        Self { source, reserve, timeout }
+    /// Documents, with the ballast filled until `deadline` if it can be.
+    pub(super) async fn new(source: StreamSource, timeout: Duration, deadline: Instant) -> Self {
+        let ballast = Ballast::new(source.context.clone());
+        ballast.ensure(timeout, deadline).await;
+        Self { source, ballast, timeout }
     }
 
-    /// To be called once the log was trimmed: there may be room again for what is kept in reserve.
-    pub(super) async fn restore_reserve(&self) {
-        self.reserve.restore(self.timeout).await;
+    /// To be called once the log was trimmed: there may be room again for what is kept as ballast.
+    pub(super) async fn restore_ballast(&self) {
+        self.ballast.restore(self.timeout).await;
     }
 
     pub(super) async fn put(&self, name: String, version: u64, value: Bytes) -> Result<bool, BusError> {
@@ -83,7 +83,7 @@ impl NatsBlobs {
                 Err(error) => error,
             };
             let has_room =
-                matches!(error, BusError::Full(_)) && value.len() <= SMALL_BYTES_MAX && self.reserve.give_up().await;
+                matches!(error, BusError::Full(_)) && value.len() <= SMALL_BYTES_MAX && self.ballast.give_up().await;
             if has_room {
                 continue;
             }
@@ -129,7 +129,11 @@ impl NatsBlobs {
     }
 
     /// Writes the description in the place of `standing`, unless a later version stands by now.
-    async fn describe(&self, description: &Description, mut standing: Option<Standing>) -> Result<bool, BusError> {
+    async fn describe(
+        &self,
+        description: &Description,
+        mut standing: Option<StoredDescription>,
+    ) -> Result<bool, BusError> {
         let subject = description::description_subject(&description.name);
         let encoded = description.encode(now());
         let mut last_error = BusError::Unknown("other writers replace it again and again".to_owned());
@@ -157,12 +161,12 @@ impl NatsBlobs {
         Err(last_error)
     }
 
-    async fn standing(&self, name: &str) -> Result<Option<Standing>, BusError> {
+    async fn standing(&self, name: &str) -> Result<Option<StoredDescription>, BusError> {
         let subject = description::description_subject(name);
         let Some(message) = stored::last_on(&self.source.context, DOCUMENT_STREAM, &subject).await? else {
             return Ok(None);
         };
-        Ok(Some(Standing { description: Description::decode(&message.payload)?, seq: message.sequence }))
+        Ok(Some(StoredDescription { description: Description::decode(&message.payload)?, seq: message.sequence }))
     }
 
     /// Removes what is left of the versions before the one that stands: none of them can come to stand again.
@@ -250,7 +254,7 @@ impl NatsBlobs {
     }
 }
 
-fn is_overtaken(description: &Description, standing: Option<&Standing>) -> bool {
+fn is_overtaken(description: &Description, standing: Option<&StoredDescription>) -> bool {
     standing.is_some_and(|standing| standing.description.version > description.version)
 }
 

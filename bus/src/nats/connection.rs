@@ -32,13 +32,13 @@ const SUBSCRIPTION_QUEUE_MAX: usize = 65_536;
 const EXAMPLE: &str = "give nats://HOST:PORT, or tls://";
 
 /// A connection, and the news that it was made.
-pub(super) struct Connection {
+pub(super) struct NatsConnection {
     pub(super) client: Client,
     /// Changes after every connection, the first one too.
     pub(super) connected: watch::Receiver<u64>,
 }
 
-impl Connection {
+impl NatsConnection {
     /// Connects, trying again until `deadline`.
     pub(super) async fn open(options: &NatsOptions, role: &str, deadline: Instant) -> Result<Self, BusError> {
         let addresses = addresses(&options.servers)?;

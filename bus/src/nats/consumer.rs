@@ -18,8 +18,8 @@ use async_nats::jetstream::consumer::DeliverPolicy;
 use schemas::Timestamp;
 use tokio::sync::watch;
 
-use self::session::{Failed, Session, Step};
-use super::place::Place;
+use self::session::{ConsumerSession, Failed, SessionStep};
+use super::stream_position::StreamPosition;
 use crate::BusError;
 
 /// Longest pause before a lost consumer is replaced again; the actual one is drawn from zero to it.
@@ -27,7 +27,7 @@ const REPLACE_PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// What readers read from: a connection, and the news that it was made again.
 #[derive(Debug, Clone)]
-pub(super) struct Source {
+pub(super) struct StreamSource {
     pub(super) context: Context,
     /// Changes after every connection.
     pub(super) connected: watch::Receiver<u64>,
@@ -42,9 +42,9 @@ pub(super) struct Selection {
     pub(super) from: DeliverPolicy,
 }
 
-/// A message and its place in the stream.
+/// A message and its position in the stream.
 #[derive(Debug)]
-pub(super) struct Stored {
+pub(super) struct StoredMessage {
     pub(super) message: Message,
     pub(super) seq: u64,
     /// Never goes back from one message to the next, though a new leader's clock may.
@@ -58,9 +58,9 @@ pub(super) struct Stored {
 /// What a reader comes across.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "almost every one is a message, and a box for each would cost more")]
-pub(super) enum Event {
+pub(super) enum ConsumerEvent {
     /// The next message.
-    Message(Stored),
+    Message(StoredMessage),
     /// A new consumer has taken the place of a lost one, and begins behind the last message given. Whether that message
     /// still stands in the stream is for those to check who rely on it.
     Resumed {
@@ -73,60 +73,68 @@ pub(super) enum Event {
 
 /// A reader that resumes by itself.
 pub(super) struct OrderedReader {
-    source: Source,
+    source: StreamSource,
     selection: Selection,
     /// None while a new consumer is needed.
-    session: Option<Session>,
+    session: Option<ConsumerSession>,
     last_time: Timestamp,
 }
 
 impl OrderedReader {
     /// Starts reading; also returns how many messages wait.
-    pub(super) async fn start(source: Source, selection: Selection) -> Result<(Self, u64), BusError> {
-        let (session, pending) = Session::start(&source, &selection).await.map_err(Failed::into_error)?;
+    pub(super) async fn start(source: StreamSource, selection: Selection) -> Result<(Self, u64), BusError> {
+        let (session, pending) = ConsumerSession::start(&source, &selection).await.map_err(Failed::into_error)?;
         Ok((Self { source, selection, session: Some(session), last_time: Timestamp(0) }, pending))
     }
 
     /// The next message. An error, which means that the stream is gone, or the end of the connection is final.
-    pub(super) async fn next(&mut self) -> Option<Result<Stored, BusError>> {
+    pub(super) async fn next(&mut self) -> Option<Result<StoredMessage, BusError>> {
         loop {
             match self.next_event().await? {
-                Ok(Event::Message(stored)) => return Some(Ok(stored)),
-                Ok(Event::Resumed { .. } | Event::Held) => {}
+                Ok(ConsumerEvent::Message(stored)) => return Some(Ok(stored)),
+                Ok(ConsumerEvent::Resumed { .. } | ConsumerEvent::Held) => {}
                 Err(error) => return Some(Err(error)),
             }
         }
     }
 
     /// As [`Self::next`], and tells when it has resumed.
-    pub(super) async fn next_event(&mut self) -> Option<Result<Event, BusError>> {
+    pub(super) async fn next_event(&mut self) -> Option<Result<ConsumerEvent, BusError>> {
         loop {
             let Some(session) = &mut self.session else {
-                return Some(self.replace_session().await.map(|waiting| Event::Resumed { waiting }));
+                return Some(self.replace_session().await.map(|waiting| ConsumerEvent::Resumed { waiting }));
             };
             match session.step().await {
-                Step::Message(message, place) => return Some(Ok(Event::Message(self.take(message, place)))),
-                Step::Idle => {}
-                Step::Held => return Some(Ok(Event::Held)),
-                Step::Lost(reason) => {
+                SessionStep::Message(message, position) => {
+                    return Some(Ok(ConsumerEvent::Message(self.take(message, position))));
+                }
+                SessionStep::Idle => {}
+                SessionStep::Held => return Some(Ok(ConsumerEvent::Held)),
+                SessionStep::Lost(reason) => {
                     tracing::debug!(stream = self.selection.stream, reason, "a reader starts again where it was");
                     self.session = None;
                 }
-                Step::Closed => return None,
+                SessionStep::Closed => return None,
             }
         }
     }
 
-    fn take(&mut self, message: Message, place: Place) -> Stored {
-        self.selection.from = DeliverPolicy::ByStartSequence { start_sequence: place.seq + 1 };
-        self.last_time = self.last_time.max(place.time);
-        Stored { message, seq: place.seq, time: self.last_time, stamped: place.time, pending: place.pending }
+    fn take(&mut self, message: Message, position: StreamPosition) -> StoredMessage {
+        self.selection.from = DeliverPolicy::ByStartSequence { start_sequence: position.seq + 1 };
+        self.last_time = self.last_time.max(position.time);
+        StoredMessage {
+            message,
+            seq: position.seq,
+            time: self.last_time,
+            stamped: position.time,
+            pending: position.pending,
+        }
     }
 
     /// Tries until there is a consumer again, or the stream is gone; returns how many messages wait.
     async fn replace_session(&mut self) -> Result<u64, BusError> {
         loop {
-            match Session::start(&self.source, &self.selection).await {
+            match ConsumerSession::start(&self.source, &self.selection).await {
                 Ok((session, waiting)) => {
                     self.session = Some(session);
                     return Ok(waiting);

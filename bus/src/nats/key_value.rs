@@ -13,7 +13,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt};
 
-use super::consumer::{OrderedReader, Selection, Source, Stored};
+use super::consumer::{OrderedReader, Selection, StoredMessage, StreamSource};
 use super::stored;
 use crate::name::check_key;
 use crate::{Bucket, BusError, Change, KeyValue};
@@ -26,11 +26,11 @@ const WATCH_PAUSE: Duration = Duration::from_millis(500);
 
 pub(super) struct NatsKeyValue {
     stores: [Store; Bucket::ALL.len()],
-    read: Source,
+    read: StreamSource,
 }
 
 impl NatsKeyValue {
-    pub(super) async fn new(write: &Context, read: Source) -> Result<Self, BusError> {
+    pub(super) async fn new(write: &Context, read: StreamSource) -> Result<Self, BusError> {
         let store = async |bucket: Bucket| {
             write.get_key_value(bucket.as_str()).await.map_err(|error| match error.kind() {
                 KeyValueErrorKind::InvalidStoreName | KeyValueErrorKind::GetBucket | KeyValueErrorKind::JetStream => {
@@ -107,20 +107,20 @@ impl KeyValue for NatsKeyValue {
     fn watch(&self, bucket: Bucket) -> BoxFuture<'_, Result<BoxStream<'static, Change>, BusError>> {
         async move {
             let (reader, pending) = start_watch(&self.read, bucket).await?;
-            let watcher = Watcher {
+            let watcher = NatsWatcher {
                 source: self.read.clone(),
                 bucket,
                 reader: Some(reader),
                 progress: if pending == 0 { Progress::AllReported } else { Progress::Reporting },
             };
-            Ok(stream::unfold(watcher, Watcher::next).boxed())
+            Ok(stream::unfold(watcher, NatsWatcher::next).boxed())
         }
         .boxed()
     }
 }
 
-struct Watcher {
-    source: Source,
+struct NatsWatcher {
+    source: StreamSource,
     bucket: Bucket,
     /// None while a new one is needed.
     reader: Option<OrderedReader>,
@@ -137,7 +137,7 @@ enum Progress {
     CaughtUp,
 }
 
-impl Watcher {
+impl NatsWatcher {
     async fn next(mut self) -> Option<(Change, Self)> {
         if self.progress == Progress::AllReported {
             self.progress = Progress::CaughtUp;
@@ -169,12 +169,12 @@ impl Watcher {
     }
 }
 
-async fn start_watch(source: &Source, bucket: Bucket) -> Result<(OrderedReader, u64), BusError> {
+async fn start_watch(source: &StreamSource, bucket: Bucket) -> Result<(OrderedReader, u64), BusError> {
     let (stream, subject) = (stream_name(bucket), subject(bucket, ">"));
     OrderedReader::start(source.clone(), Selection { stream, subject, from: DeliverPolicy::LastPerSubject }).await
 }
 
-fn to_change(bucket: Bucket, stored: Stored) -> Change {
+fn to_change(bucket: Bucket, stored: StoredMessage) -> Change {
     let message = stored.message;
     let token = message.subject.strip_prefix(&subject(bucket, "")).unwrap_or(&message.subject);
     let key = from_token(token);

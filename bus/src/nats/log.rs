@@ -19,11 +19,11 @@ use tokio::time::Instant;
 use self::reader::LaneReader;
 use self::trimming::Trimming;
 use super::blobs::NatsBlobs;
-use super::consumer::Source;
+use super::consumer::StreamSource;
 use super::stored::{self, NotStored};
 use super::{LOG_STREAM, NatsOptions};
 use crate::name::check_lane;
-use crate::{BusError, Log, LogRecord, LogStream, patiently};
+use crate::{BusError, Log, LogRecord, LogStream, retry_until};
 
 pub(super) struct NatsLog {
     write: Client,
@@ -38,12 +38,18 @@ pub(super) struct NatsLog {
 /// be behind.
 #[derive(Clone)]
 struct Leader {
-    source: Source,
+    source: StreamSource,
     trimming: Trimming,
 }
 
 impl NatsLog {
-    pub(super) fn new(write: Client, read: Source, blobs: Arc<NatsBlobs>, lanes: u8, options: &NatsOptions) -> Self {
+    pub(super) fn new(
+        write: Client,
+        read: StreamSource,
+        blobs: Arc<NatsBlobs>,
+        lanes: u8,
+        options: &NatsOptions,
+    ) -> Self {
         let trimming = Trimming::new(read.context.clone(), blobs);
         let NatsOptions { request_timeout: timeout, open_timeout, .. } = *options;
         Self { write, leader: Leader { source: read, trimming }, lanes, timeout, open_timeout }
@@ -73,7 +79,7 @@ impl NatsLog {
         check_lane(lane, self.lanes)?;
         // A cluster that elects gives no reader for seconds.
         let deadline = Instant::now() + self.open_timeout;
-        let reader = patiently(deadline, || LaneReader::start(self.leader.clone(), lane, from_seq)).await?;
+        let reader = retry_until(deadline, || LaneReader::start(self.leader.clone(), lane, from_seq)).await?;
         let records = stream::unfold(Some(reader), |reader| async move {
             let mut reader = reader?;
             match reader.next().await? {

@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use schemas::RegisterKey;
 
 use super::REGISTER_STREAM;
-use super::consumer::{OrderedReader, Selection, Source};
+use super::consumer::{OrderedReader, Selection, StreamSource};
 use super::stored::{self, NotStored};
 use crate::{BusError, Register, Registered};
 
@@ -26,12 +26,12 @@ const ALL_KEYS: &str = ">";
 
 pub(super) struct NatsRegister {
     write: Client,
-    read: Source,
+    read: StreamSource,
     timeout: Duration,
 }
 
 impl NatsRegister {
-    pub(super) fn new(write: Client, read: Source, timeout: Duration) -> Self {
+    pub(super) fn new(write: Client, read: StreamSource, timeout: Duration) -> Self {
         Self { write, read, timeout }
     }
 

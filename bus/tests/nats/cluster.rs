@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bus::appender::{Appender, AppenderOptions};
 use bus::nats::{self, DOCUMENT_STREAM, LOG_STREAM, NatsOptions, REGISTER_STREAM, SyncMode};
-use bus::{Bus, BusError, LogRecord, LogStream, Registered, patiently};
+use bus::{Bus, BusError, LogRecord, LogStream, Registered, retry_until};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use nats_server::{CLUSTER_NODES, LocalCluster, LocalServerOptions};
@@ -216,7 +216,7 @@ async fn open(cluster: &LocalCluster) -> Bus {
 
 /// Repeats what a cluster that elects does not answer; an append may then stand twice.
 async fn surely<T, F: Future<Output = Result<T, BusError>>>(attempt: impl FnMut() -> F) -> T {
-    patiently(tokio::time::Instant::now() + PATIENCE, attempt).await.unwrap()
+    retry_until(tokio::time::Instant::now() + PATIENCE, attempt).await.unwrap()
 }
 
 /// Appends until it is over; returns what was acknowledged.

@@ -25,8 +25,8 @@ pub(super) async fn ready(State(site): State<Arc<Site>>) -> Answer {
     if !site.registry.is_caught_up() {
         return Err(Refusal::new(Code::Unavailable, "agents, groups and policies are not read yet").into());
     }
-    if let Err(silence) = site.reach.check() {
-        return Err(Refusal::new(Code::Unavailable, silence.to_string()).into());
+    if let Err(unreachable) = site.health.check() {
+        return Err(Refusal::new(Code::Unavailable, unreachable.to_string()).into());
     }
     document(&json!({ "status": "ready", "gateway": site.config.id }))
 }

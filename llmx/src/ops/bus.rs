@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ::bus::Bus;
 use ::bus::nats::{NatsEvent, NatsStatus};
-use ::bus::observe::{self, Observer, PublishResult, Stream};
+use ::bus::observe::{self, PublishObserver, PublishResult, Stream};
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{Error, Histogram, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
@@ -114,7 +114,7 @@ impl Stored {
     }
 }
 
-impl Observer for Stored {
+impl PublishObserver for Stored {
     fn publishing(&self, _: Stream) {
         self.in_flight.inc();
     }

@@ -222,7 +222,7 @@ fn agents(snapshot: &Snapshot, area: Rect) -> String {
 mod tests {
     use serde_json::json;
 
-    use super::super::sight::Reach;
+    use super::super::sight::GatewayState;
     use super::*;
 
     #[test]
@@ -286,8 +286,8 @@ mod tests {
             });
         }
         let gateways = vec![
-            Reach { url: "http://127.0.0.1:8080".to_owned(), state: "ready", answer_ms: Some(1.25) },
-            Reach { url: "http://127.0.0.1:8081".to_owned(), state: "unreachable", answer_ms: None },
+            GatewayState { url: "http://127.0.0.1:8080".to_owned(), state: "ready", answer_ms: Some(1.25) },
+            GatewayState { url: "http://127.0.0.1:8081".to_owned(), state: "unreachable", answer_ms: None },
         ];
         let snapshot = serde_json::from_value(raw.clone()).unwrap();
         Sight { gateways, raw, snapshot: Some(snapshot), fault: None }

@@ -18,7 +18,7 @@ const READY_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 pub struct Sight {
     /// Each gateway that was named.
-    pub gateways: Vec<Reach>,
+    pub gateways: Vec<GatewayState>,
     /// The console's snapshot, as it came.
     pub raw: Value,
     /// The same, read.
@@ -29,7 +29,7 @@ pub struct Sight {
 
 /// Whether a gateway answers.
 #[derive(Debug, Clone, Serialize)]
-pub struct Reach {
+pub struct GatewayState {
     /// Its address.
     pub url: String,
     /// `ready`, `not ready` or `unreachable`.
@@ -50,8 +50,8 @@ pub struct Snapshot {
     pub agents: u64,
     pub totals: Totals,
     pub per_s: Rates,
-    pub round: Spread,
-    pub history: Vec<Point>,
+    pub round: RoundLatency,
+    pub history: Vec<HistoryPoint>,
     pub named: Option<Named>,
 }
 
@@ -77,7 +77,7 @@ pub struct Rates {
 
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(default)]
-pub struct Spread {
+pub struct RoundLatency {
     pub count: u64,
     pub p50_us: u64,
     pub p95_us: u64,
@@ -86,7 +86,7 @@ pub struct Spread {
 
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(default)]
-pub struct Point {
+pub struct HistoryPoint {
     pub ended_per_s: f64,
     pub p95_us: u64,
 }
@@ -98,7 +98,7 @@ pub struct Named {
     pub default_policy: String,
     pub engines: Vec<Engine>,
     pub lanes: Vec<Lane>,
-    pub agents: Vec<Agent>,
+    pub agents: Vec<AgentRow>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -122,14 +122,14 @@ pub struct Lane {
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub struct Agent {
+pub struct AgentRow {
     pub agent: String,
     pub present: Option<bool>,
 }
 
 impl Sight {
     /// Keeps what was seen last, and says what is missing now.
-    pub fn fail(&mut self, gateways: Vec<Reach>, failure: &Failure) {
+    pub fn fail(&mut self, gateways: Vec<GatewayState>, failure: &Failure) {
         self.gateways = gateways;
         self.fault = Some(one_line(&format!("{failure}; trying again")));
     }
@@ -141,13 +141,13 @@ impl Sight {
 }
 
 /// Looks at an exchange, as much of it as its token may see.
-pub struct Watcher<'a> {
+pub struct ExchangeWatcher<'a> {
     access: &'a AccessArgs,
     bearer: Option<Bearer>,
     client: Option<reqwest::Client>,
 }
 
-impl<'a> Watcher<'a> {
+impl<'a> ExchangeWatcher<'a> {
     /// A watcher with the token that was given, or one of an administrator where a key is there to sign it.
     pub fn new(access: &'a AccessArgs) -> Self {
         let bearer = AgentId::try_new("operator").ok().and_then(|operator| access.administrator(&operator).ok());
@@ -158,7 +158,7 @@ impl<'a> Watcher<'a> {
     ///
     /// # Errors
     /// Which gateways answer, and why there is no snapshot.
-    pub async fn look(&mut self) -> Result<Sight, (Vec<Reach>, Failure)> {
+    pub async fn look(&mut self) -> Result<Sight, (Vec<GatewayState>, Failure)> {
         let gateways = self.gateways().await;
         let raw = match self.snapshot().await {
             Ok(raw) => raw,
@@ -169,7 +169,7 @@ impl<'a> Watcher<'a> {
         Ok(Sight { gateways, raw, snapshot, fault })
     }
 
-    async fn gateways(&self) -> Vec<Reach> {
+    async fn gateways(&self) -> Vec<GatewayState> {
         let mut reached = Vec::new();
         for url in self.access.gateways() {
             reached.push(self.reach(url).await);
@@ -177,7 +177,7 @@ impl<'a> Watcher<'a> {
         reached
     }
 
-    async fn reach(&self, url: &str) -> Reach {
+    async fn reach(&self, url: &str) -> GatewayState {
         let began = Instant::now();
         let answer = match &self.client {
             Some(client) => client.get(format!("{url}/readyz")).send().await.ok(),
@@ -189,7 +189,7 @@ impl<'a> Watcher<'a> {
             Some(false) => "not ready",
             None => "unreachable",
         };
-        Reach { url: url.to_owned(), state, answer_ms }
+        GatewayState { url: url.to_owned(), state, answer_ms }
     }
 
     async fn snapshot(&mut self) -> Result<Value, Failure> {

@@ -15,9 +15,9 @@ use futures_util::StreamExt;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 
-use super::{Selection, Source};
+use super::{Selection, StreamSource};
 use crate::BusError;
-use crate::nats::place::{Place, Received};
+use crate::nats::stream_position::{ConsumerCount, StreamPosition};
 
 /// How often the server says that nothing has happened.
 const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -44,8 +44,8 @@ impl Failed {
 }
 
 /// What one look at a consumer's messages gives.
-pub(super) enum Step {
-    Message(Message, Place),
+pub(super) enum SessionStep {
+    Message(Message, StreamPosition),
     Idle,
     /// Flow control was answered.
     Held,
@@ -55,10 +55,10 @@ pub(super) enum Step {
 }
 
 /// See the module.
-pub(super) struct Session {
+pub(super) struct ConsumerSession {
     messages: Subscriber,
     context: Context,
-    received: Received,
+    received: ConsumerCount,
     connected: watch::Receiver<u64>,
     statistics: Arc<Statistics>,
     /// Number of the connection it was made on.
@@ -70,8 +70,8 @@ pub(super) struct Session {
     alarm: Pin<Box<Sleep>>,
 }
 
-impl Session {
-    pub(super) async fn start(source: &Source, selection: &Selection) -> Result<(Self, u64), Failed> {
+impl ConsumerSession {
+    pub(super) async fn start(source: &StreamSource, selection: &Selection) -> Result<(Self, u64), Failed> {
         let context = source.context.clone();
         let client = context.client();
         let statistics = client.statistics();
@@ -95,56 +95,65 @@ impl Session {
         let connected = source.connected.clone();
         let (heard, alarm) = (Instant::now(), Box::pin(tokio::time::sleep(SILENCE_MAX)));
         Ok((
-            Self { messages, context, received: Received::default(), connected, statistics, connection, heard, alarm },
+            Self {
+                messages,
+                context,
+                received: ConsumerCount::default(),
+                connected,
+                statistics,
+                connection,
+                heard,
+                alarm,
+            },
             pending,
         ))
     }
 
-    pub(super) async fn step(&mut self) -> Step {
+    pub(super) async fn step(&mut self) -> SessionStep {
         let reconnected = until_reconnected(&mut self.connected, &self.statistics, self.connection);
         tokio::select! {
             biased;
             message = self.messages.next() => self.judge(message).await,
-            () = reconnected => Step::Lost("the connection was made again"),
+            () = reconnected => SessionStep::Lost("the connection was made again"),
             () = &mut self.alarm => {
                 let silent_until = self.heard + SILENCE_MAX;
                 if silent_until <= Instant::now() {
-                    return Step::Lost("the server is silent");
+                    return SessionStep::Lost("the server is silent");
                 }
                 self.alarm.as_mut().reset(silent_until);
-                Step::Idle
+                SessionStep::Idle
             }
         }
     }
 
-    async fn judge(&mut self, message: Option<Message>) -> Step {
-        let Some(message) = message else { return Step::Closed };
+    async fn judge(&mut self, message: Option<Message>) -> SessionStep {
+        let Some(message) = message else { return SessionStep::Closed };
         let now = Instant::now();
         if now.duration_since(self.heard) > SILENCE_MAX {
             // The reader, or its whole process, was stopped meanwhile. What waits here is old, and what the server would
             // have sent may be gone.
-            return Step::Lost("it was not listened to");
+            return SessionStep::Lost("it was not listened to");
         }
         self.heard = now;
         match message.status {
             None => self.accept(message),
             Some(StatusCode::IDLE_HEARTBEAT) => self.answer_heartbeat(&message).await,
-            Some(_) => Step::Lost("the consumer was ended by the server"),
+            Some(_) => SessionStep::Lost("the consumer was ended by the server"),
         }
     }
 
-    fn accept(&mut self, message: Message) -> Step {
-        let Some(place) = message.reply.as_deref().and_then(Place::parse) else {
-            return Step::Lost("a message without its place");
+    fn accept(&mut self, message: Message) -> SessionStep {
+        let Some(position) = message.reply.as_deref().and_then(StreamPosition::parse) else {
+            return SessionStep::Lost("a message without its position");
         };
-        if !self.received.count(place) {
-            return Step::Lost("a message is missing");
+        if !self.received.count(position) {
+            return SessionStep::Lost("a message is missing");
         }
-        Step::Message(message, place)
+        SessionStep::Message(message, position)
     }
 
     /// Answers flow control, so that the server sends on, and compares what was sent with what came.
-    async fn answer_heartbeat(&self, message: &Message) -> Step {
+    async fn answer_heartbeat(&self, message: &Message) -> SessionStep {
         let headers = message.headers.as_ref();
         let stalled_on = headers.and_then(|headers| headers.get(STALLED_HEADER)).map(ToString::to_string);
         let answer_to = message.reply.as_ref().map(ToString::to_string).or(stalled_on);
@@ -152,13 +161,13 @@ impl Session {
         if let Some(subject) = answer_to
             && self.context.client().publish(subject, Bytes::new()).await.is_err()
         {
-            return Step::Closed;
+            return SessionStep::Closed;
         }
         let sent = headers.and_then(|headers| headers.get(header::NATS_LAST_CONSUMER));
         match sent.and_then(|sent| sent.as_str().parse::<u64>().ok()) {
-            Some(sent) if !self.received.is_complete(sent) => Step::Lost("the last message is missing"),
-            Some(_) | None if is_held => Step::Held,
-            Some(_) | None => Step::Idle,
+            Some(sent) if !self.received.is_complete(sent) => SessionStep::Lost("the last message is missing"),
+            Some(_) | None if is_held => SessionStep::Held,
+            Some(_) | None => SessionStep::Idle,
         }
     }
 }

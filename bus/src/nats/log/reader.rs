@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::Leader;
 use crate::nats::LOG_STREAM;
-use crate::nats::consumer::{Event, OrderedReader, Selection, Stored};
+use crate::nats::consumer::{ConsumerEvent, OrderedReader, Selection, StoredMessage};
 use crate::{BusError, LogRecord};
 
 /// Records that wait behind the one just sent from which on the reader does not keep up.
@@ -74,15 +74,15 @@ impl LaneReader {
         let mut is_doubtful = false;
         loop {
             let (waiting, is_behind) = match self.reader.next_event().await? {
-                Ok(Event::Message(stored)) => {
+                Ok(ConsumerEvent::Message(stored)) => {
                     let waiting = self.receive(stored);
                     (waiting, waiting > BEHIND)
                 }
-                Ok(Event::Resumed { waiting }) => match self.check_resumed().await {
+                Ok(ConsumerEvent::Resumed { waiting }) => match self.check_resumed().await {
                     Ok(()) => (waiting, true),
                     Err(error) => return Some(Err(error)),
                 },
-                Ok(Event::Held) => (1, true),
+                Ok(ConsumerEvent::Held) => (1, true),
                 Err(error) => return Some(Err(error)),
             };
             let now = Instant::now();
@@ -100,8 +100,8 @@ impl LaneReader {
     }
 
     /// Takes a record and returns how many wait behind it.
-    fn receive(&mut self, stored: Stored) -> u64 {
-        let Stored { message, seq, time, stamped, pending } = stored;
+    fn receive(&mut self, stored: StoredMessage) -> u64 {
+        let StoredMessage { message, seq, time, stamped, pending } = stored;
         let record = LogRecord { lane: self.lane, seq, time, stamped, bytes: message.payload };
         self.received = seq;
         self.last = Some(record.clone());

@@ -31,7 +31,7 @@ impl Trimming {
         // False when another has trimmed further already: what is to go here may go all the same.
         self.blobs.put(name(lane), below_seq - 1, Bytes::new()).await?;
         stored::purge(&self.context, LOG_STREAM, &subject::log(lane), Some(below_seq)).await?;
-        self.blobs.restore_reserve().await;
+        self.blobs.restore_ballast().await;
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use crate::Received;
 
 /// Every subscription.
 #[derive(Debug, Default)]
-pub(super) struct Table {
+pub(super) struct Subscriptions {
     by_subject: HashMap<String, Targets>,
     /// Subscriptions with wildcards. A process has a handful (one per role), so a list beats a tree.
     by_pattern: Vec<(String, Targets)>,
@@ -20,7 +20,7 @@ pub(super) struct Table {
 
 /// Where a subscription stands, to remove it.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct SubscriptionKey {
     pattern: String,
     queue: Option<String>,
     id: u64,
@@ -55,7 +55,7 @@ struct Target {
     sender: mpsc::Sender<Received>,
 }
 
-impl Table {
+impl Subscriptions {
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -65,11 +65,16 @@ impl Table {
         self.len == 0 && self.by_subject.is_empty() && self.by_pattern.is_empty()
     }
 
-    pub(super) fn insert(&mut self, pattern: &str, queue: Option<String>, sender: mpsc::Sender<Received>) -> Place {
+    pub(super) fn insert(
+        &mut self,
+        pattern: &str,
+        queue: Option<String>,
+        sender: mpsc::Sender<Received>,
+    ) -> SubscriptionKey {
         self.last_id += 1;
         self.len += 1;
-        let place = Place { pattern: pattern.to_owned(), queue, id: self.last_id };
-        let target = Target { id: place.id, sender };
+        let key = SubscriptionKey { pattern: pattern.to_owned(), queue, id: self.last_id };
+        let target = Target { id: key.id, sender };
         let targets = if !has_wildcard(pattern) {
             self.by_subject.entry(pattern.to_owned()).or_default()
         } else if let Some(index) = self.by_pattern.iter().position(|(known, _)| known == pattern) {
@@ -77,16 +82,16 @@ impl Table {
         } else {
             &mut self.by_pattern.push_mut((pattern.to_owned(), Targets::default())).1
         };
-        targets.insert(place.queue.as_deref(), target);
-        place
+        targets.insert(key.queue.as_deref(), target);
+        key
     }
 
-    pub(super) fn remove(&mut self, place: &Place) {
+    pub(super) fn remove(&mut self, key: &SubscriptionKey) {
         self.len -= 1;
-        if has_wildcard(&place.pattern) {
-            self.by_pattern.retain_mut(|(pattern, targets)| *pattern != place.pattern || !targets.remove(place));
-        } else if self.by_subject.get_mut(&place.pattern).is_some_and(|targets| targets.remove(place)) {
-            self.by_subject.remove(&place.pattern);
+        if has_wildcard(&key.pattern) {
+            self.by_pattern.retain_mut(|(pattern, targets)| *pattern != key.pattern || !targets.remove(key));
+        } else if self.by_subject.get_mut(&key.pattern).is_some_and(|targets| targets.remove(key)) {
+            self.by_subject.remove(&key.pattern);
         }
     }
 
@@ -118,12 +123,12 @@ impl Targets {
     }
 
     /// Removes a target and returns whether none is left.
-    fn remove(&mut self, place: &Place) -> bool {
-        if place.queue.is_none() {
-            self.each.retain(|target| target.id != place.id);
+    fn remove(&mut self, key: &SubscriptionKey) -> bool {
+        if key.queue.is_none() {
+            self.each.retain(|target| target.id != key.id);
         }
         for queue in &mut self.queues {
-            queue.members.retain(|target| target.id != place.id);
+            queue.members.retain(|target| target.id != key.id);
         }
         self.queues.retain(|queue| !queue.members.is_empty());
         self.each.is_empty() && self.queues.is_empty()

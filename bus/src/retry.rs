@@ -14,7 +14,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 ///
 /// # Errors
 /// The [`BusError`] of the last attempt.
-pub async fn patiently<T, F>(deadline: Instant, mut attempt: impl FnMut() -> F) -> Result<T, BusError>
+pub async fn retry_until<T, F>(deadline: Instant, mut attempt: impl FnMut() -> F) -> Result<T, BusError>
 where
     F: Future<Output = Result<T, BusError>>,
 {
@@ -46,7 +46,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_is_not_answered_is_repeated_until_it_is() {
         let mut left = 3;
-        let outcome = patiently(in_a_second(), || {
+        let outcome = retry_until(in_a_second(), || {
             left -= 1;
             ready(if left == 0 { Ok("done") } else { Err(BusError::Unknown("no leader".to_owned())) })
         });
@@ -56,7 +56,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_last_error_is_returned_at_the_deadline() {
         let (begin, mut attempts) = (Instant::now(), 0);
-        let outcome: Result<(), BusError> = patiently(in_a_second(), || {
+        let outcome: Result<(), BusError> = retry_until(in_a_second(), || {
             attempts += 1;
             ready(Err(BusError::Unreachable(attempts.to_string())))
         })
@@ -68,7 +68,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_would_fail_again_is_not_repeated() {
         let mut attempts = 0;
-        let outcome: Result<(), BusError> = patiently(in_a_second(), || {
+        let outcome: Result<(), BusError> = retry_until(in_a_second(), || {
             attempts += 1;
             ready(Err(BusError::Closed))
         })

@@ -19,11 +19,11 @@ const PAUSE: Duration = Duration::from_millis(500);
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 /// Silence after which the bus counts as unreachable: longer than a reconnection or the election of a leader takes,
 /// shorter than clients wait before they turn elsewhere.
-pub const SILENCE_MAX: Duration = Duration::from_secs(2);
+pub const ANSWER_AGE_MAX: Duration = Duration::from_secs(2);
 
-/// How long the bus has been silent. Shared between [`Reach::drive`] and whoever answers for readiness.
+/// Asks the bus again and again whether it answers. Shared between [`HealthProbe::drive`] and whoever answers for readiness.
 #[derive(Debug)]
-pub struct Reach {
+pub struct HealthProbe {
     last: Mutex<Last>,
 }
 
@@ -37,14 +37,14 @@ struct Last {
 /// The bus is unreachable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the bus has not answered for {} s ({reason}); check that nats-server runs and can be reached", silent_for.as_secs())]
-pub struct Silence {
+pub struct Unreachable {
     /// Since its last answer, or since the first question.
     pub silent_for: Duration,
     /// What the last question led to.
     pub reason: String,
 }
 
-impl Reach {
+impl HealthProbe {
     /// For a bus that has just been opened, and so has answered.
     #[must_use]
     pub fn new() -> Self {
@@ -68,23 +68,23 @@ impl Reach {
     /// Whether the bus answers.
     ///
     /// # Errors
-    /// [`Silence`] when it has not for longer than [`SILENCE_MAX`].
-    pub fn check(&self) -> Result<(), Silence> {
+    /// [`Unreachable`] when it has not for longer than [`ANSWER_AGE_MAX`].
+    pub fn check(&self) -> Result<(), Unreachable> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let silent_for = last.answer_at.elapsed();
-        if silent_for <= SILENCE_MAX {
+        if silent_for <= ANSWER_AGE_MAX {
             return Ok(());
         }
-        Err(Silence { silent_for, reason: last.failure.clone().unwrap_or_else(|| "not asked".to_owned()) })
+        Err(Unreachable { silent_for, reason: last.failure.clone().unwrap_or_else(|| "not asked".to_owned()) })
     }
 
     fn note(&self, failure: Option<String>) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         match (&failure, last.answer_at.elapsed()) {
-            (None, silent_for) if silent_for > SILENCE_MAX => {
+            (None, silent_for) if silent_for > ANSWER_AGE_MAX => {
                 tracing::info!(silent_ms = silent_for.as_millis(), "the bus answers again");
             }
-            (Some(reason), silent_for) if silent_for > SILENCE_MAX && last.failure.as_ref() != Some(reason) => {
+            (Some(reason), silent_for) if silent_for > ANSWER_AGE_MAX && last.failure.as_ref() != Some(reason) => {
                 tracing::warn!(silent_ms = silent_for.as_millis(), reason, "the bus does not answer");
             }
             (None | Some(_), _) => {}
@@ -96,7 +96,7 @@ impl Reach {
     }
 }
 
-impl Default for Reach {
+impl Default for HealthProbe {
     fn default() -> Self {
         Self::new()
     }
@@ -124,31 +124,34 @@ mod tests {
         let bus = memory::open(MemoryOptions::default());
         let deaf = Arc::new(Deaf { log: Arc::clone(&bus.log), is_deaf: AtomicBool::new(false) });
         let bus = Bus { log: deaf.clone(), ..bus };
-        let reach = Arc::new(Reach::new());
-        let asked = Arc::clone(&reach);
+        let health = Arc::new(HealthProbe::new());
+        let asked = Arc::clone(&health);
         let asking = tokio::spawn(async move { asked.drive(&bus).await });
         sleep(Duration::from_secs(60)).await;
-        assert_eq!(reach.check(), Ok(()));
+        assert_eq!(health.check(), Ok(()));
 
         deaf.is_deaf.store(true, Ordering::Relaxed);
-        sleep(SILENCE_MAX - PAUSE).await;
-        assert_eq!(reach.check(), Ok(()), "a reconnection takes as long");
+        sleep(ANSWER_AGE_MAX - PAUSE).await;
+        assert_eq!(health.check(), Ok(()), "a reconnection takes as long");
         sleep(Duration::from_secs(10)).await;
-        let silence = reach.check().unwrap_err();
-        assert!(silence.silent_for > Duration::from_secs(11) && silence.reason == "no answer within 1 s", "{silence}");
+        let unreachable = health.check().unwrap_err();
+        assert!(
+            unreachable.silent_for > Duration::from_secs(11) && unreachable.reason == "no answer within 1 s",
+            "{unreachable}"
+        );
 
         deaf.is_deaf.store(false, Ordering::Relaxed);
         sleep(ANSWER_MAX + PAUSE).await;
-        assert_eq!(reach.check(), Ok(()));
+        assert_eq!(health.check(), Ok(()));
         asking.abort();
     }
 
     #[tokio::test(start_paused = true)]
     async fn nobody_who_asks_means_nobody_knows() {
-        let reach = Reach::new();
-        assert_eq!(reach.check(), Ok(()), "it has just been opened");
-        sleep(2 * SILENCE_MAX).await;
-        assert_eq!(reach.check().unwrap_err().reason, "not asked");
+        let health = HealthProbe::new();
+        assert_eq!(health.check(), Ok(()), "it has just been opened");
+        sleep(2 * ANSWER_AGE_MAX).await;
+        assert_eq!(health.check().unwrap_err().reason, "not asked");
     }
 
     /// A log whose end cannot be learned while it is deaf.

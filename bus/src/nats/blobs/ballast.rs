@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::description;
 use crate::nats::{DOCUMENT_STREAM, stored};
-use crate::{BusError, patiently};
+use crate::{BusError, retry_until};
 
 /// Pieces of ballast.
 const PIECES: usize = 8;
@@ -23,22 +23,22 @@ const PIECES: usize = 8;
 /// was full a moment ago in the time until one of them is written.
 const PIECE_BYTES: usize = 128 * 1024;
 
-/// Largest document that may use the reserve.
+/// Largest document that may use the ballast.
 pub(super) const SMALL_BYTES_MAX: usize = 16 * 1024;
 
-pub(super) struct Reserve {
+pub(super) struct Ballast {
     context: Context,
     is_given_up: AtomicBool,
 }
 
-impl Reserve {
+impl Ballast {
     pub(super) fn new(context: Context) -> Self {
         Self { context, is_given_up: AtomicBool::new(false) }
     }
 
-    /// Sees that the reserve is there, if it can be: a store that is full already has none.
+    /// Sees that the ballast is there, if it can be: a store that is full already has none.
     pub(super) async fn ensure(&self, timeout: Duration, deadline: Instant) {
-        match patiently(deadline, || self.fill(timeout)).await {
+        match retry_until(deadline, || self.fill(timeout)).await {
             Ok(()) => self.is_given_up.store(false, Ordering::Relaxed),
             Err(error) => tracing::warn!(%error, "no room is kept for trimming the log, should the store be full"),
         }
@@ -53,7 +53,7 @@ impl Reserve {
         stored::purge(&self.context, DOCUMENT_STREAM, &subject(), None).await.is_ok()
     }
 
-    /// Puts the reserve back when it was given up.
+    /// Puts the ballast back when it was given up.
     pub(super) async fn restore(&self, timeout: Duration) {
         if self.is_given_up.load(Ordering::Relaxed) {
             self.ensure(timeout, Instant::now()).await;
