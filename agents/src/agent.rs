@@ -3,8 +3,8 @@
 mod alarm;
 mod clock;
 mod connect;
+mod delayed;
 mod drive;
-mod schedule;
 mod spans;
 
 use std::fmt;

@@ -20,8 +20,8 @@ pub mod space;
 pub mod strategy;
 pub mod utility;
 
-pub use bargainer::{BargainEvent, BargainNews, BargainOutcome, BargainRequest, Bargainer};
-pub use domain::{Domain, Party, Rules};
+pub use bargainer::{BargainEvent, BargainOutcome, BargainReport, BargainRequest, Bargainer};
+pub use domain::{BargainRules, Domain, PartyProfile};
 pub use plan::{BargainPlan, DomainPlanner, Fallback, Planner};
 pub use space::{OUTCOMES_MAX, Space};
 pub use strategy::{BargainStrategy, Move, OfferMade, StrategyKind, TurnView};
@@ -30,14 +30,14 @@ pub use utility::{Preferences, Utility};
 /// What is wrong with a document, and where.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {detail}", if pointer.is_empty() { "the document" } else { pointer })]
-pub struct Fault {
+pub struct DocumentFault {
     /// JSON pointer (RFC 6901) to the member at fault; empty for the document itself.
     pub pointer: String,
     /// What is wrong, or what would be right.
     pub detail: String,
 }
 
-impl Fault {
+impl DocumentFault {
     /// A fault at a pointer.
     #[must_use]
     pub fn at(pointer: impl Into<String>, detail: impl Into<String>) -> Self {

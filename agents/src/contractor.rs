@@ -29,7 +29,7 @@ use schemas::{AgentId, AwardNo, NegotiationId, Payload, Timestamp};
 
 pub use config::{ConfigError, ContractorConfig};
 pub use distribution::Distribution;
-pub use engagement::{Engagement, Stage};
+pub use engagement::{Engagement, EngagementStage};
 
 use crate::strategy::{Action, Outgoing, Strategy};
 use distribution::Script;
@@ -164,8 +164,9 @@ impl Contractor {
             return Vec::new();
         }
         // A repeat must not take a commitment back to its beginning.
-        if self.engagements.value(negotiation).is_some_and(|known| known.stage != Stage::Committed(award_no)) {
-            self.engagements.advance(negotiation, Stage::Confirming(award_no));
+        if self.engagements.value(negotiation).is_some_and(|known| known.stage != EngagementStage::Committed(award_no))
+        {
+            self.engagements.advance(negotiation, EngagementStage::Confirming(award_no));
         }
         let confirm = Payload::Confirm(Confirm { award_no, terms_digest: None });
         vec![Outgoing::reply(delivery, confirm).after_ms(delay_ms).once(award_no.0).into()]
@@ -183,10 +184,14 @@ impl Contractor {
     fn handle_commitment(&mut self, delivery: &Delivery, award_no: AwardNo) -> Vec<Action> {
         let negotiation = &delivery.envelope.negotiation;
         // Heard once, or for an award it never confirmed: not a reason to perform.
-        if !self.engagements.value(negotiation).is_some_and(|known| known.stage == Stage::Confirming(award_no)) {
+        if !self
+            .engagements
+            .value(negotiation)
+            .is_some_and(|known| known.stage == EngagementStage::Confirming(award_no))
+        {
             return Vec::new();
         }
-        self.engagements.advance(negotiation, Stage::Committed(award_no));
+        self.engagements.advance(negotiation, EngagementStage::Committed(award_no));
         self.counts.commitments += 1;
         let config = &self.config;
         let mut draws = self.script.draws(negotiation, "perform", award_no.0);

@@ -11,7 +11,7 @@
 //! let couriers = Address::Topic(TopicName::try_new("courier")?);
 //! let cfp = Cfp { task: Some("a parcel from A to B".into()), reply_within_ms: Some(2000), ..Cfp::default() };
 //! let report = initiator.call_to_end(CallRequest::new("parcel-17", vec![couriers], cfp)).await?;
-//! println!("{:?}", report.last().map(|event| &event.news));
+//! println!("{:?}", report.last().map(|event| &event.report));
 //! # Ok(()) }
 //! # mod anyhow_free { pub type R = Result<(), Box<dyn std::error::Error>>; }
 //! ```
@@ -90,12 +90,12 @@ pub struct CallEvent {
     /// Log time of the record that caused it. Of a message of our own: the log time as far as we can tell.
     pub log_time: Timestamp,
     /// What happened.
-    pub news: CallNews,
+    pub report: CallReport,
 }
 
 /// What happened to a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CallNews {
+pub enum CallReport {
     /// The call is in the log; the sequence of its record, unless only a receipt told us.
     Accepted {
         /// Sequence of the record.
@@ -132,7 +132,7 @@ pub enum CallNews {
     Closed(Closing),
 }
 
-impl CallNews {
+impl CallReport {
     /// Whether nothing comes after it.
     #[must_use]
     pub fn is_last(&self) -> bool {
@@ -228,7 +228,11 @@ impl Initiator {
         while let Some(event) = receiver.recv().await {
             events.push(event);
         }
-        if events.last().is_some_and(|event| event.news.is_last()) { Ok(events) } else { Err(AgentError::Ended.into()) }
+        if events.last().is_some_and(|event| event.report.is_last()) {
+            Ok(events)
+        } else {
+            Err(AgentError::Ended.into())
+        }
     }
 
     /// Chooses an offer, under `decider: initiator`.

@@ -36,6 +36,6 @@ pub mod transport;
 pub use agent::{Agent, AgentError, AgentHandle, AgentOptions, Summary, run};
 pub use contractor::{Contractor, ContractorConfig};
 pub use identity::{Identity, Token};
-pub use initiator::{CallEvent, CallNews, CallRequest, Initiator};
+pub use initiator::{CallEvent, CallReport, CallRequest, Initiator};
 pub use strategy::{Action, Outgoing, Strategy};
 pub use transport::Transport;

@@ -1,6 +1,6 @@
 //! The pure half of an agent: numbers its messages, repeats what is unanswered, recognises what it has heard.
 //!
-//! Inputs enter by `handle_*` and [`Session::write`], messages leave by [`Session::poll_transmit`]. Time is an argument:
+//! Inputs enter by `handle_*` and [`AgentSession::write`], messages leave by [`AgentSession::poll_transmit`]. Time is an argument:
 //! the agent's own clock, which decides nothing but when to try again.
 //!
 //! * **Numbers.** One counter numbers all messages of this instance of the agent; `seq` is the instance plus the
@@ -23,17 +23,17 @@ use schemas::{Act, AgentId, DeliveryId, MsgId, NegotiationId, Timestamp};
 use crate::backoff;
 use crate::recent::Recent;
 use crate::strategy::{Outgoing, SendOutcome, Sent, Way};
-use crate::transport::{Accepted, Answer, can_pass};
+use crate::transport::{Accepted, SendReply, can_pass};
 
 pub use compose::Origin;
-use compose::{Composer, Written};
+use compose::{ComposedMessage, Composer};
 pub use limits::SessionLimits;
 use limits::overloaded;
 
 /// A message that leaves now.
 #[derive(Debug, Clone)]
 pub struct Transmit {
-    /// What [`Session::handle_answer`] is to be called with.
+    /// What [`AgentSession::handle_answer`] is to be called with.
     pub number: u64,
     /// 1 for the first time.
     pub attempt: u32,
@@ -49,12 +49,12 @@ pub struct Transmit {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Session {
+pub struct AgentSession {
     composer: Composer,
     limits: SessionLimits,
     heard: Recent<DeliveryId, ()>,
     /// What was said `once`, by negotiation.
-    said: Recent<NegotiationId, Vec<Said>>,
+    said: Recent<NegotiationId, Vec<SentOnce>>,
     unanswered_by_number: HashMap<u64, Unanswered>,
     /// Numbers waiting for their turn; the front one is on its way, waits for its retry, or is in `ready`.
     queues_by_negotiation: HashMap<NegotiationId, VecDeque<u64>>,
@@ -63,15 +63,15 @@ pub struct Session {
 }
 
 #[derive(Debug, Clone)]
-struct Said {
+struct SentOnce {
     once: u32,
     number: u64,
-    message: Written,
+    message: ComposedMessage,
 }
 
 #[derive(Debug)]
 struct Unanswered {
-    message: Written,
+    message: ComposedMessage,
     attempts: u32,
     /// It has left and nothing has come back.
     is_under_way: bool,
@@ -81,7 +81,7 @@ struct Unanswered {
     is_logged: bool,
 }
 
-impl Session {
+impl AgentSession {
     /// A session of one instance of an agent; `instance` must rise from start to start, and stay below 2^52.
     #[must_use]
     pub fn new(agent: AgentId, instance: u64, limits: SessionLimits) -> Self {
@@ -117,13 +117,13 @@ impl Session {
                 return Ok(());
             }
             // It has had its span.
-            return self.queue(said.number, Written { context: None, ..said.message });
+            return self.queue(said.number, ComposedMessage { context: None, ..said.message });
         }
         let once = outgoing.once;
         let (number, message) = self.composer.compose(now, outgoing, origin);
         if let Some(once) = once {
             let mut said = self.said.remove(&message.negotiation).unwrap_or_default();
-            said.push(Said { once, number, message: message.clone() });
+            said.push(SentOnce { once, number, message: message.clone() });
             self.said.insert(message.negotiation.clone(), said);
         }
         self.queue(number, message)
@@ -145,12 +145,12 @@ impl Session {
             let Some(unanswered) = self.unanswered_by_number.get_mut(&number) else { continue };
             unanswered.attempts += 1;
             unanswered.is_under_way = true;
-            let Written { negotiation, msg_id, act, document, .. } = unanswered.message.clone();
+            let ComposedMessage { negotiation, msg_id, act, document, .. } = unanswered.message.clone();
             return Some(Transmit { number, attempt: unanswered.attempts, negotiation, msg_id, act, document });
         }
     }
 
-    /// When [`Session::handle_timeout`] wants to be called.
+    /// When [`AgentSession::handle_timeout`] wants to be called.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         self.retries.first().map(|&(at, _)| at)
@@ -193,22 +193,22 @@ impl Session {
     }
 
     /// A gateway's answer to a transmitted message, or none. Returns how sending ended, once it has.
-    pub fn handle_answer(&mut self, now: Timestamp, number: u64, answer: Answer) -> Option<Sent> {
+    pub fn handle_answer(&mut self, now: Timestamp, number: u64, answer: SendReply) -> Option<Sent> {
         let unanswered = self.unanswered_by_number.get_mut(&number)?;
         unanswered.is_under_way = false;
         let wait_ms = match answer {
-            Answer::Accepted(accepted) => {
+            SendReply::Accepted(accepted) => {
                 let Accepted { seq, policy, .. } = accepted;
                 return self.settle(number, SendOutcome::Accepted { seq: Some(seq), policy });
             }
-            Answer::Refused(_) | Answer::Unknown(_) if unanswered.is_logged => {
+            SendReply::Refused(_) | SendReply::Unknown(_) if unanswered.is_logged => {
                 return self.settle(number, SendOutcome::Accepted { seq: None, policy: None });
             }
-            Answer::Refused(refusal) if !can_pass(refusal.code) => {
+            SendReply::Refused(refusal) if !can_pass(refusal.code) => {
                 return self.settle(number, SendOutcome::Refused(refusal));
             }
-            Answer::Refused(refusal) => refusal.retry_after_ms.unwrap_or(0),
-            Answer::Unknown(_) => 0,
+            SendReply::Refused(refusal) => refusal.retry_after_ms.unwrap_or(0),
+            SendReply::Unknown(_) => 0,
         };
         if unanswered.attempts >= self.limits.attempts_max {
             return self.settle(number, SendOutcome::Unanswered);
@@ -246,13 +246,13 @@ impl Session {
         self.unanswered_by_number.len()
     }
 
-    fn said_before(&self, outgoing: &Outgoing) -> Option<Said> {
+    fn said_before(&self, outgoing: &Outgoing) -> Option<SentOnce> {
         let once = outgoing.once?;
         let said = self.said.value(&outgoing.negotiation)?;
         said.iter().find(|said| said.once == once && said.message.act == outgoing.payload.act()).cloned()
     }
 
-    fn queue(&mut self, number: u64, message: Written) -> Result<(), Box<Sent>> {
+    fn queue(&mut self, number: u64, message: ComposedMessage) -> Result<(), Box<Sent>> {
         if self.unanswered_by_number.len() >= self.limits.unanswered_max {
             let outcome = SendOutcome::Refused(overloaded());
             return Err(Box::new(message.sent(outcome, 0)));

@@ -1,4 +1,4 @@
-//! Over what an agent speaks. A transport connects; a connection is a [`Link`] out and an [`Inbox`] in.
+//! Over what an agent speaks. A transport connects; a connection is a [`Uplink`] out and an [`Inbox`] in.
 //!
 //! | transport | out | in | acknowledgement |
 //! |---|---|---|---|
@@ -55,7 +55,7 @@ impl<T: Transport + ?Sized> Transport for Arc<T> {
 /// A connection. Dropping both halves ends it.
 pub struct Connection {
     /// The way out.
-    pub link: Arc<dyn Link>,
+    pub link: Arc<dyn Uplink>,
     /// The way in; its end is the end of the connection.
     pub inbox: Inbox,
 }
@@ -74,9 +74,9 @@ pub struct InboxMessage {
 }
 
 /// The way out. Its futures own what they need: many may be under way at once.
-pub trait Link: Send + Sync {
+pub trait Uplink: Send + Sync {
     /// Sends one document and waits for its answer, at most [`ANSWER_TIMEOUT`].
-    fn send(&self, document: Bytes) -> BoxFuture<'static, Answer>;
+    fn send(&self, document: Bytes) -> BoxFuture<'static, SendReply>;
 
     /// Acknowledges deliveries. Nothing depends on its success: what is not acknowledged is delivered again.
     fn ack(&self, deliveries: Vec<DeliveryId>) -> BoxFuture<'static, Result<(), TransportError>>;
@@ -84,7 +84,7 @@ pub trait Link: Send + Sync {
 
 /// What came back for one document.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum SendReply {
     /// It is in the log.
     Accepted(Accepted),
     /// It is not.
@@ -155,7 +155,7 @@ fn read_inbox_array(json: &[u8]) -> InboxMessage {
 /// Reads a problem document (RFC 9457). One whose code this build does not know is a refusal all the same.
 fn read_problem(json: &[u8], status: Option<u16>) -> Refusal {
     #[derive(Deserialize)]
-    struct Problem {
+    struct ProblemBody {
         code: Option<String>,
         detail: Option<String>,
         title: Option<String>,
@@ -172,7 +172,7 @@ fn read_problem(json: &[u8], status: Option<u16>) -> Refusal {
         Some(500..) => Code::Internal,
         Some(_) | None => Code::NotAllowed,
     };
-    let told = serde_json::from_slice::<Problem>(json)
+    let told = serde_json::from_slice::<ProblemBody>(json)
         .ok()
         .and_then(|problem| problem.detail.or(problem.title).or(problem.code));
     let status = status.map_or_else(|| "no status".to_owned(), |status| format!("status {status}"));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use agents::bargain::{BargainStrategy, Domain, Move, OfferMade, Preferences, Rules, StrategyKind, TurnView};
+use agents::bargain::{BargainRules, BargainStrategy, Domain, Move, OfferMade, Preferences, StrategyKind, TurnView};
 use serde::Deserialize;
 
 /// One domain and its runs.
@@ -44,7 +44,7 @@ fn every_run_of_the_sample_is_repeated_offer_by_offer() {
     let mut runs = 0;
     for vector in &vectors {
         let tables = vec![(vector.u0.clone(), vector.reserved[0]), (vector.u1.clone(), vector.reserved[1])];
-        let domain = Domain::tabular(&vector.id, &vector.dims, tables, Rules::default()).unwrap();
+        let domain = Domain::tabular(&vector.id, &vector.dims, tables, BargainRules::default()).unwrap();
         let preferences = [0, 1].map(|party| domain.preferences(party).unwrap());
         for run in &vector.runs {
             let name = format!("{} {} {}", vector.id, run.spec, run.n_steps);

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use agents::bargain::{BargainNews, BargainRequest, Bargainer, Domain, DomainPlanner, StrategyKind};
+use agents::bargain::{BargainReport, BargainRequest, Bargainer, Domain, DomainPlanner, StrategyKind};
 use agents::transport::{http::HttpTransport, websocket::WebSocketTransport};
 use agents::{Agent, Identity};
 use schemas::control::{Consent, ConsentEffect, Registration};
@@ -50,8 +50,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             _ = tokio::signal::ctrl_c() => None,
         };
         let Some(event) = event else { break };
-        print(&domain, &event.negotiation, &event.news);
-        if other.is_some() && event.news.is_last() {
+        print(&domain, &event.negotiation, &event.report);
+        if other.is_some() && event.report.is_last() {
             break;
         }
     }
@@ -60,8 +60,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 #[allow(clippy::print_stdout, reason = "an example shows what happens")]
-fn print(domain: &Domain, negotiation: &NegotiationId, news: &BargainNews) {
-    let BargainNews::Ended(ended) = news else { return println!("{negotiation}: {news:?}") };
+fn print(domain: &Domain, negotiation: &NegotiationId, news: &BargainReport) {
+    let BargainReport::Ended(ended) = news else { return println!("{negotiation}: {news:?}") };
     let detail = ended.detail.as_deref().unwrap_or("-");
     println!("{negotiation}: {:?} ({detail}) after {} turns", ended.outcome, ended.steps);
     for offer in &ended.offers {

@@ -2,7 +2,7 @@
 //! `cargo run -p agents --example initiator -- http://127.0.0.1:8080 ann "$(llmx token ann)"`.
 
 use agents::transport::websocket::WebSocketTransport;
-use agents::{AgentOptions, CallNews, CallRequest, Identity, Initiator};
+use agents::{AgentOptions, CallReport, CallRequest, Identity, Initiator};
 use schemas::delivery::Outcome;
 use schemas::payload::Cfp;
 use schemas::{Address, AgentId, TopicName};
@@ -27,8 +27,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let negotiation = initiator.call(CallRequest::new(own_id, to, cfp), sender).await?;
     let mut outcome = None;
     while let Some(event) = events.recv().await {
-        outcome = print(&event.news).or(outcome);
-        if event.news.is_last() {
+        outcome = print(&event.report).or(outcome);
+        if event.report.is_last() {
             break;
         }
     }
@@ -41,27 +41,27 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 /// Prints one event; gives the outcome with the last one.
 #[allow(clippy::print_stdout, reason = "an example shows what happens")]
-fn print(news: &CallNews) -> Option<Outcome> {
+fn print(news: &CallReport) -> Option<Outcome> {
     match news {
-        CallNews::Opened { invited, .. } => println!("called {invited} agents"),
-        CallNews::Awarded(award) => {
+        CallReport::Opened { invited, .. } => println!("called {invited} agents"),
+        CallReport::Awarded(award) => {
             let terms = json!(award.terms);
             println!("award {} to {}: {terms}, best of {} offers", award.award_no, award.contractor, award.offers);
         }
-        CallNews::Committed(done) => println!("{} is bound", done.contractor),
-        CallNews::Done(done) => println!("{} is done: {}", done.contractor, done.result.as_deref().unwrap_or("-")),
-        CallNews::Refused(refusal) => println!("{refusal}"),
-        CallNews::Closed(closing) => {
+        CallReport::Committed(done) => println!("{} is bound", done.contractor),
+        CallReport::Done(done) => println!("{} is done: {}", done.contractor, done.result.as_deref().unwrap_or("-")),
+        CallReport::Refused(refusal) => println!("{refusal}"),
+        CallReport::Closed(closing) => {
             println!("closed: {}", closing.outcome.as_str());
             return Some(closing.outcome);
         }
-        CallNews::Accepted { .. }
-        | CallNews::TurnedDown(_)
-        | CallNews::Unanswered
-        | CallNews::Misunderstood(_)
-        | CallNews::Offers(_)
-        | CallNews::Stopped(_)
-        | CallNews::Failed(_) => {}
+        CallReport::Accepted { .. }
+        | CallReport::TurnedDown(_)
+        | CallReport::Unanswered
+        | CallReport::Misunderstood(_)
+        | CallReport::Offers(_)
+        | CallReport::Stopped(_)
+        | CallReport::Failed(_) => {}
     }
     None
 }

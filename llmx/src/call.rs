@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agents::initiator::CallError;
 use agents::transport::TransportError;
-use agents::{AgentError, AgentOptions, CallEvent, CallNews, CallRequest, Identity, Initiator};
+use agents::{AgentError, AgentOptions, CallEvent, CallReport, CallRequest, Identity, Initiator};
 use schemas::ids::{AttrName, Capability};
 use schemas::payload::{Cfp, TEXT_LEN_MAX};
 use schemas::policy::Gate;
@@ -219,11 +219,11 @@ impl Args {
     /// Shows events until the last one.
     async fn watch(&self, events: &mut mpsc::Receiver<CallEvent>, identity: &Identity, course: &mut Course) -> End {
         while let Some(event) = events.recv().await {
-            if matches!(event.news, CallNews::Awarded(_) | CallNews::Offers(_)) {
+            if matches!(event.report, CallReport::Awarded(_) | CallReport::Offers(_)) {
                 self.look(identity, course).await;
             }
-            let (is_last, is_opened) = (event.news.is_last(), matches!(event.news, CallNews::Opened { .. }));
-            for said in course.handle(event.news) {
+            let (is_last, is_opened) = (event.report.is_last(), matches!(event.report, CallReport::Opened { .. }));
+            for said in course.handle(event.report) {
                 self.say(said);
             }
             if is_opened && !self.json {

@@ -15,7 +15,7 @@ use crate::durations::seconds;
 use crate::output::{Failure, Outcome, print, print_json};
 use crate::signals::asked_to_end;
 
-use sight::{Sight, Watcher};
+use sight::{ExchangeWatcher, Sight};
 use terminal::{Pressed, Screen};
 
 /// The page where there is no terminal to ask for its size.
@@ -52,7 +52,7 @@ pub struct Args {
 
 /// Shows the page until it is asked to end.
 pub async fn run(args: Args) -> Outcome {
-    let mut watcher = Watcher::new(&args.access);
+    let mut watcher = ExchangeWatcher::new(&args.access);
     if args.json {
         let sight = watcher.look().await.map_err(|(_, failure)| failure)?;
         return print_json(&sight.document());
@@ -68,7 +68,7 @@ pub async fn run(args: Args) -> Outcome {
     watch(&args, &mut watcher).await
 }
 
-async fn watch(args: &Args, watcher: &mut Watcher<'_>) -> Outcome {
+async fn watch(args: &Args, watcher: &mut ExchangeWatcher<'_>) -> Outcome {
     let mut screen = Screen::open()?;
     let (sender, mut keys) = mpsc::channel(KEYS_MAX);
     terminal::read_keys(sender);

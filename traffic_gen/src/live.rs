@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use agents::transport::Transport;
 use agents::{
-    Agent, AgentError, AgentHandle, AgentOptions, CallEvent, CallNews, CallRequest, Contractor, ContractorConfig,
+    Agent, AgentError, AgentHandle, AgentOptions, CallEvent, CallReport, CallRequest, Contractor, ContractorConfig,
     Identity, Initiator,
 };
 use futures_util::StreamExt;
@@ -414,7 +414,7 @@ async fn make_calls(
 /// Notes what only the initiator's strategy can tell; all else the recorder sees by itself.
 async fn note(recorder: Arc<Recorder>, mut events: mpsc::Receiver<CallEvent>) {
     while let Some(event) = events.recv().await {
-        if matches!(event.news, CallNews::TurnedDown(_)) {
+        if matches!(event.report, CallReport::TurnedDown(_)) {
             recorder.turned_down(&event.negotiation);
         }
     }

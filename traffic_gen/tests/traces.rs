@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
-use agents::{CallNews, CallRequest, Identity, Initiator};
+use agents::{CallReport, CallRequest, Identity, Initiator};
 use bus::memory::{self, MemoryOptions};
 use schemas::{AgentId, NegotiationId};
 use telemetry::trace::Value;
@@ -120,7 +120,7 @@ async fn a_callers_trace_holds_all_that_its_call_caused() {
         let traceparent = Some(CALLERS.to_owned());
         let request = CallRequest { traceparent, ..live::request(scenario, "traced".to_owned()) };
         let end = tokio::time::timeout(PATIENCE, initiator.call_to_end(request)).await.unwrap().unwrap();
-        assert!(matches!(end.last().unwrap().news, CallNews::Closed(_)), "{end:?}");
+        assert!(matches!(end.last().unwrap().report, CallReport::Closed(_)), "{end:?}");
         at_rest(&exchange).await;
         initiator.shutdown().await.unwrap();
     })

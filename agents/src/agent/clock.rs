@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 /// Local time that never goes back: the wall clock at the start, moved on by the monotonic one.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Clock {
+pub(crate) struct AgentClock {
     start: Instant,
     start_at: Timestamp,
     /// How far log time is ahead of local time, in microseconds: the largest difference seen, because a delivery can
@@ -15,7 +15,7 @@ pub(crate) struct Clock {
     log_ahead_us: Option<i64>,
 }
 
-impl Clock {
+impl AgentClock {
     pub(crate) fn start() -> Self {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         Self::starting_at(Timestamp(u64::try_from(since_epoch.as_micros()).unwrap_or(0)))
@@ -30,7 +30,7 @@ impl Clock {
         Timestamp(self.start_at.0.saturating_add(elapsed))
     }
 
-    /// The instant at which [`Clock::now`] reaches a time; absent when it lies beyond what the clock can say.
+    /// The instant at which [`AgentClock::now`] reaches a time; absent when it lies beyond what the clock can say.
     pub(crate) fn instant(&self, at: Timestamp) -> Option<Instant> {
         self.start.checked_add(Duration::from_micros(at.since_us(self.start_at)))
     }
@@ -56,7 +56,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn log_time_follows_the_least_delayed_delivery() {
-        let mut clock = Clock::starting_at(Timestamp::from_ms(1000));
+        let mut clock = AgentClock::starting_at(Timestamp::from_ms(1000));
         tokio::time::advance(Duration::from_millis(50)).await;
         assert_eq!(clock.now(), Timestamp::from_ms(1050));
         assert_eq!(clock.log_time(clock.now()), clock.now(), "without a delivery the own clock has to do");

@@ -1,4 +1,4 @@
-//! The agent's loop: one task owns strategy, session and schedule; everything that can wake it is one [`Wake`].
+//! The agent's loop: one task owns strategy, session and schedule; everything that can wake it is one [`LoopEvent`].
 
 mod outgoing;
 
@@ -14,16 +14,16 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::alarm::Alarm;
-use super::clock::Clock;
+use super::clock::AgentClock;
 use super::connect::Connector;
-use super::schedule::{Planned, Schedule};
+use super::delayed::{DelayedMessage, DelayedMessages};
 use super::spans::Spans;
 use super::{Agent, AgentError, AgentOptions, Command, Summary};
 use crate::identity::Identity;
 use crate::observer::Observed;
-use crate::session::Session;
+use crate::session::AgentSession;
 use crate::strategy::{SendOutcome, Sent, Strategy};
-use crate::transport::{Answer, Connection, Inbox, InboxMessage, Link, TransportError};
+use crate::transport::{Connection, Inbox, InboxMessage, SendReply, TransportError, Uplink};
 
 /// Most deliveries acknowledged together: what a gateway takes.
 const ACKS_TOGETHER_MAX: usize = 256;
@@ -35,9 +35,9 @@ pub(super) struct Drive<S> {
     identity: Identity,
     strategy: S,
     options: AgentOptions,
-    session: Session,
-    schedule: Schedule,
-    clock: Clock,
+    session: AgentSession,
+    schedule: DelayedMessages,
+    clock: AgentClock,
     alarm: Alarm,
     spans: Spans,
     commands: mpsc::Receiver<Command<S>>,
@@ -55,7 +55,7 @@ pub(super) struct Drive<S> {
 }
 
 /// Everything that can wake the loop.
-enum Wake<S> {
+enum LoopEvent<S> {
     Inbox(Option<InboxMessage>),
     Done(Done),
     NoRoom,
@@ -66,7 +66,7 @@ enum Wake<S> {
 
 /// Work that was under way and is done.
 enum Done {
-    Answered(u64, Answer),
+    Answered(u64, SendReply),
     Acked(Result<(), TransportError>),
 }
 
@@ -84,11 +84,11 @@ impl<S: Strategy + 'static> Drive<S> {
         cancel: CancellationToken,
     ) -> Self {
         let Agent { transport, identity, strategy, options } = agent;
-        let clock = Clock::start();
+        let clock = AgentClock::start();
         let instance = options.instance.unwrap_or(clock.now().0);
         Self {
-            session: Session::new(identity.agent.clone(), instance, options.limits.clone()),
-            schedule: Schedule::new(options.delayed_max),
+            session: AgentSession::new(identity.agent.clone(), instance, options.limits.clone()),
+            schedule: DelayedMessages::new(options.delayed_max),
             alarm: Alarm::new(),
             spans: Spans::new(options.tracer.clone(), identity.agent.clone()),
             connector: Connector::new(transport, options.connect_attempts_max, cancel.clone()),
@@ -140,32 +140,32 @@ impl<S: Strategy + 'static> Drive<S> {
                 return Left::Stopped;
             }
             match self.next_wake(&mut inbox).await {
-                Wake::Inbox(Some(message)) => self.handle_inbox(&*link, message),
-                Wake::Inbox(None) => return Left::Lost,
-                Wake::Done(done) => self.handle_done(done),
-                Wake::NoRoom => self.handle_no_room(),
-                Wake::Command(Some(command)) => {
+                LoopEvent::Inbox(Some(message)) => self.handle_inbox(&*link, message),
+                LoopEvent::Inbox(None) => return Left::Lost,
+                LoopEvent::Done(done) => self.handle_done(done),
+                LoopEvent::NoRoom => self.handle_no_room(),
+                LoopEvent::Command(Some(command)) => {
                     let log_now = self.clock.log_time(self.clock.now());
                     let actions = command(&mut self.strategy, log_now);
                     self.perform(actions, None);
                 }
                 // Nobody holds a handle any more; the agent goes on.
-                Wake::Command(None) => self.has_commands = false,
-                Wake::Timer => self.handle_timers(),
-                Wake::Cancelled => self.is_stopping = true,
+                LoopEvent::Command(None) => self.has_commands = false,
+                LoopEvent::Timer => self.handle_timers(),
+                LoopEvent::Cancelled => self.is_stopping = true,
             }
         }
     }
 
-    async fn next_wake(&mut self, inbox: &mut Inbox) -> Wake<S> {
+    async fn next_wake(&mut self, inbox: &mut Inbox) -> LoopEvent<S> {
         self.alarm.set(self.next_deadline().and_then(|at| self.clock.instant(at)));
         tokio::select! {
-            message = inbox.next() => Wake::Inbox(message),
-            Some(done) = self.work.next(), if !self.work.is_empty() => Wake::Done(done),
-            () = std::future::ready(()), if !self.no_room.is_empty() => Wake::NoRoom,
-            command = self.commands.recv(), if self.has_commands => Wake::Command(command),
-            () = &mut self.alarm.sleep, if self.alarm.is_set => Wake::Timer,
-            () = self.cancel.cancelled() => Wake::Cancelled,
+            message = inbox.next() => LoopEvent::Inbox(message),
+            Some(done) = self.work.next(), if !self.work.is_empty() => LoopEvent::Done(done),
+            () = std::future::ready(()), if !self.no_room.is_empty() => LoopEvent::NoRoom,
+            command = self.commands.recv(), if self.has_commands => LoopEvent::Command(command),
+            () = &mut self.alarm.sleep, if self.alarm.is_set => LoopEvent::Timer,
+            () = self.cancel.cancelled() => LoopEvent::Cancelled,
         }
     }
 
@@ -175,7 +175,7 @@ impl<S: Strategy + 'static> Drive<S> {
     }
 
     /// Waits for answers to what was sent, a bounded time; the inbox is not read any more.
-    async fn drain(&mut self, link: &dyn Link) {
+    async fn drain(&mut self, link: &dyn Uplink) {
         let deadline = Instant::now() + self.options.drain;
         while self.session.unanswered_count() > 0 || !self.work.is_empty() {
             self.transmit(link);
@@ -206,7 +206,7 @@ impl<S: Strategy + 'static> Drive<S> {
         }
     }
 
-    fn handle_inbox(&mut self, link: &dyn Link, message: InboxMessage) {
+    fn handle_inbox(&mut self, link: &dyn Uplink, message: InboxMessage) {
         let (now, received_at) = (self.clock.now(), self.spans.received_at());
         self.summary.unreadable += u64::from(message.unreadable);
         if message.unreadable > 0 {
@@ -283,7 +283,7 @@ impl<S: Strategy + 'static> Drive<S> {
     fn handle_timers(&mut self) {
         let now = self.clock.now();
         self.session.handle_timeout(now);
-        while let Some(Planned { outgoing, origin }) = self.schedule.pop_due(now) {
+        while let Some(DelayedMessage { outgoing, origin }) = self.schedule.pop_due(now) {
             self.write(now, *outgoing, origin);
         }
         let log_now = self.clock.log_time(now);

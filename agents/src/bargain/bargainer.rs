@@ -16,8 +16,8 @@
 //! at the latest when it must have ended; with no room left the agent refuses.
 
 mod book;
-mod news;
 mod opening;
+mod report;
 mod seat;
 
 use schemas::bargain::Join;
@@ -26,14 +26,14 @@ use schemas::payload::Reasoned;
 use schemas::{Act, AgentId, Code, NegotiationId, Payload, Timestamp};
 use tokio::sync::mpsc;
 
-pub use news::{BargainEvent, BargainNews, BargainOutcome};
 pub use opening::BargainRequest;
+pub use report::{BargainEvent, BargainOutcome, BargainReport};
 
 use super::plan::Planner;
 use crate::strategy::{Action, Outgoing, SendOutcome, Sent, Strategy};
 use book::Book;
-use news::Reporter;
-use seat::{Rules, Seat};
+use report::Reporter;
+use seat::{Seat, TurnRules};
 
 /// How long a message waits that the agent itself had no room for, in milliseconds.
 const OVERLOADED_PAUSE_MS: u64 = 1000;
@@ -77,8 +77,8 @@ impl Bargainer {
                 self.say(message, call.reply_by.0)
             }
             Err(reason) => {
-                let news = BargainNews::Declined { reason: reason.clone() };
-                self.reporter.tell(&delivery.envelope.negotiation, now, news);
+                let report = BargainReport::Declined { reason: reason.clone() };
+                self.reporter.tell(&delivery.envelope.negotiation, now, report);
                 let refusal = Payload::Refuse(Reasoned { reason: Some(reason), round: None });
                 vec![Outgoing::reply(delivery, refusal).once(0).into()]
             }
@@ -93,7 +93,7 @@ impl Bargainer {
         if !self.book.has_room() {
             return Err("busy".to_owned());
         }
-        let rules = Rules::try_new(&bargain.rules).map_err(|fault| format!("cannot list the outcomes: {fault}"))?;
+        let rules = TurnRules::try_new(&bargain.rules).map_err(|fault| format!("cannot list the outcomes: {fault}"))?;
         let plan = self.planner.plan(negotiation, bargain, party)?;
         if plan.preferences.utilities().len() != rules.space.len() {
             return Err("has no utility for this outcome space".to_owned());
@@ -101,7 +101,7 @@ impl Bargainer {
         let join = Join { mandate: plan.mandate.clone() };
         let seat = Seat::new(self.agent.clone(), party, Some(bargain.parties.len()), rules, plan);
         self.book.insert(negotiation, seat, call.ends_by.0);
-        self.reporter.tell(negotiation, now, BargainNews::Joined { party, parties: bargain.parties.len() });
+        self.reporter.tell(negotiation, now, BargainReport::Joined { party, parties: bargain.parties.len() });
         Ok(join)
     }
 
@@ -114,7 +114,7 @@ impl Bargainer {
 
     fn handle_misunderstanding(&mut self, now: Timestamp, delivery: &Delivery, why: &Misunderstanding) -> Vec<Action> {
         let negotiation = &delivery.envelope.negotiation;
-        self.reporter.tell(negotiation, now, BargainNews::Misunderstood(why.clone()));
+        self.reporter.tell(negotiation, now, BargainReport::Misunderstood(why.clone()));
         self.handle_refused_move(now, negotiation, &why.reason)
     }
 
@@ -133,13 +133,13 @@ impl Bargainer {
         let disposition = receipt.first.unwrap_or(receipt.disposition);
         if !seat.is_open() {
             if disposition != Disposition::Ok {
-                return self.close(negotiation, now, BargainNews::TurnedDown(disposition));
+                return self.close(negotiation, now, BargainReport::TurnedDown(disposition));
             }
             // Only the receipt of a call counts invitations.
             let Some(invited) = receipt.invited else { return Vec::new() };
             let message = seat.handle_opened(now, invited).map(|said| said.message(negotiation));
-            let news = BargainNews::Opened { invited, left_out: receipt.left_out.unwrap_or(0) };
-            self.reporter.tell(negotiation, now, news);
+            let report = BargainReport::Opened { invited, left_out: receipt.left_out.unwrap_or(0) };
+            self.reporter.tell(negotiation, now, report);
             return self.make(message);
         }
         if disposition == Disposition::Ok {
@@ -163,13 +163,13 @@ impl Bargainer {
         let negotiation = &delivery.envelope.negotiation;
         let Some(seat) = self.book.seat(negotiation) else { return vec![Action::Release(negotiation.clone())] };
         let outcome = Box::new(seat.outcome(closing));
-        self.close(negotiation, now, BargainNews::Ended(outcome))
+        self.close(negotiation, now, BargainReport::Ended(outcome))
     }
 
-    /// Tells the last news of a bargain and forgets it.
-    fn close(&mut self, negotiation: &NegotiationId, now: Timestamp, news: BargainNews) -> Vec<Action> {
+    /// Tells the last report of a bargain and forgets it.
+    fn close(&mut self, negotiation: &NegotiationId, now: Timestamp, report: BargainReport) -> Vec<Action> {
         self.book.remove(negotiation);
-        self.reporter.tell(negotiation, now, news);
+        self.reporter.tell(negotiation, now, report);
         vec![Action::Release(negotiation.clone())]
     }
 
@@ -191,7 +191,7 @@ impl Bargainer {
     fn expire(&mut self, now: Timestamp) -> Vec<Action> {
         let expired = self.book.expire(now);
         for negotiation in &expired {
-            self.reporter.tell(negotiation, now, BargainNews::Lost);
+            self.reporter.tell(negotiation, now, BargainReport::Lost);
         }
         expired.into_iter().map(Action::Release).collect()
     }
@@ -218,17 +218,17 @@ impl Strategy for Bargainer {
         let Some(seat) = self.book.seat(negotiation) else { return Vec::new() };
         match &sent.outcome {
             SendOutcome::Accepted { .. } => Vec::new(),
-            SendOutcome::Unanswered if sent.act == Act::Cfp => self.close(negotiation, now, BargainNews::Unanswered),
+            SendOutcome::Unanswered if sent.act == Act::Cfp => self.close(negotiation, now, BargainReport::Unanswered),
             SendOutcome::Unanswered => seat.say_again(now, sent.act).map(Action::from).into_iter().collect(),
             SendOutcome::Refused(refusal) if sent.act == Act::Cfp => {
-                self.close(negotiation, now, BargainNews::Refused(refusal.clone()))
+                self.close(negotiation, now, BargainReport::Refused(refusal.clone()))
             }
             SendOutcome::Refused(refusal) if refusal.code == Code::Overloaded => {
                 let again = seat.say_again(now, sent.act);
                 again.map(|message| message.after_ms(OVERLOADED_PAUSE_MS).into()).into_iter().collect()
             }
             SendOutcome::Refused(refusal) if sent.act == Act::Join => {
-                let mut actions = self.close(negotiation, now, BargainNews::Refused(refusal.clone()));
+                let mut actions = self.close(negotiation, now, BargainReport::Refused(refusal.clone()));
                 actions.push(refuse_to_join(negotiation).into());
                 actions
             }

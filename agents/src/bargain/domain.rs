@@ -38,7 +38,7 @@
 //! assert_eq!(domain.mandate(1)?.reservation, 350_000);
 //! // Dear, and to be fetched: worth 0.025 to the buyer.
 //! assert_eq!(domain.preferences(1)?.utility(201), 0.025);
-//! # Ok::<(), agents::bargain::Fault>(())
+//! # Ok::<(), agents::bargain::DocumentFault>(())
 //! ```
 //!
 //! | member | meaning |
@@ -47,7 +47,7 @@
 //! | `description` | text, for people (optional) |
 //! | `issues` | as in a call to a bargain: `name`, and `values` (integers or texts) or `min` and `max` |
 //! | `parties` | 2 to 64, in the order of their turns; the first calls the others |
-//! | `rules` | [`Rules`]; the exchange's defaults, and 100 rounds where neither rounds nor time is bounded (optional) |
+//! | `rules` | [`BargainRules`]; the exchange's defaults, and 100 rounds where neither rounds nor time is bounded (optional) |
 //!
 //! A party:
 //!
@@ -74,12 +74,12 @@ use schemas::bargain::{Bargain, Concession, Issue, IssueValues, Mandate, PARTIES
 use schemas::ids::AttrName;
 use schemas::payload::AttrValue;
 
-use super::Fault;
+use super::DocumentFault;
 use super::limits::{check_limits, holds};
 use super::space::Space;
 use super::utility::{Preferences, Utility, ppm};
 
-pub use rules::Rules;
+pub use rules::BargainRules;
 
 /// Longest name of a domain, in characters.
 pub const NAME_LEN_MAX: usize = 64;
@@ -94,14 +94,14 @@ pub struct Domain {
     /// The outcomes.
     pub space: Space,
     /// The parties, in the order of their turns.
-    pub parties: Vec<Party>,
+    pub parties: Vec<PartyProfile>,
     /// The rules, as far as they are not the outcome space.
-    pub rules: Rules,
+    pub rules: BargainRules,
 }
 
 /// One party of a domain.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Party {
+pub struct PartyProfile {
     /// Its name.
     pub name: AgentId,
     /// What outcomes are worth to it.
@@ -120,16 +120,21 @@ impl Domain {
     /// Reads a domain file.
     ///
     /// # Errors
-    /// The first [`Fault`].
-    pub fn parse(json: &str) -> Result<Self, Fault> {
+    /// The first [`DocumentFault`].
+    pub fn parse(json: &str) -> Result<Self, DocumentFault> {
         file::parse(json)
     }
 
     /// Puts a domain together and checks it.
     ///
     /// # Errors
-    /// The first [`Fault`], where the file would have it.
-    pub fn try_new(name: impl Into<String>, space: Space, parties: Vec<Party>, rules: Rules) -> Result<Self, Fault> {
+    /// The first [`DocumentFault`], where the file would have it.
+    pub fn try_new(
+        name: impl Into<String>,
+        space: Space,
+        parties: Vec<PartyProfile>,
+        rules: BargainRules,
+    ) -> Result<Self, DocumentFault> {
         let domain = Self { name: name.into(), description: None, space, parties, rules };
         domain.check()?;
         Ok(domain)
@@ -139,19 +144,19 @@ impl Domain {
     /// outcome and a reservation value, 0 to 1. Parties are named `p0`, `p1`, …; issues `i0`, `i1`, …, with values from 0.
     ///
     /// # Errors
-    /// The first [`Fault`], where a file would have it.
+    /// The first [`DocumentFault`], where a file would have it.
     pub fn tabular(
         name: impl Into<String>,
         sizes: &[usize],
         tables: Vec<(Vec<f64>, f64)>,
-        rules: Rules,
-    ) -> Result<Self, Fault> {
+        rules: BargainRules,
+    ) -> Result<Self, DocumentFault> {
         let named = |letter: char, index: usize| format!("{letter}{index}");
         let issue = |(index, &size): (usize, &usize)| Issue {
             name: AttrName::try_new(&named('i', index)).expect("a letter and a number are a name"),
             values: IssueValues::Discrete { values: (0..).take(size).map(AttrValue::Int).collect() },
         };
-        let party = |(index, (table, reservation)): (usize, (Vec<f64>, f64))| Party {
+        let party = |(index, (table, reservation)): (usize, (Vec<f64>, f64))| PartyProfile {
             name: AgentId::try_new(&named('p', index)).expect("a letter and a number are a name"),
             utility: Utility::Table(table),
             reservation,
@@ -172,29 +177,30 @@ impl Domain {
     /// What a party wants; parties are counted from 0.
     ///
     /// # Errors
-    /// A [`Fault`] when there is no such party.
-    pub fn preferences(&self, party: usize) -> Result<Arc<Preferences>, Fault> {
+    /// A [`DocumentFault`] when there is no such party.
+    pub fn preferences(&self, party: usize) -> Result<Arc<Preferences>, DocumentFault> {
         self.party(party)?.preferences(&self.space).map(Arc::new)
     }
 
     /// A party's sealed mandate.
     ///
     /// # Errors
-    /// A [`Fault`] when there is no such party, or mandates have no words for its utility.
-    pub fn mandate(&self, party: usize) -> Result<Mandate, Fault> {
+    /// A [`DocumentFault`] when there is no such party, or mandates have no words for its utility.
+    pub fn mandate(&self, party: usize) -> Result<Mandate, DocumentFault> {
         self.party(party)?.to_mandate(&self.space).map_err(|fault| fault.under(&format!("/parties/{party}")))
     }
 
-    fn party(&self, party: usize) -> Result<&Party, Fault> {
-        let missing =
-            || Fault::at("/parties", format!("there are {} parties, none of number {party}", self.parties.len()));
+    fn party(&self, party: usize) -> Result<&PartyProfile, DocumentFault> {
+        let missing = || {
+            DocumentFault::at("/parties", format!("there are {} parties, none of number {party}", self.parties.len()))
+        };
         self.parties.get(party).ok_or_else(missing)
     }
 
     /// Names and values are printed as they are: what steers a terminal has no place in them.
-    fn check_printable(&self) -> Result<(), Fault> {
+    fn check_printable(&self) -> Result<(), DocumentFault> {
         let is_plain = |text: &str| !text.chars().any(char::is_control);
-        let refused = |pointer: String| Fault::at(pointer, "has control characters");
+        let refused = |pointer: String| DocumentFault::at(pointer, "has control characters");
         if !is_plain(&self.name) {
             return Err(refused("/name".to_owned()));
         }
@@ -208,18 +214,18 @@ impl Domain {
         Ok(())
     }
 
-    fn check(&self) -> Result<(), Fault> {
+    fn check(&self) -> Result<(), DocumentFault> {
         if !(1..=NAME_LEN_MAX).contains(&self.name.chars().count()) {
-            return Err(Fault::at("/name", format!("1 to {NAME_LEN_MAX} characters")));
+            return Err(DocumentFault::at("/name", format!("1 to {NAME_LEN_MAX} characters")));
         }
         self.check_printable()?;
         if !(2..=PARTIES_MAX).contains(&self.parties.len()) {
-            return Err(Fault::at("/parties", format!("2 to {PARTIES_MAX} parties bargain")));
+            return Err(DocumentFault::at("/parties", format!("2 to {PARTIES_MAX} parties bargain")));
         }
         for (index, party) in self.parties.iter().enumerate() {
             let pointer = format!("/parties/{index}");
             if self.parties[..index].iter().any(|earlier| earlier.name == party.name) {
-                return Err(Fault::at(pointer + "/name", format!("another party is named `{}`", party.name)));
+                return Err(DocumentFault::at(pointer + "/name", format!("another party is named `{}`", party.name)));
             }
             party.check(&self.space).map_err(|fault| fault.under(&pointer))?;
         }
@@ -227,12 +233,12 @@ impl Domain {
     }
 }
 
-impl Party {
+impl PartyProfile {
     /// What it wants.
     ///
     /// # Errors
-    /// A [`Fault`] when its utility is not one over the space.
-    pub fn preferences(&self, space: &Space) -> Result<Preferences, Fault> {
+    /// A [`DocumentFault`] when its utility is not one over the space.
+    pub fn preferences(&self, space: &Space) -> Result<Preferences, DocumentFault> {
         let keeps_limits = |outcome: usize| {
             let terms = space.terms(outcome).unwrap_or_default();
             self.limits.iter().all(|limit| holds(limit, terms.get(&limit.attr)))
@@ -245,8 +251,8 @@ impl Party {
     /// never outside.
     ///
     /// # Errors
-    /// A [`Fault`] where mandates have no words for the utility; see [`Utility::to_ppm`].
-    pub fn to_mandate(&self, space: &Space) -> Result<Mandate, Fault> {
+    /// A [`DocumentFault`] where mandates have no words for the utility; see [`Utility::to_ppm`].
+    pub fn to_mandate(&self, space: &Space) -> Result<Mandate, DocumentFault> {
         let utility = self.utility.to_ppm(space).map_err(|fault| fault.under("/utility"))?;
         Ok(Mandate {
             policy: self.policy.clone(),
@@ -257,10 +263,10 @@ impl Party {
         })
     }
 
-    fn check(&self, space: &Space) -> Result<(), Fault> {
+    fn check(&self, space: &Space) -> Result<(), DocumentFault> {
         self.utility.check(space).map_err(|fault| fault.under("/utility"))?;
         if !(0.0..=1.0).contains(&self.reservation) {
-            return Err(Fault::at("/reservation", "on the scale of the utility: 0 to its largest value"));
+            return Err(DocumentFault::at("/reservation", "on the scale of the utility: 0 to its largest value"));
         }
         check_limits(&self.limits, space).map_err(|fault| fault.under("/limits"))?;
         rules::check_concession(self.concession).map_err(|fault| fault.under("/concession"))

@@ -5,17 +5,17 @@ use std::cmp::Ordering;
 use schemas::bargain::{Comparison, PREDICATES_MAX, Predicate};
 use schemas::payload::AttrValue;
 
-use super::Fault;
+use super::DocumentFault;
 use super::space::Space;
 
 /// Whether there are few enough, each on an issue.
-pub(super) fn check_limits(limits: &[Predicate], space: &Space) -> Result<(), Fault> {
+pub(super) fn check_limits(limits: &[Predicate], space: &Space) -> Result<(), DocumentFault> {
     if limits.len() > PREDICATES_MAX {
-        return Err(Fault::at("", format!("at most {PREDICATES_MAX} limits")));
+        return Err(DocumentFault::at("", format!("at most {PREDICATES_MAX} limits")));
     }
     for (index, limit) in limits.iter().enumerate() {
         if !space.issues().iter().any(|issue| issue.name == limit.attr) {
-            return Err(Fault::at(format!("/{index}/attr"), format!("there is no issue `{}`", limit.attr)));
+            return Err(DocumentFault::at(format!("/{index}/attr"), format!("there is no issue `{}`", limit.attr)));
         }
     }
     Ok(())

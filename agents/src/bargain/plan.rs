@@ -9,7 +9,7 @@ use schemas::delivery::BargainCall;
 use super::domain::Domain;
 use super::strategy::{BargainStrategy, StrategyKind};
 use super::utility::Preferences;
-use super::{Fault, Space};
+use super::{DocumentFault, Space};
 
 /// What a party wants in one bargain, how it goes about it, and what it binds itself to.
 pub struct BargainPlan {
@@ -89,8 +89,8 @@ impl DomainPlanner {
     /// and depend on the seed and the negotiation alone.
     ///
     /// # Errors
-    /// A [`Fault`] when there is no such party, or mandates have no words for its utility.
-    pub fn try_new(domain: &Domain, party: usize, kind: StrategyKind, seed: u64) -> Result<Self, Fault> {
+    /// A [`DocumentFault`] when there is no such party, or mandates have no words for its utility.
+    pub fn try_new(domain: &Domain, party: usize, kind: StrategyKind, seed: u64) -> Result<Self, DocumentFault> {
         let mandate = Some(domain.mandate(party)?);
         Ok(Self { space: domain.space.clone(), preferences: domain.preferences(party)?, mandate, kind, seed })
     }
@@ -131,7 +131,7 @@ mod tests {
     use schemas::AgentId;
 
     use super::*;
-    use crate::bargain::{Move, Rules, TurnView};
+    use crate::bargain::{BargainRules, Move, TurnView};
 
     #[test]
     fn a_domains_planner_bargains_over_its_outcome_space_only_and_under_its_mandate() {
@@ -159,7 +159,7 @@ mod tests {
 
     fn domain(outcomes: usize) -> Domain {
         let table = (0..outcomes).map(|outcome| outcome as f64 / outcomes as f64).collect::<Vec<_>>();
-        Domain::tabular("ramp", &[outcomes], vec![(table.clone(), 0.0), (table, 0.3)], Rules::default()).unwrap()
+        Domain::tabular("ramp", &[outcomes], vec![(table.clone(), 0.0), (table, 0.3)], BargainRules::default()).unwrap()
     }
 
     fn planner(outcomes: usize) -> DomainPlanner {

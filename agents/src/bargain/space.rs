@@ -3,7 +3,7 @@
 use schemas::bargain::{ATTR_ELAPSED_MS, ATTR_ROUND, ISSUE_VALUES_MAX, ISSUES_MAX, Issue, IssueValues};
 use schemas::payload::{ATTR_TEXT_LEN_MAX, AttrValue, INTEGER_MAX, Terms};
 
-use super::Fault;
+use super::DocumentFault;
 
 /// Most outcomes an agent lists: one utility for each takes 8 MB, and sorting them a fifth of a second. The exchange
 /// itself takes larger spaces, and never lists them.
@@ -21,20 +21,20 @@ impl Space {
     /// The space over these issues.
     ///
     /// # Errors
-    /// The first [`Fault`], its pointer starting at `/issues`: no issue or too many, a name twice or reserved, no values or
+    /// The first [`DocumentFault`], its pointer starting at `/issues`: no issue or too many, a name twice or reserved, no values or
     /// one twice, a range that ends before it begins, more than [`OUTCOMES_MAX`] outcomes.
-    pub fn try_new(issues: Vec<Issue>) -> Result<Self, Fault> {
+    pub fn try_new(issues: Vec<Issue>) -> Result<Self, DocumentFault> {
         if issues.is_empty() || issues.len() > ISSUES_MAX {
-            return Err(Fault::at("/issues", format!("1 to {ISSUES_MAX} issues make an outcome space")));
+            return Err(DocumentFault::at("/issues", format!("1 to {ISSUES_MAX} issues make an outcome space")));
         }
         let mut sizes = Vec::with_capacity(issues.len());
         for (index, issue) in issues.iter().enumerate() {
             let pointer = format!("/issues/{index}");
             if [ATTR_ROUND, ATTR_ELAPSED_MS].contains(&issue.name.as_str()) {
-                return Err(Fault::at(pointer + "/name", format!("`{}` is a name of conditions", issue.name)));
+                return Err(DocumentFault::at(pointer + "/name", format!("`{}` is a name of conditions", issue.name)));
             }
             if issues[..index].iter().any(|earlier| earlier.name == issue.name) {
-                return Err(Fault::at(pointer + "/name", format!("another issue is named `{}`", issue.name)));
+                return Err(DocumentFault::at(pointer + "/name", format!("another issue is named `{}`", issue.name)));
             }
             sizes.push(check_values(&issue.values).map_err(|fault| fault.under(&pointer))?);
         }
@@ -44,7 +44,7 @@ impl Space {
             let counted = outcomes.map_or_else(|| "more than 2^64".to_owned(), |outcomes| outcomes.to_string());
             let detail =
                 format!("{counted} outcomes; an agent lists at most {OUTCOMES_MAX}: use fewer or smaller issues");
-            return Err(Fault::at("/issues", detail));
+            return Err(DocumentFault::at("/issues", detail));
         };
         let sizes = sizes.into_iter().map(|size| usize::try_from(size).unwrap_or(usize::MAX)).collect();
         Ok(Self { issues, sizes, len })
@@ -114,26 +114,29 @@ fn place_of(values: &IssueValues, value: &AttrValue) -> Option<usize> {
 }
 
 /// How many values an issue has.
-fn check_values(values: &IssueValues) -> Result<u64, Fault> {
+fn check_values(values: &IssueValues) -> Result<u64, DocumentFault> {
     match values {
         IssueValues::Discrete { values } => {
             if values.is_empty() || values.len() > ISSUE_VALUES_MAX {
-                return Err(Fault::at("/values", format!("1 to {ISSUE_VALUES_MAX} values make a discrete issue")));
+                return Err(DocumentFault::at(
+                    "/values",
+                    format!("1 to {ISSUE_VALUES_MAX} values make a discrete issue"),
+                ));
             }
             for (index, value) in values.iter().enumerate() {
-                check_value(value).map_err(|detail| Fault::at(format!("/values/{index}"), detail))?;
+                check_value(value).map_err(|detail| DocumentFault::at(format!("/values/{index}"), detail))?;
                 if values[..index].contains(value) {
-                    return Err(Fault::at(format!("/values/{index}"), "the value stands there before"));
+                    return Err(DocumentFault::at(format!("/values/{index}"), "the value stands there before"));
                 }
             }
             Ok(values.len() as u64)
         }
         IssueValues::Range { min, max } => {
             for (pointer, value) in [("/min", min), ("/max", max)] {
-                check_value(&AttrValue::Int(*value)).map_err(|detail| Fault::at(pointer, detail))?;
+                check_value(&AttrValue::Int(*value)).map_err(|detail| DocumentFault::at(pointer, detail))?;
             }
             if min > max {
-                return Err(Fault::at("/max", "must not lie below `min`"));
+                return Err(DocumentFault::at("/max", "must not lie below `min`"));
             }
             Ok(max.abs_diff(*min) + 1)
         }

@@ -4,7 +4,7 @@ use schemas::bargain::{self, PPM, TABLE_MAX, Worth};
 use schemas::ids::AttrName;
 use schemas::policy::WEIGHT_SUM;
 
-use super::Fault;
+use super::DocumentFault;
 use super::space::Space;
 
 mod check;
@@ -53,9 +53,9 @@ impl Utility {
     /// Checks that the function fits a space.
     ///
     /// # Errors
-    /// The first [`Fault`], its pointer starting at the utility: an issue unknown or twice, weights of another sum, a list of
+    /// The first [`DocumentFault`], its pointer starting at the utility: an issue unknown or twice, weights of another sum, a list of
     /// another length than what it is for, a number out of range.
-    pub fn check(&self, space: &Space) -> Result<(), Fault> {
+    pub fn check(&self, space: &Space) -> Result<(), DocumentFault> {
         check::check(self, space)
     }
 
@@ -83,11 +83,11 @@ impl Utility {
     /// The same in parts per million, rounded down, as mandates have it.
     ///
     /// # Errors
-    /// A [`Fault`] where mandates have no words for it: a function in real numbers over more than [`TABLE_MAX`] outcomes.
-    pub fn to_ppm(&self, space: &Space) -> Result<bargain::Utility, Fault> {
+    /// A [`DocumentFault`] where mandates have no words for it: a function in real numbers over more than [`TABLE_MAX`] outcomes.
+    pub fn to_ppm(&self, space: &Space) -> Result<bargain::Utility, DocumentFault> {
         match self {
             Self::Ppm(utility) => Ok(utility.clone()),
-            Self::Linear(_) | Self::Table(_) if space.len() > TABLE_MAX => Err(Fault::at(
+            Self::Linear(_) | Self::Table(_) if space.len() > TABLE_MAX => Err(DocumentFault::at(
                 "",
                 format!(
                     "a mandate lists at most {TABLE_MAX} utilities, and the space has {}: write the utility as `linear`, \
@@ -177,16 +177,20 @@ impl Preferences {
     /// are those that `is_allowed` (hard limits) excludes.
     ///
     /// # Errors
-    /// A [`Fault`] when there is no utility, or one that is not a finite number.
-    pub fn try_new(utilities: Vec<f64>, reservation: f64, is_allowed: impl Fn(usize) -> bool) -> Result<Self, Fault> {
+    /// A [`DocumentFault`] when there is no utility, or one that is not a finite number.
+    pub fn try_new(
+        utilities: Vec<f64>,
+        reservation: f64,
+        is_allowed: impl Fn(usize) -> bool,
+    ) -> Result<Self, DocumentFault> {
         if utilities.is_empty() {
-            return Err(Fault::at("", "no outcome has a utility"));
+            return Err(DocumentFault::at("", "no outcome has a utility"));
         }
         if let Some(outcome) = utilities.iter().position(|utility| !utility.is_finite()) {
-            return Err(Fault::at(format!("/{outcome}"), "a utility is a number"));
+            return Err(DocumentFault::at(format!("/{outcome}"), "a utility is a number"));
         }
         if !reservation.is_finite() {
-            return Err(Fault::at("", "a reservation value is a number"));
+            return Err(DocumentFault::at("", "a reservation value is a number"));
         }
         let allowed: Vec<usize> = (0..utilities.len()).filter(|&outcome| is_allowed(outcome)).collect();
         let mut ranking: Vec<usize> =

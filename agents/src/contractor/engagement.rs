@@ -17,14 +17,14 @@ pub struct Engagement {
     /// The terms offered: the offer, and its revision.
     pub offered: Vec<Terms>,
     /// How far it went.
-    pub stage: Stage,
+    pub stage: EngagementStage,
     /// It is forgotten after this time.
     expires: Timestamp,
 }
 
 /// How far an engagement went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub enum EngagementStage {
     /// An offer was made, or is about to be.
     Offered,
     /// CONFIRM was said.
@@ -70,12 +70,12 @@ impl Engagements {
         }
         let expires = call.ends_by.0.plus_ms(GRACE_MS);
         self.by_expiry.insert((expires, negotiation.clone()));
-        let engagement = Engagement { round: call.round, offered, stage: Stage::Offered, expires };
+        let engagement = Engagement { round: call.round, offered, stage: EngagementStage::Offered, expires };
         self.by_negotiation.insert(negotiation.clone(), engagement);
         true
     }
 
-    pub(super) fn advance(&mut self, negotiation: &NegotiationId, stage: Stage) {
+    pub(super) fn advance(&mut self, negotiation: &NegotiationId, stage: EngagementStage) {
         if let Some(engagement) = self.by_negotiation.get_mut(negotiation) {
             engagement.stage = stage;
         }

@@ -1,4 +1,4 @@
-//! The initiator's strategy: which news a delivery means, and for whom.
+//! The initiator's strategy: what a delivery reports, and for whom.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use schemas::{Act, Code, NegotiationId, Refusal, Timestamp};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::{CallEvent, CallNews};
+use super::{CallEvent, CallReport};
 use crate::strategy::{Action, SendOutcome, Sent, Strategy};
 
 /// Most calls open at a time. The exchange ends each by its hard deadline, so more mean that it is gone; a call takes
@@ -49,15 +49,15 @@ impl Counters {
         self.0.dropped_events.load(Ordering::Relaxed)
     }
 
-    /// Time is read here, where the news leaves the pure part: what it means has been decided without it.
+    /// Time is read here, where the report leaves the pure part: what it means has been decided without it.
     fn tell(
         &self,
         listener: &mpsc::Sender<CallEvent>,
         negotiation: &NegotiationId,
         log_time: Timestamp,
-        news: CallNews,
+        report: CallReport,
     ) {
-        let event = CallEvent { negotiation: negotiation.clone(), at: Instant::now(), log_time, news };
+        let event = CallEvent { negotiation: negotiation.clone(), at: Instant::now(), log_time, report };
         if listener.try_send(event).is_err() {
             self.0.dropped_events.fetch_add(1, Ordering::Relaxed);
         }
@@ -91,7 +91,7 @@ impl Calls {
             self.count_open();
             return true;
         };
-        self.counters.tell(&listener, negotiation, now, CallNews::Refused(refusal));
+        self.counters.tell(&listener, negotiation, now, CallReport::Refused(refusal));
         false
     }
 
@@ -100,11 +100,11 @@ impl Calls {
         self.calls_by_negotiation.get(negotiation)?.traceparent.as_deref().map(str::to_owned)
     }
 
-    /// Tells the call's listener; after the last news nobody listens any more.
-    fn tell(&mut self, negotiation: &NegotiationId, log_time: Timestamp, news: CallNews) -> Vec<Action> {
+    /// Tells the call's listener; after the last report nobody listens any more.
+    fn tell(&mut self, negotiation: &NegotiationId, log_time: Timestamp, report: CallReport) -> Vec<Action> {
         let Some(call) = self.calls_by_negotiation.get(negotiation) else { return Vec::new() };
-        let is_last = news.is_last();
-        self.counters.tell(&call.listener, negotiation, log_time, news);
+        let is_last = report.is_last();
+        self.counters.tell(&call.listener, negotiation, log_time, report);
         if is_last { self.forget(negotiation) } else { Vec::new() }
     }
 
@@ -115,17 +115,17 @@ impl Calls {
         vec![Action::Release(negotiation.clone())]
     }
 
-    fn news_of_receipt(&mut self, negotiation: &NegotiationId, receipt: &Receipt) -> Option<CallNews> {
+    fn report_of_receipt(&mut self, negotiation: &NegotiationId, receipt: &Receipt) -> Option<CallReport> {
         let call = self.calls_by_negotiation.get_mut(negotiation).filter(|call| !call.has_receipt)?;
         let disposition = receipt.first.unwrap_or(receipt.disposition);
         if disposition != Disposition::Ok {
             call.has_receipt = true;
-            return Some(CallNews::TurnedDown(disposition));
+            return Some(CallReport::TurnedDown(disposition));
         }
         // Only the receipt of a call counts invitations.
         let invited = receipt.invited?;
         call.has_receipt = true;
-        Some(CallNews::Opened { invited, left_out: receipt.left_out.unwrap_or(0) })
+        Some(CallReport::Opened { invited, left_out: receipt.left_out.unwrap_or(0) })
     }
 
     fn count_open(&self) {
@@ -136,32 +136,32 @@ impl Calls {
 impl Strategy for Calls {
     fn handle(&mut self, now: Timestamp, delivery: &Delivery) -> Vec<Action> {
         let negotiation = &delivery.envelope.negotiation;
-        let news = match &delivery.payload {
-            Told::Inform(News::Awarded(award)) => Some(CallNews::Awarded(Box::new(award.clone()))),
-            Told::Inform(News::Offers(offers)) => Some(CallNews::Offers(offers.clone())),
-            Told::Inform(News::Committed(news)) => Some(CallNews::Committed(news.clone())),
-            Told::Inform(News::Done(news) | News::Result(news)) => Some(CallNews::Done(news.clone())),
-            Told::Inform(News::Cancelled(news)) => Some(CallNews::Stopped(news.clone())),
-            Told::Failure(failure) => Some(CallNews::Failed(failure.clone())),
-            Told::Closed(closing) => Some(CallNews::Closed(closing.clone())),
-            Told::NotUnderstood(misunderstanding) => Some(CallNews::Misunderstood(misunderstanding.clone())),
-            Told::Ack(receipt) => self.news_of_receipt(negotiation, receipt),
+        let report = match &delivery.payload {
+            Told::Inform(News::Awarded(award)) => Some(CallReport::Awarded(Box::new(award.clone()))),
+            Told::Inform(News::Offers(offers)) => Some(CallReport::Offers(offers.clone())),
+            Told::Inform(News::Committed(report)) => Some(CallReport::Committed(report.clone())),
+            Told::Inform(News::Done(report) | News::Result(report)) => Some(CallReport::Done(report.clone())),
+            Told::Inform(News::Cancelled(report)) => Some(CallReport::Stopped(report.clone())),
+            Told::Failure(failure) => Some(CallReport::Failed(failure.clone())),
+            Told::Closed(closing) => Some(CallReport::Closed(closing.clone())),
+            Told::NotUnderstood(misunderstanding) => Some(CallReport::Misunderstood(misunderstanding.clone())),
+            Told::Ack(receipt) => self.report_of_receipt(negotiation, receipt),
             // Said to contractors, and to the parties of a bargain.
             Told::Cfp(_) | Told::Accept(_) | Told::Reject(_) | Told::Cancel(_) | Told::Turn(_) => None,
         };
-        news.map_or_else(Vec::new, |news| self.tell(negotiation, now, news))
+        report.map_or_else(Vec::new, |report| self.tell(negotiation, now, report))
     }
 
     fn handle_sent(&mut self, now: Timestamp, sent: &Sent) -> Vec<Action> {
-        news_of_sent(sent).map_or_else(Vec::new, |news| self.tell(&sent.negotiation, now, news))
+        report_of_sent(sent).map_or_else(Vec::new, |report| self.tell(&sent.negotiation, now, report))
     }
 }
 
-fn news_of_sent(sent: &Sent) -> Option<CallNews> {
+fn report_of_sent(sent: &Sent) -> Option<CallReport> {
     match (&sent.outcome, sent.act) {
-        (SendOutcome::Accepted { seq, .. }, Act::Cfp) => Some(CallNews::Accepted { seq: *seq }),
-        (SendOutcome::Refused(refusal), Act::Cfp) => Some(CallNews::Refused(refusal.clone())),
-        (SendOutcome::Unanswered, Act::Cfp) => Some(CallNews::Unanswered),
+        (SendOutcome::Accepted { seq, .. }, Act::Cfp) => Some(CallReport::Accepted { seq: *seq }),
+        (SendOutcome::Refused(refusal), Act::Cfp) => Some(CallReport::Refused(refusal.clone())),
+        (SendOutcome::Unanswered, Act::Cfp) => Some(CallReport::Unanswered),
         // What is said later in a call does not end it.
         (SendOutcome::Accepted { .. } | SendOutcome::Refused(_) | SendOutcome::Unanswered, _) => None,
     }

@@ -18,7 +18,7 @@ pub struct Origin {
 
 /// A message with everything that stays the same on every attempt.
 #[derive(Debug, Clone)]
-pub(super) struct Written {
+pub(super) struct ComposedMessage {
     pub(super) negotiation: NegotiationId,
     pub(super) msg_id: MsgId,
     pub(super) act: Act,
@@ -27,7 +27,7 @@ pub(super) struct Written {
     pub(super) context: Option<TraceContext>,
 }
 
-impl Written {
+impl ComposedMessage {
     pub(super) fn sent(self, outcome: SendOutcome, attempts: u32) -> Sent {
         let Self { negotiation, msg_id, act, written_at, context, document: _ } = self;
         Sent { negotiation, msg_id, act, outcome, way: Way { attempts, written_at, context } }
@@ -58,7 +58,12 @@ impl Composer {
         self.msg_id(self.last_number)
     }
 
-    pub(super) fn compose(&mut self, now: Timestamp, outgoing: Outgoing, origin: Option<Origin>) -> (u64, Written) {
+    pub(super) fn compose(
+        &mut self,
+        now: Timestamp,
+        outgoing: Outgoing,
+        origin: Option<Origin>,
+    ) -> (u64, ComposedMessage) {
         self.last_number += 1;
         let number = self.last_number;
         let Outgoing { negotiation, payload, in_reply_to, call_to, traceparent, delay: _, once: _ } = outgoing;
@@ -89,7 +94,7 @@ impl Composer {
         let document = serde_json::to_vec(&Message { envelope, payload })
             .expect("envelopes and payloads hold only integers, texts and maps with text keys, which JSON can express");
         let context = origin.map(|origin| origin.context);
-        (number, Written { negotiation, msg_id, act, document: document.into(), written_at: now, context })
+        (number, ComposedMessage { negotiation, msg_id, act, document: document.into(), written_at: now, context })
     }
 
     fn msg_id(&self, number: u64) -> MsgId {

@@ -11,13 +11,13 @@ use super::*;
 use crate::transport::Accepted;
 
 #[derive(Debug, Clone)]
-enum Step {
+enum Operation {
     /// Writes a message in one of three negotiations.
     Write(u8),
     /// Lets the next message leave.
     Transmit,
     /// Answers one of those under way.
-    Answer(usize, Reply),
+    Reply(usize, RefereeReply),
     /// A receipt for one that has left.
     Receipt(usize),
     /// Time passes, in milliseconds.
@@ -29,7 +29,7 @@ enum Step {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Reply {
+enum RefereeReply {
     Accepted,
     Refused,
     Busy,
@@ -51,16 +51,16 @@ proptest! {
     #[test]
     fn every_message_leaves_in_order_with_the_same_bytes_and_is_settled_once(steps in vec(step(), 1..120)) {
         let limits = SessionLimits { unanswered_max: 12, attempts_max: 6, retry_max_ms: 1000, ..SessionLimits::default() };
-        let mut session = Session::new(AgentId::try_new("bob").unwrap(), 1, limits);
+        let mut session = AgentSession::new(AgentId::try_new("bob").unwrap(), 1, limits);
         let mut world = World::default();
         for step in steps {
             take(&mut session, &mut world, step)?;
         }
         // Then the exchange answers everything.
         for _ in 0..1000 {
-            take(&mut session, &mut world, Step::Connect)?;
-            take(&mut session, &mut world, Step::Transmit)?;
-            take(&mut session, &mut world, Step::Answer(0, Reply::Accepted))?;
+            take(&mut session, &mut world, Operation::Connect)?;
+            take(&mut session, &mut world, Operation::Transmit)?;
+            take(&mut session, &mut world, Operation::Reply(0, RefereeReply::Accepted))?;
         }
         prop_assert_eq!(session.unanswered_count(), 0);
         prop_assert_eq!(session.poll_timeout(), None);
@@ -70,28 +70,28 @@ proptest! {
     }
 }
 
-fn take(session: &mut Session, world: &mut World, step: Step) -> Result<(), TestCaseError> {
+fn take(session: &mut AgentSession, world: &mut World, step: Operation) -> Result<(), TestCaseError> {
     match step {
-        Step::Write(own) => {
+        Operation::Write(own) => {
             let negotiation = NegotiationId::try_new(&format!("alice~{own}")).unwrap();
             let outgoing = Outgoing::new(negotiation, Payload::Refuse(Reasoned::default()));
             let refused = session.write(world.now, outgoing, None).err().map(|sent| *sent);
             world.written.push((own, refused));
         }
-        Step::Transmit => {
+        Operation::Transmit => {
             if let Some(transmit) = session.poll_transmit() {
                 check_transmit(world, &transmit)?;
                 world.left.push(transmit.clone());
                 world.under_way.push_back(transmit);
             }
         }
-        Step::Answer(index, reply) => {
+        Operation::Reply(index, reply) => {
             if let Some(transmit) = pick(&world.under_way, index).and_then(|index| world.under_way.remove(index)) {
                 let sent = session.handle_answer(world.now, transmit.number, reply.answer(&transmit));
                 note_settled(world, sent)?;
             }
         }
-        Step::Receipt(index) => {
+        Operation::Receipt(index) => {
             if let Some(index) = pick(&world.left, index) {
                 let msg_id = world.left[index].msg_id.clone();
                 let sent = session.handle_receipt(&msg_id);
@@ -99,17 +99,17 @@ fn take(session: &mut Session, world: &mut World, step: Step) -> Result<(), Test
                 note_settled(world, sent)?;
             }
         }
-        Step::Wait(ms) => {
+        Operation::Wait(ms) => {
             world.now = world.now.plus_ms(ms);
             session.handle_timeout(world.now);
         }
-        Step::Disconnect => {
+        Operation::Disconnect => {
             world.under_way.clear();
             for sent in session.handle_disconnected() {
                 note_settled(world, Some(sent))?;
             }
         }
-        Step::Connect => session.handle_connected(),
+        Operation::Connect => session.handle_connected(),
     }
     Ok(())
 }
@@ -139,14 +139,14 @@ fn note_settled(world: &mut World, sent: Option<Sent>) -> Result<(), TestCaseErr
     Ok(())
 }
 
-impl Reply {
-    fn answer(self, transmit: &Transmit) -> Answer {
+impl RefereeReply {
+    fn answer(self, transmit: &Transmit) -> SendReply {
         let Transmit { msg_id, negotiation, .. } = transmit.clone();
         match self {
-            Self::Accepted => Answer::Accepted(Accepted { seq: 1, msg_id, negotiation, policy: None }),
-            Self::Refused => Answer::Refused(Refusal::new(Code::NoConsent, "")),
-            Self::Busy => Answer::Refused(Refusal::new(Code::Overloaded, "")),
-            Self::Nothing => Answer::Unknown(String::new()),
+            Self::Accepted => SendReply::Accepted(Accepted { seq: 1, msg_id, negotiation, policy: None }),
+            Self::Refused => SendReply::Refused(Refusal::new(Code::NoConsent, "")),
+            Self::Busy => SendReply::Refused(Refusal::new(Code::Overloaded, "")),
+            Self::Nothing => SendReply::Unknown(String::new()),
         }
     }
 }
@@ -156,15 +156,20 @@ fn pick<T>(among: impl IntoIterator<Item = T>, index: usize) -> Option<usize> {
     (count > 0).then(|| index % count)
 }
 
-fn step() -> impl Strategy<Value = Step> {
-    let reply = prop_oneof![Just(Reply::Accepted), Just(Reply::Refused), Just(Reply::Busy), Just(Reply::Nothing)];
+fn step() -> impl Strategy<Value = Operation> {
+    let reply = prop_oneof![
+        Just(RefereeReply::Accepted),
+        Just(RefereeReply::Refused),
+        Just(RefereeReply::Busy),
+        Just(RefereeReply::Nothing)
+    ];
     prop_oneof![
-        3 => (0..3_u8).prop_map(Step::Write),
-        5 => Just(Step::Transmit),
-        5 => (any::<usize>(), reply).prop_map(|(index, reply)| Step::Answer(index, reply)),
-        1 => any::<usize>().prop_map(Step::Receipt),
-        3 => (1..2000_u64).prop_map(Step::Wait),
-        1 => Just(Step::Disconnect),
-        1 => Just(Step::Connect),
+        3 => (0..3_u8).prop_map(Operation::Write),
+        5 => Just(Operation::Transmit),
+        5 => (any::<usize>(), reply).prop_map(|(index, reply)| Operation::Reply(index, reply)),
+        1 => any::<usize>().prop_map(Operation::Receipt),
+        3 => (1..2000_u64).prop_map(Operation::Wait),
+        1 => Just(Operation::Disconnect),
+        1 => Just(Operation::Connect),
     ]
 }

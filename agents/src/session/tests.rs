@@ -28,7 +28,7 @@ fn messages_are_numbered_and_their_seq_rises_inside_every_negotiation() {
 #[test]
 fn a_later_instance_continues_above_an_earlier_one() {
     let seq = |instance| {
-        let mut session = Session::new(bob(), instance, SessionLimits::default());
+        let mut session = AgentSession::new(bob(), instance, SessionLimits::default());
         session.write(T0, refuse("a"), None).unwrap();
         let document: Value = serde_json::from_slice(&session.poll_transmit().unwrap().document).unwrap();
         document["envelope"]["seq"].as_u64().unwrap()
@@ -108,7 +108,7 @@ fn only_refusals_that_can_pass_are_tried_again_and_not_before_the_gateway_says()
         session.write(T0, refuse("a"), None).unwrap();
         let number = session.poll_transmit().unwrap().number;
         let refusal = Refusal::new(code, "").retry_after_ms(700);
-        let sent = session.handle_answer(T0, number, Answer::Refused(refusal));
+        let sent = session.handle_answer(T0, number, SendReply::Refused(refusal));
         assert_eq!(sent.is_some(), is_final, "{code}");
         if !is_final {
             assert!(session.poll_timeout().unwrap() >= T0.plus_ms(700), "{code}");
@@ -207,7 +207,7 @@ fn a_repeated_delivery_is_recognised() {
 #[test]
 fn beyond_its_bound_a_message_is_refused_and_told() {
     let limits = SessionLimits { unanswered_max: 2, ..SessionLimits::default() };
-    let mut session = Session::new(bob(), 0, limits);
+    let mut session = AgentSession::new(bob(), 0, limits);
     session.write(T0, refuse("a"), None).unwrap();
     session.write(T0, refuse("b"), None).unwrap();
     let sent = session.write(T0, refuse("c"), None).unwrap_err();
@@ -217,9 +217,9 @@ fn beyond_its_bound_a_message_is_refused_and_told() {
     session.write(T0, refuse("c"), None).unwrap();
 }
 
-fn session() -> Session {
+fn session() -> AgentSession {
     let limits = SessionLimits { attempts_max: 5, retry_base_ms: 100, retry_max_ms: 800, ..SessionLimits::default() };
-    Session::new(bob(), 100, limits)
+    AgentSession::new(bob(), 100, limits)
 }
 
 fn bob() -> AgentId {
@@ -239,11 +239,11 @@ fn confirm(award_no: u32) -> Outgoing {
         .once(award_no)
 }
 
-fn accepted(transmit: &Transmit) -> Answer {
+fn accepted(transmit: &Transmit) -> SendReply {
     let Transmit { msg_id, negotiation, .. } = transmit.clone();
-    Answer::Accepted(Accepted { seq: 9, msg_id, negotiation, policy: None })
+    SendReply::Accepted(Accepted { seq: 9, msg_id, negotiation, policy: None })
 }
 
-fn unknown() -> Answer {
-    Answer::Unknown(String::new())
+fn unknown() -> SendReply {
+    SendReply::Unknown(String::new())
 }

@@ -20,7 +20,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-use super::{ANSWER_TIMEOUT, Accepted, Answer, Connection, InboxMessage, Link, Transport, TransportError};
+use super::{ANSWER_TIMEOUT, Accepted, Connection, InboxMessage, SendReply, Transport, TransportError, Uplink};
 use crate::identity::{Identity, Token};
 
 /// The bus as a transport. After a lost NATS connection the bus subscribes again by itself; what was sent meanwhile
@@ -52,7 +52,7 @@ impl Transport for BusTransport {
             let agent = identity.agent.clone();
             let messages = self.pub_sub.subscribe(subject::inbox(&agent), None).await.map_err(unreachable)?;
             self.pub_sub.publish(subject::hello(&agent), Bytes::new()).await.map_err(unreachable)?;
-            let link = BusLink { pub_sub: Arc::clone(&self.pub_sub), token: identity.token.clone(), agent };
+            let link = BusUplink { pub_sub: Arc::clone(&self.pub_sub), token: identity.token.clone(), agent };
             let inbox = BusInbox {
                 messages,
                 pub_sub: Arc::clone(&self.pub_sub),
@@ -107,14 +107,14 @@ impl Stream for BusInbox {
     }
 }
 
-struct BusLink {
+struct BusUplink {
     pub_sub: Arc<dyn PubSub>,
     agent: AgentId,
     token: Token,
 }
 
-impl Link for BusLink {
-    fn send(&self, document: Bytes) -> BoxFuture<'static, Answer> {
+impl Uplink for BusUplink {
+    fn send(&self, document: Bytes) -> BoxFuture<'static, SendReply> {
         let pub_sub = Arc::clone(&self.pub_sub);
         let subject = subject::gateway_in(&self.agent);
         let token = self.token.current();
@@ -123,9 +123,9 @@ impl Link for BusLink {
                 Ok(reply) => read_reply(&reply),
                 Err(BusError::TooLarge { bytes, limit }) => {
                     let detail = format!("the message has {bytes} bytes, the bus takes {limit}");
-                    Answer::Refused(Refusal::new(Code::TooLarge, detail))
+                    SendReply::Refused(Refusal::new(Code::TooLarge, detail))
                 }
-                Err(error) => Answer::Unknown(error.to_string()),
+                Err(error) => SendReply::Unknown(error.to_string()),
             }
         }
         .boxed()
@@ -148,20 +148,22 @@ fn ack_body(others: &[DeliveryId]) -> Bytes {
     serde_json::to_vec(others).expect("delivery ids are texts").into()
 }
 
-fn read_reply(reply: &[u8]) -> Answer {
+fn read_reply(reply: &[u8]) -> SendReply {
     #[derive(Deserialize)]
-    struct Reply<'a> {
+    struct BusReply<'a> {
         accepted: Option<Accepted>,
         #[serde(borrow)]
         refused: Option<&'a RawValue>,
     }
     match serde_json::from_slice(reply) {
-        Ok(Reply { accepted: Some(accepted), .. }) => Answer::Accepted(accepted),
-        Ok(Reply { refused: Some(problem), .. }) => {
-            Answer::Refused(super::read_problem(problem.get().as_bytes(), None))
+        Ok(BusReply { accepted: Some(accepted), .. }) => SendReply::Accepted(accepted),
+        Ok(BusReply { refused: Some(problem), .. }) => {
+            SendReply::Refused(super::read_problem(problem.get().as_bytes(), None))
         }
-        Ok(Reply { accepted: None, refused: None }) => Answer::Unknown("the reply says neither yes nor no".to_owned()),
-        Err(error) => Answer::Unknown(format!("the reply is not readable: {error}")),
+        Ok(BusReply { accepted: None, refused: None }) => {
+            SendReply::Unknown("the reply says neither yes nor no".to_owned())
+        }
+        Err(error) => SendReply::Unknown(format!("the reply is not readable: {error}")),
     }
 }
 
@@ -184,11 +186,11 @@ mod tests {
     #[test]
     fn a_reply_is_read_whatever_else_it_carries() {
         let accepted = br#"{"accepted":{"seq":7,"index":3,"msg_id":"m","negotiation":"alice~job"}}"#;
-        assert!(matches!(read_reply(accepted), Answer::Accepted(Accepted { seq: 7, .. })));
+        assert!(matches!(read_reply(accepted), SendReply::Accepted(Accepted { seq: 7, .. })));
         let refused = br#"{"refused":{"type":"x","title":"t","status":403,"code":"no_consent","detail":"nobody"}}"#;
-        assert!(matches!(read_reply(refused), Answer::Refused(Refusal { code: Code::NoConsent, .. })));
-        assert!(matches!(read_reply(b"{}"), Answer::Unknown(_)));
-        assert!(matches!(read_reply(b"\xff"), Answer::Unknown(_)));
+        assert!(matches!(read_reply(refused), SendReply::Refused(Refusal { code: Code::NoConsent, .. })));
+        assert!(matches!(read_reply(b"{}"), SendReply::Unknown(_)));
+        assert!(matches!(read_reply(b"\xff"), SendReply::Unknown(_)));
     }
 
     #[tokio::test(start_paused = true)]

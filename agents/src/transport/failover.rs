@@ -76,7 +76,7 @@ mod tests {
     use schemas::{AgentId, Code, DeliveryId, Refusal};
 
     use super::*;
-    use crate::transport::{Answer, Link};
+    use crate::transport::{SendReply, Uplink};
 
     #[tokio::test(start_paused = true)]
     async fn a_dead_way_is_passed_over_and_each_connection_begins_one_further() {
@@ -142,9 +142,9 @@ mod tests {
 
     struct Nowhere;
 
-    impl Link for Nowhere {
-        fn send(&self, _document: bytes::Bytes) -> BoxFuture<'static, Answer> {
-            std::future::ready(Answer::Unknown(String::new())).boxed()
+    impl Uplink for Nowhere {
+        fn send(&self, _document: bytes::Bytes) -> BoxFuture<'static, SendReply> {
+            std::future::ready(SendReply::Unknown(String::new())).boxed()
         }
 
         fn ack(&self, _deliveries: Vec<DeliveryId>) -> BoxFuture<'static, Result<(), TransportError>> {

@@ -15,7 +15,7 @@ use rand_chacha::ChaCha12Rng;
 use schemas::delivery::Delivery;
 use schemas::{AgentId, DeliveryId};
 
-use super::{Answer, Connection, InboxMessage, Link, Transport, TransportError};
+use super::{Connection, InboxMessage, SendReply, Transport, TransportError, Uplink};
 use crate::backoff;
 use crate::identity::Identity;
 
@@ -69,7 +69,7 @@ impl Transport for FaultyTransport {
             let faults = Arc::clone(&self.faults);
             let mut draws = rng(&faults, &identity.agent, Direction::In);
             let inbox = inbox.map(move |message| disturb(&faults, &mut draws, message)).boxed();
-            let link = FaultyLink {
+            let link = FaultyUplink {
                 inner: link,
                 faults: Arc::clone(&self.faults),
                 repeats: Arc::clone(&self.repeats),
@@ -117,8 +117,8 @@ fn disturb(faults: &Faults, draws: &mut ChaCha12Rng, mut message: InboxMessage) 
     message
 }
 
-struct FaultyLink {
-    inner: Arc<dyn Link>,
+struct FaultyUplink {
+    inner: Arc<dyn Uplink>,
     faults: Arc<Faults>,
     repeats: Arc<tokio::sync::Semaphore>,
     state: Mutex<LinkState>,
@@ -136,7 +136,7 @@ struct Fate {
     is_answer_lost: bool,
 }
 
-impl FaultyLink {
+impl FaultyUplink {
     /// Every draw is made whether or not it matters, so that faults do not shift each other.
     fn fate(&self) -> Fate {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -170,8 +170,8 @@ impl FaultyLink {
     }
 }
 
-impl Link for FaultyLink {
-    fn send(&self, document: Bytes) -> BoxFuture<'static, Answer> {
+impl Uplink for FaultyUplink {
+    fn send(&self, document: Bytes) -> BoxFuture<'static, SendReply> {
         let Fate { held, repeated_after, is_answer_lost } = self.fate();
         let inner = Arc::clone(&self.inner);
         if let Some(after) = repeated_after
@@ -189,7 +189,7 @@ impl Link for FaultyLink {
                 tokio::time::sleep(held).await;
             }
             let answer = inner.send(document).await;
-            if is_answer_lost { Answer::Unknown("the answer was lost, as ordered".to_owned()) } else { answer }
+            if is_answer_lost { SendReply::Unknown("the answer was lost, as ordered".to_owned()) } else { answer }
         }
         .boxed()
     }

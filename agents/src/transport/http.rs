@@ -14,7 +14,7 @@ use schemas::{DeliveryId, Refusal};
 use tokio::sync::Semaphore;
 
 use super::sse::SseReader;
-use super::{ANSWER_TIMEOUT, Answer, CONNECT_TIMEOUT, Connection, InboxMessage, Link, Transport, TransportError};
+use super::{ANSWER_TIMEOUT, CONNECT_TIMEOUT, Connection, InboxMessage, SendReply, Transport, TransportError, Uplink};
 use crate::identity::{Identity, Token};
 
 /// Most requests of one agent under way at a time: each takes a connection of its own.
@@ -81,7 +81,7 @@ impl Transport for HttpTransport {
             if response.status() != StatusCode::OK {
                 return Err(TransportError::Refused(refusal(response).await));
             }
-            let link = HttpLink {
+            let link = HttpUplink {
                 transport: self.clone(),
                 token: identity.token.clone(),
                 requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
@@ -113,13 +113,13 @@ fn read_events(events: &[Vec<u8>]) -> InboxMessage {
     InboxMessage { deliveries, unreadable }
 }
 
-struct HttpLink {
+struct HttpUplink {
     transport: HttpTransport,
     token: Token,
     requests: Arc<Semaphore>,
 }
 
-impl HttpLink {
+impl HttpUplink {
     fn post(&self, path: &str, body: Bytes) -> impl Future<Output = Result<Response, TransportError>> + Send + 'static {
         let url = format!("{}{path}", self.transport.base);
         let request = self.transport.client.post(url).bearer_auth(self.token.current());
@@ -133,19 +133,20 @@ impl HttpLink {
     }
 }
 
-impl Link for HttpLink {
-    fn send(&self, document: Bytes) -> BoxFuture<'static, Answer> {
+impl Uplink for HttpUplink {
+    fn send(&self, document: Bytes) -> BoxFuture<'static, SendReply> {
         let response = self.post("/v1/messages", document);
         async move {
             let response = match response.await {
                 Ok(response) => response,
-                Err(error) => return Answer::Unknown(error.to_string()),
+                Err(error) => return SendReply::Unknown(error.to_string()),
             };
             if !response.status().is_success() {
-                return Answer::Refused(refusal(response).await);
+                return SendReply::Refused(refusal(response).await);
             }
             let body = body(response).await;
-            serde_json::from_slice(&body).map_or_else(|error| Answer::Unknown(error.to_string()), Answer::Accepted)
+            serde_json::from_slice(&body)
+                .map_or_else(|error| SendReply::Unknown(error.to_string()), SendReply::Accepted)
         }
         .boxed()
     }

@@ -4,7 +4,7 @@
 //! inbox, so a full inbox slows the gateway down and cannot lock the two up.
 
 mod frame;
-mod pulse;
+mod keepalive;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -24,11 +24,11 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error as WebSocketError, Message, Utf8Bytes};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_config};
 
-use super::{ANSWER_TIMEOUT, Answer, Connection, Inbox, InboxMessage, Link, Transport, TransportError};
+use super::{ANSWER_TIMEOUT, Connection, Inbox, InboxMessage, SendReply, Transport, TransportError, Uplink};
 use crate::identity::Identity;
 
 use frame::{ServerFrame, ack_frame, message_frame, read_frame};
-use pulse::{Beat, PONG_TIMEOUT, Pulse};
+use keepalive::{Keepalive, KeepaliveAction, PONG_TIMEOUT};
 
 /// Frames waiting for the socket; a sender beyond them waits.
 const FRAMES_MAX: usize = 1024;
@@ -82,11 +82,18 @@ impl Transport for WebSocketTransport {
             let (commands, command_receiver) = mpsc::channel(FRAMES_MAX);
             let (deliveries, delivery_receiver) = mpsc::channel(DELIVERIES_MAX);
             let (sink, stream) = socket.split();
-            let pulse = Pulse::new(Instant::now());
-            let pump =
-                Pump { sink, stream, commands: command_receiver, deliveries, asked: HashMap::new(), last: 0, pulse };
+            let keepalive = Keepalive::new(Instant::now());
+            let pump = Pump {
+                sink,
+                stream,
+                commands: command_receiver,
+                deliveries,
+                asked: HashMap::new(),
+                last: 0,
+                keepalive,
+            };
             tokio::spawn(pump.drive());
-            Ok(Connection { link: std::sync::Arc::new(WebSocketLink { commands }), inbox: inbox(delivery_receiver) })
+            Ok(Connection { link: std::sync::Arc::new(WebSocketUplink { commands }), inbox: inbox(delivery_receiver) })
         }
         .boxed()
     }
@@ -104,22 +111,22 @@ fn inbox(receiver: mpsc::Receiver<Option<Delivery>>) -> Inbox {
     .boxed()
 }
 
-struct WebSocketLink {
-    commands: mpsc::Sender<Command>,
+struct WebSocketUplink {
+    commands: mpsc::Sender<SocketCommand>,
 }
 
 /// What the agent asks of the task that owns the socket.
-enum Command {
-    Send(Bytes, oneshot::Sender<Answer>),
+enum SocketCommand {
+    Send(Bytes, oneshot::Sender<SendReply>),
     Ack(Vec<DeliveryId>),
 }
 
-impl Link for WebSocketLink {
-    fn send(&self, document: Bytes) -> BoxFuture<'static, Answer> {
+impl Uplink for WebSocketUplink {
+    fn send(&self, document: Bytes) -> BoxFuture<'static, SendReply> {
         let commands = self.commands.clone();
         let exchange = async move {
             let (sender, answer) = oneshot::channel();
-            if commands.send(Command::Send(document, sender)).await.is_err() {
+            if commands.send(SocketCommand::Send(document, sender)).await.is_err() {
                 return None;
             }
             answer.await.ok()
@@ -127,8 +134,8 @@ impl Link for WebSocketLink {
         async move {
             match tokio::time::timeout(ANSWER_TIMEOUT, exchange).await {
                 Ok(Some(answer)) => answer,
-                Ok(None) => Answer::Unknown("the connection was lost".to_owned()),
-                Err(_) => Answer::Unknown(format!("no answer within {ANSWER_TIMEOUT:?}")),
+                Ok(None) => SendReply::Unknown("the connection was lost".to_owned()),
+                Err(_) => SendReply::Unknown(format!("no answer within {ANSWER_TIMEOUT:?}")),
             }
         }
         .boxed()
@@ -138,7 +145,7 @@ impl Link for WebSocketLink {
         let commands = self.commands.clone();
         async move {
             let lost = |_| TransportError::Unreachable("the connection was lost".to_owned());
-            commands.send(Command::Ack(deliveries)).await.map_err(lost)
+            commands.send(SocketCommand::Ack(deliveries)).await.map_err(lost)
         }
         .boxed()
     }
@@ -148,18 +155,18 @@ impl Link for WebSocketLink {
 struct Pump {
     sink: SplitSink<Socket, Message>,
     stream: SplitStream<Socket>,
-    commands: mpsc::Receiver<Command>,
+    commands: mpsc::Receiver<SocketCommand>,
     /// `None` stands for a delivery this build cannot read.
     deliveries: mpsc::Sender<Option<Delivery>>,
     /// Who waits for the answer to which message, by the reference given to the gateway. Those whose asker has given
     /// up are dropped when the next message goes out.
-    asked: HashMap<u64, oneshot::Sender<Answer>>,
+    asked: HashMap<u64, oneshot::Sender<SendReply>>,
     last: u64,
-    pulse: Pulse,
+    keepalive: Keepalive,
 }
 
-enum Wake {
-    Command(Option<Command>),
+enum SocketEvent {
+    Command(Option<SocketCommand>),
     Frame(Option<Result<Message, WebSocketError>>),
     Timer,
 }
@@ -168,20 +175,20 @@ impl Pump {
     async fn drive(mut self) {
         loop {
             let wake = tokio::select! {
-                command = self.commands.recv() => Wake::Command(command),
-                frame = self.stream.next() => Wake::Frame(frame),
-                () = tokio::time::sleep_until(self.pulse.poll_timeout()) => Wake::Timer,
+                command = self.commands.recv() => SocketEvent::Command(command),
+                frame = self.stream.next() => SocketEvent::Frame(frame),
+                () = tokio::time::sleep_until(self.keepalive.poll_timeout()) => SocketEvent::Timer,
             };
             let is_up = match wake {
-                Wake::Command(Some(command)) => self.handle_commands(command).await,
+                SocketEvent::Command(Some(command)) => self.handle_commands(command).await,
                 // The agent dropped the link.
-                Wake::Command(None) => false,
-                Wake::Frame(Some(Ok(frame))) => {
-                    self.pulse.handle_sign(Instant::now());
+                SocketEvent::Command(None) => false,
+                SocketEvent::Frame(Some(Ok(frame))) => {
+                    self.keepalive.handle_sign(Instant::now());
                     self.handle_frame(frame).await
                 }
-                Wake::Frame(Some(Err(_)) | None) => false,
-                Wake::Timer => self.handle_timer().await,
+                SocketEvent::Frame(Some(Err(_)) | None) => false,
+                SocketEvent::Timer => self.handle_timer().await,
             };
             if !is_up {
                 break;
@@ -191,27 +198,27 @@ impl Pump {
     }
 
     async fn handle_timer(&mut self) -> bool {
-        match self.pulse.handle_timeout(Instant::now()) {
-            Beat::Wait => true,
-            Beat::Ping => is_written(self.sink.send(Message::Ping(Bytes::new()))).await,
-            Beat::Dead => false,
+        match self.keepalive.handle_timeout(Instant::now()) {
+            KeepaliveAction::Wait => true,
+            KeepaliveAction::Ping => is_written(self.sink.send(Message::Ping(Bytes::new()))).await,
+            KeepaliveAction::Dead => false,
         }
     }
 
     /// Writes every frame that is ready, then flushes once.
-    async fn handle_commands(&mut self, first: Command) -> bool {
+    async fn handle_commands(&mut self, first: SocketCommand) -> bool {
         self.asked.retain(|_, sender| !sender.is_closed());
         let mut next = Some(first);
         while let Some(command) = next {
             let frame = match command {
-                Command::Send(document, sender) => {
+                SocketCommand::Send(document, sender) => {
                     self.last += 1;
                     let frame = message_frame(self.last, &document);
                     self.asked.insert(self.last, sender);
-                    self.pulse.handle_asked(Instant::now());
+                    self.keepalive.handle_asked(Instant::now());
                     frame
                 }
-                Command::Ack(ids) => ack_frame(&ids),
+                SocketCommand::Ack(ids) => ack_frame(&ids),
             };
             let Ok(text) = Utf8Bytes::try_from(frame) else { return true };
             if !is_written(self.sink.feed(Message::Text(text))).await {

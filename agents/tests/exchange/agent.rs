@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::fake::{FakeExchange, agent, call, delivery, delivery_id, identity, patiently, receipt};
+use crate::fake::{FakeExchange, agent, call, delivery, delivery_id, identity, in_time, receipt};
 
 #[tokio::test(start_paused = true)]
 async fn an_agent_says_hello_once_it_hears_its_inbox() {
@@ -142,7 +142,7 @@ async fn the_end_waits_for_answers_but_not_for_ever() {
         if is_answered {
             exchange.accept(&message, 1).await;
         }
-        let summary = patiently(handle.join()).await.unwrap();
+        let summary = in_time(handle.join()).await.unwrap();
         assert_eq!(summary.accepted, u64::from(is_answered));
         assert_eq!(exchange.ack().await.1, [delivery_id(1)]);
     }
@@ -165,7 +165,7 @@ async fn beyond_its_room_for_delays_the_strategy_is_told() {
     let handle = agent_with(&exchange, Late(0)).with_options(options).spawn(CancellationToken::new());
     exchange.hello().await;
     exchange.deliver(&agent("bob"), &[call(1, "n1")]).await;
-    assert_eq!(patiently(handle.join()).await.unwrap().refused, 2);
+    assert_eq!(in_time(handle.join()).await.unwrap().refused, 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -183,7 +183,7 @@ async fn a_handle_reaches_into_the_loop_until_it_ends() {
         .unwrap();
     assert_eq!(counts.await.unwrap().calls, 0);
     cancel.cancel();
-    patiently(async {
+    in_time(async {
         // The loop takes commands until it sees the cancellation.
         while handle.command(|_, _| Vec::new()).await.is_ok() {
             tokio::task::yield_now().await;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use agents::bargain::{
-    BargainEvent, BargainNews, BargainRequest, Bargainer, Domain, DomainPlanner, OfferMade, Rules, StrategyKind,
+    BargainEvent, BargainReport, BargainRequest, BargainRules, Bargainer, Domain, DomainPlanner, OfferMade,
+    StrategyKind,
 };
 use agents::transport::bus::BusTransport;
 use agents::{Agent, AgentHandle, Contractor, ContractorConfig};
@@ -17,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::fake::{FakeExchange, agent, call, delivery, identity, patiently, receipt};
+use crate::fake::{FakeExchange, agent, call, delivery, identity, in_time, receipt};
 
 type Events = mpsc::Receiver<BargainEvent>;
 
@@ -32,7 +33,7 @@ async fn an_invited_agent_bargains_from_join_to_confirmation() {
     assert_eq!(join.document["payload"]["mandate"]["reservation"], 200_000);
     assert_eq!(join.document["envelope"]["negotiation"], "alice~n1");
     exchange.accept(&join, 1).await;
-    assert_eq!(next(&mut events).await, BargainNews::Joined { party: 1, parties: 2 });
+    assert_eq!(next(&mut events).await, BargainReport::Joined { party: 1, parties: 2 });
 
     // Told twice, acted upon once.
     let turn = turn(2, 1, "bob", Some(("alice", 9)));
@@ -59,7 +60,7 @@ async fn an_invited_agent_bargains_from_join_to_confirmation() {
     exchange.accept(&confirm, 4).await;
 
     exchange.deliver(&agent("bob"), &[delivery(6, "n1", closed(Some(3)))]).await;
-    let BargainNews::Ended(outcome) = next(&mut events).await else { panic!("no end") };
+    let BargainReport::Ended(outcome) = next(&mut events).await else { panic!("no end") };
     assert_eq!((outcome.agreed, outcome.utility, outcome.steps), (Some(3), Some(0.7), 4));
     let made = |step, party, outcome| OfferMade { step, round: step / 2 + 1, party, outcome };
     assert_eq!(outcome.offers, [made(0, 0, 9), made(1, 1, 1), made(2, 0, 3)]);
@@ -83,12 +84,12 @@ async fn an_initiator_calls_and_plays() {
 
     let opened = receipt(msg_id(&cfp.document), Disposition::Ok, Some(1));
     exchange.deliver(&agent("alice"), &[delivery(1, "n1", opened), turn(2, 0, "alice", None)]).await;
-    assert_eq!(next(&mut events).await, BargainNews::Opened { invited: 1, left_out: 0 });
+    assert_eq!(next(&mut events).await, BargainReport::Opened { invited: 1, left_out: 0 });
     let offer = exchange.message().await;
     assert_eq!(offer.document["payload"], json!({"act": "offer", "terms": {"i0": 9}}));
     exchange.accept(&offer, 2).await;
     exchange.deliver(&agent("alice"), &[delivery(3, "n1", closed(None))]).await;
-    let BargainNews::Ended(outcome) = next(&mut events).await else { panic!("no end") };
+    let BargainReport::Ended(outcome) = next(&mut events).await else { panic!("no end") };
     assert_eq!((outcome.outcome, outcome.agreed, outcome.utility), (Outcome::NoAgreement, None, None));
     assert_eq!(outcome.detail.as_deref(), Some("rounds"));
 }
@@ -131,8 +132,8 @@ async fn an_offer_outside_the_mandate_is_followed_by_the_next_best() {
     let next_best = exchange.message().await;
     assert_eq!(next_best.document["payload"]["terms"], json!({"i0": 1}));
     assert_ne!(next_best.document["envelope"]["msg_id"], offer.document["envelope"]["msg_id"]);
-    assert_eq!(next(&mut events).await, BargainNews::Joined { party: 1, parties: 2 });
-    assert_eq!(next(&mut events).await, BargainNews::Misunderstood(why));
+    assert_eq!(next(&mut events).await, BargainReport::Joined { party: 1, parties: 2 });
+    assert_eq!(next(&mut events).await, BargainReport::Misunderstood(why));
 }
 
 #[tokio::test(start_paused = true)]
@@ -164,7 +165,7 @@ fn spawn(exchange: &FakeExchange, name: &str, party: usize, kind: StrategyKind) 
 fn domain() -> Domain {
     let rising: Vec<f64> = (0..10).map(|outcome| f64::from(outcome) / 10.0).collect();
     let falling = (0..10).map(|outcome| f64::from(10 - outcome) / 10.0).collect();
-    Domain::tabular("ten", &[10], vec![(rising, 0.2), (falling, 0.2)], Rules::with_rounds(4)).unwrap()
+    Domain::tabular("ten", &[10], vec![(rising, 0.2), (falling, 0.2)], BargainRules::with_rounds(4)).unwrap()
 }
 
 fn planner(party: usize, kind: StrategyKind) -> DomainPlanner {
@@ -244,6 +245,6 @@ fn msg_id(document: &Value) -> &str {
     document["envelope"]["msg_id"].as_str().unwrap()
 }
 
-async fn next(events: &mut Events) -> BargainNews {
-    patiently(events.recv()).await.unwrap().news
+async fn next(events: &mut Events) -> BargainReport {
+    in_time(events.recv()).await.unwrap().report
 }

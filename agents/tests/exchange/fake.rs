@@ -40,7 +40,7 @@ impl FakeExchange {
     }
 
     pub(crate) async fn message(&mut self) -> Got {
-        let received = patiently(self.messages.next()).await.unwrap();
+        let received = in_time(self.messages.next()).await.unwrap();
         let document = serde_json::from_slice(&received.payload).unwrap();
         Got { received, document }
     }
@@ -71,7 +71,7 @@ impl FakeExchange {
 
     /// The next acknowledgement: its agent, and every delivery it names.
     pub(crate) async fn ack(&mut self) -> (AgentId, Vec<DeliveryId>) {
-        let received = patiently(self.acks.next()).await.unwrap();
+        let received = in_time(self.acks.next()).await.unwrap();
         let (agent, first) = subject::parse_ack(&received.subject).unwrap();
         let mut ids = vec![first];
         if !received.payload.is_empty() {
@@ -81,12 +81,12 @@ impl FakeExchange {
     }
 
     pub(crate) async fn hello(&mut self) -> AgentId {
-        subject::agent_of(&patiently(self.hellos.next()).await.unwrap().subject).unwrap()
+        subject::agent_of(&in_time(self.hellos.next()).await.unwrap().subject).unwrap()
     }
 }
 
 /// Fails a test that would hang.
-pub(crate) async fn patiently<F: Future>(future: F) -> F::Output {
+pub(crate) async fn in_time<F: Future>(future: F) -> F::Output {
     tokio::time::timeout(PATIENCE, future).await.expect("the test waited too long")
 }
 

@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
-use crate::fake::{agent, call, delivery, delivery_id, identity, patiently, receipt};
+use crate::fake::{agent, call, delivery, delivery_id, identity, in_time, receipt};
 
 #[tokio::test]
 async fn an_agent_negotiates_over_http_and_server_sent_events() {
@@ -68,7 +68,7 @@ async fn an_agent_registers_and_a_refusal_says_why() {
         transport.register(&bob, &registration).await.unwrap();
         transport.register(&bob, &registration).await.unwrap_err()
     };
-    let (error, ()) = patiently(async { tokio::join!(register, answer) }).await;
+    let (error, ()) = in_time(async { tokio::join!(register, answer) }).await;
     assert!(matches!(error, TransportError::Refused(Refusal { code: Code::Unauthorized, .. })), "{error:?}");
 }
 
@@ -210,7 +210,7 @@ impl FakeGateway {
     }
 
     async fn request(&self) -> Request {
-        let (socket, _) = patiently(self.listener.accept()).await.unwrap();
+        let (socket, _) = in_time(self.listener.accept()).await.unwrap();
         let mut socket = BufReader::new(socket);
         let line = read_line(&mut socket).await.rsplit_once(' ').unwrap().0.to_owned();
         let mut headers = Vec::new();
@@ -249,6 +249,6 @@ impl Request {
 
 async fn read_line(socket: &mut BufReader<TcpStream>) -> String {
     let mut line = String::new();
-    patiently(socket.read_line(&mut line)).await.unwrap();
+    in_time(socket.read_line(&mut line)).await.unwrap();
     line.trim_end().to_owned()
 }

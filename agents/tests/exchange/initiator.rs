@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use agents::transport::bus::BusTransport;
-use agents::{AgentOptions, CallEvent, CallNews, CallRequest, Initiator};
+use agents::{AgentOptions, CallEvent, CallReport, CallRequest, Initiator};
 use schemas::delivery::{Closing, Disposition, Outcome, Told};
 use schemas::payload::Cfp;
 use schemas::{Address, Code, Digest};
@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::fake::{FakeExchange, agent, delivery, identity, patiently, receipt};
+use crate::fake::{FakeExchange, agent, delivery, identity, in_time, receipt};
 
 #[tokio::test(start_paused = true)]
 async fn a_call_is_heard_from_acceptance_to_end() {
@@ -26,13 +26,13 @@ async fn a_call_is_heard_from_acceptance_to_end() {
     assert_eq!(envelope["scope"], json!({"consent": "opt-in"}));
     let msg_id = envelope["msg_id"].as_str().unwrap();
     exchange.accept(&cfp, 7).await;
-    assert_eq!(next(&mut events).await, CallNews::Accepted { seq: Some(7) });
+    assert_eq!(next(&mut events).await, CallReport::Accepted { seq: Some(7) });
     let opened = receipt(msg_id, Disposition::Ok, Some(3));
     exchange.deliver(&agent("alice"), &[delivery(1, "n1", opened), delivery(2, "n1", closed())]).await;
-    assert_eq!(next(&mut events).await, CallNews::Opened { invited: 3, left_out: 0 });
+    assert_eq!(next(&mut events).await, CallReport::Opened { invited: 3, left_out: 0 });
     assert_eq!(initiator.open_count(), 0, "the end was handled before the events were read");
-    assert!(matches!(next(&mut events).await, CallNews::Closed(_)));
-    assert!(patiently(events.recv()).await.is_none());
+    assert!(matches!(next(&mut events).await, CallReport::Closed(_)));
+    assert!(in_time(events.recv()).await.is_none());
     assert_eq!(initiator.dropped_events(), 0);
 }
 
@@ -55,19 +55,19 @@ async fn a_call_that_is_refused_or_turned_down_or_not_answered_ends() {
     let cfp = exchange.message().await;
     exchange.answer(&cfp, &json!({"refused": {"code": "no_consent", "detail": "nobody"}})).await;
     let refused = next(&mut events).await;
-    assert!(matches!(&refused, CallNews::Refused(refusal) if refusal.code == Code::NoConsent), "{refused:?}");
+    assert!(matches!(&refused, CallReport::Refused(refusal) if refusal.code == Code::NoConsent), "{refused:?}");
 
     initiator.call(request("down"), sender.clone()).await.unwrap();
     let cfp = exchange.message().await;
     exchange.accept(&cfp, 1).await;
-    assert!(matches!(next(&mut events).await, CallNews::Accepted { .. }));
+    assert!(matches!(next(&mut events).await, CallReport::Accepted { .. }));
     let msg_id = cfp.document["envelope"]["msg_id"].as_str().unwrap();
     let turned_down = receipt(msg_id, Disposition::Malformed, None);
     exchange.deliver(&agent("alice"), &[delivery(1, "down", turned_down)]).await;
-    assert_eq!(next(&mut events).await, CallNews::TurnedDown(Disposition::Malformed));
+    assert_eq!(next(&mut events).await, CallReport::TurnedDown(Disposition::Malformed));
 
     initiator.call(request("silent"), sender.clone()).await.unwrap();
-    assert_eq!(next(&mut events).await, CallNews::Unanswered);
+    assert_eq!(next(&mut events).await, CallReport::Unanswered);
     assert_eq!(initiator.open_count(), 0);
 }
 
@@ -80,10 +80,10 @@ async fn an_id_in_use_is_refused_and_the_open_call_is_left_alone() {
     initiator.call(request("n1"), first).await.unwrap();
     initiator.call(request("n1"), second).await.unwrap();
     let refused = next(&mut second_events).await;
-    assert!(matches!(&refused, CallNews::Refused(refusal) if refusal.code == Code::Conflict), "{refused:?}");
+    assert!(matches!(&refused, CallReport::Refused(refusal) if refusal.code == Code::Conflict), "{refused:?}");
     let cfp = exchange.message().await;
     exchange.accept(&cfp, 1).await;
-    assert!(matches!(next(&mut first_events).await, CallNews::Accepted { .. }));
+    assert!(matches!(next(&mut first_events).await, CallReport::Accepted { .. }));
     assert!(initiator.call(request("not a name"), mpsc::channel(1).0).await.is_err());
 }
 
@@ -95,10 +95,10 @@ async fn a_call_that_is_forgotten_takes_no_room_and_tells_nothing() {
     let id = initiator.call(request("n1"), sender).await.unwrap();
     let cfp = exchange.message().await;
     exchange.accept(&cfp, 1).await;
-    assert!(matches!(next(&mut events).await, CallNews::Accepted { .. }));
+    assert!(matches!(next(&mut events).await, CallReport::Accepted { .. }));
     assert_eq!(initiator.open_count(), 1);
     initiator.forget(id).await.unwrap();
-    assert!(patiently(events.recv()).await.is_none(), "nobody listens any more");
+    assert!(in_time(events.recv()).await.is_none(), "nobody listens any more");
     exchange.deliver(&agent("alice"), &[delivery(1, "n1", closed())]).await;
     assert_eq!(exchange.ack().await, (agent("alice"), vec![crate::fake::delivery_id(1)]));
     assert_eq!((initiator.open_count(), initiator.dropped_events()), (0, 0));
@@ -132,9 +132,9 @@ async fn a_call_to_its_end_gives_all_its_events() {
         exchange.accept(&cfp, 1).await;
         exchange.deliver(&agent("alice"), &[delivery(1, "n1", closed())]).await;
     };
-    let (events, ()) = tokio::join!(patiently(initiator.call_to_end(request("n1"))), answer);
+    let (events, ()) = tokio::join!(in_time(initiator.call_to_end(request("n1"))), answer);
     let events = events.unwrap();
-    assert!(matches!(events.last(), Some(CallEvent { news: CallNews::Closed(_), .. })), "{events:?}");
+    assert!(matches!(events.last(), Some(CallEvent { report: CallReport::Closed(_), .. })), "{events:?}");
 }
 
 fn initiator(exchange: &FakeExchange) -> Initiator {
@@ -149,6 +149,6 @@ fn closed() -> Told {
     Told::Closed(Closing { outcome: Outcome::NoOffers, digest: Digest([0; 32]), detail: None, agreement: None })
 }
 
-async fn next(events: &mut mpsc::Receiver<CallEvent>) -> CallNews {
-    patiently(events.recv()).await.unwrap().news
+async fn next(events: &mut mpsc::Receiver<CallEvent>) -> CallReport {
+    in_time(events.recv()).await.unwrap().report
 }

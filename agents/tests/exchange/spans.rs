@@ -194,7 +194,7 @@ impl Spans for Kept {
 impl Kept {
     /// The spans made since the last time, once there are so many; that no more follow is seen a while later.
     async fn wait_for(&self, count: usize) -> Vec<Span> {
-        crate::fake::patiently(async {
+        crate::fake::in_time(async {
             while self.0.lock().unwrap().len() < count {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }

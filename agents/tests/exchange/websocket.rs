@@ -17,7 +17,7 @@ use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, 
 use tokio_tungstenite::{WebSocketStream, accept_hdr_async};
 use tokio_util::sync::CancellationToken;
 
-use crate::fake::{agent, call, delivery_id, identity, patiently};
+use crate::fake::{agent, call, delivery_id, identity, in_time};
 
 #[tokio::test]
 async fn an_agent_negotiates_over_websocket_and_carries_on_after_a_lost_connection() {
@@ -94,13 +94,13 @@ async fn a_refused_token_ends_the_agent_with_the_gateways_reason() {
         socket
     };
     let running = contractor(&url).run(CancellationToken::new());
-    let (ended, _socket) = patiently(async { tokio::join!(running, refuse) }).await;
+    let (ended, _socket) = in_time(async { tokio::join!(running, refuse) }).await;
     assert!(matches!(&ended, Err(AgentError::Refused(refusal)) if refusal.code == Code::TokenExpired), "{ended:?}");
 }
 
 #[tokio::test]
 async fn an_address_that_is_none_ends_the_agent_at_once() {
-    let ended = patiently(contractor("no address").run(CancellationToken::new())).await;
+    let ended = in_time(contractor("no address").run(CancellationToken::new())).await;
     assert!(matches!(ended, Err(AgentError::Unusable(_))), "{ended:?}");
 }
 
@@ -119,7 +119,7 @@ async fn listen() -> (TcpListener, String) {
 }
 
 async fn accept(listener: &TcpListener) -> WebSocketStream<TcpStream> {
-    let (socket, _) = patiently(listener.accept()).await.unwrap();
+    let (socket, _) = in_time(listener.accept()).await.unwrap();
     #[allow(clippy::result_large_err, reason = "the signature the handshake wants")]
     let check = |request: &Request, response: Response| -> Result<Response, ErrorResponse> {
         assert_eq!(request.uri().path(), "/v1/ws");
@@ -134,6 +134,6 @@ async fn send(gateway: &mut WebSocketStream<TcpStream>, frame: &Value) {
 }
 
 async fn next(gateway: &mut WebSocketStream<TcpStream>) -> Value {
-    let frame = patiently(gateway.next()).await.unwrap().unwrap();
+    let frame = in_time(gateway.next()).await.unwrap().unwrap();
     serde_json::from_str(frame.to_text().unwrap()).unwrap()
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agents::{CallNews, CallRequest};
+use agents::{CallReport, CallRequest};
 use schemas::delivery::{AwardNews, ContractorFailure, ContractorNews, OfferNews, Outcome};
 use schemas::payload::Terms;
 use schemas::{Address, AgentId, AwardNo, Lot, NegotiationId, OfferId, Refusal};
@@ -165,43 +165,43 @@ impl Course {
     }
 
     /// Notes an event; what there is to say of it.
-    pub fn handle(&mut self, news: CallNews) -> Vec<String> {
+    pub fn handle(&mut self, news: CallReport) -> Vec<String> {
         match news {
-            CallNews::Accepted { .. } => self.called().into_iter().collect(),
-            CallNews::Refused(refusal) => {
+            CallReport::Accepted { .. } => self.called().into_iter().collect(),
+            CallReport::Refused(refusal) => {
                 self.refused = Some(refusal);
                 Vec::new()
             }
-            CallNews::TurnedDown(disposition) => {
+            CallReport::TurnedDown(disposition) => {
                 let why = self.turned_down.take().unwrap_or_else(|| disposition.as_str().to_owned());
                 self.turned_down = Some(why);
                 Vec::new()
             }
-            CallNews::Unanswered => Vec::new(),
-            CallNews::Opened { invited, left_out } => {
+            CallReport::Unanswered => Vec::new(),
+            CallReport::Opened { invited, left_out } => {
                 (self.invited, self.left_out) = (Some(invited), Some(left_out));
                 let left_out = if left_out > 0 { format!(", {left_out} left out") } else { String::new() };
                 let plural = if invited == 1 { "" } else { "s" };
                 let invited = format!("invited    {invited} contractor{plural}{left_out}");
                 self.called().into_iter().chain([invited]).collect()
             }
-            CallNews::Misunderstood(misunderstanding) => {
+            CallReport::Misunderstood(misunderstanding) => {
                 let at = misunderstanding.pointer.map(|pointer| format!(" at {pointer}")).unwrap_or_default();
                 let why = format!("{}{at}", misunderstanding.reason);
                 self.turned_down = Some(why.clone());
                 vec![format!("not understood: {}", cut(&why))]
             }
-            CallNews::Offers(news) => {
+            CallReport::Offers(news) => {
                 let mut said = self.handle_offers(news.offers.into_iter().map(Offered::from).collect());
                 said.push(format!("choosing   by score at {}", news.decide_by));
                 said
             }
-            CallNews::Awarded(award) => vec![self.handle_award(*award)],
-            CallNews::Committed(news) => {
+            CallReport::Awarded(award) => vec![self.handle_award(*award)],
+            CallReport::Committed(news) => {
                 self.award(&news).into_iter().for_each(|award| award.is_committed = true);
                 vec![format!("confirmed  {}", news.contractor)]
             }
-            CallNews::Done(news) => {
+            CallReport::Done(news) => {
                 self.award(&news).into_iter().for_each(|award| {
                     award.is_done = true;
                     award.result.clone_from(&news.result);
@@ -209,13 +209,13 @@ impl Course {
                 let result = news.result.as_deref().map(|result| format!(": {}", cut(result))).unwrap_or_default();
                 vec![format!("done       {}{result}", news.contractor)]
             }
-            CallNews::Stopped(news) => vec![format!("stopped    {}", news.contractor)],
-            CallNews::Failed(failure) => {
+            CallReport::Stopped(news) => vec![format!("stopped    {}", news.contractor)],
+            CallReport::Failed(failure) => {
                 let said = format!("failed     {}: {}", failure.contractor, cut(&failure.failure.code));
                 self.failures.push(failure);
                 vec![said]
             }
-            CallNews::Closed(closing) => {
+            CallReport::Closed(closing) => {
                 let detail = closing.detail.as_deref().map(|detail| format!(" ({})", cut(detail))).unwrap_or_default();
                 let hint = if closing.outcome == Outcome::NoOffers { NOT_COUNTED } else { "" };
                 let said = format!("ended      {}{detail}{hint}", closing.outcome.as_str());

@@ -165,7 +165,7 @@ impl Caller {
                 () = self.end.cancelled(), if !self.end.is_cancelled() => continue,
             };
             let Some(event) = event else { return Ok(()) };
-            if event.news.is_last() {
+            if event.report.is_last() {
                 open.remove(&event.negotiation);
             }
             self.dropped_events.fetch_max(self.initiator.dropped_events(), Ordering::Relaxed);

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use agents::bargain::{BargainStrategy, Domain, Fault, Move, Preferences, StrategyKind, TurnView};
+use agents::bargain::{BargainStrategy, DocumentFault, Domain, Move, Preferences, StrategyKind, TurnView};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 use schemas::bargain::Bargain;
@@ -23,7 +23,7 @@ const BARGAINS_PER_TABLE: u64 = 256;
 pub enum LineupError {
     /// The domain.
     #[error(transparent)]
-    Domain(#[from] Fault),
+    Domain(#[from] DocumentFault),
     /// Its utilities.
     #[error(transparent)]
     Plane(#[from] PlaneError),

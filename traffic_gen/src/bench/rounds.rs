@@ -6,7 +6,7 @@ use std::time::Duration;
 use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
 use agents::transport::websocket::WebSocketTransport;
-use agents::{AgentOptions, CallEvent, CallNews, ContractorConfig, Identity, Initiator};
+use agents::{AgentOptions, CallEvent, CallReport, ContractorConfig, Identity, Initiator};
 use bus::Bus;
 use gateway::LimitConfig;
 use schemas::{AgentId, Policy};
@@ -187,8 +187,8 @@ async fn keep_open(
             Ok(Some(event)) => event,
             Ok(None) | Err(_) => return Err(BenchError::Stuck(format!("{} rounds do not end", called.len()))),
         };
-        match event.news {
-            CallNews::Closed(_) => {
+        match event.report {
+            CallReport::Closed(_) => {
                 if let Some(at) = called.remove(&event.negotiation)
                     && started.elapsed() <= duration
                 {
@@ -197,20 +197,20 @@ async fn keep_open(
                     result.round.record(event.at.saturating_duration_since(at));
                 }
             }
-            CallNews::Refused(refusal) => return Err(BenchError::Stuck(format!("a call was refused: {refusal}"))),
-            CallNews::TurnedDown(disposition) => {
+            CallReport::Refused(refusal) => return Err(BenchError::Stuck(format!("a call was refused: {refusal}"))),
+            CallReport::TurnedDown(disposition) => {
                 return Err(BenchError::Stuck(format!("a call was turned down: {}", disposition.as_str())));
             }
-            CallNews::Unanswered => return Err(BenchError::Stuck("a call was not answered".to_owned())),
-            CallNews::Accepted { .. }
-            | CallNews::Opened { .. }
-            | CallNews::Misunderstood(_)
-            | CallNews::Offers(_)
-            | CallNews::Awarded(_)
-            | CallNews::Committed(_)
-            | CallNews::Done(_)
-            | CallNews::Stopped(_)
-            | CallNews::Failed(_) => {}
+            CallReport::Unanswered => return Err(BenchError::Stuck("a call was not answered".to_owned())),
+            CallReport::Accepted { .. }
+            | CallReport::Opened { .. }
+            | CallReport::Misunderstood(_)
+            | CallReport::Offers(_)
+            | CallReport::Awarded(_)
+            | CallReport::Committed(_)
+            | CallReport::Done(_)
+            | CallReport::Stopped(_)
+            | CallReport::Failed(_) => {}
         }
     }
     Ok(result)

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use agents::bargain::{Domain, Rules, StrategyKind};
+use agents::bargain::{BargainRules, Domain, StrategyKind};
 use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
 use bus::{Bus, BusError, PubSub, Received};
@@ -155,7 +155,7 @@ async fn keep_open(
 fn domain() -> Result<Domain, BenchError> {
     let rising: Vec<f64> = (0..=100).map(|value| f64::from(value) / 100.0).collect();
     let falling = rising.iter().rev().copied().collect();
-    Domain::tabular("bench", &[rising.len()], vec![(rising, 0.0), (falling, 0.0)], Rules::with_rounds(ROUNDS))
+    Domain::tabular("bench", &[rising.len()], vec![(rising, 0.0), (falling, 0.0)], BargainRules::with_rounds(ROUNDS))
         .map_err(|fault| BenchError::Stuck(fault.to_string()))
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use agents::observer::Observer;
 use agents::transport::bus::BusTransport;
-use agents::{Action, Agent, AgentHandle, AgentOptions, CallNews, CallRequest, Initiator, Outgoing, Strategy};
+use agents::{Action, Agent, AgentHandle, AgentOptions, CallReport, CallRequest, Initiator, Outgoing, Strategy};
 use schemas::delivery::{Delivery, Disposition, Outcome, RejectReason, Told};
 use schemas::payload::{Cfp, Confirm, Failure, FailurePhase, Inform, InformKind, Offer, Reasoned};
 use schemas::policy::HoldUntil;
@@ -70,9 +70,9 @@ async fn jades_mixed_case_ends_completed_after_two_failures_and_two_re_awards() 
     assert_eq!((awarded.contractor.as_str(), awarded.award_no), ("r2", AwardNo(3)));
     let mut last = None;
     while let Some(event) = tokio::time::timeout(PATIENCE, events.recv()).await.unwrap() {
-        last = Some(event.news);
+        last = Some(event.report);
     }
-    let Some(CallNews::Closed(closing)) = last else { panic!("it ended with {last:?}") };
+    let Some(CallReport::Closed(closing)) = last else { panic!("it ended with {last:?}") };
     assert_eq!(closing.outcome, Outcome::Completed);
 
     // 4 offers, 1 refusal, 1 not-understood, 3 out of turn, 1 failure before and 1 after a commitment, 2 commitments, 1 inform.
@@ -155,7 +155,7 @@ async fn speak(responder: &AgentHandle<Scripted>, negotiation: &NegotiationId, p
 async fn next_award(events: &mut mpsc::Receiver<agents::CallEvent>) -> schemas::delivery::AwardNews {
     loop {
         let event = tokio::time::timeout(PATIENCE, events.recv()).await.unwrap().unwrap();
-        if let CallNews::Awarded(news) = event.news {
+        if let CallReport::Awarded(news) = event.report {
             return *news;
         }
     }

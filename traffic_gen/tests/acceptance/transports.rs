@@ -8,7 +8,7 @@ use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
 use agents::transport::http::HttpTransport;
 use agents::transport::websocket::WebSocketTransport;
-use agents::{Agent, AgentOptions, CallNews, CallRequest, Contractor, ContractorConfig, Initiator};
+use agents::{Agent, AgentOptions, CallReport, CallRequest, Contractor, ContractorConfig, Initiator};
 use bus::nats::{self, NatsOptions};
 use futures_util::StreamExt;
 use nats_server::{LocalServer, LocalServerOptions};
@@ -53,11 +53,11 @@ async fn agents_over_websocket_nats_and_sse_offer_in_one_round_that_a_plain_nats
 
     let awards: Vec<_> = events
         .iter()
-        .filter_map(|event| if let CallNews::Awarded(news) = &event.news { Some(news) } else { None })
+        .filter_map(|event| if let CallReport::Awarded(news) = &event.report { Some(news) } else { None })
         .collect();
     assert_eq!(awards.len(), 1);
     assert_eq!((awards[0].offers, awards[0].complete), (3, true), "all three have offered in this round");
-    let Some(CallNews::Closed(closing)) = events.last().map(|event| &event.news) else { panic!("{events:?}") };
+    let Some(CallReport::Closed(closing)) = events.last().map(|event| &event.report) else { panic!("{events:?}") };
     assert_eq!(closing.outcome, Outcome::Completed);
 
     let everyone: BTreeSet<String> = ["alice", "over-websocket", "over-nats", "over-sse"].map(String::from).into();

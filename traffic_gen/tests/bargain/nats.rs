@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agents::bargain::{
-    BargainEvent, BargainNews, BargainOutcome, BargainPlan, BargainRequest, Bargainer, OfferMade, Preferences, TurnView,
+    BargainEvent, BargainOutcome, BargainPlan, BargainReport, BargainRequest, Bargainer, OfferMade, Preferences,
+    TurnView,
 };
 use agents::transport::bus::BusTransport;
 use agents::{Agent, AgentHandle};
@@ -63,7 +64,7 @@ async fn every_run_of_the_sample_is_repeated_through_a_gateway_and_nats() {
             }
         };
         let (party, event) = tokio::time::timeout(PATIENCE, news).await.expect("the bargains go on");
-        if let Some(outcome) = end_of(event.news) {
+        if let Some(outcome) = end_of(event.report) {
             let both = ends.entry(number(&event.negotiation)).or_default();
             both[party] = Some(outcome);
             ended += usize::from(both.iter().all(Option::is_some));
@@ -132,16 +133,16 @@ fn number(negotiation: &NegotiationId) -> usize {
     negotiation.as_str().rsplit_once("run-").unwrap().1.parse().unwrap()
 }
 
-fn end_of(news: BargainNews) -> Option<BargainOutcome> {
+fn end_of(news: BargainReport) -> Option<BargainOutcome> {
     match news {
-        BargainNews::Ended(outcome) => Some(*outcome),
-        BargainNews::Joined { .. } | BargainNews::Opened { .. } => None,
-        other @ (BargainNews::Declined { .. }
-        | BargainNews::Refused(_)
-        | BargainNews::TurnedDown(_)
-        | BargainNews::Unanswered
-        | BargainNews::Misunderstood(_)
-        | BargainNews::Lost) => panic!("{other:?}"),
+        BargainReport::Ended(outcome) => Some(*outcome),
+        BargainReport::Joined { .. } | BargainReport::Opened { .. } => None,
+        other @ (BargainReport::Declined { .. }
+        | BargainReport::Refused(_)
+        | BargainReport::TurnedDown(_)
+        | BargainReport::Unanswered
+        | BargainReport::Misunderstood(_)
+        | BargainReport::Lost) => panic!("{other:?}"),
     }
 }
 

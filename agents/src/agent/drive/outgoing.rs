@@ -6,11 +6,11 @@ use schemas::{DeliveryId, Timestamp};
 use tokio::time::Instant;
 
 use super::{Done, Drive};
-use crate::agent::schedule::Planned;
+use crate::agent::delayed::DelayedMessage;
 use crate::observer::Observed;
 use crate::session::Origin;
 use crate::strategy::{Action, Outgoing, Strategy};
-use crate::transport::Link;
+use crate::transport::Uplink;
 
 /// Most messages under way to the gateways at a time; more wait in the session.
 const SENDS_IN_FLIGHT_MAX: usize = 1024;
@@ -28,7 +28,7 @@ impl<S: Strategy + 'static> Drive<S> {
                     if outgoing.delay.is_zero() {
                         self.write(self.clock.now(), *outgoing, origin);
                     } else {
-                        self.delay(Planned { outgoing, origin });
+                        self.delay(DelayedMessage { outgoing, origin });
                     }
                 }
                 Action::Unschedule(negotiation) => self.schedule.drop_negotiation(&negotiation),
@@ -48,11 +48,11 @@ impl<S: Strategy + 'static> Drive<S> {
         }
     }
 
-    fn delay(&mut self, planned: Planned) {
+    fn delay(&mut self, planned: DelayedMessage) {
         let now = self.clock.now();
         let delay_us = u64::try_from(planned.outgoing.delay.as_micros()).unwrap_or(u64::MAX);
         let due = Timestamp(now.0.saturating_add(delay_us));
-        if let Err(Planned { outgoing, origin }) = self.schedule.insert(due, planned) {
+        if let Err(DelayedMessage { outgoing, origin }) = self.schedule.insert(due, planned) {
             let sent = self.session.refuse(now, &outgoing, origin);
             self.no_room.push(sent);
         }
@@ -64,7 +64,7 @@ impl<S: Strategy + 'static> Drive<S> {
         }
     }
 
-    pub(super) fn transmit(&mut self, link: &dyn Link) {
+    pub(super) fn transmit(&mut self, link: &dyn Uplink) {
         while self.sends_in_flight < SENDS_IN_FLIGHT_MAX {
             let Some(transmit) = self.session.poll_transmit() else { return };
             self.observe(Observed::Transmitted {
@@ -81,7 +81,7 @@ impl<S: Strategy + 'static> Drive<S> {
         }
     }
 
-    pub(super) fn acknowledge(&mut self, link: &dyn Link, ids: Vec<DeliveryId>) {
+    pub(super) fn acknowledge(&mut self, link: &dyn Uplink, ids: Vec<DeliveryId>) {
         if self.acks_in_flight >= ACKS_IN_FLIGHT_MAX {
             self.summary.acks_lost += 1;
             return;

@@ -8,8 +8,8 @@ use schemas::payload::{Cfp, Reasoned};
 use schemas::{Address, Code, NegotiationId, Payload, Refusal, Timestamp};
 use tokio::time::Instant;
 
-use super::seat::{Rules, Seat};
-use super::{BargainNews, Bargainer};
+use super::seat::{Seat, TurnRules};
+use super::{BargainReport, Bargainer};
 use crate::agent::AgentHandle;
 use crate::bargain::plan::BargainPlan;
 use crate::initiator::{CallError, CallRequest};
@@ -52,7 +52,7 @@ impl Bargainer {
         let seat = match seat {
             Ok(seat) => seat,
             Err(refusal) => {
-                self.reporter.tell(negotiation, now, BargainNews::Refused(refusal));
+                self.reporter.tell(negotiation, now, BargainReport::Refused(refusal));
                 return Vec::new();
             }
         };
@@ -71,8 +71,8 @@ impl Bargainer {
     fn own_seat(&self, cfp: &mut Cfp, plan: BargainPlan) -> Result<Seat, Refusal> {
         let invalid = |detail: String| Refusal::new(Code::OutOfRange, detail);
         let bargain = cfp.bargain.as_ref().ok_or_else(|| invalid("the call has no `bargain`".to_owned()))?;
-        let rules =
-            Rules::try_new(bargain).map_err(|fault| invalid(format!("the agent cannot list the outcomes: {fault}")))?;
+        let rules = TurnRules::try_new(bargain)
+            .map_err(|fault| invalid(format!("the agent cannot list the outcomes: {fault}")))?;
         if plan.preferences.utilities().len() != rules.space.len() {
             return Err(invalid("the plan has no utility for this outcome space".to_owned()));
         }

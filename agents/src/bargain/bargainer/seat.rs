@@ -10,7 +10,7 @@ use schemas::delivery::{Award, Delivery, Disposition, Standing, Turn};
 use schemas::payload::{AttrValue, Confirm, Reasoned, Terms};
 use schemas::{Act, AgentId, Digest, NegotiationId, OfferId, Payload, Timestamp};
 
-use crate::bargain::Fault;
+use crate::bargain::DocumentFault;
 use crate::bargain::limits::holds;
 use crate::bargain::plan::BargainPlan;
 use crate::bargain::space::Space;
@@ -24,14 +24,14 @@ pub(super) const REFUSALS_MAX: u32 = 7;
 const MOVES_PER_STEP: u32 = REFUSALS_MAX + 2;
 
 /// The rules of a bargain, as far as a party needs them.
-pub(super) struct Rules {
+pub(super) struct TurnRules {
     pub(super) space: Space,
     rounds: Option<u32>,
     forbid_repeat: bool,
 }
 
-impl Rules {
-    pub(super) fn try_new(bargain: &Bargain) -> Result<Self, Fault> {
+impl TurnRules {
+    pub(super) fn try_new(bargain: &Bargain) -> Result<Self, DocumentFault> {
         let space = Space::try_new(bargain.issues.clone())?;
         Ok(Self { space, rounds: bargain.rounds, forbid_repeat: bargain.forbid_repeat })
     }
@@ -44,7 +44,7 @@ pub(super) struct Seat {
     party: usize,
     /// The initiator learns it when its call is open.
     parties: Option<usize>,
-    rules: Rules,
+    rules: TurnRules,
     plan: BargainPlan,
     /// How the bargain stands, by the latest step told of.
     turn: Option<Turn>,
@@ -91,7 +91,13 @@ impl Saying {
 }
 
 impl Seat {
-    pub(super) fn new(agent: AgentId, party: usize, parties: Option<usize>, rules: Rules, plan: BargainPlan) -> Self {
+    pub(super) fn new(
+        agent: AgentId,
+        party: usize,
+        parties: Option<usize>,
+        rules: TurnRules,
+        plan: BargainPlan,
+    ) -> Self {
         Self {
             agent,
             party,

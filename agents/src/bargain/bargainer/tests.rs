@@ -36,7 +36,7 @@ fn an_invited_agent_joins_with_its_mandate_or_says_why_not() {
         let message = only(bargainer.handle(T0, &call(json!({}))));
         assert_eq!(serde_json::to_value(&message.payload).unwrap(), expected);
         assert_eq!(bargainer.open_count(), usize::from(is_joining));
-        let news = events.try_recv().unwrap().news;
+        let news = events.try_recv().unwrap().report;
         assert_eq!(news.is_last(), !is_joining, "{news:?}");
     }
 }
@@ -137,7 +137,7 @@ fn a_join_that_is_refused_becomes_a_refusal() {
     let actions = bargainer.handle_sent(T0, &sent(Act::Join, refused));
     assert_eq!(actions[0], Action::Release(negotiation()));
     assert_eq!(only(actions[1..].to_vec()).payload, refusal);
-    assert!(matches!(last(&mut events), BargainNews::Refused(refusal) if refusal.code == Code::UnknownPolicy));
+    assert!(matches!(last(&mut events), BargainReport::Refused(refusal) if refusal.code == Code::UnknownPolicy));
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn the_end_is_reported_with_what_it_is_worth() {
         round: 2,
         offers: vec![offer(0, 0, 2), offer(1, 1, 9), offer(2, 0, 5)],
     };
-    assert_eq!(last(&mut events), BargainNews::Ended(Box::new(expected)));
+    assert_eq!(last(&mut events), BargainReport::Ended(Box::new(expected)));
     assert_eq!(bargainer.open_count(), 0);
     assert_eq!(bargainer.handle(T0, &closing), [Action::Release(negotiation())], "and is reported once");
 }
@@ -202,7 +202,7 @@ fn an_offer_accepted_in_its_name_is_part_of_the_course() {
         step: 2,
     };
     bargainer.handle(T0, &closing(Outcome::Agreement, Some(agreement)));
-    let BargainNews::Ended(outcome) = last(&mut events) else { panic!("no end") };
+    let BargainReport::Ended(outcome) = last(&mut events) else { panic!("no end") };
     assert_eq!(outcome.offers, [OfferMade { step: 0, round: 1, party: 0, outcome: 5 }]);
 }
 
@@ -221,7 +221,7 @@ fn without_an_agreement_the_last_move_counts_only_if_it_was_applied() {
             bargainer.handle(T0, &receipt(Disposition::Ok, None, offer_id));
         }
         bargainer.handle(T0, &closing(Outcome::NoAgreement, None));
-        let BargainNews::Ended(outcome) = last(&mut events) else { panic!("no end") };
+        let BargainReport::Ended(outcome) = last(&mut events) else { panic!("no end") };
         assert_eq!((outcome.steps, outcome.offers.len(), outcome.utility), (steps, offers, None), "{made:?}");
     }
 }
@@ -232,7 +232,7 @@ fn a_bargain_whose_end_nobody_tells_is_given_up() {
     let late = T0.plus_ms(120_000 + 60_001);
     let other = Delivery { payload: Told::Turn(told_turn(0, "alice")), ..turn(0, "alice", None) };
     assert_eq!(bargainer.handle(late, &other), [Action::Release(negotiation())]);
-    assert_eq!((last(&mut events), bargainer.open_count()), (BargainNews::Lost, 0));
+    assert_eq!((last(&mut events), bargainer.open_count()), (BargainReport::Lost, 0));
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn a_bargain_that_has_ended_is_not_given_up_later() {
     let (mut bargainer, mut events) = joined(&[]);
     bargainer.handle(T0, &closing(Outcome::Cancelled, None));
     assert_eq!(bargainer.handle(T0.plus_ms(1_000_000), &turn(1, "alice", None)), []);
-    assert!(matches!(last(&mut events), BargainNews::Ended(_)));
+    assert!(matches!(last(&mut events), BargainReport::Ended(_)));
 }
 
 #[test]
@@ -403,11 +403,11 @@ fn only(actions: Vec<Action>) -> Outgoing {
 }
 
 /// The latest news.
-fn last(events: &mut Events) -> BargainNews {
+fn last(events: &mut Events) -> BargainReport {
     let mut latest = None;
     loop {
         match events.try_recv() {
-            Ok(event) => latest = Some(event.news),
+            Ok(event) => latest = Some(event.report),
             Err(TryRecvError::Empty | TryRecvError::Disconnected) => return latest.expect("there is news"),
         }
     }

@@ -11,8 +11,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_path_to_error::Segment;
 
-use super::{Domain, Party, Rules};
-use crate::bargain::Fault;
+use super::{BargainRules, Domain, PartyProfile};
+use crate::bargain::DocumentFault;
 use crate::bargain::space::Space;
 use crate::bargain::utility::{Contribution, Utility, ValueWorth};
 
@@ -24,7 +24,7 @@ struct DomainFile {
     issues: Vec<IssueFile>,
     parties: Vec<PartyFile>,
     #[serde(default)]
-    rules: Rules,
+    rules: BargainRules,
 }
 
 #[derive(Deserialize)]
@@ -68,16 +68,16 @@ struct WorthFile<T> {
 }
 
 /// The worth of one issue, as it was written.
-enum Written<T> {
+enum WorthSource<T> {
     Listed(Vec<T>),
     Ends(T, T),
 }
 
-pub(super) fn parse(json: &str) -> Result<Domain, Fault> {
+pub(super) fn parse(json: &str) -> Result<Domain, DocumentFault> {
     let mut source = serde_json::Deserializer::from_str(json);
     let file: DomainFile = serde_path_to_error::deserialize(&mut source)
-        .map_err(|error| Fault::at(pointer(error.path()), error.inner().to_string()))?;
-    source.end().map_err(|error| Fault::at("", error.to_string()))?;
+        .map_err(|error| DocumentFault::at(pointer(error.path()), error.inner().to_string()))?;
+    source.end().map_err(|error| DocumentFault::at("", error.to_string()))?;
     let issues = each("/issues", file.issues, issue)?;
     let parties = each("/parties", file.parties, party)?;
     let space = Space::try_new(issues)?;
@@ -86,24 +86,24 @@ pub(super) fn parse(json: &str) -> Result<Domain, Fault> {
     Ok(domain)
 }
 
-fn issue(file: IssueFile) -> Result<Issue, Fault> {
+fn issue(file: IssueFile) -> Result<Issue, DocumentFault> {
     let values = match (file.values, file.min, file.max) {
         (Some(values), None, None) => IssueValues::Discrete { values },
         (None, Some(min), Some(max)) => IssueValues::Range { min, max },
-        _ => return Err(Fault::at("", "an issue has either `values`, or `min` and `max`")),
+        _ => return Err(DocumentFault::at("", "an issue has either `values`, or `min` and `max`")),
     };
     Ok(Issue { name: file.name, values })
 }
 
-fn party(file: PartyFile) -> Result<Party, Fault> {
+fn party(file: PartyFile) -> Result<PartyProfile, DocumentFault> {
     let PartyFile { name, utility, reservation, limits, policy, concession } = file;
     let (utility, scale) = match utility {
         UtilityFile::Linear(worths) => {
             let worths = each("/utility/linear", worths, |one| {
                 let (issue, weight, written) = one.written()?;
                 let worth = match written {
-                    Written::Listed(worth) => Worth::Listed { worth },
-                    Written::Ends(at_min, at_max) => Worth::Linear { at_min, at_max },
+                    WorthSource::Listed(worth) => Worth::Listed { worth },
+                    WorthSource::Ends(at_min, at_max) => Worth::Linear { at_min, at_max },
                 };
                 Ok(IssueWorth { issue, weight, worth })
             })?;
@@ -114,8 +114,8 @@ fn party(file: PartyFile) -> Result<Party, Fault> {
             let worths = each("/utility/linear_real", worths, |one| {
                 let (issue, weight, written) = one.written()?;
                 let worth = match written {
-                    Written::Listed(worth) => ValueWorth::Listed(worth),
-                    Written::Ends(at_min, at_max) => ValueWorth::Linear { at_min, at_max },
+                    WorthSource::Listed(worth) => ValueWorth::Listed(worth),
+                    WorthSource::Ends(at_min, at_max) => ValueWorth::Linear { at_min, at_max },
                 };
                 Ok(Contribution { issue, weight, worth })
             })?;
@@ -126,25 +126,33 @@ fn party(file: PartyFile) -> Result<Party, Fault> {
     let reservation = reservation.as_deref().map_or("0", RawValue::get);
     // By its digits: the double beside `160000.00000000000000001` is an integer.
     if scale > 1.0 && !is_integer(reservation) {
-        return Err(Fault::at("/reservation", "in parts per million, like the utility: an integer from 0 to 1000000"));
+        return Err(DocumentFault::at(
+            "/reservation",
+            "in parts per million, like the utility: an integer from 0 to 1000000",
+        ));
     }
-    let reservation: f64 = serde_json::from_str(reservation).map_err(|_| Fault::at("/reservation", "a number"))?;
-    Ok(Party { name, utility, reservation: reservation / scale, limits, policy, concession })
+    let reservation: f64 =
+        serde_json::from_str(reservation).map_err(|_| DocumentFault::at("/reservation", "a number"))?;
+    Ok(PartyProfile { name, utility, reservation: reservation / scale, limits, policy, concession })
 }
 
 impl<T> WorthFile<T> {
-    fn written(self) -> Result<(AttrName, T, Written<T>), Fault> {
+    fn written(self) -> Result<(AttrName, T, WorthSource<T>), DocumentFault> {
         let written = match (self.worth, self.at_min, self.at_max) {
-            (Some(worth), None, None) => Written::Listed(worth),
-            (None, Some(at_min), Some(at_max)) => Written::Ends(at_min, at_max),
-            _ => return Err(Fault::at("", "either `worth`, or `at_min` and `at_max`")),
+            (Some(worth), None, None) => WorthSource::Listed(worth),
+            (None, Some(at_min), Some(at_max)) => WorthSource::Ends(at_min, at_max),
+            _ => return Err(DocumentFault::at("", "either `worth`, or `at_min` and `at_max`")),
         };
         Ok((self.issue, self.weight, written))
     }
 }
 
-fn each<F, T>(pointer: &str, files: Vec<F>, read: impl Fn(F) -> Result<T, Fault>) -> Result<Vec<T>, Fault> {
-    let read = |(index, file)| read(file).map_err(|fault: Fault| fault.under(&format!("{pointer}/{index}")));
+fn each<F, T>(
+    pointer: &str,
+    files: Vec<F>,
+    read: impl Fn(F) -> Result<T, DocumentFault>,
+) -> Result<Vec<T>, DocumentFault> {
+    let read = |(index, file)| read(file).map_err(|fault: DocumentFault| fault.under(&format!("{pointer}/{index}")));
     files.into_iter().enumerate().map(read).collect()
 }
 

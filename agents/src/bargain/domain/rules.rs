@@ -4,7 +4,7 @@ use schemas::bargain::{Bargain, CONCESSION_MAX, Concession, Issue, ROUNDS_MAX};
 use schemas::policy::{STRIKES_MAX, TIMER_MS_MAX};
 use serde::{Deserialize, Serialize};
 
-use crate::bargain::Fault;
+use crate::bargain::DocumentFault;
 
 /// Rounds where neither rounds nor time is bounded: enough for every strategy here to concede in steps that show.
 const ROUNDS_UNSAID: u32 = 100;
@@ -12,7 +12,7 @@ const ROUNDS_UNSAID: u32 = 100;
 /// The rules of a bargain without its outcome space; see [`Bargain`] for units and ranges.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Rules {
+pub struct BargainRules {
     /// Rounds. Absent together with `deadline_ms`: 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rounds: Option<u32>,
@@ -30,7 +30,7 @@ pub struct Rules {
     pub max_strikes: u32,
 }
 
-impl Default for Rules {
+impl Default for BargainRules {
     fn default() -> Self {
         Self {
             rounds: None,
@@ -43,7 +43,7 @@ impl Default for Rules {
     }
 }
 
-impl Rules {
+impl BargainRules {
     /// The defaults with so many rounds.
     #[must_use]
     pub fn with_rounds(rounds: u32) -> Self {
@@ -58,7 +58,7 @@ impl Rules {
         Bargain { issues, rounds, deadline_ms, step_ms, confirm_ms, forbid_repeat, max_strikes }
     }
 
-    pub(super) fn check(&self) -> Result<(), Fault> {
+    pub(super) fn check(&self) -> Result<(), DocumentFault> {
         for (pointer, value, max) in [
             ("/rounds", self.rounds.map(u64::from), u64::from(ROUNDS_MAX)),
             ("/deadline_ms", self.deadline_ms, TIMER_MS_MAX),
@@ -67,19 +67,19 @@ impl Rules {
             ("/max_strikes", Some(u64::from(self.max_strikes)), u64::from(STRIKES_MAX)),
         ] {
             if value.is_some_and(|value| !(1..=max).contains(&value)) {
-                return Err(Fault::at(pointer, format!("1 to {max}")));
+                return Err(DocumentFault::at(pointer, format!("1 to {max}")));
             }
         }
         Ok(())
     }
 }
 
-pub(super) fn check_concession(concession: Option<Concession>) -> Result<(), Fault> {
+pub(super) fn check_concession(concession: Option<Concession>) -> Result<(), DocumentFault> {
     match concession {
         Some(Concession::Boulware(exponent) | Concession::Conceder(exponent))
             if !(2..=CONCESSION_MAX).contains(&exponent) =>
         {
-            Err(Fault::at("", format!("an exponent from 2 to {CONCESSION_MAX}")))
+            Err(DocumentFault::at("", format!("an exponent from 2 to {CONCESSION_MAX}")))
         }
         Some(Concession::Boulware(_) | Concession::Conceder(_) | Concession::Linear) | None => Ok(()),
     }

@@ -94,11 +94,13 @@ fn a_file_that_does_not_fit_is_refused_where_it_is_at_fault() {
 #[test]
 fn a_table_of_utilities_is_a_domain_too() {
     let tables = vec![(vec![0.1, 0.2, 0.3, 0.4], 0.2), (vec![0.4, 0.3, 0.2, 0.1], 0.3)];
-    let domain = Domain::tabular("vector", &[2, 2], tables, Rules::with_rounds(5)).unwrap();
+    let domain = Domain::tabular("vector", &[2, 2], tables, BargainRules::with_rounds(5)).unwrap();
     assert_eq!(domain.preferences(1).unwrap().ranking(), [1, 0]);
     let terms = serde_json::to_value(domain.space.terms(2)).unwrap();
     assert_eq!(terms, json!({"i0": 1, "i1": 0}));
-    assert!(Domain::tabular("vector", &[2, 2], vec![(vec![0.1], 0.0), (vec![0.1], 0.0)], Rules::default()).is_err());
+    assert!(
+        Domain::tabular("vector", &[2, 2], vec![(vec![0.1], 0.0), (vec![0.1], 0.0)], BargainRules::default()).is_err()
+    );
 }
 
 fn document() -> Value {

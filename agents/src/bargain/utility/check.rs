@@ -5,15 +5,15 @@ use schemas::ids::AttrName;
 use schemas::policy::WEIGHT_SUM;
 
 use super::{Contribution, ROUNDING, Utility, ValueWorth};
-use crate::bargain::Fault;
+use crate::bargain::DocumentFault;
 use crate::bargain::space::Space;
 
-pub(super) fn check(utility: &Utility, space: &Space) -> Result<(), Fault> {
+pub(super) fn check(utility: &Utility, space: &Space) -> Result<(), DocumentFault> {
     match utility {
         Utility::Ppm(bargain::Utility::Linear(worths)) => check_linear_ppm(worths, space),
         Utility::Ppm(bargain::Utility::Table(table)) => {
             if space.len() > TABLE_MAX {
-                return Err(Fault::at(
+                return Err(DocumentFault::at(
                     "/table",
                     format!("at most {TABLE_MAX} outcomes; the space has {}", space.len()),
                 ));
@@ -29,7 +29,7 @@ pub(super) fn check(utility: &Utility, space: &Space) -> Result<(), Fault> {
     }
 }
 
-fn check_linear_ppm(worths: &[bargain::IssueWorth], space: &Space) -> Result<(), Fault> {
+fn check_linear_ppm(worths: &[bargain::IssueWorth], space: &Space) -> Result<(), DocumentFault> {
     for (index, one) in worths.iter().enumerate() {
         let earlier = worths[..index].iter().map(|one| &one.issue);
         check_issue(&one.issue, earlier, space)
@@ -40,16 +40,16 @@ fn check_linear_ppm(worths: &[bargain::IssueWorth], space: &Space) -> Result<(),
     if sum == u64::from(WEIGHT_SUM) {
         Ok(())
     } else {
-        Err(Fault::at("/linear", format!("weights add up to {WEIGHT_SUM}, not to {sum}")))
+        Err(DocumentFault::at("/linear", format!("weights add up to {WEIGHT_SUM}, not to {sum}")))
     }
 }
 
-fn check_linear(contributions: &[Contribution], space: &Space) -> Result<(), Fault> {
+fn check_linear(contributions: &[Contribution], space: &Space) -> Result<(), DocumentFault> {
     for (index, one) in contributions.iter().enumerate() {
         let earlier = contributions[..index].iter().map(|one| &one.issue);
         let checked = check_issue(&one.issue, earlier, space).and_then(|values| {
             if !(0.0..=1.0).contains(&one.weight) {
-                return Err(Fault::at("/weight", "0 to 1"));
+                return Err(DocumentFault::at("/weight", "0 to 1"));
             }
             check_worth(&one.worth, values)
         });
@@ -59,7 +59,7 @@ fn check_linear(contributions: &[Contribution], space: &Space) -> Result<(), Fau
     if (sum - 1.0).abs() <= ROUNDING {
         Ok(())
     } else {
-        Err(Fault::at("/linear_real", format!("weights add up to 1, not to {sum}")))
+        Err(DocumentFault::at("/linear_real", format!("weights add up to 1, not to {sum}")))
     }
 }
 
@@ -67,15 +67,15 @@ fn check_issue<'a, 'b>(
     name: &AttrName,
     mut earlier: impl Iterator<Item = &'b AttrName>,
     space: &'a Space,
-) -> Result<&'a IssueValues, Fault> {
+) -> Result<&'a IssueValues, DocumentFault> {
     if earlier.any(|earlier| earlier == name) {
-        return Err(Fault::at("/issue", format!("`{name}` stands there before")));
+        return Err(DocumentFault::at("/issue", format!("`{name}` stands there before")));
     }
     let issue = space.issues().iter().find(|issue| issue.name == *name);
-    issue.map(|issue| &issue.values).ok_or_else(|| Fault::at("/issue", format!("there is no issue `{name}`")))
+    issue.map(|issue| &issue.values).ok_or_else(|| DocumentFault::at("/issue", format!("there is no issue `{name}`")))
 }
 
-fn check_worth_ppm(worth: &Worth, values: &IssueValues) -> Result<(), Fault> {
+fn check_worth_ppm(worth: &Worth, values: &IssueValues) -> Result<(), DocumentFault> {
     let is_worth = |worth: &u32| *worth <= PPM;
     match (worth, values) {
         (Worth::Listed { worth }, IssueValues::Discrete { values }) => {
@@ -90,7 +90,7 @@ fn check_worth_ppm(worth: &Worth, values: &IssueValues) -> Result<(), Fault> {
     }
 }
 
-fn check_worth(worth: &ValueWorth, values: &IssueValues) -> Result<(), Fault> {
+fn check_worth(worth: &ValueWorth, values: &IssueValues) -> Result<(), DocumentFault> {
     let is_worth = |worth: &f64| (0.0..=1.0).contains(worth);
     match (worth, values) {
         (ValueWorth::Listed(worth), IssueValues::Discrete { values }) => {
@@ -105,28 +105,28 @@ fn check_worth(worth: &ValueWorth, values: &IssueValues) -> Result<(), Fault> {
     }
 }
 
-fn listed_of_a_range() -> Fault {
-    Fault::at("/worth", "the issue is a range: `at_min` and `at_max` tell its worth")
+fn listed_of_a_range() -> DocumentFault {
+    DocumentFault::at("/worth", "the issue is a range: `at_min` and `at_max` tell its worth")
 }
 
-fn ends_of_values() -> Fault {
-    Fault::at("/at_min", "the issue lists its values: `worth` has one number for each")
+fn ends_of_values() -> DocumentFault {
+    DocumentFault::at("/at_min", "the issue lists its values: `worth` has one number for each")
 }
 
-fn check_ends<T>(ends: [&T; 2], is_worth: impl Fn(&T) -> bool, range: &str) -> Result<(), Fault> {
+fn check_ends<T>(ends: [&T; 2], is_worth: impl Fn(&T) -> bool, range: &str) -> Result<(), DocumentFault> {
     let at_fault = ends.into_iter().zip(["/at_min", "/at_max"]).find(|(end, _)| !is_worth(end));
-    at_fault.map_or(Ok(()), |(_, pointer)| Err(Fault::at(pointer, range)))
+    at_fault.map_or(Ok(()), |(_, pointer)| Err(DocumentFault::at(pointer, range)))
 }
 
-fn check_length(pointer: &str, len: usize, expected: usize, of: &str) -> Result<(), Fault> {
+fn check_length(pointer: &str, len: usize, expected: usize, of: &str) -> Result<(), DocumentFault> {
     if len == expected {
         Ok(())
     } else {
-        Err(Fault::at(pointer, format!("one number for each {of}: {expected}, not {len}")))
+        Err(DocumentFault::at(pointer, format!("one number for each {of}: {expected}, not {len}")))
     }
 }
 
-fn check_each<T>(pointer: &str, list: &[T], is_good: impl Fn(&T) -> bool, range: &str) -> Result<(), Fault> {
+fn check_each<T>(pointer: &str, list: &[T], is_good: impl Fn(&T) -> bool, range: &str) -> Result<(), DocumentFault> {
     let at_fault = list.iter().position(|one| !is_good(one));
-    at_fault.map_or(Ok(()), |index| Err(Fault::at(format!("{pointer}/{index}"), range)))
+    at_fault.map_or(Ok(()), |index| Err(DocumentFault::at(format!("{pointer}/{index}"), range)))
 }

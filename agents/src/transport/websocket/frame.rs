@@ -5,7 +5,7 @@ use schemas::delivery::Delivery;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::transport::{Accepted, Answer, read_problem};
+use crate::transport::{Accepted, SendReply, read_problem};
 
 pub(super) fn message_frame(reference: u64, document: &[u8]) -> Vec<u8> {
     let mut frame = format!("{{\"type\":\"message\",\"id\":\"{reference}\",\"message\":").into_bytes();
@@ -22,14 +22,14 @@ pub(super) fn ack_frame(ids: &[DeliveryId]) -> Vec<u8> {
 #[derive(Debug)]
 pub(super) enum ServerFrame {
     Delivery(Option<Box<Delivery>>),
-    Answer(u64, Answer),
+    Answer(u64, SendReply),
     /// `hello`, and whatever later versions add.
     Other,
 }
 
 pub(super) fn read_frame(text: &str) -> ServerFrame {
     #[derive(Deserialize)]
-    struct Frame<'a> {
+    struct RawServerFrame<'a> {
         r#type: String,
         id: Option<String>,
         #[serde(borrow)]
@@ -37,7 +37,7 @@ pub(super) fn read_frame(text: &str) -> ServerFrame {
         #[serde(borrow)]
         problem: Option<&'a RawValue>,
     }
-    let Ok(frame) = serde_json::from_str::<Frame<'_>>(text) else { return ServerFrame::Other };
+    let Ok(frame) = serde_json::from_str::<RawServerFrame<'_>>(text) else { return ServerFrame::Other };
     let reference = frame.id.and_then(|id| id.parse().ok());
     match (frame.r#type.as_str(), reference) {
         ("delivery", _) => {
@@ -46,11 +46,14 @@ pub(super) fn read_frame(text: &str) -> ServerFrame {
         }
         ("accepted", Some(reference)) => {
             let answer = serde_json::from_str::<Accepted>(text);
-            ServerFrame::Answer(reference, answer.map_or_else(|e| Answer::Unknown(e.to_string()), Answer::Accepted))
+            ServerFrame::Answer(
+                reference,
+                answer.map_or_else(|e| SendReply::Unknown(e.to_string()), SendReply::Accepted),
+            )
         }
         ("refused", Some(reference)) => {
             let problem = frame.problem.map_or("{}", RawValue::get);
-            ServerFrame::Answer(reference, Answer::Refused(read_problem(problem.as_bytes(), None)))
+            ServerFrame::Answer(reference, SendReply::Refused(read_problem(problem.as_bytes(), None)))
         }
         (_, _) => ServerFrame::Other,
     }
@@ -63,9 +66,9 @@ mod tests {
     #[test]
     fn frames_are_read_and_unknown_ones_ignored() {
         let accepted = r#"{"type":"accepted","id":"4","seq":9,"msg_id":"m","negotiation":"alice~job"}"#;
-        assert!(matches!(read_frame(accepted), ServerFrame::Answer(4, Answer::Accepted(Accepted { seq: 9, .. }))));
+        assert!(matches!(read_frame(accepted), ServerFrame::Answer(4, SendReply::Accepted(Accepted { seq: 9, .. }))));
         let refused = r#"{"type":"refused","id":"5","problem":{"code":"no_consent","detail":"nobody"}}"#;
-        assert!(matches!(read_frame(refused), ServerFrame::Answer(5, Answer::Refused(_))));
+        assert!(matches!(read_frame(refused), ServerFrame::Answer(5, SendReply::Refused(_))));
         assert!(matches!(read_frame(r#"{"type":"delivery","delivery":{}}"#), ServerFrame::Delivery(None)));
         assert!(matches!(read_frame(r#"{"type":"hello","agent":"alice"}"#), ServerFrame::Other));
         assert!(matches!(read_frame("no json"), ServerFrame::Other));

@@ -1,6 +1,6 @@
 //! What is bargained about in a run: the domains shipped with the project.
 
-use agents::bargain::{BargainPlan, Domain, DomainPlanner, Fault, StrategyKind};
+use agents::bargain::{BargainPlan, DocumentFault, Domain, DomainPlanner, StrategyKind};
 use schemas::bargain::Bargain;
 use schemas::{Digest, NegotiationId};
 
@@ -116,7 +116,7 @@ impl Good {
         let planners_of = |party: usize| {
             let planner =
                 |(seed, kind): (u64, StrategyKind)| DomainPlanner::try_new(lineup.domain(), party, kind, seed);
-            (0..).zip(StrategyKind::ALL).map(planner).collect::<Result<Vec<_>, Fault>>()
+            (0..).zip(StrategyKind::ALL).map(planner).collect::<Result<Vec<_>, DocumentFault>>()
         };
         let planners = (0..kinds.len()).map(planners_of).collect::<Result<_, _>>()?;
         Ok(Self { lineup, planners })

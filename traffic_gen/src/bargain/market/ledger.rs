@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use agents::bargain::{BargainEvent, BargainNews, BargainOutcome, TurnView};
+use agents::bargain::{BargainEvent, BargainOutcome, BargainReport, TurnView};
 use agents::observer::{Observed, Observer};
 use schemas::bargain::Bargain;
 use schemas::delivery::{Outcome, Told};
@@ -79,8 +79,8 @@ impl Ledger {
     /// An agent's news.
     pub fn note(&self, event: BargainEvent) {
         let mut inner = self.lock();
-        match event.news {
-            BargainNews::Ended(outcome) if outcome.party == 0 => {
+        match event.report {
+            BargainReport::Ended(outcome) if outcome.party == 0 => {
                 inner.moves.remove(&event.negotiation);
                 let Some(domain) = inner.domains.remove(&event.negotiation) else { return };
                 let (plane, solutions) = self.catalog.plane(domain);
@@ -95,12 +95,15 @@ impl Ledger {
                     *traded.without.entry(why.to_owned()).or_default() += 1;
                 }
             }
-            BargainNews::Misunderstood(_) => inner.traded.refused += 1,
-            BargainNews::Declined { .. } => inner.traded.declined += 1,
-            BargainNews::Refused(_) | BargainNews::TurnedDown(_) | BargainNews::Unanswered | BargainNews::Lost => {
+            BargainReport::Misunderstood(_) => inner.traded.refused += 1,
+            BargainReport::Declined { .. } => inner.traded.declined += 1,
+            BargainReport::Refused(_)
+            | BargainReport::TurnedDown(_)
+            | BargainReport::Unanswered
+            | BargainReport::Lost => {
                 inner.domains.remove(&event.negotiation);
             }
-            BargainNews::Ended(_) | BargainNews::Joined { .. } | BargainNews::Opened { .. } => {}
+            BargainReport::Ended(_) | BargainReport::Joined { .. } | BargainReport::Opened { .. } => {}
         }
     }
 

@@ -3,7 +3,7 @@
 use schemas::delivery::{Closing, Turn};
 
 use super::{Made, Seat};
-use crate::bargain::bargainer::news::BargainOutcome;
+use crate::bargain::bargainer::report::BargainOutcome;
 use crate::bargain::strategy::OfferMade;
 
 impl Seat {

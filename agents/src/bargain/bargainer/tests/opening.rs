@@ -14,7 +14,7 @@ fn an_initiator_plays_once_it_knows_how_many_take_part() {
         let order = if receipt_first { [&opened, &first] } else { [&first, &opened] };
         assert_eq!(bargainer.handle(T0, order[0]), []);
         assert_eq!(only(bargainer.handle(T0, order[1])).payload.act(), Act::Offer);
-        assert_eq!(events.try_recv().unwrap().news, BargainNews::Opened { invited: 2, left_out: 0 });
+        assert_eq!(events.try_recv().unwrap().report, BargainReport::Opened { invited: 2, left_out: 0 });
     }
 }
 
@@ -22,21 +22,21 @@ fn an_initiator_plays_once_it_knows_how_many_take_part() {
 fn a_call_that_opens_nothing_ends_with_the_reason() {
     let refusal = Refusal::new(Code::NoRecipient, "nobody");
     type Event = Box<dyn Fn(&mut Bargainer) -> Vec<Action>>;
-    let cases: [(Event, BargainNews); 3] = [
+    let cases: [(Event, BargainReport); 3] = [
         (
             Box::new(|bargainer| bargainer.handle(T0, &receipt(Disposition::Malformed, None, None))),
-            BargainNews::TurnedDown(Disposition::Malformed),
+            BargainReport::TurnedDown(Disposition::Malformed),
         ),
         (
             Box::new(|bargainer| bargainer.handle_sent(T0, &sent(Act::Cfp, SendOutcome::Unanswered))),
-            BargainNews::Unanswered,
+            BargainReport::Unanswered,
         ),
         (
             Box::new(move |bargainer| {
                 let refused = Refusal::new(Code::NoRecipient, "nobody");
                 bargainer.handle_sent(T0, &sent(Act::Cfp, SendOutcome::Refused(refused)))
             }),
-            BargainNews::Refused(refusal),
+            BargainReport::Refused(refusal),
         ),
     ];
     for (event, expected) in cases {
@@ -52,12 +52,12 @@ fn a_bargain_is_not_opened_twice_nor_without_rules() {
     let (mut bargainer, mut events) = bargainer_of("alice");
     bargainer.open(T0, &negotiation(), request(&[]));
     assert_eq!(bargainer.open(T0, &negotiation(), request(&[])), []);
-    assert!(matches!(last(&mut events), BargainNews::Refused(refusal) if refusal.code == Code::Conflict));
+    assert!(matches!(last(&mut events), BargainReport::Refused(refusal) if refusal.code == Code::Conflict));
     let other = NegotiationId::try_new("alice~other").unwrap();
     let mut bare = request(&[]);
     bare.call.cfp.bargain = None;
     assert_eq!(bargainer.open(T0, &other, bare), []);
-    assert!(matches!(last(&mut events), BargainNews::Refused(_)));
+    assert!(matches!(last(&mut events), BargainReport::Refused(_)));
     assert_eq!(bargainer.open_count(), 1);
 }
 

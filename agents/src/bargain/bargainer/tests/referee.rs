@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use schemas::delivery::Agreement;
 
 use super::*;
-use crate::bargain::{Domain, DomainPlanner, Rules as DomainRules, StrategyKind, TurnView};
+use crate::bargain::{BargainRules as DomainRules, Domain, DomainPlanner, StrategyKind, TurnView};
 use crate::strategy::Strategy as _;
 
 /// Longest bargain played here, in steps.
@@ -190,8 +190,8 @@ fn closing_of(agreed: Option<&Standing>, step: u32, parties: u32) -> Delivery {
 }
 
 /// What a party reports; the last turn of a bargain without agreement, which only one of them knows, is filled in.
-fn end_of(news: BargainNews, step: u32, standing: Option<&Standing>, domain: &Domain) -> End {
-    let BargainNews::Ended(outcome) = news else { panic!("no end: {news:?}") };
+fn end_of(news: BargainReport, step: u32, standing: Option<&Standing>, domain: &Domain) -> End {
+    let BargainReport::Ended(outcome) = news else { panic!("no end: {news:?}") };
     let mut offers = outcome.offers;
     let parties = domain.parties.len() as u32;
     let offered_last = standing.filter(|standing| standing.accepted_by.is_empty());

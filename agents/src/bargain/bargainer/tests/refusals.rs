@@ -40,7 +40,7 @@ fn a_refused_offer_is_no_part_of_the_course() {
     bargainer.handle(T0, &not_understood("mandate_violation"));
     bargainer.handle(T0, &receipt(Disposition::Ok, None, Some(offer_id(2))));
     bargainer.handle(T0, &closing(Outcome::NoAgreement, None));
-    let BargainNews::Ended(outcome) = last(&mut events) else { panic!("no end") };
+    let BargainReport::Ended(outcome) = last(&mut events) else { panic!("no end") };
     assert_eq!(outcome.offers, [OfferMade { step: 1, round: 1, party: 1, outcome: 8 }]);
 }
 

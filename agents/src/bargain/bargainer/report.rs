@@ -17,12 +17,12 @@ pub struct BargainEvent {
     /// Log time of the record that caused it. Of a message of our own: the log time as far as we can tell.
     pub log_time: Timestamp,
     /// What happened.
-    pub news: BargainNews,
+    pub report: BargainReport,
 }
 
 /// What happened in a bargain.
 #[derive(Debug, Clone, PartialEq)]
-pub enum BargainNews {
+pub enum BargainReport {
     /// Called by another, the agent takes part.
     Joined {
         /// Its place in the order of turns, from 0.
@@ -45,7 +45,7 @@ pub enum BargainNews {
     /// The agent's call, or its JOIN, was refused at the gateway. The last event.
     Refused(Refusal),
     /// The agent's own call is in the log, but the exchange did not open it. The last event but for the reason, which
-    /// follows as [`BargainNews::Misunderstood`] where there is one.
+    /// follows as [`BargainReport::Misunderstood`] where there is one.
     TurnedDown(Disposition),
     /// Nobody answered the agent's own call, however often it was sent: it may or may not exist. The last event.
     Unanswered,
@@ -57,7 +57,7 @@ pub enum BargainNews {
     Lost,
 }
 
-impl BargainNews {
+impl BargainReport {
     /// Whether the bargain is over for the agent.
     #[must_use]
     pub fn is_last(&self) -> bool {
@@ -113,9 +113,9 @@ impl Reporter {
         self.dropped
     }
 
-    /// Local time is read here, where the news leaves the pure part: what it means has been decided without it.
-    pub(super) fn tell(&mut self, negotiation: &NegotiationId, log_time: Timestamp, news: BargainNews) {
-        let event = BargainEvent { negotiation: negotiation.clone(), at: Instant::now(), log_time, news };
+    /// Local time is read here, where the report leaves the pure part: what it means has been decided without it.
+    pub(super) fn tell(&mut self, negotiation: &NegotiationId, log_time: Timestamp, report: BargainReport) {
+        let event = BargainEvent { negotiation: negotiation.clone(), at: Instant::now(), log_time, report };
         if self.events.try_send(event).is_err() {
             self.dropped += 1;
         }

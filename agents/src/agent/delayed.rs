@@ -9,15 +9,15 @@ use crate::strategy::Outgoing;
 
 /// A message that waits, and where in a trace it will be sent.
 #[derive(Debug)]
-pub(crate) struct Planned {
+pub(crate) struct DelayedMessage {
     pub(crate) outgoing: Box<Outgoing>,
     pub(crate) origin: Option<Origin>,
 }
 
 /// Bounded, in the order they are due; equal times keep the order they were given in.
 #[derive(Debug)]
-pub(crate) struct Schedule {
-    planned_by_due: BTreeMap<Due, Planned>,
+pub(crate) struct DelayedMessages {
+    planned_by_due: BTreeMap<Due, DelayedMessage>,
     dues_by_negotiation: HashMap<NegotiationId, Vec<Due>>,
     next_order: u64,
     len_max: usize,
@@ -25,13 +25,13 @@ pub(crate) struct Schedule {
 
 type Due = (Timestamp, u64);
 
-impl Schedule {
+impl DelayedMessages {
     pub(crate) fn new(len_max: usize) -> Self {
         Self { planned_by_due: BTreeMap::new(), dues_by_negotiation: HashMap::new(), next_order: 0, len_max }
     }
 
     /// Keeps a message until `at`, or gives it back when there is no room.
-    pub(crate) fn insert(&mut self, at: Timestamp, planned: Planned) -> Result<(), Planned> {
+    pub(crate) fn insert(&mut self, at: Timestamp, planned: DelayedMessage) -> Result<(), DelayedMessage> {
         if self.planned_by_due.len() >= self.len_max {
             return Err(planned);
         }
@@ -46,7 +46,7 @@ impl Schedule {
         self.planned_by_due.first_key_value().map(|(&(at, _), _)| at)
     }
 
-    pub(crate) fn pop_due(&mut self, now: Timestamp) -> Option<Planned> {
+    pub(crate) fn pop_due(&mut self, now: Timestamp) -> Option<DelayedMessage> {
         let entry = self.planned_by_due.first_entry().filter(|entry| entry.key().0 <= now)?;
         let (due, planned) = entry.remove_entry();
         let negotiation = &planned.outgoing.negotiation;
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn messages_come_out_when_due_unless_their_negotiation_was_dropped() {
-        let mut schedule = Schedule::new(4);
+        let mut schedule = DelayedMessages::new(4);
         for (at, own) in [(30, "a"), (10, "b"), (20, "a"), (10, "c")] {
             schedule.insert(Timestamp(at), planned(own)).unwrap();
         }
@@ -88,15 +88,15 @@ mod tests {
         assert!(schedule.dues_by_negotiation.is_empty());
     }
 
-    fn due(schedule: &mut Schedule, now: u64) -> Vec<String> {
+    fn due(schedule: &mut DelayedMessages, now: u64) -> Vec<String> {
         std::iter::from_fn(|| schedule.pop_due(Timestamp(now)))
             .map(|due| due.outgoing.negotiation.to_string())
             .collect()
     }
 
-    fn planned(own: &str) -> Planned {
+    fn planned(own: &str) -> DelayedMessage {
         let outgoing = Outgoing::new(negotiation(own), Payload::Refuse(Reasoned::default()));
-        Planned { outgoing: Box::new(outgoing), origin: None }
+        DelayedMessage { outgoing: Box::new(outgoing), origin: None }
     }
 
     fn negotiation(own: &str) -> NegotiationId {

@@ -17,7 +17,7 @@ pub(super) const PONG_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Beat {
+pub(super) enum KeepaliveAction {
     /// Nothing yet.
     Wait,
     /// Send a ping.
@@ -28,7 +28,7 @@ pub(super) enum Beat {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Pulse {
+pub(super) struct Keepalive {
     heard_at: Instant,
     /// When the first message left after which nothing has come.
     asked_at: Option<Instant>,
@@ -36,7 +36,7 @@ pub(super) struct Pulse {
     pinged_at: Option<Instant>,
 }
 
-impl Pulse {
+impl Keepalive {
     pub(super) fn new(now: Instant) -> Self {
         Self { heard_at: now, asked_at: None, pinged_at: None }
     }
@@ -51,7 +51,7 @@ impl Pulse {
         self.asked_at.get_or_insert(now);
     }
 
-    /// When [`Pulse::handle_timeout`] wants to be called.
+    /// When [`Keepalive::handle_timeout`] wants to be called.
     pub(super) fn poll_timeout(&self) -> Instant {
         let ping_at = self.heard_at + PING_EVERY;
         match (self.pinged_at, self.asked_at) {
@@ -62,15 +62,15 @@ impl Pulse {
     }
 
     /// Time has passed.
-    pub(super) fn handle_timeout(&mut self, now: Instant) -> Beat {
+    pub(super) fn handle_timeout(&mut self, now: Instant) -> KeepaliveAction {
         if now < self.poll_timeout() {
-            return Beat::Wait;
+            return KeepaliveAction::Wait;
         }
         if self.pinged_at.is_some() {
-            return Beat::Dead;
+            return KeepaliveAction::Dead;
         }
         self.pinged_at = Some(now);
-        Beat::Ping
+        KeepaliveAction::Ping
     }
 }
 
@@ -81,24 +81,24 @@ mod tests {
     #[test]
     fn an_idle_connection_is_pinged_and_dies_of_silence() {
         let start = Instant::now();
-        let mut pulse = Pulse::new(start);
-        assert_eq!(pulse.poll_timeout(), start + PING_EVERY);
-        assert_eq!(pulse.handle_timeout(start + PING_EVERY - Duration::from_millis(1)), Beat::Wait);
-        assert_eq!(pulse.handle_timeout(start + PING_EVERY), Beat::Ping);
-        assert_eq!(pulse.handle_timeout(start + PING_EVERY), Beat::Wait);
-        assert_eq!(pulse.handle_timeout(start + PING_EVERY + PONG_TIMEOUT), Beat::Dead);
+        let mut keepalive = Keepalive::new(start);
+        assert_eq!(keepalive.poll_timeout(), start + PING_EVERY);
+        assert_eq!(keepalive.handle_timeout(start + PING_EVERY - Duration::from_millis(1)), KeepaliveAction::Wait);
+        assert_eq!(keepalive.handle_timeout(start + PING_EVERY), KeepaliveAction::Ping);
+        assert_eq!(keepalive.handle_timeout(start + PING_EVERY), KeepaliveAction::Wait);
+        assert_eq!(keepalive.handle_timeout(start + PING_EVERY + PONG_TIMEOUT), KeepaliveAction::Dead);
     }
 
     #[test]
     fn an_unanswered_message_is_followed_by_a_ping_soon() {
         let start = Instant::now();
-        let mut pulse = Pulse::new(start);
+        let mut keepalive = Keepalive::new(start);
         let asked = start + Duration::from_secs(2);
-        pulse.handle_asked(asked);
-        pulse.handle_asked(asked + Duration::from_millis(900));
-        assert_eq!(pulse.poll_timeout(), asked + PROBE_AFTER, "the first counts");
-        assert_eq!(pulse.handle_timeout(asked + PROBE_AFTER), Beat::Ping);
-        pulse.handle_sign(asked + Duration::from_secs(2));
-        assert_eq!(pulse.poll_timeout(), asked + Duration::from_secs(2) + PING_EVERY, "any sign of life will do");
+        keepalive.handle_asked(asked);
+        keepalive.handle_asked(asked + Duration::from_millis(900));
+        assert_eq!(keepalive.poll_timeout(), asked + PROBE_AFTER, "the first counts");
+        assert_eq!(keepalive.handle_timeout(asked + PROBE_AFTER), KeepaliveAction::Ping);
+        keepalive.handle_sign(asked + Duration::from_secs(2));
+        assert_eq!(keepalive.poll_timeout(), asked + Duration::from_secs(2) + PING_EVERY, "any sign of life will do");
     }
 }
