@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::script::{Script, policy};
 
 #[test]
-fn step_3_a_duplicate_gets_the_first_disposition_and_reply_again_and_changes_nothing() {
+fn a_duplicate_gets_the_first_disposition_and_reply_again_and_changes_nothing() {
     let mut script = Script::open(policy(|_| {}), &["a", "b"]);
     let late_to_come = offer(&mut script, "a", 2000);
     assert_eq!(send(&mut script, 1, &late_to_come), ["a<ack:policy_reject", "a<reject:policy:price.max"]);
@@ -28,7 +28,7 @@ fn step_3_a_duplicate_gets_the_first_disposition_and_reply_again_and_changes_not
 }
 
 #[test]
-fn step_3_the_same_id_with_another_body_conflicts_and_the_first_stands() {
+fn the_same_id_with_another_body_conflicts_and_the_first_stands() {
     let mut script = Script::open(policy(|_| {}), &["a", "b"]);
     let first = script.message("a", Act::Offer, json!({"terms": {"price": 10}}), json!({"msg_id": "x"}));
     let other = script.message("a", Act::Offer, json!({"terms": {"price": 1}}), json!({"msg_id": "x"}));
@@ -42,7 +42,7 @@ fn step_3_the_same_id_with_another_body_conflicts_and_the_first_stands() {
 }
 
 #[test]
-fn step_3_a_message_with_a_lower_seq_is_never_applied() {
+fn a_message_with_a_lower_seq_is_never_applied() {
     let mut script = Script::open(policy(|_| {}), &["a", "b"]);
     let numbered = |script: &mut Script, act, seq| {
         let payload = if act == Act::Offer { json!({"terms": {"price": 10}}) } else { json!({}) };
@@ -63,7 +63,7 @@ fn step_3_a_message_with_a_lower_seq_is_never_applied() {
 }
 
 #[test]
-fn step_4_a_party_that_says_too_much_is_rate_limited() {
+fn a_party_that_says_too_much_is_rate_limited() {
     let mut script = Script::with_limits(Limits { messages_per_party_max: 2, ..Limits::default() });
     script.call(0, policy(|_| {}), &["a", "b"], json!({}), json!({}));
     script.offer(1, "a", 10);
@@ -73,7 +73,7 @@ fn step_4_a_party_that_says_too_much_is_rate_limited() {
 }
 
 #[test]
-fn step_5_strangers_and_unknown_negotiations_get_the_same_answer() {
+fn strangers_and_unknown_negotiations_get_the_same_answer() {
     let mut script = Script::open(policy(|_| {}), &["a"]);
     for act in [Act::Refuse, Act::Withdraw, Act::Cancel] {
         assert_eq!(script.say(1, "zed", act, json!({})), ["zed<ack:unauthorized"]);
@@ -105,7 +105,7 @@ fn a_body_that_cannot_be_read_is_malformed_and_one_without_an_id_is_skipped() {
 }
 
 #[test]
-fn step_6_everything_said_after_the_end_is_closed_but_offers_are_late() {
+fn everything_said_after_the_end_is_closed_but_offers_are_late() {
     let mut script = Script::open(policy(|_| {}), &["a", "b"]);
     script.offer(1, "a", 10);
     script.cancel(2);
@@ -125,7 +125,7 @@ fn step_6_everything_said_after_the_end_is_closed_but_offers_are_late() {
 }
 
 #[test]
-fn step_6_declining_after_collection_without_an_award_is_closed_and_no_strike() {
+fn declining_after_collection_without_an_award_is_closed_and_no_strike() {
     let mut script = Script::open(policy(|policy| policy.max_strikes = 1), &["a", "b"]);
     script.offer(1, "a", 10);
     script.offer(2, "b", 20);
@@ -136,7 +136,7 @@ fn step_6_declining_after_collection_without_an_award_is_closed_and_no_strike() 
 }
 
 #[test]
-fn step_7_an_offer_after_the_negotiations_lifetime_is_expired() {
+fn an_offer_after_the_negotiations_lifetime_is_expired() {
     let mut script = Script::open(policy(|_| {}), &["a"]);
     script.say(1, "a", Act::Refuse, json!({}));
     assert_eq!(script.offer(5000, "a", 1), ["a<ack:late", "a<reject:late"]);
@@ -146,7 +146,7 @@ fn step_7_an_offer_after_the_negotiations_lifetime_is_expired() {
 }
 
 #[test]
-fn step_7_messages_of_an_earlier_round_are_stale_and_of_a_later_one_not_understood() {
+fn messages_of_an_earlier_round_are_stale_and_of_a_later_one_not_understood() {
     let two_rounds = policy(|policy| policy.max_rounds = 2);
     let mut script = Script::open(two_rounds, &["a", "b"]);
     let ahead = json!({"terms": {"price": 1}, "round": 2});
@@ -159,7 +159,7 @@ fn step_7_messages_of_an_earlier_round_are_stale_and_of_a_later_one_not_understo
 }
 
 #[test]
-fn step_8_illegal_acts_are_out_of_turn_and_say_what_was_expected() {
+fn illegal_acts_are_out_of_turn_and_say_what_was_expected() {
     let cases: [(&str, Act, Value, Value); 10] = [
         ("a", Act::Withdraw, json!({}), json!(["offer", "refuse", "not_understood", "failure"])),
         ("a", Act::Confirm, json!({"award_no": 1}), json!(["offer", "refuse", "not_understood", "failure"])),
@@ -183,7 +183,7 @@ fn step_8_illegal_acts_are_out_of_turn_and_say_what_was_expected() {
 }
 
 #[test]
-fn step_8_a_contractor_that_strikes_out_is_excluded_and_its_offer_leaves_the_running() {
+fn a_contractor_that_strikes_out_is_excluded_and_its_offer_leaves_the_running() {
     let mut script = Script::open(policy(|_| {}), &["a", "b"]);
     script.offer(1, "a", 10);
     for at_ms in [2, 3] {
@@ -196,7 +196,7 @@ fn step_8_a_contractor_that_strikes_out_is_excluded_and_its_offer_leaves_the_run
 }
 
 #[test]
-fn step_8_strikes_never_end_a_commitment() {
+fn strikes_never_end_a_commitment() {
     let mut script = Script::open(policy(|policy| policy.max_strikes = 1), &["a"]);
     script.offer(1, "a", 10);
     script.done(2, "a");
@@ -206,7 +206,7 @@ fn step_8_strikes_never_end_a_commitment() {
 }
 
 #[test]
-fn step_9_an_offer_after_the_close_is_late() {
+fn an_offer_after_the_close_is_late() {
     let mut script = Script::open(policy(|_| {}), &["a", "b"]);
     script.offer(1, "a", 10);
     script.tick(501);
@@ -215,7 +215,7 @@ fn step_9_an_offer_after_the_close_is_late() {
 }
 
 #[test]
-fn step_10_each_gate_has_its_code_and_the_contractor_may_offer_again() {
+fn each_gate_has_its_code_and_the_contractor_may_offer_again() {
     let valued = policy(|policy| {
         policy.gates[0].min = Some(5);
         policy.gates.push(serde_json::from_value(json!({"attr": "mode", "enum": ["road", "rail"]})).unwrap());

@@ -18,7 +18,7 @@ fn awarded(change: impl FnOnce(&mut Policy)) -> Script {
 const RE_AWARD: [&str; 3] = ["award.0.2@award.0.1.end", "c<accept:2@award.0.2", "alice<inform:awarded:c:2@award.0.2"];
 
 #[test]
-fn row_9_a_confirmation_binds_once_its_end_is_registered_and_frees_the_runner_up() {
+fn a_confirmation_binds_once_its_end_is_registered_and_frees_the_runner_up() {
     let mut script = awarded(|_| {});
     let effects = [
         "award.0.1.end=committed@award.0.1",
@@ -30,7 +30,7 @@ fn row_9_a_confirmation_binds_once_its_end_is_registered_and_frees_the_runner_up
 }
 
 #[test]
-fn row_9_without_require_confirm_the_award_binds_at_once() {
+fn without_require_confirm_the_award_binds_at_once() {
     let mut script = Script::open(policy(|policy| policy.require_confirm = false), &["a"]);
     let effects = [
         "a<ack:ok",
@@ -45,7 +45,7 @@ fn row_9_without_require_confirm_the_award_binds_at_once() {
 }
 
 #[test]
-fn row_9_a_confirmation_with_another_number_or_of_another_contractor_is_out_of_turn() {
+fn a_confirmation_with_another_number_or_of_another_contractor_is_out_of_turn() {
     let mut script = awarded(|_| {});
     assert_eq!(script.confirm(4, "b", 2), ["b<ack:out_of_turn", "b<not_understood:out_of_turn"]);
     assert_eq!(script.confirm(5, "c", 1), ["c<ack:out_of_turn", "c<not_understood:out_of_turn"]);
@@ -54,7 +54,7 @@ fn row_9_a_confirmation_with_another_number_or_of_another_contractor_is_out_of_t
 }
 
 #[test]
-fn rows_10_and_18a_an_awarded_contractor_may_decline_and_the_next_is_tried() {
+fn an_awarded_contractor_may_decline_and_the_next_is_tried() {
     for act in [Act::Refuse, Act::NotUnderstood, Act::Withdraw] {
         let mut script = awarded(|_| {});
         let mut effects = vec![
@@ -69,7 +69,7 @@ fn rows_10_and_18a_an_awarded_contractor_may_decline_and_the_next_is_tried() {
 }
 
 #[test]
-fn row_10_a_failure_before_the_confirmation_is_passed_on_and_the_next_is_tried() {
+fn a_failure_before_the_confirmation_is_passed_on_and_the_next_is_tried() {
     let mut script = awarded(|_| {});
     let effects = script.fail(4, "b", "perform");
     assert_eq!(effects[3], "alice<failure:b:1:broken@award.0.1.end");
@@ -77,7 +77,7 @@ fn row_10_a_failure_before_the_confirmation_is_passed_on_and_the_next_is_tried()
 }
 
 #[test]
-fn row_11_silence_until_confirm_by_lapses_the_award() {
+fn silence_until_confirm_by_lapses_the_award() {
     let mut script = awarded(|_| {});
     let mut effects = vec![
         "award.0.1.end=revoked@award.0.1",
@@ -89,7 +89,7 @@ fn row_11_silence_until_confirm_by_lapses_the_award() {
 }
 
 #[test]
-fn rows_10_and_11_a_contractor_that_declined_has_failed_and_a_silent_one_has_lapsed() {
+fn a_contractor_that_declined_has_failed_and_a_silent_one_has_lapsed() {
     let session = |script: &Script| json!(script.lane_state.view(&script.negotiation, &agent("b")))["session"].clone();
     let mut script = awarded(|_| {});
     script.say(4, "b", Act::Refuse, json!({}));
@@ -100,14 +100,14 @@ fn rows_10_and_11_a_contractor_that_declined_has_failed_and_a_silent_one_has_lap
 }
 
 #[test]
-fn row_6_confirm_by_never_lies_beyond_the_hard_deadline() {
+fn confirm_by_never_lies_beyond_the_hard_deadline() {
     let script = awarded(|policy| policy.timers_ms.confirm = 9_000);
     let accept = json!(&*script.last("b", Act::Accept).told);
     assert_eq!(accept["confirm_by"], json!(WireTime(Timestamp::from_ms(START_MS + 5_000))));
 }
 
 #[test]
-fn row_12b_a_bound_contractor_that_failed_keeps_its_closed_as_final_notice() {
+fn a_bound_contractor_that_failed_keeps_its_closed_as_final_notice() {
     let mut script = awarded(|policy| (policy.max_rounds, policy.standby) = (2, 0));
     script.confirm(4, "b", 1);
     let effects = ["b<ack:ok", "alice<failure:b:1:broken@award.0.1.end", "a<cfp:2", "c<cfp:2"];
@@ -117,7 +117,7 @@ fn row_12b_a_bound_contractor_that_failed_keeps_its_closed_as_final_notice() {
 }
 
 #[test]
-fn row_12a_a_runner_up_whose_offer_does_not_outlast_the_confirmation_is_passed_over() {
+fn a_runner_up_whose_offer_does_not_outlast_the_confirmation_is_passed_over() {
     let mut script = Script::open(policy(|policy| policy.standby = 2), &["a", "b", "c"]);
     script.offer(1, "a", 30);
     script.offer(2, "b", 10);
@@ -128,7 +128,7 @@ fn row_12a_a_runner_up_whose_offer_does_not_outlast_the_confirmation_is_passed_o
 }
 
 #[test]
-fn row_12a_no_more_awards_are_made_than_the_policy_allows() {
+fn no_more_awards_are_made_than_the_policy_allows() {
     let mut script = awarded(|policy| policy.max_awards = 1);
     let effects = script.fail(4, "b", "perform");
     assert_eq!(effects[4..6], ["c<reject:expired", "closed=no_candidate@award.0.1.end"]);
@@ -136,7 +136,7 @@ fn row_12a_no_more_awards_are_made_than_the_policy_allows() {
 }
 
 #[test]
-fn row_12b_without_a_runner_up_the_next_round_calls_all_but_those_who_failed() {
+fn without_a_runner_up_the_next_round_calls_all_but_those_who_failed() {
     let mut script = awarded(|policy| (policy.max_rounds, policy.standby) = (2, 0));
     assert_eq!(script.fail(4, "b", "perform")[4..], ["a<cfp:2", "c<cfp:2"]);
     assert_eq!(script.offer(5, "b", 1), ["b<ack:out_of_turn", "b<not_understood:out_of_turn"]);
@@ -148,7 +148,7 @@ fn row_12b_without_a_runner_up_the_next_round_calls_all_but_those_who_failed() {
 }
 
 #[test]
-fn row_12c_when_nobody_is_left_the_negotiation_fails() {
+fn when_nobody_is_left_the_negotiation_fails() {
     let mut script = awarded(|policy| policy.standby = 0);
     let effects = script.fail(4, "b", "perform");
     let end = [
@@ -163,7 +163,7 @@ fn row_12c_when_nobody_is_left_the_negotiation_fails() {
 }
 
 #[test]
-fn row_13_a_confirmation_of_a_revoked_award_is_revoked_in_every_state() {
+fn a_confirmation_of_a_revoked_award_is_revoked_in_every_state() {
     let revoked = ["b<ack:revoked", "b<cancel:1:revoked"];
     let mut script = awarded(|_| {});
     script.tick(104);
@@ -179,7 +179,7 @@ fn row_13_a_confirmation_of_a_revoked_award_is_revoked_in_every_state() {
 }
 
 #[test]
-fn row_14_the_report_of_done_completes_the_negotiation() {
+fn the_report_of_done_completes_the_negotiation() {
     for kind in ["done", "result"] {
         let mut script = awarded(|_| {});
         script.confirm(4, "b", 1);
@@ -197,7 +197,7 @@ fn row_14_the_report_of_done_completes_the_negotiation() {
 }
 
 #[test]
-fn row_14_a_runner_up_held_until_done_is_let_go_then() {
+fn a_runner_up_held_until_done_is_let_go_then() {
     let mut script = awarded(|policy| policy.hold_until = HoldUntil::Done);
     assert_eq!(script.confirm(4, "b", 1).len(), 3, "c is still held");
     assert_eq!(script.done(5, "b")[2], "c<reject:awarded");
@@ -205,7 +205,7 @@ fn row_14_a_runner_up_held_until_done_is_let_go_then() {
 }
 
 #[test]
-fn row_14_nobody_but_the_bound_contractor_can_report_done() {
+fn nobody_but_the_bound_contractor_can_report_done() {
     let mut script = awarded(|_| {});
     for (at_ms, from) in [(4, "a"), (5, "b"), (6, "c"), (7, "alice")] {
         assert_eq!(script.done(at_ms, from)[0], format!("{from}<ack:out_of_turn"), "nobody is bound yet");
@@ -216,7 +216,7 @@ fn row_14_nobody_but_the_bound_contractor_can_report_done() {
 }
 
 #[test]
-fn row_15_a_bound_contractor_that_fails_is_replaced_while_runners_up_are_held() {
+fn a_bound_contractor_that_fails_is_replaced_while_runners_up_are_held() {
     let mut script = awarded(|policy| policy.hold_until = HoldUntil::Done);
     script.confirm(4, "b", 1);
     let mut effects = vec!["b<ack:ok", "alice<failure:b:1:broken@award.0.1.end"];
@@ -229,7 +229,7 @@ fn row_15_a_bound_contractor_that_fails_is_replaced_while_runners_up_are_held() 
 }
 
 #[test]
-fn row_15_without_runners_up_a_failure_ends_the_negotiation() {
+fn without_runners_up_a_failure_ends_the_negotiation() {
     let mut script = awarded(|_| {});
     script.confirm(4, "b", 1);
     let effects = script.fail(5, "b", "perform");
@@ -241,7 +241,7 @@ fn row_15_without_runners_up_a_failure_ends_the_negotiation() {
 }
 
 #[test]
-fn row_15_silence_until_perform_by_cancels_first() {
+fn silence_until_perform_by_cancels_first() {
     let mut script = awarded(|policy| policy.hold_until = HoldUntil::Done);
     script.confirm(4, "b", 1);
     assert_eq!(script.tick(304), [""; 0]);
@@ -253,7 +253,7 @@ fn row_15_silence_until_perform_by_cancels_first() {
 }
 
 #[test]
-fn row_18b_a_bound_contractor_leaves_by_failure_only() {
+fn a_bound_contractor_leaves_by_failure_only() {
     for act in [Act::Withdraw, Act::Refuse] {
         let mut script = awarded(|_| {});
         script.confirm(4, "b", 1);
@@ -265,7 +265,7 @@ fn row_18b_a_bound_contractor_leaves_by_failure_only() {
 }
 
 #[test]
-fn section_8_a_misunderstanding_voids_nobody_elses_session() {
+fn a_misunderstanding_voids_nobody_elses_session() {
     let mut script = awarded(|_| {});
     assert_eq!(script.say(4, "c", Act::NotUnderstood, json!({})), ["c<ack:closed"]);
     assert_eq!(script.say(5, "alice", Act::NotUnderstood, json!({})), ["alice<ack:ok"]);

@@ -10,7 +10,7 @@ use crate::script::{START_MS, Script, pinned, policy};
 use policy_core::Limits;
 
 #[test]
-fn row_1_a_call_is_delivered_to_everyone_invited_and_acknowledged_with_their_number() {
+fn a_call_is_delivered_to_everyone_invited_and_acknowledged_with_their_number() {
     let mut script = Script::empty();
     let effects =
         script.call(0, policy(|_| {}), &["a", "b"], json!({}), json!({"to": ["topic://courier", "agent://a"]}));
@@ -23,7 +23,7 @@ fn row_1_a_call_is_delivered_to_everyone_invited_and_acknowledged_with_their_num
 }
 
 #[test]
-fn row_1_the_initiator_cannot_be_its_own_contractor() {
+fn the_initiator_cannot_be_its_own_contractor() {
     let mut script = Script::empty();
     let effects = script.call(0, policy(|_| {}), &["a", "alice"], json!({}), json!({}));
     assert_eq!(effects, ["a<cfp", "alice<ack:ok"]);
@@ -34,7 +34,7 @@ fn row_1_the_initiator_cannot_be_its_own_contractor() {
 }
 
 #[test]
-fn row_1_the_collection_deadline_is_the_calls_else_the_lifetime_else_the_policys() {
+fn the_collection_deadline_is_the_calls_else_the_lifetime_else_the_policys() {
     let by = |ms: u64| json!(WireTime(Timestamp::from_ms(START_MS + ms)));
     let cases: [(Value, Value, u64); 5] = [
         (json!({"reply_within_ms": 70}), json!({"scope": {"consent": "opt-in", "ttl": 3}}), 70),
@@ -51,7 +51,7 @@ fn row_1_the_collection_deadline_is_the_calls_else_the_lifetime_else_the_policys
 }
 
 #[test]
-fn row_1_a_shorter_lifetime_bounds_the_whole_negotiation() {
+fn a_shorter_lifetime_bounds_the_whole_negotiation() {
     let mut script = Script::empty();
     let envelope = json!({"scope": {"consent": "opt-in", "ttl": 1}});
     script.call(0, policy(|_| {}), &["a"], json!({"reply_within_ms": 900}), envelope);
@@ -66,7 +66,7 @@ fn row_1_a_shorter_lifetime_bounds_the_whole_negotiation() {
 }
 
 #[test]
-fn row_1b_a_call_without_time_to_reply_is_not_understood_and_stores_nothing() {
+fn a_call_without_time_to_reply_is_not_understood_and_stores_nothing() {
     let by = |ms: u64| json!(WireTime(Timestamp::from_ms(ms)));
     let cases = [
         json!({"reply_by": by(START_MS)}),

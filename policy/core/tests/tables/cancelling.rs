@@ -21,7 +21,7 @@ fn performing() -> Script {
 }
 
 #[test]
-fn row_16_before_any_award_the_negotiation_is_cancelled_at_once() {
+fn before_any_award_the_negotiation_is_cancelled_at_once() {
     let mut script = Script::open(policy(|_| {}), &["a", "b"]);
     script.offer(1, "a", 10);
     let end = [
@@ -37,7 +37,7 @@ fn row_16_before_any_award_the_negotiation_is_cancelled_at_once() {
 }
 
 #[test]
-fn row_16_awarded_and_bound_contractors_are_asked_to_stop() {
+fn awarded_and_bound_contractors_are_asked_to_stop() {
     let mut script = awarded();
     let effects =
         ["alice<ack:ok", "c<reject:cancelled", "award.0.1.end=revoked@award.0.1", "b<cancel:1:cancelled@award.0.1.end"];
@@ -46,7 +46,7 @@ fn row_16_awarded_and_bound_contractors_are_asked_to_stop() {
 }
 
 #[test]
-fn row_16_only_the_initiator_cancels_and_only_once() {
+fn only_the_initiator_cancels_and_only_once() {
     let mut script = performing();
     assert_eq!(script.say(5, "b", Act::Cancel, json!({}))[0], "b<ack:out_of_turn");
     script.cancel(6);
@@ -54,7 +54,7 @@ fn row_16_only_the_initiator_cancels_and_only_once() {
 }
 
 #[test]
-fn row_17_each_answer_to_a_cancel_ends_the_negotiation() {
+fn each_answer_to_a_cancel_ends_the_negotiation() {
     type Answer = fn(&mut Script) -> Vec<String>;
     let cases: [(Answer, &str, &str); 4] = [
         (
@@ -81,7 +81,7 @@ fn row_17_each_answer_to_a_cancel_ends_the_negotiation() {
 }
 
 #[test]
-fn row_17_what_crosses_a_cancel_is_answered_and_changes_nothing() {
+fn what_crosses_a_cancel_is_answered_and_changes_nothing() {
     let mut script = awarded();
     script.cancel(5);
     assert_eq!(script.confirm(6, "b", 1), ["b<ack:revoked", "b<cancel:1:revoked"]);
@@ -91,7 +91,7 @@ fn row_17_what_crosses_a_cancel_is_answered_and_changes_nothing() {
 }
 
 #[test]
-fn row_19_the_hard_deadline_ends_every_open_state() {
+fn the_hard_deadline_ends_every_open_state() {
     let everyone = |outcome: &str| ["alice", "a", "b", "c"].map(|name| format!("{name}<closed:{outcome}@closed"));
     let slow = || {
         policy(|policy| {

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::script::{Script, policy};
 
 #[test]
-fn row_2_an_offer_is_recorded_and_its_revision_replaces_it() {
+fn an_offer_is_recorded_and_its_revision_replaces_it() {
     let mut script = Script::open(policy(|_| {}), &["a", "b"]);
     assert_eq!(script.offer(1, "a", 10), ["a<ack:ok"]);
     let first = script.offer_id("a");
@@ -17,7 +17,7 @@ fn row_2_an_offer_is_recorded_and_its_revision_replaces_it() {
 }
 
 #[test]
-fn row_2_where_revision_is_refused_the_first_offer_stands() {
+fn where_revision_is_refused_the_first_offer_stands() {
     let mut script = Script::open(policy(|policy| policy.offer_revision = OfferRevision::Refuse), &["a", "b"]);
     script.offer(1, "a", 10);
     assert_eq!(script.offer(2, "a", 20), ["a<ack:out_of_turn", "a<not_understood:out_of_turn"]);
@@ -26,7 +26,7 @@ fn row_2_where_revision_is_refused_the_first_offer_stands() {
 }
 
 #[test]
-fn row_2_contractors_that_withdrew_or_failed_a_gate_may_offer_again() {
+fn contractors_that_withdrew_or_failed_a_gate_may_offer_again() {
     let mut script = Script::open(policy(|_| {}), &["a", "b"]);
     script.offer(1, "a", 10);
     assert_eq!(script.offer(2, "a", 2000), ["a<ack:policy_reject", "a<reject:policy:price.max", "a<reject:replaced"]);
@@ -38,7 +38,7 @@ fn row_2_contractors_that_withdrew_or_failed_a_gate_may_offer_again() {
 }
 
 #[test]
-fn row_3_refusals_misunderstandings_and_failures_are_answers() {
+fn refusals_misunderstandings_and_failures_are_answers() {
     let mut script = Script::open(policy(|_| {}), &["a", "b", "c", "d"]);
     assert_eq!(script.say(1, "a", Act::Refuse, json!({})), ["a<ack:ok"]);
     assert_eq!(script.say(2, "b", Act::NotUnderstood, json!({})), ["b<ack:ok"]);
@@ -48,7 +48,7 @@ fn row_3_refusals_misunderstandings_and_failures_are_answers() {
 }
 
 #[test]
-fn row_4_a_withdrawal_is_an_answer_and_frees_the_offer() {
+fn a_withdrawal_is_an_answer_and_frees_the_offer() {
     let mut script = Script::open(policy(|_| {}), &["a", "b"]);
     script.offer(1, "a", 1);
     script.say(2, "a", Act::Withdraw, json!({}));
@@ -56,7 +56,7 @@ fn row_4_a_withdrawal_is_an_answer_and_frees_the_offer() {
 }
 
 #[test]
-fn row_5_the_collection_deadline_closes_and_a_message_at_exactly_it_is_on_time() {
+fn the_collection_deadline_closes_and_a_message_at_exactly_it_is_on_time() {
     let mut script = Script::open(policy(|_| {}), &["a", "b", "c"]);
     script.offer(1, "a", 20);
     assert_eq!(script.tick(500), [""; 0]);
@@ -67,7 +67,7 @@ fn row_5_the_collection_deadline_closes_and_a_message_at_exactly_it_is_on_time()
 }
 
 #[test]
-fn row_6_the_best_is_accepted_the_next_held_and_the_rest_outscored() {
+fn the_best_is_accepted_the_next_held_and_the_rest_outscored() {
     let mut script = Script::open(policy(|_| {}), &["a", "b", "c"]);
     script.offer(1, "a", 30);
     script.offer(2, "b", 10);
@@ -88,7 +88,7 @@ fn row_6_the_best_is_accepted_the_next_held_and_the_rest_outscored() {
 }
 
 #[test]
-fn row_6_offers_whose_validity_ran_out_are_expired_and_never_win() {
+fn offers_whose_validity_ran_out_are_expired_and_never_win() {
     let mut script = Script::open(policy(|_| {}), &["a", "b"]);
     script.say(1, "a", Act::Offer, json!({"terms": {"price": 1, "delivery_ms": 0}, "valid_for_ms": 10}));
     let effects = script.offer(12, "b", 900);
@@ -99,7 +99,7 @@ fn row_6_offers_whose_validity_ran_out_are_expired_and_never_win() {
 }
 
 #[test]
-fn row_7_without_a_valid_offer_the_next_round_calls_those_who_answered() {
+fn without_a_valid_offer_the_next_round_calls_those_who_answered() {
     let mut script = Script::open(policy(|policy| policy.max_rounds = 2), &["a", "b", "c", "d"]);
     script.offer(1, "a", 2000);
     script.say(2, "b", Act::Refuse, json!({}));
@@ -116,7 +116,7 @@ fn row_7_without_a_valid_offer_the_next_round_calls_those_who_answered() {
 }
 
 #[test]
-fn row_7_an_incomplete_round_under_fail_rejects_its_offers_and_begins_another() {
+fn an_incomplete_round_under_fail_rejects_its_offers_and_begins_another() {
     let strict = policy(|policy| (policy.max_rounds, policy.on_incomplete) = (2, OnIncomplete::Fail));
     let mut script = Script::open(strict, &["a", "b"]);
     script.offer(1, "a", 10);
@@ -126,7 +126,7 @@ fn row_7_an_incomplete_round_under_fail_rejects_its_offers_and_begins_another() 
 }
 
 #[test]
-fn row_8_without_a_valid_offer_and_rounds_the_negotiation_expires() {
+fn without_a_valid_offer_and_rounds_the_negotiation_expires() {
     let mut script = Script::open(policy(|_| {}), &["a", "b"]);
     script.offer(1, "a", 2000);
     let end =
@@ -139,7 +139,7 @@ fn row_8_without_a_valid_offer_and_rounds_the_negotiation_expires() {
 }
 
 #[test]
-fn row_8_missing_answers_under_fail_expire_the_negotiation() {
+fn missing_answers_under_fail_expire_the_negotiation() {
     let mut script = Script::open(policy(|policy| policy.on_incomplete = OnIncomplete::Fail), &["a", "b"]);
     script.offer(1, "a", 10);
     let end = [
