@@ -78,9 +78,9 @@ impl EngineConfig {
         if !(1..=ID_LEN_MAX).contains(&self.id.len()) || !self.id.bytes().all(is_ours) {
             return Err(EngineError::Config("`id` must be 1 to 64 characters of A-Z a-z 0-9 _ -"));
         }
-        if self.membership.beat_ms == 0 || self.membership.dead_after_ms < 2 * self.membership.beat_ms {
+        if self.membership.heartbeat_ms == 0 || self.membership.dead_after_ms < 2 * self.membership.heartbeat_ms {
             return Err(EngineError::Config(
-                "`membership.dead_after_ms` must be at least twice `beat_ms`, which is not 0",
+                "`membership.dead_after_ms` must be at least twice `heartbeat_ms`, which is not 0",
             ));
         }
         if self.outbox.backlog_max == 0 {
@@ -159,21 +159,21 @@ impl Default for BatchConfig {
 #[derive(Debug, Clone)]
 pub struct MembershipConfig {
     /// Gap between two heartbeats, in milliseconds. Also how long a starting engine listens before it takes a lane.
-    pub beat_ms: u64,
-    /// An engine unheard for so long is dead, in milliseconds. Five beats: one lost message moves no lane, and a kill is
+    pub heartbeat_ms: u64,
+    /// An engine unheard for so long is dead, in milliseconds. Five heartbeats: one lost message moves no lane, and a kill is
     /// noticed in time to stay below the gap of 1.5 s that operators are promised.
     pub dead_after_ms: u64,
 }
 
 impl Default for MembershipConfig {
     fn default() -> Self {
-        Self { beat_ms: 200, dead_after_ms: 1000 }
+        Self { heartbeat_ms: 200, dead_after_ms: 1000 }
     }
 }
 
 impl MembershipConfig {
-    pub(crate) fn beat(&self) -> Duration {
-        Duration::from_millis(self.beat_ms)
+    pub(crate) fn interval(&self) -> Duration {
+        Duration::from_millis(self.heartbeat_ms)
     }
 
     pub(crate) fn dead_after(&self) -> Duration {

@@ -47,7 +47,7 @@ use crate::config::EngineConfig;
 use crate::delivered::DeliveredBatch;
 use crate::digests::{Digests, Mismatch};
 use crate::ingress::Signal;
-use crate::membership::Note;
+use crate::membership::MembershipInput;
 use crate::metrics::{EngineMetrics, LaneGauges};
 use crate::outbox::Outbox;
 use crate::register::Registrar;
@@ -102,7 +102,7 @@ pub(crate) struct Driver {
     rules_wanted: Option<(u32, Instant)>,
     /// Why the last claim was not appended.
     claim_failure: Option<String>,
-    notes: mpsc::Sender<Note>,
+    membership: mpsc::Sender<MembershipInput>,
     /// Last record read.
     position: u64,
     /// Last record that led to a register write.

@@ -15,7 +15,7 @@ use crate::config::EngineConfig;
 use crate::driver::{Driver, STOP_MAX, Shared};
 use crate::error::EngineError;
 use crate::ingress::Ingress;
-use crate::membership::{Herald, Note, Tuned};
+use crate::membership::{HeartbeatTask, MembershipHandle, MembershipInput};
 use crate::metrics::EngineMetrics;
 use crate::pulse::{LanePulse, Teller};
 use crate::status::{LanePhase, LaneStatus, Status, StatusReader, lane_status};
@@ -40,38 +40,41 @@ impl Engine {
     ) -> Result<EngineHandle, EngineError> {
         config.check()?;
         let lanes = lanes_of(&bus, &config)?;
-        let (cancel, deaf, mute) = (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
+        let (cancel, ingress_cancel, heartbeat_cancel) =
+            (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
         // Acks and other engines are heard before the log is read, so that none is lost in between.
         let mut ingress = Ingress::subscribe(&bus, Arc::clone(&metrics)).await?;
         let served: Vec<Lane> = lanes.iter().copied().collect();
-        let (mut herald, tuned) = Herald::subscribe(&bus, &config, served, Arc::clone(&metrics)).await?;
+        let (mut heartbeats, membership) =
+            HeartbeatTask::subscribe(&bus, &config, served, Arc::clone(&metrics)).await?;
         let leave_max = config.membership.dead_after();
-        let (id, mut id_in_use) = (config.id.clone(), herald.id_in_use());
+        let (id, mut id_in_use) = (config.id.clone(), heartbeats.id_in_use());
         let dead_letters = SharedDeadLetters::default();
         let shared =
             Shared { bus, config, metrics, tap, cancel: cancel.clone(), dead_letters, backlog_wake: Arc::default() };
         let (mut drivers, mut watched, mut pulses, mut backlogs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for lane in lanes {
             let (sender, signals) = ingress.connect(lane);
-            let (driver, lane) = Driver::open(lane, shared.clone(), signals, herald.tune(&tuned)).await?;
-            herald.connect(lane.status.clone(), sender);
+            let (driver, lane) =
+                Driver::open(lane, shared.clone(), signals, heartbeats.another_handle(&membership)).await?;
+            heartbeats.connect(lane.status.clone(), sender);
             drivers.push(driver);
             watched.push(lane.status);
             pulses.push(lane.pulse);
             backlogs.push(lane.backlog);
         }
         let mut handle = EngineHandle {
-            _teller: teller(&shared, pulses, StatusReader::new(watched.clone(), tuned.view.clone())),
+            _teller: teller(&shared, pulses, StatusReader::new(watched.clone(), membership.live.clone())),
             _backlogs: backlog_reporter(&shared, backlogs),
             lanes: watched,
-            tuned,
+            membership,
             leave_max,
-            ingress: tokio::spawn(ingress.drive(deaf.clone())),
-            herald: tokio::spawn(herald.drive(mute.clone())),
+            ingress: tokio::spawn(ingress.drive(ingress_cancel.clone())),
+            heartbeats: tokio::spawn(heartbeats.drive(heartbeat_cancel.clone())),
             tasks: drivers.into_iter().map(|driver| tokio::spawn(driver.drive())).collect(),
-            deaf: deaf.drop_guard(),
+            ingress_cancel: ingress_cancel.drop_guard(),
             cancel: cancel.drop_guard(),
-            mute: mute.drop_guard(),
+            heartbeat_cancel: heartbeat_cancel.drop_guard(),
         };
         tokio::select! {
             biased;
@@ -137,18 +140,18 @@ pub struct EngineHandle {
     /// Says which agents do not acknowledge, until it is dropped.
     _backlogs: AbortOnDropHandle<()>,
     lanes: Vec<watch::Receiver<LaneStatus>>,
-    tuned: Tuned,
+    membership: MembershipHandle,
     /// Longest a shutdown waits for others to take the lanes.
     leave_max: Duration,
     ingress: JoinHandle<()>,
-    herald: JoinHandle<()>,
+    heartbeats: JoinHandle<()>,
     tasks: Vec<JoinHandle<()>>,
     /// Ends the listening.
-    deaf: DropGuard,
+    ingress_cancel: DropGuard,
     /// Ends the lanes.
     cancel: DropGuard,
     /// Ends the heartbeats.
-    mute: DropGuard,
+    heartbeat_cancel: DropGuard,
 }
 
 impl EngineHandle {
@@ -161,7 +164,7 @@ impl EngineHandle {
     /// Reads the status for as long as it is kept, also while the engine shuts down.
     #[must_use]
     pub fn status_reader(&self) -> StatusReader {
-        StatusReader::new(self.lanes.clone(), self.tuned.view.clone())
+        StatusReader::new(self.lanes.clone(), self.membership.live.clone())
     }
 
     /// Whether every lane is owned or stood by, and nothing refuses readiness.
@@ -174,25 +177,25 @@ impl EngineHandle {
     /// task, within a bounded time.
     pub async fn shutdown(mut self) {
         // An engine that has ended already has nothing to hand over.
-        if self.tuned.notes.send(Note::Leave).await.is_ok() {
+        if self.membership.inputs.send(MembershipInput::Leave).await.is_ok() {
             let leave_max = self.leave_max;
             let _ = timeout(leave_max, self.until_handed_over()).await;
         }
         // Listening ends first, so that the lanes can log every acknowledgement that was heard.
-        drop(self.deaf);
+        drop(self.ingress_cancel);
         end(self.ingress).await;
         drop(self.cancel);
         for task in self.tasks {
             end(task).await;
         }
-        drop(self.mute);
-        end(self.herald).await;
+        drop(self.heartbeat_cancel);
+        end(self.heartbeats).await;
     }
 
     /// Ends every task where it stands, as a crash would: nothing is handed over, published or logged any more. Entries
     /// that wait in the queue of an append may still reach the log.
     pub fn abort(self) {
-        for task in self.tasks.iter().chain([&self.ingress, &self.herald]) {
+        for task in self.tasks.iter().chain([&self.ingress, &self.heartbeats]) {
             task.abort();
         }
     }
@@ -222,14 +225,14 @@ impl EngineHandle {
             loop {
                 let is_held = matches!(watched.borrow_and_update().phase, LanePhase::Owner | LanePhase::Claiming);
                 let has_heir =
-                    self.tuned.view.borrow_and_update().as_ref().is_some_and(|view| view.first(lane).is_some());
+                    self.membership.live.borrow_and_update().as_ref().is_some_and(|live| live.first(lane).is_some());
                 if !is_held || !has_heir {
                     break;
                 }
                 let is_gone = tokio::select! {
                     biased;
                     changed = watched.changed() => changed.is_err(),
-                    changed = self.tuned.view.changed() => changed.is_err(),
+                    changed = self.membership.live.changed() => changed.is_err(),
                 };
                 if is_gone {
                     break;

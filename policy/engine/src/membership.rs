@@ -8,9 +8,9 @@
 //! that lasts twice as long each time, and leaves it the lane for so long, whatever its rank. Such engines would otherwise
 //! take the lane from each other once per `dead_after`.
 
-mod beat;
-mod herald;
+mod heartbeat;
 mod rank;
+mod task;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use std::time::Duration;
 use schemas::Lane;
 use tokio::time::Instant;
 
-pub(crate) use beat::{Beat, LaneBeat};
-pub(crate) use herald::{Herald, Note, Tuned};
-use rank::Candidate;
+pub(crate) use heartbeat::{Heartbeat, LaneHeartbeat};
+use rank::LaneCandidate;
+pub(crate) use task::{HeartbeatTask, MembershipHandle, MembershipInput};
 
 /// Most other engines remembered. Far above what the lanes of one exchange can keep busy; names beyond it are ignored.
 const PEERS_MAX: usize = 64;
@@ -42,24 +42,24 @@ pub(crate) struct Membership {
     is_settled: bool,
     peers_by_id: BTreeMap<String, Peer>,
     /// Another engine of the same name counts as alive until then.
-    twin_until: Option<Instant>,
-    /// The last view: most heartbeats change nothing.
-    known: Arc<View>,
+    duplicate_until: Option<Instant>,
+    /// The last live: most heartbeats change nothing.
+    known: Arc<LiveEngines>,
 }
 
 #[derive(Debug)]
 struct Peer {
     until: Instant,
     forgotten_at: Instant,
-    beat_at: Option<Instant>,
+    heartbeat_at: Option<Instant>,
     /// Claims in a row without a heartbeat.
     silent_claims: u32,
-    standing: Standing,
+    standing: PeerState,
 }
 
 /// What an engine says of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct PeerState {
     /// It hands its lanes over and takes none.
     pub(crate) is_leaving: bool,
     /// The lanes it could own at once.
@@ -74,11 +74,11 @@ pub(crate) struct Standing {
 
 /// What a heartbeat was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum HeartbeatOrigin {
     /// This engine's own.
     Own,
     /// Of another engine of the same name.
-    Twin,
+    DuplicateId,
     /// Of an engine that was not alive before: it should hear of this one at once.
     Newcomer,
     /// Of an engine known to be alive.
@@ -89,9 +89,9 @@ pub(crate) enum Heard {
 
 /// Who is alive, at one instant.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct View {
+pub(crate) struct LiveEngines {
     /// The other live engines.
-    pub(crate) others: BTreeMap<String, Standing>,
+    pub(crate) others: BTreeMap<String, PeerState>,
     /// Per lane, the engines that could own it, first choice first. This engine is among them unless it leaves.
     ranked_by_lane: BTreeMap<Lane, Vec<String>>,
     /// This engine hands its lanes over and takes none.
@@ -99,10 +99,10 @@ pub(crate) struct View {
     /// This engine catches up with no lane any more.
     is_settled: bool,
     /// Another engine runs under the same name.
-    pub(crate) has_twin: bool,
+    pub(crate) has_duplicate_id: bool,
 }
 
-impl View {
+impl LiveEngines {
     /// The engine that should own a lane; nobody when all are leaving.
     pub(crate) fn first(&self, lane: Lane) -> Option<&str> {
         self.ranked(lane).first().map(String::as_str)
@@ -123,8 +123,8 @@ impl Membership {
     /// Nobody else is known yet. `started` tells engines of one name apart.
     pub(crate) fn new(own: String, started: u64, lanes: Vec<Lane>, dead_after: Duration) -> Self {
         let (lanes, peers_by_id) = (lanes.into_iter().collect(), BTreeMap::new());
-        let (is_leaving, is_settled, twin_until, known) = (false, false, None, Arc::new(View::default()));
-        Self { own, started, lanes, dead_after, is_leaving, is_settled, peers_by_id, twin_until, known }
+        let (is_leaving, is_settled, duplicate_until, known) = (false, false, None, Arc::new(LiveEngines::default()));
+        Self { own, started, lanes, dead_after, is_leaving, is_settled, peers_by_id, duplicate_until, known }
     }
 
     /// Whether this engine still catches up with a lane.
@@ -138,28 +138,28 @@ impl Membership {
     }
 
     /// A heartbeat was received.
-    pub(crate) fn handle_beat(&mut self, beat: &Beat, now: Instant) -> Heard {
-        if beat.engine == self.own {
-            if beat.started == self.started {
-                return Heard::Own;
+    pub(crate) fn handle_heartbeat(&mut self, heartbeat: &Heartbeat, now: Instant) -> HeartbeatOrigin {
+        if heartbeat.engine == self.own {
+            if heartbeat.started == self.started {
+                return HeartbeatOrigin::Own;
             }
-            self.twin_until = Some(now + self.dead_after);
-            return Heard::Twin;
+            self.duplicate_until = Some(now + self.dead_after);
+            return HeartbeatOrigin::DuplicateId;
         }
         let until = now + self.dead_after;
-        let Some((peer, was_alive)) = self.peer(&beat.engine, now) else { return Heard::Ignored };
+        let Some((peer, was_alive)) = self.peer(&heartbeat.engine, now) else { return HeartbeatOrigin::Ignored };
         peer.until = until;
         peer.forgotten_at = until;
-        peer.beat_at = Some(now);
+        peer.heartbeat_at = Some(now);
         peer.silent_claims = 0;
-        peer.standing = Standing {
-            is_leaving: beat.is_leaving,
-            fit: beat.lanes.iter().filter(|lane| lane.is_fit).map(|lane| lane.lane).collect(),
-            is_settled: beat.lanes.iter().all(LaneBeat::is_settled),
-            rules_newest: beat.rules_newest,
+        peer.standing = PeerState {
+            is_leaving: heartbeat.is_leaving,
+            fit: heartbeat.lanes.iter().filter(|lane| lane.is_fit).map(|lane| lane.lane).collect(),
+            is_settled: heartbeat.lanes.iter().all(LaneHeartbeat::is_settled),
+            rules_newest: heartbeat.rules_newest,
             claimed_unheard: BTreeSet::new(),
         };
-        if was_alive { Heard::Known } else { Heard::Newcomer }
+        if was_alive { HeartbeatOrigin::Known } else { HeartbeatOrigin::Newcomer }
     }
 
     /// The log gave a fresh claim of a lane by an engine.
@@ -169,7 +169,7 @@ impl Membership {
             return;
         }
         let Some((peer, _)) = self.peer(engine, now) else { return };
-        let is_heard = peer.beat_at.is_some_and(|at| now.saturating_duration_since(at) <= dead_after);
+        let is_heard = peer.heartbeat_at.is_some_and(|at| now.saturating_duration_since(at) <= dead_after);
         if !is_heard {
             peer.silent_claims = (peer.silent_claims + 1).min(DOUBLINGS_MAX);
             peer.standing.claimed_unheard.insert(lane);
@@ -183,44 +183,45 @@ impl Membership {
     /// This engine itself was held up: what it did not hear in the meantime says nothing about others.
     pub(crate) fn handle_pause(&mut self, now: Instant) {
         let until = now + self.dead_after;
-        for peer in self.peers_by_id.values_mut().filter(|peer| peer.beat_at.is_some()) {
+        for peer in self.peers_by_id.values_mut().filter(|peer| peer.heartbeat_at.is_some()) {
             peer.until = peer.until.max(until);
             peer.forgotten_at = peer.forgotten_at.max(until);
         }
     }
 
     /// Who is alive now.
-    pub(crate) fn view(&mut self, now: Instant) -> Arc<View> {
+    pub(crate) fn live(&mut self, now: Instant) -> Arc<LiveEngines> {
         self.peers_by_id.retain(|_, peer| peer.until > now || peer.forgotten_at > now);
-        self.twin_until = self.twin_until.filter(|until| *until > now);
+        self.duplicate_until = self.duplicate_until.filter(|until| *until > now);
         let alive = self.peers_by_id.iter().filter(|(_, peer)| peer.until > now);
         let others = alive.map(|(id, peer)| (id.clone(), peer.standing.clone())).collect();
-        let (is_leaving, is_settled, has_twin) = (self.is_leaving, self.is_settled, self.twin_until.is_some());
+        let (is_leaving, is_settled, has_duplicate_id) =
+            (self.is_leaving, self.is_settled, self.duplicate_until.is_some());
         let known = &self.known;
         let is_known = known.others == others && (known.is_leaving, known.is_settled) == (is_leaving, is_settled);
-        if !is_known || known.has_twin != has_twin || known.ranked_by_lane.is_empty() {
+        if !is_known || known.has_duplicate_id != has_duplicate_id || known.ranked_by_lane.is_empty() {
             let ranked_by_lane = self.ranked(&others);
-            self.known = Arc::new(View { others, ranked_by_lane, is_leaving, is_settled, has_twin });
+            self.known = Arc::new(LiveEngines { others, ranked_by_lane, is_leaving, is_settled, has_duplicate_id });
         }
         Arc::clone(&self.known)
     }
 
     /// Per lane, the engines that could own it, first choice first. This engine counts as one that could own every lane it
     /// folds: nobody else may be there.
-    fn ranked(&self, others: &BTreeMap<String, Standing>) -> BTreeMap<Lane, Vec<String>> {
+    fn ranked(&self, others: &BTreeMap<String, PeerState>) -> BTreeMap<Lane, Vec<String>> {
         let nothing = BTreeSet::new();
-        let own = Candidate { id: &self.own, fit: &self.lanes, left_to: &nothing, is_settled: self.is_settled };
+        let own = LaneCandidate { id: &self.own, fit: &self.lanes, left_to: &nothing, is_settled: self.is_settled };
         let mut candidates: Vec<_> = (!self.is_leaving).then_some(own).into_iter().collect();
         for (id, standing) in others.iter().filter(|(_, standing)| !standing.is_leaving) {
-            let Standing { fit, claimed_unheard: left_to, is_settled, .. } = standing;
-            candidates.push(Candidate { id, fit, left_to, is_settled: *is_settled });
+            let PeerState { fit, claimed_unheard: left_to, is_settled, .. } = standing;
+            candidates.push(LaneCandidate { id, fit, left_to, is_settled: *is_settled });
         }
         rank::ranked(&candidates)
     }
 
     /// When somebody will be dead unless heard before.
     pub(crate) fn wake_at(&self, now: Instant) -> Option<Instant> {
-        let ends = self.peers_by_id.values().map(|peer| peer.until).chain(self.twin_until);
+        let ends = self.peers_by_id.values().map(|peer| peer.until).chain(self.duplicate_until);
         ends.filter(|until| *until > now).min()
     }
 
@@ -232,9 +233,9 @@ impl Membership {
         let peer = self.peers_by_id.entry(engine.to_owned()).or_insert_with(|| Peer {
             until: now,
             forgotten_at: now,
-            beat_at: None,
+            heartbeat_at: None,
             silent_claims: 0,
-            standing: Standing::default(),
+            standing: PeerState::default(),
         });
         let was_alive = peer.until > now;
         Some((peer, was_alive))

@@ -157,8 +157,8 @@ impl Settings {
 
 /// An engine is missed after five beats. Short beats let takeovers fall into what a negotiation waits for.
 fn membership(rng: &mut ChaCha8Rng) -> MembershipConfig {
-    let beat_ms = [40, 100, 200][rng.random_range(0..3)];
-    MembershipConfig { beat_ms, dead_after_ms: 5 * beat_ms }
+    let heartbeat_ms = [40, 100, 200][rng.random_range(0..3)];
+    MembershipConfig { heartbeat_ms, dead_after_ms: 5 * heartbeat_ms }
 }
 
 fn person(rng: &mut ChaCha8Rng, id: &AgentId, calls: Vec<CallPlan>) -> Person {

@@ -17,7 +17,7 @@ use super::upkeep::UpkeepDone;
 use crate::delivered::Batch;
 use crate::ingress::Signal;
 use crate::log_reader::LogReader;
-use crate::membership::View;
+use crate::membership::LiveEngines;
 
 /// What woke the lane.
 pub(super) enum Wake {
@@ -71,7 +71,7 @@ pub(super) enum Purpose {
 pub(super) struct Inputs {
     pub(super) cancel: CancellationToken,
     /// Who is alive.
-    pub(super) peers: watch::Receiver<Option<Arc<View>>>,
+    pub(super) peers: watch::Receiver<Option<Arc<LiveEngines>>>,
     pub(super) log: LogReader,
     pub(super) signals: mpsc::Receiver<Signal>,
     /// Absent until the lane is owned: nobody else answers for it.

@@ -26,7 +26,7 @@ use crate::delivered::DeliveredBatch;
 use crate::digests::Digests;
 use crate::error::EngineError;
 use crate::ingress::Signal;
-use crate::membership::Tuned;
+use crate::membership::MembershipHandle;
 use crate::pulse::LanePulse;
 use crate::recovery::{Recovered, Recovery, RecoveryError};
 use crate::status::{LaneStatus, StopReason};
@@ -51,7 +51,7 @@ impl Driver {
         lane: Lane,
         shared: Shared,
         signals: mpsc::Receiver<Signal>,
-        tuned: Tuned,
+        membership: MembershipHandle,
     ) -> Result<(Self, Watched), EngineError> {
         let store = CheckpointStore::new(Arc::clone(&shared.bus.blobs));
         let recovered = recover_patiently(lane, &shared, &store).await.map_err(|error| match error {
@@ -70,7 +70,7 @@ impl Driver {
             status,
             inputs: Inputs {
                 cancel: shared.cancel.clone(),
-                peers: tuned.view,
+                peers: membership.live,
                 log: reader,
                 signals,
                 views: None,
@@ -98,7 +98,7 @@ impl Driver {
             is_first: false,
             rules_wanted: None,
             claim_failure: None,
-            notes: tuned.notes,
+            membership: membership.inputs,
             position,
             wrote_at: position,
             last: Bytes::new(),

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::Driver;
 use crate::abort::ABORTS_MAX;
-use crate::membership::{Note, View};
+use crate::membership::{LiveEngines, MembershipInput};
 use crate::register::WRITES_PENDING_MAX;
 use crate::status::{LanePhase, StopReason};
 
@@ -78,14 +78,14 @@ impl Driver {
 
     /// Others came or went: does the lane fall to this engine now?
     pub(super) fn handle_peers(&mut self) {
-        let Some(view) = self.inputs.peers.borrow_and_update().clone() else { return };
-        self.is_first = view.first(self.lane) == Some(self.shared.config.id.as_str());
-        self.want_rules(&view);
+        let Some(live) = self.inputs.peers.borrow_and_update().clone() else { return };
+        self.is_first = live.first(self.lane) == Some(self.shared.config.id.as_str());
+        self.want_rules(&live);
     }
 
     /// A lane's rules change by a record only, and only to what every live engine folds.
-    fn want_rules(&mut self, view: &View) {
-        let newest = view.rules_newest(self.shared.config.rules_newest);
+    fn want_rules(&mut self, live: &LiveEngines) {
+        let newest = live.rules_newest(self.shared.config.rules_newest);
         self.rules_wanted = (newest > self.lane_state.rules()).then(|| (newest, Instant::now()));
     }
 
@@ -138,9 +138,9 @@ impl Driver {
     }
 
     fn claim(&mut self) {
-        let view = self.inputs.peers.borrow().clone();
-        let owner = view.and_then(|view| {
-            let mut others = view.others.iter();
+        let live = self.inputs.peers.borrow().clone();
+        let owner = live.and_then(|live| {
+            let mut others = live.others.iter();
             others.find(|(other, _)| self.lane_state.is_owner(other)).map(|(_, standing)| standing.is_leaving)
         });
         let epoch = self.lane_state.epoch() + 1;
@@ -171,7 +171,7 @@ impl Driver {
     }
 
     fn become_owner(&mut self, claim: Claim, now: Instant) {
-        let release_at = claim.is_orderly.then(|| now + self.shared.config.membership.beat());
+        let release_at = claim.is_orderly.then(|| now + self.shared.config.membership.interval());
         self.stage = Stage::Owner { epoch: claim.epoch, release_at };
         self.claim_failure = None;
         self.handle_peers();
@@ -230,7 +230,7 @@ impl Driver {
     }
 
     fn stand_by(&mut self, now: Instant) {
-        self.stage = Stage::Standby { not_before: now + self.shared.config.membership.beat() };
+        self.stage = Stage::Standby { not_before: now + self.shared.config.membership.interval() };
     }
 
     /// When the stage makes something due.
@@ -243,11 +243,13 @@ impl Driver {
         }
     }
 
-    /// Tells the herald of a claim it should take for a sign of life.
+    /// Reports a claim to the membership, which takes it for a sign of life.
     pub(super) fn note_claim(&self, engine: &std::sync::Arc<str>) {
         if self.is_fit() {
             // A full queue costs one sign of life.
-            let _ = self.notes.try_send(Note::Claimed { lane: self.lane, engine: std::sync::Arc::clone(engine) });
+            let _ = self
+                .membership
+                .try_send(MembershipInput::Claimed { lane: self.lane, engine: std::sync::Arc::clone(engine) });
         }
     }
 }

@@ -1,9 +1,9 @@
-//! What a lane says of itself: to the engine's handle, to the gauges, and through the herald to other engines.
+//! What a lane says of itself: to the engine's handle, to the gauges, and through the heartbeats to other engines.
 
 use tokio::time::Instant;
 
 use super::Driver;
-use crate::membership::Note;
+use crate::membership::MembershipInput;
 
 /// Digests in each heartbeat: those of the last few seconds of a busy lane, and more than one in case one is lost.
 const DIGESTS_TOLD: usize = 4;
@@ -30,7 +30,7 @@ impl Driver {
         });
         if is_news {
             // A full queue is heard with the next heartbeat.
-            let _ = self.notes.try_send(Note::Changed);
+            let _ = self.membership.try_send(MembershipInput::Changed);
         }
     }
 

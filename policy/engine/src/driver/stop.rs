@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::inputs::Wake;
 use super::{Driver, Stage};
-use crate::membership::Note;
+use crate::membership::MembershipInput;
 use crate::status::{LanePhase, StopReason};
 
 /// Time for a clean stop: several fsyncs of a slow disk, and well under the ten seconds a container is given.
@@ -28,7 +28,7 @@ impl Driver {
             // The state goes with the task.
             (status.open, status.outbox, status.register_pending) = (0, 0, 0);
         });
-        let _ = self.notes.try_send(Note::Changed);
+        let _ = self.membership.try_send(MembershipInput::Changed);
     }
 
     /// Publishes what is queued, logs what was acknowledged and registered, and waits for what the bus still has to

@@ -126,9 +126,9 @@ impl Driver {
     /// Whether it falls to this engine to make the lane's checkpoints: the first of those that do not own it, or the
     /// owner where nobody else is there.
     fn makes_checkpoints(&self) -> bool {
-        let view = self.inputs.peers.borrow();
-        let Some(view) = view.as_ref().filter(|_| self.is_fit()) else { return false };
-        let ranked = view.ranked(self.lane);
+        let live = self.inputs.peers.borrow();
+        let Some(live) = live.as_ref().filter(|_| self.is_fit()) else { return false };
+        let ranked = live.ranked(self.lane);
         let first = ranked.iter().find(|id| !self.lane_state.is_owner(id)).or(ranked.first());
         first.is_some_and(|id| *id == self.shared.config.id)
     }

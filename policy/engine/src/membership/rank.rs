@@ -12,7 +12,7 @@ use schemas::{Digest, Lane};
 
 /// An engine that could own lanes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Candidate<'a> {
+pub(super) struct LaneCandidate<'a> {
     /// Its name.
     pub(super) id: &'a str,
     /// The lanes it could own at once.
@@ -25,7 +25,7 @@ pub(super) struct Candidate<'a> {
 }
 
 /// Per lane, the engines that could own it: the one that should first, then the others by their score.
-pub(super) fn ranked(candidates: &[Candidate<'_>]) -> BTreeMap<Lane, Vec<String>> {
+pub(super) fn ranked(candidates: &[LaneCandidate<'_>]) -> BTreeMap<Lane, Vec<String>> {
     let pairs = Pairs::of(candidates);
     let owners = pairs.owners();
     let mut ranked: BTreeMap<Lane, Vec<String>> = BTreeMap::new();
@@ -47,13 +47,13 @@ struct Pair {
 }
 
 struct Pairs<'a> {
-    candidates: &'a [Candidate<'a>],
+    candidates: &'a [LaneCandidate<'a>],
     best_first: Vec<Pair>,
 }
 
 impl<'a> Pairs<'a> {
-    fn of(candidates: &'a [Candidate<'a>]) -> Self {
-        let pairs_of = |(engine, candidate): (usize, &Candidate<'a>)| -> Vec<_> {
+    fn of(candidates: &'a [LaneCandidate<'a>]) -> Self {
+        let pairs_of = |(engine, candidate): (usize, &LaneCandidate<'a>)| -> Vec<_> {
             let scored = |lane: &Lane| (score(*lane, candidate.id), candidate.id, Pair { lane: *lane, engine });
             candidate.fit.union(candidate.left_to).map(scored).collect()
         };
@@ -175,14 +175,14 @@ mod tests {
     fn who_catches_up_gets_only_what_nobody_else_could_own() {
         let (all, some) = (lanes(4), lanes(2));
         let none = BTreeSet::new();
-        let half = Candidate { id: "half", fit: &some, left_to: &none, is_settled: true };
-        let late = Candidate { id: "late", fit: &all, left_to: &none, is_settled: false };
-        let owners = |candidates: &[Candidate<'_>]| -> Vec<String> {
+        let half = LaneCandidate { id: "half", fit: &some, left_to: &none, is_settled: true };
+        let late = LaneCandidate { id: "late", fit: &all, left_to: &none, is_settled: false };
+        let owners = |candidates: &[LaneCandidate<'_>]| -> Vec<String> {
             ranked(candidates).into_values().map(|engines| engines[0].clone()).collect()
         };
         assert_eq!(owners(&[half.clone(), late.clone()]), ["half", "half", "late", "late"]);
         assert_eq!(owners(std::slice::from_ref(&late)), ["late"; 4]);
-        let whole = Candidate { id: "whole", fit: &all, left_to: &none, is_settled: true };
+        let whole = LaneCandidate { id: "whole", fit: &all, left_to: &none, is_settled: true };
         assert_eq!(owners(&[whole.clone(), late]), ["whole"; 4]);
         assert_eq!(owners(&[whole, half])[2..], ["whole", "whole"], "nobody else folds them");
     }
@@ -191,8 +191,8 @@ mod tests {
     fn a_lane_that_is_left_to_an_engine_counts_as_part_of_its_share() {
         let (all, none) = (lanes(4), BTreeSet::new());
         for left_to in all.iter().map(|lane| BTreeSet::from([*lane])) {
-            let one = Candidate { id: "one", fit: &all, left_to: &none, is_settled: true };
-            let other = Candidate { id: "other", fit: &all, left_to: &left_to, is_settled: true };
+            let one = LaneCandidate { id: "one", fit: &all, left_to: &none, is_settled: true };
+            let other = LaneCandidate { id: "other", fit: &all, left_to: &left_to, is_settled: true };
             let ranked = ranked(&[one, other]);
             assert!(left_to.iter().all(|lane| ranked[lane] == ["other", "one"]), "{ranked:?}");
             assert_eq!(ranked.values().filter(|engines| engines[0] == "other").count(), 2, "{ranked:?}");
@@ -210,7 +210,7 @@ mod tests {
     /// The ranks where every engine could own every lane.
     fn ranked_whole(names: &[String], count: u8) -> BTreeMap<Lane, Vec<String>> {
         let (fit, left_to) = (lanes(count), BTreeSet::new());
-        let whole = |id| Candidate { id, fit: &fit, left_to: &left_to, is_settled: true };
+        let whole = |id| LaneCandidate { id, fit: &fit, left_to: &left_to, is_settled: true };
         ranked(&names.iter().map(|id| whole(id.as_str())).collect::<Vec<_>>())
     }
 

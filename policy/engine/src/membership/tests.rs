@@ -6,29 +6,29 @@ const DEAD_AFTER: Duration = Duration::from_secs(1);
 #[test]
 fn an_engine_is_alive_for_a_while_after_its_last_heartbeat() {
     let (mut membership, start) = alone();
-    assert_eq!(membership.handle_beat(&beat("b"), start), Heard::Newcomer);
+    assert_eq!(membership.handle_heartbeat(&heartbeat("b"), start), HeartbeatOrigin::Newcomer);
     assert_eq!(membership.wake_at(start), Some(start + DEAD_AFTER));
-    assert_eq!(membership.handle_beat(&beat("b"), at(start, 999)), Heard::Known);
+    assert_eq!(membership.handle_heartbeat(&heartbeat("b"), at(start, 999)), HeartbeatOrigin::Known);
     assert_eq!(others(&mut membership, at(start, 1998)), ["b"]);
     assert_eq!(others(&mut membership, at(start, 1999)), [""; 0]);
     assert_eq!(membership.wake_at(at(start, 1999)), None);
-    assert_eq!(membership.handle_beat(&beat("b"), at(start, 2500)), Heard::Newcomer);
+    assert_eq!(membership.handle_heartbeat(&heartbeat("b"), at(start, 2500)), HeartbeatOrigin::Newcomer);
 }
 
 #[test]
 fn only_engines_that_are_caught_up_and_stay_are_ranked() {
     let (mut membership, start) = alone();
-    let catching_up = Beat { lanes: vec![LaneBeat { is_fit: false, ..lane_beat() }], ..beat("b") };
-    let leaving = Beat { is_leaving: true, ..beat("c") };
-    for beat in [&catching_up, &leaving, &beat("d")] {
-        membership.handle_beat(beat, start);
+    let catching_up = Heartbeat { lanes: vec![LaneHeartbeat { is_fit: false, ..lane_heartbeat() }], ..heartbeat("b") };
+    let leaving = Heartbeat { is_leaving: true, ..heartbeat("c") };
+    for heartbeat in [&catching_up, &leaving, &heartbeat("d")] {
+        membership.handle_heartbeat(heartbeat, start);
     }
-    let view = membership.view(start);
-    assert_eq!(view.others.keys().collect::<Vec<_>>(), ["b", "c", "d"]);
-    assert_eq!(sorted(view.ranked(LANE)), ["a", "d"]);
+    let live = membership.live(start);
+    assert_eq!(live.others.keys().collect::<Vec<_>>(), ["b", "c", "d"]);
+    assert_eq!(sorted(live.ranked(LANE)), ["a", "d"]);
     membership.leave();
-    assert_eq!(membership.view(start).ranked(LANE), ["d"]);
-    assert_eq!(membership.view(at(start, 1000)).first(LANE), None, "nobody is left");
+    assert_eq!(membership.live(start).ranked(LANE), ["d"]);
+    assert_eq!(membership.live(at(start, 1000)).first(LANE), None, "nobody is left");
 }
 
 #[test]
@@ -39,13 +39,13 @@ fn a_claim_is_a_sign_of_life_that_lasts_longer_each_time_no_heartbeat_comes() {
         membership.handle_claim("b", LANE, now);
         let lasts = DEAD_AFTER * (1 << doublings.min(DOUBLINGS_MAX));
         let almost = now + lasts - Duration::from_millis(1);
-        assert_eq!(membership.view(almost).ranked(LANE), ["b", "a"], "its lane is left to it, whatever its rank");
+        assert_eq!(membership.live(almost).ranked(LANE), ["b", "a"], "its lane is left to it, whatever its rank");
         now += lasts;
-        assert_eq!(membership.view(now).ranked(LANE), ["a"], "{doublings}");
+        assert_eq!(membership.live(now).ranked(LANE), ["a"], "{doublings}");
     }
-    membership.handle_beat(&beat("b"), now);
+    membership.handle_heartbeat(&heartbeat("b"), now);
     membership.handle_claim("b", LANE, now);
-    assert_eq!(membership.view(now + DEAD_AFTER).ranked(LANE), ["a"], "an engine that is heard dies as usual");
+    assert_eq!(membership.live(now + DEAD_AFTER).ranked(LANE), ["a"], "an engine that is heard dies as usual");
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn a_claim_of_this_engine_itself_says_nothing() {
 #[test]
 fn an_engine_that_was_held_up_listens_again_before_it_calls_others_dead() {
     let (mut membership, start) = alone();
-    membership.handle_beat(&beat("b"), start);
+    membership.handle_heartbeat(&heartbeat("b"), start);
     membership.handle_pause(at(start, 30_000));
     assert_eq!(others(&mut membership, at(start, 30_999)), ["b"]);
     assert_eq!(others(&mut membership, at(start, 31_000)), [""; 0]);
@@ -67,24 +67,27 @@ fn an_engine_that_was_held_up_listens_again_before_it_calls_others_dead() {
 #[test]
 fn another_engine_of_the_same_name_is_noticed() {
     let (mut membership, start) = alone();
-    assert_eq!(membership.handle_beat(&beat("a"), start), Heard::Own);
-    assert!(!membership.view(start).has_twin);
-    assert_eq!(membership.handle_beat(&Beat { started: 2, ..beat("a") }, start), Heard::Twin);
-    assert!(membership.view(start).has_twin);
-    assert!(!membership.view(start + DEAD_AFTER).has_twin);
+    assert_eq!(membership.handle_heartbeat(&heartbeat("a"), start), HeartbeatOrigin::Own);
+    assert!(!membership.live(start).has_duplicate_id);
+    assert_eq!(
+        membership.handle_heartbeat(&Heartbeat { started: 2, ..heartbeat("a") }, start),
+        HeartbeatOrigin::DuplicateId
+    );
+    assert!(membership.live(start).has_duplicate_id);
+    assert!(!membership.live(start + DEAD_AFTER).has_duplicate_id);
 }
 
 #[test]
 fn engines_beyond_the_bound_are_ignored_until_others_are_forgotten() {
     let (mut membership, start) = alone();
     for number in 0..PEERS_MAX {
-        assert_eq!(membership.handle_beat(&beat(&format!("b{number}")), start), Heard::Newcomer);
+        assert_eq!(membership.handle_heartbeat(&heartbeat(&format!("b{number}")), start), HeartbeatOrigin::Newcomer);
     }
-    assert_eq!(membership.handle_beat(&beat("c"), start), Heard::Ignored);
+    assert_eq!(membership.handle_heartbeat(&heartbeat("c"), start), HeartbeatOrigin::Ignored);
     membership.handle_claim("c", LANE, start);
-    assert_eq!(membership.view(start).others.len(), PEERS_MAX);
-    membership.view(at(start, 1000));
-    assert_eq!(membership.handle_beat(&beat("c"), at(start, 1000)), Heard::Newcomer);
+    assert_eq!(membership.live(start).others.len(), PEERS_MAX);
+    membership.live(at(start, 1000));
+    assert_eq!(membership.handle_heartbeat(&heartbeat("c"), at(start, 1000)), HeartbeatOrigin::Newcomer);
 }
 
 fn alone() -> (Membership, Instant) {
@@ -96,7 +99,7 @@ fn at(start: Instant, ms: u64) -> Instant {
 }
 
 fn others(membership: &mut Membership, now: Instant) -> Vec<String> {
-    membership.view(now).others.keys().cloned().collect()
+    membership.live(now).others.keys().cloned().collect()
 }
 
 fn sorted(ids: &[String]) -> Vec<String> {
@@ -105,11 +108,17 @@ fn sorted(ids: &[String]) -> Vec<String> {
     ids
 }
 
-fn beat(engine: &str) -> Beat {
-    Beat { engine: engine.to_owned(), started: 1, is_leaving: false, rules_newest: 1, lanes: vec![lane_beat()] }
+fn heartbeat(engine: &str) -> Heartbeat {
+    Heartbeat {
+        engine: engine.to_owned(),
+        started: 1,
+        is_leaving: false,
+        rules_newest: 1,
+        lanes: vec![lane_heartbeat()],
+    }
 }
 
-fn lane_beat() -> LaneBeat {
+fn lane_heartbeat() -> LaneHeartbeat {
     let status = crate::status::LaneStatus::new(LANE);
-    LaneBeat { is_fit: true, ..LaneBeat::of(&status) }
+    LaneHeartbeat { is_fit: true, ..LaneHeartbeat::of(&status) }
 }

@@ -5,7 +5,7 @@ use telemetry::metrics::Maker;
 
 pub(crate) struct EnginesMetrics {
     alive: IntGauge,
-    beats_ignored: IntCounter,
+    heartbeats_ignored: IntCounter,
     takeovers: IntCounter,
     divergences: IntCounter,
     mismatches: IntCounter,
@@ -20,7 +20,7 @@ impl EnginesMetrics {
         let metrics = Self {
             alive: make
                 .gauge("llmx_engine_engines_alive", "Live engines, this one included; 0 until it has listened.")?,
-            beats_ignored: make.counter(
+            heartbeats_ignored: make.counter(
                 "llmx_engine_beats_ignored_total",
                 "Heartbeats that could not be read, or came from another engine of the same name.",
             )?,
@@ -47,8 +47,8 @@ impl EnginesMetrics {
         self.alive.set(i64::try_from(engines).unwrap_or(i64::MAX));
     }
 
-    pub(crate) fn count_beat_ignored(&self) {
-        self.beats_ignored.inc();
+    pub(crate) fn count_heartbeat_ignored(&self) {
+        self.heartbeats_ignored.inc();
     }
 
     pub(crate) fn count_takeover(&self) {

@@ -5,32 +5,35 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use super::{LanePhase, LaneStatus, Status, StopReason};
-use crate::membership::View;
+use crate::membership::LiveEngines;
 
 /// Reads the present status of an engine. Cheap to clone; outlives the engine, and then says that its lanes stopped.
 #[derive(Debug, Clone)]
 pub struct StatusReader {
     lanes: Vec<watch::Receiver<LaneStatus>>,
-    view: watch::Receiver<Option<Arc<View>>>,
+    live: watch::Receiver<Option<Arc<LiveEngines>>>,
 }
 
 impl StatusReader {
-    pub(crate) fn new(lanes: Vec<watch::Receiver<LaneStatus>>, view: watch::Receiver<Option<Arc<View>>>) -> Self {
-        Self { lanes, view }
+    pub(crate) fn new(
+        lanes: Vec<watch::Receiver<LaneStatus>>,
+        live: watch::Receiver<Option<Arc<LiveEngines>>>,
+    ) -> Self {
+        Self { lanes, live }
     }
 
     /// The state of each lane, and what refuses readiness.
     #[must_use]
     pub fn read(&self) -> Status {
         let lanes: Vec<LaneStatus> = self.lanes.iter().map(lane_status).collect();
-        let twin = self.view.borrow().as_ref().is_some_and(|view| view.has_twin).then(|| {
+        let duplicate = self.live.borrow().as_ref().is_some_and(|live| live.has_duplicate_id).then(|| {
             "another engine runs under the same id; give each its own (`llmx engine --id`), or end the other".to_owned()
         });
         let stopped = lanes.iter().filter_map(|lane| match &lane.phase {
             LanePhase::Stopped(reason) => Some(format!("lane {} stopped: {reason}", lane.lane)),
             LanePhase::CatchingUp | LanePhase::Standby | LanePhase::Claiming | LanePhase::Owner => None,
         });
-        let faults = stopped.chain(lanes.iter().flat_map(|lane| lane.faults.clone())).chain(twin).collect();
+        let faults = stopped.chain(lanes.iter().flat_map(|lane| lane.faults.clone())).chain(duplicate).collect();
         Status { lanes, faults }
     }
 }

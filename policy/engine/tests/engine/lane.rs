@@ -164,12 +164,12 @@ async fn a_configuration_that_cannot_work_is_refused() {
     };
     let refused = Engine::start(bus.clone(), with_lanes(&[0, 7]), metrics(), None).await;
     assert!(matches!(refused, Err(EngineError::NoSuchLane { lane: Lane(7), lanes: 1 })), "{refused:?}");
-    let deaf = EngineConfig {
-        membership: MembershipConfig { beat_ms: 600, dead_after_ms: 1000 },
+    let ingress_cancel = EngineConfig {
+        membership: MembershipConfig { heartbeat_ms: 600, dead_after_ms: 1000 },
         ..EngineConfig::new("engine-1")
     };
     let newer = EngineConfig { rules_newest: 99, ..EngineConfig::new("engine-1") };
-    for config in [with_lanes(&[]), EngineConfig::new(""), EngineConfig::new("engine.1"), deaf, newer] {
+    for config in [with_lanes(&[]), EngineConfig::new(""), EngineConfig::new("engine.1"), ingress_cancel, newer] {
         let refused = Engine::start(bus.clone(), config, metrics(), None).await;
         assert!(matches!(refused, Err(EngineError::Config(_))), "{refused:?}");
     }

@@ -108,13 +108,13 @@ pub(crate) async fn claims(bus: &Bus, lane: Lane) -> Vec<String> {
 }
 
 /// A handle of a bus that carries everything but heartbeats.
-pub(crate) fn without_beats(bus: &Bus) -> Bus {
-    Bus { pub_sub: Arc::new(WithoutBeats(Arc::clone(&bus.pub_sub))), ..bus.clone() }
+pub(crate) fn without_heartbeats(bus: &Bus) -> Bus {
+    Bus { pub_sub: Arc::new(WithoutHeartbeats(Arc::clone(&bus.pub_sub))), ..bus.clone() }
 }
 
-struct WithoutBeats(Arc<dyn PubSub>);
+struct WithoutHeartbeats(Arc<dyn PubSub>);
 
-impl PubSub for WithoutBeats {
+impl PubSub for WithoutHeartbeats {
     fn publish(&self, subject: String, payload: Bytes) -> BoxFuture<'_, Result<(), BusError>> {
         if subject::engine_of(&subject).is_some() {
             return Box::pin(async { Ok(()) });

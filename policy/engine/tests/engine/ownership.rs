@@ -7,7 +7,7 @@ use schemas::Lane;
 use tokio::time::Instant;
 
 use crate::exchange::{open_bus, open_lanes, records_of, start};
-use crate::many::{Agents, claims, open, open_steadily, owners, without_beats};
+use crate::many::{Agents, claims, open, open_steadily, owners, without_heartbeats};
 
 #[tokio::test(start_paused = true)]
 async fn engines_that_start_together_share_the_lanes_with_one_claim_each() {
@@ -87,7 +87,7 @@ async fn an_engine_that_leaves_hands_over_at_once_and_nothing_is_sent_twice() {
     assert_eq!(owners(&[&two]), [0, 0]);
     let times = agents.times_sent();
     assert!(times.values().all(|times| *times == 1), "{times:?}");
-    assert!(longest <= Duration::from_millis(400), "a gap of two beats at most: {longest:?}");
+    assert!(longest <= Duration::from_millis(400), "a gap of two heartbeats at most: {longest:?}");
     assert!(left_after <= Duration::from_millis(400), "{left_after:?}");
 }
 
@@ -113,8 +113,8 @@ async fn a_restart_is_ready_within_two_beats() {
 #[tokio::test(start_paused = true)]
 async fn engines_that_cannot_hear_each_other_soon_leave_each_other_alone() {
     let bus = open_bus();
-    let deaf = without_beats(&bus);
-    let (_one, _two) = tokio::join!(start(&deaf, "engine-1"), start(&deaf, "engine-2"));
+    let ingress_cancel = without_heartbeats(&bus);
+    let (_one, _two) = tokio::join!(start(&ingress_cancel, "engine-1"), start(&ingress_cancel, "engine-2"));
     tokio::time::sleep(Duration::from_secs(600)).await;
     let claims = claims(&bus, Lane(0)).await;
     assert!((2..=24).contains(&claims.len()), "{} claims in ten minutes", claims.len());

@@ -16,7 +16,7 @@ use crate::exchange::{
 use crate::many::{claims, owners};
 use crate::register::GatedRegister;
 
-/// Time until an engine is dead, and a beat.
+/// Time until an engine is dead, and a heartbeat.
 const TAKEN_OVER_MAX: Duration = Duration::from_millis(1200);
 
 #[tokio::test(start_paused = true)]

@@ -61,19 +61,19 @@ async fn an_engine_with_another_state_after_the_same_records_stops_the_emission(
     for _ in 0..1100 {
         append(&bus, vec![Entry::Tick]).await;
     }
-    let mut beats = bus.pub_sub.subscribe(subject::ALL_HEARTBEATS.to_owned(), None).await.unwrap();
+    let mut heartbeats = bus.pub_sub.subscribe(subject::ALL_HEARTBEATS.to_owned(), None).await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let mut beat: Value = Value::Null;
-    while beat["lanes"][0]["digests"].as_array().is_none_or(Vec::is_empty) {
-        let received = futures_util::StreamExt::next(&mut beats).await.unwrap();
-        beat = serde_json::from_slice(&received.payload).unwrap();
+    let mut heartbeat: Value = Value::Null;
+    while heartbeat["lanes"][0]["digests"].as_array().is_none_or(Vec::is_empty) {
+        let received = futures_util::StreamExt::next(&mut heartbeats).await.unwrap();
+        heartbeat = serde_json::from_slice(&received.payload).unwrap();
     }
-    beat["engine"] = json!("engine-x");
-    publish_beat(&bus, &beat).await;
+    heartbeat["engine"] = json!("engine-x");
+    publish_heartbeat(&bus, &heartbeat).await;
     assert!(engine.is_ready(), "the same digest");
     let another = "0".repeat(64);
-    beat["lanes"][0]["digests"][0]["digest"] = json!(another);
-    publish_beat(&bus, &beat).await;
+    heartbeat["lanes"][0]["digests"][0]["digest"] = json!(another);
+    publish_heartbeat(&bus, &heartbeat).await;
     let status = engine.status();
     let LanePhase::Stopped(StopReason::DigestMismatch { engine: other, position, theirs, .. }) = &status.lanes[0].phase
     else {
@@ -127,8 +127,8 @@ async fn start_older(bus: &Bus, id: &str) -> EngineHandle {
     Engine::start(bus.clone(), config, metrics(), None).await.unwrap()
 }
 
-async fn publish_beat(bus: &Bus, beat: &Value) {
-    let payload = Bytes::from(serde_json::to_vec(beat).unwrap());
+async fn publish_heartbeat(bus: &Bus, heartbeat: &Value) {
+    let payload = Bytes::from(serde_json::to_vec(heartbeat).unwrap());
     bus.pub_sub.publish(subject::heartbeat("engine-x"), payload).await.unwrap();
     tokio::time::sleep(Duration::from_millis(10)).await;
 }

@@ -18,7 +18,7 @@ impl Scenario {
     /// Gives the run the theme.
     pub(super) fn usurp(&mut self, rng: &mut ChaCha8Rng) {
         self.engines = self.engines.max(2);
-        (self.settings.membership.beat_ms, self.settings.membership.dead_after_ms) = (40, 200);
+        (self.settings.membership.heartbeat_ms, self.settings.membership.dead_after_ms) = (40, 200);
         self.settings.outbox.attempts_max = 2;
         self.settings.outbox.retry_base_ms = rng.random_range(80..200);
         for policy in &mut self.policies {

@@ -7,7 +7,7 @@ use crate::digests::Point;
 use crate::status::LaneStatus;
 
 /// Largest heartbeat read: every lane a log can have, with its digests, fits into half of it.
-const BEAT_BYTES_MAX: usize = 256 * 1024;
+const HEARTBEAT_BYTES_MAX: usize = 256 * 1024;
 
 /// The phase of a lane that was given up, as [`LanePhase::as_str`](crate::LanePhase::as_str) names it.
 const STOPPED: &str = "stopped";
@@ -17,7 +17,7 @@ const OWNER: &str = "owner";
 
 /// What an engine says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Beat {
+pub(crate) struct Heartbeat {
     /// The engine; as in the subject.
     pub(crate) engine: String,
     /// When it started, in microseconds by its own clock: tells two engines of one name apart.
@@ -27,12 +27,12 @@ pub(crate) struct Beat {
     /// The newest rules version it folds.
     pub(crate) rules_newest: u32,
     /// The lanes it folds.
-    pub(crate) lanes: Vec<LaneBeat>,
+    pub(crate) lanes: Vec<LaneHeartbeat>,
 }
 
 /// What an engine says of one lane.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct LaneBeat {
+pub(crate) struct LaneHeartbeat {
     /// The lane.
     pub(crate) lane: Lane,
     /// What the engine does with it.
@@ -49,7 +49,7 @@ pub(crate) struct LaneBeat {
     pub(crate) digests: Vec<Point>,
 }
 
-impl LaneBeat {
+impl LaneHeartbeat {
     /// Whether the engine has caught up with the lane, or has given it up.
     pub(crate) fn is_settled(&self) -> bool {
         self.is_fit || self.phase == STOPPED
@@ -73,14 +73,14 @@ impl LaneBeat {
     }
 }
 
-impl Beat {
+impl Heartbeat {
     /// Reads a heartbeat; nothing when it is too large, not readable, or not of the engine its subject names.
     pub(crate) fn read(subject: &str, payload: &[u8]) -> Option<Self> {
-        if payload.len() > BEAT_BYTES_MAX {
+        if payload.len() > HEARTBEAT_BYTES_MAX {
             return None;
         }
-        let beat: Self = serde_json::from_slice(payload).ok()?;
-        (subject::engine_of(subject)? == beat.engine).then_some(beat)
+        let heartbeat: Self = serde_json::from_slice(payload).ok()?;
+        (subject::engine_of(subject)? == heartbeat.engine).then_some(heartbeat)
     }
 }
 
@@ -91,28 +91,28 @@ mod tests {
 
     #[test]
     fn a_heartbeat_reads_back_as_it_was_written() {
-        let beat = beat();
-        let written = serde_json::to_vec(&beat).unwrap();
-        assert_eq!(Beat::read("engine.engine-1.heartbeat", &written), Some(beat));
+        let heartbeat = heartbeat();
+        let written = serde_json::to_vec(&heartbeat).unwrap();
+        assert_eq!(Heartbeat::read("engine.engine-1.heartbeat", &written), Some(heartbeat));
     }
 
     #[test]
     fn what_is_no_heartbeat_of_its_subjects_engine_is_ignored() {
-        let written = serde_json::to_vec(&beat()).unwrap();
-        assert_eq!(Beat::read("engine.engine-2.heartbeat", &written), None, "another engine's subject");
-        assert_eq!(Beat::read("engine.engine-1.other", &written), None, "another subject");
-        assert_eq!(Beat::read("engine.engine-1.heartbeat", &written[1..]), None, "not JSON");
-        let padded = [written, vec![b' '; BEAT_BYTES_MAX]].concat();
-        assert_eq!(Beat::read("engine.engine-1.heartbeat", &padded), None, "too large");
+        let written = serde_json::to_vec(&heartbeat()).unwrap();
+        assert_eq!(Heartbeat::read("engine.engine-2.heartbeat", &written), None, "another engine's subject");
+        assert_eq!(Heartbeat::read("engine.engine-1.other", &written), None, "another subject");
+        assert_eq!(Heartbeat::read("engine.engine-1.heartbeat", &written[1..]), None, "not JSON");
+        let padded = [written, vec![b' '; HEARTBEAT_BYTES_MAX]].concat();
+        assert_eq!(Heartbeat::read("engine.engine-1.heartbeat", &padded), None, "too large");
     }
 
-    fn beat() -> Beat {
-        Beat {
+    fn heartbeat() -> Heartbeat {
+        Heartbeat {
             engine: "engine-1".to_owned(),
             started: 17,
             is_leaving: false,
             rules_newest: 1,
-            lanes: vec![LaneBeat::of(&LaneStatus::new(Lane(3)))],
+            lanes: vec![LaneHeartbeat::of(&LaneStatus::new(Lane(3)))],
         }
     }
 }
