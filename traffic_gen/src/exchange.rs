@@ -12,7 +12,7 @@ use gateway::{
     AuthConfig, ConsoleAccess, Gateway, GatewayConfig, GatewayHandle, GatewayMetrics, KeySource, LimitConfig,
 };
 use policy_core::Limits;
-use policy_engine::{Engine, EngineConfig, EngineHandle, EngineMetrics, OutboxConfig, Tap};
+use policy_engine::{Engine, EngineConfig, EngineHandle, EngineMetrics, FoldObserver, OutboxConfig};
 use prometheus::Registry;
 use schemas::{AgentId, Policy};
 use telemetry::Tracer;
@@ -60,7 +60,7 @@ pub struct ExchangeOptions {
     /// Gaps, attempts and bounds of the engine's deliveries.
     pub outbox: OutboxConfig,
     /// Hears what the lanes of the first engine fold.
-    pub tap: Option<Arc<dyn Tap>>,
+    pub observer: Option<Arc<dyn FoldObserver>>,
     /// How many engines share the lanes; 0 is taken as 1. Only the first one's metrics are in the registry.
     pub engines: usize,
     /// Who may see the gateway's console.
@@ -79,7 +79,7 @@ impl Default for ExchangeOptions {
             default_policy: None,
             limits: LimitConfig::default(),
             outbox: OutboxConfig::default(),
-            tap: None,
+            observer: None,
             engines: 1,
             console: ConsoleAccess::default(),
             tracer: Tracer::off(),
@@ -115,7 +115,7 @@ impl Exchange {
         let registry = Registry::new();
         let engine_metrics = Arc::new(EngineMetrics::new(&registry)?);
         let outbox_max = options.outbox.in_flight_max;
-        let engine = start_engine(&bus, 0, &options.outbox, &options.tracer, engine_metrics, options.tap).await?;
+        let engine = start_engine(&bus, 0, &options.outbox, &options.tracer, engine_metrics, options.observer).await?;
         let mut standbys = Vec::new();
         for number in 1..options.engines {
             let metrics = Arc::new(EngineMetrics::new(&Registry::new())?);
@@ -217,13 +217,13 @@ async fn start_engine(
     outbox: &OutboxConfig,
     tracer: &Tracer,
     metrics: Arc<EngineMetrics>,
-    tap: Option<Arc<dyn Tap>>,
+    observer: Option<Arc<dyn FoldObserver>>,
 ) -> Result<EngineHandle, ExchangeError> {
     let id = match number {
         0 => format!("engine-{}", std::process::id()),
         number => format!("engine-{}-{number}", std::process::id()),
     };
     let config = EngineConfig { outbox: outbox.clone(), tracer: tracer.clone(), ..EngineConfig::new(id) };
-    let starting = Engine::start(bus.clone(), config, metrics, tap);
+    let starting = Engine::start(bus.clone(), config, metrics, observer);
     Ok(tokio::time::timeout(READY_TIMEOUT, starting).await.map_err(|_| ExchangeError::NotReady)??)
 }

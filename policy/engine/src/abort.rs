@@ -32,12 +32,12 @@ impl AbortCode {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Aborts {
-    wanted: BTreeMap<NegotiationId, Wanted>,
+    wanted: BTreeMap<NegotiationId, WantedAbort>,
     not_before: Instant,
 }
 
 #[derive(Debug)]
-struct Wanted {
+struct WantedAbort {
     code: AbortCode,
     is_outstanding: bool,
 }
@@ -52,7 +52,7 @@ impl Aborts {
     }
 
     pub(crate) fn want(&mut self, negotiation: NegotiationId, code: AbortCode) {
-        self.wanted.entry(negotiation).or_insert(Wanted { code, is_outstanding: false });
+        self.wanted.entry(negotiation).or_insert(WantedAbort { code, is_outstanding: false });
     }
 
     /// The log holds the abort.

@@ -62,7 +62,7 @@ impl BacklogReporter {
             };
             lines.iter().for_each(dead_letters::Line::log);
             let beyond = beyond(self.lanes.iter().map(|lane| lane.borrow().clone()), self.backlog_max);
-            // That nobody is beyond the limit any more is said once; where that is lost, silence says it.
+            // That nobody is beyond the limit any more is said once; where that is lost, unreachable says it.
             let was_known = std::mem::replace(&mut is_known, !beyond.is_empty());
             if !(is_known || was_known) {
                 if is_quiet {

@@ -15,7 +15,7 @@ use crate::error::EngineError;
 /// Longest id of an engine, in characters, as of every other name of the exchange.
 const ID_LEN_MAX: usize = 64;
 /// What people watch changes once a second.
-const PULSE_MS_DEFAULT: u64 = 1000;
+const STATISTICS_MS_DEFAULT: u64 = 1000;
 
 /// Settings of one engine.
 #[derive(Debug, Clone)]
@@ -44,9 +44,9 @@ pub struct EngineConfig {
     pub clock: ClockConfig,
     /// The newest rules version this engine folds; lower than the build's only to hold a roll-out back.
     pub rules_newest: u32,
-    /// Gap between two pulses ([`schemas::statistics`]), in milliseconds. 0: the engine tells people who look nothing, and
-    /// remembers nothing for them; neither pulse nor journals.
-    pub pulse_ms: u64,
+    /// Gap between two publications ([`schemas::statistics`]), in milliseconds. 0: the engine tells people who look nothing, and
+    /// remembers nothing for them; neither statistics nor journals.
+    pub statistics_ms: u64,
     /// Where spans go.
     pub tracer: Tracer,
 }
@@ -67,7 +67,7 @@ impl EngineConfig {
             trim: Trim::default(),
             clock: ClockConfig::default(),
             rules_newest: RULES_VERSION,
-            pulse_ms: PULSE_MS_DEFAULT,
+            statistics_ms: STATISTICS_MS_DEFAULT,
             tracer: Tracer::off(),
         }
     }
@@ -209,7 +209,7 @@ pub enum Trim {
 }
 
 /// Tells the engine's own time.
-pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+pub type WallClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// The engine's own clock, and how far the log's may be from it. It decides nothing: it only refuses readiness.
 #[derive(Clone)]
@@ -219,7 +219,7 @@ pub struct ClockConfig {
     /// How far log time may be from the engine's own, in milliseconds: what well-kept clocks never reach.
     pub skew_ms_max: u64,
     /// The engine's own clock.
-    pub now: Clock,
+    pub now: WallClock,
 }
 
 impl Default for ClockConfig {

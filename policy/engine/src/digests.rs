@@ -20,7 +20,7 @@ const AWAITED_MAX: usize = 256;
 
 /// The state digest of a lane after one record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Point {
+pub(crate) struct DigestPoint {
     /// Sequence of the record.
     pub(crate) position: u64,
     /// The time the log gave it: where a log has lost its end, another record stands under the same sequence.
@@ -49,9 +49,9 @@ pub(crate) struct Mismatch {
 pub(crate) struct Digests {
     every: u64,
     position: u64,
-    own: VecDeque<Point>,
+    own: VecDeque<DigestPoint>,
     /// By position and engine.
-    awaited: BTreeMap<(u64, String), Point>,
+    awaited: BTreeMap<(u64, String), DigestPoint>,
 }
 
 impl Digests {
@@ -72,7 +72,7 @@ impl Digests {
     }
 
     /// Takes note of a folded record, with its point where [`Digests::is_due`]; tells a peer that came to another state.
-    pub(crate) fn note(&mut self, position: u64, point: Option<Point>) -> Option<Mismatch> {
+    pub(crate) fn note(&mut self, position: u64, point: Option<DigestPoint>) -> Option<Mismatch> {
         self.position = self.position.max(position);
         let point = point?;
         self.own.push_back(point);
@@ -85,12 +85,12 @@ impl Digests {
     }
 
     /// The latest points, at most `count`, oldest first: for the heartbeat.
-    pub(crate) fn recent(&self, count: usize) -> Vec<Point> {
+    pub(crate) fn recent(&self, count: usize) -> Vec<DigestPoint> {
         self.own.iter().skip(self.own.len().saturating_sub(count)).copied().collect()
     }
 
     /// Compares a peer's points with ours; those we have not reached yet are compared when we do.
-    pub(crate) fn compare(&mut self, engine: &str, points: &[Point]) -> Option<Mismatch> {
+    pub(crate) fn compare(&mut self, engine: &str, points: &[DigestPoint]) -> Option<Mismatch> {
         let mut found = None;
         for theirs in points {
             if theirs.position > self.position {
@@ -106,8 +106,8 @@ impl Digests {
     }
 }
 
-fn mismatch(engine: &str, ours: Point, theirs: Point) -> Option<Mismatch> {
-    let question = |point: Point| (point.position, point.stamped, point.rules);
+fn mismatch(engine: &str, ours: DigestPoint, theirs: DigestPoint) -> Option<Mismatch> {
+    let question = |point: DigestPoint| (point.position, point.stamped, point.rules);
     let is_same_question = question(ours) == question(theirs);
     (is_same_question && ours.digest != theirs.digest).then(|| Mismatch {
         engine: engine.to_owned(),
@@ -138,14 +138,14 @@ mod tests {
 
     #[test]
     fn only_the_same_position_under_the_same_rules_is_compared() {
-        let theirs = |position, rules, state| Point { rules, ..point(position, state) };
+        let theirs = |position, rules, state| DigestPoint { rules, ..point(position, state) };
         for (point, is_mismatch) in [
             (theirs(1024, 1, 7), false),
             (theirs(1024, 1, 8), true),
             (theirs(1024, 2, 8), false),
             (theirs(1025, 1, 8), false),
             (theirs(100, 1, 8), false),
-            (Point { stamped: Timestamp(1), ..theirs(1024, 1, 8) }, false),
+            (DigestPoint { stamped: Timestamp(1), ..theirs(1024, 1, 8) }, false),
         ] {
             let mut behind = Digests::starting_at(0);
             assert_eq!(behind.compare("engine-2", &[point]), None, "not reached yet");
@@ -195,8 +195,8 @@ mod tests {
         (is_due, digests.note(position, due))
     }
 
-    fn point(position: u64, state: u8) -> Point {
-        Point { position, stamped: Timestamp(position), rules: 1, digest: digest(state) }
+    fn point(position: u64, state: u8) -> DigestPoint {
+        DigestPoint { position, stamped: Timestamp(position), rules: 1, digest: digest(state) }
     }
 
     fn digest(state: u8) -> Digest {

@@ -11,14 +11,14 @@ mod answers;
 mod backlog;
 mod fold;
 mod inputs;
+mod maintenance;
 mod opening;
 mod ownership;
 mod questions;
 mod report;
 mod stop;
 mod telling;
-mod unseen;
-mod upkeep;
+mod uncounted;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,13 +33,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::backlog::Backlog;
-use self::inputs::{Inputs, Wake};
-use self::ownership::Stage;
+use self::inputs::{Inputs, LaneWake};
+use self::maintenance::Maintenance;
+use self::ownership::OwnershipState;
 use self::questions::Questions;
 pub(crate) use self::stop::STOP_MAX;
-use self::telling::Telling;
-use self::unseen::Unseen;
-use self::upkeep::Upkeep;
+use self::telling::Reporting;
+use self::uncounted::UncountedEvents;
 use crate::abort::Aborts;
 use crate::backlog::SharedDeadLetters;
 use crate::clock::{ClockWatch, LogClock};
@@ -49,10 +49,10 @@ use crate::digests::{Digests, Mismatch};
 use crate::ingress::Signal;
 use crate::membership::MembershipInput;
 use crate::metrics::{EngineMetrics, LaneGauges};
+use crate::observer::FoldObserver;
 use crate::outbox::Outbox;
 use crate::register::Registrar;
 use crate::status::{LaneStatus, StopReason};
-use crate::tap::Tap;
 use crate::tick::Ticker;
 use crate::trace::Traces;
 
@@ -65,7 +65,7 @@ pub(crate) struct Shared {
     pub(crate) bus: Bus,
     pub(crate) config: EngineConfig,
     pub(crate) metrics: Arc<EngineMetrics>,
-    pub(crate) tap: Option<Arc<dyn Tap>>,
+    pub(crate) observer: Option<Arc<dyn FoldObserver>>,
     pub(crate) cancel: CancellationToken,
     /// What was given up, for the log.
     pub(crate) dead_letters: SharedDeadLetters,
@@ -90,12 +90,12 @@ pub(crate) struct Driver {
     ticker: Ticker,
     delivered: DeliveredBatch,
     digests: Digests,
-    upkeep: Upkeep,
-    telling: Telling,
-    unseen: Unseen,
+    maintenance: Maintenance,
+    telling: Reporting,
+    uncounted: UncountedEvents,
     traces: Traces,
     backlog: Backlog,
-    stage: Stage,
+    ownership: OwnershipState,
     /// Of the live engines, this one should own the lane.
     is_first: bool,
     /// The rules version every live engine folds, where it is newer than the lane's, and when to append it.
@@ -149,44 +149,44 @@ impl Driver {
         if self.broken.is_some() {
             return false;
         }
-        match self.stage {
-            Stage::Owner { .. } => !(self.outbox.is_full() || self.registrar.is_full()),
-            Stage::Yielding { .. } => false,
-            Stage::CatchingUp { .. } | Stage::Standby { .. } | Stage::Claiming(_) => true,
+        match self.ownership {
+            OwnershipState::Owner { .. } => !(self.outbox.is_full() || self.registrar.is_full()),
+            OwnershipState::Yielding { .. } => false,
+            OwnershipState::CatchingUp { .. } | OwnershipState::Standby { .. } | OwnershipState::Claiming(_) => true,
         }
     }
 
-    fn handle(&mut self, wake: Wake) -> Result<(), StopReason> {
+    fn handle(&mut self, wake: LaneWake) -> Result<(), StopReason> {
         match wake {
-            Wake::Record(Ok(record)) => self.handle_record(&record),
-            Wake::Record(Err(error)) => self.handle_unreadable(error),
-            Wake::Signal(signal) => self.handle_signal(signal),
-            Wake::Upkeep(done) => {
-                self.handle_upkeep(done);
+            LaneWake::Record(Ok(record)) => self.handle_record(&record),
+            LaneWake::Record(Err(error)) => self.handle_unreadable(error),
+            LaneWake::Signal(signal) => self.handle_signal(signal),
+            LaneWake::Maintenance(done) => {
+                self.handle_maintenance(done);
                 Ok(())
             }
-            Wake::Write(done) => {
+            LaneWake::Write(done) => {
                 self.handle_write(&done);
                 Ok(())
             }
-            Wake::Append(done) => {
+            LaneWake::Append(done) => {
                 self.handle_append(done);
                 Ok(())
             }
-            Wake::View(request) => {
+            LaneWake::View(request) => {
                 self.questions.add(request);
                 Ok(())
             }
-            Wake::End(end) => {
+            LaneWake::End(end) => {
                 self.questions.handle_end(end);
                 Ok(())
             }
-            Wake::Peers => {
+            LaneWake::Peers => {
                 self.handle_peers();
                 Ok(())
             }
-            Wake::Time => Ok(()),
-            Wake::Shutdown => Err(StopReason::Shutdown),
+            LaneWake::Time => Ok(()),
+            LaneWake::Shutdown => Err(StopReason::Shutdown),
         }
     }
 
@@ -204,7 +204,7 @@ impl Driver {
         }
         for _ in 0..VIEWS_PER_BATCH_MAX {
             let Some(request) = self.inputs.ready_view() else { break };
-            self.handle(Wake::View(request))?;
+            self.handle(LaneWake::View(request))?;
         }
         for _ in 1..self.shared.config.batch.records_max {
             if !self.takes_records() {
@@ -221,8 +221,8 @@ impl Driver {
                 }
             }
         }
-        while let Some(done) = self.inputs.ready_upkeep() {
-            self.handle_upkeep(done);
+        while let Some(done) = self.inputs.ready_maintenance() {
+            self.handle_maintenance(done);
         }
         Ok(())
     }
@@ -253,7 +253,7 @@ impl Driver {
                         self.delivered.add(id, now);
                     }
                 }
-                self.note_passages();
+                self.note_delivery_events();
             }
             Signal::Acked(agent, ids) => ids.into_iter().for_each(|id| self.outbox.handle_ack_heard(&agent, id)),
             Signal::Hello(agent) => self.outbox.handle_hello(&agent),

@@ -17,9 +17,9 @@ use crate::error::EngineError;
 use crate::ingress::Ingress;
 use crate::membership::{HeartbeatTask, MembershipHandle, MembershipInput};
 use crate::metrics::EngineMetrics;
-use crate::pulse::{LanePulse, Teller};
+use crate::observer::FoldObserver;
+use crate::statistics::{LaneStatistics, StatisticsReporter};
 use crate::status::{LanePhase, LaneStatus, Status, StatusReader, lane_status};
-use crate::tap::Tap;
 
 /// The policy engine of one process.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Engine {
         bus: Bus,
         config: EngineConfig,
         metrics: Arc<EngineMetrics>,
-        tap: Option<Arc<dyn Tap>>,
+        observer: Option<Arc<dyn FoldObserver>>,
     ) -> Result<EngineHandle, EngineError> {
         config.check()?;
         let lanes = lanes_of(&bus, &config)?;
@@ -50,9 +50,16 @@ impl Engine {
         let leave_max = config.membership.dead_after();
         let (id, mut id_in_use) = (config.id.clone(), heartbeats.id_in_use());
         let dead_letters = SharedDeadLetters::default();
-        let shared =
-            Shared { bus, config, metrics, tap, cancel: cancel.clone(), dead_letters, backlog_wake: Arc::default() };
-        let (mut drivers, mut watched, mut pulses, mut backlogs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let shared = Shared {
+            bus,
+            config,
+            metrics,
+            observer,
+            cancel: cancel.clone(),
+            dead_letters,
+            backlog_wake: Arc::default(),
+        };
+        let (mut drivers, mut watched, mut statistics, mut backlogs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for lane in lanes {
             let (sender, signals) = ingress.connect(lane);
             let (driver, lane) =
@@ -60,11 +67,15 @@ impl Engine {
             heartbeats.connect(lane.status.clone(), sender);
             drivers.push(driver);
             watched.push(lane.status);
-            pulses.push(lane.pulse);
+            statistics.push(lane.statistics);
             backlogs.push(lane.backlog);
         }
         let mut handle = EngineHandle {
-            _teller: teller(&shared, pulses, StatusReader::new(watched.clone(), membership.live.clone())),
+            _statistics: statistics_reporter(
+                &shared,
+                statistics,
+                StatusReader::new(watched.clone(), membership.live.clone()),
+            ),
             _backlogs: backlog_reporter(&shared, backlogs),
             lanes: watched,
             membership,
@@ -85,22 +96,22 @@ impl Engine {
     }
 }
 
-/// Starts to publish the engine's pulse, if it has one.
-fn teller(
+/// Starts to publish the engine's statistics, if it has one.
+fn statistics_reporter(
     shared: &Shared,
-    lanes: Vec<watch::Receiver<LanePulse>>,
+    lanes: Vec<watch::Receiver<LaneStatistics>>,
     status: StatusReader,
 ) -> Option<AbortOnDropHandle<()>> {
     let Shared { bus, config, .. } = shared;
-    let teller = Teller {
+    let statistics_reporter = StatisticsReporter {
         engine: config.id.clone(),
-        every: Duration::from_millis(config.pulse_ms),
+        every: Duration::from_millis(config.statistics_ms),
         clock: Arc::clone(&config.clock.now),
         pub_sub: Arc::clone(&bus.pub_sub),
         lanes,
         status,
     };
-    (config.pulse_ms > 0).then(|| AbortOnDropHandle::new(tokio::spawn(teller.drive())))
+    (config.statistics_ms > 0).then(|| AbortOnDropHandle::new(tokio::spawn(statistics_reporter.drive())))
 }
 
 /// Starts to say which agents do not acknowledge.
@@ -135,8 +146,8 @@ fn lanes_of(bus: &Bus, config: &EngineConfig) -> Result<BTreeSet<Lane>, EngineEr
 /// A running engine. Dropping it stops the engine without handing its lanes over; prefer [`EngineHandle::shutdown`].
 #[derive(Debug)]
 pub struct EngineHandle {
-    /// Publishes the pulse until it is dropped.
-    _teller: Option<AbortOnDropHandle<()>>,
+    /// Publishes the statistics until it is dropped.
+    _statistics: Option<AbortOnDropHandle<()>>,
     /// Says which agents do not acknowledge, until it is dropped.
     _backlogs: AbortOnDropHandle<()>,
     lanes: Vec<watch::Receiver<LaneStatus>>,

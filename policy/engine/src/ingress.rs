@@ -13,7 +13,7 @@ use schemas::{AgentId, DeliveryId, Lane, subject};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::digests::Point;
+use crate::digests::DigestPoint;
 use crate::metrics::EngineMetrics;
 
 /// Most further ids in one acknowledgement: four full inbox messages.
@@ -30,7 +30,7 @@ pub(crate) enum Signal {
     /// The agent has connected.
     Hello(AgentId),
     /// State digests of another engine.
-    Digests(String, Vec<Point>),
+    Digests(String, Vec<DigestPoint>),
 }
 
 /// The one task of an engine that listens.

@@ -1,5 +1,5 @@
 //! What the owner of a lane remembers of its newest negotiations, for people who look: the ground of `journal.<lane>` and
-//! of the lane's part of the engine's pulse ([`crate::pulse`]).
+//! of the lane's part of the engine's statistics ([`crate::statistics`]).
 //!
 //! Nothing is decided by it and nothing survives it. Only what this process did or saw as the owner of a live lane is
 //! noted. Nothing here holds mandates, reservation values, or the terms of a sealed offer: the facts have no place for them.
@@ -27,10 +27,10 @@ pub(crate) use answer::{adopted, answer};
 pub(crate) use fact::Fact;
 use kept::Kept;
 
-use crate::outbox::Passage;
-use crate::pulse::{Counted, Tally};
+use crate::outbox::DeliveryEvent;
+use crate::statistics::{LaneCounters, Totals};
 
-/// Open negotiations remembered: five times what a pulse names, so that one picked from it is still there.
+/// Open negotiations remembered: five times what statistics name, so that one picked from it is still there.
 const OPEN_MAX: usize = 256;
 /// Ended negotiations remembered.
 const ENDED_MAX: usize = 256;
@@ -39,7 +39,7 @@ const WEIGHT_MAX: usize = 32_768;
 
 /// See the module.
 pub(crate) struct Memory {
-    tally: Tally,
+    counters: LaneCounters,
     remembered: HashMap<NegotiationId, Remembered>,
     /// By their number, the oldest first.
     open: BTreeMap<u64, NegotiationId>,
@@ -85,7 +85,7 @@ pub(crate) struct About {
 impl Memory {
     pub(crate) fn new() -> Self {
         Self {
-            tally: Tally::default(),
+            counters: LaneCounters::default(),
             remembered: HashMap::new(),
             open: BTreeMap::new(),
             ended: VecDeque::new(),
@@ -97,15 +97,15 @@ impl Memory {
     }
 
     /// What was counted since the process started, and what the minute before `now`, in log time, came to.
-    pub(crate) fn counted(&mut self, now: Timestamp) -> Counted {
-        self.tally.counted(now)
+    pub(crate) fn counted(&mut self, now: Timestamp) -> Totals {
+        self.counters.counted(now)
     }
 
     /// The lane is owned from now on, with so many open negotiations that others have begun. `outlives`: whoever owned it
     /// before is gone, and with it what it counted; unless that was this process itself.
     pub(crate) fn handle_takeover(&mut self, open: usize, outlives: bool) {
         if outlives && !self.has_owned {
-            self.tally.note_loss();
+            self.counters.note_loss();
         }
         self.has_owned = true;
         self.forget();
@@ -123,7 +123,7 @@ impl Memory {
     /// Counts a fact that happened while nobody owned the lane, and remembers nothing of it.
     pub(crate) fn count(&mut self, event: &Event) {
         let at = if let Event::Ended { at, .. } = event { *at } else { Timestamp::default() };
-        self.tally.count(event, at);
+        self.counters.count(event, at);
     }
 
     /// Takes note of a fact the core reports. `adopt` tells what is known of a negotiation that was begun under another
@@ -134,7 +134,7 @@ impl Memory {
         at: Timestamp,
         adopt: impl FnOnce(&NegotiationId) -> Option<About>,
     ) {
-        self.tally.count(event, at);
+        self.counters.count(event, at);
         let Some((negotiation, fact)) = Fact::of(event) else { return };
         if let Event::Started { protocol, policy, invited, .. } = event {
             let (phase, policy) = (first_phase(*protocol), Arc::clone(policy));
@@ -149,12 +149,12 @@ impl Memory {
     }
 
     /// Takes note of what became of a delivery, and counts it.
-    pub(crate) fn note_passage(&mut self, passage: &Passage, at: Timestamp) {
-        self.tally.count_passage(passage);
-        if let Some(told) = passage.bargain.as_deref() {
-            self.note_bargain(&passage.negotiation, told, at);
+    pub(crate) fn note_delivery(&mut self, event: &DeliveryEvent, at: Timestamp) {
+        self.counters.count_delivery(event);
+        if let Some(told) = event.bargain.as_deref() {
+            self.note_bargain(&event.negotiation, told, at);
         }
-        self.note(&passage.negotiation, at, Fact::of_passage(passage));
+        self.note(&event.negotiation, at, Fact::of_delivery_event(event));
     }
 
     /// Takes note of what every party of a bargain is told: its rules, the offer that stands, the agreement.

@@ -29,7 +29,7 @@
 //!
 //! Reading order: [`EngineConfig`], `driver.rs` (the loop), `driver/fold.rs` (records in), `outbox.rs`, `register.rs`
 //! (what leaves, and when), `tick.rs`, `delivered.rs`, `abort.rs` (what engines log); then `membership.rs` and
-//! `driver/ownership.rs` (who does it), `recovery.rs`, `checkpoint.rs`, `driver/upkeep.rs` (how it survives).
+//! `driver/ownership.rs` (who does it), `recovery.rs`, `checkpoint.rs`, `driver/maintenance.rs` (how it survives).
 
 mod abort;
 mod backlog;
@@ -48,23 +48,23 @@ mod journal;
 mod log_reader;
 mod membership;
 mod metrics;
+mod observer;
 mod outbox;
-mod pulse;
 mod recovery;
 mod register;
 mod retention;
+mod statistics;
 mod status;
-mod tap;
 mod tick;
 mod trace;
 mod view;
 
 pub use config::{
-    BatchConfig, CheckpointConfig, Clock, ClockConfig, EngineConfig, MembershipConfig, OutboxConfig, Trim,
+    BatchConfig, CheckpointConfig, ClockConfig, EngineConfig, MembershipConfig, OutboxConfig, Trim, WallClock,
 };
 pub use engine::{Engine, EngineHandle};
 pub use error::EngineError;
 pub use fairness::Jain;
 pub use metrics::EngineMetrics;
+pub use observer::FoldObserver;
 pub use status::{LanePhase, LaneStatus, Status, StatusReader, StopReason};
-pub use tap::Tap;

@@ -23,10 +23,10 @@ pub(crate) struct LogReader {
     /// The last record given: whoever opens the log again must find it there.
     last: Option<LogRecord>,
     failures: u32,
-    source: Source,
+    source: ReaderState,
 }
 
-enum Source {
+enum ReaderState {
     Open(LogStream),
     Opening(BoxFuture<'static, Result<LogStream, BusError>>),
 }
@@ -35,7 +35,7 @@ impl LogReader {
     /// Opens a lane at the first record whose sequence is at least `from_seq`.
     pub(crate) async fn open(log: Arc<dyn Log>, lane: Lane, from_seq: u64) -> Result<Self, BusError> {
         let stream = log.read(lane, from_seq).await?;
-        Ok(Self { log, lane, from_seq, last: None, failures: 0, source: Source::Open(stream) })
+        Ok(Self { log, lane, from_seq, last: None, failures: 0, source: ReaderState::Open(stream) })
     }
 
     /// The next record. May be dropped and called again at any time.
@@ -46,7 +46,7 @@ impl LogReader {
     pub(crate) async fn next(&mut self) -> Result<LogRecord, BusError> {
         loop {
             let failure = match &mut self.source {
-                Source::Open(stream) => match stream.next().await {
+                ReaderState::Open(stream) => match stream.next().await {
                     Some(Ok(record)) => {
                         self.from_seq = record.seq + 1;
                         self.failures = 0;
@@ -56,9 +56,9 @@ impl LogReader {
                     Some(Err(error)) => error,
                     None => BusError::Closed,
                 },
-                Source::Opening(opening) => match opening.await {
+                ReaderState::Opening(opening) => match opening.await {
                     Ok(stream) => {
-                        self.source = Source::Open(stream);
+                        self.source = ReaderState::Open(stream);
                         continue;
                     }
                     Err(error) => error,
@@ -69,7 +69,7 @@ impl LogReader {
                 return Err(failure);
             }
             tracing::warn!(lane = self.lane.0, from_seq = self.from_seq, %failure, "the log is opened again");
-            self.source = Source::Opening(self.reopen());
+            self.source = ReaderState::Opening(self.reopen());
         }
     }
 

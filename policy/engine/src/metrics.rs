@@ -1,7 +1,7 @@
 //! Every metric the engine sets. Labels are closed sets, and every known combination starts at 0.
 //!
 //! Counters tell what this process did as an owner, and what happened while nobody owned the lane it then took (see
-//! `driver/unseen.rs`): what another owner folded, that one has counted. Gauges tell the state, however it came about.
+//! `driver/uncounted.rs`): what another owner folded, that one has counted. Gauges tell the state, however it came about.
 
 mod awards;
 mod delivery;
@@ -104,7 +104,7 @@ impl EngineMetrics {
     }
 
     /// Counts a fact from while nobody owned the lane: the negotiation it is of may be followed no more.
-    pub(crate) fn count_unseen(&self, event: &Event) {
+    pub(crate) fn count_uncounted(&self, event: &Event) {
         self.count(event);
         if let Event::Closed { expected, offers, elapsed_us, .. } = event {
             self.rounds.count(rounds::OTHER_POLICY, *expected, *offers, *elapsed_us);
@@ -198,7 +198,7 @@ mod tests {
             lane.follow(&closed(negotiation, invited), at, true);
             lane.follow(&closed(negotiation, invited), at, false);
         }
-        metrics.count_unseen(&closed("job", 3));
+        metrics.count_uncounted(&closed("job", 3));
         for name in ["exchange_decision_duration_seconds", "exchange_offers_per_round"] {
             let counted = counted(&registry, name);
             assert_eq!(counted, ["high 12 1", "other 5 1", "other more 1"], "{name}");

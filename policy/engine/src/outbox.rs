@@ -11,19 +11,19 @@
 //! Holds no socket and reads no clock: the lane feeds it and carries away [`bundle::Bundle`]s and [`GivenUp`]s. Bounds:
 //! [`OutboxConfig`].
 
+mod acks;
 mod bundle;
+mod entry;
+mod event;
 #[cfg(test)]
 pub(crate) mod fixture;
-mod heard;
-mod item;
-mod passage;
 mod recipient;
 mod schedule;
 mod sending;
-mod silence;
 mod standby;
 #[cfg(test)]
 mod tests;
+mod unreachable;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -39,12 +39,12 @@ use crate::config::OutboxConfig;
 use crate::document::DocumentWriter;
 use crate::metrics::{DeadLetterReason, EngineMetrics};
 
-use heard::Heard;
-use item::{Item, Stage};
-pub(crate) use passage::{Passage, Step};
+use acks::AckCache;
+use entry::{DeliveryState, OutboxEntry};
+pub(crate) use event::{DeliveryEvent, DeliveryStep};
 use recipient::Recipient;
-use schedule::Schedule;
-use silence::Silence;
+use schedule::RetrySchedule;
+use unreachable::UnreachableAgents;
 
 /// Whether the register lets a delivery out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,22 +76,22 @@ pub(crate) struct GivenUp {
 pub(crate) struct Outbox {
     config: OutboxConfig,
     metrics: Arc<EngineMetrics>,
-    items: HashMap<DeliveryId, Item>,
+    entries: HashMap<DeliveryId, OutboxEntry>,
     recipients: HashMap<AgentId, Recipient>,
     gated: HashMap<RegisterKey, Vec<DeliveryId>>,
-    schedule: Schedule,
+    schedule: RetrySchedule,
     queue: Vec<DeliveryId>,
     given_up: VecDeque<GivenUp>,
     /// Items that wait for the record of their failure.
     failed: usize,
-    heard: Heard,
+    acks: AckCache,
     made: u64,
     writer: DocumentWriter,
-    silence: Silence,
+    unreachable: UnreachableAgents,
     /// Given up since the lane last asked.
     dead_letters: Vec<DeadLetter>,
     /// Absent where nobody asks.
-    passages: Option<Vec<Passage>>,
+    events: Option<Vec<DeliveryEvent>>,
 }
 
 impl Outbox {
@@ -99,34 +99,34 @@ impl Outbox {
         Self {
             config,
             metrics,
-            items: HashMap::new(),
+            entries: HashMap::new(),
             recipients: HashMap::new(),
             gated: HashMap::new(),
-            schedule: Schedule::new(now),
+            schedule: RetrySchedule::new(now),
             queue: Vec::new(),
             given_up: VecDeque::new(),
             failed: 0,
-            heard: Heard::default(),
+            acks: AckCache::default(),
             made: 0,
             writer: DocumentWriter::default(),
-            silence: Silence::default(),
+            unreachable: UnreachableAgents::default(),
             dead_letters: Vec::new(),
-            passages: None,
+            events: None,
         }
     }
 
     /// Deliveries that are neither acknowledged nor given up for good.
     pub(crate) fn len(&self) -> usize {
-        self.items.len()
+        self.entries.len()
     }
 
     /// Whether the lane should take no further records in for now. What only waits for a record does not count: the
     /// lane must read on to settle it.
     pub(crate) fn is_full(&self) -> bool {
-        self.items.len().saturating_sub(self.failed) >= self.config.in_flight_max
+        self.entries.len().saturating_sub(self.failed) >= self.config.in_flight_max
     }
 
-    /// Takes a delivery in and holds it back until [`Outbox::release`]; unless its acknowledgement was heard before.
+    /// Takes a delivery in and holds it back until [`Outbox::release`]; unless its acknowledgement was acks before.
     pub(crate) fn hold(&mut self, deliver: Deliver, now: Instant) {
         self.hold_traced(deliver, None, now);
     }
@@ -134,11 +134,11 @@ impl Outbox {
     /// As [`Outbox::hold`], with where the delivery hangs in its trace.
     pub(crate) fn hold_traced(&mut self, deliver: Deliver, trace: Option<Box<TraceContext>>, now: Instant) {
         let (id, to) = (deliver.id, deliver.to.clone());
-        if self.heard.settles(id, &to) {
+        if self.acks.settles(id, &to) {
             return;
         }
-        let item = Item { trace, ..Item::new(deliver, self.made, now) };
-        if self.items.insert(id, item).is_none() {
+        let entry = OutboxEntry { trace, ..OutboxEntry::new(deliver, self.made, now) };
+        if self.entries.insert(id, entry).is_none() {
             self.made += 1;
             self.recipients.entry(to).or_default().push(id);
         }
@@ -147,10 +147,10 @@ impl Outbox {
     /// The deliveries held back, in the order they were made.
     pub(crate) fn held(&self) -> Vec<DeliveryId> {
         let mut held: Vec<_> = self
-            .items
+            .entries
             .iter()
-            .filter(|(_, item)| item.stage == Stage::Held)
-            .map(|(id, item)| (item.made, *id))
+            .filter(|(_, entry)| entry.state == DeliveryState::Held)
+            .map(|(id, entry)| (entry.made, *id))
             .collect();
         held.sort_unstable();
         held.into_iter().map(|(_, id)| id).collect()
@@ -158,24 +158,24 @@ impl Outbox {
 
     /// The register key a delivery waits for.
     pub(crate) fn after(&self, id: DeliveryId) -> Option<&RegisterKey> {
-        self.items.get(&id)?.deliver.after.as_ref()
+        self.entries.get(&id)?.deliver.after.as_ref()
     }
 
     /// Lets a held delivery go as far as its gate allows.
     pub(crate) fn release(&mut self, id: DeliveryId, gate: Gate) {
-        let Some(item) = self.items.get_mut(&id).filter(|item| item.stage == Stage::Held) else { return };
-        let waiting = self.recipients.get(&item.deliver.to).map_or(0, Recipient::live);
+        let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.state == DeliveryState::Held) else { return };
+        let waiting = self.recipients.get(&entry.deliver.to).map_or(0, Recipient::live);
         match gate {
             Gate::Refused => self.give_up(id, DeadLetterReason::RegisterConflict),
             Gate::Open | Gate::Shut(_) if waiting > self.config.per_agent_max => {
                 self.give_up(id, DeadLetterReason::Overflow);
             }
             Gate::Open => {
-                item.stage = Stage::Queued { counts: true };
+                entry.state = DeliveryState::Queued { counts: true };
                 self.queue.push(id);
             }
             Gate::Shut(key) => {
-                item.stage = Stage::Gated;
+                entry.state = DeliveryState::Gated;
                 self.gated.entry(key).or_default().push(id);
             }
         }
@@ -184,11 +184,13 @@ impl Outbox {
     /// The register answered for a key: what waited for it leaves, or is given up when the key holds another value.
     pub(crate) fn handle_register(&mut self, key: &RegisterKey, is_refused: bool) {
         for id in self.gated.remove(key).unwrap_or_default() {
-            let Some(item) = self.items.get_mut(&id).filter(|item| item.stage == Stage::Gated) else { continue };
+            let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.state == DeliveryState::Gated) else {
+                continue;
+            };
             if is_refused {
                 self.give_up(id, DeadLetterReason::RegisterConflict);
             } else {
-                item.stage = Stage::Queued { counts: true };
+                entry.state = DeliveryState::Queued { counts: true };
                 self.queue.push(id);
             }
         }
@@ -197,14 +199,15 @@ impl Outbox {
     /// An agent acknowledged a delivery. Counts only from the recipient, and only for what may have been sent; tells
     /// whether it did.
     pub(crate) fn handle_ack(&mut self, agent: &AgentId, id: DeliveryId, now: Instant) -> bool {
-        let Some(item) = self.items.get(&id).filter(|item| item.deliver.to == *agent && item.may_be_sent()) else {
+        let Some(entry) = self.entries.get(&id).filter(|entry| entry.deliver.to == *agent && entry.may_be_sent())
+        else {
             return false;
         };
-        let waited = (item.attempts > 0).then(|| now.saturating_duration_since(item.made_at));
-        self.metrics.deliveries.count_acked(&item.deliver.told, waited);
-        self.silence.end(agent);
-        if let Some(passages) = &mut self.passages {
-            passages.push(Passage { waited, ..Passage::of(item, Step::Acknowledged) });
+        let waited = (entry.attempts > 0).then(|| now.saturating_duration_since(entry.made_at));
+        self.metrics.deliveries.count_acked(&entry.deliver.told, waited);
+        self.unreachable.end(agent);
+        if let Some(events) = &mut self.events {
+            events.push(DeliveryEvent { waited, ..DeliveryEvent::of(entry, DeliveryStep::Acknowledged) });
         }
         self.settle(id);
         true
@@ -212,27 +215,27 @@ impl Outbox {
 
     /// Forgets a delivery: the log says it was acknowledged or given up, or it no longer matters.
     pub(crate) fn settle(&mut self, id: DeliveryId) {
-        self.heard.forget(id);
-        let Some(item) = self.items.remove(&id) else { return };
-        self.failed -= usize::from(item.stage == Stage::Failed);
-        let items = &self.items;
+        self.acks.forget(id);
+        let Some(entry) = self.entries.remove(&id) else { return };
+        self.failed -= usize::from(entry.state == DeliveryState::Failed);
+        let entries = &self.entries;
         let is_left = self
             .recipients
-            .get_mut(&item.deliver.to)
-            .is_some_and(|recipient| recipient.note_gone(|id| items.contains_key(id)));
+            .get_mut(&entry.deliver.to)
+            .is_some_and(|recipient| recipient.note_gone(|id| entries.contains_key(id)));
         if !is_left {
-            self.recipients.remove(&item.deliver.to);
+            self.recipients.remove(&entry.deliver.to);
         }
     }
 
     /// An agent has connected: everything it has not acknowledged goes out again at once, uncounted, so that an agent
     /// whose connection flaps does not use its attempts up.
     pub(crate) fn handle_hello(&mut self, agent: &AgentId) {
-        self.silence.end(agent);
+        self.unreachable.end(agent);
         let Some(recipient) = self.recipients.get(agent) else { return };
         for id in recipient.ids() {
-            if let Some(item) = self.items.get_mut(&id).filter(|item| item.stage == Stage::Sent) {
-                item.stage = Stage::Queued { counts: false };
+            if let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.state == DeliveryState::Sent) {
+                entry.state = DeliveryState::Queued { counts: false };
                 self.queue.push(id);
             }
         }
@@ -247,22 +250,24 @@ impl Outbox {
     pub(crate) fn handle_time(&mut self, now: Instant, log_time: Timestamp) {
         while let Some((slot, ids)) = self.schedule.poll(now) {
             for id in ids {
-                let Some(item) = self.items.get_mut(&id).filter(|item| item.due == Some(slot)) else { continue };
-                item.due = None;
-                match item.stage {
-                    Stage::GivenUp => self.given_up.push_back(item.given_up()),
-                    Stage::Sent | Stage::Queued { .. } if log_time > item.deliver.expires => {
+                let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.due == Some(slot)) else { continue };
+                entry.due = None;
+                match entry.state {
+                    DeliveryState::GivenUp => self.given_up.push_back(entry.given_up()),
+                    DeliveryState::Sent | DeliveryState::Queued { .. } if log_time > entry.deliver.expires => {
                         self.give_up(id, DeadLetterReason::Expired);
                     }
-                    Stage::Sent | Stage::Queued { .. } if item.attempts >= item.attempts_max(&self.config) => {
+                    DeliveryState::Sent | DeliveryState::Queued { .. }
+                        if entry.attempts >= entry.attempts_max(&self.config) =>
+                    {
                         self.give_up(id, DeadLetterReason::Attempts);
                     }
-                    Stage::Sent => {
-                        item.stage = Stage::Queued { counts: true };
+                    DeliveryState::Sent => {
+                        entry.state = DeliveryState::Queued { counts: true };
                         self.queue.push(id);
                     }
-                    Stage::Queued { .. } => item.stage = Stage::Queued { counts: true },
-                    Stage::Held | Stage::Gated | Stage::Failed => {}
+                    DeliveryState::Queued { .. } => entry.state = DeliveryState::Queued { counts: true },
+                    DeliveryState::Held | DeliveryState::Gated | DeliveryState::Failed => {}
                 }
             }
         }
@@ -281,8 +286,8 @@ impl Outbox {
     /// The failure of a delivery could not be logged: it is reported again after a while.
     pub(crate) fn handle_failure_unlogged(&mut self, id: DeliveryId, now: Instant) {
         let gap = Duration::from_millis(self.config.retry_base_ms);
-        if let Some(item) = self.items.get_mut(&id).filter(|item| item.stage == Stage::GivenUp) {
-            item.due = Some(self.schedule.arm(id, now + gap));
+        if let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.state == DeliveryState::GivenUp) {
+            entry.due = Some(self.schedule.arm(id, now + gap));
         }
     }
 
@@ -293,24 +298,24 @@ impl Outbox {
         if self.failed >= self.config.in_flight_max {
             return self.settle(id);
         }
-        if let Some(item) = self.items.get_mut(&id).filter(|item| item.stage == Stage::GivenUp) {
-            item.stage = Stage::Failed;
+        if let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.state == DeliveryState::GivenUp) {
+            entry.state = DeliveryState::Failed;
             self.failed += 1;
         }
     }
 
     fn give_up(&mut self, id: DeliveryId, reason: DeadLetterReason) {
-        let Some(item) = self.items.get_mut(&id) else { return };
-        item.stage = Stage::GivenUp;
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        entry.state = DeliveryState::GivenUp;
         self.metrics.deliveries.count_dead_letter(reason);
-        if let Some(passages) = &mut self.passages {
-            passages.push(Passage::of(item, Step::GivenUp(reason)));
+        if let Some(events) = &mut self.events {
+            events.push(DeliveryEvent::of(entry, DeliveryStep::GivenUp(reason)));
         }
-        let Deliver { to, negotiation, traceparent, .. } = &item.deliver;
+        let Deliver { to, negotiation, traceparent, .. } = &entry.deliver;
         let trace_id = TraceContext::of(traceparent.as_deref(), negotiation).trace;
-        let (to, negotiation, attempts) = (to.clone(), negotiation.clone(), item.attempts);
-        self.silence.note(&to, reason);
+        let (to, negotiation, attempts) = (to.clone(), negotiation.clone(), entry.attempts);
+        self.unreachable.note(&to, reason);
         self.dead_letters.push(DeadLetter { id, to, negotiation, trace_id, attempts, reason });
-        self.given_up.push_back(item.given_up());
+        self.given_up.push_back(entry.given_up());
     }
 }

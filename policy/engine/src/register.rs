@@ -50,7 +50,7 @@ pub(crate) struct Write {
 
 /// What an answer means.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum WriteOutcome {
     /// The key has our value: what waits for it may leave.
     Written,
     /// The key has another value: what waits for these keys, it and those refused with it, must never leave, and the
@@ -220,19 +220,23 @@ impl Registrar {
         key: &RegisterKey,
         answer: &Result<Registered, BusError>,
         now: Instant,
-    ) -> Answer {
+    ) -> WriteOutcome {
         self.in_flight = self.in_flight.saturating_sub(1);
         match answer {
             Ok(Registered::Written | Registered::Same) => {
                 self.finish(key);
-                Answer::Written
+                WriteOutcome::Written
             }
             Ok(Registered::Different(_)) => {
                 let ours = self.remove(key);
                 let is_logged = ours.as_ref().is_some_and(|ours| ours.is_abort_logged);
                 let (seq, value) = ours.map_or((0, None), |ours| (ours.order.0, Some(ours.value)));
                 let keys = self.refuse_with_followers(key.clone(), Refusal { seq, value, is_logged });
-                if is_logged { Answer::RefusedAgain(keys) } else { Answer::Refused(key.negotiation().clone(), keys) }
+                if is_logged {
+                    WriteOutcome::RefusedAgain(keys)
+                } else {
+                    WriteOutcome::Refused(key.negotiation().clone(), keys)
+                }
             }
             Err(_) => {
                 if let Some(pending) = self.pending.get_mut(key) {
@@ -241,7 +245,7 @@ impl Registrar {
                     pending.is_in_flight = false;
                     self.retries.push((now + gap, key.clone()));
                 }
-                Answer::Retried
+                WriteOutcome::Retried
             }
         }
     }

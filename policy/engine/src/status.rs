@@ -5,7 +5,7 @@ mod reader;
 use schemas::{Lane, Timestamp};
 use serde::Serialize;
 
-use crate::digests::Point;
+use crate::digests::DigestPoint;
 
 pub use reader::StatusReader;
 pub(crate) use reader::lane_status;
@@ -50,7 +50,7 @@ pub struct LaneStatus {
     /// Register writes not yet answered, or not yet known to be.
     pub register_pending: usize,
     /// Digests of the state at recent positions.
-    pub(crate) digests: Vec<Point>,
+    pub(crate) digests: Vec<DigestPoint>,
     /// What is wrong with the lane, each with its remedy.
     pub(crate) faults: Vec<String>,
     /// It has caught up, and could be owned at once.

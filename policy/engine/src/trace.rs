@@ -25,7 +25,7 @@ pub(crate) use spans::{Finished, Folded};
 pub(crate) struct Traces {
     tracer: Tracer,
     lane: Lane,
-    known: Option<Known>,
+    known: Option<NegotiationTrace>,
     cause: Option<Cause>,
     /// What is recorded once the trace of its negotiation is known: with the next delivery, as a rule of the same input.
     waiting: Vec<Waiting>,
@@ -34,7 +34,7 @@ pub(crate) struct Traces {
 }
 
 /// The trace of the last negotiation anything was sent in.
-struct Known {
+struct NegotiationTrace {
     negotiation: NegotiationId,
     /// As its call says, or as its id does.
     root: TraceContext,
@@ -152,11 +152,12 @@ impl Traces {
 
     /// Takes note of the trace of a negotiation, and of what has waited for it.
     fn know(&mut self, negotiation: &NegotiationId, traceparent: Option<&str>) {
-        let is_known = |known: &Known| known.negotiation == *negotiation && (known.is_sure || traceparent.is_none());
+        let is_known =
+            |known: &NegotiationTrace| known.negotiation == *negotiation && (known.is_sure || traceparent.is_none());
         if !self.known.as_ref().is_some_and(is_known) {
             let root = TraceContext::of(traceparent, negotiation);
             let (negotiation, is_kept) = (negotiation.clone(), self.tracer.keeps(root.trace));
-            self.known = Some(Known { negotiation, root, is_kept, is_sure: traceparent.is_some() });
+            self.known = Some(NegotiationTrace { negotiation, root, is_kept, is_sure: traceparent.is_some() });
         }
         if self.waiting.iter().any(|waiting| waiting.negotiation() == negotiation) {
             let (ready, waiting) =

@@ -24,12 +24,12 @@ mod register;
 mod registering;
 #[path = "engine/round.rs"]
 mod round;
+#[path = "engine/statistics.rs"]
+mod statistics;
 #[path = "engine/switched.rs"]
 mod switched;
 #[path = "engine/takeover.rs"]
 mod takeover;
-#[path = "engine/telling.rs"]
-mod telling;
 #[path = "engine/tracing.rs"]
 mod tracing;
 #[path = "engine/versions.rs"]

@@ -29,12 +29,12 @@ pub(crate) struct DeadLetter {
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct DeadLetters {
-    by_agent: BTreeMap<AgentId, Tally>,
-    others: Tally,
+    by_agent: BTreeMap<AgentId, UnreportedLetters>,
+    others: UnreportedLetters,
 }
 
 #[derive(Debug, Default)]
-struct Tally {
+struct UnreportedLetters {
     /// Since the last line.
     count: u64,
     last: Option<DeadLetter>,
@@ -54,26 +54,26 @@ impl DeadLetters {
     /// A delivery was given up.
     pub(crate) fn note(&mut self, letter: DeadLetter) {
         let has_room = self.by_agent.len() < AGENTS_MAX || self.by_agent.contains_key(&letter.to);
-        let tally = if has_room { self.by_agent.entry(letter.to.clone()).or_default() } else { &mut self.others };
-        tally.count += 1;
-        tally.last = Some(letter);
+        let unreported = if has_room { self.by_agent.entry(letter.to.clone()).or_default() } else { &mut self.others };
+        unreported.count += 1;
+        unreported.last = Some(letter);
     }
 
     /// Whether there is nothing left to say.
     pub(crate) fn is_empty(&self) -> bool {
-        self.by_agent.values().all(|tally| tally.count == 0) && self.others.count == 0
+        self.by_agent.values().all(|unreported| unreported.count == 0) && self.others.count == 0
     }
 
     /// The lines that are due; agents of which there was nothing to say for a while are forgotten.
     pub(crate) fn poll_lines(&mut self, now: Instant) -> Vec<Line> {
-        let own = self.by_agent.values_mut().filter_map(|tally| tally.poll_line(now, false));
+        let own = self.by_agent.values_mut().filter_map(|unreported| unreported.poll_line(now, false));
         let lines = own.collect::<Vec<_>>().into_iter().chain(self.others.poll_line(now, true)).collect();
-        self.by_agent.retain(|_, tally| tally.count > 0 || !tally.is_due(now));
+        self.by_agent.retain(|_, unreported| unreported.count > 0 || !unreported.is_due(now));
         lines
     }
 }
 
-impl Tally {
+impl UnreportedLetters {
     fn is_due(&self, now: Instant) -> bool {
         self.said_at.is_none_or(|at| now.saturating_duration_since(at) >= LINE_GAP)
     }

@@ -13,7 +13,7 @@ use schemas::subject;
 use tokio::time::{Instant, timeout};
 
 use super::inputs::{AppendDone, Purpose, WriteDone};
-use super::{Driver, Stage};
+use super::{Driver, OwnershipState};
 use crate::delivered::Batch;
 use crate::outbox::GivenUp;
 use crate::view;
@@ -29,8 +29,8 @@ impl Driver {
     /// Does everything that is due.
     pub(super) async fn act(&mut self) {
         let now = Instant::now();
-        match self.stage {
-            Stage::Owner { epoch, .. } => {
+        match self.ownership {
+            OwnershipState::Owner { epoch, .. } => {
                 self.subscribe_views(now).await;
                 self.release_due(now);
                 self.outbox.handle_time(now, self.clock.log_time(now));
@@ -39,14 +39,14 @@ impl Driver {
                 self.ask_end();
                 self.publish().await;
             }
-            Stage::Claiming(_) => self.retry_claim(now),
-            Stage::Yielding { epoch } => self.yield_lane(epoch).await,
-            Stage::Standby { .. } | Stage::CatchingUp { .. } => {}
+            OwnershipState::Claiming(_) => self.retry_claim(now),
+            OwnershipState::Yielding { epoch } => self.yield_lane(epoch).await,
+            OwnershipState::Standby { .. } | OwnershipState::CatchingUp { .. } => {}
         }
-        self.note_passages();
+        self.note_delivery_events();
         self.report_backlog(now);
-        self.start_upkeep(now);
-        self.tell(now);
+        self.start_maintenance(now);
+        self.report_statistics(now);
         self.report();
     }
 
@@ -60,11 +60,11 @@ impl Driver {
             self.ticker.wake_at(self.lane_state.poll_deadline(), &self.clock),
             self.inputs.views.is_none().then_some(self.views_at),
             self.rules_wanted.map(|(_, at)| at),
-            self.tell_wake_at(),
+            self.statistics_wake_at(),
             self.backlog_wake_at(),
         ];
         let owners = owners.into_iter().filter(|_| self.is_owner());
-        owners.chain([self.stage_wake_at(), self.upkeep_wake_at()]).flatten().min()
+        owners.chain([self.ownership_wake_at(), self.maintenance_wake_at()]).flatten().min()
     }
 
     /// Answers for the lane from now on. Views are a convenience: a bus that takes no subscription stops nothing else.
@@ -213,7 +213,7 @@ impl Driver {
     }
 }
 
-/// Questions for views and, where people are told anything, for journals; their subjects tell them apart.
+/// Questions for views and, where people are told anything, for journals; their subjects report_statistics them apart.
 async fn questions(
     pub_sub: &dyn PubSub,
     lane: Lane,

@@ -10,7 +10,7 @@ use super::Driver;
 use super::inputs::{AppendDone, Purpose, WriteDone};
 use crate::abort::AbortCode;
 use crate::metrics::WriteResult;
-use crate::register::Answer;
+use crate::register::WriteOutcome;
 
 impl Driver {
     /// What a negotiation is, or was, conducted by; the lane's state may have forgotten which, of one that was cancelled or aborted.
@@ -38,16 +38,16 @@ impl Driver {
             self.traces.handle_written(&done.key, registered, done.started, traceparent);
         }
         match self.registrar.handle_answer(&done.key, &done.answer, now) {
-            Answer::Written => self.outbox.handle_register(&done.key, false),
-            Answer::Refused(negotiation, keys) => {
+            WriteOutcome::Written => self.outbox.handle_register(&done.key, false),
+            WriteOutcome::Refused(negotiation, keys) => {
                 let trace_id = self.trace_id(&negotiation);
                 tracing::error!(%negotiation, %trace_id, key = %done.key, "register conflict: another value stands there; the negotiation is aborted");
                 self.shared.metrics.register_conflict(self.protocol(&negotiation));
                 self.aborts.want(negotiation, AbortCode::RegisterConflict);
                 keys.iter().for_each(|key| self.outbox.handle_register(key, true));
             }
-            Answer::RefusedAgain(keys) => keys.iter().for_each(|key| self.outbox.handle_register(key, true)),
-            Answer::Retried => {
+            WriteOutcome::RefusedAgain(keys) => keys.iter().for_each(|key| self.outbox.handle_register(key, true)),
+            WriteOutcome::Retried => {
                 let error = done.answer.as_ref().err().map(ToString::to_string);
                 let negotiation = done.key.negotiation();
                 let trace_id = self.trace_id(negotiation);

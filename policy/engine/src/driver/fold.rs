@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::Driver;
 use crate::abort::AbortCode;
-use crate::digests::Point;
+use crate::digests::DigestPoint;
 use crate::register::Write;
 use crate::status::StopReason;
 use crate::trace::{Finished, Folded};
@@ -25,11 +25,11 @@ impl Driver {
         self.position = record.seq;
         self.last = record.bytes.clone();
         self.folded += 1;
-        self.upkeep.note_record();
+        self.maintenance.note_record();
         self.clock.observe(record.time, now);
         self.clock_watch.observe(record);
-        if let Some(tap) = &self.shared.tap {
-            tap.on_record(record);
+        if let Some(observer) = &self.shared.observer {
+            observer.on_record(record);
         }
         match Record::decode(&record.bytes) {
             Ok(decoded) => self.fold(record, &decoded, now)?,
@@ -46,7 +46,7 @@ impl Driver {
     }
 
     fn note_digest(&mut self, record: &LogRecord) -> Result<(), StopReason> {
-        let point = self.digests.is_due(record.seq).then(|| Point {
+        let point = self.digests.is_due(record.seq).then(|| DigestPoint {
             position: record.seq,
             stamped: record.stamped,
             rules: self.lane_state.rules(),
@@ -60,7 +60,7 @@ impl Driver {
 
     fn fold(&mut self, record: &LogRecord, decoded: &Record, now: Instant) -> Result<(), StopReason> {
         let epoch = self.lane_state.epoch();
-        self.unseen.handle_record(decoded, &self.shared.config.id);
+        self.uncounted.handle_record(decoded, &self.shared.config.id);
         let folded = catch_unwind(AssertUnwindSafe(|| self.lane_state.handle_record(record.seq, record.time, decoded)));
         if folded.is_err() {
             self.handle_panic(record.seq, decoded)?;
@@ -199,10 +199,10 @@ impl Driver {
             self.remember(event);
             self.trace(event, record);
         } else {
-            self.unseen.add(event);
+            self.uncounted.add(event);
         }
-        if let Some(tap) = &self.shared.tap {
-            tap.on_event(self.lane, event);
+        if let Some(observer) = &self.shared.observer {
+            observer.on_event(self.lane, event);
         }
     }
 }

@@ -13,14 +13,14 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::upkeep::UpkeepDone;
+use super::maintenance::MaintenanceDone;
 use crate::delivered::Batch;
 use crate::ingress::Signal;
 use crate::log_reader::LogReader;
 use crate::membership::LiveEngines;
 
 /// What woke the lane.
-pub(super) enum Wake {
+pub(super) enum LaneWake {
     /// The log has a record, or cannot be read any more.
     Record(Result<LogRecord, BusError>),
     /// An acknowledgement or a hello.
@@ -36,7 +36,7 @@ pub(super) enum Wake {
     /// Another engine came or went.
     Peers,
     /// A checkpoint or a trim is done.
-    Upkeep(UpkeepDone),
+    Maintenance(MaintenanceDone),
     /// An instant the lane waited for.
     Time,
     /// The engine shuts down.
@@ -78,7 +78,7 @@ pub(super) struct Inputs {
     pub(super) views: Option<BoxStream<'static, Received>>,
     pub(super) writes: FuturesUnordered<BoxFuture<'static, WriteDone>>,
     pub(super) appends: FuturesUnordered<BoxFuture<'static, AppendDone>>,
-    pub(super) upkeep: FuturesUnordered<BoxFuture<'static, UpkeepDone>>,
+    pub(super) maintenance: FuturesUnordered<BoxFuture<'static, MaintenanceDone>>,
     pub(super) ends: FuturesUnordered<BoxFuture<'static, Option<u64>>>,
 }
 
@@ -87,8 +87,8 @@ impl Inputs {
     ///
     /// The order is fixed, so that a run can be repeated. No source starves another, because the lane handles a bounded
     /// part of each between two waits.
-    pub(super) async fn wait(&mut self, at: Option<Instant>, reads: bool) -> Wake {
-        let Self { cancel, peers, log, signals, views, writes, appends, upkeep, ends } = self;
+    pub(super) async fn wait(&mut self, at: Option<Instant>, reads: bool) -> LaneWake {
+        let Self { cancel, peers, log, signals, views, writes, appends, maintenance, ends } = self;
         let view = async {
             match views {
                 Some(views) => views.next().await,
@@ -103,16 +103,16 @@ impl Inputs {
         };
         tokio::select! {
             biased;
-            () = cancel.cancelled() => Wake::Shutdown,
-            Ok(()) = peers.changed() => Wake::Peers,
-            Some(done) = writes.next() => Wake::Write(done),
-            Some(done) = appends.next() => Wake::Append(done),
-            Some(done) = upkeep.next() => Wake::Upkeep(done),
-            Some(signal) = signals.recv() => Wake::Signal(signal),
-            record = log.next(), if reads => Wake::Record(record),
-            Some(end) = ends.next() => Wake::End(end),
-            Some(request) = view => Wake::View(request),
-            () = time => Wake::Time,
+            () = cancel.cancelled() => LaneWake::Shutdown,
+            Ok(()) = peers.changed() => LaneWake::Peers,
+            Some(done) = writes.next() => LaneWake::Write(done),
+            Some(done) = appends.next() => LaneWake::Append(done),
+            Some(done) = maintenance.next() => LaneWake::Maintenance(done),
+            Some(signal) = signals.recv() => LaneWake::Signal(signal),
+            record = log.next(), if reads => LaneWake::Record(record),
+            Some(end) = ends.next() => LaneWake::End(end),
+            Some(request) = view => LaneWake::View(request),
+            () = time => LaneWake::Time,
         }
     }
 
@@ -132,8 +132,8 @@ impl Inputs {
     }
 
     /// The next work in the background that is done, if any is already.
-    pub(super) fn ready_upkeep(&mut self) -> Option<UpkeepDone> {
-        self.upkeep.next().now_or_never().flatten()
+    pub(super) fn ready_maintenance(&mut self) -> Option<MaintenanceDone> {
+        self.maintenance.next().now_or_never().flatten()
     }
 
     /// The log's answer to where it ends, if it is there already.

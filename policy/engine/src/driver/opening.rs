@@ -13,11 +13,11 @@ use tokio::time::{Instant, sleep};
 
 use super::backlog::Backlog;
 use super::inputs::Inputs;
-use super::ownership::Stage;
+use super::maintenance::Maintenance;
+use super::ownership::OwnershipState;
 use super::questions::Questions;
-use super::telling::Telling;
-use super::unseen::Unseen;
-use super::upkeep::Upkeep;
+use super::telling::Reporting;
+use super::uncounted::UncountedEvents;
 use super::{Driver, Shared};
 use crate::backlog::LaneBacklog;
 use crate::checkpoint::CheckpointStore;
@@ -27,8 +27,8 @@ use crate::digests::Digests;
 use crate::error::EngineError;
 use crate::ingress::Signal;
 use crate::membership::MembershipHandle;
-use crate::pulse::LanePulse;
 use crate::recovery::{Recovered, Recovery, RecoveryError};
+use crate::statistics::LaneStatistics;
 use crate::status::{LaneStatus, StopReason};
 use crate::tick::Ticker;
 use crate::trace::Traces;
@@ -41,7 +41,7 @@ const BUILD_GAP: Duration = Duration::from_secs(1);
 /// What a lane lets others see of it.
 pub(crate) struct Watched {
     pub(crate) status: watch::Receiver<LaneStatus>,
-    pub(crate) pulse: watch::Receiver<LanePulse>,
+    pub(crate) statistics: watch::Receiver<LaneStatistics>,
     pub(crate) backlog: watch::Receiver<LaneBacklog>,
 }
 
@@ -60,7 +60,7 @@ impl Driver {
         })?;
         let (status, watched) = watch::channel(LaneStatus::new(lane));
         let (now, config) = (Instant::now(), &shared.config);
-        let (telling, pulse) = Telling::new(config, now);
+        let (telling, statistics) = Reporting::new(config, now);
         let (backlog, backlogs) = Backlog::new(now);
         let Recovered { lane_state, outbox, registrar, aborts, blamed, position, time, target, trimmed, reader } =
             recovered;
@@ -76,7 +76,7 @@ impl Driver {
                 views: None,
                 writes: FuturesUnordered::new(),
                 appends: FuturesUnordered::new(),
-                upkeep: FuturesUnordered::new(),
+                maintenance: FuturesUnordered::new(),
                 ends: FuturesUnordered::new(),
             },
             appender: Appender::spawn(Arc::clone(&shared.bus.log), lane, config.id.clone(), AppenderOptions::default()),
@@ -89,12 +89,12 @@ impl Driver {
             ticker: Ticker::new(now),
             delivered: DeliveredBatch::new(&config.batch),
             digests: Digests::starting_at(position).every(config.digest_every),
-            upkeep: Upkeep::new(config, store, position, trimmed, now),
+            maintenance: Maintenance::new(config, store, position, trimmed, now),
             telling,
-            unseen: Unseen::default(),
+            uncounted: UncountedEvents::default(),
             backlog,
             traces: Traces::new(config.tracer.clone(), lane),
-            stage: Stage::CatchingUp { target },
+            ownership: OwnershipState::CatchingUp { target },
             is_first: false,
             rules_wanted: None,
             claim_failure: None,
@@ -111,7 +111,7 @@ impl Driver {
             shared,
         };
         driver.begin(time, now);
-        Ok((driver, Watched { status: watched, pulse, backlog: backlogs }))
+        Ok((driver, Watched { status: watched, statistics, backlog: backlogs }))
     }
 
     /// Takes note of what the restored state says.
@@ -120,10 +120,10 @@ impl Driver {
         self.gauges.restart(self.lane_state.open_phases());
         self.gauges.set_checkpoint(self.position);
         self.telling.forget();
-        self.unseen.forget();
+        self.uncounted.forget();
         self.traces.forget();
         if self.telling.is_on() || self.traces.is_on() {
-            self.outbox.keep_passages();
+            self.outbox.keep_events();
         }
         if self.traces.is_on() {
             self.outbox.trace_all(|deliver| self.traces.of_old_delivery(deliver));
@@ -134,7 +134,7 @@ impl Driver {
     /// lane until it has caught up and been claimed anew.
     pub(super) async fn rebuild(&mut self, error: BusError) -> Result<(), StopReason> {
         self.report_loss(&error).await;
-        let recovered = recover_patiently(self.lane, &self.shared, &self.upkeep.store).await;
+        let recovered = recover_patiently(self.lane, &self.shared, &self.maintenance.store).await;
         self.restart(recovered.map_err(|error| match error {
             RecoveryError::Stop(reason) => reason,
             RecoveryError::Bus(failure) => StopReason::LogUnreadable(failure.to_string()),
@@ -158,20 +158,20 @@ impl Driver {
         let (now, config) = (Instant::now(), &self.shared.config);
         let Recovered { lane_state, outbox, registrar, aborts, blamed, position, time, target, trimmed, reader } =
             recovered;
-        let store = self.upkeep.store.clone();
+        let store = self.maintenance.store.clone();
         (self.lane_state, self.outbox, self.registrar, self.aborts, self.blamed) =
             (lane_state, outbox, registrar, aborts, blamed);
         // What was asked of the bus for the state that is gone is not waited for.
         self.inputs.log = reader;
         self.inputs.views = None;
         (self.inputs.writes, self.inputs.appends) = (FuturesUnordered::new(), FuturesUnordered::new());
-        (self.inputs.upkeep, self.inputs.ends) = (FuturesUnordered::new(), FuturesUnordered::new());
+        (self.inputs.maintenance, self.inputs.ends) = (FuturesUnordered::new(), FuturesUnordered::new());
         (self.clock, self.ticker) = (LogClock::new(now), Ticker::new(now));
         self.clock_watch = ClockWatch::default();
         self.delivered = DeliveredBatch::new(&config.batch);
         self.digests = Digests::starting_at(position).every(config.digest_every);
-        self.upkeep = Upkeep::new(config, store, position, trimmed, now);
-        self.stage = Stage::CatchingUp { target };
+        self.maintenance = Maintenance::new(config, store, position, trimmed, now);
+        self.ownership = OwnershipState::CatchingUp { target };
         (self.rules_wanted, self.claim_failure) = (None, None);
         (self.position, self.wrote_at, self.folded) = (position, position, 0);
         self.last = Bytes::new();

@@ -29,7 +29,7 @@ const WRITES_HELD_MAX: usize = 64 * WRITES_PENDING_MAX;
 
 /// How far the lane has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum OwnershipState {
     /// Folds silently up to what was stored when the lane was opened.
     CatchingUp { target: u64 },
     /// Folds silently; does not claim before an instant, so that a claim just lost is heard of first.
@@ -56,23 +56,23 @@ pub(super) struct Claim {
 
 impl Driver {
     pub(super) fn is_owner(&self) -> bool {
-        matches!(self.stage, Stage::Owner { .. })
+        matches!(self.ownership, OwnershipState::Owner { .. })
     }
 
     /// Whether the lane could be owned at once.
     pub(super) fn is_fit(&self) -> bool {
-        !matches!(self.stage, Stage::CatchingUp { .. })
+        !matches!(self.ownership, OwnershipState::CatchingUp { .. })
     }
 
     pub(super) fn phase(&self) -> LanePhase {
-        match self.stage {
-            Stage::CatchingUp { .. } => LanePhase::CatchingUp,
+        match self.ownership {
+            OwnershipState::CatchingUp { .. } => LanePhase::CatchingUp,
             // Until it is known who else is alive, it is not known whether the lane is to be claimed.
-            Stage::Standby { .. } if self.inputs.peers.borrow().is_none() => LanePhase::CatchingUp,
-            Stage::Standby { .. } if self.is_first => LanePhase::Claiming,
-            Stage::Standby { .. } | Stage::Yielding { .. } => LanePhase::Standby,
-            Stage::Claiming(_) => LanePhase::Claiming,
-            Stage::Owner { .. } => LanePhase::Owner,
+            OwnershipState::Standby { .. } if self.inputs.peers.borrow().is_none() => LanePhase::CatchingUp,
+            OwnershipState::Standby { .. } if self.is_first => LanePhase::Claiming,
+            OwnershipState::Standby { .. } | OwnershipState::Yielding { .. } => LanePhase::Standby,
+            OwnershipState::Claiming(_) => LanePhase::Claiming,
+            OwnershipState::Owner { .. } => LanePhase::Owner,
         }
     }
 
@@ -111,18 +111,22 @@ impl Driver {
             return Err(StopReason::RegisterForeign(self.aborts.len()));
         }
         let now = Instant::now();
-        if matches!(self.stage, Stage::CatchingUp { target } if self.position >= target) {
-            self.stage = Stage::Standby { not_before: now };
+        if matches!(self.ownership, OwnershipState::CatchingUp { target } if self.position >= target) {
+            self.ownership = OwnershipState::Standby { not_before: now };
         }
         let owned = self.lane_state.is_owner(&self.shared.config.id).then_some(self.lane_state.epoch());
-        match self.stage {
-            Stage::Standby { not_before } if self.is_first && not_before <= now => self.claim(),
-            Stage::Claiming(claim) if owned == Some(claim.epoch) => self.become_owner(claim, now),
-            Stage::Claiming(claim) if self.lane_state.epoch() >= claim.epoch => self.stand_by(now),
-            Stage::Claiming(claim) if claim.retry_at.is_some() && !self.is_first => self.stand_by(now),
-            Stage::Owner { epoch, .. } if owned != Some(epoch) => self.stage = Stage::Yielding { epoch },
-            Stage::CatchingUp { .. } | Stage::Standby { .. } | Stage::Claiming(_) => self.bound_held()?,
-            Stage::Owner { .. } | Stage::Yielding { .. } => {}
+        match self.ownership {
+            OwnershipState::Standby { not_before } if self.is_first && not_before <= now => self.claim(),
+            OwnershipState::Claiming(claim) if owned == Some(claim.epoch) => self.become_owner(claim, now),
+            OwnershipState::Claiming(claim) if self.lane_state.epoch() >= claim.epoch => self.stand_by(now),
+            OwnershipState::Claiming(claim) if claim.retry_at.is_some() && !self.is_first => self.stand_by(now),
+            OwnershipState::Owner { epoch, .. } if owned != Some(epoch) => {
+                self.ownership = OwnershipState::Yielding { epoch }
+            }
+            OwnershipState::CatchingUp { .. } | OwnershipState::Standby { .. } | OwnershipState::Claiming(_) => {
+                self.bound_held()?
+            }
+            OwnershipState::Owner { .. } | OwnershipState::Yielding { .. } => {}
         }
         Ok(())
     }
@@ -145,13 +149,13 @@ impl Driver {
         });
         let epoch = self.lane_state.epoch() + 1;
         let (is_orderly, outlives) = (owner.is_some(), epoch > 1 && owner != Some(false));
-        self.stage = Stage::Claiming(Claim { epoch, is_orderly, outlives, failures: 0, retry_at: None });
+        self.ownership = OwnershipState::Claiming(Claim { epoch, is_orderly, outlives, failures: 0, retry_at: None });
         self.append_claim(epoch);
     }
 
     /// The log answered a claim; one that was not appended is made again.
     pub(super) fn handle_claim_append(&mut self, failure: Option<String>, now: Instant) {
-        let Stage::Claiming(claim) = &mut self.stage else { return };
+        let OwnershipState::Claiming(claim) = &mut self.ownership else { return };
         if failure.is_some() {
             let gap = CLAIM_GAP_MIN.saturating_mul(1 << claim.failures.min(10)).min(CLAIM_GAP_MAX);
             claim.failures += 1;
@@ -162,7 +166,7 @@ impl Driver {
 
     /// Makes a claim again that is due.
     pub(super) fn retry_claim(&mut self, now: Instant) {
-        let Stage::Claiming(claim) = &mut self.stage else { return };
+        let OwnershipState::Claiming(claim) = &mut self.ownership else { return };
         if claim.retry_at.is_some_and(|at| at <= now) {
             claim.retry_at = None;
             let epoch = claim.epoch;
@@ -172,16 +176,16 @@ impl Driver {
 
     fn become_owner(&mut self, claim: Claim, now: Instant) {
         let release_at = claim.is_orderly.then(|| now + self.shared.config.membership.interval());
-        self.stage = Stage::Owner { epoch: claim.epoch, release_at };
+        self.ownership = OwnershipState::Owner { epoch: claim.epoch, release_at };
         self.claim_failure = None;
         self.handle_peers();
         self.shared.metrics.engines.count_takeover();
         self.aborts.handle_takeover(now);
         self.telling.handle_takeover(self.lane_state.open_count(), claim.outlives);
         if claim.is_orderly {
-            self.unseen.forget();
+            self.uncounted.forget();
         } else {
-            self.count_unseen();
+            self.count_uncounted();
         }
         // The owner before may have ended before it could log what was acknowledged.
         for id in self.outbox.take_heard() {
@@ -196,7 +200,7 @@ impl Driver {
 
     /// Lets go what was held back in favour of the owner before, once it has had its time to be acknowledged.
     pub(super) fn release_due(&mut self, now: Instant) {
-        let Stage::Owner { release_at, .. } = &mut self.stage else { return };
+        let OwnershipState::Owner { release_at, .. } = &mut self.ownership else { return };
         if release_at.is_some_and(|at| at <= now) {
             *release_at = None;
             self.release_held();
@@ -230,16 +234,16 @@ impl Driver {
     }
 
     fn stand_by(&mut self, now: Instant) {
-        self.stage = Stage::Standby { not_before: now + self.shared.config.membership.interval() };
+        self.ownership = OwnershipState::Standby { not_before: now + self.shared.config.membership.interval() };
     }
 
-    /// When the stage makes something due.
-    pub(super) fn stage_wake_at(&self) -> Option<Instant> {
-        match self.stage {
-            Stage::CatchingUp { .. } | Stage::Yielding { .. } => None,
-            Stage::Standby { not_before } => self.is_first.then_some(not_before),
-            Stage::Claiming(claim) => claim.retry_at,
-            Stage::Owner { release_at, .. } => release_at,
+    /// When the ownership makes something due.
+    pub(super) fn ownership_wake_at(&self) -> Option<Instant> {
+        match self.ownership {
+            OwnershipState::CatchingUp { .. } | OwnershipState::Yielding { .. } => None,
+            OwnershipState::Standby { not_before } => self.is_first.then_some(not_before),
+            OwnershipState::Claiming(claim) => claim.retry_at,
+            OwnershipState::Owner { release_at, .. } => release_at,
         }
     }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::inputs::Wake;
-use super::{Driver, Stage};
+use super::inputs::LaneWake;
+use super::{Driver, OwnershipState};
 use crate::membership::MembershipInput;
 use crate::status::{LanePhase, StopReason};
 
@@ -16,7 +16,7 @@ pub(crate) const STOP_MAX: Duration = Duration::from_secs(2);
 impl Driver {
     /// Stops the lane. After a shutdown what is under way is finished first; after anything else nothing more may leave.
     pub(super) async fn stop(mut self, reason: StopReason) {
-        if let (StopReason::Shutdown, Stage::Owner { epoch, .. }) = (&reason, self.stage) {
+        if let (StopReason::Shutdown, OwnershipState::Owner { epoch, .. }) = (&reason, self.ownership) {
             self.finish(epoch).await;
         } else if reason != StopReason::Shutdown {
             tracing::error!(lane = self.lane.0, %reason, "the lane stops");
@@ -61,22 +61,22 @@ impl Driver {
 
     async fn finish_next(&mut self) {
         match self.inputs.wait(None, false).await {
-            Wake::Write(done) => {
+            LaneWake::Write(done) => {
                 self.handle_write(&done);
                 self.publish().await;
             }
-            Wake::Signal(signal) => {
+            LaneWake::Signal(signal) => {
                 let _ = self.handle_signal(signal);
             }
-            Wake::Append(_)
-            | Wake::Upkeep(_)
-            | Wake::View(_)
-            | Wake::End(_)
-            | Wake::Record(_)
-            | Wake::Peers
-            | Wake::Time
-            | Wake::Shutdown => {}
+            LaneWake::Append(_)
+            | LaneWake::Maintenance(_)
+            | LaneWake::View(_)
+            | LaneWake::End(_)
+            | LaneWake::Record(_)
+            | LaneWake::Peers
+            | LaneWake::Time
+            | LaneWake::Shutdown => {}
         }
-        self.note_passages();
+        self.note_delivery_events();
     }
 }

@@ -1,4 +1,4 @@
-//! What a lane tells people who look: its part of the engine's pulse, and journals. Nothing of it decides anything.
+//! What a lane tells people who look: its part of the engine's statistics, and journals. Nothing of it decides anything.
 
 use std::time::Duration;
 
@@ -12,25 +12,33 @@ use super::Driver;
 use crate::config::EngineConfig;
 use crate::journal::{self, Fact, Memory};
 use crate::metrics::WriteResult;
-use crate::pulse::LanePulse;
+use crate::statistics::LaneStatistics;
 
-/// How often a lane says its part between two pulses: what a pulse says is older by a quarter of their gap at most.
-const PARTS_PER_PULSE: u32 = 4;
+/// How often a lane says its part between two publications: what statistics say is older by a quarter of their gap at most.
+const PARTS_PER_INTERVAL: u32 = 4;
 
-/// What there is to tell, and when.
-pub(super) struct Telling {
+/// What there is to report_statistics, and when.
+pub(super) struct Reporting {
     /// Absent where nobody is told anything.
     memory: Option<Memory>,
-    pulse: watch::Sender<LanePulse>,
+    statistics: watch::Sender<LaneStatistics>,
     every: Duration,
     at: Instant,
 }
 
-impl Telling {
-    pub(super) fn new(config: &EngineConfig, now: Instant) -> (Self, watch::Receiver<LanePulse>) {
-        let (pulse, heard) = watch::channel(LanePulse::default());
-        let memory = (config.pulse_ms > 0).then(Memory::new);
-        (Self { memory, pulse, every: Duration::from_millis(config.pulse_ms) / PARTS_PER_PULSE, at: now }, heard)
+impl Reporting {
+    pub(super) fn new(config: &EngineConfig, now: Instant) -> (Self, watch::Receiver<LaneStatistics>) {
+        let (statistics, heard) = watch::channel(LaneStatistics::default());
+        let memory = (config.statistics_ms > 0).then(Memory::new);
+        (
+            Self {
+                memory,
+                statistics,
+                every: Duration::from_millis(config.statistics_ms) / PARTS_PER_INTERVAL,
+                at: now,
+            },
+            heard,
+        )
     }
 
     /// Whether anybody is told anything.
@@ -72,8 +80,8 @@ impl Driver {
     }
 
     /// Counts what happened while nobody owned the lane; no journal holds it.
-    pub(super) fn count_unseen(&mut self) {
-        let (events, left_out) = self.unseen.take();
+    pub(super) fn count_uncounted(&mut self) {
+        let (events, left_out) = self.uncounted.take();
         if left_out > 0 {
             tracing::warn!(
                 lane = self.lane.0,
@@ -82,7 +90,7 @@ impl Driver {
             );
         }
         for event in &events {
-            self.shared.metrics.count_unseen(event);
+            self.shared.metrics.count_uncounted(event);
             if let Some(memory) = &mut self.telling.memory {
                 memory.count(event);
             }
@@ -98,32 +106,32 @@ impl Driver {
     }
 
     /// Takes note of what became of deliveries since it was last asked.
-    pub(super) fn note_passages(&mut self) {
-        let passages = self.outbox.take_passages();
-        if passages.is_empty() {
+    pub(super) fn note_delivery_events(&mut self) {
+        let events = self.outbox.take_events();
+        if events.is_empty() {
             return;
         }
         let at = (self.shared.config.clock.now)();
-        for passage in passages {
-            self.traces.handle_passage(&passage);
+        for event in events {
+            self.traces.handle_delivery(&event);
             if let Some(memory) = &mut self.telling.memory {
-                memory.note_passage(&passage, at);
+                memory.note_delivery(&event, at);
             }
         }
     }
 
-    /// Says the lane's part of the pulse, when that is due or the lane has come or gone.
-    pub(super) fn tell(&mut self, now: Instant) {
+    /// Says the lane's part of the statistics, when that is due or the lane has come or gone.
+    pub(super) fn report_statistics(&mut self, now: Instant) {
         let is_owner = self.is_owner();
-        let Telling { memory: Some(memory), pulse, every, at } = &mut self.telling else { return };
-        let is_news = pulse.borrow().owned.is_some() != is_owner;
+        let Reporting { memory: Some(memory), statistics, every, at } = &mut self.telling else { return };
+        let is_news = statistics.borrow().owned.is_some() != is_owner;
         if !is_news && (!is_owner || now < *at) {
             return;
         }
         *at = now + *every;
         let counted = memory.counted(self.clock.log_time(now));
-        pulse.send_replace(if is_owner {
-            LanePulse {
+        statistics.send_replace(if is_owner {
+            LaneStatistics {
                 owned: Some(self.lane),
                 open: self.lane_state.open_count(),
                 unacknowledged: self.outbox.len(),
@@ -131,12 +139,12 @@ impl Driver {
                 counted,
             }
         } else {
-            LanePulse { counted, ..LanePulse::default() }
+            LaneStatistics { counted, ..LaneStatistics::default() }
         });
     }
 
-    /// When the lane's part of the pulse is due; only its owner has one.
-    pub(super) fn tell_wake_at(&self) -> Option<Instant> {
+    /// When the lane's part of the statistics is due; only its owner has one.
+    pub(super) fn statistics_wake_at(&self) -> Option<Instant> {
         self.telling.is_on().then_some(self.telling.at)
     }
 

@@ -12,7 +12,7 @@ use schemas::{Act, AgentId, AwardNo, DeliveryId, Lot, NegotiationId, RegisterKey
 use serde::Serialize;
 
 use crate::metrics::{DeadLetterReason, WriteResult};
-use crate::outbox::{Passage, Step};
+use crate::outbox::{DeliveryEvent, DeliveryStep};
 
 /// Most offers of a decision that are remembered, and most winners.
 const RANKED_MAX: usize = 64;
@@ -167,14 +167,14 @@ impl Fact {
     }
 
     /// What became of a delivery.
-    pub(crate) fn of_passage(passage: &Passage) -> Self {
-        let Passage { id: delivery, act, attempts, .. } = *passage;
-        let to = passage.to.clone();
-        match passage.step {
-            Step::Sent => Self::Sent { to, act, delivery, settled: false },
-            Step::SentOnce => Self::Sent { to, act, delivery, settled: true },
-            Step::Acknowledged => Self::Acknowledged { by: to, act, delivery, attempts },
-            Step::GivenUp(reason) => Self::GivenUp { to, act, delivery, reason, was_sent: attempts > 0 },
+    pub(crate) fn of_delivery_event(event: &DeliveryEvent) -> Self {
+        let DeliveryEvent { id: delivery, act, attempts, .. } = *event;
+        let to = event.to.clone();
+        match event.step {
+            DeliveryStep::Sent => Self::Sent { to, act, delivery, settled: false },
+            DeliveryStep::SentOnce => Self::Sent { to, act, delivery, settled: true },
+            DeliveryStep::Acknowledged => Self::Acknowledged { by: to, act, delivery, attempts },
+            DeliveryStep::GivenUp(reason) => Self::GivenUp { to, act, delivery, reason, was_sent: attempts > 0 },
         }
     }
 

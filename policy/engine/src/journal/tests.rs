@@ -14,7 +14,7 @@ use schemas::{Act, AgentId, Digest, NegotiationId, OfferId, Position, Timestamp,
 use super::kept::{FIRST_MAX, LAST_MAX};
 use super::{ENDED_MAX, Fact, Memory, OPEN_MAX, WEIGHT_MAX};
 use crate::outbox::fixture::id as delivery;
-use crate::outbox::{Passage, Step};
+use crate::outbox::{DeliveryEvent, DeliveryStep};
 
 #[test]
 fn a_long_journal_keeps_the_first_and_the_last_entries_and_says_what_it_left_out_between() {
@@ -134,9 +134,9 @@ fn the_offers_of_a_bargain_are_in_its_journal_once_each_however_many_are_told_th
     let mut memory = Memory::new();
     started(&mut memory, 1);
     for (told, offer) in [1, 1, 1, 2, 2, 3].into_iter().enumerate() {
-        memory.note_passage(&turn(told as u128, Some(offer)), Timestamp(told as u64));
+        memory.note_delivery(&turn(told as u128, Some(offer)), Timestamp(told as u64));
     }
-    memory.note_passage(&turn(9, None), Timestamp(9));
+    memory.note_delivery(&turn(9, None), Timestamp(9));
     let journal = memory.journal("engine-1", &negotiation(1)).unwrap();
     let proposed: Vec<(u32, Option<&AttrValue>)> = journal
         .entries
@@ -163,10 +163,10 @@ fn the_rules_and_the_agreement_of_a_bargain_are_in_its_journal_once_each() {
     issues.extend([issue("long", discrete(long)), issue("fetched_by", discrete(few.clone()))]);
     issues.extend((0..5).map(|number| issue(&format!("z{number}"), discrete(vec![AttrValue::Int(number)]))));
     for told in 0..3 {
-        memory.note_passage(&cfp(told, issues.clone()), Timestamp(1));
+        memory.note_delivery(&cfp(told, issues.clone()), Timestamp(1));
     }
     for told in 3..6 {
-        memory.note_passage(&closed(told), Timestamp(2));
+        memory.note_delivery(&closed(told), Timestamp(2));
     }
     let journal = memory.journal("engine-1", &negotiation(1)).unwrap();
     let rules: Vec<_> = journal.entries.iter().filter(|entry| matches!(entry.what, Happened::Rules { .. })).collect();
@@ -281,7 +281,7 @@ fn acknowledged(number: u128) -> Fact {
 }
 
 /// A party is told that it is its turn, and which offer stands.
-fn turn(number: u128, offer: Option<u64>) -> Passage {
+fn turn(number: u128, offer: Option<u64>) -> DeliveryEvent {
     let bob = AgentId::try_new("bob").unwrap();
     let standing = offer.map(|seq| Standing {
         offer_id: OfferId(Position { seq, index: 0 }),
@@ -300,7 +300,7 @@ fn turn(number: u128, offer: Option<u64>) -> Passage {
 }
 
 /// A party is called to a bargain over these issues.
-fn cfp(number: u128, issues: Vec<Issue>) -> Passage {
+fn cfp(number: u128, issues: Vec<Issue>) -> DeliveryEvent {
     let rules = Bargain {
         issues,
         rounds: Some(3),
@@ -330,7 +330,7 @@ fn cfp(number: u128, issues: Vec<Issue>) -> Passage {
 }
 
 /// A party is told of an agreement on bob's offer.
-fn closed(number: u128) -> Passage {
+fn closed(number: u128) -> DeliveryEvent {
     let agreement = Agreement {
         offer_id: OfferId(Position { seq: 7, index: 0 }),
         by: AgentId::try_new("bob").unwrap(),
@@ -348,8 +348,8 @@ fn issue(name: &str, values: IssueValues) -> Issue {
 }
 
 /// What is told to bob for the first time.
-fn first_sent(number: u128, told: Told) -> Passage {
-    Passage {
+fn first_sent(number: u128, told: Told) -> DeliveryEvent {
+    DeliveryEvent {
         id: delivery(number),
         negotiation: negotiation(1),
         to: AgentId::try_new("bob").unwrap(),
@@ -359,7 +359,7 @@ fn first_sent(number: u128, told: Told) -> Passage {
         waited: None,
         bargain: Some(Arc::new(told)),
         trace: None,
-        step: Step::Sent,
+        step: DeliveryStep::Sent,
     }
 }
 

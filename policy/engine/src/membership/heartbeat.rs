@@ -3,7 +3,7 @@
 use schemas::{Lane, subject};
 use serde::{Deserialize, Serialize};
 
-use crate::digests::Point;
+use crate::digests::DigestPoint;
 use crate::status::LaneStatus;
 
 /// Largest heartbeat read: every lane a log can have, with its digests, fits into half of it.
@@ -46,7 +46,7 @@ pub(crate) struct LaneHeartbeat {
     /// The lane's rules version.
     pub(crate) rules: u32,
     /// Digests of its state at recent positions.
-    pub(crate) digests: Vec<Point>,
+    pub(crate) digests: Vec<DigestPoint>,
 }
 
 impl LaneHeartbeat {

@@ -12,9 +12,9 @@ const SLOT_MS: u64 = 8;
 
 /// A slot: everything in it is due at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Slot(u64);
+pub(crate) struct RetrySlot(u64);
 
-impl Slot {
+impl RetrySlot {
     fn after_start(self) -> Duration {
         Duration::from_millis(self.0.saturating_mul(SLOT_MS))
     }
@@ -23,20 +23,20 @@ impl Slot {
 /// Timers by slot. A delivery that was acknowledged stays in its slot until that is due; the owner of the schedule
 /// compares the slot with the one it noted and ignores what no longer holds.
 #[derive(Debug)]
-pub(crate) struct Schedule {
+pub(crate) struct RetrySchedule {
     start: Instant,
-    ids_by_slot: BTreeMap<Slot, Vec<DeliveryId>>,
+    ids_by_slot: BTreeMap<RetrySlot, Vec<DeliveryId>>,
 }
 
-impl Schedule {
+impl RetrySchedule {
     pub(crate) fn new(now: Instant) -> Self {
         Self { start: now, ids_by_slot: BTreeMap::new() }
     }
 
     /// Arms a timer and returns its slot: the first that ends at or after `at`.
-    pub(crate) fn arm(&mut self, id: DeliveryId, at: Instant) -> Slot {
+    pub(crate) fn arm(&mut self, id: DeliveryId, at: Instant) -> RetrySlot {
         let after_ms = at.saturating_duration_since(self.start).as_micros().div_ceil(1000);
-        let slot = Slot(u64::try_from(after_ms).unwrap_or(u64::MAX).div_ceil(SLOT_MS));
+        let slot = RetrySlot(u64::try_from(after_ms).unwrap_or(u64::MAX).div_ceil(SLOT_MS));
         self.ids_by_slot.entry(slot).or_default().push(id);
         slot
     }
@@ -52,7 +52,7 @@ impl Schedule {
     }
 
     /// Takes the first slot if it is due.
-    pub(crate) fn poll(&mut self, now: Instant) -> Option<(Slot, Vec<DeliveryId>)> {
+    pub(crate) fn poll(&mut self, now: Instant) -> Option<(RetrySlot, Vec<DeliveryId>)> {
         let entry = self.ids_by_slot.first_entry()?;
         let slot = *entry.key();
         (self.start + slot.after_start() <= now).then(|| entry.remove_entry())
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn a_timer_never_fires_before_its_time_and_at_most_a_slot_later() {
         let start = Instant::now();
-        let mut schedule = Schedule::new(start);
+        let mut schedule = RetrySchedule::new(start);
         let id = DeliveryId::new(Lane(0), [1; 16]);
         for after_us in [1_u64, 7_999, 8_000, 8_001, 500_000, 512_345] {
             let at = start + Duration::from_micros(after_us);

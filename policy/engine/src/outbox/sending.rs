@@ -8,8 +8,8 @@ use schemas::record::Qos;
 use tokio::time::Instant;
 
 use super::bundle::{Bundle, Bundler};
-use super::item::Stage;
-use super::{Outbox, Passage, Step};
+use super::entry::DeliveryState;
+use super::{DeliveryEvent, DeliveryStep, Outbox};
 use crate::clock::LogClock;
 use crate::metrics::DeadLetterReason;
 
@@ -19,19 +19,20 @@ impl Outbox {
         let mut bundler = Bundler::new(&self.config);
         let mut written = Vec::new();
         for id in std::mem::take(&mut self.queue) {
-            let Some(item) = self.items.get(&id).filter(|item| matches!(item.stage, Stage::Queued { .. })) else {
+            let Some(entry) = self.entries.get(&id).filter(|entry| matches!(entry.state, DeliveryState::Queued { .. }))
+            else {
                 continue;
             };
-            if let Some(document) = &item.document {
-                bundler.add(id, &item.deliver.to, document);
+            if let Some(document) = &entry.document {
+                bundler.add(id, &entry.deliver.to, document);
                 continue;
             }
             written.clear();
-            match self.writer.write(&item.deliver, &mut written) {
-                Ok(()) => bundler.add(id, &item.deliver.to, &written),
+            match self.writer.write(&entry.deliver, &mut written) {
+                Ok(()) => bundler.add(id, &entry.deliver.to, &written),
                 Err(error) => {
                     // The core builds no such delivery; retrying could not help.
-                    let negotiation = &item.deliver.negotiation;
+                    let negotiation = &entry.deliver.negotiation;
                     tracing::error!(%negotiation, %id, %error, "a delivery cannot be written; it is given up");
                     self.give_up(id, DeadLetterReason::Unwritable);
                 }
@@ -51,32 +52,32 @@ impl Outbox {
     pub(crate) fn handle_unsent(&mut self, bundle: &Bundle, now: Instant) {
         let gap = Duration::from_millis(self.config.retry_base_ms);
         for (id, _) in &bundle.documents {
-            if let Some(item) = self.items.get_mut(id).filter(|item| item.stage == Stage::Sent) {
-                item.attempts = item.attempts.saturating_sub(1);
-                item.due = Some(self.schedule.arm(*id, now + gap));
+            if let Some(entry) = self.entries.get_mut(id).filter(|entry| entry.state == DeliveryState::Sent) {
+                entry.attempts = entry.attempts.saturating_sub(1);
+                entry.due = Some(self.schedule.arm(*id, now + gap));
             }
         }
     }
 
     fn note_sent(&mut self, id: DeliveryId, document: Bytes, now: Instant, clock: &LogClock) {
-        let Some(item) = self.items.get_mut(&id) else { return };
-        self.metrics.deliveries.count_sent(&item.deliver.told, item.attempts > 0);
-        if let Some(passages) = self.passages.as_mut().filter(|_| item.attempts == 0) {
-            let is_once = item.deliver.qos == Qos::BestEffort;
-            passages.push(Passage::of(item, if is_once { Step::SentOnce } else { Step::Sent }));
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        self.metrics.deliveries.count_sent(&entry.deliver.told, entry.attempts > 0);
+        if let Some(events) = self.events.as_mut().filter(|_| entry.attempts == 0) {
+            let is_once = entry.deliver.qos == Qos::BestEffort;
+            events.push(DeliveryEvent::of(entry, if is_once { DeliveryStep::SentOnce } else { DeliveryStep::Sent }));
         }
-        let counts = item.stage == Stage::Queued { counts: true };
-        item.stage = Stage::Sent;
-        item.document = Some(document);
-        if item.deliver.qos == Qos::BestEffort {
+        let counts = entry.state == DeliveryState::Queued { counts: true };
+        entry.state = DeliveryState::Sent;
+        entry.document = Some(document);
+        if entry.deliver.qos == Qos::BestEffort {
             self.settle(id);
         } else if counts {
-            item.attempts += 1;
+            entry.attempts += 1;
             let base = Duration::from_millis(self.config.retry_base_ms);
-            let expiry = clock.instant_of(item.deliver.expires) + Duration::from_millis(1);
+            let expiry = clock.instant_of(entry.deliver.expires) + Duration::from_millis(1);
             // Even what expires now gets one gap in which its acknowledgement can arrive.
-            let at = (now + item.gap(&self.config)).min(expiry.max(now + base));
-            item.due = Some(self.schedule.arm(id, at));
+            let at = (now + entry.gap(&self.config)).min(expiry.max(now + base));
+            entry.due = Some(self.schedule.arm(id, at));
         }
     }
 }

@@ -6,35 +6,36 @@ use schemas::record::Qos;
 use schemas::{AgentId, DeliveryId};
 
 use super::Outbox;
-use super::item::Stage;
+use super::entry::DeliveryState;
 
 impl Outbox {
     /// The deliveries that are neither acknowledged nor given up for good, in the order they were made: for a
     /// checkpoint. [`Outbox::hold`] takes them back in. What is sent only once and is on its way is not among them.
     pub(crate) fn unsettled(&self) -> impl Iterator<Item = &Deliver> {
-        let is_kept = |stage: Stage, qos: Qos| stage == Stage::Held || qos == Qos::AtLeastOnce;
-        let mut items: Vec<_> = self.items.values().filter(|item| is_kept(item.stage, item.deliver.qos)).collect();
-        items.sort_unstable_by_key(|item| item.made);
-        items.into_iter().map(|item| &item.deliver)
+        let is_kept = |state: DeliveryState, qos: Qos| state == DeliveryState::Held || qos == Qos::AtLeastOnce;
+        let mut entries: Vec<_> =
+            self.entries.values().filter(|entry| is_kept(entry.state, entry.deliver.qos)).collect();
+        entries.sort_unstable_by_key(|entry| entry.made);
+        entries.into_iter().map(|entry| &entry.deliver)
     }
 
-    /// An acknowledgement, heard while the lane is not owned: the owner counts and logs it. One that comes before its
+    /// An acknowledgement, acks while the lane is not owned: the owner counts and logs it. One that comes before its
     /// delivery is folded is remembered for a while.
     pub(crate) fn handle_ack_heard(&mut self, agent: &AgentId, id: DeliveryId) {
-        match self.items.get(&id) {
-            Some(item) if item.deliver.to == *agent => {
+        match self.entries.get(&id) {
+            Some(entry) if entry.deliver.to == *agent => {
                 self.settle(id);
-                self.heard.note_settling(id);
+                self.acks.note_settling(id);
             }
             Some(_) => {}
-            None => self.heard.note_early(id, agent),
+            None => self.acks.note_early(id, agent),
         }
     }
 
     /// The lane is owned from now on: what was acknowledged meanwhile and the log does not know yet. Whoever owned the
     /// lane before may have ended before it could log it.
     pub(crate) fn take_heard(&mut self) -> Vec<DeliveryId> {
-        self.heard.take_settling()
+        self.acks.take_settling()
     }
 
     /// The lane has another owner: everything not settled is held back again, as on the start. Attempts are kept, so
@@ -45,16 +46,16 @@ impl Outbox {
         self.schedule.clear();
         self.queue.clear();
         self.given_up.clear();
-        self.take_passages();
+        self.take_events();
         self.failed = 0;
-        self.silence = super::Silence::default();
-        for item in self.items.values_mut() {
-            item.stage = Stage::Held;
-            item.due = None;
+        self.unreachable = super::UnreachableAgents::default();
+        for entry in self.entries.values_mut() {
+            entry.state = DeliveryState::Held;
+            entry.due = None;
             // The message it was cut from is many times its size.
-            item.document = None;
+            entry.document = None;
         }
-        let once = self.items.iter().filter(|(_, item)| item.deliver.qos == Qos::BestEffort).map(|(id, _)| *id);
+        let once = self.entries.iter().filter(|(_, entry)| entry.deliver.qos == Qos::BestEffort).map(|(id, _)| *id);
         for id in once.collect::<Vec<_>>() {
             self.settle(id);
         }

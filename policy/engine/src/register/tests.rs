@@ -11,10 +11,10 @@ fn a_write_starts_after_the_one_it_follows_and_opens_its_gate_when_answered() {
     assert_eq!(registrar.gate(Some(&end)), Gate::Shut(end.clone()));
     assert_eq!(registrar.poll_write(now), Some(write(&award)));
     assert_eq!(registrar.poll_write(now), None, "the end waits for the award");
-    assert_eq!(registrar.handle_answer(&award, &Ok(Registered::Same), now), Answer::Written);
+    assert_eq!(registrar.handle_answer(&award, &Ok(Registered::Same), now), WriteOutcome::Written);
     assert_eq!(registrar.gate(Some(&award)), Gate::Open);
     assert_eq!(registrar.poll_write(now), Some(write(&end)));
-    assert_eq!(registrar.handle_answer(&end, &Ok(Registered::Written), now), Answer::Written);
+    assert_eq!(registrar.handle_answer(&end, &Ok(Registered::Written), now), WriteOutcome::Written);
     assert_eq!((registrar.len(), registrar.gate(Some(&end))), (0, Gate::Open));
 }
 
@@ -24,7 +24,7 @@ fn another_value_refuses_the_gate_for_good() {
     registrar.add(write(&award(1)), None, 1);
     registrar.poll_write(now);
     let answer = registrar.handle_answer(&award(1), &Ok(Registered::Different(Bytes::new())), now);
-    assert_eq!(answer, Answer::Refused(negotiation(), vec![award(1)]));
+    assert_eq!(answer, WriteOutcome::Refused(negotiation(), vec![award(1)]));
     assert_eq!(registrar.gate(Some(&award(1))), Gate::Refused);
     registrar.add(write(&award(1)), None, 1);
     assert_eq!(registrar.poll_write(now), None, "a refused key is not written again");
@@ -38,7 +38,7 @@ fn what_follows_a_refused_key_is_refused_with_it_and_never_written() {
     registrar.add(write(&closed()), Some(end(1)), 2);
     registrar.poll_write(now);
     let answer = registrar.handle_answer(&award(1), &Ok(Registered::Different(Bytes::new())), now);
-    assert_eq!(answer, Answer::Refused(negotiation(), vec![award(1), end(1), closed()]));
+    assert_eq!(answer, WriteOutcome::Refused(negotiation(), vec![award(1), end(1), closed()]));
     assert_eq!(registrar.gate(Some(&closed())), Gate::Refused);
     registrar.add(write(&award(2)), Some(end(1)), 3);
     assert_eq!(registrar.gate(Some(&award(2))), Gate::Refused, "one that comes later, too");
@@ -72,7 +72,7 @@ fn an_unknown_outcome_keeps_the_gate_shut_and_is_tried_again_at_growing_gaps() {
     for _ in 0..8 {
         assert_eq!(registrar.poll_write(now), Some(write(&award(1))));
         let answer = registrar.handle_answer(&award(1), &Err(BusError::Unknown("no leader".into())), now);
-        assert_eq!(answer, Answer::Retried);
+        assert_eq!(answer, WriteOutcome::Retried);
         assert_eq!(registrar.gate(Some(&award(1))), Gate::Shut(award(1)));
         assert_eq!(registrar.poll_write(now), None);
         assert_eq!(registrar.wake_at(), Some(now + gap));
@@ -169,7 +169,7 @@ fn what_an_abort_leaves_in_doubt_is_settled_by_its_own_answer_alone() {
     assert_eq!(registrar.gate(Some(&closed())), Gate::Open, "asked for by the abort itself");
     registrar.poll_write(now);
     let answer = registrar.handle_answer(&award(1), &Ok(Registered::Different(Bytes::new())), now);
-    assert_eq!(answer, Answer::RefusedAgain(vec![award(1), end(1)]), "the abort is in the log already");
+    assert_eq!(answer, WriteOutcome::RefusedAgain(vec![award(1), end(1)]), "the abort is in the log already");
     assert_eq!(registrar.gate(Some(&end(1))), Gate::Refused);
     assert_eq!((registrar.poll_write(now), registrar.len()), (None, 0));
 }

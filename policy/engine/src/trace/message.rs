@@ -13,14 +13,14 @@ const PAYLOAD: &str = "},\"payload\":";
 const TRACEPARENT: &str = "\"traceparent\":\"";
 
 #[derive(Deserialize)]
-struct Torso {
-    envelope: Head,
+struct PartialMessage {
+    envelope: PartialEnvelope,
     #[serde(rename = "payload")]
     _payload: IgnoredAny,
 }
 
 #[derive(Deserialize)]
-struct Head {
+struct PartialEnvelope {
     msg_id: MsgId,
 }
 
@@ -31,7 +31,7 @@ pub(super) fn context_of(message: &AdmittedMessage) -> TraceContext {
 
 /// The id of a message.
 pub(super) fn id_of(message: &AdmittedMessage) -> Option<MsgId> {
-    serde_json::from_str::<Torso>(message.body.get()).ok().map(|torso| torso.envelope.msg_id)
+    serde_json::from_str::<PartialMessage>(message.body.get()).ok().map(|message| message.envelope.msg_id)
 }
 
 /// The `traceparent` of an envelope, in the canonical body of a message: envelope before payload, without white space.

@@ -11,7 +11,7 @@ use telemetry::{Kind, Span, SpanId, TraceContext, TraceId, Tracer};
 use tokio::time::Instant;
 
 use super::{Traces, hanging_at, message, message_at};
-use crate::outbox::{Passage, Step};
+use crate::outbox::{DeliveryEvent, DeliveryStep};
 
 /// What goes over.
 const SYSTEM: &str = "nats";
@@ -194,25 +194,25 @@ impl Traces {
     }
 
     /// Something became of a delivery.
-    pub(crate) fn handle_passage(&self, passage: &Passage) {
-        let (Some(context), true) = (passage.trace, self.is_on()) else { return };
-        let error = match passage.step {
-            Step::Sent => return,
-            Step::SentOnce | Step::Acknowledged => None,
-            Step::GivenUp(reason) => Some(reason.as_str()),
+    pub(crate) fn handle_delivery(&self, event: &DeliveryEvent) {
+        let (Some(context), true) = (event.trace, self.is_on()) else { return };
+        let error = match event.step {
+            DeliveryStep::Sent => return,
+            DeliveryStep::SentOnce | DeliveryStep::Acknowledged => None,
+            DeliveryStep::GivenUp(reason) => Some(reason.as_str()),
         };
         let make = || {
-            let id = SpanId::delivered(passage.id);
-            Span::new(deliver_name(passage.act), Kind::Producer, context, id, began(passage.made_at))
+            let id = SpanId::delivered(event.id);
+            Span::new(deliver_name(event.act), Kind::Producer, context, id, began(event.made_at))
                 .with("messaging.system", SYSTEM)
                 .with("messaging.operation.type", "send")
                 .with("messaging.operation.name", "deliver")
-                .with("messaging.destination.name", subject::inbox(&passage.to))
-                .with("messaging.message.id", passage.id.to_string())
-                .with("messaging.message.conversation_id", passage.negotiation.to_string())
-                .with("llmx.act", passage.act.as_str())
-                .with("llmx.agent", passage.to.to_string())
-                .with("llmx.attempts", passage.attempts)
+                .with("messaging.destination.name", subject::inbox(&event.to))
+                .with("messaging.message.id", event.id.to_string())
+                .with("messaging.message.conversation_id", event.negotiation.to_string())
+                .with("llmx.act", event.act.as_str())
+                .with("llmx.agent", event.to.to_string())
+                .with("llmx.attempts", event.attempts)
                 .with("llmx.lane", u32::from(self.lane.0))
                 .failed(error)
         };

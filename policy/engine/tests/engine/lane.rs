@@ -7,7 +7,7 @@ use std::time::Duration;
 use bus::LogRecord;
 use bytes::Bytes;
 use policy_core::Event;
-use policy_engine::{Engine, EngineConfig, EngineError, EngineMetrics, MembershipConfig, StopReason, Tap};
+use policy_engine::{Engine, EngineConfig, EngineError, EngineMetrics, FoldObserver, MembershipConfig, StopReason};
 use prometheus::Registry;
 use schemas::record::{Qos, Record};
 use schemas::{Act, Lane, subject};
@@ -82,8 +82,8 @@ async fn a_tap_hears_every_record_and_event_the_catch_up_included() {
     let bus = open_bus();
     append(&bus, vec![call("job", policy("high"), &["bob"], Qos::AtLeastOnce)]).await;
     let heard = Arc::new(Heard::default());
-    let tap = Arc::clone(&heard) as Arc<dyn Tap>;
-    let _engine = Engine::start(bus.clone(), config("engine-1"), metrics(), Some(tap)).await.unwrap();
+    let observer = Arc::clone(&heard) as Arc<dyn FoldObserver>;
+    let _engine = Engine::start(bus.clone(), config("engine-1"), metrics(), Some(observer)).await.unwrap();
     append(&bus, vec![call("another", policy("high"), &["bob"], Qos::AtLeastOnce)]).await;
     Probe::connect(&bus, "bob").await.until(Act::Cfp).await;
     assert_eq!(heard.records.load(Ordering::Relaxed), 4, "two calls, a claim, and the change to the newest rules");
@@ -191,7 +191,7 @@ struct Heard {
     started: AtomicUsize,
 }
 
-impl Tap for Heard {
+impl FoldObserver for Heard {
     fn on_record(&self, _: &LogRecord) {
         self.records.fetch_add(1, Ordering::Relaxed);
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bus::{Bus, BusError, LogRecord};
 use bytes::Bytes;
-use policy_engine::{Engine, EngineConfig, EngineError, EngineHandle, EngineMetrics, StopReason, Tap, Trim};
+use policy_engine::{Engine, EngineConfig, EngineError, EngineHandle, EngineMetrics, FoldObserver, StopReason, Trim};
 use prometheus::Registry;
 use schemas::delivery::{Outcome, Told};
 use schemas::record::{Entry, Qos};
@@ -32,9 +32,9 @@ async fn a_restart_reads_the_checkpoint_and_what_came_after_it_and_the_round_goe
     first.abort();
 
     let read = Arc::new(FirstRead::default());
-    let tap = Arc::clone(&read) as Arc<dyn Tap>;
+    let observer = Arc::clone(&read) as Arc<dyn FoldObserver>;
     let config = checkpointing("engine-2", Trim::Never);
-    let second = Engine::start(bus.clone(), config, metrics(), Some(tap)).await.unwrap();
+    let second = Engine::start(bus.clone(), config, metrics(), Some(observer)).await.unwrap();
     assert!(read.0.load(Ordering::Relaxed) > 30, "the first record read is one behind the checkpoint");
     append(&bus, vec![message("bob", "job", "b2", confirm(award_no(&accept)))]).await;
     append(&bus, vec![message("bob", "job", "b3", done())]).await;
@@ -198,7 +198,7 @@ async fn lose_the_end(noticed_by: BusError) {
 #[derive(Default)]
 struct FirstRead(AtomicU64);
 
-impl Tap for FirstRead {
+impl FoldObserver for FirstRead {
     fn on_record(&self, record: &LogRecord) {
         let _ = self.0.compare_exchange(0, record.seq, Ordering::Relaxed, Ordering::Relaxed);
     }

@@ -191,7 +191,7 @@ fn engine_config(
         membership: settings.membership,
         digest_every: settings.digest_every,
         // Nobody looks, and what is told would draw from the same numbers as what counts.
-        pulse_ms: 0,
+        statistics_ms: 0,
         clock: ClockConfig { now: Arc::new(move || clock.state().now()), ..ClockConfig::default() },
         rules_newest: rules_newest.unwrap_or(newest.rules_newest),
         ..newest

@@ -1,16 +1,16 @@
-//! Acknowledgements heard by an engine that stands by: the owner will log them, unless it ends before it can.
+//! Acknowledgements acks by an engine that stands by: the owner will log them, unless it ends before it can.
 
 use std::collections::BTreeMap;
 
 use schemas::{AgentId, DeliveryId};
 
 /// Acknowledgements in one of two generations; when the younger is full, the older is forgotten. An owner logs within a
-/// second what it heard, so this covers a busy lane; what is forgotten is only sent once more than it need be.
+/// second what it acks, so this covers a busy lane; what is forgotten is only sent once more than it need be.
 const GENERATION_MAX: usize = 32_768;
 
 /// See the module. Bounded by two generations.
 #[derive(Debug, Default)]
-pub(crate) struct Heard {
+pub(crate) struct AckCache {
     young: BTreeMap<DeliveryId, Ack>,
     old: BTreeMap<DeliveryId, Ack>,
 }
@@ -24,7 +24,7 @@ enum Ack {
     Settling,
 }
 
-impl Heard {
+impl AckCache {
     /// An acknowledgement of a delivery that is not, or not yet, known.
     pub(crate) fn note_early(&mut self, id: DeliveryId, from: &AgentId) {
         if self.find(id) != Some(&Ack::Settling) {
@@ -79,32 +79,32 @@ mod tests {
 
     #[test]
     fn an_early_acknowledgement_settles_only_for_its_own_recipient() {
-        let mut heard = Heard::default();
-        heard.note_early(id(1), &agent("mallory"));
-        assert!(!heard.settles(id(1), &agent("bob")));
-        heard.note_early(id(1), &agent("bob"));
-        assert!(heard.settles(id(1), &agent("bob")));
-        heard.note_early(id(1), &agent("mallory"));
-        assert_eq!(heard.take_settling(), [id(1)], "what settled stays so");
+        let mut acks = AckCache::default();
+        acks.note_early(id(1), &agent("mallory"));
+        assert!(!acks.settles(id(1), &agent("bob")));
+        acks.note_early(id(1), &agent("bob"));
+        assert!(acks.settles(id(1), &agent("bob")));
+        acks.note_early(id(1), &agent("mallory"));
+        assert_eq!(acks.take_settling(), [id(1)], "what settled stays so");
     }
 
     #[test]
     fn only_what_settled_a_delivery_and_is_not_logged_is_handed_on() {
-        let mut heard = Heard::default();
-        [3, 1, 2].into_iter().for_each(|number| heard.note_settling(id(number)));
-        heard.note_early(id(4), &agent("bob"));
-        heard.forget(id(2));
-        assert_eq!(heard.take_settling(), [id(1), id(3)]);
-        assert!(heard.take_settling().is_empty());
+        let mut acks = AckCache::default();
+        [3, 1, 2].into_iter().for_each(|number| acks.note_settling(id(number)));
+        acks.note_early(id(4), &agent("bob"));
+        acks.forget(id(2));
+        assert_eq!(acks.take_settling(), [id(1), id(3)]);
+        assert!(acks.take_settling().is_empty());
     }
 
     #[test]
     fn what_is_remembered_is_bounded_and_the_oldest_goes_first() {
-        let mut heard = Heard::default();
+        let mut acks = AckCache::default();
         let total = 5 * GENERATION_MAX;
-        (0..total).for_each(|number| heard.note_settling(id(number as u128)));
-        assert!(heard.young.len() + heard.old.len() <= 2 * GENERATION_MAX);
-        let kept = heard.take_settling();
+        (0..total).for_each(|number| acks.note_settling(id(number as u128)));
+        assert!(acks.young.len() + acks.old.len() <= 2 * GENERATION_MAX);
+        let kept = acks.take_settling();
         assert!(kept.len() > GENERATION_MAX);
         assert_eq!(kept.last(), Some(&id(total as u128 - 1)));
         assert!(kept.first() > Some(&id(GENERATION_MAX as u128)));

@@ -7,40 +7,50 @@ use schemas::delivery::{CloseReason, Outcome};
 use schemas::statistics::NAMED_MAX;
 use schemas::{AgentId, AwardNo, Digest, Lane, Lot, NegotiationId, OfferId, Position, Timestamp};
 
-use super::{Counted, LanePulse, OpenNegotiation, Tally, sum};
+use super::{LaneCounters, LaneStatistics, OpenNegotiation, Totals, sum};
 
 #[test]
 fn parts_of_lanes_add_up_and_only_owned_ones_have_something_open() {
-    let owned = LanePulse {
+    let owned = LaneStatistics {
         owned: Some(Lane(2)),
         open: 3,
         unacknowledged: 5,
         newest: vec![open(1), open(4)],
         counted: counted(2),
     };
-    let lost = LanePulse { owned: None, open: 7, newest: vec![open(9)], counted: counted(1), ..LanePulse::default() };
-    let other = LanePulse { owned: Some(Lane(3)), open: 1, newest: vec![open(3)], ..LanePulse::default() };
-    let pulse = sum("engine-1", Timestamp(7), [owned, lost, other].into_iter());
-    assert_eq!((pulse.owned, pulse.open, pulse.unacknowledged), (vec![Lane(2), Lane(3)], 4, 5));
-    assert_eq!(pulse.ended, [("agreement".to_owned(), 3)].into());
-    assert_eq!((pulse.awards, pulse.binding, pulse.round.count), (3, 3, 3));
-    assert_eq!((pulse.durations.spread(), pulse.policies[0].ended), (pulse.round, 3));
-    let newest: Vec<u64> = pulse.newest.iter().map(|open| open.called_at.0).collect();
+    let lost = LaneStatistics {
+        owned: None,
+        open: 7,
+        newest: vec![open(9)],
+        counted: counted(1),
+        ..LaneStatistics::default()
+    };
+    let other = LaneStatistics { owned: Some(Lane(3)), open: 1, newest: vec![open(3)], ..LaneStatistics::default() };
+    let statistics = sum("engine-1", Timestamp(7), [owned, lost, other].into_iter());
+    assert_eq!((statistics.owned, statistics.open, statistics.unacknowledged), (vec![Lane(2), Lane(3)], 4, 5));
+    assert_eq!(statistics.ended, [("agreement".to_owned(), 3)].into());
+    assert_eq!((statistics.awards, statistics.binding, statistics.round.count), (3, 3, 3));
+    assert_eq!((statistics.durations.spread(), statistics.policies[0].ended), (statistics.round, 3));
+    let newest: Vec<u64> = statistics.newest.iter().map(|open| open.called_at.0).collect();
     assert_eq!(newest, [4, 3, 1], "newest first, whichever lane");
-    assert_eq!(pulse.latest.len(), 3);
+    assert_eq!(statistics.latest.len(), 3);
 }
 
 #[test]
 fn awards_are_counted_as_they_are_made_and_apart_as_they_bind() {
-    let mut tally = Tally::default();
+    let mut counters = LaneCounters::default();
     let at = Timestamp(7);
-    tally.count(&decided(1, &["bob", "carol"], Cause::Score), at);
-    tally.count(&decided(2, &["carol"], Cause::ReAward(AwardLoss::Refused)), at);
-    tally.count(&committed("carol"), at);
-    let part = LanePulse { counted: tally.counted(at), ..LanePulse::default() };
-    let pulse = sum("engine-1", at, [part].into_iter());
-    assert_eq!((pulse.awards, pulse.binding), (2, 1), "the award that was refused counts as one that was made");
-    let of = |name: &str| pulse.agents.iter().find(|one| one.agent.as_str() == name).unwrap();
+    counters.count(&decided(1, &["bob", "carol"], Cause::Score), at);
+    counters.count(&decided(2, &["carol"], Cause::ReAward(AwardLoss::Refused)), at);
+    counters.count(&committed("carol"), at);
+    let part = LaneStatistics { counted: counters.counted(at), ..LaneStatistics::default() };
+    let statistics = sum("engine-1", at, [part].into_iter());
+    assert_eq!(
+        (statistics.awards, statistics.binding),
+        (2, 1),
+        "the award that was refused counts as one that was made"
+    );
+    let of = |name: &str| statistics.agents.iter().find(|one| one.agent.as_str() == name).unwrap();
     assert_eq!((of("bob").awards, of("bob").fair_ppm), (1, 500_000));
     assert_eq!((of("carol").awards, of("carol").fair_ppm), (1, 1_500_000), "alone, it would have been drawn for sure");
 }
@@ -48,12 +58,16 @@ fn awards_are_counted_as_they_are_made_and_apart_as_they_bind() {
 #[test]
 fn no_more_are_named_than_a_reader_expects() {
     let many = || (0..).take(NAMED_MAX).map(open).collect();
-    let part =
-        |lane| LanePulse { owned: Some(Lane(lane)), newest: many(), counted: counted(200), ..LanePulse::default() };
-    let pulse = sum("engine-1", Timestamp(7), (0..4).map(part));
-    assert_eq!((pulse.newest.len(), pulse.latest.len()), (NAMED_MAX, NAMED_MAX));
-    assert_eq!(pulse.ended["agreement"], 800);
-    assert!(serde_json::to_vec(&pulse).unwrap().len() < 64 * 1024);
+    let part = |lane| LaneStatistics {
+        owned: Some(Lane(lane)),
+        newest: many(),
+        counted: counted(200),
+        ..LaneStatistics::default()
+    };
+    let statistics = sum("engine-1", Timestamp(7), (0..4).map(part));
+    assert_eq!((statistics.newest.len(), statistics.latest.len()), (NAMED_MAX, NAMED_MAX));
+    assert_eq!(statistics.ended["agreement"], 800);
+    assert!(serde_json::to_vec(&statistics).unwrap().len() < 64 * 1024);
 }
 
 /// An award to the first of these contractors.
@@ -93,8 +107,8 @@ fn committed(contractor: &str) -> Event {
     Event::Committed { negotiation, lot: Lot(0), award_no: AwardNo(2), contractor, elapsed_us: 3 }
 }
 
-fn counted(ends: u64) -> Counted {
-    let mut tally = Tally::default();
+fn counted(ends: u64) -> Totals {
+    let mut counters = LaneCounters::default();
     for number in 0..ends {
         let event = Event::Ended {
             negotiation: NegotiationId::try_new(&format!("alice~{number}")).unwrap(),
@@ -108,9 +122,9 @@ fn counted(ends: u64) -> Counted {
             at: Timestamp(number),
             elapsed_us: 100,
         };
-        tally.count(&event, Timestamp(number));
+        counters.count(&event, Timestamp(number));
     }
-    tally.counted(Timestamp(ends))
+    counters.counted(Timestamp(ends))
 }
 
 fn open(called_at: u64) -> OpenNegotiation {

@@ -1,4 +1,4 @@
-//! How much an agent has not acknowledged: what waits for it, and what was given up since it was last heard.
+//! How much an agent has not acknowledged: what waits for it, and what was given up since it was last acks.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const REMEMBERED: Duration = Duration::from_secs(300);
 
 /// Deliveries given up, by agent.
 #[derive(Debug, Default)]
-pub(super) struct Silence(HashMap<AgentId, GivenUpInARow>);
+pub(super) struct UnreachableAgents(HashMap<AgentId, GivenUpInARow>);
 
 #[derive(Debug, Default)]
 struct GivenUpInARow {
@@ -26,7 +26,7 @@ struct GivenUpInARow {
     since: Option<Instant>,
 }
 
-impl Silence {
+impl UnreachableAgents {
     /// A delivery to an agent was given up.
     pub(super) fn note(&mut self, agent: &AgentId, reason: DeadLetterReason) {
         let is_silence = match reason {
@@ -60,15 +60,15 @@ impl Outbox {
     /// How many deliveries each agent has not acknowledged: those that wait for it, and those given up since it last
     /// acknowledged one or connected.
     pub(crate) fn backlog(&mut self, now: Instant) -> Vec<(AgentId, usize)> {
-        self.silence.forget_old(now);
-        let given_up = |agent: &AgentId| self.silence.0.get(agent).map_or(0, |given_up| given_up.count);
+        self.unreachable.forget_old(now);
+        let given_up = |agent: &AgentId| self.unreachable.0.get(agent).map_or(0, |given_up| given_up.count);
         let waiting = self.recipients.iter().map(|(agent, one)| (agent.clone(), one.live() + given_up(agent)));
-        let gone = self.silence.0.iter().filter(|(agent, _)| !self.recipients.contains_key(*agent));
+        let gone = self.unreachable.0.iter().filter(|(agent, _)| !self.recipients.contains_key(*agent));
         waiting.chain(gone.map(|(agent, given_up)| (agent.clone(), given_up.count))).collect()
     }
 
     /// Whether any agent has not acknowledged something.
     pub(crate) fn has_backlog(&self) -> bool {
-        !(self.recipients.is_empty() && self.silence.0.is_empty())
+        !(self.recipients.is_empty() && self.unreachable.0.is_empty())
     }
 }

@@ -10,10 +10,10 @@ use super::minute::Minute;
 
 /// See the module. At most [`POLICIES_MAX`] and [`OTHER`].
 #[derive(Debug, Default)]
-pub(super) struct Policies(BTreeMap<String, Counted>);
+pub(super) struct Policies(BTreeMap<String, PolicyTotals>);
 
 #[derive(Debug, Default)]
-struct Counted {
+struct PolicyTotals {
     ended: u64,
     awards: u64,
     offers: u64,
@@ -32,7 +32,7 @@ impl Policies {
     }
 
     pub(super) fn activities(&mut self, now: Timestamp) -> Vec<PolicyActivity> {
-        let activity = |(policy, counted): (&String, &mut Counted)| PolicyActivity {
+        let activity = |(policy, counted): (&String, &mut PolicyTotals)| PolicyActivity {
             policy: policy.clone(),
             ended: counted.ended,
             awards: counted.awards,

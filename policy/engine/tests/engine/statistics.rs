@@ -1,4 +1,4 @@
-//! What an engine tells people who look: pulses and journals.
+//! What an engine tells people who look: statistics and journals.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -111,9 +111,9 @@ async fn only_what_the_owner_did_live_is_told_and_its_successor_goes_on() {
     bob.until(Act::Ack).await;
     let told = journal(&bus, "early").await.expect("it goes on under this owner").entries;
     assert_eq!(line(&told[0].what), "bob offer ok");
-    let pulse = pulse(&bus, "engine-1").await;
-    assert_eq!((pulse.open, pulse.started, pulse.offers), (1, 1, 1), "nobody else has counted the call");
-    let newest = &pulse.newest[0];
+    let statistics = statistics(&bus, "engine-1").await;
+    assert_eq!((statistics.open, statistics.started, statistics.offers), (1, 1, 1), "nobody else has counted the call");
+    let newest = &statistics.newest[0];
     assert_eq!((newest.protocol.as_str(), newest.phase.as_str()), ("contract_net", "collecting"));
     assert_eq!((newest.policy.as_str(), newest.invited, newest.offers), ("high@1", 2, 1));
     owner.shutdown().await;
@@ -122,7 +122,7 @@ async fn only_what_the_owner_did_live_is_told_and_its_successor_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pulse_counts_what_ended_and_names_the_newest() {
+async fn statistics_count_what_ended_and_name_the_newest() {
     let bus = open_bus();
     let engine = start(&bus, "engine-1").await;
     for number in 0..3 {
@@ -131,7 +131,7 @@ async fn a_pulse_counts_what_ended_and_names_the_newest() {
     let mut carol = Probe::connect(&bus, "carol").await;
     append(&bus, vec![call("open", policy("high"), &["carol"], Qos::AtLeastOnce)]).await;
     carol.until(Act::Cfp).await;
-    let told = pulse(&bus, "engine-1").await;
+    let told = statistics(&bus, "engine-1").await;
     assert_eq!((told.owned.as_slice(), told.open, told.started), (&[LANE][..], 1, 4));
     assert_eq!(told.ended, [("completed".to_owned(), 3)].into());
     assert_eq!((told.awards, told.offers, told.round.count), (3, 3, 3));
@@ -141,12 +141,12 @@ async fn a_pulse_counts_what_ended_and_names_the_newest() {
     assert_eq!(latest, ["alice~job-2", "alice~job-1", "alice~job-0"]);
     assert_eq!((told.latest[0].outcome.as_str(), told.latest[0].awards, told.latest[0].offers), ("completed", 1, 1));
     tokio::time::sleep(Duration::from_secs(62)).await;
-    let told = pulse(&bus, "engine-1").await;
+    let told = statistics(&bus, "engine-1").await;
     assert_eq!((told.round.count, told.open), (1, 0), "a minute later only the one that ran into its deadline");
-    let mut pulses = bus.pub_sub.subscribe(subject::ALL_STATISTICS.to_owned(), None).await.unwrap();
+    let mut statistics = bus.pub_sub.subscribe(subject::ALL_STATISTICS.to_owned(), None).await.unwrap();
     engine.shutdown().await;
-    while let Ok(Some(_)) = tokio::time::timeout(Duration::from_secs(5), pulses.next()).await {}
-    assert!(tokio::time::timeout(Duration::from_secs(60), pulses.next()).await.is_err(), "it ends with the engine");
+    while let Ok(Some(_)) = tokio::time::timeout(Duration::from_secs(5), statistics.next()).await {}
+    assert!(tokio::time::timeout(Duration::from_secs(60), statistics.next()).await.is_err(), "it ends with the engine");
 }
 
 #[tokio::test(start_paused = true)]
@@ -162,42 +162,42 @@ async fn what_ends_while_no_engine_runs_is_counted_once_by_the_next() {
     let registry = Registry::new();
     let counted = Arc::new(EngineMetrics::new(&registry).unwrap());
     let second = Engine::start(bus.clone(), config("engine-2"), counted, None).await.unwrap();
-    let told = pulse(&bus, "engine-2").await;
+    let told = statistics(&bus, "engine-2").await;
     assert_eq!(told.ended, [("no_offers".to_owned(), 1)].into(), "and not what the first one saw");
     assert_eq!(sample(&registry, "exchange_negotiations_closed_total", "no_offers"), 1.0);
     assert_eq!(sample(&registry, "exchange_negotiations_closed_total", "completed"), 0.0);
     assert_eq!(told.started, 2);
     second.shutdown().await;
     let _third = start(&bus, "engine-3").await;
-    let told = pulse(&bus, "engine-3").await;
+    let told = statistics(&bus, "engine-3").await;
     assert!(told.ended.is_empty(), "the second one has counted it: {:?}", told.ended);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_standby_owns_nothing_in_its_pulse_and_answers_for_nothing() {
+async fn a_standby_owns_nothing_in_its_statistics_and_answers_for_nothing() {
     let bus = open_bus();
     let first = start(&bus, "engine-1").await;
     let second = start(&bus, "engine-2").await;
     tokio::time::sleep(Duration::from_secs(3)).await;
     round(&bus, "job", 5).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let pulses = [pulse(&bus, "engine-1").await, pulse(&bus, "engine-2").await];
-    let owned: Vec<usize> = pulses.iter().map(|pulse| pulse.owned.len()).collect();
+    let statistics = [statistics(&bus, "engine-1").await, statistics(&bus, "engine-2").await];
+    let owned: Vec<usize> = statistics.iter().map(|statistics| statistics.owned.len()).collect();
     assert_eq!(owned.iter().sum::<usize>(), 1);
-    let standby = &pulses[usize::from(owned[1] == 0)];
+    let standby = &statistics[usize::from(owned[1] == 0)];
     assert_eq!((standby.started, standby.open, standby.newest.len()), (0, 0, 0));
     assert!(journal(&bus, "job").await.is_some());
     drop((first, second));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_engine_that_tells_nobody_publishes_no_pulse_and_answers_no_journal() {
+async fn an_engine_that_tells_nobody_publishes_no_statistics_and_answers_no_journal() {
     let bus = open_bus();
-    let config = EngineConfig { pulse_ms: 0, ..config("engine-1") };
+    let config = EngineConfig { statistics_ms: 0, ..config("engine-1") };
     let _engine = Engine::start(bus.clone(), config, metrics(), None).await.unwrap();
-    let mut pulses = bus.pub_sub.subscribe(subject::ALL_STATISTICS.to_owned(), None).await.unwrap();
+    let mut statistics = bus.pub_sub.subscribe(subject::ALL_STATISTICS.to_owned(), None).await.unwrap();
     round(&bus, "job", 5).await;
-    assert!(tokio::time::timeout(Duration::from_secs(60), pulses.next()).await.is_err());
+    assert!(tokio::time::timeout(Duration::from_secs(60), statistics.next()).await.is_err());
     assert!(matches!(ask(&bus, b"{}").await, Err(BusError::NoResponder(_))));
 }
 
@@ -229,14 +229,15 @@ async fn journal(bus: &Bus, own: &str) -> Option<Journal> {
     found.map(|journal| serde_json::from_value(journal).unwrap())
 }
 
-async fn pulse(bus: &Bus, engine: &str) -> Statistics {
-    let mut pulses = bus.pub_sub.subscribe(subject::statistics(engine), None).await.unwrap();
-    let mut pulse = None;
+async fn statistics(bus: &Bus, engine: &str) -> Statistics {
+    let mut published = bus.pub_sub.subscribe(subject::statistics(engine), None).await.unwrap();
+    let mut latest = None;
     for _ in 0..2 {
-        let received = tokio::time::timeout(Duration::from_secs(3), pulses.next()).await.expect("a pulse in time");
-        pulse = Some(serde_json::from_slice(&received.unwrap().payload).unwrap());
+        let received =
+            tokio::time::timeout(Duration::from_secs(3), published.next()).await.expect("statistics in time");
+        latest = Some(serde_json::from_slice(&received.unwrap().payload).unwrap());
     }
-    pulse.unwrap()
+    latest.unwrap()
 }
 
 fn line(what: &Happened) -> String {

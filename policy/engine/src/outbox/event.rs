@@ -10,12 +10,12 @@ use telemetry::{SpanId, TraceContext};
 use tokio::time::Instant;
 
 use super::Outbox;
-use super::item::Item;
+use super::entry::OutboxEntry;
 use crate::metrics::DeadLetterReason;
 
 /// Something became of a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Passage {
+pub(crate) struct DeliveryEvent {
     /// The delivery.
     pub(crate) id: DeliveryId,
     /// Its negotiation.
@@ -35,12 +35,12 @@ pub(crate) struct Passage {
     /// Where it hangs; absent where its trace is not kept, unless it was given up.
     pub(crate) trace: Option<TraceContext>,
     /// What became of it.
-    pub(crate) step: Step,
+    pub(crate) step: DeliveryStep,
 }
 
 /// What became of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum DeliveryStep {
     /// It was sent for the first time.
     Sent,
     /// It was sent, and will not be again.
@@ -51,41 +51,41 @@ pub(crate) enum Step {
     GivenUp(DeadLetterReason),
 }
 
-impl Passage {
-    pub(super) fn of(item: &Item, step: Step) -> Self {
-        let deliver = &item.deliver;
-        let trace = item.trace.as_deref().copied();
+impl DeliveryEvent {
+    pub(super) fn of(entry: &OutboxEntry, step: DeliveryStep) -> Self {
+        let deliver = &entry.deliver;
+        let trace = entry.trace.as_deref().copied();
         Self {
             id: deliver.id,
             negotiation: deliver.negotiation.clone(),
             to: deliver.to.clone(),
             act: deliver.told.act(),
-            attempts: item.attempts,
-            made_at: item.made_at,
+            attempts: entry.attempts,
+            made_at: entry.made_at,
             waited: None,
-            bargain: (matches!(step, Step::Sent | Step::SentOnce) && is_of_a_bargain(&deliver.told))
+            bargain: (matches!(step, DeliveryStep::Sent | DeliveryStep::SentOnce) && is_of_a_bargain(&deliver.told))
                 .then(|| Arc::clone(&deliver.told)),
-            trace: trace.or_else(|| matches!(step, Step::GivenUp(_)).then(|| unkept(deliver))),
+            trace: trace.or_else(|| matches!(step, DeliveryStep::GivenUp(_)).then(|| unkept(deliver))),
             step,
         }
     }
 }
 
 impl Outbox {
-    /// From now on keeps what becomes of deliveries until [`Outbox::take_passages`].
-    pub(crate) fn keep_passages(&mut self) {
-        self.passages.get_or_insert_default();
+    /// From now on keeps what becomes of deliveries until [`Outbox::take_events`].
+    pub(crate) fn keep_events(&mut self) {
+        self.events.get_or_insert_default();
     }
 
     /// Says of everything that is held where it hangs in its trace: of what came out of a checkpoint nobody has said it.
     pub(crate) fn trace_all(&mut self, trace_of: impl Fn(&Deliver) -> Option<Box<TraceContext>>) {
-        self.items.values_mut().for_each(|item| item.trace = trace_of(&item.deliver));
+        self.entries.values_mut().for_each(|entry| entry.trace = trace_of(&entry.deliver));
     }
 
     /// What became of deliveries since the last call. The lane asks after each batch of signals and each flush, which
     /// bounds how many there can be.
-    pub(crate) fn take_passages(&mut self) -> Vec<Passage> {
-        self.passages.as_mut().map(std::mem::take).unwrap_or_default()
+    pub(crate) fn take_events(&mut self) -> Vec<DeliveryEvent> {
+        self.events.as_mut().map(std::mem::take).unwrap_or_default()
     }
 }
 

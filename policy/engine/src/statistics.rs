@@ -1,12 +1,12 @@
-//! The engine's pulse: once a second, what its lanes come to, for people who look. Lost without a loss.
+//! The engine's statistics: once a second, what its lanes come to, for people who look. Lost without a loss.
 //!
-//! Each owned lane says its part a few times a second ([`LanePulse`]); one task adds the parts up and publishes them. What was
+//! Each owned lane says its part a few times a second ([`LaneStatistics`]); one task adds the parts up and publishes them. What was
 //! counted counts for ever, whoever owns the lane now; what is open counts only where this engine owns the lane.
 
 mod agents;
+mod counters;
 mod minute;
 mod policies;
-mod tally;
 #[cfg(test)]
 mod tests;
 
@@ -24,14 +24,14 @@ use schemas::{AgentId, Lane, Timestamp, subject};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use crate::config::Clock;
+use crate::config::WallClock;
 use crate::status::StatusReader;
 
-pub(crate) use tally::Tally;
+pub(crate) use counters::LaneCounters;
 
 /// What a lane comes to.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct LanePulse {
+pub(crate) struct LaneStatistics {
     /// The lane, if it is owned.
     pub(crate) owned: Option<Lane>,
     /// Open negotiations.
@@ -41,12 +41,12 @@ pub(crate) struct LanePulse {
     /// The newest open ones, newest first.
     pub(crate) newest: Vec<OpenNegotiation>,
     /// What was counted.
-    pub(crate) counted: Counted,
+    pub(crate) counted: Totals,
 }
 
 /// What was counted since the process started.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Counted {
+pub(crate) struct Totals {
     started: u64,
     ended: Vec<(&'static str, u64)>,
     awards: u64,
@@ -59,50 +59,54 @@ pub(crate) struct Counted {
     /// The same of what ended in the last five seconds.
     recent: Histogram,
     policies: Vec<PolicyActivity>,
-    agents: Vec<(AgentId, agents::Counted)>,
+    agents: Vec<(AgentId, agents::AgentTotals)>,
     /// The newest ended ones, newest first.
     latest: Vec<EndedNegotiation>,
 }
 
-/// Publishes the pulse.
-pub(crate) struct Teller {
+/// Publishes the statistics.
+pub(crate) struct StatisticsReporter {
     pub(crate) engine: String,
     pub(crate) every: Duration,
-    pub(crate) clock: Clock,
+    pub(crate) clock: WallClock,
     pub(crate) pub_sub: Arc<dyn PubSub>,
-    pub(crate) lanes: Vec<watch::Receiver<LanePulse>>,
+    pub(crate) lanes: Vec<watch::Receiver<LaneStatistics>>,
     pub(crate) status: StatusReader,
 }
 
-impl Teller {
+impl StatisticsReporter {
     /// Publishes until it is dropped.
     pub(crate) async fn drive(self) {
         let mut seconds = interval(self.every);
         seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             seconds.tick().await;
-            let pulse = self.pulse();
-            let Ok(payload) = serde_json::to_vec(&pulse).map(Bytes::from) else { continue };
+            let statistics = self.statistics();
+            let Ok(payload) = serde_json::to_vec(&statistics).map(Bytes::from) else { continue };
             // Nobody waits for it: one that is lost is followed by the next.
             let _ = timeout(self.every, self.pub_sub.publish(subject::statistics(&self.engine), payload)).await;
         }
     }
 
-    fn pulse(&self) -> Statistics {
+    fn statistics(&self) -> Statistics {
         let parts = self.lanes.iter().map(|lane| {
             let part = lane.borrow().clone();
             // A lane whose task has ended owns nothing.
-            if lane.has_changed().is_ok() { part } else { LanePulse { counted: part.counted, ..LanePulse::default() } }
+            if lane.has_changed().is_ok() {
+                part
+            } else {
+                LaneStatistics { counted: part.counted, ..LaneStatistics::default() }
+            }
         });
         let faults = self.status.read().faults.into_iter().take(FAULTS_MAX).collect();
         Statistics { faults, ..sum(&self.engine, (self.clock)(), parts) }
     }
 }
 
-fn sum(engine: &str, at: Timestamp, parts: impl Iterator<Item = LanePulse>) -> Statistics {
+fn sum(engine: &str, at: Timestamp, parts: impl Iterator<Item = LaneStatistics>) -> Statistics {
     let (mut owned, mut newest, mut latest) = (Vec::new(), Vec::new(), Vec::new());
     let (mut open, mut unacknowledged) = (0, 0);
-    let (mut ended, mut all) = (BTreeMap::<String, u64>::new(), Counted::default());
+    let (mut ended, mut all) = (BTreeMap::<String, u64>::new(), Totals::default());
     for part in parts {
         if let Some(lane) = part.owned {
             owned.push(lane);

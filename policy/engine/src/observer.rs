@@ -4,7 +4,7 @@ use schemas::Lane;
 
 /// Hears what lanes fold: for demonstrations, traces and invariant checks. Calls come from the lanes' own tasks, in the
 /// order of each lane's log, records of the catch-up included, and must not block.
-pub trait Tap: Send + Sync {
+pub trait FoldObserver: Send + Sync {
     /// A record was read; its events follow.
     fn on_record(&self, record: &LogRecord) {
         let _ = record;

@@ -9,7 +9,7 @@ use telemetry::TraceContext;
 use tokio::time::Instant;
 
 use super::GivenUp;
-use super::schedule::Slot;
+use super::schedule::RetrySlot;
 use crate::config::OutboxConfig;
 
 /// A gap is lengthened by up to a quarter; less than a doubling, so that gaps always grow.
@@ -19,7 +19,7 @@ const DOUBLINGS_MAX: u32 = 20;
 
 /// A delivery and where it stands.
 #[derive(Debug)]
-pub(crate) struct Item {
+pub(crate) struct OutboxEntry {
     pub(crate) deliver: Deliver,
     /// Its document, once written; a slice of the message it first went out in.
     pub(crate) document: Option<Bytes>,
@@ -29,14 +29,14 @@ pub(crate) struct Item {
     pub(crate) made: u64,
     pub(crate) made_at: Instant,
     pub(crate) attempts: u32,
-    pub(crate) stage: Stage,
+    pub(crate) state: DeliveryState,
     /// The slot its timer is armed in; any other slot that still lists it is out of date.
-    pub(crate) due: Option<Slot>,
+    pub(crate) due: Option<RetrySlot>,
 }
 
 /// See the diagram in the parent module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum DeliveryState {
     /// Not to be sent by this engine yet.
     Held,
     /// Waits for the register.
@@ -51,14 +51,23 @@ pub(crate) enum Stage {
     Failed,
 }
 
-impl Item {
+impl OutboxEntry {
     pub(crate) fn new(deliver: Deliver, made: u64, now: Instant) -> Self {
-        Self { deliver, document: None, trace: None, made, made_at: now, attempts: 0, stage: Stage::Held, due: None }
+        Self {
+            deliver,
+            document: None,
+            trace: None,
+            made,
+            made_at: now,
+            attempts: 0,
+            state: DeliveryState::Held,
+            due: None,
+        }
     }
 
     /// Whether the recipient may have seen it: sent by this engine, or held, when an earlier owner may have sent it.
     pub(crate) fn may_be_sent(&self) -> bool {
-        self.attempts > 0 || self.stage == Stage::Held
+        self.attempts > 0 || self.state == DeliveryState::Held
     }
 
     pub(crate) fn given_up(&self) -> GivenUp {

@@ -12,21 +12,21 @@ use super::minute;
 /// Agents counted. When there are more, the half that did nothing for longest is forgotten: 1024 agents take a lane about
 /// a megabyte.
 const COUNTED_MAX: usize = 1024;
-/// Agents a lane gives the figures of, four times what a pulse does: the busiest of the engine are among those of its lanes.
+/// Agents a lane gives the figures of, four times what statistics do: the busiest of the engine are among those of its lanes.
 const GIVEN_MAX: usize = 256;
 const PPM: u64 = 1_000_000;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Agents {
-    by_id: HashMap<AgentId, Counted>,
+    by_id: HashMap<AgentId, AgentTotals>,
     /// Rises with everything that is counted.
     clock: u64,
 }
 
 /// What one agent did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Counted {
+pub(crate) struct AgentTotals {
     opened: u64,
     calls: u64,
     offers: u64,
@@ -71,13 +71,13 @@ impl Agents {
     }
 
     /// The busiest, with what they did.
-    pub(super) fn busiest(&self) -> Vec<(AgentId, Counted)> {
-        let mut busiest: Vec<(&AgentId, &Counted)> = self.by_id.iter().collect();
+    pub(super) fn busiest(&self) -> Vec<(AgentId, AgentTotals)> {
+        let mut busiest: Vec<(&AgentId, &AgentTotals)> = self.by_id.iter().collect();
         busiest.sort_by_key(|(agent, counted)| (Reverse(counted.messages()), *agent));
         busiest.into_iter().take(GIVEN_MAX).map(|(agent, counted)| (agent.clone(), counted.clone())).collect()
     }
 
-    fn of(&mut self, agent: &AgentId) -> &mut Counted {
+    fn of(&mut self, agent: &AgentId) -> &mut AgentTotals {
         self.clock += 1;
         if self.by_id.len() >= COUNTED_MAX && !self.by_id.contains_key(agent) {
             self.forget_half();
@@ -95,7 +95,7 @@ impl Agents {
     }
 }
 
-impl Counted {
+impl AgentTotals {
     /// How busy it was.
     fn messages(&self) -> u64 {
         self.opened + self.calls + self.offers + self.awards
@@ -117,12 +117,12 @@ impl Counted {
 }
 
 /// Adds up what lanes counted; the `most` busiest, the busiest first.
-pub(super) fn sum(parts: impl Iterator<Item = (AgentId, Counted)>, most: usize) -> Vec<AgentActivity> {
-    let mut by_id = HashMap::<AgentId, Counted>::new();
+pub(super) fn sum(parts: impl Iterator<Item = (AgentId, AgentTotals)>, most: usize) -> Vec<AgentActivity> {
+    let mut by_id = HashMap::<AgentId, AgentTotals>::new();
     for (agent, counted) in parts {
         by_id.entry(agent).or_default().merge(&counted);
     }
-    let mut all: Vec<(AgentId, Counted)> = by_id.into_iter().collect();
+    let mut all: Vec<(AgentId, AgentTotals)> = by_id.into_iter().collect();
     all.sort_by(|(one, left), (other, right)| right.messages().cmp(&left.messages()).then_with(|| one.cmp(other)));
     all.into_iter().take(most).map(|(agent, counted)| counted.activity(agent)).collect()
 }

@@ -8,15 +8,15 @@ use schemas::delivery::{Disposition, Outcome};
 use schemas::statistics::{EndedNegotiation, NAMED_MAX};
 use schemas::{Act, NegotiationId, Timestamp};
 
-use super::Counted;
+use super::Totals;
 use super::agents::Agents;
 use super::minute::Minute;
 use super::policies::Policies;
-use crate::outbox::{Passage, Step};
+use crate::outbox::{DeliveryEvent, DeliveryStep};
 
 /// See the module. Survives the loss of the lane.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct LaneCounters {
     started: u64,
     /// In the order of [`Outcome::ALL`].
     ended: [u64; Outcome::ALL.len()],
@@ -43,7 +43,7 @@ struct Ended {
     elapsed_us: u64,
 }
 
-impl Tally {
+impl LaneCounters {
     pub(crate) fn count(&mut self, event: &Event, at: Timestamp) {
         match event {
             Event::Started { negotiation, .. } => {
@@ -90,22 +90,22 @@ impl Tally {
     }
 
     /// Counts what became of a delivery.
-    pub(crate) fn count_passage(&mut self, passage: &Passage) {
-        match passage.step {
-            Step::Sent | Step::SentOnce if passage.act == Act::Cfp => self.agents.count_call(&passage.to),
-            Step::Acknowledged => {
-                if let Some(waited) = passage.waited {
+    pub(crate) fn count_delivery(&mut self, event: &DeliveryEvent) {
+        match event.step {
+            DeliveryStep::Sent | DeliveryStep::SentOnce if event.act == Act::Cfp => self.agents.count_call(&event.to),
+            DeliveryStep::Acknowledged => {
+                if let Some(waited) = event.waited {
                     let us = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
-                    self.agents.count_acknowledged(&passage.to, us);
+                    self.agents.count_acknowledged(&event.to, us);
                 }
             }
-            Step::Sent | Step::SentOnce | Step::GivenUp(_) => {}
+            DeliveryStep::Sent | DeliveryStep::SentOnce | DeliveryStep::GivenUp(_) => {}
         }
     }
 
     /// Everything counted, and what the minute before `now`, in log time, came to.
-    pub(crate) fn counted(&mut self, now: Timestamp) -> Counted {
-        Counted {
+    pub(crate) fn counted(&mut self, now: Timestamp) -> Totals {
+        Totals {
             started: self.started,
             ended: Outcome::ALL
                 .map(Outcome::as_str)

@@ -25,7 +25,7 @@ const FAILED_GAP: Duration = Duration::from_secs(10);
 const TRIM_GAP_MAX: Duration = Duration::from_secs(10);
 
 /// When the next checkpoint and the next trim are due.
-pub(super) struct Upkeep {
+pub(super) struct Maintenance {
     pub(super) store: CheckpointStore,
     every_records: u64,
     every: Option<Duration>,
@@ -46,7 +46,7 @@ pub(super) struct Upkeep {
 }
 
 /// What became of work in the background.
-pub(super) enum UpkeepDone {
+pub(super) enum MaintenanceDone {
     /// A checkpoint; false when a later one stands there.
     Saved(u64, Result<bool, CheckpointError>),
     /// A trim, with the position of the stored checkpoint.
@@ -55,7 +55,7 @@ pub(super) enum UpkeepDone {
     Lost,
 }
 
-impl Upkeep {
+impl Maintenance {
     pub(super) fn new(config: &EngineConfig, store: CheckpointStore, stored: u64, trimmed: u64, now: Instant) -> Self {
         let checkpoint = &config.checkpoint;
         let every = (checkpoint.every_ms > 0).then(|| Duration::from_millis(checkpoint.every_ms));
@@ -105,20 +105,20 @@ impl Upkeep {
 }
 
 impl Driver {
-    /// When upkeep is due.
-    pub(super) fn upkeep_wake_at(&self) -> Option<Instant> {
-        let checkpoint = self.upkeep.checkpoint_at(self.position).filter(|_| self.makes_checkpoints());
-        let trim = self.upkeep.trim_at().filter(|_| self.is_owner());
+    /// When maintenance is due.
+    pub(super) fn maintenance_wake_at(&self) -> Option<Instant> {
+        let checkpoint = self.maintenance.checkpoint_at(self.position).filter(|_| self.makes_checkpoints());
+        let trim = self.maintenance.trim_at().filter(|_| self.is_owner());
         checkpoint.into_iter().chain(trim).min()
     }
 
     /// Starts what is due.
-    pub(super) fn start_upkeep(&mut self, now: Instant) {
+    pub(super) fn start_maintenance(&mut self, now: Instant) {
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        if is_due(self.upkeep.checkpoint_at(self.position)) && self.makes_checkpoints() {
+        if is_due(self.maintenance.checkpoint_at(self.position)) && self.makes_checkpoints() {
             self.save();
         }
-        if is_due(self.upkeep.trim_at()) && self.is_owner() {
+        if is_due(self.maintenance.trim_at()) && self.is_owner() {
             self.trim(now);
         }
     }
@@ -134,12 +134,12 @@ impl Driver {
     }
 
     fn save(&mut self) {
-        self.upkeep.is_saving = true;
+        self.maintenance.is_saving = true;
         let checkpoint = self.checkpoint();
-        let (store, position) = (self.upkeep.store.clone(), checkpoint.head.position);
+        let (store, position) = (self.maintenance.store.clone(), checkpoint.head.position);
         let task = AbortOnDropHandle::new(tokio::spawn(async move { store.save(checkpoint).await }));
-        self.inputs.upkeep.push(Box::pin(async move {
-            task.await.map_or(UpkeepDone::Lost, |outcome| UpkeepDone::Saved(position, outcome))
+        self.inputs.maintenance.push(Box::pin(async move {
+            task.await.map_or(MaintenanceDone::Lost, |outcome| MaintenanceDone::Saved(position, outcome))
         }));
     }
 
@@ -164,46 +164,47 @@ impl Driver {
     }
 
     fn trim(&mut self, now: Instant) {
-        let Some(retention) = self.upkeep.retention.take() else { return };
-        self.upkeep.trim_at = now + self.upkeep.trim_gap;
-        let (store, log, lane) = (self.upkeep.store.clone(), Arc::clone(&self.shared.bus.log), self.lane);
+        let Some(retention) = self.maintenance.retention.take() else { return };
+        self.maintenance.trim_at = now + self.maintenance.trim_gap;
+        let (store, log, lane) = (self.maintenance.store.clone(), Arc::clone(&self.shared.bus.log), self.lane);
         let task = AbortOnDropHandle::new(tokio::spawn(trim(retention, store, log, lane)));
-        self.inputs.upkeep.push(Box::pin(async move {
-            task.await.map_or(UpkeepDone::Lost, |(retention, outcome)| UpkeepDone::Trimmed(retention, outcome))
+        self.inputs.maintenance.push(Box::pin(async move {
+            task.await
+                .map_or(MaintenanceDone::Lost, |(retention, outcome)| MaintenanceDone::Trimmed(retention, outcome))
         }));
     }
 
-    pub(super) fn handle_upkeep(&mut self, done: UpkeepDone) {
+    pub(super) fn handle_maintenance(&mut self, done: MaintenanceDone) {
         let now = Instant::now();
         match done {
-            UpkeepDone::Saved(position, outcome) => {
-                self.upkeep.is_saving = false;
+            MaintenanceDone::Saved(position, outcome) => {
+                self.maintenance.is_saving = false;
                 self.shared.metrics.engines.count_checkpoint(outcome.as_ref().ok().copied());
                 match outcome {
                     // A later one serves as well; its position is learned with the next trim.
                     Ok(_) => {
                         tracing::debug!(lane = self.lane.0, position, "a checkpoint is stored");
-                        self.upkeep.note_stored(position, now);
+                        self.maintenance.note_stored(position, now);
                         self.gauges.set_checkpoint(position);
                     }
                     Err(error) => {
                         tracing::warn!(lane = self.lane.0, %error, "a checkpoint could not be stored");
-                        self.upkeep.not_before = now + FAILED_GAP;
+                        self.maintenance.not_before = now + FAILED_GAP;
                     }
                 }
             }
-            UpkeepDone::Trimmed(retention, outcome) => {
-                self.upkeep.retention = Some(retention);
+            MaintenanceDone::Trimmed(retention, outcome) => {
+                self.maintenance.retention = Some(retention);
                 match outcome {
-                    Ok(Some(stored)) => self.upkeep.note_stored(stored, now),
+                    Ok(Some(stored)) => self.maintenance.note_stored(stored, now),
                     Ok(None) => {}
                     Err(error) => tracing::warn!(lane = self.lane.0, %error, "the log could not be trimmed"),
                 }
             }
-            UpkeepDone::Lost => {
-                tracing::error!(lane = self.lane.0, "upkeep ended unexpectedly");
-                self.upkeep.is_saving = false;
-                self.upkeep.not_before = now + FAILED_GAP;
+            MaintenanceDone::Lost => {
+                tracing::error!(lane = self.lane.0, "maintenance ended unexpectedly");
+                self.maintenance.is_saving = false;
+                self.maintenance.not_before = now + FAILED_GAP;
             }
         }
     }

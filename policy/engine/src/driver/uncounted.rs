@@ -14,14 +14,14 @@ const FACTS_MAX: usize = 65_536;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Unseen {
+pub(super) struct UncountedEvents {
     events: Vec<Event>,
     left_out: u64,
     /// The record being folded was appended by an owner, who counts it.
     is_counted: bool,
 }
 
-impl Unseen {
+impl UncountedEvents {
     /// A record is about to be folded by `own`.
     pub(super) fn handle_record(&mut self, record: &Record, own: &str) {
         let (mut is_engines, mut is_own_claim) = (false, false);
@@ -70,34 +70,34 @@ mod tests {
 
     #[test]
     fn what_came_before_a_record_of_an_owner_is_counted_already() {
-        let mut unseen = Unseen::default();
-        let fold = |unseen: &mut Unseen, entries: Vec<Entry>| {
-            unseen.handle_record(&Record::new("somebody", entries), "engine-2");
-            unseen.add(&fact());
+        let mut uncounted = UncountedEvents::default();
+        let fold = |uncounted: &mut UncountedEvents, entries: Vec<Entry>| {
+            uncounted.handle_record(&Record::new("somebody", entries), "engine-2");
+            uncounted.add(&fact());
         };
-        fold(&mut unseen, vec![]);
-        fold(&mut unseen, vec![]);
-        fold(&mut unseen, vec![Entry::Tick]);
-        assert_eq!(count(&mut unseen), 0, "the owner that appended the tick counts what it led to as well");
-        fold(&mut unseen, vec![]);
-        fold(&mut unseen, vec![claim("engine-1")]);
-        assert_eq!(count(&mut unseen), 0, "another takes the lane, and counts");
-        fold(&mut unseen, vec![]);
-        fold(&mut unseen, vec![claim("engine-2")]);
-        assert_eq!(count(&mut unseen), 2, "its own claim is a record like a gateway's");
-        assert_eq!(count(&mut unseen), 0, "once");
+        fold(&mut uncounted, vec![]);
+        fold(&mut uncounted, vec![]);
+        fold(&mut uncounted, vec![Entry::Tick]);
+        assert_eq!(count(&mut uncounted), 0, "the owner that appended the tick counts what it led to as well");
+        fold(&mut uncounted, vec![]);
+        fold(&mut uncounted, vec![claim("engine-1")]);
+        assert_eq!(count(&mut uncounted), 0, "another takes the lane, and counts");
+        fold(&mut uncounted, vec![]);
+        fold(&mut uncounted, vec![claim("engine-2")]);
+        assert_eq!(count(&mut uncounted), 2, "its own claim is a record like a gateway's");
+        assert_eq!(count(&mut uncounted), 0, "once");
     }
 
     #[test]
     fn no_outage_is_remembered_without_a_bound() {
-        let mut unseen = Unseen::default();
-        (0..FACTS_MAX + 3).for_each(|_| unseen.add(&fact()));
-        let (events, left_out) = unseen.take();
+        let mut uncounted = UncountedEvents::default();
+        (0..FACTS_MAX + 3).for_each(|_| uncounted.add(&fact()));
+        let (events, left_out) = uncounted.take();
         assert_eq!((events.len(), left_out), (FACTS_MAX, 3));
     }
 
-    fn count(unseen: &mut Unseen) -> usize {
-        unseen.take().0.len()
+    fn count(uncounted: &mut UncountedEvents) -> usize {
+        uncounted.take().0.len()
     }
 
     fn claim(engine: &str) -> Entry {
