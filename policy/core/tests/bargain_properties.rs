@@ -1,4 +1,4 @@
-//! Random bargains against the invariants of spec section 9, told from effects only. What a case is, and how it is played
+//! Random bargains against the invariants of bargains, told from effects only. What a case is, and how it is played
 //! (against the naive reference, too), is `bargains_alike`'s.
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one variant and skips the others")]

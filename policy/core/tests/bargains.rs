@@ -1,4 +1,4 @@
-//! Bargains by table (spec section 6): who says what, when, and every effect it has. How effects are written is explained in
+//! Bargains by table (docs/spec/alternating-offers.md#what-is-legal): who says what, when, and every effect it has. How effects are written is explained in
 //! `support/effect_text.rs`.
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one variant and skips the others")]

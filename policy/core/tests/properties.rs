@@ -1,4 +1,4 @@
-//! Random schedules against the invariants of spec/negotiation.md section 9, told from effects only, and against a
+//! Random schedules against the invariants of the contract net, told from effects only, and against a
 //! naive reference (`policy/reference`). See `properties/case.rs` for what a case is, `properties/checks.rs` for what is checked.
 //!
 //! The seed is fixed, so that every run is the same; `PROPTEST_RNG_SEED` takes another, `PROPTEST_CASES` more cases. A

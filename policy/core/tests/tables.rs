@@ -1,4 +1,4 @@
-//! The tables of spec/negotiation.md, row by row: an input and every effect it has, refused inputs included. How effects
+//! The tables of docs/spec/contract-net.md: an input and every effect it has, refused inputs included. How effects
 //! are written is explained in `support/script.rs`.
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one variant and skips the others")]

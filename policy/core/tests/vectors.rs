@@ -3,7 +3,7 @@
 //!
 //! The cases end with the close: no contractor in them ever holds an award. So each is played twice. Without awards
 //! (`award: false`) every disposition must be the recorded one. With awards the close, the winner, the ranking and the
-//! scores must be, and the dispositions too, except that the winner's WITHDRAW meets an award and is row 18a's `ok`.
+//! scores must be, and the dispositions too, except that the winner's WITHDRAW meets an award and declines it (docs/spec/contract-net.md#cn-44).
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one variant and skips the others")]
 

@@ -1,4 +1,4 @@
-//! The invariants by name (spec section 9; DESIGN.md section 6), and how often each was checked: a check that never ran
+//! The invariants by name (ARCHITECTURE.md, "What must never happen"), and how often each was checked: a check that never ran
 //! proves nothing, so a property that did not reach one of its checks fails.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -68,7 +68,7 @@ fn is_remembered(disposition: Disposition) -> bool {
 }
 
 /// Whether a copy in a record ought to change nothing: its negotiation is still recognised, and nobody gives up a
-/// delivery to its sender later, which any sign of life, a copy too, would make count for nothing (spec section 7).
+/// delivery to its sender later, which any sign of life, a copy too, would make count for nothing (docs/spec/contract-net.md#cn-18).
 fn counts_for_nothing(run: &Run, target: usize, message: &AdmittedMessage) -> bool {
     let is_given_up = run.steps[target..].iter().flat_map(|step| &step.record.entries).any(|entry| {
         matches!(entry, Entry::Engine { event: EngineEvent::DeliveryFailed { to, .. }, .. } if *to == message.from)

@@ -1,4 +1,4 @@
-//! The ladder of section 1, as far as the fold has it: steps 3 and 5 to 10.
+//! The order in which a message is judged (docs/spec/messages.md#ms-32 to #ms-38), strikes, late offers and gates.
 
 use policy_core::Limits;
 use schemas::Act;

@@ -1,4 +1,4 @@
-//! Rows 9 to 15 and 18: awards, confirmations, re-awards, performance.
+//! Awards, confirmations, re-awards, performance: docs/spec/contract-net.md#cn-38 to #cn-54.
 
 use schemas::policy::{HoldUntil, Policy};
 use schemas::{Act, Timestamp, WireTime};

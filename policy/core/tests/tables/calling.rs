@@ -1,4 +1,4 @@
-//! Rows 1 and 1b: calls.
+//! Calls: docs/spec/contract-net.md#cn-1 to #cn-7.
 
 use schemas::envelope::TTL_S_MAX;
 use schemas::payload::INTEGER_MAX;

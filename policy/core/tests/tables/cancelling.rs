@@ -1,4 +1,4 @@
-//! Rows 16, 17 and 19: cancellation and the hard deadline; `decider: initiator`.
+//! Cancelling, the hard deadline, `decider: initiator`: docs/spec/contract-net.md#cn-55 to #cn-58, #cn-35 to #cn-37.
 
 use schemas::Act;
 use schemas::policy::Decider;

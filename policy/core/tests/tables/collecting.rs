@@ -1,4 +1,4 @@
-//! Rows 2 to 8: collecting and closing.
+//! Collecting and closing: docs/spec/contract-net.md#cn-8 to #cn-28.
 
 use schemas::Act;
 use schemas::policy::{OfferRevision, OnIncomplete};

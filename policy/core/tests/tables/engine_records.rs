@@ -1,4 +1,4 @@
-//! Section 7: what engines append; and that the same log gives the same effects.
+//! What engines append (docs/spec/log.md#lg-12); and that the same log gives the same effects.
 
 use policy_core::replay::Replay;
 use policy_core::{LaneState, Limits};

@@ -1,4 +1,4 @@
-//! `awards: m`: the state of rows 6 to 15 is kept per lot.
+//! `awards: m`: awards, confirmations and reports are kept per lot.
 
 use schemas::Act;
 use schemas::policy::{Payment, Policy};
