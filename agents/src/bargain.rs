@@ -1,4 +1,4 @@
-//! Bargaining: alternating offers among two or more parties (spec/negotiation.md section 6), as agents see it.
+//! Bargaining: alternating offers among two or more parties (docs/spec/alternating-offers.md), as agents see it.
 //!
 //! | module | question it answers |
 //! |---|---|

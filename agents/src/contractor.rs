@@ -3,7 +3,7 @@
 //! Every draw depends on (seed, agent, negotiation, stage) only, never on what happened before or elsewhere, so the
 //! same negotiation meets the same behaviour in whatever order deliveries arrive, on every transport, after a restart.
 //!
-//! The contractor's side of spec/negotiation.md section 2:
+//! The contractor's side of the contract net (docs/spec/contract-net.md#what-is-legal):
 //!
 //! | it hears | it does |
 //! |---|---|

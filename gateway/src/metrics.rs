@@ -24,7 +24,7 @@ pub(crate) use labels::{
 use messages::MessageMetrics;
 use serving::ServingMetrics;
 
-/// Latency buckets in seconds (METRICS.md, list L), from 5 µs up because admission takes microseconds.
+/// Latency buckets in seconds from 5 µs up because admission takes microseconds.
 const LATENCY_S: [f64; 18] = [
     0.000_005, 0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05,
     0.1, 0.25, 0.5, 1.0, 2.5,

@@ -1,4 +1,4 @@
-//! The command line (DESIGN.md section 4): a stable contract that scripts and tests rely on.
+//! The command line (docs/commands.md): a stable contract that scripts and tests rely on.
 
 use clap::{Parser, Subcommand};
 

@@ -1,4 +1,4 @@
-//! The command line as scripts rely on it (DESIGN.md section 4): exit codes, one JSON document on stdout, help, signals.
+//! The command line as scripts rely on it (docs/commands.md): exit codes, one JSON document on stdout, help, signals.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -33,7 +33,7 @@ fn a_demo_as_json_prints_one_document_with_the_keys_scripts_rely_on() {
     let violations = &summary["invariant_violations"];
     assert_eq!(violations["total"], 0, "{violations}");
     let by_name = violations["by_name"].as_object().unwrap();
-    assert_eq!(by_name.len(), 11, "one for each invariant of DESIGN.md section 6 but turn-order: {violations}");
+    assert_eq!(by_name.len(), 11, "one for each invariant that rounds can show: {violations}");
     assert!(by_name.values().all(|tally| tally["checked"].as_u64().unwrap() > 0), "{violations}");
     assert_eq!(summary["rejected"], serde_json::json!({}));
 }

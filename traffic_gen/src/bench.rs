@@ -1,4 +1,4 @@
-//! Benchmarks, each beside its ceiling in the same run (DESIGN.md section 7). Driven by `llmx bench`; never a test.
+//! Benchmarks, each beside its ceiling in the same run (docs/performance.md). Driven by `llmx bench`; never a test.
 //!
 //! | module | measures |
 //! |---|---|
@@ -36,7 +36,7 @@ pub struct Row {
     pub ceiling: Option<f64>,
     /// `value / ceiling`.
     pub ratio: Option<f64>,
-    /// Target for the ratio, or for the value where there is no ceiling (DESIGN.md section 7), as text.
+    /// Target for the ratio, or for the value where there is no ceiling, as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
 }

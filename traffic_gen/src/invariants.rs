@@ -1,4 +1,4 @@
-//! The invariants of DESIGN.md section 6, checked from what agents sent, were told and received: never from the
+//! The invariants (ARCHITECTURE.md, "What must never happen"), checked from what agents sent, were told and received: never from the
 //! engine's own state, so a fault of the engine cannot hide itself.
 //!
 //! Each check counts how often it was made: an invariant that was never checked has not been shown.
@@ -15,7 +15,7 @@ use serde::Serialize;
 pub use watch::Watch;
 pub use witness::Witness;
 
-/// The names of the invariants of DESIGN.md section 6.
+/// The names of the invariants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Invariant {
@@ -49,7 +49,7 @@ pub enum Invariant {
 }
 
 impl Invariant {
-    /// Every invariant, in the order of DESIGN.md section 6.
+    /// Every invariant, in the order of reports.
     pub const ALL: [Self; 13] = [
         Self::OneAward,
         Self::NoLostAdmission,

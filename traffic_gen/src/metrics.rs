@@ -10,7 +10,7 @@ use telemetry::metrics::Maker;
 #[cfg(test)]
 mod tests;
 
-/// Bounds of durations of calls, in seconds: METRICS.md's latencies, and on to the longest negotiation.
+/// Bounds of durations of calls, in seconds: the latencies of every process, and on to the longest negotiation.
 const DURATION_BUCKETS: [f64; 18] = [
     0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0,
 ];

@@ -1,5 +1,5 @@
-//! BAD_INPUTS.md sections B (31-46, 52) and E (87-93) over the real gateway: stable codes, nothing logged as accepted.
-//! What concerns HTTP itself (47-51) is in `framing`.
+//! Broken envelopes and documents, and replays, over the real gateway: stable codes, nothing logged as accepted.
+//! Cases are numbered; the numbers are those of `schemas/tests/bad_inputs.rs`. What concerns HTTP itself is in `framing`.
 
 use futures_util::SinkExt as _;
 use schemas::subject;

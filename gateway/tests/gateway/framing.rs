@@ -1,4 +1,4 @@
-//! BAD_INPUTS.md 47-51: what no HTTP client library would send, over raw TCP.
+//! What no HTTP client library would send, over raw TCP.
 
 use std::time::Duration;
 

@@ -12,7 +12,7 @@ use crate::admission::loop_until;
 use crate::rig::{PATIENCE, Rig, agent, cfp, open_registration, policy};
 use crate::streams::{frame, opened, publish_inbox, send};
 
-/// METRICS.md: series of one gateway process at most.
+/// Series of one gateway process at most.
 const SERIES_MAX: usize = 3_000;
 /// Of which for what the process has beside its gateway: the system's, the runtime's, the bus's, the exporter's.
 const OTHERS_MAX: usize = 300;

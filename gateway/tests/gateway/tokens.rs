@@ -1,4 +1,4 @@
-//! BAD_INPUTS.md section A: tokens, forged and foreign.
+//! Tokens, forged and foreign.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

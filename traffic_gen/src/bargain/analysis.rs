@@ -1,7 +1,7 @@
 //! What an agreement is worth beside what was possible: the Pareto frontier and the points of Nash, Kalai,
 //! Kalai-Smorodinsky and most welfare over all outcomes of a domain, and the distance of an outcome to each.
 //!
-//! Definitions are those of NegMAS 0.16 (spec/negotiation.md section 10, M33, M34), for any number of parties. Only
+//! Definitions are those of NegMAS 0.16, for any number of parties. Only
 //! individually rational outcomes count: those in which every party has at least its reservation value, and which its hard
 //! limits allow, where it has such. With r the reservation value of a party, or its least utility where that is higher,
 //! m its greatest utility, and u its utility:

@@ -1,4 +1,4 @@
-//! Opening-offer anchoring (spec/negotiation.md section 10, M35): how much of what a party first asks for it is given.
+//! Opening-offer anchoring: how much of what a party first asks for it is given.
 //!
 //! The slope of a line through the points (utility of its first offer to the party, utility of the agreement to the
 //! party), by least squares, with an interval from resampling the runs.

@@ -1,4 +1,4 @@
-//! What many bargains came to (spec/negotiation.md section 10, M31 to M36).
+//! What many bargains came to (docs/bargaining.md).
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! BAD_INPUTS.md section E (87 to 98): replays, order, duplication, and foreign hands in the log.
+//! Cases 87 to 98: replays, order, duplication, and foreign hands in the log.
 //!
 //! Elsewhere: 88 and 89 in `identity`, 94 in `lost_acks`. Of 98 the half that can be reached from outside is here (what
 //! cannot be read, and what no gateway would have written); a panic inside the fold needs a fault of ours and is the

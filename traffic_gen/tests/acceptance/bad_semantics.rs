@@ -1,4 +1,4 @@
-//! BAD_INPUTS.md section D (67 to 86): what is well-formed and still wrong, over gateway, log and engine.
+//! Cases 67 to 86: what is well-formed and still wrong, over gateway, log and engine.
 //!
 //! Each row gives the code a gateway refuses with, or the disposition the fold answers with. Not here:
 //!

@@ -10,8 +10,8 @@
 //! | `consent` | no consent, no delivery; `ask`; groups and their quality of service |
 //! | `lost_acks` | repeats at growing gaps, one action, a logged failure |
 //! | `identity` | duplicates, conflicts, order, ties, ids |
-//! | `bad_semantics` | BAD_INPUTS.md section D |
-//! | `bad_order` | BAD_INPUTS.md section E |
+//! | `bad_semantics` | what is well-formed and still wrong |
+//! | `bad_order` | replays, order, duplication, foreign hands in the log |
 //! | `replay` | an export is recomputed; every altered byte is found |
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]

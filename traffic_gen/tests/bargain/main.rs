@@ -1,4 +1,4 @@
-//! Acceptance of the alternating offers protocol (spec/negotiation.md section 6).
+//! Acceptance of the alternating offers protocol (docs/spec/alternating-offers.md).
 //!
 //! | module | what must hold |
 //! |---|---|

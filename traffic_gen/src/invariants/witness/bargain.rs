@@ -1,4 +1,4 @@
-//! What agents saw of one bargain (spec section 6): its rules and mandates as they were sent, every standing as it was
+//! What agents saw of one bargain: its rules and mandates as they were sent, every standing as it was
 //! told, and the end.
 
 use std::collections::{BTreeMap, BTreeSet};
