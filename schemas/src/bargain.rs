@@ -1,4 +1,4 @@
-//! What the alternating offers protocol adds to the contract (spec/negotiation.md section 6): the rules of a bargain, its
+//! What the alternating offers protocol adds to the contract (docs/spec/alternating-offers.md): the rules of a bargain, its
 //! outcome space, and the sealed mandate under which the exchange guards a party, and may accept for it. Integers only.
 
 use serde::{Deserialize, Serialize};

@@ -154,7 +154,7 @@ impl Code {
         }
     }
 
-    /// The HTTP status that goes with the code (DESIGN.md section 5).
+    /// The HTTP status that goes with the code.
     #[must_use]
     pub const fn http_status(self) -> u16 {
         match self {

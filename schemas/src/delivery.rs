@@ -286,7 +286,7 @@ pub struct ContractorFailure {
     pub failure: Failure,
 }
 
-/// Why collection closed (spec section 3).
+/// Why collection closed (docs/spec/contract-net.md#cn-20).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CloseReason {

@@ -228,7 +228,7 @@ impl fmt::Display for OfferId {
     }
 }
 
-/// The number of an award inside its negotiation, counted from 1: the fencing token of spec/negotiation.md rows 6-13.
+/// The number of an award inside its negotiation, counted from 1: a fencing token (docs/spec/contract-net.md#cn-38).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct AwardNo(pub u32);

@@ -54,7 +54,7 @@ pub enum Act {
     Closed,
     /// The disposition of one logged message.
     Ack,
-    /// agree, to bargain: an invited party takes part (spec section 6).
+    /// agree, to bargain: an invited party takes part (docs/spec/alternating-offers.md#ao-12).
     Join,
     /// A party leaves the bargain, which ends it.
     End,
@@ -269,7 +269,7 @@ pub enum FailurePhase {
     Offer,
     /// While performing.
     Perform,
-    /// The contractor leaves a commitment (spec section 8).
+    /// The contractor leaves a commitment (docs/spec/contract-net.md#cn-49).
     Decommit,
     /// In answer to a CANCEL: it can no longer be stopped.
     CannotCancel,

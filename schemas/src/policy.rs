@@ -1,4 +1,4 @@
-//! The acceptance policy as a document (spec/negotiation.md sections 3 to 5).
+//! The acceptance policy as a document (docs/spec/contract-net.md#policies).
 //!
 //! A policy is data: it is pinned, whole, in the first record of every negotiation that runs under it. Integers only.
 
@@ -100,7 +100,7 @@ pub struct Policy {
     pub bargain: Option<BargainRule>,
 }
 
-/// When collection closes (section 3). The collection deadline always closes.
+/// When collection closes (docs/spec/contract-net.md#cn-20). The collection deadline always closes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Close {

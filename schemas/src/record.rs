@@ -1,4 +1,4 @@
-//! What one record of the log holds. The log is the truth: state is the fold over these records (DESIGN.md section 2).
+//! What one record of the log holds. The log is the truth: state is the fold over these records (docs/spec/log.md#lg-1).
 //!
 //! A record is JSON, one line, with many entries (group commit). The client's message stands in it in RFC 8785
 //! canonical form, so its digest can be recomputed from the log alone.
@@ -75,7 +75,7 @@ pub enum EngineEvent {
         #[serde(default, skip_serializing_if = "is_zero")]
         registered: u64,
     },
-    /// A delivery was given up (FAILURE{phase: delivery}, spec section 7).
+    /// A delivery was given up (docs/spec/deliveries.md#dl-18).
     DeliveryFailed {
         /// The delivery.
         id: DeliveryId,

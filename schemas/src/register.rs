@@ -1,4 +1,4 @@
-//! Keys and values of the write-once register (DESIGN.md section 2, "the second wall").
+//! Keys and values of the write-once register (docs/spec/log.md#lg-21).
 
 use std::fmt;
 

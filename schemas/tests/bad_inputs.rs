@@ -1,6 +1,6 @@
-//! BAD_INPUTS.md, section B, as far as it concerns bytes and documents: case, what is sent, the code it must get.
+//! Broken bytes and documents: number of the case, what is sent, the code it must get.
 //!
-//! The cases about HTTP (47 to 51) are the gateway's.
+//! Numbers run on in the tests of the gateway (HTTP: 47 to 51) and in the acceptance tests of `traffic_gen` (67 to 98).
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 

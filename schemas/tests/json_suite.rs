@@ -1,7 +1,7 @@
 //! JSONTestSuite (nst/JSONTestSuite, MIT) against the strict parser: `y_` must parse, `n_` must not, `i_` is recorded.
 //!
-//! The suite is third-party data and not copied here. It is read from `$LLMX_SHARED/vectors/json` or, without that, from
-//! `../shared/vectors/json` beside the workspace; where neither is present the test says so and checks nothing.
+//! The suite is third-party data and not copied here. It is read from the folder that `JSON_TEST_SUITE` names or, without
+//! that, from `.tools/JSONTestSuite/test_parsing`; where there is none the test says so and checks nothing.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -25,7 +25,7 @@ const CASES_MIN: usize = 318;
 #[test]
 fn every_case_of_the_suite_gets_the_verdict_it_names() {
     let Some(folder) = suite() else {
-        eprintln!("SKIPPED: JSONTestSuite not found; set LLMX_SHARED to the folder that holds vectors/json");
+        eprintln!("SKIPPED: JSONTestSuite not found; set JSON_TEST_SUITE to its folder test_parsing");
         return;
     };
     let mut wrong = Vec::new();
@@ -61,7 +61,6 @@ fn must_parse(name: &str) -> bool {
 }
 
 fn suite() -> Option<PathBuf> {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared");
-    let shared = env::var_os("LLMX_SHARED").map_or_else(beside, PathBuf::from);
-    Some(shared.join("vectors/json/test_parsing")).filter(|folder| folder.is_dir())
+    let tools = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/JSONTestSuite/test_parsing");
+    Some(env::var_os("JSON_TEST_SUITE").map_or_else(tools, PathBuf::from)).filter(|folder| folder.is_dir())
 }

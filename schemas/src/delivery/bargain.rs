@@ -1,4 +1,4 @@
-//! What the parties of a bargain are told (spec/negotiation.md section 6).
+//! What the parties of a bargain are told (docs/spec/alternating-offers.md#ao-42).
 
 use serde::{Deserialize, Serialize};
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{AwardNo, MsgId, OfferId};
 
-/// What became of a logged message (spec section 1).
+/// What became of a logged message (docs/spec/messages.md#dispositions).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Disposition {
