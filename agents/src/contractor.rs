@@ -23,7 +23,7 @@ mod distribution;
 mod engagement;
 mod plan;
 
-use schemas::delivery::{Award, Call, Cancellation, Delivery, Disposition, Receipt, RejectReason, Told};
+use schemas::delivery::{Award, Call, Cancellation, Delivery, Disposition, Notification, Receipt, RejectReason};
 use schemas::payload::{Confirm, Failure, FailurePhase, Inform, InformKind, Offer, Reasoned, Terms};
 use schemas::{AgentId, AwardNo, NegotiationId, Payload, Timestamp};
 
@@ -251,9 +251,9 @@ impl Strategy for Contractor {
     fn handle(&mut self, now: Timestamp, delivery: &Delivery) -> Vec<Action> {
         self.engagements.expire(now);
         match &delivery.payload {
-            Told::Cfp(call) => self.handle_call(now, delivery, call),
-            Told::Accept(award) => self.handle_award(delivery, award),
-            Told::Reject(rejection) => match rejection.reason {
+            Notification::Cfp(call) => self.handle_call(now, delivery, call),
+            Notification::Accept(award) => self.handle_award(delivery, award),
+            Notification::Reject(rejection) => match rejection.reason {
                 // The negotiation goes on: another offer of ours stands, or another round comes.
                 RejectReason::Replaced | RejectReason::Policy | RejectReason::Round => Vec::new(),
                 // The revision came too late; the offer before it may stand, or be awarded already.
@@ -265,15 +265,18 @@ impl Strategy for Contractor {
                 | RejectReason::Awarded
                 | RejectReason::Withdrawn => self.release(&delivery.envelope.negotiation),
             },
-            Told::Ack(receipt) => self.handle_receipt(delivery, receipt),
-            Told::Cancel(cancellation) => self.handle_cancel(delivery, cancellation),
-            Told::Closed(_) if self.config.offers_after_close => {
+            Notification::Ack(receipt) => self.handle_receipt(delivery, receipt),
+            Notification::Cancel(cancellation) => self.handle_cancel(delivery, cancellation),
+            Notification::Closed(_) if self.config.offers_after_close => {
                 // What is scheduled still goes out, to be answered `late`: the experiments count such offers.
                 self.engagements.end(&delivery.envelope.negotiation);
                 Vec::new()
             }
-            Told::Closed(_) => self.release(&delivery.envelope.negotiation),
-            Told::Inform(_) | Told::Failure(_) | Told::NotUnderstood(_) | Told::Turn(_) => Vec::new(),
+            Notification::Closed(_) => self.release(&delivery.envelope.negotiation),
+            Notification::Inform(_)
+            | Notification::Failure(_)
+            | Notification::NotUnderstood(_)
+            | Notification::Turn(_) => Vec::new(),
         }
     }
 }

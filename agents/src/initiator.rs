@@ -21,7 +21,7 @@ mod calls;
 use std::time::Duration;
 
 use schemas::delivery::{
-    AwardNews, Closing, ContractorFailure, ContractorNews, Disposition, Misunderstanding, OffersNews,
+    AwardReport, Closing, ContractorFailure, ContractorReport, Disposition, Misunderstanding, OffersReport,
 };
 use schemas::envelope::{ConsentMode, Scope};
 use schemas::ids::{Capability, IdError};
@@ -117,15 +117,15 @@ pub enum CallReport {
     /// The exchange could not follow the call, or an act of ours.
     Misunderstood(Misunderstanding),
     /// `decider: initiator`: answer with [`Initiator::accept`] in time.
-    Offers(OffersNews),
+    Offers(OffersReport),
     /// An award is registered.
-    Awarded(Box<AwardNews>),
+    Awarded(Box<AwardReport>),
     /// The contractor confirmed.
-    Committed(ContractorNews),
+    Committed(ContractorReport),
     /// The contractor is done, perhaps with a result.
-    Done(ContractorNews),
+    Done(ContractorReport),
     /// The contractor stopped after a cancellation.
-    Stopped(ContractorNews),
+    Stopped(ContractorReport),
     /// A contractor failed.
     Failed(ContractorFailure),
     /// The negotiation ended. The last event.

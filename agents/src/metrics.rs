@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus::{Error, HistogramVec, IntCounterVec, IntGaugeVec, Registry};
-use schemas::delivery::{Delivery, Told};
+use schemas::delivery::{Delivery, Notification};
 use schemas::{Act, AgentId, Code};
 use telemetry::metrics::Maker;
 use tokio::time::Instant;
@@ -195,7 +195,8 @@ impl AgentMetrics {
             }
         }
         // Everything else may go without an answer; that is no decision.
-        let is_asked = cause.is_some_and(|cause| matches!(cause.payload, Told::Cfp(_) | Told::Accept(_)));
+        let is_asked =
+            cause.is_some_and(|cause| matches!(cause.payload, Notification::Cfp(_) | Notification::Accept(_)));
         if is_asked && said == 0 {
             self.decisions.with_label_values(&[role, SILENCE]).inc();
         }

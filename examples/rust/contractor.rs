@@ -5,7 +5,7 @@
 use agents::transport::{http::HttpTransport, websocket::WebSocketTransport};
 use agents::{Action, Identity};
 use schemas::control::{Consent, ConsentEffect, Registration};
-use schemas::delivery::{Delivery, Disposition, Told};
+use schemas::delivery::{Delivery, Disposition, Notification};
 use schemas::ids::AttrName;
 use schemas::payload::{AttrValue, Confirm, Inform, InformKind, Offer, Payload, Reasoned, Terms};
 use schemas::{AgentId, Timestamp, TopicName};
@@ -16,26 +16,28 @@ fn answer(_now: Timestamp, delivery: &Delivery) -> Vec<Action> {
     show(delivery);
     let payload = match &delivery.payload {
         // Alternating offers are another protocol: see `bargainer.rs`.
-        Told::Cfp(call) if call.bargain.is_some() => {
+        Notification::Cfp(call) if call.bargain.is_some() => {
             Payload::Refuse(Reasoned { reason: Some("does not bargain".into()), round: None })
         }
-        Told::Cfp(call) => Payload::Offer(Offer { terms: my_terms(), round: Some(call.round), ..Offer::default() }),
-        Told::Accept(award) if award.terms == my_terms() => {
+        Notification::Cfp(call) => {
+            Payload::Offer(Offer { terms: my_terms(), round: Some(call.round), ..Offer::default() })
+        }
+        Notification::Accept(award) if award.terms == my_terms() => {
             Payload::Confirm(Confirm { award_no: award.award_no, terms_digest: None })
         }
-        Told::Ack(receipt) if receipt.disposition == Disposition::Committed => {
+        Notification::Ack(receipt) if receipt.disposition == Disposition::Committed => {
             Payload::Inform(Inform { kind: InformKind::Done, result: Some("delivered".into()) })
         }
-        Told::Cancel(cancel) if cancel.reason == "cancelled" => {
+        Notification::Cancel(cancel) if cancel.reason == "cancelled" => {
             Payload::Inform(Inform { kind: InformKind::Cancelled, result: None })
         }
-        Told::Accept(_) | Told::Ack(_) | Told::Cancel(_) => return Vec::new(),
-        Told::Reject(_)
-        | Told::Closed(_)
-        | Told::Inform(_)
-        | Told::Failure(_)
-        | Told::NotUnderstood(_)
-        | Told::Turn(_) => return Vec::new(),
+        Notification::Accept(_) | Notification::Ack(_) | Notification::Cancel(_) => return Vec::new(),
+        Notification::Reject(_)
+        | Notification::Closed(_)
+        | Notification::Inform(_)
+        | Notification::Failure(_)
+        | Notification::NotUnderstood(_)
+        | Notification::Turn(_) => return Vec::new(),
     };
     vec![Action::reply(delivery, payload)]
 }
@@ -44,13 +46,17 @@ fn answer(_now: Timestamp, delivery: &Delivery) -> Vec<Action> {
 #[allow(clippy::print_stdout, reason = "an example shows what happens")]
 fn show(delivery: &Delivery) {
     let said = match &delivery.payload {
-        Told::Cfp(call) => format!("called to {}: offer", call.task.as_deref().unwrap_or("do something")),
-        Told::Accept(award) => format!("award {} offered: confirm", award.award_no),
-        Told::Ack(receipt) if receipt.disposition == Disposition::Ok => return,
-        Told::Ack(receipt) => receipt.disposition.as_str().to_owned(),
-        Told::Reject(rejection) => format!("reject: {:?}", rejection.reason).to_lowercase(),
-        Told::Cancel(cancel) => format!("cancel: {}", cancel.reason),
-        Told::Closed(_) | Told::Inform(_) | Told::Failure(_) | Told::NotUnderstood(_) | Told::Turn(_) => return,
+        Notification::Cfp(call) => format!("called to {}: offer", call.task.as_deref().unwrap_or("do something")),
+        Notification::Accept(award) => format!("award {} offered: confirm", award.award_no),
+        Notification::Ack(receipt) if receipt.disposition == Disposition::Ok => return,
+        Notification::Ack(receipt) => receipt.disposition.as_str().to_owned(),
+        Notification::Reject(rejection) => format!("reject: {:?}", rejection.reason).to_lowercase(),
+        Notification::Cancel(cancel) => format!("cancel: {}", cancel.reason),
+        Notification::Closed(_)
+        | Notification::Inform(_)
+        | Notification::Failure(_)
+        | Notification::NotUnderstood(_)
+        | Notification::Turn(_) => return,
     };
     println!("{}: {said}", delivery.envelope.negotiation);
 }

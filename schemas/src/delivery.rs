@@ -25,7 +25,7 @@ pub struct Delivery {
     /// The envelope.
     pub envelope: DeliveryEnvelope,
     /// The payload.
-    pub payload: Told,
+    pub payload: Notification,
 }
 
 /// The envelope of a delivery.
@@ -49,10 +49,10 @@ pub struct DeliveryEnvelope {
     pub traceparent: Option<String>,
 }
 
-/// What an agent is told.
+/// What an agent is sent: one act, with what it says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "act", rename_all = "snake_case")]
-pub enum Told {
+pub enum Notification {
     /// To a contractor: a call for proposals.
     Cfp(Call),
     /// To a contractor: its offer is accepted; confirm in time.
@@ -61,8 +61,8 @@ pub enum Told {
     Reject(Rejection),
     /// To a contractor: its award is taken back. A final notice when it follows an ACCEPT.
     Cancel(Cancellation),
-    /// To the initiator: news of its negotiation.
-    Inform(News),
+    /// To the initiator: how its negotiation goes.
+    Inform(ProgressReport),
     /// To the initiator: a contractor failed.
     Failure(ContractorFailure),
     /// To the sender: the act was not one the exchange could follow.
@@ -75,7 +75,7 @@ pub enum Told {
     Turn(Turn),
 }
 
-impl Told {
+impl Notification {
     /// The act.
     #[must_use]
     pub const fn act(&self) -> Act {
@@ -192,27 +192,27 @@ pub struct Cancellation {
     pub reason: String,
 }
 
-/// News for the initiator.
+/// How a negotiation goes, for its initiator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum News {
+pub enum ProgressReport {
     /// An award is registered.
-    Awarded(AwardNews),
+    Awarded(AwardReport),
     /// `decider: initiator`: all valid offers, in a seeded permutation; ACCEPT one by `decide_by`.
-    Offers(OffersNews),
+    Offers(OffersReport),
     /// The contractor confirmed.
-    Committed(ContractorNews),
+    Committed(ContractorReport),
     /// The contractor is done.
-    Done(ContractorNews),
+    Done(ContractorReport),
     /// The contractor is done, with a result.
-    Result(ContractorNews),
+    Result(ContractorReport),
     /// The contractor stopped.
-    Cancelled(ContractorNews),
+    Cancelled(ContractorReport),
 }
 
 /// A registered award.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AwardNews {
+pub struct AwardReport {
     /// The offer.
     pub offer_id: OfferId,
     /// Its contractor.
@@ -240,7 +240,7 @@ pub struct AwardNews {
 
 /// All valid offers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OffersNews {
+pub struct OffersReport {
     /// The offers.
     pub offers: Vec<OfferNews>,
     /// Choose by then; otherwise the score decides.
@@ -262,7 +262,7 @@ pub struct OfferNews {
 
 /// A contractor's report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ContractorNews {
+pub struct ContractorReport {
     /// The contractor.
     pub contractor: AgentId,
     /// The award.

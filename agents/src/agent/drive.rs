@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use schemas::Timestamp;
-use schemas::delivery::{Delivery, Told};
+use schemas::delivery::{Delivery, Notification};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -224,7 +224,7 @@ impl<S: Strategy + 'static> Drive<S> {
                 continue;
             }
             self.summary.deliveries += 1;
-            if let Told::Ack(receipt) = &delivery.payload
+            if let Notification::Ack(receipt) = &delivery.payload
                 && let Some(sent) = self.session.handle_receipt(&receipt.ack_of)
             {
                 self.handle_sent(log_time, &sent, Some(delivery));

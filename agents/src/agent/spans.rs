@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use schemas::delivery::{Delivery, Told};
+use schemas::delivery::{Delivery, Notification};
 use schemas::{AgentId, Timestamp, subject};
 use telemetry::{Kind, Span, SpanId, TraceContext, TraceId, Tracer};
 
@@ -65,16 +65,16 @@ impl Spans {
                 .with("llmx.agent", self.agent.to_string())
                 .with("llmx.act", delivery.payload.act().as_str());
             match &delivery.payload {
-                Told::Ack(receipt) => span.with("llmx.disposition", receipt.disposition.as_str()),
-                Told::Closed(closing) => span.with("llmx.outcome", closing.outcome.as_str()),
-                Told::Cfp(_)
-                | Told::Accept(_)
-                | Told::Reject(_)
-                | Told::Cancel(_)
-                | Told::Inform(_)
-                | Told::Failure(_)
-                | Told::NotUnderstood(_)
-                | Told::Turn(_) => span,
+                Notification::Ack(receipt) => span.with("llmx.disposition", receipt.disposition.as_str()),
+                Notification::Closed(closing) => span.with("llmx.outcome", closing.outcome.as_str()),
+                Notification::Cfp(_)
+                | Notification::Accept(_)
+                | Notification::Reject(_)
+                | Notification::Cancel(_)
+                | Notification::Inform(_)
+                | Notification::Failure(_)
+                | Notification::NotUnderstood(_)
+                | Notification::Turn(_) => span,
             }
         });
     }

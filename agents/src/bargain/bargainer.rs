@@ -21,7 +21,7 @@ mod report;
 mod seat;
 
 use schemas::bargain::Join;
-use schemas::delivery::{Award, Call, Closing, Delivery, Disposition, Misunderstanding, Receipt, Told, Turn};
+use schemas::delivery::{Award, Call, Closing, Delivery, Disposition, Misunderstanding, Notification, Receipt, Turn};
 use schemas::payload::Reasoned;
 use schemas::{Act, AgentId, Code, NegotiationId, Payload, Timestamp};
 use tokio::sync::mpsc;
@@ -201,14 +201,16 @@ impl Strategy for Bargainer {
     fn handle(&mut self, now: Timestamp, delivery: &Delivery) -> Vec<Action> {
         let mut actions = self.expire(now);
         actions.extend(match &delivery.payload {
-            Told::Cfp(call) => self.handle_call(now, delivery, call),
-            Told::Turn(turn) => self.handle_turn(now, delivery, turn),
-            Told::NotUnderstood(why) => self.handle_misunderstanding(now, delivery, why),
-            Told::Ack(receipt) => self.handle_receipt(now, delivery, receipt),
-            Told::Accept(award) => self.handle_award(delivery, award),
-            Told::Closed(closing) => self.handle_closing(now, delivery, closing),
+            Notification::Cfp(call) => self.handle_call(now, delivery, call),
+            Notification::Turn(turn) => self.handle_turn(now, delivery, turn),
+            Notification::NotUnderstood(why) => self.handle_misunderstanding(now, delivery, why),
+            Notification::Ack(receipt) => self.handle_receipt(now, delivery, receipt),
+            Notification::Accept(award) => self.handle_award(delivery, award),
+            Notification::Closed(closing) => self.handle_closing(now, delivery, closing),
             // Of the contract net only.
-            Told::Reject(_) | Told::Cancel(_) | Told::Inform(_) | Told::Failure(_) => Vec::new(),
+            Notification::Reject(_) | Notification::Cancel(_) | Notification::Inform(_) | Notification::Failure(_) => {
+                Vec::new()
+            }
         });
         actions
     }

@@ -42,7 +42,7 @@ fn a_repeated_award_gets_the_same_confirmation_and_a_repeated_commitment_is_perf
     assert_eq!(contractor.handle(T0, &receipt("n1", Disposition::Committed, 1)).len(), 1);
     assert_eq!(contractor.handle(T0, &receipt("n1", Disposition::Committed, 1)), []);
     let duplicate = Receipt { first: Some(Disposition::Committed), ..bare_receipt(Disposition::Duplicate, Some(1)) };
-    assert_eq!(contractor.handle(T0, &delivery("n1", Told::Ack(duplicate))), []);
+    assert_eq!(contractor.handle(T0, &delivery("n1", Notification::Ack(duplicate))), []);
     assert_eq!(contractor.handle(T0, &award("n1", 1, &terms)), first);
     assert_eq!(contractor.handle(T0, &receipt("n1", Disposition::Committed, 1)), [], "not performed a second time");
     assert_eq!(contractor.counts().commitments, 1);
@@ -51,7 +51,7 @@ fn a_repeated_award_gets_the_same_confirmation_and_a_repeated_commitment_is_perf
 #[test]
 fn a_call_to_a_bargain_is_refused() {
     let mut told = call("n1", 1);
-    let Told::Cfp(call) = &mut told.payload else { panic!("no call") };
+    let Notification::Cfp(call) = &mut told.payload else { panic!("no call") };
     let rules =
         r#"{"parties": ["alice", "bob"], "rules": {"issues": [{"name": "price", "min": 1, "max": 9}], "rounds": 3}}"#;
     call.bargain = Some(Box::new(serde_json::from_str(rules).unwrap()));
@@ -143,7 +143,7 @@ fn only_the_initiators_cancel_is_answered_and_work_in_hand_stops() {
         let terms = offered(&mut contractor, "n1");
         contractor.handle(T0, &award("n1", 1, &terms));
         contractor.handle(T0, &receipt("n1", Disposition::Committed, 1));
-        let told = Told::Cancel(Cancellation { award_no: AwardNo(1), reason: reason.to_owned() });
+        let told = Notification::Cancel(Cancellation { award_no: AwardNo(1), reason: reason.to_owned() });
         let mut actions = contractor.handle(T0, &delivery("n1", told));
         let first = actions.remove(0);
         match expected {
@@ -172,7 +172,7 @@ fn a_final_notice_releases_and_a_passing_one_does_not() {
     ] {
         let mut contractor = contractor(|_| {});
         offered(&mut contractor, "n1");
-        let told = Told::Reject(Rejection { offer_id: None, reason, code: None });
+        let told = Notification::Reject(Rejection { offer_id: None, reason, code: None });
         let actions = contractor.handle(T0, &delivery("n1", told));
         assert_eq!(actions == [released("n1")], is_final, "{reason:?}");
         assert_eq!(contractor.engagement_count(), usize::from(!is_final), "{reason:?}");
@@ -184,7 +184,7 @@ fn a_revision_that_comes_too_late_takes_no_award_back() {
     let mut contractor = contractor(|config| config.revise = 1.0);
     let terms = offered(&mut contractor, "n1");
     assert_eq!(only(contractor.handle(T0, &award("n1", 1, &terms))).payload.act(), Act::Confirm);
-    let told = Told::Reject(Rejection { offer_id: None, reason: RejectReason::Late, code: None });
+    let told = Notification::Reject(Rejection { offer_id: None, reason: RejectReason::Late, code: None });
     assert_eq!(contractor.handle(T0, &delivery("n1", told)), [], "the confirmation that waits still goes out");
     contractor.handle(T0, &receipt("n1", Disposition::Committed, 1));
     assert_eq!(contractor.counts().commitments, 1);
@@ -286,7 +286,7 @@ fn name(text: &str) -> schemas::ids::AttrName {
     schemas::ids::AttrName::try_new(text).unwrap()
 }
 
-fn delivery(own: &str, payload: Told) -> Delivery {
+fn delivery(own: &str, payload: Notification) -> Delivery {
     let envelope = DeliveryEnvelope {
         msg_id: DeliveryId::new(Lane(0), [1; 16]),
         ts: WireTime(T0),
@@ -313,7 +313,7 @@ fn call(own: &str, round: u32) -> Delivery {
         currency: None,
         bargain: None,
     };
-    delivery(own, Told::Cfp(call))
+    delivery(own, Notification::Cfp(call))
 }
 
 fn award(own: &str, award_no: u32, terms: &Terms) -> Delivery {
@@ -326,7 +326,7 @@ fn award(own: &str, award_no: u32, terms: &Terms) -> Delivery {
         payment: None,
         confirm_by: WireTime(T0.plus_ms(10_000)),
     };
-    delivery(own, Told::Accept(award))
+    delivery(own, Notification::Accept(award))
 }
 
 fn bare_receipt(disposition: Disposition, award_no: Option<u32>) -> Receipt {
@@ -336,12 +336,17 @@ fn bare_receipt(disposition: Disposition, award_no: Option<u32>) -> Receipt {
 }
 
 fn receipt(own: &str, disposition: Disposition, award_no: u32) -> Delivery {
-    delivery(own, Told::Ack(bare_receipt(disposition, Some(award_no))))
+    delivery(own, Notification::Ack(bare_receipt(disposition, Some(award_no))))
 }
 
 fn closed(own: &str) -> Delivery {
     delivery(
         own,
-        Told::Closed(Closing { outcome: Outcome::Completed, digest: Digest([0; 32]), detail: None, agreement: None }),
+        Notification::Closed(Closing {
+            outcome: Outcome::Completed,
+            digest: Digest([0; 32]),
+            detail: None,
+            agreement: None,
+        }),
     )
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use schemas::delivery::{Delivery, Disposition, News, Receipt, Told};
+use schemas::delivery::{Delivery, Disposition, Notification, ProgressReport, Receipt};
 use schemas::{Act, Code, NegotiationId, Refusal, Timestamp};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -137,17 +137,23 @@ impl Strategy for Calls {
     fn handle(&mut self, now: Timestamp, delivery: &Delivery) -> Vec<Action> {
         let negotiation = &delivery.envelope.negotiation;
         let report = match &delivery.payload {
-            Told::Inform(News::Awarded(award)) => Some(CallReport::Awarded(Box::new(award.clone()))),
-            Told::Inform(News::Offers(offers)) => Some(CallReport::Offers(offers.clone())),
-            Told::Inform(News::Committed(report)) => Some(CallReport::Committed(report.clone())),
-            Told::Inform(News::Done(report) | News::Result(report)) => Some(CallReport::Done(report.clone())),
-            Told::Inform(News::Cancelled(report)) => Some(CallReport::Stopped(report.clone())),
-            Told::Failure(failure) => Some(CallReport::Failed(failure.clone())),
-            Told::Closed(closing) => Some(CallReport::Closed(closing.clone())),
-            Told::NotUnderstood(misunderstanding) => Some(CallReport::Misunderstood(misunderstanding.clone())),
-            Told::Ack(receipt) => self.report_of_receipt(negotiation, receipt),
+            Notification::Inform(ProgressReport::Awarded(award)) => Some(CallReport::Awarded(Box::new(award.clone()))),
+            Notification::Inform(ProgressReport::Offers(offers)) => Some(CallReport::Offers(offers.clone())),
+            Notification::Inform(ProgressReport::Committed(report)) => Some(CallReport::Committed(report.clone())),
+            Notification::Inform(ProgressReport::Done(report) | ProgressReport::Result(report)) => {
+                Some(CallReport::Done(report.clone()))
+            }
+            Notification::Inform(ProgressReport::Cancelled(report)) => Some(CallReport::Stopped(report.clone())),
+            Notification::Failure(failure) => Some(CallReport::Failed(failure.clone())),
+            Notification::Closed(closing) => Some(CallReport::Closed(closing.clone())),
+            Notification::NotUnderstood(misunderstanding) => Some(CallReport::Misunderstood(misunderstanding.clone())),
+            Notification::Ack(receipt) => self.report_of_receipt(negotiation, receipt),
             // Said to contractors, and to the parties of a bargain.
-            Told::Cfp(_) | Told::Accept(_) | Told::Reject(_) | Told::Cancel(_) | Told::Turn(_) => None,
+            Notification::Cfp(_)
+            | Notification::Accept(_)
+            | Notification::Reject(_)
+            | Notification::Cancel(_)
+            | Notification::Turn(_) => None,
         };
         report.map_or_else(Vec::new, |report| self.tell(negotiation, now, report))
     }

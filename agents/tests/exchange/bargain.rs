@@ -9,8 +9,8 @@ use agents::bargain::{
 use agents::transport::bus::BusTransport;
 use agents::{Agent, AgentHandle, Contractor, ContractorConfig};
 use schemas::delivery::{
-    Agreement, Award, BargainCall, Closing, Delivery, Disposition, Misunderstanding, Outcome, Receipt, Standing, Told,
-    Turn,
+    Agreement, Award, BargainCall, Closing, Delivery, Disposition, Misunderstanding, Notification, Outcome, Receipt,
+    Standing, Turn,
 };
 use schemas::payload::Terms;
 use schemas::{Address, AwardNo, Digest, Lot, MsgId, NegotiationId, OfferId, Position, Timestamp, WireTime};
@@ -127,7 +127,7 @@ async fn an_offer_outside_the_mandate_is_followed_by_the_next_best() {
     exchange.accept(&offer, 2).await;
     let why = Misunderstanding { reason: "mandate_violation".to_owned(), expected: Vec::new(), pointer: None };
     let refused = receipt(msg_id(&offer.document), Disposition::MandateViolation, None);
-    let notices = [delivery(3, "n1", refused), delivery(4, "n1", Told::NotUnderstood(why.clone()))];
+    let notices = [delivery(3, "n1", refused), delivery(4, "n1", Notification::NotUnderstood(why.clone()))];
     exchange.deliver(&agent("bob"), &notices).await;
     let next_best = exchange.message().await;
     assert_eq!(next_best.document["payload"]["terms"], json!({"i0": 1}));
@@ -174,7 +174,7 @@ fn planner(party: usize, kind: StrategyKind) -> DomainPlanner {
 
 fn called(n: u8) -> Delivery {
     let mut called = call(n, "n1");
-    if let Told::Cfp(call) = &mut called.payload {
+    if let Notification::Cfp(call) = &mut called.payload {
         let parties = vec![agent("alice"), if n == 1 { agent("bob") } else { agent("carol") }];
         call.bargain = Some(Box::new(BargainCall { parties, rules: domain().bargain() }));
     }
@@ -195,18 +195,26 @@ fn turn(n: u8, step: u32, party: &str, standing: Option<(&str, usize)>) -> Deliv
     let ends_by = WireTime(Timestamp::from_ms(1_000_000).plus_ms(900_000));
     let round = step / 2 + 1;
     let turn = Turn { party: agent(party), round, step, act_by: ends_by, ends_by, t_ppm: round * 200_000, standing };
-    delivery(n, "n1", Told::Turn(turn))
+    delivery(n, "n1", Notification::Turn(turn))
 }
 
-fn offered(ack_of: &str, id: u64) -> Told {
+fn offered(ack_of: &str, id: u64) -> Notification {
     let ack_of = MsgId::try_new(ack_of).unwrap();
     let offer_id = Some(offer_id(id));
     let disposition = Disposition::Ok;
-    Told::Ack(Receipt { ack_of, disposition, first: None, offer_id, invited: None, left_out: None, award_no: None })
+    Notification::Ack(Receipt {
+        ack_of,
+        disposition,
+        first: None,
+        offer_id,
+        invited: None,
+        left_out: None,
+        award_no: None,
+    })
 }
 
-fn awarded(outcome: usize) -> Told {
-    Told::Accept(Award {
+fn awarded(outcome: usize) -> Notification {
+    Notification::Accept(Award {
         offer_id: offer_id(3),
         lot: Lot(0),
         award_no: AwardNo(1),
@@ -217,7 +225,7 @@ fn awarded(outcome: usize) -> Told {
     })
 }
 
-fn closed(agreed: Option<usize>) -> Told {
+fn closed(agreed: Option<usize>) -> Notification {
     let agreement = agreed.map(|outcome| Agreement {
         offer_id: offer_id(3),
         by: agent("alice"),
@@ -230,7 +238,7 @@ fn closed(agreed: Option<usize>) -> Told {
         Some(_) => (Outcome::Agreement, None),
         None => (Outcome::NoAgreement, Some("rounds".to_owned())),
     };
-    Told::Closed(Closing { outcome, digest: Digest([0; 32]), detail, agreement: agreement.map(Box::new) })
+    Notification::Closed(Closing { outcome, digest: Digest([0; 32]), detail, agreement: agreement.map(Box::new) })
 }
 
 fn terms(outcome: usize) -> Terms {

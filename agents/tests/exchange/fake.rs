@@ -7,7 +7,7 @@ use bus::{Bus, Received};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
-use schemas::delivery::{Call, Delivery, DeliveryEnvelope, Disposition, EXCHANGE, Receipt, Told};
+use schemas::delivery::{Call, Delivery, DeliveryEnvelope, Disposition, EXCHANGE, Notification, Receipt};
 use schemas::payload::Terms;
 use schemas::{AgentId, DeliveryId, Digest, Lane, MsgId, NegotiationId, Timestamp, WireTime, subject};
 use serde_json::{Value, json};
@@ -107,7 +107,7 @@ pub(crate) fn negotiation(own: &str) -> NegotiationId {
 }
 
 /// Delivery number `n` of a negotiation.
-pub(crate) fn delivery(n: u8, own: &str, payload: Told) -> Delivery {
+pub(crate) fn delivery(n: u8, own: &str, payload: Notification) -> Delivery {
     let envelope = DeliveryEnvelope {
         msg_id: delivery_id(n),
         ts: WireTime(Timestamp::from_ms(1_000_000)),
@@ -134,10 +134,18 @@ pub(crate) fn call(n: u8, own: &str) -> Delivery {
         currency: None,
         bargain: None,
     };
-    delivery(n, own, Told::Cfp(call))
+    delivery(n, own, Notification::Cfp(call))
 }
 
-pub(crate) fn receipt(ack_of: &str, disposition: Disposition, invited: Option<u32>) -> Told {
+pub(crate) fn receipt(ack_of: &str, disposition: Disposition, invited: Option<u32>) -> Notification {
     let ack_of = MsgId::try_new(ack_of).unwrap();
-    Told::Ack(Receipt { ack_of, disposition, first: None, offer_id: None, invited, left_out: None, award_no: None })
+    Notification::Ack(Receipt {
+        ack_of,
+        disposition,
+        first: None,
+        offer_id: None,
+        invited,
+        left_out: None,
+        award_no: None,
+    })
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use agents::transport::bus::BusTransport;
 use agents::{AgentOptions, CallEvent, CallReport, CallRequest, Initiator};
-use schemas::delivery::{Closing, Disposition, Outcome, Told};
+use schemas::delivery::{Closing, Disposition, Notification, Outcome};
 use schemas::payload::Cfp;
 use schemas::{Address, Code, Digest};
 use serde_json::json;
@@ -145,8 +145,8 @@ fn request(own: &str) -> CallRequest {
     CallRequest::new(own, vec![Address::Agent(agent("bob"))], Cfp::default())
 }
 
-fn closed() -> Told {
-    Told::Closed(Closing { outcome: Outcome::NoOffers, digest: Digest([0; 32]), detail: None, agreement: None })
+fn closed() -> Notification {
+    Notification::Closed(Closing { outcome: Outcome::NoOffers, digest: Digest([0; 32]), detail: None, agreement: None })
 }
 
 async fn next(events: &mut mpsc::Receiver<CallEvent>) -> CallReport {

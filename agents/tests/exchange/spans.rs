@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use agents::transport::bus::BusTransport;
 use agents::{Action, Agent, AgentOptions, CallRequest, Initiator, Outgoing};
-use schemas::delivery::{Delivery, Disposition, Told};
+use schemas::delivery::{Delivery, Disposition, Notification};
 use schemas::payload::{Cfp, Reasoned};
 use schemas::{Address, MsgId, Payload, Timestamp};
 use serde_json::json;
@@ -151,7 +151,7 @@ async fn a_span_says_how_a_message_was_disposed_of() {
 /// Refuses every call.
 fn refusing(exchange: &FakeExchange, tracer: Tracer) -> Agent<impl agents::Strategy + 'static> {
     let strategy = |_now: Timestamp, delivery: &Delivery| -> Vec<Action> {
-        let is_call = matches!(delivery.payload, Told::Cfp(_));
+        let is_call = matches!(delivery.payload, Notification::Cfp(_));
         if is_call { vec![Action::reply(delivery, refuse())] } else { Vec::new() }
     };
     let options = AgentOptions { tracer, ..AgentOptions::default() };

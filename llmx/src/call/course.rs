@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use agents::{CallReport, CallRequest};
-use schemas::delivery::{AwardNews, ContractorFailure, ContractorNews, OfferNews, Outcome};
+use schemas::delivery::{AwardReport, ContractorFailure, ContractorReport, OfferNews, Outcome};
 use schemas::payload::Terms;
 use schemas::{Address, AgentId, AwardNo, Lot, NegotiationId, OfferId, Refusal};
 use serde::{Deserialize, Serialize};
@@ -231,7 +231,7 @@ impl Course {
         (!was_called).then(|| format!("called     {}", self.negotiation))
     }
 
-    fn handle_award(&mut self, award: AwardNews) -> String {
+    fn handle_award(&mut self, award: AwardReport) -> String {
         let pays = award.payment.map(|payment| format!(", pays {}", units(payment))).unwrap_or_default();
         let plural = if award.offers == 1 { "" } else { "s" };
         let of = format!(" of {} offer{plural}", award.offers);
@@ -251,7 +251,7 @@ impl Course {
         said
     }
 
-    fn award(&mut self, news: &ContractorNews) -> Option<&mut Awarded> {
+    fn award(&mut self, news: &ContractorReport) -> Option<&mut Awarded> {
         self.awards.iter_mut().find(|award| award.award_no == news.award_no)
     }
 }

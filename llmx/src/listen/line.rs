@@ -1,7 +1,9 @@
 //! A delivery in one line, for people.
 
 use schemas::WireTime;
-use schemas::delivery::{Award, Call, Closing, Delivery, Misunderstanding, News, Receipt, Rejection, Told, Turn};
+use schemas::delivery::{
+    Award, Call, Closing, Delivery, Misunderstanding, Notification, ProgressReport, Receipt, Rejection, Turn,
+};
 use schemas::payload::{AttrValue, Terms};
 
 use crate::output::one_line;
@@ -15,19 +17,19 @@ const PRICE: &str = "price";
 pub fn line(delivery: &Delivery) -> String {
     let envelope = &delivery.envelope;
     let said = match &delivery.payload {
-        Told::Cfp(call) => called(call, &cut(envelope.from.trim_start_matches("agent://"))),
-        Told::Accept(award) => awarded(award),
-        Told::Reject(rejection) => rejected(rejection),
-        Told::Cancel(cancellation) => format!("award {}: {}", cancellation.award_no, cut(&cancellation.reason)),
-        Told::Inform(news) => news_text(news),
-        Told::Failure(failure) => {
+        Notification::Cfp(call) => called(call, &cut(envelope.from.trim_start_matches("agent://"))),
+        Notification::Accept(award) => awarded(award),
+        Notification::Reject(rejection) => rejected(rejection),
+        Notification::Cancel(cancellation) => format!("award {}: {}", cancellation.award_no, cut(&cancellation.reason)),
+        Notification::Inform(news) => news_text(news),
+        Notification::Failure(failure) => {
             let (contractor, award_no, code) = (&failure.contractor, failure.award_no, &failure.failure.code);
             format!("{contractor} failed award {award_no}: {}", cut(code))
         }
-        Told::NotUnderstood(misunderstanding) => misunderstood(misunderstanding),
-        Told::Closed(closing) => closed(closing),
-        Told::Ack(receipt) => received(receipt),
-        Told::Turn(turn) => turned(turn),
+        Notification::NotUnderstood(misunderstanding) => misunderstood(misunderstanding),
+        Notification::Closed(closing) => closed(closing),
+        Notification::Ack(receipt) => received(receipt),
+        Notification::Turn(turn) => turned(turn),
     };
     let act = delivery.payload.act();
     one_line(&format!("{}  {:<14} {}  {said}", clock(envelope.ts), act.as_str(), envelope.negotiation))
@@ -99,19 +101,21 @@ fn rejected(rejection: &Rejection) -> String {
     format!("{reason}{code}{offer}")
 }
 
-fn news_text(news: &News) -> String {
+fn news_text(news: &ProgressReport) -> String {
     match news {
-        News::Awarded(award) => {
+        ProgressReport::Awarded(award) => {
             let (contractor, award_no, offers) = (&award.contractor, award.award_no, award.offers);
             format!("award {award_no} to {contractor}: {}, of {offers} offers", terms(&award.terms))
         }
-        News::Offers(offers) => format!("{} offers; choose by {}", offers.offers.len(), clock(offers.decide_by)),
-        News::Committed(report) => format!("{} confirmed award {}", report.contractor, report.award_no),
-        News::Done(report) | News::Result(report) => {
+        ProgressReport::Offers(offers) => {
+            format!("{} offers; choose by {}", offers.offers.len(), clock(offers.decide_by))
+        }
+        ProgressReport::Committed(report) => format!("{} confirmed award {}", report.contractor, report.award_no),
+        ProgressReport::Done(report) | ProgressReport::Result(report) => {
             let result = report.result.as_deref().map(|result| format!(": \"{}\"", cut(result))).unwrap_or_default();
             format!("{} is done with award {}{result}", report.contractor, report.award_no)
         }
-        News::Cancelled(report) => format!("{} stopped award {}", report.contractor, report.award_no),
+        ProgressReport::Cancelled(report) => format!("{} stopped award {}", report.contractor, report.award_no),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use schemas::delivery::{CloseReason, Disposition, Notice, Outcome, Told};
+use schemas::delivery::{CloseReason, Disposition, Notice, Notification, Outcome};
 use schemas::record::Qos;
 use schemas::{
     Act, Address, AgentId, AwardNo, DeliveryId, Lot, MsgId, NegotiationId, OfferId, RegisterKey, RegisterValue,
@@ -41,7 +41,7 @@ pub struct Deliver {
     /// The recipient's message this answers.
     pub in_reply_to: Option<MsgId>,
     /// What is said; shared between the recipients of a call.
-    pub told: Arc<Told>,
+    pub told: Arc<Notification>,
     /// Log time of the record that caused it.
     pub at: Timestamp,
     /// Retry until then.

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use schemas::delivery::{Cancellation, Disposition, Misunderstanding, Receipt, RejectReason, Rejection, Told};
+use schemas::delivery::{Cancellation, Disposition, Misunderstanding, Notification, Receipt, RejectReason, Rejection};
 use schemas::envelope::Envelope;
 use schemas::payload::Reasoned;
 use schemas::{Act, AgentId, AwardNo, Digest, MsgId, OfferId, Payload, RegisterKey};
@@ -190,29 +190,30 @@ pub(crate) trait Ladder {
 
     fn send_receipt(&self, speaker: Self::Speaker, receipt: Receipt, after: Option<RegisterKey>, step: &mut Step<'_>) {
         let in_reply_to = Some(receipt.ack_of.clone());
-        let letter = self.matter().letter(step, &self.party(speaker).agent, Told::Ack(receipt));
+        let letter = self.matter().letter(step, &self.party(speaker).agent, Notification::Ack(receipt));
         step.post(Deliver { in_reply_to, after, ..letter });
     }
 
     fn reply(&self, speaker: Self::Speaker, seen: &Seen, step: &mut Step<'_>) {
-        let reject = |reason, code| Told::Reject(Rejection { offer_id: Some(OfferId(seen.position)), reason, code });
+        let reject =
+            |reason, code| Notification::Reject(Rejection { offer_id: Some(OfferId(seen.position)), reason, code });
         let told = match &seen.reply {
             // In a negotiation that goes on, `closed` concerns collection only: there is no outcome to tell.
             Reply::None | Reply::Closed => return,
             Reply::Late => reject(RejectReason::Late, None),
             Reply::Policy(fault) => reject(RejectReason::Policy, Some(self.gate_code(*fault))),
-            Reply::NotUnderstood(misread, expected) => Told::NotUnderstood(Misunderstanding {
+            Reply::NotUnderstood(misread, expected) => Notification::NotUnderstood(Misunderstanding {
                 reason: misread.as_str().to_owned(),
                 expected: expected.to_vec(),
                 pointer: None,
             }),
-            Reply::Pointed(pointed) => Told::NotUnderstood(Misunderstanding {
+            Reply::Pointed(pointed) => Notification::NotUnderstood(Misunderstanding {
                 reason: pointed.misread.as_str().to_owned(),
                 expected: pointed.expected.to_vec(),
                 pointer: Some(pointed.pointer.to_string()),
             }),
             Reply::Revoked(award_no) => {
-                Told::Cancel(Cancellation { award_no: *award_no, reason: "revoked".to_owned() })
+                Notification::Cancel(Cancellation { award_no: *award_no, reason: "revoked".to_owned() })
             }
         };
         let letter = self.matter().letter(step, &self.party(speaker).agent, told);

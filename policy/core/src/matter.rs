@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use schemas::delivery::{Agreement, Closing, Notice, Outcome, Told};
+use schemas::delivery::{Agreement, Closing, Notice, Notification, Outcome};
 use schemas::{Address, AgentId, Digest, MsgId, NegotiationId, RegisterKey, RegisterValue, Timestamp, WireTime};
 
 use crate::effect::{Deliver, Effect, Event, Protocol, PublicNotice};
@@ -56,7 +56,7 @@ impl Matter {
 
     /// A letter to a party, retried as long as the negotiation is remembered, and that long again when it comes late: a
     /// pause of the exchange must not take from anyone the notice of how it ended.
-    pub(crate) fn letter(&self, step: &mut Step<'_>, to: &AgentId, told: impl Into<Arc<Told>>) -> Deliver {
+    pub(crate) fn letter(&self, step: &mut Step<'_>, to: &AgentId, told: impl Into<Arc<Notification>>) -> Deliver {
         let grace_ms = step.limits.tombstone_grace_ms;
         let expires = self.remembered_until(step.limits).max(step.clock.plus_ms(grace_ms));
         Deliver { traceparent: self.traceparent.clone(), ..step.letter(&self.id, to, told, expires) }
@@ -106,7 +106,7 @@ impl Matter {
         step.register(key.clone(), RegisterValue::Closed { outcome, chain: self.chain }, before);
         let after = (outcome != Outcome::Aborted).then_some(key);
         let (detail, agreement) = (detail.map(str::to_owned), agreement.map(Box::new));
-        let told = Arc::new(Told::Closed(Closing { outcome, digest: self.chain, detail, agreement }));
+        let told = Arc::new(Notification::Closed(Closing { outcome, digest: self.chain, detail, agreement }));
         let letter = self.letter(step, initiator, Arc::clone(&told));
         step.post(Deliver { in_reply_to: Some(self.call_msg_id.clone()), after: after.clone(), ..letter });
         for other in others {

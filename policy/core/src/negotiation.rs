@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use schemas::delivery::{Call, CloseReason, RejectReason, Rejection, Told};
+use schemas::delivery::{Call, CloseReason, Notification, RejectReason, Rejection};
 use schemas::ids::Position;
 use schemas::{AgentId, AwardNo, Digest, Lot, Policy, RegisterKey, Timestamp};
 
@@ -190,7 +190,7 @@ impl Negotiation {
     }
 
     /// A letter to the initiator about its call.
-    pub(crate) fn report(&self, step: &mut Step<'_>, told: Told, after: Option<RegisterKey>) {
+    pub(crate) fn report(&self, step: &mut Step<'_>, told: Notification, after: Option<RegisterKey>) {
         let letter = self.matter.letter(step, &self.initiator.agent, told);
         step.post(Deliver { in_reply_to: Some(self.matter.call_msg_id.clone()), after, ..letter });
     }
@@ -206,7 +206,7 @@ impl Negotiation {
         let Some(offer) = self.sessions[index].offer.take() else { return };
         self.tally.is_stale = true;
         self.finals += 1;
-        let told = Told::Reject(Rejection { offer_id: Some(offer.id), reason, code: None });
+        let told = Notification::Reject(Rejection { offer_id: Some(offer.id), reason, code: None });
         let letter = self.matter.letter(step, &self.sessions[index].party.agent, told);
         step.post(Deliver { in_reply_to: Some(offer.msg_id), ..letter });
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use schemas::delivery::Told;
+use schemas::delivery::Notification;
 use schemas::ids::Position;
 use schemas::record::Qos;
 use schemas::{AgentId, AwardNo, DeliveryId, Digest, Lane, NegotiationId, RegisterKey, RegisterValue, Timestamp};
@@ -44,7 +44,7 @@ impl Step<'_> {
         &mut self,
         negotiation: &NegotiationId,
         to: &AgentId,
-        told: impl Into<Arc<Told>>,
+        told: impl Into<Arc<Notification>>,
         expires: Timestamp,
     ) -> Deliver {
         let ordinal = self.ordinal;
@@ -58,7 +58,7 @@ impl Step<'_> {
         ordinal: u32,
         negotiation: &NegotiationId,
         to: &AgentId,
-        told: impl Into<Arc<Told>>,
+        told: impl Into<Arc<Notification>>,
         expires: Timestamp,
     ) -> Deliver {
         Deliver {

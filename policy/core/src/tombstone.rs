@@ -2,7 +2,7 @@
 //! to answer late offers, outdated confirmations and everything else (spec section 1, steps 3, 6, 7, 9; row 13).
 
 use schemas::delivery::{
-    Agreement, Cancellation, Closing, Disposition, Outcome, Receipt, RejectReason, Rejection, Told,
+    Agreement, Cancellation, Closing, Disposition, Notification, Outcome, Receipt, RejectReason, Rejection,
 };
 use schemas::{Act, AgentId, AwardNo, Digest, NegotiationId, OfferId, Payload, RegisterKey, Timestamp};
 
@@ -190,19 +190,19 @@ impl Tombstone {
             left_out: None,
             award_no: award_no.filter(|_| matches!(told_for, Disposition::Committed | Disposition::Revoked)),
         };
-        self.send(incoming, Told::Ack(receipt), step);
+        self.send(incoming, Notification::Ack(receipt), step);
         let reply = match (told_for, award_no) {
             (Disposition::Late, _) => {
                 let offer_id = first.is_none().then_some(OfferId(step.position));
-                Some(Told::Reject(Rejection { offer_id, reason: RejectReason::Late, code: None }))
+                Some(Notification::Reject(Rejection { offer_id, reason: RejectReason::Late, code: None }))
             }
             (Disposition::Revoked, Some(award_no)) => {
-                Some(Told::Cancel(Cancellation { award_no, reason: "revoked".to_owned() }))
+                Some(Notification::Cancel(Cancellation { award_no, reason: "revoked".to_owned() }))
             }
             (Disposition::Closed, _) => {
                 let BargainEnd { detail, agreement } = self.bargain.clone().unwrap_or_default();
                 let detail = detail.map(String::from);
-                Some(Told::Closed(Closing { outcome: self.outcome, digest: self.chain, detail, agreement }))
+                Some(Notification::Closed(Closing { outcome: self.outcome, digest: self.chain, detail, agreement }))
             }
             _ => None,
         };
@@ -219,7 +219,7 @@ impl Tombstone {
         });
     }
 
-    fn send(&self, incoming: &Incoming, told: Told, step: &mut Step<'_>) {
+    fn send(&self, incoming: &Incoming, told: Notification, step: &mut Step<'_>) {
         let after = self.awaited_key(&told);
         let letter = step.letter(&self.id, &incoming.from, told, self.forget_at);
         step.post(Deliver { in_reply_to: Some(incoming.msg_id.clone()), after, ..letter });
@@ -227,7 +227,7 @@ impl Tombstone {
 
     /// What a bargain came to binds, so nobody is told of it before it is registered, late askers no more than others. After
     /// an abort nothing waits: the register may hold something else.
-    fn awaited_key(&self, told: &Told) -> Option<RegisterKey> {
+    fn awaited_key(&self, told: &Notification) -> Option<RegisterKey> {
         let binds = self.bargain.is_some() && self.outcome != Outcome::Aborted && told.act() == Act::Closed;
         binds.then(|| RegisterKey::Closed(self.id.clone()))
     }

@@ -20,7 +20,7 @@ use policy_core::{Effect, Event, LaneState};
 use proptest::collection::vec;
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
-use schemas::delivery::{Disposition, Told};
+use schemas::delivery::{Disposition, Notification};
 use schemas::record::Entry;
 use schemas::{Act, Lane, RegisterValue};
 
@@ -126,9 +126,9 @@ fn golden_bargains_are_recorded() {
 fn consequences(effects: &[Effect]) -> Vec<String> {
     let told = |effect: &Effect| match effect {
         Effect::Deliver(deliver) => match &*deliver.told {
-            Told::Turn(turn) => Some(format!("{} {turn:?}", deliver.to)),
-            Told::Accept(award) => Some(format!("{} {award:?}", deliver.to)),
-            Told::Closed(closing) if deliver.in_reply_to.is_none() => {
+            Notification::Turn(turn) => Some(format!("{} {turn:?}", deliver.to)),
+            Notification::Accept(award) => Some(format!("{} {award:?}", deliver.to)),
+            Notification::Closed(closing) if deliver.in_reply_to.is_none() => {
                 Some(format!("{} {:?} {:?} {:?}", deliver.to, closing.outcome, closing.detail, closing.agreement))
             }
             _ => None,

@@ -13,7 +13,7 @@ use std::fs;
 
 use policy_core::lane::{RULES_FIRST, RULES_VERSION, SNAPSHOT_FORMAT, SNAPSHOT_FORMAT_FIRST};
 use policy_core::{Effect, LaneState};
-use schemas::delivery::Told;
+use schemas::delivery::Notification;
 
 use coverage::Reached;
 use golden::GoldenLog;
@@ -61,18 +61,18 @@ fn the_bargains_of_the_rules_that_know_them_come_to_every_end_and_every_refusal(
         for effect in log.records.iter().flat_map(|logged| logged.fold(&mut lane_state)) {
             let Effect::Deliver(deliver) = effect else { continue };
             match &*deliver.told {
-                Told::Closed(closing) => {
+                Notification::Closed(closing) => {
                     words.extend([format!("{:?}", closing.outcome)].into_iter().chain(closing.detail.clone()))
                 }
-                Told::NotUnderstood(misunderstanding) => words.extend([misunderstanding.reason.clone()]),
-                Told::Ack(receipt) => words.extend([receipt.disposition.as_str().to_owned()]),
-                Told::Accept(_) => words.extend(["to be confirmed".to_owned()]),
-                Told::Cfp(_)
-                | Told::Reject(_)
-                | Told::Cancel(_)
-                | Told::Inform(_)
-                | Told::Failure(_)
-                | Told::Turn(_) => {}
+                Notification::NotUnderstood(misunderstanding) => words.extend([misunderstanding.reason.clone()]),
+                Notification::Ack(receipt) => words.extend([receipt.disposition.as_str().to_owned()]),
+                Notification::Accept(_) => words.extend(["to be confirmed".to_owned()]),
+                Notification::Cfp(_)
+                | Notification::Reject(_)
+                | Notification::Cancel(_)
+                | Notification::Inform(_)
+                | Notification::Failure(_)
+                | Notification::Turn(_) => {}
             }
         }
         assert_eq!(lane_state.rules(), 2, "{name}");

@@ -13,7 +13,7 @@ mod script;
 use std::collections::BTreeMap;
 
 use policy_core::{Decision, Event};
-use schemas::delivery::Told;
+use schemas::delivery::Notification;
 use schemas::policy::{Close, Gate, OnIncomplete, Weight};
 use schemas::{Act, Timestamp, WireTime};
 use script::{START_MS, Script, policy};
@@ -194,7 +194,7 @@ fn decision(script: &Script) -> Option<&Decision> {
 
 fn dispositions(script: &Script) -> Vec<(String, String)> {
     let receipts = script.deliveries.iter().filter_map(|deliver| match &*deliver.told {
-        Told::Ack(receipt) if receipt.invited.is_none() => Some(receipt),
+        Notification::Ack(receipt) if receipt.invited.is_none() => Some(receipt),
         _ => None,
     });
     receipts.map(|receipt| (receipt.ack_of.to_string(), receipt.disposition.as_str().to_owned())).collect()

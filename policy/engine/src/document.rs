@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use policy_core::Deliver;
-use schemas::delivery::{EXCHANGE, Told};
+use schemas::delivery::{EXCHANGE, Notification};
 use schemas::{AgentId, Timestamp, WireTime};
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 /// Writes documents; remembers the last payload and the last time.
 #[derive(Default)]
 pub(crate) struct DocumentWriter {
-    payload: Option<(Arc<Told>, Box<RawValue>)>,
+    payload: Option<(Arc<Notification>, Box<RawValue>)>,
     time: Option<(Timestamp, String)>,
 }
 
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_document_reads_back_as_the_delivery_it_was_written_from() {
-        let told = Arc::new(Told::Ack(Receipt {
+        let told = Arc::new(Notification::Ack(Receipt {
             ack_of: MsgId::try_new("m-1").unwrap(),
             disposition: Disposition::Ok,
             first: None,

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use policy_core::{Event, Phase, Protocol};
-use schemas::delivery::Told;
+use schemas::delivery::Notification;
 use schemas::statistics::{NAMED_MAX, OpenNegotiation};
 use schemas::{NegotiationId, OfferId, Timestamp};
 
@@ -158,31 +158,31 @@ impl Memory {
     }
 
     /// Takes note of what every party of a bargain is told: its rules, the offer that stands, the agreement.
-    fn note_bargain(&mut self, negotiation: &NegotiationId, told: &Told, at: Timestamp) {
+    fn note_bargain(&mut self, negotiation: &NegotiationId, told: &Notification, at: Timestamp) {
         let Some(remembered) = self.remembered.get_mut(negotiation) else { return };
         let noted = &mut remembered.bargain;
         let fact = match told {
-            Told::Cfp(call) if !noted.rules => call.bargain.as_deref().map(|bargain| {
+            Notification::Cfp(call) if !noted.rules => call.bargain.as_deref().map(|bargain| {
                 noted.rules = true;
                 Fact::rules(bargain)
             }),
-            Told::Turn(turn) => turn.standing.as_ref().and_then(|standing| {
+            Notification::Turn(turn) => turn.standing.as_ref().and_then(|standing| {
                 let is_new = noted.proposed.replace(standing.offer_id) != Some(standing.offer_id);
                 is_new.then(|| Fact::proposed(turn, standing))
             }),
-            Told::Closed(closing) if !noted.agreement => closing.agreement.as_deref().map(|agreement| {
+            Notification::Closed(closing) if !noted.agreement => closing.agreement.as_deref().map(|agreement| {
                 noted.agreement = true;
                 Fact::agreed(agreement)
             }),
-            Told::Cfp(_)
-            | Told::Closed(_)
-            | Told::Accept(_)
-            | Told::Reject(_)
-            | Told::Cancel(_)
-            | Told::Inform(_)
-            | Told::Failure(_)
-            | Told::NotUnderstood(_)
-            | Told::Ack(_) => None,
+            Notification::Cfp(_)
+            | Notification::Closed(_)
+            | Notification::Accept(_)
+            | Notification::Reject(_)
+            | Notification::Cancel(_)
+            | Notification::Inform(_)
+            | Notification::Failure(_)
+            | Notification::NotUnderstood(_)
+            | Notification::Ack(_) => None,
         };
         if let Some(fact) = fact {
             self.note(negotiation, at, fact);

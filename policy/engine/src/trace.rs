@@ -11,7 +11,7 @@ mod spans;
 use std::collections::HashMap;
 
 use policy_core::Deliver;
-use schemas::delivery::{Disposition, Told};
+use schemas::delivery::{Disposition, Notification};
 use schemas::ids::Position;
 use schemas::record::{AdmittedMessage, Entry, Record};
 use schemas::{Lane, MsgId, NegotiationId, RegisterKey};
@@ -105,7 +105,7 @@ impl Traces {
         }
         // What a stranger is answered says nothing of the negotiation it names.
         let is_to_stranger =
-            matches!(&*deliver.told, Told::Ack(receipt) if receipt.disposition == Disposition::Unauthorized);
+            matches!(&*deliver.told, Notification::Ack(receipt) if receipt.disposition == Disposition::Unauthorized);
         if is_to_stranger && deliver.traceparent.is_none() {
             return None;
         }

@@ -12,7 +12,7 @@ use bus::Bus;
 use bus::nats::{self, NatsOptions};
 use nats_server::{LocalServer, LocalServerOptions};
 use policy_engine::{Engine, EngineHandle, LanePhase, Trim};
-use schemas::delivery::{Outcome, Told};
+use schemas::delivery::{Notification, Outcome};
 use schemas::record::{Entry, Qos};
 use schemas::{Act, RegisterKey};
 use tokio::time::timeout;
@@ -40,7 +40,7 @@ async fn run_a_round_over_a_restart() {
     bob.until(Act::Ack).await;
     until_appended(&bus, message("bob", "job", "b3", done())).await;
     let closed = bob.until(Act::Closed).await;
-    assert!(matches!(closed.payload, Told::Closed(ref closing) if closing.outcome == Outcome::Completed));
+    assert!(matches!(closed.payload, Notification::Closed(ref closing) if closing.outcome == Outcome::Completed));
     assert!(engine.is_ready());
     engine.shutdown().await;
 
@@ -74,7 +74,7 @@ async fn run_a_round_over_a_take_over() {
     assert_eq!(next.status().lanes[0].open, 1, "called long before what the log still holds");
     append(&bus, vec![message("bob", "job", "b3", done())]).await;
     let closed = bob.until(Act::Closed).await;
-    assert!(matches!(closed.payload, Told::Closed(ref closing) if closing.outcome == Outcome::Completed));
+    assert!(matches!(closed.payload, Notification::Closed(ref closing) if closing.outcome == Outcome::Completed));
     next.shutdown().await;
 }
 

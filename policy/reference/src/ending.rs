@@ -2,7 +2,7 @@
 
 use policy_core::{AwardLoss, Deliver, Phase, SessionState};
 use schemas::RegisterKey;
-use schemas::delivery::{Outcome, RejectReason, Told};
+use schemas::delivery::{Notification, Outcome, RejectReason};
 use schemas::payload::InformKind;
 use schemas::register::AwardEnd;
 
@@ -93,7 +93,7 @@ impl Negotiation {
             return;
         }
         match &*deliver.told {
-            Told::Cfp(call) => {
+            Notification::Cfp(call) => {
                 let is_current = (call.round, call.reply_by.0) == (self.round, self.reply_by);
                 if self.phase == Phase::Collecting && is_current && self.state(contractor) == SessionState::Invited {
                     self.answer_without_offer(
@@ -105,7 +105,7 @@ impl Negotiation {
                     );
                 }
             }
-            Told::Accept(accept) => {
+            Notification::Accept(accept) => {
                 let lot = self.lots.iter().position(|lot| {
                     lot.award.as_ref().is_some_and(|award| award.no == accept.award_no && award.stage == Stage::Awarded)
                 });
@@ -113,14 +113,14 @@ impl Negotiation {
                     self.lose(lot, AwardLoss::Undelivered, moment, wins);
                 }
             }
-            Told::Ack(_)
-            | Told::Cancel(_)
-            | Told::Closed(_)
-            | Told::Failure(_)
-            | Told::Inform(_)
-            | Told::NotUnderstood(_)
-            | Told::Reject(_)
-            | Told::Turn(_) => {}
+            Notification::Ack(_)
+            | Notification::Cancel(_)
+            | Notification::Closed(_)
+            | Notification::Failure(_)
+            | Notification::Inform(_)
+            | Notification::NotUnderstood(_)
+            | Notification::Reject(_)
+            | Notification::Turn(_) => {}
         }
     }
 

@@ -6,8 +6,8 @@ use std::fmt::Debug;
 use policy_core::{AwardLoss, Decision, Deliver, Effect, Event};
 use schemas::bargain::Bargain;
 use schemas::delivery::{
-    Agreement, CloseReason, Closing, Disposition, Misunderstanding, News, Notice, Outcome, Receipt, RejectReason,
-    Rejection, Told, Turn,
+    Agreement, CloseReason, Closing, Disposition, Misunderstanding, Notice, Notification, Outcome, ProgressReport,
+    Receipt, RejectReason, Rejection, Turn,
 };
 use schemas::register::AwardEnd;
 use schemas::{
@@ -43,39 +43,47 @@ fn of(effect: &Effect) -> Option<String> {
 fn told(deliver: &Deliver) -> String {
     let (negotiation, to) = (&deliver.negotiation, &deliver.to);
     match &*deliver.told {
-        Told::Ack(receipt) => ack(negotiation, to, receipt),
-        Told::Cfp(call) => {
+        Notification::Ack(receipt) => ack(negotiation, to, receipt),
+        Notification::Cfp(call) => {
             let called = cfp(negotiation, to, call.round, call.reply_by.0, call.ends_by.0);
             call.bargain.iter().fold(called, |called, bargain| to_bargain(&called, &bargain.parties, &bargain.rules))
         }
-        Told::Accept(award) => {
+        Notification::Accept(award) => {
             accept(negotiation, to, award.offer_id, award.lot, award.award_no, award.payment, award.confirm_by)
         }
-        Told::Reject(rejection) => reject(negotiation, to, rejection),
-        Told::Cancel(cancellation) => cancel(negotiation, to, cancellation.award_no, &cancellation.reason),
-        Told::Inform(News::Offers(news)) => offers(
+        Notification::Reject(rejection) => reject(negotiation, to, rejection),
+        Notification::Cancel(cancellation) => cancel(negotiation, to, cancellation.award_no, &cancellation.reason),
+        Notification::Inform(ProgressReport::Offers(news)) => offers(
             negotiation,
             to,
             &news.offers.iter().map(|offer| (offer.offer_id, offer.score)).collect::<Vec<_>>(),
             news.decide_by,
         ),
-        Told::Inform(News::Awarded(news)) => {
+        Notification::Inform(ProgressReport::Awarded(news)) => {
             inform_awarded(negotiation, to, &news.contractor, news.award_no, news.score, news.payment)
         }
-        Told::Inform(News::Committed(news)) => inform(negotiation, to, "committed", &news.contractor, news.award_no),
-        Told::Inform(News::Done(news)) => inform(negotiation, to, "done", &news.contractor, news.award_no),
-        Told::Inform(News::Result(news)) => inform(negotiation, to, "result", &news.contractor, news.award_no),
-        Told::Inform(News::Cancelled(news)) => inform(negotiation, to, "cancelled", &news.contractor, news.award_no),
-        Told::Failure(failure) => failed(negotiation, to, &failure.contractor, failure.award_no),
-        Told::NotUnderstood(misunderstanding) => {
+        Notification::Inform(ProgressReport::Committed(news)) => {
+            inform(negotiation, to, "committed", &news.contractor, news.award_no)
+        }
+        Notification::Inform(ProgressReport::Done(news)) => {
+            inform(negotiation, to, "done", &news.contractor, news.award_no)
+        }
+        Notification::Inform(ProgressReport::Result(news)) => {
+            inform(negotiation, to, "result", &news.contractor, news.award_no)
+        }
+        Notification::Inform(ProgressReport::Cancelled(news)) => {
+            inform(negotiation, to, "cancelled", &news.contractor, news.award_no)
+        }
+        Notification::Failure(failure) => failed(negotiation, to, &failure.contractor, failure.award_no),
+        Notification::NotUnderstood(misunderstanding) => {
             let Misunderstanding { reason, pointer, .. } = misunderstanding;
             not_understood(negotiation, to, reason, pointer.as_deref())
         }
-        Told::Closed(closing) => {
+        Notification::Closed(closing) => {
             let Closing { outcome, detail, agreement, .. } = closing;
             bargain_closed(negotiation, to, *outcome, detail.as_deref(), agreement.as_deref())
         }
-        Told::Turn(turn) => self::turn(negotiation, to, turn),
+        Notification::Turn(turn) => self::turn(negotiation, to, turn),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use policy_core::{Deliver, Effect, Limits};
-use schemas::delivery::{Disposition, Receipt, Told};
+use schemas::delivery::{Disposition, Notification, Receipt};
 use schemas::record::{AdmittedMessage, EngineEvent, Entry, Record};
 use schemas::{Act, AgentId, DeliveryId, Digest, MsgId, NegotiationId, Position, Timestamp};
 
@@ -87,7 +87,7 @@ impl Reference {
     pub fn note(&mut self, effects: &[Effect]) {
         for effect in effects {
             if let Effect::Deliver(deliver) = effect
-                && matches!(*deliver.told, Told::Cfp(_) | Told::Accept(_))
+                && matches!(*deliver.told, Notification::Cfp(_) | Notification::Accept(_))
             {
                 self.deliveries.insert(deliver.id, deliver.clone());
             }

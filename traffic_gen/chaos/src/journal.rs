@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use agents::observer::{Observed, Observer};
 use agents::strategy::SendOutcome;
-use schemas::delivery::{Delivery, Disposition, News, Outcome, Receipt, Told};
+use schemas::delivery::{Delivery, Disposition, Notification, Outcome, ProgressReport, Receipt};
 use schemas::{Act, AgentId, AwardNo, Lane, MsgId, NegotiationId, OfferId, Timestamp};
 use tokio::time::Instant;
 
@@ -203,31 +203,33 @@ impl Notes {
     fn delivered(&mut self, agent: &AgentId, at: Timestamp, delivery: &Delivery) {
         let negotiation = &delivery.envelope.negotiation;
         let (lane, made) = (delivery.envelope.msg_id.lane(), delivery.envelope.ts.0);
-        let is_decision =
-            matches!(delivery.payload, Told::Accept(_) | Told::Inform(News::Awarded(_)) | Told::Closed(_));
+        let is_decision = matches!(
+            delivery.payload,
+            Notification::Accept(_) | Notification::Inform(ProgressReport::Awarded(_)) | Notification::Closed(_)
+        );
         if is_decision {
             self.decisions.push(DecisionHeard { lane, made, heard: at });
         }
         let is_initiator = negotiation.initiator() == agent.as_str();
         let round = self.round(negotiation);
         match &delivery.payload {
-            Told::Ack(receipt) => round.disposed(agent, receipt),
-            Told::Accept(award) => {
+            Notification::Ack(receipt) => round.disposed(agent, receipt),
+            Notification::Accept(award) => {
                 let heard = AwardHeard { contractor: agent.clone(), offer: award.offer_id, heard: at };
                 round.awards.entry(award.award_no).or_insert(heard);
             }
-            Told::Cancel(cancellation) if cancellation.reason == CONFIRM_TIMEOUT => {
+            Notification::Cancel(cancellation) if cancellation.reason == CONFIRM_TIMEOUT => {
                 round.lapsed.entry(cancellation.award_no).or_insert(made);
             }
-            Told::Closed(closing) if is_initiator => round.outcome = Some(closing.outcome),
-            Told::Cfp(_)
-            | Told::Reject(_)
-            | Told::Cancel(_)
-            | Told::Inform(_)
-            | Told::Failure(_)
-            | Told::NotUnderstood(_)
-            | Told::Turn(_)
-            | Told::Closed(_) => {}
+            Notification::Closed(closing) if is_initiator => round.outcome = Some(closing.outcome),
+            Notification::Cfp(_)
+            | Notification::Reject(_)
+            | Notification::Cancel(_)
+            | Notification::Inform(_)
+            | Notification::Failure(_)
+            | Notification::NotUnderstood(_)
+            | Notification::Turn(_)
+            | Notification::Closed(_) => {}
         }
     }
 }

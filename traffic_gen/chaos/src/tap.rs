@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bus::{Bus, BusError, Received};
 use futures_util::StreamExt;
-use schemas::delivery::{Delivery, Told};
+use schemas::delivery::{Delivery, Notification};
 use schemas::{AwardNo, NegotiationId, Timestamp, subject};
 use tokio::task::JoinHandle;
 
@@ -62,16 +62,16 @@ fn awards(received: &Received) -> Vec<(NegotiationId, AwardNo)> {
     }
     let deliveries: Vec<Delivery> = serde_json::from_slice(&received.payload).unwrap_or_default();
     let accepted = |delivery: Delivery| match delivery.payload {
-        Told::Accept(award) => Some((delivery.envelope.negotiation, award.award_no)),
-        Told::Cfp(_)
-        | Told::Reject(_)
-        | Told::Cancel(_)
-        | Told::Inform(_)
-        | Told::Failure(_)
-        | Told::NotUnderstood(_)
-        | Told::Closed(_)
-        | Told::Turn(_)
-        | Told::Ack(_) => None,
+        Notification::Accept(award) => Some((delivery.envelope.negotiation, award.award_no)),
+        Notification::Cfp(_)
+        | Notification::Reject(_)
+        | Notification::Cancel(_)
+        | Notification::Inform(_)
+        | Notification::Failure(_)
+        | Notification::NotUnderstood(_)
+        | Notification::Closed(_)
+        | Notification::Turn(_)
+        | Notification::Ack(_) => None,
     };
     deliveries.into_iter().filter_map(accepted).collect()
 }

@@ -20,7 +20,7 @@ use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, select};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
-use schemas::delivery::{Delivery, Told};
+use schemas::delivery::{Delivery, Notification};
 use schemas::presence::RENEWAL;
 use schemas::{AgentId, DeliveryId, Digest, NegotiationId, TopicName, subject};
 use serde_json::value::RawValue;
@@ -269,19 +269,19 @@ impl Agent {
 
     fn answer(&mut self, delivery: &Delivery) {
         match &delivery.payload {
-            Told::Cfp(call) => match &call.bargain {
+            Notification::Cfp(call) => match &call.bargain {
                 Some(bargain) => self.answer_bargain(delivery, call, bargain),
                 None => self.answer_call(delivery, call),
             },
-            Told::Accept(award) if self.is_bargaining(delivery) => self.answer_agreed(delivery, award),
-            Told::Accept(award) => self.answer_accept(delivery, award),
-            Told::Turn(turn) => self.answer_turn(delivery, turn),
-            Told::NotUnderstood(misunderstanding) => self.answer_misread(delivery, misunderstanding),
-            Told::Cancel(cancellation) => self.answer_cancel(delivery, cancellation),
-            Told::Ack(receipt) => self.answer_receipt(delivery, receipt),
-            Told::Inform(news) => self.answer_news(delivery, news),
-            Told::Closed(closing) => self.answer_closed(delivery, closing),
-            Told::Reject(_) | Told::Failure(_) => self.stray(delivery),
+            Notification::Accept(award) if self.is_bargaining(delivery) => self.answer_agreed(delivery, award),
+            Notification::Accept(award) => self.answer_accept(delivery, award),
+            Notification::Turn(turn) => self.answer_turn(delivery, turn),
+            Notification::NotUnderstood(misunderstanding) => self.answer_misread(delivery, misunderstanding),
+            Notification::Cancel(cancellation) => self.answer_cancel(delivery, cancellation),
+            Notification::Ack(receipt) => self.answer_receipt(delivery, receipt),
+            Notification::Inform(news) => self.answer_news(delivery, news),
+            Notification::Closed(closing) => self.answer_closed(delivery, closing),
+            Notification::Reject(_) | Notification::Failure(_) => self.stray(delivery),
         }
     }
 

@@ -1,7 +1,7 @@
 //! One bargain at a [`Table`]: opened, joined, and then told act by act what to fold.
 
 use schemas::bargain::{Bargain, Join, Mandate};
-use schemas::delivery::{Award, Closing, Disposition, Receipt, Standing, Told, Turn};
+use schemas::delivery::{Award, Closing, Disposition, Notification, Receipt, Standing, Turn};
 use schemas::ids::IdError;
 use schemas::payload::{Accept, Cfp, Confirm, Offer, Reasoned, Terms};
 use schemas::record::Pinned;
@@ -212,19 +212,19 @@ impl<'t> Sitting<'t> {
         let (mut receipt, mut reason) = (None, None);
         for heard in own {
             match &*heard.told {
-                Told::Ack(told) => receipt = Some(told.clone()),
-                Told::NotUnderstood(told) => {
+                Notification::Ack(told) => receipt = Some(told.clone()),
+                Notification::NotUnderstood(told) => {
                     let at = told.pointer.as_ref().map(|pointer| format!(" at {pointer}")).unwrap_or_default();
                     reason = Some(format!("{}{at}", told.reason));
                 }
-                Told::Cfp(_)
-                | Told::Accept(_)
-                | Told::Reject(_)
-                | Told::Cancel(_)
-                | Told::Inform(_)
-                | Told::Failure(_)
-                | Told::Turn(_)
-                | Told::Closed(_) => {}
+                Notification::Cfp(_)
+                | Notification::Accept(_)
+                | Notification::Reject(_)
+                | Notification::Cancel(_)
+                | Notification::Inform(_)
+                | Notification::Failure(_)
+                | Notification::Turn(_)
+                | Notification::Closed(_) => {}
             }
         }
         self.hear(heard);
@@ -235,16 +235,16 @@ impl<'t> Sitting<'t> {
     fn hear(&mut self, heard: Vec<Heard>) {
         for heard in heard.into_iter().filter(|heard| heard.negotiation == self.negotiation) {
             match &*heard.told {
-                Told::Turn(turn) => self.turn = Some(turn.clone()),
-                Told::Accept(award) => self.award = Some(award.clone()),
-                Told::Closed(closing) => self.closings.push((heard.to, closing.clone())),
-                Told::Cfp(_)
-                | Told::Reject(_)
-                | Told::Cancel(_)
-                | Told::Inform(_)
-                | Told::Failure(_)
-                | Told::NotUnderstood(_)
-                | Told::Ack(_) => {}
+                Notification::Turn(turn) => self.turn = Some(turn.clone()),
+                Notification::Accept(award) => self.award = Some(award.clone()),
+                Notification::Closed(closing) => self.closings.push((heard.to, closing.clone())),
+                Notification::Cfp(_)
+                | Notification::Reject(_)
+                | Notification::Cancel(_)
+                | Notification::Inform(_)
+                | Notification::Failure(_)
+                | Notification::NotUnderstood(_)
+                | Notification::Ack(_) => {}
             }
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use policy_core::lane::RULES_VERSION;
 use policy_core::{Effect, LaneState, Limits};
-use schemas::delivery::Told;
+use schemas::delivery::Notification;
 use schemas::envelope::Envelope;
 use schemas::record::{AdmittedMessage, EngineEvent, Entry, Invitation, Message, Pinned, Qos, Record};
 use schemas::{
@@ -32,7 +32,7 @@ pub struct Heard {
     /// Its own message this answers.
     pub in_reply_to: Option<MsgId>,
     /// What.
-    pub told: Arc<Told>,
+    pub told: Arc<Notification>,
 }
 
 /// What could not be folded: the message cannot be written down.

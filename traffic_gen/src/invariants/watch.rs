@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use agents::observer::{Observed, Observer};
 use prometheus::{Error, IntCounter, Registry};
-use schemas::delivery::{Delivery, News, Outcome, Told};
+use schemas::delivery::{Delivery, Notification, Outcome, ProgressReport};
 use schemas::{AgentId, DeliveryId, NegotiationId};
 use telemetry::metrics::Maker;
 use tokio::time::Instant;
@@ -61,19 +61,22 @@ impl Watch {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let is_same = known.contents.first(id, content) == content;
         let is_same_end = match &delivery.payload {
-            Told::Closed(closing) => known.outcomes.first(negotiation.clone(), closing.outcome) == closing.outcome,
-            Told::Cfp(_)
-            | Told::Accept(_)
-            | Told::Reject(_)
-            | Told::Cancel(_)
-            | Told::Inform(_)
-            | Told::Failure(_)
-            | Told::NotUnderstood(_)
-            | Told::Ack(_)
-            | Told::Turn(_) => true,
+            Notification::Closed(closing) => {
+                known.outcomes.first(negotiation.clone(), closing.outcome) == closing.outcome
+            }
+            Notification::Cfp(_)
+            | Notification::Accept(_)
+            | Notification::Reject(_)
+            | Notification::Cancel(_)
+            | Notification::Inform(_)
+            | Notification::Failure(_)
+            | Notification::NotUnderstood(_)
+            | Notification::Ack(_)
+            | Notification::Turn(_) => true,
         };
         drop(known);
-        let is_others_offer = matches!(delivery.payload, Told::Inform(News::Offers(_) | News::Awarded(_)));
+        let is_others_offer =
+            matches!(delivery.payload, Notification::Inform(ProgressReport::Offers(_) | ProgressReport::Awarded(_)));
         let is_sealed = !is_others_offer || negotiation.initiator() == agent.as_str();
         let held = [is_same, is_same_end, is_sealed];
         for ((invariant, holds), counter) in WATCHED.into_iter().zip(held).zip(&self.violations) {

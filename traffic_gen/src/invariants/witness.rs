@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use schemas::delivery::{Delivery, Disposition, News, Outcome, Told};
+use schemas::delivery::{Delivery, Disposition, Notification, Outcome, ProgressReport};
 use schemas::{Act, AgentId, AwardNo, DeliveryId, Digest, Lot, MsgId, NegotiationId, OfferId};
 
 use super::{Invariant, Verdict};
@@ -161,7 +161,7 @@ impl NegotiationSeen {
         let negotiation = &delivery.envelope.negotiation;
         let at = delivery.envelope.ts.0;
         match &delivery.payload {
-            Told::Ack(receipt) => {
+            Notification::Ack(receipt) => {
                 self.bargain.told_receipt(agent, receipt);
                 // It may well arrive before the gateway's 202.
                 self.disposed.insert((agent.clone(), receipt.ack_of.clone()));
@@ -175,8 +175,8 @@ impl NegotiationSeen {
                     self.committed.extend(receipt.award_no);
                 }
             }
-            Told::Accept(award) if self.bargain.is_one() => self.bargain.told_accept(award, at),
-            Told::Accept(award) => {
+            Notification::Accept(award) if self.bargain.is_one() => self.bargain.told_accept(award, at),
+            Notification::Accept(award) => {
                 let known = self.awards.get(&award.award_no);
                 verdict.check(Invariant::OneAward, known.is_none_or(|known| known.contractor == *agent), || {
                     format!("award {} of {negotiation} was given to two contractors", award.award_no)
@@ -187,35 +187,35 @@ impl NegotiationSeen {
                     lot: award.lot,
                 });
             }
-            Told::Reject(rejection) => {
+            Notification::Reject(rejection) => {
                 if let Some(offer) = rejection.offer_id {
                     self.offers.entry(offer).or_default().rejects.insert(delivery.envelope.msg_id);
                 }
             }
-            Told::Cancel(cancellation) => {
+            Notification::Cancel(cancellation) => {
                 self.cancelled.insert(cancellation.award_no);
             }
-            Told::Closed(closing) => {
+            Notification::Closed(closing) => {
                 self.bargain.told_closed(&delivery.envelope, agent, closing);
                 self.told_closed.insert(agent.clone(), closing.outcome);
                 self.outcomes.insert(closing.outcome);
             }
             // Under a policy without confirmation nothing else says that an award binds.
-            Told::Inform(News::Committed(news)) => {
+            Notification::Inform(ProgressReport::Committed(news)) => {
                 self.committed.insert(news.award_no);
             }
-            Told::Inform(News::Offers(_) | News::Awarded(_)) => {
+            Notification::Inform(ProgressReport::Offers(_) | ProgressReport::Awarded(_)) => {
                 let initiator = negotiation.initiator() == agent.as_str();
                 verdict.check(Invariant::Sealed, initiator, || format!("{agent} was told offers of {negotiation}"));
-                if let Told::Inform(News::Awarded(news)) = &delivery.payload
+                if let Notification::Inform(ProgressReport::Awarded(news)) = &delivery.payload
                     && self.awarded_last.as_ref().is_none_or(|(no, _)| *no < news.award_no)
                 {
                     self.awarded_last = Some((news.award_no, news.contractor.clone()));
                 }
             }
-            Told::Cfp(call) => self.bargain.told_call(call),
-            Told::Turn(turn) => self.bargain.told_turn(turn, at),
-            Told::Inform(_) | Told::Failure(_) | Told::NotUnderstood(_) => {}
+            Notification::Cfp(call) => self.bargain.told_call(call),
+            Notification::Turn(turn) => self.bargain.told_turn(turn, at),
+            Notification::Inform(_) | Notification::Failure(_) | Notification::NotUnderstood(_) => {}
         }
     }
 

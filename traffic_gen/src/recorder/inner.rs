@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use agents::strategy::{SendOutcome, Sent};
-use schemas::delivery::{Delivery, Disposition, News, Told};
+use schemas::delivery::{Delivery, Disposition, Notification, ProgressReport};
 use schemas::{Act, AgentId, NegotiationId};
 use tokio::time::Instant;
 
@@ -76,7 +76,7 @@ impl Inner {
             return;
         }
         match &delivery.payload {
-            Told::Ack(receipt) => {
+            Notification::Ack(receipt) => {
                 *self.counts.dispositions.entry(receipt.disposition.as_str().to_owned()).or_default() += 1;
                 if receipt.disposition == Disposition::Committed && self.is_of_run(negotiation) {
                     self.counts.confirms += 1;
@@ -84,14 +84,14 @@ impl Inner {
                     *self.counts.wins.entry(agent.clone()).or_default() += 1;
                 }
             }
-            Told::Inform(News::Awarded(news)) => {
+            Notification::Inform(ProgressReport::Awarded(news)) => {
                 self.counts.awards += 1;
                 let is_other = self.agents.as_ref().is_some_and(|agents| !agents.contains(&news.contractor));
                 self.counts.awards_to_others += u64::from(is_other);
                 let first = self.decided(negotiation, at, since_start);
                 self.counts.awarded += u64::from(first);
             }
-            Told::Closed(closing) if is_initiator => {
+            Notification::Closed(closing) if is_initiator => {
                 self.decided(negotiation, at, since_start);
                 // A second end is none.
                 if let Some(open) = self.ended(negotiation, CallResult::Closed(closing.outcome), at) {
@@ -101,15 +101,15 @@ impl Inner {
                     self.counts.round.record(at.saturating_duration_since(open.intended));
                 }
             }
-            Told::Cfp(_)
-            | Told::Accept(_)
-            | Told::Reject(_)
-            | Told::Cancel(_)
-            | Told::Inform(_)
-            | Told::Failure(_)
-            | Told::NotUnderstood(_)
-            | Told::Turn(_)
-            | Told::Closed(_) => {}
+            Notification::Cfp(_)
+            | Notification::Accept(_)
+            | Notification::Reject(_)
+            | Notification::Cancel(_)
+            | Notification::Inform(_)
+            | Notification::Failure(_)
+            | Notification::NotUnderstood(_)
+            | Notification::Turn(_)
+            | Notification::Closed(_) => {}
         }
     }
 

@@ -80,7 +80,7 @@ async fn replays_after_the_gateway_has_forgotten_after_the_end_and_elsewhere_cha
     bob.send(&moved).await;
     let disposition = bob
         .hear("the answer in the other negotiation", |delivery| {
-            let schemas::delivery::Told::Ack(receipt) = &delivery.payload else { return None };
+            let schemas::delivery::Notification::Ack(receipt) = &delivery.payload else { return None };
             (delivery.envelope.negotiation.as_str() == elsewhere).then_some(receipt.disposition)
         })
         .await;
@@ -100,8 +100,8 @@ async fn reversed_and_interleaved_messages_are_answered_by_their_place() {
     let too_much = json!({ "act": "offer", "terms": { "price": 2_000_000_000 }, "round": 1 });
     assert_eq!(bob.say(&negotiation, too_much.clone()).await.disposition, Disposition::PolicyReject);
     assert_eq!(carol.say(&negotiation, too_much.clone()).await.disposition, Disposition::PolicyReject);
-    let second_call = |told: &schemas::delivery::Told| {
-        if let schemas::delivery::Told::Cfp(call) = told { (call.round == 2).then_some(()) } else { None }
+    let second_call = |told: &schemas::delivery::Notification| {
+        if let schemas::delivery::Notification::Cfp(call) = told { (call.round == 2).then_some(()) } else { None }
     };
     carol.told(&negotiation, "the second call", second_call).await;
     // 93: a message of the round before, and one of a round to come.

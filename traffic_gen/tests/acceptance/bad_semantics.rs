@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use policy_engine::OutboxConfig;
 use schemas::Policy;
-use schemas::delivery::{Disposition, News, OffersNews, Outcome, Told};
+use schemas::delivery::{Disposition, Notification, OffersReport, Outcome, ProgressReport};
 use schemas::policy::Decider;
 use schemas::record::EngineEvent;
 use serde_json::{Value, json};
@@ -194,9 +194,9 @@ async fn an_initiator_accepts_only_offers_that_stand_and_only_one() {
     let standing = bob.offer(&negotiation, 50).await.offer_id.unwrap();
     let fleeting = json!({ "act": "offer", "terms": { "price": 30 }, "valid_for_ms": 2_000 });
     let expiring = carol.say(&negotiation, fleeting).await.offer_id.unwrap();
-    let revealed: OffersNews = alice
+    let revealed: OffersReport = alice
         .told(&negotiation, "INFORM{offers}", |told| {
-            if let Told::Inform(News::Offers(offers)) = told { Some(offers.clone()) } else { None }
+            if let Notification::Inform(ProgressReport::Offers(offers)) = told { Some(offers.clone()) } else { None }
         })
         .await;
     assert_eq!(revealed.offers.len(), 2, "what was superseded is not shown");

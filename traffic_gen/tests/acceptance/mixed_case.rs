@@ -7,7 +7,7 @@ use std::sync::Arc;
 use agents::observer::Observer;
 use agents::transport::bus::BusTransport;
 use agents::{Action, Agent, AgentHandle, AgentOptions, CallReport, CallRequest, Initiator, Outgoing, Strategy};
-use schemas::delivery::{Delivery, Disposition, Outcome, RejectReason, Told};
+use schemas::delivery::{Delivery, Disposition, Notification, Outcome, RejectReason};
 use schemas::payload::{Cfp, Confirm, Failure, FailurePhase, Inform, InformKind, Offer, Reasoned};
 use schemas::policy::HoldUntil;
 use schemas::{Act, Address, AwardNo, NegotiationId, Payload, Timestamp};
@@ -103,14 +103,16 @@ struct Scripted(Part);
 impl Strategy for Scripted {
     fn handle(&mut self, _now: Timestamp, delivery: &Delivery) -> Vec<Action> {
         match (&delivery.payload, &self.0) {
-            (Told::Cfp(_), Part::Offers(price, _)) => vec![Action::reply(delivery, offer(*price))],
-            (Told::Cfp(_), Part::Refuses) => vec![Action::reply(delivery, Payload::Refuse(Reasoned::default()))],
-            (Told::Cfp(_), Part::DoesNotUnderstand) => {
+            (Notification::Cfp(_), Part::Offers(price, _)) => vec![Action::reply(delivery, offer(*price))],
+            (Notification::Cfp(_), Part::Refuses) => {
+                vec![Action::reply(delivery, Payload::Refuse(Reasoned::default()))]
+            }
+            (Notification::Cfp(_), Part::DoesNotUnderstand) => {
                 vec![Action::reply(delivery, Payload::NotUnderstood(Reasoned::default()))]
             }
-            (Told::Accept(_), Part::Offers(_, on_award)) => on_award(delivery),
+            (Notification::Accept(_), Part::Offers(_, on_award)) => on_award(delivery),
             // r3 fails, r2 delivers.
-            (Told::Ack(receipt), Part::Offers(price, _)) if receipt.disposition == Disposition::Committed => {
+            (Notification::Ack(receipt), Part::Offers(price, _)) if receipt.disposition == Disposition::Committed => {
                 vec![Action::reply(delivery, if *price == 20 { failed() } else { done() })]
             }
             (_, _) => Vec::new(),
@@ -119,7 +121,7 @@ impl Strategy for Scripted {
 }
 
 fn confirms(delivery: &Delivery) -> Vec<Action> {
-    let Told::Accept(award) = &delivery.payload else { return Vec::new() };
+    let Notification::Accept(award) = &delivery.payload else { return Vec::new() };
     vec![Action::reply(delivery, Payload::Confirm(Confirm { award_no: award.award_no, terms_digest: None }))]
 }
 
@@ -152,7 +154,7 @@ async fn speak(responder: &AgentHandle<Scripted>, negotiation: &NegotiationId, p
     responder.command(move |_, _| vec![Outgoing::new(negotiation, payload).into()]).await.unwrap();
 }
 
-async fn next_award(events: &mut mpsc::Receiver<agents::CallEvent>) -> schemas::delivery::AwardNews {
+async fn next_award(events: &mut mpsc::Receiver<agents::CallEvent>) -> schemas::delivery::AwardReport {
     loop {
         let event = tokio::time::timeout(PATIENCE, events.recv()).await.unwrap().unwrap();
         if let CallReport::Awarded(news) = event.report {
@@ -164,7 +166,7 @@ async fn next_award(events: &mut mpsc::Receiver<agents::CallEvent>) -> schemas::
 fn dispositions(journal: &Journal) -> BTreeMap<String, Vec<Disposition>> {
     let mut by_agent: BTreeMap<String, Vec<Disposition>> = BTreeMap::new();
     for heard in journal.heard() {
-        if let Told::Ack(receipt) = heard.delivery.payload
+        if let Notification::Ack(receipt) = heard.delivery.payload
             && heard.agent != agent("alice")
         {
             by_agent.entry(heard.agent.to_string()).or_default().push(receipt.disposition);
@@ -189,7 +191,7 @@ fn expected() -> BTreeMap<String, Vec<Disposition>> {
 fn rejects(journal: &Journal) -> BTreeMap<String, Vec<RejectReason>> {
     let mut by_agent: BTreeMap<String, Vec<RejectReason>> = BTreeMap::new();
     for heard in journal.heard() {
-        if let Told::Reject(rejection) = heard.delivery.payload {
+        if let Notification::Reject(rejection) = heard.delivery.payload {
             by_agent.entry(heard.agent.to_string()).or_default().push(rejection.reason);
         }
     }

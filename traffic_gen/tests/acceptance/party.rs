@@ -8,7 +8,9 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use reqwest::Client;
-use schemas::delivery::{Award, AwardNews, Closing, Delivery, Disposition, News, Receipt, Rejection, Told};
+use schemas::delivery::{
+    Award, AwardReport, Closing, Delivery, Disposition, Notification, ProgressReport, Receipt, Rejection,
+};
 use schemas::{Act, AwardNo, subject};
 use serde_json::{Value, json};
 
@@ -110,7 +112,7 @@ impl Party {
     pub(crate) async fn nth_receipt(&mut self, msg_id: &str, nth: usize) -> Receipt {
         let mut found = Vec::new();
         self.hear(&format!("receipt {nth} of {msg_id}"), |delivery| {
-            if let Told::Ack(receipt) = &delivery.payload
+            if let Notification::Ack(receipt) = &delivery.payload
                 && receipt.ack_of.as_str() == msg_id
                 && found.iter().all(|(id, _)| *id != delivery.envelope.msg_id)
             {
@@ -123,30 +125,44 @@ impl Party {
 
     /// The ACCEPT of an award.
     pub(crate) async fn accept(&mut self, negotiation: &str) -> Award {
-        self.told(negotiation, "ACCEPT", |told| if let Told::Accept(award) = told { Some(award.clone()) } else { None })
-            .await
+        self.told(negotiation, "ACCEPT", |told| {
+            if let Notification::Accept(award) = told { Some(award.clone()) } else { None }
+        })
+        .await
     }
 
     /// The first REJECT.
     pub(crate) async fn reject(&mut self, negotiation: &str) -> Rejection {
-        self.told(negotiation, "REJECT", |told| if let Told::Reject(it) = told { Some(it.clone()) } else { None }).await
+        self.told(
+            negotiation,
+            "REJECT",
+            |told| if let Notification::Reject(it) = told { Some(it.clone()) } else { None },
+        )
+        .await
     }
 
-    /// News of an award.
-    pub(crate) async fn awarded(&mut self, negotiation: &str) -> AwardNews {
-        let news = |told: &Told| if let Told::Inform(News::Awarded(it)) = told { Some(it.clone()) } else { None };
+    /// The report of an award.
+    pub(crate) async fn awarded(&mut self, negotiation: &str) -> AwardReport {
+        let news = |told: &Notification| {
+            if let Notification::Inform(ProgressReport::Awarded(it)) = told { Some(it.clone()) } else { None }
+        };
         self.told(negotiation, "INFORM{awarded}", news).await
     }
 
     /// The end.
     pub(crate) async fn closed(&mut self, negotiation: &str) -> Closing {
-        self.told(negotiation, "CLOSED", |told| if let Told::Closed(it) = told { Some(it.clone()) } else { None }).await
+        self.told(
+            negotiation,
+            "CLOSED",
+            |told| if let Notification::Closed(it) = told { Some(it.clone()) } else { None },
+        )
+        .await
     }
 
     /// The reason of the NOT_UNDERSTOOD that answers a message.
     pub(crate) async fn misunderstood(&mut self, msg_id: &str) -> String {
         self.hear(&format!("NOT_UNDERSTOOD of {msg_id}"), |delivery| {
-            let Told::NotUnderstood(it) = &delivery.payload else { return None };
+            let Notification::NotUnderstood(it) = &delivery.payload else { return None };
             let is_answer = delivery.envelope.in_reply_to.as_ref().is_some_and(|id| id.as_str() == msg_id);
             is_answer.then(|| it.reason.clone())
         })
@@ -167,7 +183,12 @@ impl Party {
     }
 
     /// The first thing told in a negotiation that `pick` takes.
-    pub(crate) async fn told<T>(&mut self, negotiation: &str, what: &str, pick: impl Fn(&Told) -> Option<T>) -> T {
+    pub(crate) async fn told<T>(
+        &mut self,
+        negotiation: &str,
+        what: &str,
+        pick: impl Fn(&Notification) -> Option<T>,
+    ) -> T {
         self.hear(&format!("{what} in {negotiation}"), |delivery| {
             if delivery.envelope.negotiation.as_str() == negotiation { pick(&delivery.payload) } else { None }
         })

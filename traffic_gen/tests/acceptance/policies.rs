@@ -1,7 +1,7 @@
 //! Policies are data: one HTTP call switches them, for new negotiations only.
 
 use schemas::Policy;
-use schemas::delivery::{CloseReason, Outcome, Told};
+use schemas::delivery::{CloseReason, Notification, Outcome};
 use serde_json::{Value, json};
 
 use crate::party::{Party, UNIT};
@@ -72,8 +72,8 @@ fn cheap(id: &str, price_max: i64) -> Policy {
     policy(id, |policy| policy.gates[0].max = Some(price_max))
 }
 
-fn called_under(told: &Told) -> Option<String> {
-    if let Told::Cfp(call) = told { Some(call.policy.clone()) } else { None }
+fn called_under(told: &Notification) -> Option<String> {
+    if let Notification::Cfp(call) = told { Some(call.policy.clone()) } else { None }
 }
 
 async fn policy_of(rig: &Rig, viewer: &Party, negotiation: &str) -> Value {

@@ -12,7 +12,7 @@ use agents::{Agent, AgentOptions, CallReport, CallRequest, Contractor, Contracto
 use bus::nats::{self, NatsOptions};
 use futures_util::StreamExt;
 use nats_server::{LocalServer, LocalServerOptions};
-use schemas::delivery::{Delivery, Notice, Outcome, Told};
+use schemas::delivery::{Delivery, Notice, Notification, Outcome};
 use schemas::payload::Cfp;
 use schemas::{Address, subject};
 use tokio_util::sync::CancellationToken;
@@ -69,7 +69,7 @@ async fn agents_over_websocket_nats_and_sse_offer_in_one_round_that_a_plain_nats
         let owner = subject::agent_of(&message.subject).unwrap();
         assert!(deliveries.iter().all(|delivery| delivery.envelope.to == [format!("agent://{owner}")]));
         addressed.insert(owner.to_string());
-        if deliveries.iter().any(|delivery| matches!(delivery.payload, Told::Cfp(_))) {
+        if deliveries.iter().any(|delivery| matches!(delivery.payload, Notification::Cfp(_))) {
             called.insert(owner);
         }
     }

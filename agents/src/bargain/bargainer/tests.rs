@@ -90,7 +90,7 @@ fn a_notice_of_an_earlier_step_does_not_make_it_forget_its_turn() {
 fn a_standing_offer_that_cannot_be_accepted_now_is_not_shown_to_the_strategy() {
     let change = |change: Value| {
         let mut told = turn(1, "bob", Some((1, "alice", 5)));
-        let Told::Turn(turn) = &mut told.payload else { panic!("no turn") };
+        let Notification::Turn(turn) = &mut told.payload else { panic!("no turn") };
         let mut standing = serde_json::to_value(turn.standing.as_ref().unwrap()).unwrap();
         standing.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
         turn.standing = Some(serde_json::from_value(standing).unwrap());
@@ -230,7 +230,7 @@ fn without_an_agreement_the_last_move_counts_only_if_it_was_applied() {
 fn a_bargain_whose_end_nobody_tells_is_given_up() {
     let (mut bargainer, mut events) = joined(&[]);
     let late = T0.plus_ms(120_000 + 60_001);
-    let other = Delivery { payload: Told::Turn(told_turn(0, "alice")), ..turn(0, "alice", None) };
+    let other = Delivery { payload: Notification::Turn(told_turn(0, "alice")), ..turn(0, "alice", None) };
     assert_eq!(bargainer.handle(late, &other), [Action::Release(negotiation())]);
     assert_eq!((last(&mut events), bargainer.open_count()), (BargainReport::Lost, 0));
 }
@@ -307,7 +307,7 @@ fn call(change: Value) -> Delivery {
         "bargain": {"parties": ["alice", "bob"], "rules": rules()},
     });
     call.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
-    delivery(Told::Cfp(serde_json::from_value(call).unwrap()))
+    delivery(Notification::Cfp(serde_json::from_value(call).unwrap()))
 }
 
 /// A turn of two parties; of the standing offer: id, proposer, outcome.
@@ -322,7 +322,7 @@ fn turn(step: u32, party: &str, standing: Option<(u64, &str, usize)>) -> Deliver
         conditions: Vec::new(),
         accepted_by: Vec::new(),
     });
-    delivery(Told::Turn(Turn { standing, ..told_turn(step, party) }))
+    delivery(Notification::Turn(Turn { standing, ..told_turn(step, party) }))
 }
 
 fn told_turn(step: u32, party: &str) -> Turn {
@@ -339,16 +339,24 @@ fn told_turn(step: u32, party: &str) -> Turn {
 
 fn not_understood(reason: &str) -> Delivery {
     let why = Misunderstanding { reason: reason.to_owned(), expected: Vec::new(), pointer: None };
-    delivery(Told::NotUnderstood(why))
+    delivery(Notification::NotUnderstood(why))
 }
 
 fn receipt(disposition: Disposition, invited: Option<u32>, offer_id: Option<OfferId>) -> Delivery {
     let ack_of = MsgId::try_new("m").unwrap();
-    delivery(Told::Ack(Receipt { ack_of, disposition, first: None, offer_id, invited, left_out: None, award_no: None }))
+    delivery(Notification::Ack(Receipt {
+        ack_of,
+        disposition,
+        first: None,
+        offer_id,
+        invited,
+        left_out: None,
+        award_no: None,
+    }))
 }
 
 fn award(outcome: usize, terms_digest: Digest) -> Delivery {
-    delivery(Told::Accept(Award {
+    delivery(Notification::Accept(Award {
         offer_id: offer_id(3),
         lot: Lot(0),
         award_no: AwardNo(1),
@@ -361,10 +369,10 @@ fn award(outcome: usize, terms_digest: Digest) -> Delivery {
 
 fn closing(outcome: Outcome, agreement: Option<Agreement>) -> Delivery {
     let agreement = agreement.map(Box::new);
-    delivery(Told::Closed(Closing { outcome, digest: Digest([0; 32]), detail: None, agreement }))
+    delivery(Notification::Closed(Closing { outcome, digest: Digest([0; 32]), detail: None, agreement }))
 }
 
-fn delivery(payload: Told) -> Delivery {
+fn delivery(payload: Notification) -> Delivery {
     let envelope = DeliveryEnvelope {
         msg_id: DeliveryId::new(Lane(0), [7; 16]),
         ts: WireTime(T0),

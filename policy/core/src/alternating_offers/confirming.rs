@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use schemas::delivery::{Award, Outcome, Told};
+use schemas::delivery::{Award, Notification, Outcome};
 use schemas::{Lot, WireTime};
 
 use super::ending::UNCONFIRMED;
@@ -18,7 +18,7 @@ impl Bargaining {
         self.confirm_by = step.clock.plus_ms(confirm_ms).min(self.matter.ends_by);
         self.enter(Phase::Confirming, step);
         let Some(agreed) = self.standing.as_deref() else { return };
-        let told = Arc::new(Told::Accept(Award {
+        let told = Arc::new(Notification::Accept(Award {
             offer_id: agreed.id,
             lot: Lot(0),
             award_no: AWARD,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use schemas::bargain::{Bargain, Mandate, PARTIES_MAX};
-use schemas::delivery::{BargainCall, Call, Told};
+use schemas::delivery::{BargainCall, Call, Notification};
 use schemas::policy::{TIMER_MS_MAX, Timers};
 use schemas::record::Qos;
 use schemas::{AgentId, Digest, Timestamp, WireTime};
@@ -113,7 +113,7 @@ impl Opening<'_> {
     }
 
     fn call_parties(&self, bargain: &Bargaining, invited: &[(AgentId, Qos)], step: &mut Step<'_>) {
-        let told = Arc::new(Told::Cfp(self.bargain_call(bargain)));
+        let told = Arc::new(Notification::Cfp(self.bargain_call(bargain)));
         for ((agent, qos), ordinal) in invited.iter().zip(CALL_ORDINAL..) {
             let letter = step.letter_at(ordinal, &bargain.matter.id, agent, Arc::clone(&told), bargain.join_by);
             step.post(Deliver {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use schemas::delivery::{Outcome, Told};
+use schemas::delivery::{Notification, Outcome};
 use schemas::{AgentId, Timestamp};
 
 use super::ending::{DEADLINE, ROUNDS, STEP_TIMEOUT};
@@ -75,7 +75,7 @@ impl Bargaining {
     /// Tells everybody how it stands, except for the party whose message made it so. Once the turn is over the notice says
     /// nothing any more.
     pub(super) fn tell_turn(&self, speaker: Option<usize>, step: &mut Step<'_>) {
-        let told = Arc::new(Told::Turn(self.turn_told(step.now)));
+        let told = Arc::new(Notification::Turn(self.turn_told(step.now)));
         for (index, one) in self.parties.iter().enumerate() {
             if Some(index) != speaker {
                 let agent: &AgentId = &one.party.agent;

@@ -1,7 +1,7 @@
 //! AWARDING: ACCEPT and CONFIRM (rows 6 and 9). Every award is registered before its ACCEPT leaves, and its end before
 //! `committed` does.
 
-use schemas::delivery::{Award, AwardNews, ContractorNews, News, Told};
+use schemas::delivery::{Award, AwardReport, ContractorReport, Notification, ProgressReport};
 use schemas::register::AwardEnd;
 use schemas::{AwardNo, Digest, RegisterKey, RegisterValue, Timestamp, WireTime};
 
@@ -69,7 +69,7 @@ impl Negotiation {
     ) -> Deliver {
         let session = &self.sessions[session];
         let offer = session.offer.as_ref().expect("only sessions with an offer are awarded");
-        let told = Told::Accept(Award {
+        let told = Notification::Accept(Award {
             offer_id: offer.id,
             lot: lot_number(lot),
             award_no,
@@ -94,7 +94,7 @@ impl Negotiation {
     ) {
         let session = &self.sessions[session];
         let (Some(offer), Some(close)) = (&session.offer, self.close) else { return };
-        let news = News::Awarded(AwardNews {
+        let news = ProgressReport::Awarded(AwardReport {
             offer_id: offer.id,
             contractor: session.party.agent.clone(),
             lot: lot_number(lot),
@@ -107,7 +107,7 @@ impl Negotiation {
             offers: close.offers,
             decision,
         });
-        self.report(step, Told::Inform(news), Some(key));
+        self.report(step, Notification::Inform(news), Some(key));
     }
 
     /// Writes the end entry `committed` of a lot's live award; gives its number and key.
@@ -147,9 +147,9 @@ impl Negotiation {
         self.set_state(session, SessionState::Committed);
         self.sessions[session].is_owed_closed = true;
         let contractor = self.sessions[session].party.agent.clone();
-        let news = ContractorNews { contractor: contractor.clone(), award_no, lot: lot_number(lot), result: None };
+        let news = ContractorReport { contractor: contractor.clone(), award_no, lot: lot_number(lot), result: None };
         let after = Some(self.end_key(lot, award_no));
-        self.report(step, Told::Inform(News::Committed(news)), after);
+        self.report(step, Notification::Inform(ProgressReport::Committed(news)), after);
         step.event(Event::Committed {
             negotiation: self.matter.id.clone(),
             lot: lot_number(lot),

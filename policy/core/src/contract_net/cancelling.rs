@@ -1,6 +1,6 @@
 //! CANCELLING: the initiator calls it off (rows 16 and 17).
 
-use schemas::delivery::{ContractorFailure, Outcome, RejectReason, Told};
+use schemas::delivery::{ContractorFailure, Notification, Outcome, RejectReason};
 use schemas::payload::InformKind;
 use schemas::register::AwardEnd;
 
@@ -64,7 +64,8 @@ impl Negotiation {
             }
             CancelAnswer::Failed(failure) => {
                 let contractor = self.sessions[session].party.agent.clone();
-                let told = Told::Failure(ContractorFailure { contractor: contractor.clone(), award_no, failure });
+                let told =
+                    Notification::Failure(ContractorFailure { contractor: contractor.clone(), award_no, failure });
                 let letter = self.matter.letter(step, &self.initiator.agent, told);
                 step.post(Deliver {
                     from: Some(contractor),

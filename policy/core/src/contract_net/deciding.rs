@@ -1,7 +1,7 @@
 //! DECIDING: under `decider: initiator` all valid offers are revealed at once, and the initiator's ACCEPT, or its silence,
 //! decides (spec section "The initiator is told").
 
-use schemas::delivery::{News, OfferNews, OffersNews, Outcome, Told};
+use schemas::delivery::{Notification, OfferNews, OffersReport, Outcome, ProgressReport};
 use schemas::{Digest, OfferId, Timestamp, WireTime};
 
 use crate::Cause;
@@ -37,8 +37,8 @@ impl Negotiation {
             let id = offer.offer_id.to_string();
             Digest::of_parts(&[self.matter.id.as_str().as_bytes(), closing.as_bytes(), id.as_bytes()])
         });
-        let news = News::Offers(OffersNews { offers, decide_by: WireTime(decide_by) });
-        self.report(step, Told::Inform(news), None);
+        let news = ProgressReport::Offers(OffersReport { offers, decide_by: WireTime(decide_by) });
+        self.report(step, Notification::Inform(news), None);
     }
 
     /// The session whose offer the initiator names, if that offer is in the running and still valid.

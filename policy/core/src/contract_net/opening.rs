@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use schemas::delivery::{Call, Told};
+use schemas::delivery::{Call, Notification};
 use schemas::envelope::{Envelope, Scope};
 use schemas::ids::Position;
 use schemas::payload::Cfp;
@@ -162,7 +162,7 @@ impl Opening<'_> {
 impl Negotiation {
     /// Delivers a call to some sessions, whose round it opens (or whose deadline it extends).
     pub(super) fn deliver_call(&mut self, call: &Arc<Call>, called: &[usize], step: &mut Step<'_>) {
-        let told = Arc::new(Told::Cfp(Call::clone(call)));
+        let told = Arc::new(Notification::Cfp(Call::clone(call)));
         (self.called_at, self.called_input) = (step.position, step.input);
         for &index in called {
             let session = &self.sessions[index];

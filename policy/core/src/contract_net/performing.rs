@@ -1,6 +1,6 @@
 //! PERFORMING: the contractor reports (row 14), or is not heard of again (section 7).
 
-use schemas::delivery::{ContractorNews, News, Told};
+use schemas::delivery::{ContractorReport, Notification, ProgressReport};
 use schemas::payload::{Inform, InformKind};
 use schemas::{AgentId, DeliveryId};
 
@@ -26,18 +26,18 @@ impl Negotiation {
     pub(super) fn report_inform(&self, lot: usize, inform: Inform, step: &mut Step<'_>) {
         let Some(award) = &self.lots[lot].award else { return };
         let contractor = self.sessions[award.session].party.agent.clone();
-        let news = ContractorNews {
+        let news = ContractorReport {
             contractor: contractor.clone(),
             award_no: award.award_no,
             lot: lot_number(lot),
             result: inform.result,
         };
         let news = match inform.kind {
-            InformKind::Done => News::Done(news),
-            InformKind::Result => News::Result(news),
-            InformKind::Cancelled => News::Cancelled(news),
+            InformKind::Done => ProgressReport::Done(news),
+            InformKind::Result => ProgressReport::Result(news),
+            InformKind::Cancelled => ProgressReport::Cancelled(news),
         };
-        let letter = self.matter.letter(step, &self.initiator.agent, Told::Inform(news));
+        let letter = self.matter.letter(step, &self.initiator.agent, Notification::Inform(news));
         step.post(Deliver { from: Some(contractor), in_reply_to: Some(self.matter.call_msg_id.clone()), ..letter });
     }
 

@@ -1,7 +1,7 @@
 //! Lost awards (rows 10, 11, 15, 18a) and what follows: the next runner-up, a new round, or the end (rows 12a to 12c, 14).
 
 use schemas::AwardNo;
-use schemas::delivery::{Cancellation, ContractorFailure, Outcome, RejectReason, Told};
+use schemas::delivery::{Cancellation, ContractorFailure, Notification, Outcome, RejectReason};
 use schemas::payload::Failure;
 use schemas::policy::HoldUntil;
 use schemas::register::AwardEnd;
@@ -33,7 +33,7 @@ impl Negotiation {
         let state = if loss == AwardLoss::ConfirmTimeout { SessionState::Lapsed } else { SessionState::Failed };
         self.set_state(session, state);
         let contractor = self.sessions[session].party.agent.clone();
-        let told = Told::Failure(ContractorFailure { contractor, award_no, failure });
+        let told = Notification::Failure(ContractorFailure { contractor, award_no, failure });
         let after = Some(self.end_key(lot, award_no));
         self.report(step, told, after);
         self.award_next(lot, loss, step);
@@ -81,7 +81,7 @@ impl Negotiation {
             AwardLoss::Aborted => "aborted",
             AwardLoss::Refused | AwardLoss::Failed | AwardLoss::PerformFailed | AwardLoss::Undelivered => "revoked",
         };
-        let told = Told::Cancel(Cancellation { award_no, reason: reason.to_owned() });
+        let told = Notification::Cancel(Cancellation { award_no, reason: reason.to_owned() });
         let letter = self.matter.letter(step, &self.sessions[session].party.agent, told);
         let after = (loss != AwardLoss::Aborted).then(|| self.end_key(lot, award_no));
         step.post(Deliver { after, ..letter });

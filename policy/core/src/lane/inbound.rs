@@ -1,6 +1,6 @@
 //! Messages of the log on their way to a negotiation: decoding, opening, and the one answer for strangers.
 
-use schemas::delivery::{Disposition, Misunderstanding, Receipt, Told};
+use schemas::delivery::{Disposition, Misunderstanding, Notification, Receipt};
 use schemas::ids::Position;
 use schemas::record::{AdmittedMessage, Message};
 use schemas::{Act, AgentId, MsgId, NegotiationId, Payload};
@@ -167,10 +167,10 @@ impl LaneState {
                 left_out: None,
                 award_no: None,
             };
-            send(admitted, msg_id, Told::Ack(receipt), step);
+            send(admitted, msg_id, Notification::Ack(receipt), step);
             if let Stranger::Misread(misread, pointer) = stranger {
                 let told = Misunderstanding { reason: misread.as_str().to_owned(), expected: vec![Act::Cfp], pointer };
-                send(admitted, msg_id, Told::NotUnderstood(told), step);
+                send(admitted, msg_id, Notification::NotUnderstood(told), step);
             }
             step.event(Event::Disposed {
                 negotiation: admitted.negotiation.clone(),
@@ -184,7 +184,7 @@ impl LaneState {
     }
 }
 
-fn send(admitted: &AdmittedMessage, msg_id: &MsgId, told: Told, step: &mut Step<'_>) {
+fn send(admitted: &AdmittedMessage, msg_id: &MsgId, told: Notification, step: &mut Step<'_>) {
     let expires = step.now.plus_ms(step.limits.stranger_receipt_ms);
     let negotiation: &NegotiationId = &admitted.negotiation;
     let letter = step.letter(negotiation, &admitted.from, told, expires);

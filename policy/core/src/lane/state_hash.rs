@@ -6,7 +6,7 @@
 //! a bargain with the offer that stands in it, every disposition and score. It belongs to the rules version: engines compare it, and the golden logs pin it.
 
 use schemas::RegisterValue;
-use schemas::delivery::{Told, Turn};
+use schemas::delivery::{Notification, Turn};
 
 use crate::effect::{Effect, Event};
 
@@ -29,7 +29,7 @@ impl StateHash {
             Effect::Deliver(deliver) => {
                 self.bytes(&[1, deliver.told.act() as u8]);
                 self.bytes(&deliver.id.to_bytes());
-                if let Told::Turn(turn) = &*deliver.told {
+                if let Notification::Turn(turn) = &*deliver.told {
                     self.note_turn(turn);
                 }
             }

@@ -247,7 +247,7 @@ mod tests {
     use crate::effect::Effect;
     use crate::lane::LaneState;
     use schemas::Lane;
-    use schemas::delivery::{Disposition, Told};
+    use schemas::delivery::{Disposition, Notification};
     use schemas::record::Record;
     use serde_json::json;
 
@@ -280,7 +280,7 @@ mod tests {
                 .collect();
             let [receipt] = told.as_slice() else { panic!("{told:?}") };
             assert!(
-                matches!(&**receipt, Told::Ack(receipt) if receipt.disposition == Disposition::Closed),
+                matches!(&**receipt, Notification::Ack(receipt) if receipt.disposition == Disposition::Closed),
                 "{receipt:?}"
             );
             assert_eq!((lane_state.open_count(), lane_state.tombstone_count()), (0, 0));

@@ -7,7 +7,7 @@ use policy_core::alternating_offers::mandate::inside;
 use policy_core::alternating_offers::space::check_rules;
 use policy_core::{Effect, Event};
 use schemas::bargain::{Bargain, Mandate};
-use schemas::delivery::{Agreement, BargainCall, Closing, Outcome, Told, Turn};
+use schemas::delivery::{Agreement, BargainCall, Closing, Notification, Outcome, Turn};
 use schemas::payload::Terms;
 use schemas::record::Entry;
 use schemas::{Act, AgentId, Digest, OfferId, Payload, RegisterKey, RegisterValue, Timestamp};
@@ -87,20 +87,20 @@ impl Course {
         Ok(())
     }
 
-    fn note_told(&mut self, to: &AgentId, told: &Told, was_over: bool) -> Checked {
+    fn note_told(&mut self, to: &AgentId, told: &Notification, was_over: bool) -> Checked {
         match told {
-            Told::Cfp(call) => {
+            Notification::Cfp(call) => {
                 self.ends_by = call.ends_by.0;
                 self.call = call.bargain.as_deref().cloned();
                 Ok(())
             }
-            Told::Turn(turn) => {
+            Notification::Turn(turn) => {
                 hold(!was_over, || "a turn after the end".to_owned())?;
                 self.check_told_turn(turn)?;
                 self.turn = Some(turn.clone());
                 Ok(())
             }
-            Told::Closed(closing) => self.note_closing(to, closing),
+            Notification::Closed(closing) => self.note_closing(to, closing),
             _ => Ok(()),
         }
     }

@@ -1,7 +1,7 @@
 //! Policies that accept for a party: low, medium and high.
 
 use schemas::bargain::BargainRule;
-use schemas::{Act, delivery::Told};
+use schemas::{Act, delivery::Notification};
 use serde_json::{Value, json};
 
 use crate::haggle::{BEGIN_MS, Haggle, delegate};
@@ -71,7 +71,7 @@ fn acceptances_by_policy_follow_each_other_until_somebody_decides_alone() {
         ["alice<ack:ok".to_owned(), turn("bob"), turn("carol"), turn("dan")],
         "told once, as it is now"
     );
-    let Told::Turn(told) = &*haggle.script.last("dan", Act::Turn).told else { panic!() };
+    let Notification::Turn(told) = &*haggle.script.last("dan", Act::Turn).told else { panic!() };
     let accepted: Vec<_> =
         told.standing.iter().flat_map(|standing| &standing.accepted_by).map(|who| who.as_str()).collect();
     assert_eq!((accepted, told.step, told.round), (vec!["bob", "carol"], 3, 1));
@@ -199,7 +199,7 @@ fn the_last_turn_before_a_deadline_is_the_one_after_which_no_whole_turn_is_left(
 
 fn party_in_turn(haggle: &Haggle) -> String {
     let turns = haggle.script.deliveries.iter().rev().filter_map(|deliver| match &*deliver.told {
-        Told::Turn(turn) => Some(turn.party.to_string()),
+        Notification::Turn(turn) => Some(turn.party.to_string()),
         _ => None,
     });
     turns.into_iter().next().expect("somebody's turn")

@@ -1,7 +1,7 @@
 //! How bargains end: by time, by rounds, confirmed or not.
 
 use schemas::Act;
-use schemas::delivery::Told;
+use schemas::delivery::Notification;
 use schemas::record::EngineEvent;
 use serde_json::json;
 
@@ -53,7 +53,7 @@ fn a_withdrawal_gives_the_turn_no_more_time() {
 fn the_deadline_counts_from_the_first_turn_and_comes_before_the_turns_own() {
     let mut haggle = Haggle::between(&TWO, json!({"rounds": null, "deadline_ms": 1000}));
     haggle.made(BEGIN_MS + 500, "alice", 5);
-    let Told::Turn(turn) = &*haggle.script.last("bob", Act::Turn).told else { panic!() };
+    let Notification::Turn(turn) = &*haggle.script.last("bob", Act::Turn).told else { panic!() };
     assert_eq!(turn.t_ppm, 500_000);
     assert_eq!(turn.act_by, turn.ends_by);
     haggle.made(BEGIN_MS + 1000, "bob", 5);
@@ -65,7 +65,7 @@ fn a_bargain_to_be_confirmed_is_agreed_once_everybody_has_confirmed() {
     let mut haggle = Haggle::between(&TWO, json!({"confirm_ms": 50}));
     let offer = haggle.made(20, "alice", 5);
     assert_eq!(haggle.accept(21, "bob", offer), ["bob<ack:ok", "alice<accept:1", "bob<accept:1"]);
-    let Told::Accept(award) = &*haggle.script.last("bob", Act::Accept).told else { panic!() };
+    let Notification::Accept(award) = &*haggle.script.last("bob", Act::Accept).told else { panic!() };
     assert_eq!((award.offer_id, award.terms_digest), (offer.id, offer.digest));
     assert_eq!(confirm(&mut haggle, 22, "bob", Some(offer)), ["bob<ack:ok"]);
     assert_eq!(confirm(&mut haggle, 23, "bob", Some(offer))[0], "bob<ack:out_of_turn");
@@ -108,7 +108,7 @@ fn an_agreement_is_told_again_to_whoever_asks_later() {
     let offer = haggle.made(20, "alice", 5);
     haggle.accept(21, "bob", offer);
     haggle.offer(30, "alice", 7);
-    let Told::Closed(closing) = &*haggle.script.last("alice", Act::Closed).told else { panic!() };
+    let Notification::Closed(closing) = &*haggle.script.last("alice", Act::Closed).told else { panic!() };
     assert_eq!(closing.agreement.as_ref().map(|agreed| agreed.terms_digest), Some(offer.digest));
 }
 

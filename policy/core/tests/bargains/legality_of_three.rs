@@ -1,7 +1,7 @@
 //! What is legal between three, where an offer needs more than one acceptance.
 
 use schemas::Act;
-use schemas::delivery::Told;
+use schemas::delivery::Notification;
 use serde_json::json;
 
 use crate::haggle::Haggle;
@@ -94,7 +94,7 @@ const MULTILATERAL: [Row; 8] = [
             let offer = h.made(20, "alice", 50);
             h.accept(30, "bob", offer);
             h.accept(40, "carol", offer);
-            let Told::Closed(closing) = &*h.script.last("bob", Act::Closed).told else { panic!() };
+            let Notification::Closed(closing) = &*h.script.last("bob", Act::Closed).told else { panic!() };
             let agreed = closing.agreement.as_ref().expect("an agreement");
             vec![format!("{} round {} step {}", agreed.by, agreed.round, agreed.step)]
         },

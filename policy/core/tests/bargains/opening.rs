@@ -2,7 +2,7 @@
 
 use policy_core::preset;
 use schemas::bargain::BargainRule;
-use schemas::delivery::Told;
+use schemas::delivery::Notification;
 use schemas::record::EngineEvent;
 use schemas::{Act, Policy};
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ fn a_call_tells_the_invited_the_rules_and_the_parties_in_the_order_of_their_turn
     let mut haggle = Haggle::empty();
     let effects = haggle.call(&["carol", "bob"], rules(json!({"confirm_ms": 50})), None);
     assert_eq!(effects, ["bob<cfp", "carol<cfp", "alice<ack:ok"]);
-    let Told::Cfp(call) = &*haggle.script.last("bob", Act::Cfp).told else { panic!() };
+    let Notification::Cfp(call) = &*haggle.script.last("bob", Act::Cfp).told else { panic!() };
     let bargain = call.bargain.as_ref().unwrap();
     let parties: Vec<_> = bargain.parties.iter().map(|party| party.as_str()).collect();
     assert_eq!(parties, ["alice", "bob", "carol"]);
@@ -33,7 +33,7 @@ fn the_first_turn_begins_when_the_last_party_has_joined() {
     haggle.call(&["bob", "carol"], rules(json!({})), None);
     assert_eq!(haggle.join(10, "carol", None), ["carol<ack:ok"]);
     assert_eq!(haggle.join(20, "bob", None), ["bob<ack:ok", "alice<turn:alice", "carol<turn:alice"]);
-    let Told::Turn(turn) = &*haggle.script.last("alice", Act::Turn).told else { panic!() };
+    let Notification::Turn(turn) = &*haggle.script.last("alice", Act::Turn).told else { panic!() };
     assert_eq!((turn.round, turn.step, turn.t_ppm), (1, 0, 250_000));
     assert_eq!(turn.ends_by.0.0 - turn.act_by.0.0, 8_000_000, "the hard deadline counts from the first turn as well");
 }

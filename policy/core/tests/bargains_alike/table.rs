@@ -9,7 +9,7 @@ use policy_core::{Deliver, Effect, LaneState, Limits, preset};
 use policy_reference::{Reference, fact};
 use proptest::test_runner::TestCaseError;
 use schemas::bargain::BargainRule;
-use schemas::delivery::{Standing, Told, Turn};
+use schemas::delivery::{Notification, Standing, Turn};
 use schemas::digest::canonical;
 use schemas::record::{AdmittedMessage, EngineEvent, Entry, Invitation, Pinned, Qos, Record};
 use schemas::{Act, AgentId, Digest, Lane, NegotiationId, Policy, Timestamp, WireTime};
@@ -146,19 +146,19 @@ impl<'a> Table<'a> {
         for effect in effects {
             let Effect::Deliver(deliver) = effect else { continue };
             match &*deliver.told {
-                Told::Turn(turn) => {
+                Notification::Turn(turn) => {
                     self.offers.extend(turn.standing.clone().filter(|standing| !self.offers.contains(standing)));
                     self.turn = Some(turn.clone());
                 }
-                Told::Cfp(_) => self.calls.push(deliver.clone()),
-                Told::Accept(_)
-                | Told::Reject(_)
-                | Told::Cancel(_)
-                | Told::Inform(_)
-                | Told::Failure(_)
-                | Told::NotUnderstood(_)
-                | Told::Closed(_)
-                | Told::Ack(_) => {}
+                Notification::Cfp(_) => self.calls.push(deliver.clone()),
+                Notification::Accept(_)
+                | Notification::Reject(_)
+                | Notification::Cancel(_)
+                | Notification::Inform(_)
+                | Notification::Failure(_)
+                | Notification::NotUnderstood(_)
+                | Notification::Closed(_)
+                | Notification::Ack(_) => {}
             }
         }
     }

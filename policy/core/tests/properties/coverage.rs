@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use policy_core::{AwardLoss, Cause, Decision, Effect, Event, RankedOffer, presets};
-use schemas::delivery::{CloseReason, Disposition, Outcome, RejectReason, Told};
+use schemas::delivery::{CloseReason, Disposition, Notification, Outcome, RejectReason};
 use schemas::record::{EngineEvent, Entry, Record};
 use schemas::{NegotiationId, Policy};
 
@@ -146,17 +146,17 @@ fn name(effect: &Effect) -> Option<String> {
         Effect::Event(Event::Ended { outcome, .. }) => Some(format!("outcome {outcome:?}")),
         Effect::Event(Event::Excluded { .. }) => Some("exclusion".to_owned()),
         Effect::Deliver(deliver) => match &*deliver.told {
-            Told::Reject(rejection) => Some(format!("reject {:?}", rejection.reason)),
-            Told::Cfp(call) if call.round > 1 => Some("another round".to_owned()),
-            Told::NotUnderstood(misunderstanding) => Some(format!("misread {}", misunderstanding.reason)),
-            Told::Cfp(_)
-            | Told::Accept(_)
-            | Told::Cancel(_)
-            | Told::Inform(_)
-            | Told::Failure(_)
-            | Told::Closed(_)
-            | Told::Turn(_)
-            | Told::Ack(_) => None,
+            Notification::Reject(rejection) => Some(format!("reject {:?}", rejection.reason)),
+            Notification::Cfp(call) if call.round > 1 => Some("another round".to_owned()),
+            Notification::NotUnderstood(misunderstanding) => Some(format!("misread {}", misunderstanding.reason)),
+            Notification::Cfp(_)
+            | Notification::Accept(_)
+            | Notification::Cancel(_)
+            | Notification::Inform(_)
+            | Notification::Failure(_)
+            | Notification::Closed(_)
+            | Notification::Turn(_)
+            | Notification::Ack(_) => None,
         },
         Effect::Register(_) | Effect::Notice(_) | Effect::Event(_) => None,
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use policy_core::Deliver;
-use schemas::delivery::{Disposition, News, Told};
+use schemas::delivery::{Disposition, Notification, ProgressReport};
 use schemas::payload::InformKind;
 use schemas::{Act, AgentId, AwardNo, NegotiationId, OfferId, Timestamp};
 use serde_json::{Value, json};
@@ -84,30 +84,34 @@ impl<'a> Known<'a> {
 
     pub(crate) fn remember(&mut self, deliver: &Deliver, grace_ms: u64) {
         let asked = match &*deliver.told {
-            Told::Cfp(call) => {
+            Notification::Cfp(call) => {
                 self.round = call.round;
                 self.recognised_until = Some(call.ends_by.0.plus_ms(grace_ms));
                 Asked::Offer
             }
-            Told::Accept(award) => {
+            Notification::Accept(award) => {
                 self.awards.push((deliver.to.clone(), award.award_no));
                 if self.plan.policy.require_confirm { Asked::Confirm } else { Asked::Perform }
             }
-            Told::Ack(receipt) if receipt.disposition == Disposition::Committed => Asked::Perform,
-            Told::Ack(receipt) => {
+            Notification::Ack(receipt) if receipt.disposition == Disposition::Committed => Asked::Perform,
+            Notification::Ack(receipt) => {
                 self.offers.extend(receipt.offer_id);
                 return;
             }
-            Told::Cancel(_) => Asked::Stop,
-            Told::Inform(News::Offers(news)) => {
+            Notification::Cancel(_) => Asked::Stop,
+            Notification::Inform(ProgressReport::Offers(news)) => {
                 self.offers = news.offers.iter().map(|offer| offer.offer_id).collect();
                 Asked::Choose
             }
-            Told::Closed(_) => {
+            Notification::Closed(_) => {
                 self.asked_by_agent.remove(&deliver.to);
                 return;
             }
-            Told::Inform(_) | Told::Reject(_) | Told::Failure(_) | Told::NotUnderstood(_) | Told::Turn(_) => return,
+            Notification::Inform(_)
+            | Notification::Reject(_)
+            | Notification::Failure(_)
+            | Notification::NotUnderstood(_)
+            | Notification::Turn(_) => return,
         };
         self.asked_by_agent.insert(deliver.to.clone(), asked);
     }

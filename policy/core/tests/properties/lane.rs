@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use policy_core::{Deliver, Effect, Event};
-use schemas::delivery::{Disposition, Outcome, Told};
+use schemas::delivery::{Disposition, Notification, Outcome};
 use schemas::record::Entry;
 use schemas::{AgentId, MsgId, RegisterKey};
 
@@ -33,7 +33,7 @@ fn check_deliveries(run: &Run, counts: &Counts) -> Checked {
         let Effect::Deliver(deliver) = effect else { continue };
         counts.hold(Check::UniqueDeliveries, ids.insert(deliver.id), || format!("{deliver:?}"))?;
         // An ACCEPT expires with its own deadline, which a late record may have passed already.
-        let is_alive = deliver.expires >= deliver.at || matches!(*deliver.told, Told::Accept(_));
+        let is_alive = deliver.expires >= deliver.at || matches!(*deliver.told, Notification::Accept(_));
         counts.hold(Check::LiveDeliveries, is_alive, || format!("born expired: {deliver:?}"))?;
     }
     Ok(())
@@ -49,7 +49,7 @@ fn check_dispositions(step: &Step, counts: &Counts) -> Checked {
     let mut given: BTreeMap<(AgentId, MsgId), u32> = BTreeMap::new();
     for effect in &step.effects {
         if let Effect::Deliver(deliver) = effect
-            && let Told::Ack(receipt) = &*deliver.told
+            && let Notification::Ack(receipt) = &*deliver.told
         {
             *given.entry((deliver.to.clone(), receipt.ack_of.clone())).or_default() += 1;
         }
@@ -87,27 +87,27 @@ fn waits_for_its_key(deliver: &Deliver) -> bool {
     let key = deliver.after.as_ref();
     let is_repeat = deliver.in_reply_to.is_some();
     match &*deliver.told {
-        Told::Accept(award) => match key {
+        Notification::Accept(award) => match key {
             Some(RegisterKey::Award(_, lot, award_no) | RegisterKey::AwardEnd(_, lot, award_no)) => {
                 (*lot, *award_no) == (award.lot, award.award_no)
             }
             Some(RegisterKey::Closed(_)) | None => false,
         },
-        Told::Ack(receipt) if receipt.disposition == Disposition::Committed => {
+        Notification::Ack(receipt) if receipt.disposition == Disposition::Committed => {
             matches!(key, Some(RegisterKey::AwardEnd(_, _, award_no)) if Some(*award_no) == receipt.award_no)
         }
-        Told::Closed(closing) if !is_repeat && closing.outcome != Outcome::Aborted => {
+        Notification::Closed(closing) if !is_repeat && closing.outcome != Outcome::Aborted => {
             matches!(key, Some(RegisterKey::Closed(_)))
         }
-        Told::Ack(_)
-        | Told::Closed(_)
-        | Told::Cfp(_)
-        | Told::Reject(_)
-        | Told::Cancel(_)
-        | Told::Inform(_)
-        | Told::Failure(_)
-        | Told::NotUnderstood(_)
-        | Told::Turn(_) => true,
+        Notification::Ack(_)
+        | Notification::Closed(_)
+        | Notification::Cfp(_)
+        | Notification::Reject(_)
+        | Notification::Cancel(_)
+        | Notification::Inform(_)
+        | Notification::Failure(_)
+        | Notification::NotUnderstood(_)
+        | Notification::Turn(_) => true,
     }
 }
 

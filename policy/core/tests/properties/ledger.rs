@@ -9,7 +9,7 @@ mod offers;
 use std::collections::{BTreeMap, BTreeSet};
 
 use policy_core::{Deliver, Effect, Event};
-use schemas::delivery::{Call, Disposition, Receipt, Told};
+use schemas::delivery::{Call, Disposition, Notification, Receipt};
 use schemas::payload::Offer;
 use schemas::record::{Entry, Record};
 use schemas::register::AwardEnd;
@@ -142,23 +142,26 @@ impl Ledger {
 
     fn follow_delivery(&mut self, deliver: &Deliver, step: &Step, counts: &Counts) -> Checked {
         match &*deliver.told {
-            Told::Cfp(call) => self.note_call(call, &step.record, counts),
-            Told::Ack(receipt) => self.note_receipt(deliver, receipt, step, counts),
-            Told::Accept(award) => self.check_accept(&deliver.to, award, counts),
-            Told::Reject(rejection) => self.note_rejection(&deliver.to, rejection, counts),
+            Notification::Cfp(call) => self.note_call(call, &step.record, counts),
+            Notification::Ack(receipt) => self.note_receipt(deliver, receipt, step, counts),
+            Notification::Accept(award) => self.check_accept(&deliver.to, award, counts),
+            Notification::Reject(rejection) => self.note_rejection(&deliver.to, rejection, counts),
             // An answer to an outdated CONFIRM repeats a CANCEL that was sent before.
-            Told::Cancel(cancellation) if deliver.in_reply_to.is_none() => {
+            Notification::Cancel(cancellation) if deliver.in_reply_to.is_none() => {
                 self.note_cancel(&deliver.to, cancellation.award_no, counts)
             }
-            Told::Failure(failure) => {
+            Notification::Failure(failure) => {
                 self.live_by_lot.retain(|_, live| live.award_no != failure.award_no);
                 Ok(())
             }
-            Told::Closed(_) => {
+            Notification::Closed(_) => {
                 self.told_closed.insert(deliver.to.clone());
                 Ok(())
             }
-            Told::Cancel(_) | Told::Inform(_) | Told::NotUnderstood(_) | Told::Turn(_) => Ok(()),
+            Notification::Cancel(_)
+            | Notification::Inform(_)
+            | Notification::NotUnderstood(_)
+            | Notification::Turn(_) => Ok(()),
         }
     }
 
@@ -209,7 +212,10 @@ fn is_answer(effect: &Effect) -> bool {
     match effect {
         Effect::Deliver(deliver) => {
             deliver.in_reply_to.is_some()
-                && matches!(*deliver.told, Told::Ack(_) | Told::Reject(_) | Told::Cancel(_) | Told::Closed(_))
+                && matches!(
+                    *deliver.told,
+                    Notification::Ack(_) | Notification::Reject(_) | Notification::Cancel(_) | Notification::Closed(_)
+                )
         }
         Effect::Event(Event::Disposed { .. }) => true,
         Effect::Event(_) | Effect::Register(_) | Effect::Notice(_) => false,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use policy_core::lane::RULES_VERSION;
 use policy_core::{Deliver, Effect, Limits};
-use schemas::delivery::Told;
+use schemas::delivery::Notification;
 use schemas::record::{AdmittedMessage, EngineEvent, Entry};
 use schemas::{Act, AgentId, NegotiationId, Timestamp};
 use serde_json::{Value, json};
@@ -86,7 +86,7 @@ impl<'a> Memory<'a> {
     pub(crate) fn remember(&mut self, effects: &[Effect]) {
         for effect in effects {
             let Effect::Deliver(deliver) = effect else { continue };
-            if matches!(*deliver.told, Told::Cfp(_) | Told::Accept(_)) {
+            if matches!(*deliver.told, Notification::Cfp(_) | Notification::Accept(_)) {
                 self.deliveries.push(deliver.clone());
             }
             if let Some(known) = self.negotiations.iter_mut().find(|known| known.id == deliver.negotiation) {

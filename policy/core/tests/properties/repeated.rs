@@ -2,7 +2,7 @@
 
 use policy_core::{Effect, Event};
 use policy_reference::fact::facts;
-use schemas::delivery::{Disposition, Told};
+use schemas::delivery::{Disposition, Notification};
 use schemas::record::{AdmittedMessage, EngineEvent, Entry};
 use schemas::{MsgId, NegotiationId, Timestamp};
 
@@ -56,7 +56,7 @@ fn remembered_messages((index, step): (usize, &Step)) -> Vec<(usize, &AdmittedMe
 
 fn disposition(effect: &Effect, message: &AdmittedMessage, id: &MsgId) -> Option<Disposition> {
     let Effect::Deliver(deliver) = effect else { return None };
-    let Told::Ack(receipt) = &*deliver.told else { return None };
+    let Notification::Ack(receipt) = &*deliver.told else { return None };
     let is_its_own = deliver.to == message.from && deliver.negotiation == message.negotiation && receipt.ack_of == *id;
     is_its_own.then_some(receipt.disposition)
 }
@@ -79,7 +79,7 @@ fn counts_for_nothing(run: &Run, target: usize, message: &AdmittedMessage) -> bo
 fn recognised_until(run: &Run, negotiation: &NegotiationId) -> Option<Timestamp> {
     run.effects().find_map(|effect| {
         let Effect::Deliver(deliver) = effect else { return None };
-        let Told::Cfp(call) = &*deliver.told else { return None };
+        let Notification::Cfp(call) = &*deliver.told else { return None };
         (deliver.negotiation == *negotiation).then(|| call.ends_by.0.plus_ms(run.limits.tombstone_grace_ms))
     })
 }
@@ -90,7 +90,7 @@ fn is_answer(effects: &[Effect], message: &AdmittedMessage, first: Disposition) 
     let mut receipts = 0;
     let only_answers = effects.iter().all(|effect| match effect {
         Effect::Deliver(deliver) => {
-            if let Told::Ack(receipt) = &*deliver.told {
+            if let Notification::Ack(receipt) = &*deliver.told {
                 receipts += 1;
                 return receipt.disposition == Disposition::Duplicate && receipt.first == Some(first);
             }

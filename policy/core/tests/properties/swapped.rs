@@ -1,7 +1,7 @@
 //! I13: of two simultaneous messages neither comes first.
 
 use policy_core::{Effect, Event};
-use schemas::delivery::{Award, Told};
+use schemas::delivery::{Award, Notification};
 use schemas::policy::TieBreak;
 use schemas::record::{AdmittedMessage, EngineEvent, Entry};
 use schemas::{Act, NegotiationId};
@@ -98,7 +98,7 @@ fn moves_on(effect: &Effect, of: &NegotiationId) -> bool {
 fn awarded<'a>(effects: impl Iterator<Item = &'a Effect>, of: &NegotiationId) -> Vec<String> {
     let told = effects.filter_map(|effect| match effect {
         Effect::Deliver(deliver) if deliver.negotiation == *of => {
-            let Told::Accept(award) = &*deliver.told else { return None };
+            let Notification::Accept(award) = &*deliver.told else { return None };
             let Award { lot, award_no, terms, payment, .. } = award;
             Some(format!("{} lot {lot} award {award_no} {terms:?} pays {payment:?}", deliver.to))
         }

@@ -9,7 +9,7 @@
 //! `@award.0.1` behind a text: it waits for that register key. Events have no text.
 
 use policy_core::Effect;
-use schemas::delivery::{News, Notice, Told};
+use schemas::delivery::{Notice, Notification, ProgressReport};
 use schemas::register::AwardEnd;
 use schemas::{RegisterKey, RegisterValue};
 
@@ -37,40 +37,40 @@ pub fn text(effect: &Effect) -> Option<String> {
     })
 }
 
-fn told(told: &Told) -> String {
+fn told(told: &Notification) -> String {
     match told {
-        Told::Cfp(call) if call.round == 1 => "cfp".to_owned(),
-        Told::Cfp(call) => format!("cfp:{}", call.round),
-        Told::Accept(award) => format!("accept:{}", award.award_no),
-        Told::Reject(rejection) => match &rejection.code {
+        Notification::Cfp(call) if call.round == 1 => "cfp".to_owned(),
+        Notification::Cfp(call) => format!("cfp:{}", call.round),
+        Notification::Accept(award) => format!("accept:{}", award.award_no),
+        Notification::Reject(rejection) => match &rejection.code {
             Some(code) => format!("reject:{}:{code}", word(&rejection.reason)),
             None => format!("reject:{}", word(&rejection.reason)),
         },
-        Told::Cancel(cancellation) => format!("cancel:{}:{}", cancellation.award_no, cancellation.reason),
-        Told::Inform(news) => match news {
-            News::Awarded(news) => format!("inform:awarded:{}:{}", news.contractor, news.award_no),
-            News::Offers(news) => format!("inform:offers:{}", news.offers.len()),
-            News::Committed(news) => format!("inform:committed:{}:{}", news.contractor, news.award_no),
-            News::Done(news) => format!("inform:done:{}:{}", news.contractor, news.award_no),
-            News::Result(news) => format!("inform:result:{}:{}", news.contractor, news.award_no),
-            News::Cancelled(news) => format!("inform:cancelled:{}:{}", news.contractor, news.award_no),
+        Notification::Cancel(cancellation) => format!("cancel:{}:{}", cancellation.award_no, cancellation.reason),
+        Notification::Inform(news) => match news {
+            ProgressReport::Awarded(news) => format!("inform:awarded:{}:{}", news.contractor, news.award_no),
+            ProgressReport::Offers(news) => format!("inform:offers:{}", news.offers.len()),
+            ProgressReport::Committed(news) => format!("inform:committed:{}:{}", news.contractor, news.award_no),
+            ProgressReport::Done(news) => format!("inform:done:{}:{}", news.contractor, news.award_no),
+            ProgressReport::Result(news) => format!("inform:result:{}:{}", news.contractor, news.award_no),
+            ProgressReport::Cancelled(news) => format!("inform:cancelled:{}:{}", news.contractor, news.award_no),
         },
-        Told::Failure(failure) => {
+        Notification::Failure(failure) => {
             format!("failure:{}:{}:{}", failure.contractor, failure.award_no, failure.failure.code)
         }
-        Told::NotUnderstood(misunderstanding) => match &misunderstanding.pointer {
+        Notification::NotUnderstood(misunderstanding) => match &misunderstanding.pointer {
             Some(pointer) => format!("not_understood:{}:{pointer}", misunderstanding.reason),
             None => format!("not_understood:{}", misunderstanding.reason),
         },
-        Told::Closed(closing) => match &closing.detail {
+        Notification::Closed(closing) => match &closing.detail {
             Some(detail) => format!("closed:{}:{detail}", word(&closing.outcome)),
             None => format!("closed:{}", word(&closing.outcome)),
         },
-        Told::Turn(turn) => match &turn.standing {
+        Notification::Turn(turn) => match &turn.standing {
             Some(standing) => format!("turn:{}:{}", turn.party, standing.offer_id),
             None => format!("turn:{}", turn.party),
         },
-        Told::Ack(receipt) => match receipt.first {
+        Notification::Ack(receipt) => match receipt.first {
             Some(first) => format!("ack:{}:{}", receipt.disposition.as_str(), first.as_str()),
             None => format!("ack:{}", receipt.disposition.as_str()),
         },

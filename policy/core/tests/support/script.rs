@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use effect_text::text;
 use policy_core::{Deliver, Effect, Event, LaneState, Limits, check, preset};
-use schemas::delivery::Told;
+use schemas::delivery::Notification;
 use schemas::digest::canonical;
 use schemas::record::{AdmittedMessage, EngineEvent, Entry, Invitation, Pinned, Qos, Record};
 use schemas::{Act, AgentId, DeliveryId, Digest, Lane, NegotiationId, OfferId, Policy, Timestamp};
@@ -204,7 +204,7 @@ impl Script {
     pub fn offer_id(&self, of: &str) -> OfferId {
         let ids = self.deliveries.iter().rev().filter(|deliver| deliver.to.as_str() == of);
         let mut ids = ids.filter_map(|deliver| match &*deliver.told {
-            Told::Ack(receipt) => receipt.offer_id,
+            Notification::Ack(receipt) => receipt.offer_id,
             _ => None,
         });
         ids.next().unwrap_or_else(|| panic!("{of} has no offer"))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use policy_core::Deliver;
-use schemas::delivery::Told;
+use schemas::delivery::Notification;
 use schemas::{AgentId, Digest, NegotiationId};
 use serde::de::DeserializeOwned;
 
@@ -28,7 +28,7 @@ impl Checkpoint {
             aborts: Vec::new(),
             blamed: Vec::new(),
         };
-        let mut told: Option<Arc<Told>> = None;
+        let mut told: Option<Arc<Notification>> = None;
         let mut names = Names::default();
         while let Some(frame) = reader.next()? {
             match frame.tag {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use policy_core::Deliver;
-use schemas::delivery::Told;
+use schemas::delivery::Notification;
 use schemas::record::Qos;
 use schemas::{AgentId, DeliveryId, Digest, Lane, MsgId, NegotiationId, RegisterKey, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -85,7 +85,7 @@ impl StoredDelivery {
         }
     }
 
-    pub(super) fn into_deliver(self, told: Arc<Told>) -> Deliver {
+    pub(super) fn into_deliver(self, told: Arc<Notification>) -> Deliver {
         Deliver {
             id: self.id,
             to: self.to,

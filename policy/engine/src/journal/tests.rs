@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use policy_core::{Event, Phase, Protocol};
 use schemas::bargain::{Bargain, Issue, IssueValues};
-use schemas::delivery::{Agreement, BargainCall, Call, Closing, Disposition, Outcome, Standing, Told, Turn};
+use schemas::delivery::{Agreement, BargainCall, Call, Closing, Disposition, Notification, Outcome, Standing, Turn};
 use schemas::ids::AttrName;
 use schemas::journal::{Gap, HAPPENED_MAX, Happened};
 use schemas::payload::AttrValue;
@@ -296,7 +296,7 @@ fn turn(number: u128, offer: Option<u64>) -> DeliveryEvent {
     let (act_by, ends_by) = (WireTime(Timestamp(50)), WireTime(Timestamp(90)));
     let step = offer.unwrap_or_default() as u32;
     let turn = Turn { party: bob, round: 1, step, act_by, ends_by, t_ppm: 0, standing };
-    first_sent(number, Told::Turn(turn))
+    first_sent(number, Notification::Turn(turn))
 }
 
 /// A party is called to a bargain over these issues.
@@ -313,7 +313,7 @@ fn cfp(number: u128, issues: Vec<Issue>) -> DeliveryEvent {
     let parties = ["alice", "bob"].map(|name| AgentId::try_new(name).unwrap()).to_vec();
     first_sent(
         number,
-        Told::Cfp(Call {
+        Notification::Cfp(Call {
             task: None,
             round: 1,
             reply_by: WireTime(Timestamp(50)),
@@ -340,7 +340,10 @@ fn closed(number: u128) -> DeliveryEvent {
         step: 4,
     };
     let (outcome, digest) = (Outcome::Agreement, Digest::of_bytes(b"chain"));
-    first_sent(number, Told::Closed(Closing { outcome, digest, detail: None, agreement: Some(Box::new(agreement)) }))
+    first_sent(
+        number,
+        Notification::Closed(Closing { outcome, digest, detail: None, agreement: Some(Box::new(agreement)) }),
+    )
 }
 
 fn issue(name: &str, values: IssueValues) -> Issue {
@@ -348,7 +351,7 @@ fn issue(name: &str, values: IssueValues) -> Issue {
 }
 
 /// What is told to bob for the first time.
-fn first_sent(number: u128, told: Told) -> DeliveryEvent {
+fn first_sent(number: u128, told: Notification) -> DeliveryEvent {
     DeliveryEvent {
         id: delivery(number),
         negotiation: negotiation(1),

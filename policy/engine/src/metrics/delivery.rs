@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use prometheus::{Error, Histogram, IntCounter};
-use schemas::delivery::Told;
+use schemas::delivery::Notification;
 use telemetry::metrics::Maker;
 
 use super::labels::{self, DeadLetterReason, KINDS};
@@ -59,7 +59,7 @@ impl DeliveryMetrics {
         Ok(metrics)
     }
 
-    pub(crate) fn count_sent(&self, told: &Told, is_repeat: bool) {
+    pub(crate) fn count_sent(&self, told: &Notification, is_repeat: bool) {
         let kind = labels::kind(told);
         self.sent[kind].inc();
         if is_repeat {
@@ -68,7 +68,7 @@ impl DeliveryMetrics {
     }
 
     /// `waited` is absent for what an earlier owner of the lane sent.
-    pub(crate) fn count_acked(&self, told: &Told, waited: Option<Duration>) {
+    pub(crate) fn count_acked(&self, told: &Notification, waited: Option<Duration>) {
         let kind = labels::kind(told);
         self.acked[kind].inc();
         if let Some(waited) = waited {

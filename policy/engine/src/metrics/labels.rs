@@ -1,7 +1,7 @@
 //! The closed label sets, and where each value stands in them.
 
 use policy_core::{Phase, Protocol};
-use schemas::delivery::{CloseReason, Outcome, Told};
+use schemas::delivery::{CloseReason, Notification, Outcome};
 
 /// What negotiations are conducted by, in the order of [`protocol`].
 pub(super) const PROTOCOLS: [Protocol; 2] = [Protocol::ContractNet, Protocol::AlternatingOffers];
@@ -58,18 +58,18 @@ pub(super) const INVARIANTS: [&str; 12] = [
 pub(super) const KINDS: [&str; 10] =
     ["cfp", "accept", "reject", "cancel", "inform", "failure", "not_understood", "closed", "ack", "turn"];
 
-pub(super) const fn kind(told: &Told) -> usize {
+pub(super) const fn kind(told: &Notification) -> usize {
     match told {
-        Told::Cfp(_) => 0,
-        Told::Accept(_) => 1,
-        Told::Reject(_) => 2,
-        Told::Cancel(_) => 3,
-        Told::Inform(_) => 4,
-        Told::Failure(_) => 5,
-        Told::NotUnderstood(_) => 6,
-        Told::Closed(_) => 7,
-        Told::Ack(_) => 8,
-        Told::Turn(_) => 9,
+        Notification::Cfp(_) => 0,
+        Notification::Accept(_) => 1,
+        Notification::Reject(_) => 2,
+        Notification::Cancel(_) => 3,
+        Notification::Inform(_) => 4,
+        Notification::Failure(_) => 5,
+        Notification::NotUnderstood(_) => 6,
+        Notification::Closed(_) => 7,
+        Notification::Ack(_) => 8,
+        Notification::Turn(_) => 9,
     }
 }
 

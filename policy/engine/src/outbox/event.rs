@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use policy_core::Deliver;
-use schemas::delivery::Told;
+use schemas::delivery::Notification;
 use schemas::{Act, AgentId, DeliveryId, NegotiationId};
 use telemetry::{SpanId, TraceContext};
 use tokio::time::Instant;
@@ -31,7 +31,7 @@ pub(crate) struct DeliveryEvent {
     /// From its first sending to its acknowledgement; absent where it is not acknowledged, or an earlier owner sent it.
     pub(crate) waited: Option<Duration>,
     /// What is sent, where it says of a bargain its rules, the offer that stands, or the agreement.
-    pub(crate) bargain: Option<Arc<Told>>,
+    pub(crate) bargain: Option<Arc<Notification>>,
     /// Where it hangs; absent where its trace is not kept, unless it was given up.
     pub(crate) trace: Option<TraceContext>,
     /// What became of it.
@@ -90,18 +90,18 @@ impl Outbox {
 }
 
 /// Whether it says what a journal keeps of a bargain.
-fn is_of_a_bargain(told: &Told) -> bool {
+fn is_of_a_bargain(told: &Notification) -> bool {
     match told {
-        Told::Cfp(call) => call.bargain.is_some(),
-        Told::Turn(turn) => turn.standing.is_some(),
-        Told::Closed(closing) => closing.agreement.is_some(),
-        Told::Accept(_)
-        | Told::Reject(_)
-        | Told::Cancel(_)
-        | Told::Inform(_)
-        | Told::Failure(_)
-        | Told::NotUnderstood(_)
-        | Told::Ack(_) => false,
+        Notification::Cfp(call) => call.bargain.is_some(),
+        Notification::Turn(turn) => turn.standing.is_some(),
+        Notification::Closed(closing) => closing.agreement.is_some(),
+        Notification::Accept(_)
+        | Notification::Reject(_)
+        | Notification::Cancel(_)
+        | Notification::Inform(_)
+        | Notification::Failure(_)
+        | Notification::NotUnderstood(_)
+        | Notification::Ack(_) => false,
     }
 }
 

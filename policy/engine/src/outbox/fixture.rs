@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use policy_core::Deliver;
-use schemas::delivery::{Closing, Outcome, Told};
+use schemas::delivery::{Closing, Notification, Outcome};
 use schemas::record::Qos;
 use schemas::{AgentId, DeliveryId, Digest, Lane, NegotiationId, Timestamp};
 
@@ -15,7 +15,7 @@ pub(crate) fn deliver(number: u128, to: &str) -> Deliver {
         negotiation: NegotiationId::try_new("alice~job").unwrap(),
         from: None,
         in_reply_to: None,
-        told: Arc::new(Told::Closed(Closing {
+        told: Arc::new(Notification::Closed(Closing {
             outcome: Outcome::NoOffers,
             digest: Digest([7; 32]),
             detail: None,

@@ -7,7 +7,7 @@ use policy_core::preset;
 use policy_engine::{Engine, EngineMetrics};
 use prometheus::Registry;
 use schemas::bargain::{Bargain, IssueWorth, Join, Mandate, Utility, Worth};
-use schemas::delivery::{Standing, Told};
+use schemas::delivery::{Notification, Standing};
 use schemas::ids::AttrName;
 use schemas::payload::{Accept, Cfp, Payload};
 use schemas::record::{AdmittedMessage, Entry, Pinned, Qos};
@@ -35,7 +35,7 @@ async fn a_bargain_is_told_by_turns_registered_before_its_end_and_counted_under_
     let standing = standing(bob.until(Act::Turn).await.payload);
     let accept = Accept { offer_id: standing.offer_id, terms_digest: Some(standing.terms_digest) };
     append(&bus, vec![message("bob", "deal", "m4", Payload::Accept(accept))]).await;
-    let Told::Closed(closing) = alice.until(Act::Closed).await.payload else { panic!("asked for CLOSED") };
+    let Notification::Closed(closing) = alice.until(Act::Closed).await.payload else { panic!("asked for CLOSED") };
     assert_eq!(closing.agreement.unwrap().terms_digest, standing.terms_digest);
     let key = RegisterKey::Award(negotiation("deal"), Lot(0), AwardNo(1));
     assert!(bus.register.value(key).await.unwrap().is_some(), "registered before anybody was told");
@@ -82,7 +82,7 @@ pub(crate) fn join_and_accept_anything(from: &str, own: &str, msg_id: &str, rese
     }
 }
 
-fn standing(told: Told) -> Standing {
-    let Told::Turn(turn) = told else { panic!("asked for TURN") };
+fn standing(told: Notification) -> Standing {
+    let Notification::Turn(turn) = told else { panic!("asked for TURN") };
     turn.standing.unwrap()
 }

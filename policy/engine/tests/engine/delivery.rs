@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use schemas::delivery::{Outcome, Told};
+use schemas::delivery::{Notification, Outcome};
 use schemas::record::{EngineEvent, Qos};
 use schemas::{Act, subject};
 use tokio::time::Instant;
@@ -33,7 +33,7 @@ async fn unacknowledged_deliveries_are_repeated_at_growing_gaps_and_then_logged_
 
     // Nobody else was called: the failure is the last response, so collection closes before its deadline.
     let closed = alice.until(Act::Closed).await;
-    assert!(matches!(closed.payload, Told::Closed(ref closing) if closing.outcome == Outcome::NoOffers));
+    assert!(matches!(closed.payload, Notification::Closed(ref closing) if closing.outcome == Outcome::NoOffers));
     assert!(called_at.elapsed() < Duration::from_secs(3));
     let failed = EngineEvent::DeliveryFailed {
         id: ids[0],

@@ -13,7 +13,7 @@ use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use policy_engine::{Engine, EngineConfig, EngineHandle, EngineMetrics};
 use prometheus::Registry;
-use schemas::delivery::{Delivery, Told};
+use schemas::delivery::{Delivery, Notification};
 use schemas::envelope::Envelope;
 use schemas::payload::{AttrValue, Cfp, Confirm, Inform, InformKind, Offer};
 use schemas::record::{AdmittedMessage, EngineEvent, Entry, Invitation, Message, Pinned, Qos, Record};
@@ -270,6 +270,6 @@ impl Probe {
 }
 
 pub(crate) fn award_no(delivery: &Delivery) -> AwardNo {
-    let Told::Accept(award) = &delivery.payload else { panic!("not an ACCEPT: {delivery:?}") };
+    let Notification::Accept(award) = &delivery.payload else { panic!("not an ACCEPT: {delivery:?}") };
     award.award_no
 }

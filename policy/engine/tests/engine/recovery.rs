@@ -8,7 +8,7 @@ use bus::{Bus, BusError, LogRecord};
 use bytes::Bytes;
 use policy_engine::{Engine, EngineConfig, EngineError, EngineHandle, EngineMetrics, FoldObserver, StopReason, Trim};
 use prometheus::Registry;
-use schemas::delivery::{Outcome, Told};
+use schemas::delivery::{Notification, Outcome};
 use schemas::record::{Entry, Qos};
 use schemas::{Act, AwardNo, Lot, RegisterKey};
 
@@ -39,7 +39,7 @@ async fn a_restart_reads_the_checkpoint_and_what_came_after_it_and_the_round_goe
     append(&bus, vec![message("bob", "job", "b2", confirm(award_no(&accept)))]).await;
     append(&bus, vec![message("bob", "job", "b3", done())]).await;
     let closed = bob.until(Act::Closed).await;
-    assert!(matches!(closed.payload, Told::Closed(ref closing) if closing.outcome == Outcome::Completed));
+    assert!(matches!(closed.payload, Notification::Closed(ref closing) if closing.outcome == Outcome::Completed));
     bob.drain(Duration::from_secs(60)).await;
     assert_eq!((second.status().lanes[0].open, second.status().lanes[0].register_pending), (0, 0));
     assert!(bus.register.value(RegisterKey::Closed(negotiation("job"))).await.unwrap().is_some());

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bus::Bus;
 use bytes::Bytes;
-use schemas::delivery::{Outcome, Told};
+use schemas::delivery::{Notification, Outcome};
 use schemas::record::{EngineEvent, Qos};
 use schemas::{Act, AwardNo, Lot, RegisterKey};
 
@@ -60,7 +60,8 @@ async fn another_value_in_the_register_aborts_the_negotiation_and_no_accept_ever
 
     let told = bob.drain(Duration::from_secs(600)).await;
     assert!(!told.iter().any(|delivery| delivery.payload.act() == Act::Accept), "{told:?}");
-    let is_aborted = |told: &Told| matches!(told, Told::Closed(closing) if closing.outcome == Outcome::Aborted);
+    let is_aborted =
+        |told: &Notification| matches!(told, Notification::Closed(closing) if closing.outcome == Outcome::Aborted);
     assert!(told.iter().any(|delivery| is_aborted(&delivery.payload)), "{told:?}");
     let news = alice.drain(Duration::from_secs(600)).await;
     assert!(!news.iter().any(|delivery| delivery.payload.act() == Act::Inform), "{news:?}");

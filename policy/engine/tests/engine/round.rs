@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use schemas::delivery::{Disposition, Outcome, Told};
+use schemas::delivery::{Disposition, Notification, Outcome};
 use schemas::record::{EngineEvent, Qos};
 use schemas::{Act, RegisterKey};
 
@@ -23,10 +23,12 @@ async fn a_round_runs_from_the_call_to_the_last_acknowledgement() {
     let accept = bob.until(Act::Accept).await;
     append(&bus, vec![message("bob", "job", "b2", confirm(award_no(&accept)))]).await;
     let committed = bob.until(Act::Ack).await;
-    assert!(matches!(committed.payload, Told::Ack(ref receipt) if receipt.disposition == Disposition::Committed));
+    assert!(
+        matches!(committed.payload, Notification::Ack(ref receipt) if receipt.disposition == Disposition::Committed)
+    );
     append(&bus, vec![message("bob", "job", "b3", done())]).await;
     let closed = bob.until(Act::Closed).await;
-    assert!(matches!(closed.payload, Told::Closed(ref closing) if closing.outcome == Outcome::Completed));
+    assert!(matches!(closed.payload, Notification::Closed(ref closing) if closing.outcome == Outcome::Completed));
     let told: Vec<_> =
         alice.drain(Duration::from_millis(50)).await.iter().map(|delivery| delivery.payload.act()).collect();
     assert!(told.contains(&Act::Ack) && told.contains(&Act::Inform) && told.contains(&Act::Closed), "{told:?}");
@@ -68,7 +70,7 @@ async fn a_tick_is_appended_only_when_a_deadline_has_passed_and_no_record_has() 
     assert!(alice.is_quiet(Duration::from_millis(9_990)).await);
     assert_eq!(ticks(&bus).await, 0);
     let closed = alice.until(Act::Closed).await;
-    assert!(matches!(closed.payload, Told::Closed(ref closing) if closing.outcome == Outcome::NoOffers));
+    assert!(matches!(closed.payload, Notification::Closed(ref closing) if closing.outcome == Outcome::NoOffers));
     assert_eq!(ticks(&bus).await, 1);
 }
 

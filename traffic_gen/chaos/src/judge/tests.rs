@@ -1,8 +1,8 @@
 use agents::observer::{Observed, Observer};
 use agents::strategy::{SendOutcome, Sent, Way};
 use schemas::delivery::{
-    Award, Cancellation, Closing, Delivery, DeliveryEnvelope, Disposition, EXCHANGE, Receipt, RejectReason, Rejection,
-    Told,
+    Award, Cancellation, Closing, Delivery, DeliveryEnvelope, Disposition, EXCHANGE, Notification, Receipt,
+    RejectReason, Rejection,
 };
 use schemas::record::Record;
 use schemas::{Act, AgentId, DeliveryId, Digest, Lane, MsgId, Position, Timestamp, WireTime};
@@ -73,7 +73,7 @@ fn a_lapse_counts_by_when_its_accept_was_first_sent() {
     // The contractor hears the ACCEPT at 10; the log says it lapsed at 5 or 50.
     for (lapsed_at, on_the_bus, before_accept) in [(50, None, 0), (5, None, 1), (5, Some(4), 0), (5, Some(6), 1)] {
         let mut script = round();
-        let lapse = Told::Cancel(Cancellation { award_no: AwardNo(1), reason: "confirm_timeout".to_owned() });
+        let lapse = Notification::Cancel(Cancellation { award_no: AwardNo(1), reason: "confirm_timeout".to_owned() });
         script.push(told("lapse", "carl", 91, lapsed_at, lapse));
         let departures = on_the_bus.map(|at| ((negotiation(), AwardNo(1)), Timestamp(at)));
         let notes = journal(&script).take();
@@ -87,7 +87,7 @@ fn a_lapse_counts_by_when_its_accept_was_first_sent() {
 #[test]
 fn a_lapse_of_an_award_nobody_ever_heard_of_is_found() {
     let mut script: Vec<_> = round().into_iter().filter(|step| step.name != "accept").collect();
-    let lapse = Told::Cancel(Cancellation { award_no: AwardNo(1), reason: "confirm_timeout".to_owned() });
+    let lapse = Notification::Cancel(Cancellation { award_no: AwardNo(1), reason: "confirm_timeout".to_owned() });
     script.push(told("lapse", "carl", 91, 50, lapse));
     let mut checks = Checks::default();
     judge_lapses(&journal(&script).take(), &Departures::new(), &mut checks);
@@ -145,7 +145,7 @@ fn round() -> Vec<Step> {
         admitted("bob's offer", "bob", 3, "b1", Act::Offer),
         told("receipt of bob's offer", "bob", 3, 3, ack("b1", |receipt| receipt.offer_id = Some(offer(2)))),
         told("accept", "carl", 4, 4, accept(1, 1)),
-        told("reject of bob", "bob", 5, 4, Told::Reject(rejection)),
+        told("reject of bob", "bob", 5, 4, Notification::Reject(rejection)),
         told("commitment", "carl", 6, 6, committed()),
         told("end for alice", "alice", 7, 7, ended()),
         told("end for carl", "carl", 8, 7, ended()),
@@ -213,7 +213,7 @@ fn closed_as(outcome: Outcome) -> RegisterValue {
     RegisterValue::Closed { outcome, chain: Digest([0; 32]) }
 }
 
-fn ack(msg_id_text: &str, with: impl FnOnce(&mut Receipt)) -> Told {
+fn ack(msg_id_text: &str, with: impl FnOnce(&mut Receipt)) -> Notification {
     let mut receipt = Receipt {
         ack_of: msg_id(msg_id_text),
         disposition: Disposition::Ok,
@@ -224,18 +224,18 @@ fn ack(msg_id_text: &str, with: impl FnOnce(&mut Receipt)) -> Told {
         award_no: None,
     };
     with(&mut receipt);
-    Told::Ack(receipt)
+    Notification::Ack(receipt)
 }
 
-fn committed() -> Told {
+fn committed() -> Notification {
     ack("confirm", |receipt| {
         receipt.disposition = Disposition::Committed;
         receipt.award_no = Some(AwardNo(1));
     })
 }
 
-fn accept(award_no: u32, number: u64) -> Told {
-    Told::Accept(Award {
+fn accept(award_no: u32, number: u64) -> Notification {
+    Notification::Accept(Award {
         offer_id: offer(number),
         lot: Lot(0),
         award_no: AwardNo(award_no),
@@ -246,8 +246,13 @@ fn accept(award_no: u32, number: u64) -> Told {
     })
 }
 
-fn ended() -> Told {
-    Told::Closed(Closing { outcome: Outcome::Completed, digest: Digest([0; 32]), detail: None, agreement: None })
+fn ended() -> Notification {
+    Notification::Closed(Closing {
+        outcome: Outcome::Completed,
+        digest: Digest([0; 32]),
+        detail: None,
+        agreement: None,
+    })
 }
 
 fn admitted(name: &'static str, sender: &str, at: u64, id: &'static str, act: Act) -> Step {
@@ -255,7 +260,7 @@ fn admitted(name: &'static str, sender: &str, at: u64, id: &'static str, act: Ac
 }
 
 /// Heard 6 us after the log time of what caused it.
-fn told(name: &'static str, recipient: &str, number: u8, made: u64, payload: Told) -> Step {
+fn told(name: &'static str, recipient: &str, number: u8, made: u64, payload: Notification) -> Step {
     let envelope = DeliveryEnvelope {
         msg_id: DeliveryId::new(Lane(0), [number; 16]),
         ts: WireTime(Timestamp(made)),

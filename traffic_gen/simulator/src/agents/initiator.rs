@@ -1,7 +1,7 @@
 //! What initiators say: calls, choices, cancellations.
 
 use schemas::bargain::Bargain;
-use schemas::delivery::{Delivery, News};
+use schemas::delivery::{Delivery, ProgressReport};
 use schemas::payload::{Accept, Cfp, Reasoned};
 use schemas::{Address, NegotiationId, OfferId, Payload};
 
@@ -84,9 +84,9 @@ impl Agent {
         }
     }
 
-    pub(super) fn answer_news(&mut self, delivery: &Delivery, news: &News) {
+    pub(super) fn answer_news(&mut self, delivery: &Delivery, news: &ProgressReport) {
         match news {
-            News::Offers(offers) if !offers.offers.is_empty() => {
+            ProgressReport::Offers(offers) if !offers.offers.is_empty() => {
                 let window_ms = (offers.decide_by.0.since_us(delivery.envelope.ts.0) / 1000).max(1);
                 let after_ms = self.draw(0..window_ms.min(300));
                 let index = usize::try_from(self.draw(0..offers.offers.len() as u64)).unwrap_or(0);
@@ -101,12 +101,12 @@ impl Agent {
                 let accept = Payload::Accept(Accept { offer_id, terms_digest: None });
                 self.say(after_ms, Draft::new(&delivery.envelope.negotiation, accept));
             }
-            News::Offers(_)
-            | News::Awarded(_)
-            | News::Committed(_)
-            | News::Done(_)
-            | News::Result(_)
-            | News::Cancelled(_) => {}
+            ProgressReport::Offers(_)
+            | ProgressReport::Awarded(_)
+            | ProgressReport::Committed(_)
+            | ProgressReport::Done(_)
+            | ProgressReport::Result(_)
+            | ProgressReport::Cancelled(_) => {}
         }
     }
 }

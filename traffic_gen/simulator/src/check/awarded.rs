@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use policy_core::Decision;
 use policy_reference::scoring;
-use schemas::delivery::{Award, Disposition, Told};
+use schemas::delivery::{Award, Disposition, Notification};
 use schemas::payload::Offer;
 use schemas::{Act, AgentId, AwardNo, Digest, MsgId, NegotiationId, OfferId, Payload, Position, Timestamp};
 
@@ -27,7 +27,7 @@ pub(super) fn check(trace: &Trace, folded: &Folded, verdict: &mut Verdict) {
     for (agent, journal) in &trace.journals {
         for entry in journal {
             if let Noted::Received { delivery, .. } = &entry.kind
-                && let Told::Accept(award) = &delivery.payload
+                && let Notification::Accept(award) = &delivery.payload
                 && !folded.is_bargain(&delivery.envelope.negotiation)
             {
                 let negotiation = &delivery.envelope.negotiation;
@@ -58,7 +58,7 @@ fn applied(folded: &Folded) -> Applied<'_> {
     let mut applied: Applied<'_> = BTreeMap::new();
     for caused in folded.deliveries.values() {
         let deliver = &caused.deliver;
-        if let Told::Ack(receipt) = &*deliver.told
+        if let Notification::Ack(receipt) = &*deliver.told
             && receipt.disposition == Disposition::Ok
             && let Some(found) = positions.get(&(&deliver.negotiation, &deliver.to, &receipt.ack_of))
         {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use policy_core::{Deliver, Effect, Event, LaneState, Limits, View};
 use policy_reference::{Reference, fact};
-use schemas::delivery::{Call, Told};
+use schemas::delivery::{Call, Notification};
 use schemas::record::{Entry, Record};
 use schemas::{AgentId, AwardNo, Digest, Lane, Lot, MsgId, NegotiationId, Timestamp};
 
@@ -135,7 +135,7 @@ impl InLane {
     fn take(&mut self, seq: u64, effect: &Effect, record: &Record, folded: &mut Folded, verdict: &mut Verdict) {
         match effect {
             Effect::Deliver(deliver) => {
-                if let Told::Cfp(call) = &*deliver.told {
+                if let Notification::Cfp(call) = &*deliver.told {
                     let course = folded.courses.entry(deliver.negotiation.clone()).or_default();
                     course.note_call(seq, deliver, call, record);
                     self.open.insert(deliver.negotiation.clone(), course.ends_by);
@@ -231,7 +231,7 @@ fn check_dispositions(seq: u64, record: &Record, effects: &[Effect], verdict: &m
     let mut given: BTreeMap<(AgentId, MsgId), i64> = BTreeMap::new();
     for effect in effects {
         if let Effect::Deliver(deliver) = effect
-            && let Told::Ack(receipt) = &*deliver.told
+            && let Notification::Ack(receipt) = &*deliver.told
         {
             *given.entry((deliver.to.clone(), receipt.ack_of.clone())).or_default() += 1;
         }

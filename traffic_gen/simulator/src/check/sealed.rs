@@ -1,7 +1,7 @@
 //! Before the close nothing leaves that depends on another contractor's offer.
 
 use policy_core::{Deliver, Effect, Event, LaneState};
-use schemas::delivery::{RejectReason, Told};
+use schemas::delivery::{Notification, RejectReason};
 use schemas::digest::canonical;
 use schemas::record::{AdmittedMessage, EngineEvent, Entry, Record};
 use schemas::{Act, AgentId, Digest, NegotiationId, Position};
@@ -29,11 +29,17 @@ pub(super) fn check(trace: &Trace, folded: &Folded, verdict: &mut Verdict) {
 }
 
 /// While offers are collected, everybody hears of its own deeds and of the call only.
-fn check_told(agent: &AgentId, negotiation: &NegotiationId, told: &Told, course: &Course, verdict: &mut Verdict) {
+fn check_told(
+    agent: &AgentId,
+    negotiation: &NegotiationId,
+    told: &Notification,
+    course: &Course,
+    verdict: &mut Verdict,
+) {
     let is_own_business = match told {
-        Told::Ack(_) | Told::NotUnderstood(_) | Told::Cancel(_) => true,
-        Told::Cfp(_) => course.contractors.contains(agent),
-        Told::Reject(rejection) => match rejection.reason {
+        Notification::Ack(_) | Notification::NotUnderstood(_) | Notification::Cancel(_) => true,
+        Notification::Cfp(_) => course.contractors.contains(agent),
+        Notification::Reject(rejection) => match rejection.reason {
             RejectReason::Late
             | RejectReason::Replaced
             | RejectReason::Expired
@@ -41,7 +47,11 @@ fn check_told(agent: &AgentId, negotiation: &NegotiationId, told: &Told, course:
             | RejectReason::Withdrawn => true,
             RejectReason::Outscored | RejectReason::Cancelled | RejectReason::Awarded | RejectReason::Round => false,
         },
-        Told::Accept(_) | Told::Inform(_) | Told::Failure(_) | Told::Closed(_) | Told::Turn(_) => false,
+        Notification::Accept(_)
+        | Notification::Inform(_)
+        | Notification::Failure(_)
+        | Notification::Closed(_)
+        | Notification::Turn(_) => false,
     };
     verdict.check(Invariant::Sealed, is_own_business, || {
         format!("{agent} was told {told:?} while offers were collected in {negotiation}")

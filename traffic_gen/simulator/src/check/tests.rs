@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bus::LogRecord;
 use bytes::Bytes;
-use schemas::delivery::{Delivery, Told};
+use schemas::delivery::{Delivery, Notification};
 use schemas::record::{EngineEvent, Entry, Record};
 use schemas::{Act, DeliveryId, Digest, Lane, MsgId, RegisterKey};
 
@@ -67,10 +67,10 @@ fn every_invariant_is_tripped_by_a_run_that_breaks_it() {
 #[test]
 fn a_contractor_that_hears_of_the_award_before_the_close_breaks_the_seal() {
     let mut trace = unfinished_round();
-    let rejected = received(&round(), "bob", |told| matches!(told, Told::Reject(_)));
-    let call = received(&trace, "bob", |told| matches!(told, Told::Cfp(_)));
+    let rejected = received(&round(), "bob", |told| matches!(told, Notification::Reject(_)));
+    let call = received(&trace, "bob", |told| matches!(told, Notification::Cfp(_)));
     // A rejection for being outscored under the id of what was caused while offers were collected.
-    let id = received(&trace, "bob", |told| matches!(told, Told::Ack(_))).envelope.msg_id;
+    let id = received(&trace, "bob", |told| matches!(told, Notification::Ack(_))).envelope.msg_id;
     let mut early = Delivery::clone(&rejected);
     early.envelope.msg_id = id;
     early.envelope.ts = call.envelope.ts;
@@ -88,7 +88,7 @@ fn a_contractor_that_hears_of_the_award_before_the_close_breaks_the_seal() {
 fn a_message_judged_twice_is_not_idempotent() {
     let mut trace = round();
     // What a fold without memory for repeats would tell: the same receipt once more, under another id.
-    let receipt = received(&trace, "bob", |told| matches!(told, Told::Ack(_)));
+    let receipt = received(&trace, "bob", |told| matches!(told, Notification::Ack(_)));
     let mut again = Delivery::clone(&receipt);
     again.envelope.msg_id = DeliveryId::new(Lane(0), [9; 16]);
     receive(&mut trace, "bob", again);
@@ -100,7 +100,7 @@ fn is_broken(verdict: &Verdict, invariant: Invariant) -> bool {
 }
 
 fn second_winner(trace: &mut Trace) {
-    let accept = received(trace, "carl", |told| matches!(told, Told::Accept(_)));
+    let accept = received(trace, "carl", |told| matches!(told, Notification::Accept(_)));
     receive(trace, "bob", Delivery::clone(&accept));
 }
 
@@ -133,14 +133,14 @@ fn never_logged(trace: &mut Trace) {
 
 fn undelivered_receipt(trace: &mut Trace) {
     let journal = trace.journals.get_mut(&agent("bob")).expect("bob is here");
-    journal.retain(|entry| !is_receipt_of(&entry.kind, |told| matches!(told, Told::Ack(_))));
+    journal.retain(|entry| !is_receipt_of(&entry.kind, |told| matches!(told, Notification::Ack(_))));
 }
 
 fn invented_acknowledgement(trace: &mut Trace) {
     for journal in trace.journals.values_mut() {
         journal.retain(|entry| !matches!(entry.kind, Noted::Acknowledged { .. }));
     }
-    let ids = vec![received(trace, "bob", |told| matches!(told, Told::Ack(_))).envelope.msg_id];
+    let ids = vec![received(trace, "bob", |told| matches!(told, Notification::Ack(_))).envelope.msg_id];
     append(trace, Entry::Engine { epoch: 1, event: EngineEvent::Delivered { ids, registered: 0 } });
 }
 
@@ -154,13 +154,13 @@ fn other_state(trace: &mut Trace) {
 }
 
 fn invented_delivery(trace: &mut Trace) {
-    let mut invented = Delivery::clone(&received(trace, "bob", |told| matches!(told, Told::Reject(_))));
+    let mut invented = Delivery::clone(&received(trace, "bob", |told| matches!(told, Notification::Reject(_))));
     invented.envelope.msg_id = DeliveryId::new(Lane(0), [3; 16]);
     receive(trace, "bob", invented);
 }
 
 fn other_content(trace: &mut Trace) {
-    let again = received(trace, "bob", |told| matches!(told, Told::Reject(_)));
+    let again = received(trace, "bob", |told| matches!(told, Notification::Reject(_)));
     receive(trace, "bob", Delivery::clone(&again));
     let journal = trace.journals.get_mut(&agent("bob")).expect("bob is here");
     if let Some(Noted::Received { digest, .. }) = journal.last_mut().map(|entry| &mut entry.kind) {
@@ -171,8 +171,8 @@ fn other_content(trace: &mut Trace) {
 fn other_terms(trace: &mut Trace) {
     for entry in trace.journals.values_mut().flatten() {
         if let Noted::Received { delivery, .. } = &mut entry.kind
-            && matches!(delivery.payload, Told::Accept(_))
-            && let Told::Accept(award) = &mut Arc::make_mut(delivery).payload
+            && matches!(delivery.payload, Notification::Accept(_))
+            && let Notification::Accept(award) = &mut Arc::make_mut(delivery).payload
         {
             award.terms.clear();
         }
@@ -180,16 +180,16 @@ fn other_terms(trace: &mut Trace) {
 }
 
 fn second_reject(trace: &mut Trace) {
-    let mut again = Delivery::clone(&received(trace, "bob", |told| matches!(told, Told::Reject(_))));
+    let mut again = Delivery::clone(&received(trace, "bob", |told| matches!(told, Notification::Reject(_))));
     again.envelope.msg_id = DeliveryId::new(Lane(0), [4; 16]);
     receive(trace, "bob", again);
 }
 
 fn other_outcome(trace: &mut Trace) {
-    let closed = received(trace, "carl", |told| matches!(told, Told::Closed(_)));
+    let closed = received(trace, "carl", |told| matches!(told, Notification::Closed(_)));
     let mut other = Delivery::clone(&closed);
     other.envelope.msg_id = DeliveryId::new(Lane(0), [5; 16]);
-    if let Told::Closed(closing) = &mut other.payload {
+    if let Notification::Closed(closing) = &mut other.payload {
         closing.outcome = schemas::delivery::Outcome::Cancelled;
     }
     receive(trace, "carl", other);
@@ -197,7 +197,7 @@ fn other_outcome(trace: &mut Trace) {
 
 fn untold_end(trace: &mut Trace) {
     let journal = trace.journals.get_mut(&agent("alice")).expect("alice is here");
-    journal.retain(|entry| !is_receipt_of(&entry.kind, |told| matches!(told, Told::Closed(_))));
+    journal.retain(|entry| !is_receipt_of(&entry.kind, |told| matches!(told, Notification::Closed(_))));
 }
 
 fn forged(trace: &mut Trace) {
@@ -213,7 +213,7 @@ fn overfull(trace: &mut Trace) {
 }
 
 /// The first delivery of a kind that an agent received.
-fn received(trace: &Trace, name: &str, is_wanted: impl Fn(&Told) -> bool) -> Arc<Delivery> {
+fn received(trace: &Trace, name: &str, is_wanted: impl Fn(&Notification) -> bool) -> Arc<Delivery> {
     let mut journal = trace.journals[&agent(name)].iter();
     let found = journal.find_map(|entry| {
         let Noted::Received { delivery, .. } = &entry.kind else { return None };
@@ -222,7 +222,7 @@ fn received(trace: &Trace, name: &str, is_wanted: impl Fn(&Told) -> bool) -> Arc
     found.expect("the round tells it")
 }
 
-fn is_receipt_of(noted: &Noted, is_wanted: impl Fn(&Told) -> bool) -> bool {
+fn is_receipt_of(noted: &Noted, is_wanted: impl Fn(&Notification) -> bool) -> bool {
     matches!(noted, Noted::Received { delivery, .. } if is_wanted(&delivery.payload))
 }
 

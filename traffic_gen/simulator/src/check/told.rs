@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use schemas::delivery::{Closing, Delivery, Disposition, Told};
+use schemas::delivery::{Closing, Delivery, Disposition, Notification};
 use schemas::record::Qos;
 use schemas::register::AwardEnd;
 use schemas::{AgentId, AwardNo, DeliveryId, Digest, Lot, MsgId, NegotiationId, RegisterKey, RegisterValue, Timestamp};
@@ -24,11 +24,11 @@ pub(super) fn check(trace: &Trace, folded: &Folded, verdict: &mut Verdict) {
                         let caused = folded.deliveries.get(id);
                         check_content(agent, caused, delivery, verdict);
                         let is_bargain = folded.is_bargain(&delivery.envelope.negotiation);
-                        if let Told::Closed(closing) = &delivery.payload {
+                        if let Notification::Closed(closing) = &delivery.payload {
                             registered.check_agreement(agent, delivery, closing, entry.at, verdict);
                         }
                         // The ACCEPT of a bargain only asks for a confirmation.
-                        if !(is_bargain && matches!(delivery.payload, Told::Accept(_))) {
+                        if !(is_bargain && matches!(delivery.payload, Notification::Accept(_))) {
                             registered.check(agent, caused, delivery, entry.at, verdict);
                         }
                         let is_remembered = caused.is_none_or(|caused| folded.remembers(agent, caused, &trace.limits));
@@ -74,7 +74,7 @@ impl Seen {
 
     /// A message is applied once: every later answer to it says `duplicate` or `conflict`.
     fn note_receipt(&mut self, agent: &AgentId, delivery: &Delivery, verdict: &mut Verdict) {
-        let Told::Ack(receipt) = &delivery.payload else { return };
+        let Notification::Ack(receipt) = &delivery.payload else { return };
         if receipt.first.is_some() || !is_remembered(receipt.disposition) {
             return;
         }
@@ -115,13 +115,16 @@ impl Seen {
 }
 
 /// The invariant a lost delivery breaks.
-fn about(told: &Told) -> Invariant {
+fn about(told: &Notification) -> Invariant {
     match told {
-        Told::Ack(_) | Told::NotUnderstood(_) => Invariant::NoLostAdmission,
-        Told::Reject(_) | Told::Cancel(_) => Invariant::FinalNotice,
-        Told::Closed(_) | Told::Cfp(_) | Told::Accept(_) | Told::Inform(_) | Told::Failure(_) | Told::Turn(_) => {
-            Invariant::Terminates
-        }
+        Notification::Ack(_) | Notification::NotUnderstood(_) => Invariant::NoLostAdmission,
+        Notification::Reject(_) | Notification::Cancel(_) => Invariant::FinalNotice,
+        Notification::Closed(_)
+        | Notification::Cfp(_)
+        | Notification::Accept(_)
+        | Notification::Inform(_)
+        | Notification::Failure(_)
+        | Notification::Turn(_) => Invariant::Terminates,
     }
 }
 
@@ -219,26 +222,26 @@ impl<'a> Registered<'a> {
     ) {
         let negotiation = &delivery.envelope.negotiation;
         let (key, says_so) = match &delivery.payload {
-            Told::Accept(award) => {
+            Notification::Accept(award) => {
                 let key = RegisterKey::Award(negotiation.clone(), award.lot, award.award_no);
                 let value = self.value(&key);
                 let offer = award.offer_id;
                 (Some(key), matches!(value, Some(RegisterValue::Award { offer_id, .. }) if offer_id == offer))
             }
-            Told::Ack(receipt) if receipt.disposition == Disposition::Committed => {
+            Notification::Ack(receipt) if receipt.disposition == Disposition::Committed => {
                 let key = receipt.award_no.and_then(|award_no| self.end_of(negotiation, award_no));
                 let value = key.and_then(|key| self.value(key));
                 (key.cloned(), matches!(value, Some(RegisterValue::AwardEnd { end: AwardEnd::Committed, .. })))
             }
-            Told::Ack(_)
-            | Told::Closed(_)
-            | Told::Cfp(_)
-            | Told::Reject(_)
-            | Told::Cancel(_)
-            | Told::Inform(_)
-            | Told::Failure(_)
-            | Told::NotUnderstood(_)
-            | Told::Turn(_) => {
+            Notification::Ack(_)
+            | Notification::Closed(_)
+            | Notification::Cfp(_)
+            | Notification::Reject(_)
+            | Notification::Cancel(_)
+            | Notification::Inform(_)
+            | Notification::Failure(_)
+            | Notification::NotUnderstood(_)
+            | Notification::Turn(_) => {
                 let Some(key) = caused.and_then(|caused| caused.deliver.after.clone()) else { return };
                 (Some(key), true)
             }

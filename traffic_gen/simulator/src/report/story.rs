@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use bus::LogRecord;
-use schemas::delivery::Told;
+use schemas::delivery::Notification;
 use schemas::record::{EngineEvent, Entry, Record};
 use schemas::{AgentId, NegotiationId, Timestamp};
 
@@ -116,17 +116,17 @@ fn noted(agent: &AgentId, kind: &Noted, is_wanted: &impl Fn(&NegotiationId) -> b
     }
 }
 
-fn told(told: &Told) -> String {
+fn told(told: &Notification) -> String {
     match told {
-        Told::Ack(receipt) => format!("{:?} {} {:?}", receipt.disposition, receipt.ack_of, receipt.offer_id),
-        Told::Cfp(call) => format!("cfp round {}, reply by {}", call.round, call.reply_by.0.0),
-        Told::Accept(award) => format!("accept {} lot {} award {}", award.offer_id, award.lot, award.award_no),
-        Told::Reject(rejection) => format!("reject {:?} {:?}", rejection.reason, rejection.offer_id),
-        Told::Cancel(cancellation) => format!("cancel {} {}", cancellation.award_no, cancellation.reason),
-        Told::Inform(news) => format!("inform {news:?}"),
-        Told::Failure(failure) => format!("failure {failure:?}"),
-        Told::NotUnderstood(misunderstanding) => format!("not understood: {}", misunderstanding.reason),
-        Told::Closed(closing) => format!("closed {:?}", closing.outcome),
-        Told::Turn(turn) => format!("turn {} of {}", turn.step, turn.party),
+        Notification::Ack(receipt) => format!("{:?} {} {:?}", receipt.disposition, receipt.ack_of, receipt.offer_id),
+        Notification::Cfp(call) => format!("cfp round {}, reply by {}", call.round, call.reply_by.0.0),
+        Notification::Accept(award) => format!("accept {} lot {} award {}", award.offer_id, award.lot, award.award_no),
+        Notification::Reject(rejection) => format!("reject {:?} {:?}", rejection.reason, rejection.offer_id),
+        Notification::Cancel(cancellation) => format!("cancel {} {}", cancellation.award_no, cancellation.reason),
+        Notification::Inform(news) => format!("inform {news:?}"),
+        Notification::Failure(failure) => format!("failure {failure:?}"),
+        Notification::NotUnderstood(misunderstanding) => format!("not understood: {}", misunderstanding.reason),
+        Notification::Closed(closing) => format!("closed {:?}", closing.outcome),
+        Notification::Turn(turn) => format!("turn {} of {}", turn.step, turn.party),
     }
 }

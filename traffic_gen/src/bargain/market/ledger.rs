@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use agents::bargain::{BargainEvent, BargainOutcome, BargainReport, TurnView};
 use agents::observer::{Observed, Observer};
 use schemas::bargain::Bargain;
-use schemas::delivery::{Outcome, Told};
+use schemas::delivery::{Notification, Outcome};
 use schemas::{Act, AgentId, NegotiationId};
 use tokio::time::Instant;
 
@@ -122,16 +122,16 @@ impl Observer for Ledger {
             }
             Observed::Delivered { delivery, is_repeat: false } => {
                 let is_next = match &delivery.payload {
-                    Told::Turn(turn) => turn.party == *agent,
-                    Told::Closed(_) => delivery.envelope.negotiation.initiator() == agent.as_str(),
-                    Told::Cfp(_)
-                    | Told::Accept(_)
-                    | Told::Reject(_)
-                    | Told::Cancel(_)
-                    | Told::Inform(_)
-                    | Told::Failure(_)
-                    | Told::NotUnderstood(_)
-                    | Told::Ack(_) => false,
+                    Notification::Turn(turn) => turn.party == *agent,
+                    Notification::Closed(_) => delivery.envelope.negotiation.initiator() == agent.as_str(),
+                    Notification::Cfp(_)
+                    | Notification::Accept(_)
+                    | Notification::Reject(_)
+                    | Notification::Cancel(_)
+                    | Notification::Inform(_)
+                    | Notification::Failure(_)
+                    | Notification::NotUnderstood(_)
+                    | Notification::Ack(_) => false,
                 };
                 if !is_next {
                     return;

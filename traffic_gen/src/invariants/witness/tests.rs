@@ -1,5 +1,6 @@
 use schemas::delivery::{
-    Award, AwardNews, Cancellation, CloseReason, Closing, DeliveryEnvelope, EXCHANGE, Receipt, RejectReason, Rejection,
+    Award, AwardReport, Cancellation, CloseReason, Closing, DeliveryEnvelope, EXCHANGE, Receipt, RejectReason,
+    Rejection,
 };
 use schemas::{Lane, Position, Timestamp, WireTime};
 
@@ -21,12 +22,12 @@ fn each_mutation_of_a_round_trips_its_invariant() {
         script.remove(index);
         script
     };
-    let plus = |agent: &str, number: u8, told: Told| {
+    let plus = |agent: &str, number: u8, told: Notification| {
         let mut script = round();
         script.push(received(agent, number, told));
         script
     };
-    let rejected = |reason| Told::Reject(Rejection { offer_id: Some(offer(2)), reason, code: None });
+    let rejected = |reason| Notification::Reject(Rejection { offer_id: Some(offer(2)), reason, code: None });
     for (name, script, broken) in [
         ("no disposition", drop_nth(3), Invariant::NoLostAdmission),
         ("no reject", drop_nth(7), Invariant::FinalNotice),
@@ -51,7 +52,7 @@ fn two_live_commitments_on_one_lot_are_two_awards() {
     script.push(received(
         "carl",
         72,
-        Told::Cancel(Cancellation { award_no: AwardNo(1), reason: "perform_timeout".to_owned() }),
+        Notification::Cancel(Cancellation { award_no: AwardNo(1), reason: "perform_timeout".to_owned() }),
     ));
     assert_eq!(judged(&script).by_name[&Invariant::OneAward].violated, 0);
 }
@@ -101,16 +102,16 @@ enum Observation {
 fn round() -> Script {
     vec![
         accepted("alice", "call"),
-        received("alice", 1, Told::Ack(Receipt { invited: Some(2), ..receipt("call", Disposition::Ok) })),
+        received("alice", 1, Notification::Ack(Receipt { invited: Some(2), ..receipt("call", Disposition::Ok) })),
         accepted("carl", "c1"),
-        received("carl", 3, Told::Ack(Receipt { offer_id: Some(offer(1)), ..receipt("c1", Disposition::Ok) })),
+        received("carl", 3, Notification::Ack(Receipt { offer_id: Some(offer(1)), ..receipt("c1", Disposition::Ok) })),
         accepted("bob", "b1"),
-        received("bob", 4, Told::Ack(Receipt { offer_id: Some(offer(2)), ..receipt("b1", Disposition::Ok) })),
+        received("bob", 4, Notification::Ack(Receipt { offer_id: Some(offer(2)), ..receipt("b1", Disposition::Ok) })),
         received("carl", 5, accept(1, 1)),
         received(
             "bob",
             8,
-            Told::Reject(Rejection { offer_id: Some(offer(2)), reason: RejectReason::Outscored, code: None }),
+            Notification::Reject(Rejection { offer_id: Some(offer(2)), reason: RejectReason::Outscored, code: None }),
         ),
         received("carl", 6, committed(1)),
         received("alice", 7, closed(Outcome::Completed)),
@@ -157,16 +158,16 @@ fn receipt(msg_id: &str, disposition: Disposition) -> Receipt {
     }
 }
 
-fn committed(award_no: u32) -> Told {
-    Told::Ack(Receipt { award_no: Some(AwardNo(award_no)), ..receipt("confirm", Disposition::Committed) })
+fn committed(award_no: u32) -> Notification {
+    Notification::Ack(Receipt { award_no: Some(AwardNo(award_no)), ..receipt("confirm", Disposition::Committed) })
 }
 
-fn closed(outcome: Outcome) -> Told {
-    Told::Closed(Closing { outcome, digest: Digest([0; 32]), detail: None, agreement: None })
+fn closed(outcome: Outcome) -> Notification {
+    Notification::Closed(Closing { outcome, digest: Digest([0; 32]), detail: None, agreement: None })
 }
 
-fn accept(award_no: u32, number: u64) -> Told {
-    Told::Accept(Award {
+fn accept(award_no: u32, number: u64) -> Notification {
+    Notification::Accept(Award {
         offer_id: offer(number),
         lot: Lot(0),
         award_no: AwardNo(award_no),
@@ -178,8 +179,8 @@ fn accept(award_no: u32, number: u64) -> Told {
 }
 
 /// What alice is told of an award.
-fn news(award_no: u32, contractor: &str) -> Told {
-    Told::Inform(News::Awarded(AwardNews {
+fn news(award_no: u32, contractor: &str) -> Notification {
+    Notification::Inform(ProgressReport::Awarded(AwardReport {
         offer_id: offer(1),
         contractor: agent(contractor),
         lot: Lot(0),
@@ -198,7 +199,7 @@ fn accepted(name: &str, msg_id: &str) -> (AgentId, Observation) {
     (agent(name), Observation::Accepted(MsgId::try_new(msg_id).unwrap()))
 }
 
-fn received(name: &str, number: u8, payload: Told) -> (AgentId, Observation) {
+fn received(name: &str, number: u8, payload: Notification) -> (AgentId, Observation) {
     let envelope = DeliveryEnvelope {
         msg_id: DeliveryId::new(Lane(0), [number; 16]),
         ts: WireTime(Timestamp(0)),

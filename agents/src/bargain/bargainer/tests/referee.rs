@@ -126,7 +126,7 @@ fn referee(domain: &Domain, kinds: &[StrategyKind], seed: u64, again_after: impl
             return events.iter_mut().map(|events| end_of(last(events), step, standing.as_ref(), domain)).collect();
         }
         let turn = Turn { party: names[party].clone(), round, standing: standing.clone(), ..told_turn(step, "x") };
-        let notice = delivery(Told::Turn(turn));
+        let notice = delivery(Notification::Turn(turn));
         let mut said = Vec::new();
         for (index, bargainer) in bargainers.iter_mut().enumerate() {
             if Some(index) == sender {

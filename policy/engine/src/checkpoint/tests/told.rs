@@ -2,9 +2,9 @@
 
 use schemas::bargain::{Bargain, Comparison, Issue, IssueValues, Predicate};
 use schemas::delivery::{
-    Agreement, Award, AwardNews, BargainCall, Call, Cancellation, CloseReason, Closing, ContractorFailure,
-    ContractorNews, Disposition, Misunderstanding, News, OfferNews, OffersNews, Outcome, Receipt, RejectReason,
-    Rejection, Standing, Told, Turn,
+    Agreement, Award, AwardReport, BargainCall, Call, Cancellation, CloseReason, Closing, ContractorFailure,
+    ContractorReport, Disposition, Misunderstanding, Notification, OfferNews, OffersReport, Outcome, ProgressReport,
+    Receipt, RejectReason, Rejection, Standing, Turn,
 };
 use schemas::ids::{AttrName, Capability, Position};
 use schemas::payload::{AttrValue, Failure, FailurePhase, Terms};
@@ -13,59 +13,59 @@ use schemas::{Act, AgentId, AwardNo, Digest, Lot, MsgId, OfferId, Timestamp, Wir
 const OFFER: OfferId = OfferId(Position { seq: 12, index: 3 });
 
 /// One of everything, members that may be absent present and absent.
-pub(super) fn everything_told() -> Vec<Told> {
+pub(super) fn everything_told() -> Vec<Notification> {
     let sparse = Call { task: None, requires: vec![], constraints: Terms::new(), currency: None, ..call() };
     let failure =
         Failure { phase: FailurePhase::Perform, code: "flat_tyre".to_owned(), retryable: true, penalty: Some(3) };
-    let offers = OffersNews {
+    let offers = OffersReport {
         offers: vec![OfferNews { offer_id: OFFER, contractor: agent(), terms: terms(), score: 0 }],
         decide_by: time(1_700_000_002_000_000),
     };
     vec![
-        Told::Cfp(call()),
-        Told::Cfp(sparse),
-        Told::Cfp(Call { bargain: Some(Box::new(bargain())), ..call() }),
-        Told::Accept(award()),
-        Told::Accept(Award { payment: Some(-1), ..award() }),
-        Told::Reject(Rejection { offer_id: None, reason: RejectReason::Late, code: None }),
-        Told::Reject(Rejection {
+        Notification::Cfp(call()),
+        Notification::Cfp(sparse),
+        Notification::Cfp(Call { bargain: Some(Box::new(bargain())), ..call() }),
+        Notification::Accept(award()),
+        Notification::Accept(Award { payment: Some(-1), ..award() }),
+        Notification::Reject(Rejection { offer_id: None, reason: RejectReason::Late, code: None }),
+        Notification::Reject(Rejection {
             offer_id: Some(OFFER),
             reason: RejectReason::Policy,
             code: Some("price.max".to_owned()),
         }),
-        Told::Cancel(Cancellation { award_no: AwardNo(1), reason: "revoked".to_owned() }),
-        Told::Inform(News::Awarded(news())),
-        Told::Inform(News::Offers(offers)),
-        Told::Inform(News::Committed(report(None))),
-        Told::Inform(News::Done(report(None))),
-        Told::Inform(News::Result(report(Some("{\"json\":null}")))),
-        Told::Inform(News::Cancelled(report(None))),
-        Told::Failure(ContractorFailure { contractor: agent(), award_no: AwardNo(1), failure }),
-        Told::NotUnderstood(Misunderstanding {
+        Notification::Cancel(Cancellation { award_no: AwardNo(1), reason: "revoked".to_owned() }),
+        Notification::Inform(ProgressReport::Awarded(news())),
+        Notification::Inform(ProgressReport::Offers(offers)),
+        Notification::Inform(ProgressReport::Committed(report(None))),
+        Notification::Inform(ProgressReport::Done(report(None))),
+        Notification::Inform(ProgressReport::Result(report(Some("{\"json\":null}")))),
+        Notification::Inform(ProgressReport::Cancelled(report(None))),
+        Notification::Failure(ContractorFailure { contractor: agent(), award_no: AwardNo(1), failure }),
+        Notification::NotUnderstood(Misunderstanding {
             reason: "out_of_turn".to_owned(),
             expected: vec![Act::Confirm],
             pointer: None,
         }),
-        Told::NotUnderstood(Misunderstanding {
+        Notification::NotUnderstood(Misunderstanding {
             reason: "out_of_space".to_owned(),
             expected: Vec::new(),
             pointer: Some("/payload/terms/price".to_owned()),
         }),
-        Told::Closed(Closing {
+        Notification::Closed(Closing {
             outcome: Outcome::Completed,
             digest: Digest([4; 32]),
             detail: Some("done_before_cancel".to_owned()),
             agreement: None,
         }),
-        Told::Closed(Closing {
+        Notification::Closed(Closing {
             outcome: Outcome::Agreement,
             digest: Digest([4; 32]),
             detail: None,
             agreement: Some(Box::new(agreement())),
         }),
-        Told::Turn(turn(Some(standing()))),
-        Told::Turn(turn(None)),
-        Told::Ack(Receipt {
+        Notification::Turn(turn(Some(standing()))),
+        Notification::Turn(turn(None)),
+        Notification::Ack(Receipt {
             ack_of: MsgId::try_new("m-1").unwrap(),
             disposition: Disposition::Duplicate,
             first: Some(Disposition::Ok),
@@ -90,8 +90,8 @@ fn terms() -> Terms {
     [(name("price"), AttrValue::Int(-9_007_199_254_740_991)), (name("note"), AttrValue::Text("7".to_owned()))].into()
 }
 
-fn report(result: Option<&str>) -> ContractorNews {
-    ContractorNews { contractor: agent(), award_no: AwardNo(1), lot: Lot(2), result: result.map(str::to_owned) }
+fn report(result: Option<&str>) -> ContractorReport {
+    ContractorReport { contractor: agent(), award_no: AwardNo(1), lot: Lot(2), result: result.map(str::to_owned) }
 }
 
 fn call() -> Call {
@@ -110,8 +110,8 @@ fn call() -> Call {
     }
 }
 
-fn news() -> AwardNews {
-    AwardNews {
+fn news() -> AwardReport {
+    AwardReport {
         offer_id: OFFER,
         contractor: agent(),
         lot: Lot(0),

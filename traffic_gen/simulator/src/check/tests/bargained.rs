@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use schemas::Act;
-use schemas::delivery::{Delivery, Told};
+use schemas::delivery::{Delivery, Notification};
 use schemas::ids::AttrName;
 use schemas::payload::AttrValue;
 
@@ -45,7 +45,7 @@ fn every_way_to_break_a_bargain_is_noticed() {
 }
 
 /// Changes what one agent was told, or all of them.
-fn retell(trace: &mut Trace, name: Option<&str>, change: impl Fn(&mut Told)) {
+fn retell(trace: &mut Trace, name: Option<&str>, change: impl Fn(&mut Notification)) {
     let wanted = name.map(agent);
     for (agent, journal) in &mut trace.journals {
         if wanted.as_ref().is_some_and(|wanted| wanted != agent) {
@@ -61,7 +61,7 @@ fn retell(trace: &mut Trace, name: Option<&str>, change: impl Fn(&mut Told)) {
 
 fn other_turn(trace: &mut Trace) {
     retell(trace, None, |told| {
-        if let Told::Turn(turn) = told {
+        if let Notification::Turn(turn) = told {
             turn.party = agent("carl");
         }
     });
@@ -69,7 +69,7 @@ fn other_turn(trace: &mut Trace) {
 
 fn offer_out_of_turn(trace: &mut Trace) {
     retell(trace, None, |told| {
-        if let Told::Turn(turn) = told
+        if let Notification::Turn(turn) = told
             && let Some(standing) = &mut turn.standing
         {
             standing.by = agent("bob");
@@ -79,7 +79,7 @@ fn offer_out_of_turn(trace: &mut Trace) {
 
 fn accepted_by_its_proposer(trace: &mut Trace) {
     retell(trace, None, |told| {
-        if let Told::Turn(turn) = told
+        if let Notification::Turn(turn) = told
             && let Some(standing) = &mut turn.standing
         {
             standing.accepted_by = vec![agent("alice")];
@@ -98,7 +98,7 @@ fn outside_a_mandate(trace: &mut Trace) {
 
 fn other_agreement(trace: &mut Trace) {
     retell(trace, None, |told| {
-        if let Told::Closed(closing) = told
+        if let Notification::Closed(closing) = told
             && let Some(agreement) = &mut closing.agreement
         {
             agreement.offer_id.0.seq += 1;
@@ -108,7 +108,7 @@ fn other_agreement(trace: &mut Trace) {
 
 fn other_terms(trace: &mut Trace) {
     retell(trace, Some("carl"), |told| {
-        if let Told::Closed(closing) = told
+        if let Notification::Closed(closing) = told
             && let Some(agreement) = &mut closing.agreement
         {
             agreement.terms.insert(AttrName::try_new("price").expect("a name"), AttrValue::Int(9));
