@@ -10,7 +10,7 @@ use schemas::{Lane, Timestamp};
 use telemetry::Tracer;
 
 use crate::digests::DIGEST_EVERY;
-use crate::error::EngineError;
+use crate::engine::EngineError;
 
 /// Longest id of an engine, in characters, as of every other name of the exchange.
 const ID_LEN_MAX: usize = 64;

@@ -42,7 +42,7 @@ use self::telling::Reporting;
 use self::uncounted::UncountedEvents;
 use crate::abort::Aborts;
 use crate::backlog::SharedDeadLetters;
-use crate::clock::{ClockWatch, LogClock};
+use crate::clock_health::ClockHealth;
 use crate::config::EngineConfig;
 use crate::delivered::DeliveredBatch;
 use crate::digests::{Digests, Mismatch};
@@ -53,6 +53,7 @@ use crate::observer::FoldObserver;
 use crate::outbox::Outbox;
 use crate::register::Registrar;
 use crate::status::{LaneStatus, StopReason};
+use crate::tick::LogClock;
 use crate::tick::Ticker;
 use crate::trace::Traces;
 
@@ -86,7 +87,7 @@ pub(crate) struct Driver {
     registrar: Registrar,
     aborts: Aborts,
     clock: LogClock,
-    clock_watch: ClockWatch,
+    clock_health: ClockHealth,
     ticker: Ticker,
     delivered: DeliveredBatch,
     digests: Digests,
@@ -215,7 +216,7 @@ impl Driver {
                 Some(Err(error)) => self.handle_unreadable(error)?,
                 None => {
                     if self.is_fit() {
-                        self.clock_watch.handle_end(&self.shared.config.clock);
+                        self.clock_health.handle_end(&self.shared.config.clock);
                     }
                     break;
                 }

@@ -34,14 +34,13 @@
 mod abort;
 mod backlog;
 mod checkpoint;
-mod clock;
+mod clock_health;
 mod config;
 mod delivered;
 mod digests;
 mod document;
 mod driver;
 mod engine;
-mod error;
 mod fairness;
 mod ingress;
 mod journal;
@@ -52,18 +51,17 @@ mod observer;
 mod outbox;
 mod recovery;
 mod register;
-mod retention;
 mod statistics;
 mod status;
 mod tick;
 mod trace;
+mod trimming;
 mod view;
 
 pub use config::{
     BatchConfig, CheckpointConfig, ClockConfig, EngineConfig, MembershipConfig, OutboxConfig, Trim, WallClock,
 };
-pub use engine::{Engine, EngineHandle};
-pub use error::EngineError;
+pub use engine::{Engine, EngineError, EngineHandle};
 pub use fairness::Jain;
 pub use metrics::EngineMetrics;
 pub use observer::FoldObserver;

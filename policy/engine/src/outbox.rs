@@ -6,7 +6,7 @@
 //!                             +--------+ repeat or hello
 //!                                      +-> given up -> (failure in the log: gone)
 //! ```
-//! When the lane is lost to another engine, everything goes back to held (`standby.rs`).
+//! When the lane is lost to another engine, everything goes back to held ([`Outbox::demote`]).
 //!
 //! Holds no socket and reads no clock: the lane feeds it and carries away [`bundle::Bundle`]s and [`GivenUp`]s. Bounds:
 //! [`OutboxConfig`].
@@ -17,10 +17,8 @@ mod entry;
 mod event;
 #[cfg(test)]
 pub(crate) mod fixture;
-mod recipient;
-mod schedule;
+mod retry;
 mod sending;
-mod standby;
 #[cfg(test)]
 mod tests;
 mod unreachable;
@@ -30,6 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use policy_core::Deliver;
+use schemas::record::Qos;
 use schemas::{AgentId, DeliveryId, RegisterKey, Timestamp};
 use telemetry::TraceContext;
 use tokio::time::Instant;
@@ -40,10 +39,9 @@ use crate::document::DocumentWriter;
 use crate::metrics::{DeadLetterReason, EngineMetrics};
 
 use acks::AckCache;
-use entry::{DeliveryState, OutboxEntry};
+use entry::{DeliveryState, OutboxEntry, Recipient};
 pub(crate) use event::{DeliveryEvent, DeliveryStep};
-use recipient::Recipient;
-use schedule::RetrySchedule;
+use retry::RetrySchedule;
 use unreachable::UnreachableAgents;
 
 /// Whether the register lets a delivery out.
@@ -302,6 +300,89 @@ impl Outbox {
             entry.state = DeliveryState::Failed;
             self.failed += 1;
         }
+    }
+
+    /// The deliveries that are neither acknowledged nor given up for good, in the order they were made: for a
+    /// checkpoint. [`Outbox::hold`] takes them back in. What is sent only once and is on its way is not among them.
+    pub(crate) fn unsettled(&self) -> impl Iterator<Item = &Deliver> {
+        let is_kept = |state: DeliveryState, qos: Qos| state == DeliveryState::Held || qos == Qos::AtLeastOnce;
+        let mut entries: Vec<_> =
+            self.entries.values().filter(|entry| is_kept(entry.state, entry.deliver.qos)).collect();
+        entries.sort_unstable_by_key(|entry| entry.made);
+        entries.into_iter().map(|entry| &entry.deliver)
+    }
+
+    /// An acknowledgement, acks while the lane is not owned: the owner counts and logs it. One that comes before its
+    /// delivery is folded is remembered for a while.
+    pub(crate) fn handle_ack_heard(&mut self, agent: &AgentId, id: DeliveryId) {
+        match self.entries.get(&id) {
+            Some(entry) if entry.deliver.to == *agent => {
+                self.settle(id);
+                self.acks.note_settling(id);
+            }
+            Some(_) => {}
+            None => self.acks.note_early(id, agent),
+        }
+    }
+
+    /// The lane is owned from now on: what was acknowledged meanwhile and the log does not know yet. Whoever owned the
+    /// lane before may have ended before it could log it.
+    pub(crate) fn take_heard(&mut self) -> Vec<DeliveryId> {
+        self.acks.take_settling()
+    }
+
+    /// The lane has another owner: everything not settled is held back again, as on the start. Attempts are kept, so
+    /// that a lane that comes back does not begin to count anew. A failure that is not in the log is forgotten, and what
+    /// is sent only once is left to the owner.
+    pub(crate) fn demote(&mut self) {
+        self.gated.clear();
+        self.schedule.clear();
+        self.queue.clear();
+        self.given_up.clear();
+        self.take_events();
+        self.failed = 0;
+        self.unreachable = UnreachableAgents::default();
+        for entry in self.entries.values_mut() {
+            entry.state = DeliveryState::Held;
+            entry.due = None;
+            // The message it was cut from is many times its size.
+            entry.document = None;
+        }
+        let once = self.entries.iter().filter(|(_, entry)| entry.deliver.qos == Qos::BestEffort).map(|(id, _)| *id);
+        for id in once.collect::<Vec<_>>() {
+            self.settle(id);
+        }
+    }
+
+    /// From now on keeps what becomes of deliveries until [`Outbox::take_events`].
+    pub(crate) fn keep_events(&mut self) {
+        self.events.get_or_insert_default();
+    }
+
+    /// Says of everything that is held where it hangs in its trace: of what came out of a checkpoint nobody has said it.
+    pub(crate) fn trace_all(&mut self, trace_of: impl Fn(&Deliver) -> Option<Box<TraceContext>>) {
+        self.entries.values_mut().for_each(|entry| entry.trace = trace_of(&entry.deliver));
+    }
+
+    /// What became of deliveries since the last call. The lane asks after each batch of signals and each flush, which
+    /// bounds how many there can be.
+    pub(crate) fn take_events(&mut self) -> Vec<DeliveryEvent> {
+        self.events.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// How many deliveries each agent has not acknowledged: those that wait for it, and those given up since it last
+    /// acknowledged one or connected.
+    pub(crate) fn backlog(&mut self, now: Instant) -> Vec<(AgentId, usize)> {
+        self.unreachable.forget_old(now);
+        let given_up = |agent: &AgentId| self.unreachable.count(agent);
+        let waiting = self.recipients.iter().map(|(agent, one)| (agent.clone(), one.live() + given_up(agent)));
+        let gone = self.unreachable.iter().filter(|(agent, _)| !self.recipients.contains_key(*agent));
+        waiting.chain(gone.map(|(agent, count)| (agent.clone(), count))).collect()
+    }
+
+    /// Whether any agent has not acknowledged something.
+    pub(crate) fn has_backlog(&self) -> bool {
+        !(self.recipients.is_empty() && self.unreachable.is_empty())
     }
 
     fn give_up(&mut self, id: DeliveryId, reason: DeadLetterReason) {

@@ -1,14 +1,13 @@
 //! What an engine reports about itself.
 
-mod reader;
+use std::sync::Arc;
 
 use schemas::{Lane, Timestamp};
 use serde::Serialize;
+use tokio::sync::watch;
 
 use crate::digests::DigestPoint;
-
-pub use reader::StatusReader;
-pub(crate) use reader::lane_status;
+use crate::membership::LiveEngines;
 
 /// The state of an engine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -180,4 +179,45 @@ pub enum StopReason {
     /// The lane's task ended unexpectedly.
     #[error("the lane's task ended unexpectedly")]
     TaskEnded,
+}
+
+/// Reads the present status of an engine. Cheap to clone; outlives the engine, and then says that its lanes stopped.
+#[derive(Debug, Clone)]
+pub struct StatusReader {
+    lanes: Vec<watch::Receiver<LaneStatus>>,
+    live: watch::Receiver<Option<Arc<LiveEngines>>>,
+}
+
+impl StatusReader {
+    pub(crate) fn new(
+        lanes: Vec<watch::Receiver<LaneStatus>>,
+        live: watch::Receiver<Option<Arc<LiveEngines>>>,
+    ) -> Self {
+        Self { lanes, live }
+    }
+
+    /// The state of each lane, and what refuses readiness.
+    #[must_use]
+    pub fn read(&self) -> Status {
+        let lanes: Vec<LaneStatus> = self.lanes.iter().map(lane_status).collect();
+        let duplicate = self.live.borrow().as_ref().is_some_and(|live| live.has_duplicate_id).then(|| {
+            "another engine runs under the same id; give each its own (`llmx engine --id`), or end the other".to_owned()
+        });
+        let stopped = lanes.iter().filter_map(|lane| match &lane.phase {
+            LanePhase::Stopped(reason) => Some(format!("lane {} stopped: {reason}", lane.lane)),
+            LanePhase::CatchingUp | LanePhase::Standby | LanePhase::Claiming | LanePhase::Owner => None,
+        });
+        let faults = stopped.chain(lanes.iter().flat_map(|lane| lane.faults.clone())).chain(duplicate).collect();
+        Status { lanes, faults }
+    }
+}
+
+/// The state of a lane. One that stops says so before its task ends; one that does not has panicked.
+pub(crate) fn lane_status(watched: &watch::Receiver<LaneStatus>) -> LaneStatus {
+    let mut status = watched.borrow().clone();
+    if watched.has_changed().is_err() && !matches!(status.phase, LanePhase::Stopped(_)) {
+        status.phase = LanePhase::Stopped(StopReason::TaskEnded);
+        status.is_fit = false;
+    }
+    status
 }

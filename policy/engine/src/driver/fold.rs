@@ -27,7 +27,7 @@ impl Driver {
         self.folded += 1;
         self.maintenance.note_record();
         self.clock.observe(record.time, now);
-        self.clock_watch.observe(record);
+        self.clock_health.observe(record);
         if let Some(observer) = &self.shared.observer {
             observer.on_record(record);
         }

@@ -17,7 +17,7 @@ use super::Driver;
 use crate::checkpoint::{Checkpoint, CheckpointError, CheckpointStore, Head};
 use crate::config::EngineConfig;
 use crate::config::Trim;
-use crate::retention::{Retention, TRIM_STEP};
+use crate::trimming::{Retention, TRIM_STEP};
 
 /// Gap after a checkpoint that could not be stored.
 const FAILED_GAP: Duration = Duration::from_secs(10);

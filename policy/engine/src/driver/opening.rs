@@ -21,15 +21,16 @@ use super::uncounted::UncountedEvents;
 use super::{Driver, Shared};
 use crate::backlog::LaneBacklog;
 use crate::checkpoint::CheckpointStore;
-use crate::clock::{ClockWatch, LogClock};
+use crate::clock_health::ClockHealth;
 use crate::delivered::DeliveredBatch;
 use crate::digests::Digests;
-use crate::error::EngineError;
+use crate::engine::EngineError;
 use crate::ingress::Signal;
 use crate::membership::MembershipHandle;
 use crate::recovery::{Recovered, Recovery, RecoveryError};
 use crate::statistics::LaneStatistics;
 use crate::status::{LaneStatus, StopReason};
+use crate::tick::LogClock;
 use crate::tick::Ticker;
 use crate::trace::Traces;
 
@@ -85,7 +86,7 @@ impl Driver {
             aborts,
             blamed,
             clock: LogClock::new(now),
-            clock_watch: ClockWatch::default(),
+            clock_health: ClockHealth::default(),
             ticker: Ticker::new(now),
             delivered: DeliveredBatch::new(&config.batch),
             digests: Digests::starting_at(position).every(config.digest_every),
@@ -167,7 +168,7 @@ impl Driver {
         (self.inputs.writes, self.inputs.appends) = (FuturesUnordered::new(), FuturesUnordered::new());
         (self.inputs.maintenance, self.inputs.ends) = (FuturesUnordered::new(), FuturesUnordered::new());
         (self.clock, self.ticker) = (LogClock::new(now), Ticker::new(now));
-        self.clock_watch = ClockWatch::default();
+        self.clock_health = ClockHealth::default();
         self.delivered = DeliveredBatch::new(&config.batch);
         self.digests = Digests::starting_at(position).every(config.digest_every);
         self.maintenance = Maintenance::new(config, store, position, trimmed, now);

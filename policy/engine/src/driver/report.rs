@@ -39,7 +39,7 @@ impl Driver {
             .claim_failure
             .as_ref()
             .map(|error| format!("lane {}: it cannot be claimed ({error}); see that the log takes records", self.lane));
-        let clock = self.clock_watch.faults(&self.shared.config.clock);
+        let clock = self.clock_health.faults(&self.shared.config.clock);
         unclaimed.into_iter().chain(clock.map(|fault| format!("lane {}: {fault}", self.lane))).collect()
     }
 }

@@ -1,21 +1,16 @@
-//! One delivery in the outbox.
+//! One delivery in the outbox, and those of one recipient in order.
 
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
-use std::time::Duration;
+use std::collections::VecDeque;
 
 use bytes::Bytes;
 use policy_core::Deliver;
+use schemas::DeliveryId;
 use telemetry::TraceContext;
 use tokio::time::Instant;
 
 use super::GivenUp;
-use super::schedule::RetrySlot;
+use super::retry::RetrySlot;
 use crate::config::OutboxConfig;
-
-/// A gap is lengthened by up to a quarter; less than a doubling, so that gaps always grow.
-const JITTER_PARTS: u64 = 1024;
-/// Doublings beyond this pass every sensible `retry_ms_max`.
-const DOUBLINGS_MAX: u32 = 20;
 
 /// A delivery and where it stands.
 #[derive(Debug)]
@@ -84,16 +79,42 @@ impl OutboxEntry {
     pub(crate) fn attempts_max(&self, config: &OutboxConfig) -> u32 {
         self.deliver.attempts_max.map_or(config.attempts_max, |attempts| attempts.min(config.attempts_max))
     }
+}
 
-    /// Gap after the latest attempt: base * 2^(attempts - 1), capped, plus jitter.
-    ///
-    /// The jitter is a hash of recipient and attempt: it spreads recipients that fell silent together, repeats in a test,
-    /// and lets one recipient's deliveries stay in one message.
-    pub(crate) fn gap(&self, config: &OutboxConfig) -> Duration {
-        let doublings = self.attempts.saturating_sub(1).min(DOUBLINGS_MAX);
-        let gap_ms = config.retry_base_ms.saturating_mul(1 << doublings).min(config.retry_ms_max);
-        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one((&self.deliver.to, self.attempts));
-        let jitter_ms = gap_ms.saturating_mul(hash % (JITTER_PARTS / 4)) / JITTER_PARTS;
-        Duration::from_millis(gap_ms + jitter_ms)
+/// The deliveries that wait for one agent, in the order they were made. Removal from the middle is lazy: the outbox knows which ids still live.
+#[derive(Debug, Default)]
+pub(crate) struct Recipient {
+    order: VecDeque<DeliveryId>,
+    live: usize,
+}
+
+impl Recipient {
+    /// Ids that may be stale before they are swept, beyond as many as live; keeps sweeping linear in what is added.
+    const SLACK: usize = 16;
+
+    pub(crate) fn push(&mut self, id: DeliveryId) {
+        self.order.push_back(id);
+        self.live += 1;
+    }
+
+    /// Notes that one id no longer lives; `lives` tells which still do. Returns whether any is left.
+    pub(crate) fn note_gone(&mut self, lives: impl Fn(&DeliveryId) -> bool) -> bool {
+        self.live = self.live.saturating_sub(1);
+        while self.order.front().is_some_and(|id| !lives(id)) {
+            self.order.pop_front();
+        }
+        if self.order.len() > 2 * self.live + Self::SLACK {
+            self.order.retain(|id| lives(id));
+        }
+        self.live > 0
+    }
+
+    pub(crate) fn live(&self) -> usize {
+        self.live
+    }
+
+    /// The ids, stale ones included.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = DeliveryId> + '_ {
+        self.order.iter().copied()
     }
 }

@@ -9,7 +9,6 @@ use schemas::{Act, AgentId, DeliveryId, NegotiationId};
 use telemetry::{SpanId, TraceContext};
 use tokio::time::Instant;
 
-use super::Outbox;
 use super::entry::OutboxEntry;
 use crate::metrics::DeadLetterReason;
 
@@ -68,24 +67,6 @@ impl DeliveryEvent {
             trace: trace.or_else(|| matches!(step, DeliveryStep::GivenUp(_)).then(|| unkept(deliver))),
             step,
         }
-    }
-}
-
-impl Outbox {
-    /// From now on keeps what becomes of deliveries until [`Outbox::take_events`].
-    pub(crate) fn keep_events(&mut self) {
-        self.events.get_or_insert_default();
-    }
-
-    /// Says of everything that is held where it hangs in its trace: of what came out of a checkpoint nobody has said it.
-    pub(crate) fn trace_all(&mut self, trace_of: impl Fn(&Deliver) -> Option<Box<TraceContext>>) {
-        self.entries.values_mut().for_each(|entry| entry.trace = trace_of(&entry.deliver));
-    }
-
-    /// What became of deliveries since the last call. The lane asks after each batch of signals and each flush, which
-    /// bounds how many there can be.
-    pub(crate) fn take_events(&mut self) -> Vec<DeliveryEvent> {
-        self.events.as_mut().map(std::mem::take).unwrap_or_default()
     }
 }
 

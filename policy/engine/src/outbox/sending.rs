@@ -9,9 +9,10 @@ use tokio::time::Instant;
 
 use super::bundle::{Bundle, Bundler};
 use super::entry::DeliveryState;
+use super::retry::retry_gap;
 use super::{DeliveryEvent, DeliveryStep, Outbox};
-use crate::clock::LogClock;
 use crate::metrics::DeadLetterReason;
+use crate::tick::LogClock;
 
 impl Outbox {
     /// Everything queued, as messages to publish; they count as sent.
@@ -76,7 +77,7 @@ impl Outbox {
             let base = Duration::from_millis(self.config.retry_base_ms);
             let expiry = clock.instant_of(entry.deliver.expires) + Duration::from_millis(1);
             // Even what expires now gets one gap in which its acknowledgement can arrive.
-            let at = (now + entry.gap(&self.config)).min(expiry.max(now + base));
+            let at = (now + retry_gap(&self.config, &entry.deliver.to, entry.attempts)).min(expiry.max(now + base));
             entry.due = Some(self.schedule.arm(id, at));
         }
     }

@@ -6,7 +6,6 @@ use std::time::Duration;
 use schemas::AgentId;
 use tokio::time::Instant;
 
-use super::Outbox;
 use crate::metrics::DeadLetterReason;
 
 /// Agents of which it is remembered that something was given up.
@@ -29,11 +28,11 @@ struct GivenUpInARow {
 impl UnreachableAgents {
     /// A delivery to an agent was given up.
     pub(super) fn note(&mut self, agent: &AgentId, reason: DeadLetterReason) {
-        let is_silence = match reason {
+        let is_unreachable = match reason {
             DeadLetterReason::Attempts | DeadLetterReason::Expired | DeadLetterReason::Overflow => true,
             DeadLetterReason::RegisterConflict | DeadLetterReason::Unwritable => false,
         };
-        if is_silence && (self.0.len() < AGENTS_MAX || self.0.contains_key(agent)) {
+        if is_unreachable && (self.0.len() < AGENTS_MAX || self.0.contains_key(agent)) {
             let given_up = self.0.entry(agent.clone()).or_default();
             given_up.count += 1;
             given_up.since = None;
@@ -48,27 +47,25 @@ impl UnreachableAgents {
         }
     }
 
-    fn forget_old(&mut self, now: Instant) {
+    /// How many deliveries to an agent were given up since it was last heard.
+    pub(super) fn count(&self, agent: &AgentId) -> usize {
+        self.0.get(agent).map_or(0, |given_up| given_up.count)
+    }
+
+    /// The agents with what was given up to each, in no particular order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&AgentId, usize)> {
+        self.0.iter().map(|(agent, given_up)| (agent, given_up.count))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Gives agents another chance to which nothing was given up for a while.
+    pub(super) fn forget_old(&mut self, now: Instant) {
         self.0.retain(|_, given_up| {
             let since = *given_up.since.get_or_insert(now);
             now.saturating_duration_since(since) < REMEMBERED
         });
-    }
-}
-
-impl Outbox {
-    /// How many deliveries each agent has not acknowledged: those that wait for it, and those given up since it last
-    /// acknowledged one or connected.
-    pub(crate) fn backlog(&mut self, now: Instant) -> Vec<(AgentId, usize)> {
-        self.unreachable.forget_old(now);
-        let given_up = |agent: &AgentId| self.unreachable.0.get(agent).map_or(0, |given_up| given_up.count);
-        let waiting = self.recipients.iter().map(|(agent, one)| (agent.clone(), one.live() + given_up(agent)));
-        let gone = self.unreachable.0.iter().filter(|(agent, _)| !self.recipients.contains_key(*agent));
-        waiting.chain(gone.map(|(agent, given_up)| (agent.clone(), given_up.count))).collect()
-    }
-
-    /// Whether any agent has not acknowledged something.
-    pub(crate) fn has_backlog(&self) -> bool {
-        !(self.recipients.is_empty() && self.unreachable.0.is_empty())
     }
 }

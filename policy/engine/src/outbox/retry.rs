@@ -1,14 +1,34 @@
-//! When which delivery is due again. Kept in slots: a busy lane arms hundreds of thousands of timers a second, nearly
+//! When which delivery is sent again. Timers are kept in slots: a busy lane arms hundreds of thousands of timers a second, nearly
 //! all of which are answered before they fire.
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::time::Duration;
 
-use schemas::DeliveryId;
+use schemas::{AgentId, DeliveryId};
 use tokio::time::Instant;
+
+use crate::config::OutboxConfig;
 
 /// Width of a slot. Repeats come after 500 ms and more, so this much imprecision is not felt.
 const SLOT_MS: u64 = 8;
+
+/// A gap is lengthened by up to a quarter; less than a doubling, so that gaps always grow.
+const JITTER_PARTS: u64 = 1024;
+/// Doublings beyond this pass every sensible `retry_ms_max`.
+const DOUBLINGS_MAX: u32 = 20;
+
+/// Gap after the latest attempt: base * 2^(attempts - 1), capped, plus jitter.
+///
+/// The jitter is a hash of recipient and attempt: it spreads recipients that fell silent together, repeats in a test,
+/// and lets one recipient's deliveries stay in one message.
+pub(super) fn retry_gap(config: &OutboxConfig, to: &AgentId, attempts: u32) -> Duration {
+    let doublings = attempts.saturating_sub(1).min(DOUBLINGS_MAX);
+    let gap_ms = config.retry_base_ms.saturating_mul(1 << doublings).min(config.retry_ms_max);
+    let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one((to, attempts));
+    let jitter_ms = gap_ms.saturating_mul(hash % (JITTER_PARTS / 4)) / JITTER_PARTS;
+    Duration::from_millis(gap_ms + jitter_ms)
+}
 
 /// A slot: everything in it is due at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
