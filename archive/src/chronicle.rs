@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use policy_core::chain::{CHAIN_START, ChainLink, chained};
 use policy_core::lane::RULES_VERSION;
 use policy_core::lane::SnapshotError;
-use policy_core::link::{CHAIN_START, Link, chained};
 use policy_core::{Effect, Event, LaneState, Limits};
 use schemas::delivery::Outcome;
 use schemas::digest::canonical;
@@ -250,7 +250,7 @@ impl RegisterEntry {
 }
 
 impl Input {
-    fn of(link: &Link) -> Self {
+    fn of(link: &ChainLink) -> Self {
         let Position { seq, index } = link.position;
         let digest = <[u8; 32]>::try_from(&*link.input).ok().map(Digest);
         let tag = digest.is_none().then(|| hex::encode(&link.input));

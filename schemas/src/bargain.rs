@@ -33,7 +33,7 @@ pub const ATTR_ELAPSED_MS: &str = "elapsed_ms";
 /// The rules of one bargain. At least one of `rounds` and `deadline_ms` is given.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Bargain {
+pub struct BargainSpec {
     /// The outcome space; an offer names a value for every issue. Outcomes are numbered row-major: the last issue runs
     /// fastest.
     pub issues: Vec<Issue>,

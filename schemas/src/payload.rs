@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::bargain::{Bargain, Conditions, Join, Mandate};
+use crate::bargain::{BargainSpec, Conditions, Join, Mandate};
 use crate::digest::Digest;
 use crate::ids::{AttrName, AwardNo, Capability, OfferId};
 use crate::policy::Gate;
@@ -177,7 +177,7 @@ pub struct Cfp {
     pub currency: Option<Currency>,
     /// Makes this the call to a bargain (alternating offers) instead of a contract net: its rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bargain: Option<Box<Bargain>>,
+    pub bargain: Option<Box<BargainSpec>>,
     /// The initiator's own mandate in the bargain. Told to nobody.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mandate: Option<Box<Mandate>>,

@@ -70,7 +70,7 @@ mod rules;
 use std::sync::Arc;
 
 use schemas::AgentId;
-use schemas::bargain::{Bargain, Concession, Issue, IssueValues, Mandate, PARTIES_MAX, Predicate};
+use schemas::bargain::{BargainSpec, Concession, Issue, IssueValues, Mandate, PARTIES_MAX, Predicate};
 use schemas::ids::AttrName;
 use schemas::payload::AttrValue;
 
@@ -170,7 +170,7 @@ impl Domain {
 
     /// What the call says: rules and outcome space.
     #[must_use]
-    pub fn bargain(&self) -> Bargain {
+    pub fn bargain(&self) -> BargainSpec {
         self.rules.bargain(self.space.issues().to_vec())
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use policy_core::alternating_offers::mandate;
-use policy_core::alternating_offers::space::{Fault, check_rules};
+use policy_core::alternating_offers::space::{SpaceFault, check_rules};
 use schemas::bargain::{Mandate, PARTIES_MAX};
 use schemas::envelope::RECIPIENTS_MAX;
 use schemas::payload::Cfp;
@@ -95,7 +95,7 @@ fn pin_call(
 /// only after the message is logged.
 fn check_bargain(cfp: &Cfp) -> Result<(), Refusal> {
     let Some(rules) = &cfp.bargain else { return Ok(()) };
-    let refuse = |detail, fault: Fault, member: &str| {
+    let refuse = |detail, fault: SpaceFault, member: &str| {
         Refusal::new(Code::NotAllowed, detail).expecting(fault.reason).at(fault.under(member).pointer)
     };
     let space = check_rules(rules)

@@ -10,7 +10,7 @@
 //! or accepts the standing offer; the turn then passes on. An offer accepted by everybody but its proposer is the agreement.
 //!
 //! [`space`] and [`mandate`] are arithmetic, and public: gateways, agents and tools compute alike. `state.rs` is what is
-//! kept, `opening.rs` and `joining.rs` how a bargain begins, `judging.rs` the rows of the spec that refuse, `turns.rs` those
+//! kept, `opening.rs` and `joining.rs` how a bargain begins, `rules.rs` the rows of the spec that refuse, `turns.rs` those
 //! that go on, `delegating.rs` how a policy accepts for a party, `confirming.rs` and `ending.rs` how it ends,
 //! `viewing.rs` what its parties see.
 //!
@@ -29,9 +29,9 @@ mod confirming;
 mod delegating;
 mod ending;
 mod joining;
-mod judging;
 pub mod mandate;
 pub(crate) mod opening;
+mod rules;
 pub mod space;
 pub(crate) mod state;
 mod turns;

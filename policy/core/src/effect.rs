@@ -10,7 +10,7 @@ use schemas::{
 };
 
 use crate::acceptance::decision::Decision;
-use crate::state::Phase;
+use crate::negotiation::phase::Phase;
 
 /// One request to the world, or one fact about it.
 #[derive(Debug, Clone)]

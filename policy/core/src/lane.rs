@@ -5,7 +5,6 @@ mod engine_records;
 mod expired;
 mod inbound;
 mod names;
-mod open;
 mod policies;
 mod snapshot;
 mod state_hash;
@@ -21,10 +20,10 @@ use schemas::{AgentId, Digest, Lane, NegotiationId, Timestamp};
 
 use crate::effect::{Effect, Protocol};
 use crate::limits::Limits;
-use crate::link::Link;
-use crate::state::Phase;
-use crate::step::{Step, Winners};
-use crate::view::View;
+use crate::negotiation::chain::ChainLink;
+use crate::negotiation::context::{InputContext, Winners};
+use crate::negotiation::phase::Phase;
+use crate::negotiation::view::NegotiationView;
 pub use snapshot::{SNAPSHOT_FORMAT, SNAPSHOT_FORMAT_FIRST, SnapshotError};
 
 use causes::Causes;
@@ -36,7 +35,7 @@ pub const RULES_FIRST: u32 = 1;
 /// The newest rules version this build knows.
 ///
 /// Rules are what a record leads to: effects, their ids, digests. A change of any of them is a new version, and both are
-/// kept: where they differ, the fold asks for the lane's version, which every `Step` carries as it carries the limits;
+/// kept: where they differ, the fold asks for the lane's version, which every `InputContext` carries as it carries the limits;
 /// [`LaneState::digest`] is part of them. Version 2 added bargains. A lane changes over by a logged `rules` record and at that
 /// record, in the middle of negotiations too; engines append one when all of them know the version. `golden/` holds logs
 /// of every version released: a new version adds a folder there, and an old one is dropped only together with its arms.
@@ -77,7 +76,7 @@ struct LaneContext {
     /// Running hash of what was decided: dispositions, states, outcomes.
     state_hash: u64,
     /// The inputs of negotiations, where somebody asked for them. No part of the state.
-    links: Option<Vec<Link>>,
+    links: Option<Vec<ChainLink>>,
 }
 
 impl LaneState {
@@ -141,7 +140,7 @@ impl LaneState {
     }
 
     /// The inputs since the last call, in the order of the fold; none unless [`LaneState::keep_links`] was called.
-    pub fn take_links(&mut self) -> Vec<Link> {
+    pub fn take_links(&mut self) -> Vec<ChainLink> {
         self.context.links.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
@@ -218,9 +217,9 @@ impl LaneState {
         ])
     }
 
-    /// What `viewer` may see of a negotiation; absent for strangers and unknown negotiations alike.
+    /// What `viewer` may see of a negotiation; absent for unknown senders and unknown negotiations alike.
     #[must_use]
-    pub fn view(&self, negotiation: &NegotiationId, viewer: &AgentId) -> Option<View> {
+    pub fn view(&self, negotiation: &NegotiationId, viewer: &AgentId) -> Option<NegotiationView> {
         match self.table.entry(Key::of(negotiation))? {
             TableEntry::Open(open, _) => open.view(viewer, self.context.now),
             TableEntry::Ended(tombstone) => tombstone.view(viewer),
@@ -251,7 +250,7 @@ impl LaneState {
         while let Some((deadline, kind, key)) = self.table.pop_due(self.context.now) {
             self.table.with_entry(key, |entry| {
                 if let TableEntry::Open(open, _) = entry {
-                    self.context.with_step(Position { seq, index }, deadline, |step, _| open.fire(kind, step));
+                    self.context.with_context(Position { seq, index }, deadline, |context, _| open.fire(kind, context));
                 }
             });
             index = index.saturating_sub(1);
@@ -269,15 +268,15 @@ impl LaneState {
 
 impl LaneContext {
     /// Runs one input and notes what it decided. `now` is the instant it is evaluated at.
-    fn with_step<R>(
+    fn with_context<R>(
         &mut self,
         position: Position,
         now: Timestamp,
-        input: impl FnOnce(&mut Step<'_>, &mut Names) -> R,
+        input: impl FnOnce(&mut InputContext<'_>, &mut Names) -> R,
     ) -> R {
         self.inputs += 1;
         let first_effect = self.effects.len();
-        let mut step = Step {
+        let mut context = InputContext {
             lane: self.lane,
             limits: &self.limits,
             rules: self.rules,
@@ -290,7 +289,7 @@ impl LaneContext {
             ordinal: 0,
             links: self.links.as_mut(),
         };
-        let result = input(&mut step, &mut self.names);
+        let result = input(&mut context, &mut self.names);
         self.state_hash = state_hash::extend(self.state_hash, self.effects.range(first_effect..));
         self.note_cause(position, first_effect);
         result

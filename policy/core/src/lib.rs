@@ -13,7 +13,7 @@
 //!       +--> EXPIRED      any open state: CANCEL --> CANCELLING --> CANCELLED; hard deadline --> FAILED
 //! ```
 //!
-//! Reading order: [`effect`] (everything the core may ask), `state.rs`, `ladder.rs` and `matter.rs` (what both protocols
+//! Reading order: [`effect`] (everything the core may ask), `state.rs`, `negotiation/disposition.rs` and `header.rs` (what both protocols
 //! share), `contract_net/admission.rs` and one file per state beside it, `acceptance/` (when to close, how to score, what to
 //! pay), [`alternating_offers`] (bargains), [`lane`], `lane/snapshot.rs` (the state as bytes).
 //!
@@ -29,25 +29,18 @@ mod acceptance;
 pub mod alternating_offers;
 mod contract_net;
 pub mod effect;
-mod ladder;
 pub mod lane;
 pub mod limits;
-pub mod link;
-mod matter;
 mod negotiation;
 pub mod policy;
 pub mod replay;
-mod session;
-mod state;
-mod step;
-mod tombstone;
-pub mod view;
 
 pub use acceptance::decision::{Cause, Decision, Placement, RankedOffer};
 pub use contract_net::state::SessionState;
 pub use effect::{AwardLoss, Deliver, Effect, Event, Invariant, Protocol, PublicNotice, RegisterWrite};
 pub use lane::{LaneState, SnapshotError};
 pub use limits::Limits;
+pub use negotiation::phase::Phase;
+pub use negotiation::view::NegotiationView;
+pub use negotiation::{chain, view};
 pub use policy::{PolicyFault, check, preset, presets};
-pub use state::Phase;
-pub use view::View;

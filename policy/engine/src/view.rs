@@ -6,7 +6,7 @@
 //! ([`policy_core::LaneState::view`]); who the viewer is, the asking gateway has checked.
 
 use bytes::Bytes;
-use policy_core::{LaneState, View};
+use policy_core::{LaneState, NegotiationView};
 use schemas::{AgentId, NegotiationId};
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +19,7 @@ struct Request {
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Answer {
-    Found(View),
+    Found(NegotiationView),
     NotFound(bool),
 }
 

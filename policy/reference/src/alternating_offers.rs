@@ -9,7 +9,7 @@ mod space;
 #[cfg(test)]
 mod tests;
 
-use schemas::bargain::{Bargain as Rules, BargainRule, Mandate, Predicate};
+use schemas::bargain::{BargainRule, BargainSpec as Rules, Mandate, Predicate};
 use schemas::delivery::{Agreement, Outcome, Standing, Turn};
 use schemas::payload::Terms;
 use schemas::{AgentId, Digest, NegotiationId, OfferId, Timestamp, WireTime};

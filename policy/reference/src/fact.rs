@@ -4,7 +4,7 @@
 use std::fmt::Debug;
 
 use policy_core::{AwardLoss, Decision, Deliver, Effect, Event};
-use schemas::bargain::Bargain;
+use schemas::bargain::BargainSpec;
 use schemas::delivery::{
     Agreement, CloseReason, Closing, Disposition, Misunderstanding, Notice, Notification, Outcome, ProgressReport,
     Receipt, RejectReason, Rejection, Turn,
@@ -216,7 +216,7 @@ pub(crate) fn bargain_closed(
 }
 
 /// A call to a bargain: the parties in the order of their turns, and the rules.
-pub(crate) fn to_bargain(called: &str, parties: &[AgentId], rules: &Bargain) -> String {
+pub(crate) fn to_bargain(called: &str, parties: &[AgentId], rules: &BargainSpec) -> String {
     format!("{called} {parties:?} {rules:?}")
 }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::bargain::{Bargain, Predicate};
+use crate::bargain::{BargainSpec, Predicate};
 use crate::digest::Digest;
 use crate::ids::{AgentId, OfferId};
 use crate::payload::Terms;
@@ -14,7 +14,7 @@ pub struct BargainCall {
     /// Who takes part, in the order of their turns; the initiator first.
     pub parties: Vec<AgentId>,
     /// The rules.
-    pub rules: Bargain,
+    pub rules: BargainSpec,
 }
 
 /// How a bargain stands. Told to every party after each change, but not to the one whose own message made it.

@@ -12,7 +12,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 use schemas::AgentId;
 use schemas::bargain::{
-    Bargain, Comparison, Concession, Issue, IssueValues, IssueWorth, Mandate, PPM, Predicate, Utility, Worth,
+    BargainSpec, Comparison, Concession, Issue, IssueValues, IssueWorth, Mandate, PPM, Predicate, Utility, Worth,
 };
 use schemas::delivery::Outcome;
 use schemas::ids::AttrName;
@@ -226,8 +226,8 @@ fn judge(sitting: &Sitting<'_>, hagglers: &[Haggler; 2], case: usize, tally: &mu
     Ok(())
 }
 
-fn rules(rounds: u32) -> Bargain {
-    Bargain {
+fn rules(rounds: u32) -> BargainSpec {
+    BargainSpec {
         issues: vec![Issue { name: price_name(), values: IssueValues::Range { min: 0, max: PRICE_MAX } }],
         rounds: Some(rounds),
         deadline_ms: None,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use agents::bargain::{BargainStrategy, DocumentFault, Domain, Move, Preferences, StrategyKind, TurnView};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
-use schemas::bargain::Bargain;
+use schemas::bargain::BargainSpec;
 
 use super::analysis::{Plane, PlaneError, Solutions};
 use super::figures::Tally;
@@ -48,7 +48,7 @@ pub struct Lineup {
     kinds: Vec<StrategyKind>,
     preferences: Vec<Arc<Preferences>>,
     seats: Vec<Seat>,
-    rules: Bargain,
+    rules: BargainSpec,
     plane: Plane,
     solutions: Solutions,
 }
@@ -107,7 +107,7 @@ impl Lineup {
 
     /// The rules.
     #[must_use]
-    pub fn rules(&self) -> &Bargain {
+    pub fn rules(&self) -> &BargainSpec {
         &self.rules
     }
 

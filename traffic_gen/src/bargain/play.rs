@@ -1,7 +1,7 @@
 //! Strategies at a table: one bargain played to its end.
 
 use agents::bargain::{BargainStrategy, Move, OfferMade, Space, TurnView};
-use schemas::bargain::{Bargain, PPM};
+use schemas::bargain::{BargainSpec, PPM};
 use schemas::delivery::{Disposition, Standing, Turn};
 
 use super::played::{End, Played};
@@ -23,7 +23,7 @@ pub fn play(
     table: &mut Table,
     own_id: &str,
     seats: &[Seat],
-    rules: &Bargain,
+    rules: &BargainSpec,
     space: &Space,
     strategies: &mut [Box<dyn BargainStrategy>],
 ) -> Result<Played, SittingError> {
@@ -84,7 +84,7 @@ fn make(
 }
 
 /// Relative time of a turn, 0 to 1. By rounds it is taken exactly, as NegMAS does; by the clock as the exchange tells it.
-fn relative_time(rules: &Bargain, round: u32, t_ppm: u32) -> f64 {
+fn relative_time(rules: &BargainSpec, round: u32, t_ppm: u32) -> f64 {
     let by_rounds = rules.rounds.map_or(0.0, |rounds| TurnView::relative_time(round, rounds));
     let told = f64::from(t_ppm) / f64::from(PPM);
     if rules.deadline_ms.is_some() { told.max(by_rounds) } else { by_rounds }

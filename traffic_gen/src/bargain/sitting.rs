@@ -1,6 +1,6 @@
 //! One bargain at a [`Table`]: opened, joined, and then told act by act what to fold.
 
-use schemas::bargain::{Bargain, Join, Mandate};
+use schemas::bargain::{BargainSpec, Join, Mandate};
 use schemas::delivery::{Award, Closing, Disposition, Notification, Receipt, Standing, Turn};
 use schemas::ids::IdError;
 use schemas::payload::{Accept, Cfp, Confirm, Offer, Reasoned, Terms};
@@ -82,7 +82,7 @@ impl<'t> Sitting<'t> {
     ///
     /// # Errors
     /// [`SittingError`].
-    pub fn open(table: &'t mut Table, own_id: &str, seats: &[Seat], rules: &Bargain) -> Result<Self, SittingError> {
+    pub fn open(table: &'t mut Table, own_id: &str, seats: &[Seat], rules: &BargainSpec) -> Result<Self, SittingError> {
         let Some((initiator, invited)) = seats.split_first() else { return Err(SittingError::Silent("who bargains")) };
         let negotiation = NegotiationId::form(&initiator.agent, own_id)?;
         let names: Vec<AgentId> = invited.iter().map(|seat| seat.agent.clone()).collect();

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use gateway::LimitConfig;
-use schemas::bargain::{Bargain, Issue, IssueValues};
+use schemas::bargain::{BargainSpec, Issue, IssueValues};
 use schemas::ids::AttrName;
 use schemas::payload::{AttrValue, Offer};
 use schemas::record::{Entry, Record};
@@ -85,8 +85,8 @@ pub fn core(bargains: usize, rounds: u32) -> Result<f64, BenchError> {
 }
 
 /// The rules of the benchmarks' bargains.
-fn rules(issue: Issue, rounds: u32) -> Bargain {
-    Bargain {
+fn rules(issue: Issue, rounds: u32) -> BargainSpec {
+    BargainSpec {
         issues: vec![issue],
         rounds: Some(rounds),
         deadline_ms: None,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use agents::bargain::strategy::TimeDependent;
 use agents::bargain::{BargainStrategy, Preferences, Space};
 use schemas::AgentId;
-use schemas::bargain::{Bargain, Issue, IssueValues};
+use schemas::bargain::{BargainSpec, Issue, IssueValues};
 use schemas::ids::AttrName;
 use serde::Deserialize;
 use traffic_gen::bargain::analysis::Plane;
@@ -62,8 +62,8 @@ impl Vector {
         Space::try_new(self.issues()).unwrap()
     }
 
-    pub(crate) fn rules(&self, run: &Run) -> Bargain {
-        Bargain {
+    pub(crate) fn rules(&self, run: &Run) -> BargainSpec {
+        BargainSpec {
             issues: self.issues(),
             rounds: Some(run.n_steps),
             deadline_ms: None,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use schemas::bargain::Bargain;
+use schemas::bargain::BargainSpec;
 use schemas::envelope::{ConsentMode, Scope};
 use schemas::payload::{Cfp, Reasoned};
 use schemas::{Address, Code, NegotiationId, Payload, Refusal, Timestamp};
@@ -29,7 +29,7 @@ pub struct BargainRequest {
 impl BargainRequest {
     /// A call to a bargain that leaves at once. `own_id` is the initiator's own id for it, never used before.
     #[must_use]
-    pub fn new(own_id: impl Into<String>, to: Vec<Address>, rules: Bargain, plan: BargainPlan) -> Self {
+    pub fn new(own_id: impl Into<String>, to: Vec<Address>, rules: BargainSpec, plan: BargainPlan) -> Self {
         let cfp = Cfp { bargain: Some(Box::new(rules)), ..Cfp::default() };
         Self { call: CallRequest::new(own_id, to, cfp), plan }
     }

@@ -5,7 +5,7 @@ mod moves;
 
 use std::collections::BTreeSet;
 
-use schemas::bargain::{ATTR_ROUND, Bargain, PPM, Predicate};
+use schemas::bargain::{ATTR_ROUND, BargainSpec, PPM, Predicate};
 use schemas::delivery::{Award, Delivery, Disposition, Standing, Turn};
 use schemas::payload::{AttrValue, Confirm, Reasoned, Terms};
 use schemas::{Act, AgentId, Digest, NegotiationId, OfferId, Payload, Timestamp};
@@ -31,7 +31,7 @@ pub(super) struct TurnRules {
 }
 
 impl TurnRules {
-    pub(super) fn try_new(bargain: &Bargain) -> Result<Self, DocumentFault> {
+    pub(super) fn try_new(bargain: &BargainSpec) -> Result<Self, DocumentFault> {
         let space = Space::try_new(bargain.issues.clone())?;
         Ok(Self { space, rounds: bargain.rounds, forbid_repeat: bargain.forbid_repeat })
     }

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use schemas::bargain::{Bargain, Mandate};
+use schemas::bargain::{BargainSpec, Mandate};
 use schemas::delivery::{Agreement, BargainCall, DeliveryEnvelope, EXCHANGE, Outcome, Standing};
 use schemas::payload::{Accept, Confirm, Offer, Terms};
 use schemas::{AwardNo, DeliveryId, Digest, Lane, Lot, MsgId, OfferId, Position, Refusal, WireTime};

@@ -1,6 +1,6 @@
 //! The rules of a domain's bargains.
 
-use schemas::bargain::{Bargain, CONCESSION_MAX, Concession, Issue, ROUNDS_MAX};
+use schemas::bargain::{BargainSpec, CONCESSION_MAX, Concession, Issue, ROUNDS_MAX};
 use schemas::policy::{STRIKES_MAX, TIMER_MS_MAX};
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use crate::bargain::DocumentFault;
 /// Rounds where neither rounds nor time is bounded: enough for every strategy here to concede in steps that show.
 const ROUNDS_UNSAID: u32 = 100;
 
-/// The rules of a bargain without its outcome space; see [`Bargain`] for units and ranges.
+/// The rules of a bargain without its outcome space; see [`BargainSpec`] for units and ranges.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BargainRules {
@@ -52,10 +52,10 @@ impl BargainRules {
 
     /// The rules over an outcome space.
     #[must_use]
-    pub fn bargain(&self, issues: Vec<Issue>) -> Bargain {
+    pub fn bargain(&self, issues: Vec<Issue>) -> BargainSpec {
         let Self { rounds, deadline_ms, step_ms, confirm_ms, forbid_repeat, max_strikes } = *self;
         let rounds = rounds.or(deadline_ms.is_none().then_some(ROUNDS_UNSAID));
-        Bargain { issues, rounds, deadline_ms, step_ms, confirm_ms, forbid_repeat, max_strikes }
+        BargainSpec { issues, rounds, deadline_ms, step_ms, confirm_ms, forbid_repeat, max_strikes }
     }
 
     pub(super) fn check(&self) -> Result<(), DocumentFault> {

@@ -5,7 +5,7 @@ use schemas::policy::Close;
 
 /// What the rule looks at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct CollectionStatus {
     /// Valid, unexpired, unwithdrawn offers.
     pub(crate) valid: u32,
     /// Whether the best score among them reaches the policy's threshold now.
@@ -19,7 +19,7 @@ pub(crate) struct Standing {
 }
 
 /// Why collection closes now, if it does. The deadline is no part of this: it is a timer and always closes.
-pub(crate) fn reason(close: &Close, standing: Standing) -> Option<CloseReason> {
+pub(crate) fn reason(close: &Close, standing: CollectionStatus) -> Option<CloseReason> {
     let all_responded = close.all_responded && standing.responded >= standing.expected;
     if standing.valid < close.min_valid {
         // `min_valid` gates early closing only, and waiting for nobody would be no gain.
@@ -42,28 +42,28 @@ pub(crate) fn reason(close: &Close, standing: Standing) -> Option<CloseReason> {
 mod tests {
     use super::*;
 
-    const OPEN: Standing =
-        Standing { valid: 2, is_score_reached: false, responded: 2, expected: 5, is_window_past: false };
+    const OPEN: CollectionStatus =
+        CollectionStatus { valid: 2, is_score_reached: false, responded: 2, expected: 5, is_window_past: false };
 
     #[test]
     fn reasons_are_reported_in_the_order_of_their_priority() {
         let close =
             Close { min_valid: 1, k_valid: Some(2), all_responded: true, window_ms: Some(1), ..Close::default() };
-        let everything = Standing { is_score_reached: true, responded: 5, is_window_past: true, ..OPEN };
+        let everything = CollectionStatus { is_score_reached: true, responded: 5, is_window_past: true, ..OPEN };
         assert_eq!(reason(&close, everything), Some(CloseReason::ScoreAtLeast));
-        let no_score = Standing { is_score_reached: false, ..everything };
+        let no_score = CollectionStatus { is_score_reached: false, ..everything };
         assert_eq!(reason(&close, no_score), Some(CloseReason::KValid));
         let no_k = Close { k_valid: Some(3), ..close };
         assert_eq!(reason(&no_k, no_score), Some(CloseReason::AllResponded));
-        assert_eq!(reason(&no_k, Standing { responded: 4, ..no_score }), Some(CloseReason::Window));
-        assert_eq!(reason(&no_k, Standing { responded: 4, is_window_past: false, ..no_score }), None);
+        assert_eq!(reason(&no_k, CollectionStatus { responded: 4, ..no_score }), Some(CloseReason::Window));
+        assert_eq!(reason(&no_k, CollectionStatus { responded: 4, is_window_past: false, ..no_score }), None);
     }
 
     #[test]
     fn too_few_valid_offers_hold_everything_back_but_all_responded() {
         let close = Close { min_valid: 3, k_valid: Some(1), all_responded: true, ..Close::default() };
-        let past = Standing { is_score_reached: true, is_window_past: true, ..OPEN };
+        let past = CollectionStatus { is_score_reached: true, is_window_past: true, ..OPEN };
         assert_eq!(reason(&close, past), None);
-        assert_eq!(reason(&close, Standing { responded: 5, ..past }), Some(CloseReason::AllResponded));
+        assert_eq!(reason(&close, CollectionStatus { responded: 5, ..past }), Some(CloseReason::AllResponded));
     }
 }

@@ -9,7 +9,7 @@ use schemas::{AgentId, Digest, NegotiationId, OfferId};
 
 /// One valid offer, as the ranking sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Candidate {
+pub(crate) struct OfferCandidate {
     /// Index of its session.
     pub(crate) session: usize,
     /// Its contractor.
@@ -23,7 +23,7 @@ pub(crate) struct Candidate {
 }
 
 /// Sorts candidates, best first.
-pub(crate) fn rank(policy: &Policy, negotiation: &NegotiationId, closing: Position, candidates: &mut [Candidate]) {
+pub(crate) fn rank(policy: &Policy, negotiation: &NegotiationId, closing: Position, candidates: &mut [OfferCandidate]) {
     let best = candidates.iter().map(|candidate| candidate.score).max().unwrap_or(0);
     let banded = |score: u32| if best - score < policy.eps_band { best } else { score };
     candidates.sort_by_key(|candidate| (std::cmp::Reverse(banded(candidate.score)), candidate.session));
@@ -34,8 +34,8 @@ pub(crate) fn rank(policy: &Policy, negotiation: &NegotiationId, closing: Positi
     }
 }
 
-fn break_tie(tie_break: TieBreak, negotiation: &NegotiationId, closing: Position, tied: &mut [Candidate]) {
-    let hash = |candidate: &Candidate| key(None, negotiation, &candidate.contractor, closing);
+fn break_tie(tie_break: TieBreak, negotiation: &NegotiationId, closing: Position, tied: &mut [OfferCandidate]) {
+    let hash = |candidate: &OfferCandidate| key(None, negotiation, &candidate.contractor, closing);
     match tie_break {
         TieBreak::Hash => tied.sort_by_cached_key(hash),
         TieBreak::Lottery { seed } => {
@@ -115,8 +115,8 @@ mod tests {
         NegotiationId::try_new("alice~job").unwrap()
     }
 
-    fn candidate(session: usize, score: u32, seq: u64) -> Candidate {
-        Candidate {
+    fn candidate(session: usize, score: u32, seq: u64) -> OfferCandidate {
+        OfferCandidate {
             session,
             contractor: AgentId::try_new(&format!("c{session}")).unwrap(),
             offer_id: OfferId(Position { seq, index: 0 }),

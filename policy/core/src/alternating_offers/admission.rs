@@ -1,26 +1,26 @@
-//! A bargain on the ladder (`ladder.rs`): who speaks, and what follows from a message that was admitted.
+//! A bargain on the ladder (`negotiation/disposition.rs`): who speaks, and what follows from a message that was admitted.
 
 use schemas::delivery::{Disposition, Outcome};
 use schemas::{AgentId, AwardNo, Payload, RegisterKey};
 
 use super::ending::UNCONFIRMED;
-use super::state::{AWARD, Bargaining, Pledge, Sealed, Standing};
+use super::state::{AWARD, Bargain, Pledge, Sealed, StandingOffer};
 use crate::acceptance::gate::GateFault;
 use crate::effect::Protocol;
-use crate::ladder::{Incoming, Ladder};
 use crate::limits::Limits;
-use crate::matter::Matter;
-use crate::session::Party;
-use crate::step::Step;
+use crate::negotiation::context::InputContext;
+use crate::negotiation::disposition::{Incoming, ProtocolRules, Ruling};
+use crate::negotiation::header::Header;
+use crate::negotiation::party::Party;
 
 /// What follows from a message.
 #[derive(Debug, Default)]
-pub(crate) enum Action {
+pub(crate) enum BargainAction {
     #[default]
     Nothing,
     Strike,
     Join(Option<Sealed<Pledge>>),
-    Offer(Box<Standing>),
+    Offer(Box<StandingOffer>),
     Accept,
     Withdraw,
     Confirm,
@@ -31,20 +31,17 @@ pub(crate) enum Action {
     Cancel,
 }
 
-/// What becomes of a message.
-pub(super) type Verdict = crate::ladder::Verdict<Action>;
-
-impl Ladder for Bargaining {
+impl ProtocolRules for Bargain {
     /// The index of the party.
     type Speaker = usize;
-    type Action = Action;
+    type Action = BargainAction;
 
-    fn matter(&self) -> &Matter {
-        &self.matter
+    fn header(&self) -> &Header {
+        &self.header
     }
 
-    fn matter_mut(&mut self) -> &mut Matter {
-        &mut self.matter
+    fn header_mut(&mut self) -> &mut Header {
+        &mut self.header
     }
 
     fn speaker(&self, agent: &AgentId) -> Option<usize> {
@@ -95,33 +92,33 @@ impl Ladder for Bargaining {
         Protocol::AlternatingOffers.as_str().to_owned()
     }
 
-    fn hear(&mut self, _: usize, _: &Step<'_>) {}
+    fn hear(&mut self, _: usize, _: &InputContext<'_>) {}
 
-    fn judge(&self, speaker: usize, incoming: &Incoming, step: &Step<'_>) -> Verdict {
-        self.judge_message(speaker, incoming, step)
+    fn judge(&self, speaker: usize, incoming: &Incoming, context: &InputContext<'_>) -> Ruling<BargainAction> {
+        self.judge_message(speaker, incoming, context)
     }
 
     /// A confirmation binds nobody before the last one: the agreement itself is what is registered.
-    fn register(&mut self, action: &Action, _: &mut Step<'_>) -> Option<(AwardNo, Option<RegisterKey>)> {
-        matches!(action, Action::Confirm).then_some((AWARD, None))
+    fn register(&mut self, action: &BargainAction, _: &mut InputContext<'_>) -> Option<(AwardNo, Option<RegisterKey>)> {
+        matches!(action, BargainAction::Confirm).then_some((AWARD, None))
     }
 
     fn commitment_key(&self, _: AwardNo) -> Option<RegisterKey> {
         None
     }
 
-    fn follow(&mut self, speaker: usize, action: Action, step: &mut Step<'_>) {
+    fn follow(&mut self, speaker: usize, action: BargainAction, context: &mut InputContext<'_>) {
         match action {
-            Action::Nothing => {}
-            Action::Strike => self.strike(speaker, step),
-            Action::Join(pledge) => self.join(speaker, pledge, step),
-            Action::Offer(standing) => self.offer(*standing, step),
-            Action::Accept => self.accept(speaker, step),
-            Action::Withdraw => self.withdraw(speaker, step),
-            Action::Confirm => self.confirm(speaker, step),
-            Action::Unconfirmed => self.end(Outcome::NoAgreement, Some(UNCONFIRMED), step),
-            Action::End => self.end_by(speaker, step),
-            Action::Cancel => self.end(Outcome::Cancelled, None, step),
+            BargainAction::Nothing => {}
+            BargainAction::Strike => self.strike(speaker, context),
+            BargainAction::Join(pledge) => self.join(speaker, pledge, context),
+            BargainAction::Offer(standing) => self.offer(*standing, context),
+            BargainAction::Accept => self.accept(speaker, context),
+            BargainAction::Withdraw => self.withdraw(speaker, context),
+            BargainAction::Confirm => self.confirm(speaker, context),
+            BargainAction::Unconfirmed => self.end(Outcome::NoAgreement, Some(UNCONFIRMED), context),
+            BargainAction::End => self.end_by(speaker, context),
+            BargainAction::Cancel => self.end(Outcome::Cancelled, None, context),
         }
     }
 }

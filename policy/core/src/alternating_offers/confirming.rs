@@ -6,17 +6,17 @@ use schemas::delivery::{Award, Notification, Outcome};
 use schemas::{Lot, WireTime};
 
 use super::ending::UNCONFIRMED;
-use super::state::{AWARD, Bargaining};
+use super::state::{AWARD, Bargain};
 use crate::effect::Deliver;
-use crate::state::Phase;
-use crate::step::Step;
+use crate::negotiation::context::InputContext;
+use crate::negotiation::phase::Phase;
 
-impl Bargaining {
+impl Bargain {
     /// Everybody has accepted: the agreement, unless it has to be confirmed.
-    pub(super) fn agree(&mut self, step: &mut Step<'_>) {
-        let Some(confirm_ms) = self.rules.confirm_ms else { return self.end(Outcome::Agreement, None, step) };
-        self.confirm_by = step.clock.plus_ms(confirm_ms).min(self.matter.ends_by);
-        self.enter(Phase::Confirming, step);
+    pub(super) fn agree(&mut self, context: &mut InputContext<'_>) {
+        let Some(confirm_ms) = self.rules.confirm_ms else { return self.end(Outcome::Agreement, None, context) };
+        self.confirm_by = context.clock.plus_ms(confirm_ms).min(self.header.ends_by);
+        self.enter(Phase::Confirming, context);
         let Some(agreed) = self.standing.as_deref() else { return };
         let told = Arc::new(Notification::Accept(Award {
             offer_id: agreed.id,
@@ -28,21 +28,21 @@ impl Bargaining {
             confirm_by: WireTime(self.confirm_by),
         }));
         for one in &self.parties {
-            let letter = self.matter.letter(step, &one.party.agent, Arc::clone(&told));
-            step.post(Deliver { expires: self.confirm_by, ..letter });
+            let delivery = self.header.delivery(context, &one.party.agent, Arc::clone(&told));
+            context.deliver(Deliver { expires: self.confirm_by, ..delivery });
         }
     }
 
     /// Row 11.
-    pub(super) fn confirm(&mut self, index: usize, step: &mut Step<'_>) {
+    pub(super) fn confirm(&mut self, index: usize, context: &mut InputContext<'_>) {
         self.parties[index].has_confirmed = true;
         if self.parties.iter().all(|party| party.has_confirmed) {
-            self.end(Outcome::Agreement, None, step);
+            self.end(Outcome::Agreement, None, context);
         }
     }
 
     /// Row 11: `confirm_by`.
-    pub(super) fn handle_confirm_timeout(&mut self, step: &mut Step<'_>) {
-        self.end(Outcome::NoAgreement, Some(UNCONFIRMED), step);
+    pub(super) fn handle_confirm_timeout(&mut self, context: &mut InputContext<'_>) {
+        self.end(Outcome::NoAgreement, Some(UNCONFIRMED), context);
     }
 }

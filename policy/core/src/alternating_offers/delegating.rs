@@ -4,15 +4,15 @@ use schemas::Timestamp;
 use schemas::bargain::{BargainRule, Concession};
 
 use super::mandate::{aspiration_ppm, utility_ppm};
-use super::state::{Bargaining, Pledge, Sealed, Standing};
+use super::state::{Bargain, Pledge, Sealed, StandingOffer};
 
 /// Moments a policy looks back on, at most; the oldest go first. There is one per round where rounds are counted, so at
 /// most a thousand; where only time is, a window of a tenth of the deadline holds as many offers as others may make in it.
 const WINDOW_KEPT_MAX: usize = 4096;
 
-impl Bargaining {
+impl Bargain {
     /// Keeps an offer for the policies of the other parties that look back.
-    pub(super) fn note_offer(&mut self, offer: &Standing, now: Timestamp) {
+    pub(super) fn note_offer(&mut self, offer: &StandingOffer, now: Timestamp) {
         let t_ppm = self.t_ppm(now);
         let space = super::space::OutcomeSpace::of_checked(&self.rules.issues);
         for (index, party) in self.parties.iter_mut().enumerate() {
@@ -40,7 +40,7 @@ impl Bargaining {
         is_acceptable && self.is_good_enough(pledge, rule, standing, now)
     }
 
-    fn is_good_enough(&self, pledge: &Pledge, rule: &BargainRule, standing: &Standing, now: Timestamp) -> bool {
+    fn is_good_enough(&self, pledge: &Pledge, rule: &BargainRule, standing: &StandingOffer, now: Timestamp) -> bool {
         let Some(utility) = utility_ppm(&pledge.mandate, self.space(), &standing.terms) else { return false };
         let t_ppm = self.t_ppm(now);
         match *rule {

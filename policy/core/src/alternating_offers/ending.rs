@@ -5,14 +5,14 @@ use std::sync::Arc;
 use schemas::delivery::Outcome;
 use schemas::{RegisterKey, RegisterValue};
 
-use super::state::Bargaining;
+use super::state::Bargain;
 use crate::effect::{Event, Protocol};
 use crate::limits::Limits;
-use crate::matter::End;
-use crate::session::Party;
-use crate::state::{Phase, TimerKind};
-use crate::step::Step;
-use crate::tombstone::{BargainEnd, Buried, Tombstone};
+use crate::negotiation::context::InputContext;
+use crate::negotiation::header::NegotiationEnd;
+use crate::negotiation::party::Party;
+use crate::negotiation::phase::{Phase, TimerKind};
+use crate::negotiation::tombstone::{BargainEnd, PastAward, Tombstone};
 
 /// No agreement: somebody did not join.
 pub(super) const NOT_JOINED: &str = "not_joined";
@@ -25,16 +25,16 @@ pub(super) const STEP_TIMEOUT: &str = "step_timeout";
 /// No agreement: one was reached, and not confirmed by all.
 pub(super) const UNCONFIRMED: &str = "unconfirmed";
 
-impl Bargaining {
+impl Bargain {
     /// What a timer does.
-    pub(crate) fn fire(&mut self, kind: TimerKind, step: &mut Step<'_>) {
+    pub(crate) fn fire(&mut self, kind: TimerKind, context: &mut InputContext<'_>) {
         match kind {
-            TimerKind::Hard => self.handle_hard_deadline(step),
-            TimerKind::Join => self.handle_join_timeout(step),
-            TimerKind::Deadline => self.handle_deadline(step),
-            TimerKind::Turn => self.handle_turn_timeout(step),
-            TimerKind::Standing => self.handle_standing_expired(step),
-            TimerKind::Agreement => self.handle_confirm_timeout(step),
+            TimerKind::Hard => self.handle_hard_deadline(context),
+            TimerKind::Join => self.handle_join_timeout(context),
+            TimerKind::Deadline => self.handle_deadline(context),
+            TimerKind::Turn => self.handle_turn_timeout(context),
+            TimerKind::Standing => self.handle_standing_expired(context),
+            TimerKind::Agreement => self.handle_confirm_timeout(context),
             // Of contract nets.
             TimerKind::Collect
             | TimerKind::Window
@@ -47,57 +47,57 @@ impl Bargaining {
     }
 
     /// `T_hard`: whatever the bargain waits for has not come in time.
-    fn handle_hard_deadline(&mut self, step: &mut Step<'_>) {
+    fn handle_hard_deadline(&mut self, context: &mut InputContext<'_>) {
         match self.phase {
-            Phase::Joining => self.handle_join_timeout(step),
-            Phase::Confirming => self.handle_confirm_timeout(step),
+            Phase::Joining => self.handle_join_timeout(context),
+            Phase::Confirming => self.handle_confirm_timeout(context),
             Phase::Bargaining
             | Phase::Collecting
             | Phase::Deciding
             | Phase::Awarding
             | Phase::Performing
             | Phase::Cancelling
-            | Phase::Ended => self.handle_deadline(step),
+            | Phase::Ended => self.handle_deadline(context),
         }
     }
 
     /// A delivery was given up. The bargain's own timers judge a party that is not heard of.
-    pub(crate) fn handle_delivery_failure(&mut self, step: &mut Step<'_>) {
-        self.matter.link(b"delivery_failed", step);
+    pub(crate) fn handle_delivery_failure(&mut self, context: &mut InputContext<'_>) {
+        self.header.link(b"delivery_failed", context);
     }
 
     /// An engine met a register conflict, or a panic: nothing more may be agreed on.
-    pub(crate) fn handle_abort(&mut self, code: &str, step: &mut Step<'_>) {
-        self.matter.link(format!("abort:{code}").as_bytes(), step);
-        self.end(Outcome::Aborted, Some(code), step);
+    pub(crate) fn handle_abort(&mut self, code: &str, context: &mut InputContext<'_>) {
+        self.header.link(format!("abort:{code}").as_bytes(), context);
+        self.end(Outcome::Aborted, Some(code), context);
     }
 
     /// Row 5, and everything that counts as it.
-    pub(super) fn end_by(&mut self, index: usize, step: &mut Step<'_>) {
+    pub(super) fn end_by(&mut self, index: usize, context: &mut InputContext<'_>) {
         let who = self.agent(index).clone();
-        self.end(Outcome::Ended, Some(who.as_str()), step);
+        self.end(Outcome::Ended, Some(who.as_str()), context);
     }
 
     /// Enters the terminal state.
-    pub(super) fn end(&mut self, outcome: Outcome, detail: Option<&str>, step: &mut Step<'_>) {
-        self.matter.outcome = Some(outcome);
+    pub(super) fn end(&mut self, outcome: Outcome, detail: Option<&str>, context: &mut InputContext<'_>) {
+        self.header.outcome = Some(outcome);
         let agreement = (outcome == Outcome::Agreement).then(|| self.agreement()).flatten();
         let before = agreement.as_ref().map(|agreement| {
             let (offer_id, terms_digest) = (agreement.offer_id, agreement.terms_digest);
-            let value = RegisterValue::Agreement { offer_id, terms_digest, chain: self.matter.chain };
+            let value = RegisterValue::Agreement { offer_id, terms_digest, chain: self.header.chain };
             let key: RegisterKey = self.agreement_key();
-            step.register(key.clone(), value, None);
+            context.register(key.clone(), value, None);
             key
         });
         let awards = u32::from(agreement.is_some());
         self.ended = Some(BargainEnd { detail: detail.map(Box::from), agreement: agreement.clone().map(Box::new) });
         let others = self.parties.iter().skip(1).map(|one| &one.party.agent);
-        let end = End { outcome, detail, agreement, before };
-        self.matter.tell_closed(end, &self.parties[0].party.agent, others, step);
+        let end = NegotiationEnd { outcome, detail, agreement, before };
+        self.header.tell_closed(end, &self.parties[0].party.agent, others, context);
         let rounds = self.rounds_begun();
-        self.enter(Phase::Ended, step);
-        step.event(Event::Ended {
-            negotiation: self.matter.id.clone(),
+        self.enter(Phase::Ended, context);
+        context.event(Event::Ended {
+            negotiation: self.header.id.clone(),
             protocol: Protocol::AlternatingOffers,
             policy: Arc::from(Protocol::AlternatingOffers.as_str()),
             invited: u32::try_from(self.parties.len().saturating_sub(1)).unwrap_or(u32::MAX),
@@ -105,16 +105,16 @@ impl Bargaining {
             rounds,
             offers: self.offers,
             awards,
-            at: step.now,
-            elapsed_us: step.now.since_us(self.matter.started_at),
+            at: context.now,
+            elapsed_us: context.now.since_us(self.header.started_at),
         });
     }
 
     /// What is left of it, once it has ended.
     pub(crate) fn tombstone(&self, limits: &Limits) -> Tombstone {
         let parties: Vec<&Party> = self.parties.iter().map(|one| &one.party).collect();
-        let awards: Box<[Buried]> = Box::default();
+        let awards: Box<[PastAward]> = Box::default();
         let bargain = Some(self.ended.clone().unwrap_or_default());
-        Tombstone { bargain, ..Tombstone::of(&self.matter, self.rounds_begun(), &parties, awards, limits) }
+        Tombstone { bargain, ..Tombstone::of(&self.header, self.rounds_begun(), &parties, awards, limits) }
     }
 }

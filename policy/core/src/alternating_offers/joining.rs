@@ -7,10 +7,10 @@ use schemas::policy::Policy;
 use super::ending::NOT_JOINED;
 use super::mandate;
 use super::opening::{Unfit, ends_by};
-use super::space::{Fault, OutcomeSpace};
-use super::state::{Bargaining, Pledge, Sealed};
-use crate::state::{Misread, Phase};
-use crate::step::Step;
+use super::space::{OutcomeSpace, SpaceFault};
+use super::state::{Bargain, Pledge, Sealed};
+use crate::negotiation::context::InputContext;
+use crate::negotiation::phase::{NotUnderstoodReason, Phase};
 
 /// A mandate with what follows from it, once it is known to fit; `policy` is what a gateway pinned.
 ///
@@ -21,7 +21,8 @@ pub(super) fn pledge(
     space: OutcomeSpace<'_>,
     policy: Option<&Policy>,
 ) -> Result<Sealed<Pledge>, Unfit> {
-    mandate::check(&mandate, space).map_err(|fault| Unfit::at(Misread::InvalidMandate, fault, "/payload/mandate"))?;
+    mandate::check(&mandate, space)
+        .map_err(|fault| Unfit::at(NotUnderstoodReason::InvalidMandate, fault, "/payload/mandate"))?;
     let rule = mandate.policy.as_deref().map(|name| rule(name, policy)).transpose()?;
     let best = mandate::best_ppm(&mandate, space).unwrap_or(0);
     Ok(Sealed(Pledge { mandate, rule, best, window: std::collections::VecDeque::new() }))
@@ -29,26 +30,32 @@ pub(super) fn pledge(
 
 fn rule(name: &str, policy: Option<&Policy>) -> Result<BargainRule, Unfit> {
     let named = policy.filter(|policy| policy.id == name || policy.name() == name);
-    let unfit = || Unfit::at(Misread::InvalidPolicy, Fault::at("", "accepts for nobody"), "/payload/mandate/policy");
+    let unfit = || {
+        Unfit::at(
+            NotUnderstoodReason::InvalidPolicy,
+            SpaceFault::at("", "accepts for nobody"),
+            "/payload/mandate/policy",
+        )
+    };
     named.and_then(|policy| policy.bargain.clone()).ok_or_else(unfit)
 }
 
-impl Bargaining {
+impl Bargain {
     /// An invited party takes part. Once all do, the first turn begins.
-    pub(super) fn join(&mut self, index: usize, pledge: Option<Sealed<Pledge>>, step: &mut Step<'_>) {
+    pub(super) fn join(&mut self, index: usize, pledge: Option<Sealed<Pledge>>, context: &mut InputContext<'_>) {
         let party = &mut self.parties[index];
         (party.has_joined, party.pledge) = (true, pledge);
         if self.parties.iter().all(|party| party.has_joined) {
-            self.began_at = step.clock;
-            self.matter.ends_by = self.matter.ends_by.min(ends_by(&self.rules, self.parties.len(), step.clock));
-            self.enter(Phase::Bargaining, step);
-            self.begin_turn(step);
-            self.tell_turn(Some(index), step);
+            self.began_at = context.clock;
+            self.header.ends_by = self.header.ends_by.min(ends_by(&self.rules, self.parties.len(), context.clock));
+            self.enter(Phase::Bargaining, context);
+            self.begin_turn(context);
+            self.tell_turn(Some(index), context);
         }
     }
 
     /// `join_by`: somebody is missing.
-    pub(super) fn handle_join_timeout(&mut self, step: &mut Step<'_>) {
-        self.end(Outcome::NoAgreement, Some(NOT_JOINED), step);
+    pub(super) fn handle_join_timeout(&mut self, context: &mut InputContext<'_>) {
+        self.end(Outcome::NoAgreement, Some(NOT_JOINED), context);
     }
 }

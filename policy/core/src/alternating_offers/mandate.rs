@@ -4,30 +4,30 @@
 use std::cmp::Ordering;
 
 use schemas::bargain::{
-    Bargain, CONCESSION_MAX, Comparison, Concession, IssueValues, IssueWorth, Mandate, PPM, Predicate, TABLE_MAX,
+    BargainSpec, CONCESSION_MAX, Comparison, Concession, IssueValues, IssueWorth, Mandate, PPM, Predicate, TABLE_MAX,
     Utility, Worth,
 };
 use schemas::payload::{AttrValue, Terms};
 use schemas::policy::WEIGHT_SUM;
 
-use super::space::{Fault, OutcomeSpace, check_predicates, place_of};
+use super::space::{OutcomeSpace, SpaceFault, check_predicates, place_of};
 use crate::acceptance::threshold::product;
 
 /// Checks that a mandate fits the outcome space of its bargain.
 ///
 /// # Errors
-/// The first [`Fault`], with its pointer from the mandate: a policy or reservation without a utility, weights that do not
+/// The first [`SpaceFault`], with its pointer from the mandate: a policy or reservation without a utility, weights that do not
 /// add up, an issue that is unknown or stands twice, lists of another length than the values they are for, numbers out of
 /// range, limits on what is no issue.
-pub fn check(mandate: &Mandate, space: OutcomeSpace<'_>) -> Result<(), Fault> {
+pub fn check(mandate: &Mandate, space: OutcomeSpace<'_>) -> Result<(), SpaceFault> {
     if mandate.utility.is_none() && mandate.policy.is_some() {
-        return Err(Fault::at("/policy", "a policy accepts by `utility`, which is missing"));
+        return Err(SpaceFault::at("/policy", "a policy accepts by `utility`, which is missing"));
     }
     if mandate.reservation > PPM {
-        return Err(Fault::at("/reservation", "0 to 1000000"));
+        return Err(SpaceFault::at("/reservation", "0 to 1000000"));
     }
     if mandate.utility.is_none() && mandate.reservation > 0 {
-        return Err(Fault::at("/reservation", "a reservation value is one of `utility`, which is missing"));
+        return Err(SpaceFault::at("/reservation", "a reservation value is one of `utility`, which is missing"));
     }
     match &mandate.utility {
         Some(Utility::Linear(worths)) => check_linear(worths, space)?,
@@ -37,58 +37,58 @@ pub fn check(mandate: &Mandate, space: OutcomeSpace<'_>) -> Result<(), Fault> {
     check_predicates(&mandate.limits, space, &[]).map_err(|fault| fault.under("/limits"))?;
     match mandate.concession {
         Some(Concession::Boulware(e) | Concession::Conceder(e)) if !(2..=CONCESSION_MAX).contains(&e) => {
-            Err(Fault::at("/concession", "an exponent of 2 to 8"))
+            Err(SpaceFault::at("/concession", "an exponent of 2 to 8"))
         }
         Some(Concession::Boulware(_) | Concession::Linear | Concession::Conceder(_)) | None => Ok(()),
     }
 }
 
-fn check_linear(worths: &[IssueWorth], space: OutcomeSpace<'_>) -> Result<(), Fault> {
+fn check_linear(worths: &[IssueWorth], space: OutcomeSpace<'_>) -> Result<(), SpaceFault> {
     for (index, one) in worths.iter().enumerate() {
         let pointer = format!("/utility/linear/{index}");
         let Some(issue) = space.issue(&one.issue) else {
-            return Err(Fault::at(pointer + "/issue", "names no issue of the bargain"));
+            return Err(SpaceFault::at(pointer + "/issue", "names no issue of the bargain"));
         };
         if worths[..index].iter().any(|earlier| earlier.issue == one.issue) {
-            return Err(Fault::at(pointer + "/issue", "the issue stands there before"));
+            return Err(SpaceFault::at(pointer + "/issue", "the issue stands there before"));
         }
         check_worth(&one.worth, &issue.values).map_err(|fault| fault.under(&pointer))?;
     }
     let sum: u64 = worths.iter().map(|one| u64::from(one.weight)).sum();
-    if sum == u64::from(WEIGHT_SUM) { Ok(()) } else { Err(Fault::at("/utility/linear", "weights add up to 1000")) }
+    if sum == u64::from(WEIGHT_SUM) { Ok(()) } else { Err(SpaceFault::at("/utility/linear", "weights add up to 1000")) }
 }
 
-fn check_worth(worth: &Worth, values: &IssueValues) -> Result<(), Fault> {
+fn check_worth(worth: &Worth, values: &IssueValues) -> Result<(), SpaceFault> {
     let in_range = |pointer: String, worth: u32| {
-        if worth <= PPM { Ok(()) } else { Err(Fault::at(pointer, "0 to 1000000")) }
+        if worth <= PPM { Ok(()) } else { Err(SpaceFault::at(pointer, "0 to 1000000")) }
     };
     match (worth, values) {
         (Worth::Listed { worth }, IssueValues::Discrete { values }) if worth.len() == values.len() => {
             worth.iter().enumerate().try_for_each(|(index, worth)| in_range(format!("/worth/{index}"), *worth))
         }
         (Worth::Listed { .. }, IssueValues::Discrete { .. }) => {
-            Err(Fault::at("/worth", "one number for each value of the issue"))
+            Err(SpaceFault::at("/worth", "one number for each value of the issue"))
         }
         (Worth::Listed { .. }, IssueValues::Range { .. }) => {
-            Err(Fault::at("/worth", "of a range, `at_min` and `at_max` tell the worth"))
+            Err(SpaceFault::at("/worth", "of a range, `at_min` and `at_max` tell the worth"))
         }
         (Worth::Linear { at_min, at_max }, IssueValues::Range { .. }) => {
             in_range("/at_min".to_owned(), *at_min)?;
             in_range("/at_max".to_owned(), *at_max)
         }
         (Worth::Linear { .. }, IssueValues::Discrete { .. }) => {
-            Err(Fault::at("/at_min", "of a discrete issue, `worth` lists one number for each value"))
+            Err(SpaceFault::at("/at_min", "of a discrete issue, `worth` lists one number for each value"))
         }
     }
 }
 
-fn check_table(table: &[u32], space: OutcomeSpace<'_>) -> Result<(), Fault> {
+fn check_table(table: &[u32], space: OutcomeSpace<'_>) -> Result<(), SpaceFault> {
     let is_whole = table.len() <= TABLE_MAX && space.outcomes() == u128::try_from(table.len()).ok();
     if !is_whole {
-        return Err(Fault::at("/utility/table", "one number for each outcome, of which there are at most 1024"));
+        return Err(SpaceFault::at("/utility/table", "one number for each outcome, of which there are at most 1024"));
     }
     match table.iter().position(|utility| *utility > PPM) {
-        Some(index) => Err(Fault::at(format!("/utility/table/{index}"), "0 to 1000000")),
+        Some(index) => Err(SpaceFault::at(format!("/utility/table/{index}"), "0 to 1000000")),
         None => Ok(()),
     }
 }
@@ -152,15 +152,15 @@ fn worth_of(one: &IssueWorth, space: OutcomeSpace<'_>, value: &AttrValue) -> Opt
 /// Whether terms are inside a mandate: every limit holds, and they are worth its reservation value at least.
 ///
 /// # Errors
-/// A [`Fault`] with its pointer from the terms: to the issue whose limit is broken, or to the terms themselves when they
+/// A [`SpaceFault`] with its pointer from the terms: to the issue whose limit is broken, or to the terms themselves when they
 /// are worth too little.
-pub fn inside(mandate: &Mandate, space: OutcomeSpace<'_>, terms: &Terms) -> Result<(), Fault> {
+pub fn inside(mandate: &Mandate, space: OutcomeSpace<'_>, terms: &Terms) -> Result<(), SpaceFault> {
     if let Some(broken) = mandate.limits.iter().find(|limit| !holds(limit, terms.get(&limit.attr))) {
-        return Err(Fault::at(format!("/{}", broken.attr), "outside the limits of the mandate"));
+        return Err(SpaceFault::at(format!("/{}", broken.attr), "outside the limits of the mandate"));
     }
     let is_worth_it = mandate.utility.is_none()
         || utility_ppm(mandate, space, terms).is_some_and(|utility| utility >= mandate.reservation);
-    if is_worth_it { Ok(()) } else { Err(Fault::at("", "worth less than the mandate's reservation value")) }
+    if is_worth_it { Ok(()) } else { Err(SpaceFault::at("", "worth less than the mandate's reservation value")) }
 }
 
 /// Whether a predicate holds of a value. Of one that is absent, or of another kind than the constant, only `ne` does; texts
@@ -193,7 +193,7 @@ pub fn holds(predicate: &Predicate, value: Option<&AttrValue>) -> bool {
 /// Relative time: max(round / (rounds + 1), elapsed / deadline), of what the rules name, in parts per million, rounded
 /// down; [`PPM`] at most. `round` counts from 1.
 #[must_use]
-pub fn relative_time_ppm(rules: &Bargain, round: u32, elapsed_us: u64) -> u32 {
+pub fn relative_time_ppm(rules: &BargainSpec, round: u32, elapsed_us: u64) -> u32 {
     let part = |part: u128, whole: u128| {
         let ppm = (part * u128::from(PPM)).checked_div(whole).unwrap_or(u128::from(PPM));
         u32::try_from(ppm).unwrap_or(PPM).min(PPM)

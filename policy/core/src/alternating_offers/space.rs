@@ -1,7 +1,7 @@
 //! The outcome space of a bargain: which terms can be agreed on, and the number of each (spec section 6). Nothing here
 //! lists outcomes, of which there may be more than a machine can count.
 
-use schemas::bargain::{ATTR_ELAPSED_MS, ATTR_ROUND, Bargain, ISSUE_VALUES_MAX, ISSUES_MAX, Issue, IssueValues};
+use schemas::bargain::{ATTR_ELAPSED_MS, ATTR_ROUND, BargainSpec, ISSUE_VALUES_MAX, ISSUES_MAX, Issue, IssueValues};
 use schemas::bargain::{PREDICATES_MAX, Predicate, ROUNDS_MAX};
 use schemas::ids::AttrName;
 use schemas::payload::{AttrValue, INTEGER_MAX, Terms};
@@ -10,14 +10,14 @@ use schemas::policy::{STRIKES_MAX, TIMER_MS_MAX};
 /// What is wrong with a document, and where.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{pointer}: {reason}")]
-pub struct Fault {
+pub struct SpaceFault {
     /// JSON pointer (RFC 6901) from the document that was checked to the fault; empty for the document itself.
     pub pointer: String,
     /// What is wrong, or what would be right.
     pub reason: &'static str,
 }
 
-impl Fault {
+impl SpaceFault {
     pub(crate) fn at(pointer: impl Into<String>, reason: &'static str) -> Self {
         Self { pointer: pointer.into(), reason }
     }
@@ -40,19 +40,19 @@ impl<'a> OutcomeSpace<'a> {
     /// The space of these issues.
     ///
     /// # Errors
-    /// The first [`Fault`], with its pointer from `/issues`: none or more than [`ISSUES_MAX`], a name twice or reserved, no
+    /// The first [`SpaceFault`], with its pointer from `/issues`: none or more than [`ISSUES_MAX`], a name twice or reserved, no
     /// values, a value twice, a range that ends before it begins.
-    pub fn new(issues: &'a [Issue]) -> Result<Self, Fault> {
+    pub fn new(issues: &'a [Issue]) -> Result<Self, SpaceFault> {
         if issues.is_empty() || issues.len() > ISSUES_MAX {
-            return Err(Fault::at("/issues", "1 to 32 issues make an outcome space"));
+            return Err(SpaceFault::at("/issues", "1 to 32 issues make an outcome space"));
         }
         for (index, issue) in issues.iter().enumerate() {
             let pointer = format!("/issues/{index}");
             if [ATTR_ROUND, ATTR_ELAPSED_MS].contains(&issue.name.as_str()) {
-                return Err(Fault::at(pointer + "/name", "`round` and `elapsed_ms` are names of conditions"));
+                return Err(SpaceFault::at(pointer + "/name", "`round` and `elapsed_ms` are names of conditions"));
             }
             if issues[..index].iter().any(|earlier| earlier.name == issue.name) {
-                return Err(Fault::at(pointer + "/name", "another issue has this name"));
+                return Err(SpaceFault::at(pointer + "/name", "another issue has this name"));
             }
             check_values(&issue.values).map_err(|fault| fault.under(&pointer))?;
         }
@@ -80,17 +80,18 @@ impl<'a> OutcomeSpace<'a> {
     /// Whether the terms are an outcome: a value for every issue, and nothing else.
     ///
     /// # Errors
-    /// The first [`Fault`], with its pointer from the terms: of the issues in their order, then of what is none.
-    pub fn contains(&self, terms: &Terms) -> Result<(), Fault> {
+    /// The first [`SpaceFault`], with its pointer from the terms: of the issues in their order, then of what is none.
+    pub fn contains(&self, terms: &Terms) -> Result<(), SpaceFault> {
         for issue in self.issues {
             let pointer = || format!("/{}", issue.name);
-            let value = terms.get(&issue.name).ok_or_else(|| Fault::at(pointer(), "an offer names every issue"))?;
+            let value =
+                terms.get(&issue.name).ok_or_else(|| SpaceFault::at(pointer(), "an offer names every issue"))?;
             if place_of(&issue.values, value).is_none() {
-                return Err(Fault::at(pointer(), "the issue cannot have this value"));
+                return Err(SpaceFault::at(pointer(), "the issue cannot have this value"));
             }
         }
         match terms.keys().find(|name| self.issue(name).is_none()) {
-            Some(name) => Err(Fault::at(format!("/{name}"), "this is no issue of the bargain")),
+            Some(name) => Err(SpaceFault::at(format!("/{name}"), "this is no issue of the bargain")),
             None => Ok(()),
         }
     }
@@ -131,11 +132,11 @@ impl<'a> OutcomeSpace<'a> {
 /// Checks what the fold relies on in the rules of a bargain.
 ///
 /// # Errors
-/// The first [`Fault`], with its pointer from the rules.
-pub fn check_rules(rules: &Bargain) -> Result<OutcomeSpace<'_>, Fault> {
+/// The first [`SpaceFault`], with its pointer from the rules.
+pub fn check_rules(rules: &BargainSpec) -> Result<OutcomeSpace<'_>, SpaceFault> {
     let space = OutcomeSpace::new(&rules.issues)?;
     if rules.rounds.is_none() && rules.deadline_ms.is_none() {
-        return Err(Fault::at("/rounds", "`rounds` or `deadline_ms` bounds a bargain: at least one is needed"));
+        return Err(SpaceFault::at("/rounds", "`rounds` or `deadline_ms` bounds a bargain: at least one is needed"));
     }
     let counts = [
         ("/rounds", rules.rounds.map(u64::from), u64::from(ROUNDS_MAX), "1 to 1000 rounds"),
@@ -146,7 +147,7 @@ pub fn check_rules(rules: &Bargain) -> Result<OutcomeSpace<'_>, Fault> {
     ];
     for (pointer, count, max, reason) in counts {
         if count.is_some_and(|count| !(1..=max).contains(&count)) {
-            return Err(Fault::at(pointer, reason));
+            return Err(SpaceFault::at(pointer, reason));
         }
     }
     Ok(space)
@@ -155,41 +156,41 @@ pub fn check_rules(rules: &Bargain) -> Result<OutcomeSpace<'_>, Fault> {
 /// Whether predicates are few enough, and each names an issue, or one of `others`.
 ///
 /// # Errors
-/// The first [`Fault`], with its pointer from the list.
+/// The first [`SpaceFault`], with its pointer from the list.
 pub(crate) fn check_predicates(
     predicates: &[Predicate],
     space: OutcomeSpace<'_>,
     others: &[&str],
-) -> Result<(), Fault> {
+) -> Result<(), SpaceFault> {
     if predicates.len() > PREDICATES_MAX {
-        return Err(Fault::at("", "at most 32 predicates"));
+        return Err(SpaceFault::at("", "at most 32 predicates"));
     }
     for (index, predicate) in predicates.iter().enumerate() {
         if space.issue(&predicate.attr).is_none() && !others.contains(&predicate.attr.as_str()) {
-            return Err(Fault::at(format!("/{index}"), "names no issue of the bargain"));
+            return Err(SpaceFault::at(format!("/{index}"), "names no issue of the bargain"));
         }
     }
     Ok(())
 }
 
-fn check_values(values: &IssueValues) -> Result<(), Fault> {
+fn check_values(values: &IssueValues) -> Result<(), SpaceFault> {
     match values {
         IssueValues::Discrete { values } => {
             if values.is_empty() || values.len() > ISSUE_VALUES_MAX {
-                return Err(Fault::at("/values", "1 to 256 values make a discrete issue"));
+                return Err(SpaceFault::at("/values", "1 to 256 values make a discrete issue"));
             }
             let again = (1..values.len()).find(|&index| values[..index].contains(&values[index]));
             match again {
-                Some(index) => Err(Fault::at(format!("/values/{index}"), "the value stands there before")),
+                Some(index) => Err(SpaceFault::at(format!("/values/{index}"), "the value stands there before")),
                 None => Ok(()),
             }
         }
         IssueValues::Range { min, max } => {
             let is_integer = |value: i64| value.unsigned_abs() <= INTEGER_MAX.unsigned_abs();
             match (is_integer(*min), is_integer(*max), min <= max) {
-                (false, _, _) => Err(Fault::at("/min", "beyond the integers of a document")),
-                (_, false, _) => Err(Fault::at("/max", "beyond the integers of a document")),
-                (_, _, false) => Err(Fault::at("/max", "must not lie below `min`")),
+                (false, _, _) => Err(SpaceFault::at("/min", "beyond the integers of a document")),
+                (_, false, _) => Err(SpaceFault::at("/max", "beyond the integers of a document")),
+                (_, _, false) => Err(SpaceFault::at("/max", "must not lie below `min`")),
                 (true, true, true) => Ok(()),
             }
         }

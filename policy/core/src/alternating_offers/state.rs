@@ -3,30 +3,30 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 
-use schemas::bargain::{Bargain, BargainRule, MESSAGES_SPARE, Mandate, Predicate, ROUNDS_MAX};
+use schemas::bargain::{BargainRule, BargainSpec, MESSAGES_SPARE, Mandate, Predicate, ROUNDS_MAX};
 use schemas::delivery::{self, Agreement};
 use schemas::payload::Terms;
 use schemas::{AgentId, AwardNo, Digest, Lot, OfferId, RegisterKey, Timestamp, WireTime};
 
 use super::mandate::{self, relative_time_ppm};
-use super::space::{Fault, OutcomeSpace};
-use crate::matter::Matter;
-use crate::session::{DIGEST_KEPT, Party};
-use crate::state::{Phase, Timer, TimerKind};
-use crate::tombstone::BargainEnd;
+use super::space::{OutcomeSpace, SpaceFault};
+use crate::negotiation::header::Header;
+use crate::negotiation::party::{DIGEST_KEPT, Party};
+use crate::negotiation::phase::{Phase, Timer, TimerKind};
+use crate::negotiation::tombstone::BargainEnd;
 
 /// The award of a bargain: there is one.
 pub(crate) const AWARD: AwardNo = AwardNo(1);
 
 /// One open bargain.
 #[derive(Debug)]
-pub(crate) struct Bargaining {
-    pub(crate) matter: Matter,
-    pub(crate) rules: Box<Bargain>,
+pub(crate) struct Bargain {
+    pub(crate) header: Header,
+    pub(crate) rules: Box<BargainSpec>,
     /// Currency of prices; offers may repeat it, and name no other.
     pub(crate) currency: Option<Box<str>>,
     /// In the order of their turns: the initiator, then the invited in the order of their ids.
-    pub(crate) parties: Vec<Bargainer>,
+    pub(crate) parties: Vec<BargainParty>,
     /// [`Phase::Joining`], [`Phase::Bargaining`], [`Phase::Confirming`] or [`Phase::Ended`].
     pub(crate) phase: Phase,
     /// Everybody must have joined by then.
@@ -37,7 +37,7 @@ pub(crate) struct Bargaining {
     pub(crate) steps: u32,
     /// The turn must be taken by then, whatever the deadline of the bargain.
     pub(crate) turn_by: Timestamp,
-    pub(crate) standing: Option<Box<Standing>>,
+    pub(crate) standing: Option<Box<StandingOffer>>,
     /// The offer that stood last, where its validity ran out and none stands since.
     pub(crate) lapsed: Option<OfferId>,
     pub(crate) confirm_by: Timestamp,
@@ -49,7 +49,7 @@ pub(crate) struct Bargaining {
 
 /// One party.
 #[derive(Debug)]
-pub(crate) struct Bargainer {
+pub(crate) struct BargainParty {
     pub(crate) party: Party,
     pub(crate) has_joined: bool,
     pub(crate) has_confirmed: bool,
@@ -83,7 +83,7 @@ impl<T> fmt::Debug for Sealed<T> {
 
 /// The standing offer.
 #[derive(Debug)]
-pub(crate) struct Standing {
+pub(crate) struct StandingOffer {
     pub(crate) id: OfferId,
     /// Index of its proposer.
     pub(crate) by: usize,
@@ -97,7 +97,7 @@ pub(crate) struct Standing {
     pub(crate) accepted: Vec<usize>,
 }
 
-impl Bargainer {
+impl BargainParty {
     pub(crate) fn new(agent: AgentId) -> Self {
         Self {
             party: Party::new(agent),
@@ -110,12 +110,12 @@ impl Bargainer {
     }
 
     /// Whether terms are inside its mandate, if it has one.
-    pub(crate) fn allows(&self, space: OutcomeSpace<'_>, terms: &Terms) -> Result<(), Fault> {
+    pub(crate) fn allows(&self, space: OutcomeSpace<'_>, terms: &Terms) -> Result<(), SpaceFault> {
         self.pledge.as_ref().map_or(Ok(()), |Sealed(pledge)| mandate::inside(&pledge.mandate, space, terms))
     }
 }
 
-impl Bargaining {
+impl Bargain {
     pub(crate) fn space(&self) -> OutcomeSpace<'_> {
         OutcomeSpace::of_checked(&self.rules.issues)
     }
@@ -180,13 +180,13 @@ impl Bargaining {
 
     /// When the turn is over: its own time, or the bargain's.
     pub(crate) fn act_by(&self) -> Timestamp {
-        let bounds = [Some(self.turn_by), self.deadline(), Some(self.matter.ends_by)];
+        let bounds = [Some(self.turn_by), self.deadline(), Some(self.header.ends_by)];
         bounds.into_iter().flatten().min().unwrap_or(self.turn_by)
     }
 
     /// The timer that is due first.
     pub(crate) fn next_timer(&self) -> Option<Timer> {
-        let hard = Some((self.matter.ends_by, TimerKind::Hard));
+        let hard = Some((self.header.ends_by, TimerKind::Hard));
         let others = match self.phase {
             Phase::Joining => [Some((self.join_by, TimerKind::Join)), None, None],
             Phase::Bargaining => {
@@ -231,7 +231,7 @@ impl Bargaining {
             round: self.round(),
             step: self.steps,
             act_by: WireTime(self.act_by()),
-            ends_by: WireTime(self.matter.ends_by),
+            ends_by: WireTime(self.header.ends_by),
             t_ppm: self.t_ppm(now),
             standing: self.standing_told(),
         }
@@ -251,6 +251,6 @@ impl Bargaining {
     }
 
     pub(crate) fn agreement_key(&self) -> RegisterKey {
-        RegisterKey::Award(self.matter.id.clone(), Lot(0), AWARD)
+        RegisterKey::Award(self.header.id.clone(), Lot(0), AWARD)
     }
 }

@@ -3,16 +3,16 @@
 use schemas::delivery::Disposition;
 use schemas::{AgentId, Timestamp, WireTime};
 
-use super::state::{Bargainer, Bargaining};
-use crate::state::Phase;
-use crate::tombstone::{BargainEnd, Tombstone};
-use crate::view::{BargainView, Role, View, messages};
+use super::state::{Bargain, BargainParty};
+use crate::negotiation::phase::Phase;
+use crate::negotiation::tombstone::{BargainEnd, Tombstone};
+use crate::negotiation::view::{BargainView, NegotiationView, Role, messages};
 
-impl Bargaining {
+impl Bargain {
     /// The view of one party at an instant of log time; absent when it takes no part.
-    pub(crate) fn view(&self, viewer: &AgentId, now: Timestamp) -> Option<View> {
+    pub(crate) fn view(&self, viewer: &AgentId, now: Timestamp) -> Option<NegotiationView> {
         let index = self.index_of(viewer)?;
-        let named = |is_shown: fn(&Bargainer) -> bool| {
+        let named = |is_shown: fn(&BargainParty) -> bool| {
             self.parties.iter().filter(|one| is_shown(one)).map(|one| one.party.agent.clone()).collect()
         };
         let bargain = BargainView {
@@ -23,14 +23,14 @@ impl Bargaining {
             agreement: (self.phase == Phase::Confirming).then(|| self.agreement()).flatten(),
             detail: None,
         };
-        Some(View {
-            negotiation: self.matter.id.clone(),
+        Some(NegotiationView {
+            negotiation: self.header.id.clone(),
             role: if index == 0 { Role::Initiator } else { Role::Party },
             state: self.phase,
-            outcome: self.matter.outcome,
+            outcome: self.header.outcome,
             round: self.rounds_begun(),
             reply_by: (self.phase == Phase::Joining).then_some(WireTime(self.join_by)),
-            ends_by: WireTime(self.matter.ends_by),
+            ends_by: WireTime(self.header.ends_by),
             policy: None,
             invited: (index == 0).then(|| u32::try_from(self.parties.len() - 1).unwrap_or(u32::MAX)),
             session: None,

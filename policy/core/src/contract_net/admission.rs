@@ -1,4 +1,4 @@
-//! The contract net on the ladder (`ladder.rs`): who speaks, and what follows from a message that was admitted. `judging.rs`
+//! The contract net on the ladder (`negotiation/disposition.rs`): who speaks, and what follows from a message that was admitted. `rules.rs`
 //! finds the verdict and changes nothing; what follows is in the file of each state.
 
 use schemas::delivery::Disposition;
@@ -6,15 +6,15 @@ use schemas::payload::{Failure, Inform};
 use schemas::{AgentId, AwardNo, Payload, RegisterKey};
 
 use crate::acceptance::gate::GateFault;
+use crate::contract_net::ContractNet;
 use crate::contract_net::state::SessionState;
 use crate::effect::AwardLoss;
-use crate::ladder::{Incoming, Ladder};
 use crate::limits::Limits;
-use crate::matter::Matter;
-use crate::negotiation::Negotiation;
-use crate::session::{LiveAward, Offer, Party};
-use crate::state::is_numbered;
-use crate::step::Step;
+use crate::negotiation::context::InputContext;
+use crate::negotiation::disposition::{Incoming, ProtocolRules, Ruling};
+use crate::negotiation::header::Header;
+use crate::negotiation::party::{CollectedOffer, LiveAward, Party};
+use crate::negotiation::phase::is_numbered;
 
 /// Which party speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,11 +25,11 @@ pub(crate) enum Speaker {
 
 /// What follows from a message that was admitted.
 #[derive(Debug, Default)]
-pub(crate) enum Action {
+pub(crate) enum ContractNetAction {
     #[default]
     Nothing,
     Strike,
-    Record(Box<Offer>),
+    Record(Box<CollectedOffer>),
     GateFailed,
     Decline(SessionState),
     Withdraw,
@@ -48,19 +48,16 @@ pub(crate) enum CancelAnswer {
     Failed(Failure),
 }
 
-/// What becomes of a message.
-pub(super) type Verdict = crate::ladder::Verdict<Action>;
-
-impl Ladder for Negotiation {
+impl ProtocolRules for ContractNet {
     type Speaker = Speaker;
-    type Action = Action;
+    type Action = ContractNetAction;
 
-    fn matter(&self) -> &Matter {
-        &self.matter
+    fn header(&self) -> &Header {
+        &self.header
     }
 
-    fn matter_mut(&mut self) -> &mut Matter {
-        &mut self.matter
+    fn header_mut(&mut self) -> &mut Header {
+        &mut self.header
     }
 
     fn speaker(&self, agent: &AgentId) -> Option<Speaker> {
@@ -106,56 +103,60 @@ impl Ladder for Negotiation {
         fault.code(self.policy())
     }
 
-    fn hear(&mut self, speaker: Speaker, step: &Step<'_>) {
+    fn hear(&mut self, speaker: Speaker, context: &InputContext<'_>) {
         if let Speaker::Contractor(index) = speaker {
-            self.sessions[index].heard = step.input;
+            self.sessions[index].heard = context.input;
         }
     }
 
-    fn judge(&self, speaker: Speaker, incoming: &Incoming, step: &Step<'_>) -> Verdict {
-        self.judge_message(speaker, &incoming.payload, &incoming.msg_id, step)
+    fn judge(&self, speaker: Speaker, incoming: &Incoming, context: &InputContext<'_>) -> Ruling<ContractNetAction> {
+        self.judge_message(speaker, &incoming.payload, &incoming.msg_id, context)
     }
 
-    fn register(&mut self, action: &Action, step: &mut Step<'_>) -> Option<(AwardNo, Option<RegisterKey>)> {
-        let Action::Confirm(lot) = action else { return None };
-        self.register_commitment(*lot, step).map(|(award_no, key)| (award_no, Some(key)))
+    fn register(
+        &mut self,
+        action: &ContractNetAction,
+        context: &mut InputContext<'_>,
+    ) -> Option<(AwardNo, Option<RegisterKey>)> {
+        let ContractNetAction::Confirm(lot) = action else { return None };
+        self.register_commitment(*lot, context).map(|(award_no, key)| (award_no, Some(key)))
     }
 
     fn commitment_key(&self, award_no: AwardNo) -> Option<RegisterKey> {
         self.lot_of_award(award_no).map(|lot| self.end_key(lot, award_no))
     }
 
-    fn follow(&mut self, speaker: Speaker, action: Action, step: &mut Step<'_>) {
+    fn follow(&mut self, speaker: Speaker, action: ContractNetAction, context: &mut InputContext<'_>) {
         match (speaker, action) {
-            (_, Action::Cancel) => self.cancel(step),
-            (_, Action::Choose(chosen)) => self.choose(chosen, step),
-            (Speaker::Contractor(index), action) => self.act_for(index, action, step),
+            (_, ContractNetAction::Cancel) => self.cancel(context),
+            (_, ContractNetAction::Choose(chosen)) => self.choose(chosen, context),
+            (Speaker::Contractor(index), action) => self.act_for(index, action, context),
             (Speaker::Initiator, _) => {}
         }
     }
 }
 
-impl Negotiation {
-    fn act_for(&mut self, index: usize, action: Action, step: &mut Step<'_>) {
+impl ContractNet {
+    fn act_for(&mut self, index: usize, action: ContractNetAction, context: &mut InputContext<'_>) {
         match action {
             // The last two are the initiator's, and done by then.
-            Action::Nothing | Action::Cancel | Action::Choose(_) => {}
-            Action::Strike => self.strike(index, step),
-            Action::Record(offer) => self.record_offer(index, offer, step),
-            Action::GateFailed => self.drop_offer(index, step),
-            Action::Decline(state) => self.decline(index, state, step),
-            Action::Withdraw => self.withdraw(index, step),
-            Action::Confirm(lot) => self.commit(lot, step),
-            Action::LoseAward(lot, loss, failure) => self.lose_award(lot, loss, failure, step),
-            Action::Perform(lot, inform) => self.perform(lot, inform, step),
-            Action::AnswerCancel(lot, answer) => self.answer_cancel(lot, answer, step),
+            ContractNetAction::Nothing | ContractNetAction::Cancel | ContractNetAction::Choose(_) => {}
+            ContractNetAction::Strike => self.strike(index, context),
+            ContractNetAction::Record(offer) => self.record_offer(index, offer, context),
+            ContractNetAction::GateFailed => self.drop_offer(index, context),
+            ContractNetAction::Decline(state) => self.decline(index, state, context),
+            ContractNetAction::Withdraw => self.withdraw(index, context),
+            ContractNetAction::Confirm(lot) => self.commit(lot, context),
+            ContractNetAction::LoseAward(lot, loss, failure) => self.lose_award(lot, loss, failure, context),
+            ContractNetAction::Perform(lot, inform) => self.perform(lot, inform, context),
+            ContractNetAction::AnswerCancel(lot, answer) => self.answer_cancel(lot, answer, context),
         }
     }
 
     fn lot_of_award(&self, award_no: AwardNo) -> Option<usize> {
         let is_it = |award: &LiveAward| award.award_no == award_no;
         let live = self.lots.iter().position(|lot| lot.award.as_ref().is_some_and(is_it));
-        live.or_else(|| self.past_awards.iter().find(|past| past.award_no == award_no).map(|past| past.lot))
+        live.or_else(|| self.revoked_awards.iter().find(|past| past.award_no == award_no).map(|past| past.lot))
     }
 }
 

@@ -9,67 +9,67 @@ use schemas::policy::{Decider, OnIncomplete};
 use crate::acceptance::threshold::Period;
 use crate::contract_net::opening::window_from_call;
 use crate::contract_net::state::SessionState;
+use crate::contract_net::{CloseFacts, ContractNet, OfferTally};
 use crate::effect::Event;
-use crate::negotiation::{CloseFacts, Negotiation, Tally};
-use crate::session::LotState;
-use crate::state::Phase;
-use crate::step::Step;
+use crate::negotiation::context::InputContext;
+use crate::negotiation::party::LotState;
+use crate::negotiation::phase::Phase;
 
-impl Negotiation {
+impl ContractNet {
     /// Collection closes. The tally is up to date.
-    pub(super) fn close(&mut self, reason: CloseReason, step: &mut Step<'_>) {
+    pub(super) fn close(&mut self, reason: CloseReason, context: &mut InputContext<'_>) {
         let facts = CloseFacts {
             reason,
             complete: self.responded >= self.expected,
             offers: self.tally.valid,
             responded: self.responded,
             expected: self.expected,
-            position: step.position,
+            position: context.position,
             decision: None,
         };
         self.close = Some(facts);
         (self.window_at, self.crossing_at) = (None, None);
-        step.event(Event::Closed {
-            negotiation: self.matter.id.clone(),
+        context.event(Event::Closed {
+            negotiation: self.header.id.clone(),
             round: self.round,
             reason,
             complete: facts.complete,
             offers: facts.offers,
             responded: facts.responded,
             expected: facts.expected,
-            at: step.now,
-            elapsed_us: step.now.since_us(self.matter.started_at),
+            at: context.now,
+            elapsed_us: context.now.since_us(self.header.started_at),
         });
-        self.reject_expired(step);
+        self.reject_expired(context);
         let is_failed = self.policy().on_incomplete == OnIncomplete::Fail && !facts.complete;
         if !self.policy().award {
             let outcome = if facts.offers == 0 { Outcome::NoOffers } else { Outcome::Incomplete };
-            self.end(outcome, Some("policy_awards_nobody"), step);
+            self.end(outcome, Some("policy_awards_nobody"), context);
         } else if is_failed && reason == CloseReason::Deadline {
-            self.conclude_round(Outcome::Incomplete, step);
+            self.conclude_round(Outcome::Incomplete, context);
         } else if facts.offers == 0 {
-            self.conclude_round(Outcome::NoOffers, step);
+            self.conclude_round(Outcome::NoOffers, context);
         } else if self.policy().decider == Decider::Initiator {
-            self.ask_initiator(step);
+            self.ask_initiator(context);
         } else {
-            self.decide(None, crate::Cause::Score, step);
+            self.decide(None, crate::Cause::Score, context);
         }
     }
 
     /// Offers whose validity has run out are no longer in the running.
-    pub(super) fn reject_expired(&mut self, step: &mut Step<'_>) {
+    pub(super) fn reject_expired(&mut self, context: &mut InputContext<'_>) {
         for index in 0..self.sessions.len() {
             let session = &self.sessions[index];
-            let is_expired = session.offer.as_ref().is_some_and(|offer| !offer.is_valid(step.now));
+            let is_expired = session.offer.as_ref().is_some_and(|offer| !offer.is_valid(context.now));
             if session.state == SessionState::Offered && is_expired {
-                self.reject(index, RejectReason::Expired, SessionState::Rejected, step);
+                self.reject(index, RejectReason::Expired, SessionState::Rejected, context);
             }
         }
     }
 
     /// Rows 7 and 8: no award can be made in this round. The next round calls those who answered, except for those who
     /// failed, were excluded, or did not understand: the same call again would tell them nothing new.
-    pub(super) fn conclude_round(&mut self, outcome: Outcome, step: &mut Step<'_>) {
+    pub(super) fn conclude_round(&mut self, outcome: Outcome, context: &mut InputContext<'_>) {
         let called: Vec<usize> = (0..self.sessions.len())
             .filter(|&index| {
                 let session = &self.sessions[index];
@@ -84,34 +84,34 @@ impl Negotiation {
                     )
             })
             .collect();
-        if !self.begin_round(&called, step) {
-            self.end(outcome, None, step);
+        if !self.begin_round(&called, context) {
+            self.end(outcome, None, context);
         }
     }
 
     /// Opens the next round for some contractors. False, and nothing done, when no round is left, nobody is to be called,
     /// or the time to the hard deadline does not allow another collection period.
-    pub(super) fn begin_round(&mut self, called: &[usize], step: &mut Step<'_>) -> bool {
-        let reply_by = schemas::Timestamp(step.clock.0.saturating_add(self.period.length_us));
-        let has_round = self.round < self.policy().max_rounds && reply_by <= self.matter.ends_by;
+    pub(super) fn begin_round(&mut self, called: &[usize], context: &mut InputContext<'_>) -> bool {
+        let reply_by = schemas::Timestamp(context.clock.0.saturating_add(self.period.length_us));
+        let has_round = self.round < self.policy().max_rounds && reply_by <= self.header.ends_by;
         let Some(call) = self.call.clone().filter(|_| has_round && !called.is_empty()) else { return false };
         for index in 0..self.sessions.len() {
             if !self.sessions[index].is_owed_closed {
-                self.reject_offer(index, RejectReason::Round, step);
+                self.reject_offer(index, RejectReason::Round, context);
             }
         }
         self.standby.clear();
         self.round += 1;
         (self.reply_by, self.extensions) = (reply_by, 0);
-        self.period = Period { start: step.clock, ..self.period };
-        (self.is_window_past, self.window_at) = (false, window_from_call(self.policy(), step.clock));
-        self.tally = Tally::EMPTY;
+        self.period = Period { start: context.clock, ..self.period };
+        (self.is_window_past, self.window_at) = (false, window_from_call(self.policy(), context.clock));
+        self.tally = OfferTally::EMPTY;
         self.decide_by = None;
         self.lots.iter_mut().for_each(|lot| lot.award = None);
-        self.enter(Phase::Collecting, step);
+        self.enter(Phase::Collecting, context);
         self.recall_sessions(called);
         let call = Arc::new(Call { round: self.round, reply_by: WireTime(reply_by), ..Call::clone(&call) });
-        self.deliver_call(&call, called, step);
+        self.deliver_call(&call, called, context);
         true
     }
 

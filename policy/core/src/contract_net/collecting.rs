@@ -6,120 +6,120 @@ use schemas::WireTime;
 use schemas::delivery::{Call, CloseReason, RejectReason};
 use schemas::policy::{OnIncomplete, WindowAnchor};
 
-use crate::acceptance::close::{self, Standing};
+use crate::acceptance::close::{self, CollectionStatus};
 use crate::acceptance::threshold;
+use crate::contract_net::ContractNet;
 use crate::contract_net::state::SessionState;
 use crate::effect::Event;
-use crate::negotiation::Negotiation;
-use crate::session::Offer;
-use crate::state::Phase;
-use crate::step::Step;
+use crate::negotiation::context::InputContext;
+use crate::negotiation::party::CollectedOffer;
+use crate::negotiation::phase::Phase;
 
-impl Negotiation {
+impl ContractNet {
     /// Row 2: the offer replaces the contractor's earlier one.
-    pub(super) fn record_offer(&mut self, index: usize, offer: Box<Offer>, step: &mut Step<'_>) {
-        self.reject_offer(index, RejectReason::Replaced, step);
+    pub(super) fn record_offer(&mut self, index: usize, offer: Box<CollectedOffer>, context: &mut InputContext<'_>) {
+        self.reject_offer(index, RejectReason::Replaced, context);
         self.offers += 1;
         self.tally.add(offer.score, offer.valid_until);
         self.sessions[index].offer = Some(offer);
         self.set_state(index, SessionState::Offered);
-        self.start_window(step);
-        self.evaluate(step);
+        self.start_window(context);
+        self.evaluate(context);
     }
 
     /// Step 10: a gate-failing revision also removes the earlier offer.
-    pub(super) fn drop_offer(&mut self, index: usize, step: &mut Step<'_>) {
-        self.reject(index, RejectReason::Replaced, SessionState::PolicyRejected, step);
-        self.evaluate(step);
+    pub(super) fn drop_offer(&mut self, index: usize, context: &mut InputContext<'_>) {
+        self.reject(index, RejectReason::Replaced, SessionState::PolicyRejected, context);
+        self.evaluate(context);
     }
 
     /// Row 3.
-    pub(super) fn decline(&mut self, index: usize, state: SessionState, step: &mut Step<'_>) {
+    pub(super) fn decline(&mut self, index: usize, state: SessionState, context: &mut InputContext<'_>) {
         self.set_state(index, state);
-        self.evaluate(step);
+        self.evaluate(context);
     }
 
     /// Row 4.
-    pub(super) fn withdraw(&mut self, index: usize, step: &mut Step<'_>) {
-        self.reject(index, RejectReason::Withdrawn, SessionState::Withdrawn, step);
-        self.evaluate(step);
+    pub(super) fn withdraw(&mut self, index: usize, context: &mut InputContext<'_>) {
+        self.reject(index, RejectReason::Withdrawn, SessionState::Withdrawn, context);
+        self.evaluate(context);
     }
 
     /// Step 8: strikes out, the session is excluded and its offer leaves the running. Who is bound, or has been, stays:
     /// a commitment does not end by a mistake.
-    pub(super) fn strike(&mut self, index: usize, step: &mut Step<'_>) {
+    pub(super) fn strike(&mut self, index: usize, context: &mut InputContext<'_>) {
         let session = &mut self.sessions[index];
         session.strikes += 1;
         if session.strikes < self.pinned.policy.max_strikes || !is_excludable(session.state) {
             return;
         }
         self.standby.retain(|&held| held != index);
-        self.reject(index, RejectReason::Withdrawn, SessionState::Excluded, step);
+        self.reject(index, RejectReason::Withdrawn, SessionState::Excluded, context);
         let contractor = self.sessions[index].party.agent.clone();
-        step.event(Event::Excluded { negotiation: self.matter.id.clone(), contractor });
+        context.event(Event::Excluded { negotiation: self.header.id.clone(), contractor });
         if self.phase == Phase::Collecting {
-            self.evaluate(step);
+            self.evaluate(context);
         }
     }
 
     /// The first valid offer of a round starts a window anchored at it, even if it is withdrawn later.
-    fn start_window(&mut self, step: &Step<'_>) {
+    fn start_window(&mut self, context: &InputContext<'_>) {
         let close = &self.pinned.policy.close;
         if close.window_anchor == WindowAnchor::FirstValid && self.window_at.is_none() && !self.is_window_past {
-            self.window_at = close.window_ms.map(|ms| step.now.plus_ms(ms));
+            self.window_at = close.window_ms.map(|ms| context.now.plus_ms(ms));
         }
     }
 
     /// The close rule, after every collecting event and timer.
-    pub(super) fn evaluate(&mut self, step: &mut Step<'_>) {
-        self.refresh_tally(step.now);
+    pub(super) fn evaluate(&mut self, context: &mut InputContext<'_>) {
+        self.refresh_tally(context.now);
         let threshold = self.policy().close.score_at_least;
-        let standing = Standing {
+        let standing = CollectionStatus {
             valid: self.tally.valid,
             is_score_reached: threshold
                 .zip(self.tally.best)
-                .is_some_and(|(threshold, best)| threshold::is_reached(threshold, self.period, best, step.now)),
+                .is_some_and(|(threshold, best)| threshold::is_reached(threshold, self.period, best, context.now)),
             responded: self.responded,
             expected: self.expected,
             is_window_past: self.is_window_past,
         };
         match close::reason(&self.policy().close, standing) {
-            Some(reason) => self.close(reason, step),
+            Some(reason) => self.close(reason, context),
             None => {
                 self.crossing_at = threshold.zip(self.tally.best).and_then(|(threshold, best)| {
-                    threshold::crossing(threshold, self.period, best, step.now).filter(|at| *at > step.now)
+                    threshold::crossing(threshold, self.period, best, context.now).filter(|at| *at > context.now)
                 });
             }
         }
     }
 
     /// Row 5: `T_window`. With too few valid offers it stays past, and the next valid offer closes.
-    pub(crate) fn handle_window(&mut self, step: &mut Step<'_>) {
+    pub(crate) fn handle_window(&mut self, context: &mut InputContext<'_>) {
         self.window_at = None;
         self.is_window_past = true;
-        self.evaluate(step);
+        self.evaluate(context);
     }
 
     /// The falling threshold reaches the best score.
-    pub(crate) fn handle_crossing(&mut self, step: &mut Step<'_>) {
+    pub(crate) fn handle_crossing(&mut self, context: &mut InputContext<'_>) {
         self.crossing_at = None;
-        self.evaluate(step);
+        self.evaluate(context);
     }
 
     /// Row 5: `T_collect` always closes, unless missing answers buy an extension.
-    pub(crate) fn handle_collect(&mut self, step: &mut Step<'_>) {
+    pub(crate) fn handle_collect(&mut self, context: &mut InputContext<'_>) {
         if let OnIncomplete::Extend { ms, max } = self.policy().on_incomplete {
-            let reply_by = step.clock.plus_ms(ms);
-            if self.responded < self.expected && self.extensions < max && reply_by <= self.matter.ends_by {
-                return self.extend(reply_by, step);
+            let reply_by = context.clock.plus_ms(ms);
+            if self.responded < self.expected && self.extensions < max && reply_by <= self.header.ends_by {
+                return self.extend(reply_by, context);
             }
         }
-        self.refresh_tally(step.now);
-        self.close(CloseReason::Deadline, step);
+        self.refresh_tally(context.now);
+        self.close(CloseReason::Deadline, context);
     }
 
     /// Those who have not answered are called again, with the later deadline.
-    fn extend(&mut self, reply_by: schemas::Timestamp, step: &mut Step<'_>) {
+    fn extend(&mut self, reply_by: schemas::Timestamp, context: &mut InputContext<'_>) {
         self.extensions += 1;
         self.reply_by = reply_by;
         let Some(call) = self.call.clone() else { return };
@@ -129,7 +129,7 @@ impl Negotiation {
                 self.sessions[index].state == SessionState::Invited && self.sessions[index].round == self.round
             })
             .collect();
-        self.deliver_call(&call, &silent, step);
+        self.deliver_call(&call, &silent, context);
     }
 }
 

@@ -5,20 +5,20 @@ use schemas::delivery::{Notification, OfferNews, OffersReport, Outcome, Progress
 use schemas::{Digest, OfferId, Timestamp, WireTime};
 
 use crate::Cause;
+use crate::contract_net::ContractNet;
 use crate::contract_net::state::SessionState;
-use crate::negotiation::Negotiation;
-use crate::session::Offer;
-use crate::state::Phase;
-use crate::step::Step;
+use crate::negotiation::context::InputContext;
+use crate::negotiation::party::CollectedOffer;
+use crate::negotiation::phase::Phase;
 
-impl Negotiation {
+impl ContractNet {
     /// Reveals the valid offers in a permutation nobody could foresee: ascending SHA-256(negotiation, closing position,
     /// offer id).
-    pub(super) fn ask_initiator(&mut self, step: &mut Step<'_>) {
-        let decide_by = step.clock.plus_ms(self.policy().decide_ms).min(self.matter.ends_by);
+    pub(super) fn ask_initiator(&mut self, context: &mut InputContext<'_>) {
+        let decide_by = context.clock.plus_ms(self.policy().decide_ms).min(self.header.ends_by);
         self.decide_by = Some(decide_by);
-        self.enter(Phase::Deciding, step);
-        let closing = step.position.to_string();
+        self.enter(Phase::Deciding, context);
+        let closing = context.position.to_string();
         let mut offers: Vec<OfferNews> = self
             .sessions
             .iter()
@@ -35,10 +35,10 @@ impl Negotiation {
             .collect();
         offers.sort_by_cached_key(|offer| {
             let id = offer.offer_id.to_string();
-            Digest::of_parts(&[self.matter.id.as_str().as_bytes(), closing.as_bytes(), id.as_bytes()])
+            Digest::of_parts(&[self.header.id.as_str().as_bytes(), closing.as_bytes(), id.as_bytes()])
         });
         let news = ProgressReport::Offers(OffersReport { offers, decide_by: WireTime(decide_by) });
-        self.report(step, Notification::Inform(news), None);
+        self.report(context, Notification::Inform(news), None);
     }
 
     /// The session whose offer the initiator names, if that offer is in the running and still valid.
@@ -50,24 +50,24 @@ impl Negotiation {
     }
 
     /// The initiator has chosen; the score orders the runners-up.
-    pub(super) fn choose(&mut self, index: usize, step: &mut Step<'_>) {
-        self.reject_expired(step);
-        self.decide(Some(index), Cause::Initiator, step);
+    pub(super) fn choose(&mut self, index: usize, context: &mut InputContext<'_>) {
+        self.reject_expired(context);
+        self.decide(Some(index), Cause::Initiator, context);
     }
 
     /// `decide_by`: silence falls back to the score, among what is still valid.
-    pub(crate) fn handle_decide(&mut self, step: &mut Step<'_>) {
+    pub(crate) fn handle_decide(&mut self, context: &mut InputContext<'_>) {
         self.decide_by = None;
-        self.reject_expired(step);
+        self.reject_expired(context);
         if self.sessions.iter().any(|session| session.state == SessionState::Offered) {
-            self.decide(None, Cause::InitiatorSilent, step);
+            self.decide(None, Cause::InitiatorSilent, context);
         } else {
-            self.conclude_round(Outcome::NoOffers, step);
+            self.conclude_round(Outcome::NoOffers, context);
         }
     }
 }
 
 /// The terms of a stored offer.
-pub(crate) fn terms_of(offer: &Offer) -> schemas::payload::Terms {
+pub(crate) fn terms_of(offer: &CollectedOffer) -> schemas::payload::Terms {
     serde_json::from_str(&offer.terms).expect("the terms were written by this crate")
 }

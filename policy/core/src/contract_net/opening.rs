@@ -13,14 +13,14 @@ use schemas::{AgentId, Digest, NegotiationId, Timestamp, WireTime};
 use crate::acceptance::threshold::Period;
 use crate::contract_net::admission::Speaker;
 use crate::contract_net::state::SessionState;
+use crate::contract_net::{ContractNet, OfferTally, PinnedPolicy};
 use crate::effect::{Deliver, Protocol};
-use crate::ladder::Ladder;
-use crate::link::CHAIN_START;
-use crate::matter::{Matter, public_addresses};
-use crate::negotiation::{Negotiation, PinnedPolicy, Tally};
-use crate::session::{Party, Reach, Session};
-use crate::state::{Misread, Phase};
-use crate::step::{CALL_ORDINAL, Step};
+use crate::negotiation::chain::CHAIN_START;
+use crate::negotiation::context::{CALL_ORDINAL, InputContext};
+use crate::negotiation::disposition::ProtocolRules;
+use crate::negotiation::header::{Header, public_addresses};
+use crate::negotiation::party::{CallDelivery, ContractorSession, Party};
+use crate::negotiation::phase::{NotUnderstoodReason, Phase};
 
 /// A call on its way to becoming a negotiation.
 pub(crate) struct Opening<'a> {
@@ -47,25 +47,25 @@ impl Opening<'_> {
     /// Why the call cannot be followed; nothing is stored then.
     pub(crate) fn open(
         self,
-        step: &mut Step<'_>,
+        context: &mut InputContext<'_>,
         share: impl FnMut(&AgentId) -> AgentId,
-    ) -> Result<Negotiation, Misread> {
+    ) -> Result<ContractNet, NotUnderstoodReason> {
         if self.cfp.round.is_some_and(|round| round != 1) {
-            return Err(Misread::BadRound);
+            return Err(NotUnderstoodReason::BadRound);
         }
-        let deadlines = deadlines(&self.policy.policy, self.cfp, self.envelope.scope.as_ref(), step.now)?;
-        let sessions = self.sessions(step.limits.invited_max, share);
+        let deadlines = deadlines(&self.policy.policy, self.cfp, self.envelope.scope.as_ref(), context.now)?;
+        let sessions = self.sessions(context.limits.invited_max, share);
         if sessions.is_empty() {
-            return Err(Misread::NoRecipient);
+            return Err(NotUnderstoodReason::NoRecipient);
         }
         let call = Arc::new(self.call(deadlines));
-        let mut negotiation = self.negotiation(deadlines, sessions, &call, step);
-        negotiation.matter.link(&self.digest.0, step);
+        let mut negotiation = self.negotiation(deadlines, sessions, &call, context);
+        negotiation.header.link(&self.digest.0, context);
         let everyone: Vec<usize> = (0..negotiation.sessions.len()).collect();
-        negotiation.deliver_call(&call, &everyone, step);
-        negotiation.acknowledge_call(Speaker::Initiator, self.envelope, self.digest, step);
+        negotiation.deliver_call(&call, &everyone, context);
+        negotiation.acknowledge_call(Speaker::Initiator, self.envelope, self.digest, context);
         let (invited, reply_by) = (negotiation.sessions.len(), negotiation.reply_by);
-        negotiation.matter.announce(Protocol::ContractNet, &self.policy.id, invited, reply_by, step);
+        negotiation.header.announce(Protocol::ContractNet, &self.policy.id, invited, reply_by, context);
         Ok(negotiation)
     }
 
@@ -79,15 +79,18 @@ impl Opening<'_> {
     }
 
     /// One session per invited contractor.
-    fn sessions(&self, invited_max: usize, mut share: impl FnMut(&AgentId) -> AgentId) -> Vec<Session> {
+    fn sessions(&self, invited_max: usize, mut share: impl FnMut(&AgentId) -> AgentId) -> Vec<ContractorSession> {
         let mut invited = self.invited();
         invited.truncate(invited_max);
-        invited.into_iter().map(|invitation| Session::new(share(&invitation.agent), Reach::of(invitation))).collect()
+        invited
+            .into_iter()
+            .map(|invitation| ContractorSession::new(share(&invitation.agent), CallDelivery::of(invitation)))
+            .collect()
     }
 
     /// What the negotiation has, whatever its protocol.
-    pub(crate) fn matter(&self, ends_by: Timestamp, now: Timestamp) -> Matter {
-        Matter {
+    pub(crate) fn header(&self, ends_by: Timestamp, now: Timestamp) -> Header {
+        Header {
             id: self.id.clone(),
             call_msg_id: self.envelope.msg_id.clone(),
             left_out: self.pinned.left_out,
@@ -119,14 +122,14 @@ impl Opening<'_> {
     fn negotiation(
         &self,
         deadlines: Deadlines,
-        sessions: Vec<Session>,
+        sessions: Vec<ContractorSession>,
         call: &Arc<Call>,
-        step: &Step<'_>,
-    ) -> Negotiation {
+        context: &InputContext<'_>,
+    ) -> ContractNet {
         let policy = &self.policy.policy;
         let may_call_again = policy.max_rounds > 1 || matches!(policy.on_incomplete, OnIncomplete::Extend { .. });
-        Negotiation {
-            matter: self.matter(deadlines.ends_by, step.now),
+        ContractNet {
+            header: self.header(deadlines.ends_by, context.now),
             pinned: Arc::clone(&self.policy),
             initiator: Party::new(self.initiator.clone()),
             expected: u32::try_from(sessions.len()).unwrap_or(u32::MAX),
@@ -135,14 +138,14 @@ impl Opening<'_> {
             call: may_call_again.then(|| Arc::clone(call)),
             phase: Phase::Collecting,
             round: 1,
-            period: Period { start: step.now, length_us: deadlines.reply_by.since_us(step.now) },
+            period: Period { start: context.now, length_us: deadlines.reply_by.since_us(context.now) },
             reply_by: deadlines.reply_by,
-            called_at: step.position,
-            called_input: step.input,
+            called_at: context.position,
+            called_input: context.input,
             extensions: 0,
             responded: 0,
-            tally: Tally::EMPTY,
-            window_at: window_from_call(policy, step.now),
+            tally: OfferTally::EMPTY,
+            window_at: window_from_call(policy, context.now),
             is_window_past: false,
             crossing_at: None,
             decide_by: None,
@@ -151,7 +154,7 @@ impl Opening<'_> {
             lots: Vec::new(),
             standby: Vec::new(),
             awards: 0,
-            past_awards: Vec::new(),
+            revoked_awards: Vec::new(),
             last_key: None,
             offers: 0,
             finals: 0,
@@ -159,22 +162,22 @@ impl Opening<'_> {
     }
 }
 
-impl Negotiation {
+impl ContractNet {
     /// Delivers a call to some sessions, whose round it opens (or whose deadline it extends).
-    pub(super) fn deliver_call(&mut self, call: &Arc<Call>, called: &[usize], step: &mut Step<'_>) {
+    pub(super) fn deliver_call(&mut self, call: &Arc<Call>, called: &[usize], context: &mut InputContext<'_>) {
         let told = Arc::new(Notification::Cfp(Call::clone(call)));
-        (self.called_at, self.called_input) = (step.position, step.input);
+        (self.called_at, self.called_input) = (context.position, context.input);
         for &index in called {
             let session = &self.sessions[index];
             let ordinal = CALL_ORDINAL + u32::try_from(index).unwrap_or(0);
-            let letter =
-                step.letter_at(ordinal, &self.matter.id, &session.party.agent, Arc::clone(&told), self.reply_by);
-            step.post(Deliver {
+            let delivery =
+                context.delivery_at(ordinal, &self.header.id, &session.party.agent, Arc::clone(&told), self.reply_by);
+            context.deliver(Deliver {
                 from: Some(self.initiator.agent.clone()),
-                qos: session.reach.qos(),
-                attempts_max: session.reach.call_attempts_max(),
-                traceparent: self.matter.traceparent.clone(),
-                ..letter
+                qos: session.call_delivery.qos(),
+                attempts_max: session.call_delivery.call_attempts_max(),
+                traceparent: self.header.traceparent.clone(),
+                ..delivery
             });
         }
     }
@@ -215,7 +218,12 @@ fn lifetime_ms(scope: Option<&Scope>) -> Option<u64> {
 
 /// The collection deadline ([`reply_by`]). The hard deadline: the policy's, or the scope's lifetime if that is shorter and not already spent as the
 /// collection deadline.
-fn deadlines(policy: &Policy, cfp: &Cfp, scope: Option<&Scope>, now: Timestamp) -> Result<Deadlines, Misread> {
+fn deadlines(
+    policy: &Policy,
+    cfp: &Cfp,
+    scope: Option<&Scope>,
+    now: Timestamp,
+) -> Result<Deadlines, NotUnderstoodReason> {
     let lifetime_ms = lifetime_ms(scope);
     let has_own_deadline = cfp.reply_within_ms.is_some() || cfp.reply_by.is_some();
     let reply_by = reply_by(policy.timers_ms.collect, cfp, scope, now);
@@ -225,7 +233,7 @@ fn deadlines(policy: &Policy, cfp: &Cfp, scope: Option<&Scope>, now: Timestamp) 
     };
     let ends_by = now.plus_ms(hard_ms);
     if reply_by <= now || reply_by > ends_by || reply_by > now.plus_ms(TIMER_MS_MAX) {
-        return Err(Misread::BadDeadline);
+        return Err(NotUnderstoodReason::BadDeadline);
     }
     Ok(Deadlines { reply_by, ends_by })
 }

@@ -6,24 +6,24 @@ use schemas::{AgentId, DeliveryId};
 
 use crate::contract_net::admission::said;
 use crate::contract_net::state::SessionState;
+use crate::contract_net::{ContractNet, lot_number};
 use crate::effect::{AwardLoss, Deliver};
-use crate::negotiation::{Negotiation, lot_number};
-use crate::session::AwardStage;
-use crate::step::{Step, delivery_id};
+use crate::negotiation::context::{InputContext, delivery_id};
+use crate::negotiation::party::AwardStage;
 
-impl Negotiation {
+impl ContractNet {
     /// Row 14: the work is done.
-    pub(super) fn perform(&mut self, lot: usize, inform: Inform, step: &mut Step<'_>) {
+    pub(super) fn perform(&mut self, lot: usize, inform: Inform, context: &mut InputContext<'_>) {
         let Some(award) = self.lots[lot].award.as_mut() else { return };
         award.stage = AwardStage::Done;
         let session = award.session;
         self.set_state(session, SessionState::Done);
-        self.report_inform(lot, inform, step);
-        self.settle(step);
+        self.report_inform(lot, inform, context);
+        self.settle(context);
     }
 
     /// Passes a contractor's INFORM on to the initiator.
-    pub(super) fn report_inform(&self, lot: usize, inform: Inform, step: &mut Step<'_>) {
+    pub(super) fn report_inform(&self, lot: usize, inform: Inform, context: &mut InputContext<'_>) {
         let Some(award) = &self.lots[lot].award else { return };
         let contractor = self.sessions[award.session].party.agent.clone();
         let news = ContractorReport {
@@ -37,8 +37,12 @@ impl Negotiation {
             InformKind::Result => ProgressReport::Result(news),
             InformKind::Cancelled => ProgressReport::Cancelled(news),
         };
-        let letter = self.matter.letter(step, &self.initiator.agent, Notification::Inform(news));
-        step.post(Deliver { from: Some(contractor), in_reply_to: Some(self.matter.call_msg_id.clone()), ..letter });
+        let delivery = self.header.delivery(context, &self.initiator.agent, Notification::Inform(news));
+        context.deliver(Deliver {
+            from: Some(contractor),
+            in_reply_to: Some(self.header.call_msg_id.clone()),
+            ..delivery
+        });
     }
 
     /// FAILURE{delivery}: counts for a CFP to an INVITED and an ACCEPT to an AWARDED contractor from whom nothing later was
@@ -48,22 +52,22 @@ impl Negotiation {
         delivery: DeliveryId,
         to: &AgentId,
         may_answer: bool,
-        step: &mut Step<'_>,
+        context: &mut InputContext<'_>,
     ) {
-        self.matter.link(b"delivery_failed", step);
+        self.header.link(b"delivery_failed", context);
         let Some(index) = self.session_of(to) else { return };
         if let Some((position, ordinal)) = self.unanswered_call(index)
-            && delivery_id(step.lane, &self.matter.id, position, ordinal, to) == delivery
+            && delivery_id(context.lane, &self.header.id, position, ordinal, to) == delivery
         {
             let state = if may_answer { SessionState::Undelivered } else { SessionState::Failed };
-            self.decline(index, state, step);
+            self.decline(index, state, context);
         } else if let Some(lot) = self.lot_of(index)
             && let Some(award) = &self.lots[lot].award
             && award.stage == AwardStage::Awarded
             && award.accept.0 == delivery
             && self.sessions[index].heard <= award.accept.1
         {
-            self.lose_award(lot, AwardLoss::Undelivered, said("undelivered"), step);
+            self.lose_award(lot, AwardLoss::Undelivered, said("undelivered"), context);
         }
     }
 }

@@ -45,7 +45,7 @@ impl LaneState {
     #[must_use]
     pub fn traceparent(&self, negotiation: &NegotiationId) -> Option<&str> {
         match self.table.entry(Key::of(negotiation))? {
-            TableEntry::Open(open, _) => open.matter().traceparent.as_deref(),
+            TableEntry::Open(open, _) => open.header().traceparent.as_deref(),
             TableEntry::Ended(_) => None,
         }
     }

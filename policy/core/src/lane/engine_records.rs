@@ -7,10 +7,10 @@ use schemas::ids::Position;
 use schemas::record::EngineEvent;
 
 use super::LaneState;
-use super::open::Open;
 use super::table::{Key, TableEntry};
 use crate::effect::{Effect, Event};
-use crate::step::Step;
+use crate::negotiation::Negotiation;
+use crate::negotiation::context::InputContext;
 
 impl LaneState {
     /// Engine records of an older epoch are ignored: a zombie, woken after another engine claimed the lane, changes nothing.
@@ -33,12 +33,12 @@ impl LaneState {
             }
             EngineEvent::Rules { version } if epoch >= self.epoch => self.context.rules = *version,
             EngineEvent::DeliveryFailed { id, negotiation, to, attempts: _, may_answer } if epoch >= self.epoch => {
-                self.with_open(position, negotiation, |open, step| {
-                    open.handle_delivery_failure(*id, to, *may_answer, step)
+                self.with_open(position, negotiation, |open, context| {
+                    open.handle_delivery_failure(*id, to, *may_answer, context)
                 });
             }
             EngineEvent::Abort { negotiation, code } if epoch >= self.epoch => {
-                self.with_open(position, negotiation, |open, step| open.handle_abort(code, step));
+                self.with_open(position, negotiation, |open, context| open.handle_abort(code, context));
             }
             // Acknowledgements concern the outbox; they change nothing here.
             EngineEvent::Delivered { .. }
@@ -53,12 +53,12 @@ impl LaneState {
         &mut self,
         position: Position,
         negotiation: &NegotiationId,
-        input: impl FnOnce(&mut Open, &mut Step<'_>),
+        input: impl FnOnce(&mut Negotiation, &mut InputContext<'_>),
     ) {
         self.table.with_entry(Key::of(negotiation), |entry| {
             if let TableEntry::Open(open, _) = entry {
                 let now = self.context.now;
-                self.context.with_step(position, now, |step, _| input(open, step));
+                self.context.with_context(position, now, |context, _| input(open, context));
             }
         });
     }

@@ -1,4 +1,4 @@
-//! Messages of the log on their way to a negotiation: decoding, opening, and the one answer for strangers.
+//! Messages of the log on their way to a negotiation: decoding, opening, and the one answer for unknown senders.
 
 use schemas::delivery::{Disposition, Misunderstanding, Notification, Receipt};
 use schemas::ids::Position;
@@ -6,18 +6,18 @@ use schemas::record::{AdmittedMessage, Message};
 use schemas::{Act, AgentId, MsgId, NegotiationId, Payload};
 use serde::Deserialize;
 
-use super::open::Open;
 use super::table::{Key, TableEntry};
 use super::{LaneState, RULES_WITH_BARGAINS};
 use crate::contract_net::opening::Opening;
 use crate::effect::{Deliver, Event};
-use crate::ladder::Incoming;
-use crate::state::Misread;
-use crate::step::Step;
+use crate::negotiation::Negotiation;
+use crate::negotiation::context::InputContext;
+use crate::negotiation::disposition::Incoming;
+use crate::negotiation::phase::NotUnderstoodReason;
 
 /// What can be said to the sender of a message that reached no negotiation. Nothing of it is stored.
 #[derive(Debug)]
-enum Stranger {
+enum UnknownSender {
     /// Unknown negotiation, or not a party: the same answer for both.
     Unauthorized,
     /// Not readable.
@@ -27,23 +27,23 @@ enum Stranger {
     /// The lane is full.
     Full,
     /// A call that cannot be followed.
-    Misread(Misread, Option<String>),
+    NotUnderstood(NotUnderstoodReason, Option<String>),
 }
 
-impl Stranger {
-    fn misread(misread: Misread) -> Self {
-        Self::Misread(misread, None)
+impl UnknownSender {
+    fn not_understood(reason: NotUnderstoodReason) -> Self {
+        Self::NotUnderstood(reason, None)
     }
 }
 
 /// The little of an unreadable message that is needed to answer it.
 #[derive(Deserialize)]
-struct Torso {
-    envelope: TorsoEnvelope,
+struct PartialMessage {
+    envelope: PartialEnvelope,
 }
 
 #[derive(Deserialize)]
-struct TorsoEnvelope {
+struct PartialEnvelope {
     msg_id: MsgId,
 }
 
@@ -53,24 +53,24 @@ impl LaneState {
             Ok(message) => message,
             Err(_) => {
                 // Gateways validate, so this is a foreign writer's. Without even an id there is nobody to answer.
-                if let Ok(torso) = serde_json::from_str::<Torso>(admitted.body.get()) {
-                    self.answer_stranger(position, admitted, &torso.envelope.msg_id, Stranger::Malformed);
+                if let Ok(partial) = serde_json::from_str::<PartialMessage>(admitted.body.get()) {
+                    self.answer_unknown_sender(position, admitted, &partial.envelope.msg_id, UnknownSender::Malformed);
                 }
                 return;
             }
         };
         let msg_id = message.envelope.msg_id.clone();
         if message.envelope.sender() != Some(&admitted.from) {
-            return self.answer_stranger(position, admitted, &msg_id, Stranger::Unauthorized);
+            return self.answer_unknown_sender(position, admitted, &msg_id, UnknownSender::Unauthorized);
         }
         let key = Key::of(&admitted.negotiation);
         let answer = match self.table.entry(key) {
             Some(_) => self.pass_on(key, position, admitted, message),
             None if admitted.act == Act::Cfp => self.open(key, position, admitted, &message),
-            None => Err(Stranger::Unauthorized),
+            None => Err(UnknownSender::Unauthorized),
         };
-        if let Err(stranger) = answer {
-            self.answer_stranger(position, admitted, &msg_id, stranger);
+        if let Err(sender) = answer {
+            self.answer_unknown_sender(position, admitted, &msg_id, sender);
         }
     }
 
@@ -81,7 +81,7 @@ impl LaneState {
         position: Position,
         admitted: &AdmittedMessage,
         message: Message,
-    ) -> Result<(), Stranger> {
+    ) -> Result<(), UnknownSender> {
         // A repeated call pins a policy too, but only the first one counts.
         let pinned = admitted.pinned.as_deref().filter(|_| admitted.act == Act::Join);
         let incoming = Incoming {
@@ -94,12 +94,12 @@ impl LaneState {
         };
         let now = self.context.now;
         let is_party = self.table.with_entry(key, |entry| {
-            self.context.with_step(position, now, |step, _| match entry {
-                TableEntry::Open(open, _) => open.handle_message(&incoming, step),
-                TableEntry::Ended(tombstone) => tombstone.handle_message(&incoming, step),
+            self.context.with_context(position, now, |context, _| match entry {
+                TableEntry::Open(open, _) => open.handle_message(&incoming, context),
+                TableEntry::Ended(tombstone) => tombstone.handle_message(&incoming, context),
             })
         });
-        if is_party == Some(true) { Ok(()) } else { Err(Stranger::Unauthorized) }
+        if is_party == Some(true) { Ok(()) } else { Err(UnknownSender::Unauthorized) }
     }
 
     /// Row 1. The first record's pinned policy and invitations count, whatever later ones say.
@@ -109,20 +109,24 @@ impl LaneState {
         position: Position,
         admitted: &AdmittedMessage,
         message: &Message,
-    ) -> Result<(), Stranger> {
+    ) -> Result<(), UnknownSender> {
         let (Payload::Cfp(cfp), Some(pinned)) = (&message.payload, &admitted.pinned) else {
-            return Err(Stranger::Malformed);
+            return Err(UnknownSender::Malformed);
         };
         if admitted.negotiation.initiator() != admitted.from.as_str() {
-            return Err(Stranger::Unauthorized);
+            return Err(UnknownSender::Unauthorized);
         }
         if self.table.expired.contains(key) {
-            return Err(Stranger::Closed);
+            return Err(UnknownSender::Closed);
         }
         if self.table.open_count() >= self.context.limits.open_max {
-            return Err(Stranger::Full);
+            return Err(UnknownSender::Full);
         }
-        let policy = self.table.policies.share(pinned).ok_or(Stranger::Misread(Misread::InvalidPolicy, None))?;
+        let policy = self
+            .table
+            .policies
+            .share(pinned)
+            .ok_or(UnknownSender::NotUnderstood(NotUnderstoodReason::InvalidPolicy, None))?;
         let opening = Opening {
             id: admitted.negotiation.clone(),
             initiator: self.context.names.share(&admitted.from),
@@ -133,30 +137,42 @@ impl LaneState {
             pinned,
         };
         let now = self.context.now;
-        let opened = self.context.with_step(position, now, |step, names| {
+        let opened = self.context.with_context(position, now, |context, names| {
             let share = |name: &AgentId| names.share(name);
             match &cfp.bargain {
-                None => opening.open(step, share).map(Box::new).map(Open::ContractNet).map_err(Stranger::misread),
-                Some(_) if step.rules < RULES_WITH_BARGAINS => Err(Stranger::misread(Misread::UnsupportedRules)),
-                Some(rules) => opening
-                    .open_bargain(rules, step, share)
+                None => opening
+                    .open(context, share)
                     .map(Box::new)
-                    .map(Open::Bargain)
-                    .map_err(|unfit| Stranger::Misread(unfit.misread, unfit.pointer)),
+                    .map(Negotiation::ContractNet)
+                    .map_err(UnknownSender::not_understood),
+                Some(_) if context.rules < RULES_WITH_BARGAINS => {
+                    Err(UnknownSender::not_understood(NotUnderstoodReason::UnsupportedRules))
+                }
+                Some(rules) => opening
+                    .open_bargain(rules, context, share)
+                    .map(Box::new)
+                    .map(Negotiation::Bargain)
+                    .map_err(|unfit| UnknownSender::NotUnderstood(unfit.reason, unfit.pointer)),
             }
         });
         self.table.add(key, opened?);
         Ok(())
     }
 
-    fn answer_stranger(&mut self, position: Position, admitted: &AdmittedMessage, msg_id: &MsgId, stranger: Stranger) {
+    fn answer_unknown_sender(
+        &mut self,
+        position: Position,
+        admitted: &AdmittedMessage,
+        msg_id: &MsgId,
+        sender: UnknownSender,
+    ) {
         let now = self.context.now;
-        self.context.with_step(position, now, |step, _| {
-            let disposition = match stranger {
-                Stranger::Unauthorized => Disposition::Unauthorized,
-                Stranger::Malformed | Stranger::Misread(..) => Disposition::Malformed,
-                Stranger::Closed => Disposition::Closed,
-                Stranger::Full => Disposition::RateLimited,
+        self.context.with_context(position, now, |context, _| {
+            let disposition = match sender {
+                UnknownSender::Unauthorized => Disposition::Unauthorized,
+                UnknownSender::Malformed | UnknownSender::NotUnderstood(..) => Disposition::Malformed,
+                UnknownSender::Closed => Disposition::Closed,
+                UnknownSender::Full => Disposition::RateLimited,
             };
             let receipt = Receipt {
                 ack_of: msg_id.clone(),
@@ -167,26 +183,26 @@ impl LaneState {
                 left_out: None,
                 award_no: None,
             };
-            send(admitted, msg_id, Notification::Ack(receipt), step);
-            if let Stranger::Misread(misread, pointer) = stranger {
-                let told = Misunderstanding { reason: misread.as_str().to_owned(), expected: vec![Act::Cfp], pointer };
-                send(admitted, msg_id, Notification::NotUnderstood(told), step);
+            send(admitted, msg_id, Notification::Ack(receipt), context);
+            if let UnknownSender::NotUnderstood(reason, pointer) = sender {
+                let told = Misunderstanding { reason: reason.as_str().to_owned(), expected: vec![Act::Cfp], pointer };
+                send(admitted, msg_id, Notification::NotUnderstood(told), context);
             }
-            step.event(Event::Disposed {
+            context.event(Event::Disposed {
                 negotiation: admitted.negotiation.clone(),
                 from: admitted.from.clone(),
                 act: admitted.act,
                 disposition,
                 score: None,
-                at: step.now,
+                at: context.now,
             });
         });
     }
 }
 
-fn send(admitted: &AdmittedMessage, msg_id: &MsgId, told: Notification, step: &mut Step<'_>) {
-    let expires = step.now.plus_ms(step.limits.stranger_receipt_ms);
+fn send(admitted: &AdmittedMessage, msg_id: &MsgId, told: Notification, context: &mut InputContext<'_>) {
+    let expires = context.now.plus_ms(context.limits.stranger_receipt_ms);
     let negotiation: &NegotiationId = &admitted.negotiation;
-    let letter = step.letter(negotiation, &admitted.from, told, expires);
-    step.post(Deliver { in_reply_to: Some(msg_id.clone()), ..letter });
+    let delivery = context.delivery(negotiation, &admitted.from, told, expires);
+    context.deliver(Deliver { in_reply_to: Some(msg_id.clone()), ..delivery });
 }

@@ -33,7 +33,7 @@ use super::names::Names;
 use super::table::{Key, NegotiationTable, TableEntry};
 use super::{LaneContext, LaneState, RULES_WITH_BARGAINS};
 use crate::limits::Limits;
-use crate::step::Winners;
+use crate::negotiation::context::Winners;
 
 /// Newest format this build writes; it reads this one and those before, down to [`SNAPSHOT_FORMAT_FIRST`].
 ///

@@ -8,11 +8,11 @@ use indexmap::IndexMap;
 use schemas::{Digest, NegotiationId, Timestamp};
 
 use super::expired::ExpiredIds;
-use super::open::Open;
 use super::policies::Policies;
 use crate::limits::Limits;
-use crate::state::{Phase, Timer, TimerKind};
-use crate::tombstone::Tombstone;
+use crate::negotiation::Negotiation;
+use crate::negotiation::phase::{Phase, Timer, TimerKind};
+use crate::negotiation::tombstone::Tombstone;
 
 /// Key of a negotiation: the first 128 bits of the SHA-256 of its id. Initiators choose ids, so the key must not be one
 /// they can make collide.
@@ -37,7 +37,7 @@ impl Key {
 #[derive(Debug)]
 pub(super) enum TableEntry {
     /// An open negotiation, and the timer that stands for it in the queue.
-    Open(Open, Option<Timer>),
+    Open(Negotiation, Option<Timer>),
     /// An ended one.
     Ended(Box<Tombstone>),
 }
@@ -114,7 +114,7 @@ impl NegotiationTable {
     }
 
     /// Adds a negotiation that has just been opened.
-    pub(super) fn add(&mut self, key: Key, open: Open) {
+    pub(super) fn add(&mut self, key: Key, open: Negotiation) {
         self.put(key, TableEntry::open(open));
     }
 
@@ -134,7 +134,7 @@ impl NegotiationTable {
                 self.rearm(key, None, *timer);
             }
             TableEntry::Ended(tombstone) => {
-                self.expiries.insert((tombstone.forget_at, key));
+                self.expiries.insert((tombstone.expires_at, key));
             }
         }
         self.entries_by_key.insert(key, entry);
@@ -148,14 +148,14 @@ impl NegotiationTable {
         self.chains = self.chains.wrapping_sub(weight(before)).wrapping_add(weight(entry.chain()));
         if let TableEntry::Open(open, armed) = entry {
             let next = open.next_timer();
-            let ended = open.matter().outcome.is_some().then(|| {
+            let ended = open.header().outcome.is_some().then(|| {
                 let policy = open.policy().map(|policy| policy.digest);
                 (policy, open.tombstone(&self.limits))
             });
             let earlier = std::mem::replace(armed, next);
             if let Some((policy, tombstone)) = ended {
                 policy.into_iter().for_each(|policy| self.policies.release(policy));
-                self.expiries.insert((tombstone.forget_at, key));
+                self.expiries.insert((tombstone.expires_at, key));
                 *entry = TableEntry::Ended(Box::new(tombstone));
             }
             self.rearm(key, earlier, next);
@@ -168,7 +168,7 @@ impl NegotiationTable {
 
     /// Drops the tombstones whose time has passed.
     pub(super) fn drop_expired(&mut self, now: Timestamp) {
-        while self.expiries.first().is_some_and(|(forget_at, _)| *forget_at < now) {
+        while self.expiries.first().is_some_and(|(expires_at, _)| *expires_at < now) {
             self.bury_first();
         }
     }
@@ -196,7 +196,7 @@ impl NegotiationTable {
 
 impl TableEntry {
     /// An open negotiation, with the timer that follows from it.
-    pub(super) fn open(open: Open) -> Self {
+    pub(super) fn open(open: Negotiation) -> Self {
         let next = open.next_timer();
         Self::Open(open, next)
     }
@@ -204,14 +204,14 @@ impl TableEntry {
     /// Where it stands.
     pub(super) fn key(&self) -> Key {
         match self {
-            Self::Open(open, _) => Key::of(&open.matter().id),
+            Self::Open(open, _) => Key::of(&open.header().id),
             Self::Ended(tombstone) => Key::of(&tombstone.id),
         }
     }
 
     fn chain(&self) -> Digest {
         match self {
-            Self::Open(open, _) => open.matter().chain,
+            Self::Open(open, _) => open.header().chain,
             Self::Ended(tombstone) => tombstone.chain,
         }
     }
@@ -276,7 +276,7 @@ mod tests {
         for mut lane_state in [lane_state, restored] {
             lane_state.handle_record(4, Timestamp::from_ms(200_001), &called("alice~job"));
             let told: Vec<_> = std::iter::from_fn(|| lane_state.poll_effect())
-                .filter_map(|effect| if let Effect::Deliver(letter) = effect { Some(letter.told) } else { None })
+                .filter_map(|effect| if let Effect::Deliver(delivery) = effect { Some(delivery.told) } else { None })
                 .collect();
             let [receipt] = told.as_slice() else { panic!("{told:?}") };
             assert!(

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use policy_core::alternating_offers::mandate::inside;
 use policy_core::alternating_offers::space::check_rules;
 use policy_core::{Effect, Event};
-use schemas::bargain::{Bargain, Mandate};
+use schemas::bargain::{BargainSpec, Mandate};
 use schemas::delivery::{Agreement, BargainCall, Closing, Notification, Outcome, Turn};
 use schemas::payload::Terms;
 use schemas::record::Entry;
@@ -179,7 +179,7 @@ impl Course {
         stood.map_or(Ok(()), |standing| self.check_inside(&standing.by, rules, &standing.terms))
     }
 
-    fn check_inside(&self, party: &AgentId, rules: &Bargain, terms: &Terms) -> Checked {
+    fn check_inside(&self, party: &AgentId, rules: &BargainSpec, terms: &Terms) -> Checked {
         let space = check_rules(rules).expect("the bargain was opened");
         let Some(mandate) = self.mandates.get(party) else { return Ok(()) };
         // A JOIN that was refused for its mandate bound nobody.

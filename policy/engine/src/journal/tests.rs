@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use policy_core::{Event, Phase, Protocol};
-use schemas::bargain::{Bargain, Issue, IssueValues};
+use schemas::bargain::{BargainSpec, Issue, IssueValues};
 use schemas::delivery::{Agreement, BargainCall, Call, Closing, Disposition, Notification, Outcome, Standing, Turn};
 use schemas::ids::AttrName;
 use schemas::journal::{Gap, HAPPENED_MAX, Happened};
@@ -301,7 +301,7 @@ fn turn(number: u128, offer: Option<u64>) -> DeliveryEvent {
 
 /// A party is called to a bargain over these issues.
 fn cfp(number: u128, issues: Vec<Issue>) -> DeliveryEvent {
-    let rules = Bargain {
+    let rules = BargainSpec {
         issues,
         rounds: Some(3),
         deadline_ms: None,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use policy_core::preset;
 use policy_engine::{Engine, EngineMetrics};
 use prometheus::Registry;
-use schemas::bargain::{Bargain, IssueWorth, Join, Mandate, Utility, Worth};
+use schemas::bargain::{BargainSpec, IssueWorth, Join, Mandate, Utility, Worth};
 use schemas::delivery::{Notification, Standing};
 use schemas::ids::AttrName;
 use schemas::payload::{Accept, Cfp, Payload};
@@ -50,7 +50,7 @@ async fn a_bargain_is_told_by_turns_registered_before_its_end_and_counted_under_
 
 /// Alice calls bob to a bargain over a price from 0 to 10.
 pub(crate) fn bargain(own: &str) -> Entry {
-    let rules: Bargain =
+    let rules: BargainSpec =
         serde_json::from_str(r#"{"issues": [{"name": "price", "min": 0, "max": 10}], "rounds": 3}"#).unwrap();
     let cfp = Cfp { reply_within_ms: Some(10_000), bargain: Some(Box::new(rules)), ..Cfp::default() };
     let pinned = match call(own, preset("medium").unwrap(), &["bob"], Qos::AtLeastOnce) {

@@ -2,7 +2,7 @@
 
 use schemas::Timestamp;
 use schemas::bargain::{
-    Bargain as Rules, BargainRule, CONCESSION_MAX, Comparison, Concession, IssueValues, IssueWorth, Mandate, PPM,
+    BargainRule, BargainSpec as Rules, CONCESSION_MAX, Comparison, Concession, IssueValues, IssueWorth, Mandate, PPM,
     PREDICATES_MAX, Predicate, TABLE_MAX, Utility, Worth,
 };
 use schemas::payload::{AttrValue, Terms};

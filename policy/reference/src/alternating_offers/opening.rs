@@ -1,6 +1,6 @@
 //! The call to a bargain, and who joins.
 
-use schemas::bargain::{Bargain as Rules, BargainRule, Mandate, PARTIES_MAX};
+use schemas::bargain::{BargainRule, BargainSpec as Rules, Mandate, PARTIES_MAX};
 use schemas::delivery::{Disposition, Receipt};
 use schemas::payload::Cfp;
 use schemas::policy::{Policy, Timers};

@@ -1,7 +1,7 @@
 //! Rules and outcome spaces, checked one after the other.
 
 use schemas::bargain::{
-    ATTR_ELAPSED_MS, ATTR_ROUND, Bargain as Rules, ISSUE_VALUES_MAX, ISSUES_MAX, IssueValues, ROUNDS_MAX,
+    ATTR_ELAPSED_MS, ATTR_ROUND, BargainSpec as Rules, ISSUE_VALUES_MAX, ISSUES_MAX, IssueValues, ROUNDS_MAX,
 };
 use schemas::ids::AttrName;
 use schemas::payload::{AttrValue, INTEGER_MAX, Terms};

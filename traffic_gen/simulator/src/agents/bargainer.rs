@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use schemas::bargain::{Bargain, Join, Mandate};
+use schemas::bargain::{BargainSpec, Join, Mandate};
 use schemas::delivery::{
     Award, BargainCall, Call, Closing, Delivery, Disposition, Misunderstanding, Outcome, Receipt, Standing, Turn,
 };
@@ -58,7 +58,7 @@ impl Seat {
 }
 
 impl Agent {
-    pub(super) fn take_seat(&mut self, rules: &Bargain) -> Seat {
+    pub(super) fn take_seat(&mut self, rules: &BargainSpec) -> Seat {
         let (wants, mandate) = self.want(rules);
         Seat {
             wants,

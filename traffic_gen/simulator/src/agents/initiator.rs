@@ -1,6 +1,6 @@
 //! What initiators say: calls, choices, cancellations.
 
-use schemas::bargain::Bargain;
+use schemas::bargain::BargainSpec;
 use schemas::delivery::{Delivery, ProgressReport};
 use schemas::payload::{Accept, Cfp, Reasoned};
 use schemas::{Address, NegotiationId, OfferId, Payload};
@@ -34,7 +34,7 @@ pub(crate) struct BargainPlan {
     /// Its negotiation.
     pub(crate) negotiation: NegotiationId,
     /// Its rules.
-    pub(crate) rules: Bargain,
+    pub(crate) rules: BargainSpec,
     /// How long the others have to join, in milliseconds.
     pub(crate) join_within_ms: u64,
     /// Whom it goes to.

@@ -5,8 +5,8 @@ use policy_core::alternating_offers::mandate::utility_ppm;
 use policy_core::alternating_offers::space::OutcomeSpace;
 use schemas::WireTime;
 use schemas::bargain::{
-    ATTR_ROUND, Bargain, Comparison, Concession, Conditions, Issue, IssueValues, IssueWorth, Mandate, PPM, Predicate,
-    Utility, Worth,
+    ATTR_ROUND, BargainSpec, Comparison, Concession, Conditions, Issue, IssueValues, IssueWorth, Mandate, PPM,
+    Predicate, Utility, Worth,
 };
 use schemas::delivery::{Delivery, Turn};
 use schemas::payload::{AttrValue, Offer, Terms};
@@ -23,7 +23,7 @@ const BRIEF: u32 = 150;
 /// What one party wants of a bargain.
 #[derive(Debug, Clone)]
 pub(super) struct Wants {
-    rules: Bargain,
+    rules: BargainSpec,
     /// As the agent itself would declare it.
     mandate: Mandate,
 }
@@ -47,7 +47,7 @@ impl Wants {
 
 impl Agent {
     /// What it wants, and what of it it declares.
-    pub(super) fn want(&mut self, rules: &Bargain) -> (Wants, Option<Mandate>) {
+    pub(super) fn want(&mut self, rules: &BargainSpec) -> (Wants, Option<Mandate>) {
         let issues = u32::try_from(rules.issues.len()).unwrap_or(1);
         let mut rest = 1000;
         let mut worths = Vec::new();
@@ -74,7 +74,7 @@ impl Agent {
         }
     }
 
-    fn declare(&mut self, rules: &Bargain, own: Mandate) -> Mandate {
+    fn declare(&mut self, rules: &BargainSpec, own: Mandate) -> Mandate {
         let policy = ["bargain-low", "bargain-medium", "bargain-high"];
         let policy = self.happens(500).then(|| policy[self.me_index(policy.len())].to_owned());
         let concession = match self.draw(0..4) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use policy_core::{Deliver, Effect, Event, LaneState, Limits, View};
+use policy_core::{Deliver, Effect, Event, LaneState, Limits, NegotiationView};
 use policy_reference::{Reference, fact};
 use schemas::delivery::{Call, Notification};
 use schemas::record::{Entry, Record};
@@ -42,7 +42,7 @@ impl InLane {
         self.lane_state.digest()
     }
 
-    pub(super) fn view(&self, negotiation: &NegotiationId, viewer: &AgentId) -> Option<View> {
+    pub(super) fn view(&self, negotiation: &NegotiationId, viewer: &AgentId) -> Option<NegotiationView> {
         self.lane_state.view(negotiation, viewer)
     }
 

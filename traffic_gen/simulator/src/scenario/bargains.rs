@@ -2,7 +2,7 @@
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use schemas::bargain::{Bargain, Issue, IssueValues};
+use schemas::bargain::{BargainSpec, Issue, IssueValues};
 use schemas::ids::AttrName;
 use schemas::payload::AttrValue;
 use schemas::{Address, NegotiationId};
@@ -37,7 +37,7 @@ impl Scenario {
     }
 }
 
-fn rules(rng: &mut ChaCha8Rng) -> Bargain {
+fn rules(rng: &mut ChaCha8Rng) -> BargainSpec {
     let price = Issue { name: name("price"), values: IssueValues::Range { min: 0, max: rng.random_range(1..30) } };
     let colours = ["red", "green", "blue"].map(|colour| AttrValue::Text(colour.to_owned()));
     let colour = Issue { name: name("colour"), values: IssueValues::Discrete { values: colours.to_vec() } };
@@ -48,7 +48,7 @@ fn rules(rng: &mut ChaCha8Rng) -> Bargain {
     };
     let is_timed = rng.random_range(0..2) == 0;
     let is_counted = !is_timed || rng.random_range(0..2) == 0;
-    Bargain {
+    BargainSpec {
         issues,
         rounds: is_counted.then(|| rng.random_range(1..8)),
         deadline_ms: is_timed.then(|| rng.random_range(200..3000)),

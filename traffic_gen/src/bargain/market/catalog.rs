@@ -1,7 +1,7 @@
 //! What is bargained about in a run: the domains shipped with the project.
 
 use agents::bargain::{BargainPlan, DocumentFault, Domain, DomainPlanner, StrategyKind};
-use schemas::bargain::Bargain;
+use schemas::bargain::BargainSpec;
 use schemas::{Digest, NegotiationId};
 
 use crate::bargain::analysis::{Plane, Solutions};
@@ -69,7 +69,7 @@ impl Catalog {
 
     /// The rules of a domain's bargains.
     #[must_use]
-    pub fn rules(&self, domain: usize) -> Bargain {
+    pub fn rules(&self, domain: usize) -> BargainSpec {
         self.goods[domain].lineup.rules().clone()
     }
 
@@ -82,7 +82,7 @@ impl Catalog {
 
     /// The domain a call is about.
     #[must_use]
-    pub fn domain_of(&self, rules: &Bargain) -> Option<usize> {
+    pub fn domain_of(&self, rules: &BargainSpec) -> Option<usize> {
         self.goods.iter().position(|good| good.lineup.rules().issues == rules.issues)
     }
 

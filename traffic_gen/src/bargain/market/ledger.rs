@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agents::bargain::{BargainEvent, BargainOutcome, BargainReport, TurnView};
 use agents::observer::{Observed, Observer};
-use schemas::bargain::Bargain;
+use schemas::bargain::BargainSpec;
 use schemas::delivery::{Notification, Outcome};
 use schemas::{Act, AgentId, NegotiationId};
 use tokio::time::Instant;
@@ -152,7 +152,7 @@ impl Observer for Ledger {
 }
 
 /// What an outcome says, in the words of the analysis.
-fn played(outcome: &BargainOutcome, rules: &Bargain) -> Played {
+fn played(outcome: &BargainOutcome, rules: &BargainSpec) -> Played {
     let detail = outcome.detail.clone().unwrap_or_default();
     let by = outcome.offers.last().map_or(0, |offer| offer.party);
     let end = match (outcome.outcome, outcome.agreed) {

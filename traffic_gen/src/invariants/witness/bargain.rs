@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use policy_reference::is_inside;
-use schemas::bargain::{Bargain, Mandate};
+use schemas::bargain::{BargainSpec, Mandate};
 use schemas::delivery::{
     Agreement, Award, Call, Closing, DeliveryEnvelope, Disposition, Outcome, Receipt, Standing, Turn,
 };
@@ -28,7 +28,7 @@ struct Declarer {
 
 #[derive(Deserialize)]
 struct Declared {
-    bargain: Option<Bargain>,
+    bargain: Option<BargainSpec>,
     mandate: Option<Mandate>,
 }
 
@@ -36,7 +36,7 @@ struct Declared {
 #[derive(Debug, Clone, Default)]
 pub(super) struct BargainSeen {
     /// From the initiator's own call: only a negotiation that has rules is a bargain.
-    rules: Option<Bargain>,
+    rules: Option<BargainSpec>,
     /// In the order of turns, as the invited were told.
     parties: Vec<AgentId>,
     /// What each message declared; nothing where its id was used for two bodies.

@@ -69,6 +69,6 @@ fn bargainer_of(name: &str) -> (Bargainer, Events) {
 fn request(moves: &[Move]) -> BargainRequest {
     let plan = BargainPlan::new(ramp(), Box::new(Scripted::new(moves.to_vec())))
         .with_mandate(Mandate { reservation: 300_000, ..Mandate::default() });
-    let rules: Bargain = serde_json::from_value(rules()).unwrap();
+    let rules: BargainSpec = serde_json::from_value(rules()).unwrap();
     BargainRequest::new("n1", vec![schemas::Address::Agent(agent("bob"))], rules, plan)
 }

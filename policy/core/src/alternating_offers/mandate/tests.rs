@@ -105,7 +105,7 @@ fn predicates_compare_integers_by_size_and_texts_by_sameness_only() {
 
 #[test]
 fn relative_time_is_the_further_of_rounds_and_time() {
-    let rules = |rounds: Option<u32>, deadline_ms: Option<u64>| -> Bargain {
+    let rules = |rounds: Option<u32>, deadline_ms: Option<u64>| -> BargainSpec {
         let mut rules = json!({"issues": car()});
         rounds.into_iter().for_each(|rounds| rules["rounds"] = json!(rounds));
         deadline_ms.into_iter().for_each(|ms| rules["deadline_ms"] = json!(ms));

@@ -67,10 +67,10 @@ fn rules_that_contradict_themselves_are_refused_where_they_do() {
     for (pointer, change) in cases {
         let mut rules = sound.clone();
         rules.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
-        let rules: Bargain = serde_json::from_str(&rules.to_string()).unwrap();
+        let rules: BargainSpec = serde_json::from_str(&rules.to_string()).unwrap();
         assert_eq!(check_rules(&rules).unwrap_err().pointer, pointer, "{change}");
     }
-    let rules: Bargain = serde_json::from_str(&sound.to_string()).unwrap();
+    let rules: BargainSpec = serde_json::from_str(&sound.to_string()).unwrap();
     assert_eq!(check_rules(&rules).unwrap().outcomes(), Some(10));
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use schemas::bargain::{Bargain, BargainRule, Mandate, Predicate};
+use schemas::bargain::{BargainRule, BargainSpec, Mandate, Predicate};
 use schemas::delivery::Agreement;
 use schemas::digest::canonical;
 use serde::Serialize;
@@ -25,7 +25,7 @@ macro_rules! documents {
     )+};
 }
 
-documents!(Agreement, Bargain, BargainRule, Mandate, Predicate);
+documents!(Agreement, BargainSpec, BargainRule, Mandate, Predicate);
 
 fn write_document<T: Serialize>(document: &T, out: &mut Writer) {
     let document = canonical(document).expect("documents of a bargain are integers and texts");

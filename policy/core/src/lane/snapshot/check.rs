@@ -4,29 +4,29 @@ use schemas::bargain::PARTIES_MAX;
 
 use crate::alternating_offers::mandate;
 use crate::alternating_offers::space::check_rules;
-use crate::alternating_offers::state::{Bargainer, Bargaining, Sealed, Standing};
-use crate::lane::open::Open;
+use crate::alternating_offers::state::{Bargain, BargainParty, Sealed, StandingOffer};
+use crate::contract_net::ContractNet;
 use crate::lane::table::TableEntry;
 use crate::negotiation::Negotiation;
+use crate::negotiation::phase::Phase;
+use crate::negotiation::tombstone::Tombstone;
 use crate::policy::COUNT_MAX;
-use crate::state::Phase;
-use crate::tombstone::Tombstone;
 
-/// What is wrong with an entry.
+/// What is wrong with a entry.
 pub(super) fn check(entry: &TableEntry) -> Result<(), &'static str> {
     match entry {
-        TableEntry::Open(Open::ContractNet(negotiation), _) => check_open(negotiation),
-        TableEntry::Open(Open::Bargain(bargain), _) => check_bargain(bargain),
+        TableEntry::Open(Negotiation::ContractNet(negotiation), _) => check_open(negotiation),
+        TableEntry::Open(Negotiation::Bargain(bargain), _) => check_bargain(bargain),
         TableEntry::Ended(tombstone) => check_ended(tombstone),
     }
 }
 
-fn check_open(negotiation: &Negotiation) -> Result<(), &'static str> {
+fn check_open(negotiation: &ContractNet) -> Result<(), &'static str> {
     let sessions = &negotiation.sessions;
     let is_session = |index: usize| index < sessions.len();
     let lots = usize::try_from(COUNT_MAX).unwrap_or(usize::MAX);
     let awards = negotiation.lots.iter().filter_map(|lot| lot.award.as_ref());
-    ensure(negotiation.phase != Phase::Ended && negotiation.matter.outcome.is_none(), "an open negotiation has ended")?;
+    ensure(negotiation.phase != Phase::Ended && negotiation.header.outcome.is_none(), "an open negotiation has ended")?;
     ensure(
         sessions.is_sorted_by(|one, next| one.party.agent < next.party.agent),
         "contractors are not in their order",
@@ -34,24 +34,25 @@ fn check_open(negotiation: &Negotiation) -> Result<(), &'static str> {
     ensure(negotiation.lots.len() <= lots, "a negotiation has too many lots")?;
     ensure(awards.map(|award| award.session).all(is_session), "an award is nobody's")?;
     ensure(negotiation.standby.iter().copied().all(is_session), "a runner-up is nobody")?;
-    let is_known = |past: &crate::session::PastAward| is_session(past.session) && past.lot < negotiation.lots.len();
-    ensure(negotiation.past_awards.iter().all(is_known), "a past award is nobody's")?;
+    let is_known =
+        |past: &crate::negotiation::party::RevokedAward| is_session(past.session) && past.lot < negotiation.lots.len();
+    ensure(negotiation.revoked_awards.iter().all(is_known), "a past award is nobody's")?;
     ensure(responded(negotiation).is_none_or(|count| count == negotiation.responded), "the answers do not add up")
 }
 
-fn check_bargain(bargain: &Bargaining) -> Result<(), &'static str> {
+fn check_bargain(bargain: &Bargain) -> Result<(), &'static str> {
     let parties = &bargain.parties;
     let phases = [Phase::Joining, Phase::Bargaining, Phase::Confirming];
-    ensure(phases.contains(&bargain.phase) && bargain.matter.outcome.is_none(), "an open bargain has ended")?;
+    ensure(phases.contains(&bargain.phase) && bargain.header.outcome.is_none(), "an open bargain has ended")?;
     ensure((2..=PARTIES_MAX).contains(&parties.len()), "a bargain has too few parties, or too many")?;
     let invited = parties.get(1..).unwrap_or_default();
     ensure(invited.is_sorted_by(|one, next| one.party.agent < next.party.agent), "parties are not in their order")?;
     let space = check_rules(&bargain.rules).map_err(|_| "the rules of a bargain contradict themselves")?;
-    let fits = |party: &Bargainer| {
+    let fits = |party: &BargainParty| {
         party.pledge.as_ref().is_none_or(|Sealed(pledge)| mandate::check(&pledge.mandate, space).is_ok())
     };
     ensure(parties.iter().all(fits), "a mandate does not fit its bargain")?;
-    let is_standing = |standing: &Standing| {
+    let is_standing = |standing: &StandingOffer| {
         let is_party = |index: &usize| *index < parties.len();
         is_party(&standing.by) && standing.accepted.iter().all(is_party) && space.contains(&standing.terms).is_ok()
     };
@@ -60,7 +61,7 @@ fn check_bargain(bargain: &Bargaining) -> Result<(), &'static str> {
 }
 
 /// Contractors that have answered the round's call; known while offers are collected.
-fn responded(negotiation: &Negotiation) -> Option<u32> {
+fn responded(negotiation: &ContractNet) -> Option<u32> {
     let answers =
         negotiation.sessions.iter().filter(|session| session.round == negotiation.round && session.state.is_response());
     (negotiation.phase == Phase::Collecting).then(|| u32::try_from(answers.count()).unwrap_or(u32::MAX))

@@ -10,13 +10,16 @@ use schemas::{Act, AwardNo, Digest, Lot, OfferId, Timestamp, WireTime};
 
 use super::codec::{Fault, Reader, Stored, Writer};
 use crate::acceptance::threshold::Period;
-use crate::alternating_offers::state::{Bargainer, Bargaining, Pledge, Standing};
+use crate::alternating_offers::state::{Bargain, BargainParty, Pledge, StandingOffer};
 use crate::contract_net::state::SessionState;
-use crate::matter::Matter;
-use crate::negotiation::{CloseFacts, Negotiation, Tally};
-use crate::session::{AwardStage, LiveAward, LotState, Offer, Party, PastAward, Pointed, Reach, Seen, Session};
-use crate::state::{ActSet, Misread, Phase};
-use crate::tombstone::{BargainEnd, Buried, Known, Tombstone, Trace};
+use crate::contract_net::{CloseFacts, ContractNet, OfferTally};
+use crate::negotiation::header::Header;
+use crate::negotiation::party::{
+    AwardStage, CallDelivery, CollectedOffer, ContractorSession, LiveAward, LotState, Party, Pointed, RevokedAward,
+    SeenMessage,
+};
+use crate::negotiation::phase::{ActSet, NotUnderstoodReason, Phase};
+use crate::negotiation::tombstone::{BargainEnd, PastAward, PastParty, SeenDigest, Tombstone};
 
 macro_rules! fields {
     ($type:ident { $($field:ident),+ $(,)? }) => {
@@ -86,32 +89,32 @@ macro_rules! wrappers {
 }
 
 // The fields that a contract net has in common with a bargain stand among the others: format 1 has them there.
-ordered!(Negotiation {
-    matter: Matter { id, call_msg_id, left_out, notices, traceparent, started_at, ends_by, outcome, chain },
-    pinned, initiator, sessions, currency, call, phase, round, period, reply_by, called_at, called_input, extensions, expected, responded, tally, window_at, is_window_past, crossing_at, decide_by, cancel_by, close, lots, standby, awards, past_awards, last_key, offers, finals,
-} in id, pinned, initiator, sessions, call_msg_id, left_out, currency, notices, traceparent, call, started_at, ends_by, phase, outcome, round, period, reply_by, called_at, called_input, extensions, expected, responded, tally, window_at, is_window_past, crossing_at, decide_by, cancel_by, close, lots, standby, awards, past_awards, chain, last_key, offers, finals);
-fields!(Session { party, state, round, strikes, heard, reach, is_owed_closed, offer });
+ordered!(ContractNet {
+    header: Header { id, call_msg_id, left_out, notices, traceparent, started_at, ends_by, outcome, chain },
+    pinned, initiator, sessions, currency, call, phase, round, period, reply_by, called_at, called_input, extensions, expected, responded, tally, window_at, is_window_past, crossing_at, decide_by, cancel_by, close, lots, standby, awards, revoked_awards, last_key, offers, finals,
+} in id, pinned, initiator, sessions, call_msg_id, left_out, currency, notices, traceparent, call, started_at, ends_by, phase, outcome, round, period, reply_by, called_at, called_input, extensions, expected, responded, tally, window_at, is_window_past, crossing_at, decide_by, cancel_by, close, lots, standby, awards, revoked_awards, chain, last_key, offers, finals);
+fields!(ContractorSession { party, state, round, strikes, heard, call_delivery, is_owed_closed, offer });
 fields!(Party { agent, last_seq, seen });
-fields!(Matter { id, call_msg_id, left_out, notices, traceparent, started_at, ends_by, outcome, chain });
-fields!(Seen { msg_id, digest, act, disposition, reply, award_no, position, at });
-fields!(Pointed { misread, expected, pointer });
-fields!(Offer { id, score, price, payment, valid_until, terms, msg_id });
+fields!(Header { id, call_msg_id, left_out, notices, traceparent, started_at, ends_by, outcome, chain });
+fields!(SeenMessage { msg_id, digest, act, disposition, reply, award_no, position, at });
+fields!(Pointed { reason, expected, pointer });
+fields!(CollectedOffer { id, score, price, payment, valid_until, terms, msg_id });
 fields!(Period { start, length_us });
-fields!(Tally { valid, best, next_expiry, is_stale });
+fields!(OfferTally { valid, best, next_expiry, is_stale });
 fields!(CloseFacts { reason, complete, offers, responded, expected, position, decision });
 fields!(LotState { tries, award, registered });
 fields!(LiveAward { award_no, session, stage, deadline, accept });
-fields!(PastAward { award_no, session, lot });
+fields!(RevokedAward { award_no, session, lot });
 /// Of a contract net. What one of a bargain has beside it follows it (`variants.rs`).
 impl Stored for Tombstone {
     fn write(&self, out: &mut Writer) {
-        let Self { id, outcome, chain, round, ends_by, forget_at, parties, seen, awards, bargain: _ } = self;
+        let Self { id, outcome, chain, round, ends_by, expires_at, parties, seen, awards, bargain: _ } = self;
         id.write(out);
         outcome.write(out);
         chain.write(out);
         round.write(out);
         ends_by.write(out);
-        forget_at.write(out);
+        expires_at.write(out);
         parties.write(out);
         seen.write(out);
         awards.write(out);
@@ -124,7 +127,7 @@ impl Stored for Tombstone {
             chain: Stored::read(input)?,
             round: Stored::read(input)?,
             ends_by: Stored::read(input)?,
-            forget_at: Stored::read(input)?,
+            expires_at: Stored::read(input)?,
             parties: Stored::read(input)?,
             seen: Stored::read(input)?,
             awards: Stored::read(input)?,
@@ -134,11 +137,11 @@ impl Stored for Tombstone {
 }
 
 fields!(BargainEnd { detail, agreement });
-fields!(Known { agent, last_seq });
-fields!(Trace { party, disposition, msg_id, digest });
-fields!(Buried { award_no, party, is_revoked });
-fields!(Bargaining {
-    matter,
+fields!(PastParty { agent, last_seq });
+fields!(SeenDigest { party, disposition, msg_id, digest });
+fields!(PastAward { award_no, party, is_revoked });
+fields!(Bargain {
+    header,
     rules,
     currency,
     parties,
@@ -153,9 +156,9 @@ fields!(Bargaining {
     offers,
     ended,
 });
-fields!(Bargainer { party, has_joined, has_confirmed, strikes, pledge, offered });
+fields!(BargainParty { party, has_joined, has_confirmed, strikes, pledge, offered });
 fields!(Pledge { mandate, rule, best, window });
-fields!(Standing { id, by, terms, digest, valid_from, valid_until, conditions, accepted });
+fields!(StandingOffer { id, by, terms, digest, valid_from, valid_until, conditions, accepted });
 fields!(Position { seq, index });
 
 wrappers!(ActSet, AwardNo, Digest, Lot, OfferId, Timestamp, WireTime);
@@ -166,7 +169,7 @@ words!(Phase {
 });
 words!(AwardStage { Awarded = 0, Committed = 1, Done = 2, CancelPending = 3 });
 words!(Qos { AtLeastOnce = 0, BestEffort = 1 });
-words!(Reach { AtLeastOnce = 0, BestEffort = 1, Durable = 2 });
+words!(CallDelivery { AtLeastOnce = 0, BestEffort = 1, Durable = 2 });
 words!(CloseReason { ScoreAtLeast = 0, KValid = 1, AllResponded = 2, Window = 3, Deadline = 4 });
 words!(Outcome {
     Completed = 0, NoOffers = 1, Incomplete = 2, NoCandidate = 3, Timeout = 4, Cancelled = 5, Aborted = 6,
@@ -186,7 +189,7 @@ words!(Act {
     Cfp = 0, Offer = 1, Refuse = 2, NotUnderstood = 3, Withdraw = 4, Accept = 5, Reject = 6, Confirm = 7, Inform = 8,
     Failure = 9, Cancel = 10, Closed = 11, Ack = 12, Join = 13, End = 14, Turn = 15,
 });
-words!(Misread {
+words!(NotUnderstoodReason {
     OutOfTurn = 0, BadRound = 1, BadDeadline = 2, UseFailureDecommit = 3, UnknownOffer = 4, NoRecipient = 5,
     InvalidPolicy = 6, UnsupportedRules = 7, InvalidBargain = 8, InvalidMandate = 9, TooManyParties = 10, OutOfSpace = 11,
     Validity = 12, Condition = 13, Repeated = 14, Standing = 15, NotYetValid = 16, TermsDigest = 17, MandateViolation = 18,

@@ -4,12 +4,12 @@ use schemas::record::{Entry, Record};
 use schemas::{Lane, Timestamp};
 use serde_json::{Value, json};
 
+use crate::contract_net::ContractNet;
 use crate::lane::LaneState;
-use crate::lane::open::Open;
 use crate::lane::table::TableEntry;
 use crate::limits::Limits;
 use crate::negotiation::Negotiation;
-use crate::session::Party;
+use crate::negotiation::party::Party;
 
 #[test]
 fn a_restored_lane_state_shares_what_was_shared_and_keeps_no_spare_room() {
@@ -45,8 +45,8 @@ impl Footprint {
         let (mut agents, mut policies, mut texts, mut spare) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new(), 0);
         for entry in lane_state.table.entries_in_order() {
             match entry {
-                TableEntry::Open(Open::Bargain(_), _) => {}
-                TableEntry::Open(Open::ContractNet(open), _) => {
+                TableEntry::Open(Negotiation::Bargain(_), _) => {}
+                TableEntry::Open(Negotiation::ContractNet(open), _) => {
                     policies.insert(std::sync::Arc::as_ptr(&open.pinned));
                     agents.extend(parties(open).map(|party| place(party.agent.as_str())));
                     texts.extend(message_ids(open));
@@ -62,23 +62,23 @@ impl Footprint {
     }
 }
 
-fn parties(open: &Negotiation) -> impl Iterator<Item = &Party> {
+fn parties(open: &ContractNet) -> impl Iterator<Item = &Party> {
     std::iter::once(&open.initiator).chain(open.sessions.iter().map(|session| &session.party))
 }
 
-fn message_ids(open: &Negotiation) -> impl Iterator<Item = usize> {
+fn message_ids(open: &ContractNet) -> impl Iterator<Item = usize> {
     let seen = parties(open).flat_map(|party| &party.seen).map(|seen| &seen.msg_id);
     let offers = open.sessions.iter().filter_map(|session| session.offer.as_ref()).map(|offer| &offer.msg_id);
-    seen.chain(offers).chain([&open.matter.call_msg_id]).map(|id| place(id.as_str()))
+    seen.chain(offers).chain([&open.header.call_msg_id]).map(|id| place(id.as_str()))
 }
 
-fn spare_of(open: &Negotiation) -> usize {
+fn spare_of(open: &ContractNet) -> usize {
     let seen: usize = parties(open).map(|party| party.seen.capacity() - party.seen.len()).sum();
     seen + open.sessions.capacity() - open.sessions.len() + open.lots.capacity() - open.lots.len()
         + open.standby.capacity()
         - open.standby.len()
-        + open.past_awards.capacity()
-        - open.past_awards.len()
+        + open.revoked_awards.capacity()
+        - open.revoked_awards.len()
 }
 
 fn place(text: &str) -> usize {

@@ -6,23 +6,23 @@ use schemas::{DeliveryId, Lane, NegotiationId, RegisterKey};
 
 use super::codec::{Fault, Reader, Stored, Writer};
 use crate::acceptance::gate::GateFault;
-use crate::alternating_offers::state::Bargaining;
-use crate::lane::open::Open;
+use crate::alternating_offers::state::Bargain;
+use crate::contract_net::ContractNet;
 use crate::lane::table::TableEntry;
 use crate::negotiation::Negotiation;
-use crate::session::Reply;
-use crate::tombstone::Tombstone;
+use crate::negotiation::party::FollowUp;
+use crate::negotiation::tombstone::Tombstone;
 
 impl Stored for TableEntry {
     fn write(&self, out: &mut Writer) {
         out.numbered.begin_negotiation();
         match self {
             // Its timer follows from it.
-            Self::Open(Open::ContractNet(negotiation), _) => {
+            Self::Open(Negotiation::ContractNet(negotiation), _) => {
                 out.byte(0);
                 negotiation.write(out);
             }
-            Self::Open(Open::Bargain(bargain), _) => {
+            Self::Open(Negotiation::Bargain(bargain), _) => {
                 out.byte(2);
                 bargain.write(out);
             }
@@ -39,19 +39,21 @@ impl Stored for TableEntry {
     fn read(input: &mut Reader<'_>) -> Result<Self, Fault> {
         input.given.begin_negotiation();
         match input.byte()? {
-            0 => Negotiation::read(input).map(|negotiation| Self::open(Open::ContractNet(Box::new(negotiation)))),
+            0 => {
+                ContractNet::read(input).map(|negotiation| Self::open(Negotiation::ContractNet(Box::new(negotiation))))
+            }
             1 => Tombstone::read(input).map(|tombstone| Self::Ended(Box::new(tombstone))),
             3 => {
                 let (tombstone, bargain) = Stored::read(input)?;
                 Ok(Self::Ended(Box::new(Tombstone { bargain: Some(bargain), ..tombstone })))
             }
-            2 => Bargaining::read(input).map(|bargain| Self::open(Open::Bargain(Box::new(bargain)))),
+            2 => Bargain::read(input).map(|bargain| Self::open(Negotiation::Bargain(Box::new(bargain)))),
             _ => Err(input.fault("the byte before is neither an open negotiation nor a tombstone")),
         }
     }
 }
 
-impl Stored for Reply {
+impl Stored for FollowUp {
     fn write(&self, out: &mut Writer) {
         match self {
             Self::None => out.byte(0),
@@ -60,9 +62,9 @@ impl Stored for Reply {
                 out.byte(2);
                 fault.write(out);
             }
-            Self::NotUnderstood(misread, expected) => {
+            Self::NotUnderstood(reason, expected) => {
                 out.byte(3);
-                misread.write(out);
+                reason.write(out);
                 expected.write(out);
             }
             Self::Closed => out.byte(4),

@@ -1,6 +1,6 @@
 //! One of everything an agent can be told.
 
-use schemas::bargain::{Bargain, Comparison, Issue, IssueValues, Predicate};
+use schemas::bargain::{BargainSpec, Comparison, Issue, IssueValues, Predicate};
 use schemas::delivery::{
     Agreement, Award, AwardReport, BargainCall, Call, Cancellation, CloseReason, Closing, ContractorFailure,
     ContractorReport, Disposition, Misunderstanding, Notification, OfferNews, OffersReport, Outcome, ProgressReport,
@@ -146,7 +146,7 @@ fn bargain() -> BargainCall {
         },
         Issue { name: AttrName::try_new("price").unwrap(), values: IssueValues::Range { min: -3, max: 9 } },
     ];
-    let rules = Bargain {
+    let rules = BargainSpec {
         issues,
         rounds: Some(9),
         deadline_ms: None,

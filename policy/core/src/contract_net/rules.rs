@@ -8,50 +8,52 @@ use schemas::policy::OfferRevision;
 use schemas::{Act, MsgId, OfferId, Payload, Timestamp};
 
 use crate::acceptance::{gate, score};
-use crate::contract_net::admission::{Action, CancelAnswer, Speaker, Verdict, said};
+use crate::contract_net::ContractNet;
+use crate::contract_net::admission::{CancelAnswer, ContractNetAction, Speaker, said};
 use crate::contract_net::state::SessionState;
 use crate::effect::AwardLoss;
-use crate::ladder::round_of;
 use crate::lane::RULES_WITH_BARGAINS;
-use crate::negotiation::Negotiation;
+use crate::negotiation::context::InputContext;
+use crate::negotiation::disposition::Ruling;
+use crate::negotiation::disposition::round_of;
+use crate::negotiation::party::{AwardStage, CollectedOffer, FollowUp, LiveAward, Pointed};
+use crate::negotiation::phase::{ActSet, NotUnderstoodReason, Phase};
 use crate::policy::PRICE;
-use crate::session::{AwardStage, LiveAward, Offer, Pointed, Reply};
-use crate::state::{ActSet, Misread, Phase};
-use crate::step::Step;
 
-impl Negotiation {
+impl ContractNet {
     /// Steps 6 to 10.
     pub(super) fn judge_message(
         &self,
         speaker: Speaker,
         payload: &Payload,
         msg_id: &MsgId,
-        step: &Step<'_>,
-    ) -> Verdict {
+        context: &InputContext<'_>,
+    ) -> Ruling<ContractNetAction> {
         if let Some(round) = round_of(payload) {
             if round < self.round {
-                return Verdict::refused(Disposition::StaleRound, Reply::None);
+                return Ruling::refused(Disposition::StaleRound, FollowUp::None);
             }
             if round > self.round {
-                let reply = Reply::NotUnderstood(Misread::BadRound, self.expected_acts(speaker));
-                return Verdict::refused(Disposition::OutOfTurn, reply);
+                let reply = FollowUp::NotUnderstood(NotUnderstoodReason::BadRound, self.expected_acts(speaker));
+                return Ruling::refused(Disposition::OutOfTurn, reply);
             }
         }
         match speaker {
-            Speaker::Initiator => self.judge_initiator(payload, step),
-            Speaker::Contractor(index) => self.judge_contractor(index, payload, msg_id, step),
+            Speaker::Initiator => self.judge_initiator(payload, context),
+            Speaker::Contractor(index) => self.judge_contractor(index, payload, msg_id, context),
         }
     }
 
-    fn judge_initiator(&self, payload: &Payload, step: &Step<'_>) -> Verdict {
+    fn judge_initiator(&self, payload: &Payload, context: &InputContext<'_>) -> Ruling<ContractNetAction> {
         match payload {
-            Payload::Cancel(_) if self.phase != Phase::Cancelling => Verdict::ok(Action::Cancel),
-            Payload::Accept(accept) if self.phase == Phase::Deciding => match self.chosen(accept.offer_id, step.now) {
-                Some(index) => Verdict::ok(Action::Choose(index)),
-                None => self.out_of_turn(Speaker::Initiator, Misread::UnknownOffer),
+            Payload::Cancel(_) if self.phase != Phase::Cancelling => Ruling::ok(ContractNetAction::Cancel),
+            Payload::Accept(accept) if self.phase == Phase::Deciding => match self.chosen(accept.offer_id, context.now)
+            {
+                Some(index) => Ruling::ok(ContractNetAction::Choose(index)),
+                None => self.out_of_turn(Speaker::Initiator, NotUnderstoodReason::UnknownOffer),
             },
             // "What you sent me makes no sense" voids nothing (section 8).
-            Payload::NotUnderstood(_) => Verdict::ok(Action::Nothing),
+            Payload::NotUnderstood(_) => Ruling::ok(ContractNetAction::Nothing),
             Payload::Cancel(_)
             | Payload::Accept(_)
             | Payload::Cfp(_)
@@ -62,13 +64,19 @@ impl Negotiation {
             | Payload::Inform(_)
             | Payload::Failure(_)
             | Payload::Join(_)
-            | Payload::End(_) => self.out_of_turn(Speaker::Initiator, Misread::OutOfTurn),
+            | Payload::End(_) => self.out_of_turn(Speaker::Initiator, NotUnderstoodReason::OutOfTurn),
         }
     }
 
-    fn judge_contractor(&self, index: usize, payload: &Payload, msg_id: &MsgId, step: &Step<'_>) -> Verdict {
+    fn judge_contractor(
+        &self,
+        index: usize,
+        payload: &Payload,
+        msg_id: &MsgId,
+        context: &InputContext<'_>,
+    ) -> Ruling<ContractNetAction> {
         match payload {
-            Payload::Offer(offer) => self.judge_offer(index, offer, msg_id, step),
+            Payload::Offer(offer) => self.judge_offer(index, offer, msg_id, context),
             Payload::Refuse(_) => self.judge_decline(index, Act::Refuse),
             Payload::NotUnderstood(_) => self.judge_decline(index, Act::NotUnderstood),
             Payload::Withdraw(_) => self.judge_decline(index, Act::Withdraw),
@@ -76,31 +84,37 @@ impl Negotiation {
             Payload::Inform(inform) => self.judge_inform(index, inform),
             Payload::Failure(failure) => self.judge_failure(index, failure),
             Payload::Cfp(_) | Payload::Accept(_) | Payload::Cancel(_) | Payload::Join(_) | Payload::End(_) => {
-                self.out_of_turn(Speaker::Contractor(index), Misread::OutOfTurn)
+                self.out_of_turn(Speaker::Contractor(index), NotUnderstoodReason::OutOfTurn)
             }
         }
     }
 
-    fn judge_offer(&self, index: usize, payload: &OfferPayload, msg_id: &MsgId, step: &Step<'_>) -> Verdict {
-        if step.rules >= RULES_WITH_BARGAINS && matches!(payload.conditions, Some(Conditions::Predicates(_))) {
+    fn judge_offer(
+        &self,
+        index: usize,
+        payload: &OfferPayload,
+        msg_id: &MsgId,
+        context: &InputContext<'_>,
+    ) -> Ruling<ContractNetAction> {
+        if context.rules >= RULES_WITH_BARGAINS && matches!(payload.conditions, Some(Conditions::Predicates(_))) {
             return self.unread_conditions(index);
         }
-        let valid_until = valid_until(payload, step.now);
-        let gates = gate::check(self.policy(), self.currency.as_deref(), payload, valid_until, step.now);
+        let valid_until = valid_until(payload, context.now);
+        let gates = gate::check(self.policy(), self.currency.as_deref(), payload, valid_until, context.now);
         if self.phase != Phase::Collecting {
             let score = gates.is_ok().then(|| score::score(self.policy(), &payload.terms));
-            return Verdict { score, ..Verdict::refused(Disposition::Late, Reply::Late) };
+            return Ruling { score, ..Ruling::refused(Disposition::Late, FollowUp::Late) };
         }
         if !self.may_offer(index) {
-            return self.out_of_turn(Speaker::Contractor(index), Misread::OutOfTurn);
+            return self.out_of_turn(Speaker::Contractor(index), NotUnderstoodReason::OutOfTurn);
         }
         if let Err(fault) = gates {
-            let refused = Verdict::refused(Disposition::PolicyReject, Reply::Policy(fault));
-            return Verdict { action: Action::GateFailed, ..refused };
+            let refused = Ruling::refused(Disposition::PolicyReject, FollowUp::Policy(fault));
+            return Ruling { action: ContractNetAction::GateFailed, ..refused };
         }
         let score = score::score(self.policy(), &payload.terms);
-        let offer = Offer {
-            id: OfferId(step.position),
+        let offer = CollectedOffer {
+            id: OfferId(context.position),
             score,
             price: price_of(payload),
             payment: None,
@@ -108,17 +122,17 @@ impl Negotiation {
             terms: canonical_terms(payload),
             msg_id: msg_id.clone(),
         };
-        Verdict { score: Some(score), ..Verdict::ok(Action::Record(Box::new(offer))) }
+        Ruling { score: Some(score), ..Ruling::ok(ContractNetAction::Record(Box::new(offer))) }
     }
 
     /// Predicates are judged in bargains only: what nobody would judge must not look as if it bound anyone.
-    fn unread_conditions(&self, index: usize) -> Verdict {
-        let reply = Reply::Pointed(Box::new(Pointed {
-            misread: Misread::Condition,
+    fn unread_conditions(&self, index: usize) -> Ruling<ContractNetAction> {
+        let reply = FollowUp::Pointed(Box::new(Pointed {
+            reason: NotUnderstoodReason::Condition,
             expected: self.expected_acts(Speaker::Contractor(index)),
             pointer: Box::from("/payload/conditions"),
         }));
-        Verdict::refused(Disposition::Malformed, reply)
+        Ruling::refused(Disposition::Malformed, reply)
     }
 
     /// Row 2: who may offer now.
@@ -131,89 +145,97 @@ impl Negotiation {
     }
 
     /// REFUSE, NOT_UNDERSTOOD and WITHDRAW of a contractor: rows 3, 4, 10, 18 and section 8.
-    fn judge_decline(&self, index: usize, act: Act) -> Verdict {
+    fn judge_decline(&self, index: usize, act: Act) -> Ruling<ContractNetAction> {
         let speaker = Speaker::Contractor(index);
         let session = &self.sessions[index];
         if self.phase == Phase::Collecting {
             return match (act, session.state) {
-                (Act::Withdraw, SessionState::Offered) => Verdict::ok(Action::Withdraw),
-                (Act::Refuse, state) if state.may_answer() => Verdict::ok(Action::Decline(SessionState::Refused)),
-                (Act::NotUnderstood, state) if state.may_answer() => {
-                    Verdict::ok(Action::Decline(SessionState::NotUnderstood))
+                (Act::Withdraw, SessionState::Offered) => Ruling::ok(ContractNetAction::Withdraw),
+                (Act::Refuse, state) if state.may_answer() => {
+                    Ruling::ok(ContractNetAction::Decline(SessionState::Refused))
                 }
-                (_, _) => self.out_of_turn(speaker, Misread::OutOfTurn),
+                (Act::NotUnderstood, state) if state.may_answer() => {
+                    Ruling::ok(ContractNetAction::Decline(SessionState::NotUnderstood))
+                }
+                (_, _) => self.out_of_turn(speaker, NotUnderstoodReason::OutOfTurn),
             };
         }
         let Some((lot, award)) = self.live_award(index) else {
-            return Verdict::refused(Disposition::Closed, Reply::Closed);
+            return Ruling::refused(Disposition::Closed, FollowUp::Closed);
         };
         match award.stage {
             AwardStage::Awarded => {
-                Verdict::ok(Action::LoseAward(lot, AwardLoss::Refused, said(&format!("declined_by_{act}"))))
+                Ruling::ok(ContractNetAction::LoseAward(lot, AwardLoss::Refused, said(&format!("declined_by_{act}"))))
             }
-            AwardStage::Committed if act == Act::NotUnderstood => self.out_of_turn(speaker, Misread::OutOfTurn),
-            AwardStage::Committed => self.out_of_turn(speaker, Misread::UseFailureDecommit),
-            AwardStage::Done | AwardStage::CancelPending => Verdict::refused(Disposition::Closed, Reply::Closed),
+            AwardStage::Committed if act == Act::NotUnderstood => {
+                self.out_of_turn(speaker, NotUnderstoodReason::OutOfTurn)
+            }
+            AwardStage::Committed => self.out_of_turn(speaker, NotUnderstoodReason::UseFailureDecommit),
+            AwardStage::Done | AwardStage::CancelPending => Ruling::refused(Disposition::Closed, FollowUp::Closed),
         }
     }
 
     /// Rows 9 and 13.
-    fn judge_confirm(&self, index: usize, confirm: &Confirm) -> Verdict {
+    fn judge_confirm(&self, index: usize, confirm: &Confirm) -> Ruling<ContractNetAction> {
         let award_no = confirm.award_no;
-        if self.past_awards.iter().any(|past| past.award_no == award_no && past.session == index) {
-            return Verdict::refused(Disposition::Revoked, Reply::Revoked(award_no));
+        if self.revoked_awards.iter().any(|past| past.award_no == award_no && past.session == index) {
+            return Ruling::refused(Disposition::Revoked, FollowUp::Revoked(award_no));
         }
         match self.live_award(index) {
             Some((lot, award)) if award.award_no == award_no && award.stage == AwardStage::Awarded => {
-                Verdict { disposition: Disposition::Committed, ..Verdict::ok(Action::Confirm(lot)) }
+                Ruling { disposition: Disposition::Committed, ..Ruling::ok(ContractNetAction::Confirm(lot)) }
             }
-            Some(_) | None => self.out_of_turn(Speaker::Contractor(index), Misread::OutOfTurn),
+            Some(_) | None => self.out_of_turn(Speaker::Contractor(index), NotUnderstoodReason::OutOfTurn),
         }
     }
 
     /// Rows 14 and 17.
-    fn judge_inform(&self, index: usize, inform: &Inform) -> Verdict {
+    fn judge_inform(&self, index: usize, inform: &Inform) -> Ruling<ContractNetAction> {
         match self.live_award(index) {
             Some((lot, award)) if award.stage == AwardStage::CancelPending => {
-                Verdict::ok(Action::AnswerCancel(lot, CancelAnswer::Informed(inform.clone())))
+                Ruling::ok(ContractNetAction::AnswerCancel(lot, CancelAnswer::Informed(inform.clone())))
             }
             Some((lot, award)) if award.stage == AwardStage::Committed && inform.kind != InformKind::Cancelled => {
-                Verdict::ok(Action::Perform(lot, inform.clone()))
+                Ruling::ok(ContractNetAction::Perform(lot, inform.clone()))
             }
-            Some(_) | None => self.out_of_turn(Speaker::Contractor(index), Misread::OutOfTurn),
+            Some(_) | None => self.out_of_turn(Speaker::Contractor(index), NotUnderstoodReason::OutOfTurn),
         }
     }
 
     /// Rows 3, 10, 15 and 17.
-    fn judge_failure(&self, index: usize, failure: &Failure) -> Verdict {
+    fn judge_failure(&self, index: usize, failure: &Failure) -> Ruling<ContractNetAction> {
         let session = &self.sessions[index];
         if self.phase == Phase::Collecting {
             return if session.state.may_answer() {
-                Verdict::ok(Action::Decline(SessionState::Failed))
+                Ruling::ok(ContractNetAction::Decline(SessionState::Failed))
             } else {
-                self.out_of_turn(Speaker::Contractor(index), Misread::OutOfTurn)
+                self.out_of_turn(Speaker::Contractor(index), NotUnderstoodReason::OutOfTurn)
             };
         }
         let failure = failure.clone();
         match self.live_award(index) {
             Some((lot, award)) => match award.stage {
-                AwardStage::Awarded => Verdict::ok(Action::LoseAward(lot, AwardLoss::Failed, failure)),
-                AwardStage::Committed => Verdict::ok(Action::LoseAward(lot, AwardLoss::PerformFailed, failure)),
-                AwardStage::CancelPending => Verdict::ok(Action::AnswerCancel(lot, CancelAnswer::Failed(failure))),
-                AwardStage::Done => self.out_of_turn(Speaker::Contractor(index), Misread::OutOfTurn),
+                AwardStage::Awarded => Ruling::ok(ContractNetAction::LoseAward(lot, AwardLoss::Failed, failure)),
+                AwardStage::Committed => {
+                    Ruling::ok(ContractNetAction::LoseAward(lot, AwardLoss::PerformFailed, failure))
+                }
+                AwardStage::CancelPending => {
+                    Ruling::ok(ContractNetAction::AnswerCancel(lot, CancelAnswer::Failed(failure)))
+                }
+                AwardStage::Done => self.out_of_turn(Speaker::Contractor(index), NotUnderstoodReason::OutOfTurn),
             },
-            None => self.out_of_turn(Speaker::Contractor(index), Misread::OutOfTurn),
+            None => self.out_of_turn(Speaker::Contractor(index), NotUnderstoodReason::OutOfTurn),
         }
     }
 
     /// Step 8. Contractors are struck for it; the initiator, without whom there is no negotiation, is not.
-    fn out_of_turn(&self, speaker: Speaker, misread: Misread) -> Verdict {
-        let reply = Reply::NotUnderstood(misread, self.expected_acts(speaker));
+    fn out_of_turn(&self, speaker: Speaker, reason: NotUnderstoodReason) -> Ruling<ContractNetAction> {
+        let reply = FollowUp::NotUnderstood(reason, self.expected_acts(speaker));
         let action = match speaker {
-            Speaker::Initiator => Action::Nothing,
-            Speaker::Contractor(_) => Action::Strike,
+            Speaker::Initiator => ContractNetAction::Nothing,
+            Speaker::Contractor(_) => ContractNetAction::Strike,
         };
-        Verdict { action, ..Verdict::refused(Disposition::OutOfTurn, reply) }
+        Ruling { action, ..Ruling::refused(Disposition::OutOfTurn, reply) }
     }
 
     fn live_award(&self, session: usize) -> Option<(usize, &LiveAward)> {

@@ -9,7 +9,7 @@ pub const CHAIN_START: Digest = Digest([0; 32]);
 
 /// One input of a negotiation. Kept only where [`crate::LaneState::keep_links`] asks for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Link {
+pub struct ChainLink {
     /// The negotiation.
     pub negotiation: NegotiationId,
     /// The digest of a message, or the tag of a timer or engine event.

@@ -10,14 +10,14 @@ use schemas::{AgentId, AwardNo, DeliveryId, Digest, Lane, NegotiationId, Registe
 
 use crate::effect::{Deliver, Effect, Event, RegisterWrite};
 use crate::limits::Limits;
-use crate::link::Link;
+use crate::negotiation::chain::ChainLink;
 
 /// Ordinals of calls start here, plus the session's index, so that the delivery id of a call can be computed again when
 /// its failure is reported. No input makes as many other deliveries.
 pub(crate) const CALL_ORDINAL: u32 = 1 << 31;
 
 /// The context of one input.
-pub(crate) struct Step<'a> {
+pub(crate) struct InputContext<'a> {
     pub(crate) lane: Lane,
     pub(crate) limits: &'a Limits,
     /// Rules version of the lane.
@@ -35,12 +35,12 @@ pub(crate) struct Step<'a> {
     /// Deliveries made so far by this input.
     pub(crate) ordinal: u32,
     /// Where the inputs of negotiations are kept, if anywhere.
-    pub(crate) links: Option<&'a mut Vec<Link>>,
+    pub(crate) links: Option<&'a mut Vec<ChainLink>>,
 }
 
-impl Step<'_> {
+impl InputContext<'_> {
     /// A delivery with its id; nothing is queued yet.
-    pub(crate) fn letter(
+    pub(crate) fn delivery(
         &mut self,
         negotiation: &NegotiationId,
         to: &AgentId,
@@ -49,11 +49,11 @@ impl Step<'_> {
     ) -> Deliver {
         let ordinal = self.ordinal;
         self.ordinal += 1;
-        self.letter_at(ordinal, negotiation, to, told, expires)
+        self.delivery_at(ordinal, negotiation, to, told, expires)
     }
 
-    /// As [`Self::letter`], at an ordinal the caller can find again.
-    pub(crate) fn letter_at(
+    /// As [`Self::delivery`], at an ordinal the caller can find again.
+    pub(crate) fn delivery_at(
         &self,
         ordinal: u32,
         negotiation: &NegotiationId,
@@ -77,8 +77,8 @@ impl Step<'_> {
         }
     }
 
-    pub(crate) fn post(&mut self, letter: Deliver) {
-        self.out.push_back(Effect::Deliver(letter));
+    pub(crate) fn deliver(&mut self, delivery: Deliver) {
+        self.out.push_back(Effect::Deliver(delivery));
     }
 
     pub(crate) fn register(&mut self, key: RegisterKey, value: RegisterValue, after: Option<RegisterKey>) {

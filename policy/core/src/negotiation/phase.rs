@@ -133,7 +133,7 @@ impl ActSet {
 
 /// Why an act could not be followed; `reason` of the NOT_UNDERSTOOD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Misread {
+pub(crate) enum NotUnderstoodReason {
     /// Illegal for this role, in this state.
     OutOfTurn,
     /// A round that has not begun.
@@ -176,7 +176,7 @@ pub(crate) enum Misread {
     Currency,
 }
 
-impl Misread {
+impl NotUnderstoodReason {
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::OutOfTurn => "out_of_turn",

@@ -6,13 +6,13 @@ use schemas::delivery::{
 };
 use schemas::{Act, AgentId, AwardNo, Digest, NegotiationId, OfferId, Payload, RegisterKey, Timestamp};
 
+use crate::contract_net::ContractNet;
 use crate::effect::{Deliver, Event};
-use crate::ladder::{Incoming, round_of};
 use crate::limits::Limits;
-use crate::matter::Matter;
-use crate::negotiation::Negotiation;
-use crate::session::{AwardStage, Party, Repeat, Seen};
-use crate::step::Step;
+use crate::negotiation::context::InputContext;
+use crate::negotiation::disposition::{Incoming, round_of};
+use crate::negotiation::header::Header;
+use crate::negotiation::party::{AwardStage, Party, Repeat, SeenMessage};
 
 /// A closed negotiation.
 #[derive(Debug)]
@@ -23,11 +23,11 @@ pub(crate) struct Tombstone {
     pub(crate) round: u32,
     pub(crate) ends_by: Timestamp,
     /// Dropped by the first record later than this.
-    pub(crate) forget_at: Timestamp,
+    pub(crate) expires_at: Timestamp,
     /// The initiator, then the contractors in the order of their ids.
-    pub(crate) parties: Box<[Known]>,
-    pub(crate) seen: Vec<Trace>,
-    pub(crate) awards: Box<[Buried]>,
+    pub(crate) parties: Box<[PastParty]>,
+    pub(crate) seen: Vec<SeenDigest>,
+    pub(crate) awards: Box<[PastAward]>,
     /// What else is known of a bargain.
     pub(crate) bargain: Option<BargainEnd>,
 }
@@ -41,7 +41,7 @@ pub(crate) struct BargainEnd {
 
 /// A party.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct PastParty {
     pub(crate) agent: AgentId,
     pub(crate) last_seq: Option<u64>,
 }
@@ -49,7 +49,7 @@ pub(crate) struct Known {
 /// A message, reduced to hashes. Both are only ever compared within one sender's own messages, so whoever makes them
 /// collide confuses nobody else.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Trace {
+pub(crate) struct SeenDigest {
     pub(crate) party: u16,
     pub(crate) disposition: Disposition,
     pub(crate) msg_id: u64,
@@ -58,7 +58,7 @@ pub(crate) struct Trace {
 
 /// An award and whether it was kept.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Buried {
+pub(crate) struct PastAward {
     pub(crate) award_no: AwardNo,
     pub(crate) party: u16,
     pub(crate) is_revoked: bool,
@@ -67,21 +67,27 @@ pub(crate) struct Buried {
 impl Tombstone {
     /// Of a negotiation that has just ended in some round, with its parties (the initiator first, the others in the order
     /// of their ids) and its awards.
-    pub(crate) fn of(matter: &Matter, round: u32, parties: &[&Party], awards: Box<[Buried]>, limits: &Limits) -> Self {
+    pub(crate) fn of(
+        header: &Header,
+        round: u32,
+        parties: &[&Party],
+        awards: Box<[PastAward]>,
+        limits: &Limits,
+    ) -> Self {
         let seen = (0..)
             .zip(parties)
-            .flat_map(|(index, party)| party.seen.iter().map(move |seen| Trace::of(index, seen)))
+            .flat_map(|(index, party)| party.seen.iter().map(move |seen| SeenDigest::of(index, seen)))
             .collect();
         Self {
-            id: matter.id.clone(),
-            outcome: matter.outcome.unwrap_or(Outcome::Aborted),
-            chain: matter.chain,
+            id: header.id.clone(),
+            outcome: header.outcome.unwrap_or(Outcome::Aborted),
+            chain: header.chain,
             round,
-            ends_by: matter.ends_by,
-            forget_at: matter.remembered_until(limits),
+            ends_by: header.ends_by,
+            expires_at: header.remembered_until(limits),
             parties: parties
                 .iter()
-                .map(|party| Known { agent: party.agent.clone(), last_seq: party.last_seq })
+                .map(|party| PastParty { agent: party.agent.clone(), last_seq: party.last_seq })
                 .collect(),
             seen,
             awards,
@@ -100,48 +106,48 @@ impl Tombstone {
     }
 
     /// Awards of one party; all of them for the initiator.
-    pub(crate) fn awards_of(&self, party: u16) -> impl Iterator<Item = &Buried> {
+    pub(crate) fn awards_of(&self, party: u16) -> impl Iterator<Item = &PastAward> {
         self.awards.iter().filter(move |award| party == 0 || award.party == party)
     }
 
     /// The contractor of an award.
-    pub(crate) fn contractor(&self, award: &Buried) -> Option<&AgentId> {
+    pub(crate) fn contractor(&self, award: &PastAward) -> Option<&AgentId> {
         self.parties.get(usize::from(award.party)).map(|known| &known.agent)
     }
 
     /// Answers one message. False when its sender took no part.
-    pub(crate) fn handle_message(&mut self, incoming: &Incoming, step: &mut Step<'_>) -> bool {
+    pub(crate) fn handle_message(&mut self, incoming: &Incoming, context: &mut InputContext<'_>) -> bool {
         let Some(party) = self.party_of(&incoming.from) else { return false };
-        let trace = Trace {
+        let digest = SeenDigest {
             party,
             disposition: Disposition::Closed,
             msg_id: fnv(incoming.msg_id.as_str()),
             digest: prefix(incoming.digest.short()),
         };
-        let earlier = self.seen.iter().find(|seen| seen.party == party && seen.msg_id == trace.msg_id).copied();
+        let earlier = self.seen.iter().find(|seen| seen.party == party && seen.msg_id == digest.msg_id).copied();
         let (disposition, first) = match earlier {
-            Some(earlier) if earlier.digest == trace.digest => (Disposition::Duplicate, Some(earlier.disposition)),
+            Some(earlier) if earlier.digest == digest.digest => (Disposition::Duplicate, Some(earlier.disposition)),
             Some(earlier) => (Disposition::Conflict, Some(earlier.disposition)),
-            None => (self.judge(party, incoming, step), None),
+            None => (self.judge(party, incoming, context), None),
         };
         if first.is_none() {
-            self.remember(party, Trace { disposition, ..trace }, incoming.seq, step);
+            self.remember(party, SeenDigest { disposition, ..digest }, incoming.seq, context);
         }
-        self.answer(incoming, disposition, first, step);
+        self.answer(incoming, disposition, first, context);
         true
     }
 
-    fn remember(&mut self, party: u16, trace: Trace, seq: Option<u64>, step: &Step<'_>) {
+    fn remember(&mut self, party: u16, digest: SeenDigest, seq: Option<u64>, context: &InputContext<'_>) {
         let count = self.seen.iter().filter(|seen| seen.party == party).count();
-        if count < step.limits.messages_per_party_max {
-            self.seen.push(trace);
+        if count < context.limits.messages_per_party_max {
+            self.seen.push(digest);
         }
         if let Some(known) = self.parties.get_mut(usize::from(party)) {
             known.last_seq = known.last_seq.max(seq);
         }
     }
 
-    fn judge(&self, party: u16, incoming: &Incoming, step: &Step<'_>) -> Disposition {
+    fn judge(&self, party: u16, incoming: &Incoming, context: &InputContext<'_>) -> Disposition {
         let last_seq = self.parties.get(usize::from(party)).and_then(|known| known.last_seq);
         if Party::order(last_seq, incoming.seq) == Repeat::Stale {
             return Disposition::StaleSeq;
@@ -149,7 +155,7 @@ impl Tombstone {
         match &incoming.payload {
             // Of a bargain there is no collection to be late for.
             Payload::Offer(_) if party != 0 && self.bargain.is_none() => {
-                if step.now > self.ends_by {
+                if context.now > self.ends_by {
                     Disposition::Expired
                 } else if round_of(&incoming.payload).is_some_and(|round| round < self.round) {
                     Disposition::StaleRound
@@ -177,7 +183,13 @@ impl Tombstone {
         self.awards.iter().any(|award| award.is_revoked && award.party == party && award.award_no == award_no)
     }
 
-    fn answer(&self, incoming: &Incoming, disposition: Disposition, first: Option<Disposition>, step: &mut Step<'_>) {
+    fn answer(
+        &self,
+        incoming: &Incoming,
+        disposition: Disposition,
+        first: Option<Disposition>,
+        context: &mut InputContext<'_>,
+    ) {
         let told_for = if disposition == Disposition::Duplicate { first.unwrap_or(disposition) } else { disposition };
         let award_no = if let Payload::Confirm(confirm) = &incoming.payload { Some(confirm.award_no) } else { None };
         let is_late = told_for == Disposition::Late;
@@ -185,15 +197,15 @@ impl Tombstone {
             ack_of: incoming.msg_id.clone(),
             disposition,
             first,
-            offer_id: (is_late && first.is_none()).then_some(OfferId(step.position)),
+            offer_id: (is_late && first.is_none()).then_some(OfferId(context.position)),
             invited: None,
             left_out: None,
             award_no: award_no.filter(|_| matches!(told_for, Disposition::Committed | Disposition::Revoked)),
         };
-        self.send(incoming, Notification::Ack(receipt), step);
+        self.send(incoming, Notification::Ack(receipt), context);
         let reply = match (told_for, award_no) {
             (Disposition::Late, _) => {
-                let offer_id = first.is_none().then_some(OfferId(step.position));
+                let offer_id = first.is_none().then_some(OfferId(context.position));
                 Some(Notification::Reject(Rejection { offer_id, reason: RejectReason::Late, code: None }))
             }
             (Disposition::Revoked, Some(award_no)) => {
@@ -207,22 +219,22 @@ impl Tombstone {
             _ => None,
         };
         if let Some(told) = reply {
-            self.send(incoming, told, step);
+            self.send(incoming, told, context);
         }
-        step.event(Event::Disposed {
+        context.event(Event::Disposed {
             negotiation: self.id.clone(),
             from: incoming.from.clone(),
             act: act_of(incoming),
             disposition,
             score: None,
-            at: step.now,
+            at: context.now,
         });
     }
 
-    fn send(&self, incoming: &Incoming, told: Notification, step: &mut Step<'_>) {
+    fn send(&self, incoming: &Incoming, told: Notification, context: &mut InputContext<'_>) {
         let after = self.awaited_key(&told);
-        let letter = step.letter(&self.id, &incoming.from, told, self.forget_at);
-        step.post(Deliver { in_reply_to: Some(incoming.msg_id.clone()), after, ..letter });
+        let delivery = context.delivery(&self.id, &incoming.from, told, self.expires_at);
+        context.deliver(Deliver { in_reply_to: Some(incoming.msg_id.clone()), after, ..delivery });
     }
 
     /// What a bargain came to binds, so nobody is told of it before it is registered, late askers no more than others. After
@@ -237,30 +249,30 @@ fn act_of(incoming: &Incoming) -> Act {
     incoming.payload.act()
 }
 
-impl Negotiation {
+impl ContractNet {
     /// What is left of it, once it has ended.
     pub(crate) fn tombstone(&self, limits: &Limits) -> Tombstone {
         let parties: Vec<&Party> =
             std::iter::once(&self.initiator).chain(self.sessions.iter().map(|session| &session.party)).collect();
-        Tombstone::of(&self.matter, self.round, &parties, buried(self), limits)
+        Tombstone::of(&self.header, self.round, &parties, past_awards(self), limits)
     }
 }
 
-fn buried(negotiation: &Negotiation) -> Box<[Buried]> {
+fn past_awards(negotiation: &ContractNet) -> Box<[PastAward]> {
     let party = |session: usize| u16::try_from(session + 1).unwrap_or(u16::MAX);
-    let past = negotiation.past_awards.iter().map(|past| Buried {
+    let past = negotiation.revoked_awards.iter().map(|past| PastAward {
         award_no: past.award_no,
         party: party(past.session),
         is_revoked: true,
     });
     let kept =
         negotiation.lots.iter().filter_map(|lot| lot.award.as_ref()).filter(|award| award.stage == AwardStage::Done);
-    past.chain(kept.map(|award| Buried { award_no: award.award_no, party: party(award.session), is_revoked: false }))
+    past.chain(kept.map(|award| PastAward { award_no: award.award_no, party: party(award.session), is_revoked: false }))
         .collect()
 }
 
-impl Trace {
-    fn of(party: u16, seen: &Seen) -> Self {
+impl SeenDigest {
+    fn of(party: u16, seen: &SeenMessage) -> Self {
         Self { party, disposition: seen.disposition, msg_id: fnv(seen.msg_id.as_str()), digest: prefix(seen.digest) }
     }
 }

@@ -6,82 +6,87 @@ use schemas::digest::canonical;
 use schemas::payload::{Accept, AttrValue, Confirm, Offer};
 use schemas::{Act, Digest, OfferId, Payload, Timestamp};
 
-use super::admission::{Action, Verdict};
+use super::admission::BargainAction;
 use super::joining::pledge;
 use super::mandate::holds;
 use super::opening::Unfit;
-use super::space::{Fault, check_predicates};
-use super::state::{AWARD, Bargaining, Standing};
-use crate::contract_net::judging::valid_until;
-use crate::ladder::{Incoming, round_of};
-use crate::session::{Pointed, Reply};
-use crate::state::{ActSet, Misread, Phase};
-use crate::step::Step;
+use super::space::{SpaceFault, check_predicates};
+use super::state::{AWARD, Bargain, StandingOffer};
+use crate::contract_net::rules::valid_until;
+use crate::negotiation::context::InputContext;
+use crate::negotiation::disposition::{Incoming, Ruling, round_of};
+use crate::negotiation::party::{FollowUp, Pointed};
+use crate::negotiation::phase::{ActSet, NotUnderstoodReason, Phase};
 
 /// Why a message is not followed, though it may be its sender's turn: no strike.
 struct Refusal {
     disposition: Disposition,
-    misread: Misread,
+    reason: NotUnderstoodReason,
     pointer: Option<String>,
 }
 
 impl Refusal {
-    fn plain(disposition: Disposition, misread: Misread) -> Self {
-        Self { disposition, misread, pointer: None }
+    fn plain(disposition: Disposition, reason: NotUnderstoodReason) -> Self {
+        Self { disposition, reason, pointer: None }
     }
 
-    fn at(disposition: Disposition, misread: Misread, pointer: impl Into<String>) -> Self {
-        Self { disposition, misread, pointer: Some(pointer.into()) }
+    fn at(disposition: Disposition, reason: NotUnderstoodReason, pointer: impl Into<String>) -> Self {
+        Self { disposition, reason, pointer: Some(pointer.into()) }
     }
 
-    fn malformed(misread: Misread, fault: Fault, prefix: &str) -> Self {
-        Self::at(Disposition::Malformed, misread, fault.under(prefix).pointer)
+    fn malformed(reason: NotUnderstoodReason, fault: SpaceFault, prefix: &str) -> Self {
+        Self::at(Disposition::Malformed, reason, fault.under(prefix).pointer)
     }
 }
 
-impl Bargaining {
+impl Bargain {
     /// Steps 7 to 10.
-    pub(super) fn judge_message(&self, speaker: usize, incoming: &Incoming, step: &Step<'_>) -> Verdict {
+    pub(super) fn judge_message(
+        &self,
+        speaker: usize,
+        incoming: &Incoming,
+        context: &InputContext<'_>,
+    ) -> Ruling<BargainAction> {
         if let Some(round) = round_of(&incoming.payload) {
             if round < self.round() {
-                return Verdict::refused(Disposition::StaleRound, Reply::None);
+                return Ruling::refused(Disposition::StaleRound, FollowUp::None);
             }
             if round > self.round() {
-                let refusal = Refusal::plain(Disposition::OutOfTurn, Misread::BadRound);
+                let refusal = Refusal::plain(Disposition::OutOfTurn, NotUnderstoodReason::BadRound);
                 return self.refused(speaker, refusal);
             }
         }
         match (&incoming.payload, self.phase) {
-            (Payload::End(_), _) => Verdict::ok(Action::End),
-            (Payload::Cancel(_), _) if speaker == 0 => Verdict::ok(Action::Cancel),
-            (Payload::Withdraw(_), _) if self.may_withdraw(speaker) => Verdict::ok(Action::Withdraw),
+            (Payload::End(_), _) => Ruling::ok(BargainAction::End),
+            (Payload::Cancel(_), _) if speaker == 0 => Ruling::ok(BargainAction::Cancel),
+            (Payload::Withdraw(_), _) if self.may_withdraw(speaker) => Ruling::ok(BargainAction::Withdraw),
             (Payload::Cancel(_) | Payload::Withdraw(_), _) => {
-                self.refused(speaker, Refusal::plain(Disposition::OutOfTurn, Misread::OutOfTurn))
+                self.refused(speaker, Refusal::plain(Disposition::OutOfTurn, NotUnderstoodReason::OutOfTurn))
             }
             (_, Phase::Joining) => self.judge_joining(speaker, incoming),
             (_, Phase::Confirming) => self.judge_confirming(speaker, &incoming.payload),
             (Payload::Offer(offer), _) if self.turn() == speaker => {
-                self.judged(speaker, self.judge_offer(speaker, offer, step).map(Action::Offer))
+                self.judged(speaker, self.judge_offer(speaker, offer, context).map(BargainAction::Offer))
             }
             (Payload::Accept(accept), _) if self.turn() == speaker => {
-                self.judged(speaker, self.judge_accept(speaker, accept, step.now).map(|()| Action::Accept))
+                self.judged(speaker, self.judge_accept(speaker, accept, context.now).map(|()| BargainAction::Accept))
             }
             (_, _) => self.out_of_turn(speaker),
         }
     }
 
-    fn judge_joining(&self, speaker: usize, incoming: &Incoming) -> Verdict {
+    fn judge_joining(&self, speaker: usize, incoming: &Incoming) -> Ruling<BargainAction> {
         if self.parties[speaker].has_joined {
             return self.out_of_turn(speaker);
         }
         match &incoming.payload {
             Payload::Join(join) => match self.judge_join(join, incoming) {
-                Ok(action) => Verdict::ok(action),
-                Err(Unfit { misread, pointer }) => {
-                    self.refused(speaker, Refusal { disposition: Disposition::Malformed, misread, pointer })
+                Ok(action) => Ruling::ok(action),
+                Err(Unfit { reason, pointer }) => {
+                    self.refused(speaker, Refusal { disposition: Disposition::Malformed, reason, pointer })
                 }
             },
-            Payload::Refuse(_) | Payload::NotUnderstood(_) => Verdict::ok(Action::End),
+            Payload::Refuse(_) | Payload::NotUnderstood(_) => Ruling::ok(BargainAction::End),
             Payload::Cfp(_)
             | Payload::Offer(_)
             | Payload::Withdraw(_)
@@ -94,18 +99,18 @@ impl Bargaining {
         }
     }
 
-    fn judge_join(&self, join: &Join, incoming: &Incoming) -> Result<Action, Unfit> {
-        let Some(mandate) = &join.mandate else { return Ok(Action::Join(None)) };
+    fn judge_join(&self, join: &Join, incoming: &Incoming) -> Result<BargainAction, Unfit> {
+        let Some(mandate) = &join.mandate else { return Ok(BargainAction::Join(None)) };
         let policy = incoming.policy.as_deref().map(|pinned| &pinned.policy);
-        pledge(mandate.clone(), self.space(), policy).map(|pledge| Action::Join(Some(pledge)))
+        pledge(mandate.clone(), self.space(), policy).map(|pledge| BargainAction::Join(Some(pledge)))
     }
 
-    fn judge_confirming(&self, speaker: usize, payload: &Payload) -> Verdict {
+    fn judge_confirming(&self, speaker: usize, payload: &Payload) -> Ruling<BargainAction> {
         match payload {
             Payload::Confirm(confirm) if confirm.award_no == AWARD && !self.parties[speaker].has_confirmed => {
                 self.judge_confirm(speaker, confirm)
             }
-            Payload::Refuse(_) | Payload::NotUnderstood(_) => Verdict::ok(Action::Unconfirmed),
+            Payload::Refuse(_) | Payload::NotUnderstood(_) => Ruling::ok(BargainAction::Unconfirmed),
             Payload::Confirm(_)
             | Payload::Cfp(_)
             | Payload::Offer(_)
@@ -119,45 +124,50 @@ impl Bargaining {
         }
     }
 
-    fn judge_confirm(&self, speaker: usize, confirm: &Confirm) -> Verdict {
+    fn judge_confirm(&self, speaker: usize, confirm: &Confirm) -> Ruling<BargainAction> {
         let agreed = self.standing.as_ref().map(|standing| standing.digest);
         if confirm.terms_digest.is_none_or(|digest| Some(digest) == agreed) {
-            return Verdict::ok(Action::Confirm);
+            return Ruling::ok(BargainAction::Confirm);
         }
-        let refusal = Refusal::at(Disposition::Malformed, Misread::TermsDigest, "/payload/terms_digest");
+        let refusal = Refusal::at(Disposition::Malformed, NotUnderstoodReason::TermsDigest, "/payload/terms_digest");
         self.refused(speaker, refusal)
     }
 
     /// Row 2.
-    fn judge_offer(&self, speaker: usize, offer: &Offer, step: &Step<'_>) -> Result<Box<Standing>, Refusal> {
+    fn judge_offer(
+        &self,
+        speaker: usize,
+        offer: &Offer,
+        context: &InputContext<'_>,
+    ) -> Result<Box<StandingOffer>, Refusal> {
         let space = self.space();
         space
             .contains(&offer.terms)
-            .map_err(|fault| Refusal::malformed(Misread::OutOfSpace, fault, "/payload/terms"))?;
+            .map_err(|fault| Refusal::malformed(NotUnderstoodReason::OutOfSpace, fault, "/payload/terms"))?;
         if offer.currency.is_some() && offer.currency.as_deref() != self.currency.as_deref() {
-            return Err(Refusal::at(Disposition::Malformed, Misread::Currency, "/payload/currency"));
+            return Err(Refusal::at(Disposition::Malformed, NotUnderstoodReason::Currency, "/payload/currency"));
         }
-        let valid_from = offer.valid_from.map(|from| from.0).filter(|from| *from > step.now);
-        let valid_until = valid_until(offer, step.now);
-        if valid_until <= step.now {
+        let valid_from = offer.valid_from.map(|from| from.0).filter(|from| *from > context.now);
+        let valid_until = valid_until(offer, context.now);
+        if valid_until <= context.now {
             let member = if offer.valid_for_ms.is_some() { "valid_for_ms" } else { "valid_until" };
-            return Err(Refusal::at(Disposition::Expired, Misread::Validity, format!("/payload/{member}")));
+            return Err(Refusal::at(Disposition::Expired, NotUnderstoodReason::Validity, format!("/payload/{member}")));
         }
         if valid_from.is_some_and(|from| from > valid_until) {
-            return Err(Refusal::at(Disposition::Malformed, Misread::Validity, "/payload/valid_from"));
+            return Err(Refusal::at(Disposition::Malformed, NotUnderstoodReason::Validity, "/payload/valid_from"));
         }
         let conditions = self.judge_conditions(offer)?;
         let terms = canonical(&offer.terms).expect("terms are names, integers and texts");
         let digest = Digest::of_bytes(&terms);
         if self.rules.forbid_repeat && self.parties[speaker].offered.contains(&digest.short()) {
-            return Err(Refusal::at(Disposition::PolicyReject, Misread::Repeated, "/payload/terms"));
+            return Err(Refusal::at(Disposition::PolicyReject, NotUnderstoodReason::Repeated, "/payload/terms"));
         }
         self.parties[speaker].allows(space, &offer.terms).map_err(|fault| {
             let pointer = fault.under("/payload/terms").pointer;
-            Refusal::at(Disposition::MandateViolation, Misread::MandateViolation, pointer)
+            Refusal::at(Disposition::MandateViolation, NotUnderstoodReason::MandateViolation, pointer)
         })?;
-        Ok(Box::new(Standing {
-            id: OfferId(step.position),
+        Ok(Box::new(StandingOffer {
+            id: OfferId(context.position),
             by: speaker,
             terms: offer.terms.clone(),
             digest,
@@ -170,18 +180,20 @@ impl Bargaining {
 
     /// Conditions the exchange can judge, and whose part about the terms holds of the offer's own.
     fn judge_conditions(&self, offer: &Offer) -> Result<Vec<Predicate>, Refusal> {
-        let malformed = |fault| Refusal::malformed(Misread::Condition, fault, "/payload/conditions");
+        let malformed = |fault| Refusal::malformed(NotUnderstoodReason::Condition, fault, "/payload/conditions");
         let predicates = match &offer.conditions {
             Some(Conditions::Predicates(predicates)) => predicates,
             // A condition nobody can judge, or is told, must not look as if it bound anyone.
-            Some(Conditions::Text(_)) => return Err(malformed(Fault::at("", "predicates, which can be judged"))),
+            Some(Conditions::Text(_)) => return Err(malformed(SpaceFault::at("", "predicates, which can be judged"))),
             None => return Ok(Vec::new()),
         };
         check_predicates(predicates, self.space(), &[ATTR_ROUND, ATTR_ELAPSED_MS]).map_err(malformed)?;
         let is_about_terms = |one: &Predicate| ![ATTR_ROUND, ATTR_ELAPSED_MS].contains(&one.attr.as_str());
         let broken = predicates.iter().position(|one| is_about_terms(one) && !holds(one, offer.terms.get(&one.attr)));
         match broken {
-            Some(index) => Err(malformed(Fault::at(format!("/{index}"), "does not hold of the offer's own terms"))),
+            Some(index) => {
+                Err(malformed(SpaceFault::at(format!("/{index}"), "does not hold of the offer's own terms")))
+            }
             None => Ok(predicates.clone()),
         }
     }
@@ -189,27 +201,27 @@ impl Bargaining {
     /// Rows 3 and 4.
     fn judge_accept(&self, speaker: usize, accept: &Accept, now: Timestamp) -> Result<(), Refusal> {
         let Some(digest) = accept.terms_digest else {
-            return Err(Refusal::at(Disposition::Malformed, Misread::TermsDigest, "/payload/terms_digest"));
+            return Err(Refusal::at(Disposition::Malformed, NotUnderstoodReason::TermsDigest, "/payload/terms_digest"));
         };
-        let named = |standing: &&Standing| standing.id == accept.offer_id && standing.digest == digest;
+        let named = |standing: &&StandingOffer| standing.id == accept.offer_id && standing.digest == digest;
         let Some(standing) = self.standing.as_deref().filter(named).filter(|standing| standing.by != speaker) else {
             let is_expired = self.lapsed == Some(accept.offer_id);
             let disposition = if is_expired { Disposition::Expired } else { Disposition::OutOfTurn };
-            return Err(Refusal::plain(disposition, Misread::Standing));
+            return Err(Refusal::plain(disposition, NotUnderstoodReason::Standing));
         };
         if standing.valid_from.is_some_and(|from| now < from) {
-            return Err(Refusal::plain(Disposition::OutOfTurn, Misread::NotYetValid));
+            return Err(Refusal::plain(Disposition::OutOfTurn, NotUnderstoodReason::NotYetValid));
         }
         if !self.are_met(standing, now) {
-            return Err(Refusal::plain(Disposition::PolicyReject, Misread::Condition));
+            return Err(Refusal::plain(Disposition::PolicyReject, NotUnderstoodReason::Condition));
         }
-        self.parties[speaker]
-            .allows(self.space(), &standing.terms)
-            .map_err(|_| Refusal::at(Disposition::MandateViolation, Misread::MandateViolation, "/payload/offer_id"))
+        self.parties[speaker].allows(self.space(), &standing.terms).map_err(|_| {
+            Refusal::at(Disposition::MandateViolation, NotUnderstoodReason::MandateViolation, "/payload/offer_id")
+        })
     }
 
     /// Whether an offer's conditions are met by an acceptance now.
-    pub(super) fn are_met(&self, standing: &Standing, now: Timestamp) -> bool {
+    pub(super) fn are_met(&self, standing: &StandingOffer, now: Timestamp) -> bool {
         let elapsed_ms = i64::try_from(now.since_us(self.began_at) / 1000).unwrap_or(i64::MAX);
         let (round, elapsed) = (AttrValue::Int(i64::from(self.round())), AttrValue::Int(elapsed_ms));
         standing.conditions.iter().all(|condition| match condition.attr.as_str() {
@@ -225,24 +237,26 @@ impl Bargaining {
             && self.standing.as_ref().is_some_and(|standing| standing.by == speaker && standing.accepted.is_empty())
     }
 
-    fn judged(&self, speaker: usize, judgement: Result<Action, Refusal>) -> Verdict {
-        judgement.map_or_else(|refusal| self.refused(speaker, refusal), Verdict::ok)
+    fn judged(&self, speaker: usize, judgement: Result<BargainAction, Refusal>) -> Ruling<BargainAction> {
+        judgement.map_or_else(|refusal| self.refused(speaker, refusal), Ruling::ok)
     }
 
-    fn refused(&self, speaker: usize, refusal: Refusal) -> Verdict {
-        let Refusal { disposition, misread, pointer } = refusal;
+    fn refused(&self, speaker: usize, refusal: Refusal) -> Ruling<BargainAction> {
+        let Refusal { disposition, reason, pointer } = refusal;
         let expected = self.expected_acts(speaker);
         let reply = match pointer {
-            Some(pointer) => Reply::Pointed(Box::new(Pointed { misread, expected, pointer: pointer.into_boxed_str() })),
-            None => Reply::NotUnderstood(misread, expected),
+            Some(pointer) => {
+                FollowUp::Pointed(Box::new(Pointed { reason, expected, pointer: pointer.into_boxed_str() }))
+            }
+            None => FollowUp::NotUnderstood(reason, expected),
         };
-        Verdict::refused(disposition, reply)
+        Ruling::refused(disposition, reply)
     }
 
     /// Row 7, and every act that is legal at no time or not now.
-    fn out_of_turn(&self, speaker: usize) -> Verdict {
-        let refused = self.refused(speaker, Refusal::plain(Disposition::OutOfTurn, Misread::OutOfTurn));
-        Verdict { action: Action::Strike, ..refused }
+    fn out_of_turn(&self, speaker: usize) -> Ruling<BargainAction> {
+        let refused = self.refused(speaker, Refusal::plain(Disposition::OutOfTurn, NotUnderstoodReason::OutOfTurn));
+        Ruling { action: BargainAction::Strike, ..refused }
     }
 
     /// What a party could legally have said: `expected` of a NOT_UNDERSTOOD.

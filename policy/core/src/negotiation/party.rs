@@ -8,14 +8,14 @@ use schemas::{Act, AgentId, AwardNo, Digest, MsgId, OfferId, Timestamp};
 use crate::acceptance::gate::GateFault;
 use crate::contract_net::state::SessionState;
 use crate::limits::CALL_ATTEMPTS_MAX;
-use crate::state::{ActSet, Misread};
+use crate::negotiation::phase::{ActSet, NotUnderstoodReason};
 
 /// Bytes of a message digest that are kept to tell a duplicate from a conflict: 128 bits leave no practical collision.
 pub(crate) const DIGEST_KEPT: usize = 16;
 
 /// What the sender of a message was answered beside its receipt; kept so that a duplicate is answered alike.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Reply {
+pub(crate) enum FollowUp {
     /// Nothing.
     None,
     /// REJECT{late}.
@@ -23,7 +23,7 @@ pub(crate) enum Reply {
     /// REJECT{policy}.
     Policy(GateFault),
     /// NOT_UNDERSTOOD.
-    NotUnderstood(Misread, ActSet),
+    NotUnderstood(NotUnderstoodReason, ActSet),
     /// NOT_UNDERSTOOD, and where.
     Pointed(Box<Pointed>),
     /// CLOSED.
@@ -32,16 +32,16 @@ pub(crate) enum Reply {
     Revoked(AwardNo),
 }
 
-/// What could not be followed, and where in the message it stands. Rare, so it is boxed: every message keeps a [`Reply`].
+/// What could not be followed, and where in the message it stands. Rare, so it is boxed: every message keeps a [`FollowUp`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pointed {
-    pub(crate) misread: Misread,
+    pub(crate) reason: NotUnderstoodReason,
     pub(crate) expected: ActSet,
     /// JSON pointer.
     pub(crate) pointer: Box<str>,
 }
 
-impl Reply {
+impl FollowUp {
     /// The award that is answered as taken back.
     pub(crate) fn revoked_award(&self) -> Option<AwardNo> {
         match self {
@@ -55,12 +55,12 @@ impl Reply {
 
 /// One message, as far as a duplicate of it needs to be recognised and answered.
 #[derive(Debug, Clone)]
-pub(crate) struct Seen {
+pub(crate) struct SeenMessage {
     pub(crate) msg_id: MsgId,
     pub(crate) digest: [u8; DIGEST_KEPT],
     pub(crate) act: Act,
     pub(crate) disposition: Disposition,
-    pub(crate) reply: Reply,
+    pub(crate) reply: FollowUp,
     /// The award a CONFIRM was for.
     pub(crate) award_no: Option<AwardNo>,
     pub(crate) position: Position,
@@ -73,7 +73,7 @@ pub(crate) struct Party {
     pub(crate) agent: AgentId,
     /// Highest `seq` folded; absent while the party numbers nothing.
     pub(crate) last_seq: Option<u64>,
-    pub(crate) seen: Vec<Seen>,
+    pub(crate) seen: Vec<SeenMessage>,
 }
 
 /// What a message is to what its sender sent before.
@@ -109,7 +109,7 @@ impl Party {
 
     /// Remembers a message. Most parties send one to three, and a vector's first growth is to four: it grows exactly while
     /// it is small.
-    pub(crate) fn remember(&mut self, seen: Seen, seq: Option<u64>) {
+    pub(crate) fn remember(&mut self, seen: SeenMessage, seq: Option<u64>) {
         self.last_seq = self.last_seq.max(seq);
         if self.seen.len() < 4 {
             self.seen.reserve_exact(1);
@@ -129,7 +129,7 @@ impl Party {
 
 /// An offer that satisfies the gates.
 #[derive(Debug, Clone)]
-pub(crate) struct Offer {
+pub(crate) struct CollectedOffer {
     pub(crate) id: OfferId,
     pub(crate) score: u32,
     pub(crate) price: Option<i64>,
@@ -143,7 +143,7 @@ pub(crate) struct Offer {
     pub(crate) msg_id: MsgId,
 }
 
-impl Offer {
+impl CollectedOffer {
     pub(crate) fn is_valid(&self, now: Timestamp) -> bool {
         self.valid_until >= now
     }
@@ -151,7 +151,7 @@ impl Offer {
 
 /// How a contractor's calls are delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub(crate) enum CallDelivery {
     /// Until acknowledged; after [`CALL_ATTEMPTS_MAX`] attempts nobody waits any longer.
     AtLeastOnce,
     /// Once.
@@ -160,7 +160,7 @@ pub(crate) enum Reach {
     Durable,
 }
 
-impl Reach {
+impl CallDelivery {
     pub(crate) const fn of(invitation: &Invitation) -> Self {
         match (invitation.qos, invitation.durable) {
             (Qos::BestEffort, _) => Self::BestEffort,
@@ -187,7 +187,7 @@ impl Reach {
 
 /// One contractor's session.
 #[derive(Debug)]
-pub(crate) struct Session {
+pub(crate) struct ContractorSession {
     pub(crate) party: Party,
     pub(crate) state: SessionState,
     /// The last round it was called for.
@@ -195,22 +195,22 @@ pub(crate) struct Session {
     pub(crate) strikes: u32,
     /// Number of the last input folded from it, in the lane's count.
     pub(crate) heard: u64,
-    pub(crate) reach: Reach,
+    pub(crate) call_delivery: CallDelivery,
     /// Whether it was bound and had no CANCEL: CLOSED is then its offer's final notice.
     pub(crate) is_owed_closed: bool,
     /// The offer in the running, held, awarded or committed.
-    pub(crate) offer: Option<Box<Offer>>,
+    pub(crate) offer: Option<Box<CollectedOffer>>,
 }
 
-impl Session {
-    pub(crate) fn new(agent: AgentId, reach: Reach) -> Self {
+impl ContractorSession {
+    pub(crate) fn new(agent: AgentId, call_delivery: CallDelivery) -> Self {
         Self {
             party: Party::new(agent),
             state: SessionState::Invited,
             round: 1,
             strikes: 0,
             heard: 0,
-            reach,
+            call_delivery,
             is_owed_closed: false,
             offer: None,
         }
@@ -255,7 +255,7 @@ pub(crate) enum AwardStage {
 
 /// An award that was taken back: a CONFIRM for it is answered `revoked`.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct PastAward {
+pub(crate) struct RevokedAward {
     pub(crate) award_no: AwardNo,
     pub(crate) session: usize,
     pub(crate) lot: usize,

@@ -1,4 +1,4 @@
-//! What every negotiation has, whatever its protocol: its names, its bounds in time, its hash chain, and the letters that
+//! What every negotiation has, whatever its protocol: its names, its bounds in time, its hash chain, and the deliveries that
 //! leave in its name.
 
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use schemas::{Address, AgentId, Digest, MsgId, NegotiationId, RegisterKey, Regis
 
 use crate::effect::{Deliver, Effect, Event, Protocol, PublicNotice};
 use crate::limits::Limits;
-use crate::link::{CHAIN_START, Link, chained};
-use crate::state::Phase;
-use crate::step::Step;
+use crate::negotiation::chain::{CHAIN_START, ChainLink, chained};
+use crate::negotiation::context::InputContext;
+use crate::negotiation::phase::Phase;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Matter {
+pub(crate) struct Header {
     pub(crate) id: NegotiationId,
     pub(crate) call_msg_id: MsgId,
     /// Addressed agents the gateway left out.
@@ -30,7 +30,7 @@ pub(crate) struct Matter {
 }
 
 /// An end, as everybody is told it.
-pub(crate) struct End<'a> {
+pub(crate) struct NegotiationEnd<'a> {
     pub(crate) outcome: Outcome,
     pub(crate) detail: Option<&'a str>,
     pub(crate) agreement: Option<Agreement>,
@@ -38,28 +38,33 @@ pub(crate) struct End<'a> {
     pub(crate) before: Option<RegisterKey>,
 }
 
-impl Matter {
-    /// Until when its letters are retried, and it is recognised after its end.
+impl Header {
+    /// Until when its deliveries are retried, and it is recognised after its end.
     pub(crate) fn remembered_until(&self, limits: &Limits) -> Timestamp {
         self.ends_by.plus_ms(limits.tombstone_grace_ms)
     }
 
     /// Extends the hash chain ([`chained`]). `input` is the digest of a message, or the tag of a timer or engine event.
-    pub(crate) fn link(&mut self, input: &[u8], step: &mut Step<'_>) {
-        if let Some(links) = &mut step.links {
+    pub(crate) fn link(&mut self, input: &[u8], context: &mut InputContext<'_>) {
+        if let Some(links) = &mut context.links {
             let is_first = self.chain == CHAIN_START;
             let (negotiation, input) = (self.id.clone(), Box::from(input));
-            links.push(Link { negotiation, input, position: step.position, at: step.now, is_first });
+            links.push(ChainLink { negotiation, input, position: context.position, at: context.now, is_first });
         }
-        self.chain = chained(self.chain, input, step.position, step.now);
+        self.chain = chained(self.chain, input, context.position, context.now);
     }
 
-    /// A letter to a party, retried as long as the negotiation is remembered, and that long again when it comes late: a
+    /// A delivery to a party, retried as long as the negotiation is remembered, and that long again when it comes late: a
     /// pause of the exchange must not take from anyone the notice of how it ended.
-    pub(crate) fn letter(&self, step: &mut Step<'_>, to: &AgentId, told: impl Into<Arc<Notification>>) -> Deliver {
-        let grace_ms = step.limits.tombstone_grace_ms;
-        let expires = self.remembered_until(step.limits).max(step.clock.plus_ms(grace_ms));
-        Deliver { traceparent: self.traceparent.clone(), ..step.letter(&self.id, to, told, expires) }
+    pub(crate) fn delivery(
+        &self,
+        context: &mut InputContext<'_>,
+        to: &AgentId,
+        told: impl Into<Arc<Notification>>,
+    ) -> Deliver {
+        let grace_ms = context.limits.tombstone_grace_ms;
+        let expires = self.remembered_until(context.limits).max(context.clock.plus_ms(grace_ms));
+        Deliver { traceparent: self.traceparent.clone(), ..context.delivery(&self.id, to, told, expires) }
     }
 
     /// Tells the topics and groups of the call that it is out, and everyone who measures that it began.
@@ -69,53 +74,53 @@ impl Matter {
         policy: &Arc<str>,
         invited: usize,
         reply_by: Timestamp,
-        step: &mut Step<'_>,
+        context: &mut InputContext<'_>,
     ) {
         let invited = u32::try_from(invited).unwrap_or(u32::MAX);
         if let Some(to) = &self.notices {
             let notice = Notice::Called { negotiation: self.id.clone(), invited, reply_by: WireTime(reply_by) };
-            step.out.push_back(Effect::Notice(PublicNotice { to: Arc::clone(to), notice }));
+            context.out.push_back(Effect::Notice(PublicNotice { to: Arc::clone(to), notice }));
         }
-        step.event(Event::Started {
+        context.event(Event::Started {
             negotiation: self.id.clone(),
             protocol,
             policy: Arc::clone(policy),
             invited,
             left_out: self.left_out,
-            at: step.now,
+            at: context.now,
         });
     }
 
     /// The state changes.
-    pub(crate) fn note_transition(&self, from: Phase, to: Phase, step: &mut Step<'_>) {
-        step.event(Event::Transition { negotiation: self.id.clone(), from, to });
+    pub(crate) fn note_transition(&self, from: Phase, to: Phase, context: &mut InputContext<'_>) {
+        context.event(Event::Transition { negotiation: self.id.clone(), from, to });
     }
 
     /// Registers the end, then tells it: to the initiator in answer to its call, to `others`, and to the call's topics.
     pub(crate) fn tell_closed<'a>(
         &mut self,
-        end: End<'_>,
+        end: NegotiationEnd<'_>,
         initiator: &AgentId,
         others: impl Iterator<Item = &'a AgentId>,
-        step: &mut Step<'_>,
+        context: &mut InputContext<'_>,
     ) {
-        let End { outcome, detail, agreement, before } = end;
+        let NegotiationEnd { outcome, detail, agreement, before } = end;
         let key = RegisterKey::Closed(self.id.clone());
         // After an abort an earlier entry may have been refused: nothing may wait for it.
         let before = before.filter(|_| outcome != Outcome::Aborted);
-        step.register(key.clone(), RegisterValue::Closed { outcome, chain: self.chain }, before);
+        context.register(key.clone(), RegisterValue::Closed { outcome, chain: self.chain }, before);
         let after = (outcome != Outcome::Aborted).then_some(key);
         let (detail, agreement) = (detail.map(str::to_owned), agreement.map(Box::new));
         let told = Arc::new(Notification::Closed(Closing { outcome, digest: self.chain, detail, agreement }));
-        let letter = self.letter(step, initiator, Arc::clone(&told));
-        step.post(Deliver { in_reply_to: Some(self.call_msg_id.clone()), after: after.clone(), ..letter });
+        let delivery = self.delivery(context, initiator, Arc::clone(&told));
+        context.deliver(Deliver { in_reply_to: Some(self.call_msg_id.clone()), after: after.clone(), ..delivery });
         for other in others {
-            let letter = self.letter(step, other, Arc::clone(&told));
-            step.post(Deliver { after: after.clone(), ..letter });
+            let delivery = self.delivery(context, other, Arc::clone(&told));
+            context.deliver(Deliver { after: after.clone(), ..delivery });
         }
         if let Some(to) = &self.notices {
             let notice = Notice::Closed { negotiation: self.id.clone(), outcome };
-            step.out.push_back(Effect::Notice(PublicNotice { to: Arc::clone(to), notice }));
+            context.out.push_back(Effect::Notice(PublicNotice { to: Arc::clone(to), notice }));
         }
     }
 }

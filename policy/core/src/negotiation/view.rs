@@ -7,15 +7,15 @@ use serde::Serialize;
 
 use crate::contract_net::deciding::terms_of;
 use crate::contract_net::state::SessionState;
-use crate::negotiation::{Negotiation, lot_number};
-use crate::session::{AwardStage, Party, Session};
-use crate::state::{Phase, is_numbered};
-use crate::tombstone::Tombstone;
+use crate::contract_net::{ContractNet, lot_number};
+use crate::negotiation::party::{AwardStage, ContractorSession, Party};
+use crate::negotiation::phase::{Phase, is_numbered};
+use crate::negotiation::tombstone::Tombstone;
 
 /// One participant's view. A contractor sees its own messages and the outcome; the initiator sees offers after the close
 /// (before it too, where the policy is not sealed). Of an ended negotiation only the outcome and the awards remain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct View {
+pub struct NegotiationView {
     /// The negotiation.
     pub negotiation: NegotiationId,
     /// The viewer's part in it.
@@ -135,14 +135,14 @@ pub struct AwardView {
     pub state: &'static str,
 }
 
-impl Negotiation {
+impl ContractNet {
     /// The view of one agent; absent when it takes no part.
-    pub(crate) fn view(&self, viewer: &AgentId) -> Option<View> {
+    pub(crate) fn view(&self, viewer: &AgentId) -> Option<NegotiationView> {
         if *viewer == self.initiator.agent {
             let has_closed = self.phase != Phase::Collecting || !self.policy().sealed;
             let shown = if has_closed { self.sessions.as_slice() } else { &[] };
             let offers = shown.iter().filter_map(|session| offer_view(session, true)).collect();
-            return Some(View {
+            return Some(NegotiationView {
                 invited: Some(self.expected),
                 offers,
                 ..self.base_view(Role::Initiator, &self.initiator, None)
@@ -150,22 +150,22 @@ impl Negotiation {
         }
         let index = self.session_of(viewer)?;
         let session = &self.sessions[index];
-        Some(View {
+        Some(NegotiationView {
             session: Some(session.state),
             offers: offer_view(session, false).into_iter().collect(),
             ..self.base_view(Role::Contractor, &session.party, Some(index))
         })
     }
 
-    fn base_view(&self, role: Role, party: &Party, session: Option<usize>) -> View {
-        View {
-            negotiation: self.matter.id.clone(),
+    fn base_view(&self, role: Role, party: &Party, session: Option<usize>) -> NegotiationView {
+        NegotiationView {
+            negotiation: self.header.id.clone(),
             role,
             state: self.phase,
-            outcome: self.matter.outcome,
+            outcome: self.header.outcome,
             round: self.round,
             reply_by: Some(WireTime(self.reply_by)),
-            ends_by: WireTime(self.matter.ends_by),
+            ends_by: WireTime(self.header.ends_by),
             policy: Some(self.policy().id.clone()),
             invited: None,
             session: None,
@@ -185,7 +185,7 @@ impl Negotiation {
             contractor: self.sessions[owner].party.agent.clone(),
             state,
         };
-        let past = self.past_awards.iter().map(|past| view(past.award_no, past.lot, past.session, "revoked"));
+        let past = self.revoked_awards.iter().map(|past| view(past.award_no, past.lot, past.session, "revoked"));
         let live = self.lots.iter().enumerate().filter_map(|(lot, state)| {
             let award = state.award.as_ref()?;
             let stage = match award.stage {
@@ -197,7 +197,7 @@ impl Negotiation {
             is_shown(award.session).then(|| view(award.award_no, lot, award.session, stage))
         });
         let mut views: Vec<AwardView> =
-            past.zip(&self.past_awards).filter(|(_, past)| is_shown(past.session)).map(|(view, _)| view).collect();
+            past.zip(&self.revoked_awards).filter(|(_, past)| is_shown(past.session)).map(|(view, _)| view).collect();
         views.extend(live);
         views.sort_by_key(|view| view.award_no);
         views
@@ -206,7 +206,7 @@ impl Negotiation {
 
 impl Tombstone {
     /// The view of one agent; absent when it took no part.
-    pub(crate) fn view(&self, viewer: &AgentId) -> Option<View> {
+    pub(crate) fn view(&self, viewer: &AgentId) -> Option<NegotiationView> {
         let party = self.party_of(viewer)?;
         let awards = self
             .awards_of(party)
@@ -219,7 +219,7 @@ impl Tombstone {
                 })
             })
             .collect();
-        Some(View {
+        Some(NegotiationView {
             negotiation: self.id.clone(),
             role: match (party, &self.bargain) {
                 (0, _) => Role::Initiator,
@@ -258,7 +258,7 @@ pub(crate) fn messages(party: &Party, is_numbered: fn(Disposition) -> bool) -> V
         .collect()
 }
 
-fn offer_view(session: &Session, with_score: bool) -> Option<OfferView> {
+fn offer_view(session: &ContractorSession, with_score: bool) -> Option<OfferView> {
     let offer = session.offer.as_ref()?;
     Some(OfferView {
         offer_id: offer.id,

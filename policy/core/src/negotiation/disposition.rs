@@ -11,12 +11,12 @@ use schemas::envelope::Envelope;
 use schemas::payload::Reasoned;
 use schemas::{Act, AgentId, AwardNo, Digest, MsgId, OfferId, Payload, RegisterKey};
 
+use crate::contract_net::PinnedPolicy;
 use crate::effect::{Deliver, Event};
 use crate::limits::Limits;
-use crate::matter::Matter;
-use crate::negotiation::PinnedPolicy;
-use crate::session::{Party, Repeat, Reply, Seen};
-use crate::step::Step;
+use crate::negotiation::context::InputContext;
+use crate::negotiation::header::Header;
+use crate::negotiation::party::{FollowUp, Party, Repeat, SeenMessage};
 
 /// A message on its way to a negotiation.
 pub(crate) struct Incoming {
@@ -30,36 +30,36 @@ pub(crate) struct Incoming {
 }
 
 /// What becomes of a message, and what follows from it.
-pub(crate) struct Verdict<A> {
+pub(crate) struct Ruling<A> {
     pub(crate) disposition: Disposition,
-    pub(crate) reply: Reply,
+    pub(crate) reply: FollowUp,
     pub(crate) action: A,
     pub(crate) score: Option<u32>,
 }
 
-impl<A> Verdict<A> {
+impl<A> Ruling<A> {
     /// The message is followed.
     pub(crate) fn ok(action: A) -> Self {
-        Self { disposition: Disposition::Ok, reply: Reply::None, action, score: None }
+        Self { disposition: Disposition::Ok, reply: FollowUp::None, action, score: None }
     }
 }
 
-impl<A: Default> Verdict<A> {
+impl<A: Default> Ruling<A> {
     /// The message is not followed; nothing happens.
-    pub(crate) fn refused(disposition: Disposition, reply: Reply) -> Self {
+    pub(crate) fn refused(disposition: Disposition, reply: FollowUp) -> Self {
         Self { disposition, reply, action: A::default(), score: None }
     }
 }
 
 /// A negotiation as the ladder sees it.
-pub(crate) trait Ladder {
+pub(crate) trait ProtocolRules {
     /// Which party speaks.
     type Speaker: Copy;
     /// What follows from a message; by default nothing.
     type Action: Default;
 
-    fn matter(&self) -> &Matter;
-    fn matter_mut(&mut self) -> &mut Matter;
+    fn header(&self) -> &Header;
+    fn header_mut(&mut self) -> &mut Header;
     /// The party an agent is; absent when it takes no part.
     fn speaker(&self, agent: &AgentId) -> Option<Self::Speaker>;
     fn party(&self, speaker: Self::Speaker) -> &Party;
@@ -69,45 +69,49 @@ pub(crate) trait Ladder {
     /// Most messages of one party that are remembered; further ones are answered `rate_limited`.
     fn messages_max(&self, limits: &Limits) -> usize;
     /// Whether a message ends the negotiation whatever state it is in: such a one is taken beyond
-    /// [`Ladder::messages_max`], because no other can follow it.
+    /// [`ProtocolRules::messages_max`], because no other can follow it.
     fn leaves(&self, speaker: Self::Speaker, payload: &Payload) -> bool;
     /// Whether an offer with this disposition was given an id its sender may refer to.
     fn is_numbered(disposition: Disposition) -> bool;
     /// What a gate of its policy is called.
     fn gate_code(&self, fault: crate::acceptance::gate::GateFault) -> String;
     /// Something was heard of a party, whatever it is.
-    fn hear(&mut self, speaker: Self::Speaker, step: &Step<'_>);
+    fn hear(&mut self, speaker: Self::Speaker, context: &InputContext<'_>);
     /// Steps 7 to 10.
-    fn judge(&self, speaker: Self::Speaker, incoming: &Incoming, step: &Step<'_>) -> Verdict<Self::Action>;
+    fn judge(&self, speaker: Self::Speaker, incoming: &Incoming, context: &InputContext<'_>) -> Ruling<Self::Action>;
     /// What must be registered before the receipt leaves: the award it is for, and the key it then waits for.
-    fn register(&mut self, action: &Self::Action, step: &mut Step<'_>) -> Option<(AwardNo, Option<RegisterKey>)>;
+    fn register(
+        &mut self,
+        action: &Self::Action,
+        context: &mut InputContext<'_>,
+    ) -> Option<(AwardNo, Option<RegisterKey>)>;
     /// The key the receipt of a CONFIRM waits for.
     fn commitment_key(&self, award_no: AwardNo) -> Option<RegisterKey>;
     /// Does what follows.
-    fn follow(&mut self, speaker: Self::Speaker, action: Self::Action, step: &mut Step<'_>);
+    fn follow(&mut self, speaker: Self::Speaker, action: Self::Action, context: &mut InputContext<'_>);
 
     /// Folds one message. False when its sender takes no part; nothing has changed then.
-    fn handle_message(&mut self, incoming: &Incoming, step: &mut Step<'_>) -> bool {
+    fn handle_message(&mut self, incoming: &Incoming, context: &mut InputContext<'_>) -> bool {
         let Some(speaker) = self.speaker(&incoming.from) else { return false };
-        self.matter_mut().link(&incoming.digest.0, step);
-        self.hear(speaker, step);
+        self.header_mut().link(&incoming.digest.0, context);
+        self.hear(speaker, context);
         let party = self.party(speaker);
         let repeat = party.repeat(&incoming.msg_id, incoming.digest, incoming.seq);
         let is_last = repeat == Repeat::New && self.leaves(speaker, &incoming.payload);
-        let is_over = party.seen.len() >= self.messages_max(step.limits) && !is_last;
+        let is_over = party.seen.len() >= self.messages_max(context.limits) && !is_last;
         match repeat {
-            Repeat::Duplicate(first) => self.answer_again(speaker, first, Disposition::Duplicate, step),
-            Repeat::Conflict(first) => self.answer_again(speaker, first, Disposition::Conflict, step),
+            Repeat::Duplicate(first) => self.answer_again(speaker, first, Disposition::Duplicate, context),
+            Repeat::Conflict(first) => self.answer_again(speaker, first, Disposition::Conflict, context),
             Repeat::Stale | Repeat::New if is_over => {
-                let seen = seen_of(incoming, Disposition::RateLimited, Reply::None, step);
-                self.answer(speaker, &seen, step);
+                let seen = seen_of(incoming, Disposition::RateLimited, FollowUp::None, context);
+                self.answer(speaker, &seen, context);
             }
             Repeat::Stale => {
-                self.settle(speaker, incoming, Verdict::refused(Disposition::StaleSeq, Reply::None), step);
+                self.settle(speaker, incoming, Ruling::refused(Disposition::StaleSeq, FollowUp::None), context);
             }
             Repeat::New => {
-                let verdict = self.judge(speaker, incoming, step);
-                self.settle(speaker, incoming, verdict, step);
+                let verdict = self.judge(speaker, incoming, context);
+                self.settle(speaker, incoming, verdict, context);
             }
         }
         true
@@ -118,46 +122,52 @@ pub(crate) trait Ladder {
         &mut self,
         speaker: Self::Speaker,
         incoming: &Incoming,
-        verdict: Verdict<Self::Action>,
-        step: &mut Step<'_>,
+        verdict: Ruling<Self::Action>,
+        context: &mut InputContext<'_>,
     ) {
-        let Verdict { disposition, reply, action, score } = verdict;
+        let Ruling { disposition, reply, action, score } = verdict;
         // `committed` may leave only once the end entry stands in the register, so that write comes first.
-        let (award_no, after) = self.register(&action, step).unzip();
+        let (award_no, after) = self.register(&action, context).unzip();
         let award_no = award_no.or(reply.revoked_award());
-        let seen = Seen { award_no, ..seen_of(incoming, disposition, reply, step) };
+        let seen = SeenMessage { award_no, ..seen_of(incoming, disposition, reply, context) };
         self.party_mut(speaker).remember(seen.clone(), incoming.seq);
         let receipt = self.receipt(&seen, seen.disposition, None);
-        self.send_receipt(speaker, receipt, after.flatten(), step);
-        self.reply(speaker, &seen, step);
-        self.note(speaker, &seen, score, step);
-        self.follow(speaker, action, step);
+        self.send_receipt(speaker, receipt, after.flatten(), context);
+        self.reply(speaker, &seen, context);
+        self.note(speaker, &seen, score, context);
+        self.follow(speaker, action, context);
     }
 
     /// Answers a message that is not remembered.
-    fn answer(&self, speaker: Self::Speaker, seen: &Seen, step: &mut Step<'_>) {
+    fn answer(&self, speaker: Self::Speaker, seen: &SeenMessage, context: &mut InputContext<'_>) {
         let receipt = self.receipt(seen, seen.disposition, None);
-        self.send_receipt(speaker, receipt, None, step);
-        self.note(speaker, seen, None, step);
+        self.send_receipt(speaker, receipt, None, context);
+        self.note(speaker, seen, None, context);
     }
 
     /// A duplicate: its disposition names the first one's, whose reply is repeated. A conflict: the first stands.
-    fn answer_again(&mut self, speaker: Self::Speaker, first: usize, disposition: Disposition, step: &mut Step<'_>) {
+    fn answer_again(
+        &mut self,
+        speaker: Self::Speaker,
+        first: usize,
+        disposition: Disposition,
+        context: &mut InputContext<'_>,
+    ) {
         let seen = self.party(speaker).seen[first].clone();
         let receipt = self.receipt(&seen, disposition, Some(seen.disposition));
         let after = match (seen.disposition, seen.award_no) {
             (Disposition::Committed, Some(award_no)) => self.commitment_key(award_no),
             _ => None,
         };
-        self.send_receipt(speaker, receipt, after, step);
+        self.send_receipt(speaker, receipt, after, context);
         if disposition == Disposition::Duplicate {
-            self.reply(speaker, &seen, step);
+            self.reply(speaker, &seen, context);
         }
-        self.note(speaker, &Seen { disposition, ..seen }, None, step);
+        self.note(speaker, &SeenMessage { disposition, ..seen }, None, context);
     }
 
     /// The receipt of a message.
-    fn receipt(&self, seen: &Seen, disposition: Disposition, first: Option<Disposition>) -> Receipt {
+    fn receipt(&self, seen: &SeenMessage, disposition: Disposition, first: Option<Disposition>) -> Receipt {
         let is_call = seen.act == Act::Cfp && seen.disposition == Disposition::Ok;
         let is_offer = seen.act == Act::Offer && Self::is_numbered(seen.disposition);
         Receipt {
@@ -166,82 +176,94 @@ pub(crate) trait Ladder {
             first,
             offer_id: is_offer.then_some(OfferId(seen.position)),
             invited: is_call.then(|| u32::try_from(self.invited()).unwrap_or(u32::MAX)),
-            left_out: is_call.then_some(self.matter().left_out),
+            left_out: is_call.then_some(self.header().left_out),
             award_no: seen.award_no,
         }
     }
 
     /// Remembers the call that opened the negotiation, and answers it.
-    fn acknowledge_call(&mut self, initiator: Self::Speaker, envelope: &Envelope, digest: Digest, step: &mut Step<'_>) {
-        let seen = Seen {
+    fn acknowledge_call(
+        &mut self,
+        initiator: Self::Speaker,
+        envelope: &Envelope,
+        digest: Digest,
+        context: &mut InputContext<'_>,
+    ) {
+        let seen = SeenMessage {
             msg_id: envelope.msg_id.clone(),
             digest: digest.short(),
             act: Act::Cfp,
             disposition: Disposition::Ok,
-            reply: Reply::None,
+            reply: FollowUp::None,
             award_no: None,
-            position: step.position,
-            at: step.now,
+            position: context.position,
+            at: context.now,
         };
         let receipt = self.receipt(&seen, Disposition::Ok, None);
-        self.send_receipt(initiator, receipt, None, step);
+        self.send_receipt(initiator, receipt, None, context);
         self.party_mut(initiator).remember(seen, envelope.seq);
     }
 
-    fn send_receipt(&self, speaker: Self::Speaker, receipt: Receipt, after: Option<RegisterKey>, step: &mut Step<'_>) {
+    fn send_receipt(
+        &self,
+        speaker: Self::Speaker,
+        receipt: Receipt,
+        after: Option<RegisterKey>,
+        context: &mut InputContext<'_>,
+    ) {
         let in_reply_to = Some(receipt.ack_of.clone());
-        let letter = self.matter().letter(step, &self.party(speaker).agent, Notification::Ack(receipt));
-        step.post(Deliver { in_reply_to, after, ..letter });
+        let delivery = self.header().delivery(context, &self.party(speaker).agent, Notification::Ack(receipt));
+        context.deliver(Deliver { in_reply_to, after, ..delivery });
     }
 
-    fn reply(&self, speaker: Self::Speaker, seen: &Seen, step: &mut Step<'_>) {
+    fn reply(&self, speaker: Self::Speaker, seen: &SeenMessage, context: &mut InputContext<'_>) {
         let reject =
             |reason, code| Notification::Reject(Rejection { offer_id: Some(OfferId(seen.position)), reason, code });
         let told = match &seen.reply {
             // In a negotiation that goes on, `closed` concerns collection only: there is no outcome to tell.
-            Reply::None | Reply::Closed => return,
-            Reply::Late => reject(RejectReason::Late, None),
-            Reply::Policy(fault) => reject(RejectReason::Policy, Some(self.gate_code(*fault))),
-            Reply::NotUnderstood(misread, expected) => Notification::NotUnderstood(Misunderstanding {
-                reason: misread.as_str().to_owned(),
+            FollowUp::None | FollowUp::Closed => return,
+            FollowUp::Late => reject(RejectReason::Late, None),
+            FollowUp::Policy(fault) => reject(RejectReason::Policy, Some(self.gate_code(*fault))),
+            FollowUp::NotUnderstood(reason, expected) => Notification::NotUnderstood(Misunderstanding {
+                reason: reason.as_str().to_owned(),
                 expected: expected.to_vec(),
                 pointer: None,
             }),
-            Reply::Pointed(pointed) => Notification::NotUnderstood(Misunderstanding {
-                reason: pointed.misread.as_str().to_owned(),
+            FollowUp::Pointed(pointed) => Notification::NotUnderstood(Misunderstanding {
+                reason: pointed.reason.as_str().to_owned(),
                 expected: pointed.expected.to_vec(),
                 pointer: Some(pointed.pointer.to_string()),
             }),
-            Reply::Revoked(award_no) => {
+            FollowUp::Revoked(award_no) => {
                 Notification::Cancel(Cancellation { award_no: *award_no, reason: "revoked".to_owned() })
             }
         };
-        let letter = self.matter().letter(step, &self.party(speaker).agent, told);
-        step.post(Deliver { in_reply_to: Some(seen.msg_id.clone()), ..letter });
+        let delivery = self.header().delivery(context, &self.party(speaker).agent, told);
+        context.deliver(Deliver { in_reply_to: Some(seen.msg_id.clone()), ..delivery });
     }
 
-    fn note(&self, speaker: Self::Speaker, seen: &Seen, score: Option<u32>, step: &mut Step<'_>) {
-        step.event(Event::Disposed {
-            negotiation: self.matter().id.clone(),
+    fn note(&self, speaker: Self::Speaker, seen: &SeenMessage, score: Option<u32>, context: &mut InputContext<'_>) {
+        context.event(Event::Disposed {
+            negotiation: self.header().id.clone(),
             from: self.party(speaker).agent.clone(),
             act: seen.act,
             disposition: seen.disposition,
             score,
-            at: step.now,
+            at: context.now,
         });
     }
 }
 
-fn seen_of(incoming: &Incoming, disposition: Disposition, reply: Reply, step: &Step<'_>) -> Seen {
-    Seen {
+fn seen_of(incoming: &Incoming, disposition: Disposition, reply: FollowUp, context: &InputContext<'_>) -> SeenMessage {
+    SeenMessage {
         msg_id: incoming.msg_id.clone(),
         digest: incoming.digest.short(),
         act: incoming.payload.act(),
         disposition,
         reply,
         award_no: None,
-        position: step.position,
-        at: step.now,
+        position: context.position,
+        at: context.now,
     }
 }
 
