@@ -172,7 +172,8 @@ pub trait Register: Send + Sync {
 }
 
 /// The control plane's buckets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Bucket {
     /// Agent registrations, by agent id.
     Agents,
@@ -188,12 +189,8 @@ impl Bucket {
 
     /// Its name on the bus.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Agents => "agents",
-            Self::Groups => "groups",
-            Self::Policies => "policies",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 

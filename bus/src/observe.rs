@@ -24,7 +24,8 @@ pub enum Stream {
 }
 
 /// What became of a publication.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum PublishResult {
     /// It is stored.
     Ack,
@@ -66,19 +67,12 @@ impl Stream {
 
 impl PublishResult {
     /// Every result.
-    pub const ALL: [Self; 6] = [Self::Ack, Self::Duplicate, Self::Conflict, Self::Timeout, Self::Full, Self::Error];
+    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// Its name in metrics.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ack => "ack",
-            Self::Duplicate => "duplicate",
-            Self::Conflict => "conflict",
-            Self::Timeout => "timeout",
-            Self::Full => "full",
-            Self::Error => "error",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 
     const fn of_failure(error: &BusError) -> Self {

@@ -287,8 +287,22 @@ pub struct ContractorFailure {
 }
 
 /// Why collection closed (docs/spec/contract-net.md#cn-20).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum CloseReason {
     /// The best score reached the threshold.
     ScoreAtLeast,
@@ -315,8 +329,22 @@ pub struct Misunderstanding {
 }
 
 /// How a negotiation ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Outcome {
     /// Awarded, confirmed, performed.
     Completed,
@@ -342,34 +370,12 @@ pub enum Outcome {
 
 impl Outcome {
     /// Every outcome, in the order of declaration: `outcome as usize` is its place.
-    pub const ALL: [Self; 10] = [
-        Self::Completed,
-        Self::NoOffers,
-        Self::Incomplete,
-        Self::NoCandidate,
-        Self::Timeout,
-        Self::Cancelled,
-        Self::Aborted,
-        Self::Agreement,
-        Self::NoAgreement,
-        Self::Ended,
-    ];
+    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// As it stands on the wire.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Completed => "completed",
-            Self::NoOffers => "no_offers",
-            Self::Incomplete => "incomplete",
-            Self::NoCandidate => "no_candidate",
-            Self::Timeout => "timeout",
-            Self::Cancelled => "cancelled",
-            Self::Aborted => "aborted",
-            Self::Agreement => "agreement",
-            Self::NoAgreement => "no_agreement",
-            Self::Ended => "ended",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 

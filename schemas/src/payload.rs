@@ -25,8 +25,22 @@ pub const ATTR_TEXT_LEN_MAX: usize = 256;
 pub const FAILURE_CODE_LEN_MAX: usize = 64;
 
 /// Every act that may stand in a payload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Act {
     /// cfp: the initiator calls for proposals.
     Cfp,
@@ -80,46 +94,12 @@ impl Act {
     ];
 
     /// Every act.
-    pub const ALL: [Self; 16] = [
-        Self::Cfp,
-        Self::Offer,
-        Self::Refuse,
-        Self::NotUnderstood,
-        Self::Withdraw,
-        Self::Accept,
-        Self::Reject,
-        Self::Confirm,
-        Self::Inform,
-        Self::Failure,
-        Self::Cancel,
-        Self::Closed,
-        Self::Ack,
-        Self::Join,
-        Self::End,
-        Self::Turn,
-    ];
+    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// The act as it stands on the wire.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Cfp => "cfp",
-            Self::Offer => "offer",
-            Self::Refuse => "refuse",
-            Self::NotUnderstood => "not_understood",
-            Self::Withdraw => "withdraw",
-            Self::Accept => "accept",
-            Self::Reject => "reject",
-            Self::Confirm => "confirm",
-            Self::Inform => "inform",
-            Self::Failure => "failure",
-            Self::Cancel => "cancel",
-            Self::Closed => "closed",
-            Self::Ack => "ack",
-            Self::Join => "join",
-            Self::End => "end",
-            Self::Turn => "turn",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 

@@ -16,8 +16,9 @@ pub use watch::Watch;
 pub use witness::Witness;
 
 /// The names of the invariants.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, strum::IntoStaticStr, strum::VariantArray)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Invariant {
     /// At most one live award per lot.
     OneAward,
@@ -50,40 +51,12 @@ pub enum Invariant {
 
 impl Invariant {
     /// Every invariant, in the order of reports.
-    pub const ALL: [Self; 13] = [
-        Self::OneAward,
-        Self::NoLostAdmission,
-        Self::Recomputable,
-        Self::Idempotent,
-        Self::NoLateWinner,
-        Self::FinalNotice,
-        Self::Absorbing,
-        Self::Terminates,
-        Self::Sealed,
-        Self::TurnOrder,
-        Self::Authentic,
-        Self::Invited,
-        Self::Bounded,
-    ];
+    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// The name as it stands in reports.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::OneAward => "one_award",
-            Self::NoLostAdmission => "no_lost_admission",
-            Self::Recomputable => "recomputable",
-            Self::Idempotent => "idempotent",
-            Self::NoLateWinner => "no_late_winner",
-            Self::FinalNotice => "final_notice",
-            Self::Absorbing => "absorbing",
-            Self::Terminates => "terminates",
-            Self::Sealed => "sealed",
-            Self::TurnOrder => "turn_order",
-            Self::Authentic => "authentic",
-            Self::Invited => "invited",
-            Self::Bounded => "bounded",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 
     /// Whether only some runs can show it: those with bargains, or in which it is known whom a gateway has heard. Others

@@ -30,7 +30,7 @@ pub enum ScenarioKind {
 impl ScenarioKind {
     /// The kind as it stands in metrics: the protocol's name.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::ContractNet => "contract_net",
             Self::AlternatingOffers => "alternating_offers",
@@ -57,7 +57,7 @@ impl Phase {
 
     /// The phase as it stands in metrics.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Starting => "starting",
             Self::Running => "running",
@@ -100,7 +100,7 @@ impl CallResult {
 
     /// The result as it stands in metrics; an outcome as on the wire.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Closed(outcome) => outcome.as_str(),
             Self::Refused => "refused",

@@ -20,7 +20,8 @@ struct Watched {
 }
 
 /// What can happen to a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum NatsEvent {
     /// It was made, or made again.
     Connected,
@@ -40,28 +41,12 @@ pub enum NatsEvent {
 
 impl NatsEvent {
     /// Every event.
-    pub const ALL: [Self; 7] = [
-        Self::Connected,
-        Self::Disconnected,
-        Self::SlowConsumer,
-        Self::ServerError,
-        Self::ClientError,
-        Self::LameDuck,
-        Self::Closed,
-    ];
+    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// Its name in metrics.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Connected => "connected",
-            Self::Disconnected => "disconnected",
-            Self::SlowConsumer => "slow_consumer",
-            Self::ServerError => "server_error",
-            Self::ClientError => "client_error",
-            Self::LameDuck => "lame_duck",
-            Self::Closed => "closed",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 
@@ -186,14 +171,14 @@ mod tests {
         status.note("log", &links[0], &Event::SlowConsumer(7));
         let read = status.read();
         assert!(read.is_up());
-        let counted = NatsEvent::ALL.map(|event| read.count(event));
+        let counted = NatsEvent::ALL.iter().map(|event| read.count(*event)).collect::<Vec<_>>();
         assert_eq!(counted, [1, 1, 1, 0, 0, 0, 0]);
     }
 
     #[test]
     fn every_event_stands_where_it_is_counted_under_a_name_of_its_own() {
         assert!(NatsEvent::ALL.iter().enumerate().all(|(index, event)| *event as usize == index));
-        let mut names = NatsEvent::ALL.map(NatsEvent::as_str).to_vec();
+        let mut names = NatsEvent::ALL.iter().map(|event| event.as_str()).collect::<Vec<_>>();
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), NatsEvent::ALL.len());

@@ -25,8 +25,9 @@ pub(crate) struct AccessMetrics {
 }
 
 /// The reasons why a token is refused, in the order of the handles; the last stands for every other.
-const AUTH_REASONS: [&str; 4] =
-    [Code::Unauthenticated.as_str(), Code::TokenExpired.as_str(), Code::TokenNotYetValid.as_str(), "other"];
+fn auth_reasons() -> [&'static str; 4] {
+    [Code::Unauthenticated.as_str(), Code::TokenExpired.as_str(), Code::TokenNotYetValid.as_str(), "other"]
+}
 
 impl AccessMetrics {
     pub(super) fn new(make: &Maker<'_>) -> Result<Self, Error> {
@@ -47,7 +48,7 @@ impl AccessMetrics {
         let limiters = Limiter::ALL.map(Limiter::as_str);
         Ok(Self {
             auth_accepted: auth_decisions.with_label_values(&["accepted", "none"]),
-            auth_rejected: AUTH_REASONS.map(|reason| auth_decisions.with_label_values(&["rejected", reason])),
+            auth_rejected: auth_reasons().map(|reason| auth_decisions.with_label_values(&["rejected", reason])),
             auth_duration: make.histogram(
                 "exchange_auth_duration_seconds",
                 "Time to verify a token that is not remembered.",
@@ -95,8 +96,8 @@ impl AccessMetrics {
         match refused {
             None => self.auth_accepted.inc(),
             Some(code) => {
-                let known = AUTH_REASONS.iter().position(|reason| *reason == code.as_str());
-                self.auth_rejected[known.unwrap_or(AUTH_REASONS.len() - 1)].inc();
+                let known = auth_reasons().iter().position(|reason| *reason == code.as_str());
+                self.auth_rejected[known.unwrap_or(auth_reasons().len() - 1)].inc();
             }
         }
     }

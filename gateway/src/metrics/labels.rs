@@ -1,19 +1,17 @@
 //! The closed label sets.
 
+use std::sync::LazyLock;
+
 use schemas::{Act, Code};
 
 use crate::admission::Transport;
 
 /// Acts agents send, and `unknown` for what was refused before its act was read.
-pub(super) const KINDS: [&str; Act::FROM_AGENTS.len() + 1] = {
+pub(super) static KINDS: LazyLock<[&str; Act::FROM_AGENTS.len() + 1]> = LazyLock::new(|| {
     let mut kinds = ["unknown"; Act::FROM_AGENTS.len() + 1];
-    let mut index = 0;
-    while index < Act::FROM_AGENTS.len() {
-        kinds[index] = Act::FROM_AGENTS[index].as_str();
-        index += 1;
-    }
+    kinds.iter_mut().zip(Act::FROM_AGENTS).for_each(|(kind, act)| *kind = act.as_str());
     kinds
-};
+});
 
 /// The place of an act in [`KINDS`].
 pub(super) fn kind_index(act: Option<Act>) -> usize {
@@ -214,6 +212,6 @@ mod tests {
     fn handles_are_found_by_declaration_order() {
         assert!(Stage::ALL.into_iter().enumerate().all(|(index, stage)| stage as usize == index));
         assert!(Transport::ALL.into_iter().enumerate().all(|(index, way)| way as usize == index));
-        assert!(Code::ALL.into_iter().enumerate().all(|(index, code)| code as usize == index));
+        assert!(Code::ALL.iter().enumerate().all(|(index, code)| *code as usize == index));
     }
 }

@@ -37,7 +37,7 @@ impl MessageMetrics {
         )?;
         let mut handles = Vec::new();
         for transport in Transport::ALL {
-            for kind in KINDS {
+            for kind in *KINDS {
                 for outcome in ["accepted", "rejected"] {
                     handles.push(messages.with_label_values(&[transport.as_str(), kind, outcome]));
                 }
@@ -69,7 +69,7 @@ impl MessageMetrics {
             size: make.histograms(
                 "exchange_message_size_bytes",
                 "Size of messages, by act.",
-                ("kind", &KINDS),
+                ("kind", &*KINDS),
                 &SIZE_BYTES,
             )?,
             queue_depth: make.gauge("exchange_admission_queue_depth", "Messages waiting for the log.")?,

@@ -53,7 +53,7 @@ impl Connections {
         self.up.set(i64::from(now.is_up()));
         raise(&self.connects, now.connects);
         for event in NatsEvent::ALL {
-            raise(&self.events.with_label_values(&[event.as_str()]), now.count(event));
+            raise(&self.events.with_label_values(&[event.as_str()]), now.count(*event));
         }
         for (direction, messages, bytes) in
             [(DIRECTIONS[0], now.in_messages, now.in_bytes), (DIRECTIONS[1], now.out_messages, now.out_bytes)]

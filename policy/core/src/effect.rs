@@ -101,8 +101,21 @@ pub enum AwardLoss {
 }
 
 /// What a negotiation is conducted by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    serde::Serialize,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Protocol {
     /// The contract net (spec sections 2 to 4).
     ContractNet,
@@ -113,16 +126,14 @@ pub enum Protocol {
 impl Protocol {
     /// The name as it stands in metrics.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::ContractNet => "contract_net",
-            Self::AlternatingOffers => "alternating_offers",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 
 /// A named invariant (DESIGN.md section 6) the fold checks on itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Invariant {
     /// At most one live award per lot.
     OneAward,
@@ -137,13 +148,8 @@ pub enum Invariant {
 impl Invariant {
     /// The name as it stands in metrics.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::OneAward => "one_award",
-            Self::NoLateWinner => "no_late_winner",
-            Self::FinalNotice => "final_notice",
-            Self::TurnOrder => "turn_order",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 

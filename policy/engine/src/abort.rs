@@ -12,7 +12,8 @@ pub(crate) const ABORTS_MAX: usize = 4096;
 const REFUSED_GAP: Duration = Duration::from_millis(100);
 
 /// Why a negotiation is stopped, as it stands in the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum AbortCode {
     /// The register holds another value.
     RegisterConflict,
@@ -21,11 +22,8 @@ pub(crate) enum AbortCode {
 }
 
 impl AbortCode {
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::RegisterConflict => "register_conflict",
-            Self::Internal => "internal",
-        }
+    pub(crate) fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 

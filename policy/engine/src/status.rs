@@ -77,8 +77,9 @@ impl LaneStatus {
 }
 
 /// What an engine does with a lane.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum LanePhase {
     /// Folds the stored log silently.
     CatchingUp,
@@ -95,14 +96,8 @@ pub enum LanePhase {
 impl LanePhase {
     /// The name as it stands in heartbeats.
     #[must_use]
-    pub const fn as_str(&self) -> &'static str {
-        match self {
-            Self::CatchingUp => "catching_up",
-            Self::Standby => "standby",
-            Self::Claiming => "claiming",
-            Self::Owner => "owner",
-            Self::Stopped(_) => "stopped",
-        }
+    pub fn as_str(&self) -> &'static str {
+        self.into()
     }
 }
 

@@ -5,8 +5,22 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{AwardNo, MsgId, OfferId};
 
 /// What became of a logged message (docs/spec/messages.md#dispositions).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Disposition {
     /// Applied.
     Ok,
@@ -44,46 +58,12 @@ pub enum Disposition {
 
 impl Disposition {
     /// Every disposition.
-    pub const ALL: [Self; 16] = [
-        Self::Ok,
-        Self::Duplicate,
-        Self::Late,
-        Self::Expired,
-        Self::StaleRound,
-        Self::OutOfTurn,
-        Self::Malformed,
-        Self::Conflict,
-        Self::StaleSeq,
-        Self::Unauthorized,
-        Self::Closed,
-        Self::PolicyReject,
-        Self::RateLimited,
-        Self::Committed,
-        Self::Revoked,
-        Self::MandateViolation,
-    ];
+    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// As it stands on the wire.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Duplicate => "duplicate",
-            Self::Late => "late",
-            Self::Expired => "expired",
-            Self::StaleRound => "stale_round",
-            Self::OutOfTurn => "out_of_turn",
-            Self::Malformed => "malformed",
-            Self::Conflict => "conflict",
-            Self::StaleSeq => "stale_seq",
-            Self::Unauthorized => "unauthorized",
-            Self::Closed => "closed",
-            Self::PolicyReject => "policy_reject",
-            Self::RateLimited => "rate_limited",
-            Self::Committed => "committed",
-            Self::Revoked => "revoked",
-            Self::MandateViolation => "mandate_violation",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 

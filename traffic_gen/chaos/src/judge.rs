@@ -18,8 +18,9 @@ use traffic_gen::invariants::{Invariant, Tally, Verdict};
 const EXAMPLES_MAX: usize = 20;
 
 /// What must hold besides the invariants.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Check {
     /// What agents were told of awards and ends is what the register holds.
     ToldAsRegistered,
@@ -38,15 +39,8 @@ pub enum Check {
 impl Check {
     /// The name as it stands in reports.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::ToldAsRegistered => "told_as_registered",
-            Self::NoUnheardLapse => "no_unheard_lapse",
-            Self::DecisionsWentOn => "decisions_went_on",
-            Self::NoneEndedByItself => "none_ended_by_itself",
-            Self::EndedWhenAsked => "ended_when_asked",
-            Self::SameDigests => "same_digests",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 

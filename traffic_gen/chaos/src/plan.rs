@@ -6,7 +6,8 @@ use super::schedule::Kind;
 use traffic_gen::trace::Trace;
 
 /// What is hit in a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Victims {
     /// Nothing: what the same traffic is like on a quiet exchange.
     Nobody,
@@ -25,15 +26,8 @@ pub enum Victims {
 impl Victims {
     /// The name as it stands on the command line and in reports.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Nobody => "nobody",
-            Self::Engines => "engines",
-            Self::Gateways => "gateways",
-            Self::Nats => "nats",
-            Self::Links => "links",
-            Self::All => "all",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 

@@ -19,8 +19,9 @@ const NATS_PAUSED_MS: std::ops::RangeInclusive<u64> = 1_000..=8_000;
 const LINK_MS: std::ops::RangeInclusive<u64> = 500..=8_000;
 
 /// What may be hit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Kind {
     /// An engine's process.
     Engine,
@@ -35,19 +36,15 @@ pub enum Kind {
 impl Kind {
     /// The name as it stands in reports.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Engine => "engine",
-            Self::Gateway => "gateway",
-            Self::Nats => "nats",
-            Self::Link => "link",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 
 /// What happens to it, and for how long.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Blow {
     /// SIGKILL; started again afterwards.
     Kill,
@@ -62,13 +59,8 @@ pub enum Blow {
 impl Blow {
     /// The name as it stands in reports.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Kill => "kill",
-            Self::Pause => "pause",
-            Self::Cut => "cut",
-            Self::HalfOpen => "half_open",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 

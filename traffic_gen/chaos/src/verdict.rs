@@ -85,11 +85,11 @@ pub(super) async fn judged(
 /// What this run was to check and never did: it has not been shown.
 fn unchecked(plan: &Plan, report: &Report) -> Vec<&'static str> {
     let mut unchecked: Vec<&'static str> = Invariant::ALL
-        .into_iter()
+        .iter()
         .filter(|invariant| {
             !invariant.needs_more_than_rounds() && !report.invariant_violations.by_name.contains_key(invariant)
         })
-        .map(Invariant::as_str)
+        .map(|invariant| invariant.as_str())
         .collect();
     let hits_decisions = matches!(plan.victims, Victims::Engines | Victims::Nats | Victims::All);
     let strikes: u64 = report.faults.values().sum();

@@ -25,7 +25,7 @@ const LATENCY_RATE: f64 = 10.0;
 const POPULATIONS: [u32; 5] = [5, 12, 50, 200, 1000];
 
 /// A part of the suite.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray)]
 pub enum Part {
     /// Whole rounds, embedded and on NATS, beside the bare pattern.
     Rounds,
@@ -47,16 +47,7 @@ pub enum Part {
 
 impl Part {
     /// Every part, in the order of the suite.
-    pub const ALL: [Self; 8] = [
-        Self::Rounds,
-        Self::Admission,
-        Self::Core,
-        Self::Populations,
-        Self::Bargains,
-        Self::Log,
-        Self::Recovery,
-        Self::Telemetry,
-    ];
+    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
 }
 
 /// How long each part takes.
@@ -121,7 +112,7 @@ pub async fn run(plan: Plan, parts: &[Part], mut tell: impl FnMut(&Row)) -> Resu
     };
     // The servers run until the end: their clients would report their loss in the middle of other measurements.
     let mut servers = Vec::new();
-    for part in Part::ALL.into_iter().filter(|part| parts.contains(part)) {
+    for part in Part::ALL.iter().filter(|part| parts.contains(part)) {
         match part {
             Part::Rounds => {
                 in_memory(plan, &mut add).await?;

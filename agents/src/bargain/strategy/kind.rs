@@ -8,7 +8,8 @@ use super::{BargainStrategy, Micro, RandomOffers, TimeDependent, TitForTat};
 use crate::bargain::utility::Preferences;
 
 /// A strategy that needs preferences and a seed only.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "kebab-case")]
 pub enum StrategyKind {
     /// [`TimeDependent::boulware`].
     Boulware,
@@ -26,25 +27,22 @@ pub enum StrategyKind {
 
 /// A name that is no strategy's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no strategy `{0}`; there are {list}", list = StrategyKind::ALL.map(StrategyKind::as_str).join(", "))]
+#[error("there is no strategy `{0}`; there are {list}", list = StrategyKind::names())]
 pub struct StrategyKindError(pub String);
 
 impl StrategyKind {
     /// Every one.
-    pub const ALL: [Self; 6] =
-        [Self::Boulware, Self::Linear, Self::Conceder, Self::TitForTat, Self::Micro, Self::Random];
+    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// Its name.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Boulware => "boulware",
-            Self::Linear => "linear",
-            Self::Conceder => "conceder",
-            Self::TitForTat => "tit-for-tat",
-            Self::Micro => "micro",
-            Self::Random => "random",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
+
+    /// All names, separated by commas.
+    fn names() -> String {
+        Self::ALL.iter().map(|kind| kind.as_str()).collect::<Vec<_>>().join(", ")
     }
 
     /// The strategy for a party. The seed matters to those that draw.
@@ -71,6 +69,6 @@ impl FromStr for StrategyKind {
     type Err = StrategyKindError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or_else(|| StrategyKindError(text.to_owned()))
+        Self::ALL.iter().copied().find(|kind| kind.as_str() == text).ok_or_else(|| StrategyKindError(text.to_owned()))
     }
 }

@@ -168,7 +168,7 @@ fn who_may_agree_to_nothing_ends_the_bargain() {
 #[test]
 fn strategies_are_known_by_name() {
     for kind in StrategyKind::ALL {
-        assert_eq!(kind.as_str().parse(), Ok(kind));
+        assert_eq!(kind.as_str().parse(), Ok(*kind));
     }
     let error = "hardliner".parse::<StrategyKind>().unwrap_err().to_string();
     assert_eq!(

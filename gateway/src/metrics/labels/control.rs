@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn every_kind_of_rule_has_a_code_that_speaks_of_it() {
         for keyword in Keyword::ALL {
-            assert!(Code::ALL.into_iter().any(|code| Keyword::of(code) == Some(keyword)), "{keyword:?}");
+            assert!(Code::ALL.iter().any(|code| Keyword::of(*code) == Some(keyword)), "{keyword:?}");
         }
     }
 }

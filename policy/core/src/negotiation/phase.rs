@@ -10,8 +10,9 @@ use serde::Serialize;
 /// CONFIRM, and `Performing` when none does and one is committed.
 ///
 /// The order is part of the rules: the digest of the state counts with it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Phase {
     /// Offers are collected.
     Collecting,
@@ -36,18 +37,8 @@ pub enum Phase {
 impl Phase {
     /// The name as it stands in metrics and views.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Collecting => "collecting",
-            Self::Deciding => "deciding",
-            Self::Awarding => "awarding",
-            Self::Performing => "performing",
-            Self::Cancelling => "cancelling",
-            Self::Joining => "joining",
-            Self::Bargaining => "bargaining",
-            Self::Confirming => "confirming",
-            Self::Ended => "ended",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 
@@ -127,12 +118,13 @@ impl ActSet {
     }
 
     pub(crate) fn to_vec(self) -> Vec<Act> {
-        Act::ALL.into_iter().filter(|act| self.0 & (1 << (*act as u16)) != 0).collect()
+        Act::ALL.iter().copied().filter(|act| self.0 & (1 << (*act as u16)) != 0).collect()
     }
 }
 
 /// Why an act could not be followed; `reason` of the NOT_UNDERSTOOD.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum NotUnderstoodReason {
     /// Illegal for this role, in this state.
     OutOfTurn,
@@ -177,29 +169,8 @@ pub(crate) enum NotUnderstoodReason {
 }
 
 impl NotUnderstoodReason {
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::OutOfTurn => "out_of_turn",
-            Self::BadRound => "bad_round",
-            Self::BadDeadline => "bad_deadline",
-            Self::UseFailureDecommit => "use_failure_decommit",
-            Self::UnknownOffer => "unknown_offer",
-            Self::NoRecipient => "no_recipient",
-            Self::InvalidPolicy => "invalid_policy",
-            Self::UnsupportedRules => "unsupported_rules",
-            Self::InvalidBargain => "invalid_bargain",
-            Self::InvalidMandate => "invalid_mandate",
-            Self::TooManyParties => "too_many_parties",
-            Self::OutOfSpace => "out_of_space",
-            Self::Validity => "validity",
-            Self::Condition => "condition",
-            Self::Repeated => "repeated",
-            Self::Standing => "standing",
-            Self::NotYetValid => "not_yet_valid",
-            Self::TermsDigest => "terms_digest",
-            Self::MandateViolation => "mandate_violation",
-            Self::Currency => "currency",
-        }
+    pub(crate) fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 

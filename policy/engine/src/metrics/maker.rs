@@ -118,6 +118,9 @@ impl MakeLabelled for Maker<'_> {
                 unregistered.clone()
             }
         };
-        Ok(Act::ALL.iter().map(|act| Disposition::ALL.map(|disposition| counter(*act, disposition)).to_vec()).collect())
+        Ok(Act::ALL
+            .iter()
+            .map(|act| Disposition::ALL.iter().map(|disposition| counter(*act, *disposition)).collect())
+            .collect())
     }
 }

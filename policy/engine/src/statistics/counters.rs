@@ -108,8 +108,8 @@ impl LaneCounters {
         Totals {
             started: self.started,
             ended: Outcome::ALL
-                .map(Outcome::as_str)
-                .into_iter()
+                .iter()
+                .map(|outcome| outcome.as_str())
                 .zip(self.ended)
                 .filter(|(_, times)| *times > 0)
                 .collect(),

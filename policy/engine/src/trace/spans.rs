@@ -59,7 +59,7 @@ impl Folded {
     }
 
     /// Why it was not followed.
-    const fn error(&self) -> Option<&'static str> {
+    fn error(&self) -> Option<&'static str> {
         match self.disposition {
             // What was done already, or came after the end, is no failure of anybody.
             Disposition::Ok | Disposition::Duplicate | Disposition::Committed | Disposition::Closed => None,

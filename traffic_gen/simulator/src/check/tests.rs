@@ -20,7 +20,7 @@ use traffic_gen::invariants::{Invariant, Verdict};
 fn a_flawless_run_violates_nothing_and_leaves_nothing_unchecked() {
     let verdict = check(&round());
     assert_eq!(verdict.violated(), 0, "{:#?}", verdict.examples);
-    for invariant in Invariant::ALL.into_iter().filter(|invariant| !invariant.needs_more_than_rounds()) {
+    for invariant in Invariant::ALL.iter().copied().filter(|invariant| !invariant.needs_more_than_rounds()) {
         let checked = verdict.by_name.get(&invariant).map_or(0, |tally| tally.checked);
         assert!(checked > 0, "{} was never checked", invariant.as_str());
     }

@@ -116,7 +116,7 @@ impl Good {
         let planners_of = |party: usize| {
             let planner =
                 |(seed, kind): (u64, StrategyKind)| DomainPlanner::try_new(lineup.domain(), party, kind, seed);
-            (0..).zip(StrategyKind::ALL).map(planner).collect::<Result<Vec<_>, DocumentFault>>()
+            (0..).zip(StrategyKind::ALL.iter().copied()).map(planner).collect::<Result<Vec<_>, DocumentFault>>()
         };
         let planners = (0..kinds.len()).map(planners_of).collect::<Result<_, _>>()?;
         Ok(Self { lineup, planners })
