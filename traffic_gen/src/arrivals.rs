@@ -1,4 +1,4 @@
-//! Open-loop Poisson arrivals (LLM-X paper 4.1, claim L17).
+//! Open-loop Poisson arrivals (LLM-X paper, section 4.1).
 //!
 //! Times are absolute offsets from the start of the run: a late send never shifts the ones behind it, so latencies
 //! taken from the intended time are free of coordinated omission.

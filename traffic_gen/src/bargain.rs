@@ -8,7 +8,7 @@
 //! | [`sitting`] | how is one bargain opened and carried on there? |
 //! | [`play`] | how do strategies play it to the end? |
 //! | [`played`] | what came of one? |
-//! | [`figures`] | what came of many (M31 to M36)? |
+//! | [`figures`] | what came of many? |
 //! | [`lineup`] | which domain, with which strategies? |
 //! | [`report`] | how is one told? |
 //! | [`market`] | what comes of many on a running exchange? |

@@ -1,4 +1,4 @@
-//! The table of minutes (LLM-X paper 4.2, claim L15): calls, offers, confirms and decision latency per minute.
+//! The table of minutes (LLM-X paper, section 4.2): calls, offers, confirms and decision latency per minute.
 //!
 //! A run may last for months: only the latest minutes keep their histograms, the others a row each.
 

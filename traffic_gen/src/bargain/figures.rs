@@ -36,7 +36,7 @@ impl Sample {
     }
 }
 
-/// M34: 1 - distance / the greatest distance two outcomes could have; 1 is on the frontier, or at the point. Means over
+/// 1 - distance / the greatest distance two outcomes could have; 1 is on the frontier, or at the point. Means over
 /// the agreements. Of welfare: the agreement's as part of the greatest.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Optimality {
@@ -55,9 +55,9 @@ pub struct Optimality {
 /// What a party got.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Share {
-    /// M33: its utility of the agreements; its reservation value counts where there was none.
+    /// Its utility of the agreements; its reservation value counts where there was none.
     pub utility: Option<f64>,
-    /// M33: the same less the reservation value.
+    /// The same less the reservation value.
     pub advantage: Option<f64>,
 }
 
@@ -68,25 +68,25 @@ pub struct Figures {
     pub bargains: u64,
     /// Those with an agreement.
     pub agreements: u64,
-    /// M31.
+    /// Agreements, as a part of the bargains.
     pub agreement_rate: f64,
-    /// M32: rounds to agreement.
+    /// Rounds to agreement.
     pub rounds: Option<Sample>,
-    /// M32: relative time to agreement, 0 to 1.
+    /// Relative time to agreement, 0 to 1.
     pub relative_time: Option<Sample>,
-    /// M33: sum of the parties' utilities of an agreement.
+    /// Sum of the parties' utilities of an agreement.
     pub welfare: Option<Sample>,
-    /// M33, by the order of turns.
+    /// What each party got, by the order of turns.
     pub shares: Vec<Share>,
     /// Distance of an agreement to the Pareto frontier.
     pub pareto_distance: Option<Sample>,
     /// Distance of an agreement to the Nash point.
     pub nash_distance: Option<Sample>,
-    /// M34.
+    /// How near agreements came to the best points.
     pub optimality: Optimality,
-    /// M35: of the first party.
+    /// Anchoring of the first party.
     pub anchoring: Option<Anchoring>,
-    /// M36: agreements in which a party has less than its reservation value, or what its limits forbid.
+    /// Agreements in which a party has less than its reservation value, or what its limits forbid.
     pub irrational: u64,
 }
 
@@ -202,7 +202,7 @@ impl Tally {
         self.rounds.len() as u64
     }
 
-    /// The figures, M35 among them where there is a seed for its interval. It means something only over bargains of one domain.
+    /// The figures, anchoring among them where there is a seed for its interval. It means something only over bargains of one domain.
     #[must_use]
     pub fn figures(&self, seed: Option<u64>) -> Figures {
         let mean = |values: &[f64]| Sample::of(values).map(|sample| sample.mean);

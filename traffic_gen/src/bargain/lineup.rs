@@ -143,7 +143,7 @@ impl Lineup {
     }
 
     /// Plays `bargains` of them. The first party opens each with an outcome drawn from those it may agree to, and goes on by
-    /// its strategy: what it gets beside what it first asked for is the anchoring (M35). `tell` is given the tally now and then,
+    /// its strategy: what it gets beside what it first asked for is the anchoring. `tell` is given the tally now and then,
     /// and may break off.
     ///
     /// # Errors

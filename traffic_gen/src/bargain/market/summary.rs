@@ -33,7 +33,7 @@ pub struct Summary {
     pub steps: u64,
     /// The same per second.
     pub steps_per_s: f64,
-    /// M31 to M36, over all domains; without M35, which compares bargains over one.
+    /// The figures over all domains, without the anchoring, which compares bargains over one.
     pub figures: Figures,
     /// By domain.
     pub by_domain: BTreeMap<String, DomainCounts>,
