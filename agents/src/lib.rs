@@ -20,7 +20,6 @@
 //! built with. `examples/contractor.rs` is a whole contractor; `examples/contractor.py` the same without this crate.
 
 pub mod agent;
-mod backoff;
 pub mod bargain;
 pub mod contractor;
 pub mod identity;
@@ -28,7 +27,6 @@ pub mod initiator;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 pub mod observer;
-mod recent;
 pub mod session;
 pub mod strategy;
 pub mod transport;

@@ -16,12 +16,12 @@ mod compose;
 mod limits;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::time::Duration;
 
 use bytes::Bytes;
+use retry::{Backoff, RecentMap, draw};
 use schemas::{Act, AgentId, DeliveryId, MsgId, NegotiationId, Timestamp};
 
-use crate::backoff;
-use crate::recent::Recent;
 use crate::strategy::{Outgoing, SendOutcome, Sent, Way};
 use crate::transport::{Accepted, SendReply, can_pass};
 
@@ -52,9 +52,9 @@ pub struct Transmit {
 pub struct AgentSession {
     composer: Composer,
     limits: SessionLimits,
-    heard: Recent<DeliveryId, ()>,
+    heard: RecentMap<DeliveryId, ()>,
     /// What was said `once`, by negotiation.
-    said: Recent<NegotiationId, Vec<SentOnce>>,
+    said: RecentMap<NegotiationId, Vec<SentOnce>>,
     unanswered_by_number: HashMap<u64, Unanswered>,
     /// Numbers waiting for their turn; the front one is on its way, waits for its retry, or is in `ready`.
     queues_by_negotiation: HashMap<NegotiationId, VecDeque<u64>>,
@@ -87,8 +87,8 @@ impl AgentSession {
     pub fn new(agent: AgentId, instance: u64, limits: SessionLimits) -> Self {
         Self {
             composer: Composer::new(agent, instance),
-            heard: Recent::new(limits.deliveries_remembered),
-            said: Recent::new(limits.negotiations_remembered),
+            heard: RecentMap::new(limits.deliveries_remembered),
+            said: RecentMap::new(limits.negotiations_remembered),
             unanswered_by_number: HashMap::new(),
             queues_by_negotiation: HashMap::new(),
             ready: VecDeque::new(),
@@ -214,9 +214,11 @@ impl AgentSession {
             return self.settle(number, SendOutcome::Unanswered);
         }
         let SessionLimits { retry_base_ms, retry_max_ms, .. } = self.limits;
-        let salt = self.composer.instance() ^ backoff::mix(number);
-        let gap_ms = backoff::delay_ms(retry_base_ms, retry_max_ms, unanswered.attempts, salt);
-        let at = now.plus_ms(gap_ms.max(wait_ms.min(retry_max_ms)));
+        let (base, max) = (Duration::from_millis(retry_base_ms), Duration::from_millis(retry_max_ms));
+        let seed = self.composer.instance() ^ (number << 8) ^ u64::from(unanswered.attempts);
+        let delay = Backoff { base, max, jitter: 0.5 }.delay(unanswered.attempts, draw(seed));
+        let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(retry_max_ms);
+        let at = now.plus_ms(delay_ms.max(wait_ms.min(retry_max_ms)));
         unanswered.retry_at = Some(at);
         self.retries.insert((at, number));
         None

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use retry::Backoff;
 use schemas::record::{Entry, RECORD_BYTES_MAX, RECORD_ENTRIES_MAX};
 use schemas::{Lane, Position};
 use tokio::sync::{mpsc, oneshot};
@@ -29,10 +30,8 @@ pub const ATTEMPTS_MAX_DEFAULT: u32 = 100;
 /// has lost its leader takes 4 to 9 s to elect another, which no setting changes; an answer before that would only make
 /// every client send again.
 pub const DEADLINE_DEFAULT: Duration = Duration::from_secs(12);
-/// Longest pause before the second attempt; doubles with each further one.
-const PAUSE_FIRST_MAX: Duration = Duration::from_millis(50);
-/// Longest pause before any attempt: the delay of whoever waits for a new leader.
-const PAUSE_MAX: Duration = Duration::from_millis(250);
+/// Between two attempts. Its limit is the delay of whoever waits for a new leader.
+const BACKOFF: Backoff = Backoff { base: Duration::from_millis(50), max: Duration::from_millis(250), jitter: 1.0 };
 
 /// How an [`Appender`] groups and repeats.
 #[derive(Debug, Clone)]
@@ -159,7 +158,6 @@ impl Committer {
     /// Appends a record, repeating unknown outcomes within the bounds.
     async fn append(&self, record: Bytes) -> Result<u64, AppendError> {
         let deadline = Instant::now() + self.options.deadline;
-        let mut pause = PAUSE_FIRST_MAX;
         let mut attempt = 1;
         let mut doubt = None;
         loop {
@@ -179,9 +177,9 @@ impl Committer {
                 return Err(AppendError::Unknown(error));
             }
             doubt = Some(error);
+            let delay = BACKOFF.delay(attempt, spread(&record, attempt + 1));
             attempt += 1;
-            tokio::time::sleep_until(deadline.min(Instant::now() + pause.mul_f64(spread(&record, attempt)))).await;
-            pause = PAUSE_MAX.min(pause * 2);
+            tokio::time::sleep_until(deadline.min(Instant::now() + delay)).await;
         }
     }
 }

@@ -24,8 +24,8 @@ use serde::Serialize;
 use crate::auth::{Authenticator, Identity};
 use crate::limits::{Limits, Peer};
 use crate::metrics::{Document, GatewayMetrics, Stage};
-use crate::recent::Recent;
 use crate::registry::{Heard, Registry};
+use crate::shared_recent::SharedRecent;
 
 pub(crate) use checks::{Audited, audit};
 use checks::{check_envelope, check_size};
@@ -114,7 +114,7 @@ struct Parts {
     notes: RequestNotes,
     metrics: Arc<GatewayMetrics>,
     spans: AdmissionSpans,
-    remembered: Recent<[u8; 16], Digest>,
+    remembered: SharedRecent<[u8; 16], Digest>,
 }
 
 impl Admission {
@@ -127,7 +127,7 @@ impl Admission {
         metrics: Arc<GatewayMetrics>,
         spans: AdmissionSpans,
     ) -> Self {
-        let remembered = Recent::new(MESSAGES_REMEMBERED_MAX);
+        let remembered = SharedRecent::new(MESSAGES_REMEMBERED_MAX);
         Self(Arc::new(Parts { auth, limits, registry, log, notes, metrics, spans, remembered }))
     }
 

@@ -20,7 +20,7 @@ use key_set::KeyMark;
 use crate::config::AuthConfig;
 use crate::error::KeyError;
 use crate::metrics::GatewayMetrics;
-use crate::recent::Recent;
+use crate::shared_recent::SharedRecent;
 use claims::{TokenHeader, refusal, verify_claims};
 use source::LiveKeys;
 
@@ -46,7 +46,7 @@ pub struct Identity {
 pub(crate) struct Authenticator {
     config: AuthConfig,
     keys: LiveKeys,
-    verified: Recent<[u8; 32], Remembered>,
+    verified: SharedRecent<[u8; 32], Remembered>,
     metrics: Arc<GatewayMetrics>,
 }
 
@@ -64,7 +64,7 @@ impl Authenticator {
     pub(crate) async fn load(config: AuthConfig, metrics: Arc<GatewayMetrics>) -> Result<Self, KeyError> {
         install_crypto();
         let keys = LiveKeys::load(&config, metrics.clone()).await?;
-        Ok(Self { config, keys, verified: Recent::new(VERIFIED_MAX), metrics })
+        Ok(Self { config, keys, verified: SharedRecent::new(VERIFIED_MAX), metrics })
     }
 
     /// The answer for a token that was verified before with the keys in force, if it is still remembered.

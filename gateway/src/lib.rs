@@ -29,8 +29,9 @@ mod nearest;
 mod policies;
 mod presence;
 mod problem;
-mod recent;
+
 mod registry;
+mod shared_recent;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use retry::{Backoff, draw};
 use schemas::{Code, Refusal};
 use tokio_util::sync::CancellationToken;
 
 use super::AgentError;
-use crate::backoff;
 use crate::identity::Identity;
 use crate::transport::{CONNECT_TIMEOUT, Connection, Transport, TransportError, can_pass};
 
-/// First and longest gap between attempts to connect, in milliseconds.
-const CONNECT_RETRY_BASE_MS: u64 = 500;
-const CONNECT_RETRY_MAX_MS: u64 = 10_000;
+/// Between attempts to connect.
+const BACKOFF: Backoff = Backoff { base: Duration::from_millis(500), max: Duration::from_secs(10), jitter: 0.5 };
+
 /// Makes connections of one agent.
 pub(super) struct Connector {
     transport: Arc<dyn Transport>,
@@ -36,12 +36,12 @@ impl Connector {
         identity: &Identity,
         failures: &mut u32,
     ) -> Result<Option<Connection>, AgentError> {
-        let salt = identity.agent.as_str().bytes().fold(self.salt, |salt, byte| backoff::mix(salt ^ u64::from(byte)));
+        let salt = retry::hash(identity.agent.as_str(), self.salt);
         loop {
             if *failures > 0 {
-                let gap_ms = backoff::delay_ms(CONNECT_RETRY_BASE_MS, CONNECT_RETRY_MAX_MS, *failures, salt);
+                let delay = BACKOFF.delay(*failures, draw(salt.wrapping_add(u64::from(*failures))));
                 tokio::select! {
-                    () = tokio::time::sleep(Duration::from_millis(gap_ms)) => {}
+                    () = tokio::time::sleep(delay) => {}
                     () = self.cancel.cancelled() => return Ok(None),
                 }
             }

@@ -13,7 +13,6 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use super::{CONNECT_TIMEOUT, Connection, Transport, TransportError, can_pass};
-use crate::backoff;
 use crate::identity::Identity;
 
 /// Ways tried in one attempt to connect; the next attempt goes on with the others.
@@ -43,7 +42,7 @@ impl FailoverTransport {
     }
 
     async fn connect_to_any(&self, identity: &Identity) -> Result<Connection, TransportError> {
-        let place = identity.agent.as_str().bytes().fold(0, |place, byte| backoff::mix(place ^ u64::from(byte)));
+        let place = retry::hash(identity.agent.as_str(), 0);
         let place = usize::try_from(place % self.ways.len() as u64).unwrap_or(0);
         let mut last = TransportError::Unreachable("no way was tried".to_owned());
         for _ in 0..self.ways.len().min(TRIES_MAX) {

@@ -16,7 +16,6 @@ use schemas::delivery::Delivery;
 use schemas::{AgentId, DeliveryId};
 
 use super::{Connection, InboxMessage, SendReply, Transport, TransportError, Uplink};
-use crate::backoff;
 use crate::identity::Identity;
 
 /// Deliveries whose dropped acknowledgements are counted; a longer run starts counting anew.
@@ -95,7 +94,7 @@ fn rng(faults: &Faults, agent: &AgentId, direction: Direction) -> ChaCha12Rng {
         Direction::In => 1,
         Direction::Out => 2,
     };
-    let name = agent.as_str().bytes().fold(salt, |hash, byte| backoff::mix(hash ^ u64::from(byte)));
+    let name = retry::hash(agent.as_str(), salt);
     ChaCha12Rng::seed_from_u64(faults.seed ^ name)
 }
 

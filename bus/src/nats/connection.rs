@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerAddr};
+use retry::Backoff;
 use schemas::subject::EXCHANGE_INBOX;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -15,13 +16,9 @@ use crate::BusError;
 /// How often an idle connection is probed. The client gives up after two silent probes, so a dead peer is noticed in
 /// about 6 s instead of 3 minutes.
 const PING_INTERVAL: Duration = Duration::from_secs(2);
-/// Longest pause before a reconnection; the actual one is drawn from zero to it, so that a restarted server does not
-/// meet all its clients at once.
-const RECONNECT_PAUSE_MAX: Duration = Duration::from_secs(2);
-/// Pause bound before the first reconnection; doubles with each further one.
-const RECONNECT_PAUSE_FIRST: Duration = Duration::from_millis(20);
-/// Doublings after which [`RECONNECT_PAUSE_MAX`] is reached.
-const RECONNECT_DOUBLINGS_MAX: usize = 7;
+/// Before a reconnection. All of a delay is random, so that a restarted server does not meet all its clients at once.
+const RECONNECT_BACKOFF: Backoff =
+    Backoff { base: Duration::from_millis(20), max: Duration::from_secs(2), jitter: 1.0 };
 /// Pause between two attempts at the first connection.
 const CONNECT_PAUSE: Duration = Duration::from_millis(100);
 /// Messages a subscription may be behind before it loses some. The client's default, named because the embedded
@@ -99,7 +96,7 @@ async fn connect_options(
         .ping_interval(PING_INTERVAL)
         .subscription_capacity(SUBSCRIPTION_QUEUE_MAX)
         .request_timeout(Some(options.request_timeout))
-        .reconnect_delay_callback(|attempt| reconnect_pause_max(attempt).mul_f64(rand::random()))
+        .reconnect_delay_callback(reconnect_delay)
         .event_callback(move |event| {
             status.note(&connection, &is_up, &event);
             if event == Event::Connected {
@@ -128,9 +125,10 @@ fn in_url(servers: &str) -> Option<(String, String)> {
     })
 }
 
-fn reconnect_pause_max(attempt: usize) -> Duration {
-    let doublings = u32::try_from(attempt.min(RECONNECT_DOUBLINGS_MAX)).unwrap_or(0);
-    (RECONNECT_PAUSE_FIRST * 2_u32.pow(doublings)).min(RECONNECT_PAUSE_MAX)
+/// The delay after this many reconnections that failed.
+fn reconnect_delay(failed: usize) -> Duration {
+    let attempt = u32::try_from(failed).unwrap_or(u32::MAX).saturating_add(1);
+    RECONNECT_BACKOFF.delay(attempt, rand::random())
 }
 
 fn unreachable(options: &NatsOptions, reason: &str) -> BusError {
@@ -143,11 +141,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reconnection_pauses_grow_to_two_seconds_and_stay_there() {
-        assert_eq!(reconnect_pause_max(0), RECONNECT_PAUSE_FIRST);
-        assert_eq!(reconnect_pause_max(1), RECONNECT_PAUSE_FIRST * 2);
-        assert_eq!(reconnect_pause_max(RECONNECT_DOUBLINGS_MAX), RECONNECT_PAUSE_MAX);
-        assert_eq!(reconnect_pause_max(usize::MAX), RECONNECT_PAUSE_MAX);
+    fn reconnection_delays_grow_to_two_seconds_and_stay_there() {
+        for (failed, ceiling_ms) in [(0, 20), (1, 40), (6, 1280), (7, 2000), (usize::MAX, 2000)] {
+            let longest = (0..1000).map(|_| reconnect_delay(failed)).max().unwrap();
+            assert!(longest <= Duration::from_millis(ceiling_ms), "{failed}: {longest:?}");
+            assert!(longest > Duration::from_millis(ceiling_ms / 2), "{failed}: {longest:?}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use async_nats::jetstream::consumer::DeliverPolicy;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use retry::Backoff;
 use schemas::RegisterKey;
 
 use super::REGISTER_STREAM;
@@ -17,10 +18,8 @@ use crate::{BusError, Register, Registered};
 /// Attempts at one write: with the pauses between them they outlast most changes of leader, which take 4 to 9 s. Whoever
 /// is told that the outcome is unknown writes again.
 const ATTEMPTS_MAX: u32 = 12;
-/// Longest pause before the second attempt; doubles with each further one.
-const PAUSE_FIRST_MAX: Duration = Duration::from_millis(100);
-/// Longest pause before any attempt. With pauses half as long on average, all attempts take 8 s.
-const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// Between two attempts. With delays half as long on average, all attempts take 8 s.
+const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(2), jitter: 1.0 };
 /// Every subject of the stream.
 const ALL_KEYS: &str = ">";
 
@@ -37,7 +36,6 @@ impl NatsRegister {
 
     async fn write(&self, key: RegisterKey, value: Bytes) -> Result<Registered, BusError> {
         let subject = key.to_string();
-        let mut pause = PAUSE_FIRST_MAX;
         let mut attempt = 1;
         loop {
             let error = match self.try_write(&subject, &value).await {
@@ -50,9 +48,8 @@ impl NatsRegister {
                 return Err(error);
             }
             tracing::debug!(%error, subject, attempt, "a register write is tried again");
+            tokio::time::sleep(BACKOFF.delay(attempt, rand::random())).await;
             attempt += 1;
-            tokio::time::sleep(pause.mul_f64(rand::random())).await;
-            pause = PAUSE_MAX.min(pause * 2);
         }
     }
 
