@@ -7,12 +7,12 @@ WORKDIR /src
 COPY . .
 # The commit this is, for the metric exchange_build_info.
 ARG LLMX_GIT_SHA=
+# Without simulator, chaos, benchmarks and test servers: nothing of the stack runs them.
 # The caches keep crates and their builds between images; what is to stay has to leave them in the same step.
 RUN --mount=type=cache,target=/usr/local/cargo/registry,sharing=locked \
     --mount=type=cache,target=/src/target,sharing=locked \
-    cargo build --release --locked --package llmx \
-    && mkdir /out \
-    && strip --strip-debug -o /out/llmx target/release/llmx
+    cargo build --profile dist --no-default-features --locked --package llmx \
+    && install -D target/dist/llmx /out/llmx
 
 FROM debian:bookworm-slim AS exchange
 # Certificates of public authorities, for key sets that are fetched over https.

@@ -2,17 +2,29 @@
 
 use clap::{Parser, Subcommand};
 
+#[cfg(feature = "bench")]
+use crate::bench;
+#[cfg(feature = "chaos")]
+use crate::chaos;
+#[cfg(not(feature = "bench"))]
+use crate::missing as bench;
+#[cfg(not(feature = "chaos"))]
+use crate::missing as chaos;
+#[cfg(not(feature = "simulate"))]
+use crate::missing as simulate;
 use crate::output::Outcome;
 use crate::output::traces::{self, Traced};
 use crate::settings::Given;
+#[cfg(feature = "simulate")]
+use crate::simulate;
 use crate::{
-    agent, archive, audit, bargain, bench, call, chaos, completions, config, contractors, demo, engine, gateway,
-    healthcheck, keys, listen, man, metrics, policy, replay, schema, simulate, token, top, traffic,
+    agent, archive, audit, bargain, call, completions, config, contractors, demo, engine, gateway, healthcheck, keys,
+    listen, man, metrics, policy, replay, schema, token, top, traffic,
 };
 
 /// The exchange where agents negotiate: offers in, exactly one binding award out.
 #[derive(Debug, Parser)]
-#[command(name = "llmx", version, propagate_version = true, after_help = EXAMPLES)]
+#[command(name = "llmx", version, propagate_version = true, after_help = examples())]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -32,6 +44,15 @@ Exit codes: 0 fine, 1 the thing asked for failed, 2 bad usage or configuration.
 Logs go to stderr; LLMX_LOG=info (or debug, or a filter) shows more, LLMX_LOG_FORMAT=text or json chooses how.
 Traces go where OTEL_EXPORTER_OTLP_ENDPOINT says, such as http://127.0.0.1:4318 (OTLP over HTTP); unset: nowhere.
 OTEL_TRACES_SAMPLER_ARG is the share of negotiations that is traced, 0.01 unless set.";
+
+/// The examples of what this build has.
+fn examples() -> String {
+    let is_missing = |line: &&str| {
+        (cfg!(not(feature = "bench")) && line.contains("llmx bench "))
+            || (cfg!(not(feature = "simulate")) && line.contains("llmx simulate "))
+    };
+    EXAMPLES.lines().filter(|line| !is_missing(line)).collect::<Vec<_>>().join("\n")
+}
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -71,10 +92,13 @@ enum Command {
     /// JSON Schemas: list, show, check a document
     Schema(schema::Args),
     /// The project's benchmarks, each beside its ceiling
+    #[cfg_attr(not(feature = "bench"), command(hide = true))]
     Bench(bench::Args),
     /// Real processes, killed under load; whether anything was lost or doubled
+    #[cfg_attr(not(feature = "chaos"), command(hide = true))]
     Chaos(chaos::Args),
     /// The whole exchange under faults on a virtual clock, judged by every invariant
+    #[cfg_attr(not(feature = "simulate"), command(hide = true))]
     Simulate(simulate::Args),
     /// Every metric of every process
     Metrics(metrics::Args),
@@ -175,7 +199,7 @@ mod tests {
     fn walk(command: &mut clap::Command, look: &mut impl FnMut(String, String)) {
         let path = command.get_bin_name().unwrap_or("llmx").to_owned();
         look(path, command.render_long_help().to_string());
-        for inner in command.get_subcommands_mut().filter(|inner| inner.get_name() != "help") {
+        for inner in command.get_subcommands_mut().filter(|inner| inner.get_name() != "help" && !inner.is_hide_set()) {
             walk(inner, look);
         }
     }

@@ -16,6 +16,7 @@ use anyhow::Context;
 use archive::audit;
 use bus::Bus;
 use bus::memory::MemoryOptions;
+#[cfg(feature = "nats-local")]
 use nats_server::{LocalServer, LocalServerOptions};
 use schemas::{AgentId, Policy};
 use tokio::time::Instant;
@@ -74,7 +75,7 @@ pub struct Args {
     #[command(flatten)]
     nats: NatsSource,
     /// Start a nats-server for this run (`scripts/nats-server` fetches the binary)
-    #[arg(long)]
+    #[arg(long, hide = cfg!(not(feature = "nats-local")))]
     nats_local: bool,
     /// How contractors behave: a JSON file with distributions of cost, delay, refusal, failure …
     #[arg(long, value_name = "FILE")]
@@ -122,12 +123,30 @@ const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
 /// Where `llmx keys` and `llmx token` expect the signing key too.
 const KEY_DEFAULT: &str = "run/keys/signing-key.pem";
 
+#[cfg(feature = "nats-local")]
+type Server = LocalServer;
+#[cfg(not(feature = "nats-local"))]
+type Server = std::convert::Infallible;
+
+/// A nats-server of the run's own, and its URL.
+#[cfg(feature = "nats-local")]
+async fn start_server() -> Result<(Server, String), Failure> {
+    let server = LocalServer::start(LocalServerOptions::default()).await?;
+    let url = server.url();
+    Ok((server, url))
+}
+
+#[cfg(not(feature = "nats-local"))]
+async fn start_server() -> Result<(Server, String), Failure> {
+    Err(crate::missing::failure("--nats-local"))
+}
+
 struct Opened {
     bus: Bus,
     name: &'static str,
     is_kept: bool,
     /// Ends with the run.
-    _server: Option<LocalServer>,
+    _server: Option<Server>,
 }
 
 impl Args {
@@ -136,9 +155,9 @@ impl Args {
             if self.nats.is_typed("url") {
                 return Err(Failure::configuration("--nats-local cannot be used with --nats"));
             }
-            let server = LocalServer::start(LocalServerOptions::default()).await?;
+            let (server, url) = start_server().await?;
             let mut args = self.nats.args.flags.clone();
-            args.nats = Some(server.url());
+            args.nats = Some(url);
             let bus = args.open("llmx-demo").await?;
             return Ok(Opened { bus, name: "nats", is_kept: false, _server: Some(server) });
         }

@@ -7,9 +7,11 @@ mod agent;
 mod archive;
 mod audit;
 mod bargain;
+#[cfg(feature = "bench")]
 mod bench;
 mod call;
 mod calls;
+#[cfg(feature = "chaos")]
 mod chaos;
 mod cli;
 mod completions;
@@ -26,6 +28,8 @@ mod keys;
 mod listen;
 mod man;
 mod metrics;
+#[cfg(not(all(feature = "bench", feature = "chaos", feature = "nats-local", feature = "simulate")))]
+mod missing;
 mod nats;
 mod ops;
 mod output;
@@ -35,6 +39,7 @@ mod replay;
 mod schema;
 mod settings;
 mod signals;
+#[cfg(feature = "simulate")]
 mod simulate;
 mod token;
 mod top;

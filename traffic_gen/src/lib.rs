@@ -10,10 +10,11 @@
 //! | [`metrics`] | what does Prometheus learn of it? |
 //! | [`summary`] | what came of the run? |
 //! | [`bargain`] | what comes of a bargain, and how good is it? |
-//! | [`mod@bench`] | how fast is it, beside its ceiling? |
+//! | `bench` (feature) | how fast is it, beside its ceiling? |
 
 pub mod arrivals;
 pub mod bargain;
+#[cfg(feature = "bench")]
 pub mod bench;
 pub mod control;
 pub mod exchange;

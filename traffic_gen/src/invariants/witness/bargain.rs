@@ -3,6 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+#[cfg(not(feature = "reference"))]
+use policy_core::alternating_offers::{mandate, space::OutcomeSpace};
+#[cfg(feature = "reference")]
 use policy_reference::is_inside;
 use schemas::bargain::{BargainSpec, Mandate};
 use schemas::delivery::{
@@ -256,4 +259,10 @@ impl BargainSeen {
         let later = self.turns.range(agreement.step..).next();
         later.map(|(_, turns)| format!("it went on: {turns:?}"))
     }
+}
+
+/// Whether terms lie inside a mandate, by the arithmetic that engines decide with.
+#[cfg(not(feature = "reference"))]
+fn is_inside(mandate: &Mandate, rules: &Bargain, terms: &schemas::payload::Terms) -> bool {
+    OutcomeSpace::new(&rules.issues).is_ok_and(|space| mandate::inside(mandate, space, terms).is_ok())
 }
