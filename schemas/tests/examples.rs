@@ -5,8 +5,9 @@
 use std::fs;
 use std::path::Path;
 
-use schemas::Refusal;
+use schemas::delivery::{Disposition, Outcome};
 use schemas::validate::{Kind, check_document, check_message, check_policy, check_registration};
+use schemas::{Act, Code, Refusal};
 use serde_json::{Value, json};
 
 /// Fewest examples that were recognised when this was written; fewer means that they are not found.
@@ -25,6 +26,19 @@ fn every_example_is_a_document_of_the_contract() {
         }
     }
     assert!(seen >= EXAMPLES_MIN, "only {seen} examples");
+}
+
+#[test]
+fn every_code_act_disposition_and_outcome_has_its_place_in_the_rules() {
+    let pages = ["messages", "contract-net", "alternating-offers", "deliveries"];
+    let path = |page: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../docs/spec/{page}.md"));
+    let rules: String = pages.iter().map(|page| fs::read_to_string(path(page)).unwrap()).collect();
+    let names = Code::ALL.iter().map(|code| code.as_str());
+    let names = names.chain(Disposition::ALL.iter().map(|disposition| disposition.as_str()));
+    let names = names.chain(Outcome::ALL.iter().map(|outcome| outcome.as_str()));
+    let names = names.chain(Act::ALL.iter().map(|act| act.as_str()));
+    let missing: Vec<&str> = names.filter(|name| !rules.contains(&format!("`{name}`"))).collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }
 
 #[test]
