@@ -1,5 +1,5 @@
 //! The state of a lane after one record, as one document: what a restart reads instead of the log before it
-//! (DESIGN.md section 2, "Retention").
+//! (docs/spec/log.md#lg-30).
 //!
 //! ```text
 //! snapshot | frames: head, then what the lane still has to do | length of the snapshot 8 | format 4 | magic 8 | SHA-256 32

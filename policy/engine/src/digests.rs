@@ -1,5 +1,5 @@
 //! State digests, exchanged by the engines of a lane: two that hold the same records must hold the same state
-//! (DESIGN.md section 2, "Versions").
+//! (docs/spec/log.md#lg-29).
 //!
 //! Every engine notes the digest at the first record at or after each multiple of so many sequences: the same record on
 //! each of them, wherever it began to read. Recent points travel in the heartbeats; each engine compares those of its

@@ -1,4 +1,4 @@
-//! Fairness of awards among equal contractors (spec/negotiation.md section 10, M20): what engines show as a metric and runs
+//! Fairness of awards among equal contractors: what engines show as a metric and runs
 //! of a load in their summary.
 
 use serde::Serialize;
@@ -46,7 +46,7 @@ mod tests {
         assert_eq!(Jain::of(&[0, 0]), None);
     }
 
-    /// The table of spec/negotiation.md, section 10: n = 12.
+    /// Under a fair draw, n = 12.
     #[test]
     fn the_null_expectation_matches_the_table() {
         for (awards, expected) in [(3_u64, 0.21), (30, 0.73), (806, 0.987)] {

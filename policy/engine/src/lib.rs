@@ -1,5 +1,5 @@
 //! The policy engine's shell: it reads the log, lets the pure core ([`policy_core`]) fold it, and carries the effects
-//! out. It decides nothing that is not itself a record of the log (DESIGN.md section 2).
+//! out. It decides nothing that is not itself a record of the log (docs/spec/log.md#lg-1).
 //!
 //! One task per lane owns the lane's [`policy_core::LaneState`] and everything around it:
 //!

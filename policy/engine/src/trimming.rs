@@ -1,4 +1,4 @@
-//! How far a lane's log may be trimmed (DESIGN.md section 2, "Retention").
+//! How far a lane's log may be trimmed (docs/spec/log.md#lg-33).
 
 use crate::config::Trim;
 
