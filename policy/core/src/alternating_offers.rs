@@ -1,4 +1,4 @@
-//! Alternating offers (spec section 6): the second protocol of the fold.
+//! Alternating offers (docs/spec/alternating-offers.md): the second protocol of the fold.
 //!
 //! ```text
 //!   JOINING --all have joined--> BARGAINING --all have accepted--> [CONFIRMING] --> AGREEMENT
@@ -10,11 +10,11 @@
 //! or accepts the standing offer; the turn then passes on. An offer accepted by everybody but its proposer is the agreement.
 //!
 //! [`space`] and [`mandate`] are arithmetic, and public: gateways, agents and tools compute alike. `state.rs` is what is
-//! kept, `opening.rs` and `joining.rs` how a bargain begins, `rules.rs` the rows of the spec that refuse, `turns.rs` those
+//! kept, `opening.rs` and `joining.rs` how a bargain begins, `rules.rs` what is refused, `turns.rs` those
 //! that go on, `delegating.rs` how a policy accepts for a party, `confirming.rs` and `ending.rs` how it ends,
 //! `viewing.rs` what its parties see.
 //!
-//! # Where the spec leaves a choice
+//! # Choices
 //! * Notices of a turn go out once per input, with the state after everything the input led to, to everybody but the sender
 //!   of the message that was the input.
 //! * Every message out of turn is a strike, in every state, except END, WITHDRAW, CANCEL, a wrong round, and an ACCEPT in

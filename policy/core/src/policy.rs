@@ -1,4 +1,5 @@
-//! Acceptance policies as data: the presets, and the consistency a JSON Schema cannot express (spec section 5).
+//! Acceptance policies as data: the presets, and the consistency a JSON Schema cannot express
+//! (docs/spec/contract-net.md#cn-66).
 
 use schemas::bargain::{BargainRule, PPM, ROUNDS_MAX};
 use schemas::payload::INTEGER_MAX;

@@ -1,4 +1,5 @@
-//! A naive bargain (spec section 6): every offer ever made is kept, and everything is asked of that list anew.
+//! A naive bargain (docs/spec/alternating-offers.md): every offer ever made is kept, and everything is asked of that
+//! list anew.
 
 mod follow;
 mod hearing;
@@ -109,7 +110,7 @@ impl Bargain {
         timers
     }
 
-    /// Row 8, row 9, and the timers of the other states.
+    /// What the timers do (docs/spec/alternating-offers.md#ao-40).
     pub(crate) fn fire(&mut self, timer: Timer, moment: Moment) {
         match timer {
             Timer::Expiry => {

@@ -1,4 +1,4 @@
-//! Rows 6 and 9 to 15: the decision, awards, and what becomes of them.
+//! The decision, awards, and what becomes of them (docs/spec/contract-net.md#cn-29 to #cn-54).
 
 use policy_core::{AwardLoss, Cause, Phase, SessionState};
 use schemas::delivery::{Outcome, RejectReason};
@@ -11,7 +11,7 @@ use crate::{Moment, Wins};
 use crate::{fact, scoring};
 
 impl Negotiation {
-    /// Row 6; `first` is the initiator's choice.
+    /// The decision (docs/spec/contract-net.md#cn-34); `first` is the initiator's choice.
     pub(crate) fn decide(&mut self, first: Option<&AgentId>, cause: Cause, moment: Moment, wins: &mut Wins) {
         let ranking = self.ranking(first, moment.now, wins);
         while self.lots.len() < usize::try_from(self.policy.awards).expect("few") {
@@ -98,7 +98,7 @@ impl Negotiation {
         }
     }
 
-    /// Row 9.
+    /// The contractor is bound (docs/spec/contract-net.md#cn-41).
     pub(crate) fn confirm(&mut self, lot: usize, moment: Moment) {
         self.bind(lot, moment);
         self.settle(moment);
@@ -115,7 +115,7 @@ impl Negotiation {
         (session.state, session.was_bound) = (SessionState::Committed, true);
     }
 
-    /// Row 14.
+    /// The work is done (docs/spec/contract-net.md#cn-54).
     pub(crate) fn perform(&mut self, lot: usize, what: &str, moment: Moment) {
         let award = self.lots[lot].award.as_mut().expect("committed");
         award.stage = Stage::Done;
@@ -125,7 +125,7 @@ impl Negotiation {
         self.settle(moment);
     }
 
-    /// Rows 10, 11, 15, 18a.
+    /// A lost award, and the next runner-up (docs/spec/contract-net.md#cn-51).
     pub(crate) fn lose(&mut self, lot: usize, loss: AwardLoss, moment: Moment, wins: &mut Wins) {
         let award = self.lots[lot].award.clone().expect("lost awards are live");
         self.take_back(lot, loss);
@@ -164,7 +164,7 @@ impl Negotiation {
         (session.offer, session.was_bound) = (None, false);
     }
 
-    /// Row 12a: the next standby whose offer stands until it can be confirmed.
+    /// The next standby whose offer stands until it can be confirmed (docs/spec/contract-net.md#cn-51).
     fn award_next(&mut self, lot: usize, loss: AwardLoss, moment: Moment, wins: &mut Wins) {
         let needed = moment.clock.plus_ms(self.policy.timers_ms.confirm);
         while self.lots[lot].tries < self.policy.max_awards && !self.standby.is_empty() {
@@ -179,7 +179,7 @@ impl Negotiation {
         }
     }
 
-    /// Rows 9, 12b, 12c, 14, over all lots.
+    /// Where the negotiation stands, over all lots (docs/spec/contract-net.md#cn-53).
     pub(crate) fn settle(&mut self, moment: Moment) {
         if self.has_stage(Stage::Awarded) {
             self.phase = Phase::Awarding;

@@ -1,4 +1,4 @@
-//! Rows 2 to 8: the offers, the close, the rounds.
+//! The offers, the close, the rounds (docs/spec/contract-net.md#cn-8 to #cn-28).
 
 use policy_core::{Cause, Phase, SessionState};
 use schemas::delivery::{CloseReason, Outcome, RejectReason};
@@ -10,7 +10,7 @@ use crate::{Moment, Wins};
 use crate::{fact, scoring};
 
 impl Negotiation {
-    /// Row 2.
+    /// The offer counts, in place of an earlier one (docs/spec/contract-net.md#cn-8).
     pub(crate) fn record(&mut self, contractor: &AgentId, offer: Offer, moment: Moment, wins: &mut Wins) {
         self.reject(contractor, RejectReason::Replaced);
         self.offers += 1;
@@ -20,7 +20,7 @@ impl Negotiation {
         self.evaluate(moment, wins);
     }
 
-    /// Rows 3 and 4, step 10: an answer that is no valid offer.
+    /// An answer that is no valid offer.
     pub(crate) fn answer_without_offer(
         &mut self,
         contractor: &AgentId,
@@ -34,7 +34,7 @@ impl Negotiation {
         self.evaluate(moment, wins);
     }
 
-    /// Step 8: strikes out. Who is bound, or was, stays.
+    /// Strikes out (docs/spec/contract-net.md#cn-17). Who is bound, or was, stays.
     pub(crate) fn strike(&mut self, contractor: &AgentId, moment: Moment, wins: &mut Wins) {
         use SessionState as S;
         let max = self.policy.max_strikes;
@@ -56,7 +56,7 @@ impl Negotiation {
         }
     }
 
-    /// Section 3, after every collecting event and timer.
+    /// The close rule (docs/spec/contract-net.md#cn-20), after every collecting event and timer.
     pub(crate) fn evaluate(&mut self, moment: Moment, wins: &mut Wins) {
         match self.reason_to_close(moment.now) {
             Some(reason) => self.close(reason, moment, wins),
@@ -106,7 +106,7 @@ impl Negotiation {
         Some(Timestamp(enough))
     }
 
-    /// Row 5, `T_collect`.
+    /// The collection deadline (docs/spec/contract-net.md#cn-22).
     pub(crate) fn collection_ends(&mut self, moment: Moment, wins: &mut Wins) {
         let (called, responded) = self.called_and_responded();
         if let OnIncomplete::Extend { ms, max } = self.policy.on_incomplete {
@@ -120,7 +120,7 @@ impl Negotiation {
         self.close(CloseReason::Deadline, moment, wins);
     }
 
-    /// Rows 6 to 8.
+    /// What follows the close (docs/spec/contract-net.md#cn-27).
     fn close(&mut self, reason: CloseReason, moment: Moment, wins: &mut Wins) {
         let (called, responded) = self.called_and_responded();
         let valid = count(self.valid(moment.now).len());
@@ -152,7 +152,8 @@ impl Negotiation {
         }
     }
 
-    /// Row 7, else row 8. Called again are those who answered this round and did not fail to understand it.
+    /// Another round (docs/spec/contract-net.md#cn-28), else the end. Called again are those who answered this round
+    /// and did not fail to understand it.
     pub(crate) fn no_award_this_round(&mut self, outcome: Outcome, moment: Moment) {
         use SessionState as S;
         let states = [S::Offered, S::PolicyRejected, S::Refused, S::Withdrawn, S::Rejected];

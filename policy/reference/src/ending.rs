@@ -1,4 +1,4 @@
-//! Rows 16, 17 and 19, aborts, undelivered messages, and the last notices.
+//! Cancelling, the hard deadline, aborts, undelivered messages, and the last notices.
 
 use policy_core::{AwardLoss, Deliver, Phase, SessionState};
 use schemas::RegisterKey;
@@ -11,7 +11,7 @@ use crate::negotiation::{Negotiation, Stage};
 use crate::{Moment, Wins};
 
 impl Negotiation {
-    /// Row 16.
+    /// CANCEL of the initiator (docs/spec/contract-net.md#cn-55).
     pub(crate) fn cancel(&mut self, moment: Moment) {
         for contractor in self.contractors_in(&[SessionState::Offered, SessionState::Standby], None) {
             self.reject(&contractor, RejectReason::Cancelled);
@@ -44,7 +44,7 @@ impl Negotiation {
         self.lots[lot].award.as_mut().expect("live").stage = Stage::CancelPending;
     }
 
-    /// Row 17; `informed` is absent after a FAILURE.
+    /// The contractor answers (docs/spec/contract-net.md#cn-56); `informed` is absent after a FAILURE.
     pub(crate) fn answer_cancel(&mut self, lot: usize, informed: Option<InformKind>, moment: Moment) {
         let award = self.lots[lot].award.take().expect("called off");
         let state = match informed {
@@ -63,7 +63,7 @@ impl Negotiation {
         }
     }
 
-    /// Row 19.
+    /// The hard deadline (docs/spec/contract-net.md#cn-58).
     pub(crate) fn time_out(&mut self, moment: Moment) {
         if self.phase == Phase::Cancelling {
             return self.end(Outcome::Cancelled, moment);
@@ -85,8 +85,8 @@ impl Negotiation {
         }
     }
 
-    /// Section 7: counts for the current call to an INVITED, and for the live ACCEPT to an AWARDED contractor, from
-    /// whom nothing later was folded.
+    /// A delivery was given up (docs/spec/contract-net.md#cn-18): counts for the current call to an INVITED, and for
+    /// the live ACCEPT to an AWARDED contractor, from whom nothing later was folded.
     pub(crate) fn delivery_failed(&mut self, deliver: &Deliver, may_answer: bool, moment: Moment, wins: &mut Wins) {
         let contractor = &deliver.to;
         if self.sessions[contractor].was_heard {

@@ -1,4 +1,5 @@
-//! One message: the ladder of section 1 up to step 6, what it is answered, and what follows.
+//! One message: what every protocol judges alike (docs/spec/messages.md#ms-32 to #ms-36), what it is answered, and what
+//! follows.
 
 use policy_core::{AwardLoss, Cause, Limits, SessionState};
 use schemas::delivery::{Disposition, Receipt, RejectReason, Rejection};
@@ -88,7 +89,8 @@ impl Negotiation {
         self.facts.extend(verdict.reply.clone());
     }
 
-    /// Step 3. After the end less is remembered: only late offers, outdated confirmations and CLOSED are told again.
+    /// Repeats (docs/spec/messages.md#ms-33). After the end less is remembered: only late offers, outdated
+    /// confirmations and CLOSED are told again.
     fn answer_again(&mut self, from: &AgentId, earlier: &Said, digest: Digest, payload: &Payload) {
         let is_same = earlier.digest == digest;
         let disposition = if is_same { Disposition::Duplicate } else { Disposition::Conflict };
@@ -109,7 +111,7 @@ impl Negotiation {
         self.facts.extend(again);
     }
 
-    /// Steps 6, 7 and 9, row 13.
+    /// After the end (docs/spec/contract-net.md#cn-63).
     fn judge_after_the_end(&self, from: &AgentId, payload: &Payload, moment: Moment) -> Verdict {
         if let Payload::Offer(offer) = payload
             && *from != self.initiator

@@ -1,4 +1,4 @@
-//! Steps 7 to 10 of the ladder: what becomes of a message in an open negotiation.
+//! What becomes of a message in an open negotiation (docs/spec/contract-net.md#what-is-legal).
 
 use policy_core::{AwardLoss, Phase, SessionState};
 use schemas::bargain::Conditions;
@@ -14,7 +14,7 @@ use crate::negotiation::{Negotiation, Offer, Stage};
 use crate::{fact, scoring};
 
 impl Negotiation {
-    /// Steps 7 to 10.
+    /// What the message meets in the table of acts and states.
     pub(crate) fn judge(&self, from: &AgentId, payload: &Payload, moment: Moment) -> Verdict {
         let round = match payload {
             Payload::Offer(offer) => offer.round,

@@ -225,7 +225,8 @@ impl Negotiation {
     }
 }
 
-/// Spec section 3: offered, refused, not understood, undelivered, failed, excluded, withdrawn, policy-rejected.
+/// Counts as a response (docs/spec/contract-net.md): offered, refused, not understood, undelivered, failed, excluded,
+/// withdrawn, policy-rejected.
 fn has_responded(state: SessionState) -> bool {
     use SessionState as S;
     match state {

@@ -1,4 +1,4 @@
-//! Rows 1 and 1b.
+//! Calls (docs/spec/contract-net.md#cn-1 to #cn-7).
 
 use policy_core::{Phase, SessionState};
 use schemas::delivery::{Disposition, Receipt};

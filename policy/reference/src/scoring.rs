@@ -1,5 +1,6 @@
-//! Gates, scores, ranking, payments and the falling threshold, written naively from spec/negotiation.md sections 3 and
-//! 4. Nothing here is shared with `src/acceptance`; where that searches, this counts through.
+//! Gates, scores, ranking, payments and the falling threshold, written naively from
+//! docs/spec/contract-net.md#cn-25 and #cn-29 to #cn-33. Nothing here is shared with `src/acceptance`; where that
+//! searches, this counts through.
 
 use std::cmp::Ordering;
 

@@ -1,4 +1,4 @@
-//! The close rule (spec section 3): evaluated after every collecting event and timer.
+//! The close rule (docs/spec/contract-net.md#cn-20): evaluated after every collecting event and timer.
 
 use schemas::delivery::CloseReason;
 use schemas::policy::Close;

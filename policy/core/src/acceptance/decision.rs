@@ -1,5 +1,5 @@
 //! The decision record: what was decided, from what, and why. Its digest stands in the register under every award it
-//! makes; it is recomputed from the log, byte for byte (spec section 4).
+//! makes; it is recomputed from the log, byte for byte (docs/spec/messages.md#ms-48).
 
 use schemas::delivery::CloseReason;
 use schemas::ids::Position;

@@ -1,5 +1,5 @@
-//! Gates: what an offer must satisfy to count at all (spec section 4). Checked when it arrives; an offer that fails is
-//! never scored, never stored and never wins.
+//! Gates: what an offer must satisfy to count at all (docs/spec/contract-net.md#cn-29). Checked when it arrives; an
+//! offer that fails is never scored, never stored and never wins.
 
 use schemas::Timestamp;
 use schemas::payload::{AttrValue, Offer, Terms};

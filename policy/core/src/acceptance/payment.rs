@@ -1,4 +1,4 @@
-//! What the winner is paid (spec section 4).
+//! What the winner is paid (docs/spec/contract-net.md#cn-33).
 //!
 //! First price: its own. Second price: its own price moved, in the winner's favour, as far as its score stays at or above
 //! the best losing score, and never past the price gates. Without a loser it is the price gate itself (the reserve); with

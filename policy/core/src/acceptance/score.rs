@@ -1,4 +1,5 @@
-//! The integer score: `floor(sum w_j * n_j / 1000)`, `n_j` in 0 to 1 000 000 on fixed ranges (spec section 4).
+//! The integer score: `floor(sum w_j * n_j / 1000)`, `n_j` in 0 to 1 000 000 on fixed ranges
+//! (docs/spec/contract-net.md#cn-30).
 
 use schemas::payload::{AttrValue, Terms};
 use schemas::policy::{Direction, Policy, SCORE_MAX, WEIGHT_SUM, Weight};

@@ -1,4 +1,5 @@
-//! The order of the valid offers: score descending, equal scores by the policy's tie-break (spec section 4).
+//! The order of the valid offers: score descending, equal scores by the policy's tie-break
+//! (docs/spec/contract-net.md#cn-31).
 //!
 //! The `hash` key contains the closing position, which nobody knows before the close, and nothing of the offer itself:
 //! revising an offer cannot improve its place in a tie.

@@ -1,4 +1,4 @@
-//! AGREED and CONFIRMING: rows 10 and 11.
+//! CONFIRMING: everybody has accepted, and is asked to confirm (docs/spec/alternating-offers.md#ao-36).
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ impl Bargain {
         }
     }
 
-    /// Row 11.
+    /// A party confirms (docs/spec/alternating-offers.md#ao-37).
     pub(super) fn confirm(&mut self, index: usize, context: &mut InputContext<'_>) {
         self.parties[index].has_confirmed = true;
         if self.parties.iter().all(|party| party.has_confirmed) {
@@ -41,7 +41,7 @@ impl Bargain {
         }
     }
 
-    /// Row 11: `confirm_by`.
+    /// `confirm_by`: somebody has not confirmed in time.
     pub(super) fn handle_confirm_timeout(&mut self, context: &mut InputContext<'_>) {
         self.end(Outcome::NoAgreement, Some(UNCONFIRMED), context);
     }

@@ -72,7 +72,7 @@ impl Bargain {
         self.end(Outcome::Aborted, Some(code), context);
     }
 
-    /// Row 5, and everything that counts as it.
+    /// END of a party, and everything that counts as it (docs/spec/alternating-offers.md#ao-33).
     pub(super) fn end_by(&mut self, index: usize, context: &mut InputContext<'_>) {
         let who = self.agent(index).clone();
         self.end(Outcome::Ended, Some(who.as_str()), context);

@@ -1,4 +1,4 @@
-//! JOINING: the invited take part, or not (row 1).
+//! JOINING: the invited take part, or not (docs/spec/alternating-offers.md#ao-12).
 
 use schemas::bargain::{BargainRule, Mandate};
 use schemas::delivery::Outcome;

@@ -1,4 +1,5 @@
-//! Steps 7 to 10 of the ladder for a bargain: which row of spec section 6 a message meets. Judging changes nothing.
+//! What becomes of a message in an open bargain (docs/spec/alternating-offers.md#what-is-legal). Judging changes
+//! nothing.
 
 use schemas::bargain::{ATTR_ELAPSED_MS, ATTR_ROUND, Conditions, Join, Predicate};
 use schemas::delivery::Disposition;
@@ -40,7 +41,7 @@ impl Refusal {
 }
 
 impl Bargain {
-    /// Steps 7 to 10.
+    /// What the message meets in the table of acts and states.
     pub(super) fn judge_message(
         &self,
         speaker: usize,
@@ -133,7 +134,7 @@ impl Bargain {
         self.refused(speaker, refusal)
     }
 
-    /// Row 2.
+    /// An offer in its sender's turn (docs/spec/alternating-offers.md#ao-16).
     fn judge_offer(
         &self,
         speaker: usize,
@@ -198,7 +199,7 @@ impl Bargain {
         }
     }
 
-    /// Rows 3 and 4.
+    /// An acceptance in its sender's turn (docs/spec/alternating-offers.md#ao-25).
     fn judge_accept(&self, speaker: usize, accept: &Accept, now: Timestamp) -> Result<(), Refusal> {
         let Some(digest) = accept.terms_digest else {
             return Err(Refusal::at(Disposition::Malformed, NotUnderstoodReason::TermsDigest, "/payload/terms_digest"));
@@ -231,7 +232,7 @@ impl Bargain {
         })
     }
 
-    /// Row 6: who may withdraw now.
+    /// Who may withdraw now (docs/spec/alternating-offers.md#ao-23).
     fn may_withdraw(&self, speaker: usize) -> bool {
         self.phase == Phase::Bargaining
             && self.standing.as_ref().is_some_and(|standing| standing.by == speaker && standing.accepted.is_empty())
@@ -253,7 +254,7 @@ impl Bargain {
         Ruling::refused(disposition, reply)
     }
 
-    /// Row 7, and every act that is legal at no time or not now.
+    /// An act in another's turn, or one that is no act of the state (docs/spec/alternating-offers.md#ao-32).
     fn out_of_turn(&self, speaker: usize) -> Ruling<BargainAction> {
         let refused = self.refused(speaker, Refusal::plain(Disposition::OutOfTurn, NotUnderstoodReason::OutOfTurn));
         Ruling { action: BargainAction::Strike, ..refused }

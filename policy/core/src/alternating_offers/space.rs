@@ -1,5 +1,6 @@
-//! The outcome space of a bargain: which terms can be agreed on, and the number of each (spec section 6). Nothing here
-//! lists outcomes, of which there may be more than a machine can count.
+//! The outcome space of a bargain: which terms can be agreed on, and the number of each
+//! (docs/spec/alternating-offers.md#ao-5). Nothing here lists outcomes, of which there may be more than a machine can
+//! count.
 
 use schemas::bargain::{ATTR_ELAPSED_MS, ATTR_ROUND, BargainSpec, ISSUE_VALUES_MAX, ISSUES_MAX, Issue, IssueValues};
 use schemas::bargain::{PREDICATES_MAX, Predicate, ROUNDS_MAX};

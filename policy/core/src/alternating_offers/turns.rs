@@ -1,4 +1,4 @@
-//! BARGAINING: rows 2, 3, 6, 7, 8 and 9. Whoever takes a turn passes it on; the standing offer goes with it.
+//! BARGAINING. Whoever takes a turn passes it on; the standing offer goes with it.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ impl Bargain {
         self.phase = phase;
     }
 
-    /// Row 2: the offer stands, in place of any other.
+    /// The offer stands, in place of any other (docs/spec/alternating-offers.md#ao-16).
     pub(super) fn offer(&mut self, standing: StandingOffer, context: &mut InputContext<'_>) {
         let proposer = standing.by;
         self.offers = self.offers.saturating_add(1);
@@ -29,7 +29,7 @@ impl Bargain {
         self.pass_on(proposer, context);
     }
 
-    /// Row 3: the party accepts the standing offer.
+    /// The party accepts the standing offer (docs/spec/alternating-offers.md#ao-25).
     pub(super) fn accept(&mut self, index: usize, context: &mut InputContext<'_>) {
         self.count_acceptance(index, context);
         self.pass_on(index, context);
@@ -86,19 +86,19 @@ impl Bargain {
         }
     }
 
-    /// Row 6: the proposer takes its offer back; the turn stays where it is.
+    /// The proposer takes its offer back; the turn stays where it is (docs/spec/alternating-offers.md#ao-23).
     pub(super) fn withdraw(&mut self, speaker: usize, context: &mut InputContext<'_>) {
         self.standing = None;
         self.tell_turn(Some(speaker), context);
     }
 
-    /// Row 9: the standing offer's validity is over; the turn stays where it is.
+    /// The standing offer's validity is over; the turn stays where it is (docs/spec/alternating-offers.md#ao-24).
     pub(super) fn handle_standing_expired(&mut self, context: &mut InputContext<'_>) {
         self.lapsed = self.standing.take().map(|standing| standing.id);
         self.tell_turn(None, context);
     }
 
-    /// Row 7: strikes out, the party has ended the bargain.
+    /// Strikes out, the party has ended the bargain (docs/spec/alternating-offers.md#ao-32).
     pub(super) fn strike(&mut self, index: usize, context: &mut InputContext<'_>) {
         let party = &mut self.parties[index];
         party.strikes = party.strikes.saturating_add(1);
@@ -107,12 +107,12 @@ impl Bargain {
         }
     }
 
-    /// Row 8.
+    /// The turn was not taken in time.
     pub(super) fn handle_turn_timeout(&mut self, context: &mut InputContext<'_>) {
         self.end(Outcome::NoAgreement, Some(STEP_TIMEOUT), context);
     }
 
-    /// Row 8.
+    /// The time of the bargain is over.
     pub(super) fn handle_deadline(&mut self, context: &mut InputContext<'_>) {
         self.end(Outcome::NoAgreement, Some(DEADLINE), context);
     }

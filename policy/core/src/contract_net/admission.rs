@@ -41,7 +41,7 @@ pub(crate) enum ContractNetAction {
     Choose(usize),
 }
 
-/// How a contractor answers a CANCEL (row 17).
+/// How a contractor answers a CANCEL (docs/spec/contract-net.md#cn-56).
 #[derive(Debug)]
 pub(crate) enum CancelAnswer {
     Informed(Inform),

@@ -1,4 +1,4 @@
-//! AWARDING: ACCEPT and CONFIRM (rows 6 and 9). Every award is registered before its ACCEPT leaves, and its end before
+//! AWARDING: ACCEPT and CONFIRM. Every award is registered before its ACCEPT leaves, and its end before
 //! `committed` does.
 
 use schemas::delivery::{Award, AwardReport, ContractorReport, Notification, ProgressReport};
@@ -142,7 +142,7 @@ impl ContractNet {
         key
     }
 
-    /// Row 9: the contractor is bound. Its end entry is registered already.
+    /// The contractor is bound (docs/spec/contract-net.md#cn-41). Its end entry is registered already.
     pub(super) fn commit(&mut self, lot: usize, context: &mut InputContext<'_>) {
         self.bind(lot, context);
         self.settle(context);

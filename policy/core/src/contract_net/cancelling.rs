@@ -1,4 +1,4 @@
-//! CANCELLING: the initiator calls it off (rows 16 and 17).
+//! CANCELLING: the initiator calls it off (docs/spec/contract-net.md#cn-55).
 
 use schemas::delivery::{ContractorFailure, Notification, Outcome, RejectReason};
 use schemas::payload::InformKind;
@@ -13,7 +13,7 @@ use crate::negotiation::party::{AwardStage, RevokedAward};
 use crate::negotiation::phase::Phase;
 
 impl ContractNet {
-    /// Row 16.
+    /// CANCEL of the initiator (docs/spec/contract-net.md#cn-55).
     pub(super) fn cancel(&mut self, context: &mut InputContext<'_>) {
         self.standby.clear();
         for index in 0..self.sessions.len() {
@@ -49,7 +49,7 @@ impl ContractNet {
         self.set_state(session, SessionState::CancelPending);
     }
 
-    /// Row 17: the contractor answers.
+    /// The contractor answers (docs/spec/contract-net.md#cn-56).
     pub(super) fn answer_cancel(&mut self, lot: usize, answer: CancelAnswer, context: &mut InputContext<'_>) {
         let Some(award) = &self.lots[lot].award else { return };
         let (award_no, session) = (award.award_no, award.session);
@@ -82,7 +82,7 @@ impl ContractNet {
         }
     }
 
-    /// Row 17: `T_cancel`.
+    /// The contractors have not answered in time (docs/spec/contract-net.md#cn-57).
     pub(crate) fn handle_cancel_timeout(&mut self, context: &mut InputContext<'_>) {
         self.end(Outcome::Cancelled, Some("cancel_timeout"), context);
     }

@@ -1,4 +1,4 @@
-//! The close: rows 6, 7 and 8, and the rounds of an iterated contract net (FIPA SC00030).
+//! The close, and the rounds of an iterated contract net (FIPA SC00030).
 
 use std::sync::Arc;
 
@@ -67,8 +67,9 @@ impl ContractNet {
         }
     }
 
-    /// Rows 7 and 8: no award can be made in this round. The next round calls those who answered, except for those who
-    /// failed, were excluded, or did not understand: the same call again would tell them nothing new.
+    /// No award can be made in this round (docs/spec/contract-net.md#cn-28). The next round calls those who answered,
+    /// except for those who failed, were excluded, or did not understand: the same call again would tell them nothing
+    /// new.
     pub(super) fn conclude_round(&mut self, outcome: Outcome, context: &mut InputContext<'_>) {
         let called: Vec<usize> = (0..self.sessions.len())
             .filter(|&index| {

@@ -1,4 +1,4 @@
-//! COLLECTING: rows 2 to 5, strikes, extensions, and the evaluation of the close rule.
+//! COLLECTING: answers, strikes, extensions, and the evaluation of the close rule.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::negotiation::party::CollectedOffer;
 use crate::negotiation::phase::Phase;
 
 impl ContractNet {
-    /// Row 2: the offer replaces the contractor's earlier one.
+    /// The offer replaces the contractor's earlier one (docs/spec/contract-net.md#cn-9).
     pub(super) fn record_offer(&mut self, index: usize, offer: Box<CollectedOffer>, context: &mut InputContext<'_>) {
         self.reject_offer(index, RejectReason::Replaced, context);
         self.offers += 1;
@@ -27,26 +27,26 @@ impl ContractNet {
         self.evaluate(context);
     }
 
-    /// Step 10: a gate-failing revision also removes the earlier offer.
+    /// A gate-failing revision also removes the earlier offer (docs/spec/contract-net.md#cn-13).
     pub(super) fn drop_offer(&mut self, index: usize, context: &mut InputContext<'_>) {
         self.reject(index, RejectReason::Replaced, SessionState::PolicyRejected, context);
         self.evaluate(context);
     }
 
-    /// Row 3.
+    /// An answer without an offer (docs/spec/contract-net.md#cn-14).
     pub(super) fn decline(&mut self, index: usize, state: SessionState, context: &mut InputContext<'_>) {
         self.set_state(index, state);
         self.evaluate(context);
     }
 
-    /// Row 4.
+    /// The offer is taken back (docs/spec/contract-net.md#cn-15).
     pub(super) fn withdraw(&mut self, index: usize, context: &mut InputContext<'_>) {
         self.reject(index, RejectReason::Withdrawn, SessionState::Withdrawn, context);
         self.evaluate(context);
     }
 
-    /// Step 8: strikes out, the session is excluded and its offer leaves the running. Who is bound, or has been, stays:
-    /// a commitment does not end by a mistake.
+    /// Strikes out (docs/spec/contract-net.md#cn-17): the session is excluded and its offer leaves the running. Who is
+    /// bound, or has been, stays: a commitment does not end by a mistake.
     pub(super) fn strike(&mut self, index: usize, context: &mut InputContext<'_>) {
         let session = &mut self.sessions[index];
         session.strikes += 1;
@@ -93,7 +93,8 @@ impl ContractNet {
         }
     }
 
-    /// Row 5: `T_window`. With too few valid offers it stays past, and the next valid offer closes.
+    /// The window has passed (docs/spec/contract-net.md#cn-24). With too few valid offers it stays past, and the next
+    /// valid offer closes.
     pub(crate) fn handle_window(&mut self, context: &mut InputContext<'_>) {
         self.window_at = None;
         self.is_window_past = true;
@@ -106,7 +107,8 @@ impl ContractNet {
         self.evaluate(context);
     }
 
-    /// Row 5: `T_collect` always closes, unless missing answers buy an extension.
+    /// The collection deadline always closes (docs/spec/contract-net.md#cn-22), unless missing answers buy an
+    /// extension.
     pub(crate) fn handle_collect(&mut self, context: &mut InputContext<'_>) {
         if let OnIncomplete::Extend { ms, max } = self.policy().on_incomplete {
             let reply_by = context.clock.plus_ms(ms);

@@ -1,5 +1,5 @@
 //! DECIDING: under `decider: initiator` all valid offers are revealed at once, and the initiator's ACCEPT, or its silence,
-//! decides (spec section "The initiator is told").
+//! decides (docs/spec/contract-net.md#cn-35).
 
 use schemas::delivery::{Notification, OfferNews, OffersReport, Outcome, ProgressReport};
 use schemas::{Digest, OfferId, Timestamp, WireTime};

@@ -1,4 +1,4 @@
-//! The end: terminal states, the hard deadline (row 19), aborts, and the last notices.
+//! The end: terminal states, the hard deadline, aborts, and the last notices.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::negotiation::header::NegotiationEnd;
 use crate::negotiation::phase::Phase;
 
 impl ContractNet {
-    /// Row 19: `T_hard`.
+    /// The hard deadline (docs/spec/contract-net.md#cn-58).
     pub(crate) fn handle_hard_deadline(&mut self, context: &mut InputContext<'_>) {
         if self.phase == Phase::Cancelling {
             return self.handle_cancel_timeout(context);

@@ -1,4 +1,4 @@
-//! Rows 1 and 1b: a call opens a negotiation, or is answered NOT_UNDERSTOOD and stores nothing.
+//! A call opens a negotiation (docs/spec/contract-net.md#cn-1), or is answered NOT_UNDERSTOOD and stores nothing.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! PERFORMING: the contractor reports (row 14), or is not heard of again (section 7).
+//! PERFORMING: the contractor reports (docs/spec/contract-net.md#cn-54), or cannot be reached
+//! (docs/spec/contract-net.md#cn-18).
 
 use schemas::delivery::{ContractorReport, Notification, ProgressReport};
 use schemas::payload::{Inform, InformKind};
@@ -12,7 +13,7 @@ use crate::negotiation::context::{InputContext, delivery_id};
 use crate::negotiation::party::AwardStage;
 
 impl ContractNet {
-    /// Row 14: the work is done.
+    /// The work is done (docs/spec/contract-net.md#cn-54).
     pub(super) fn perform(&mut self, lot: usize, inform: Inform, context: &mut InputContext<'_>) {
         let Some(award) = self.lots[lot].award.as_mut() else { return };
         award.stage = AwardStage::Done;

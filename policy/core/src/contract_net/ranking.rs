@@ -1,4 +1,5 @@
-//! Row 6: the decision. Ranks the valid offers, sets what each is paid, and writes the decision record.
+//! The decision (docs/spec/contract-net.md#cn-34). Ranks the valid offers, sets what each is paid, and writes the
+//! decision record.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::negotiation::context::InputContext;
 use crate::negotiation::phase::Phase;
 
 impl ContractNet {
-    /// Row 6: ranks the valid offers, awards the lots, holds the runners-up, rejects the rest. `first` is the initiator's
+    /// Ranks the valid offers, awards the lots, holds the runners-up, rejects the rest. `first` is the initiator's
     /// choice.
     pub(super) fn decide(&mut self, first: Option<usize>, cause: Cause, context: &mut InputContext<'_>) {
         let ranked = self.ranking(first, context);

@@ -1,4 +1,4 @@
-//! Lost awards (rows 10, 11, 15, 18a) and what follows: the next runner-up, a new round, or the end (rows 12a to 12c, 14).
+//! Lost awards and what follows: the next runner-up, a new round, or the end (docs/spec/contract-net.md#cn-51).
 
 use schemas::AwardNo;
 use schemas::delivery::{Cancellation, ContractorFailure, Notification, Outcome, RejectReason};
@@ -17,17 +17,17 @@ use crate::negotiation::party::{AwardStage, RevokedAward};
 use crate::negotiation::phase::Phase;
 
 impl ContractNet {
-    /// Row 11: `T_confirm`.
+    /// No CONFIRM in time (docs/spec/contract-net.md#cn-47).
     pub(crate) fn handle_confirm_timeout(&mut self, lot: usize, context: &mut InputContext<'_>) {
         self.lose_award(lot, AwardLoss::ConfirmTimeout, said("confirm_timeout"), context);
     }
 
-    /// Row 15: `T_perform`.
+    /// No report in time (docs/spec/contract-net.md#cn-50).
     pub(crate) fn handle_perform_timeout(&mut self, lot: usize, context: &mut InputContext<'_>) {
         self.lose_award(lot, AwardLoss::PerformTimeout, said("perform_timeout"), context);
     }
 
-    /// Rows 10, 11, 15, 18a: the award is taken back, the initiator told, the next runner-up tried.
+    /// The award is taken back, the initiator told, the next runner-up tried.
     pub(crate) fn lose_award(&mut self, lot: usize, loss: AwardLoss, failure: Failure, context: &mut InputContext<'_>) {
         let Some((award_no, session)) = self.take_back(lot, loss, context) else { return };
         let state = if loss == AwardLoss::ConfirmTimeout { SessionState::Lapsed } else { SessionState::Failed };
@@ -95,7 +95,7 @@ impl ContractNet {
         session.is_owed_closed = false;
     }
 
-    /// Row 12a: the next runner-up whose offer stands long enough to be confirmed.
+    /// The next runner-up whose offer stands long enough to be confirmed (docs/spec/contract-net.md#cn-51).
     fn award_next(&mut self, lot: usize, loss: AwardLoss, context: &mut InputContext<'_>) {
         let needed_until = context.clock.plus_ms(self.policy().timers_ms.confirm);
         while self.lots[lot].tries < self.policy().max_awards && !self.standby.is_empty() {
@@ -114,7 +114,7 @@ impl ContractNet {
         }
     }
 
-    /// After every change of a lot: where the negotiation stands now (rows 12b, 12c, 14; several lots).
+    /// After every change of a lot: where the negotiation stands now (docs/spec/contract-net.md#cn-53).
     pub(super) fn settle(&mut self, context: &mut InputContext<'_>) {
         if matches!(self.phase, Phase::Ended | Phase::Cancelling | Phase::Collecting) {
             return;
@@ -147,7 +147,7 @@ impl ContractNet {
         }
     }
 
-    /// Row 9: the runners-up are let go.
+    /// The runners-up are let go (docs/spec/contract-net.md#cn-52).
     fn release_standby(&mut self, context: &mut InputContext<'_>) {
         for index in std::mem::take(&mut self.standby) {
             self.reject(index, RejectReason::Awarded, SessionState::Rejected, context);

@@ -1,5 +1,5 @@
-//! Steps 6 to 10 of the ladder: what becomes of a message that is neither a repeat nor out of its sender's order. Judging
-//! changes nothing.
+//! What becomes of a message that is no repeat and comes in its order (docs/spec/contract-net.md#what-is-legal).
+//! Judging changes nothing.
 
 use schemas::bargain::Conditions;
 use schemas::delivery::Disposition;
@@ -21,7 +21,7 @@ use crate::negotiation::phase::{ActSet, NotUnderstoodReason, Phase};
 use crate::policy::PRICE;
 
 impl ContractNet {
-    /// Steps 6 to 10.
+    /// What the message meets in the table of acts and states.
     pub(super) fn judge_message(
         &self,
         speaker: Speaker,
@@ -52,7 +52,7 @@ impl ContractNet {
                 Some(index) => Ruling::ok(ContractNetAction::Choose(index)),
                 None => self.out_of_turn(Speaker::Initiator, NotUnderstoodReason::UnknownOffer),
             },
-            // "What you sent me makes no sense" voids nothing (section 8).
+            // "What you sent me makes no sense" voids nothing (docs/spec/messages.md#ms-38).
             Payload::NotUnderstood(_) => Ruling::ok(ContractNetAction::Nothing),
             Payload::Cancel(_)
             | Payload::Accept(_)
@@ -135,7 +135,7 @@ impl ContractNet {
         Ruling::refused(Disposition::Malformed, reply)
     }
 
-    /// Row 2: who may offer now.
+    /// Who may offer now (docs/spec/contract-net.md#cn-8).
     fn may_offer(&self, index: usize) -> bool {
         let session = &self.sessions[index];
         let is_open = session.state.may_answer()
@@ -144,7 +144,7 @@ impl ContractNet {
         is_open && session.round == self.round
     }
 
-    /// REFUSE, NOT_UNDERSTOOD and WITHDRAW of a contractor: rows 3, 4, 10, 18 and section 8.
+    /// REFUSE, NOT_UNDERSTOOD and WITHDRAW of a contractor.
     fn judge_decline(&self, index: usize, act: Act) -> Ruling<ContractNetAction> {
         let speaker = Speaker::Contractor(index);
         let session = &self.sessions[index];
@@ -175,7 +175,8 @@ impl ContractNet {
         }
     }
 
-    /// Rows 9 and 13.
+    /// CONFIRM of a live award (docs/spec/contract-net.md#cn-41), or of one taken back
+    /// (docs/spec/contract-net.md#cn-43).
     fn judge_confirm(&self, index: usize, confirm: &Confirm) -> Ruling<ContractNetAction> {
         let award_no = confirm.award_no;
         if self.revoked_awards.iter().any(|past| past.award_no == award_no && past.session == index) {
@@ -189,7 +190,8 @@ impl ContractNet {
         }
     }
 
-    /// Rows 14 and 17.
+    /// The report of a bound contractor (docs/spec/contract-net.md#cn-54), or its answer to a CANCEL
+    /// (docs/spec/contract-net.md#cn-56).
     fn judge_inform(&self, index: usize, inform: &Inform) -> Ruling<ContractNetAction> {
         match self.live_award(index) {
             Some((lot, award)) if award.stage == AwardStage::CancelPending => {
@@ -202,7 +204,8 @@ impl ContractNet {
         }
     }
 
-    /// Rows 3, 10, 15 and 17.
+    /// FAILURE: an answer (docs/spec/contract-net.md#cn-14), a lost award (docs/spec/contract-net.md#cn-46, #cn-49), or
+    /// an answer to a CANCEL (docs/spec/contract-net.md#cn-56).
     fn judge_failure(&self, index: usize, failure: &Failure) -> Ruling<ContractNetAction> {
         let session = &self.sessions[index];
         if self.phase == Phase::Collecting {
@@ -228,7 +231,7 @@ impl ContractNet {
         }
     }
 
-    /// Step 8. Contractors are struck for it; the initiator, without whom there is no negotiation, is not.
+    /// Contractors are struck for it; the initiator, without whom there is no negotiation, is not.
     fn out_of_turn(&self, speaker: Speaker, reason: NotUnderstoodReason) -> Ruling<ContractNetAction> {
         let reply = FollowUp::NotUnderstood(reason, self.expected_acts(speaker));
         let action = match speaker {

@@ -1,4 +1,4 @@
-//! The states of a contractor's session (spec section 2).
+//! The states of a contractor's session (docs/spec/contract-net.md).
 
 use serde::Serialize;
 
@@ -49,7 +49,7 @@ impl SessionState {
         matches!(self, Self::Invited | Self::Undelivered)
     }
 
-    /// Whether a session in this state counts as having responded to the call (spec section 3).
+    /// Whether a session in this state counts as having responded to the call (docs/spec/contract-net.md).
     #[must_use]
     pub(crate) const fn is_response(self) -> bool {
         matches!(

@@ -1,8 +1,9 @@
-//! The ladder (spec section 1): every message that reaches an open negotiation, of whichever protocol, is judged in one
-//! order, gets exactly one disposition, and is answered alike when it comes again.
+//! The order in which messages are judged (docs/spec/messages.md#ms-32 to #ms-38): every message that reaches an open
+//! negotiation, of whichever protocol, is judged in one order, gets exactly one disposition, and is answered alike when
+//! it comes again.
 //!
-//! Steps 1, 2 and 4 are the gateway's; 5 is the fold's; 6 for terminal negotiations is the tombstone's. Step 3 is here; 7 to
-//! 10 are each protocol's: `judge` finds the verdict and changes nothing, `follow` does what follows from it.
+//! Who takes part is found before, ended negotiations answer by their tombstones; repeats, order and the limit of messages are
+//! judged here, and the rest is each protocol's: `judge` finds the verdict and changes nothing, `follow` does what follows from it.
 
 use std::sync::Arc;
 
@@ -77,7 +78,7 @@ pub(crate) trait ProtocolRules {
     fn gate_code(&self, fault: crate::acceptance::gate::GateFault) -> String;
     /// Something was heard of a party, whatever it is.
     fn hear(&mut self, speaker: Self::Speaker, context: &InputContext<'_>);
-    /// Steps 7 to 10.
+    /// What the message meets in the table of acts and states.
     fn judge(&self, speaker: Self::Speaker, incoming: &Incoming, context: &InputContext<'_>) -> Ruling<Self::Action>;
     /// What must be registered before the receipt leaves: the award it is for, and the key it then waits for.
     fn register(

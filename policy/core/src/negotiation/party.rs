@@ -94,7 +94,7 @@ impl Party {
         Self { agent, last_seq: None, seen: Vec::new() }
     }
 
-    /// Step 3 of the ladder. A party that numbers nothing has no order to protect; once it has numbered a message, one
+    /// Repeats and order. A party that numbers nothing has no order to protect; once it has numbered a message, one
     /// without a number counts as older than every numbered one.
     pub(crate) fn repeat(&self, msg_id: &MsgId, digest: Digest, seq: Option<u64>) -> Repeat {
         if let Some(index) = self.seen.iter().position(|seen| seen.msg_id == *msg_id) {

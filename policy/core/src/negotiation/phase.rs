@@ -1,4 +1,5 @@
-//! The states of a negotiation, its timers, and what can be said of an act that cannot be followed (spec sections 1, 2, 6).
+//! The states of a negotiation, its timers, and what can be said of an act that cannot be followed
+//! (docs/spec/messages.md#ms-40).
 
 use schemas::delivery::Disposition;
 use schemas::{Act, Timestamp};
@@ -6,7 +7,7 @@ use serde::Serialize;
 
 /// State of a negotiation.
 ///
-/// With several lots the state of rows 6 to 15 is kept per lot; the negotiation is `Awarding` while any lot waits for a
+/// With several lots awards are kept per lot; the negotiation is `Awarding` while any lot waits for a
 /// CONFIRM, and `Performing` when none does and one is committed.
 ///
 /// The order is part of the rules: the digest of the state counts with it.

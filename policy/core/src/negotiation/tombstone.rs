@@ -1,5 +1,5 @@
 //! What is left of a closed negotiation until its last possible deadline has passed: enough to recognise duplicates and
-//! to answer late offers, outdated confirmations and everything else (spec section 1, steps 3, 6, 7, 9; row 13).
+//! to answer late offers, outdated confirmations and everything else (docs/spec/contract-net.md#cn-63).
 
 use schemas::delivery::{
     Agreement, Cancellation, Closing, Disposition, Notification, Outcome, Receipt, RejectReason, Rejection,

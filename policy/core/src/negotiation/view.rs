@@ -1,4 +1,4 @@
-//! What a participant may see of a negotiation, filtered by role (DESIGN.md section 2, "Views").
+//! What a participant may see of a negotiation, filtered by role (docs/spec/messages.md#ms-43).
 
 use schemas::delivery::{Agreement, Disposition, Outcome, Turn};
 use schemas::payload::Terms;

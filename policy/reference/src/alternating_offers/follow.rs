@@ -48,7 +48,7 @@ impl Bargain {
         }
     }
 
-    /// Row 1.
+    /// The first turn begins (docs/spec/alternating-offers.md#ao-12).
     fn begin(&mut self, moment: Moment) {
         self.begun_at = Some(moment.now);
         self.ends_by = self.end_after(moment.now);
@@ -93,7 +93,7 @@ impl Bargain {
         self.stands().is_some_and(|made| made.accepted_by.len() + 1 == self.seats.len())
     }
 
-    /// Rows 10 and 11.
+    /// Everybody has accepted (docs/spec/alternating-offers.md#ao-36).
     fn ask_or_agree(&mut self, moment: Moment) {
         let Some(confirm_ms) = self.rules.confirm_ms else { return self.agree(moment) };
         let confirm_by = moment.clock.plus_ms(confirm_ms);

@@ -1,4 +1,4 @@
-//! One message of a party: the ladder of section 1 up to step 6.
+//! One message of a party, as far as every protocol judges alike (docs/spec/messages.md#ms-32 to #ms-36).
 
 use schemas::bargain::{MESSAGES_SPARE, ROUNDS_MAX};
 use schemas::delivery::{Disposition, Receipt};
@@ -75,7 +75,7 @@ impl Bargain {
         usize::try_from(rounds).expect("at most a thousand") + MESSAGES_SPARE
     }
 
-    /// Step 3. After the end only CLOSED is told again.
+    /// Repeats (docs/spec/messages.md#ms-33). After the end only CLOSED is told again.
     fn answer_again(&mut self, seat: usize, earlier: &Said, digest: Digest) {
         let is_same = earlier.digest == digest;
         let disposition = if is_same { Disposition::Duplicate } else { Disposition::Conflict };

@@ -1,4 +1,4 @@
-//! What becomes of a message in an open bargain: rows 2 to 7, 10 and 11.
+//! What becomes of a message in an open bargain (docs/spec/alternating-offers.md#what-is-legal).
 
 use schemas::bargain::{ATTR_ELAPSED_MS, ATTR_ROUND, BargainRule, Conditions, Join, PREDICATES_MAX, Predicate};
 use schemas::delivery::{Disposition, Outcome};
@@ -40,7 +40,7 @@ impl Verdict {
 }
 
 impl Bargain {
-    /// Steps 7 to 10.
+    /// What the message meets in the table of acts and states.
     pub(super) fn judge(&self, seat: usize, payload: &Payload, pinned: Option<&Pinned>, moment: Moment) -> Verdict {
         let round = match payload {
             Payload::Offer(offer) => offer.round,
@@ -101,7 +101,7 @@ impl Bargain {
         Verdict::ok(Then::End(Outcome::Ended, Some(self.seats[seat].agent.to_string())))
     }
 
-    /// Row 1.
+    /// A joining (docs/spec/alternating-offers.md#ao-12).
     fn judge_join(&self, seat: usize, join: &Join, pinned: Option<&Pinned>) -> Verdict {
         match delegated(join.mandate.as_deref(), &self.rules, pinned) {
             Ok(rule) => Verdict::ok(Then::Join(join.clone(), rule)),
@@ -109,7 +109,7 @@ impl Bargain {
         }
     }
 
-    /// Row 6.
+    /// Who may withdraw (docs/spec/alternating-offers.md#ao-23).
     fn judge_withdrawal(&self, seat: usize) -> Verdict {
         let is_own = self.stands().is_some_and(|made| made.by == seat && made.accepted_by.is_empty());
         if is_own && self.confirm_by.is_none() {
@@ -118,7 +118,7 @@ impl Bargain {
         self.refuse(seat, Disposition::OutOfTurn, "out_of_turn", None)
     }
 
-    /// Row 11.
+    /// A party confirms (docs/spec/alternating-offers.md#ao-37).
     fn judge_confirm(&self, seat: usize, confirm: &Confirm) -> Verdict {
         if confirm.award_no != AwardNo(1) {
             return Verdict { then: Then::Strike, ..self.refuse(seat, Disposition::OutOfTurn, "out_of_turn", None) };
@@ -130,7 +130,7 @@ impl Bargain {
         Verdict::ok(Then::Confirm)
     }
 
-    /// Row 2.
+    /// An offer in its sender's turn (docs/spec/alternating-offers.md#ao-16).
     fn judge_offer(&self, seat: usize, offer: &Offer, moment: Moment) -> Verdict {
         let refuse = |disposition, reason, pointer: &str| self.refuse(seat, disposition, reason, Some(pointer));
         if let Some(issue) = space::outside(&self.rules, &offer.terms) {
@@ -181,7 +181,7 @@ impl Bargain {
         unknown.or(broken).map(|index| format!("/payload/conditions/{index}"))
     }
 
-    /// Rows 3 and 4.
+    /// An acceptance in its sender's turn (docs/spec/alternating-offers.md#ao-25).
     fn judge_accept(&self, seat: usize, accept: &Accept, moment: Moment) -> Verdict {
         let Some(said) = accept.terms_digest else {
             return self.refuse(seat, Disposition::Malformed, "terms_digest", Some("/payload/terms_digest"));

@@ -1,4 +1,4 @@
-//! The reference by itself, against what spec section 6 says in words.
+//! The reference by itself, against what docs/spec/alternating-offers.md says in words.
 
 use std::sync::Arc;
 
