@@ -20,6 +20,8 @@ mod close_rule;
 mod collecting;
 #[path = "tables/engine_records.rs"]
 mod engine_records;
+#[path = "tables/legality.rs"]
+mod legality;
 #[path = "tables/mixed_case.rs"]
 mod mixed_case;
 #[path = "tables/several_lots.rs"]
