@@ -4,13 +4,13 @@
 //! A message is accepted when, and only when, the record that carries it is stored.
 
 mod checks;
+mod consent_requests;
+mod context;
 mod invite;
 mod log;
-mod nobody;
-mod pin;
-mod requests;
+mod no_recipient;
+mod policy_pin;
 mod spans;
-mod trail;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,34 +22,22 @@ use schemas::{AgentId, Code, Digest, MsgId, NegotiationId, Position, Refusal};
 use serde::Serialize;
 
 use crate::auth::{Authenticator, Identity};
-use crate::limits::{Limits, Peer};
 use crate::metrics::{Document, GatewayMetrics, Stage};
-use crate::registry::{Heard, Registry};
+use crate::rate_limit::{Peer, RateLimits};
+use crate::registry::{PresenceSignal, Registry};
 use crate::shared_recent::SharedRecent;
+use crate::transport::Transport;
 
 pub(crate) use checks::{Audited, audit};
 use checks::{check_envelope, check_size};
-pub(crate) use log::LaneLog;
-pub(crate) use requests::{RequestNotes, drive as drive_requests};
+pub(crate) use consent_requests::{RequestNotes, drive as drive_requests};
+use context::{AdmissionContext, MessageIdentity};
+pub(crate) use log::AdmissionLog;
 pub(crate) use spans::AdmissionSpans;
-use trail::{Named, Trail};
 
 /// Message ids remembered, so that another body under the same id is told at once: about ten seconds of 10,000
 /// messages per second. About 8 MiB. What is forgotten here the fold still knows.
 const MESSAGES_REMEMBERED_MAX: usize = 131_072;
-
-/// The way a message came in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Transport {
-    /// `POST /v1/messages`.
-    Http,
-    /// A frame on `GET /v1/ws`.
-    WebSocket,
-    /// `gw.in.<agent>` on the bus.
-    Nats,
-    /// A call within the process.
-    InProcess,
-}
 
 /// Who sends, as far as the way in knows.
 #[derive(Debug, Clone, Copy)]
@@ -108,9 +96,9 @@ pub struct Admission(Arc<Parts>);
 
 struct Parts {
     auth: Arc<Authenticator>,
-    limits: Arc<Limits>,
+    limits: Arc<RateLimits>,
     registry: Arc<Registry>,
-    log: LaneLog,
+    log: AdmissionLog,
     notes: RequestNotes,
     metrics: Arc<GatewayMetrics>,
     spans: AdmissionSpans,
@@ -120,9 +108,9 @@ struct Parts {
 impl Admission {
     pub(crate) fn new(
         auth: Arc<Authenticator>,
-        limits: Arc<Limits>,
+        limits: Arc<RateLimits>,
         registry: Arc<Registry>,
-        log: LaneLog,
+        log: AdmissionLog,
         notes: RequestNotes,
         metrics: Arc<GatewayMetrics>,
         spans: AdmissionSpans,
@@ -139,13 +127,13 @@ impl Admission {
     /// # Errors
     /// [`Refusal`]: nothing was stored, except that after [`Code::LogUnavailable`] it may have been.
     pub async fn admit(&self, ingress: Ingress<'_>) -> Result<Accepted, Refusal> {
-        let mut trail = Trail::begin(ingress.transport, ingress.bytes.len(), self.0.spans.is_on());
-        let outcome = self.admit_along(&ingress, &mut trail).await;
+        let mut context = AdmissionContext::begin(ingress.transport, ingress.bytes.len(), self.0.spans.is_on());
+        let outcome = self.admit_along(&ingress, &mut context).await;
         if outcome.is_ok() {
-            trail.agent.iter().for_each(|agent| self.0.registry.hear(agent, Heard::Here));
-            self.0.metrics.messages.stored(ingress.transport, trail.began.elapsed());
+            context.agent.iter().for_each(|agent| self.0.registry.note_presence(agent, PresenceSignal::Here));
+            self.0.metrics.messages.stored(ingress.transport, context.began.elapsed());
         }
-        self.answered(&trail, outcome.as_ref().err());
+        self.answered(&context, outcome.as_ref().err());
         outcome
     }
 
@@ -180,22 +168,25 @@ impl Admission {
 
     /// Counts and records a refusal that came before there was a message to admit: of a frame, of a body.
     pub(crate) fn refused_before(&self, transport: Transport, agent: Option<&AgentId>, refusal: &Refusal) {
-        let mut trail = Trail::begin(transport, 0, self.0.spans.is_on());
-        trail.agent = agent.cloned();
-        self.answered(&trail, Some(refusal));
+        let mut context = AdmissionContext::begin(transport, 0, self.0.spans.is_on());
+        context.agent = agent.cloned();
+        self.answered(&context, Some(refusal));
     }
 
     /// Counts and records what became of a message.
-    fn answered(&self, trail: &Trail, refused: Option<&Refusal>) {
+    fn answered(&self, context: &AdmissionContext, refused: Option<&Refusal>) {
         let code = refused.map(|refusal| refusal.code);
-        self.0.metrics.messages.answered(trail.transport, trail.act, code);
-        let step = self.0.spans.step(trail);
+        self.0.metrics.messages.answered(context.transport, context.act, code);
+        let step = self.0.spans.step(context);
         if let Some(refusal) = refused {
-            let (negotiation, trace) = (trail.negotiation(), step.map(|step| step.trace()));
-            audit(&Audited { transport: trail.transport, agent: trail.agent.as_ref(), negotiation, trace }, refusal);
+            let (negotiation, trace) = (context.negotiation(), step.map(|step| step.trace()));
+            audit(
+                &Audited { transport: context.transport, agent: context.agent.as_ref(), negotiation, trace },
+                refusal,
+            );
         }
         if let Some(step) = step {
-            self.0.spans.record(step, trail, code);
+            self.0.spans.record(step, context, code);
         }
     }
 
@@ -204,10 +195,10 @@ impl Admission {
         self.0.log.queued()
     }
 
-    async fn admit_along(&self, ingress: &Ingress<'_>, trail: &mut Trail) -> Result<Accepted, Refusal> {
+    async fn admit_along(&self, ingress: &Ingress<'_>, context: &mut AdmissionContext) -> Result<Accepted, Refusal> {
         let metrics = &self.0.metrics;
         check_size(&ingress.bytes)?;
-        trail.passed(metrics, Stage::Size);
+        context.passed(metrics, Stage::Size);
 
         let agent = match ingress.credentials {
             Credentials::Verified(identity) => {
@@ -216,36 +207,36 @@ impl Admission {
             }
             Credentials::Token(token) => self.authenticate(token, &ingress.charged()).await?.agent,
         };
-        trail.agent = Some(agent.clone());
+        context.agent = Some(agent.clone());
         if let Some(named) = ingress.named_sender.filter(|named| **named != agent) {
             return Err(Refusal::new(Code::Unauthorized, "the subject names another agent than the token")
                 .expecting(format!("a token of {named}; this one is of {agent}")));
         }
-        trail.passed(metrics, Stage::Auth);
+        context.passed(metrics, Stage::Auth);
 
         self.0.limits.charge_agent(&agent)?;
-        trail.passed(metrics, Stage::Rate);
+        context.passed(metrics, Stage::Rate);
 
         let checked = check_message(&ingress.bytes);
         metrics.control.checked(Document::Message, &checked);
         let mut checked = checked?;
-        trail.act = Some(checked.act);
+        context.act = Some(checked.act);
         let envelope = &mut checked.message.envelope;
         let (message, traceparent) = (envelope.msg_id.clone(), envelope.traceparent.take());
-        trail.named = Some(Named { message, traceparent, negotiation: None });
+        context.named = Some(MessageIdentity { message, traceparent, negotiation: None });
         metrics.messages.read(checked.act, u32::try_from(ingress.bytes.len()).unwrap_or(u32::MAX));
-        trail.passed(metrics, Stage::Schema);
+        context.passed(metrics, Stage::Schema);
 
         let negotiation = check_envelope(&agent, &checked)?;
-        trail.belongs_to(&negotiation);
-        let pinned = pin::pin(&self.0.registry, &self.0.notes, metrics, &agent, &checked)?;
-        trail.passed(metrics, Stage::Policy);
+        context.belongs_to(&negotiation);
+        let pinned = policy_pin::pin(&self.0.registry, &self.0.notes, metrics, &agent, &checked)?;
+        context.passed(metrics, Stage::Policy);
 
         let policy = pinned.as_ref().filter(|_| is_call_for_offers(&checked)).map(|pinned| pinned.policy.id.clone());
-        let mut accepted = self.store(agent, negotiation, checked, pinned, trail).await?;
+        let mut accepted = self.store(agent, negotiation, checked, pinned, context).await?;
         // What a repeat would be pinned to now is not what its first sending was.
-        accepted.policy = policy.filter(|_| !trail.is_repeat);
-        trail.passed(metrics, Stage::Publish);
+        accepted.policy = policy.filter(|_| !context.is_repeat);
+        context.passed(metrics, Stage::Publish);
         Ok(accepted)
     }
 
@@ -272,7 +263,7 @@ impl Admission {
         negotiation: NegotiationId,
         checked: Checked,
         pinned: Option<Arc<Pinned>>,
-        trail: &mut Trail,
+        context: &mut AdmissionContext,
     ) -> Result<Accepted, Refusal> {
         let msg_id = checked.message.envelope.msg_id;
         let key = Digest::of_parts(&[from.as_str(), negotiation.as_str(), msg_id.as_str()].map(str::as_bytes)).short();
@@ -282,13 +273,13 @@ impl Admission {
                 .at("/envelope/msg_id")
                 .expecting("a new msg_id for a new message, the same bytes for a repeat"));
         }
-        trail.passed(&self.0.metrics, Stage::Duplicate);
+        context.passed(&self.0.metrics, Stage::Duplicate);
         if first.is_some() {
-            trail.is_repeat = true;
-            self.0.metrics.messages.repeated(trail.transport);
+            context.is_repeat = true;
+            self.0.metrics.messages.repeated(context.transport);
         }
 
-        trail.publishes();
+        context.publishes();
         let (act, digest, body) = (checked.act, checked.digest, checked.body);
         let entry =
             Entry::Message(AdmittedMessage { from, negotiation: negotiation.clone(), act, digest, body, pinned });

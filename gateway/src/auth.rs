@@ -9,7 +9,7 @@ mod key_set;
 mod source;
 
 use std::sync::{Arc, Once};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use schemas::{AgentId, Code, Digest, Refusal};
 use tokio::sync::watch;
@@ -17,6 +17,7 @@ use tokio::sync::watch;
 pub(crate) use key_set::DEV_SECRET_KID;
 use key_set::KeyMark;
 
+use crate::clock::now_s;
 use crate::config::AuthConfig;
 use crate::error::KeyError;
 use crate::metrics::GatewayMetrics;
@@ -142,11 +143,6 @@ impl Authenticator {
         self.verified.put(Digest::of_bytes(token.as_bytes()).0, remembered);
         Ok(identity)
     }
-}
-
-/// Seconds since the epoch by this machine's clock: what `exp` is compared with.
-pub(crate) fn now_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// Chooses the process's cryptography once. Without it `jsonwebtoken` panics when another crate enables a second one.

@@ -13,8 +13,9 @@ use schemas::{Code, Refusal, subject};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::{Accepted, Admission, Credentials, Ingress, Transport};
+use crate::admission::{Accepted, Admission, Credentials, Ingress};
 use crate::problem::Problem;
+use crate::transport::Transport;
 
 /// The bus as a way in.
 pub(crate) struct BusIngress {
@@ -26,7 +27,7 @@ pub(crate) struct BusIngress {
 
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Reply<'a> {
+enum BusReply<'a> {
     Accepted(&'a Accepted),
     Refused(Problem<'a>),
 }
@@ -79,8 +80,8 @@ async fn answer(admission: Admission, pub_sub: Arc<dyn PubSub>, received: Receiv
     let outcome = admit(&admission, &received).await;
     let Some(reply) = received.reply else { return };
     let document = match &outcome {
-        Ok(accepted) => Reply::Accepted(accepted),
-        Err(refusal) => Reply::Refused(Problem::from(refusal)),
+        Ok(accepted) => BusReply::Accepted(accepted),
+        Err(refusal) => BusReply::Refused(Problem::from(refusal)),
     };
     let Ok(bytes) = serde_json::to_vec(&document) else { return };
     if let Err(error) = pub_sub.publish(reply, Bytes::from(bytes)).await {

@@ -8,7 +8,7 @@ use schemas::{AgentId, Policy};
 use serde::{Deserialize, Serialize, Serializer};
 use telemetry::Tracer;
 
-use crate::error::GatewayError;
+use crate::error::{ConfigFault, GatewayError};
 
 /// Shortest development secret, in bytes: the output of SHA-256 (RFC 7518 section 3.2).
 pub(crate) const DEV_SECRET_BYTES_MIN: usize = 32;
@@ -220,15 +220,6 @@ impl GatewayConfig {
         }
         self.auth.fault()
     }
-}
-
-/// A member whose value is out of range.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConfigFault {
-    /// Its path.
-    pub member: &'static str,
-    /// What it must be.
-    pub expected: String,
 }
 
 impl AuthConfig {

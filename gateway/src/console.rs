@@ -1,7 +1,7 @@
 //! What the console shows: the engines' numbers as this gateway has heard them, and the control plane as it knows it.
 //!
 //! ```text
-//! engine.<id>.statistics ──> Pulses (the last of each engine, forgotten when it is silent) ──> snapshot ──> /v1/console
+//! engine.<id>.statistics ──> EngineStatistics (the last of each engine, forgotten when it is silent) ──> snapshot ──> /v1/console
 //! ```
 //!
 //! Nothing here is the ground of a decision. A gateway that hears no engine says so and serves on.
@@ -10,11 +10,11 @@
 //! decided in `http/console`. A document is written at most every [`FRESH`], however many ask for it.
 
 mod activity;
+mod default_policy;
 mod gateways;
 mod policies;
-mod pulses;
 mod snapshot;
-mod switches;
+mod statistics;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -28,10 +28,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::ConsoleAccess;
 use crate::registry::Registry;
+use default_policy::DefaultPolicyHistory;
 use gateways::Gateways;
-use pulses::Pulses;
 use snapshot::{About, Sources, now};
-use switches::Switches;
+use statistics::EngineStatistics;
 
 /// How old a snapshot may be that is given out again: asking more often costs no more.
 const FRESH: Duration = Duration::from_millis(400);
@@ -61,16 +61,16 @@ pub(crate) struct Console {
     about: About,
     registry: Arc<Registry>,
     began: Instant,
-    pulses: Mutex<Pulses>,
-    switches: Mutex<Switches>,
+    statistics: Mutex<EngineStatistics>,
+    switches: Mutex<DefaultPolicyHistory>,
     gateways: Mutex<Gateways>,
-    written: [Mutex<Option<Written>>; 2],
+    written: [Mutex<Option<RenderedSnapshot>>; 2],
     admin_streams: Arc<Semaphore>,
     other_streams: Arc<Semaphore>,
     journals: Arc<Semaphore>,
 }
 
-struct Written {
+struct RenderedSnapshot {
     at: Instant,
     default_policy: String,
     text: Arc<str>,
@@ -83,7 +83,7 @@ impl Console {
             about: About { gateway: gateway.to_owned(), lanes, access },
             registry,
             began: Instant::now(),
-            pulses: Mutex::default(),
+            statistics: Mutex::default(),
             switches: Mutex::default(),
             gateways: Mutex::default(),
             written: [Mutex::new(None), Mutex::new(None)],
@@ -126,7 +126,8 @@ impl Console {
         };
         while let Some(message) = received.next().await {
             let now = self.began.elapsed();
-            let is_heard = self.with_pulses(|pulses| pulses.handle_pulse(&message.subject, &message.payload, now));
+            let is_heard = self
+                .with_statistics(|statistics| statistics.handle_statistics(&message.subject, &message.payload, now));
             if !is_heard {
                 tracing::debug!(subject = message.subject, "not an engine's numbers, or one engine too many");
             }
@@ -154,7 +155,7 @@ impl Console {
             }
             if look == 0 {
                 let now = self.began.elapsed();
-                self.with_pulses(|pulses| pulses.handle_second(now));
+                self.with_statistics(|statistics| statistics.handle_second(now));
             }
         }
     }
@@ -172,22 +173,26 @@ impl Console {
         let mut written = self.written[sight as usize].lock().unwrap_or_else(PoisonError::into_inner);
         let tables = self.registry.read();
         let default_policy = tables.policies.default_policy();
-        let is_good = |known: &&Written| known.at.elapsed() < FRESH && known.default_policy == default_policy;
+        let is_good = |known: &&RenderedSnapshot| known.at.elapsed() < FRESH && known.default_policy == default_policy;
         if let Some(known) = written.as_ref().filter(is_good) {
             return Ok(known.text.clone());
         }
         let now = self.began.elapsed();
         let switches = self.switches.lock().unwrap_or_else(PoisonError::into_inner);
         let gateways = self.gateways.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = self.with_pulses(|pulses| {
-            pulses.forget_silent(now);
+        let text = self.with_statistics(|statistics| {
+            statistics.forget_silent(now);
             let now_ms = self.registry.now_ms();
             let (about, tables, switches) = (&self.about, &*tables, &*switches);
-            let sources = Sources { about, pulses, tables, switches, gateways: &gateways, now_ms };
+            let sources = Sources { about, statistics, tables, switches, gateways: &gateways, now_ms };
             snapshot::write(sources, sight, now)
         });
         let text: Arc<str> = text.map_err(|_| Refusal::new(Code::Internal, "the snapshot cannot be written"))?.into();
-        *written = Some(Written { at: Instant::now(), default_policy: default_policy.to_owned(), text: text.clone() });
+        *written = Some(RenderedSnapshot {
+            at: Instant::now(),
+            default_policy: default_policy.to_owned(),
+            text: text.clone(),
+        });
         Ok(text)
     }
 
@@ -214,7 +219,7 @@ impl Console {
         })
     }
 
-    fn with_pulses<T>(&self, work: impl FnOnce(&mut Pulses) -> T) -> T {
-        work(&mut self.pulses.lock().unwrap_or_else(PoisonError::into_inner))
+    fn with_statistics<T>(&self, work: impl FnOnce(&mut EngineStatistics) -> T) -> T {
+        work(&mut self.statistics.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use bus::BusError;
 
-use crate::config::ConfigFault;
-
 /// Why a gateway does not start. Once it runs, requests are answered with a [`schemas::Refusal`] instead.
 #[derive(Debug, thiserror::Error)]
 pub enum GatewayError {
@@ -35,6 +33,15 @@ pub enum GatewayError {
     /// A metric is registered twice: give each gateway its own registry.
     #[error("the metrics cannot be registered: {0}")]
     Metrics(#[from] prometheus::Error),
+}
+
+/// A member whose value is out of range.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigFault {
+    /// Its path.
+    pub member: &'static str,
+    /// What it must be.
+    pub expected: String,
 }
 
 /// What is wrong with a set of keys. The whole set is refused: a set that is half right hides the wrong half.

@@ -3,31 +3,31 @@
 //! | file | answers |
 //! |---|---|
 //! | `server` | connections: timeouts, bounds, upgrades, shutdown |
-//! | `answer` | refusals as problem documents: the one place where codes become HTTP |
+//! | `problem_response` | refusals as problem documents: the one place where codes become HTTP |
 //! | `request` | who calls, and what body came |
-//! | `messages`, `websocket`, `inbox` | messages in, deliveries out, acknowledgements |
-//! | `slots`, `term`, `streams` | how many streams an agent has, how long they last, who ends them |
+//! | `messages`, `websocket`, `sse` | messages in, deliveries out, acknowledgements |
+//! | `stream_limit`, `stream_lifetime` | how many streams an agent has, how long they last, who ends them |
 //! | `agents`, `consent`, `groups`, `policies` | the control plane |
 //! | `negotiations` | what an engine says of one negotiation |
 //! | `documents`, `health` | descriptions, readiness, metrics |
 //! | `console` | the page for people, and what it reads |
 
 mod agents;
-mod answer;
 mod consent;
 mod console;
 mod documents;
 mod groups;
 mod health;
-mod inbox;
 mod messages;
 mod negotiations;
 mod policies;
+mod problem_response;
 mod request;
 pub mod server;
-mod slots;
+mod sse;
+mod stream_lifetime;
+mod stream_limit;
 mod streams;
-mod term;
 mod websocket;
 
 use std::sync::{Arc, OnceLock};
@@ -46,13 +46,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower_http::catch_panic::CatchPanicLayer;
 
-use crate::admission::{Admission, Audited, Transport, audit};
+use crate::admission::{Admission, Audited, audit};
 use crate::config::GatewayConfig;
 use crate::console::Console;
 use crate::metrics::GatewayMetrics;
 use crate::registry::Registry;
-use answer::Refused;
-pub(crate) use slots::StreamSlots;
+use crate::transport::Transport;
+use problem_response::Refused;
+pub(crate) use stream_limit::StreamLimit;
 pub(crate) use streams::drive as drive_stream_ends;
 
 /// What every handler can reach.
@@ -64,7 +65,7 @@ pub(crate) struct Site {
     pub(crate) lanes: u8,
     pub(crate) config: Arc<GatewayConfig>,
     pub(crate) metrics: Arc<GatewayMetrics>,
-    pub(crate) slots: StreamSlots,
+    pub(crate) stream_limit: StreamLimit,
     pub(crate) console: Arc<Console>,
     pub(crate) stop: CancellationToken,
     pub(crate) tasks: TaskTracker,
@@ -74,10 +75,10 @@ pub(crate) struct Site {
 const MESSAGES: &str = "/v1/messages";
 
 /// One path, the methods it offers, and what answers them.
-type Route = (&'static str, &'static [&'static str], MethodRouter<Arc<Site>>);
+type RouteSpec = (&'static str, &'static [&'static str], MethodRouter<Arc<Site>>);
 
 /// Every route. The OpenAPI document describes exactly these (a test compares them).
-fn routes() -> [Route; 28] {
+fn routes() -> [RouteSpec; 28] {
     [
         ("/", &["get"], get(console::page)),
         ("/console/{asset}", &["get"], get(console::asset)),
@@ -86,7 +87,7 @@ fn routes() -> [Route; 28] {
         ("/v1/console/negotiations/{id}", &["get"], get(console::journal)),
         (MESSAGES, &["post"], post(messages::post_message)),
         ("/v1/ws", &["get"], get(websocket::open)),
-        ("/v1/inbox", &["get"], get(inbox::open)),
+        ("/v1/inbox", &["get"], get(sse::open)),
         ("/v1/acks", &["post"], post(messages::post_acks)),
         ("/v1/whoami", &["get"], get(agents::whoami)),
         ("/v1/agents", &["get"], get(agents::list)),
@@ -122,7 +123,7 @@ pub(crate) fn router(site: Arc<Site>) -> Router {
     routed
         .method_not_allowed_fallback(no_such_method)
         .fallback(no_such_path)
-        .layer(CatchPanicLayer::custom(answer::panicked))
+        .layer(CatchPanicLayer::custom(problem_response::panicked))
         .layer(middleware::from_fn_with_state(site.clone(), observe))
         .with_state(site)
 }
@@ -274,7 +275,7 @@ mod tests {
         async fn broken() -> Response {
             panic!("deliberately, for a test");
         }
-        let router = Router::new().route("/", get(broken)).layer(CatchPanicLayer::custom(answer::panicked));
+        let router = Router::new().route("/", get(broken)).layer(CatchPanicLayer::custom(problem_response::panicked));
         let request = Request::new(axum::body::Body::empty());
         let response = tower::ServiceExt::oneshot(router, request).await.unwrap();
         assert_eq!(response.status().as_u16(), 500);

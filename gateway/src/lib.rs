@@ -17,21 +17,23 @@
 mod admission;
 mod auth;
 mod bus_ingress;
+mod clock;
 mod config;
 mod console;
 mod delivery;
 mod error;
 mod http;
 pub mod keys;
-mod limits;
 mod metrics;
 mod nearest;
 mod policies;
 mod presence;
 mod problem;
+mod rate_limit;
 
 mod registry;
 mod shared_recent;
+mod transport;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -43,21 +45,22 @@ use bus::{Bucket, Bus};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use admission::{Accepted, Admission, Credentials, Ingress, Transport};
+pub use admission::{Accepted, Admission, Credentials, Ingress};
 pub use auth::{Identity, TOKEN_BYTES_MAX};
-pub use config::{AuthConfig, ConfigFault, ConsoleAccess, GatewayConfig, KeySource, LimitConfig, Secret};
+pub use config::{AuthConfig, ConsoleAccess, GatewayConfig, KeySource, LimitConfig, Secret};
 pub use config::{TOKEN_LIFETIME_S_DEFAULT, TOKEN_LIFETIME_S_MAX};
-pub use error::{GatewayError, KeyError};
+pub use error::{ConfigFault, GatewayError, KeyError};
 pub use http::server;
 pub use metrics::GatewayMetrics;
+pub use transport::Transport;
 
-use admission::{AdmissionSpans, LaneLog, RequestNotes};
+use admission::{AdmissionLog, AdmissionSpans, RequestNotes};
 use auth::Authenticator;
 use bus_ingress::BusIngress;
 use console::Console;
-use http::{Site, StreamSlots};
-use limits::Limits;
+use http::{Site, StreamLimit};
 use presence::Presence;
+use rate_limit::RateLimits;
 use registry::Registry;
 
 /// Scope (RFC 8693 `scope` claim) of tokens that may put policies and groups.
@@ -79,11 +82,21 @@ pub struct GatewayHandle {
     registry: Arc<Registry>,
     local_addr: Option<SocketAddr>,
     /// Streams that are open.
-    slots: StreamSlots,
+    stream_limit: StreamLimit,
     /// Whether the bus answers; asked only where somebody may want to know.
     health: Option<Arc<HealthProbe>>,
     stop: CancellationToken,
     tasks: TaskTracker,
+}
+
+impl GatewayMetrics {
+    /// Registers every metric.
+    ///
+    /// # Errors
+    /// [`prometheus::Error`] when the registry holds one of them already.
+    pub fn new(registry: &prometheus::Registry) -> Result<Self, prometheus::Error> {
+        Self::for_paths(registry, &http::paths())
+    }
 }
 
 impl Gateway {
@@ -98,12 +111,12 @@ impl Gateway {
     ) -> Result<GatewayHandle, GatewayError> {
         config.check()?;
         let auth = Arc::new(Authenticator::load(config.auth.clone(), metrics.clone()).await?);
-        let limits = Arc::new(Limits::new(&config.limits, metrics.clone()));
+        let limits = Arc::new(RateLimits::new(&config.limits, metrics.clone()));
         let registry = Arc::new(Registry::new(bus.key_value.clone(), &config.default_policy, metrics.clone()));
         let (notes, noted) = RequestNotes::new(registry.clone());
         let appending =
             AppenderOptions { deadline: Duration::from_millis(config.limits.append_ms), ..AppenderOptions::default() };
-        let log = LaneLog::new(&bus.log, &config.id, &appending, metrics.clone());
+        let log = AdmissionLog::new(&bus.log, &config.id, &appending, metrics.clone());
         let spans = AdmissionSpans::new(config.tracer.clone(), &config.id, bus.log.lanes());
         let admission =
             Admission::new(auth.clone(), limits.clone(), registry.clone(), log, notes, metrics.clone(), spans);
@@ -111,7 +124,7 @@ impl Gateway {
             admission,
             registry: registry.clone(),
             local_addr: None,
-            slots: StreamSlots::new(config.limits.streams_per_agent_max),
+            stream_limit: StreamLimit::new(config.limits.streams_per_agent_max),
             health: None,
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -127,8 +140,9 @@ impl Gateway {
             .map_err(|_| GatewayError::NotCaughtUp(CATCH_UP_TIMEOUT))?;
         policies::seed(&registry, &config.policies).await?;
         policies::check_default(&registry, &config.default_policy)?;
-        let slots = handle.slots.clone();
-        let presence = Presence::subscribe(&bus.pub_sub, &config.id, registry.clone(), slots, metrics.clone()).await?;
+        let stream_limit = handle.stream_limit.clone();
+        let presence =
+            Presence::subscribe(&bus.pub_sub, &config.id, registry.clone(), stream_limit, metrics.clone()).await?;
         handle.tasks.spawn(presence.drive(handle.stop.clone()));
         let in_flight_max = config.limits.bus_in_flight_max;
         let ingress = BusIngress::subscribe(&bus, handle.admission.clone(), in_flight_max).await?;
@@ -189,7 +203,7 @@ impl GatewayHandle {
             self.tasks.spawn(site.console.clone().drive(bus.pub_sub.clone(), self.stop.clone()));
         }
         let orders = bus.pub_sub.subscribe(schemas::subject::ALL_STREAM_ENDS.to_owned(), None).await?;
-        self.tasks.spawn(http::drive_stream_ends(orders, site.slots.clone(), self.stop.clone()));
+        self.tasks.spawn(http::drive_stream_ends(orders, site.stream_limit.clone(), self.stop.clone()));
         let router = http::router(site);
         let stop = self.stop.clone();
         self.tasks.spawn(async move {
@@ -210,7 +224,7 @@ impl GatewayHandle {
             pub_sub: bus.pub_sub.clone(),
             health,
             lanes: bus.log.lanes(),
-            slots: self.slots.clone(),
+            stream_limit: self.stream_limit.clone(),
             console: Arc::new(Console::new(&config.id, bus.log.lanes(), config.console, self.registry.clone())),
             config: Arc::new(config),
             metrics,

@@ -46,18 +46,21 @@ pub struct GatewayMetrics {
 }
 
 impl GatewayMetrics {
-    /// Registers every metric.
+    /// Registers every metric, those of HTTP for the given paths and their methods.
     ///
     /// # Errors
     /// [`prometheus::Error`] when the registry holds one of them already.
-    pub fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
+    pub(crate) fn for_paths(
+        registry: &Registry,
+        paths: &[(&'static str, &'static [&'static str])],
+    ) -> Result<Self, prometheus::Error> {
         let make = Maker(registry);
         Ok(Self {
             registry: registry.clone(),
             messages: MessageMetrics::new(&make)?,
             access: AccessMetrics::new(&make)?,
             control: ControlMetrics::new(&make)?,
-            http: HttpMetrics::new(&make, &crate::http::paths())?,
+            http: HttpMetrics::new(&make, paths)?,
             serving: ServingMetrics::new(&make)?,
         })
     }

@@ -6,8 +6,7 @@ use bus::Bucket;
 use schemas::{Code, Policy, Refusal};
 use tokio::time::Instant;
 
-use crate::config::ConfigFault;
-use crate::error::GatewayError;
+use crate::error::{ConfigFault, GatewayError};
 use crate::nearest::{AROUND_MAX, nearest};
 use crate::registry::{PolicyTable, Registry, version_key};
 

@@ -13,9 +13,9 @@ use schemas::subject;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::http::StreamSlots;
+use crate::http::StreamLimit;
 use crate::metrics::GatewayMetrics;
-use crate::registry::{Heard, Registry};
+use crate::registry::{PresenceSignal, Registry};
 
 /// Between two questions to the bus; each also looks for leases that have ended.
 const ASK_PERIOD: Duration = Duration::from_secs(1);
@@ -31,7 +31,7 @@ pub(crate) struct Presence {
     /// Where this gateway's reports go.
     subject: String,
     registry: Arc<Registry>,
-    slots: StreamSlots,
+    stream_limit: StreamLimit,
     metrics: Arc<GatewayMetrics>,
     /// The messages of its last report that have not come back to it.
     said: Vec<Bytes>,
@@ -48,7 +48,7 @@ impl Presence {
         pub_sub: &Arc<dyn PubSub>,
         gateway: &str,
         registry: Arc<Registry>,
-        slots: StreamSlots,
+        stream_limit: StreamLimit,
         metrics: Arc<GatewayMetrics>,
     ) -> Result<Self, BusError> {
         let hellos = pub_sub.subscribe(subject::ALL_HELLOS.to_owned(), None).await?;
@@ -63,7 +63,7 @@ impl Presence {
             backlogs,
             subject,
             registry,
-            slots,
+            stream_limit,
             metrics,
             said: Vec::new(),
             reported_ms: 0,
@@ -105,7 +105,7 @@ impl Presence {
     /// Every gateway hears a hello itself: nobody reports it.
     fn handle_hello(&self, received: &Received) {
         if let Some(agent) = subject::agent_of(&received.subject) {
-            self.registry.hear(&agent, Heard::Hello);
+            self.registry.note_presence(&agent, PresenceSignal::Hello);
         }
     }
 
@@ -125,7 +125,7 @@ impl Presence {
             return;
         }
         match decode_report(&received.payload) {
-            Ok(agents) => agents.iter().for_each(|agent| self.registry.hear(agent, Heard::Reported)),
+            Ok(agents) => agents.iter().for_each(|agent| self.registry.note_presence(agent, PresenceSignal::Reported)),
             Err(error) => tracing::debug!(%error, "a report of presence is not readable"),
         }
     }
@@ -147,8 +147,8 @@ impl Presence {
 
     /// Reports whom this gateway heard since its last report, and whose streams it holds.
     async fn report(&mut self) {
-        for agent in self.slots.open() {
-            self.registry.hear(&agent, Heard::Here);
+        for agent in self.stream_limit.open() {
+            self.registry.note_presence(&agent, PresenceSignal::Here);
         }
         let since_ms = std::mem::replace(&mut self.reported_ms, self.registry.now_ms());
         let agents = self.registry.read().agents.heard_here(since_ms.max(1));

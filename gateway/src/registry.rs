@@ -5,9 +5,9 @@
 
 mod agents;
 mod backlogs;
+mod consent_requests;
 mod policies;
 mod presence;
-mod requests;
 mod store;
 
 use std::collections::HashMap;
@@ -28,9 +28,9 @@ use crate::metrics::{GatewayMetrics, Reload};
 
 pub(crate) use agents::{AgentTable, Audience};
 pub(crate) use backlogs::Backlogs;
+pub(crate) use consent_requests::{ConsentRequest, REQUESTS_PER_AGENT_MAX, requests_key};
 pub(crate) use policies::{DEFAULT_KEY, PinnedPolicy, PolicyTable, version_key};
-pub(crate) use presence::{Heard, Member};
-pub(crate) use requests::{ConsentRequest, REQUESTS_PER_AGENT_MAX, requests_key};
+pub(crate) use presence::{Member, PresenceSignal};
 
 /// How long a writer waits to see its own write. On one machine it takes well under a millisecond.
 const OWN_WRITE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -102,8 +102,8 @@ impl Registry {
     }
 
     /// An agent was heard. As cheap as a look-up, except when it was absent.
-    pub(crate) fn hear(&self, agent: &AgentId, heard: Heard) {
-        let was_absent = self.read().agents.hear(agent, self.now_ms(), heard);
+    pub(crate) fn note_presence(&self, agent: &AgentId, signal: PresenceSignal) {
+        let was_absent = self.read().agents.note_presence(agent, self.now_ms(), signal);
         if was_absent {
             self.write().agents.handle_return(agent);
         }

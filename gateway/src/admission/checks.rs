@@ -4,7 +4,7 @@ use schemas::validate::{BODY_BYTES_MAX, Checked};
 use schemas::{Act, AgentId, Code, NegotiationId, Refusal};
 use telemetry::TraceId;
 
-use super::Transport;
+use crate::transport::Transport;
 
 pub(super) fn check_size(bytes: &[u8]) -> Result<(), Refusal> {
     if bytes.len() > BODY_BYTES_MAX {

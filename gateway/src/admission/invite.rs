@@ -12,7 +12,7 @@ use schemas::{Address, AgentId, Code, Envelope, Refusal, TopicName};
 pub(super) use self::absent::AbsentCount;
 
 use self::absent::Absent;
-use super::nobody;
+use super::no_recipient;
 use crate::registry::{AgentTable, Backlogs, GroupTable, Member};
 
 /// Agents considered for one call. A topic or group may have more subscribers than can be invited; this bounds the
@@ -67,7 +67,7 @@ pub(super) struct Ask {
 }
 
 /// One addressed agent: allowed by any of the ways it is addressed, with the best quality of service among those.
-struct Candidate<'a> {
+struct InviteCandidate<'a> {
     registration: &'a Registration,
     allowed: Option<Qos>,
     ask: Option<Option<&'a TopicName>>,
@@ -95,7 +95,7 @@ pub(super) fn resolve<'a>(agents: &'a AgentTable, groups: &'a GroupTable, call: 
 struct Gathering<'a, 'c> {
     agents: &'a AgentTable,
     call: &'c Call<'a>,
-    candidates: BTreeMap<&'a AgentId, Candidate<'a>>,
+    candidates: BTreeMap<&'a AgentId, InviteCandidate<'a>>,
     absent: Absent<'a>,
 }
 
@@ -153,7 +153,7 @@ impl<'a> Gathering<'a, '_> {
         let absent = &mut self.absent;
         let candidate = self.candidates.entry(agent).or_insert_with(|| {
             absent.reached.extend(member.is_found_absent().then_some(agent));
-            Candidate { registration, allowed: None, ask: None }
+            InviteCandidate { registration, allowed: None, ask: None }
         });
         match registration.consent.effect(topic, self.call.from) {
             ConsentEffect::Allow => {
@@ -168,7 +168,7 @@ impl<'a> Gathering<'a, '_> {
 
 fn select(
     agents: &AgentTable,
-    candidates: BTreeMap<&AgentId, Candidate<'_>>,
+    candidates: BTreeMap<&AgentId, InviteCandidate<'_>>,
     absent: AbsentCount,
     call: &Call<'_>,
 ) -> Resolved {
@@ -198,15 +198,15 @@ fn select(
         absent,
         unresponsive,
     };
-    let refuse = |refusal| Err(nobody::or_absent(refusal, absent));
+    let refuse = |refusal| Err(no_recipient::or_absent(refusal, absent));
     let invited = if considered == 0 && absent.agents > 0 {
-        Err(nobody::absent(absent))
+        Err(no_recipient::absent(absent))
     } else if considered == 0 {
-        Err(nobody::unknown(agents, call))
+        Err(no_recipient::unknown(agents, call))
     } else if capable == 0 {
-        refuse(nobody::incapable(agents, call))
+        refuse(no_recipient::incapable(agents, call))
     } else if invited.is_empty() && unresponsive > 0 {
-        refuse(nobody::unresponsive(unresponsive))
+        refuse(no_recipient::unresponsive(unresponsive))
     } else if invited.is_empty() {
         let detail = "no agent addressed consents to this topic and counterpart";
         refuse(Refusal::new(Code::NoConsent, detail).at("/envelope/to"))

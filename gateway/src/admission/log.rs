@@ -11,13 +11,13 @@ use crate::metrics::{GatewayMetrics, Shed};
 use crate::problem::store_full;
 
 /// One appender per lane.
-pub(crate) struct LaneLog {
+pub(crate) struct AdmissionLog {
     lanes: u8,
     appenders: Vec<Appender>,
     metrics: Arc<GatewayMetrics>,
 }
 
-impl LaneLog {
+impl AdmissionLog {
     /// Starts an appender for each lane; `by` names this gateway in the records.
     pub(crate) fn new(log: &Arc<dyn Log>, by: &str, options: &AppenderOptions, metrics: Arc<GatewayMetrics>) -> Self {
         let lanes = log.lanes().max(1);

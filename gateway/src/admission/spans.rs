@@ -14,8 +14,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use schemas::{Code, Digest, subject};
 use telemetry::{Kind, Span, SpanId, TraceContext, TraceId, Tracer};
 
-use super::Transport;
-use super::trail::Trail;
+use super::context::AdmissionContext;
+use crate::transport::Transport;
 
 /// Makes the spans of one gateway's admission.
 pub(crate) struct AdmissionSpans {
@@ -28,7 +28,7 @@ pub(crate) struct AdmissionSpans {
 
 /// Where an attempt stands.
 #[derive(Clone, Copy)]
-pub(super) struct Step {
+pub(super) struct AdmissionSpan {
     context: TraceContext,
     /// Its id, where it stands alone in its trace.
     alone: Option<SpanId>,
@@ -37,8 +37,8 @@ pub(super) struct Step {
 /// An attempt whose spans are wanted.
 #[derive(Clone, Copy)]
 struct Kept<'t> {
-    step: Step,
-    trail: &'t Trail,
+    step: AdmissionSpan,
+    context: &'t AdmissionContext,
     /// The span of the admission.
     id: SpanId,
     /// Whether it has the ids that others name.
@@ -48,7 +48,7 @@ struct Kept<'t> {
     error: Option<&'static str>,
 }
 
-impl Step {
+impl AdmissionSpan {
     pub(super) fn trace(&self) -> TraceId {
         self.context.trace
     }
@@ -67,67 +67,68 @@ impl AdmissionSpans {
 
     /// Where an attempt stands; nothing when nobody wants to know. Costs no more than reading a `traceparent`, or hashing
     /// the negotiation where there is none.
-    pub(super) fn step(&self, trail: &Trail) -> Option<Step> {
+    pub(super) fn step(&self, context: &AdmissionContext) -> Option<AdmissionSpan> {
         if !self.is_on() {
             return None;
         }
-        let carried = trail.named.as_ref().and_then(|named| named.traceparent.as_deref());
+        let carried = context.named.as_ref().and_then(|named| named.traceparent.as_deref());
         let carried = carried.and_then(TraceContext::parse);
-        match carried.or_else(|| Some(TraceContext::of(None, trail.negotiation()?))) {
-            Some(context) => Some(Step { context, alone: None }),
-            None => self.fresh().map(|context| Step { context, alone: Some(context.parent) }),
+        match carried.or_else(|| Some(TraceContext::of(None, context.negotiation()?))) {
+            Some(context) => Some(AdmissionSpan { context, alone: None }),
+            None => self.fresh().map(|context| AdmissionSpan { context, alone: Some(context.parent) }),
         }
     }
 
     /// Hands the spans of an attempt that has ended now on, as far as its trace is kept.
-    pub(super) fn record(&self, step: Step, trail: &Trail, refused: Option<Code>) {
+    pub(super) fn record(&self, step: AdmissionSpan, context: &AdmissionContext, refused: Option<Code>) {
         let kept = OnceCell::new();
-        let kept = || *kept.get_or_init(|| self.keep(step, trail, refused));
+        let kept = || *kept.get_or_init(|| self.keep(step, context, refused));
         let hand_on = |make: &dyn Fn() -> Span| match refused {
             Some(_) => self.tracer.record_failed(step.trace(), make),
             None => self.tracer.record(step.trace(), make),
         };
         hand_on(&|| admission(kept()));
-        if let Some(publishing) = trail.publishing {
+        if let Some(publishing) = context.publishing {
             hand_on(&|| self.publication(kept(), publishing));
         }
     }
 
-    fn keep<'t>(&self, step: Step, trail: &'t Trail, refused: Option<Code>) -> Kept<'t> {
-        let may_be_stored = refused.is_none_or(|code| code == Code::LogUnavailable && trail.publishing.is_some());
-        let known = trail.message().filter(|_| may_be_stored && !trail.is_repeat);
+    fn keep<'t>(&self, step: AdmissionSpan, context: &'t AdmissionContext, refused: Option<Code>) -> Kept<'t> {
+        let may_be_stored = refused.is_none_or(|code| code == Code::LogUnavailable && context.publishing.is_some());
+        let known = context.message().filter(|_| may_be_stored && !context.is_repeat);
         let known = known.map(|(agent, message)| SpanId::admitted(agent, message));
-        let arrived = trail.arrived.unwrap_or_else(SystemTime::now);
+        let arrived = context.arrived.unwrap_or_else(SystemTime::now);
         Kept {
             step,
-            trail,
+            context,
             id: known.or(step.alone).unwrap_or_else(|| self.fresh_id(step)),
             is_known: known.is_some(),
             arrived,
             // By the clock that never goes back: a step of the machine's clock must not make a span end before it began.
-            ended: arrived + trail.began.elapsed(),
+            ended: arrived + context.began.elapsed(),
             error: refused.map(Code::as_str),
         }
     }
 
     fn publication(&self, kept: Kept<'_>, publishing: Instant) -> Span {
-        let Kept { step, trail, .. } = kept;
-        let known = trail.message().filter(|_| kept.is_known).map(|(agent, message)| SpanId::published(agent, message));
+        let Kept { step, context, .. } = kept;
+        let known =
+            context.message().filter(|_| kept.is_known).map(|(agent, message)| SpanId::published(agent, message));
         let id = known.unwrap_or_else(|| self.fresh_id(step));
-        let start = kept.arrived + publishing.duration_since(trail.began);
+        let start = kept.arrived + publishing.duration_since(context.began);
         let span = Span::new("publish log", Kind::Producer, step.context.under(kept.id), id, start)
             .with("messaging.system", "nats")
             .with("messaging.operation.type", "send")
             .with("messaging.operation.name", "publish")
             .failed(kept.error);
-        let span = Span { end: kept.ended, ..identified(span, trail) };
-        let Some(negotiation) = trail.negotiation() else { return span };
+        let span = Span { end: kept.ended, ..identified(span, context) };
+        let Some(negotiation) = context.negotiation() else { return span };
         let lane = negotiation.lane(self.lanes);
         span.with("messaging.destination.name", subject::log(lane)).with("llmx.lane", u32::from(lane.0))
     }
 
     /// An id that nobody else names.
-    fn fresh_id(&self, step: Step) -> SpanId {
+    fn fresh_id(&self, step: AdmissionSpan) -> SpanId {
         self.fresh().map_or(step.context.parent, |context| context.parent)
     }
 
@@ -140,35 +141,35 @@ impl AdmissionSpans {
 }
 
 fn admission(kept: Kept<'_>) -> Span {
-    let Kept { step, trail, .. } = kept;
-    let name = trail.act.map_or_else(|| "admit message".to_owned(), |act| format!("admit {act}"));
+    let Kept { step, context, .. } = kept;
+    let name = context.act.map_or_else(|| "admit message".to_owned(), |act| format!("admit {act}"));
     let mut span = Span::new(name, Kind::Server, step.context, kept.id, kept.arrived)
         .with("messaging.operation.type", "receive")
         .with("messaging.operation.name", "admit")
-        .with("messaging.message.body.size", trail.bytes)
-        .with("llmx.transport", trail.transport.as_str())
+        .with("messaging.message.body.size", context.bytes)
+        .with("llmx.transport", context.transport.as_str())
         .failed(kept.error);
-    if trail.transport == Transport::Nats {
+    if context.transport == Transport::Nats {
         span = span.with("messaging.system", "nats");
     }
-    if trail.is_repeat {
+    if context.is_repeat {
         span = span.with("llmx.repeat", true);
     }
-    Span { end: kept.ended, is_root: step.alone.is_some(), ..identified(span, trail) }
+    Span { end: kept.ended, is_root: step.alone.is_some(), ..identified(span, context) }
 }
 
 /// Adds what the message is, as far as that is known.
-fn identified(mut span: Span, trail: &Trail) -> Span {
-    if let Some(act) = trail.act {
+fn identified(mut span: Span, context: &AdmissionContext) -> Span {
+    if let Some(act) = context.act {
         span = span.with("llmx.act", act.as_str());
     }
-    if let Some(agent) = &trail.agent {
+    if let Some(agent) = &context.agent {
         span = span.with("llmx.agent", agent.to_string());
     }
-    if let Some(named) = &trail.named {
+    if let Some(named) = &context.named {
         span = span.with("messaging.message.id", named.message.to_string());
     }
-    match trail.negotiation() {
+    match context.negotiation() {
         Some(negotiation) => span.with("messaging.message.conversation_id", negotiation.to_string()),
         None => span,
     }

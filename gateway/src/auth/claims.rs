@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::key_set::VerifyingKey;
-use super::now_s;
+use crate::clock::now_s;
 use crate::config::AuthConfig;
 
 /// Longest `kid` that is looked up, in bytes.

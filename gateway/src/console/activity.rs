@@ -8,7 +8,7 @@ use schemas::AgentId;
 use schemas::statistics::{AGENTS_MAX, AgentActivity, Histogram, OTHER, POLICIES_MAX, PolicyActivity, Quantiles};
 use serde::Serialize;
 
-use super::pulses::{Pulses, largest};
+use super::statistics::{EngineStatistics, largest};
 
 /// As it stands in the snapshot, for those who may see names.
 #[derive(Serialize)]
@@ -32,15 +32,15 @@ struct UnderPolicy {
 }
 
 impl Activity {
-    pub(super) fn of(pulses: &Pulses, now: Duration) -> Self {
-        Self { policies: policies(pulses, now), agents: agents(pulses) }
+    pub(super) fn of(statistics: &EngineStatistics, now: Duration) -> Self {
+        Self { policies: policies(statistics, now), agents: agents(statistics) }
     }
 }
 
-fn policies(pulses: &Pulses, now: Duration) -> Vec<UnderPolicy> {
-    let per_s = pulses.ended_per_s_by_policy(now);
+fn policies(statistics: &EngineStatistics, now: Duration) -> Vec<UnderPolicy> {
+    let per_s = statistics.ended_per_s_by_policy(now);
     let mut sums = BTreeMap::<&str, PolicyActivity>::new();
-    for one in pulses.engines().flat_map(|heard| &heard.pulse.policies) {
+    for one in statistics.engines().flat_map(|heard| &heard.latest.policies) {
         let is_apart = sums.contains_key(one.policy.as_str()) || sums.len() < POLICIES_MAX;
         let sum = sums.entry(if is_apart { &one.policy } else { OTHER }).or_insert_with(|| PolicyActivity {
             policy: if is_apart { one.policy.clone() } else { OTHER.to_owned() },
@@ -62,16 +62,16 @@ fn policies(pulses: &Pulses, now: Duration) -> Vec<UnderPolicy> {
         ended_per_s: rate(&per_s, &policy),
         round: durations.spread(),
         durations,
-        history: pulses.history().map(|point| rate(&point.ended_per_s_by_policy, &policy)).collect(),
+        history: statistics.history().map(|point| rate(&point.ended_per_s_by_policy, &policy)).collect(),
         policy,
     };
     sums.into_values().map(under).collect()
 }
 
 /// The busiest agents, the busiest first.
-fn agents(pulses: &Pulses) -> Vec<AgentActivity> {
+fn agents(statistics: &EngineStatistics) -> Vec<AgentActivity> {
     let mut sums = BTreeMap::<&AgentId, AgentActivity>::new();
-    for one in pulses.engines().flat_map(|heard| &heard.pulse.agents) {
+    for one in statistics.engines().flat_map(|heard| &heard.latest.agents) {
         match sums.get_mut(&one.agent) {
             Some(sum) => add(sum, one),
             None => drop(sums.insert(&one.agent, one.clone())),

@@ -17,7 +17,7 @@ pub(super) struct Gateways(BTreeMap<String, Duration>);
 impl Gateways {
     /// Takes note of a report on a subject.
     pub(super) fn handle_report(&mut self, on: &str, now: Duration) {
-        let Some(gateway) = gateway_of(on).filter(|gateway| super::pulses::is_token(gateway)) else { return };
+        let Some(gateway) = gateway_of(on).filter(|gateway| super::statistics::is_token(gateway)) else { return };
         self.0.retain(|_, at| now.saturating_sub(*at) <= SILENCE_MAX);
         if self.0.contains_key(gateway) || self.0.len() < GATEWAYS_MAX {
             self.0.insert(gateway.to_owned(), now);

@@ -10,10 +10,10 @@ use serde::Serialize;
 
 use super::Sight;
 use super::activity::Activity;
+use super::default_policy::{DefaultPolicyChange, DefaultPolicyHistory};
 use super::gateways::Gateways;
 use super::policies::described;
-use super::pulses::{Heard, Point, Pulses, Rates, Totals};
-use super::switches::{Switch, Switches};
+use super::statistics::{EngineStatistics, RatePoint, Rates, ReceivedStatistics, Totals};
 use crate::config::ConsoleAccess;
 use crate::policies::scores_offers;
 use crate::registry::Tables;
@@ -54,20 +54,20 @@ struct Snapshot<'a> {
     round: Quantiles,
     /// What `round` is computed from.
     durations: Histogram,
-    history: Vec<&'a Point>,
+    history: Vec<&'a RatePoint>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    named: Option<Named<'a>>,
+    named: Option<NamedSnapshot<'a>>,
 }
 
 #[derive(Serialize)]
-struct Named<'a> {
+struct NamedSnapshot<'a> {
     gateway: &'a str,
     engines: Vec<NamedEngine<'a>>,
     lanes: Vec<NamedLane<'a>>,
     default_policy: &'a str,
     policies: Vec<NamedPolicy<'a>>,
     /// The newest changes of the default policy that this gateway has seen, oldest first.
-    switches: Vec<&'a Switch>,
+    switches: Vec<&'a DefaultPolicyChange>,
     agents: Vec<NamedAgent<'a>>,
     activity: Activity,
     open: Vec<NamedOpen<'a>>,
@@ -129,9 +129,9 @@ pub(super) fn now() -> Timestamp {
 #[derive(Clone, Copy)]
 pub(super) struct Sources<'a> {
     pub(super) about: &'a About,
-    pub(super) pulses: &'a Pulses,
+    pub(super) statistics: &'a EngineStatistics,
     pub(super) tables: &'a Tables,
-    pub(super) switches: &'a Switches,
+    pub(super) switches: &'a DefaultPolicyHistory,
     pub(super) gateways: &'a Gateways,
     /// The registry's clock.
     pub(super) now_ms: u64,
@@ -142,8 +142,8 @@ pub(super) struct Sources<'a> {
 /// # Errors
 /// What serialising fails with: never, for what these types hold.
 pub(super) fn write(sources: Sources<'_>, sight: Sight, now: Duration) -> Result<String, serde_json::Error> {
-    let Sources { about, pulses, tables, gateways, .. } = sources;
-    let lanes = lanes(pulses, about.lanes);
+    let Sources { about, statistics, tables, gateways, .. } = sources;
+    let lanes = lanes(statistics, about.lanes);
     let snapshot = Snapshot {
         at: self::now(),
         console: match about.access {
@@ -155,55 +155,55 @@ pub(super) fn write(sources: Sources<'_>, sight: Sight, now: Duration) -> Result
             Sight::All => "all",
         },
         gateways: gateways.count(&about.gateway, now),
-        engines: pulses.engines().count(),
+        engines: statistics.engines().count(),
         lanes: about.lanes,
         lanes_owned: lanes.iter().filter(|lane| !lane.owners.is_empty()).count(),
         agents: tables.agents.len(),
         present: tables.agents.present_len(),
         policies: tables.policies.current().count(),
-        totals: pulses.totals(),
-        per_s: pulses.rates(now),
-        round: pulses.round(),
-        durations: pulses.durations(),
-        history: pulses.history().collect(),
+        totals: statistics.totals(),
+        per_s: statistics.rates(now),
+        round: statistics.round(),
+        durations: statistics.durations(),
+        history: statistics.history().collect(),
         named: (sight == Sight::All).then(|| named(sources, lanes, now)),
     };
     serde_json::to_string(&snapshot)
 }
 
-fn named<'a>(sources: Sources<'a>, lanes: Vec<NamedLane<'a>>, now: Duration) -> Named<'a> {
-    let Sources { about, pulses, tables, switches, now_ms, .. } = sources;
-    Named {
+fn named<'a>(sources: Sources<'a>, lanes: Vec<NamedLane<'a>>, now: Duration) -> NamedSnapshot<'a> {
+    let Sources { about, statistics, tables, switches, now_ms, .. } = sources;
+    NamedSnapshot {
         gateway: &about.gateway,
-        engines: pulses.engines().map(|heard| engine(heard, now)).collect(),
+        engines: statistics.engines().map(|heard| engine(heard, now)).collect(),
         lanes,
         default_policy: tables.policies.default_policy(),
         policies: policies(tables),
         switches: switches.iter().collect(),
         agents: agents(tables, now_ms),
-        activity: Activity::of(pulses, now),
-        open: open(pulses),
-        ended: ended(pulses),
+        activity: Activity::of(statistics, now),
+        open: open(statistics),
+        ended: ended(statistics),
     }
 }
 
-fn engine(heard: &Heard, now: Duration) -> NamedEngine<'_> {
+fn engine(heard: &ReceivedStatistics, now: Duration) -> NamedEngine<'_> {
     NamedEngine {
-        engine: &heard.pulse.engine,
+        engine: &heard.latest.engine,
         heard_ms_ago: now.saturating_sub(heard.at).as_millis() as u64,
-        owned: &heard.pulse.owned,
-        open: heard.pulse.open,
-        unacknowledged: heard.pulse.unacknowledged,
+        owned: &heard.latest.owned,
+        open: heard.latest.open,
+        unacknowledged: heard.latest.unacknowledged,
         ended_per_s: heard.rates(now).ended,
-        p95_us: heard.pulse.round.p95_us,
-        faults: &heard.pulse.faults,
+        p95_us: heard.latest.round.p95_us,
+        faults: &heard.latest.faults,
     }
 }
 
-fn lanes(pulses: &Pulses, count: u8) -> Vec<NamedLane<'_>> {
+fn lanes(statistics: &EngineStatistics, count: u8) -> Vec<NamedLane<'_>> {
     let owners = |lane: Lane| {
-        let owns = |heard: &&Heard| heard.pulse.owned.contains(&lane);
-        pulses.engines().filter(owns).map(|heard| heard.pulse.engine.as_str()).collect()
+        let owns = |heard: &&ReceivedStatistics| heard.latest.owned.contains(&lane);
+        statistics.engines().filter(owns).map(|heard| heard.latest.engine.as_str()).collect()
     };
     (0..count).map(Lane).map(|lane| NamedLane { lane, owners: owners(lane) }).collect()
 }
@@ -231,16 +231,16 @@ fn agents(tables: &Tables, now_ms: u64) -> Vec<NamedAgent<'_>> {
         .collect()
 }
 
-fn open(pulses: &Pulses) -> Vec<NamedOpen<'_>> {
-    let aged = pulses.engines().flat_map(|heard| {
-        let told = heard.pulse.at;
-        heard.pulse.newest.iter().map(move |open| NamedOpen { open, age_us: told.since_us(open.called_at) })
+fn open(statistics: &EngineStatistics) -> Vec<NamedOpen<'_>> {
+    let aged = statistics.engines().flat_map(|heard| {
+        let told = heard.latest.at;
+        heard.latest.newest.iter().map(move |open| NamedOpen { open, age_us: told.since_us(open.called_at) })
     });
     newest(aged, |one| (one.open.called_at, &one.open.negotiation))
 }
 
-fn ended(pulses: &Pulses) -> Vec<&EndedNegotiation> {
-    newest(pulses.engines().flat_map(|heard| &heard.pulse.latest), |one| (one.at, &one.negotiation))
+fn ended(statistics: &EngineStatistics) -> Vec<&EndedNegotiation> {
+    newest(statistics.engines().flat_map(|heard| &heard.latest.latest), |one| (one.at, &one.negotiation))
 }
 
 /// The newest of all engines' lists, newest first; each negotiation once, though its lane may just change hands.
@@ -261,11 +261,11 @@ mod tests {
 
     #[test]
     fn what_two_engines_tell_of_one_negotiation_stands_once_and_the_newest_first() {
-        let mut pulses = Pulses::default();
+        let mut statistics = EngineStatistics::default();
         let numbers = |from: u64| (from..from + 40).collect::<Vec<_>>();
-        hear(&mut pulses, "old-owner", &[0, 1], &numbers(100));
-        hear(&mut pulses, "new-owner", &[1], &numbers(120));
-        let named = written(&pulses, Sight::All)["named"].clone();
+        hear(&mut statistics, "old-owner", &[0, 1], &numbers(100));
+        hear(&mut statistics, "new-owner", &[1], &numbers(120));
+        let named = written(&statistics, Sight::All)["named"].clone();
         let open: Vec<&str> =
             named["open"].as_array().unwrap().iter().map(|one| one["negotiation"].as_str().unwrap()).collect();
         let expected: Vec<String> = (112..160).rev().map(|number| format!("alice~{number}")).collect();
@@ -280,9 +280,9 @@ mod tests {
 
     #[test]
     fn totals_name_nobody() {
-        let mut pulses = Pulses::default();
-        hear(&mut pulses, "engine-1", &[0], &[7]);
-        let totals = written(&pulses, Sight::Totals);
+        let mut statistics = EngineStatistics::default();
+        hear(&mut statistics, "engine-1", &[0], &[7]);
+        let totals = written(&statistics, Sight::Totals);
         assert_eq!(
             (&totals["lanes"], &totals["lanes_owned"], &totals["totals"]["open"]),
             (&json!(3), &json!(1), &json!(1))
@@ -291,16 +291,17 @@ mod tests {
         assert!(!text.contains("alice") && !text.contains("engine-1") && !text.contains("gateway-1"), "{text}");
     }
 
-    fn written(pulses: &Pulses, sight: Sight) -> Value {
+    fn written(statistics: &EngineStatistics, sight: Sight) -> Value {
         let about = About { gateway: "gateway-1".to_owned(), lanes: 3, access: ConsoleAccess::Token };
-        let (tables, switches, gateways) = (Tables::new("medium"), Switches::default(), Gateways::default());
+        let (tables, switches, gateways) =
+            (Tables::new("medium"), DefaultPolicyHistory::default(), Gateways::default());
         let sources =
-            Sources { about: &about, pulses, tables: &tables, switches: &switches, gateways: &gateways, now_ms: 0 };
+            Sources { about: &about, statistics, tables: &tables, switches: &switches, gateways: &gateways, now_ms: 0 };
         let text = write(sources, sight, Duration::ZERO).unwrap();
         serde_json::from_str(&text).unwrap()
     }
 
-    fn hear(pulses: &mut Pulses, engine: &str, owned: &[u8], numbers: &[u64]) {
+    fn hear(statistics: &mut EngineStatistics, engine: &str, owned: &[u8], numbers: &[u64]) {
         let newest: Vec<Value> = numbers
             .iter()
             .rev()
@@ -309,11 +310,11 @@ mod tests {
                     "policy": "medium@1", "called_at": number, "invited": 3, "offers": 0 })
             })
             .collect();
-        let pulse = json!({
+        let sample = json!({
             "engine": engine, "at": 200, "owned": owned, "open": numbers.len(), "started": 0, "ended": {}, "awards": 0,
             "offers": 0, "unacknowledged": 0, "round": Quantiles::default(), "newest": newest, "latest": []
         });
         let on = schemas::subject::statistics(engine);
-        assert!(pulses.handle_pulse(&on, pulse.to_string().as_bytes(), Duration::ZERO));
+        assert!(statistics.handle_statistics(&on, sample.to_string().as_bytes(), Duration::ZERO));
     }
 }

@@ -16,11 +16,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::Site;
-use super::answer::{Answer, Refused, document};
+use super::problem_response::{HttpResult, Refused, document};
 use super::request::{Caller, JsonBody, identifier, query};
 use crate::delivery::renew;
 use crate::metrics::{Discovery, Document, Shed};
-use crate::registry::Heard;
+use crate::registry::PresenceSignal;
 
 /// Agents on one page of the list.
 const PAGE_MAX: usize = 200;
@@ -51,7 +51,7 @@ struct OwnAgent<'a> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Wanted {
+pub(super) struct AgentQuery {
     capability: Option<Capability>,
     topic: Option<TopicName>,
     present: Option<bool>,
@@ -60,7 +60,7 @@ pub(super) struct Wanted {
 }
 
 /// Who the token says the caller is.
-pub(super) async fn whoami(State(site): State<Arc<Site>>, caller: Caller) -> Answer {
+pub(super) async fn whoami(State(site): State<Arc<Site>>, caller: Caller) -> HttpResult {
     let is_admin = caller.must_be_admin(&site).is_ok();
     document(&json!({ "agent": caller.0.agent, "expires_s": caller.0.expires_s, "admin": is_admin }))
 }
@@ -69,8 +69,8 @@ pub(super) async fn whoami(State(site): State<Arc<Site>>, caller: Caller) -> Ans
 pub(super) async fn list(
     State(site): State<Arc<Site>>,
     _caller: Caller,
-    wanted: Result<Query<Wanted>, QueryRejection>,
-) -> Answer {
+    wanted: Result<Query<AgentQuery>, QueryRejection>,
+) -> HttpResult {
     let began = Instant::now();
     let found = query(wanted).map_err(Refused::from).and_then(|wanted| search(&site, &wanted));
     let result = match &found {
@@ -83,7 +83,7 @@ pub(super) async fn list(
 }
 
 /// One page, and how many agents are on it.
-fn search(site: &Site, wanted: &Wanted) -> Result<(Response, usize), Refused> {
+fn search(site: &Site, wanted: &AgentQuery) -> Result<(Response, usize), Refused> {
     let limit = wanted.limit.unwrap_or(PAGE_MAX);
     if !(1..=PAGE_MAX).contains(&limit) {
         return Err(Refusal::new(Code::OutOfRange, "a page of that size is not offered").expecting("1 to 200").into());
@@ -116,7 +116,7 @@ pub(super) async fn show(
     State(site): State<Arc<Site>>,
     caller: Caller,
     path: Result<Path<String>, PathRejection>,
-) -> Answer {
+) -> HttpResult {
     let agent = identifier(path, AgentId::try_new)?;
     let tables = site.registry.read();
     let member = tables.agents.member(&agent).ok_or_else(not_registered)?;
@@ -134,14 +134,14 @@ pub(super) async fn register(
     caller: Caller,
     path: Result<Path<String>, PathRejection>,
     JsonBody(bytes): JsonBody,
-) -> Answer {
+) -> HttpResult {
     let agent = identifier(path, AgentId::try_new)?;
     caller.must_be(&agent)?;
     let registration = check_registration(&bytes);
     site.metrics.control.checked(Document::Registration, &registration);
     let registration = registration?;
     let is_new = store(&site, &agent, registration).await?;
-    site.registry.hear(&agent, Heard::Here);
+    site.registry.note_presence(&agent, PresenceSignal::Here);
     renew(&site.pub_sub, &agent).await;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     let tables = site.registry.read();
@@ -154,7 +154,7 @@ pub(super) async fn remove(
     State(site): State<Arc<Site>>,
     caller: Caller,
     path: Result<Path<String>, PathRejection>,
-) -> Answer {
+) -> HttpResult {
     let agent = identifier(path, AgentId::try_new)?;
     caller.must_be(&agent)?;
     let registry = &site.registry;

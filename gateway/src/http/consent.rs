@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::Site;
 use super::agents::{not_registered, store};
-use super::answer::{Answer, document};
+use super::problem_response::{HttpResult, document};
 use super::request::{Caller, JsonBody, identifier};
 use crate::metrics::Document;
 
@@ -23,7 +23,7 @@ pub(super) async fn show(
     State(site): State<Arc<Site>>,
     caller: Caller,
     path: Result<Path<String>, PathRejection>,
-) -> Answer {
+) -> HttpResult {
     let agent = own(&caller, path)?;
     let tables = site.registry.read();
     let registration = tables.agents.registration(&agent).ok_or_else(not_registered)?;
@@ -36,7 +36,7 @@ pub(super) async fn replace(
     caller: Caller,
     path: Result<Path<String>, PathRejection>,
     JsonBody(bytes): JsonBody,
-) -> Answer {
+) -> HttpResult {
     let agent = own(&caller, path)?;
     let consent = check_consent(&bytes);
     site.metrics.control.checked(Document::Registration, &consent);
@@ -53,7 +53,7 @@ pub(super) async fn requests(
     State(site): State<Arc<Site>>,
     caller: Caller,
     path: Result<Path<String>, PathRejection>,
-) -> Answer {
+) -> HttpResult {
     let agent = own(&caller, path)?;
     let tables = site.registry.read();
     let registration = tables.agents.registration(&agent).ok_or_else(not_registered)?;

@@ -27,7 +27,7 @@ use schemas::{Code, NegotiationId, Refusal, subject};
 use serde::Deserialize;
 
 use super::Site;
-use super::answer::{Answer, Refused, document};
+use super::problem_response::{HttpResult, Refused, document};
 use super::request::{Caller, bearer, identifier};
 use crate::auth::Identity;
 use crate::config::ConsoleAccess;
@@ -86,14 +86,14 @@ fn must_be_on(site: &Site) -> Result<(), Refusal> {
 }
 
 /// The snapshot, as much of it as the visitor may see.
-pub(super) async fn snapshot(State(site): State<Arc<Site>>, visitor: Visitor) -> Answer {
+pub(super) async fn snapshot(State(site): State<Arc<Site>>, visitor: Visitor) -> HttpResult {
     let text = site.console.snapshot(visitor.sight)?;
     Ok(json(text.to_string()))
 }
 
 /// An engine's answer; without `found` it remembers nothing of the negotiation.
 #[derive(Deserialize)]
-struct Told {
+struct JournalAnswer {
     #[serde(default)]
     found: Option<Journal>,
 }
@@ -103,7 +103,7 @@ pub(super) async fn journal(
     State(site): State<Arc<Site>>,
     visitor: Visitor,
     path: Result<Path<String>, PathRejection>,
-) -> Answer {
+) -> HttpResult {
     visitor.must_see_all()?;
     let negotiation = identifier(path, NegotiationId::try_new)?;
     let _place = site.console.journal_place()?;
@@ -112,7 +112,7 @@ pub(super) async fn journal(
         .map_err(|_| Refusal::new(Code::Internal, "the question cannot be written"))?;
     let asked = site.pub_sub.request(subject::journal(lane), None, Bytes::from(question), JOURNAL_TIMEOUT).await;
     let answer = asked.map_err(|error| no_answer(&error))?;
-    let told: Told = serde_json::from_slice(&answer)
+    let told: JournalAnswer = serde_json::from_slice(&answer)
         .map_err(|_| Refusal::new(Code::Internal, "the engine's answer is not readable"))?;
     let journal = told.found.filter(|journal| journal.negotiation == negotiation).ok_or_else(|| {
         Refusal::new(Code::NotFound, "no engine remembers this negotiation")

@@ -8,7 +8,7 @@ use schemas::validate::published;
 use schemas::{Code, Refusal};
 use serde_json::json;
 
-use super::answer::{Answer, document};
+use super::problem_response::{HttpResult, document};
 use super::request::segment;
 
 /// The HTTP interface (OpenAPI 3.1).
@@ -27,13 +27,13 @@ pub(super) async fn asyncapi() -> Response {
 }
 
 /// Names of the published schemas.
-pub(super) async fn schemas() -> Answer {
+pub(super) async fn schemas() -> HttpResult {
     let paths: Vec<_> = published().iter().map(|(name, _)| format!("/schemas/{name}.json")).collect();
     document(&json!({ "schemas": paths }))
 }
 
 /// One published schema, as `<name>.json`.
-pub(super) async fn schema(path: Result<Path<String>, PathRejection>) -> Answer {
+pub(super) async fn schema(path: Result<Path<String>, PathRejection>) -> HttpResult {
     let file = segment(path)?;
     let wanted = file.strip_suffix(".json").unwrap_or(&file);
     let text = published().iter().find(|(name, _)| *name == wanted).map(|(_, text)| *text);

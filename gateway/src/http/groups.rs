@@ -12,7 +12,7 @@ use schemas::{Code, GroupId, Refusal};
 use serde_json::json;
 
 use super::Site;
-use super::answer::{Answer, document};
+use super::problem_response::{HttpResult, document};
 use super::request::{Caller, JsonBody, identifier};
 use crate::metrics::Document;
 use crate::registry::Tables;
@@ -21,7 +21,7 @@ use crate::registry::Tables;
 const GROUPS_MAX: usize = 10_000;
 
 /// Names and sizes of all groups.
-pub(super) async fn list(State(site): State<Arc<Site>>, _caller: Caller) -> Answer {
+pub(super) async fn list(State(site): State<Arc<Site>>, _caller: Caller) -> HttpResult {
     let tables = site.registry.read();
     let mut groups: Vec<_> = tables.groups.values().collect();
     groups.sort_by(|left, right| left.id.cmp(&right.id));
@@ -37,7 +37,7 @@ pub(super) async fn show(
     State(site): State<Arc<Site>>,
     _caller: Caller,
     path: Result<Path<String>, PathRejection>,
-) -> Answer {
+) -> HttpResult {
     let id = identifier(path, GroupId::try_new)?;
     let tables = site.registry.read();
     let group = tables.groups.get(&id).ok_or_else(|| Refusal::new(Code::NotFound, "no such group"))?;
@@ -50,7 +50,7 @@ pub(super) async fn replace(
     caller: Caller,
     path: Result<Path<String>, PathRejection>,
     JsonBody(bytes): JsonBody,
-) -> Answer {
+) -> HttpResult {
     caller.must_be_admin(&site)?;
     let id = identifier(path, GroupId::try_new)?;
     let group = check_group(&bytes);
@@ -78,7 +78,7 @@ pub(super) async fn remove(
     State(site): State<Arc<Site>>,
     caller: Caller,
     path: Result<Path<String>, PathRejection>,
-) -> Answer {
+) -> HttpResult {
     caller.must_be_admin(&site)?;
     let id = identifier(path, GroupId::try_new)?;
     let is_gone = |tables: &Tables| !tables.groups.contains_key(&id);

@@ -10,15 +10,15 @@ use serde_json::json;
 use telemetry::metrics::{CONTENT_TYPE, to_text};
 
 use super::Site;
-use super::answer::{Answer, document};
+use super::problem_response::{HttpResult, document};
 
 /// The process answers.
-pub(super) async fn alive() -> Answer {
+pub(super) async fn alive() -> HttpResult {
     document(&json!({ "status": "alive" }))
 }
 
 /// The gateway knows its agents, groups and policies, reaches the bus, and is not stopping.
-pub(super) async fn ready(State(site): State<Arc<Site>>) -> Answer {
+pub(super) async fn ready(State(site): State<Arc<Site>>) -> HttpResult {
     if site.stop.is_cancelled() {
         return Err(Refusal::new(Code::Unavailable, "the gateway stops").into());
     }
@@ -32,10 +32,10 @@ pub(super) async fn ready(State(site): State<Arc<Site>>) -> Answer {
 }
 
 /// Everything the process's registry holds.
-pub(super) async fn metrics(State(site): State<Arc<Site>>) -> Answer {
+pub(super) async fn metrics(State(site): State<Arc<Site>>) -> HttpResult {
     site.metrics.messages.queued(site.admission.queued());
     measure_tables(&site);
-    site.metrics.serving.connected(site.slots.agents());
+    site.metrics.serving.connected(site.stream_limit.agents());
     site.metrics.serving.bus_dropped(site.pub_sub.dropped());
     // Thousands of series take a millisecond or two, in which messages should not have to wait.
     let writing = tokio::task::spawn_blocking(move || to_text(site.metrics.registry()));

@@ -11,16 +11,17 @@ use schemas::{Code, DeliveryId, Refusal};
 use serde::Deserialize;
 
 use super::Site;
-use super::answer::Answer;
-use super::request::{Caller, Connection, JsonBody, bearer};
-use crate::admission::{Credentials, Ingress, Transport};
+use super::problem_response::HttpResult;
+use super::request::{Caller, JsonBody, PeerConnection, bearer};
+use crate::admission::{Credentials, Ingress};
 use crate::delivery::acknowledge;
-use crate::registry::Heard;
+use crate::registry::PresenceSignal;
+use crate::transport::Transport;
 
 /// Admits one message: 202 once the log has it.
-pub(super) async fn post_message(State(site): State<Arc<Site>>, request: Request) -> Answer {
+pub(super) async fn post_message(State(site): State<Arc<Site>>, request: Request) -> HttpResult {
     let headers = request.headers().clone();
-    let peer = request.extensions().get::<Connection>().map(|connection| connection.peer);
+    let peer = request.extensions().get::<PeerConnection>().map(|connection| connection.peer);
     let body = JsonBody::from_request(request, &site).await;
     let read = body.and_then(|JsonBody(bytes)| Ok((bytes, bearer(&headers)?)));
     let (bytes, token) =
@@ -39,7 +40,7 @@ struct Acks {
 
 /// Acknowledges deliveries: 204 once the bus has it. Transport acknowledgements are not confirmed further; what is not
 /// acknowledged is delivered again.
-pub(super) async fn post_acks(State(site): State<Arc<Site>>, caller: Caller, JsonBody(bytes): JsonBody) -> Answer {
+pub(super) async fn post_acks(State(site): State<Arc<Site>>, caller: Caller, JsonBody(bytes): JsonBody) -> HttpResult {
     let document = validate::parse(&bytes)?;
     let acks = Acks::deserialize(document).map_err(|_| {
         Refusal::new(Code::BadFormat, "not a list of delivery ids")
@@ -47,6 +48,6 @@ pub(super) async fn post_acks(State(site): State<Arc<Site>>, caller: Caller, Jso
             .expecting(r#"{"delivery_ids": ["<32 hexadecimal digits>", …]}"#)
     })?;
     acknowledge(&site.pub_sub, &caller.0.agent, &acks.delivery_ids).await?;
-    site.registry.hear(&caller.0.agent, Heard::Here);
+    site.registry.note_presence(&caller.0.agent, PresenceSignal::Here);
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -16,7 +16,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::Site;
-use super::answer::Answer;
+use super::problem_response::HttpResult;
 use super::request::{Caller, identifier};
 
 /// How long an engine may take to answer.
@@ -34,7 +34,7 @@ pub(super) async fn show(
     State(site): State<Arc<Site>>,
     caller: Caller,
     path: Result<Path<String>, PathRejection>,
-) -> Answer {
+) -> HttpResult {
     let negotiation = identifier(path, NegotiationId::try_new)?;
     let lane = negotiation.lane(site.lanes);
     let question = json!({ "negotiation": negotiation, "viewer": caller.0.agent }).to_string();

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::Site;
-use super::answer::{Answer, document};
+use super::problem_response::{HttpResult, document};
 use super::request::{Caller, JsonBody, segment};
 use crate::metrics::Document;
 use crate::policies::{check_consistency, publish, scores_offers, unknown};
@@ -28,7 +28,7 @@ const POLICIES_MAX: usize = 4096;
 const DEFAULT_NAME: &str = "default";
 
 /// Every current policy and the default.
-pub(super) async fn list(State(site): State<Arc<Site>>, _caller: Caller) -> Answer {
+pub(super) async fn list(State(site): State<Arc<Site>>, _caller: Caller) -> HttpResult {
     let tables = site.registry.read();
     let policies: Vec<_> = tables.policies.current().map(described).collect();
     document(&json!({ "default": tables.policies.default_policy(), "policies": policies }))
@@ -39,28 +39,32 @@ pub(super) async fn show(
     State(site): State<Arc<Site>>,
     _caller: Caller,
     path: Result<Path<String>, PathRejection>,
-) -> Answer {
+) -> HttpResult {
     let id = segment(path)?;
     let tables = site.registry.read();
     document(&described(tables.policies.policy(Some(&id)).ok_or_else(|| unknown(&tables.policies, &id))?))
 }
 
 /// What calls that name no policy get.
-pub(super) async fn show_default(State(site): State<Arc<Site>>, _caller: Caller) -> Answer {
+pub(super) async fn show_default(State(site): State<Arc<Site>>, _caller: Caller) -> HttpResult {
     let tables = site.registry.read();
     document(&json!({ "policy": tables.policies.default_policy() }))
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Switch {
+struct DefaultPolicyRequest {
     policy: String,
 }
 
 /// The switch: calls admitted from now on that name no policy get this one, on every gateway.
-pub(super) async fn switch_default(State(site): State<Arc<Site>>, caller: Caller, JsonBody(bytes): JsonBody) -> Answer {
+pub(super) async fn switch_default(
+    State(site): State<Arc<Site>>,
+    caller: Caller,
+    JsonBody(bytes): JsonBody,
+) -> HttpResult {
     caller.must_be_admin(&site)?;
-    let Switch { policy } = Switch::deserialize(parse(&bytes)?).map_err(|_| {
+    let DefaultPolicyRequest { policy } = DefaultPolicyRequest::deserialize(parse(&bytes)?).map_err(|_| {
         Refusal::new(Code::WrongType, "not a switch").at("/policy").expecting(r#"{"policy": "<name or name@version>"}"#)
     })?;
     let registry = &site.registry;
@@ -91,7 +95,7 @@ pub(super) async fn store(
     caller: Caller,
     path: Result<Path<String>, PathRejection>,
     JsonBody(bytes): JsonBody,
-) -> Answer {
+) -> HttpResult {
     caller.must_be_admin(&site)?;
     let id = segment(path)?;
     let policy = check_policy(&bytes);

@@ -15,13 +15,13 @@ use schemas::validate::BODY_BYTES_MAX;
 use schemas::{AgentId, Code, Refusal};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::answer::Refused;
+use super::problem_response::Refused;
 use super::{Bearer, Site};
 use crate::auth::Identity;
 
 /// The connection a request came on.
 #[derive(Clone)]
-pub(crate) struct Connection {
+pub(crate) struct PeerConnection {
     /// The peer's address.
     pub(crate) peer: IpAddr,
     /// Its place among the bounded number of connections; a stream keeps it after the upgrade.
@@ -36,7 +36,7 @@ impl FromRequestParts<Arc<Site>> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, site: &Arc<Site>) -> Result<Self, Refused> {
         let token = bearer(&parts.headers)?;
-        let peer = parts.extensions.get::<Connection>().map(|connection| connection.peer);
+        let peer = parts.extensions.get::<PeerConnection>().map(|connection| connection.peer);
         let identity = site.admission.identify(token, peer).await?;
         if let Some(Bearer(bearer)) = parts.extensions.get() {
             // Only one token is read per request: nobody has set it before.

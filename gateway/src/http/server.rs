@@ -25,7 +25,7 @@ pub use self::early_refusal::OnEarlyRefusal;
 
 use self::early_refusal::EarlyRefusals;
 use self::unread::Unread;
-use super::request::Connection;
+use super::request::PeerConnection;
 
 /// Bytes of a request's header: a token of 4 KiB and room for what proxies add.
 const HEADER_BYTES_MAX: usize = 16 * 1024;
@@ -84,7 +84,7 @@ pub async fn drive(
         };
         match accepted {
             Ok((stream, address, permit)) => {
-                let connection = Connection { peer: peer(address), _place: Arc::new(permit) };
+                let connection = PeerConnection { peer: peer(address), _place: Arc::new(permit) };
                 tasks.spawn(serve(stream, router.clone(), connection, options.clone(), stop.clone()));
             }
             Err(error) => {
@@ -98,7 +98,7 @@ pub async fn drive(
 async fn serve(
     stream: TcpStream,
     router: Router,
-    connection: Connection,
+    connection: PeerConnection,
     options: ServerOptions,
     stop: CancellationToken,
 ) {

@@ -14,9 +14,9 @@ use schemas::{AgentId, subject};
 use tokio_util::sync::CancellationToken;
 
 use super::Site;
-use super::answer::Answer;
+use super::problem_response::HttpResult;
 use super::request::{Caller, identifier};
-use super::slots::StreamSlots;
+use super::stream_limit::StreamLimit;
 use crate::delivery::unavailable;
 
 /// Passes the order to every gateway, this one included: 204 once the bus has it. The agent may open new streams while it
@@ -25,7 +25,7 @@ pub(super) async fn end(
     State(site): State<Arc<Site>>,
     caller: Caller,
     path: Result<Path<String>, PathRejection>,
-) -> Answer {
+) -> HttpResult {
     caller.must_be_admin(&site)?;
     let agent = identifier(path, AgentId::try_new)?;
     let published = site.pub_sub.publish(subject::stream_end(&agent), Bytes::new()).await;
@@ -36,13 +36,17 @@ pub(super) async fn end(
 }
 
 /// Does what any gateway's administrators order, until the gateway stops.
-pub(crate) async fn drive(mut orders: BoxStream<'static, Received>, slots: StreamSlots, stop: CancellationToken) {
+pub(crate) async fn drive(
+    mut orders: BoxStream<'static, Received>,
+    stream_limit: StreamLimit,
+    stop: CancellationToken,
+) {
     loop {
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
             order = orders.next() => match order.as_ref().map(|order| subject::agent_of(&order.subject)) {
-                Some(Some(agent)) => slots.end(&agent),
+                Some(Some(agent)) => stream_limit.end(&agent),
                 Some(None) => {}
                 None => {
                     tracing::error!("the bus ended the subscription: administrators end no streams of this gateway any more");

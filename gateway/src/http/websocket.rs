@@ -25,12 +25,12 @@ use axum::{RequestExt as _, response::Response};
 use schemas::{Code, Refusal};
 
 use super::Site;
-use super::answer::{Answer, Refused};
-use super::request::{Caller, Connection};
-use super::term::Term;
+use super::problem_response::{HttpResult, Refused};
+use super::request::{Caller, PeerConnection};
+use super::stream_lifetime::StreamLifetime;
 use crate::delivery::open_inbox;
 use frames::FRAME_BYTES_MAX;
-use session::Session;
+use session::WebSocketSession;
 
 /// Buffers of one connection, in bytes: small, because ten thousand of them are idle at once.
 const BUFFER_BYTES: usize = 4 * 1024;
@@ -38,16 +38,16 @@ const BUFFER_BYTES: usize = 4 * 1024;
 const WRITE_BYTES_MAX: usize = 1024 * 1024;
 
 /// Opens the stream.
-pub(super) async fn open(State(site): State<Arc<Site>>, caller: Caller, mut request: Request) -> Answer {
+pub(super) async fn open(State(site): State<Arc<Site>>, caller: Caller, mut request: Request) -> HttpResult {
     let upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection> = request.extract_parts().await;
     let upgrade = upgrade.map_err(|rejection| refused(&rejection))?;
     let identity = caller.0;
-    let slot = site.take_slot(&identity.agent)?;
-    let connection = request.extensions().get::<Connection>().cloned();
+    let permit = site.open_stream(&identity.agent)?;
+    let connection = request.extensions().get::<PeerConnection>().cloned();
     let deliveries = open_inbox(&site.pub_sub, &identity.agent).await?;
     let tracked = site.tasks.token();
     let identity = Arc::new(identity);
-    let term = Term::new(&site, identity.clone(), &slot);
+    let lifetime = StreamLifetime::new(&site, identity.clone(), &permit);
     let response: Response = upgrade
         .read_buffer_size(BUFFER_BYTES)
         .write_buffer_size(BUFFER_BYTES)
@@ -55,8 +55,8 @@ pub(super) async fn open(State(site): State<Arc<Site>>, caller: Caller, mut requ
         .max_message_size(FRAME_BYTES_MAX)
         .max_frame_size(FRAME_BYTES_MAX)
         .on_upgrade(move |socket| async move {
-            Session::new(site, identity, deliveries, term).run(socket).await;
-            drop((slot, connection, tracked));
+            WebSocketSession::new(site, identity, deliveries, lifetime).run(socket).await;
+            drop((permit, connection, tracked));
         })
         .into_response();
     Ok(response)

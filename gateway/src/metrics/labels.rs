@@ -4,8 +4,6 @@ use std::sync::LazyLock;
 
 use schemas::{Act, Code};
 
-use crate::admission::Transport;
-
 /// Acts agents send, and `unknown` for what was refused before its act was read.
 pub(super) static KINDS: LazyLock<[&str; Act::FROM_AGENTS.len() + 1]> = LazyLock::new(|| {
     let mut kinds = ["unknown"; Act::FROM_AGENTS.len() + 1];
@@ -17,21 +15,6 @@ pub(super) static KINDS: LazyLock<[&str; Act::FROM_AGENTS.len() + 1]> = LazyLock
 pub(super) fn kind_index(act: Option<Act>) -> usize {
     let known = act.and_then(|act| Act::FROM_AGENTS.iter().position(|known| *known == act));
     known.unwrap_or(KINDS.len() - 1)
-}
-
-impl Transport {
-    /// Every way in, in declaration order.
-    pub(crate) const ALL: [Self; 4] = [Self::Http, Self::WebSocket, Self::Nats, Self::InProcess];
-
-    /// As it stands in a label.
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Http => "http",
-            Self::WebSocket => "ws",
-            Self::Nats => "nats",
-            Self::InProcess => "in_process",
-        }
-    }
 }
 
 macro_rules! labels {
@@ -198,6 +181,7 @@ pub(super) const fn stage_of(code: Code) -> Stage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::Transport;
 
     #[test]
     fn every_act_agents_send_has_its_own_kind() {

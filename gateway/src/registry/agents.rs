@@ -11,8 +11,8 @@ use bytes::Bytes;
 use schemas::control::Registration;
 use schemas::{AgentId, TopicName};
 
-use super::presence::{Heard, Listening, Member};
-use super::requests::{ConsentRequest, owner_of_requests};
+use super::consent_requests::{ConsentRequest, owner_of_requests};
+use super::presence::{Listening, Member, PresenceSignal};
 
 /// Members looked at by one [`AgentTable::sweep`]: some milliseconds for which nothing else reads the table.
 const SWEPT_MAX: usize = 4096;
@@ -114,9 +114,9 @@ impl AgentTable {
 
     /// An agent was heard; one that is not registered is nobody. True when it was absent: [`AgentTable::handle_return`]
     /// then puts it on its lists.
-    pub(crate) fn hear(&self, agent: &AgentId, now_ms: u64, heard: Heard) -> bool {
+    pub(crate) fn note_presence(&self, agent: &AgentId, now_ms: u64, signal: PresenceSignal) -> bool {
         let Some(member) = self.by_id.get(agent) else { return false };
-        member.hear(now_ms, heard);
+        member.note_presence(now_ms, signal);
         member.is_found_absent()
     }
 

@@ -12,11 +12,11 @@ const ENGINES_MAX: usize = 64;
 /// See the module. Time is the gateway's clock.
 #[derive(Debug, Default)]
 pub(crate) struct Backlogs {
-    by_engine: BTreeMap<String, Said>,
+    by_engine: BTreeMap<String, BacklogReport>,
 }
 
 #[derive(Debug)]
-struct Said {
+struct BacklogReport {
     at_ms: u64,
     agents: BTreeSet<AgentId>,
 }
@@ -28,13 +28,14 @@ impl Backlogs {
         if agents.is_empty() {
             self.by_engine.remove(engine);
         } else if self.by_engine.len() < ENGINES_MAX || self.by_engine.contains_key(engine) {
-            self.by_engine.insert(engine.to_owned(), Said { at_ms: now_ms, agents: agents.into_iter().collect() });
+            self.by_engine
+                .insert(engine.to_owned(), BacklogReport { at_ms: now_ms, agents: agents.into_iter().collect() });
         }
     }
 
     /// Whether any engine says that the agent acknowledges too little.
     pub(crate) fn holds(&self, agent: &AgentId, now_ms: u64) -> bool {
-        let is_heard = |said: &&Said| now_ms.saturating_sub(said.at_ms) <= SILENCE_MS_MAX;
+        let is_heard = |said: &&BacklogReport| now_ms.saturating_sub(said.at_ms) <= SILENCE_MS_MAX;
         self.by_engine.values().filter(is_heard).any(|said| said.agents.contains(agent))
     }
 }

@@ -33,7 +33,7 @@ pub(crate) struct PolicyTable {
 }
 
 #[derive(Deserialize)]
-struct Switch {
+struct DefaultPolicyDocument {
     policy: String,
 }
 
@@ -91,7 +91,10 @@ impl PolicyTable {
 
     pub(super) fn apply(&mut self, key: &str, value: Option<&Bytes>) -> Result<(), serde_json::Error> {
         if key == DEFAULT_KEY {
-            self.chosen = value.map(|value| serde_json::from_slice::<Switch>(value)).transpose()?.map(|s| s.policy);
+            self.chosen = value
+                .map(|value| serde_json::from_slice::<DefaultPolicyDocument>(value))
+                .transpose()?
+                .map(|s| s.policy);
             return Ok(());
         }
         match value {

@@ -41,13 +41,13 @@ impl Member {
     }
 
     /// Notes that the agent was heard.
-    pub(super) fn hear(&self, now_ms: u64, heard: Heard) {
-        let age_ms = match heard {
-            Heard::Here | Heard::Hello => 0,
-            Heard::Reported => report_age_ms(self.registration.lease_ms),
+    pub(super) fn note_presence(&self, now_ms: u64, signal: PresenceSignal) {
+        let age_ms = match signal {
+            PresenceSignal::Here | PresenceSignal::Hello => 0,
+            PresenceSignal::Reported => report_age_ms(self.registration.lease_ms),
         };
         self.heard_ms.fetch_max(now_ms.saturating_sub(age_ms), Ordering::Relaxed);
-        if heard == Heard::Here {
+        if signal == PresenceSignal::Here {
             self.heard_here_ms.fetch_max(now_ms, Ordering::Relaxed);
         }
     }
@@ -65,7 +65,7 @@ impl Member {
 
 /// How an agent was heard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum PresenceSignal {
     /// By this gateway, which reports it to the others: a message, an acknowledgement, a stream.
     Here,
     /// By its hello, which every gateway hears.

@@ -5,7 +5,7 @@ use std::fmt;
 
 use schemas::{AgentId, TopicName};
 
-use super::Candidate;
+use super::InviteCandidate;
 use crate::registry::Audience;
 
 /// Subscribers looked at so that one of several addressed topics counts once: some microseconds. Beyond it each topic counts
@@ -41,7 +41,7 @@ impl fmt::Display for AbsentCount {
 impl Absent<'_> {
     /// How many are left out: exact where at most [`LOOKED_AT_MAX`] subscribe to the addressed topics beside the one with the
     /// most, and otherwise an upper bound.
-    pub(super) fn count(&self, candidates: &BTreeMap<&AgentId, Candidate<'_>>, from: &AgentId) -> AbsentCount {
+    pub(super) fn count(&self, candidates: &BTreeMap<&AgentId, InviteCandidate<'_>>, from: &AgentId) -> AbsentCount {
         let mut lists: Vec<_> = self.audiences.values().map(|audience| &audience.absent).collect();
         lists.sort_by_key(|list| std::cmp::Reverse(list.len()));
         let lists_of = |agent: &AgentId| lists.iter().filter(|list| list.contains_key(agent)).count();

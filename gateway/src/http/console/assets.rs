@@ -10,7 +10,7 @@ use axum::response::{IntoResponse as _, Response};
 use schemas::{Code, Digest, Refusal};
 
 use super::super::Site;
-use super::super::answer::Answer;
+use super::super::problem_response::HttpResult;
 use super::super::request::segment;
 use super::must_be_on;
 
@@ -54,7 +54,7 @@ static ASSETS: [Asset; 15] = assets![
 ];
 
 /// The page.
-pub(in super::super) async fn page(State(site): State<Arc<Site>>, headers: HeaderMap) -> Answer {
+pub(in super::super) async fn page(State(site): State<Arc<Site>>, headers: HeaderMap) -> HttpResult {
     must_be_on(&site)?;
     Ok(serve(0, &headers))
 }
@@ -64,7 +64,7 @@ pub(in super::super) async fn asset(
     State(site): State<Arc<Site>>,
     path: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
-) -> Answer {
+) -> HttpResult {
     must_be_on(&site)?;
     let wanted = segment(path)?;
     let index = ASSETS.iter().position(|asset| asset.name == wanted);

@@ -13,9 +13,9 @@ use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use super::super::Site;
-use super::super::answer::Answer;
-use super::super::request::Connection;
-use super::super::term::Term;
+use super::super::problem_response::HttpResult;
+use super::super::request::PeerConnection;
+use super::super::stream_lifetime::StreamLifetime;
 use super::Visitor;
 use crate::console::{LOOK, Sight};
 
@@ -25,13 +25,13 @@ const PERIOD: Duration = Duration::from_secs(1);
 const LIFETIME_MAX: Duration = Duration::from_secs(600);
 
 /// Opens the stream.
-pub(in super::super) async fn open(State(site): State<Arc<Site>>, visitor: Visitor, request: Request) -> Answer {
+pub(in super::super) async fn open(State(site): State<Arc<Site>>, visitor: Visitor, request: Request) -> HttpResult {
     let place = site.console.stream_place(visitor.is_admin)?;
     let mut looks = tokio::time::interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let term = visitor.identity.map(|identity| Term::ended_by(&site, identity, CancellationToken::new()));
-    let view = View {
-        term,
+    let lifetime = visitor.identity.map(|identity| StreamLifetime::ended_by(&site, identity, CancellationToken::new()));
+    let view = ConsoleStream {
+        lifetime,
         site,
         sight: visitor.sight,
         looks,
@@ -39,16 +39,16 @@ pub(in super::super) async fn open(State(site): State<Arc<Site>>, visitor: Visit
         default_policy: String::new(),
         ends: Instant::now() + LIFETIME_MAX,
         _place: place,
-        _connection: request.extensions().get::<Connection>().cloned(),
+        _connection: request.extensions().get::<PeerConnection>().cloned(),
     };
     Ok(Sse::new(events(view)).into_response())
 }
 
 /// One open stream. Dropped when the visitor goes, or when it ends by itself.
-struct View {
+struct ConsoleStream {
     site: Arc<Site>,
     /// Absent for a visitor without a token.
-    term: Option<Term>,
+    lifetime: Option<StreamLifetime>,
     sight: Sight,
     looks: Interval,
     /// When the next snapshot is due, if nothing changes before.
@@ -57,17 +57,17 @@ struct View {
     default_policy: String,
     ends: Instant,
     _place: OwnedSemaphorePermit,
-    _connection: Option<Connection>,
+    _connection: Option<PeerConnection>,
 }
 
-fn events(view: View) -> impl Stream<Item = Result<Event, Infallible>> {
+fn events(view: ConsoleStream) -> impl Stream<Item = Result<Event, Infallible>> {
     stream::unfold(view, |mut view| async move {
         loop {
             tokio::select! {
                 biased;
                 () = view.site.stop.cancelled() => return None,
                 () = tokio::time::sleep_until(view.ends) => return None,
-                _ = over(view.term.as_mut()) => return None,
+                _ = over(view.lifetime.as_mut()) => return None,
                 _ = view.looks.tick() => {}
             }
             let default_policy = view.site.console.default_policy();
@@ -84,10 +84,10 @@ fn events(view: View) -> impl Stream<Item = Result<Event, Infallible>> {
 }
 
 /// Waits for the end of a visitor's token; for ever without one.
-async fn over(term: Option<&mut Term>) {
-    match term {
-        Some(term) => {
-            term.over().await;
+async fn over(lifetime: Option<&mut StreamLifetime>) {
+    match lifetime {
+        Some(lifetime) => {
+            lifetime.over().await;
         }
         None => std::future::pending().await,
     }

@@ -12,14 +12,15 @@ use schemas::Refusal;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use super::frames::{ClientFrame, ServerFrame, delivery_frame};
-use crate::admission::{Accepted, Credentials, Ingress, Transport};
+use crate::admission::{Accepted, Credentials, Ingress};
 use crate::auth::Identity;
 use crate::delivery::{acknowledge, split};
 use crate::http::Site;
-use crate::http::term::Term;
+use crate::http::stream_lifetime::StreamLifetime;
 use crate::metrics::{CloseReason, StreamKind, StreamResult};
 use crate::problem::Problem;
-use crate::registry::Heard;
+use crate::registry::PresenceSignal;
+use crate::transport::Transport;
 
 /// Messages of one connection being admitted at once. Beyond it nothing further is read: the client waits.
 const IN_FLIGHT_MAX: usize = 256;
@@ -31,7 +32,7 @@ const PING_PERIOD: Duration = Duration::from_secs(20);
 const MISSED_PINGS_MAX: u32 = 2;
 
 /// An open stream.
-pub(super) struct Session {
+pub(super) struct WebSocketSession {
     site: Arc<Site>,
     identity: Arc<Identity>,
     deliveries: BoxStream<'static, Received>,
@@ -40,7 +41,7 @@ pub(super) struct Session {
     missed_pings: u32,
     /// How long the client may take to read what waits for it. Then it is closed as slow; what it missed comes again.
     patience: Duration,
-    term: Term,
+    lifetime: StreamLifetime,
     /// Deliveries among the frames that are not written yet.
     unsettled: usize,
 }
@@ -52,7 +53,7 @@ struct Admitted {
 }
 
 /// Everything that can wake the task.
-enum Wake {
+enum SessionEvent {
     Frame(Option<Result<Message, axum::Error>>),
     Delivery(Option<Received>),
     Admitted(Admitted),
@@ -61,12 +62,12 @@ enum Wake {
 }
 
 /// Why the stream ends, and what the client is told.
-struct End {
+struct SessionEnd {
     reason: CloseReason,
     close: Option<(u16, &'static str)>,
 }
 
-impl From<CloseReason> for End {
+impl From<CloseReason> for SessionEnd {
     fn from(reason: CloseReason) -> Self {
         let code = match reason {
             CloseReason::Shutdown => close_code::AWAY,
@@ -91,7 +92,7 @@ enum Unwritten {
     Gone,
 }
 
-impl From<Unwritten> for End {
+impl From<Unwritten> for SessionEnd {
     fn from(unwritten: Unwritten) -> Self {
         match unwritten {
             Unwritten::Late => CloseReason::Slow.into(),
@@ -100,18 +101,18 @@ impl From<Unwritten> for End {
     }
 }
 
-impl Session {
+impl WebSocketSession {
     pub(super) fn new(
         site: Arc<Site>,
         identity: Arc<Identity>,
         deliveries: BoxStream<'static, Received>,
-        term: Term,
+        lifetime: StreamLifetime,
     ) -> Self {
         let mut pings = tokio::time::interval_at(Instant::now() + PING_PERIOD, PING_PERIOD);
         pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let in_flight = FuturesUnordered::new();
         let patience = Duration::from_millis(site.config.limits.client_timeout_ms);
-        Self { site, identity, deliveries, in_flight, pings, missed_pings: 0, patience, term, unsettled: 0 }
+        Self { site, identity, deliveries, in_flight, pings, missed_pings: 0, patience, lifetime, unsettled: 0 }
     }
 
     /// Serves the stream until it ends.
@@ -130,7 +131,7 @@ impl Session {
         self.site.metrics.serving.stream_ended(StreamKind::WebSocket, end.reason);
     }
 
-    async fn drive(&mut self, socket: &mut WebSocket) -> End {
+    async fn drive(&mut self, socket: &mut WebSocket) -> SessionEnd {
         loop {
             let mut frames = Vec::new();
             let mut wake = self.next(socket).await;
@@ -167,36 +168,36 @@ impl Session {
         self.site.metrics.serving.delivered(StreamKind::WebSocket, result, count);
     }
 
-    async fn next(&mut self, socket: &mut WebSocket) -> Wake {
+    async fn next(&mut self, socket: &mut WebSocket) -> SessionEvent {
         tokio::select! {
-            Some(admitted) = self.in_flight.next(), if !self.in_flight.is_empty() => Wake::Admitted(admitted),
-            received = self.deliveries.next() => Wake::Delivery(received),
-            frame = socket.recv(), if self.in_flight.len() < IN_FLIGHT_MAX => Wake::Frame(frame),
-            _ = self.pings.tick() => Wake::Ping,
-            reason = self.term.over() => Wake::Over(reason),
+            Some(admitted) = self.in_flight.next(), if !self.in_flight.is_empty() => SessionEvent::Admitted(admitted),
+            received = self.deliveries.next() => SessionEvent::Delivery(received),
+            frame = socket.recv(), if self.in_flight.len() < IN_FLIGHT_MAX => SessionEvent::Frame(frame),
+            _ = self.pings.tick() => SessionEvent::Ping,
+            reason = self.lifetime.over() => SessionEvent::Over(reason),
         }
     }
 
-    async fn handle(&mut self, wake: Wake, frames: &mut Vec<Message>) -> Result<(), End> {
+    async fn handle(&mut self, wake: SessionEvent, frames: &mut Vec<Message>) -> Result<(), SessionEnd> {
         match wake {
-            Wake::Frame(Some(Ok(message))) => self.handle_frame(message, frames).await,
-            Wake::Frame(Some(Err(_))) => Err(CloseReason::Protocol.into()),
-            Wake::Frame(None) => Err(CloseReason::Client.into()),
-            Wake::Delivery(Some(received)) => {
+            SessionEvent::Frame(Some(Ok(message))) => self.handle_frame(message, frames).await,
+            SessionEvent::Frame(Some(Err(_))) => Err(CloseReason::Protocol.into()),
+            SessionEvent::Frame(None) => Err(CloseReason::Client.into()),
+            SessionEvent::Delivery(Some(received)) => {
                 self.handle_delivery(&received, frames);
                 Ok(())
             }
-            Wake::Delivery(None) => Err(CloseReason::Bus.into()),
-            Wake::Admitted(admitted) => {
+            SessionEvent::Delivery(None) => Err(CloseReason::Bus.into()),
+            SessionEvent::Admitted(admitted) => {
                 frames.push(answer(&admitted).into());
                 Ok(())
             }
-            Wake::Ping => self.handle_ping(frames),
-            Wake::Over(reason) => Err(reason.into()),
+            SessionEvent::Ping => self.handle_ping(frames),
+            SessionEvent::Over(reason) => Err(reason.into()),
         }
     }
 
-    async fn handle_frame(&mut self, message: Message, frames: &mut Vec<Message>) -> Result<(), End> {
+    async fn handle_frame(&mut self, message: Message, frames: &mut Vec<Message>) -> Result<(), SessionEnd> {
         self.missed_pings = 0;
         let text = match message {
             Message::Text(text) => text,
@@ -204,7 +205,7 @@ impl Session {
             Message::Close(_) => return Err(CloseReason::Client.into()),
             Message::Binary(_) => {
                 let close = Some((close_code::UNSUPPORTED, "text frames only"));
-                return Err(End { reason: CloseReason::Protocol, close });
+                return Err(SessionEnd { reason: CloseReason::Protocol, close });
             }
         };
         match ClientFrame::parse(&text.into()) {
@@ -216,7 +217,7 @@ impl Session {
                     Err(refusal) => Err(refusal),
                 };
                 match acknowledged {
-                    Ok(()) => self.site.registry.hear(&self.identity.agent, Heard::Here),
+                    Ok(()) => self.site.registry.note_presence(&self.identity.agent, PresenceSignal::Here),
                     Err(refusal) => frames.push(refused(None, &refusal).into()),
                 }
             }
@@ -264,7 +265,7 @@ impl Session {
         }
     }
 
-    fn handle_ping(&mut self, frames: &mut Vec<Message>) -> Result<(), End> {
+    fn handle_ping(&mut self, frames: &mut Vec<Message>) -> Result<(), SessionEnd> {
         self.missed_pings += 1;
         if self.missed_pings > MISSED_PINGS_MAX {
             return Err(CloseReason::Idle.into());

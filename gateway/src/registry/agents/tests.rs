@@ -16,13 +16,13 @@ fn an_agent_is_present_for_exactly_its_lease_after_it_was_last_heard() {
     let mut bench = Bench::new(&["bob"]);
     bench.listen_until(BEGIN_MS + LEASE_MS - 1);
     assert!(bench.is_present("bob"), "new, and so heard");
-    bench.hear("bob", Heard::Here);
+    bench.hear("bob", PresenceSignal::Here);
     bench.listen_until(BEGIN_MS + 2 * LEASE_MS - 2);
     assert!(bench.is_present("bob"));
     bench.listen_until(BEGIN_MS + 2 * LEASE_MS - 1);
     assert!(!bench.is_present("bob"));
     assert_eq!(bench.table.present_len(), 0);
-    bench.hear("bob", Heard::Hello);
+    bench.hear("bob", PresenceSignal::Hello);
     assert!(bench.is_present("bob"));
     assert_eq!(bench.table.present_len(), 1);
 }
@@ -43,9 +43,11 @@ fn a_lease_ends_in_time_although_nobody_has_swept() {
 #[test]
 fn each_way_of_hearing_counts_from_when_the_agent_spoke() {
     let half = LEASE_MS / 2;
-    for (heard, is_present_after_ms, is_reported) in
-        [(Heard::Here, LEASE_MS - 1, true), (Heard::Hello, LEASE_MS - 1, false), (Heard::Reported, LEASE_MS - 1, false)]
-    {
+    for (heard, is_present_after_ms, is_reported) in [
+        (PresenceSignal::Here, LEASE_MS - 1, true),
+        (PresenceSignal::Hello, LEASE_MS - 1, false),
+        (PresenceSignal::Reported, LEASE_MS - 1, false),
+    ] {
         let mut bench = Bench::new(&["bob"]);
         bench.listen_until(BEGIN_MS + half);
         bench.hear("bob", heard);
@@ -62,7 +64,7 @@ fn a_report_makes_no_lease_longer_than_the_agent_can_have_spoken_ago() {
     let mut bench = Bench::new(&[]);
     bench.register("bob", &Registration { lease_ms: 30_000, ..subscriber() });
     bench.listen_until(20_000);
-    bench.hear("bob", Heard::Reported);
+    bench.hear("bob", PresenceSignal::Reported);
     bench.listen_until(20_000 + 30_000 - REPORT_PERIOD_MS - 1);
     assert!(bench.is_present("bob"));
     bench.listen_until(20_000 + 30_000 - REPORT_PERIOD_MS);
@@ -73,7 +75,7 @@ fn a_report_makes_no_lease_longer_than_the_agent_can_have_spoken_ago() {
 fn a_stream_that_is_reported_every_period_keeps_an_agent_present() {
     let mut bench = Bench::new(&["bob"]);
     for _ in 0..20 {
-        bench.hear("bob", Heard::Reported);
+        bench.hear("bob", PresenceSignal::Reported);
         bench.listen_until(bench.now_ms + REPORT_PERIOD_MS);
         assert!(bench.is_present("bob"));
     }
@@ -83,7 +85,7 @@ fn a_stream_that_is_reported_every_period_keeps_an_agent_present() {
 fn a_gateway_that_was_cut_off_finds_nobody_absent_until_it_has_listened_for_a_lease() {
     let mut bench = Bench::new(&["bob", "carol"]);
     bench.listen_until(BEGIN_MS + LEASE_MS);
-    bench.hear("bob", Heard::Hello);
+    bench.hear("bob", PresenceSignal::Hello);
     assert_eq!(bench.absent(), ["carol"]);
 
     // Nothing is heard, and so nothing is known: bob stays as he was.
@@ -135,7 +137,7 @@ fn the_durable_stay_on_the_list_of_the_reached_and_are_not_called_present() {
 #[test]
 fn who_is_not_registered_is_nobody_and_leaves_nothing() {
     let mut bench = Bench::new(&["bob"]);
-    assert!(!bench.table.hear(&agent("ghost"), bench.now_ms, Heard::Here));
+    assert!(!bench.table.note_presence(&agent("ghost"), bench.now_ms, PresenceSignal::Here));
     assert_eq!(bench.table.heard_here(0), [agent("bob")], "0 is older than never");
     assert_eq!(bench.table.heard_here(1), []);
     bench.listen_until(BEGIN_MS + LEASE_MS);
@@ -163,7 +165,7 @@ fn a_call_looks_at_the_present_alone_however_many_absent_are_registered() {
     let mut bench = Bench::new(&names.iter().map(String::as_str).collect::<Vec<_>>());
     bench.listen_until(BEGIN_MS + LEASE_MS - 1);
     for name in &names[..100] {
-        bench.hear(name, Heard::Hello);
+        bench.hear(name, PresenceSignal::Hello);
     }
     bench.listen_until(BEGIN_MS + LEASE_MS);
     assert_eq!((bench.reached().len(), bench.absent().len()), (100, 9_900));
@@ -190,8 +192,8 @@ impl Bench {
         self.table.apply(name, Some(&bytes), self.now_ms).unwrap();
     }
 
-    fn hear(&mut self, name: &str, heard: Heard) {
-        if self.table.hear(&agent(name), self.now_ms, heard) {
+    fn hear(&mut self, name: &str, signal: PresenceSignal) {
+        if self.table.note_presence(&agent(name), self.now_ms, signal) {
             self.table.handle_return(&agent(name));
         }
     }

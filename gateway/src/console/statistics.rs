@@ -1,4 +1,4 @@
-//! The last pulse of each engine, and what changed over the last seconds. Pure: time comes as an argument, counted from
+//! The latest statistics of each engine, and what changed over the last seconds. Pure: time comes as an argument, counted from
 //! any one moment.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -9,7 +9,7 @@ use schemas::statistics::{
 };
 use schemas::subject;
 
-/// Engines remembered; the pulses of further ones are dropped. An exchange has a handful.
+/// Engines remembered; the statistics of further ones are dropped. An exchange has a handful.
 pub(super) const ENGINES_MAX: usize = 64;
 /// An engine unheard for this long is forgotten: it tells something every second.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(5);
@@ -19,8 +19,8 @@ const QUIET_MAX: Duration = Duration::from_millis(2500);
 const WINDOW: Duration = Duration::from_secs(5);
 /// Points of the history, one a second.
 pub(super) const HISTORY_MAX: usize = 120;
-/// Largest pulse that is read, in bytes: twice what the longest names make of one.
-const PULSE_BYTES_MAX: usize = 256 * 1024;
+/// Largest statistics that are read, in bytes: twice what the longest names make of one.
+const STATISTICS_BYTES_MAX: usize = 256 * 1024;
 /// Outcomes counted apart; the protocol has ten.
 const OUTCOMES_MAX: usize = 32;
 
@@ -29,17 +29,17 @@ const FAULT_BYTES_MAX: usize = 512;
 
 /// The engines, by id.
 #[derive(Default)]
-pub(super) struct Pulses {
-    engines: BTreeMap<String, Heard>,
-    history: VecDeque<Point>,
+pub(super) struct EngineStatistics {
+    engines: BTreeMap<String, ReceivedStatistics>,
+    history: VecDeque<RatePoint>,
     /// An engine that had counted something is gone, or began anew.
     has_lost_counts: bool,
 }
 
 /// One engine.
-pub(super) struct Heard {
+pub(super) struct ReceivedStatistics {
     /// What it said last.
-    pub(super) pulse: Statistics,
+    pub(super) latest: Statistics,
     /// When.
     pub(super) at: Duration,
     marks: VecDeque<Mark>,
@@ -79,7 +79,7 @@ pub(super) struct Totals {
 
 /// One second of the past.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
-pub(super) struct Point {
+pub(super) struct RatePoint {
     /// Negotiations ended per second.
     pub(super) ended_per_s: f64,
     /// From call to end, 95 of 100 of the last minute.
@@ -93,28 +93,31 @@ pub(super) struct Point {
     pub(super) ended_per_s_by_policy: BTreeMap<String, f64>,
 }
 
-impl Pulses {
-    /// Takes what came on a subject; false when it is no pulse of the engine the subject names, or one engine too many.
-    pub(super) fn handle_pulse(&mut self, on: &str, payload: &[u8], now: Duration) -> bool {
-        if payload.len() > PULSE_BYTES_MAX {
+impl EngineStatistics {
+    /// Takes what came on a subject; false when they are no statistics of the engine the subject names, or one engine too many.
+    pub(super) fn handle_statistics(&mut self, on: &str, payload: &[u8], now: Duration) -> bool {
+        if payload.len() > STATISTICS_BYTES_MAX {
             return false;
         }
-        let Ok(mut pulse) = serde_json::from_slice::<Statistics>(payload) else { return false };
-        if !is_token(&pulse.engine) || subject::statistics(&pulse.engine) != on {
+        let Ok(mut statistics) = serde_json::from_slice::<Statistics>(payload) else { return false };
+        if !is_token(&statistics.engine) || subject::statistics(&statistics.engine) != on {
             return false;
         }
         self.forget_silent(now);
-        if self.engines.len() >= ENGINES_MAX && !self.engines.contains_key(&pulse.engine) {
+        if self.engines.len() >= ENGINES_MAX && !self.engines.contains_key(&statistics.engine) {
             return false;
         }
-        bound(&mut pulse);
-        let marks = self.engines.remove(&pulse.engine).map(|heard| heard.marks).unwrap_or_default();
+        bound(&mut statistics);
+        let marks = self.engines.remove(&statistics.engine).map(|heard| heard.marks).unwrap_or_default();
         let ended = |policy: &schemas::statistics::PolicyActivity| (policy.policy.clone(), policy.ended);
-        let mark =
-            Mark { at: now, counts: counts(&pulse), ended_by_policy: pulse.policies.iter().map(ended).collect() };
+        let mark = Mark {
+            at: now,
+            counts: counts(&statistics),
+            ended_by_policy: statistics.policies.iter().map(ended).collect(),
+        };
         self.has_lost_counts |= marks.back().is_some_and(|last| mark.has_fallen(last));
         let marks = marked(marks, mark);
-        self.engines.insert(pulse.engine.clone(), Heard { pulse, at: now, marks });
+        self.engines.insert(statistics.engine.clone(), ReceivedStatistics { latest: statistics, at: now, marks });
         true
     }
 
@@ -125,7 +128,7 @@ impl Pulses {
             self.history.pop_front();
         }
         let recent = self.recent();
-        self.history.push_back(Point {
+        self.history.push_back(RatePoint {
             ended_per_s: self.rates(now).ended,
             p95_us: self.round().p95_us,
             recent_p50_us: recent.p50_us,
@@ -139,34 +142,34 @@ impl Pulses {
         let mut has_lost_counts = self.has_lost_counts;
         self.engines.retain(|_, heard| {
             let is_heard = now.saturating_sub(heard.at) <= SILENCE_MAX;
-            has_lost_counts |= !is_heard && counts(&heard.pulse) != [0; 4];
+            has_lost_counts |= !is_heard && counts(&heard.latest) != [0; 4];
             is_heard
         });
         self.has_lost_counts = has_lost_counts;
     }
 
     /// Every engine, in the order of the ids.
-    pub(super) fn engines(&self) -> impl Iterator<Item = &Heard> {
+    pub(super) fn engines(&self) -> impl Iterator<Item = &ReceivedStatistics> {
         self.engines.values()
     }
 
     /// The past, oldest first.
-    pub(super) fn history(&self) -> impl DoubleEndedIterator<Item = &Point> {
+    pub(super) fn history(&self) -> impl DoubleEndedIterator<Item = &RatePoint> {
         self.history.iter()
     }
 
     /// Sums.
     pub(super) fn totals(&self) -> Totals {
         let mut totals = Totals { lower_bound: self.has_lost_counts, ..Totals::default() };
-        for Heard { pulse, .. } in self.engines() {
-            add(&mut totals.open, pulse.open);
-            add(&mut totals.started, pulse.started);
-            add(&mut totals.awards, pulse.awards);
-            add(&mut totals.binding, pulse.binding);
-            add(&mut totals.offers, pulse.offers);
-            add(&mut totals.unacknowledged, pulse.unacknowledged);
-            totals.lower_bound |= pulse.lower_bound;
-            for (outcome, &count) in &pulse.ended {
+        for ReceivedStatistics { latest: statistics, .. } in self.engines() {
+            add(&mut totals.open, statistics.open);
+            add(&mut totals.started, statistics.started);
+            add(&mut totals.awards, statistics.awards);
+            add(&mut totals.binding, statistics.binding);
+            add(&mut totals.offers, statistics.offers);
+            add(&mut totals.unacknowledged, statistics.unacknowledged);
+            totals.lower_bound |= statistics.lower_bound;
+            for (outcome, &count) in &statistics.ended {
                 add(&mut totals.ended, count);
                 let by_outcome = &mut totals.ended_by_outcome;
                 if by_outcome.len() < OUTCOMES_MAX || by_outcome.contains_key(outcome) {
@@ -191,7 +194,7 @@ impl Pulses {
     pub(super) fn ended_per_s_by_policy(&self, now: Duration) -> BTreeMap<String, f64> {
         let mut sums = BTreeMap::new();
         for heard in self.engines().filter(|heard| heard.is_counted(now)) {
-            for policy in &heard.pulse.policies {
+            for policy in &heard.latest.policies {
                 let ended = |mark: &Mark| mark.ended_by_policy.get(&policy.policy).copied().unwrap_or(0);
                 *sums.entry(policy.policy.clone()).or_default() += heard.per_s(ended);
             }
@@ -201,24 +204,24 @@ impl Pulses {
 
     /// From call to end, of the last minute.
     pub(super) fn round(&self) -> Quantiles {
-        let is_measured = |heard: &&Heard| heard.pulse.round.count > 0;
+        let is_measured = |heard: &&ReceivedStatistics| heard.latest.round.count > 0;
         // Of an engine that tells no histogram only the quantiles are known.
-        if self.engines().filter(is_measured).all(|heard| !heard.pulse.durations.0.is_empty()) {
+        if self.engines().filter(is_measured).all(|heard| !heard.latest.durations.0.is_empty()) {
             return self.durations().spread();
         }
-        largest(self.engines().map(|heard| heard.pulse.round))
+        largest(self.engines().map(|heard| heard.latest.round))
     }
 
     /// The durations of the last minute.
     pub(super) fn durations(&self) -> Histogram {
         let mut all = Histogram::default();
-        self.engines().for_each(|heard| all.merge(&heard.pulse.durations));
+        self.engines().for_each(|heard| all.merge(&heard.latest.durations));
         all
     }
 
     /// From call to end, of the last five seconds.
     fn recent(&self) -> Quantiles {
-        largest(self.engines().map(|heard| heard.pulse.recent))
+        largest(self.engines().map(|heard| heard.latest.recent))
     }
 }
 
@@ -232,17 +235,17 @@ pub(super) fn largest(spreads: impl Iterator<Item = Quantiles>) -> Quantiles {
     })
 }
 
-/// Holds a pulse to the bounds engines keep to.
-fn bound(pulse: &mut Statistics) {
-    pulse.newest.truncate(NAMED_MAX);
-    pulse.latest.truncate(NAMED_MAX);
-    pulse.owned.truncate(usize::from(u8::MAX));
-    pulse.policies.truncate(POLICIES_MAX + 1);
-    pulse.agents.truncate(AGENTS_MAX);
-    pulse.faults.retain(|fault| fault.len() <= FAULT_BYTES_MAX);
-    pulse.faults.truncate(FAULTS_MAX);
-    let histograms = pulse.policies.iter_mut().map(|policy| &mut policy.durations);
-    for histogram in histograms.chain([&mut pulse.durations]) {
+/// Holds statistics to the bounds engines keep to.
+fn bound(statistics: &mut Statistics) {
+    statistics.newest.truncate(NAMED_MAX);
+    statistics.latest.truncate(NAMED_MAX);
+    statistics.owned.truncate(usize::from(u8::MAX));
+    statistics.policies.truncate(POLICIES_MAX + 1);
+    statistics.agents.truncate(AGENTS_MAX);
+    statistics.faults.retain(|fault| fault.len() <= FAULT_BYTES_MAX);
+    statistics.faults.truncate(FAULTS_MAX);
+    let histograms = statistics.policies.iter_mut().map(|policy| &mut policy.durations);
+    for histogram in histograms.chain([&mut statistics.durations]) {
         while histogram.0.len() > BUCKETS_MAX {
             histogram.0.pop_last();
         }
@@ -256,7 +259,7 @@ impl Mark {
     }
 }
 
-impl Heard {
+impl ReceivedStatistics {
     /// What this engine does in a second; 0 until it has been heard twice, and from [`QUIET_MAX`] of silence on.
     pub(super) fn rates(&self, now: Duration) -> Rates {
         if !self.is_counted(now) {
@@ -286,7 +289,7 @@ fn marked(mut marks: VecDeque<Mark>, mark: Mark) -> VecDeque<Mark> {
     if marks.back().is_some_and(|last| mark.has_fallen(last)) {
         marks.clear();
     }
-    // One pulse a second is what a window holds; a flood of them replaces the last instead of growing.
+    // One message a second is what a window holds; a flood of them replaces the last instead of growing.
     if marks.len() as u64 > WINDOW.as_secs() * 2 {
         marks.pop_back();
     }
@@ -298,9 +301,9 @@ fn marked(mut marks: VecDeque<Mark>, mark: Mark) -> VecDeque<Mark> {
     marks
 }
 
-fn counts(pulse: &Statistics) -> [u64; 4] {
-    let ended = pulse.ended.values().fold(0, |sum: u64, &count| sum.saturating_add(count));
-    [pulse.started, ended, pulse.awards, pulse.offers]
+fn counts(statistics: &Statistics) -> [u64; 4] {
+    let ended = statistics.ended.values().fold(0, |sum: u64, &count| sum.saturating_add(count));
+    [statistics.started, ended, statistics.awards, statistics.offers]
 }
 
 fn add(sum: &mut u64, count: u64) {

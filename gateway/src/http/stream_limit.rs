@@ -9,31 +9,31 @@ use tokio_util::sync::CancellationToken;
 
 use super::Site;
 use crate::metrics::Shed;
-use crate::registry::Heard;
+use crate::registry::PresenceSignal;
 
 /// Open streams, by agent.
 #[derive(Clone)]
-pub(crate) struct StreamSlots {
-    open_by_agent: Arc<Mutex<HashMap<AgentId, Open>>>,
+pub(crate) struct StreamLimit {
+    open_by_agent: Arc<Mutex<HashMap<AgentId, OpenStreams>>>,
     per_agent_max: usize,
 }
 
 /// The open streams of one agent.
 #[derive(Default)]
-struct Open {
+struct OpenStreams {
     count: usize,
     /// Cancelled when those that are open now are to end; later ones have another.
     ended: CancellationToken,
 }
 
 /// One open stream; dropping it frees the place.
-pub(crate) struct StreamSlot {
-    slots: StreamSlots,
+pub(crate) struct StreamPermit {
+    stream_limit: StreamLimit,
     agent: AgentId,
     ended: CancellationToken,
 }
 
-impl StreamSlot {
+impl StreamPermit {
     /// Cancelled when an administrator ends the agent's streams.
     pub(crate) fn ended(&self) -> CancellationToken {
         self.ended.clone()
@@ -44,14 +44,14 @@ impl Site {
     /// Takes a place for one stream of an agent, and counts when there is none.
     ///
     /// # Errors
-    /// As [`StreamSlots::take`].
-    pub(super) fn take_slot(&self, agent: &AgentId) -> Result<StreamSlot, Refusal> {
-        self.registry.hear(agent, Heard::Here);
-        self.slots.take(agent).inspect_err(|_| self.metrics.messages.shed(Shed::Streams))
+    /// As [`StreamLimit::take`].
+    pub(super) fn open_stream(&self, agent: &AgentId) -> Result<StreamPermit, Refusal> {
+        self.registry.note_presence(agent, PresenceSignal::Here);
+        self.stream_limit.take(agent).inspect_err(|_| self.metrics.messages.shed(Shed::Streams))
     }
 }
 
-impl StreamSlots {
+impl StreamLimit {
     pub(crate) fn new(per_agent_max: usize) -> Self {
         Self { open_by_agent: Arc::default(), per_agent_max }
     }
@@ -70,7 +70,7 @@ impl StreamSlots {
     ///
     /// # Errors
     /// [`Code::Overloaded`] when the agent has as many as it may.
-    fn take(&self, agent: &AgentId) -> Result<StreamSlot, Refusal> {
+    fn take(&self, agent: &AgentId) -> Result<StreamPermit, Refusal> {
         let mut open_by_agent = self.open_by_agent.lock().unwrap_or_else(PoisonError::into_inner);
         let open = open_by_agent.entry(agent.clone()).or_default();
         if open.count >= self.per_agent_max {
@@ -79,7 +79,7 @@ impl StreamSlots {
                 .retry_after_ms(1000));
         }
         open.count += 1;
-        Ok(StreamSlot { slots: self.clone(), agent: agent.clone(), ended: open.ended.clone() })
+        Ok(StreamPermit { stream_limit: self.clone(), agent: agent.clone(), ended: open.ended.clone() })
     }
 
     /// Ends the streams an agent has open; the agent may open others.
@@ -91,9 +91,9 @@ impl StreamSlots {
     }
 }
 
-impl Drop for StreamSlot {
+impl Drop for StreamPermit {
     fn drop(&mut self) {
-        let mut open_by_agent = self.slots.open_by_agent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open_by_agent = self.stream_limit.open_by_agent.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(open) = open_by_agent.get_mut(&self.agent) {
             open.count -= 1;
             if open.count == 0 {

@@ -16,10 +16,10 @@ use futures_util::stream::{self, BoxStream};
 use futures_util::{Stream, StreamExt as _};
 
 use super::Site;
-use super::answer::Answer;
-use super::request::{Caller, Connection};
-use super::slots::StreamSlot;
-use super::term::Term;
+use super::problem_response::HttpResult;
+use super::request::{Caller, PeerConnection};
+use super::stream_lifetime::StreamLifetime;
+use super::stream_limit::StreamPermit;
 use crate::delivery::{delivery_id, open_inbox, split};
 use crate::metrics::{CloseReason, GatewayMetrics, StreamKind, StreamResult};
 
@@ -27,44 +27,44 @@ use crate::metrics::{CloseReason, GatewayMetrics, StreamKind, StreamResult};
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Opens the stream.
-pub(super) async fn open(State(site): State<Arc<Site>>, caller: Caller, request: Request) -> Answer {
+pub(super) async fn open(State(site): State<Arc<Site>>, caller: Caller, request: Request) -> HttpResult {
     let identity = caller.0;
-    let slot = site.take_slot(&identity.agent)?;
+    let permit = site.open_stream(&identity.agent)?;
     let deliveries = open_inbox(&site.pub_sub, &identity.agent).await?;
     site.metrics.serving.stream_opened(StreamKind::Sse);
-    let inbox = Inbox {
+    let inbox = SseStream {
         deliveries,
-        term: Term::new(&site, Arc::new(identity), &slot),
+        lifetime: StreamLifetime::new(&site, Arc::new(identity), &permit),
         metrics: site.metrics.clone(),
         ended: CloseReason::Client,
-        _slot: slot,
-        _connection: request.extensions().get::<Connection>().cloned(),
+        _permit: permit,
+        _connection: request.extensions().get::<PeerConnection>().cloned(),
     };
     Ok(Sse::new(events(inbox)).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
 }
 
 /// One open stream. Dropped when the client goes, or when it ends by itself.
-struct Inbox {
+struct SseStream {
     deliveries: BoxStream<'static, Received>,
-    term: Term,
+    lifetime: StreamLifetime,
     metrics: Arc<GatewayMetrics>,
     ended: CloseReason,
-    _slot: StreamSlot,
-    _connection: Option<Connection>,
+    _permit: StreamPermit,
+    _connection: Option<PeerConnection>,
 }
 
-impl Drop for Inbox {
+impl Drop for SseStream {
     fn drop(&mut self) {
         self.metrics.serving.stream_ended(StreamKind::Sse, self.ended);
     }
 }
 
-impl Inbox {
+impl SseStream {
     /// The next bus message, or the reason why there is none.
     async fn next(&mut self) -> Result<Received, CloseReason> {
         tokio::select! {
             received = self.deliveries.next() => received.ok_or(CloseReason::Bus),
-            reason = self.term.over() => Err(reason),
+            reason = self.lifetime.over() => Err(reason),
         }
     }
 
@@ -90,7 +90,7 @@ impl Inbox {
     }
 }
 
-fn events(inbox: Inbox) -> impl Stream<Item = Result<Event, Infallible>> {
+fn events(inbox: SseStream) -> impl Stream<Item = Result<Event, Infallible>> {
     let hello = stream::once(std::future::ready(Ok(Event::default().comment("open"))));
     let batches = stream::unfold(Some(inbox), |inbox| async move {
         let mut inbox = inbox?;

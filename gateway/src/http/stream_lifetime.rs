@@ -11,13 +11,14 @@ use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::Site;
-use super::slots::StreamSlot;
+use super::stream_limit::StreamPermit;
 use crate::admission::Admission;
-use crate::auth::{Identity, now_s};
+use crate::auth::Identity;
+use crate::clock::now_s;
 use crate::metrics::CloseReason;
 
 /// What can end one stream from outside.
-pub(crate) struct Term {
+pub(crate) struct StreamLifetime {
     admission: Admission,
     identity: Arc<Identity>,
     expired: Pin<Box<Sleep>>,
@@ -26,9 +27,9 @@ pub(crate) struct Term {
     stop: CancellationToken,
 }
 
-impl Term {
-    pub(crate) fn new(site: &Site, identity: Arc<Identity>, slot: &StreamSlot) -> Self {
-        Self::ended_by(site, identity, slot.ended())
+impl StreamLifetime {
+    pub(crate) fn new(site: &Site, identity: Arc<Identity>, permit: &StreamPermit) -> Self {
+        Self::ended_by(site, identity, permit.ended())
     }
 
     /// The same for a stream that takes no place among the agent's.

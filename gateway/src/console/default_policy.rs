@@ -10,20 +10,20 @@ const SWITCHES_MAX: usize = 8;
 
 /// See the module.
 #[derive(Default)]
-pub(super) struct Switches {
+pub(super) struct DefaultPolicyHistory {
     current: Option<String>,
-    newest: VecDeque<Switch>,
+    newest: VecDeque<DefaultPolicyChange>,
 }
 
 /// One change.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Switch {
+pub(super) struct DefaultPolicyChange {
     at: Timestamp,
     from: String,
     to: String,
 }
 
-impl Switches {
+impl DefaultPolicyHistory {
     /// Takes note of the default that is in force; the first one is no change.
     pub(super) fn handle_default(&mut self, policy: &str, at: Timestamp) {
         if self.current.as_deref() == Some(policy) {
@@ -33,11 +33,11 @@ impl Switches {
         if self.newest.len() == SWITCHES_MAX {
             self.newest.pop_front();
         }
-        self.newest.push_back(Switch { at, from, to: policy.to_owned() });
+        self.newest.push_back(DefaultPolicyChange { at, from, to: policy.to_owned() });
     }
 
     /// The newest changes, oldest first.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Switch> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &DefaultPolicyChange> {
         self.newest.iter()
     }
 }
@@ -48,14 +48,14 @@ mod tests {
 
     #[test]
     fn changes_are_noted_once_each_and_only_the_newest_are_kept() {
-        let mut switches = Switches::default();
+        let mut changes = DefaultPolicyHistory::default();
         for number in 0..20_u64 {
             let policy = format!("p{number}");
-            switches.handle_default(&policy, Timestamp(number));
-            switches.handle_default(&policy, Timestamp(number));
+            changes.handle_default(&policy, Timestamp(number));
+            changes.handle_default(&policy, Timestamp(number));
         }
         let seen: Vec<(u64, &str, &str)> =
-            switches.iter().map(|switch| (switch.at.0, switch.from.as_str(), switch.to.as_str())).collect();
+            changes.iter().map(|change| (change.at.0, change.from.as_str(), change.to.as_str())).collect();
         assert_eq!(seen.len(), SWITCHES_MAX);
         assert_eq!((seen[0], seen[7]), ((12, "p11", "p12"), (19, "p18", "p19")));
     }

@@ -4,11 +4,11 @@ use std::time::{Instant, SystemTime};
 
 use schemas::{Act, AgentId, MsgId, NegotiationId};
 
-use super::Transport;
 use crate::metrics::{GatewayMetrics, Stage};
+use crate::transport::Transport;
 
 /// What is known of a message so far.
-pub(super) struct Trail {
+pub(super) struct AdmissionContext {
     pub(super) transport: Transport,
     /// Its size in bytes; 0 for what was refused before it was whole.
     pub(super) bytes: usize,
@@ -17,7 +17,7 @@ pub(super) struct Trail {
     /// Its act, once it is decoded.
     pub(super) act: Option<Act>,
     /// What its envelope says, once it is decoded.
-    pub(super) named: Option<Named>,
+    pub(super) named: Option<MessageIdentity>,
     /// Whether this gateway took the same message before.
     pub(super) is_repeat: bool,
     /// When it was handed to the log.
@@ -30,14 +30,14 @@ pub(super) struct Trail {
 }
 
 /// What an envelope says about where a message belongs.
-pub(super) struct Named {
+pub(super) struct MessageIdentity {
     pub(super) message: MsgId,
     pub(super) traceparent: Option<String>,
     /// The negotiation, once it is known to have a well-formed id.
     pub(super) negotiation: Option<NegotiationId>,
 }
 
-impl Trail {
+impl AdmissionContext {
     pub(super) fn begin(transport: Transport, bytes: usize, is_traced: bool) -> Self {
         let now = Instant::now();
         Self {

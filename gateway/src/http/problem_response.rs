@@ -15,7 +15,7 @@ use crate::problem::{MEDIA_TYPE, Problem};
 pub(crate) struct Refused(pub(crate) Refusal);
 
 /// What handlers return.
-pub(crate) type Answer = Result<Response, Refused>;
+pub(crate) type HttpResult = Result<Response, Refused>;
 
 impl From<Refusal> for Refused {
     fn from(refusal: Refusal) -> Self {
@@ -51,7 +51,7 @@ impl IntoResponse for Refused {
 }
 
 /// A document as an answer.
-pub(crate) fn document<T: Serialize>(document: &T) -> Answer {
+pub(crate) fn document<T: Serialize>(document: &T) -> HttpResult {
     Ok(Json(document).into_response())
 }
 

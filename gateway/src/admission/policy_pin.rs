@@ -13,8 +13,8 @@ use schemas::record::Pinned;
 use schemas::validate::Checked;
 use schemas::{AgentId, Code, Envelope, Payload, Policy, Refusal};
 
+use super::consent_requests::RequestNotes;
 use super::invite::{self, Counted, Resolved};
-use super::requests::RequestNotes;
 use crate::metrics::{GatewayMetrics, Invited};
 use crate::policies::{scores_offers, unknown};
 use crate::registry::{PinnedPolicy, PolicyTable, Registry};

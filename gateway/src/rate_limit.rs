@@ -37,13 +37,13 @@ pub(crate) enum Peer {
 }
 
 /// The rates of one gateway.
-pub(crate) struct Limits {
+pub(crate) struct RateLimits {
     agents: KeyedLimiter<AgentId>,
     peers: KeyedLimiter<Peer>,
     metrics: Arc<GatewayMetrics>,
 }
 
-impl Limits {
+impl RateLimits {
     pub(crate) fn new(config: &LimitConfig, metrics: Arc<GatewayMetrics>) -> Self {
         Self {
             agents: KeyedLimiter::new(config.requests_per_s, config.burst, config.rate_keys_max),
@@ -63,7 +63,7 @@ impl Limits {
     /// Charges a peer for the verification of a token that is not remembered.
     ///
     /// # Errors
-    /// As [`Limits::charge_agent`].
+    /// As [`RateLimits::charge_agent`].
     pub(crate) fn charge_peer(&self, peer: &Peer) -> Result<(), Refusal> {
         self.answer(Limiter::Peer, self.peers.charge(peer))
     }
@@ -83,15 +83,15 @@ impl Limits {
         }
     }
 
-    fn answer(&self, limiter: Limiter, verdict: Verdict) -> Result<(), Refusal> {
-        self.metrics.access.charged(limiter, matches!(verdict, Verdict::Allowed));
+    fn answer(&self, limiter: Limiter, verdict: RateDecision) -> Result<(), Refusal> {
+        self.metrics.access.charged(limiter, matches!(verdict, RateDecision::Allowed));
         match verdict {
-            Verdict::Allowed => Ok(()),
-            Verdict::Limited { retry_after_ms } => {
+            RateDecision::Allowed => Ok(()),
+            RateDecision::Limited { retry_after_ms } => {
                 Err(Refusal::new(Code::RateLimited, "the rate is used up; requests that are refused count too")
                     .retry_after_ms(retry_after_ms))
             }
-            Verdict::Full => {
+            RateDecision::Full => {
                 self.metrics.access.limiter_full(limiter);
                 self.metrics.messages.shed(Shed::Senders);
                 Err(Refusal::new(Code::Overloaded, "no further sender can be tracked now").retry_after_ms(1000))
@@ -102,7 +102,7 @@ impl Limits {
 
 /// What a limiter says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+enum RateDecision {
     Allowed,
     Limited { retry_after_ms: u64 },
     Full,
@@ -135,19 +135,19 @@ impl<K: Hash + Eq + Clone> KeyedLimiter<K> {
         }
     }
 
-    fn charge(&self, key: &K) -> Verdict {
+    fn charge(&self, key: &K) -> RateDecision {
         if !self.keys.0.contains_key(key) && self.limiter.len() >= self.keys_max {
             self.sweep_if_due();
             if self.limiter.len() >= self.keys_max {
-                return Verdict::Full;
+                return RateDecision::Full;
             }
         }
         match self.limiter.check_key(key) {
-            Ok(()) => Verdict::Allowed,
+            Ok(()) => RateDecision::Allowed,
             Err(until) => {
                 let wait = until.wait_time_from(self.limiter.clock().now());
                 let ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-                Verdict::Limited { retry_after_ms: ms.saturating_add(1) }
+                RateDecision::Limited { retry_after_ms: ms.saturating_add(1) }
             }
         }
     }
@@ -229,38 +229,38 @@ mod tests {
     #[test]
     fn a_burst_is_allowed_and_then_the_wait_is_named() {
         let limiter: KeyedLimiter<u32> = KeyedLimiter::new(1, 3, 10);
-        assert!((0..3).all(|_| limiter.charge(&7) == Verdict::Allowed));
-        let Verdict::Limited { retry_after_ms } = limiter.charge(&7) else { panic!("a fourth was allowed") };
+        assert!((0..3).all(|_| limiter.charge(&7) == RateDecision::Allowed));
+        let RateDecision::Limited { retry_after_ms } = limiter.charge(&7) else { panic!("a fourth was allowed") };
         assert!((1..=1001).contains(&retry_after_ms), "{retry_after_ms}");
-        assert_eq!(limiter.charge(&8), Verdict::Allowed, "another key has its own rate");
+        assert_eq!(limiter.charge(&8), RateDecision::Allowed, "another key has its own rate");
     }
 
     #[test]
     fn one_agent_on_the_bus_uses_up_no_others_verifications() {
         let peer = |agent: &str| Peer::OnBus(AgentId::try_new(agent).expect("an agent's name"));
         let limiter: KeyedLimiter<Peer> = KeyedLimiter::new(1, 2, 10);
-        assert!((0..2).all(|_| limiter.charge(&peer("mallory")) == Verdict::Allowed));
-        assert!(matches!(limiter.charge(&peer("mallory")), Verdict::Limited { .. }));
-        assert_eq!(limiter.charge(&peer("dave")), Verdict::Allowed);
+        assert!((0..2).all(|_| limiter.charge(&peer("mallory")) == RateDecision::Allowed));
+        assert!(matches!(limiter.charge(&peer("mallory")), RateDecision::Limited { .. }));
+        assert_eq!(limiter.charge(&peer("dave")), RateDecision::Allowed);
     }
 
     #[test]
     fn a_full_key_map_refuses_newcomers_and_keeps_those_it_tracks() {
         let limiter: KeyedLimiter<u32> = KeyedLimiter::new(1, 100, 50);
         for key in 0..50 {
-            assert_eq!(limiter.charge(&key), Verdict::Allowed);
+            assert_eq!(limiter.charge(&key), RateDecision::Allowed);
         }
         for key in 50..1000 {
-            assert_eq!(limiter.charge(&key), Verdict::Full);
+            assert_eq!(limiter.charge(&key), RateDecision::Full);
         }
         assert_eq!(limiter.len(), 50);
-        assert_eq!(limiter.charge(&3), Verdict::Allowed);
+        assert_eq!(limiter.charge(&3), RateDecision::Allowed);
     }
 
     #[test]
     fn keys_that_are_back_at_full_quota_are_dropped_and_counted_once() {
         let limiter: KeyedLimiter<u32> = KeyedLimiter::new(u32::MAX, u32::MAX, 50);
-        assert!((0..20).all(|key| limiter.charge(&key) == Verdict::Allowed));
+        assert!((0..20).all(|key| limiter.charge(&key) == RateDecision::Allowed));
         limiter.sweep();
         assert_eq!((limiter.len(), limiter.take_evicted(), limiter.take_evicted()), (0, 20, 0));
     }
