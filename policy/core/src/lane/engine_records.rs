@@ -1,4 +1,4 @@
-//! What engines append (spec section 7).
+//! What engines append (docs/spec/log.md#lg-12).
 
 use std::sync::Arc;
 
