@@ -1,161 +1,205 @@
-//! The state of one contract net, and the small steps every state shares: timers, tallies, deliveries.
+//! The contract net: one initiator calls, contractors offer, the exchange decides and awards (docs/spec/contract-net.md).
+//!
+//! Its state is kept in three parts, each with fields of its own: `collection.rs` (who has answered, when it closes),
+//! `decision.rs` (ranking, records of decisions, runners-up) and `awards.rs` (what is registered and live). `rules.rs` finds
+//! what becomes of a message and changes nothing; what follows is here, in `collection.rs` and in `awarding.rs`.
 
-pub(crate) mod admission;
 mod awarding;
-mod cancelling;
-mod closing;
-mod collecting;
-pub(crate) mod deciding;
-mod ending;
+pub(crate) mod awards;
+mod collection;
+mod decision;
 pub(crate) mod opening;
-mod performing;
-mod ranking;
-mod re_awarding;
 pub(crate) mod rules;
-pub(crate) mod state;
+pub(crate) mod session;
+mod view;
 
 use std::sync::Arc;
 
-use schemas::delivery::{Call, CloseReason, Notification, RejectReason, Rejection};
-use schemas::ids::Position;
-use schemas::{AgentId, AwardNo, Digest, Lot, Policy, RegisterKey, Timestamp};
+use schemas::delivery::{
+    Call, Disposition, Notification, OffersReport, Outcome, ProgressReport, RejectReason, Rejection,
+};
+use schemas::policy::{Decider, OnIncomplete};
+use schemas::{AgentId, AwardNo, Digest, Payload, Policy, RegisterKey, WireTime};
 
-use crate::acceptance::threshold::Period;
-use crate::contract_net::state::SessionState;
-use crate::effect::Deliver;
+use crate::acceptance::decision::Cause;
+use crate::acceptance::gate::GateFault;
+use crate::acceptance::tie_break::OfferCandidate;
+use crate::effect::{AwardLoss, Deliver, Event, Invariant, Protocol};
+use crate::lane::snapshot::fields;
+use crate::limits::Limits;
 use crate::negotiation::context::InputContext;
-use crate::negotiation::header::Header;
-use crate::negotiation::party::{AwardStage, ContractorSession, LotState, Party, RevokedAward};
-use crate::negotiation::phase::{Phase, Timer, TimerKind};
+use crate::negotiation::disposition::{Incoming, ProtocolRules, Ruling};
+use crate::negotiation::header::{Header, NegotiationEnd};
+use crate::negotiation::party::Party;
+use crate::negotiation::phase::{Phase, Timer, TimerKind, is_numbered};
+use crate::negotiation::tombstone::Tombstone;
+use crate::policy::{COUNT_MAX, PinnedPolicy};
 
-/// What the negotiation runs under; shared between all that run under the same document.
-#[derive(Debug)]
-pub(crate) struct PinnedPolicy {
-    pub(crate) policy: Policy,
-    pub(crate) digest: Digest,
-    pub(crate) id: Arc<str>,
-}
+use awarding::said;
+use awards::{Awards, end_key};
+use collection::Collection;
+use decision::{CloseFacts, Deciding};
+use rules::{ContractNetAction, Rules, Speaker};
+use session::{ContractorSession, SessionState};
 
-/// Facts of the last close, for the decisions and news that follow from it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct CloseFacts {
-    pub(crate) reason: CloseReason,
-    pub(crate) complete: bool,
-    pub(crate) offers: u32,
-    pub(crate) responded: u32,
-    pub(crate) expected: u32,
-    pub(crate) position: Position,
-    /// Digest of the last decision.
-    pub(crate) decision: Option<Digest>,
-}
-
-/// The valid offers, counted. Exact while `is_stale` is false and the next expiry lies ahead.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct OfferTally {
-    pub(crate) valid: u32,
-    pub(crate) best: Option<u32>,
-    pub(crate) next_expiry: Timestamp,
-    pub(crate) is_stale: bool,
-}
-
-impl OfferTally {
-    pub(crate) const EMPTY: Self = Self { valid: 0, best: None, next_expiry: Timestamp::MAX, is_stale: false };
-
-    pub(crate) fn add(&mut self, score: u32, valid_until: Timestamp) {
-        self.valid += 1;
-        self.best = self.best.max(Some(score));
-        self.next_expiry = self.next_expiry.min(valid_until);
-    }
-}
-
-/// One open negotiation.
+/// One open contract net.
 #[derive(Debug)]
 pub(crate) struct ContractNet {
-    pub(crate) header: Header,
-    pub(crate) pinned: Arc<PinnedPolicy>,
-    pub(crate) initiator: Party,
+    header: Header,
+    pinned: Arc<PinnedPolicy>,
+    initiator: Party,
     /// The contractors, in the order of their ids.
-    pub(crate) sessions: Vec<ContractorSession>,
-    pub(crate) currency: Option<Box<str>>,
+    sessions: Vec<ContractorSession>,
+    currency: Option<Box<str>>,
     /// The call, kept only where it may have to be sent again (more rounds, extensions).
-    pub(crate) call: Option<Arc<Call>>,
-    pub(crate) phase: Phase,
-    pub(crate) round: u32,
-    /// The round's collection period as first announced.
-    pub(crate) period: Period,
-    pub(crate) reply_by: Timestamp,
-    /// Where the round's CFPs were made: their delivery ids follow from it. The session's index is the ordinal.
-    pub(crate) called_at: Position,
-    /// Number of the input that made them, in the lane's count.
-    pub(crate) called_input: u64,
-    pub(crate) extensions: u32,
-    pub(crate) expected: u32,
-    pub(crate) responded: u32,
-    pub(crate) tally: OfferTally,
-    pub(crate) window_at: Option<Timestamp>,
-    pub(crate) is_window_past: bool,
-    pub(crate) crossing_at: Option<Timestamp>,
-    pub(crate) decide_by: Option<Timestamp>,
-    pub(crate) cancel_by: Option<Timestamp>,
-    pub(crate) close: Option<CloseFacts>,
-    pub(crate) lots: Vec<LotState>,
-    /// Sessions held back, best first.
-    pub(crate) standby: Vec<usize>,
-    pub(crate) awards: u32,
-    pub(crate) revoked_awards: Vec<RevokedAward>,
-    pub(crate) last_key: Option<RegisterKey>,
+    call: Option<Arc<Call>>,
+    phase: Phase,
+    round: u32,
+    collection: Collection,
+    deciding: Deciding,
+    awards: Awards,
     /// Offers with disposition `ok`, and final notices given: equal at the end.
-    pub(crate) offers: u32,
-    pub(crate) finals: u32,
+    offers: u32,
+    finals: u32,
+}
+
+impl ProtocolRules for ContractNet {
+    type Speaker = Speaker;
+    type Action = ContractNetAction;
+
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn header_mut(&mut self) -> &mut Header {
+        &mut self.header
+    }
+
+    fn speaker(&self, agent: &AgentId) -> Option<Speaker> {
+        if *agent == self.initiator.agent {
+            Some(Speaker::Initiator)
+        } else {
+            self.session_of(agent).map(Speaker::Contractor)
+        }
+    }
+
+    fn party(&self, speaker: Speaker) -> &Party {
+        match speaker {
+            Speaker::Initiator => &self.initiator,
+            Speaker::Contractor(index) => &self.sessions[index].party,
+        }
+    }
+
+    fn party_mut(&mut self, speaker: Speaker) -> &mut Party {
+        match speaker {
+            Speaker::Initiator => &mut self.initiator,
+            Speaker::Contractor(index) => &mut self.sessions[index].party,
+        }
+    }
+
+    fn invited(&self) -> usize {
+        self.sessions.len()
+    }
+
+    fn messages_max(&self, limits: &Limits) -> usize {
+        limits.messages_per_party_max
+    }
+
+    /// A CANCEL is only the beginning of an end.
+    fn leaves(&self, _: Self::Speaker, _: &Payload) -> bool {
+        false
+    }
+
+    fn is_numbered(disposition: Disposition) -> bool {
+        is_numbered(disposition)
+    }
+
+    fn gate_code(&self, fault: GateFault) -> String {
+        fault.code(self.policy())
+    }
+
+    fn hear(&mut self, speaker: Speaker, context: &InputContext<'_>) {
+        if let Speaker::Contractor(index) = speaker {
+            self.sessions[index].heard = context.input;
+        }
+    }
+
+    fn judge(&self, speaker: Speaker, incoming: &Incoming, context: &InputContext<'_>) -> Ruling<ContractNetAction> {
+        Rules::new(self, context).judge(speaker, &incoming.payload, &incoming.msg_id)
+    }
+
+    fn register(
+        &mut self,
+        action: &ContractNetAction,
+        context: &mut InputContext<'_>,
+    ) -> Option<(AwardNo, Option<RegisterKey>)> {
+        let ContractNetAction::Confirm(lot) = action else { return None };
+        let registered = self.awards.register_commitment(*lot, &self.header, context);
+        registered.map(|(award_no, key)| (award_no, Some(key)))
+    }
+
+    fn commitment_key(&self, award_no: AwardNo) -> Option<RegisterKey> {
+        self.awards.lot_of(award_no).map(|lot| end_key(&self.header, lot, award_no))
+    }
+
+    fn follow(&mut self, speaker: Speaker, action: ContractNetAction, context: &mut InputContext<'_>) {
+        match (speaker, action) {
+            (_, ContractNetAction::Cancel) => self.cancel(context),
+            (_, ContractNetAction::Choose(chosen)) => self.choose(chosen, context),
+            (Speaker::Contractor(index), action) => self.act_for(index, action, context),
+            (Speaker::Initiator, _) => {}
+        }
+    }
 }
 
 impl ContractNet {
-    pub(crate) fn policy(&self) -> &Policy {
+    pub(crate) fn header(&self) -> &Header {
+        &self.header
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    pub(crate) fn pinned(&self) -> &Arc<PinnedPolicy> {
+        &self.pinned
+    }
+
+    fn policy(&self) -> &Policy {
         &self.pinned.policy
     }
 
-    pub(crate) fn session_of(&self, agent: &AgentId) -> Option<usize> {
+    fn session_of(&self, agent: &AgentId) -> Option<usize> {
         self.sessions.binary_search_by(|session| session.party.agent.cmp(agent)).ok()
+    }
+
+    fn act_for(&mut self, index: usize, action: ContractNetAction, context: &mut InputContext<'_>) {
+        match action {
+            // The last two are the initiator's, and done by then.
+            ContractNetAction::Nothing | ContractNetAction::Cancel | ContractNetAction::Choose(_) => {}
+            ContractNetAction::Strike => self.strike(index, context),
+            ContractNetAction::Record(offer) => self.record_offer(index, offer, context),
+            ContractNetAction::GateFailed => self.drop_offer(index, context),
+            ContractNetAction::Decline(state) => self.decline(index, state, context),
+            ContractNetAction::Withdraw => self.withdraw(index, context),
+            ContractNetAction::Confirm(lot) => self.commit(lot, context),
+            ContractNetAction::LoseAward(lot, loss, failure) => self.lose_award(lot, loss, failure, context),
+            ContractNetAction::Perform(lot, inform) => self.perform(lot, inform, context),
+            ContractNetAction::AnswerCancel(lot, answer) => self.answer_cancel(lot, answer, context),
+        }
     }
 
     /// The timer that is due first.
     pub(crate) fn next_timer(&self) -> Option<Timer> {
-        let mut first = match self.phase {
-            Phase::Ended => return None,
-            Phase::Cancelling
-            | Phase::Deciding
-            | Phase::Awarding
-            | Phase::Performing
-            | Phase::Collecting
-            | Phase::Joining
-            | Phase::Bargaining
-            | Phase::Confirming => (self.header.ends_by, TimerKind::Hard),
-        };
-        let mut consider = |deadline: Option<Timestamp>, kind: TimerKind| {
-            if let Some(deadline) = deadline {
-                first = first.min((deadline, kind));
-            }
-        };
-        if self.phase == Phase::Collecting {
-            consider(Some(self.reply_by), TimerKind::Collect);
-            consider(self.window_at, TimerKind::Window);
-            consider(self.crossing_at, TimerKind::Crossing);
-        }
-        consider(self.decide_by, TimerKind::Decide);
-        consider(self.cancel_by, TimerKind::Cancel);
-        for (index, lot) in (0..).zip(&self.lots) {
-            let Some(award) = &lot.award else { continue };
-            match award.stage {
-                AwardStage::Awarded => consider(Some(award.deadline), TimerKind::Confirm(index)),
-                AwardStage::Committed => consider(Some(award.deadline), TimerKind::Perform(index)),
-                AwardStage::Done | AwardStage::CancelPending => {}
-            }
-        }
-        Some(first)
+        let hard = (self.header.ends_by, TimerKind::Hard);
+        let collecting = if self.phase == Phase::Collecting { self.collection.timers() } else { [None; 3] };
+        let others = collecting.into_iter().flatten().chain(self.deciding.timer()).chain(self.awards.timers());
+        (self.phase != Phase::Ended).then(|| others.fold(hard, std::cmp::min))
     }
 
     /// What a timer does.
     pub(crate) fn fire(&mut self, kind: TimerKind, context: &mut InputContext<'_>) {
+        self.header.link(&kind.tag(), context);
         let lot = |lot: u32| usize::try_from(lot).unwrap_or(usize::MAX);
         match kind {
             TimerKind::Hard => self.handle_hard_deadline(context),
@@ -163,15 +207,21 @@ impl ContractNet {
             TimerKind::Window => self.handle_window(context),
             TimerKind::Crossing => self.handle_crossing(context),
             TimerKind::Decide => self.handle_decide(context),
-            TimerKind::Confirm(number) => self.handle_confirm_timeout(lot(number), context),
-            TimerKind::Perform(number) => self.handle_perform_timeout(lot(number), context),
+            TimerKind::Confirm(number) => {
+                self.lose_award(lot(number), AwardLoss::ConfirmTimeout, said("confirm_timeout"), context);
+            }
+            TimerKind::Perform(number) => {
+                self.lose_award(lot(number), AwardLoss::PerformTimeout, said("perform_timeout"), context);
+            }
             TimerKind::Cancel => self.handle_cancel_timeout(context),
-            // Of bargains.
-            TimerKind::Join | TimerKind::Deadline | TimerKind::Turn | TimerKind::Standing | TimerKind::Agreement => {}
+            TimerKind::Join | TimerKind::Deadline | TimerKind::Turn | TimerKind::Standing | TimerKind::Agreement => {
+                debug_assert!(false, "a timer of a bargain");
+            }
         }
     }
 
-    pub(crate) fn enter(&mut self, phase: Phase, context: &mut InputContext<'_>) {
+    fn enter(&mut self, phase: Phase, context: &mut InputContext<'_>) {
+        debug_assert!(self.phase != Phase::Ended, "a negotiation that has ended never changes");
         if self.phase != phase {
             self.header.note_transition(self.phase, phase, context);
             self.phase = phase;
@@ -179,77 +229,274 @@ impl ContractNet {
     }
 
     /// Changes a session's state and keeps the count of responses.
-    pub(crate) fn set_state(&mut self, index: usize, state: SessionState) {
-        let (round, phase) = (self.round, self.phase);
+    fn set_state(&mut self, index: usize, state: SessionState) {
         let session = &mut self.sessions[index];
-        if phase == Phase::Collecting && session.round == round {
-            self.responded -= u32::from(session.state.is_response());
-            self.responded += u32::from(state.is_response());
+        if self.phase == Phase::Collecting && session.round == self.round {
+            self.collection.count_answer(session.state, state);
         }
         session.state = state;
     }
 
-    /// Brings the tally up to `now`. Counts all offers only when one left the running or has expired since.
-    pub(crate) fn refresh_tally(&mut self, now: Timestamp) {
-        if self.tally.is_stale || self.tally.next_expiry < now {
-            self.tally = OfferTally::EMPTY;
-            for session in &self.sessions {
-                if let (SessionState::Offered, Some(offer)) = (session.state, &session.offer)
-                    && offer.is_valid(now)
-                {
-                    self.tally.add(offer.score, offer.valid_until);
-                }
-            }
-        }
-    }
-
-    /// A delivery to the initiator about its call.
-    pub(crate) fn report(&self, context: &mut InputContext<'_>, told: Notification, after: Option<RegisterKey>) {
+    /// Delivers a report to the initiator about its call.
+    fn report(&self, context: &mut InputContext<'_>, told: Notification, after: Option<RegisterKey>) {
         let delivery = self.header.delivery(context, &self.initiator.agent, told);
         context.deliver(Deliver { in_reply_to: Some(self.header.call_msg_id.clone()), after, ..delivery });
     }
 
+    /// Passes on to the initiator what a contractor says.
+    fn report_from(&self, contractor: AgentId, told: Notification, context: &mut InputContext<'_>) {
+        let delivery = self.header.delivery(context, &self.initiator.agent, told);
+        let in_reply_to = Some(self.header.call_msg_id.clone());
+        context.deliver(Deliver { from: Some(contractor), in_reply_to, ..delivery });
+    }
+
     /// The final notice REJECT for the offer a session has in the running; the offer leaves it.
-    pub(crate) fn reject(
-        &mut self,
-        index: usize,
-        reason: RejectReason,
-        state: SessionState,
-        context: &mut InputContext<'_>,
-    ) {
+    fn reject(&mut self, index: usize, reason: RejectReason, state: SessionState, context: &mut InputContext<'_>) {
         self.reject_offer(index, reason, context);
         self.set_state(index, state);
     }
 
     /// As [`Self::reject`], without a change of state.
-    pub(crate) fn reject_offer(&mut self, index: usize, reason: RejectReason, context: &mut InputContext<'_>) {
+    fn reject_offer(&mut self, index: usize, reason: RejectReason, context: &mut InputContext<'_>) {
         let Some(offer) = self.sessions[index].offer.take() else { return };
-        self.tally.is_stale = true;
+        self.collection.forget_tally();
         self.finals += 1;
+        debug_assert!(self.finals <= self.offers, "an offer has one final notice");
         let told = Notification::Reject(Rejection { offer_id: Some(offer.id), reason, code: None });
         let delivery = self.header.delivery(context, &self.sessions[index].party.agent, told);
         context.deliver(Deliver { in_reply_to: Some(offer.msg_id), ..delivery });
     }
 
-    pub(crate) fn award_key(&self, lot: usize, award_no: AwardNo) -> RegisterKey {
-        RegisterKey::Award(self.header.id.clone(), lot_number(lot), award_no)
+    /// Decides on an award after the close, or concludes the round.
+    fn follow_close(&mut self, facts: CloseFacts, context: &mut InputContext<'_>) {
+        self.reject_expired(context);
+        let is_failed = self.policy().on_incomplete == OnIncomplete::Fail && !facts.complete;
+        if !self.policy().award {
+            let outcome = if facts.offers == 0 { Outcome::NoOffers } else { Outcome::Incomplete };
+            self.end(outcome, Some("policy_awards_nobody"), context);
+        } else if is_failed && facts.is_deadline() {
+            self.conclude_round(Outcome::Incomplete, context);
+        } else if facts.offers == 0 {
+            self.conclude_round(Outcome::NoOffers, context);
+        } else if self.policy().decider == Decider::Initiator {
+            self.ask_initiator(context);
+        } else {
+            self.decide(None, Cause::Score, context);
+        }
     }
 
-    pub(crate) fn end_key(&self, lot: usize, award_no: AwardNo) -> RegisterKey {
-        RegisterKey::AwardEnd(self.header.id.clone(), lot_number(lot), award_no)
+    /// Offers whose validity has run out are no longer in the running.
+    fn reject_expired(&mut self, context: &mut InputContext<'_>) {
+        for index in 0..self.sessions.len() {
+            let session = &self.sessions[index];
+            let is_expired = session.offer.as_ref().is_some_and(|offer| !offer.is_valid(context.now));
+            if session.state == SessionState::Offered && is_expired {
+                self.reject(index, RejectReason::Expired, SessionState::Rejected, context);
+            }
+        }
     }
 
-    /// The lot a session has a live award for.
-    pub(crate) fn lot_of(&self, session: usize) -> Option<usize> {
-        self.lots.iter().position(|lot| lot.award.as_ref().is_some_and(|award| award.session == session))
+    /// Reveals all valid offers to the initiator at once; its ACCEPT, or its silence, decides.
+    fn ask_initiator(&mut self, context: &mut InputContext<'_>) {
+        let decide_by = context.clock.plus_ms(self.policy().decide_ms).min(self.header.ends_by);
+        self.deciding.wait_until(decide_by);
+        self.enter(Phase::Deciding, context);
+        let offers = decision::revealed(self, context.position);
+        let report = ProgressReport::Offers(OffersReport { offers, decide_by: WireTime(decide_by) });
+        self.report(context, Notification::Inform(report), None);
     }
 
-    pub(crate) fn has_stage(&self, stage: AwardStage) -> bool {
-        self.lots.iter().any(|lot| lot.award.as_ref().is_some_and(|award| award.stage == stage))
+    /// The initiator has chosen; the score orders the runners-up.
+    fn choose(&mut self, index: usize, context: &mut InputContext<'_>) {
+        self.reject_expired(context);
+        self.decide(Some(index), Cause::Initiator, context);
+    }
+
+    /// `decide_by`: silence falls back to the score, among what is still valid.
+    fn handle_decide(&mut self, context: &mut InputContext<'_>) {
+        self.deciding.stop_waiting();
+        self.reject_expired(context);
+        if self.sessions.iter().any(|session| session.state == SessionState::Offered) {
+            self.decide(None, Cause::InitiatorSilent, context);
+        } else {
+            self.conclude_round(Outcome::NoOffers, context);
+        }
+    }
+
+    /// Ranks the valid offers, awards the lots, holds the runners-up, rejects the rest. `first` is the initiator's choice.
+    fn decide(&mut self, first: Option<usize>, cause: Cause, context: &mut InputContext<'_>) {
+        let ranked = decision::ranking(self, first, context);
+        let winners = self.awards.ensure_lots(self.pinned.policy.awards).min(ranked.len());
+        decision::set_payments(&self.pinned.policy, &mut self.sessions, &ranked, winners);
+        let placements = (0..winners).map(|lot| (lot, ranked[lot].session)).collect::<Vec<_>>();
+        let digest = self.record_decision(&ranked, &placements, cause, context);
+        let held = usize::try_from(self.policy().standby).unwrap_or(usize::MAX).min(ranked.len() - winners);
+        let runners_up: Vec<usize> =
+            ranked[winners..winners + held].iter().map(|candidate| candidate.session).collect();
+        self.deciding.hold(runners_up.clone());
+        self.deciding.stop_waiting();
+        self.enter(Phase::Awarding, context);
+        for (lot, session) in placements {
+            self.award(lot, session, digest, context);
+        }
+        for index in runners_up {
+            self.set_state(index, SessionState::Standby);
+        }
+        for candidate in &ranked[winners + held..] {
+            self.reject(candidate.session, RejectReason::Outscored, SessionState::Rejected, context);
+        }
+        self.settle(context);
+    }
+
+    /// Writes a decision down and gives its digest.
+    fn record_decision(
+        &mut self,
+        ranked: &[OfferCandidate],
+        placements: &[(usize, usize)],
+        cause: Cause,
+        context: &mut InputContext<'_>,
+    ) -> Digest {
+        let Some(record) = decision::record(self, ranked, placements, cause, context) else { return self.header.chain };
+        let digest = record.digest();
+        self.deciding.note_decision(digest);
+        context.event(Event::Decided(Arc::new(record)));
+        digest
+    }
+
+    /// The hard deadline (docs/spec/contract-net.md#cn-58).
+    fn handle_hard_deadline(&mut self, context: &mut InputContext<'_>) {
+        if self.phase == Phase::Cancelling {
+            return self.handle_cancel_timeout(context);
+        }
+        self.take_all_back(AwardLoss::Timeout, context);
+        self.end(Outcome::Timeout, None, context);
+    }
+
+    /// The contractors have not answered in time (docs/spec/contract-net.md#cn-57).
+    fn handle_cancel_timeout(&mut self, context: &mut InputContext<'_>) {
+        self.end(Outcome::Cancelled, Some("cancel_timeout"), context);
+    }
+
+    /// An engine met a register conflict, or a panic: nothing more may be awarded.
+    pub(crate) fn handle_abort(&mut self, code: &str, context: &mut InputContext<'_>) {
+        self.header.link(format!("abort:{code}").as_bytes(), context);
+        self.take_all_back(AwardLoss::Aborted, context);
+        self.end(Outcome::Aborted, Some(code), context);
+    }
+
+    /// Enters the terminal state: REJECT to every offerer without a final notice, the outcome registered, then CLOSED. A
+    /// completed negotiation tells the initiator and those who were bound; any other end tells everybody.
+    fn end(&mut self, outcome: Outcome, detail: Option<&str>, context: &mut InputContext<'_>) {
+        let reason = match outcome {
+            Outcome::Completed => RejectReason::Awarded,
+            Outcome::Cancelled => RejectReason::Cancelled,
+            Outcome::NoOffers
+            | Outcome::Incomplete
+            | Outcome::NoCandidate
+            | Outcome::Timeout
+            | Outcome::Aborted
+            | Outcome::Agreement
+            | Outcome::NoAgreement
+            | Outcome::Ended => RejectReason::Expired,
+        };
+        let told: Vec<usize> = (0..self.sessions.len())
+            .filter(|&index| outcome != Outcome::Completed || self.sessions[index].is_owed_closed)
+            .collect();
+        for index in 0..self.sessions.len() {
+            if std::mem::take(&mut self.sessions[index].is_owed_closed) {
+                // CLOSED after `committed` is this offer's final notice.
+                self.finals += u32::from(self.sessions[index].offer.take().is_some());
+            } else {
+                self.reject_offer(index, reason, context);
+            }
+        }
+        self.deciding.begin_again();
+        self.header.outcome = Some(outcome);
+        let end = NegotiationEnd { outcome, detail, agreement: None, before: self.awards.take_last_key() };
+        let sessions = &self.sessions;
+        let told = told.into_iter().map(|index| &sessions[index].party.agent);
+        self.header.tell_closed(end, &self.initiator.agent, told, context);
+        self.check_finals(context);
+        self.enter(Phase::Ended, context);
+        context.event(Event::Ended {
+            negotiation: self.header.id.clone(),
+            protocol: Protocol::ContractNet,
+            policy: Arc::clone(&self.pinned.id),
+            invited: u32::try_from(self.sessions.len()).unwrap_or(u32::MAX),
+            outcome,
+            rounds: self.round,
+            offers: self.offers,
+            awards: self.awards.made(),
+            at: context.now,
+            elapsed_us: context.now.since_us(self.header.started_at),
+        });
+    }
+
+    /// Checks the invariant final-notice where it could break.
+    fn check_finals(&self, context: &mut InputContext<'_>) {
+        if self.finals != self.offers {
+            let negotiation = self.header.id.clone();
+            context.event(Event::InvariantViolated { negotiation, invariant: Invariant::FinalNotice, offer: None });
+        }
+    }
+
+    /// What is left of it, once it has ended.
+    pub(crate) fn tombstone(&self, limits: &Limits) -> Tombstone {
+        let parties: Vec<&Party> = self.parties().collect();
+        Tombstone::of(&self.header, self.round, &parties, self.awards.past(), limits)
+    }
+
+    pub(crate) fn parties(&self) -> impl Iterator<Item = &Party> {
+        std::iter::once(&self.initiator).chain(self.sessions.iter().map(|session| &session.party))
+    }
+
+    /// What the fold relies on between the fields, and a snapshot might not keep.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        let answered = |session: &&ContractorSession| session.round == self.round && session.state.is_response();
+        let answers = u32::try_from(self.sessions.iter().filter(answered).count()).unwrap_or(u32::MAX);
+        if self.phase == Phase::Ended || self.header.outcome.is_some() {
+            Err("an open negotiation has ended")
+        } else if !self.sessions.is_sorted_by(|one, next| one.party.agent < next.party.agent) {
+            Err("contractors are not in their order")
+        } else if !self.deciding.is_within(self.sessions.len()) {
+            Err("a runner-up is nobody")
+        } else if self.phase == Phase::Collecting && answers != self.collection.responded() {
+            Err("the answers do not add up")
+        } else {
+            self.awards.check(self.sessions.len(), usize::try_from(COUNT_MAX).unwrap_or(usize::MAX))
+        }
     }
 }
 
-/// The number of a lot. Policies have at most [`crate::policy::COUNT_MAX`] of them.
-pub(crate) fn lot_number(index: usize) -> Lot {
-    Lot(u32::try_from(index).unwrap_or(u32::MAX))
+#[cfg(test)]
+impl ContractNet {
+    /// The ids of the messages it refers to.
+    pub(crate) fn message_ids(&self) -> impl Iterator<Item = &schemas::MsgId> {
+        let seen = self.parties().flat_map(|party| &party.seen).map(|seen| &seen.msg_id);
+        let offers = self.sessions.iter().filter_map(|session| session.offer.as_ref()).map(|offer| &offer.msg_id);
+        seen.chain(offers).chain([&self.header.call_msg_id])
+    }
+
+    /// Elements its lists could take without growing.
+    pub(crate) fn spare(&self) -> usize {
+        let seen: usize = self.parties().map(|party| party.seen.capacity() - party.seen.len()).sum();
+        let sessions = self.sessions.capacity() - self.sessions.len();
+        seen + sessions + self.awards.spare() + self.deciding.spare()
+    }
 }
+
+fields!(ContractNet {
+    header,
+    pinned,
+    initiator,
+    sessions,
+    currency,
+    call,
+    phase,
+    round,
+    collection,
+    deciding,
+    awards,
+    offers,
+    finals,
+});

@@ -6,7 +6,7 @@ mod expired;
 mod inbound;
 mod names;
 mod policies;
-mod snapshot;
+pub(crate) mod snapshot;
 mod state_hash;
 mod table;
 
@@ -222,7 +222,7 @@ impl LaneState {
     pub fn view(&self, negotiation: &NegotiationId, viewer: &AgentId) -> Option<NegotiationView> {
         match self.table.entry(Key::of(negotiation))? {
             TableEntry::Open(open, _) => open.view(viewer, self.context.now),
-            TableEntry::Ended(tombstone) => tombstone.view(viewer),
+            TableEntry::Ended(tombstone) => NegotiationView::of_ended(tombstone, viewer),
         }
     }
 

@@ -36,7 +36,7 @@ pub mod policy;
 pub mod replay;
 
 pub use acceptance::decision::{Cause, Decision, Placement, RankedOffer};
-pub use contract_net::state::SessionState;
+pub use contract_net::session::SessionState;
 pub use effect::{AwardLoss, Deliver, Effect, Event, Invariant, Protocol, PublicNotice, RegisterWrite};
 pub use lane::{LaneState, SnapshotError};
 pub use limits::Limits;

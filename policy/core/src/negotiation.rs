@@ -14,7 +14,7 @@ use std::sync::Arc;
 use schemas::{AgentId, DeliveryId, Timestamp};
 
 use crate::alternating_offers::state::Bargain;
-use crate::contract_net::{ContractNet, PinnedPolicy};
+use crate::contract_net::ContractNet;
 use crate::effect::Protocol;
 use crate::limits::Limits;
 use crate::negotiation::context::InputContext;
@@ -23,6 +23,7 @@ use crate::negotiation::header::Header;
 use crate::negotiation::phase::{Phase, Timer, TimerKind};
 use crate::negotiation::tombstone::Tombstone;
 use crate::negotiation::view::NegotiationView;
+use crate::policy::PinnedPolicy;
 
 /// See the module.
 #[derive(Debug)]
@@ -34,7 +35,7 @@ pub(crate) enum Negotiation {
 impl Negotiation {
     pub(crate) fn header(&self) -> &Header {
         match self {
-            Self::ContractNet(negotiation) => &negotiation.header,
+            Self::ContractNet(negotiation) => negotiation.header(),
             Self::Bargain(bargain) => &bargain.header,
         }
     }
@@ -48,7 +49,7 @@ impl Negotiation {
 
     pub(crate) fn phase(&self) -> Phase {
         match self {
-            Self::ContractNet(negotiation) => negotiation.phase,
+            Self::ContractNet(negotiation) => negotiation.phase(),
             Self::Bargain(bargain) => bargain.phase,
         }
     }
@@ -56,7 +57,7 @@ impl Negotiation {
     /// The policy that is shared with others. A bargain has taken from its policies what it needs.
     pub(crate) fn policy(&self) -> Option<&Arc<PinnedPolicy>> {
         match self {
-            Self::ContractNet(negotiation) => Some(&negotiation.pinned),
+            Self::ContractNet(negotiation) => Some(negotiation.pinned()),
             Self::Bargain(_) => None,
         }
     }
@@ -78,10 +79,7 @@ impl Negotiation {
 
     pub(crate) fn fire(&mut self, kind: TimerKind, context: &mut InputContext<'_>) {
         match self {
-            Self::ContractNet(negotiation) => {
-                negotiation.header.link(&kind.tag(), context);
-                negotiation.fire(kind, context);
-            }
+            Self::ContractNet(negotiation) => negotiation.fire(kind, context),
             Self::Bargain(bargain) => {
                 bargain.header.link(&kind.tag(), context);
                 bargain.fire(kind, context);
@@ -118,7 +116,7 @@ impl Negotiation {
 
     pub(crate) fn view(&self, viewer: &AgentId, now: Timestamp) -> Option<NegotiationView> {
         match self {
-            Self::ContractNet(negotiation) => negotiation.view(viewer),
+            Self::ContractNet(negotiation) => NegotiationView::of_contract_net(negotiation, viewer),
             Self::Bargain(bargain) => bargain.view(viewer, now),
         }
     }

@@ -1,6 +1,9 @@
 //! Acceptance policies as data: the presets, and the consistency a JSON Schema cannot express
 //! (docs/spec/contract-net.md#cn-66).
 
+use std::sync::Arc;
+
+use schemas::Digest;
 use schemas::bargain::{BargainRule, PPM, ROUNDS_MAX};
 use schemas::payload::INTEGER_MAX;
 use schemas::policy::{
@@ -21,6 +24,14 @@ pub const COUNT_MAX: u32 = 64;
 pub const STRIKES_MAX: u32 = 100;
 /// Largest exponent of a falling threshold.
 pub const EXPONENT_MAX: u32 = 8;
+
+/// What the negotiation runs under; shared between all that run under the same document.
+#[derive(Debug)]
+pub(crate) struct PinnedPolicy {
+    pub(crate) policy: Policy,
+    pub(crate) digest: Digest,
+    pub(crate) id: Arc<str>,
+}
 
 const PRESETS: [&str; 11] = [
     include_str!("../presets/low.json"),

@@ -1,49 +1,49 @@
-//! AWARDING: ACCEPT and CONFIRM. Every award is registered before its ACCEPT leaves, and its end before
-//! `committed` does.
+//! AWARDING, PERFORMING, CANCELLING: what follows from a decision, from what the contractors that were awarded say, and from
+//! the initiator's CANCEL. An award that is lost goes to the next runner-up.
 
-use schemas::delivery::{Award, AwardReport, ContractorReport, Notification, ProgressReport};
-use schemas::register::AwardEnd;
-use schemas::{AwardNo, Digest, RegisterKey, RegisterValue, Timestamp, WireTime};
+use schemas::delivery::{
+    Award, AwardReport, Cancellation, ContractorFailure, ContractorReport, Notification, Outcome, ProgressReport,
+    RejectReason,
+};
+use schemas::payload::{Failure, FailurePhase, Inform, InformKind};
+use schemas::policy::HoldUntil;
+use schemas::{AgentId, AwardNo, DeliveryId, Digest, RegisterKey, Timestamp, WireTime};
 
-use crate::contract_net::deciding::terms_of;
-use crate::contract_net::state::SessionState;
-use crate::contract_net::{ContractNet, lot_number};
-use crate::effect::{Deliver, Event, Invariant};
-use crate::negotiation::context::InputContext;
-use crate::negotiation::party::{AwardStage, LiveAward};
+use crate::acceptance::decision::Cause;
+use crate::contract_net::awards::{AwardStage, LiveAward, end_key, lot_number};
+use crate::contract_net::session::SessionState;
+use crate::contract_net::{ContractNet, decision};
+use crate::effect::{AwardLoss, Deliver, Event, Invariant};
+use crate::negotiation::context::{InputContext, delivery_id};
+use crate::negotiation::phase::Phase;
+
+/// How a contractor answers a CANCEL.
+#[derive(Debug)]
+pub(crate) enum CancelAnswer {
+    Informed(Inform),
+    Failed(Failure),
+}
 
 impl ContractNet {
     /// Registers one award and accepts its offer. Without `require_confirm` it is committed at once.
     pub(super) fn award(&mut self, lot: usize, session: usize, decision: Digest, context: &mut InputContext<'_>) {
         self.check_award(lot, session, context);
-        let Some(offer) = self.sessions[session].offer.as_ref() else { return };
-        let offer_id = offer.id;
-        self.awards += 1;
-        let award_no = AwardNo(self.awards);
-        let before = self.lots[lot].registered.map(|(earlier, _)| self.end_key(lot, earlier));
-        let key = self.award_key(lot, award_no);
-        context.register(key.clone(), RegisterValue::Award { decision, offer_id, chain: self.header.chain }, before);
-        self.last_key = Some(key.clone());
-        self.lots[lot].tries += 1;
-        self.lots[lot].registered = Some((award_no, false));
+        let Some(offer_id) = self.sessions[session].offer.as_ref().map(|offer| offer.id) else { return };
+        let (award_no, key) = self.awards.register(lot, offer_id, decision, &self.header, context);
         let deadline = context.clock.plus_ms(self.policy().timers_ms.confirm).min(self.header.ends_by);
         let binds_at_once = !self.policy().require_confirm;
         let accept = self.accept(lot, session, award_no, deadline, context);
-        self.lots[lot].award = Some(LiveAward {
-            award_no,
-            session,
-            stage: AwardStage::Awarded,
-            deadline,
-            accept: (accept.id, context.input),
-        });
+        let live =
+            LiveAward { award_no, session, stage: AwardStage::Awarded, deadline, accept: (accept.id, context.input) };
+        self.awards.begin(lot, live);
         self.set_state(session, SessionState::Awarded);
-        context.winners.note(
-            &self.sessions[session].party.agent,
-            context.position,
-            award_no,
-            context.limits.winners_max,
-        );
-        let after = if binds_at_once { self.register_commitment(lot, context).map(|(_, end)| end) } else { None };
+        let (agent, max) = (&self.sessions[session].party.agent, context.limits.winners_max);
+        context.winners.note(agent, context.position, award_no, max);
+        let after = if binds_at_once {
+            self.awards.register_commitment(lot, &self.header, context).map(|(_, end)| end)
+        } else {
+            None
+        };
         context.deliver(Deliver { after: after.or_else(|| Some(key.clone())), ..accept });
         self.report_award(lot, session, award_no, decision, key, context);
         if binds_at_once {
@@ -51,10 +51,10 @@ impl ContractNet {
         }
     }
 
-    /// Invariants one-award and no-late-winner, checked where they could break.
+    /// Checks the invariants one-award and no-late-winner where they could break.
     fn check_award(&self, lot: usize, session: usize, context: &mut InputContext<'_>) {
         let offer = self.sessions[session].offer.as_ref();
-        let is_doubled = self.lots[lot].award.is_some() || self.lot_of(session).is_some();
+        let is_doubled = self.awards.live(lot).is_some() || self.awards.of_session(session).is_some();
         let is_late = !offer.is_some_and(|offer| offer.is_valid(context.now));
         for (is_broken, invariant) in [(is_doubled, Invariant::OneAward), (is_late, Invariant::NoLateWinner)] {
             if is_broken {
@@ -78,7 +78,7 @@ impl ContractNet {
             offer_id: offer.id,
             lot: lot_number(lot),
             award_no,
-            terms: terms_of(offer),
+            terms: offer.terms(),
             terms_digest: Digest::of_bytes(offer.terms.as_bytes()),
             payment: offer.payment,
             confirm_by: WireTime(confirm_by),
@@ -98,13 +98,13 @@ impl ContractNet {
         context: &mut InputContext<'_>,
     ) {
         let session = &self.sessions[session];
-        let (Some(offer), Some(close)) = (&session.offer, self.close) else { return };
-        let news = ProgressReport::Awarded(AwardReport {
+        let (Some(offer), Some(close)) = (&session.offer, self.deciding.close()) else { return };
+        let report = ProgressReport::Awarded(AwardReport {
             offer_id: offer.id,
             contractor: session.party.agent.clone(),
             lot: lot_number(lot),
             award_no,
-            terms: terms_of(offer),
+            terms: offer.terms(),
             payment: offer.payment,
             score: offer.score,
             reason: close.reason,
@@ -112,34 +112,7 @@ impl ContractNet {
             offers: close.offers,
             decision,
         });
-        self.report(context, Notification::Inform(news), Some(key));
-    }
-
-    /// Writes the end entry `committed` of a lot's live award; gives its number and key.
-    pub(super) fn register_commitment(
-        &mut self,
-        lot: usize,
-        context: &mut InputContext<'_>,
-    ) -> Option<(AwardNo, RegisterKey)> {
-        let award_no = self.lots[lot].award.as_ref()?.award_no;
-        let end = self.register_end(lot, award_no, AwardEnd::Committed, context);
-        Some((award_no, end))
-    }
-
-    /// Writes how an award ended, after the award itself.
-    pub(super) fn register_end(
-        &mut self,
-        lot: usize,
-        award_no: AwardNo,
-        end: AwardEnd,
-        context: &mut InputContext<'_>,
-    ) -> RegisterKey {
-        let key = self.end_key(lot, award_no);
-        let before = self.award_key(lot, award_no);
-        context.register(key.clone(), RegisterValue::AwardEnd { end, chain: self.header.chain }, Some(before));
-        self.lots[lot].registered = Some((award_no, true));
-        self.last_key = Some(key.clone());
-        key
+        self.report(context, Notification::Inform(report), Some(key));
     }
 
     /// The contractor is bound (docs/spec/contract-net.md#cn-41). Its end entry is registered already.
@@ -150,15 +123,13 @@ impl ContractNet {
 
     fn bind(&mut self, lot: usize, context: &mut InputContext<'_>) {
         let perform_by = context.clock.plus_ms(self.policy().timers_ms.perform).min(self.header.ends_by);
-        let Some(award) = self.lots[lot].award.as_mut() else { return };
-        (award.stage, award.deadline) = (AwardStage::Committed, perform_by);
-        let (session, award_no) = (award.session, award.award_no);
+        let Some((award_no, session)) = self.awards.bind(lot, perform_by) else { return };
         self.set_state(session, SessionState::Committed);
         self.sessions[session].is_owed_closed = true;
         let contractor = self.sessions[session].party.agent.clone();
-        let news = ContractorReport { contractor: contractor.clone(), award_no, lot: lot_number(lot), result: None };
-        let after = Some(self.end_key(lot, award_no));
-        self.report(context, Notification::Inform(ProgressReport::Committed(news)), after);
+        let report = ContractorReport { contractor: contractor.clone(), award_no, lot: lot_number(lot), result: None };
+        let after = Some(end_key(&self.header, lot, award_no));
+        self.report(context, Notification::Inform(ProgressReport::Committed(report)), after);
         context.event(Event::Committed {
             negotiation: self.header.id.clone(),
             lot: lot_number(lot),
@@ -167,4 +138,237 @@ impl ContractNet {
             elapsed_us: context.now.since_us(self.header.started_at),
         });
     }
+
+    /// The award is taken back, the initiator told, the next runner-up tried.
+    pub(super) fn lose_award(&mut self, lot: usize, loss: AwardLoss, failure: Failure, context: &mut InputContext<'_>) {
+        let Some((award_no, session)) = self.take_back(lot, loss, context) else { return };
+        let state = if loss == AwardLoss::ConfirmTimeout { SessionState::Lapsed } else { SessionState::Failed };
+        self.set_state(session, state);
+        let contractor = self.sessions[session].party.agent.clone();
+        let told = Notification::Failure(ContractorFailure { contractor, award_no, failure });
+        let after = Some(end_key(&self.header, lot, award_no));
+        self.report(context, told, after);
+        self.award_next(lot, loss, context);
+        self.settle(context);
+    }
+
+    /// Ends a live award: the register learns that it never bound, the contractor gets its CANCEL. After the contractor's
+    /// own FAILURE while bound there is no CANCEL: the CLOSED at the end is then its final notice.
+    fn take_back(&mut self, lot: usize, loss: AwardLoss, context: &mut InputContext<'_>) -> Option<(AwardNo, usize)> {
+        let LiveAward { award_no, session, stage, .. } = self.awards.revoke(lot, loss, &self.header, context)?;
+        let contractor = self.sessions[session].party.agent.clone();
+        if loss != AwardLoss::PerformFailed && stage != AwardStage::CancelPending {
+            self.cancel_award(lot, session, award_no, loss, context);
+        }
+        context.event(Event::AwardLost {
+            negotiation: self.header.id.clone(),
+            lot: lot_number(lot),
+            award_no,
+            contractor,
+            loss,
+        });
+        Some((award_no, session))
+    }
+
+    /// Ends every live award that is not done.
+    pub(super) fn take_all_back(&mut self, loss: AwardLoss, context: &mut InputContext<'_>) {
+        for lot in 0..self.awards.lots() {
+            if self.awards.live(lot).is_some_and(|award| award.stage != AwardStage::Done) {
+                self.take_back(lot, loss, context);
+            }
+        }
+    }
+
+    /// CANCEL after an ACCEPT: the final notice of the award's offer.
+    fn cancel_award(
+        &mut self,
+        lot: usize,
+        session: usize,
+        award_no: AwardNo,
+        loss: AwardLoss,
+        context: &mut InputContext<'_>,
+    ) {
+        let reason = match loss {
+            AwardLoss::ConfirmTimeout => "confirm_timeout",
+            AwardLoss::PerformTimeout => "perform_timeout",
+            AwardLoss::Cancelled => "cancelled",
+            AwardLoss::Timeout => "timeout",
+            AwardLoss::Aborted => "aborted",
+            AwardLoss::Refused | AwardLoss::Failed | AwardLoss::PerformFailed | AwardLoss::Undelivered => "revoked",
+        };
+        let told = Notification::Cancel(Cancellation { award_no, reason: reason.to_owned() });
+        let delivery = self.header.delivery(context, &self.sessions[session].party.agent, told);
+        let after = (loss != AwardLoss::Aborted).then(|| end_key(&self.header, lot, award_no));
+        context.deliver(Deliver { after, ..delivery });
+        let session = &mut self.sessions[session];
+        self.finals += u32::from(session.offer.take().is_some());
+        session.is_owed_closed = false;
+    }
+
+    /// The next runner-up whose offer stands long enough to be confirmed (docs/spec/contract-net.md#cn-51).
+    fn award_next(&mut self, lot: usize, loss: AwardLoss, context: &mut InputContext<'_>) {
+        let needed_until = context.clock.plus_ms(self.policy().timers_ms.confirm);
+        while self.awards.tries(lot) < self.policy().max_awards
+            && let Some(session) = self.deciding.next_runner_up()
+        {
+            let stands = self.sessions[session].offer.as_ref().is_some_and(|offer| offer.is_valid(needed_until));
+            if !stands {
+                self.reject(session, RejectReason::Expired, SessionState::Rejected, context);
+                continue;
+            }
+            let held = decision::held(self, session, context);
+            let decision = self.record_decision(&held, &[(lot, session)], Cause::ReAward(loss), context);
+            return self.award(lot, session, decision, context);
+        }
+    }
+
+    /// After every change of a lot: where the negotiation stands now (docs/spec/contract-net.md#cn-53).
+    pub(super) fn settle(&mut self, context: &mut InputContext<'_>) {
+        if matches!(self.phase, Phase::Ended | Phase::Cancelling | Phase::Collecting) {
+            return;
+        }
+        if self.awards.has_stage(AwardStage::Awarded) {
+            return self.enter(Phase::Awarding, context);
+        }
+        if self.awards.has_stage(AwardStage::Committed) {
+            if self.policy().hold_until == HoldUntil::Confirm {
+                self.release_standby(context);
+            }
+            return self.enter(Phase::Performing, context);
+        }
+        if self.awards.has_stage(AwardStage::Done) {
+            return self.end(Outcome::Completed, None, context);
+        }
+        // Everyone but those who failed or lapsed is called again.
+        let is_called = |state| {
+            !matches!(
+                state,
+                SessionState::Failed | SessionState::Undelivered | SessionState::Lapsed | SessionState::Excluded
+            )
+        };
+        let called: Vec<usize> =
+            (0..self.sessions.len()).filter(|&index| is_called(self.sessions[index].state)).collect();
+        if !self.begin_round(&called, context) {
+            self.end(Outcome::NoCandidate, None, context);
+        }
+    }
+
+    /// The runners-up are let go (docs/spec/contract-net.md#cn-52).
+    fn release_standby(&mut self, context: &mut InputContext<'_>) {
+        for index in self.deciding.release() {
+            self.reject(index, RejectReason::Awarded, SessionState::Rejected, context);
+        }
+    }
+
+    /// The work is done (docs/spec/contract-net.md#cn-54).
+    pub(super) fn perform(&mut self, lot: usize, inform: Inform, context: &mut InputContext<'_>) {
+        let Some(session) = self.awards.finish(lot) else { return };
+        self.set_state(session, SessionState::Done);
+        self.report_inform(lot, inform, context);
+        self.settle(context);
+    }
+
+    /// Passes a contractor's INFORM on to the initiator.
+    fn report_inform(&self, lot: usize, inform: Inform, context: &mut InputContext<'_>) {
+        let Some(award) = self.awards.live(lot) else { return };
+        let contractor = self.sessions[award.session].party.agent.clone();
+        let report = ContractorReport {
+            contractor: contractor.clone(),
+            award_no: award.award_no,
+            lot: lot_number(lot),
+            result: inform.result,
+        };
+        let report = match inform.kind {
+            InformKind::Done => ProgressReport::Done(report),
+            InformKind::Result => ProgressReport::Result(report),
+            InformKind::Cancelled => ProgressReport::Cancelled(report),
+        };
+        self.report_from(contractor, Notification::Inform(report), context);
+    }
+
+    /// CANCEL of the initiator (docs/spec/contract-net.md#cn-55).
+    pub(super) fn cancel(&mut self, context: &mut InputContext<'_>) {
+        self.deciding.begin_again();
+        for index in 0..self.sessions.len() {
+            if matches!(self.sessions[index].state, SessionState::Offered | SessionState::Standby) {
+                self.reject(index, RejectReason::Cancelled, SessionState::Rejected, context);
+            }
+        }
+        for lot in 0..self.awards.lots() {
+            if let Some((award_no, session)) = self.awards.call_off(lot, &self.header, context) {
+                self.cancel_award(lot, session, award_no, AwardLoss::Cancelled, context);
+                self.set_state(session, SessionState::CancelPending);
+            }
+        }
+        if self.awards.has_stage(AwardStage::CancelPending) {
+            let cancel_by = context.clock.plus_ms(self.policy().timers_ms.cancel).min(self.header.ends_by);
+            self.awards.wait_until(cancel_by);
+            self.enter(Phase::Cancelling, context);
+        } else {
+            self.end(Outcome::Cancelled, None, context);
+        }
+    }
+
+    /// The contractor answers (docs/spec/contract-net.md#cn-56).
+    pub(super) fn answer_cancel(&mut self, lot: usize, answer: CancelAnswer, context: &mut InputContext<'_>) {
+        let Some(award) = self.awards.live(lot) else { return };
+        let (award_no, session) = (award.award_no, award.session);
+        let (state, detail) = match answer {
+            CancelAnswer::Informed(inform) => {
+                let kind = inform.kind;
+                self.report_inform(lot, inform, context);
+                match kind {
+                    InformKind::Cancelled => (SessionState::Cancelled, None),
+                    InformKind::Done | InformKind::Result => (SessionState::Done, Some("done_before_cancel")),
+                }
+            }
+            CancelAnswer::Failed(failure) => {
+                let contractor = self.sessions[session].party.agent.clone();
+                let told = ContractorFailure { contractor: contractor.clone(), award_no, failure };
+                self.report_from(contractor, Notification::Failure(told), context);
+                (SessionState::Failed, Some("cannot_cancel"))
+            }
+        };
+        self.awards.drop_called_off(lot);
+        self.set_state(session, state);
+        if !self.awards.has_stage(AwardStage::CancelPending) {
+            self.end(Outcome::Cancelled, detail, context);
+        }
+    }
+
+    /// A delivery was given up. It counts for a CFP to an INVITED and an ACCEPT to an AWARDED contractor from whom nothing
+    /// later was folded; otherwise the contractor lives, and its timers judge it. A CFP nobody waits for any more may still
+    /// be answered.
+    pub(crate) fn handle_delivery_failure(
+        &mut self,
+        delivery: DeliveryId,
+        to: &AgentId,
+        may_answer: bool,
+        context: &mut InputContext<'_>,
+    ) {
+        self.header.link(b"delivery_failed", context);
+        let Some(index) = self.session_of(to) else { return };
+        if let Some((position, ordinal)) = self.unanswered_call(index)
+            && delivery_id(context.lane, &self.header.id, position, ordinal, to) == delivery
+        {
+            let state = if may_answer { SessionState::Undelivered } else { SessionState::Failed };
+            self.decline(index, state, context);
+        } else if let Some(lot) = self.unanswered_accept(index, delivery) {
+            self.lose_award(lot, AwardLoss::Undelivered, said("undelivered"), context);
+        }
+    }
+
+    /// The session whose ACCEPT this delivery is, while nothing has been heard of its contractor since.
+    pub(super) fn unanswered_accept(&self, session: usize, delivery: DeliveryId) -> Option<usize> {
+        let (lot, award) = self.awards.of_session(session)?;
+        let is_waiting = award.stage == AwardStage::Awarded
+            && award.accept.0 == delivery
+            && self.sessions[session].heard <= award.accept.1;
+        is_waiting.then_some(lot)
+    }
+}
+
+/// A failure in the exchange's own words, for what a contractor did not call a failure itself.
+pub(super) fn said(code: &str) -> Failure {
+    Failure { phase: FailurePhase::Perform, code: code.to_owned(), retryable: false, penalty: None }
 }

@@ -2,25 +2,27 @@
 
 use std::sync::Arc;
 
-use schemas::delivery::{Call, Notification};
+use schemas::delivery::Call;
 use schemas::envelope::{Envelope, Scope};
-use schemas::ids::Position;
 use schemas::payload::Cfp;
-use schemas::policy::{OnIncomplete, Policy, TIMER_MS_MAX, WindowAnchor};
+use schemas::policy::{OnIncomplete, Policy, TIMER_MS_MAX};
 use schemas::record::{Invitation, Pinned};
 use schemas::{AgentId, Digest, NegotiationId, Timestamp, WireTime};
 
-use crate::acceptance::threshold::Period;
-use crate::contract_net::admission::Speaker;
-use crate::contract_net::state::SessionState;
-use crate::contract_net::{ContractNet, OfferTally, PinnedPolicy};
-use crate::effect::{Deliver, Protocol};
+use crate::contract_net::ContractNet;
+use crate::contract_net::awards::Awards;
+use crate::contract_net::collection::Collection;
+use crate::contract_net::decision::Deciding;
+use crate::contract_net::rules::Speaker;
+use crate::contract_net::session::{CallDelivery, ContractorSession};
+use crate::effect::Protocol;
 use crate::negotiation::chain::CHAIN_START;
-use crate::negotiation::context::{CALL_ORDINAL, InputContext};
+use crate::negotiation::context::InputContext;
 use crate::negotiation::disposition::ProtocolRules;
 use crate::negotiation::header::{Header, public_addresses};
-use crate::negotiation::party::{CallDelivery, ContractorSession, Party};
+use crate::negotiation::party::Party;
 use crate::negotiation::phase::{NotUnderstoodReason, Phase};
+use crate::policy::PinnedPolicy;
 
 /// A call on its way to becoming a negotiation.
 pub(crate) struct Opening<'a> {
@@ -64,7 +66,7 @@ impl Opening<'_> {
         let everyone: Vec<usize> = (0..negotiation.sessions.len()).collect();
         negotiation.deliver_call(&call, &everyone, context);
         negotiation.acknowledge_call(Speaker::Initiator, self.envelope, self.digest, context);
-        let (invited, reply_by) = (negotiation.sessions.len(), negotiation.reply_by);
+        let (invited, reply_by) = (negotiation.sessions.len(), deadlines.reply_by);
         negotiation.header.announce(Protocol::ContractNet, &self.policy.id, invited, reply_by, context);
         Ok(negotiation)
     }
@@ -132,73 +134,17 @@ impl Opening<'_> {
             header: self.header(deadlines.ends_by, context.now),
             pinned: Arc::clone(&self.policy),
             initiator: Party::new(self.initiator.clone()),
-            expected: u32::try_from(sessions.len()).unwrap_or(u32::MAX),
+            collection: Collection::new(policy, sessions.len(), deadlines.reply_by, context),
             sessions,
             currency: self.cfp.currency.as_deref().map(Box::from),
             call: may_call_again.then(|| Arc::clone(call)),
             phase: Phase::Collecting,
             round: 1,
-            period: Period { start: context.now, length_us: deadlines.reply_by.since_us(context.now) },
-            reply_by: deadlines.reply_by,
-            called_at: context.position,
-            called_input: context.input,
-            extensions: 0,
-            responded: 0,
-            tally: OfferTally::EMPTY,
-            window_at: window_from_call(policy, context.now),
-            is_window_past: false,
-            crossing_at: None,
-            decide_by: None,
-            cancel_by: None,
-            close: None,
-            lots: Vec::new(),
-            standby: Vec::new(),
-            awards: 0,
-            revoked_awards: Vec::new(),
-            last_key: None,
+            deciding: Deciding::default(),
+            awards: Awards::default(),
             offers: 0,
             finals: 0,
         }
-    }
-}
-
-impl ContractNet {
-    /// Delivers a call to some sessions, whose round it opens (or whose deadline it extends).
-    pub(super) fn deliver_call(&mut self, call: &Arc<Call>, called: &[usize], context: &mut InputContext<'_>) {
-        let told = Arc::new(Notification::Cfp(Call::clone(call)));
-        (self.called_at, self.called_input) = (context.position, context.input);
-        for &index in called {
-            let session = &self.sessions[index];
-            let ordinal = CALL_ORDINAL + u32::try_from(index).unwrap_or(0);
-            let delivery =
-                context.delivery_at(ordinal, &self.header.id, &session.party.agent, Arc::clone(&told), self.reply_by);
-            context.deliver(Deliver {
-                from: Some(self.initiator.agent.clone()),
-                qos: session.call_delivery.qos(),
-                attempts_max: session.call_delivery.call_attempts_max(),
-                traceparent: self.header.traceparent.clone(),
-                ..delivery
-            });
-        }
-    }
-
-    /// The position and ordinal a session's current call has its delivery id from, while nothing has been heard of the
-    /// contractor since.
-    pub(crate) fn unanswered_call(&self, index: usize) -> Option<(Position, u32)> {
-        let session = &self.sessions[index];
-        let is_waiting = self.phase == Phase::Collecting
-            && session.state == SessionState::Invited
-            && session.round == self.round
-            && session.heard <= self.called_input;
-        is_waiting.then(|| (self.called_at, CALL_ORDINAL + u32::try_from(index).unwrap_or(0)))
-    }
-}
-
-/// When a window that begins with the call ends.
-pub(super) fn window_from_call(policy: &Policy, called_at: Timestamp) -> Option<Timestamp> {
-    match policy.close.window_anchor {
-        WindowAnchor::Cfp => policy.close.window_ms.map(|ms| called_at.plus_ms(ms)),
-        WindowAnchor::FirstValid => None,
     }
 }
 

@@ -9,46 +9,74 @@ use schemas::{Act, MsgId, OfferId, Payload, Timestamp};
 
 use crate::acceptance::{gate, score};
 use crate::contract_net::ContractNet;
-use crate::contract_net::admission::{CancelAnswer, ContractNetAction, Speaker, said};
-use crate::contract_net::state::SessionState;
+use crate::contract_net::awarding::{CancelAnswer, said};
+use crate::contract_net::awards::AwardStage;
+use crate::contract_net::session::{CollectedOffer, SessionState};
 use crate::effect::AwardLoss;
 use crate::lane::RULES_WITH_BARGAINS;
 use crate::negotiation::context::InputContext;
-use crate::negotiation::disposition::Ruling;
-use crate::negotiation::disposition::round_of;
-use crate::negotiation::party::{AwardStage, CollectedOffer, FollowUp, LiveAward, Pointed};
+use crate::negotiation::disposition::{Ruling, round_of};
+use crate::negotiation::party::{FollowUp, Pointed};
 use crate::negotiation::phase::{ActSet, NotUnderstoodReason, Phase};
 use crate::policy::PRICE;
 
-impl ContractNet {
-    /// What the message meets in the table of acts and states.
-    pub(super) fn judge_message(
-        &self,
-        speaker: Speaker,
-        payload: &Payload,
-        msg_id: &MsgId,
-        context: &InputContext<'_>,
-    ) -> Ruling<ContractNetAction> {
+/// Which party speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Speaker {
+    Initiator,
+    Contractor(usize),
+}
+
+/// What follows from a message that was admitted.
+#[derive(Debug, Default)]
+pub(crate) enum ContractNetAction {
+    #[default]
+    Nothing,
+    Strike,
+    Record(Box<CollectedOffer>),
+    GateFailed,
+    Decline(SessionState),
+    Withdraw,
+    Confirm(usize),
+    LoseAward(usize, AwardLoss, Failure),
+    Perform(usize, Inform),
+    AnswerCancel(usize, CancelAnswer),
+    Cancel,
+    Choose(usize),
+}
+
+/// The rules of a contract net, as it stands when an input comes.
+pub(super) struct Rules<'a> {
+    net: &'a ContractNet,
+    context: &'a InputContext<'a>,
+}
+
+impl<'a> Rules<'a> {
+    pub(super) fn new(net: &'a ContractNet, context: &'a InputContext<'a>) -> Self {
+        Self { net, context }
+    }
+
+    /// What the message meets in the table of acts and states; before it, the round it names.
+    pub(super) fn judge(&self, speaker: Speaker, payload: &Payload, msg_id: &MsgId) -> Ruling<ContractNetAction> {
         if let Some(round) = round_of(payload) {
-            if round < self.round {
+            if round < self.net.round {
                 return Ruling::refused(Disposition::StaleRound, FollowUp::None);
             }
-            if round > self.round {
+            if round > self.net.round {
                 let reply = FollowUp::NotUnderstood(NotUnderstoodReason::BadRound, self.expected_acts(speaker));
                 return Ruling::refused(Disposition::OutOfTurn, reply);
             }
         }
         match speaker {
-            Speaker::Initiator => self.judge_initiator(payload, context),
-            Speaker::Contractor(index) => self.judge_contractor(index, payload, msg_id, context),
+            Speaker::Initiator => self.judge_initiator(payload),
+            Speaker::Contractor(index) => self.judge_contractor(index, payload, msg_id),
         }
     }
 
-    fn judge_initiator(&self, payload: &Payload, context: &InputContext<'_>) -> Ruling<ContractNetAction> {
+    fn judge_initiator(&self, payload: &Payload) -> Ruling<ContractNetAction> {
         match payload {
-            Payload::Cancel(_) if self.phase != Phase::Cancelling => Ruling::ok(ContractNetAction::Cancel),
-            Payload::Accept(accept) if self.phase == Phase::Deciding => match self.chosen(accept.offer_id, context.now)
-            {
+            Payload::Cancel(_) if self.net.phase != Phase::Cancelling => Ruling::ok(ContractNetAction::Cancel),
+            Payload::Accept(accept) if self.net.phase == Phase::Deciding => match self.chosen(accept.offer_id) {
                 Some(index) => Ruling::ok(ContractNetAction::Choose(index)),
                 None => self.out_of_turn(Speaker::Initiator, NotUnderstoodReason::UnknownOffer),
             },
@@ -68,15 +96,9 @@ impl ContractNet {
         }
     }
 
-    fn judge_contractor(
-        &self,
-        index: usize,
-        payload: &Payload,
-        msg_id: &MsgId,
-        context: &InputContext<'_>,
-    ) -> Ruling<ContractNetAction> {
+    fn judge_contractor(&self, index: usize, payload: &Payload, msg_id: &MsgId) -> Ruling<ContractNetAction> {
         match payload {
-            Payload::Offer(offer) => self.judge_offer(index, offer, msg_id, context),
+            Payload::Offer(offer) => self.judge_offer(index, offer, msg_id),
             Payload::Refuse(_) => self.judge_decline(index, Act::Refuse),
             Payload::NotUnderstood(_) => self.judge_decline(index, Act::NotUnderstood),
             Payload::Withdraw(_) => self.judge_decline(index, Act::Withdraw),
@@ -89,20 +111,15 @@ impl ContractNet {
         }
     }
 
-    fn judge_offer(
-        &self,
-        index: usize,
-        payload: &OfferPayload,
-        msg_id: &MsgId,
-        context: &InputContext<'_>,
-    ) -> Ruling<ContractNetAction> {
-        if context.rules >= RULES_WITH_BARGAINS && matches!(payload.conditions, Some(Conditions::Predicates(_))) {
+    fn judge_offer(&self, index: usize, payload: &OfferPayload, msg_id: &MsgId) -> Ruling<ContractNetAction> {
+        if self.context.rules >= RULES_WITH_BARGAINS && matches!(payload.conditions, Some(Conditions::Predicates(_))) {
             return self.unread_conditions(index);
         }
-        let valid_until = valid_until(payload, context.now);
-        let gates = gate::check(self.policy(), self.currency.as_deref(), payload, valid_until, context.now);
-        if self.phase != Phase::Collecting {
-            let score = gates.is_ok().then(|| score::score(self.policy(), &payload.terms));
+        let valid_until = valid_until(payload, self.context.now);
+        let gates =
+            gate::check(self.net.policy(), self.net.currency.as_deref(), payload, valid_until, self.context.now);
+        if self.net.phase != Phase::Collecting {
+            let score = gates.is_ok().then(|| score::score(self.net.policy(), &payload.terms));
             return Ruling { score, ..Ruling::refused(Disposition::Late, FollowUp::Late) };
         }
         if !self.may_offer(index) {
@@ -112,9 +129,9 @@ impl ContractNet {
             let refused = Ruling::refused(Disposition::PolicyReject, FollowUp::Policy(fault));
             return Ruling { action: ContractNetAction::GateFailed, ..refused };
         }
-        let score = score::score(self.policy(), &payload.terms);
+        let score = score::score(self.net.policy(), &payload.terms);
         let offer = CollectedOffer {
-            id: OfferId(context.position),
+            id: OfferId(self.context.position),
             score,
             price: price_of(payload),
             payment: None,
@@ -137,18 +154,18 @@ impl ContractNet {
 
     /// Who may offer now (docs/spec/contract-net.md#cn-8).
     fn may_offer(&self, index: usize) -> bool {
-        let session = &self.sessions[index];
+        let session = &self.net.sessions[index];
         let is_open = session.state.may_answer()
             || matches!(session.state, SessionState::Withdrawn | SessionState::PolicyRejected)
-            || (session.state == SessionState::Offered && self.policy().offer_revision == OfferRevision::Replace);
-        is_open && session.round == self.round
+            || (session.state == SessionState::Offered && self.net.policy().offer_revision == OfferRevision::Replace);
+        is_open && session.round == self.net.round
     }
 
     /// REFUSE, NOT_UNDERSTOOD and WITHDRAW of a contractor.
     fn judge_decline(&self, index: usize, act: Act) -> Ruling<ContractNetAction> {
         let speaker = Speaker::Contractor(index);
-        let session = &self.sessions[index];
-        if self.phase == Phase::Collecting {
+        let session = &self.net.sessions[index];
+        if self.net.phase == Phase::Collecting {
             return match (act, session.state) {
                 (Act::Withdraw, SessionState::Offered) => Ruling::ok(ContractNetAction::Withdraw),
                 (Act::Refuse, state) if state.may_answer() => {
@@ -160,7 +177,7 @@ impl ContractNet {
                 (_, _) => self.out_of_turn(speaker, NotUnderstoodReason::OutOfTurn),
             };
         }
-        let Some((lot, award)) = self.live_award(index) else {
+        let Some((lot, award)) = self.net.awards.of_session(index) else {
             return Ruling::refused(Disposition::Closed, FollowUp::Closed);
         };
         match award.stage {
@@ -179,10 +196,10 @@ impl ContractNet {
     /// (docs/spec/contract-net.md#cn-43).
     fn judge_confirm(&self, index: usize, confirm: &Confirm) -> Ruling<ContractNetAction> {
         let award_no = confirm.award_no;
-        if self.revoked_awards.iter().any(|past| past.award_no == award_no && past.session == index) {
+        if self.net.awards.is_revoked(award_no, index) {
             return Ruling::refused(Disposition::Revoked, FollowUp::Revoked(award_no));
         }
-        match self.live_award(index) {
+        match self.net.awards.of_session(index) {
             Some((lot, award)) if award.award_no == award_no && award.stage == AwardStage::Awarded => {
                 Ruling { disposition: Disposition::Committed, ..Ruling::ok(ContractNetAction::Confirm(lot)) }
             }
@@ -193,7 +210,7 @@ impl ContractNet {
     /// The report of a bound contractor (docs/spec/contract-net.md#cn-54), or its answer to a CANCEL
     /// (docs/spec/contract-net.md#cn-56).
     fn judge_inform(&self, index: usize, inform: &Inform) -> Ruling<ContractNetAction> {
-        match self.live_award(index) {
+        match self.net.awards.of_session(index) {
             Some((lot, award)) if award.stage == AwardStage::CancelPending => {
                 Ruling::ok(ContractNetAction::AnswerCancel(lot, CancelAnswer::Informed(inform.clone())))
             }
@@ -207,8 +224,8 @@ impl ContractNet {
     /// FAILURE: an answer (docs/spec/contract-net.md#cn-14), a lost award (docs/spec/contract-net.md#cn-46, #cn-49), or
     /// an answer to a CANCEL (docs/spec/contract-net.md#cn-56).
     fn judge_failure(&self, index: usize, failure: &Failure) -> Ruling<ContractNetAction> {
-        let session = &self.sessions[index];
-        if self.phase == Phase::Collecting {
+        let session = &self.net.sessions[index];
+        if self.net.phase == Phase::Collecting {
             return if session.state.may_answer() {
                 Ruling::ok(ContractNetAction::Decline(SessionState::Failed))
             } else {
@@ -216,7 +233,7 @@ impl ContractNet {
             };
         }
         let failure = failure.clone();
-        match self.live_award(index) {
+        match self.net.awards.of_session(index) {
             Some((lot, award)) => match award.stage {
                 AwardStage::Awarded => Ruling::ok(ContractNetAction::LoseAward(lot, AwardLoss::Failed, failure)),
                 AwardStage::Committed => {
@@ -241,15 +258,18 @@ impl ContractNet {
         Ruling { action, ..Ruling::refused(Disposition::OutOfTurn, reply) }
     }
 
-    fn live_award(&self, session: usize) -> Option<(usize, &LiveAward)> {
-        let lot = self.lot_of(session)?;
-        Some((lot, self.lots[lot].award.as_ref()?))
+    /// The session whose offer the initiator names, if that offer is in the running and still valid.
+    fn chosen(&self, offer_id: OfferId) -> Option<usize> {
+        let is_named = |offer: &CollectedOffer| offer.id == offer_id && offer.is_valid(self.context.now);
+        self.net.sessions.iter().position(|session| {
+            session.state == SessionState::Offered && session.offer.as_deref().is_some_and(is_named)
+        })
     }
 
     /// What a party could legally have said: `expected` of a NOT_UNDERSTOOD.
     fn expected_acts(&self, speaker: Speaker) -> ActSet {
         let Speaker::Contractor(index) = speaker else {
-            return match self.phase {
+            return match self.net.phase {
                 Phase::Deciding => ActSet::of(&[Act::Accept, Act::Cancel]),
                 Phase::Collecting | Phase::Awarding | Phase::Performing => ActSet::of(&[Act::Cancel]),
                 Phase::Cancelling | Phase::Joining | Phase::Bargaining | Phase::Confirming | Phase::Ended => {
@@ -257,8 +277,8 @@ impl ContractNet {
                 }
             };
         };
-        let state = self.sessions[index].state;
-        let is_collecting = self.phase == Phase::Collecting;
+        let state = self.net.sessions[index].state;
+        let is_collecting = self.net.phase == Phase::Collecting;
         if is_collecting && state.may_answer() {
             ActSet::of(&[Act::Offer, Act::Refuse, Act::NotUnderstood, Act::Failure])
         } else if is_collecting && state == SessionState::Offered {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use schemas::Digest;
 use schemas::record::Pinned;
 
-use crate::contract_net::PinnedPolicy;
+use crate::policy::PinnedPolicy;
 use crate::policy::check;
 
 /// The policies in use.

@@ -14,7 +14,7 @@
 
 mod bargains;
 mod check;
-mod codec;
+pub(crate) mod codec;
 mod parts;
 mod primitive;
 mod shared;
@@ -28,6 +28,7 @@ use std::sync::Arc;
 use schemas::{Digest, Lane, Timestamp};
 
 use self::codec::{Fault, Reader, Stored, Writer};
+pub(crate) use self::parts::fields;
 use super::causes::Causes;
 use super::names::Names;
 use super::table::{Key, NegotiationTable, TableEntry};

@@ -12,12 +12,12 @@ use schemas::envelope::Envelope;
 use schemas::payload::Reasoned;
 use schemas::{Act, AgentId, AwardNo, Digest, MsgId, OfferId, Payload, RegisterKey};
 
-use crate::contract_net::PinnedPolicy;
 use crate::effect::{Deliver, Event};
 use crate::limits::Limits;
 use crate::negotiation::context::InputContext;
 use crate::negotiation::header::Header;
 use crate::negotiation::party::{FollowUp, Party, Repeat, SeenMessage};
+use crate::policy::PinnedPolicy;
 
 /// A message on its way to a negotiation.
 pub(crate) struct Incoming {

@@ -6,13 +6,12 @@ use schemas::delivery::{
 };
 use schemas::{Act, AgentId, AwardNo, Digest, NegotiationId, OfferId, Payload, RegisterKey, Timestamp};
 
-use crate::contract_net::ContractNet;
 use crate::effect::{Deliver, Event};
 use crate::limits::Limits;
 use crate::negotiation::context::InputContext;
 use crate::negotiation::disposition::{Incoming, round_of};
 use crate::negotiation::header::Header;
-use crate::negotiation::party::{AwardStage, Party, Repeat, SeenMessage};
+use crate::negotiation::party::{Party, Repeat, SeenMessage};
 
 /// A closed negotiation.
 #[derive(Debug)]
@@ -247,28 +246,6 @@ impl Tombstone {
 
 fn act_of(incoming: &Incoming) -> Act {
     incoming.payload.act()
-}
-
-impl ContractNet {
-    /// What is left of it, once it has ended.
-    pub(crate) fn tombstone(&self, limits: &Limits) -> Tombstone {
-        let parties: Vec<&Party> =
-            std::iter::once(&self.initiator).chain(self.sessions.iter().map(|session| &session.party)).collect();
-        Tombstone::of(&self.header, self.round, &parties, past_awards(self), limits)
-    }
-}
-
-fn past_awards(negotiation: &ContractNet) -> Box<[PastAward]> {
-    let party = |session: usize| u16::try_from(session + 1).unwrap_or(u16::MAX);
-    let past = negotiation.revoked_awards.iter().map(|past| PastAward {
-        award_no: past.award_no,
-        party: party(past.session),
-        is_revoked: true,
-    });
-    let kept =
-        negotiation.lots.iter().filter_map(|lot| lot.award.as_ref()).filter(|award| award.stage == AwardStage::Done);
-    past.chain(kept.map(|award| PastAward { award_no: award.award_no, party: party(award.session), is_revoked: false }))
-        .collect()
 }
 
 impl SeenDigest {

@@ -5,11 +5,9 @@ use schemas::payload::Terms;
 use schemas::{Act, AgentId, AwardNo, Digest, Lot, MsgId, NegotiationId, OfferId, WireTime};
 use serde::Serialize;
 
-use crate::contract_net::deciding::terms_of;
-use crate::contract_net::state::SessionState;
-use crate::contract_net::{ContractNet, lot_number};
-use crate::negotiation::party::{AwardStage, ContractorSession, Party};
-use crate::negotiation::phase::{Phase, is_numbered};
+use crate::contract_net::session::SessionState;
+use crate::negotiation::party::Party;
+use crate::negotiation::phase::Phase;
 use crate::negotiation::tombstone::Tombstone;
 
 /// One participant's view. A contractor sees its own messages and the outcome; the initiator sees offers after the close
@@ -135,110 +133,41 @@ pub struct AwardView {
     pub state: &'static str,
 }
 
-impl ContractNet {
-    /// The view of one agent; absent when it takes no part.
-    pub(crate) fn view(&self, viewer: &AgentId) -> Option<NegotiationView> {
-        if *viewer == self.initiator.agent {
-            let has_closed = self.phase != Phase::Collecting || !self.policy().sealed;
-            let shown = if has_closed { self.sessions.as_slice() } else { &[] };
-            let offers = shown.iter().filter_map(|session| offer_view(session, true)).collect();
-            return Some(NegotiationView {
-                invited: Some(self.expected),
-                offers,
-                ..self.base_view(Role::Initiator, &self.initiator, None)
-            });
-        }
-        let index = self.session_of(viewer)?;
-        let session = &self.sessions[index];
-        Some(NegotiationView {
-            session: Some(session.state),
-            offers: offer_view(session, false).into_iter().collect(),
-            ..self.base_view(Role::Contractor, &session.party, Some(index))
-        })
-    }
-
-    fn base_view(&self, role: Role, party: &Party, session: Option<usize>) -> NegotiationView {
-        NegotiationView {
-            negotiation: self.header.id.clone(),
-            role,
-            state: self.phase,
-            outcome: self.header.outcome,
-            round: self.round,
-            reply_by: Some(WireTime(self.reply_by)),
-            ends_by: WireTime(self.header.ends_by),
-            policy: Some(self.policy().id.clone()),
-            invited: None,
-            session: None,
-            messages: messages(party, is_numbered),
-            offers: Vec::new(),
-            awards: self.award_views(session),
-            bargain: None,
-            digest: None,
-        }
-    }
-
-    fn award_views(&self, session: Option<usize>) -> Vec<AwardView> {
-        let is_shown = |owner: usize| session.is_none_or(|session| session == owner);
-        let view = |award_no, lot, owner: usize, state| AwardView {
-            award_no,
-            lot: Some(lot_number(lot)),
-            contractor: self.sessions[owner].party.agent.clone(),
-            state,
-        };
-        let past = self.revoked_awards.iter().map(|past| view(past.award_no, past.lot, past.session, "revoked"));
-        let live = self.lots.iter().enumerate().filter_map(|(lot, state)| {
-            let award = state.award.as_ref()?;
-            let stage = match award.stage {
-                AwardStage::Awarded => "awarded",
-                AwardStage::Committed => "committed",
-                AwardStage::Done => "done",
-                AwardStage::CancelPending => "cancel_pending",
-            };
-            is_shown(award.session).then(|| view(award.award_no, lot, award.session, stage))
-        });
-        let mut views: Vec<AwardView> =
-            past.zip(&self.revoked_awards).filter(|(_, past)| is_shown(past.session)).map(|(view, _)| view).collect();
-        views.extend(live);
-        views.sort_by_key(|view| view.award_no);
-        views
-    }
-}
-
-impl Tombstone {
-    /// The view of one agent; absent when it took no part.
-    pub(crate) fn view(&self, viewer: &AgentId) -> Option<NegotiationView> {
-        let party = self.party_of(viewer)?;
-        let awards = self
+impl NegotiationView {
+    /// Of an ended negotiation; absent when the viewer took no part.
+    pub(crate) fn of_ended(tombstone: &Tombstone, viewer: &AgentId) -> Option<Self> {
+        let party = tombstone.party_of(viewer)?;
+        let awards = tombstone
             .awards_of(party)
             .filter_map(|award| {
                 Some(AwardView {
                     award_no: award.award_no,
                     lot: None,
-                    contractor: self.contractor(award)?.clone(),
+                    contractor: tombstone.contractor(award)?.clone(),
                     state: if award.is_revoked { "revoked" } else { "done" },
                 })
             })
             .collect();
-        Some(NegotiationView {
-            negotiation: self.id.clone(),
-            role: match (party, &self.bargain) {
+        Some(Self {
+            negotiation: tombstone.id.clone(),
+            role: match (party, &tombstone.bargain) {
                 (0, _) => Role::Initiator,
                 (_, Some(_)) => Role::Party,
                 (_, None) => Role::Contractor,
             },
             state: Phase::Ended,
-            outcome: Some(self.outcome),
-            round: self.round,
+            outcome: Some(tombstone.outcome),
+            round: tombstone.round,
             reply_by: None,
-            ends_by: WireTime(self.ends_by),
+            ends_by: WireTime(tombstone.ends_by),
             policy: None,
             invited: None,
             session: None,
             messages: Vec::new(),
             offers: Vec::new(),
             awards,
-            bargain: self.bargain.as_ref().map(|end| Box::new(self.bargain_view(end))),
-            digest: Some(self.chain),
+            bargain: tombstone.bargain.as_ref().map(|end| Box::new(tombstone.bargain_view(end))),
+            digest: Some(tombstone.chain),
         })
     }
 }
@@ -256,15 +185,4 @@ pub(crate) fn messages(party: &Party, is_numbered: fn(Disposition) -> bool) -> V
             offer_id: (seen.act == Act::Offer && is_numbered(seen.disposition)).then_some(OfferId(seen.position)),
         })
         .collect()
-}
-
-fn offer_view(session: &ContractorSession, with_score: bool) -> Option<OfferView> {
-    let offer = session.offer.as_ref()?;
-    Some(OfferView {
-        offer_id: offer.id,
-        contractor: session.party.agent.clone(),
-        terms: terms_of(offer),
-        score: with_score.then_some(offer.score),
-        state: session.state,
-    })
 }

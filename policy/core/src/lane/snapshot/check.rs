@@ -5,39 +5,18 @@ use schemas::bargain::PARTIES_MAX;
 use crate::alternating_offers::mandate;
 use crate::alternating_offers::space::check_rules;
 use crate::alternating_offers::state::{Bargain, BargainParty, Sealed, StandingOffer};
-use crate::contract_net::ContractNet;
 use crate::lane::table::TableEntry;
 use crate::negotiation::Negotiation;
 use crate::negotiation::phase::Phase;
 use crate::negotiation::tombstone::Tombstone;
-use crate::policy::COUNT_MAX;
 
 /// What is wrong with a entry.
 pub(super) fn check(entry: &TableEntry) -> Result<(), &'static str> {
     match entry {
-        TableEntry::Open(Negotiation::ContractNet(negotiation), _) => check_open(negotiation),
+        TableEntry::Open(Negotiation::ContractNet(negotiation), _) => negotiation.check(),
         TableEntry::Open(Negotiation::Bargain(bargain), _) => check_bargain(bargain),
         TableEntry::Ended(tombstone) => check_ended(tombstone),
     }
-}
-
-fn check_open(negotiation: &ContractNet) -> Result<(), &'static str> {
-    let sessions = &negotiation.sessions;
-    let is_session = |index: usize| index < sessions.len();
-    let lots = usize::try_from(COUNT_MAX).unwrap_or(usize::MAX);
-    let awards = negotiation.lots.iter().filter_map(|lot| lot.award.as_ref());
-    ensure(negotiation.phase != Phase::Ended && negotiation.header.outcome.is_none(), "an open negotiation has ended")?;
-    ensure(
-        sessions.is_sorted_by(|one, next| one.party.agent < next.party.agent),
-        "contractors are not in their order",
-    )?;
-    ensure(negotiation.lots.len() <= lots, "a negotiation has too many lots")?;
-    ensure(awards.map(|award| award.session).all(is_session), "an award is nobody's")?;
-    ensure(negotiation.standby.iter().copied().all(is_session), "a runner-up is nobody")?;
-    let is_known =
-        |past: &crate::negotiation::party::RevokedAward| is_session(past.session) && past.lot < negotiation.lots.len();
-    ensure(negotiation.revoked_awards.iter().all(is_known), "a past award is nobody's")?;
-    ensure(responded(negotiation).is_none_or(|count| count == negotiation.responded), "the answers do not add up")
 }
 
 fn check_bargain(bargain: &Bargain) -> Result<(), &'static str> {
@@ -58,13 +37,6 @@ fn check_bargain(bargain: &Bargain) -> Result<(), &'static str> {
     };
     ensure(bargain.standing.as_deref().is_none_or(is_standing), "a standing offer is nobody's, or no outcome")?;
     ensure(bargain.phase != Phase::Confirming || bargain.standing.is_some(), "nothing was agreed on")
-}
-
-/// Contractors that have answered the round's call; known while offers are collected.
-fn responded(negotiation: &ContractNet) -> Option<u32> {
-    let answers =
-        negotiation.sessions.iter().filter(|session| session.round == negotiation.round && session.state.is_response());
-    (negotiation.phase == Phase::Collecting).then(|| u32::try_from(answers.count()).unwrap_or(u32::MAX))
 }
 
 fn check_ended(tombstone: &Tombstone) -> Result<(), &'static str> {

@@ -10,7 +10,7 @@ use super::shared::{Given, Numbered};
 const RESERVED_MAX: usize = 1024;
 
 /// A part of the state that can be written and read back.
-pub(super) trait Stored: Sized {
+pub(crate) trait Stored: Sized {
     /// Appends it.
     fn write(&self, out: &mut Writer);
 
@@ -23,14 +23,14 @@ pub(super) trait Stored: Sized {
 
 /// Why bytes make no state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(crate) struct Fault {
     /// Where, in bytes from the begin of the state.
     pub(super) offset: usize,
     pub(super) what: &'static str,
 }
 
 /// Bytes being written, and what stands in them already.
-pub(super) struct Writer {
+pub(crate) struct Writer {
     bytes: Vec<u8>,
     pub(super) numbered: Numbered,
 }
@@ -72,7 +72,7 @@ impl Writer {
 }
 
 /// Bytes being read, and what was read of them that is shared.
-pub(super) struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     rest: &'a [u8],
     len: usize,
     pub(super) given: Given,

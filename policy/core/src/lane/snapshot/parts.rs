@@ -11,49 +11,32 @@ use schemas::{Act, AwardNo, Digest, Lot, OfferId, Timestamp, WireTime};
 use super::codec::{Fault, Reader, Stored, Writer};
 use crate::acceptance::threshold::Period;
 use crate::alternating_offers::state::{Bargain, BargainParty, Pledge, StandingOffer};
-use crate::contract_net::state::SessionState;
-use crate::contract_net::{CloseFacts, ContractNet, OfferTally};
+use crate::contract_net::awards::AwardStage;
+use crate::contract_net::session::{CallDelivery, SessionState};
 use crate::negotiation::header::Header;
-use crate::negotiation::party::{
-    AwardStage, CallDelivery, CollectedOffer, ContractorSession, LiveAward, LotState, Party, Pointed, RevokedAward,
-    SeenMessage,
-};
+use crate::negotiation::party::{Party, Pointed, SeenMessage};
 use crate::negotiation::phase::{ActSet, NotUnderstoodReason, Phase};
 use crate::negotiation::tombstone::{BargainEnd, PastAward, PastParty, SeenDigest, Tombstone};
 
+/// Stores a part field by field. It stands beside the type where its fields are private.
 macro_rules! fields {
     ($type:ident { $($field:ident),+ $(,)? }) => {
-        impl Stored for $type {
-            fn write(&self, out: &mut Writer) {
+        impl $crate::lane::snapshot::codec::Stored for $type {
+            fn write(&self, out: &mut $crate::lane::snapshot::codec::Writer) {
                 let Self { $($field),+ } = self;
-                $($field.write(out);)+
+                $($crate::lane::snapshot::codec::Stored::write($field, out);)+
             }
 
-            fn read(input: &mut Reader<'_>) -> Result<Self, Fault> {
-                $(let $field = Stored::read(input)?;)+
+            fn read(
+                input: &mut $crate::lane::snapshot::codec::Reader<'_>,
+            ) -> Result<Self, $crate::lane::snapshot::codec::Fault> {
+                $(let $field = $crate::lane::snapshot::codec::Stored::read(input)?;)+
                 Ok(Self { $($field),+ })
             }
         }
     };
 }
-
-/// As `fields`, of a part whose fields stand in another order than in its type. What is in braces is read as a pattern, and
-/// as an expression.
-macro_rules! ordered {
-    ($type:ident $shape:tt in $($field:ident),+ $(,)?) => {
-        impl Stored for $type {
-            fn write(&self, out: &mut Writer) {
-                let $type $shape = self;
-                $($field.write(out);)+
-            }
-
-            fn read(input: &mut Reader<'_>) -> Result<Self, Fault> {
-                $(let $field = Stored::read(input)?;)+
-                Ok($type $shape)
-            }
-        }
-    };
-}
+pub(crate) use fields;
 
 macro_rules! words {
     ($type:ident { $($word:ident = $number:literal),+ $(,)? }) => {
@@ -88,23 +71,11 @@ macro_rules! wrappers {
     )+};
 }
 
-// The fields that a contract net has in common with a bargain stand among the others: format 1 has them there.
-ordered!(ContractNet {
-    header: Header { id, call_msg_id, left_out, notices, traceparent, started_at, ends_by, outcome, chain },
-    pinned, initiator, sessions, currency, call, phase, round, period, reply_by, called_at, called_input, extensions, expected, responded, tally, window_at, is_window_past, crossing_at, decide_by, cancel_by, close, lots, standby, awards, revoked_awards, last_key, offers, finals,
-} in id, pinned, initiator, sessions, call_msg_id, left_out, currency, notices, traceparent, call, started_at, ends_by, phase, outcome, round, period, reply_by, called_at, called_input, extensions, expected, responded, tally, window_at, is_window_past, crossing_at, decide_by, cancel_by, close, lots, standby, awards, revoked_awards, chain, last_key, offers, finals);
-fields!(ContractorSession { party, state, round, strikes, heard, call_delivery, is_owed_closed, offer });
 fields!(Party { agent, last_seq, seen });
 fields!(Header { id, call_msg_id, left_out, notices, traceparent, started_at, ends_by, outcome, chain });
 fields!(SeenMessage { msg_id, digest, act, disposition, reply, award_no, position, at });
 fields!(Pointed { reason, expected, pointer });
-fields!(CollectedOffer { id, score, price, payment, valid_until, terms, msg_id });
 fields!(Period { start, length_us });
-fields!(OfferTally { valid, best, next_expiry, is_stale });
-fields!(CloseFacts { reason, complete, offers, responded, expected, position, decision });
-fields!(LotState { tries, award, registered });
-fields!(LiveAward { award_no, session, stage, deadline, accept });
-fields!(RevokedAward { award_no, session, lot });
 /// Of a contract net. What one of a bargain has beside it follows it (`variants.rs`).
 impl Stored for Tombstone {
     fn write(&self, out: &mut Writer) {

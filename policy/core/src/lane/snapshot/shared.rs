@@ -8,7 +8,7 @@ use schemas::digest::canonical;
 use schemas::{AgentId, Digest, MsgId, NegotiationId, Policy};
 
 use super::codec::{Fault, Reader, Stored, Writer};
-use crate::contract_net::PinnedPolicy;
+use crate::policy::PinnedPolicy;
 use crate::policy::check;
 
 /// The numbers given while writing.

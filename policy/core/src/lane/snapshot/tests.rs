@@ -4,12 +4,10 @@ use schemas::record::{Entry, Record};
 use schemas::{Lane, Timestamp};
 use serde_json::{Value, json};
 
-use crate::contract_net::ContractNet;
 use crate::lane::LaneState;
 use crate::lane::table::TableEntry;
 use crate::limits::Limits;
 use crate::negotiation::Negotiation;
-use crate::negotiation::party::Party;
 
 #[test]
 fn a_restored_lane_state_shares_what_was_shared_and_keeps_no_spare_room() {
@@ -47,10 +45,10 @@ impl Footprint {
             match entry {
                 TableEntry::Open(Negotiation::Bargain(_), _) => {}
                 TableEntry::Open(Negotiation::ContractNet(open), _) => {
-                    policies.insert(std::sync::Arc::as_ptr(&open.pinned));
-                    agents.extend(parties(open).map(|party| place(party.agent.as_str())));
-                    texts.extend(message_ids(open));
-                    spare += spare_of(open);
+                    policies.insert(std::sync::Arc::as_ptr(open.pinned()));
+                    agents.extend(open.parties().map(|party| place(party.agent.as_str())));
+                    texts.extend(open.message_ids().map(|id| place(id.as_str())));
+                    spare += open.spare();
                 }
                 TableEntry::Ended(ended) => {
                     agents.extend(ended.parties.iter().map(|known| place(known.agent.as_str())));
@@ -60,25 +58,6 @@ impl Footprint {
         }
         Self { agents: agents.len(), policies: policies.len(), texts: texts.len(), spare }
     }
-}
-
-fn parties(open: &ContractNet) -> impl Iterator<Item = &Party> {
-    std::iter::once(&open.initiator).chain(open.sessions.iter().map(|session| &session.party))
-}
-
-fn message_ids(open: &ContractNet) -> impl Iterator<Item = usize> {
-    let seen = parties(open).flat_map(|party| &party.seen).map(|seen| &seen.msg_id);
-    let offers = open.sessions.iter().filter_map(|session| session.offer.as_ref()).map(|offer| &offer.msg_id);
-    seen.chain(offers).chain([&open.header.call_msg_id]).map(|id| place(id.as_str()))
-}
-
-fn spare_of(open: &ContractNet) -> usize {
-    let seen: usize = parties(open).map(|party| party.seen.capacity() - party.seen.len()).sum();
-    seen + open.sessions.capacity() - open.sessions.len() + open.lots.capacity() - open.lots.len()
-        + open.standby.capacity()
-        - open.standby.len()
-        + open.revoked_awards.capacity()
-        - open.revoked_awards.len()
 }
 
 fn place(text: &str) -> usize {

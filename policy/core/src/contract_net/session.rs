@@ -1,0 +1,196 @@
+//! One contractor in a contract net: the state of its session, its offer, and how calls reach it.
+
+use schemas::payload::Terms;
+use schemas::record::{Invitation, Qos};
+use schemas::{AgentId, MsgId, OfferId, Timestamp};
+use serde::Serialize;
+
+use crate::lane::snapshot::fields;
+use crate::limits::CALL_ATTEMPTS_MAX;
+use crate::negotiation::party::Party;
+
+/// State of one contractor's session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SessionState {
+    /// Called, no answer yet.
+    Invited,
+    /// Has an offer in the running.
+    Offered,
+    /// Its last offer failed a gate.
+    PolicyRejected,
+    /// Declined.
+    Refused,
+    /// Did not understand the call.
+    NotUnderstood,
+    /// Took its offer back.
+    Withdrawn,
+    /// Struck out.
+    Excluded,
+    /// Held back as runner-up.
+    Standby,
+    /// Accepted, and asked to confirm.
+    Awarded,
+    /// Bound.
+    Committed,
+    /// Has performed.
+    Done,
+    /// Its call could not be delivered: nobody waits for it, and an offer that still comes is taken.
+    Undelivered,
+    /// Failed, before or after an award.
+    Failed,
+    /// Its offer is out of the running.
+    Rejected,
+    /// Did not confirm in time, or was not called again.
+    Lapsed,
+    /// Asked to stop.
+    CancelPending,
+    /// Has stopped.
+    Cancelled,
+}
+
+impl SessionState {
+    /// Whether a first answer to the call is still taken from a session in this state.
+    #[must_use]
+    pub(super) const fn may_answer(self) -> bool {
+        matches!(self, Self::Invited | Self::Undelivered)
+    }
+
+    /// Whether strikes may still exclude a session in this state.
+    #[must_use]
+    pub(super) const fn is_excludable(self) -> bool {
+        match self {
+            Self::Invited
+            | Self::Offered
+            | Self::PolicyRejected
+            | Self::Refused
+            | Self::NotUnderstood
+            | Self::Withdrawn
+            | Self::Undelivered
+            | Self::Standby
+            | Self::Rejected => true,
+            Self::Excluded
+            | Self::Awarded
+            | Self::Committed
+            | Self::Done
+            | Self::Failed
+            | Self::Lapsed
+            | Self::CancelPending
+            | Self::Cancelled => false,
+        }
+    }
+
+    /// Whether a session in this state counts as having responded to the call (docs/spec/contract-net.md).
+    #[must_use]
+    pub(super) const fn is_response(self) -> bool {
+        matches!(
+            self,
+            Self::Offered
+                | Self::PolicyRejected
+                | Self::Refused
+                | Self::NotUnderstood
+                | Self::Withdrawn
+                | Self::Excluded
+                | Self::Undelivered
+                | Self::Failed
+        )
+    }
+}
+
+/// An offer that satisfies the gates.
+#[derive(Debug, Clone)]
+pub(crate) struct CollectedOffer {
+    pub(super) id: OfferId,
+    pub(super) score: u32,
+    pub(super) price: Option<i64>,
+    /// What it is paid at its rank; set at the close.
+    pub(super) payment: Option<i64>,
+    /// [`Timestamp::MAX`] when it stands for the whole negotiation.
+    pub(super) valid_until: Timestamp,
+    /// The terms in canonical form: a tenth of the size of the parsed map.
+    pub(super) terms: Box<str>,
+    /// The message it came in.
+    pub(super) msg_id: MsgId,
+}
+
+impl CollectedOffer {
+    pub(super) fn is_valid(&self, now: Timestamp) -> bool {
+        self.valid_until >= now
+    }
+
+    /// The terms.
+    pub(super) fn terms(&self) -> Terms {
+        serde_json::from_str(&self.terms).expect("the terms were written by this crate")
+    }
+}
+
+/// How a contractor's calls are delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CallDelivery {
+    /// Until acknowledged; after [`CALL_ATTEMPTS_MAX`] attempts nobody waits any longer.
+    AtLeastOnce,
+    /// Once.
+    BestEffort,
+    /// Until acknowledged or the deadline: it may be absent for a while.
+    Durable,
+}
+
+impl CallDelivery {
+    pub(super) const fn of(invitation: &Invitation) -> Self {
+        match (invitation.qos, invitation.durable) {
+            (Qos::BestEffort, _) => Self::BestEffort,
+            (Qos::AtLeastOnce, true) => Self::Durable,
+            (Qos::AtLeastOnce, false) => Self::AtLeastOnce,
+        }
+    }
+
+    pub(super) const fn qos(self) -> Qos {
+        match self {
+            Self::AtLeastOnce | Self::Durable => Qos::AtLeastOnce,
+            Self::BestEffort => Qos::BestEffort,
+        }
+    }
+
+    /// Most attempts at delivering a call, where that is fewer than of other deliveries.
+    pub(super) const fn call_attempts_max(self) -> Option<u32> {
+        match self {
+            Self::AtLeastOnce => Some(CALL_ATTEMPTS_MAX),
+            Self::BestEffort | Self::Durable => None,
+        }
+    }
+}
+
+/// One contractor's session.
+#[derive(Debug)]
+pub(super) struct ContractorSession {
+    pub(super) party: Party,
+    pub(super) state: SessionState,
+    /// The last round it was called for.
+    pub(super) round: u32,
+    pub(super) strikes: u32,
+    /// Number of the last input folded from it, in the lane's count.
+    pub(super) heard: u64,
+    pub(super) call_delivery: CallDelivery,
+    /// Whether it was bound and had no CANCEL: CLOSED is then its offer's final notice.
+    pub(super) is_owed_closed: bool,
+    /// The offer in the running, held, awarded or committed.
+    pub(super) offer: Option<Box<CollectedOffer>>,
+}
+
+impl ContractorSession {
+    pub(super) fn new(agent: AgentId, call_delivery: CallDelivery) -> Self {
+        Self {
+            party: Party::new(agent),
+            state: SessionState::Invited,
+            round: 1,
+            strikes: 0,
+            heard: 0,
+            call_delivery,
+            is_owed_closed: false,
+            offer: None,
+        }
+    }
+}
+
+fields!(ContractorSession { party, state, round, strikes, heard, call_delivery, is_owed_closed, offer });
+fields!(CollectedOffer { id, score, price, payment, valid_until, terms, msg_id });

@@ -1,0 +1,73 @@
+//! What a participant may see of an open contract net: a contractor its own session, the initiator the offers after the
+//! close.
+
+use schemas::{AgentId, WireTime};
+
+use crate::contract_net::ContractNet;
+use crate::contract_net::session::ContractorSession;
+use crate::negotiation::party::Party;
+use crate::negotiation::phase::{Phase, is_numbered};
+use crate::negotiation::view::{AwardView, NegotiationView, OfferView, Role, messages};
+
+impl NegotiationView {
+    /// Of an open contract net; absent when the viewer takes no part.
+    pub(crate) fn of_contract_net(net: &ContractNet, viewer: &AgentId) -> Option<Self> {
+        if *viewer == net.initiator.agent {
+            let has_closed = net.phase != Phase::Collecting || !net.policy().sealed;
+            let shown = if has_closed { net.sessions.as_slice() } else { &[] };
+            return Some(Self {
+                invited: Some(net.collection.expected()),
+                offers: shown.iter().filter_map(|session| offer_view(session, true)).collect(),
+                ..base_view(net, Role::Initiator, &net.initiator, None)
+            });
+        }
+        let index = net.session_of(viewer)?;
+        let session = &net.sessions[index];
+        Some(Self {
+            session: Some(session.state),
+            offers: offer_view(session, false).into_iter().collect(),
+            ..base_view(net, Role::Contractor, &session.party, Some(index))
+        })
+    }
+}
+
+/// What every participant may see, with the awards of one session or of all.
+fn base_view(net: &ContractNet, role: Role, party: &Party, session: Option<usize>) -> NegotiationView {
+    let is_shown = |owner: usize| session.is_none_or(|session| session == owner);
+    let awards = net.awards.shown().into_iter().filter(|(_, _, owner, _)| is_shown(*owner));
+    NegotiationView {
+        negotiation: net.header.id.clone(),
+        role,
+        state: net.phase,
+        outcome: net.header.outcome,
+        round: net.round,
+        reply_by: Some(WireTime(net.collection.reply_by())),
+        ends_by: WireTime(net.header.ends_by),
+        policy: Some(net.policy().id.clone()),
+        invited: None,
+        session: None,
+        messages: messages(party, is_numbered),
+        offers: Vec::new(),
+        awards: awards
+            .map(|(award_no, lot, owner, state)| AwardView {
+                award_no,
+                lot: Some(lot),
+                contractor: net.sessions[owner].party.agent.clone(),
+                state,
+            })
+            .collect(),
+        bargain: None,
+        digest: None,
+    }
+}
+
+fn offer_view(session: &ContractorSession, with_score: bool) -> Option<OfferView> {
+    let offer = session.offer.as_ref()?;
+    Some(OfferView {
+        offer_id: offer.id,
+        contractor: session.party.agent.clone(),
+        terms: offer.terms(),
+        score: with_score.then_some(offer.score),
+        state: session.state,
+    })
+}
