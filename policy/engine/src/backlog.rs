@@ -18,24 +18,65 @@ use schemas::{AgentId, presence, subject};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
+use crate::outbox::Outbox;
+
 pub(crate) use dead_letters::{DeadLetter, DeadLetters};
 
 /// How often the lanes are added up.
-pub(crate) const BACKLOG_PERIOD: Duration = Duration::from_secs(1);
+const BACKLOG_PERIOD: Duration = Duration::from_secs(1);
 
 /// Deliveries that agents have not acknowledged, of one lane.
 pub(crate) type LaneBacklog = Vec<(AgentId, usize)>;
 
-/// Where every lane of an engine notes what it has given up.
-pub(crate) type SharedDeadLetters = Arc<Mutex<DeadLetters>>;
+/// Hands on what one lane says of agents that do not acknowledge.
+pub(crate) struct BacklogSender {
+    sender: watch::Sender<LaneBacklog>,
+    at: Instant,
+    dead_letters: SharedDeadLetters,
+    /// Wakes the reporter.
+    wake: Arc<Notify>,
+}
 
-/// Notes what a lane has given up.
-pub(crate) fn note_dead_letters(shared: &SharedDeadLetters, letters: Vec<DeadLetter>) {
-    if !letters.is_empty() {
-        let mut dead_letters = shared.lock().unwrap_or_else(PoisonError::into_inner);
-        letters.into_iter().for_each(|letter| dead_letters.note(letter));
+impl BacklogSender {
+    pub(crate) fn new(
+        dead_letters: SharedDeadLetters,
+        wake: Arc<Notify>,
+        now: Instant,
+    ) -> (Self, watch::Receiver<LaneBacklog>) {
+        let (sender, receiver) = watch::channel(LaneBacklog::new());
+        (Self { sender, at: now, dead_letters, wake }, receiver)
+    }
+
+    /// Hands on what was given up, and the lane's backlogs once a period; only the owner of a lane has any.
+    pub(crate) fn report(&mut self, outbox: &mut Outbox, is_owner: bool, now: Instant) {
+        let letters = outbox.take_dead_letters();
+        if !letters.is_empty() {
+            let mut dead_letters = self.dead_letters.lock().unwrap_or_else(PoisonError::into_inner);
+            letters.into_iter().for_each(|letter| dead_letters.note(letter));
+            drop(dead_letters);
+            self.wake.notify_one();
+        }
+        let is_known = !self.sender.borrow().is_empty();
+        if !is_owner {
+            if is_known {
+                self.sender.send_replace(LaneBacklog::new());
+            }
+        } else if now >= self.at && (is_known || outbox.has_backlog()) {
+            self.at = now + BACKLOG_PERIOD;
+            self.sender.send_replace(outbox.backlog(now));
+            self.wake.notify_one();
+        }
+    }
+
+    /// When the owner's backlogs are due.
+    pub(crate) fn wake_at(&self, outbox: &Outbox) -> Option<Instant> {
+        let is_any = outbox.has_backlog() || !self.sender.borrow().is_empty();
+        is_any.then_some(self.at)
     }
 }
+
+/// Where every lane of an engine notes what it has given up.
+pub(crate) type SharedDeadLetters = Arc<Mutex<DeadLetters>>;
 
 /// The task of an engine that adds the lanes up and speaks of dead letters.
 pub(crate) struct BacklogReporter {

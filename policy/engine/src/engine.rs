@@ -12,12 +12,12 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::backlog::{BacklogReporter, LaneBacklog, SharedDeadLetters};
 use crate::config::EngineConfig;
-use crate::driver::{Driver, STOP_MAX, Shared};
 use crate::ingress::Ingress;
+use crate::lane::{LaneDriver, STOP_MAX, Shared};
 use crate::membership::{HeartbeatTask, MembershipHandle, MembershipInput};
 use crate::metrics::EngineMetrics;
 use crate::observer::FoldObserver;
-use crate::statistics::{LaneStatistics, StatisticsReporter};
+use crate::observer::{LaneStatistics, StatisticsReporter};
 use crate::status::{LanePhase, LaneStatus, Status, StatusReader, StopReason, lane_status};
 
 /// Why an engine could not start.
@@ -92,7 +92,7 @@ impl Engine {
         for lane in lanes {
             let (sender, signals) = ingress.connect(lane);
             let (driver, lane) =
-                Driver::open(lane, shared.clone(), signals, heartbeats.another_handle(&membership)).await?;
+                LaneDriver::open(lane, shared.clone(), signals, heartbeats.another_handle(&membership)).await?;
             heartbeats.connect(lane.status.clone(), sender);
             drivers.push(driver);
             watched.push(lane.status);

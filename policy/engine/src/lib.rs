@@ -27,9 +27,9 @@
 //! answered, keep state that the log does not give back, fold under rules it does not know, and emit when another engine
 //! has come to another state.
 //!
-//! Reading order: [`EngineConfig`], `driver.rs` (the loop), `driver/fold.rs` (records in), `outbox.rs`, `register.rs`
+//! Reading order: [`EngineConfig`], `lane.rs` (the loop), `lane/fold.rs` (records in), `lane/publish.rs`, `outbox.rs`, `register.rs`
 //! (what leaves, and when), `tick.rs`, `delivered.rs`, `abort.rs` (what engines log); then `membership.rs` and
-//! `driver/ownership.rs` (who does it), `recovery.rs`, `checkpoint.rs`, `driver/maintenance.rs` (how it survives).
+//! `lane/ownership.rs` (who does it), `recovery.rs`, `checkpoint.rs`, `lane/maintenance.rs` (how it survives).
 
 mod abort;
 mod backlog;
@@ -39,11 +39,10 @@ mod config;
 mod delivered;
 mod digests;
 mod document;
-mod driver;
 mod engine;
 mod fairness;
 mod ingress;
-mod journal;
+mod lane;
 mod log_reader;
 mod membership;
 mod metrics;
@@ -51,12 +50,9 @@ mod observer;
 mod outbox;
 mod recovery;
 mod register;
-mod statistics;
 mod status;
 mod tick;
-mod trace;
 mod trimming;
-mod view;
 
 pub use config::{
     BatchConfig, CheckpointConfig, ClockConfig, EngineConfig, MembershipConfig, OutboxConfig, Trim, WallClock,

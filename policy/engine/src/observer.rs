@@ -1,8 +1,37 @@
-use bus::LogRecord;
-use policy_core::Event;
-use schemas::Lane;
+//! What happens in a lane, for whoever looks: every fact goes to the lane's observer, which counts it, keeps it for journals
+//! and statistics, traces it, and passes it on. Nothing of it decides anything.
 
-/// Hears what lanes fold: for demonstrations, traces and invariant checks. Calls come from the lanes' own tasks, in the
+mod journal;
+mod statistics;
+mod trace;
+mod uncounted;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bus::LogRecord;
+use policy_core::{Deliver, Event, LaneState, Protocol};
+use schemas::journal::Journal;
+use schemas::record::Record;
+use schemas::{Lane, NegotiationId, Position, RegisterKey, Timestamp};
+use telemetry::{TraceContext, TraceId};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use self::journal::{Fact, Journals};
+use self::statistics::LaneCounters;
+use self::trace::{Finished, Folded, Traces};
+use self::uncounted::UncountedEvents;
+use crate::config::{EngineConfig, WallClock};
+use crate::metrics::{EngineMetrics, LaneGauges, WriteResult};
+use crate::outbox::{DeliveryEvent, Outbox};
+
+pub(crate) use self::statistics::{LaneStatistics, StatisticsReporter};
+
+/// How often a lane says its part between two publications: what statistics say is older by a quarter of their gap at most.
+const PARTS_PER_INTERVAL: u32 = 4;
+
+/// Follows what lanes fold: for demonstrations, traces and invariant checks. Calls come from the lanes' own tasks, in the
 /// order of each lane's log, records of the catch-up included, and must not block.
 pub trait FoldObserver: Send + Sync {
     /// A record was read; its events follow.
@@ -13,5 +42,323 @@ pub trait FoldObserver: Send + Sync {
     /// The core reported a fact.
     fn on_event(&self, lane: Lane, event: &Event) {
         let _ = (lane, event);
+    }
+}
+
+/// Something that is only counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Observation {
+    /// A record could not be read.
+    RecordSkipped,
+    /// Folding a record panicked.
+    FoldPanicked,
+    /// Another engine has another state after the same record.
+    DigestMismatch,
+    /// The log has lost records.
+    LogDiverged,
+    /// A tick was answered by the log.
+    TickAnswered,
+    /// A message was handed to the bus, or could not be.
+    InboxMessage { is_published: bool },
+    /// A checkpoint is stored, or a later one was; absent where it could not be.
+    Checkpoint(Option<bool>),
+}
+
+/// What an engine keeps of a lane for people who ask.
+struct Kept {
+    journals: Journals,
+    counters: LaneCounters,
+    statistics: watch::Sender<LaneStatistics>,
+    every: Duration,
+    at: Instant,
+}
+
+/// See the module.
+pub(crate) struct LaneObserver {
+    lane: Lane,
+    engine: String,
+    clock: WallClock,
+    metrics: Arc<EngineMetrics>,
+    gauges: LaneGauges,
+    /// Absent where nobody is told anything.
+    kept: Option<Kept>,
+    uncounted: UncountedEvents,
+    traces: Traces,
+    follower: Option<Arc<dyn FoldObserver>>,
+}
+
+impl LaneObserver {
+    /// Gives the lane's part of the engine's statistics beside the observer.
+    pub(crate) fn new(
+        lane: Lane,
+        config: &EngineConfig,
+        metrics: &Arc<EngineMetrics>,
+        follower: Option<Arc<dyn FoldObserver>>,
+        now: Instant,
+    ) -> (Self, watch::Receiver<LaneStatistics>) {
+        let (sender, receiver) = watch::channel(LaneStatistics::default());
+        let kept = (config.statistics_ms > 0).then(|| Kept {
+            journals: Journals::new(),
+            counters: LaneCounters::default(),
+            statistics: sender,
+            every: Duration::from_millis(config.statistics_ms) / PARTS_PER_INTERVAL,
+            at: now,
+        });
+        let observer = Self {
+            lane,
+            engine: config.id.clone(),
+            clock: Arc::clone(&config.clock.now),
+            metrics: Arc::clone(metrics),
+            gauges: metrics.lane(lane),
+            kept,
+            uncounted: UncountedEvents::default(),
+            traces: Traces::new(config.tracer.clone(), lane),
+            follower,
+        };
+        (observer, receiver)
+    }
+
+    /// The lane begins with a state at the record `position`, and what it has left to deliver.
+    pub(crate) fn begin(&mut self, state: &LaneState, position: u64, outbox: &mut Outbox) {
+        self.gauges.restart(state.open_phases());
+        self.gauges.set_checkpoint(position);
+        self.uncounted.forget();
+        self.forget();
+        if self.kept.is_some() || self.traces.is_on() {
+            outbox.keep_events();
+        }
+        if self.traces.is_on() {
+            outbox.trace_all(|deliver| self.traces.of_old_delivery(deliver));
+        }
+    }
+
+    /// The lane has another owner, or begins anew: what was kept is no longer how things stand.
+    pub(crate) fn forget(&mut self) {
+        if let Some(kept) = &mut self.kept {
+            kept.journals.forget();
+        }
+        self.traces.forget();
+    }
+
+    /// The lane is owned from now on. `is_orderly`: the owner before hands it over, and has counted what it folded;
+    /// `outlives`: it is gone, and with it what it counted.
+    pub(crate) fn handle_takeover(&mut self, state: &LaneState, is_orderly: bool, outlives: bool) {
+        self.metrics.engines.count_takeover();
+        if let Some(Kept { journals, counters, .. }) = &mut self.kept {
+            counters.handle_takeover(outlives);
+            journals.handle_takeover(state.open_count());
+        }
+        if is_orderly { self.uncounted.forget() } else { self.count_uncounted() }
+    }
+
+    /// Counts what happened while nobody owned the lane; no journal holds it.
+    fn count_uncounted(&mut self) {
+        let (events, left_out) = self.uncounted.take();
+        if left_out > 0 {
+            tracing::warn!(
+                lane = self.lane.0,
+                left_out,
+                "more happened without an owner than is kept; it is not counted"
+            );
+        }
+        for event in &events {
+            self.metrics.count_uncounted(event);
+            if let Some(kept) = &mut self.kept {
+                let at = if let Event::Ended { at, .. } = event { *at } else { Timestamp::default() };
+                kept.counters.count(event, at);
+            }
+        }
+    }
+
+    /// Something happened that is only counted.
+    pub(crate) fn observe(&self, observation: Observation) {
+        let metrics = &self.metrics;
+        match observation {
+            Observation::RecordSkipped => metrics.record_skipped(),
+            Observation::FoldPanicked => {
+                if let Some(lost) = metrics.invariant("no_lost_admission") {
+                    lost.inc();
+                }
+            }
+            Observation::DigestMismatch => metrics.engines.count_mismatch(),
+            Observation::LogDiverged => metrics.engines.count_divergence(),
+            Observation::TickAnswered => metrics.tick_appended(),
+            Observation::InboxMessage { is_published } => metrics.deliveries.count_inbox_message(is_published),
+            Observation::Checkpoint(is_stored) => metrics.engines.count_checkpoint(is_stored),
+        }
+    }
+
+    /// A checkpoint at this position is stored.
+    pub(crate) fn handle_checkpoint_stored(&self, position: u64) {
+        self.gauges.set_checkpoint(position);
+    }
+}
+
+/// Facts of the fold.
+impl LaneObserver {
+    /// A record was read.
+    pub(crate) fn handle_record(&self, record: &LogRecord) {
+        if let Some(follower) = &self.follower {
+            follower.on_record(record);
+        }
+    }
+
+    /// A record is about to be folded.
+    pub(crate) fn handle_decoded(&mut self, record: &Record) {
+        self.uncounted.handle_record(record, &self.engine);
+    }
+
+    /// The effects that follow were caused by the input at `position` of `record`.
+    pub(crate) fn handle_cause(&mut self, position: Option<Position>, record: &Record) {
+        self.traces.handle_cause(position, record);
+    }
+
+    /// The core reported a fact of `record`.
+    pub(crate) fn handle_event(&mut self, event: &Event, record: &Record, state: &LaneState, is_owner: bool) {
+        self.gauges.follow(event, state.now(), is_owner);
+        if is_owner {
+            self.metrics.count(event);
+            if let Event::InvariantViolated { negotiation, invariant, offer } = event {
+                let trace_id = self.trace_id(negotiation, state);
+                tracing::error!(%negotiation, %trace_id, invariant = invariant.as_str(), ?offer, "an invariant is broken");
+            }
+            if let Some(Kept { journals, counters, .. }) = &mut self.kept {
+                counters.count(event, state.now());
+                journals.note_event(event, state.now(), |negotiation| journal::adopted(state, negotiation));
+            }
+            self.trace(event, record, state);
+        } else {
+            self.uncounted.add(event);
+        }
+        if let Some(follower) = &self.follower {
+            follower.on_event(self.lane, event);
+        }
+    }
+
+    /// Records the spans that end with a fact of the core.
+    fn trace(&mut self, event: &Event, record: &Record, state: &LaneState) {
+        if !self.traces.is_on() {
+            return;
+        }
+        if let Some(folded) = Folded::of(event, state.now()) {
+            self.traces.handle_folded(&folded, record);
+        }
+        if let Some(finished) = Finished::of(event) {
+            self.traces.handle_end(finished);
+        }
+    }
+
+    /// Every effect of a record is done. `lag_us` is absent while the lane is not owned.
+    pub(crate) fn handle_record_done(&mut self, took: Duration, lag_us: Option<u64>) {
+        self.traces.handle_record_done();
+        self.metrics.record_folded(took, lag_us);
+    }
+}
+
+/// Facts of what leaves the lane.
+impl LaneObserver {
+    /// Where a delivery hangs in its trace, if that is kept.
+    pub(crate) fn trace_delivery(&mut self, deliver: &Deliver) -> Option<Box<TraceContext>> {
+        self.traces.of_delivery(deliver)
+    }
+
+    /// Deliveries have moved on.
+    pub(crate) fn handle_deliveries(&mut self, events: Vec<DeliveryEvent>) {
+        if events.is_empty() {
+            return;
+        }
+        let at = (self.clock)();
+        for event in events {
+            self.traces.handle_delivery(&event);
+            if let Some(Kept { journals, counters, .. }) = &mut self.kept {
+                counters.count_delivery(&event);
+                journals.note_delivery(&event, at);
+            }
+        }
+    }
+
+    /// A key of the register is to be written.
+    pub(crate) fn handle_write_wanted(&mut self, key: &RegisterKey) {
+        self.traces.handle_write(key);
+    }
+
+    /// The register answered a write that was begun at `started`.
+    pub(crate) fn handle_write_answered(
+        &mut self,
+        key: &RegisterKey,
+        result: WriteResult,
+        started: Instant,
+        now: Instant,
+        state: &LaneState,
+    ) {
+        self.metrics.register_answered(result, now.saturating_duration_since(started));
+        if result == WriteResult::Error {
+            return;
+        }
+        if let Some(kept) = &mut self.kept {
+            kept.journals.note(key.negotiation(), (self.clock)(), Fact::Registered { key: key.clone(), result });
+        }
+        self.traces.handle_written(key, result, started, state.traceparent(key.negotiation()));
+    }
+
+    /// The register holds another value than the log leads to.
+    pub(crate) fn handle_register_conflict(&self, negotiation: &NegotiationId, state: &LaneState) {
+        self.metrics.register_conflict(self.protocol(negotiation, state));
+    }
+
+    /// What a negotiation is, or was, conducted by; the state may have forgotten which, of one that was cancelled or aborted.
+    fn protocol(&self, negotiation: &NegotiationId, state: &LaneState) -> Option<Protocol> {
+        let kept = self.kept.as_ref().and_then(|kept| kept.journals.protocol(negotiation));
+        kept.or_else(|| state.protocol(negotiation))
+    }
+
+    /// The trace of a negotiation, for a line of the log.
+    pub(crate) fn trace_id(&self, negotiation: &NegotiationId, state: &LaneState) -> TraceId {
+        self.traces.trace_of(negotiation, state.traceparent(negotiation))
+    }
+}
+
+/// What people are told.
+impl LaneObserver {
+    /// Whether journals are kept.
+    pub(crate) fn has_journals(&self) -> bool {
+        self.kept.is_some()
+    }
+
+    /// What happened in a negotiation, if it is remembered.
+    pub(crate) fn journal(&self, negotiation: &NegotiationId) -> Option<Journal> {
+        self.kept.as_ref()?.journals.journal(&self.engine, negotiation)
+    }
+
+    /// Shows how the lane stands at the record `position`, and says its part of the statistics, when that is due or the
+    /// lane has come or gone.
+    pub(crate) fn report(
+        &mut self,
+        now: Instant,
+        log_time: Timestamp,
+        state: &LaneState,
+        (position, unacknowledged): (u64, usize),
+        is_owner: bool,
+    ) {
+        self.gauges.set(unacknowledged, position, is_owner);
+        self.gauges.look(log_time);
+        let Some(Kept { journals, counters, statistics, every, at }) = &mut self.kept else { return };
+        let is_news = statistics.borrow().owned.is_some() != is_owner;
+        if !is_news && (!is_owner || now < *at) {
+            return;
+        }
+        *at = now + *every;
+        let counted = counters.counted(log_time);
+        statistics.send_replace(if is_owner {
+            let (owned, open, newest) = (Some(self.lane), state.open_count(), journals.newest());
+            LaneStatistics { owned, open, unacknowledged, newest, counted }
+        } else {
+            LaneStatistics { counted, ..LaneStatistics::default() }
+        });
+    }
+
+    /// When the lane's part of the statistics is due; only its owner has one.
+    pub(crate) fn wake_at(&self) -> Option<Instant> {
+        self.kept.as_ref().map(|kept| kept.at)
     }
 }

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bus::Registered;
 use policy_core::{Event, Protocol};
 use schemas::delivery::{Disposition, Outcome};
 use schemas::record::Record;
@@ -11,6 +10,7 @@ use telemetry::{Kind, Span, SpanId, TraceContext, TraceId, Tracer};
 use tokio::time::Instant;
 
 use super::{Traces, hanging_at, message, message_at};
+use crate::metrics::WriteResult;
 use crate::outbox::{DeliveryEvent, DeliveryStep};
 
 /// What goes over.
@@ -156,18 +156,14 @@ impl Traces {
     pub(crate) fn handle_written(
         &mut self,
         key: &RegisterKey,
-        registered: &Registered,
+        result: WriteResult,
         started: Instant,
         traceparent: Option<&str>,
     ) {
         if !self.is_on() {
             return;
         }
-        let (result, error) = match registered {
-            Registered::Written => ("written", None),
-            Registered::Same => ("same", None),
-            Registered::Different(_) => ("different", Some("register_conflict")),
-        };
+        let error = (result == WriteResult::Different).then_some("register_conflict");
         let kept = self.writes.remove(key);
         if kept.is_none() && error.is_none() {
             return;
@@ -182,7 +178,7 @@ impl Traces {
                 .with("messaging.operation.name", "write register")
                 .with("messaging.destination.name", key)
                 .with("messaging.message.conversation_id", negotiation.to_string())
-                .with("llmx.result", result)
+                .with("llmx.result", result.as_str())
                 .with("llmx.lane", u32::from(self.lane.0))
                 .failed(error)
         };

@@ -8,15 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bus::Log;
-use bytes::Bytes;
-use schemas::{Digest, Lane};
+use futures_util::future::BoxFuture;
+use schemas::Lane;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::Driver;
-use crate::checkpoint::{Checkpoint, CheckpointError, CheckpointStore, Head};
-use crate::config::EngineConfig;
-use crate::config::Trim;
+use crate::checkpoint::{Checkpoint, CheckpointError, CheckpointStore};
+use crate::config::{EngineConfig, Trim};
+use crate::observer::{LaneObserver, Observation};
 use crate::trimming::{Retention, TRIM_STEP};
 
 /// Gap after a checkpoint that could not be stored.
@@ -26,7 +25,9 @@ const TRIM_GAP_MAX: Duration = Duration::from_secs(10);
 
 /// When the next checkpoint and the next trim are due.
 pub(super) struct Maintenance {
-    pub(super) store: CheckpointStore,
+    lane: Lane,
+    log: Arc<dyn Log>,
+    store: CheckpointStore,
     every_records: u64,
     every: Option<Duration>,
     /// Position of the last checkpoint known to be stored.
@@ -56,13 +57,21 @@ pub(super) enum MaintenanceDone {
 }
 
 impl Maintenance {
-    pub(super) fn new(config: &EngineConfig, store: CheckpointStore, stored: u64, trimmed: u64, now: Instant) -> Self {
+    pub(super) fn new(
+        (lane, log): (Lane, Arc<dyn Log>),
+        config: &EngineConfig,
+        store: CheckpointStore,
+        (stored, trimmed): (u64, u64),
+        now: Instant,
+    ) -> Self {
         let checkpoint = &config.checkpoint;
         let every = (checkpoint.every_ms > 0).then(|| Duration::from_millis(checkpoint.every_ms));
         // Where checkpoints are made more often than trims are worth it, a trim is worth it sooner.
         let step = if checkpoint.every_records > 0 { TRIM_STEP.min(checkpoint.every_records) } else { TRIM_STEP };
         let trim_gap = every.map_or(TRIM_GAP_MAX, |every| every.min(TRIM_GAP_MAX));
         Self {
+            lane,
+            log,
             store,
             every_records: checkpoint.every_records,
             every,
@@ -97,115 +106,89 @@ impl Maintenance {
         (self.trim != Trim::Never && self.retention.is_some()).then_some(self.trim_at)
     }
 
-    fn note_stored(&mut self, position: u64, now: Instant) {
-        if position > self.stored {
-            (self.stored, self.records, self.stored_at) = (position, 0, now);
-        }
+    pub(super) fn store(&self) -> &CheckpointStore {
+        &self.store
     }
-}
 
-impl Driver {
-    /// When maintenance is due.
-    pub(super) fn maintenance_wake_at(&self) -> Option<Instant> {
-        let checkpoint = self.maintenance.checkpoint_at(self.position).filter(|_| self.makes_checkpoints());
-        let trim = self.maintenance.trim_at().filter(|_| self.is_owner());
+    /// When maintenance is due at a position.
+    pub(super) fn wake_at(
+        &self,
+        position: u64,
+        makes_checkpoints: impl FnOnce() -> bool,
+        is_owner: bool,
+    ) -> Option<Instant> {
+        let checkpoint = self.checkpoint_at(position).filter(|_| makes_checkpoints());
+        let trim = self.trim_at().filter(|_| is_owner);
         checkpoint.into_iter().chain(trim).min()
     }
 
-    /// Starts what is due.
-    pub(super) fn start_maintenance(&mut self, now: Instant) {
-        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        if is_due(self.maintenance.checkpoint_at(self.position)) && self.makes_checkpoints() {
-            self.save();
-        }
-        if is_due(self.maintenance.trim_at()) && self.is_owner() {
-            self.trim(now);
-        }
+    pub(super) fn is_checkpoint_due(&self, position: u64, now: Instant) -> bool {
+        self.checkpoint_at(position).is_some_and(|at| at <= now)
     }
 
-    /// Whether it falls to this engine to make the lane's checkpoints: the first of those that do not own it, or the
-    /// owner where nobody else is there.
-    fn makes_checkpoints(&self) -> bool {
-        let live = self.inputs.peers.borrow();
-        let Some(live) = live.as_ref().filter(|_| self.is_fit()) else { return false };
-        let ranked = live.ranked(self.lane);
-        let first = ranked.iter().find(|id| !self.lane_state.is_owner(id)).or(ranked.first());
-        first.is_some_and(|id| *id == self.shared.config.id)
-    }
-
-    fn save(&mut self) {
-        self.maintenance.is_saving = true;
-        let checkpoint = self.checkpoint();
-        let (store, position) = (self.maintenance.store.clone(), checkpoint.head.position);
+    /// Stores a checkpoint in the background.
+    pub(super) fn save(&mut self, checkpoint: Checkpoint) -> BoxFuture<'static, MaintenanceDone> {
+        debug_assert!(!self.is_saving, "one checkpoint is stored at a time");
+        self.is_saving = true;
+        let (store, position) = (self.store.clone(), checkpoint.head.position);
         let task = AbortOnDropHandle::new(tokio::spawn(async move { store.save(checkpoint).await }));
-        self.inputs.maintenance.push(Box::pin(async move {
+        Box::pin(async move {
             task.await.map_or(MaintenanceDone::Lost, |outcome| MaintenanceDone::Saved(position, outcome))
-        }));
+        })
     }
 
-    /// The state after the last folded record, with everything the lane still has to do.
-    fn checkpoint(&self) -> Checkpoint {
-        let head = Head {
-            lane: self.lane,
-            position: self.position,
-            time: self.lane_state.now(),
-            record: Digest::of_bytes(&self.last),
-            rules: self.lane_state.rules(),
-        };
-        Checkpoint {
-            head,
-            lane_state: Bytes::from(self.lane_state.snapshot()),
-            deliveries: self.outbox.unsettled().cloned().collect(),
-            writes: self.registrar.pending(),
-            refused: self.registrar.refused(),
-            aborts: self.aborts.wanted(),
-            blamed: self.blamed.iter().cloned().collect(),
-        }
-    }
-
-    fn trim(&mut self, now: Instant) {
-        let Some(retention) = self.maintenance.retention.take() else { return };
-        self.maintenance.trim_at = now + self.maintenance.trim_gap;
-        let (store, log, lane) = (self.maintenance.store.clone(), Arc::clone(&self.shared.bus.log), self.lane);
+    /// Trims the log in the background, when that is due.
+    pub(super) fn poll_trim(&mut self, now: Instant) -> Option<BoxFuture<'static, MaintenanceDone>> {
+        self.trim_at().filter(|at| *at <= now)?;
+        let retention = self.retention.take()?;
+        self.trim_at = now + self.trim_gap;
+        let (store, log, lane) = (self.store.clone(), Arc::clone(&self.log), self.lane);
         let task = AbortOnDropHandle::new(tokio::spawn(trim(retention, store, log, lane)));
-        self.inputs.maintenance.push(Box::pin(async move {
-            task.await
-                .map_or(MaintenanceDone::Lost, |(retention, outcome)| MaintenanceDone::Trimmed(retention, outcome))
-        }));
+        Some(Box::pin(async move {
+            let lost = MaintenanceDone::Lost;
+            task.await.map_or(lost, |(retention, outcome)| MaintenanceDone::Trimmed(retention, outcome))
+        }))
     }
 
-    pub(super) fn handle_maintenance(&mut self, done: MaintenanceDone) {
+    /// Work in the background is done.
+    pub(super) fn handle(&mut self, done: MaintenanceDone, observer: &LaneObserver) {
         let now = Instant::now();
         match done {
             MaintenanceDone::Saved(position, outcome) => {
-                self.maintenance.is_saving = false;
-                self.shared.metrics.engines.count_checkpoint(outcome.as_ref().ok().copied());
+                self.is_saving = false;
+                observer.observe(Observation::Checkpoint(outcome.as_ref().ok().copied()));
                 match outcome {
                     // A later one serves as well; its position is learned with the next trim.
                     Ok(_) => {
                         tracing::debug!(lane = self.lane.0, position, "a checkpoint is stored");
-                        self.maintenance.note_stored(position, now);
-                        self.gauges.set_checkpoint(position);
+                        self.note_stored(position, now);
+                        observer.handle_checkpoint_stored(position);
                     }
                     Err(error) => {
                         tracing::warn!(lane = self.lane.0, %error, "a checkpoint could not be stored");
-                        self.maintenance.not_before = now + FAILED_GAP;
+                        self.not_before = now + FAILED_GAP;
                     }
                 }
             }
             MaintenanceDone::Trimmed(retention, outcome) => {
-                self.maintenance.retention = Some(retention);
+                self.retention = Some(retention);
                 match outcome {
-                    Ok(Some(stored)) => self.maintenance.note_stored(stored, now),
+                    Ok(Some(stored)) => self.note_stored(stored, now),
                     Ok(None) => {}
                     Err(error) => tracing::warn!(lane = self.lane.0, %error, "the log could not be trimmed"),
                 }
             }
             MaintenanceDone::Lost => {
                 tracing::error!(lane = self.lane.0, "maintenance ended unexpectedly");
-                self.maintenance.is_saving = false;
-                self.maintenance.not_before = now + FAILED_GAP;
+                self.is_saving = false;
+                self.not_before = now + FAILED_GAP;
             }
+        }
+    }
+
+    fn note_stored(&mut self, position: u64, now: Instant) {
+        if position > self.stored {
+            (self.stored, self.records, self.stored_at) = (position, 0, now);
         }
     }
 }
@@ -245,9 +228,11 @@ async fn trim_below(
 #[cfg(test)]
 mod tests {
     use bus::memory::{self, MemoryOptions};
-    use schemas::Timestamp;
+    use bytes::Bytes;
+    use schemas::{Digest, Timestamp};
 
     use super::*;
+    use crate::checkpoint::Head;
 
     #[tokio::test]
     async fn nothing_is_trimmed_below_a_checkpoint_that_is_stored_and_not_proven() {

@@ -24,6 +24,8 @@ pub(crate) struct LaneCounters {
     binding: u64,
     offers: u64,
     lower_bound: bool,
+    /// This process has owned the lane before.
+    has_owned: bool,
     minute: Minute,
     policies: Policies,
     agents: Agents,
@@ -84,9 +86,11 @@ impl LaneCounters {
         }
     }
 
-    /// Another engine has counted more, and is gone.
-    pub(crate) fn note_loss(&mut self) {
-        self.lower_bound = true;
+    /// The lane is owned from now on. `outlives`: whoever owned it before is gone, and with it what it counted; unless that
+    /// was this process itself.
+    pub(crate) fn handle_takeover(&mut self, outlives: bool) {
+        self.lower_bound |= outlives && !self.has_owned;
+        self.has_owned = true;
     }
 
     /// Counts what became of a delivery.

@@ -1,5 +1,5 @@
 //! What the owner of a lane remembers of its newest negotiations, for people who look: the ground of `journal.<lane>` and
-//! of the lane's part of the engine's statistics ([`crate::statistics`]).
+//! of the lane's part of the engine's statistics ([`super::statistics`]).
 //!
 //! Nothing is decided by it and nothing survives it. Only what this process did or saw as the owner of a live lane is
 //! noted. Nothing here holds mandates, reservation values, or the terms of a sealed offer: the facts have no place for them.
@@ -9,7 +9,6 @@
 //! [`WEIGHT_MAX`] facts in all; the oldest negotiations go first. A fact takes 64 bytes, and a vector may be half empty, so
 //! a lane's memory stays below 5 MiB, names that nobody else holds any more included below 8 MiB.
 
-mod answer;
 mod fact;
 mod kept;
 #[cfg(test)]
@@ -18,17 +17,16 @@ mod tests;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use policy_core::{Event, Phase, Protocol};
+use policy_core::{Event, LaneState, Phase, Protocol};
 use schemas::delivery::Notification;
+use schemas::journal::{Journal, JournalEntry};
 use schemas::statistics::{NAMED_MAX, OpenNegotiation};
-use schemas::{NegotiationId, OfferId, Timestamp};
+use schemas::{AgentId, NegotiationId, OfferId, Timestamp};
 
-pub(crate) use answer::{adopted, answer};
 pub(crate) use fact::Fact;
 use kept::Kept;
 
 use crate::outbox::DeliveryEvent;
-use crate::statistics::{LaneCounters, Totals};
 
 /// Open negotiations remembered: five times what statistics name, so that one picked from it is still there.
 const OPEN_MAX: usize = 256;
@@ -38,8 +36,7 @@ const ENDED_MAX: usize = 256;
 const WEIGHT_MAX: usize = 32_768;
 
 /// See the module.
-pub(crate) struct Memory {
-    counters: LaneCounters,
+pub(crate) struct Journals {
     remembered: HashMap<NegotiationId, Remembered>,
     /// By their number, the oldest first.
     open: BTreeMap<u64, NegotiationId>,
@@ -49,8 +46,6 @@ pub(crate) struct Memory {
     made: u64,
     /// Negotiations that were open when the lane was taken over, and of which nothing has been noted yet.
     adoptable: usize,
-    /// This process has owned the lane before.
-    has_owned: bool,
 }
 
 /// One negotiation.
@@ -82,32 +77,20 @@ pub(crate) struct About {
     pub(crate) invited: u32,
 }
 
-impl Memory {
+impl Journals {
     pub(crate) fn new() -> Self {
         Self {
-            counters: LaneCounters::default(),
             remembered: HashMap::new(),
             open: BTreeMap::new(),
             ended: VecDeque::new(),
             weight: 0,
             made: 0,
             adoptable: 0,
-            has_owned: false,
         }
     }
 
-    /// What was counted since the process started, and what the minute before `now`, in log time, came to.
-    pub(crate) fn counted(&mut self, now: Timestamp) -> Totals {
-        self.counters.counted(now)
-    }
-
-    /// The lane is owned from now on, with so many open negotiations that others have begun. `outlives`: whoever owned it
-    /// before is gone, and with it what it counted; unless that was this process itself.
-    pub(crate) fn handle_takeover(&mut self, open: usize, outlives: bool) {
-        if outlives && !self.has_owned {
-            self.counters.note_loss();
-        }
-        self.has_owned = true;
+    /// The lane is owned from now on, with so many open negotiations that others have begun.
+    pub(crate) fn handle_takeover(&mut self, open: usize) {
         self.forget();
         self.adoptable = open;
     }
@@ -120,12 +103,6 @@ impl Memory {
         (self.weight, self.adoptable) = (0, 0);
     }
 
-    /// Counts a fact that happened while nobody owned the lane, and remembers nothing of it.
-    pub(crate) fn count(&mut self, event: &Event) {
-        let at = if let Event::Ended { at, .. } = event { *at } else { Timestamp::default() };
-        self.counters.count(event, at);
-    }
-
     /// Takes note of a fact the core reports. `adopt` tells what is known of a negotiation that was begun under another
     /// owner; it is asked once for each.
     pub(crate) fn note_event(
@@ -134,7 +111,6 @@ impl Memory {
         at: Timestamp,
         adopt: impl FnOnce(&NegotiationId) -> Option<About>,
     ) {
-        self.counters.count(event, at);
         let Some((negotiation, fact)) = Fact::of(event) else { return };
         if let Event::Started { protocol, policy, invited, .. } = event {
             let (phase, policy) = (first_phase(*protocol), Arc::clone(policy));
@@ -148,9 +124,8 @@ impl Memory {
         self.note(negotiation, at, fact);
     }
 
-    /// Takes note of what became of a delivery, and counts it.
+    /// Takes note of what became of a delivery.
     pub(crate) fn note_delivery(&mut self, event: &DeliveryEvent, at: Timestamp) {
-        self.counters.count_delivery(event);
         if let Some(told) = event.bargain.as_deref() {
             self.note_bargain(&event.negotiation, told, at);
         }
@@ -213,6 +188,19 @@ impl Memory {
         Some(self.remembered.get(negotiation)?.about.protocol)
     }
 
+    /// What happened in a negotiation, if it is remembered; `engine` is who says so.
+    pub(super) fn journal(&self, engine: &str, negotiation: &NegotiationId) -> Option<Journal> {
+        let remembered = self.remembered.get(negotiation)?;
+        Some(Journal {
+            negotiation: negotiation.clone(),
+            engine: engine.to_owned(),
+            entries: remembered.facts.iter().map(|(at, fact)| JournalEntry { at: *at, what: fact.told() }).collect(),
+            left_out: remembered.facts.left_out(),
+            gap: remembered.facts.gap(),
+            unacknowledged: remembered.facts.waiting(),
+        })
+    }
+
     /// The newest open negotiations that are remembered, newest first.
     pub(crate) fn newest(&self) -> Vec<OpenNegotiation> {
         let newest = self.open.values().rev().take(NAMED_MAX);
@@ -265,6 +253,20 @@ impl Memory {
             self.ended.retain(|other| other != negotiation);
         }
     }
+}
+
+/// What the lane's state knows of a negotiation that another owner began.
+pub(super) fn adopted(lane_state: &LaneState, negotiation: &NegotiationId) -> Option<About> {
+    let view = lane_state.view(negotiation, &AgentId::try_new(negotiation.initiator()).ok()?)?;
+    // The initiator's first message is the call.
+    let called_at = view.messages.first().map_or(lane_state.now(), |call| call.at.0);
+    Some(About {
+        protocol: lane_state.protocol(negotiation)?,
+        phase: view.state,
+        policy: Arc::from(view.policy.unwrap_or_default()),
+        called_at,
+        invited: view.invited.unwrap_or_default(),
+    })
 }
 
 /// The state a negotiation begins in.

@@ -1,0 +1,475 @@
+//! What leaves a lane: deliveries, public notices, writes of the register, and the entries an engine appends for them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bus::appender::{Appender, AppenderOptions};
+use bus::{Bus, Registered};
+use bytes::Bytes;
+use policy_core::{Deliver, LaneState, PublicNotice, RegisterWrite};
+use schemas::record::{EngineEvent, Entry, Qos};
+use schemas::{Address, AgentId, DeliveryId, Lane, NegotiationId, RegisterKey, subject};
+use tokio::time::{Instant, timeout};
+
+use super::Shared;
+use super::fold::Fold;
+use super::inputs::{AppendDone, Inputs, Purpose, WriteDone};
+use crate::abort::{ABORTS_MAX, AbortCode, Aborts};
+use crate::backlog::BacklogSender;
+use crate::delivered::{Batch, DeliveredBatch};
+use crate::metrics::WriteResult;
+use crate::observer::{LaneObserver, Observation};
+use crate::outbox::{DeliveryEvent, GivenUp, Outbox};
+use crate::register::{PendingWrite, Registrar, WRITES_PENDING_MAX, Write, WriteOutcome};
+use crate::status::{LaneStatus, StopReason};
+
+/// Most engine entries in flight; more wait in the outbox. A quarter of what the appender queues.
+const APPENDS_IN_FLIGHT_MAX: usize = 1024;
+/// Longest a flush may take. A bus that takes longer is not connected; what was not handed over goes out again later.
+pub(super) const FLUSH_MAX: Duration = Duration::from_secs(1);
+/// While a lane is not owned nothing leaves it; at this many times `in_flight_max` held deliveries it gives up.
+const HELD_FACTOR: usize = 4;
+/// At this many register writes not known to be answered it gives up as well: a minute of a very busy lane, during which
+/// nobody has logged that the register answered.
+const WRITES_HELD_MAX: usize = 64 * WRITES_PENDING_MAX;
+
+/// What is not settled yet of a lane's effects: the part of a checkpoint that is not the state.
+pub(super) struct Unsettled {
+    pub(super) deliveries: Vec<Deliver>,
+    pub(super) writes: Vec<PendingWrite>,
+    pub(super) refused: Vec<RegisterKey>,
+    pub(super) aborts: Vec<(NegotiationId, AbortCode)>,
+}
+
+/// See the module.
+pub(super) struct Publisher {
+    lane: Lane,
+    engine: String,
+    bus: Bus,
+    in_flight_max: usize,
+    appender: Appender,
+    outbox: Outbox,
+    registrar: Registrar,
+    aborts: Aborts,
+    delivered: DeliveredBatch,
+    backlog: BacklogSender,
+    /// Last record that led to a register write.
+    wrote_at: u64,
+    /// Public notices to publish with the next flush.
+    notices: Vec<(String, Bytes)>,
+}
+
+impl Publisher {
+    /// Publishes for a lane whose state stands at the record `position`.
+    pub(super) fn new(
+        lane: Lane,
+        shared: &Shared,
+        backlog: BacklogSender,
+        (outbox, registrar, aborts): (Outbox, Registrar, Aborts),
+        position: u64,
+    ) -> Self {
+        let Shared { bus, config, .. } = shared;
+        let options = AppenderOptions::default();
+        Self {
+            lane,
+            engine: config.id.clone(),
+            bus: bus.clone(),
+            in_flight_max: config.outbox.in_flight_max,
+            appender: Appender::spawn(Arc::clone(&bus.log), lane, config.id.clone(), options),
+            outbox,
+            registrar,
+            aborts,
+            delivered: DeliveredBatch::new(&config.batch),
+            backlog,
+            wrote_at: position,
+            notices: Vec::new(),
+        }
+    }
+
+    /// Starts over with what a state at the record `position` has left to do.
+    pub(super) fn restart(
+        &mut self,
+        shared: &Shared,
+        (outbox, registrar, aborts): (Outbox, Registrar, Aborts),
+        position: u64,
+    ) {
+        (self.outbox, self.registrar, self.aborts) = (outbox, registrar, aborts);
+        self.delivered = DeliveredBatch::new(&shared.config.batch);
+        self.wrote_at = position;
+        self.notices.clear();
+    }
+
+    pub(super) fn outbox_mut(&mut self) -> &mut Outbox {
+        &mut self.outbox
+    }
+
+    /// What became of deliveries since the last call.
+    pub(super) fn take_delivery_events(&mut self) -> Vec<DeliveryEvent> {
+        self.outbox.take_events()
+    }
+
+    /// Deliveries neither acknowledged nor given up.
+    pub(super) fn outbox_len(&self) -> usize {
+        self.outbox.len()
+    }
+
+    /// Fills in what the publisher says of itself.
+    pub(super) fn fill_status(&self, status: &mut LaneStatus) {
+        status.outbox = self.outbox.len();
+        status.register_pending = self.registrar.len();
+    }
+
+    /// Whether there is no room for what further records cause.
+    pub(super) fn is_full(&self) -> bool {
+        self.outbox.is_full() || self.registrar.is_full()
+    }
+
+    /// Refuses a register that contradicts the log in too many negotiations.
+    pub(super) fn check_aborts(&self) -> Result<(), StopReason> {
+        if self.aborts.len() > ABORTS_MAX { Err(StopReason::RegisterForeign(self.aborts.len())) } else { Ok(()) }
+    }
+
+    /// Bounds what piles up while another engine owns the lane, or none does.
+    pub(super) fn check_held(&self) -> Result<(), StopReason> {
+        let (held, limit) = (self.outbox.len(), HELD_FACTOR.saturating_mul(self.in_flight_max));
+        if held > limit {
+            return Err(StopReason::BacklogTooLarge { held, limit });
+        }
+        let (pending, limit) = (self.registrar.len(), WRITES_HELD_MAX);
+        if pending > limit { Err(StopReason::WritesTooMany { pending, limit }) } else { Ok(()) }
+    }
+
+    /// What is not settled yet, for a checkpoint.
+    pub(super) fn unsettled(&self) -> Unsettled {
+        Unsettled {
+            deliveries: self.outbox.unsettled().cloned().collect(),
+            writes: self.registrar.pending(),
+            refused: self.registrar.refused(),
+            aborts: self.aborts.wanted(),
+        }
+    }
+
+    /// When something is due while the lane is owned.
+    pub(super) fn wake_at(&self) -> Option<Instant> {
+        let all = [
+            self.outbox.wake_at(),
+            self.registrar.wake_at(),
+            self.aborts.wake_at(),
+            self.delivered.wake_at(),
+            self.backlog.wake_at(&self.outbox),
+        ];
+        all.into_iter().flatten().min()
+    }
+
+    /// Hands on what was given up, and the backlogs of agents.
+    pub(super) fn report_backlog(&mut self, is_owner: bool, now: Instant) {
+        self.backlog.report(&mut self.outbox, is_owner, now);
+    }
+}
+
+/// Effects of the fold.
+impl Publisher {
+    /// Takes note of what engines have logged. That something was acknowledged or registered is a fact, whoever says so;
+    /// a failure or an abort counts only if the fold accepted it: not under an older epoch than the lane's, which was
+    /// `epoch` before the record.
+    pub(super) fn handle_logged(&mut self, mut epoch: u64, entries: &[Entry], is_owner: bool) {
+        for entry in entries {
+            let Entry::Engine { epoch: of, event } = entry else { continue };
+            match event {
+                EngineEvent::Claim { .. } => epoch = epoch.max(*of),
+                EngineEvent::Delivered { ids, registered } => {
+                    ids.iter().for_each(|id| self.outbox.settle(*id));
+                    self.delivered.handle_logged(*registered);
+                    if !is_owner {
+                        self.registrar.settle_through(*registered);
+                    }
+                }
+                EngineEvent::DeliveryFailed { id, .. } if *of >= epoch => self.outbox.settle(*id),
+                EngineEvent::Abort { negotiation, .. } if *of >= epoch => {
+                    self.aborts.handle_logged(negotiation);
+                    self.registrar.handle_abort_logged(negotiation);
+                }
+                EngineEvent::DeliveryFailed { .. } | EngineEvent::Abort { .. } | EngineEvent::Rules { .. } => {}
+            }
+        }
+    }
+
+    pub(super) fn handle_deliver(
+        &mut self,
+        deliver: Deliver,
+        state: &LaneState,
+        is_owner: bool,
+        observer: &mut LaneObserver,
+        now: Instant,
+    ) {
+        // Best effort is sent once. An earlier owner may have done so before this engine takes the lane.
+        if deliver.qos == Qos::BestEffort && !is_owner && state.epoch() > 0 {
+            return;
+        }
+        let id = deliver.id;
+        let gate = is_owner.then(|| self.registrar.gate(deliver.after.as_ref()));
+        let trace = observer.trace_delivery(&deliver);
+        self.outbox.hold_traced(deliver, trace, now);
+        if let Some(gate) = gate {
+            self.outbox.release(id, gate);
+        }
+    }
+
+    /// Takes in a write that the record at `position` caused.
+    pub(super) fn handle_register_write(
+        &mut self,
+        write: RegisterWrite,
+        position: u64,
+        state: &LaneState,
+        is_owner: bool,
+        observer: &mut LaneObserver,
+    ) {
+        debug_assert!(position >= self.wrote_at, "records are folded in order");
+        let RegisterWrite { key, value, after } = write;
+        if is_owner {
+            observer.handle_write_wanted(&key);
+        }
+        let negotiation = key.negotiation().clone();
+        let value = match schemas::digest::canonical(&value) {
+            Ok(value) => Bytes::from(value),
+            Err(error) => {
+                // Digests, ids and names always have a canonical form; without one the gate must stay shut.
+                let trace_id = observer.trace_id(&negotiation, state);
+                tracing::error!(%negotiation, %trace_id, %key, %error, "a register value cannot be written");
+                self.aborts.want(negotiation, AbortCode::Internal);
+                self.registrar.refuse(key, position);
+                return;
+            }
+        };
+        let refused = self.registrar.add(Write { key: key.clone(), value }, after, position);
+        if !refused.is_empty() {
+            let trace_id = observer.trace_id(&negotiation, state);
+            tracing::error!(%negotiation, %trace_id, %key, "the log leads to two values for one key of the register; the negotiation is aborted");
+            observer.handle_register_conflict(&negotiation, state);
+            self.aborts.want(negotiation, AbortCode::RegisterConflict);
+            refused.iter().for_each(|key| self.outbox.handle_register(key, true));
+        }
+        self.wrote_at = position;
+    }
+
+    /// Takes in a notice that everybody may read.
+    pub(super) fn handle_notice(&mut self, notice: &PublicNotice) {
+        let Ok(payload) = serde_json::to_vec(&notice.notice).map(Bytes::from) else { return };
+        let subjects = notice.to.iter().filter_map(|address| match address {
+            Address::Topic(topic) => Some(subject::topic(topic)),
+            Address::Group(group) => Some(subject::group(group)),
+            Address::Agent(_) => None,
+        });
+        self.notices.extend(subjects.map(|subject| (subject, payload.clone())));
+    }
+
+    /// The negotiation must be stopped.
+    pub(super) fn abort(&mut self, negotiation: NegotiationId, code: AbortCode) {
+        self.aborts.want(negotiation, code);
+    }
+}
+
+/// What agents, the register and the log say.
+impl Publisher {
+    /// An agent acknowledged deliveries.
+    pub(super) fn handle_acked(&mut self, agent: &AgentId, ids: Vec<DeliveryId>, is_owner: bool) {
+        if !is_owner {
+            return ids.into_iter().for_each(|id| self.outbox.handle_ack_heard(agent, id));
+        }
+        let now = Instant::now();
+        for id in ids {
+            if self.outbox.handle_ack(agent, id, now) {
+                self.delivered.add(id, now);
+            }
+        }
+    }
+
+    /// An agent has connected.
+    pub(super) fn handle_hello(&mut self, agent: &AgentId) {
+        self.outbox.handle_hello(agent);
+    }
+
+    /// The register answered a write.
+    pub(super) fn handle_write(&mut self, done: &WriteDone, state: &LaneState, observer: &mut LaneObserver) {
+        let now = Instant::now();
+        let result = match &done.answer {
+            Ok(Registered::Written) => WriteResult::Written,
+            Ok(Registered::Same) => WriteResult::Same,
+            Ok(Registered::Different(_)) => WriteResult::Different,
+            Err(_) => WriteResult::Error,
+        };
+        observer.handle_write_answered(&done.key, result, done.started, now, state);
+        match self.registrar.handle_answer(&done.key, &done.answer, now) {
+            WriteOutcome::Written => self.outbox.handle_register(&done.key, false),
+            WriteOutcome::Refused(negotiation, keys) => {
+                let trace_id = observer.trace_id(&negotiation, state);
+                tracing::error!(%negotiation, %trace_id, key = %done.key, "register conflict: another value stands there; the negotiation is aborted");
+                observer.handle_register_conflict(&negotiation, state);
+                self.aborts.want(negotiation, AbortCode::RegisterConflict);
+                keys.iter().for_each(|key| self.outbox.handle_register(key, true));
+            }
+            WriteOutcome::RefusedAgain(keys) => keys.iter().for_each(|key| self.outbox.handle_register(key, true)),
+            WriteOutcome::Retried => {
+                let error = done.answer.as_ref().err().map(ToString::to_string);
+                let negotiation = done.key.negotiation();
+                let trace_id = observer.trace_id(negotiation, state);
+                tracing::warn!(%negotiation, %trace_id, key = %done.key, error, "the register did not answer; the write is repeated");
+            }
+        }
+    }
+
+    /// The log answered an entry about a delivery or a negotiation; the others are answered elsewhere.
+    pub(super) fn handle_append(&mut self, purpose: Purpose, is_appended: bool, now: Instant) {
+        match purpose {
+            Purpose::Delivered(batch) => self.delivered.handle_append((!is_appended).then_some(batch), now),
+            Purpose::DeliveryFailed(id) if is_appended => self.outbox.handle_failure_logged(id),
+            Purpose::DeliveryFailed(id) => self.outbox.handle_failure_unlogged(id, now),
+            Purpose::Abort(negotiation) => self.aborts.handle_append(&negotiation, is_appended, now),
+            Purpose::Claim | Purpose::Tick | Purpose::Rules => {}
+        }
+    }
+
+    /// The lane is owned from now on. The owner before may have ended before it could log what was acknowledged.
+    pub(super) fn handle_takeover(&mut self, now: Instant) {
+        self.aborts.handle_takeover(now);
+        for id in self.outbox.take_heard() {
+            self.delivered.add(id, now);
+        }
+    }
+
+    /// Lets go what was held back in favour of the owner before.
+    pub(super) fn release_held(&mut self) {
+        for id in self.outbox.held() {
+            let gate = self.registrar.gate(self.outbox.after(id));
+            self.outbox.release(id, gate);
+        }
+    }
+
+    /// The lane has another owner: what is not settled is held back again.
+    pub(super) fn demote(&mut self) {
+        self.outbox.demote();
+        self.registrar.demote();
+    }
+}
+
+/// What is due.
+impl Publisher {
+    /// Queues what is to be sent again and starts the register writes that may start, and takes the answers that are there
+    /// at once: what they let out then shares the inbox messages of this flush.
+    pub(super) fn start_due(&mut self, now: Instant, fold: &Fold, inputs: &mut Inputs, observer: &mut LaneObserver) {
+        self.outbox.handle_time(now, fold.clock().log_time(now));
+        loop {
+            let mut is_started = false;
+            while let Some(write) = self.registrar.poll_write(now) {
+                let register = Arc::clone(&self.bus.register);
+                inputs.start_write(Box::pin(async move {
+                    let answer = register.write(write.key.clone(), write.value).await;
+                    WriteDone { key: write.key, started: now, answer }
+                }));
+                is_started = true;
+            }
+            while let Some(done) = inputs.ready_write() {
+                self.handle_write(&done, fold.state(), observer);
+            }
+            if !is_started {
+                return;
+            }
+        }
+    }
+
+    /// Appends the aborts and failures that are due under an epoch, as many as may be in flight.
+    pub(super) fn append_failures(&mut self, epoch: u64, now: Instant, inputs: &mut Inputs) {
+        while inputs.appends_len() < APPENDS_IN_FLIGHT_MAX
+            && let Some((negotiation, code)) = self.aborts.poll_abort(now)
+        {
+            let event = EngineEvent::Abort { negotiation: negotiation.clone(), code: code.as_str().to_owned() };
+            self.append(Purpose::Abort(negotiation), Entry::Engine { epoch, event }, inputs);
+        }
+        while inputs.appends_len() < APPENDS_IN_FLIGHT_MAX
+            && let Some(given_up) = self.outbox.poll_given_up()
+        {
+            let GivenUp { id, negotiation, to, attempts, may_answer } = given_up;
+            let event = EngineEvent::DeliveryFailed { id, negotiation, to, attempts, may_answer };
+            self.append(Purpose::DeliveryFailed(id), Entry::Engine { epoch, event }, inputs);
+        }
+    }
+
+    /// Appends what was acknowledged and registered, when that is worth an entry.
+    pub(super) fn append_delivered(&mut self, epoch: u64, position: u64, now: Instant, inputs: &mut Inputs) {
+        self.note_registered(position, now);
+        if let Some(batch) = self.delivered.poll_entry(now) {
+            self.append_batch(epoch, batch, inputs);
+        }
+    }
+
+    /// Appends what was acknowledged and registered, whatever its size: the lane is handed over or shuts down.
+    pub(super) fn append_all_delivered(&mut self, epoch: u64, now: Instant, inputs: &mut Inputs) {
+        while let Some(batch) = self.delivered.take(now) {
+            self.append_batch(epoch, batch, inputs);
+        }
+    }
+
+    /// Takes note of how far the register has answered, for the next `delivered` entry.
+    pub(super) fn note_registered(&mut self, position: u64, now: Instant) {
+        let through = self.registrar.registered_through(position);
+        self.delivered.note_registered(through.min(self.wrote_at), now);
+    }
+
+    fn append_batch(&self, epoch: u64, batch: Batch, inputs: &mut Inputs) {
+        let event = EngineEvent::Delivered { ids: batch.ids.clone(), registered: batch.registered };
+        self.append(Purpose::Delivered(batch), Entry::Engine { epoch, event }, inputs);
+    }
+
+    pub(super) fn append_claim(&self, epoch: u64, inputs: &mut Inputs) {
+        let event = EngineEvent::Claim { engine: self.engine.clone() };
+        self.append(Purpose::Claim, Entry::Engine { epoch, event }, inputs);
+    }
+
+    pub(super) fn append_rules(&self, epoch: u64, version: u32, inputs: &mut Inputs) {
+        let event = EngineEvent::Rules { version };
+        self.append(Purpose::Rules, Entry::Engine { epoch, event }, inputs);
+    }
+
+    pub(super) fn append_tick(&self, inputs: &mut Inputs) {
+        self.append(Purpose::Tick, Entry::Tick, inputs);
+    }
+
+    fn append(&self, purpose: Purpose, entry: Entry, inputs: &mut Inputs) {
+        let appender = self.appender.clone();
+        inputs.start_append(Box::pin(async move {
+            let outcome = appender.append(&entry).await;
+            AppendDone { purpose, outcome }
+        }));
+    }
+
+    /// Publishes what the outbox and notices have ready, and `answers` to requests, by their subjects.
+    pub(super) async fn publish(&mut self, fold: &Fold, answers: Vec<(String, Bytes)>, observer: &LaneObserver) {
+        let now = Instant::now();
+        let bundles = self.outbox.poll_bundles(now, fold.clock());
+        let others: Vec<(String, Bytes)> = self.notices.drain(..).chain(answers).collect();
+        if bundles.is_empty() && others.is_empty() {
+            return;
+        }
+        let pub_sub = &self.bus.pub_sub;
+        let mut is_published = vec![false; bundles.len()];
+        let publishing = async {
+            for (bundle, is_published) in bundles.iter().zip(&mut is_published) {
+                let outcome = pub_sub.publish(subject::inbox(&bundle.agent), bundle.payload.clone()).await;
+                *is_published = outcome.is_ok();
+            }
+            for (subject, payload) in others {
+                // At most once: a notice or an answer that is lost is lost.
+                let _ = pub_sub.publish(subject, payload).await;
+            }
+        };
+        if timeout(FLUSH_MAX, publishing).await.is_err() {
+            tracing::warn!(lane = self.lane.0, "the bus takes no messages; deliveries are repeated");
+        }
+        for (bundle, is_published) in bundles.iter().zip(is_published) {
+            observer.observe(Observation::InboxMessage { is_published });
+            if !is_published {
+                self.outbox.handle_unsent(bundle, now);
+            }
+        }
+    }
+}
