@@ -80,21 +80,21 @@ pub struct PublicNotice {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AwardLoss {
-    /// REFUSE, WITHDRAW or NOT_UNDERSTOOD in answer to the ACCEPT (rows 10, 18a, section 8).
+    /// REFUSE, WITHDRAW or NOT_UNDERSTOOD in answer to the ACCEPT (docs/spec/contract-net.md#cn-44).
     Refused,
-    /// FAILURE before the CONFIRM (row 10).
+    /// FAILURE before the CONFIRM (docs/spec/contract-net.md#cn-46).
     Failed,
-    /// No CONFIRM in time (row 11).
+    /// No CONFIRM in time (docs/spec/contract-net.md#cn-47).
     ConfirmTimeout,
-    /// FAILURE while performing (row 15).
+    /// FAILURE while performing (docs/spec/contract-net.md#cn-49).
     PerformFailed,
-    /// No INFORM in time (row 15).
+    /// No INFORM in time (docs/spec/contract-net.md#cn-50).
     PerformTimeout,
-    /// The ACCEPT could not be delivered (section 7).
+    /// The ACCEPT could not be delivered (docs/spec/contract-net.md#cn-48).
     Undelivered,
-    /// The initiator called it off (row 16).
+    /// The initiator called it off (docs/spec/contract-net.md#cn-55).
     Cancelled,
-    /// The hard deadline (row 19).
+    /// The hard deadline (docs/spec/contract-net.md#cn-58).
     Timeout,
     /// The negotiation was aborted.
     Aborted,
@@ -117,9 +117,9 @@ pub enum AwardLoss {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Protocol {
-    /// The contract net (spec sections 2 to 4).
+    /// The contract net (docs/spec/contract-net.md).
     ContractNet,
-    /// Alternating offers: a bargain (section 6).
+    /// Alternating offers: a bargain (docs/spec/alternating-offers.md).
     AlternatingOffers,
 }
 
@@ -131,7 +131,7 @@ impl Protocol {
     }
 }
 
-/// A named invariant (DESIGN.md section 6) the fold checks on itself.
+/// A named invariant (ARCHITECTURE.md, "What must never happen") the fold checks on itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum Invariant {

@@ -102,7 +102,8 @@ impl LaneState {
         if is_party == Some(true) { Ok(()) } else { Err(UnknownSender::Unauthorized) }
     }
 
-    /// Row 1. The first record's pinned policy and invitations count, whatever later ones say.
+    /// A call (docs/spec/contract-net.md#cn-1). The first record's pinned policy and invitations count, whatever later
+    /// ones say.
     fn open(
         &mut self,
         key: Key,
