@@ -11,11 +11,15 @@
 //! All of them give at-most-once sends whose outcome may stay unknown, and at-least-once deliveries. The session above
 //! makes both exactly-once in effect.
 
+#[cfg(feature = "bus")]
 pub mod bus;
 pub mod failover;
 pub mod faulty;
+#[cfg(feature = "http")]
 pub mod http;
+#[cfg(feature = "http")]
 mod sse;
+#[cfg(feature = "websocket")]
 pub mod websocket;
 
 use std::sync::Arc;
@@ -27,7 +31,6 @@ use futures_util::stream::BoxStream;
 use schemas::delivery::Delivery;
 use schemas::{Code, DeliveryId, MsgId, NegotiationId, Refusal};
 use serde::Deserialize;
-use serde_json::value::RawValue;
 
 use crate::identity::Identity;
 
@@ -136,11 +139,12 @@ pub(crate) fn can_pass(code: Code) -> bool {
 }
 
 /// Reads a JSON array of deliveries. A document this build cannot read (of a later version) does not hide the others.
+#[cfg(any(feature = "bus", test))]
 fn read_inbox_array(json: &[u8]) -> InboxMessage {
     if let Ok(deliveries) = serde_json::from_slice(json) {
         return InboxMessage { deliveries, unreadable: 0 };
     }
-    match serde_json::from_slice::<Vec<&RawValue>>(json) {
+    match serde_json::from_slice::<Vec<&serde_json::value::RawValue>>(json) {
         Ok(documents) => {
             let total = documents.len();
             let deliveries: Vec<_> =

@@ -16,7 +16,8 @@
 //! | [`subject`] | every NATS subject |
 //! | [`digest`] | RFC 8785 canonical form and SHA-256 |
 //! | [`code`] | the stable refusal codes |
-//! | [`validate`] | JSON Schema 2020-12 validators, compiled once |
+//! | [`number`] | which numbers are integers |
+//! | `validate` (feature) | JSON Schema 2020-12 validators, compiled once |
 //!
 //! This crate does no input or output, reads no clock and draws no random number.
 
@@ -28,6 +29,7 @@ pub mod digest;
 pub mod envelope;
 pub mod ids;
 pub mod journal;
+pub mod number;
 pub mod payload;
 pub mod policy;
 pub mod presence;
@@ -37,6 +39,7 @@ pub mod statistics;
 pub mod subject;
 mod text;
 pub mod time;
+#[cfg(feature = "validate")]
 pub mod validate;
 
 pub use code::{Code, Refusal};

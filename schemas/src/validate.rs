@@ -27,9 +27,9 @@ mod strict_json;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+pub use crate::number::is_integer;
 pub use bundle::{Kind, SCHEMA_BASE, published};
 pub use message::{Checked, check_message};
-pub use number::is_integer;
 
 use crate::code::Refusal;
 use crate::control::{Group, Registration};

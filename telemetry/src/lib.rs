@@ -4,7 +4,9 @@
 //!
 //! Nothing here decides anything: every function may be left out, and the exchange does the same.
 
+#[cfg(feature = "log")]
 pub mod log;
+#[cfg(feature = "metrics")]
 pub mod metrics;
 #[cfg(feature = "otlp")]
 pub mod otlp;
