@@ -5,19 +5,16 @@
 //! bytes. An append whose outcome is unknown is repeated with the same bytes: the fold drops what stands in the log
 //! twice.
 
-mod batch;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use retry::Backoff;
-use schemas::record::{Entry, RECORD_BYTES_MAX, RECORD_ENTRIES_MAX};
+use schemas::record::{Entry, RECORD_BYTES_MAX, RECORD_ENTRIES_MAX, Record};
 use schemas::{Lane, Position};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use self::batch::{Batch, RecordFrame, Waiting};
 use crate::{BusError, Log};
 
 /// Entries that may wait by default: eight full records, about what a lane appends in 20 ms when every append takes
@@ -102,7 +99,7 @@ impl Appender {
     /// # Errors
     /// [`AppendError`]; after [`AppendError::Unknown`] the same entry may be appended again.
     pub async fn append(&self, entry: &Entry) -> Result<Position, AppendError> {
-        let encoded = batch::encode(entry).map_err(AppendError::Refused)?;
+        let encoded = encode(entry).map_err(AppendError::Refused)?;
         if encoded.len() > self.entry_bytes_max {
             let error = BusError::TooLarge { bytes: encoded.len(), limit: self.entry_bytes_max };
             return Err(AppendError::Refused(error));
@@ -193,5 +190,106 @@ fn spread(record: &[u8], attempt: u32) -> f64 {
     f64::from(hash) / f64::from(u32::MAX)
 }
 
+/// What closes a record after its last entry. [`Record`]'s encoding ends so because `entries` is its last member; a
+/// test holds the two together.
+const SUFFIX: &[u8] = b"]}";
+
+/// An entry in the queue, encoded by its sender.
+#[derive(Debug)]
+struct Waiting {
+    encoded: Vec<u8>,
+    answer: oneshot::Sender<Result<Position, AppendError>>,
+}
+
+/// Encodes one entry as it stands in a record.
+fn encode(entry: &Entry) -> Result<Vec<u8>, BusError> {
+    serde_json::to_vec(entry).map_err(|error| BusError::Invalid(format!("an entry that has no encoding: {error}")))
+}
+
+/// What stands around the entries of every record of one writer.
+struct RecordFrame {
+    prefix: Vec<u8>,
+}
+
+impl RecordFrame {
+    fn new(by: String) -> Self {
+        let mut prefix = Record::new(by, Vec::new()).encode().expect("a number, a text and no entries can be encoded");
+        prefix.truncate(prefix.len() - SUFFIX.len());
+        Self { prefix }
+    }
+
+    /// Bytes of a record beside its entries.
+    fn overhead(&self) -> usize {
+        self.prefix.len() + SUFFIX.len()
+    }
+}
+
+struct Batch {
+    bytes: BytesMut,
+    senders: Senders,
+}
+
+/// Those who wait for a record, in the order of their entries.
+struct Senders(Vec<oneshot::Sender<Result<Position, AppendError>>>);
+
+impl Batch {
+    /// A record with one entry, whatever its size: whether it fits was checked when it was queued.
+    fn new(frame: &RecordFrame, first: Waiting) -> Self {
+        let mut bytes = BytesMut::with_capacity(frame.overhead() + first.encoded.len());
+        bytes.extend_from_slice(&frame.prefix);
+        bytes.extend_from_slice(&first.encoded);
+        Self { bytes, senders: Senders(vec![first.answer]) }
+    }
+
+    fn len(&self) -> usize {
+        self.senders.0.len()
+    }
+
+    /// Adds an entry, or gives it back when the record would grow beyond `bytes_max`.
+    fn push_within(&mut self, bytes_max: usize, next: Waiting) -> Option<Waiting> {
+        if self.bytes.len() + 1 + next.encoded.len() + SUFFIX.len() > bytes_max {
+            return Some(next);
+        }
+        self.bytes.extend_from_slice(b",");
+        self.bytes.extend_from_slice(&next.encoded);
+        self.senders.0.push(next.answer);
+        None
+    }
+
+    fn finish(mut self) -> (Bytes, Senders) {
+        self.bytes.extend_from_slice(SUFFIX);
+        (self.bytes.freeze(), self.senders)
+    }
+}
+
+impl Senders {
+    /// Tells everyone; those who no longer listen have dropped their future.
+    fn answer(self, outcome: Result<u64, AppendError>) {
+        for (index, sender) in (0_u32..).zip(self.0) {
+            let _ = sender.send(outcome.clone().map(|seq| Position { seq, index }));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod batch_tests {
+    use super::*;
+
+    #[test]
+    fn a_record_may_be_exactly_as_long_as_allowed_and_not_a_byte_longer() {
+        let frame = RecordFrame::new("gateway-1".to_owned());
+        let waiting = || Waiting { encoded: encode(&Entry::Tick).unwrap(), answer: oneshot::channel().0 };
+        let joined = |bytes_max| {
+            let mut batch = Batch::new(&frame, waiting());
+            let is_added = batch.push_within(bytes_max, waiting()).is_none();
+            (is_added, batch.finish().0.len())
+        };
+        let (_, whole) = joined(usize::MAX);
+        assert_eq!(joined(whole), (true, whole));
+        let (is_added, alone) = joined(whole - 1);
+        assert!(!is_added && alone < whole);
+    }
+}

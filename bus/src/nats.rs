@@ -24,8 +24,6 @@ mod register;
 mod requirement;
 mod status;
 mod stored;
-mod stream_position;
-mod version;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -37,7 +35,7 @@ use async_nats::jetstream::{self, stream};
 use tokio::time::Instant;
 
 pub use self::monitor::{Monitor, ServerInfo, SyncMode};
-pub use self::version::version_difference;
+pub use self::requirement::version_difference;
 pub use status::{Counters, NatsEvent, NatsStatus};
 
 use self::connection::NatsConnection;

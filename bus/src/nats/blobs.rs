@@ -9,27 +9,27 @@
 //! The client has object stores of its own. They write one chunk per acknowledgement, replace without a condition,
 //! leave behind what an interrupted writer has stored, and let a reader wait for chunks that are gone.
 
-mod ballast;
-mod description;
-
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use async_nats::HeaderMap;
 use async_nats::header::{NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, NATS_ROLLUP};
+use async_nats::jetstream::Context;
 use async_nats::jetstream::consumer::DeliverPolicy;
+use async_nats::{Client, HeaderMap};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE;
 use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
-use schemas::{Digest, Timestamp};
+use schemas::{Digest, Timestamp, WireTime};
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use self::ballast::{Ballast, SMALL_BYTES_MAX};
-use self::description::{CHUNK_BYTES, DOCUMENT_BYTES_MAX, Description};
-use super::DOCUMENT_STREAM;
 use super::consumer::{OrderedReader, Selection, StreamSource};
 use super::stored::{self, NotStored};
+use super::{DOCUMENT_BUCKET, DOCUMENT_STREAM};
 use crate::name::check_key;
-use crate::{Blobs, BusError};
+use crate::{Blobs, BusError, retry_until};
 
 /// Chunks on their way at a time: 2 MiB, so that the server's acknowledgements are not waited for one by one.
 const CHUNKS_IN_FLIGHT_MAX: usize = 16;
@@ -134,7 +134,7 @@ impl NatsBlobs {
         description: &Description,
         mut standing: Option<StoredDescription>,
     ) -> Result<bool, BusError> {
-        let subject = description::description_subject(&description.name);
+        let subject = description_subject(&description.name);
         let encoded = description.encode(now());
         let mut last_error = BusError::Unknown("other writers replace it again and again".to_owned());
         for _ in 0..DESCRIPTION_ATTEMPTS_MAX {
@@ -162,7 +162,7 @@ impl NatsBlobs {
     }
 
     async fn standing(&self, name: &str) -> Result<Option<StoredDescription>, BusError> {
-        let subject = description::description_subject(name);
+        let subject = description_subject(name);
         let Some(message) = stored::last_on(&self.source.context, DOCUMENT_STREAM, &subject).await? else {
             return Ok(None);
         };
@@ -185,12 +185,11 @@ impl NatsBlobs {
         let Some(standing) = self.standing(name).await? else { return Ok(Vec::new()) };
         let unknown = |error: &dyn std::fmt::Display| BusError::Unknown(format!("chunks cannot be listed: {error}"));
         let stream = stored::stream(&self.source.context, DOCUMENT_STREAM).await?;
-        let filter = description::all_chunks_subject(name);
+        let filter = all_chunks_subject(name);
         let listed = stream.info_with_subjects(filter).await.map_err(|error| unknown(&error))?;
         let subjects: Vec<(String, usize)> = listed.try_collect().await.map_err(|error| unknown(&error))?;
-        let is_older = |subject: &str| {
-            description::version_of(subject).is_some_and(|version| version < standing.description.version)
-        };
+        let is_older =
+            |subject: &str| version_of(subject).is_some_and(|version| version < standing.description.version);
         Ok(subjects.into_iter().map(|(subject, _)| subject).filter(|subject| is_older(subject)).collect())
     }
 
@@ -200,7 +199,7 @@ impl NatsBlobs {
         }
     }
 
-    pub(super) async fn value(&self, name: String) -> Result<Option<Bytes>, BusError> {
+    async fn value(&self, name: String) -> Result<Option<Bytes>, BusError> {
         check_key(&name)?;
         let mut attempt = 1;
         loop {
@@ -287,5 +286,197 @@ impl Blobs for NatsBlobs {
 
     fn version(&self, name: String) -> BoxFuture<'_, Result<Option<u64>, BusError>> {
         self.version(name).boxed()
+    }
+}
+
+/// Pieces of ballast.
+const PIECES: usize = 8;
+/// Size of a piece; 1 MiB in all. Room for thousands of small documents, and more than gateways append to a store that
+/// was full a moment ago in the time until one of them is written.
+const PIECE_BYTES: usize = 128 * 1024;
+
+/// Largest document that may use the ballast.
+const SMALL_BYTES_MAX: usize = 16 * 1024;
+
+struct Ballast {
+    context: Context,
+    is_given_up: AtomicBool,
+}
+
+impl Ballast {
+    fn new(context: Context) -> Self {
+        Self { context, is_given_up: AtomicBool::new(false) }
+    }
+
+    /// Sees that the ballast is there, if it can be: a store that is full already has none.
+    async fn ensure(&self, timeout: Duration, deadline: Instant) {
+        match retry_until(deadline, || self.fill(timeout)).await {
+            Ok(()) => self.is_given_up.store(false, Ordering::Relaxed),
+            Err(error) => tracing::warn!(%error, "no room is kept for trimming the log, should the store be full"),
+        }
+    }
+
+    /// Gives the room to whoever comes first, and returns whether there was any.
+    async fn give_up(&self) -> bool {
+        if self.is_given_up.swap(true, Ordering::Relaxed) {
+            return false;
+        }
+        tracing::warn!("the server's store is full: the room kept for trimming the log is used");
+        stored::purge(&self.context, DOCUMENT_STREAM, &subject(), None).await.is_ok()
+    }
+
+    /// Puts the ballast back when it was given up.
+    async fn restore(&self, timeout: Duration) {
+        if self.is_given_up.load(Ordering::Relaxed) {
+            self.ensure(timeout, Instant::now()).await;
+        }
+    }
+
+    async fn fill(&self, timeout: Duration) -> Result<(), BusError> {
+        let stream = stored::stream(&self.context, DOCUMENT_STREAM).await?;
+        let unknown = |error: &dyn std::fmt::Display| BusError::Unknown(error.to_string());
+        let listed = stream.info_with_subjects(subject()).await.map_err(|error| unknown(&error))?;
+        let counts: Vec<(String, usize)> = listed.try_collect().await.map_err(|error| unknown(&error))?;
+        let standing: usize = counts.into_iter().map(|(_, count)| count).sum();
+        let client: Client = self.context.client();
+        for _ in standing..PIECES {
+            let piece = Bytes::from(vec![0; PIECE_BYTES]);
+            stored::publish(&client, subject(), piece, timeout).await.map_err(to_bus_error)?;
+        }
+        Ok(())
+    }
+}
+
+fn subject() -> String {
+    chunks_subject("reserve")
+}
+
+/// Largest document. A checkpoint of 100 000 open negotiations has a quarter of it; whoever reads one holds it whole.
+const DOCUMENT_BYTES_MAX: usize = 2 * 1024 * 1024 * 1024;
+/// Content is stored in chunks of this size, as the client does.
+const CHUNK_BYTES: usize = 128 * 1024;
+/// Member of a description's metadata that holds the version.
+const VERSION_KEY: &str = "llmx-version";
+
+/// A document as it is described; the content is under [`Self::chunks_subject`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Description {
+    name: String,
+    version: u64,
+    /// Names the chunks: `<name>.<version>.<random>`. An object store takes any unique id here; this one lets a later
+    /// writer find, and remove, what interrupted ones have left.
+    id: String,
+    size: usize,
+    chunks: usize,
+    digest: Digest,
+}
+
+impl Description {
+    fn new(name: &str, version: u64, value: &Bytes, digest: Digest) -> Self {
+        Self {
+            name: name.to_owned(),
+            version,
+            id: format!("{name}.{version}.{:016x}", rand::random::<u64>()),
+            size: value.len(),
+            chunks: value.len().div_ceil(CHUNK_BYTES),
+            digest,
+        }
+    }
+
+    fn chunks_subject(&self) -> String {
+        chunks_subject(&self.id)
+    }
+
+    fn encode(&self, modified: Timestamp) -> Bytes {
+        let document = json!({
+            "name": self.name,
+            "bucket": DOCUMENT_BUCKET,
+            "nuid": self.id,
+            "size": self.size,
+            "chunks": self.chunks,
+            "mtime": WireTime(modified).to_string(),
+            "digest": digest_text(self.digest),
+            "metadata": { VERSION_KEY: self.version.to_string() },
+            "options": { "max_chunk_size": CHUNK_BYTES },
+        });
+        Bytes::from(document.to_string())
+    }
+
+    /// Reads a description that [`Self::encode`] wrote, or says what is wrong with it.
+    fn decode(bytes: &[u8]) -> Result<Self, BusError> {
+        let fault = |what: &str| BusError::Unknown(format!("the description of a document has no {what}"));
+        let document: Value = serde_json::from_slice(bytes).map_err(|_| fault("JSON"))?;
+        let text = |member: &str| document[member].as_str().map(str::to_owned).ok_or_else(|| fault(member));
+        let number = |member: &str| {
+            let number = document[member].as_u64().and_then(|number| usize::try_from(number).ok());
+            number.filter(|&number| number <= DOCUMENT_BYTES_MAX).ok_or_else(|| fault(member))
+        };
+        let version = document["metadata"][VERSION_KEY].as_str().and_then(|version| version.parse().ok());
+        Ok(Self {
+            name: text("name")?,
+            version: version.ok_or_else(|| fault(VERSION_KEY))?,
+            id: text("nuid")?,
+            size: number("size")?,
+            chunks: number("chunks")?,
+            digest: parse_digest(&text("digest")?).ok_or_else(|| fault("digest"))?,
+        })
+    }
+}
+
+/// Where the chunks with this id are.
+fn chunks_subject(id: &str) -> String {
+    format!("$O.{DOCUMENT_BUCKET}.C.{id}")
+}
+
+/// The chunks of every version of a document.
+fn all_chunks_subject(name: &str) -> String {
+    format!("$O.{DOCUMENT_BUCKET}.C.{name}.>")
+}
+
+/// The version that chunks under this subject belong to.
+fn version_of(subject: &str) -> Option<u64> {
+    let mut tokens = subject.rsplit('.');
+    let _random = tokens.next()?;
+    tokens.next()?.parse().ok()
+}
+
+/// Where a document's description is.
+fn description_subject(name: &str) -> String {
+    format!("$O.{DOCUMENT_BUCKET}.M.{}", URL_SAFE.encode(name))
+}
+
+fn digest_text(digest: Digest) -> String {
+    format!("SHA-256={}", URL_SAFE.encode(digest.0))
+}
+
+fn parse_digest(text: &str) -> Option<Digest> {
+    let bytes = URL_SAFE.decode(text.strip_prefix("SHA-256=")?).ok()?;
+    Some(Digest(bytes.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_description_reads_as_it_was_written() {
+        let value = Bytes::from(vec![7; CHUNK_BYTES + 1]);
+        let written = Description::new("checkpoint-0", 42, &value, Digest::of_bytes(&value));
+        assert_eq!((written.size, written.chunks), (CHUNK_BYTES + 1, 2));
+        assert_eq!(Description::decode(&written.encode(Timestamp(1))).unwrap(), written);
+        assert_eq!(version_of(&written.chunks_subject()), Some(42));
+    }
+
+    #[test]
+    fn a_description_that_lacks_something_is_refused_by_its_name() {
+        let whole = Description::new("a", 1, &Bytes::new(), Digest::of_bytes(b"")).encode(Timestamp(1));
+        for member in ["nuid", "size", "chunks", "digest", "metadata", "name"] {
+            let mut document: Value = serde_json::from_slice(&whole).unwrap();
+            document[member] = Value::Null;
+            let told = Description::decode(document.to_string().as_bytes()).unwrap_err().to_string();
+            let expected = if member == "metadata" { VERSION_KEY } else { member };
+            assert!(told.contains(expected), "{member}: {told}");
+        }
+        assert!(Description::decode(b"{").is_err());
     }
 }

@@ -1,14 +1,13 @@
 //! The log: one stream, one subject per lane.
 
-mod reader;
-mod trimming;
-
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::Client;
-use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::message::StreamMessage;
+use async_nats::jetstream::{Context, ErrorCode};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
@@ -16,13 +15,12 @@ use schemas::record::RECORD_BYTES_MAX;
 use schemas::{Lane, Timestamp, subject};
 use tokio::time::Instant;
 
-use self::reader::LaneReader;
-use self::trimming::Trimming;
 use super::blobs::NatsBlobs;
 use super::consumer::StreamSource;
 use super::stored::{self, NotStored};
 use super::{LOG_STREAM, NatsOptions};
 use crate::name::check_lane;
+use crate::nats::consumer::{ConsumerEvent, OrderedReader, Selection, StoredMessage};
 use crate::{BusError, Log, LogRecord, LogStream, retry_until};
 
 pub(super) struct NatsLog {
@@ -157,4 +155,168 @@ impl Log for NatsLog {
         }
         .boxed()
     }
+}
+
+/// Records that wait behind the one just sent from which on the reader does not keep up.
+const BEHIND: u64 = 1024;
+/// How long a reader counts as not keeping up after the server may have held records back: ample for sending what waits.
+const CATCH_UP: Duration = Duration::from_millis(100);
+/// Records taken together while not keeping up; how far the lane is trimmed is asked once for all of them.
+const BATCH_MAX: usize = 256;
+/// Looks at a record that is not there before it is taken for lost. A leader that has lost its followers, and will soon
+/// notice, does not have the newest records either.
+const ABSENT_LOOKS: u32 = 6;
+/// Pause between two looks, and before a question is repeated.
+const PAUSE: Duration = Duration::from_millis(500);
+
+struct LaneReader {
+    leader: Leader,
+    lane: Lane,
+    reader: OrderedReader,
+    /// Everything up to this sequence is received, or was not asked for.
+    received: u64,
+    last: Option<LogRecord>,
+    /// Until then it does not keep up.
+    behind_until: Instant,
+    ready: VecDeque<LogRecord>,
+}
+
+impl LaneReader {
+    async fn start(leader: Leader, lane: Lane, from_seq: u64) -> Result<Self, BusError> {
+        let from_seq = from_seq.max(1);
+        let from = DeliverPolicy::ByStartSequence { start_sequence: from_seq };
+        let selection = Selection { stream: LOG_STREAM.to_owned(), subject: subject::log(lane), from };
+        // First the consumer, then the question: a record trimmed before the consumer began must not pass unnoticed.
+        let (reader, _) = OrderedReader::start(leader.source.clone(), selection).await?;
+        let trimmed = leader.trimming.trimmed(lane).await?;
+        if trimmed >= from_seq {
+            return Err(BusError::Trimmed(trimmed));
+        }
+        let (received, behind_until) = (from_seq - 1, Instant::now() + CATCH_UP);
+        Ok(Self { leader, lane, reader, received, last: None, behind_until, ready: VecDeque::new() })
+    }
+
+    /// The next record. An error is final, as is the end.
+    async fn next(&mut self) -> Option<Result<LogRecord, BusError>> {
+        while self.ready.is_empty() {
+            if let Err(error) = self.refill().await? {
+                return Some(Err(error));
+            }
+        }
+        self.ready.pop_front().map(Ok)
+    }
+
+    /// Receives the next record, or several while it does not keep up.
+    async fn refill(&mut self) -> Option<Result<(), BusError>> {
+        let before = self.received;
+        let mut is_doubtful = false;
+        loop {
+            let (waiting, is_behind) = match self.reader.next_event().await? {
+                Ok(ConsumerEvent::Message(stored)) => {
+                    let waiting = self.receive(stored);
+                    (waiting, waiting > BEHIND)
+                }
+                Ok(ConsumerEvent::Resumed { waiting }) => match self.check_resumed().await {
+                    Ok(()) => (waiting, true),
+                    Err(error) => return Some(Err(error)),
+                },
+                Ok(ConsumerEvent::Held) => (1, true),
+                Err(error) => return Some(Err(error)),
+            };
+            let now = Instant::now();
+            if is_behind {
+                self.behind_until = now + CATCH_UP;
+            }
+            is_doubtful |= now < self.behind_until;
+            if !is_doubtful {
+                return Some(Ok(()));
+            }
+            if waiting == 0 || self.ready.len() >= BATCH_MAX {
+                return Some(self.check_trimmed(before).await);
+            }
+        }
+    }
+
+    /// Takes a record and returns how many wait behind it.
+    fn receive(&mut self, stored: StoredMessage) -> u64 {
+        let StoredMessage { message, seq, time, stamped, pending } = stored;
+        let record = LogRecord { lane: self.lane, seq, time, stamped, bytes: message.payload };
+        self.received = seq;
+        self.last = Some(record.clone());
+        self.ready.push_back(record);
+        pending
+    }
+
+    async fn check_resumed(&self) -> Result<(), BusError> {
+        if let Some(last) = &self.last {
+            self.check_stands(last).await?;
+        }
+        self.check_trimmed(self.received).await
+    }
+
+    /// Fails when the record no longer stands in the log as it was received.
+    async fn check_stands(&self, last: &LogRecord) -> Result<(), BusError> {
+        let (lane, seq) = (self.lane, last.seq);
+        for _ in 0..ABSENT_LOOKS {
+            match ask(|| self.leader.record(lane, seq)).await? {
+                Some(standing) if standing.bytes == last.bytes && standing.stamped == last.stamped => return Ok(()),
+                Some(_) => {
+                    let reason = format!("record {seq} of lane {} is another than the one that was read", lane.0);
+                    return Err(BusError::Diverged(reason));
+                }
+                None if ask(|| self.leader.trimming.trimmed(lane)).await? >= seq => return Ok(()),
+                None => tokio::time::sleep(PAUSE).await,
+            }
+        }
+        let end = ask(|| self.leader.last_seq(lane)).await?;
+        Err(BusError::Diverged(format!("record {seq} of lane {} was read and is gone; the lane ends at {end}", lane.0)))
+    }
+
+    /// Fails when records behind `after` may have been trimmed.
+    async fn check_trimmed(&self, after: u64) -> Result<(), BusError> {
+        let trimmed = ask(|| self.leader.trimming.trimmed(self.lane)).await?;
+        if trimmed > after { Err(BusError::Trimmed(trimmed)) } else { Ok(()) }
+    }
+}
+
+/// Asks until there is an answer: a reader outlasts every outage.
+async fn ask<T, F: Future<Output = Result<T, BusError>>>(mut question: impl FnMut() -> F) -> Result<T, BusError> {
+    loop {
+        match question().await {
+            Err(BusError::Unknown(reason)) => {
+                tracing::debug!(reason, "a reader cannot check what it has read yet");
+                tokio::time::sleep(PAUSE).await;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Trimming {
+    context: Context,
+    blobs: Arc<NatsBlobs>,
+}
+
+impl Trimming {
+    fn new(context: Context, blobs: Arc<NatsBlobs>) -> Self {
+        Self { context, blobs }
+    }
+
+    /// Removes the records below `below_seq`, of which one must stay in the lane, and more than which may.
+    async fn trim(&self, lane: Lane, below_seq: u64) -> Result<(), BusError> {
+        // False when another has trimmed further already: what is to go here may go all the same.
+        self.blobs.put(name(lane), below_seq - 1, Bytes::new()).await?;
+        stored::purge(&self.context, LOG_STREAM, &subject::log(lane), Some(below_seq)).await?;
+        self.blobs.restore_ballast().await;
+        Ok(())
+    }
+
+    async fn trimmed(&self, lane: Lane) -> Result<u64, BusError> {
+        Ok(self.blobs.version(name(lane)).await?.unwrap_or(0))
+    }
+}
+
+fn name(lane: Lane) -> String {
+    format!("trimmed-{}", lane.0)
 }

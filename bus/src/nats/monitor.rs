@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::NatsOptions;
 use super::requirement::difference;
-use super::version::Version;
+use super::requirement::version_difference;
 use crate::BusError;
 
 /// Wait for one answer of a monitoring port, which has nothing else to do.
@@ -148,7 +148,7 @@ fn compare(found: &[ServerInfo], needed: SyncMode, connected_to: Option<&str>) -
     let mut differences = Vec::new();
     for server in found {
         let of_server = |difference: String| format!("server {} {difference}", server.name);
-        differences.extend(Version::difference(&server.version).map(of_server));
+        differences.extend(version_difference(&server.version).map(of_server));
         if needed == SyncMode::Always && server.sync != needed {
             let remedy = "set `sync_interval: always` in its `jetstream` block and restart it";
             let (found, needed) = (server.sync.to_string(), needed.to_string());

@@ -1,17 +1,15 @@
 //! What the exchange needs of a server and its streams, and how what it finds differs.
 
-mod settings;
-mod streams;
+use std::collections::HashMap;
+use std::time::Duration;
 
 use async_nats::ServerInfo;
-use async_nats::jetstream::stream::Config;
+use async_nats::jetstream::stream::{Config, DiscardPolicy, PersistenceMode, RetentionPolicy, StorageType};
 use schemas::record::RECORD_BYTES_MAX;
+use schemas::subject;
 
-use self::settings::SETTINGS;
-pub(super) use self::streams::{bucket, documents, log, register};
-use super::NatsOptions;
-use super::version::Version;
-use crate::{BusError, LANES_DEFAULT};
+use super::{DOCUMENT_BUCKET, DOCUMENT_STREAM, LOG_STREAM, NatsOptions, REGISTER_STREAM, Storage};
+use crate::{Bucket, BusError, LANES_DEFAULT};
 
 /// Metadata key of the log's number of lanes, fixed when the log is created.
 const LANES_KEY: &str = "llmx-lanes";
@@ -80,6 +78,202 @@ impl Mismatches {
     }
 }
 
+/// A setting that is compared: its name, how it reads, what to do when it differs.
+struct Setting {
+    name: &'static str,
+    show: fn(&Config) -> String,
+    remedy: &'static str,
+}
+
+const EDIT: &str = "set it with `nats stream edit`";
+const RECREATE: &str = "it cannot be changed: back up, delete and let it be created anew";
+
+const SETTINGS: &[Setting] = &[
+    Setting { name: "subjects", show: |config| sorted(&config.subjects), remedy: EDIT },
+    Setting { name: "storage", show: |config| format!("{:?}", config.storage), remedy: RECREATE },
+    Setting {
+        name: "replicas",
+        show: |config| config.num_replicas.max(1).to_string(),
+        remedy: "set it with `nats stream edit --replicas`, or change the configured number of replicas",
+    },
+    Setting { name: "retention", show: |config| format!("{:?}", config.retention), remedy: RECREATE },
+    Setting { name: "discard", show: |config| format!("{:?}", config.discard), remedy: EDIT },
+    Setting {
+        name: "discard_new_per_subject",
+        show: |config| config.discard_new_per_subject.to_string(),
+        remedy: EDIT,
+    },
+    Setting { name: "max_msgs_per_subject", show: |config| limit(config.max_messages_per_subject), remedy: EDIT },
+    Setting { name: "max_msgs", show: |config| limit(config.max_messages), remedy: EDIT },
+    Setting {
+        name: "max_bytes",
+        show: |config| limit(config.max_bytes),
+        remedy: "set it with `nats stream edit --max-bytes`, or change the configured size of the log",
+    },
+    Setting { name: "max_age", show: |config| format!("{:?}", config.max_age), remedy: EDIT },
+    Setting { name: "max_msg_size", show: |config| limit(config.max_message_size.into()), remedy: EDIT },
+    Setting { name: "max_consumers", show: |config| limit(config.max_consumers.into()), remedy: RECREATE },
+    Setting { name: "deny_delete", show: |config| config.deny_delete.to_string(), remedy: RECREATE },
+    Setting { name: "deny_purge", show: |config| config.deny_purge.to_string(), remedy: RECREATE },
+    Setting { name: "allow_rollup", show: |config| config.allow_rollup.to_string(), remedy: EDIT },
+    Setting { name: "allow_msg_ttl", show: |config| config.allow_message_ttl.to_string(), remedy: RECREATE },
+    Setting { name: "no_ack", show: |config| config.no_ack.to_string(), remedy: EDIT },
+    Setting { name: "sealed", show: |config| config.sealed.to_string(), remedy: RECREATE },
+    Setting { name: "mirror", show: |config| config.mirror.is_some().to_string(), remedy: RECREATE },
+    Setting {
+        name: "sources",
+        show: |config| config.sources.as_ref().is_some_and(|sources| !sources.is_empty()).to_string(),
+        remedy: EDIT,
+    },
+    Setting { name: "subject_transform", show: |config| config.subject_transform.is_some().to_string(), remedy: EDIT },
+    Setting {
+        name: "persist_mode",
+        show: |config| format!("{:?}", config.persist_mode.unwrap_or(PersistenceMode::Default)),
+        remedy: RECREATE,
+    },
+    Setting {
+        name: "metadata llmx-format",
+        show: |config| metadata(config, FORMAT_KEY),
+        remedy: "use the version of llmx that created it",
+    },
+    Setting {
+        name: "metadata llmx-lanes",
+        show: |config| metadata(config, LANES_KEY),
+        remedy: "the number of lanes is fixed when the log is created: configure that number",
+    },
+];
+
+/// The server writes "no limit" as -1, a client may leave it at 0.
+fn limit(value: i64) -> String {
+    if value <= 0 { "unlimited".to_owned() } else { value.to_string() }
+}
+
+fn metadata(config: &Config, key: &str) -> String {
+    config.metadata.get(key).cloned().unwrap_or_else(|| "none".to_owned())
+}
+
+fn sorted(subjects: &[String]) -> String {
+    let mut subjects = subjects.to_vec();
+    subjects.sort();
+    subjects.join(" ")
+}
+
+/// The version of how the streams are used.
+const FORMAT: &str = "1";
+/// Largest value of a register key or a bucket: documents are far smaller, and this bounds what a fault can store.
+const VALUE_BYTES_MAX: usize = 256 * 1024;
+/// Duplicate window of the streams. Nothing relies on it; short, because the server remembers ids that long.
+const DUPLICATE_WINDOW: Duration = Duration::from_secs(1);
+
+/// The log's stream.
+pub(super) fn log(options: &NatsOptions) -> Config {
+    let lanes = options.lanes.unwrap_or(LANES_DEFAULT).max(1);
+    let mut config = base(LOG_STREAM, options);
+    config.subjects = vec![subject::ALL_LOG.to_owned()];
+    config.max_bytes = options.log_bytes_max.map_or(-1, |bytes| i64::try_from(bytes).unwrap_or(i64::MAX));
+    config.metadata.insert(LANES_KEY.to_owned(), lanes.to_string());
+    // Single messages stay; trimming below an archived position is a purge.
+    config.deny_delete = true;
+    config.max_message_size = i32::try_from(RECORD_BYTES_MAX).unwrap_or(i32::MAX);
+    config
+}
+
+/// The register's stream.
+pub(super) fn register(options: &NatsOptions) -> Config {
+    let mut config = base(REGISTER_STREAM, options);
+    config.subjects = subject::ALL_REGISTER.map(str::to_owned).to_vec();
+    config.max_messages_per_subject = 1;
+    config.discard_new_per_subject = true;
+    config.deny_delete = true;
+    config.deny_purge = true;
+    config
+}
+
+/// A bucket's stream, laid out as NATS key-value stores are (ADR-8).
+pub(super) fn bucket(bucket: Bucket, options: &NatsOptions) -> Config {
+    let name = bucket.as_str();
+    let mut config = base(&format!("KV_{name}"), options);
+    config.subjects = vec![format!("$KV.{name}.>")];
+    config.max_messages_per_subject = 1;
+    config.deny_delete = true;
+    config.allow_rollup = true;
+    config.allow_direct = true;
+    config
+}
+
+/// The stream of large documents, laid out as NATS object stores are (ADR-20).
+pub(super) fn documents(options: &NatsOptions) -> Config {
+    let mut config = base(DOCUMENT_STREAM, options);
+    config.subjects = vec![format!("$O.{DOCUMENT_BUCKET}.C.>"), format!("$O.{DOCUMENT_BUCKET}.M.>")];
+    config.allow_rollup = true;
+    config.allow_direct = true;
+    config
+}
+
+/// What every stream has: nothing in it goes away by itself, and when it is full it says so.
+fn base(name: &str, options: &NatsOptions) -> Config {
+    Config {
+        name: name.to_owned(),
+        retention: RetentionPolicy::Limits,
+        discard: DiscardPolicy::New,
+        storage: match options.storage {
+            Storage::File => StorageType::File,
+            Storage::Memory => StorageType::Memory,
+        },
+        num_replicas: options.replicas,
+        max_messages: -1,
+        max_bytes: -1,
+        max_messages_per_subject: -1,
+        max_message_size: i32::try_from(VALUE_BYTES_MAX).unwrap_or(i32::MAX),
+        duplicate_window: DUPLICATE_WINDOW,
+        metadata: HashMap::from([(FORMAT_KEY.to_owned(), FORMAT.to_owned())]),
+        ..Config::default()
+    }
+}
+
+/// Oldest server: before it a replicated write-once stream could differ between its copies (nats-server #7607).
+const VERSION_MIN: Version = Version(2, 12, 3);
+
+/// A version of nats-server: major, minor, patch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Version(u16, u16, u16);
+
+impl Version {
+    /// Parses `2.15.1`, with or without a leading `v`. A pre-release (`2.12.3-RC.1`) counts as the version before it.
+    fn parse(text: &str) -> Option<Self> {
+        let text = text.strip_prefix('v').unwrap_or(text);
+        let (numbers, is_release) = match text.split_once('-') {
+            Some((numbers, _)) => (numbers, false),
+            None => (text, true),
+        };
+        let mut parts = numbers.split('.').map(|part| part.parse().ok());
+        let version = Self(parts.next()??, parts.next()??, parts.next()??);
+        match (parts.next(), is_release) {
+            (Some(_), _) => None,
+            (None, true) => Some(version),
+            (None, false) => Some(Self(version.0, version.1, version.2.checked_sub(1)?)),
+        }
+    }
+
+    /// The difference when a server of this version is too old, or says something that is no version.
+    fn difference(text: &str) -> Option<String> {
+        match Self::parse(text) {
+            Some(version) if version >= VERSION_MIN => None,
+            Some(_) | None => {
+                let Self(major, minor, patch) = VERSION_MIN;
+                let needed = format!("{major}.{minor}.{patch} or newer");
+                Some(difference("nats-server version", text, &needed, "run scripts/nats-server, or upgrade the server"))
+            }
+        }
+    }
+}
+
+/// What is wrong with a server of this version, or of a text that is no version; none when it is new enough.
+#[must_use]
+pub fn version_difference(version: &str) -> Option<String> {
+    Version::difference(version)
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -129,5 +323,35 @@ mod tests {
         for (told, expected) in mismatches.0.iter().zip(expected) {
             assert!(told.starts_with(expected), "{told}");
         }
+    }
+}
+
+#[cfg(test)]
+mod version_tests {
+    use super::*;
+
+    #[test]
+    fn servers_older_than_the_write_once_fix_are_refused() {
+        for (text, is_fine) in [
+            ("2.12.3", true),
+            ("v2.12.3", true),
+            ("2.12.4", true),
+            ("2.13.0", true),
+            ("2.15.1", true),
+            ("3.0.0", true),
+            ("2.12.4-RC.1", true),
+            ("2.12.3-RC.2", false),
+            ("2.12.2", false),
+            ("2.9.10", false),
+            ("1.99.99", false),
+            ("", false),
+            ("2.15", false),
+            ("2.15.1.1", false),
+            ("two", false),
+        ] {
+            assert_eq!(Version::difference(text).is_none(), is_fine, "{text:?}");
+        }
+        let told = Version::difference("2.9.10").unwrap();
+        assert!(told.starts_with("nats-server version: found 2.9.10, needed 2.12.3 or newer, run "), "{told}");
     }
 }
