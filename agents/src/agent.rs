@@ -1,6 +1,5 @@
 //! Running a strategy: connect, hear, act, repeat, acknowledge.
 
-mod alarm;
 mod clock;
 mod connect;
 mod delayed;
@@ -8,6 +7,7 @@ mod drive;
 mod spans;
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use schemas::{AgentId, Refusal, Timestamp};
 use telemetry::Tracer;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::identity::{Identity, Token};
@@ -24,7 +25,6 @@ use crate::observer::Observer;
 use crate::session::SessionLimits;
 use crate::strategy::{Action, Strategy};
 use crate::transport::{Transport, TransportError};
-
 use drive::Drive;
 
 /// Commands that wait for the agent's loop; a caller beyond them waits.
@@ -239,5 +239,26 @@ impl<S: Strategy + 'static> AgentHandle<S> {
     /// As [`Agent::run`]; [`AgentError::Ended`] when its loop panicked.
     pub async fn join(self) -> Result<Summary, AgentError> {
         self.task.await.unwrap_or(Err(AgentError::Ended))
+    }
+}
+
+/// One timer, armed anew only when the deadline changes.
+struct Alarm {
+    sleep: Pin<Box<Sleep>>,
+    is_set: bool,
+}
+
+impl Alarm {
+    fn new() -> Self {
+        Self { sleep: Box::pin(tokio::time::sleep(Duration::ZERO)), is_set: false }
+    }
+
+    fn set(&mut self, at: Option<Instant>) {
+        self.is_set = at.is_some();
+        if let Some(at) = at
+            && (self.sleep.is_elapsed() || self.sleep.deadline() != at)
+        {
+            self.sleep.as_mut().reset(at);
+        }
     }
 }

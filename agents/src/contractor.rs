@@ -20,21 +20,19 @@
 
 mod config;
 mod distribution;
-mod engagement;
-mod plan;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemas::delivery::{Award, Call, Cancellation, Delivery, Disposition, Notification, Receipt, RejectReason};
 use schemas::payload::{Confirm, Failure, FailurePhase, Inform, InformKind, Offer, Reasoned, Terms};
 use schemas::{AgentId, AwardNo, NegotiationId, Payload, Timestamp};
 
-pub use config::{ConfigError, ContractorConfig};
-pub use distribution::Distribution;
-pub use engagement::{Engagement, EngagementStage};
-
+use self::distribution::Draws;
 use crate::strategy::{Action, Outgoing, Strategy};
 use distribution::Script;
-use engagement::Engagements;
-use plan::CallPlan;
+
+pub use config::{ConfigError, ContractorConfig};
+pub use distribution::Distribution;
 
 /// `reason` of the CANCEL that an initiator asked for: the only one that awaits an answer.
 const CANCELLED_BY_INITIATOR: &str = "cancelled";
@@ -285,6 +283,136 @@ fn refuse_award(delivery: &Delivery, award_no: AwardNo, reason: &str) -> Action 
     let refusal = Payload::Refuse(Reasoned { reason: Some(reason.to_owned()), round: None });
     // Apart from the rounds, which number the refusals of calls.
     Outgoing::reply(delivery, refusal).once(u32::MAX - award_no.0).into()
+}
+
+/// How long after the negotiation must have ended its last notices are awaited, in milliseconds.
+const GRACE_MS: u64 = 60_000;
+
+/// One negotiation the contractor made an offer in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Engagement {
+    /// The round offered in.
+    pub round: u32,
+    /// The terms offered: the offer, and its revision.
+    pub offered: Vec<Terms>,
+    /// How far it went.
+    pub stage: EngagementStage,
+    /// It is forgotten after this time.
+    expires: Timestamp,
+}
+
+/// How far an engagement went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EngagementStage {
+    /// An offer was made, or is about to be.
+    Offered,
+    /// CONFIRM was said.
+    Confirming(AwardNo),
+    /// The award is binding.
+    Committed(AwardNo),
+}
+
+impl Engagement {
+    /// Whether these are terms the contractor offered.
+    #[must_use]
+    pub fn has_offered(&self, terms: &Terms) -> bool {
+        self.offered.contains(terms)
+    }
+}
+
+/// All engagements, bounded.
+#[derive(Debug)]
+struct Engagements {
+    by_negotiation: BTreeMap<NegotiationId, Engagement>,
+    by_expiry: BTreeSet<(Timestamp, NegotiationId)>,
+    len_max: usize,
+}
+
+impl Engagements {
+    fn new(len_max: usize) -> Self {
+        Self { by_negotiation: BTreeMap::new(), by_expiry: BTreeSet::new(), len_max }
+    }
+
+    fn len(&self) -> usize {
+        self.by_negotiation.len()
+    }
+
+    fn value(&self, negotiation: &NegotiationId) -> Option<&Engagement> {
+        self.by_negotiation.get(negotiation)
+    }
+
+    /// Notes an offer; false when there is no room. A later round replaces an earlier one.
+    fn begin(&mut self, negotiation: &NegotiationId, call: &Call, offered: Vec<Terms>) -> bool {
+        self.end(negotiation);
+        if self.by_negotiation.len() >= self.len_max {
+            return false;
+        }
+        let expires = call.ends_by.0.plus_ms(GRACE_MS);
+        self.by_expiry.insert((expires, negotiation.clone()));
+        let engagement = Engagement { round: call.round, offered, stage: EngagementStage::Offered, expires };
+        self.by_negotiation.insert(negotiation.clone(), engagement);
+        true
+    }
+
+    fn advance(&mut self, negotiation: &NegotiationId, stage: EngagementStage) {
+        if let Some(engagement) = self.by_negotiation.get_mut(negotiation) {
+            engagement.stage = stage;
+        }
+    }
+
+    fn end(&mut self, negotiation: &NegotiationId) {
+        if let Some(engagement) = self.by_negotiation.remove(negotiation) {
+            self.by_expiry.remove(&(engagement.expires, negotiation.clone()));
+        }
+    }
+
+    /// Forgets the engagements whose time is over.
+    fn expire(&mut self, now: Timestamp) {
+        while self.by_expiry.first().is_some_and(|&(expires, _)| expires < now)
+            && let Some((_, negotiation)) = self.by_expiry.pop_first()
+        {
+            self.by_negotiation.remove(&negotiation);
+        }
+    }
+}
+
+/// Everything that is drawn when a call comes. Each draw is made whether or not it matters, so that changing one
+/// parameter of a configuration changes nothing else.
+struct CallPlan {
+    is_silent: bool,
+    is_refusal: bool,
+    reply_delay_ms: u64,
+    late_by_ms: Option<u64>,
+    terms: Terms,
+    revised_terms: Option<Terms>,
+    revise_after_ms: u64,
+    withdraw_after_ms: Option<u64>,
+}
+
+impl CallPlan {
+    fn draw(config: &ContractorConfig, draws: &mut Draws) -> Self {
+        let is_silent = draws.comes_true(config.silent);
+        let is_refusal = draws.comes_true(config.refuse);
+        let is_late = draws.comes_true(config.late);
+        let is_revised = draws.comes_true(config.revise);
+        let is_withdrawn = draws.comes_true(config.withdraw);
+        let reply_delay_ms = draws.sample_ms(&config.reply_delay_ms);
+        let late_by_ms = draws.sample_ms(&config.late_by_ms);
+        let revise_after_ms = draws.sample_ms(&config.revise_after_ms);
+        let withdraw_after_ms = draws.sample_ms(&config.withdraw_after_ms);
+        let terms = draws.terms(&config.terms);
+        let revised_terms = draws.terms(&config.terms);
+        Self {
+            is_silent,
+            is_refusal,
+            reply_delay_ms,
+            late_by_ms: is_late.then_some(late_by_ms),
+            terms,
+            revised_terms: is_revised.then_some(revised_terms),
+            revise_after_ms,
+            withdraw_after_ms: is_withdrawn.then_some(withdraw_after_ms),
+        }
+    }
 }
 
 #[cfg(test)]

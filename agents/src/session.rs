@@ -12,23 +12,17 @@
 //!   times; a lost connection does not lose it. A receipt for it counts as an answer.
 //! * **Bounds.** [`SessionLimits`]; beyond them messages are refused here, never queued without end.
 
-mod compose;
-mod limits;
-
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
 use retry::{Backoff, RecentMap, draw};
-use schemas::{Act, AgentId, DeliveryId, MsgId, NegotiationId, Timestamp};
+use schemas::record::Message;
+use schemas::{Act, Address, AgentId, Code, DeliveryId, Envelope, MsgId, NegotiationId, Refusal, Timestamp, WireTime};
+use telemetry::{SpanId, TraceContext};
 
 use crate::strategy::{Outgoing, SendOutcome, Sent, Way};
 use crate::transport::{Accepted, SendReply, can_pass};
-
-pub use compose::Origin;
-use compose::{ComposedMessage, Composer};
-pub use limits::SessionLimits;
-use limits::overloaded;
 
 /// A message that leaves now.
 #[derive(Debug, Clone)]
@@ -297,6 +291,142 @@ impl AgentSession {
             }
         }
     }
+}
+
+/// Where in a trace a message is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Origin {
+    /// The trace, and the span that causes the message.
+    pub context: TraceContext,
+    /// Whether the trace is kept: the message then carries it on.
+    pub is_kept: bool,
+}
+
+/// A message with everything that stays the same on every attempt.
+#[derive(Debug, Clone)]
+struct ComposedMessage {
+    negotiation: NegotiationId,
+    msg_id: MsgId,
+    act: Act,
+    document: Bytes,
+    written_at: Timestamp,
+    context: Option<TraceContext>,
+}
+
+impl ComposedMessage {
+    fn sent(self, outcome: SendOutcome, attempts: u32) -> Sent {
+        let Self { negotiation, msg_id, act, written_at, context, document: _ } = self;
+        Sent { negotiation, msg_id, act, outcome, way: Way { attempts, written_at, context } }
+    }
+}
+
+/// Numbers the messages of one instance of an agent.
+#[derive(Debug)]
+struct Composer {
+    agent: AgentId,
+    instance: u64,
+    /// Number of the last message written.
+    last_number: u64,
+}
+
+impl Composer {
+    fn new(agent: AgentId, instance: u64) -> Self {
+        Self { agent, instance, last_number: 0 }
+    }
+
+    fn instance(&self) -> u64 {
+        self.instance
+    }
+
+    /// The id of a message that is never written.
+    fn next_msg_id(&mut self) -> MsgId {
+        self.last_number += 1;
+        self.msg_id(self.last_number)
+    }
+
+    fn compose(&mut self, now: Timestamp, outgoing: Outgoing, origin: Option<Origin>) -> (u64, ComposedMessage) {
+        self.last_number += 1;
+        let number = self.last_number;
+        let Outgoing { negotiation, payload, in_reply_to, call_to, traceparent, delay: _, once: _ } = outgoing;
+        let act = payload.act();
+        let msg_id = self.msg_id(number);
+        let sent_in = |context: TraceContext| context.under(SpanId::sent(&self.agent, &msg_id)).to_traceparent(true);
+        let kept = origin.filter(|origin| origin.is_kept);
+        let traceparent = kept.map(|origin| sent_in(origin.context)).or(traceparent);
+        // A call names the initiator's own part of the id; the exchange forms the whole.
+        let named = match negotiation.as_str().split_once(schemas::ids::NEGOTIATION_SEPARATOR) {
+            Some((_, own)) if act == Act::Cfp => own.to_owned(),
+            Some(_) | None => negotiation.as_str().to_owned(),
+        };
+        let (to, capabilities, scope) =
+            call_to.map_or_else(Default::default, |call| (call.to, call.capabilities, call.scope));
+        let envelope = Envelope {
+            msg_id: msg_id.clone(),
+            ts: WireTime(now),
+            from: Address::Agent(self.agent.clone()),
+            to,
+            capabilities,
+            scope,
+            negotiation: Some(named),
+            seq: Some(self.instance + number),
+            in_reply_to,
+            traceparent,
+        };
+        let document = serde_json::to_vec(&Message { envelope, payload })
+            .expect("envelopes and payloads hold only integers, texts and maps with text keys, which JSON can express");
+        let context = origin.map(|origin| origin.context);
+        (number, ComposedMessage { negotiation, msg_id, act, document: document.into(), written_at: now, context })
+    }
+
+    fn msg_id(&self, number: u64) -> MsgId {
+        MsgId::try_new(&format!("{:x}-{number:x}", self.instance))
+            .expect("two hexadecimal numbers and a hyphen are a name")
+    }
+
+    fn number_of(&self, msg_id: &MsgId) -> Option<u64> {
+        let (instance, number) = msg_id.as_str().split_once('-')?;
+        let is_ours = u64::from_str_radix(instance, 16) == Ok(self.instance);
+        u64::from_str_radix(number, 16).ok().filter(|_| is_ours)
+    }
+}
+
+/// What a session may hold and how it repeats.
+#[derive(Debug, Clone)]
+pub struct SessionLimits {
+    /// Most messages without an answer; further ones are refused with `overloaded`.
+    pub unanswered_max: usize,
+    /// At least this many of the latest deliveries are recognised when they come again, at most twice as many.
+    pub deliveries_remembered: usize,
+    /// At least this many of the latest negotiations in which something was said `once`, at most twice as many.
+    pub negotiations_remembered: usize,
+    /// Most times a message leaves.
+    pub attempts_max: u32,
+    /// First gap between attempts, in milliseconds.
+    pub retry_base_ms: u64,
+    /// Longest gap between attempts, in milliseconds.
+    pub retry_max_ms: u64,
+}
+
+impl Default for SessionLimits {
+    fn default() -> Self {
+        Self {
+            // About 50 MB of offers: an agent this far behind should slow down, not remember more.
+            unanswered_max: 65_536,
+            // Some 15 s of repeats at 4 000 deliveries a second; 2 MB for the busiest agent, nothing for a quiet one.
+            deliveries_remembered: 65_536,
+            // 4 096 times an offer and a confirmation is some 4 MB.
+            negotiations_remembered: 4096,
+            // With the gaps below: two and a half minutes, longer than the default hard deadline of a negotiation.
+            attempts_max: 20,
+            retry_base_ms: 200,
+            retry_max_ms: 10_000,
+        }
+    }
+}
+
+/// What is answered beyond the bounds.
+fn overloaded() -> Refusal {
+    Refusal::new(Code::Overloaded, "the agent has too many messages waiting; send fewer, or wait for answers")
 }
 
 #[cfg(test)]

@@ -1,19 +1,17 @@
 //! The agent's loop: one task owns strategy, session and schedule; everything that can wake it is one [`LoopEvent`].
 
-mod outgoing;
-
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use schemas::Timestamp;
 use schemas::delivery::{Delivery, Notification};
+use schemas::{DeliveryId, Timestamp};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::alarm::Alarm;
+use super::Alarm;
 use super::clock::AgentClock;
 use super::connect::Connector;
 use super::delayed::{DelayedMessage, DelayedMessages};
@@ -21,8 +19,8 @@ use super::spans::Spans;
 use super::{Agent, AgentError, AgentOptions, Command, Summary};
 use crate::identity::Identity;
 use crate::observer::Observed;
-use crate::session::AgentSession;
-use crate::strategy::{SendOutcome, Sent, Strategy};
+use crate::session::{AgentSession, Origin};
+use crate::strategy::{Action, Outgoing, SendOutcome, Sent, Strategy};
 use crate::transport::{Connection, Inbox, InboxMessage, SendReply, TransportError, Uplink};
 
 /// Most deliveries acknowledged together: what a gateway takes.
@@ -290,6 +288,91 @@ impl<S: Strategy + 'static> Drive<S> {
         if self.strategy.poll_timer().is_some_and(|at| at <= log_now) {
             let actions = self.strategy.handle_timer(log_now);
             self.perform(actions, None);
+        }
+    }
+}
+
+/// Most messages under way to the gateways at a time; more wait in the session.
+const SENDS_IN_FLIGHT_MAX: usize = 1024;
+/// Most acknowledgements under way; beyond them none is sent, and the delivery comes again.
+const ACKS_IN_FLIGHT_MAX: usize = 1024;
+
+impl<S: Strategy + 'static> Drive<S> {
+    /// Does what the strategy asks for; `cause` is the delivery that made it ask, if one did.
+    fn perform(&mut self, actions: Vec<Action>, cause: Option<&Delivery>) {
+        self.observe_decision(cause, &actions);
+        for action in actions {
+            match action {
+                Action::Send(outgoing) => {
+                    let origin = self.spans.origin(&outgoing, cause);
+                    if outgoing.delay.is_zero() {
+                        self.write(self.clock.now(), *outgoing, origin);
+                    } else {
+                        self.delay(DelayedMessage { outgoing, origin });
+                    }
+                }
+                Action::Unschedule(negotiation) => self.schedule.drop_negotiation(&negotiation),
+                Action::Release(negotiation) => {
+                    self.schedule.drop_negotiation(&negotiation);
+                    self.session.release(&negotiation);
+                }
+                Action::Stop => self.is_stopping = true,
+            }
+        }
+    }
+
+    /// Tells the observer what was decided, unless nothing was and nothing was asked.
+    fn observe_decision(&self, cause: Option<&Delivery>, actions: &[Action]) {
+        if cause.is_some() || !actions.is_empty() {
+            self.observe(Observed::Decided { cause, actions });
+        }
+    }
+
+    fn delay(&mut self, planned: DelayedMessage) {
+        let now = self.clock.now();
+        let delay_us = u64::try_from(planned.outgoing.delay.as_micros()).unwrap_or(u64::MAX);
+        let due = Timestamp(now.0.saturating_add(delay_us));
+        if let Err(DelayedMessage { outgoing, origin }) = self.schedule.insert(due, planned) {
+            let sent = self.session.refuse(now, &outgoing, origin);
+            self.no_room.push(sent);
+        }
+    }
+
+    fn write(&mut self, now: Timestamp, outgoing: Outgoing, origin: Option<Origin>) {
+        if let Err(sent) = self.session.write(now, outgoing, origin) {
+            self.no_room.push(*sent);
+        }
+    }
+
+    fn transmit(&mut self, link: &dyn Uplink) {
+        while self.sends_in_flight < SENDS_IN_FLIGHT_MAX {
+            let Some(transmit) = self.session.poll_transmit() else { return };
+            self.observe(Observed::Transmitted {
+                negotiation: &transmit.negotiation,
+                msg_id: &transmit.msg_id,
+                act: transmit.act,
+                attempt: transmit.attempt,
+                document: &transmit.document,
+            });
+            self.summary.transmitted += 1;
+            self.sends_in_flight += 1;
+            let number = transmit.number;
+            self.work.push(link.send(transmit.document).map(move |answer| Done::Answered(number, answer)).boxed());
+        }
+    }
+
+    fn acknowledge(&mut self, link: &dyn Uplink, ids: Vec<DeliveryId>) {
+        if self.acks_in_flight >= ACKS_IN_FLIGHT_MAX {
+            self.summary.acks_lost += 1;
+            return;
+        }
+        self.acks_in_flight += 1;
+        self.work.push(link.ack(ids).map(Done::Acked).boxed());
+    }
+
+    fn observe(&self, event: Observed<'_>) {
+        if let Some(observer) = &self.options.observer {
+            observer.handle(&self.identity.agent, Instant::now(), event);
         }
     }
 }

@@ -15,25 +15,28 @@
 //! What happens is told as [`BargainEvent`]s. At most [`Bargainer::BARGAINS_MAX`] bargains are open at a time, each forgotten
 //! at the latest when it must have ended; with no room left the agent refuses.
 
-mod book;
-mod opening;
+mod party;
 mod report;
-mod seat;
 
-use schemas::bargain::Join;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use schemas::bargain::{BargainSpec, Join};
 use schemas::delivery::{Award, Call, Closing, Delivery, Disposition, Misunderstanding, Notification, Receipt, Turn};
-use schemas::payload::Reasoned;
-use schemas::{Act, AgentId, Code, NegotiationId, Payload, Timestamp};
+use schemas::envelope::{ConsentMode, Scope};
+use schemas::payload::{Cfp, Reasoned};
+use schemas::{Act, Address, AgentId, Code, NegotiationId, Payload, Refusal, Timestamp};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
-pub use opening::BargainRequest;
-pub use report::{BargainEvent, BargainOutcome, BargainReport};
-
-use super::plan::Planner;
-use crate::strategy::{Action, Outgoing, SendOutcome, Sent, Strategy};
-use book::Book;
+use self::party::{BargainParty, TurnRules};
+use super::plan::{BargainPlan, Planner};
+use crate::agent::AgentHandle;
+use crate::initiator::{CallError, CallRequest};
+use crate::strategy::{Action, CallAddress, Outgoing, SendOutcome, Sent, Strategy};
 use report::Reporter;
-use seat::{Seat, TurnRules};
+
+pub use report::{BargainEvent, BargainOutcome, BargainReport};
 
 /// How long a message waits that the agent itself had no room for, in milliseconds.
 const OVERLOADED_PAUSE_MS: u64 = 1000;
@@ -42,7 +45,7 @@ const OVERLOADED_PAUSE_MS: u64 = 1000;
 pub struct Bargainer {
     agent: AgentId,
     planner: Box<dyn Planner>,
-    book: Book,
+    bargains: OpenBargains,
     reporter: Reporter,
 }
 
@@ -54,14 +57,14 @@ impl Bargainer {
     /// events are dropped and counted ([`Self::dropped_events`]).
     #[must_use]
     pub fn new(agent: AgentId, planner: impl Planner + 'static, events: mpsc::Sender<BargainEvent>) -> Self {
-        let book = Book::new(Self::BARGAINS_MAX);
-        Self { agent, planner: Box::new(planner), book, reporter: Reporter::new(events) }
+        let bargains = OpenBargains::new(Self::BARGAINS_MAX);
+        Self { agent, planner: Box::new(planner), bargains, reporter: Reporter::new(events) }
     }
 
     /// Number of bargains that have not ended.
     #[must_use]
     pub fn open_count(&self) -> usize {
-        self.book.len()
+        self.bargains.len()
     }
 
     /// Number of events dropped because their receiver was full or gone.
@@ -85,12 +88,12 @@ impl Bargainer {
         }
     }
 
-    /// Takes a seat, or says why not.
+    /// Joins, or says why not.
     fn join(&mut self, now: Timestamp, negotiation: &NegotiationId, call: &Call) -> Result<Join, String> {
         let Some(bargain) = &call.bargain else { return Err("takes part in bargains only".to_owned()) };
         let party = bargain.parties.iter().position(|party| *party == self.agent);
         let party = party.ok_or("is no party of this bargain")?;
-        if !self.book.has_room() {
+        if !self.bargains.has_room() {
             return Err("busy".to_owned());
         }
         let rules = TurnRules::try_new(&bargain.rules).map_err(|fault| format!("cannot list the outcomes: {fault}"))?;
@@ -99,16 +102,16 @@ impl Bargainer {
             return Err("has no utility for this outcome space".to_owned());
         }
         let join = Join { mandate: plan.mandate.clone() };
-        let seat = Seat::new(self.agent.clone(), party, Some(bargain.parties.len()), rules, plan);
-        self.book.insert(negotiation, seat, call.ends_by.0);
+        let side = BargainParty::new(self.agent.clone(), party, Some(bargain.parties.len()), rules, plan);
+        self.bargains.insert(negotiation, side, call.ends_by.0);
         self.reporter.tell(negotiation, now, BargainReport::Joined { party, parties: bargain.parties.len() });
         Ok(join)
     }
 
     fn handle_turn(&mut self, now: Timestamp, delivery: &Delivery, turn: &Turn) -> Vec<Action> {
         let negotiation = &delivery.envelope.negotiation;
-        let Some(seat) = self.book.seat(negotiation) else { return Vec::new() };
-        let message = seat.handle_turn(now, turn).map(|said| said.reply_to(delivery));
+        let Some(side) = self.bargains.side(negotiation) else { return Vec::new() };
+        let message = side.handle_turn(now, turn).map(|said| said.reply_to(delivery));
         self.make(message)
     }
 
@@ -119,40 +122,40 @@ impl Bargainer {
     }
 
     fn handle_refused_move(&mut self, now: Timestamp, negotiation: &NegotiationId, reason: &str) -> Vec<Action> {
-        let Some(seat) = self.book.seat(negotiation) else { return Vec::new() };
-        if seat.has_only_joined() {
+        let Some(side) = self.bargains.side(negotiation) else { return Vec::new() };
+        if side.has_only_joined() {
             return vec![refuse_to_join(negotiation).into()];
         }
-        let message = seat.handle_refusal(now, reason).map(|said| said.message(negotiation));
+        let message = side.handle_refusal(now, reason).map(|said| said.message(negotiation));
         self.make(message)
     }
 
     fn handle_receipt(&mut self, now: Timestamp, delivery: &Delivery, receipt: &Receipt) -> Vec<Action> {
         let negotiation = &delivery.envelope.negotiation;
-        let Some(seat) = self.book.seat(negotiation) else { return Vec::new() };
+        let Some(side) = self.bargains.side(negotiation) else { return Vec::new() };
         let disposition = receipt.first.unwrap_or(receipt.disposition);
-        if !seat.is_open() {
+        if !side.is_open() {
             if disposition != Disposition::Ok {
                 return self.close(negotiation, now, BargainReport::TurnedDown(disposition));
             }
             // Only the receipt of a call counts invitations.
             let Some(invited) = receipt.invited else { return Vec::new() };
-            let message = seat.handle_opened(now, invited).map(|said| said.message(negotiation));
+            let message = side.handle_opened(now, invited).map(|said| said.message(negotiation));
             let report = BargainReport::Opened { invited, left_out: receipt.left_out.unwrap_or(0) };
             self.reporter.tell(negotiation, now, report);
             return self.make(message);
         }
         if disposition == Disposition::Ok {
-            seat.handle_applied(receipt.offer_id);
+            side.handle_applied(receipt.offer_id);
         }
         Vec::new()
     }
 
     fn handle_award(&mut self, delivery: &Delivery, award: &Award) -> Vec<Action> {
         let negotiation = &delivery.envelope.negotiation;
-        // Without a seat nothing was agreed to.
-        let payload = match self.book.seat(negotiation) {
-            Some(seat) => seat.answer_to(award),
+        // Without a part in it nothing was agreed to.
+        let payload = match self.bargains.side(negotiation) {
+            Some(side) => side.answer_to(award),
             None => Payload::Refuse(Reasoned { reason: Some("knows of no such bargain".to_owned()), round: None }),
         };
         // Apart from the call, which REFUSE has answered as number 0.
@@ -161,14 +164,14 @@ impl Bargainer {
 
     fn handle_closing(&mut self, now: Timestamp, delivery: &Delivery, closing: &Closing) -> Vec<Action> {
         let negotiation = &delivery.envelope.negotiation;
-        let Some(seat) = self.book.seat(negotiation) else { return vec![Action::Release(negotiation.clone())] };
-        let outcome = Box::new(seat.outcome(closing));
+        let Some(side) = self.bargains.side(negotiation) else { return vec![Action::Release(negotiation.clone())] };
+        let outcome = Box::new(side.outcome(closing));
         self.close(negotiation, now, BargainReport::Ended(outcome))
     }
 
     /// Tells the last report of a bargain and forgets it.
     fn close(&mut self, negotiation: &NegotiationId, now: Timestamp, report: BargainReport) -> Vec<Action> {
-        self.book.remove(negotiation);
+        self.bargains.remove(negotiation);
         self.reporter.tell(negotiation, now, report);
         vec![Action::Release(negotiation.clone())]
     }
@@ -176,20 +179,20 @@ impl Bargainer {
     /// Makes a move, if there is one.
     fn make(&mut self, message: Option<Outgoing>) -> Vec<Action> {
         let Some(message) = message else { return Vec::new() };
-        let act_by = self.book.seat(&message.negotiation).map_or(Timestamp::MAX, |seat| seat.act_by());
+        let act_by = self.bargains.side(&message.negotiation).map_or(Timestamp::MAX, |side| side.act_by());
         self.say(message, act_by)
     }
 
     /// Sends a message and remembers it, to send it again should nobody answer until it makes no sense any more.
     fn say(&mut self, message: Outgoing, until: Timestamp) -> Vec<Action> {
-        if let Some(seat) = self.book.seat(&message.negotiation) {
-            seat.handle_said(&message, until);
+        if let Some(side) = self.bargains.side(&message.negotiation) {
+            side.handle_said(&message, until);
         }
         vec![message.into()]
     }
 
     fn expire(&mut self, now: Timestamp) -> Vec<Action> {
-        let expired = self.book.expire(now);
+        let expired = self.bargains.expire(now);
         for negotiation in &expired {
             self.reporter.tell(negotiation, now, BargainReport::Lost);
         }
@@ -217,16 +220,16 @@ impl Strategy for Bargainer {
 
     fn handle_sent(&mut self, now: Timestamp, sent: &Sent) -> Vec<Action> {
         let negotiation = &sent.negotiation;
-        let Some(seat) = self.book.seat(negotiation) else { return Vec::new() };
+        let Some(side) = self.bargains.side(negotiation) else { return Vec::new() };
         match &sent.outcome {
             SendOutcome::Accepted { .. } => Vec::new(),
             SendOutcome::Unanswered if sent.act == Act::Cfp => self.close(negotiation, now, BargainReport::Unanswered),
-            SendOutcome::Unanswered => seat.say_again(now, sent.act).map(Action::from).into_iter().collect(),
+            SendOutcome::Unanswered => side.say_again(now, sent.act).map(Action::from).into_iter().collect(),
             SendOutcome::Refused(refusal) if sent.act == Act::Cfp => {
                 self.close(negotiation, now, BargainReport::Refused(refusal.clone()))
             }
             SendOutcome::Refused(refusal) if refusal.code == Code::Overloaded => {
-                let again = seat.say_again(now, sent.act);
+                let again = side.say_again(now, sent.act);
                 again.map(|message| message.after_ms(OVERLOADED_PAUSE_MS).into()).into_iter().collect()
             }
             SendOutcome::Refused(refusal) if sent.act == Act::Join => {
@@ -243,6 +246,148 @@ impl Strategy for Bargainer {
 fn refuse_to_join(negotiation: &NegotiationId) -> Outgoing {
     let reason = Some("cannot join".to_owned());
     Outgoing::new(negotiation.clone(), Payload::Refuse(Reasoned { reason, round: None })).once(0)
+}
+
+/// How long after a bargain must have ended its end is awaited, in milliseconds.
+const GRACE_MS: u64 = 60_000;
+
+struct OpenBargains {
+    sides_by_negotiation: BTreeMap<NegotiationId, (Timestamp, BargainParty)>,
+    by_expiry: BTreeSet<(Timestamp, NegotiationId)>,
+    len_max: usize,
+}
+
+impl OpenBargains {
+    fn new(len_max: usize) -> Self {
+        Self { sides_by_negotiation: BTreeMap::new(), by_expiry: BTreeSet::new(), len_max }
+    }
+
+    fn len(&self) -> usize {
+        self.sides_by_negotiation.len()
+    }
+
+    fn has_room(&self) -> bool {
+        self.len() < self.len_max
+    }
+
+    fn contains(&self, negotiation: &NegotiationId) -> bool {
+        self.sides_by_negotiation.contains_key(negotiation)
+    }
+
+    fn side(&mut self, negotiation: &NegotiationId) -> Option<&mut BargainParty> {
+        self.sides_by_negotiation.get_mut(negotiation).map(|(_, side)| side)
+    }
+
+    /// Keeps a bargain until `ends_by` and a grace, in the place of one kept before.
+    fn insert(&mut self, negotiation: &NegotiationId, side: BargainParty, ends_by: Timestamp) {
+        self.remove(negotiation);
+        let expires = ends_by.plus_ms(GRACE_MS);
+        self.by_expiry.insert((expires, negotiation.clone()));
+        self.sides_by_negotiation.insert(negotiation.clone(), (expires, side));
+    }
+
+    fn remove(&mut self, negotiation: &NegotiationId) {
+        if let Some((expires, _)) = self.sides_by_negotiation.remove(negotiation) {
+            self.by_expiry.remove(&(expires, negotiation.clone()));
+        }
+    }
+
+    /// Forgets the bargains whose time is over.
+    fn expire(&mut self, now: Timestamp) -> Vec<NegotiationId> {
+        let mut expired = Vec::new();
+        while self.by_expiry.first().is_some_and(|&(expires, _)| expires < now)
+            && let Some((_, negotiation)) = self.by_expiry.pop_first()
+        {
+            self.sides_by_negotiation.remove(&negotiation);
+            expired.push(negotiation);
+        }
+        expired
+    }
+}
+
+/// The exchange lets no bargain last longer than a day, in milliseconds.
+const BARGAIN_MS_MAX: u64 = 86_400_000;
+
+/// A bargain to be opened.
+pub struct BargainRequest {
+    /// The call. Its `cfp` has the rules; the mandate is the plan's.
+    pub call: CallRequest,
+    /// How the initiator goes into it; it is party 0.
+    pub plan: BargainPlan,
+}
+
+impl BargainRequest {
+    /// A call to a bargain that leaves at once. `own_id` is the initiator's own id for it, never used before.
+    #[must_use]
+    pub fn new(own_id: impl Into<String>, to: Vec<Address>, rules: BargainSpec, plan: BargainPlan) -> Self {
+        let cfp = Cfp { bargain: Some(Box::new(rules)), ..Cfp::default() };
+        Self { call: CallRequest::new(own_id, to, cfp), plan }
+    }
+}
+
+impl Bargainer {
+    /// Opens a bargain. What becomes of it are events.
+    pub fn open(&mut self, now: Timestamp, negotiation: &NegotiationId, request: BargainRequest) -> Vec<Action> {
+        let BargainRequest {
+            call: CallRequest { to, capabilities, ttl_s, absent, mut cfp, start_at, traceparent, .. },
+            plan,
+        } = request;
+        let side = if self.bargains.contains(negotiation) {
+            Err(Refusal::new(Code::Conflict, "a bargain with this id is still open; choose another id"))
+        } else if !self.bargains.has_room() {
+            Err(Refusal::new(Code::Overloaded, "too many bargains are open; wait for some to end"))
+        } else {
+            self.own_party(&mut cfp, plan)
+        };
+        let side = match side {
+            Ok(side) => side,
+            Err(refusal) => {
+                self.reporter.tell(negotiation, now, BargainReport::Refused(refusal));
+                return Vec::new();
+            }
+        };
+        let delay = start_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()));
+        let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(BARGAIN_MS_MAX);
+        self.bargains.insert(negotiation, side, now.plus_ms(delay_ms.saturating_add(BARGAIN_MS_MAX)));
+        let mut message = Outgoing::new(negotiation.clone(), Payload::Cfp(cfp)).once(0);
+        let scope = Some(Scope { consent: ConsentMode::OptIn, ttl: ttl_s, absent });
+        message.call_to = Some(Box::new(CallAddress { to, capabilities, scope }));
+        message.traceparent = traceparent;
+        message.delay = delay;
+        vec![message.into()]
+    }
+
+    /// The initiator's side; its mandate goes into the call.
+    fn own_party(&self, cfp: &mut Cfp, plan: BargainPlan) -> Result<BargainParty, Refusal> {
+        let invalid = |detail: String| Refusal::new(Code::OutOfRange, detail);
+        let bargain = cfp.bargain.as_ref().ok_or_else(|| invalid("the call has no `bargain`".to_owned()))?;
+        let rules = TurnRules::try_new(bargain)
+            .map_err(|fault| invalid(format!("the agent cannot list the outcomes: {fault}")))?;
+        if plan.preferences.utilities().len() != rules.space.len() {
+            return Err(invalid("the plan has no utility for this outcome space".to_owned()));
+        }
+        cfp.mandate.clone_from(&plan.mandate);
+        Ok(BargainParty::new(self.agent.clone(), 0, None, rules, plan))
+    }
+
+    /// Leaves a bargain, which ends it.
+    #[must_use]
+    pub fn end(&self, negotiation: &NegotiationId, reason: Option<String>) -> Vec<Action> {
+        vec![Outgoing::new(negotiation.clone(), Payload::End(Reasoned { reason, round: None })).into()]
+    }
+}
+
+impl AgentHandle<Bargainer> {
+    /// Opens a bargain. Returns at once with the id of the negotiation; what becomes of it are events.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub async fn bargain(&self, request: BargainRequest) -> Result<NegotiationId, CallError> {
+        let negotiation = NegotiationId::form(self.agent(), &request.call.own_id)?;
+        let id = negotiation.clone();
+        self.command(move |bargainer, now| bargainer.open(now, &id, request)).await?;
+        Ok(negotiation)
+    }
 }
 
 #[cfg(test)]

@@ -65,21 +65,22 @@
 //! utility per outcome, row-major: the last issue runs fastest.
 
 mod file;
-mod rules;
 
 use std::sync::Arc;
 
 use schemas::AgentId;
-use schemas::bargain::{BargainSpec, Concession, Issue, IssueValues, Mandate, PARTIES_MAX, Predicate};
+use schemas::bargain::{
+    BargainSpec, CONCESSION_MAX, Concession, Issue, IssueValues, Mandate, PARTIES_MAX, Predicate, ROUNDS_MAX,
+};
 use schemas::ids::AttrName;
 use schemas::payload::AttrValue;
+use schemas::policy::{STRIKES_MAX, TIMER_MS_MAX};
+use serde::{Deserialize, Serialize};
 
 use super::DocumentFault;
 use super::limits::{check_limits, holds};
 use super::space::Space;
 use super::utility::{Preferences, Utility, ppm};
-
-pub use rules::BargainRules;
 
 /// Longest name of a domain, in characters.
 pub const NAME_LEN_MAX: usize = 64;
@@ -269,7 +270,86 @@ impl PartyProfile {
             return Err(DocumentFault::at("/reservation", "on the scale of the utility: 0 to its largest value"));
         }
         check_limits(&self.limits, space).map_err(|fault| fault.under("/limits"))?;
-        rules::check_concession(self.concession).map_err(|fault| fault.under("/concession"))
+        check_concession(self.concession).map_err(|fault| fault.under("/concession"))
+    }
+}
+
+/// Rounds where neither rounds nor time is bounded: enough for every strategy here to concede in steps that show.
+const ROUNDS_UNSAID: u32 = 100;
+
+/// The rules of a bargain without its outcome space; see [`BargainSpec`] for units and ranges.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BargainRules {
+    /// Rounds. Absent together with `deadline_ms`: 100.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rounds: Option<u32>,
+    /// Milliseconds from the first turn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<u64>,
+    /// Milliseconds one turn may take.
+    pub step_ms: u64,
+    /// Milliseconds the parties may take to confirm an agreement; absent: it needs no confirmation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub confirm_ms: Option<u64>,
+    /// Whether a party may not offer again what it has offered.
+    pub forbid_repeat: bool,
+    /// Messages out of turn after which a party has ended the bargain.
+    pub max_strikes: u32,
+}
+
+impl Default for BargainRules {
+    fn default() -> Self {
+        Self {
+            rounds: None,
+            deadline_ms: None,
+            step_ms: 10_000,
+            confirm_ms: None,
+            forbid_repeat: false,
+            max_strikes: 3,
+        }
+    }
+}
+
+impl BargainRules {
+    /// The defaults with so many rounds.
+    #[must_use]
+    pub fn with_rounds(rounds: u32) -> Self {
+        Self { rounds: Some(rounds), ..Self::default() }
+    }
+
+    /// The rules over an outcome space.
+    #[must_use]
+    pub fn bargain(&self, issues: Vec<Issue>) -> BargainSpec {
+        let Self { rounds, deadline_ms, step_ms, confirm_ms, forbid_repeat, max_strikes } = *self;
+        let rounds = rounds.or(deadline_ms.is_none().then_some(ROUNDS_UNSAID));
+        BargainSpec { issues, rounds, deadline_ms, step_ms, confirm_ms, forbid_repeat, max_strikes }
+    }
+
+    fn check(&self) -> Result<(), DocumentFault> {
+        for (pointer, value, max) in [
+            ("/rounds", self.rounds.map(u64::from), u64::from(ROUNDS_MAX)),
+            ("/deadline_ms", self.deadline_ms, TIMER_MS_MAX),
+            ("/step_ms", Some(self.step_ms), TIMER_MS_MAX),
+            ("/confirm_ms", self.confirm_ms, TIMER_MS_MAX),
+            ("/max_strikes", Some(u64::from(self.max_strikes)), u64::from(STRIKES_MAX)),
+        ] {
+            if value.is_some_and(|value| !(1..=max).contains(&value)) {
+                return Err(DocumentFault::at(pointer, format!("1 to {max}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_concession(concession: Option<Concession>) -> Result<(), DocumentFault> {
+    match concession {
+        Some(Concession::Boulware(exponent) | Concession::Conceder(exponent))
+            if !(2..=CONCESSION_MAX).contains(&exponent) =>
+        {
+            Err(DocumentFault::at("", format!("an exponent from 2 to {CONCESSION_MAX}")))
+        }
+        Some(Concession::Boulware(_) | Concession::Conceder(_) | Concession::Linear) | None => Ok(()),
     }
 }
 

@@ -13,19 +13,21 @@
 
 mod kind;
 mod micro;
-mod random;
-mod scripted;
 mod time_dependent;
 mod tit_for_tat;
 
-pub use kind::{StrategyKind, StrategyKindError};
-pub use micro::Micro;
-pub use random::RandomOffers;
-pub use scripted::Scripted;
-pub use time_dependent::TimeDependent;
-pub use tit_for_tat::TitForTat;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha12Rng;
 
 use super::utility::Preferences;
+
+pub use kind::{StrategyKind, StrategyKindError};
+pub use micro::Micro;
+pub use time_dependent::TimeDependent;
+pub use tit_for_tat::TitForTat;
 
 /// What a party does in its turn. No clock, no input or output; randomness only from a seed given at construction.
 pub trait BargainStrategy: Send {
@@ -88,6 +90,53 @@ pub enum Move {
 fn accept_or_offer(preferences: &Preferences, view: &TurnView<'_>, least: f64, proposal: usize) -> Move {
     let is_enough = |outcome: usize| preferences.is_acceptable(outcome) && preferences.utility(outcome) >= least;
     if view.standing.is_some_and(is_enough) { Move::Accept } else { Move::Offer(proposal) }
+}
+
+/// Draws one of the outcomes the party may agree to, all equally often; accepts what is worth at least as much, otherwise
+/// proposes it.
+#[derive(Debug, Clone)]
+pub struct RandomOffers {
+    preferences: Arc<Preferences>,
+    rng: ChaCha12Rng,
+}
+
+impl RandomOffers {
+    /// A party with these preferences.
+    #[must_use]
+    pub fn new(preferences: Arc<Preferences>, seed: u64) -> Self {
+        Self { preferences, rng: ChaCha12Rng::seed_from_u64(seed) }
+    }
+}
+
+impl BargainStrategy for RandomOffers {
+    fn decide(&mut self, view: &TurnView<'_>) -> Move {
+        let ranking = self.preferences.ranking();
+        if ranking.is_empty() {
+            return Move::End;
+        }
+        let proposal = ranking[self.rng.random_range(0..ranking.len())];
+        accept_or_offer(&self.preferences, view, self.preferences.utility(proposal), proposal)
+    }
+}
+
+/// Makes the moves of a list, one each time it is asked, whatever they are worth; ends the bargain after the last.
+#[derive(Debug, Clone)]
+pub struct Scripted {
+    moves: VecDeque<Move>,
+}
+
+impl Scripted {
+    /// These moves.
+    #[must_use]
+    pub fn new(moves: impl IntoIterator<Item = Move>) -> Self {
+        Self { moves: moves.into_iter().collect() }
+    }
+}
+
+impl BargainStrategy for Scripted {
+    fn decide(&mut self, _view: &TurnView<'_>) -> Move {
+        self.moves.pop_front().unwrap_or(Move::End)
+    }
 }
 
 #[cfg(test)]

@@ -3,9 +3,6 @@
 //! One task owns the socket. It never waits for anything but the socket and the agent, and the agent always reads its
 //! inbox, so a full inbox slows the gateway down and cannot lock the two up.
 
-mod frame;
-mod keepalive;
-
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -15,6 +12,8 @@ use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{FutureExt, SinkExt, StreamExt};
 use schemas::delivery::Delivery;
 use schemas::{DeliveryId, Refusal};
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -24,11 +23,11 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error as WebSocketError, Message, Utf8Bytes};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_config};
 
-use super::{ANSWER_TIMEOUT, Connection, Inbox, InboxMessage, SendReply, Transport, TransportError, Uplink};
+use super::{
+    ANSWER_TIMEOUT, Accepted, Connection, Inbox, InboxMessage, SendReply, Transport, TransportError, Uplink,
+    read_problem,
+};
 use crate::identity::Identity;
-
-use frame::{ServerFrame, ack_frame, message_frame, read_frame};
-use keepalive::{Keepalive, KeepaliveAction, PONG_TIMEOUT};
 
 /// Frames waiting for the socket; a sender beyond them waits.
 const FRAMES_MAX: usize = 1024;
@@ -279,6 +278,128 @@ fn refusal(response: &Response<Option<Vec<u8>>>) -> Refusal {
     super::read_problem(body, Some(response.status().as_u16()))
 }
 
+fn message_frame(reference: u64, document: &[u8]) -> Vec<u8> {
+    let mut frame = format!("{{\"type\":\"message\",\"id\":\"{reference}\",\"message\":").into_bytes();
+    frame.extend_from_slice(document);
+    frame.push(b'}');
+    frame
+}
+
+fn ack_frame(ids: &[DeliveryId]) -> Vec<u8> {
+    let ids = serde_json::to_string(ids).expect("delivery ids are texts");
+    format!("{{\"type\":\"ack\",\"delivery_ids\":{ids}}}").into_bytes()
+}
+
+#[derive(Debug)]
+enum ServerFrame {
+    Delivery(Option<Box<Delivery>>),
+    Answer(u64, SendReply),
+    /// `hello`, and whatever later versions add.
+    Other,
+}
+
+fn read_frame(text: &str) -> ServerFrame {
+    #[derive(Deserialize)]
+    struct RawServerFrame<'a> {
+        r#type: String,
+        id: Option<String>,
+        #[serde(borrow)]
+        delivery: Option<&'a RawValue>,
+        #[serde(borrow)]
+        problem: Option<&'a RawValue>,
+    }
+    let Ok(frame) = serde_json::from_str::<RawServerFrame<'_>>(text) else { return ServerFrame::Other };
+    let reference = frame.id.and_then(|id| id.parse().ok());
+    match (frame.r#type.as_str(), reference) {
+        ("delivery", _) => {
+            let delivery = frame.delivery.and_then(|delivery| serde_json::from_str(delivery.get()).ok());
+            ServerFrame::Delivery(delivery.map(Box::new))
+        }
+        ("accepted", Some(reference)) => {
+            let answer = serde_json::from_str::<Accepted>(text);
+            ServerFrame::Answer(
+                reference,
+                answer.map_or_else(|e| SendReply::Unknown(e.to_string()), SendReply::Accepted),
+            )
+        }
+        ("refused", Some(reference)) => {
+            let problem = frame.problem.map_or("{}", RawValue::get);
+            ServerFrame::Answer(reference, SendReply::Refused(read_problem(problem.as_bytes(), None)))
+        }
+        (_, _) => ServerFrame::Other,
+    }
+}
+
+/// Between the last sign of life and a ping, while nothing was asked. With [`PONG_TIMEOUT`] the longest an agent that
+/// only listens stays with a dead gateway.
+const PING_EVERY: Duration = Duration::from_secs(10);
+/// Between a message nobody has answered and a ping: far above a healthy answer, well below the agent's patience.
+const PROBE_AFTER: Duration = Duration::from_secs(1);
+/// How long a ping may go without anything coming back; also how long one write may take.
+const PONG_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum KeepaliveAction {
+    /// Nothing yet.
+    Wait,
+    /// Send a ping.
+    Ping,
+    /// The other end is gone.
+    Dead,
+}
+
+/// Whether the other end of a connection still lives, from what was written and what came back.
+///
+/// A process that is stopped, or a network that swallows packets, closes nothing: only silence tells. So silence is
+/// given a reason to end: a ping, soon after a message that got no answer, else now and then.
+#[derive(Debug)]
+struct Keepalive {
+    heard_at: Instant,
+    /// When the first message left after which nothing has come.
+    asked_at: Option<Instant>,
+    /// When the ping left after which nothing has come.
+    pinged_at: Option<Instant>,
+}
+
+impl Keepalive {
+    fn new(now: Instant) -> Self {
+        Self { heard_at: now, asked_at: None, pinged_at: None }
+    }
+
+    /// Something came, whatever it was.
+    fn handle_sign(&mut self, now: Instant) {
+        *self = Self::new(now);
+    }
+
+    /// A message left that asks for an answer.
+    fn handle_asked(&mut self, now: Instant) {
+        self.asked_at.get_or_insert(now);
+    }
+
+    /// When [`Keepalive::handle_timeout`] wants to be called.
+    fn poll_timeout(&self) -> Instant {
+        let ping_at = self.heard_at + PING_EVERY;
+        match (self.pinged_at, self.asked_at) {
+            (Some(pinged_at), _) => pinged_at + PONG_TIMEOUT,
+            (None, Some(asked_at)) => ping_at.min(asked_at + PROBE_AFTER),
+            (None, None) => ping_at,
+        }
+    }
+
+    /// Time has passed.
+    fn handle_timeout(&mut self, now: Instant) -> KeepaliveAction {
+        if now < self.poll_timeout() {
+            return KeepaliveAction::Wait;
+        }
+        if self.pinged_at.is_some() {
+            return KeepaliveAction::Dead;
+        }
+        self.pinged_at = Some(now);
+        KeepaliveAction::Ping
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -293,5 +414,57 @@ mod tests {
         ] {
             assert_eq!(WebSocketTransport::new(given).url, used);
         }
+    }
+}
+
+#[cfg(test)]
+mod frame_tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_read_and_unknown_ones_ignored() {
+        let accepted = r#"{"type":"accepted","id":"4","seq":9,"msg_id":"m","negotiation":"alice~job"}"#;
+        assert!(matches!(read_frame(accepted), ServerFrame::Answer(4, SendReply::Accepted(Accepted { seq: 9, .. }))));
+        let refused = r#"{"type":"refused","id":"5","problem":{"code":"no_consent","detail":"nobody"}}"#;
+        assert!(matches!(read_frame(refused), ServerFrame::Answer(5, SendReply::Refused(_))));
+        assert!(matches!(read_frame(r#"{"type":"delivery","delivery":{}}"#), ServerFrame::Delivery(None)));
+        assert!(matches!(read_frame(r#"{"type":"hello","agent":"alice"}"#), ServerFrame::Other));
+        assert!(matches!(read_frame("no json"), ServerFrame::Other));
+    }
+
+    #[test]
+    fn the_document_goes_into_the_frame_byte_for_byte() {
+        assert_eq!(message_frame(3, br#"{"b":1, "a":2}"#), br#"{"type":"message","id":"3","message":{"b":1, "a":2}}"#);
+        let id = DeliveryId::new(schemas::Lane(0), [1; 16]);
+        assert_eq!(ack_frame(&[id]), format!(r#"{{"type":"ack","delivery_ids":["{id}"]}}"#).into_bytes());
+    }
+}
+
+#[cfg(test)]
+mod keepalive_tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_connection_is_pinged_and_dies_of_silence() {
+        let start = Instant::now();
+        let mut keepalive = Keepalive::new(start);
+        assert_eq!(keepalive.poll_timeout(), start + PING_EVERY);
+        assert_eq!(keepalive.handle_timeout(start + PING_EVERY - Duration::from_millis(1)), KeepaliveAction::Wait);
+        assert_eq!(keepalive.handle_timeout(start + PING_EVERY), KeepaliveAction::Ping);
+        assert_eq!(keepalive.handle_timeout(start + PING_EVERY), KeepaliveAction::Wait);
+        assert_eq!(keepalive.handle_timeout(start + PING_EVERY + PONG_TIMEOUT), KeepaliveAction::Dead);
+    }
+
+    #[test]
+    fn an_unanswered_message_is_followed_by_a_ping_soon() {
+        let start = Instant::now();
+        let mut keepalive = Keepalive::new(start);
+        let asked = start + Duration::from_secs(2);
+        keepalive.handle_asked(asked);
+        keepalive.handle_asked(asked + Duration::from_millis(900));
+        assert_eq!(keepalive.poll_timeout(), asked + PROBE_AFTER, "the first counts");
+        assert_eq!(keepalive.handle_timeout(asked + PROBE_AFTER), KeepaliveAction::Ping);
+        keepalive.handle_sign(asked + Duration::from_secs(2));
+        assert_eq!(keepalive.poll_timeout(), asked + Duration::from_secs(2) + PING_EVERY, "any sign of life will do");
     }
 }

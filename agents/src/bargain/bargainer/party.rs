@@ -1,18 +1,16 @@
 //! One party's side of one bargain: what it knows, what it has done, what it does next. Pure.
 
-mod course;
-mod moves;
-
 use std::collections::BTreeSet;
 
 use schemas::bargain::{ATTR_ROUND, BargainSpec, PPM, Predicate};
-use schemas::delivery::{Award, Delivery, Disposition, Standing, Turn};
-use schemas::payload::{AttrValue, Confirm, Reasoned, Terms};
+use schemas::delivery::{Award, Closing, Delivery, Disposition, Standing, Turn};
+use schemas::payload::{Accept, AttrValue, Confirm, Offer, Reasoned, Terms};
 use schemas::{Act, AgentId, Digest, NegotiationId, OfferId, Payload, Timestamp};
 
+use super::report::BargainOutcome;
 use crate::bargain::DocumentFault;
 use crate::bargain::limits::holds;
-use crate::bargain::plan::BargainPlan;
+use crate::bargain::plan::{BargainPlan, Fallback};
 use crate::bargain::space::Space;
 use crate::bargain::strategy::{Move, OfferMade, TurnView};
 use crate::strategy::Outgoing;
@@ -38,7 +36,7 @@ impl TurnRules {
 }
 
 /// See the module.
-pub(super) struct Seat {
+pub(super) struct BargainParty {
     agent: AgentId,
     /// Its place in the order of turns.
     party: usize,
@@ -73,14 +71,14 @@ struct Made {
     is_confirmed: bool,
 }
 
-/// What a seat says.
+/// What a party says.
 #[derive(Debug)]
-pub(super) struct Saying {
+pub(super) struct PartyMove {
     payload: Payload,
     number: u32,
 }
 
-impl Saying {
+impl PartyMove {
     pub(super) fn reply_to(self, delivery: &Delivery) -> Outgoing {
         Outgoing::reply(delivery, self.payload).once(self.number)
     }
@@ -90,7 +88,7 @@ impl Saying {
     }
 }
 
-impl Seat {
+impl BargainParty {
     pub(super) fn new(
         agent: AgentId,
         party: usize,
@@ -126,14 +124,14 @@ impl Seat {
     }
 
     /// The initiator's call is open. Its first turn may have been told before.
-    pub(super) fn handle_opened(&mut self, now: Timestamp, invited: u32) -> Option<Saying> {
+    pub(super) fn handle_opened(&mut self, now: Timestamp, invited: u32) -> Option<PartyMove> {
         self.parties = Some(1 + usize::try_from(invited).unwrap_or(usize::MAX - 1));
         let turn = self.turn.take()?;
         self.handle_turn(now, &turn)
     }
 
     /// How the bargain stands. Says something when it is this party's turn and it has not acted in it.
-    pub(super) fn handle_turn(&mut self, now: Timestamp, turn: &Turn) -> Option<Saying> {
+    pub(super) fn handle_turn(&mut self, now: Timestamp, turn: &Turn) -> Option<PartyMove> {
         let Some(parties) = self.parties else {
             // Without the number of parties nothing can be told apart; `handle_opened` comes back to it.
             let is_later = self.turn.as_ref().is_none_or(|known| known.step <= turn.step);
@@ -155,7 +153,7 @@ impl Seat {
     }
 
     /// The exchange, or a gateway, has refused a message of ours.
-    pub(super) fn handle_refusal(&mut self, now: Timestamp, reason: &str) -> Option<Saying> {
+    pub(super) fn handle_refusal(&mut self, now: Timestamp, reason: &str) -> Option<PartyMove> {
         let made = self.made?;
         // A move of another time than this turn's: nothing is left to decide.
         if reason == Disposition::OutOfTurn.as_str() || self.turn.as_ref()?.step != made.step {
@@ -259,4 +257,145 @@ fn is_valid(standing: &Standing, now: Timestamp, round: u32) -> bool {
     let round = AttrValue::Int(i64::from(round));
     let in_round = |predicate: &Predicate| predicate.attr.as_str() != ATTR_ROUND || holds(predicate, Some(&round));
     has_begun && !has_ended && standing.conditions.iter().all(in_round)
+}
+
+impl BargainParty {
+    /// Notes the standing offer, in whatever order notices come. The acceptances since tell in which step it was made.
+    fn note_standing(&mut self, turn: &Turn, parties: usize) {
+        let Some(standing) = turn.standing.as_ref().filter(|standing| standing.by != self.agent) else { return };
+        let accepted = u32::try_from(standing.accepted_by.len()).unwrap_or(u32::MAX);
+        let step = turn.step.checked_sub(accepted.saturating_add(1));
+        if let (Some(step), Some(outcome)) = (step, self.rules.space.outcome(&standing.terms)) {
+            self.note(step, outcome, parties);
+        }
+    }
+
+    fn note(&mut self, step: u32, outcome: usize, parties: usize) {
+        let per_round = u32::try_from(parties).unwrap_or(u32::MAX);
+        let offer = OfferMade { step, round: step / per_round + 1, party: (step % per_round) as usize, outcome };
+        if let Err(at) = self.offers.binary_search_by_key(&step, |offer| offer.step) {
+            self.offers.insert(at, offer);
+        }
+    }
+
+    fn take_back(&mut self, made: Made) {
+        self.made = None;
+        self.offers.retain(|offer| offer.step != made.step);
+    }
+
+    /// How the bargain ended for this party.
+    pub(super) fn outcome(&mut self, closing: &Closing) -> BargainOutcome {
+        let agreement = closing.agreement.as_deref();
+        let last = agreement.map(|agreement| agreement.step);
+        let told = self.turn.as_ref().map_or(0, |turn| turn.step);
+        // A later step, an agreement or a receipt shows that the last move was applied; otherwise the end came before it.
+        let is_applied = |made: Made| made.is_confirmed || made.step < told.max(last.unwrap_or(0));
+        if let Some(made) = self.made.filter(|made| !is_applied(*made)) {
+            self.take_back(made);
+        }
+        let steps = last.unwrap_or_else(|| told.max(self.made.map_or(0, |made| made.step + 1)));
+        let agreed = agreement.and_then(|agreement| self.rules.space.outcome(&agreement.terms));
+        // Accepted in this party's name, the offer was never told; all others accepted it one after the other.
+        if let (Some(outcome), Some(last), Some(parties)) = (agreed, last, self.parties)
+            && let Some(step) = u32::try_from(parties).ok().and_then(|parties| last.checked_sub(parties))
+        {
+            self.note(step, outcome, parties);
+        }
+        BargainOutcome {
+            outcome: closing.outcome,
+            detail: closing.detail.clone(),
+            party: self.party,
+            parties: self.parties.unwrap_or(0),
+            agreement: agreement.cloned(),
+            agreed,
+            utility: agreed.map(|outcome| self.plan.preferences.utility(outcome)),
+            steps,
+            round: agreement
+                .map_or_else(|| self.turn.as_ref().map_or(0, |turn| turn.round), |agreement| agreement.round),
+            offers: std::mem::take(&mut self.offers),
+        }
+    }
+
+    /// Acts in this turn.
+    fn act(&mut self, now: Timestamp) -> Option<PartyMove> {
+        let turn = self.turn.clone()?;
+        let standing = self.standing(now, &turn);
+        // Taken out while the strategy looks at them: it is a part of the party, and may change.
+        let offers = std::mem::take(&mut self.offers);
+        let view = self.view(&turn, standing.map(|(outcome, ..)| outcome), &offers);
+        let decided = self.plan.strategy.decide(&view);
+        self.offers = offers;
+        let decided = match decided {
+            Move::Accept if standing.is_none() => self.instead_of(decided),
+            Move::Offer(outcome) if !self.may_offer(outcome) => self.instead_of(decided),
+            Move::Offer(_) | Move::Accept | Move::End => decided,
+        };
+        self.make(now, decided)
+    }
+
+    /// Acts again, after a move was refused.
+    fn act_again(&mut self, now: Timestamp, refused: Move) -> Option<PartyMove> {
+        if self.refusals > REFUSALS_MAX {
+            return self.make(now, Move::End);
+        }
+        match refused {
+            // Its offer stands no more, or cannot be accepted: what would the strategy do without it?
+            Move::Accept => self.act(now),
+            Move::Offer(_) | Move::End => {
+                let next = self.instead_of(refused);
+                self.make(now, next)
+            }
+        }
+    }
+
+    /// What it does instead of a move that cannot be made.
+    fn instead_of(&self, refused: Move) -> Move {
+        match self.plan.fallback {
+            Fallback::End => Move::End,
+            Fallback::NextBest => self.next_best(refused).map_or(Move::End, Move::Offer),
+        }
+    }
+
+    /// What it may offer next to the refused outcome: the nearest better one when that was outside its mandate, otherwise the
+    /// nearest worse one; on the other side when there is none. Instead of anything else, its best.
+    fn next_best(&self, refused: Move) -> Option<usize> {
+        let preferences = &self.plan.preferences;
+        let ranking = preferences.ranking();
+        let (at, is_outside) = match refused {
+            Move::Offer(outcome) if outcome < self.rules.space.len() => {
+                (preferences.position_at_least(preferences.utility(outcome)), self.outside.contains(&outcome))
+            }
+            Move::Offer(_) | Move::Accept | Move::End => (ranking.len(), false),
+        };
+        let (worse, better) = ranking.split_at(at);
+        let nearest_worse = || worse.iter().rev().copied().find(|&outcome| self.may_offer(outcome));
+        let nearest_better = || better.iter().copied().find(|&outcome| self.may_offer(outcome));
+        if is_outside { nearest_better().or_else(nearest_worse) } else { nearest_worse().or_else(nearest_better) }
+    }
+
+    fn may_offer(&self, outcome: usize) -> bool {
+        let is_own = |offer: &OfferMade| offer.party == self.party && offer.outcome == outcome;
+        let is_refused = self.outside.contains(&outcome) || self.refused.contains(&outcome);
+        let is_repeat = self.rules.forbid_repeat && self.offers.iter().any(is_own);
+        outcome < self.rules.space.len() && !is_refused && !is_repeat
+    }
+
+    fn make(&mut self, now: Timestamp, decided: Move) -> Option<PartyMove> {
+        let turn = self.turn.clone()?;
+        let payload = match decided {
+            Move::Offer(outcome) => {
+                let offer = Payload::Offer(Offer { terms: self.terms(outcome)?, ..Offer::default() });
+                self.note(turn.step, outcome, self.parties?);
+                offer
+            }
+            Move::Accept => {
+                let (_, offer_id, terms_digest) = self.standing(now, &turn)?;
+                Payload::Accept(Accept { offer_id, terms_digest: Some(terms_digest) })
+            }
+            Move::End => Payload::End(Reasoned::default()),
+        };
+        self.made = Some(Made { step: turn.step, what: decided, is_confirmed: false });
+        let number = turn.step.saturating_mul(MOVES_PER_STEP).saturating_add(self.refusals);
+        Some(PartyMove { payload, number })
+    }
 }
