@@ -9,10 +9,9 @@
 //! The parties take turns in a fixed order, the initiator first. Whose turn it is offers, which replaces the standing offer,
 //! or accepts the standing offer; the turn then passes on. An offer accepted by everybody but its proposer is the agreement.
 //!
-//! [`space`] and [`mandate`] are arithmetic, and public: gateways, agents and tools compute alike. `state.rs` is what is
-//! kept, `opening.rs` and `joining.rs` how a bargain begins, `rules.rs` what is refused, `turns.rs` those
-//! that go on, `delegating.rs` how a policy accepts for a party, `confirming.rs` and `ending.rs` how it ends,
-//! `viewing.rs` what its parties see.
+//! [`space`] and [`mandate`] are arithmetic, and public: gateways, agents and tools compute alike. Here is what is kept and how
+//! it ends; `opening.rs` is how a bargain begins, `rules.rs` what is refused, `turns.rs` what follows from a message,
+//! `pledge.rs` what a party is bound to and how its policy accepts for it, `view.rs` what the parties see.
 //!
 //! # Choices
 //! * Notices of a turn go out once per input, with the state after everything the input led to, to everybody but the sender
@@ -24,18 +23,472 @@
 //! * What depends on the rules of time counts from log time: the bargain's clock starts with the first turn.
 //! * A call to a bargain names no policy: its initiator's is sealed with the mandate.
 
-mod admission;
-mod confirming;
-mod delegating;
-mod ending;
-mod joining;
 pub mod mandate;
 pub(crate) mod opening;
+pub(crate) mod pledge;
 mod rules;
 pub mod space;
-pub(crate) mod state;
 mod turns;
-mod viewing;
+mod view;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use schemas::bargain::{BargainSpec, MESSAGES_SPARE, PARTIES_MAX, Predicate, ROUNDS_MAX};
+use schemas::delivery::{Agreement, Disposition, Outcome};
+use schemas::payload::Terms;
+use schemas::{AgentId, AwardNo, Digest, Lot, OfferId, Payload, RegisterKey, RegisterValue, Timestamp};
+
+use crate::acceptance::gate::GateFault;
+use crate::effect::{Event, Protocol};
+use crate::lane::snapshot::fields;
+use crate::limits::Limits;
+use crate::negotiation::context::InputContext;
+use crate::negotiation::disposition::{Incoming, ProtocolRules, Ruling};
+use crate::negotiation::header::{Header, NegotiationEnd};
+use crate::negotiation::party::{DIGEST_KEPT, Party};
+use crate::negotiation::phase::{Phase, Timer, TimerKind};
+use crate::negotiation::tombstone::{BargainEnd, PastAward, Tombstone};
+
+use mandate::relative_time_ppm;
+use pledge::{Pledge, Sealed};
+use rules::BargainAction;
+use space::{OutcomeSpace, SpaceFault, check_rules};
 
 /// What stands where a contract net names its policy.
 pub(crate) const POLICY_WORD: &str = "alternating_offers";
+/// No agreement: somebody did not join.
+const NOT_JOINED: &str = "not_joined";
+/// No agreement: the last round is over.
+const ROUNDS: &str = "rounds";
+/// No agreement: the time is over.
+const DEADLINE: &str = "deadline";
+/// No agreement: a turn took too long.
+const STEP_TIMEOUT: &str = "step_timeout";
+/// No agreement: one was reached, and not confirmed by all.
+const UNCONFIRMED: &str = "unconfirmed";
+
+/// The award of a bargain: there is one.
+pub(crate) const AWARD: AwardNo = AwardNo(1);
+
+/// One open bargain.
+#[derive(Debug)]
+pub(crate) struct Bargain {
+    header: Header,
+    rules: Box<BargainSpec>,
+    /// Currency of prices; offers may repeat it, and name no other.
+    currency: Option<Box<str>>,
+    /// In the order of their turns: the initiator, then the invited in the order of their ids.
+    parties: Vec<BargainParty>,
+    /// [`Phase::Joining`], [`Phase::Bargaining`], [`Phase::Confirming`] or [`Phase::Ended`].
+    phase: Phase,
+    /// Everybody must have joined by then.
+    join_by: Timestamp,
+    /// Log time of the first turn; of the call before it.
+    began_at: Timestamp,
+    /// Turns taken.
+    steps: u32,
+    /// The turn must be taken by then, whatever the deadline of the bargain.
+    turn_by: Timestamp,
+    standing: Option<Box<StandingOffer>>,
+    /// The offer that stood last, where its validity ran out and none stands since.
+    lapsed: Option<OfferId>,
+    confirm_by: Timestamp,
+    /// Offers with disposition `ok`.
+    offers: u32,
+    /// How it ended. Open bargains, which snapshots hold, have none.
+    ended: Option<BargainEnd>,
+}
+
+/// One party.
+#[derive(Debug)]
+pub(crate) struct BargainParty {
+    party: Party,
+    has_joined: bool,
+    has_confirmed: bool,
+    strikes: u32,
+    pledge: Option<Sealed<Pledge>>,
+    /// Under `forbid_repeat`: digests of the terms it has offered and nobody has accepted. At most one per message of a
+    /// party, of which there is a bound.
+    offered: BTreeSet<[u8; DIGEST_KEPT]>,
+}
+
+/// The standing offer.
+#[derive(Debug)]
+pub(crate) struct StandingOffer {
+    id: OfferId,
+    /// Index of its proposer.
+    by: usize,
+    terms: Terms,
+    digest: Digest,
+    valid_from: Option<Timestamp>,
+    /// [`Timestamp::MAX`] when it stands until it is replaced.
+    valid_until: Timestamp,
+    conditions: Vec<Predicate>,
+    /// Who has accepted it, in the order they did.
+    accepted: Vec<usize>,
+}
+
+impl BargainParty {
+    pub(crate) fn new(agent: AgentId) -> Self {
+        Self {
+            party: Party::new(agent),
+            has_joined: false,
+            has_confirmed: false,
+            strikes: 0,
+            pledge: None,
+            offered: BTreeSet::new(),
+        }
+    }
+
+    /// Whether terms are inside its mandate, if it has one.
+    pub(crate) fn allows(&self, space: OutcomeSpace<'_>, terms: &Terms) -> Result<(), SpaceFault> {
+        self.pledge.as_ref().map_or(Ok(()), |Sealed(pledge)| mandate::inside(&pledge.mandate, space, terms))
+    }
+}
+
+impl ProtocolRules for Bargain {
+    /// The index of the party.
+    type Speaker = usize;
+    type Action = BargainAction;
+
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn header_mut(&mut self) -> &mut Header {
+        &mut self.header
+    }
+
+    fn speaker(&self, agent: &AgentId) -> Option<usize> {
+        self.index_of(agent)
+    }
+
+    fn party(&self, speaker: usize) -> &Party {
+        &self.parties[speaker].party
+    }
+
+    fn party_mut(&mut self, speaker: usize) -> &mut Party {
+        &mut self.parties[speaker].party
+    }
+
+    fn invited(&self) -> usize {
+        self.parties.len().saturating_sub(1)
+    }
+
+    fn messages_max(&self, _: &Limits) -> usize {
+        self.messages_kept()
+    }
+
+    /// One that names a round may be of an earlier one, and ends nothing then.
+    fn leaves(&self, speaker: usize, payload: &Payload) -> bool {
+        match payload {
+            Payload::End(reasoned) => reasoned.round.is_none(),
+            Payload::Cancel(reasoned) => speaker == 0 && reasoned.round.is_none(),
+            Payload::Cfp(_)
+            | Payload::Offer(_)
+            | Payload::Refuse(_)
+            | Payload::NotUnderstood(_)
+            | Payload::Withdraw(_)
+            | Payload::Accept(_)
+            | Payload::Confirm(_)
+            | Payload::Inform(_)
+            | Payload::Failure(_)
+            | Payload::Join(_) => false,
+        }
+    }
+
+    /// A refused offer is nothing anybody could refer to.
+    fn is_numbered(disposition: Disposition) -> bool {
+        disposition == Disposition::Ok
+    }
+
+    /// There are no gates: mandates take their place.
+    fn gate_code(&self, _: GateFault) -> String {
+        Protocol::AlternatingOffers.as_str().to_owned()
+    }
+
+    fn hear(&mut self, _: usize, _: &InputContext<'_>) {}
+
+    fn judge(&self, speaker: usize, incoming: &Incoming, context: &InputContext<'_>) -> Ruling<BargainAction> {
+        self.judge_message(speaker, incoming, context)
+    }
+
+    /// A confirmation binds nobody before the last one: the agreement itself is what is registered.
+    fn register(&mut self, action: &BargainAction, _: &mut InputContext<'_>) -> Option<(AwardNo, Option<RegisterKey>)> {
+        matches!(action, BargainAction::Confirm).then_some((AWARD, None))
+    }
+
+    fn commitment_key(&self, _: AwardNo) -> Option<RegisterKey> {
+        None
+    }
+
+    fn follow(&mut self, speaker: usize, action: BargainAction, context: &mut InputContext<'_>) {
+        match action {
+            BargainAction::Nothing => {}
+            BargainAction::Strike => self.strike(speaker, context),
+            BargainAction::Join(pledge) => self.join(speaker, pledge, context),
+            BargainAction::Offer(standing) => self.offer(*standing, context),
+            BargainAction::Accept => self.accept(speaker, context),
+            BargainAction::Withdraw => self.withdraw(speaker, context),
+            BargainAction::Confirm => self.confirm(speaker, context),
+            BargainAction::Unconfirmed => self.end(Outcome::NoAgreement, Some(UNCONFIRMED), context),
+            BargainAction::End => self.end_by(speaker, context),
+            BargainAction::Cancel => self.end(Outcome::Cancelled, None, context),
+        }
+    }
+}
+
+impl Bargain {
+    pub(crate) fn header(&self) -> &Header {
+        &self.header
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    fn space(&self) -> OutcomeSpace<'_> {
+        OutcomeSpace::of_checked(&self.rules.issues)
+    }
+
+    /// The index of an agent.
+    fn index_of(&self, agent: &AgentId) -> Option<usize> {
+        if self.parties.first().is_some_and(|initiator| initiator.party.agent == *agent) {
+            return Some(0);
+        }
+        let invited = self.parties.get(1..)?;
+        invited.binary_search_by(|one| one.party.agent.cmp(agent)).ok().map(|index| index + 1)
+    }
+
+    fn agent(&self, index: usize) -> &AgentId {
+        &self.parties[index].party.agent
+    }
+
+    /// Messages of one party that are remembered.
+    fn messages_kept(&self) -> usize {
+        let rounds = self.rules.rounds.unwrap_or(ROUNDS_MAX);
+        usize::try_from(rounds).unwrap_or(usize::MAX).saturating_add(MESSAGES_SPARE)
+    }
+
+    /// Whose turn it is.
+    fn turn(&self) -> usize {
+        usize::try_from(self.steps).unwrap_or(usize::MAX) % self.parties.len().max(1)
+    }
+
+    /// The round, counted from 1.
+    fn round(&self) -> u32 {
+        let parties = u32::try_from(self.parties.len().max(1)).unwrap_or(u32::MAX);
+        self.steps / parties + 1
+    }
+
+    /// Rounds in which a turn was begun: 0 while joining. What was agreed on, or ended, in the last turn of a round did not
+    /// begin another.
+    fn rounds_begun(&self) -> u32 {
+        let parties = u32::try_from(self.parties.len().max(1)).unwrap_or(u32::MAX);
+        if !self.parties.iter().all(|party| party.has_joined) {
+            0
+        } else if self.is_agreed() {
+            self.steps.saturating_sub(1) / parties + 1
+        } else {
+            self.rules.rounds.map_or(self.round(), |rounds| self.round().min(rounds))
+        }
+    }
+
+    /// Whether everybody but its proposer has accepted the standing offer.
+    fn is_agreed(&self) -> bool {
+        self.standing.as_ref().is_some_and(|standing| standing.accepted.len() + 1 >= self.parties.len())
+    }
+
+    /// When the rules' deadline is; absent without one, and before the first turn.
+    fn deadline(&self) -> Option<Timestamp> {
+        let deadline_ms = self.rules.deadline_ms.filter(|_| self.phase == Phase::Bargaining)?;
+        Some(self.began_at.plus_ms(deadline_ms))
+    }
+
+    fn t_ppm(&self, now: Timestamp) -> u32 {
+        relative_time_ppm(&self.rules, self.round(), now.since_us(self.began_at))
+    }
+
+    /// When the turn is over: its own time, or the bargain's.
+    fn act_by(&self) -> Timestamp {
+        let bounds = [Some(self.turn_by), self.deadline(), Some(self.header.ends_by)];
+        bounds.into_iter().flatten().min().unwrap_or(self.turn_by)
+    }
+
+    /// The timer that is due first.
+    pub(crate) fn next_timer(&self) -> Option<Timer> {
+        let hard = Some((self.header.ends_by, TimerKind::Hard));
+        let others = match self.phase {
+            Phase::Joining => [Some((self.join_by, TimerKind::Join)), None, None],
+            Phase::Bargaining => {
+                let standing = self.standing.as_ref().map(|standing| standing.valid_until);
+                let standing = standing.filter(|until| *until < Timestamp::MAX);
+                [
+                    self.deadline().map(|deadline| (deadline, TimerKind::Deadline)),
+                    Some((self.turn_by, TimerKind::Turn)),
+                    standing.map(|until| (until, TimerKind::Standing)),
+                ]
+            }
+            Phase::Confirming => [Some((self.confirm_by, TimerKind::Agreement)), None, None],
+            Phase::Ended
+            | Phase::Collecting
+            | Phase::Deciding
+            | Phase::Awarding
+            | Phase::Performing
+            | Phase::Cancelling => return None,
+        };
+        hard.into_iter().chain(others.into_iter().flatten()).min()
+    }
+
+    /// What was agreed on: the standing offer, once everybody has accepted it.
+    fn agreement(&self) -> Option<Agreement> {
+        let standing = self.standing.as_deref()?;
+        Some(Agreement {
+            offer_id: standing.id,
+            by: self.agent(standing.by).clone(),
+            terms: standing.terms.clone(),
+            terms_digest: standing.digest,
+            round: self.rounds_begun(),
+            step: self.steps,
+        })
+    }
+
+    fn agreement_key(&self) -> RegisterKey {
+        RegisterKey::Award(self.header.id.clone(), Lot(0), AWARD)
+    }
+
+    /// What a timer does.
+    pub(crate) fn fire(&mut self, kind: TimerKind, context: &mut InputContext<'_>) {
+        self.header.link(&kind.tag(), context);
+        match kind {
+            TimerKind::Hard => self.handle_hard_deadline(context),
+            TimerKind::Join => self.handle_join_timeout(context),
+            TimerKind::Deadline => self.handle_deadline(context),
+            TimerKind::Turn => self.handle_turn_timeout(context),
+            TimerKind::Standing => self.handle_standing_expired(context),
+            TimerKind::Agreement => self.handle_confirm_timeout(context),
+            TimerKind::Collect
+            | TimerKind::Window
+            | TimerKind::Crossing
+            | TimerKind::Decide
+            | TimerKind::Confirm(_)
+            | TimerKind::Perform(_)
+            | TimerKind::Cancel => debug_assert!(false, "a timer of a contract net"),
+        }
+    }
+
+    /// `T_hard`: whatever the bargain waits for has not come in time.
+    fn handle_hard_deadline(&mut self, context: &mut InputContext<'_>) {
+        match self.phase {
+            Phase::Joining => self.handle_join_timeout(context),
+            Phase::Confirming => self.handle_confirm_timeout(context),
+            Phase::Bargaining
+            | Phase::Collecting
+            | Phase::Deciding
+            | Phase::Awarding
+            | Phase::Performing
+            | Phase::Cancelling
+            | Phase::Ended => self.handle_deadline(context),
+        }
+    }
+
+    /// A delivery was given up. The bargain's own timers judge a party that is not heard of.
+    pub(crate) fn handle_delivery_failure(&mut self, context: &mut InputContext<'_>) {
+        self.header.link(b"delivery_failed", context);
+    }
+
+    /// An engine met a register conflict, or a panic: nothing more may be agreed on.
+    pub(crate) fn handle_abort(&mut self, code: &str, context: &mut InputContext<'_>) {
+        self.header.link(format!("abort:{code}").as_bytes(), context);
+        self.end(Outcome::Aborted, Some(code), context);
+    }
+
+    /// END of a party, and everything that counts as it (docs/spec/alternating-offers.md#ao-33).
+    fn end_by(&mut self, index: usize, context: &mut InputContext<'_>) {
+        let who = self.agent(index).clone();
+        self.end(Outcome::Ended, Some(who.as_str()), context);
+    }
+
+    /// Enters the terminal state.
+    fn end(&mut self, outcome: Outcome, detail: Option<&str>, context: &mut InputContext<'_>) {
+        debug_assert!(self.header.outcome.is_none(), "a bargain has one end");
+        self.header.outcome = Some(outcome);
+        let agreement = (outcome == Outcome::Agreement).then(|| self.agreement()).flatten();
+        let before = agreement.as_ref().map(|agreement| {
+            let (offer_id, terms_digest) = (agreement.offer_id, agreement.terms_digest);
+            let value = RegisterValue::Agreement { offer_id, terms_digest, chain: self.header.chain };
+            let key: RegisterKey = self.agreement_key();
+            context.register(key.clone(), value, None);
+            key
+        });
+        let awards = u32::from(agreement.is_some());
+        self.ended = Some(BargainEnd { detail: detail.map(Box::from), agreement: agreement.clone().map(Box::new) });
+        let others = self.parties.iter().skip(1).map(|one| &one.party.agent);
+        let end = NegotiationEnd { outcome, detail, agreement, before };
+        self.header.tell_closed(end, &self.parties[0].party.agent, others, context);
+        let rounds = self.rounds_begun();
+        self.enter(Phase::Ended, context);
+        context.event(Event::Ended {
+            negotiation: self.header.id.clone(),
+            protocol: Protocol::AlternatingOffers,
+            policy: Arc::from(Protocol::AlternatingOffers.as_str()),
+            invited: u32::try_from(self.parties.len().saturating_sub(1)).unwrap_or(u32::MAX),
+            outcome,
+            rounds,
+            offers: self.offers,
+            awards,
+            at: context.now,
+            elapsed_us: context.now.since_us(self.header.started_at),
+        });
+    }
+
+    /// What is left of it, once it has ended.
+    pub(crate) fn tombstone(&self, limits: &Limits) -> Tombstone {
+        let parties: Vec<&Party> = self.parties.iter().map(|one| &one.party).collect();
+        let awards: Box<[PastAward]> = Box::default();
+        let bargain = Some(self.ended.clone().unwrap_or_default());
+        Tombstone { bargain, ..Tombstone::of(&self.header, self.rounds_begun(), &parties, awards, limits) }
+    }
+
+    /// What the fold relies on between the fields, and a snapshot might not keep.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        let ensure = |holds: bool, otherwise| if holds { Ok(()) } else { Err(otherwise) };
+        let parties = &self.parties;
+        let phases = [Phase::Joining, Phase::Bargaining, Phase::Confirming];
+        ensure(phases.contains(&self.phase) && self.header.outcome.is_none(), "an open bargain has ended")?;
+        ensure((2..=PARTIES_MAX).contains(&parties.len()), "a bargain has too few parties, or too many")?;
+        let invited = parties.get(1..).unwrap_or_default();
+        ensure(invited.is_sorted_by(|one, next| one.party.agent < next.party.agent), "parties are not in their order")?;
+        let space = check_rules(&self.rules).map_err(|_| "the rules of a bargain contradict themselves")?;
+        let fits = |party: &BargainParty| {
+            party.pledge.as_ref().is_none_or(|Sealed(pledge)| mandate::check(&pledge.mandate, space).is_ok())
+        };
+        ensure(parties.iter().all(fits), "a mandate does not fit its bargain")?;
+        let is_standing = |standing: &StandingOffer| {
+            let is_party = |index: &usize| *index < parties.len();
+            is_party(&standing.by) && standing.accepted.iter().all(is_party) && space.contains(&standing.terms).is_ok()
+        };
+        ensure(self.standing.as_deref().is_none_or(is_standing), "a standing offer is nobody's, or no outcome")?;
+        ensure(self.phase != Phase::Confirming || self.standing.is_some(), "nothing was agreed on")
+    }
+}
+
+fields!(Bargain {
+    header,
+    rules,
+    currency,
+    parties,
+    phase,
+    join_by,
+    began_at,
+    steps,
+    turn_by,
+    standing,
+    lapsed,
+    confirm_by,
+    offers,
+    ended,
+});
+fields!(BargainParty { party, has_joined, has_confirmed, strikes, pledge, offered });
+fields!(StandingOffer { id, by, terms, digest, valid_from, valid_until, conditions, accepted });

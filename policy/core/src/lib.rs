@@ -13,8 +13,8 @@
 //!       +--> EXPIRED      any open state: CANCEL --> CANCELLING --> CANCELLED; hard deadline --> FAILED
 //! ```
 //!
-//! Reading order: [`effect`] (everything the core may ask), `state.rs`, `negotiation/disposition.rs` and `header.rs` (what both protocols
-//! share), `contract_net/admission.rs` and one file per state beside it, `acceptance/` (when to close, how to score, what to
+//! Reading order: [`effect`] (everything the core may ask), `negotiation/disposition.rs` and `header.rs` (what the protocols share),
+//! `contract_net/rules.rs` and the parts of its state beside it, `acceptance/` (when to close, how to score, what to
 //! pay), [`alternating_offers`] (bargains), [`lane`], `lane/snapshot.rs` (the state as bytes).
 //!
 //! # Invariants

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use schemas::{AgentId, DeliveryId, Timestamp};
 
-use crate::alternating_offers::state::Bargain;
+use crate::alternating_offers::Bargain;
 use crate::contract_net::ContractNet;
 use crate::effect::Protocol;
 use crate::limits::Limits;
@@ -36,7 +36,7 @@ impl Negotiation {
     pub(crate) fn header(&self) -> &Header {
         match self {
             Self::ContractNet(negotiation) => negotiation.header(),
-            Self::Bargain(bargain) => &bargain.header,
+            Self::Bargain(bargain) => bargain.header(),
         }
     }
 
@@ -50,7 +50,7 @@ impl Negotiation {
     pub(crate) fn phase(&self) -> Phase {
         match self {
             Self::ContractNet(negotiation) => negotiation.phase(),
-            Self::Bargain(bargain) => bargain.phase,
+            Self::Bargain(bargain) => bargain.phase(),
         }
     }
 
@@ -80,10 +80,7 @@ impl Negotiation {
     pub(crate) fn fire(&mut self, kind: TimerKind, context: &mut InputContext<'_>) {
         match self {
             Self::ContractNet(negotiation) => negotiation.fire(kind, context),
-            Self::Bargain(bargain) => {
-                bargain.header.link(&kind.tag(), context);
-                bargain.fire(kind, context);
-            }
+            Self::Bargain(bargain) => bargain.fire(kind, context),
         }
     }
 
@@ -117,7 +114,7 @@ impl Negotiation {
     pub(crate) fn view(&self, viewer: &AgentId, now: Timestamp) -> Option<NegotiationView> {
         match self {
             Self::ContractNet(negotiation) => NegotiationView::of_contract_net(negotiation, viewer),
-            Self::Bargain(bargain) => bargain.view(viewer, now),
+            Self::Bargain(bargain) => NegotiationView::of_bargain(bargain, viewer, now),
         }
     }
 }

@@ -8,10 +8,9 @@ use schemas::policy::{TIMER_MS_MAX, Timers};
 use schemas::record::Qos;
 use schemas::{AgentId, Digest, Timestamp, WireTime};
 
-use super::POLICY_WORD;
-use super::joining::pledge;
+use super::pledge::pledge;
 use super::space::{SpaceFault, check_rules};
-use super::state::{Bargain, BargainParty};
+use super::{Bargain, BargainParty, POLICY_WORD};
 use crate::contract_net::opening::{Opening, reply_by};
 use crate::effect::{Deliver, Protocol};
 use crate::negotiation::context::{CALL_ORDINAL, InputContext};

@@ -7,17 +7,34 @@ use schemas::digest::canonical;
 use schemas::payload::{Accept, AttrValue, Confirm, Offer};
 use schemas::{Act, Digest, OfferId, Payload, Timestamp};
 
-use super::admission::BargainAction;
-use super::joining::pledge;
 use super::mandate::holds;
 use super::opening::Unfit;
+use super::pledge::{Pledge, Sealed, pledge};
 use super::space::{SpaceFault, check_predicates};
-use super::state::{AWARD, Bargain, StandingOffer};
+use super::{AWARD, Bargain, StandingOffer};
 use crate::contract_net::rules::valid_until;
 use crate::negotiation::context::InputContext;
 use crate::negotiation::disposition::{Incoming, Ruling, round_of};
 use crate::negotiation::party::{FollowUp, Pointed};
 use crate::negotiation::phase::{ActSet, NotUnderstoodReason, Phase};
+
+/// What follows from a message.
+#[derive(Debug, Default)]
+pub(crate) enum BargainAction {
+    #[default]
+    Nothing,
+    Strike,
+    Join(Option<Sealed<Pledge>>),
+    Offer(Box<StandingOffer>),
+    Accept,
+    Withdraw,
+    Confirm,
+    /// The agreement is not confirmed.
+    Unconfirmed,
+    /// The party has had enough.
+    End,
+    Cancel,
+}
 
 /// Why a message is not followed, though it may be its sender's turn: no strike.
 struct Refusal {
@@ -261,7 +278,7 @@ impl Bargain {
     }
 
     /// What a party could legally have said: `expected` of a NOT_UNDERSTOOD.
-    pub(super) fn expected_acts(&self, speaker: usize) -> ActSet {
+    fn expected_acts(&self, speaker: usize) -> ActSet {
         let party = &self.parties[speaker];
         let mut acts = match self.phase {
             Phase::Joining if !party.has_joined => vec![Act::Join, Act::Refuse, Act::NotUnderstood],

@@ -1,17 +1,40 @@
-//! BARGAINING. Whoever takes a turn passes it on; the standing offer goes with it.
+//! What follows from a message: parties join, turns are taken and passed on with the standing offer, an agreement is
+//! confirmed (docs/spec/alternating-offers.md).
 
 use std::sync::Arc;
 
-use schemas::delivery::{Notification, Outcome};
-use schemas::{AgentId, Timestamp};
+use schemas::bargain::{BargainRule, Concession};
+use schemas::delivery::{Award, Notification, Outcome};
+use schemas::{AgentId, Lot, Timestamp, WireTime};
 
-use super::ending::{DEADLINE, ROUNDS, STEP_TIMEOUT};
-use super::state::{Bargain, StandingOffer};
+use super::mandate::{aspiration_ppm, utility_ppm};
+use super::opening::ends_by;
+use super::pledge::{Pledge, Sealed};
+use super::view::turn_told;
+use super::{AWARD, Bargain, DEADLINE, NOT_JOINED, ROUNDS, STEP_TIMEOUT, StandingOffer, UNCONFIRMED};
 use crate::effect::{Deliver, Event, Invariant};
 use crate::negotiation::context::InputContext;
 use crate::negotiation::phase::Phase;
 
 impl Bargain {
+    /// An invited party takes part. Once all do, the first turn begins.
+    pub(super) fn join(&mut self, index: usize, pledge: Option<Sealed<Pledge>>, context: &mut InputContext<'_>) {
+        let party = &mut self.parties[index];
+        (party.has_joined, party.pledge) = (true, pledge);
+        if self.parties.iter().all(|party| party.has_joined) {
+            self.began_at = context.clock;
+            self.header.ends_by = self.header.ends_by.min(ends_by(&self.rules, self.parties.len(), context.clock));
+            self.enter(Phase::Bargaining, context);
+            self.begin_turn(context);
+            self.tell_turn(Some(index), context);
+        }
+    }
+
+    /// `join_by`: somebody is missing.
+    pub(super) fn handle_join_timeout(&mut self, context: &mut InputContext<'_>) {
+        self.end(Outcome::NoAgreement, Some(NOT_JOINED), context);
+    }
+
     pub(super) fn enter(&mut self, phase: Phase, context: &mut InputContext<'_>) {
         self.header.note_transition(self.phase, phase, context);
         self.phase = phase;
@@ -76,7 +99,7 @@ impl Bargain {
     /// Tells everybody how it stands, except for the party whose message made it so. Once the turn is over the notice says
     /// nothing any more.
     pub(super) fn tell_turn(&self, speaker: Option<usize>, context: &mut InputContext<'_>) {
-        let told = Arc::new(Notification::Turn(self.turn_told(context.now)));
+        let told = Arc::new(Notification::Turn(turn_told(self, context.now)));
         for (index, one) in self.parties.iter().enumerate() {
             if Some(index) != speaker {
                 let agent: &AgentId = &one.party.agent;
@@ -122,5 +145,86 @@ impl Bargain {
         let is_last_round = self.rules.rounds.is_some_and(|rounds| self.round() >= rounds);
         let enough_us = self.rules.step_ms.saturating_add(1).saturating_mul(1000);
         is_last_round || self.deadline().is_some_and(|deadline| deadline.since_us(now) < enough_us)
+    }
+
+    /// Keeps an offer for the policies of the other parties that look back.
+    pub(super) fn note_offer(&mut self, offer: &StandingOffer, now: Timestamp) {
+        let t_ppm = self.t_ppm(now);
+        let space = super::space::OutcomeSpace::of_checked(&self.rules.issues);
+        for (index, party) in self.parties.iter_mut().enumerate() {
+            let Some(Sealed(pledge)) = party.pledge.as_mut().filter(|_| index != offer.by) else { continue };
+            if let (Some(BargainRule::Combi { window_ppm, .. }), Some(utility)) =
+                (&pledge.rule, utility_ppm(&pledge.mandate, space, &offer.terms))
+            {
+                let oldest = t_ppm.saturating_sub(*window_ppm);
+                pledge.note(t_ppm, utility, oldest);
+            }
+        }
+    }
+
+    /// Whether a party's policy accepts the standing offer for it, in its turn.
+    pub(super) fn is_delegate_willing(&self, index: usize, now: Timestamp) -> bool {
+        let (Some(Sealed(pledge)), Some(standing)) = (&self.parties[index].pledge, self.standing.as_deref()) else {
+            return false;
+        };
+        let Some(rule) = &pledge.rule else { return false };
+        let is_acceptable = standing.by != index
+            && standing.valid_from.is_none_or(|from| from <= now)
+            && standing.valid_until >= now
+            && self.are_met(standing, now)
+            && self.parties[index].allows(self.space(), &standing.terms).is_ok();
+        is_acceptable && self.is_good_enough(pledge, rule, standing, now)
+    }
+
+    fn is_good_enough(&self, pledge: &Pledge, rule: &BargainRule, standing: &StandingOffer, now: Timestamp) -> bool {
+        let Some(utility) = utility_ppm(&pledge.mandate, self.space(), &standing.terms) else { return false };
+        let t_ppm = self.t_ppm(now);
+        match *rule {
+            BargainRule::Any => true,
+            BargainRule::Next { any_from_round } => {
+                let concession = pledge.mandate.concession.unwrap_or(Concession::Linear);
+                let aspiration = aspiration_ppm(t_ppm, concession, pledge.best, pledge.mandate.reservation);
+                self.round() >= any_from_round || utility >= aspiration
+            }
+            BargainRule::Combi { .. } if self.is_last_turn(now) => true,
+            BargainRule::Combi { late_ppm, .. } if t_ppm < late_ppm => utility >= pledge.best,
+            BargainRule::Combi { window_ppm, .. } => {
+                pledge.best_between(t_ppm.saturating_sub(window_ppm), t_ppm).is_none_or(|best| utility >= best)
+            }
+        }
+    }
+
+    /// Everybody has accepted: the agreement, unless it has to be confirmed.
+    pub(super) fn agree(&mut self, context: &mut InputContext<'_>) {
+        let Some(confirm_ms) = self.rules.confirm_ms else { return self.end(Outcome::Agreement, None, context) };
+        self.confirm_by = context.clock.plus_ms(confirm_ms).min(self.header.ends_by);
+        self.enter(Phase::Confirming, context);
+        let Some(agreed) = self.standing.as_deref() else { return };
+        let told = Arc::new(Notification::Accept(Award {
+            offer_id: agreed.id,
+            lot: Lot(0),
+            award_no: AWARD,
+            terms: agreed.terms.clone(),
+            terms_digest: agreed.digest,
+            payment: None,
+            confirm_by: WireTime(self.confirm_by),
+        }));
+        for one in &self.parties {
+            let delivery = self.header.delivery(context, &one.party.agent, Arc::clone(&told));
+            context.deliver(Deliver { expires: self.confirm_by, ..delivery });
+        }
+    }
+
+    /// A party confirms (docs/spec/alternating-offers.md#ao-37).
+    pub(super) fn confirm(&mut self, index: usize, context: &mut InputContext<'_>) {
+        self.parties[index].has_confirmed = true;
+        if self.parties.iter().all(|party| party.has_confirmed) {
+            self.end(Outcome::Agreement, None, context);
+        }
+    }
+
+    /// `confirm_by`: somebody has not confirmed in time.
+    pub(super) fn handle_confirm_timeout(&mut self, context: &mut InputContext<'_>) {
+        self.end(Outcome::NoAgreement, Some(UNCONFIRMED), context);
     }
 }

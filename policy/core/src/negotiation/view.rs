@@ -166,7 +166,7 @@ impl NegotiationView {
             messages: Vec::new(),
             offers: Vec::new(),
             awards,
-            bargain: tombstone.bargain.as_ref().map(|end| Box::new(tombstone.bargain_view(end))),
+            bargain: tombstone.bargain.as_ref().map(|end| Box::new(BargainView::of_ended(tombstone, end))),
             digest: Some(tombstone.chain),
         })
     }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::codec::{Fault, Reader, Stored, Writer};
-use crate::alternating_offers::state::{Pledge, Sealed};
+use crate::alternating_offers::pledge::{Pledge, Sealed};
 
 macro_rules! documents {
     ($($type:ty),+ $(,)?) => {$(

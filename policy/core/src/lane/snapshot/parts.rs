@@ -10,7 +10,6 @@ use schemas::{Act, AwardNo, Digest, Lot, OfferId, Timestamp, WireTime};
 
 use super::codec::{Fault, Reader, Stored, Writer};
 use crate::acceptance::threshold::Period;
-use crate::alternating_offers::state::{Bargain, BargainParty, Pledge, StandingOffer};
 use crate::contract_net::awards::AwardStage;
 use crate::contract_net::session::{CallDelivery, SessionState};
 use crate::negotiation::header::Header;
@@ -111,25 +110,6 @@ fields!(BargainEnd { detail, agreement });
 fields!(PastParty { agent, last_seq });
 fields!(SeenDigest { party, disposition, msg_id, digest });
 fields!(PastAward { award_no, party, is_revoked });
-fields!(Bargain {
-    header,
-    rules,
-    currency,
-    parties,
-    phase,
-    join_by,
-    began_at,
-    steps,
-    turn_by,
-    standing,
-    lapsed,
-    confirm_by,
-    offers,
-    ended,
-});
-fields!(BargainParty { party, has_joined, has_confirmed, strikes, pledge, offered });
-fields!(Pledge { mandate, rule, best, window });
-fields!(StandingOffer { id, by, terms, digest, valid_from, valid_until, conditions, accepted });
 fields!(Position { seq, index });
 
 wrappers!(ActSet, AwardNo, Digest, Lot, OfferId, Timestamp, WireTime);

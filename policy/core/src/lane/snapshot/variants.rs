@@ -6,7 +6,7 @@ use schemas::{DeliveryId, Lane, NegotiationId, RegisterKey};
 
 use super::codec::{Fault, Reader, Stored, Writer};
 use crate::acceptance::gate::GateFault;
-use crate::alternating_offers::state::Bargain;
+use crate::alternating_offers::Bargain;
 use crate::contract_net::ContractNet;
 use crate::lane::table::TableEntry;
 use crate::negotiation::Negotiation;

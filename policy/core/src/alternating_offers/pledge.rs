@@ -1,0 +1,88 @@
+//! What a party is bound to: its mandate, and how the policy that the mandate names accepts for it
+//! (docs/spec/alternating-offers.md).
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use schemas::bargain::{BargainRule, Mandate};
+use schemas::policy::Policy;
+
+use super::mandate;
+use super::opening::Unfit;
+use super::space::{OutcomeSpace, SpaceFault};
+use crate::lane::snapshot::fields;
+use crate::negotiation::phase::NotUnderstoodReason;
+
+/// Moments a policy looks back on, at most; the oldest go first. There is one per round where rounds are counted, so at
+/// most a thousand; where only time is, a window of a tenth of the deadline holds as many offers as others may make in it.
+const WINDOW_KEPT_MAX: usize = 4096;
+
+/// What a party is bound to. Shown to nobody.
+#[derive(Debug)]
+pub(crate) struct Pledge {
+    pub(super) mandate: Box<Mandate>,
+    /// How its policy accepts for it.
+    pub(super) rule: Option<BargainRule>,
+    /// Its best outcome's utility. Follows from the mandate.
+    pub(super) best: u32,
+    /// Where `rule` looks back: the best that others offered at each moment, as (relative time, utility), oldest first.
+    pub(super) window: VecDeque<(u32, u32)>,
+}
+
+/// Something no `Debug` output may show.
+pub(crate) struct Sealed<T>(pub(crate) T);
+
+impl<T> fmt::Debug for Sealed<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sealed")
+    }
+}
+
+/// A mandate with what follows from it, once it is known to fit; `policy` is what a gateway pinned.
+///
+/// # Errors
+/// [`Unfit`] when it does not fit the space, or its policy is not the one pinned or accepts for nobody.
+pub(super) fn pledge(
+    mandate: Box<Mandate>,
+    space: OutcomeSpace<'_>,
+    policy: Option<&Policy>,
+) -> Result<Sealed<Pledge>, Unfit> {
+    mandate::check(&mandate, space)
+        .map_err(|fault| Unfit::at(NotUnderstoodReason::InvalidMandate, fault, "/payload/mandate"))?;
+    let rule = mandate.policy.as_deref().map(|name| rule(name, policy)).transpose()?;
+    let best = mandate::best_ppm(&mandate, space).unwrap_or(0);
+    Ok(Sealed(Pledge { mandate, rule, best, window: VecDeque::new() }))
+}
+
+fn rule(name: &str, policy: Option<&Policy>) -> Result<BargainRule, Unfit> {
+    let named = policy.filter(|policy| policy.id == name || policy.name() == name);
+    let unfit = || {
+        Unfit::at(
+            NotUnderstoodReason::InvalidPolicy,
+            SpaceFault::at("", "accepts for nobody"),
+            "/payload/mandate/policy",
+        )
+    };
+    named.and_then(|policy| policy.bargain.clone()).ok_or_else(unfit)
+}
+
+impl Pledge {
+    /// Notes an offer of another party, and forgets those made before `oldest`.
+    pub(super) fn note(&mut self, t_ppm: u32, utility: u32, oldest: u32) {
+        match self.window.back_mut() {
+            Some((t, best)) if *t == t_ppm => *best = utility.max(*best),
+            Some(_) | None => self.window.push_back((t_ppm, utility)),
+        }
+        while self.window.front().is_some_and(|(t, _)| *t < oldest) || self.window.len() > WINDOW_KEPT_MAX {
+            self.window.pop_front();
+        }
+    }
+
+    /// The best of what others offered in `from..to`.
+    pub(super) fn best_between(&self, from: u32, to: u32) -> Option<u32> {
+        let offered = self.window.iter().filter(|(t, _)| (from..to).contains(t));
+        offered.map(|(_, utility)| *utility).max()
+    }
+}
+
+fields!(Pledge { mandate, rule, best, window });
