@@ -6,21 +6,20 @@
 //! again every second while there are any. The lanes of other engines are not added, so an agent may have as many times the
 //! limit as engines own lanes.
 
-mod dead_letters;
-
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bus::PubSub;
 use bytes::Bytes;
-use schemas::{AgentId, presence, subject};
+use schemas::{AgentId, DeliveryId, NegotiationId, presence, subject};
+use telemetry::TraceId;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
+use crate::config::EngineConfig;
+use crate::metrics::DeadLetterReason;
 use crate::outbox::Outbox;
-
-pub(crate) use dead_letters::{DeadLetter, DeadLetters};
 
 /// How often the lanes are added up.
 const BACKLOG_PERIOD: Duration = Duration::from_secs(1);
@@ -80,16 +79,28 @@ pub(crate) type SharedDeadLetters = Arc<Mutex<DeadLetters>>;
 
 /// The task of an engine that adds the lanes up and speaks of dead letters.
 pub(crate) struct BacklogReporter {
-    pub(crate) engine: String,
-    pub(crate) backlog_max: usize,
-    pub(crate) pub_sub: Arc<dyn PubSub>,
-    pub(crate) lanes: Vec<watch::Receiver<LaneBacklog>>,
-    pub(crate) dead_letters: SharedDeadLetters,
+    engine: String,
+    backlog_max: usize,
+    pub_sub: Arc<dyn PubSub>,
+    lanes: Vec<watch::Receiver<LaneBacklog>>,
+    dead_letters: SharedDeadLetters,
     /// A lane has something to report.
-    pub(crate) wake: Arc<Notify>,
+    wake: Arc<Notify>,
 }
 
 impl BacklogReporter {
+    /// Adds up what lanes say.
+    pub(crate) fn new(
+        config: &EngineConfig,
+        pub_sub: Arc<dyn PubSub>,
+        lanes: Vec<watch::Receiver<LaneBacklog>>,
+        dead_letters: SharedDeadLetters,
+        wake: Arc<Notify>,
+    ) -> Self {
+        let (engine, backlog_max) = (config.id.clone(), config.outbox.backlog_max);
+        Self { engine, backlog_max, pub_sub, lanes, dead_letters, wake }
+    }
+
     /// Reports until it is dropped.
     pub(crate) async fn drive(self) {
         let mut periods = interval(BACKLOG_PERIOD);
@@ -101,7 +112,7 @@ impl BacklogReporter {
                 let mut letters = self.dead_letters.lock().unwrap_or_else(PoisonError::into_inner);
                 (letters.poll_lines(Instant::now()), letters.is_empty())
             };
-            lines.iter().for_each(dead_letters::Line::log);
+            lines.iter().for_each(Line::log);
             let beyond = beyond(self.lanes.iter().map(|lane| lane.borrow().clone()), self.backlog_max);
             // That nobody is beyond the limit any more is said once; where that is lost, unreachable says it.
             let was_known = std::mem::replace(&mut is_known, !beyond.is_empty());
@@ -128,9 +139,100 @@ fn beyond(lanes: impl Iterator<Item = LaneBacklog>, backlog_max: usize) -> Vec<A
     beyond.into_iter().take(presence::REPORT_AGENTS_MAX).map(|(agent, _)| agent).collect()
 }
 
+/// Gap between two lines about one agent.
+const LINE_GAP: Duration = Duration::from_secs(60);
+/// Agents spoken of apart; those beyond share a line.
+const AGENTS_MAX: usize = 1024;
+
+/// A delivery that was given up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DeadLetter {
+    pub(crate) id: DeliveryId,
+    pub(crate) to: AgentId,
+    pub(crate) negotiation: NegotiationId,
+    pub(crate) trace_id: TraceId,
+    pub(crate) attempts: u32,
+    pub(crate) reason: DeadLetterReason,
+}
+
+/// What the log says of deliveries that were given up: one line an agent and minute, with the number of them.
+#[derive(Debug, Default)]
+pub(crate) struct DeadLetters {
+    by_agent: BTreeMap<AgentId, UnreportedLetters>,
+    others: UnreportedLetters,
+}
+
+#[derive(Debug, Default)]
+struct UnreportedLetters {
+    /// Since the last line.
+    count: u64,
+    last: Option<DeadLetter>,
+    said_at: Option<Instant>,
+}
+
+/// A line for the log: how many were given up since the line before, and the last of them.
+#[derive(Debug, PartialEq, Eq)]
+struct Line {
+    count: u64,
+    last: DeadLetter,
+    /// It is about several agents, of which the last letter names one.
+    is_of_others: bool,
+}
+
+impl DeadLetters {
+    /// A delivery was given up.
+    fn note(&mut self, letter: DeadLetter) {
+        let has_room = self.by_agent.len() < AGENTS_MAX || self.by_agent.contains_key(&letter.to);
+        let unreported = if has_room { self.by_agent.entry(letter.to.clone()).or_default() } else { &mut self.others };
+        unreported.count += 1;
+        unreported.last = Some(letter);
+    }
+
+    /// Whether there is nothing left to say.
+    fn is_empty(&self) -> bool {
+        self.by_agent.values().all(|unreported| unreported.count == 0) && self.others.count == 0
+    }
+
+    /// The lines that are due; agents of which there was nothing to say for a while are forgotten.
+    fn poll_lines(&mut self, now: Instant) -> Vec<Line> {
+        let own = self.by_agent.values_mut().filter_map(|unreported| unreported.poll_line(now, false));
+        let lines = own.collect::<Vec<_>>().into_iter().chain(self.others.poll_line(now, true)).collect();
+        self.by_agent.retain(|_, unreported| unreported.count > 0 || !unreported.is_due(now));
+        lines
+    }
+}
+
+impl UnreportedLetters {
+    fn is_due(&self, now: Instant) -> bool {
+        self.said_at.is_none_or(|at| now.saturating_duration_since(at) >= LINE_GAP)
+    }
+
+    fn poll_line(&mut self, now: Instant, is_of_others: bool) -> Option<Line> {
+        if !self.is_due(now) {
+            return None;
+        }
+        let last = self.last.take()?;
+        self.said_at = Some(now);
+        Some(Line { count: std::mem::take(&mut self.count), last, is_of_others })
+    }
+}
+
+impl Line {
+    fn log(&self) {
+        let DeadLetter { id, to, negotiation, trace_id, attempts, reason } = &self.last;
+        let (count, reason) = (self.count, reason.as_str());
+        if self.is_of_others {
+            tracing::warn!(count, %negotiation, %trace_id, %id, %to, attempts, reason, "dead letters of several agents; this is the last");
+        } else {
+            tracing::warn!(count, %negotiation, %trace_id, %id, %to, attempts, reason, "dead letters of an agent; this is the last");
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outbox::fixture::id;
 
     #[test]
     fn the_backlogs_of_lanes_add_up() {
@@ -146,6 +248,52 @@ mod tests {
         let beyond = beyond([many].into_iter(), 0);
         assert_eq!(beyond.len(), presence::REPORT_AGENTS_MAX);
         assert_eq!(beyond[0].as_str(), "a4999");
+    }
+
+    #[test]
+    fn an_agent_has_one_line_a_minute_with_the_number() {
+        let (mut letters, start) = (DeadLetters::default(), Instant::now());
+        let at = |s| start + Duration::from_secs(s);
+        for _ in 0..3 {
+            letters.note(letter("bob", 1));
+        }
+        letters.note(letter("carol", 2));
+        assert_eq!(said(&letters.poll_lines(at(0))), [("bob".to_owned(), 3), ("carol".to_owned(), 1)]);
+        for second in 1..60 {
+            (0..360).for_each(|_| letters.note(letter("bob", 3)));
+            assert!(letters.poll_lines(at(second)).is_empty(), "{second}");
+        }
+        assert_eq!(said(&letters.poll_lines(at(60))), [("bob".to_owned(), 59 * 360)]);
+        assert!(letters.poll_lines(at(61)).is_empty());
+    }
+
+    #[test]
+    fn agents_beyond_the_bound_share_a_line_and_silent_ones_are_forgotten() {
+        let (mut letters, start) = (DeadLetters::default(), Instant::now());
+        for number in 0..2 * AGENTS_MAX {
+            letters.note(letter(&format!("a{number}"), 1));
+        }
+        let lines = letters.poll_lines(start);
+        assert_eq!(lines.len(), AGENTS_MAX + 1);
+        let last = lines.last().unwrap();
+        assert!(last.is_of_others && last.count == AGENTS_MAX as u64, "{last:?}");
+        assert!(letters.poll_lines(start + LINE_GAP).is_empty());
+        assert!(letters.by_agent.is_empty());
+    }
+
+    fn letter(to: &str, number: u128) -> DeadLetter {
+        DeadLetter {
+            id: id(number),
+            to: AgentId::try_new(to).unwrap(),
+            negotiation: NegotiationId::try_new("alice~job").unwrap(),
+            trace_id: TraceId::of(&NegotiationId::try_new("alice~job").unwrap()),
+            attempts: 3,
+            reason: DeadLetterReason::Attempts,
+        }
+    }
+
+    fn said(lines: &[Line]) -> Vec<(String, u64)> {
+        lines.iter().map(|line| (line.last.to.to_string(), line.count)).collect()
     }
 
     fn backlog(of: &[(&str, usize)]) -> LaneBacklog {

@@ -10,14 +10,14 @@ use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::backlog::{BacklogReporter, LaneBacklog, SharedDeadLetters};
+use crate::backlog::{BacklogReporter, SharedDeadLetters};
 use crate::config::EngineConfig;
 use crate::ingress::Ingress;
 use crate::lane::{LaneDriver, STOP_MAX, Shared};
 use crate::membership::{HeartbeatTask, MembershipHandle, MembershipInput};
 use crate::metrics::EngineMetrics;
 use crate::observer::FoldObserver;
-use crate::observer::{LaneStatistics, StatisticsReporter};
+use crate::observer::StatisticsReporter;
 use crate::status::{LanePhase, LaneStatus, Status, StatusReader, StopReason, lane_status};
 
 /// Why an engine could not start.
@@ -99,13 +99,14 @@ impl Engine {
             statistics.push(lane.statistics);
             backlogs.push(lane.backlog);
         }
+        let pub_sub = || Arc::clone(&shared.bus.pub_sub);
+        let status = StatusReader::new(watched.clone(), membership.live.clone());
+        let statistics = StatisticsReporter::new(&shared.config, pub_sub(), statistics, status);
+        let (letters, wake) = (Arc::clone(&shared.dead_letters), Arc::clone(&shared.backlog_wake));
+        let backlogs = BacklogReporter::new(&shared.config, pub_sub(), backlogs, letters, wake);
         let mut handle = EngineHandle {
-            _statistics: statistics_reporter(
-                &shared,
-                statistics,
-                StatusReader::new(watched.clone(), membership.live.clone()),
-            ),
-            _backlogs: backlog_reporter(&shared, backlogs),
+            _statistics: statistics.map(|reporter| AbortOnDropHandle::new(tokio::spawn(reporter.drive()))),
+            _backlogs: AbortOnDropHandle::new(tokio::spawn(backlogs.drive())),
             lanes: watched,
             membership,
             leave_max,
@@ -123,37 +124,6 @@ impl Engine {
         }
         Ok(handle)
     }
-}
-
-/// Starts to publish the engine's statistics, if it has one.
-fn statistics_reporter(
-    shared: &Shared,
-    lanes: Vec<watch::Receiver<LaneStatistics>>,
-    status: StatusReader,
-) -> Option<AbortOnDropHandle<()>> {
-    let Shared { bus, config, .. } = shared;
-    let statistics_reporter = StatisticsReporter {
-        engine: config.id.clone(),
-        every: Duration::from_millis(config.statistics_ms),
-        clock: Arc::clone(&config.clock.now),
-        pub_sub: Arc::clone(&bus.pub_sub),
-        lanes,
-        status,
-    };
-    (config.statistics_ms > 0).then(|| AbortOnDropHandle::new(tokio::spawn(statistics_reporter.drive())))
-}
-
-/// Starts to say which agents do not acknowledge.
-fn backlog_reporter(shared: &Shared, lanes: Vec<watch::Receiver<LaneBacklog>>) -> AbortOnDropHandle<()> {
-    let reporter = BacklogReporter {
-        engine: shared.config.id.clone(),
-        backlog_max: shared.config.outbox.backlog_max,
-        pub_sub: Arc::clone(&shared.bus.pub_sub),
-        lanes,
-        dead_letters: Arc::clone(&shared.dead_letters),
-        wake: Arc::clone(&shared.backlog_wake),
-    };
-    AbortOnDropHandle::new(tokio::spawn(reporter.drive()))
 }
 
 /// The lanes to serve, each once.

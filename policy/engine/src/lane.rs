@@ -13,43 +13,47 @@
 //! | [`publish`] | what leaves: deliveries, writes of the register, entries of the engine |
 //! | [`requests`] | who asks for views and journals |
 //! | [`maintenance`] | checkpoints and trims |
-//! | [`inputs`] | everything that can wake the lane |
+//! | [`recovery`] | how the lane gets its state back |
+//! | `Inputs`, here | everything that can wake the lane |
 //! | [`crate::observer`] | what people are told of all this |
 
+mod driver;
 mod fold;
-mod inputs;
-mod lifecycle;
 mod maintenance;
 mod ownership;
 mod publish;
+mod recovery;
 mod requests;
 
+use std::collections::BTreeSet;
+use std::future::pending;
 use std::sync::Arc;
 
-use bus::{Bus, BusError, LogRecord};
-use bytes::Bytes;
-use schemas::Lane;
-use tokio::sync::{Notify, watch};
+use bus::appender::AppendError;
+use bus::{Bus, BusError, LogRecord, Received, Registered};
+use futures_util::future::BoxFuture;
+use futures_util::stream::{BoxStream, FuturesUnordered};
+use futures_util::{FutureExt, StreamExt};
+use policy_core::LaneState;
+use schemas::{DeliveryId, NegotiationId, Position, RegisterKey, Timestamp};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::fold::{Fold, Sinks};
-use self::inputs::{AppendDone, Inputs, LaneWake, Purpose};
-pub(crate) use self::lifecycle::STOP_MAX;
-use self::maintenance::Maintenance;
-use self::ownership::{Claim, Ownership, Progress};
-use self::publish::{Publisher, Unsettled};
-use self::requests::Requests;
-use crate::backlog::SharedDeadLetters;
-use crate::checkpoint::Checkpoint;
+pub(crate) use self::driver::{LaneDriver, STOP_MAX};
+use self::maintenance::MaintenanceDone;
+use crate::abort::Aborts;
+use crate::backlog::{LaneBacklog, SharedDeadLetters};
 use crate::config::EngineConfig;
+use crate::delivered::Batch;
 use crate::ingress::Signal;
+use crate::log_reader::LogReader;
+use crate::membership::LiveEngines;
 use crate::metrics::EngineMetrics;
-use crate::observer::{FoldObserver, LaneObserver, Observation};
-use crate::status::{LaneStatus, StopReason};
-
-/// Most requests for views taken in between two flushes; each costs one look-up and one document.
-const REQUESTS_PER_BATCH_MAX: usize = 16;
+use crate::observer::{FoldObserver, LaneStatistics};
+use crate::outbox::Outbox;
+use crate::register::Registrar;
+use crate::status::LaneStatus;
 
 /// What every lane of an engine is given.
 #[derive(Clone)]
@@ -65,323 +69,231 @@ pub(crate) struct Shared {
     pub(crate) backlog_wake: Arc<Notify>,
 }
 
-/// See the module.
-pub(crate) struct LaneDriver {
-    lane: Lane,
-    shared: Shared,
-    status: watch::Sender<LaneStatus>,
-    inputs: Inputs,
-    fold: Fold,
-    ownership: Ownership,
-    publisher: Publisher,
-    requests: Requests,
-    maintenance: Maintenance,
-    observer: LaneObserver,
-    /// Why the log cannot be read on.
-    broken: Option<BusError>,
+/// A lane as it stands before its next record.
+struct Recovered {
+    lane_state: LaneState,
+    outbox: Outbox,
+    registrar: Registrar,
+    aborts: Aborts,
+    blamed: BTreeSet<NegotiationId>,
+    /// Sequence of the last record folded, 0 at the beginning.
+    position: u64,
+    /// Its log time.
+    time: Timestamp,
+    /// The last record there was.
+    target: u64,
+    /// What the log had trimmed.
+    trimmed: u64,
+    /// Reads on from `position`.
+    reader: LogReader,
 }
 
-impl LaneDriver {
-    /// Runs until the engine shuts down or the lane cannot go on.
-    pub(crate) async fn drive(mut self) {
-        let reason = loop {
-            if let Err(reason) = self.handle_progress() {
-                break reason;
-            }
-            self.act().await;
-            let wake = self.inputs.wait(self.wake_at(), self.takes_records()).await;
-            if let Err(reason) = self.handle(wake).and_then(|()| self.handle_ready()) {
-                break reason;
-            }
-            if let Some(error) = self.broken.take()
-                && let Err(reason) = self.rebuild(error).await
-            {
-                break reason;
+/// What a lane lets others see of it.
+pub(crate) struct Watched {
+    pub(crate) status: watch::Receiver<LaneStatus>,
+    pub(crate) statistics: watch::Receiver<LaneStatistics>,
+    pub(crate) backlog: watch::Receiver<LaneBacklog>,
+}
+
+/// What woke the lane.
+enum LaneWake {
+    /// The log has a record, or cannot be read any more.
+    Record(Result<LogRecord, BusError>),
+    /// An acknowledgement or a hello.
+    Signal(Signal),
+    /// The register answered.
+    Write(WriteDone),
+    /// The log answered an append.
+    Append(AppendDone),
+    /// A view or a journal is asked for.
+    Request(Received),
+    /// The log tells where it ends, or nothing.
+    End(Option<u64>),
+    /// Another engine came or went.
+    Peers,
+    /// A checkpoint or a trim is done.
+    Maintenance(MaintenanceDone),
+    /// An instant the lane waited for.
+    Time,
+    /// The engine shuts down.
+    Shutdown,
+}
+
+/// An answer of the register.
+struct WriteDone {
+    key: RegisterKey,
+    started: Instant,
+    answer: Result<Registered, BusError>,
+}
+
+/// An answer of the log.
+struct AppendDone {
+    purpose: Purpose,
+    outcome: Result<Position, AppendError>,
+}
+
+/// What an engine's entry was appended for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Purpose {
+    Claim,
+    Tick,
+    Delivered(Batch),
+    DeliveryFailed(DeliveryId),
+    Abort(NegotiationId),
+    Rules,
+}
+
+/// The sources. Futures and streams that a wake leaves unread keep what they have.
+struct Inputs {
+    cancel: CancellationToken,
+    live: watch::Receiver<Option<Arc<LiveEngines>>>,
+    log: LogReader,
+    signals: mpsc::Receiver<Signal>,
+    /// Absent until the lane is owned: nobody else answers for it.
+    requests: Option<BoxStream<'static, Received>>,
+    writes: FuturesUnordered<BoxFuture<'static, WriteDone>>,
+    appends: FuturesUnordered<BoxFuture<'static, AppendDone>>,
+    maintenance: FuturesUnordered<BoxFuture<'static, MaintenanceDone>>,
+    ends: FuturesUnordered<BoxFuture<'static, Option<u64>>>,
+}
+
+impl Inputs {
+    fn new(
+        cancel: CancellationToken,
+        live: watch::Receiver<Option<Arc<LiveEngines>>>,
+        signals: mpsc::Receiver<Signal>,
+        log: LogReader,
+    ) -> Self {
+        let (writes, appends) = (FuturesUnordered::new(), FuturesUnordered::new());
+        let (maintenance, ends) = (FuturesUnordered::new(), FuturesUnordered::new());
+        Self { cancel, live, log, signals, requests: None, writes, appends, maintenance, ends }
+    }
+
+    /// Reads another log; what was asked of the bus for the state that is gone is not waited for.
+    fn restart(&mut self, log: LogReader) {
+        self.log = log;
+        self.requests = None;
+        self.writes.clear();
+        self.appends.clear();
+        self.maintenance.clear();
+        self.ends.clear();
+    }
+
+    /// Waits for the next wake; `at` is when time alone would be one. Records are left in the log unless `reads`.
+    ///
+    /// The order is fixed, so that a run can be repeated. No source starves another, because the lane handles a bounded
+    /// part of each between two waits.
+    async fn wait(&mut self, at: Option<Instant>, reads: bool) -> LaneWake {
+        let Self { cancel, live, log, signals, requests, writes, appends, maintenance, ends } = self;
+        let request = async {
+            match requests {
+                Some(requests) => requests.next().await,
+                None => pending().await,
             }
         };
-        self.stop(reason).await;
-    }
-
-    /// Whether there is room for what further records cause. While the lane is not owned nothing can make room.
-    fn takes_records(&self) -> bool {
-        let is_stuck = self.ownership.yielding().is_some() || (self.ownership.is_owner() && self.publisher.is_full());
-        self.broken.is_none() && !is_stuck
-    }
-
-    fn handle(&mut self, wake: LaneWake) -> Result<(), StopReason> {
-        match wake {
-            LaneWake::Record(Ok(record)) => return self.handle_record(&record),
-            LaneWake::Record(Err(error)) => return self.handle_unreadable(error),
-            LaneWake::Signal(signal) => return self.handle_signal(signal),
-            LaneWake::Maintenance(done) => self.maintenance.handle(done, &self.observer),
-            LaneWake::Write(done) => self.publisher.handle_write(&done, self.fold.state(), &mut self.observer),
-            LaneWake::Append(done) => self.handle_append(done),
-            LaneWake::Request(request) => self.requests.add(request),
-            LaneWake::End(end) => self.requests.handle_end(end),
-            LaneWake::Peers => self.handle_peers(),
-            LaneWake::Time => {}
-            LaneWake::Shutdown => return Err(StopReason::Shutdown),
-        }
-        Ok(())
-    }
-
-    /// Handles what is ready, a bounded part of each source, so that none starves another.
-    fn handle_ready(&mut self) -> Result<(), StopReason> {
-        self.handle_ready_signals()?;
-        while let Some(done) = self.inputs.ready_write() {
-            self.publisher.handle_write(&done, self.fold.state(), &mut self.observer);
-        }
-        self.handle_ready_appends();
-        while let Some(end) = self.inputs.ready_end() {
-            self.requests.handle_end(end);
-        }
-        for _ in 0..REQUESTS_PER_BATCH_MAX {
-            let Some(request) = self.inputs.ready_request() else { break };
-            self.requests.add(request);
-        }
-        for _ in 1..self.shared.config.batch.records_max {
-            if !self.takes_records() {
-                break;
+        let time = async {
+            match at {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => pending().await,
             }
-            match self.inputs.ready_record() {
-                Some(Ok(record)) => self.handle_record(&record)?,
-                Some(Err(error)) => self.handle_unreadable(error)?,
-                None => {
-                    if self.ownership.is_fit() {
-                        self.fold.handle_log_end();
-                    }
-                    break;
-                }
-            }
-        }
-        while let Some(done) = self.inputs.ready_maintenance() {
-            self.maintenance.handle(done, &self.observer);
-        }
-        Ok(())
-    }
-
-    fn handle_record(&mut self, record: &LogRecord) -> Result<(), StopReason> {
-        let before = self.fold.position();
-        let Self { fold, ownership, publisher, observer, .. } = self;
-        fold.handle_record(record, &mut Sinks { ownership, publisher, observer })?;
-        if self.fold.position() == before {
-            return Ok(());
-        }
-        self.maintenance.note_record();
-        self.handle_progress()
-    }
-
-    /// The log does not go on from the last record read. Where it has lost or trimmed records, the lane begins anew.
-    fn handle_unreadable(&mut self, error: BusError) -> Result<(), StopReason> {
-        if !matches!(error, BusError::Diverged(_) | BusError::Trimmed(_)) {
-            return Err(StopReason::LogUnreadable(error.to_string()));
-        }
-        self.broken = Some(error);
-        Ok(())
-    }
-
-    fn handle_ready_signals(&mut self) -> Result<(), StopReason> {
-        for _ in 0..self.shared.config.batch.acks_max {
-            let Some(signal) = self.inputs.ready_signal() else { break };
-            self.handle_signal(signal)?;
-        }
-        Ok(())
-    }
-
-    fn handle_signal(&mut self, signal: Signal) -> Result<(), StopReason> {
-        match signal {
-            Signal::Acked(agent, ids) => {
-                self.publisher.handle_acked(&agent, ids, self.ownership.is_owner());
-                self.observe_deliveries();
-            }
-            Signal::Hello(agent) => self.publisher.handle_hello(&agent),
-            Signal::Digests(engine, points) => self.fold.handle_digests(&engine, &points, &self.observer)?,
-        }
-        Ok(())
-    }
-
-    /// The log answered an entry; each purpose is somebody's.
-    fn handle_append(&mut self, done: AppendDone) {
-        let now = Instant::now();
-        let AppendDone { purpose, outcome } = done;
-        if let Err(error) = &outcome {
-            tracing::warn!(lane = self.lane.0, ?purpose, %error, "an engine's entry was not appended");
-        }
-        let failure = outcome.as_ref().err().map(ToString::to_string);
-        let seq = outcome.ok().map(|position| position.seq);
-        match purpose {
-            Purpose::Claim => self.ownership.handle_claim_append(failure, now),
-            Purpose::Tick => {
-                self.observer.observe(Observation::TickAnswered);
-                self.fold.handle_tick_append(seq, now);
-            }
-            Purpose::Rules => {}
-            Purpose::Delivered(_) | Purpose::DeliveryFailed(_) | Purpose::Abort(_) => {
-                self.publisher.handle_append(purpose, seq.is_some(), now);
-            }
+        };
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => LaneWake::Shutdown,
+            Ok(()) = live.changed() => LaneWake::Peers,
+            Some(done) = writes.next() => LaneWake::Write(done),
+            Some(done) = appends.next() => LaneWake::Append(done),
+            Some(done) = maintenance.next() => LaneWake::Maintenance(done),
+            Some(signal) = signals.recv() => LaneWake::Signal(signal),
+            record = log.next(), if reads => LaneWake::Record(record),
+            Some(end) = ends.next() => LaneWake::End(end),
+            Some(request) = request => LaneWake::Request(request),
+            () = time => LaneWake::Time,
         }
     }
 
-    fn handle_ready_appends(&mut self) {
-        while let Some(done) = self.inputs.ready_append() {
-            self.handle_append(done);
-        }
+    /// From now on a shutdown wakes the lane no more.
+    fn ignore_shutdown(&mut self) {
+        self.cancel = CancellationToken::new();
     }
 
-    /// Others came or went: does the lane fall to this engine now?
-    fn handle_peers(&mut self) {
-        if let Some(live) = self.inputs.take_live() {
-            self.ownership.handle_live(&live, self.fold.state().rules());
-        }
+    /// Who is alive, if that is known yet.
+    fn live(&self) -> Option<Arc<LiveEngines>> {
+        self.live.borrow().clone()
     }
 
-    /// Moves on as far as what is folded and who is alive allow.
-    fn handle_progress(&mut self) -> Result<(), StopReason> {
-        self.fold.check_rules()?;
-        self.publisher.check_aborts()?;
-        let (now, live) = (Instant::now(), self.inputs.live());
-        match self.ownership.progress(self.fold.state(), self.fold.position(), live.as_deref(), now) {
-            Progress::Settled => {}
-            Progress::Waiting => self.publisher.check_held()?,
-            Progress::Claim(epoch) => self.publisher.append_claim(epoch, &mut self.inputs),
-            Progress::Owned(claim) => self.take_over(claim, now),
-        }
-        Ok(())
+    /// As [`Inputs::live`], and wakes the lane only for what changes from here on.
+    fn take_live(&mut self) -> Option<Arc<LiveEngines>> {
+        self.live.borrow_and_update().clone()
     }
 
-    fn take_over(&mut self, claim: Claim, now: Instant) {
-        self.handle_peers();
-        self.observer.handle_takeover(self.fold.state(), claim.is_orderly, claim.outlives);
-        self.publisher.handle_takeover(now);
-        let (epoch, unacknowledged) = (self.ownership.epoch(), self.publisher.outbox_len());
-        tracing::info!(lane = self.lane.0, epoch, unacknowledged, "the lane is owned");
-        if !claim.is_orderly {
-            self.publisher.release_held();
-        }
+    /// Reads requests from now on.
+    fn open_requests(&mut self, requests: BoxStream<'static, Received>) {
+        self.requests = Some(requests);
     }
 
-    /// Does everything that is due.
-    async fn act(&mut self) {
-        let now = Instant::now();
-        if let Some(epoch) = self.ownership.epoch() {
-            self.act_as_owner(epoch, now).await;
-        } else if let Some(epoch) = self.ownership.yielding() {
-            self.yield_lane(epoch).await;
-        } else if let Some(epoch) = self.ownership.poll_claim(now) {
-            self.publisher.append_claim(epoch, &mut self.inputs);
-        }
-        self.observe_deliveries();
-        self.publisher.report_backlog(self.ownership.is_owner(), now);
-        self.start_maintenance(now);
-        self.report(now);
+    /// Nothing is answered for the lane any more.
+    fn close_requests(&mut self) {
+        self.requests = None;
+        self.ends.clear();
     }
 
-    async fn act_as_owner(&mut self, epoch: u64, now: Instant) {
-        self.requests.subscribe(now, self.observer.has_journals(), &mut self.inputs).await;
-        if self.ownership.poll_release(now) {
-            self.publisher.release_held();
-        }
-        self.publisher.start_due(now, &self.fold, &mut self.inputs, &mut self.observer);
-        self.publisher.append_failures(epoch, now, &mut self.inputs);
-        if let Some(version) = self.ownership.poll_rules(self.fold.state().rules(), now) {
-            self.publisher.append_rules(epoch, version, &mut self.inputs);
-        }
-        self.publisher.append_delivered(epoch, self.fold.position(), now, &mut self.inputs);
-        if self.fold.poll_tick(now) {
-            self.publisher.append_tick(&mut self.inputs);
-        }
-        self.handle_ready_appends();
-        self.requests.ask_end(&mut self.inputs);
-        self.publish().await;
+    fn has_requests(&self) -> bool {
+        self.requests.is_some()
     }
 
-    /// Publishes what deliveries, notices and current answers are ready.
-    async fn publish(&mut self) {
-        let answers = self.requests.poll_answers(self.fold.position(), self.fold.state(), &self.observer);
-        self.publisher.publish(&self.fold, answers, &self.observer).await;
+    fn start_write(&mut self, write: BoxFuture<'static, WriteDone>) {
+        self.writes.push(write);
     }
 
-    /// Hands the lane over: what the log ordered before the other engine's claim still leaves, as does what was
-    /// acknowledged; the rest is the new owner's.
-    async fn yield_lane(&mut self, epoch: u64) {
-        tracing::info!(lane = self.lane.0, epoch, by = self.fold.state().epoch(), "the lane is handed over");
-        self.publish().await;
-        let now = Instant::now();
-        self.publisher.append_all_delivered(epoch, now, &mut self.inputs);
-        self.publisher.demote();
-        self.inputs.close_requests();
-        self.requests.clear();
-        self.observer.forget();
-        self.ownership.stand_by(now);
+    fn start_append(&mut self, append: BoxFuture<'static, AppendDone>) {
+        self.appends.push(append);
     }
 
-    /// When time alone makes something due.
-    fn wake_at(&self) -> Option<Instant> {
-        let is_owner = self.ownership.is_owner();
-        let owners = [
-            self.publisher.wake_at(),
-            self.fold.tick_wake_at(),
-            self.requests.wake_at(&self.inputs),
-            self.ownership.rules_wake_at(),
-            self.observer.wake_at(),
-        ];
-        let owners = owners.into_iter().filter(|_| is_owner);
-        let maintenance = self.maintenance.wake_at(self.fold.position(), || self.makes_checkpoints(), is_owner);
-        owners.chain([self.ownership.wake_at(), maintenance]).flatten().min()
+    fn start_maintenance(&mut self, work: BoxFuture<'static, MaintenanceDone>) {
+        self.maintenance.push(work);
     }
 
-    fn observe_deliveries(&mut self) {
-        self.observer.handle_deliveries(self.publisher.take_delivery_events());
+    fn start_end(&mut self, end: BoxFuture<'static, Option<u64>>) {
+        self.ends.push(end);
     }
 
-    /// Starts the maintenance that is due.
-    fn start_maintenance(&mut self, now: Instant) {
-        if self.maintenance.is_checkpoint_due(self.fold.position(), now) && self.makes_checkpoints() {
-            let checkpoint = self.checkpoint();
-            let saving = self.maintenance.save(checkpoint);
-            self.inputs.start_maintenance(saving);
-        }
-        if self.ownership.is_owner()
-            && let Some(trimming) = self.maintenance.poll_trim(now)
-        {
-            self.inputs.start_maintenance(trimming);
-        }
+    /// Writes of the register that are not answered.
+    fn has_writes(&self) -> bool {
+        !self.writes.is_empty()
     }
 
-    /// Whether it falls to this engine to make the lane's checkpoints: the first of those that do not own it, or the
-    /// owner where nobody else is there.
-    fn makes_checkpoints(&self) -> bool {
-        let Some(live) = self.inputs.live().filter(|_| self.ownership.is_fit()) else { return false };
-        let ranked = live.ranked(self.lane);
-        let first = ranked.iter().find(|id| !self.fold.state().is_owner(id)).or(ranked.first());
-        first.is_some_and(|id| *id == self.shared.config.id)
+    /// Appends that are not answered.
+    fn appends_len(&self) -> usize {
+        self.appends.len()
     }
 
-    /// The state after the last folded record, with everything the lane still has to do.
-    fn checkpoint(&self) -> Checkpoint {
-        let Unsettled { deliveries, writes, refused, aborts } = self.publisher.unsettled();
-        let lane_state = Bytes::from(self.fold.state().snapshot());
-        let blamed = self.fold.blamed().iter().cloned().collect();
-        Checkpoint { head: self.fold.head(), lane_state, deliveries, writes, refused, aborts, blamed }
+    /// The next record, if it is there already; as the next ones, of their source.
+    fn ready_record(&mut self) -> Option<Result<LogRecord, BusError>> {
+        self.log.next().now_or_never()
     }
 
-    /// Says how the lane stands: to the engine's handle, to people, and through the heartbeats to other engines.
-    fn report(&mut self, now: Instant) {
-        let Self { fold, publisher, ownership, observer, .. } = self;
-        let (is_owner, outbox) = (ownership.is_owner(), publisher.outbox_len());
-        observer.report(now, fold.clock().log_time(now), fold.state(), (fold.position(), outbox), is_owner);
-        let (phase, is_fit) = (ownership.phase(self.inputs.live().is_some()), ownership.is_fit());
-        let mut is_news = false;
-        self.status.send_modify(|status| {
-            is_news = status.phase != phase || status.is_fit != is_fit;
-            status.phase = phase;
-            status.is_fit = is_fit;
-            status.faults = ownership.fault().into_iter().collect();
-            fold.fill_status(status);
-            publisher.fill_status(status);
-        });
-        if is_news {
-            ownership.announce();
-        }
+    fn ready_signal(&mut self) -> Option<Signal> {
+        self.signals.try_recv().ok()
+    }
+
+    fn ready_write(&mut self) -> Option<WriteDone> {
+        self.writes.next().now_or_never().flatten()
+    }
+
+    fn ready_append(&mut self) -> Option<AppendDone> {
+        self.appends.next().now_or_never().flatten()
+    }
+
+    fn ready_maintenance(&mut self) -> Option<MaintenanceDone> {
+        self.maintenance.next().now_or_never().flatten()
+    }
+
+    fn ready_end(&mut self) -> Option<Option<u64>> {
+        self.ends.next().now_or_never().flatten()
+    }
+
+    fn ready_request(&mut self) -> Option<Received> {
+        self.requests.as_mut()?.next().now_or_never().flatten()
     }
 }

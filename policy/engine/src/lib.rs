@@ -29,7 +29,7 @@
 //!
 //! Reading order: [`EngineConfig`], `lane.rs` (the loop), `lane/fold.rs` (records in), `lane/publish.rs`, `outbox.rs`, `register.rs`
 //! (what leaves, and when), `tick.rs`, `delivered.rs`, `abort.rs` (what engines log); then `membership.rs` and
-//! `lane/ownership.rs` (who does it), `recovery.rs`, `checkpoint.rs`, `lane/maintenance.rs` (how it survives).
+//! `lane/ownership.rs` (who does it), `lane/recovery.rs`, `checkpoint.rs`, `lane/maintenance.rs` (how it survives).
 
 mod abort;
 mod backlog;
@@ -48,7 +48,6 @@ mod membership;
 mod metrics;
 mod observer;
 mod outbox;
-mod recovery;
 mod register;
 mod status;
 mod tick;

@@ -8,7 +8,6 @@
 //! that lasts twice as long each time, and leaves it the lane for so long, whatever its rank. Such engines would otherwise
 //! take the lane from each other once per `dead_after`.
 
-mod heartbeat;
 mod rank;
 mod task;
 
@@ -16,11 +15,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use schemas::Lane;
+use schemas::{Lane, subject};
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-pub(crate) use heartbeat::{Heartbeat, LaneHeartbeat};
 use rank::LaneCandidate;
+
+use crate::digests::DigestPoint;
+use crate::status::LaneStatus;
 pub(crate) use task::{HeartbeatTask, MembershipHandle, MembershipInput};
 
 /// Most other engines remembered. Far above what the lanes of one exchange can keep busy; names beyond it are ignored.
@@ -32,7 +34,7 @@ const MEMORY_FACTOR: u32 = 4;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Membership {
+struct Membership {
     own: String,
     /// When this engine started, by its own clock: tells it from another one of the same name.
     started: u64,
@@ -63,18 +65,18 @@ pub(crate) struct PeerState {
     /// It hands its lanes over and takes none.
     pub(crate) is_leaving: bool,
     /// The lanes it could own at once.
-    pub(crate) fit: BTreeSet<Lane>,
+    fit: BTreeSet<Lane>,
     /// It catches up with no lane any more.
     is_settled: bool,
     /// The newest rules version it folds.
-    pub(crate) rules_newest: u32,
+    rules_newest: u32,
     /// The lanes it has claimed without being heard: they are left to it.
     claimed_unheard: BTreeSet<Lane>,
 }
 
 /// What a heartbeat was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HeartbeatOrigin {
+enum HeartbeatOrigin {
     /// This engine's own.
     Own,
     /// Of another engine of the same name.
@@ -121,24 +123,24 @@ impl LiveEngines {
 
 impl Membership {
     /// Nobody else is known yet. `started` tells engines of one name apart.
-    pub(crate) fn new(own: String, started: u64, lanes: Vec<Lane>, dead_after: Duration) -> Self {
+    fn new(own: String, started: u64, lanes: Vec<Lane>, dead_after: Duration) -> Self {
         let (lanes, peers_by_id) = (lanes.into_iter().collect(), BTreeMap::new());
         let (is_leaving, is_settled, duplicate_until, known) = (false, false, None, Arc::new(LiveEngines::default()));
         Self { own, started, lanes, dead_after, is_leaving, is_settled, peers_by_id, duplicate_until, known }
     }
 
     /// Whether this engine still catches up with a lane.
-    pub(crate) fn set_settled(&mut self, is_settled: bool) {
+    fn set_settled(&mut self, is_settled: bool) {
         self.is_settled = is_settled;
     }
 
     /// This engine takes no lane any more.
-    pub(crate) fn leave(&mut self) {
+    fn leave(&mut self) {
         self.is_leaving = true;
     }
 
     /// A heartbeat was received.
-    pub(crate) fn handle_heartbeat(&mut self, heartbeat: &Heartbeat, now: Instant) -> HeartbeatOrigin {
+    fn handle_heartbeat(&mut self, heartbeat: &Heartbeat, now: Instant) -> HeartbeatOrigin {
         if heartbeat.engine == self.own {
             if heartbeat.started == self.started {
                 return HeartbeatOrigin::Own;
@@ -163,7 +165,7 @@ impl Membership {
     }
 
     /// The log gave a fresh claim of a lane by an engine.
-    pub(crate) fn handle_claim(&mut self, engine: &str, lane: Lane, now: Instant) {
+    fn handle_claim(&mut self, engine: &str, lane: Lane, now: Instant) {
         let dead_after = self.dead_after;
         if engine == self.own {
             return;
@@ -181,7 +183,7 @@ impl Membership {
     }
 
     /// This engine itself was held up: what it did not hear in the meantime says nothing about others.
-    pub(crate) fn handle_pause(&mut self, now: Instant) {
+    fn handle_pause(&mut self, now: Instant) {
         let until = now + self.dead_after;
         for peer in self.peers_by_id.values_mut().filter(|peer| peer.heartbeat_at.is_some()) {
             peer.until = peer.until.max(until);
@@ -190,7 +192,7 @@ impl Membership {
     }
 
     /// Who is alive now.
-    pub(crate) fn live(&mut self, now: Instant) -> Arc<LiveEngines> {
+    fn live(&mut self, now: Instant) -> Arc<LiveEngines> {
         self.peers_by_id.retain(|_, peer| peer.until > now || peer.forgotten_at > now);
         self.duplicate_until = self.duplicate_until.filter(|until| *until > now);
         let alive = self.peers_by_id.iter().filter(|(_, peer)| peer.until > now);
@@ -220,7 +222,7 @@ impl Membership {
     }
 
     /// When somebody will be dead unless heard before.
-    pub(crate) fn wake_at(&self, now: Instant) -> Option<Instant> {
+    fn wake_at(&self, now: Instant) -> Option<Instant> {
         let ends = self.peers_by_id.values().map(|peer| peer.until).chain(self.duplicate_until);
         ends.filter(|until| *until > now).min()
     }
@@ -239,6 +241,84 @@ impl Membership {
         });
         let was_alive = peer.until > now;
         Some((peer, was_alive))
+    }
+}
+
+/// Largest heartbeat read: every lane a log can have, with its digests, fits into half of it.
+const HEARTBEAT_BYTES_MAX: usize = 256 * 1024;
+
+/// The phase of a lane that was given up, as [`LanePhase::as_str`](crate::LanePhase::as_str) names it.
+const STOPPED: &str = "stopped";
+
+/// The phase of a lane that an engine owns.
+const OWNER: &str = "owner";
+
+/// What an engine says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Heartbeat {
+    /// The engine; as in the subject.
+    engine: String,
+    /// When it started, in microseconds by its own clock: tells two engines of one name apart.
+    started: u64,
+    /// It hands its lanes over and takes none.
+    is_leaving: bool,
+    /// The newest rules version it folds.
+    rules_newest: u32,
+    /// The lanes it folds.
+    lanes: Vec<LaneHeartbeat>,
+}
+
+/// What an engine says of one lane.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct LaneHeartbeat {
+    /// The lane.
+    lane: Lane,
+    /// What the engine does with it.
+    phase: String,
+    /// It has caught up with the lane and could own it at once.
+    is_fit: bool,
+    /// Sequence of the last folded record.
+    position: u64,
+    /// The lane's epoch.
+    epoch: u64,
+    /// The lane's rules version.
+    rules: u32,
+    /// Digests of its state at recent positions.
+    digests: Vec<DigestPoint>,
+}
+
+impl LaneHeartbeat {
+    /// Whether the engine has caught up with the lane, or has given it up.
+    fn is_settled(&self) -> bool {
+        self.is_fit || self.phase == STOPPED
+    }
+
+    /// Whether the engine owns the lane.
+    fn is_owned(&self) -> bool {
+        self.phase == OWNER
+    }
+
+    fn of(status: &LaneStatus) -> Self {
+        Self {
+            lane: status.lane,
+            phase: status.phase.as_str().to_owned(),
+            is_fit: status.is_fit,
+            position: status.position,
+            epoch: status.epoch,
+            rules: status.rules,
+            digests: status.digests.clone(),
+        }
+    }
+}
+
+impl Heartbeat {
+    /// Reads a heartbeat; nothing when it is too large, not readable, or not of the engine its subject names.
+    fn read(subject: &str, payload: &[u8]) -> Option<Self> {
+        if payload.len() > HEARTBEAT_BYTES_MAX {
+            return None;
+        }
+        let heartbeat: Self = serde_json::from_slice(payload).ok()?;
+        (subject::engine_of(subject)? == heartbeat.engine).then_some(heartbeat)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Every metric the engine sets. Labels are closed sets, and every known combination starts at 0.
 //!
 //! Counters tell what this process did as an owner, and what happened while nobody owned the lane it then took (see
-//! `driver/uncounted.rs`): what another owner folded, that one has counted. Gauges tell the state, however it came about.
+//! `observer/uncounted.rs`): what another owner folded, that one has counted. Gauges tell the state, however it came about.
 
 mod awards;
 mod delivery;

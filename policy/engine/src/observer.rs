@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use self::journal::{Fact, Journals};
 use self::statistics::LaneCounters;
-use self::trace::{Finished, Folded, Traces};
+use self::trace::{FinishedNegotiation, FoldedMessage, Traces};
 use self::uncounted::UncountedEvents;
 use crate::config::{EngineConfig, WallClock};
 use crate::metrics::{EngineMetrics, LaneGauges, WriteResult};
@@ -240,10 +240,10 @@ impl LaneObserver {
         if !self.traces.is_on() {
             return;
         }
-        if let Some(folded) = Folded::of(event, state.now()) {
+        if let Some(folded) = FoldedMessage::of(event, state.now()) {
             self.traces.handle_folded(&folded, record);
         }
-        if let Some(finished) = Finished::of(event) {
+        if let Some(finished) = FinishedNegotiation::of(event) {
             self.traces.handle_end(finished);
         }
     }

@@ -13,7 +13,6 @@
 
 mod acks;
 mod bundle;
-mod entry;
 mod event;
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -27,6 +26,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use policy_core::Deliver;
 use schemas::record::Qos;
 use schemas::{AgentId, DeliveryId, RegisterKey, Timestamp};
@@ -37,23 +37,12 @@ use crate::backlog::DeadLetter;
 use crate::config::OutboxConfig;
 use crate::document::DocumentWriter;
 use crate::metrics::{DeadLetterReason, EngineMetrics};
+use crate::register::Gate;
 
 use acks::AckCache;
-use entry::{DeliveryState, OutboxEntry, Recipient};
 pub(crate) use event::{DeliveryEvent, DeliveryStep};
-use retry::RetrySchedule;
+use retry::{RetrySchedule, RetrySlot};
 use unreachable::UnreachableAgents;
-
-/// Whether the register lets a delivery out.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Gate {
-    /// Nothing to wait for, or it is written.
-    Open,
-    /// Not answered yet.
-    Shut(RegisterKey),
-    /// Another value stands there: the delivery must never leave.
-    Refused,
-}
 
 /// A delivery that is given up; the lane logs the failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,6 +57,113 @@ pub(crate) struct GivenUp {
     pub(crate) attempts: u32,
     /// It was a call for which nobody waits any more.
     pub(crate) may_answer: bool,
+}
+
+/// A delivery and where it stands.
+#[derive(Debug)]
+struct OutboxEntry {
+    deliver: Deliver,
+    /// Its document, once written; a slice of the message it first went out in.
+    document: Option<Bytes>,
+    /// Where it hangs in its trace, if that is kept.
+    trace: Option<Box<TraceContext>>,
+    /// Rank in the order of making.
+    made: u64,
+    made_at: Instant,
+    attempts: u32,
+    state: DeliveryState,
+    /// The slot its timer is armed in; any other slot that still lists it is out of date.
+    due: Option<RetrySlot>,
+}
+
+/// See the diagram in the parent module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DeliveryState {
+    /// Not to be sent by this engine yet.
+    Held,
+    /// Waits for the register.
+    Gated,
+    /// Leaves with the next flush; `counts` as an attempt, or is an extra for a hello.
+    Queued { counts: bool },
+    /// Waits for its acknowledgement.
+    Sent,
+    /// Waits until its failure is logged.
+    GivenUp,
+    /// Waits until its failure, which is logged, is folded.
+    Failed,
+}
+
+impl OutboxEntry {
+    fn new(deliver: Deliver, made: u64, now: Instant) -> Self {
+        Self {
+            deliver,
+            document: None,
+            trace: None,
+            made,
+            made_at: now,
+            attempts: 0,
+            state: DeliveryState::Held,
+            due: None,
+        }
+    }
+
+    /// Whether the recipient may have seen it: sent by this engine, or held, when an earlier owner may have sent it.
+    fn may_be_sent(&self) -> bool {
+        self.attempts > 0 || self.state == DeliveryState::Held
+    }
+
+    fn given_up(&self) -> GivenUp {
+        GivenUp {
+            id: self.deliver.id,
+            negotiation: self.deliver.negotiation.clone(),
+            to: self.deliver.to.clone(),
+            attempts: self.attempts,
+            may_answer: self.deliver.attempts_max.is_some(),
+        }
+    }
+
+    /// Times it may be sent.
+    fn attempts_max(&self, config: &OutboxConfig) -> u32 {
+        self.deliver.attempts_max.map_or(config.attempts_max, |attempts| attempts.min(config.attempts_max))
+    }
+}
+
+/// The deliveries that wait for one agent, in the order they were made. Removal from the middle is lazy: the outbox knows which ids still live.
+#[derive(Debug, Default)]
+struct Recipient {
+    order: VecDeque<DeliveryId>,
+    live: usize,
+}
+
+impl Recipient {
+    /// Ids that may be stale before they are swept, beyond as many as live; keeps sweeping linear in what is added.
+    const SLACK: usize = 16;
+
+    fn push(&mut self, id: DeliveryId) {
+        self.order.push_back(id);
+        self.live += 1;
+    }
+
+    /// Notes that one id no longer lives; `lives` tells which still do. Returns whether any is left.
+    fn note_gone(&mut self, lives: impl Fn(&DeliveryId) -> bool) -> bool {
+        self.live = self.live.saturating_sub(1);
+        while self.order.front().is_some_and(|id| !lives(id)) {
+            self.order.pop_front();
+        }
+        if self.order.len() > 2 * self.live + Self::SLACK {
+            self.order.retain(|id| lives(id));
+        }
+        self.live > 0
+    }
+
+    fn live(&self) -> usize {
+        self.live
+    }
+
+    /// The ids, stale ones included.
+    fn ids(&self) -> impl Iterator<Item = DeliveryId> + '_ {
+        self.order.iter().copied()
+    }
 }
 
 /// See the module.

@@ -22,8 +22,6 @@ use bytes::Bytes;
 use schemas::{NegotiationId, RegisterKey};
 use tokio::time::Instant;
 
-use crate::outbox::Gate;
-
 /// Most writes in flight: enough to keep one fsync busy with the closings of a whole group commit, few enough that a
 /// lane does not fill the bus's own buffers.
 pub(crate) const WRITES_IN_FLIGHT_MAX: usize = 1024;
@@ -45,6 +43,17 @@ pub(crate) struct Write {
     pub(crate) key: RegisterKey,
     /// What, in canonical form.
     pub(crate) value: Bytes,
+}
+
+/// Whether the register lets a delivery out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Gate {
+    /// Nothing to wait for, or it is written.
+    Open,
+    /// Not answered yet.
+    Shut(RegisterKey),
+    /// Another value stands there: the delivery must never leave.
+    Refused,
 }
 
 /// What an answer means.

@@ -57,12 +57,12 @@ impl LogClock {
 /// The lane's one outstanding tick.
 #[derive(Debug)]
 pub(crate) struct Ticker {
-    state: State,
+    state: TickState,
     not_before: Instant,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum TickState {
     Idle,
     Appending,
     /// Appended; not folded yet.
@@ -71,14 +71,14 @@ enum State {
 
 impl Ticker {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { state: State::Idle, not_before: now }
+        Self { state: TickState::Idle, not_before: now }
     }
 
     /// When to ask again; nothing while a tick is outstanding or no timer is armed.
     pub(crate) fn wake_at(&self, deadline: Option<Timestamp>, clock: &LogClock) -> Option<Instant> {
         match self.state {
-            State::Idle => deadline.map(|deadline| (clock.instant_of(deadline) + MARGIN).max(self.not_before)),
-            State::Appending | State::Appended(_) => None,
+            TickState::Idle => deadline.map(|deadline| (clock.instant_of(deadline) + MARGIN).max(self.not_before)),
+            TickState::Appending | TickState::Appended(_) => None,
         }
     }
 
@@ -86,7 +86,7 @@ impl Ticker {
     pub(crate) fn poll_tick(&mut self, deadline: Option<Timestamp>, clock: &LogClock, now: Instant) -> bool {
         let is_due = self.wake_at(deadline, clock).is_some_and(|at| at <= now);
         if is_due {
-            self.state = State::Appending;
+            self.state = TickState::Appending;
         }
         is_due
     }
@@ -94,10 +94,10 @@ impl Ticker {
     /// The append was answered.
     pub(crate) fn handle_append(&mut self, seq: Option<u64>, folded: u64, now: Instant) {
         match seq {
-            Some(seq) if seq > folded => self.state = State::Appended(seq),
-            Some(_) => self.state = State::Idle,
+            Some(seq) if seq > folded => self.state = TickState::Appended(seq),
+            Some(_) => self.state = TickState::Idle,
             None => {
-                self.state = State::Idle;
+                self.state = TickState::Idle;
                 self.not_before = now + REFUSED_GAP;
             }
         }
@@ -112,11 +112,11 @@ impl Ticker {
         clock: &mut LogClock,
         now: Instant,
     ) {
-        let State::Appended(tick) = self.state else { return };
+        let TickState::Appended(tick) = self.state else { return };
         if seq < tick {
             return;
         }
-        self.state = State::Idle;
+        self.state = TickState::Idle;
         let still_due = deadline.is_some_and(|deadline| deadline <= clock.log_time(now) && deadline >= time);
         if still_due {
             clock.reset(time, now);

@@ -52,7 +52,7 @@ pub(super) struct Claim {
 
 /// What the lane has to do after a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Progress {
+pub(super) enum OwnershipStep {
     /// Nothing further.
     Settled,
     /// Nothing, but the lane is not owned here, and what it holds piles up.
@@ -172,7 +172,7 @@ impl Ownership {
         position: u64,
         live: Option<&LiveEngines>,
         now: Instant,
-    ) -> Progress {
+    ) -> OwnershipStep {
         if matches!(self.state, OwnershipState::CatchingUp { target } if position >= target) {
             self.state = OwnershipState::Standby { not_before: now };
         }
@@ -181,13 +181,13 @@ impl Ownership {
             OwnershipState::Standby { not_before } if self.is_first && not_before <= now => {
                 let claim = self.claim(state, live);
                 self.state = OwnershipState::Claiming(claim);
-                return Progress::Claim(claim.epoch);
+                return OwnershipStep::Claim(claim.epoch);
             }
             OwnershipState::Claiming(claim) if owned == Some(claim.epoch) => {
                 let release_at = claim.is_orderly.then(|| now + self.heartbeat);
                 self.state = OwnershipState::Owner { epoch: claim.epoch, release_at };
                 self.claim_failure = None;
-                return Progress::Owned(claim);
+                return OwnershipStep::Owned(claim);
             }
             OwnershipState::Claiming(claim) if state.epoch() >= claim.epoch => self.stand_by(now),
             OwnershipState::Claiming(claim) if claim.retry_at.is_some() && !self.is_first => self.stand_by(now),
@@ -196,11 +196,11 @@ impl Ownership {
                 self.state = OwnershipState::Yielding { epoch };
             }
             OwnershipState::CatchingUp { .. } | OwnershipState::Standby { .. } | OwnershipState::Claiming(_) => {
-                return Progress::Waiting;
+                return OwnershipStep::Waiting;
             }
             OwnershipState::Owner { .. } | OwnershipState::Yielding { .. } => {}
         }
-        Progress::Settled
+        OwnershipStep::Settled
     }
 
     fn claim(&self, state: &LaneState, live: Option<&LiveEngines>) -> Claim {

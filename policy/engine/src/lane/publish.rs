@@ -11,9 +11,8 @@ use schemas::record::{EngineEvent, Entry, Qos};
 use schemas::{Address, AgentId, DeliveryId, Lane, NegotiationId, RegisterKey, subject};
 use tokio::time::{Instant, timeout};
 
-use super::Shared;
 use super::fold::Fold;
-use super::inputs::{AppendDone, Inputs, Purpose, WriteDone};
+use super::{AppendDone, Inputs, Purpose, Shared, WriteDone};
 use crate::abort::{ABORTS_MAX, AbortCode, Aborts};
 use crate::backlog::BacklogSender;
 use crate::delivered::{Batch, DeliveredBatch};

@@ -24,7 +24,7 @@ use schemas::{AgentId, Lane, NegotiationId, subject};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout};
 
-use super::inputs::Inputs;
+use super::Inputs;
 use super::publish::FLUSH_MAX;
 use crate::observer::LaneObserver;
 

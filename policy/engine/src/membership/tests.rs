@@ -122,3 +122,30 @@ fn lane_heartbeat() -> LaneHeartbeat {
     let status = crate::status::LaneStatus::new(LANE);
     LaneHeartbeat { is_fit: true, ..LaneHeartbeat::of(&status) }
 }
+
+#[test]
+fn a_heartbeat_reads_back_as_it_was_written() {
+    let heartbeat = of_engine_1();
+    let written = serde_json::to_vec(&heartbeat).unwrap();
+    assert_eq!(Heartbeat::read("engine.engine-1.heartbeat", &written), Some(heartbeat));
+}
+
+#[test]
+fn what_is_no_heartbeat_of_its_subjects_engine_is_ignored() {
+    let written = serde_json::to_vec(&of_engine_1()).unwrap();
+    assert_eq!(Heartbeat::read("engine.engine-2.heartbeat", &written), None, "another engine's subject");
+    assert_eq!(Heartbeat::read("engine.engine-1.other", &written), None, "another subject");
+    assert_eq!(Heartbeat::read("engine.engine-1.heartbeat", &written[1..]), None, "not JSON");
+    let padded = [written, vec![b' '; HEARTBEAT_BYTES_MAX]].concat();
+    assert_eq!(Heartbeat::read("engine.engine-1.heartbeat", &padded), None, "too large");
+}
+
+fn of_engine_1() -> Heartbeat {
+    Heartbeat {
+        engine: "engine-1".to_owned(),
+        started: 17,
+        is_leaving: false,
+        rules_newest: 1,
+        lanes: vec![LaneHeartbeat::of(&LaneStatus::new(Lane(3)))],
+    }
+}

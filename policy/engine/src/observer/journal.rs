@@ -10,7 +10,7 @@
 //! a lane's memory stays below 5 MiB, names that nobody else holds any more included below 8 MiB.
 
 mod fact;
-mod kept;
+mod fact_log;
 #[cfg(test)]
 mod tests;
 
@@ -24,7 +24,7 @@ use schemas::statistics::{NAMED_MAX, OpenNegotiation};
 use schemas::{AgentId, NegotiationId, OfferId, Timestamp};
 
 pub(crate) use fact::Fact;
-use kept::Kept;
+use fact_log::FactLog;
 
 use crate::outbox::DeliveryEvent;
 
@@ -55,7 +55,7 @@ struct Remembered {
     offers: u32,
     bargain: Noted,
     is_ended: bool,
-    facts: Kept,
+    facts: FactLog,
 }
 
 /// What has been noted of a bargain: every party is told the same, and it is noted once.
@@ -224,8 +224,14 @@ impl Journals {
         self.drop(negotiation);
         self.made += 1;
         let number = self.made;
-        let remembered =
-            Remembered { number, about, offers: 0, bargain: Noted::default(), is_ended: false, facts: Kept::default() };
+        let remembered = Remembered {
+            number,
+            about,
+            offers: 0,
+            bargain: Noted::default(),
+            is_ended: false,
+            facts: FactLog::default(),
+        };
         self.remembered.insert(negotiation.clone(), remembered);
         self.open.insert(number, negotiation.clone());
     }

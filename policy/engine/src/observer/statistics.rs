@@ -24,7 +24,7 @@ use schemas::{AgentId, Lane, Timestamp, subject};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use crate::config::WallClock;
+use crate::config::{EngineConfig, WallClock};
 use crate::status::StatusReader;
 
 pub(crate) use counters::LaneCounters;
@@ -66,15 +66,27 @@ pub(crate) struct Totals {
 
 /// Publishes the statistics.
 pub(crate) struct StatisticsReporter {
-    pub(crate) engine: String,
-    pub(crate) every: Duration,
-    pub(crate) clock: WallClock,
-    pub(crate) pub_sub: Arc<dyn PubSub>,
-    pub(crate) lanes: Vec<watch::Receiver<LaneStatistics>>,
-    pub(crate) status: StatusReader,
+    engine: String,
+    every: Duration,
+    clock: WallClock,
+    pub_sub: Arc<dyn PubSub>,
+    lanes: Vec<watch::Receiver<LaneStatistics>>,
+    status: StatusReader,
 }
 
 impl StatisticsReporter {
+    /// Publishes the sum of what lanes say; nothing where the configuration wants no statistics.
+    pub(crate) fn new(
+        config: &EngineConfig,
+        pub_sub: Arc<dyn PubSub>,
+        lanes: Vec<watch::Receiver<LaneStatistics>>,
+        status: StatusReader,
+    ) -> Option<Self> {
+        let (engine, every) = (config.id.clone(), Duration::from_millis(config.statistics_ms));
+        let clock = Arc::clone(&config.clock.now);
+        (config.statistics_ms > 0).then_some(Self { engine, every, clock, pub_sub, lanes, status })
+    }
+
     /// Publishes until it is dropped.
     pub(crate) async fn drive(self) {
         let mut seconds = interval(self.every);

@@ -19,7 +19,7 @@ use telemetry::{SpanId, TraceContext, TraceId, Tracer};
 
 use crate::register::WRITES_PENDING_MAX;
 
-pub(crate) use spans::{Finished, Folded};
+pub(crate) use spans::{FinishedNegotiation, FoldedMessage};
 
 /// See the module.
 pub(crate) struct Traces {
@@ -59,7 +59,7 @@ struct Caused {
 
 enum Waiting {
     Write { key: RegisterKey, folded: Option<(TraceId, SpanId)> },
-    End(Finished),
+    End(FinishedNegotiation),
 }
 
 impl Traces {
@@ -130,7 +130,7 @@ impl Traces {
     }
 
     /// A negotiation has ended.
-    pub(crate) fn handle_end(&mut self, finished: Finished) {
+    pub(crate) fn handle_end(&mut self, finished: FinishedNegotiation) {
         if self.tracer.is_on() {
             self.take(Waiting::End(finished));
         }

@@ -9,7 +9,7 @@ use schemas::{Act, AgentId, DeliveryId, NegotiationId};
 use telemetry::{SpanId, TraceContext};
 use tokio::time::Instant;
 
-use super::entry::OutboxEntry;
+use super::OutboxEntry;
 use crate::metrics::DeadLetterReason;
 
 /// Something became of a delivery.

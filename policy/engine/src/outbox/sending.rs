@@ -7,8 +7,8 @@ use schemas::DeliveryId;
 use schemas::record::Qos;
 use tokio::time::Instant;
 
+use super::DeliveryState;
 use super::bundle::{Bundle, Bundler};
-use super::entry::DeliveryState;
 use super::retry::retry_gap;
 use super::{DeliveryEvent, DeliveryStep, Outbox};
 use crate::metrics::DeadLetterReason;

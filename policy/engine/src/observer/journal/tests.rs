@@ -11,7 +11,7 @@ use schemas::payload::AttrValue;
 use schemas::statistics::NAMED_MAX;
 use schemas::{Act, AgentId, Digest, NegotiationId, OfferId, Position, Timestamp, WireTime};
 
-use super::kept::{FIRST_MAX, LAST_MAX};
+use super::fact_log::{FIRST_MAX, LAST_MAX};
 use super::{ENDED_MAX, Fact, Journals, OPEN_MAX, WEIGHT_MAX};
 use crate::outbox::fixture::id as delivery;
 use crate::outbox::{DeliveryEvent, DeliveryStep};

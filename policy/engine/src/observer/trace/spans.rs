@@ -17,7 +17,7 @@ use crate::outbox::{DeliveryEvent, DeliveryStep};
 const SYSTEM: &str = "nats";
 
 /// A message that was folded.
-pub(crate) struct Folded {
+pub(crate) struct FoldedMessage {
     pub(crate) from: AgentId,
     pub(crate) act: Act,
     pub(crate) disposition: Disposition,
@@ -26,7 +26,7 @@ pub(crate) struct Folded {
 }
 
 /// A negotiation that has ended.
-pub(crate) struct Finished {
+pub(crate) struct FinishedNegotiation {
     pub(super) negotiation: NegotiationId,
     protocol: Protocol,
     outcome: Outcome,
@@ -34,7 +34,7 @@ pub(crate) struct Finished {
     elapsed_us: u64,
 }
 
-impl Folded {
+impl FoldedMessage {
     /// What the core reports of a message, at the log time of its record.
     pub(crate) fn of(event: &Event, at: Timestamp) -> Option<Self> {
         match event {
@@ -79,7 +79,7 @@ impl Folded {
     }
 }
 
-impl Finished {
+impl FinishedNegotiation {
     /// The end of a negotiation, if this is one.
     pub(crate) fn of(event: &Event) -> Option<Self> {
         let Event::Ended { negotiation, protocol, outcome, at, elapsed_us, .. } = event else { return None };
@@ -112,7 +112,7 @@ impl Finished {
 
 impl Traces {
     /// A message was folded, the one whose effects are being done.
-    pub(crate) fn handle_folded(&self, folded: &Folded, record: &Record) {
+    pub(crate) fn handle_folded(&self, folded: &FoldedMessage, record: &Record) {
         let Some(cause) = self.cause.as_ref() else { return };
         let (Some(caused), Some(message)) = (&cause.message, message_at(cause.position, record)) else { return };
         let error = folded.error();

@@ -5,12 +5,14 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bus::{BusError, Log};
 use policy_core::LaneState;
-use schemas::{Lane, NegotiationId, Timestamp};
-use tokio::time::Instant;
+use schemas::{Lane, Timestamp};
+use tokio::time::{Instant, sleep};
 
+use super::{Recovered, Shared};
 use crate::abort::Aborts;
 use crate::checkpoint::{Checkpoint, CheckpointError, CheckpointStore};
 use crate::config::EngineConfig;
@@ -20,31 +22,16 @@ use crate::outbox::Outbox;
 use crate::register::Registrar;
 use crate::status::StopReason;
 
+/// Most attempts at building a lane while the bus does not answer, and the gap between them: half a minute. A cluster
+/// that has just started elects for some seconds.
+const BUILDS_MAX: u32 = 30;
+const BUILD_GAP: Duration = Duration::from_secs(1);
 /// Most beginnings: another engine may store a checkpoint and trim the log between two steps of one.
 const BEGINNINGS_MAX: u32 = 4;
 
-/// A lane as it stands before its next record.
-pub(crate) struct Recovered {
-    pub(crate) lane_state: LaneState,
-    pub(crate) outbox: Outbox,
-    pub(crate) registrar: Registrar,
-    pub(crate) aborts: Aborts,
-    pub(crate) blamed: BTreeSet<NegotiationId>,
-    /// Sequence of the last record folded, 0 at the beginning.
-    pub(crate) position: u64,
-    /// Its log time.
-    pub(crate) time: Timestamp,
-    /// The last record there was.
-    pub(crate) target: u64,
-    /// What the log had trimmed.
-    pub(crate) trimmed: u64,
-    /// Reads on from `position`.
-    pub(crate) reader: LogReader,
-}
-
 /// Why a lane did not get its state back.
 #[derive(Debug)]
-pub(crate) enum RecoveryError {
+pub(super) enum RecoveryError {
     /// The bus did not answer: worth trying again.
     Bus(BusError),
     /// Trying again does not help.
@@ -57,13 +44,39 @@ impl From<BusError> for RecoveryError {
     }
 }
 
+/// Gives a lane its state, again while the bus does not answer.
+///
+/// # Errors
+/// [`RecoveryError`]: the last of [`BUILDS_MAX`] failures in a row, or what trying again does not help.
+pub(super) async fn recover_with_retries(
+    lane: Lane,
+    shared: &Shared,
+    store: &CheckpointStore,
+) -> Result<Recovered, RecoveryError> {
+    let Shared { bus, config, metrics, .. } = shared;
+    let mut failures = 0;
+    loop {
+        let recovery = Recovery { lane, log: &bus.log, store, config, metrics };
+        let failure = match recovery.run().await {
+            Err(RecoveryError::Bus(failure)) => failure,
+            outcome => return outcome,
+        };
+        failures += 1;
+        if failures >= BUILDS_MAX || matches!(failure, BusError::Closed) {
+            return Err(RecoveryError::Bus(failure));
+        }
+        tracing::warn!(lane = lane.0, %failure, "the lane could not be built yet");
+        sleep(BUILD_GAP).await;
+    }
+}
+
 /// What recovery needs of an engine.
-pub(crate) struct Recovery<'a> {
-    pub(crate) lane: Lane,
-    pub(crate) log: &'a Arc<dyn Log>,
-    pub(crate) store: &'a CheckpointStore,
-    pub(crate) config: &'a EngineConfig,
-    pub(crate) metrics: &'a Arc<EngineMetrics>,
+struct Recovery<'a> {
+    lane: Lane,
+    log: &'a Arc<dyn Log>,
+    store: &'a CheckpointStore,
+    config: &'a EngineConfig,
+    metrics: &'a Arc<EngineMetrics>,
 }
 
 impl Recovery<'_> {
@@ -71,7 +84,7 @@ impl Recovery<'_> {
     ///
     /// # Errors
     /// [`RecoveryError`].
-    pub(crate) async fn run(&self) -> Result<Recovered, RecoveryError> {
+    async fn run(&self) -> Result<Recovered, RecoveryError> {
         let mut last = BusError::Trimmed(0);
         for _ in 0..BEGINNINGS_MAX {
             match self.begin().await {

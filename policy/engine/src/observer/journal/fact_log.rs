@@ -16,7 +16,7 @@ pub(super) const LAST_MAX: usize = HAPPENED_MAX - FIRST_MAX - BETWEEN_MAX;
 
 /// See the module.
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct FactLog {
     first: Vec<(Timestamp, Fact)>,
     between: Vec<(Timestamp, Fact)>,
     last: VecDeque<(Timestamp, Fact)>,
@@ -25,7 +25,7 @@ pub(super) struct Kept {
     waiting: i64,
 }
 
-impl Kept {
+impl FactLog {
     /// Takes a fact in; what is routine and neither among the first nor among the last is left out.
     pub(super) fn push(&mut self, at: Timestamp, fact: Fact) {
         self.weight += fact.weight();

@@ -1,0 +1,498 @@
+//! The loop of one lane, its beginning and its end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bus::{BusError, LogRecord};
+use bytes::Bytes;
+use schemas::Lane;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, timeout_at};
+
+use super::fold::{Beginning, Fold, Sinks};
+use super::maintenance::Maintenance;
+use super::ownership::{Claim, Ownership, OwnershipStep};
+use super::publish::{Publisher, Unsettled};
+use super::recovery::{RecoveryError, recover_with_retries};
+use super::requests::Requests;
+use super::{AppendDone, Inputs, LaneWake, Purpose, Recovered, Shared, Watched};
+use crate::backlog::BacklogSender;
+use crate::checkpoint::{Checkpoint, CheckpointStore};
+use crate::engine::EngineError;
+use crate::ingress::Signal;
+use crate::membership::MembershipHandle;
+use crate::observer::{LaneObserver, Observation};
+use crate::status::{LanePhase, LaneStatus, StopReason};
+
+/// Most requests for views taken in between two flushes; each costs one look-up and one document.
+const REQUESTS_PER_BATCH_MAX: usize = 16;
+
+/// Time for a clean stop: several fsyncs of a slow disk, and well under the ten seconds a container is given.
+pub(crate) const STOP_MAX: Duration = Duration::from_secs(2);
+
+/// See [`super`].
+pub(crate) struct LaneDriver {
+    lane: Lane,
+    shared: Shared,
+    status: watch::Sender<LaneStatus>,
+    inputs: Inputs,
+    fold: Fold,
+    ownership: Ownership,
+    publisher: Publisher,
+    requests: Requests,
+    maintenance: Maintenance,
+    observer: LaneObserver,
+    /// Why the log cannot be read on.
+    broken: Option<BusError>,
+}
+
+impl LaneDriver {
+    /// Runs until the engine shuts down or the lane cannot go on.
+    pub(crate) async fn drive(mut self) {
+        let reason = loop {
+            if let Err(reason) = self.handle_progress() {
+                break reason;
+            }
+            self.act().await;
+            let wake = self.inputs.wait(self.wake_at(), self.takes_records()).await;
+            if let Err(reason) = self.handle(wake).and_then(|()| self.handle_ready()) {
+                break reason;
+            }
+            if let Some(error) = self.broken.take()
+                && let Err(reason) = self.rebuild(error).await
+            {
+                break reason;
+            }
+        };
+        self.stop(reason).await;
+    }
+
+    /// Whether there is room for what further records cause. While the lane is not owned nothing can make room.
+    fn takes_records(&self) -> bool {
+        let is_stuck = self.ownership.yielding().is_some() || (self.ownership.is_owner() && self.publisher.is_full());
+        self.broken.is_none() && !is_stuck
+    }
+
+    fn handle(&mut self, wake: LaneWake) -> Result<(), StopReason> {
+        match wake {
+            LaneWake::Record(Ok(record)) => return self.handle_record(&record),
+            LaneWake::Record(Err(error)) => return self.handle_unreadable(error),
+            LaneWake::Signal(signal) => return self.handle_signal(signal),
+            LaneWake::Maintenance(done) => self.maintenance.handle(done, &self.observer),
+            LaneWake::Write(done) => self.publisher.handle_write(&done, self.fold.state(), &mut self.observer),
+            LaneWake::Append(done) => self.handle_append(done),
+            LaneWake::Request(request) => self.requests.add(request),
+            LaneWake::End(end) => self.requests.handle_end(end),
+            LaneWake::Peers => self.handle_peers(),
+            LaneWake::Time => {}
+            LaneWake::Shutdown => return Err(StopReason::Shutdown),
+        }
+        Ok(())
+    }
+
+    /// Handles what is ready, a bounded part of each source, so that none starves another.
+    fn handle_ready(&mut self) -> Result<(), StopReason> {
+        self.handle_ready_signals()?;
+        while let Some(done) = self.inputs.ready_write() {
+            self.publisher.handle_write(&done, self.fold.state(), &mut self.observer);
+        }
+        self.handle_ready_appends();
+        while let Some(end) = self.inputs.ready_end() {
+            self.requests.handle_end(end);
+        }
+        for _ in 0..REQUESTS_PER_BATCH_MAX {
+            let Some(request) = self.inputs.ready_request() else { break };
+            self.requests.add(request);
+        }
+        for _ in 1..self.shared.config.batch.records_max {
+            if !self.takes_records() {
+                break;
+            }
+            match self.inputs.ready_record() {
+                Some(Ok(record)) => self.handle_record(&record)?,
+                Some(Err(error)) => self.handle_unreadable(error)?,
+                None => {
+                    if self.ownership.is_fit() {
+                        self.fold.handle_log_end();
+                    }
+                    break;
+                }
+            }
+        }
+        while let Some(done) = self.inputs.ready_maintenance() {
+            self.maintenance.handle(done, &self.observer);
+        }
+        Ok(())
+    }
+
+    fn handle_record(&mut self, record: &LogRecord) -> Result<(), StopReason> {
+        let before = self.fold.position();
+        let Self { fold, ownership, publisher, observer, .. } = self;
+        fold.handle_record(record, &mut Sinks { ownership, publisher, observer })?;
+        if self.fold.position() == before {
+            return Ok(());
+        }
+        self.maintenance.note_record();
+        self.handle_progress()
+    }
+
+    /// The log does not go on from the last record read. Where it has lost or trimmed records, the lane begins anew.
+    fn handle_unreadable(&mut self, error: BusError) -> Result<(), StopReason> {
+        if !matches!(error, BusError::Diverged(_) | BusError::Trimmed(_)) {
+            return Err(StopReason::LogUnreadable(error.to_string()));
+        }
+        self.broken = Some(error);
+        Ok(())
+    }
+
+    fn handle_ready_signals(&mut self) -> Result<(), StopReason> {
+        for _ in 0..self.shared.config.batch.acks_max {
+            let Some(signal) = self.inputs.ready_signal() else { break };
+            self.handle_signal(signal)?;
+        }
+        Ok(())
+    }
+
+    fn handle_signal(&mut self, signal: Signal) -> Result<(), StopReason> {
+        match signal {
+            Signal::Acked(agent, ids) => {
+                self.publisher.handle_acked(&agent, ids, self.ownership.is_owner());
+                self.observe_deliveries();
+            }
+            Signal::Hello(agent) => self.publisher.handle_hello(&agent),
+            Signal::Digests(engine, points) => self.fold.handle_digests(&engine, &points, &self.observer)?,
+        }
+        Ok(())
+    }
+
+    /// The log answered an entry; each purpose is somebody's.
+    fn handle_append(&mut self, done: AppendDone) {
+        let now = Instant::now();
+        let AppendDone { purpose, outcome } = done;
+        if let Err(error) = &outcome {
+            tracing::warn!(lane = self.lane.0, ?purpose, %error, "an engine's entry was not appended");
+        }
+        let failure = outcome.as_ref().err().map(ToString::to_string);
+        let seq = outcome.ok().map(|position| position.seq);
+        match purpose {
+            Purpose::Claim => self.ownership.handle_claim_append(failure, now),
+            Purpose::Tick => {
+                self.observer.observe(Observation::TickAnswered);
+                self.fold.handle_tick_append(seq, now);
+            }
+            Purpose::Rules => {}
+            Purpose::Delivered(_) | Purpose::DeliveryFailed(_) | Purpose::Abort(_) => {
+                self.publisher.handle_append(purpose, seq.is_some(), now);
+            }
+        }
+    }
+
+    fn handle_ready_appends(&mut self) {
+        while let Some(done) = self.inputs.ready_append() {
+            self.handle_append(done);
+        }
+    }
+
+    /// Others came or went: does the lane fall to this engine now?
+    fn handle_peers(&mut self) {
+        if let Some(live) = self.inputs.take_live() {
+            self.ownership.handle_live(&live, self.fold.state().rules());
+        }
+    }
+
+    /// Moves on as far as what is folded and who is alive allow.
+    fn handle_progress(&mut self) -> Result<(), StopReason> {
+        self.fold.check_rules()?;
+        self.publisher.check_aborts()?;
+        let (now, live) = (Instant::now(), self.inputs.live());
+        match self.ownership.progress(self.fold.state(), self.fold.position(), live.as_deref(), now) {
+            OwnershipStep::Settled => {}
+            OwnershipStep::Waiting => self.publisher.check_held()?,
+            OwnershipStep::Claim(epoch) => self.publisher.append_claim(epoch, &mut self.inputs),
+            OwnershipStep::Owned(claim) => self.take_over(claim, now),
+        }
+        Ok(())
+    }
+
+    fn take_over(&mut self, claim: Claim, now: Instant) {
+        self.handle_peers();
+        self.observer.handle_takeover(self.fold.state(), claim.is_orderly, claim.outlives);
+        self.publisher.handle_takeover(now);
+        let (epoch, unacknowledged) = (self.ownership.epoch(), self.publisher.outbox_len());
+        tracing::info!(lane = self.lane.0, epoch, unacknowledged, "the lane is owned");
+        if !claim.is_orderly {
+            self.publisher.release_held();
+        }
+    }
+
+    /// Does everything that is due.
+    async fn act(&mut self) {
+        let now = Instant::now();
+        if let Some(epoch) = self.ownership.epoch() {
+            self.act_as_owner(epoch, now).await;
+        } else if let Some(epoch) = self.ownership.yielding() {
+            self.yield_lane(epoch).await;
+        } else if let Some(epoch) = self.ownership.poll_claim(now) {
+            self.publisher.append_claim(epoch, &mut self.inputs);
+        }
+        self.observe_deliveries();
+        self.publisher.report_backlog(self.ownership.is_owner(), now);
+        self.start_maintenance(now);
+        self.report(now);
+    }
+
+    async fn act_as_owner(&mut self, epoch: u64, now: Instant) {
+        self.requests.subscribe(now, self.observer.has_journals(), &mut self.inputs).await;
+        if self.ownership.poll_release(now) {
+            self.publisher.release_held();
+        }
+        self.publisher.start_due(now, &self.fold, &mut self.inputs, &mut self.observer);
+        self.publisher.append_failures(epoch, now, &mut self.inputs);
+        if let Some(version) = self.ownership.poll_rules(self.fold.state().rules(), now) {
+            self.publisher.append_rules(epoch, version, &mut self.inputs);
+        }
+        self.publisher.append_delivered(epoch, self.fold.position(), now, &mut self.inputs);
+        if self.fold.poll_tick(now) {
+            self.publisher.append_tick(&mut self.inputs);
+        }
+        self.handle_ready_appends();
+        self.requests.ask_end(&mut self.inputs);
+        self.publish().await;
+    }
+
+    /// Publishes what deliveries, notices and current answers are ready.
+    async fn publish(&mut self) {
+        let answers = self.requests.poll_answers(self.fold.position(), self.fold.state(), &self.observer);
+        self.publisher.publish(&self.fold, answers, &self.observer).await;
+    }
+
+    /// Hands the lane over: what the log ordered before the other engine's claim still leaves, as does what was
+    /// acknowledged; the rest is the new owner's.
+    async fn yield_lane(&mut self, epoch: u64) {
+        tracing::info!(lane = self.lane.0, epoch, by = self.fold.state().epoch(), "the lane is handed over");
+        self.publish().await;
+        let now = Instant::now();
+        self.publisher.append_all_delivered(epoch, now, &mut self.inputs);
+        self.publisher.demote();
+        self.inputs.close_requests();
+        self.requests.clear();
+        self.observer.forget();
+        self.ownership.stand_by(now);
+    }
+
+    /// When time alone makes something due.
+    fn wake_at(&self) -> Option<Instant> {
+        let is_owner = self.ownership.is_owner();
+        let owners = [
+            self.publisher.wake_at(),
+            self.fold.tick_wake_at(),
+            self.requests.wake_at(&self.inputs),
+            self.ownership.rules_wake_at(),
+            self.observer.wake_at(),
+        ];
+        let owners = owners.into_iter().filter(|_| is_owner);
+        let maintenance = self.maintenance.wake_at(self.fold.position(), || self.makes_checkpoints(), is_owner);
+        owners.chain([self.ownership.wake_at(), maintenance]).flatten().min()
+    }
+
+    fn observe_deliveries(&mut self) {
+        self.observer.handle_deliveries(self.publisher.take_delivery_events());
+    }
+
+    /// Starts the maintenance that is due.
+    fn start_maintenance(&mut self, now: Instant) {
+        if self.maintenance.is_checkpoint_due(self.fold.position(), now) && self.makes_checkpoints() {
+            let checkpoint = self.checkpoint();
+            let saving = self.maintenance.save(checkpoint);
+            self.inputs.start_maintenance(saving);
+        }
+        if self.ownership.is_owner()
+            && let Some(trimming) = self.maintenance.poll_trim(now)
+        {
+            self.inputs.start_maintenance(trimming);
+        }
+    }
+
+    /// Whether it falls to this engine to make the lane's checkpoints: the first of those that do not own it, or the
+    /// owner where nobody else is there.
+    fn makes_checkpoints(&self) -> bool {
+        let Some(live) = self.inputs.live().filter(|_| self.ownership.is_fit()) else { return false };
+        let ranked = live.ranked(self.lane);
+        let first = ranked.iter().find(|id| !self.fold.state().is_owner(id)).or(ranked.first());
+        first.is_some_and(|id| *id == self.shared.config.id)
+    }
+
+    /// The state after the last folded record, with everything the lane still has to do.
+    fn checkpoint(&self) -> Checkpoint {
+        let Unsettled { deliveries, writes, refused, aborts } = self.publisher.unsettled();
+        let lane_state = Bytes::from(self.fold.state().snapshot());
+        let blamed = self.fold.blamed().iter().cloned().collect();
+        Checkpoint { head: self.fold.head(), lane_state, deliveries, writes, refused, aborts, blamed }
+    }
+
+    /// Says how the lane stands: to the engine's handle, to people, and through the heartbeats to other engines.
+    fn report(&mut self, now: Instant) {
+        let Self { fold, publisher, ownership, observer, .. } = self;
+        let (is_owner, outbox) = (ownership.is_owner(), publisher.outbox_len());
+        observer.report(now, fold.clock().log_time(now), fold.state(), (fold.position(), outbox), is_owner);
+        let (phase, is_fit) = (ownership.phase(self.inputs.live().is_some()), ownership.is_fit());
+        let mut is_news = false;
+        self.status.send_modify(|status| {
+            is_news = status.phase != phase || status.is_fit != is_fit;
+            status.phase = phase;
+            status.is_fit = is_fit;
+            status.faults = ownership.fault().into_iter().collect();
+            fold.fill_status(status);
+            publisher.fill_status(status);
+        });
+        if is_news {
+            ownership.announce();
+        }
+    }
+}
+
+/// The beginning, and the end.
+impl LaneDriver {
+    /// Opens a lane.
+    pub(crate) async fn open(
+        lane: Lane,
+        shared: Shared,
+        signals: mpsc::Receiver<Signal>,
+        membership: MembershipHandle,
+    ) -> Result<(Self, Watched), EngineError> {
+        let store = CheckpointStore::new(Arc::clone(&shared.bus.blobs));
+        let recovered = recover_with_retries(lane, &shared, &store).await.map_err(|error| match error {
+            RecoveryError::Bus(error) => EngineError::Bus(error),
+            RecoveryError::Stop(reason) => EngineError::LaneStopped { lane, reason },
+        })?;
+        let (status, watched) = watch::channel(LaneStatus::new(lane));
+        let (now, config) = (Instant::now(), &shared.config);
+        let (observer, statistics) = LaneObserver::new(lane, config, &shared.metrics, shared.observer.clone(), now);
+        let (backlog, backlogs) =
+            BacklogSender::new(Arc::clone(&shared.dead_letters), Arc::clone(&shared.backlog_wake), now);
+        let Recovered { lane_state, outbox, registrar, aborts, blamed, position, time, target, trimmed, reader } =
+            recovered;
+        let log = Arc::clone(&shared.bus.log);
+        let mut driver = Self {
+            lane,
+            status,
+            inputs: Inputs::new(shared.cancel.clone(), membership.live, signals, reader),
+            fold: Fold::new(lane, config, Beginning { state: lane_state, position, time, blamed }, now),
+            ownership: Ownership::new(lane, config, membership.inputs, target),
+            publisher: Publisher::new(lane, &shared, backlog, (outbox, registrar, aborts), position),
+            requests: Requests::new(lane, shared.bus.clone(), now),
+            maintenance: Maintenance::new((lane, log), config, store, (position, trimmed), now),
+            observer,
+            broken: None,
+            shared,
+        };
+        driver.begin_observing();
+        Ok((driver, Watched { status: watched, statistics, backlog: backlogs }))
+    }
+
+    fn begin_observing(&mut self) {
+        self.observer.begin(self.fold.state(), self.fold.position(), self.publisher.outbox_mut());
+    }
+
+    /// The log is not what it was, or begins behind the lane: its state is given up and built again. Nothing leaves the
+    /// lane until it has caught up and been claimed anew.
+    async fn rebuild(&mut self, error: BusError) -> Result<(), StopReason> {
+        self.report_loss(&error).await;
+        let recovered = recover_with_retries(self.lane, &self.shared, self.maintenance.store()).await;
+        self.restart(recovered.map_err(|error| match error {
+            RecoveryError::Stop(reason) => reason,
+            RecoveryError::Bus(failure) => StopReason::LogUnreadable(failure.to_string()),
+        })?);
+        Ok(())
+    }
+
+    async fn report_loss(&mut self, error: &BusError) {
+        let (lane, folded, position) = (self.lane.0, self.fold.folded(), self.fold.position());
+        if let BusError::Diverged(_) = error {
+            self.observer.observe(Observation::LogDiverged);
+            let left = self.shared.bus.log.last_seq(self.lane).await.ok();
+            let lost = left.map(|left| position.saturating_sub(left));
+            tracing::error!(lane, %error, folded, position, ?left, ?lost, "the log has lost records; the lane is rebuilt");
+        } else {
+            tracing::warn!(lane, %error, folded, position, "the lane is behind what was trimmed; it is rebuilt");
+        }
+    }
+
+    fn restart(&mut self, recovered: Recovered) {
+        let (now, lane, config) = (Instant::now(), self.lane, &self.shared.config);
+        let Recovered { lane_state, outbox, registrar, aborts, blamed, position, time, target, trimmed, reader } =
+            recovered;
+        let (store, log) = (self.maintenance.store().clone(), Arc::clone(&self.shared.bus.log));
+        self.inputs.restart(reader);
+        self.fold = Fold::new(lane, config, Beginning { state: lane_state, position, time, blamed }, now);
+        self.ownership.restart(target);
+        self.publisher.restart(&self.shared, (outbox, registrar, aborts), position);
+        self.requests.clear();
+        self.maintenance = Maintenance::new((lane, log), config, store, (position, trimmed), now);
+        self.begin_observing();
+    }
+
+    /// Stops the lane. After a shutdown what is under way is finished first; after anything else nothing more may leave.
+    async fn stop(mut self, reason: StopReason) {
+        if let (StopReason::Shutdown, Some(epoch)) = (&reason, self.ownership.epoch()) {
+            self.finish(epoch).await;
+        } else if reason != StopReason::Shutdown {
+            tracing::error!(lane = self.lane.0, %reason, "the lane stops");
+        }
+        self.report(Instant::now());
+        self.status.send_modify(|status| {
+            status.phase = LanePhase::Stopped(reason);
+            status.is_fit = false;
+            // The state goes with the task.
+            (status.open, status.outbox, status.register_pending) = (0, 0, 0);
+        });
+        self.ownership.announce();
+    }
+
+    /// Publishes what is queued, logs what was acknowledged and registered, and waits for what the bus still has to
+    /// answer. No further record is read: the next owner folds it.
+    async fn finish(&mut self, epoch: u64) {
+        let deadline = Instant::now() + STOP_MAX;
+        while let Some(signal) = self.inputs.ready_signal() {
+            let _ = self.handle_signal(signal);
+        }
+        self.inputs.ignore_shutdown();
+        let finishing = async {
+            self.publish().await;
+            while self.inputs.has_writes() {
+                self.finish_next().await;
+            }
+            let now = Instant::now();
+            self.publisher.note_registered(self.fold.position(), now);
+            self.publisher.append_all_delivered(epoch, now, &mut self.inputs);
+            while self.inputs.appends_len() > 0 {
+                self.finish_next().await;
+            }
+            let _ = self.shared.bus.pub_sub.flush().await;
+        };
+        if timeout_at(deadline, finishing).await.is_err() {
+            tracing::warn!(lane = self.lane.0, "the bus did not answer in time; the next owner finishes what is left");
+        }
+    }
+
+    async fn finish_next(&mut self) {
+        match self.inputs.wait(None, false).await {
+            LaneWake::Write(done) => {
+                self.publisher.handle_write(&done, self.fold.state(), &mut self.observer);
+                self.publish().await;
+            }
+            LaneWake::Signal(signal) => {
+                let _ = self.handle_signal(signal);
+            }
+            LaneWake::Append(_)
+            | LaneWake::Maintenance(_)
+            | LaneWake::Request(_)
+            | LaneWake::End(_)
+            | LaneWake::Record(_)
+            | LaneWake::Peers
+            | LaneWake::Time
+            | LaneWake::Shutdown => {}
+        }
+        self.observe_deliveries();
+    }
+}
