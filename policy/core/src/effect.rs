@@ -124,6 +124,16 @@ pub enum Protocol {
 }
 
 impl Protocol {
+    /// The rules version it came with: on a lane of an earlier one a call to it is answered `unsupported_rules`.
+    #[must_use]
+    pub const fn rules_since(self) -> u32 {
+        match self {
+            // Known before versions were counted.
+            Self::ContractNet => 0,
+            Self::AlternatingOffers => 1,
+        }
+    }
+
     /// The name as it stands in metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {

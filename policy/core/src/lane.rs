@@ -24,27 +24,25 @@ use crate::negotiation::chain::ChainLink;
 use crate::negotiation::context::{InputContext, Winners};
 use crate::negotiation::phase::Phase;
 use crate::negotiation::view::NegotiationView;
-pub use snapshot::{SNAPSHOT_FORMAT, SNAPSHOT_FORMAT_FIRST, SnapshotError};
+pub use snapshot::{SNAPSHOT_FORMAT, SnapshotError};
 
 use causes::Causes;
 use names::Names;
 use table::{Key, NegotiationTable, TableEntry};
 
-/// The rules version every lane begins under. It never changes: an old log must fold as it did.
+/// The rules version every lane begins under.
 pub const RULES_FIRST: u32 = 1;
 /// The newest rules version this build knows.
 ///
-/// Rules are what a record leads to: effects, their ids, digests. A change of any of them is a new version, and both are
-/// kept: where they differ, the fold asks for the lane's version, which every `InputContext` carries as it carries the limits;
-/// [`LaneState::digest`] is part of them. Version 2 added bargains. A lane changes over by a logged `rules` record and at that
-/// record, in the middle of negotiations too; engines append one when all of them know the version. `golden/` holds logs
-/// of every version released: a new version adds a folder there, and an old one is dropped only together with its arms.
+/// Rules are what a record leads to: effects, their ids, digests. Once a version is released, a change of any of them is a
+/// new version, and both are kept: where they differ, the fold asks for the lane's version, which every input carries as it
+/// carries the limits; [`LaneState::digest`] is part of them. A protocol names the version it came with
+/// ([`Protocol::rules_since`]). A lane changes over by a logged `rules` record and at that record, in the middle of
+/// negotiations too; engines append one when all of them know the version. `golden/` holds logs of every version.
 ///
-/// A record that sets a version beyond this one is folded like any other; [`LaneState::rules`] then tells the shell, which must
-/// drop the state and this record's effects.
-pub const RULES_VERSION: u32 = 2;
-/// The first rules version that knows bargains (spec section 6), and conditions an exchange can judge.
-pub(crate) const RULES_WITH_BARGAINS: u32 = 2;
+/// A record that sets a version beyond this one is folded like any other; [`LaneState::rules`] then tells the shell, which
+/// must drop the state and this record's effects.
+pub const RULES_VERSION: u32 = 1;
 const _: () = assert!(RULES_FIRST <= RULES_VERSION);
 
 /// Every negotiation of one lane.

@@ -1,4 +1,4 @@
-//! Every log of every released rules version folds today as it did when it was recorded: decisions, register values and
+//! Every log of every rules version folds today as it did when it was recorded: decisions, register values and
 //! state digests, bit for bit. How logs are recorded: `golden/README.md`.
 
 #![allow(clippy::disallowed_methods, reason = "a test reads the golden files")]
@@ -11,7 +11,7 @@ mod golden;
 use std::collections::BTreeSet;
 use std::fs;
 
-use policy_core::lane::{RULES_FIRST, RULES_VERSION, SNAPSHOT_FORMAT, SNAPSHOT_FORMAT_FIRST};
+use policy_core::lane::{RULES_FIRST, RULES_VERSION, SNAPSHOT_FORMAT};
 use policy_core::{Effect, LaneState};
 use schemas::delivery::Notification;
 
@@ -19,7 +19,7 @@ use coverage::Reached;
 use golden::GoldenLog;
 
 #[test]
-fn every_released_rules_version_folds_its_logs_as_it_did() {
+fn every_rules_version_folds_its_logs_as_it_did() {
     for version in RULES_FIRST..=RULES_VERSION {
         for (name, text) in logs(version) {
             let log = GoldenLog::read(&text);
@@ -55,7 +55,7 @@ fn the_logs_of_each_rules_version_reach_everything_there_is() {
 #[test]
 fn the_bargains_of_the_rules_that_know_them_come_to_every_end_and_every_refusal() {
     let mut words = BTreeSet::new();
-    for (name, text) in logs(2).into_iter().filter(|(name, _)| name.contains("bargain-")) {
+    for (name, text) in logs(RULES_VERSION).into_iter().filter(|(name, _)| name.contains("bargain-")) {
         let log = GoldenLog::read(&text);
         let mut lane_state = log.lane_state();
         for effect in log.records.iter().flat_map(|logged| logged.fold(&mut lane_state)) {
@@ -75,7 +75,7 @@ fn the_bargains_of_the_rules_that_know_them_come_to_every_end_and_every_refusal(
                 | Notification::Turn(_) => {}
             }
         }
-        assert_eq!(lane_state.rules(), 2, "{name}");
+        assert_eq!(lane_state.rules(), RULES_VERSION, "{name}");
     }
     let missing: Vec<_> = BARGAIN_WORDS.into_iter().filter(|word| !words.contains(*word)).collect();
     assert_eq!(missing, [""; 0]);
@@ -120,16 +120,10 @@ const BARGAIN_WORDS: [&str; 35] = [
 ];
 
 #[test]
-fn a_snapshot_of_every_released_format_is_still_read_and_still_written() {
-    for (format, first) in [(1, "rules-1/log-01.jsonl"), (2, "rules-2/bargain-01.jsonl")] {
-        check_snapshot(format, first);
-    }
-    assert_eq!((SNAPSHOT_FORMAT_FIRST, SNAPSHOT_FORMAT), (1, 2));
-}
-
-fn check_snapshot(format: u32, of: &str) {
-    let bytes = fs::read(golden::snapshot_file(format)).expect("a snapshot of a format");
-    let text = fs::read_to_string(golden::folder().join(of)).expect("the log it was taken of");
+fn a_snapshot_of_the_format_is_still_read_and_still_written() {
+    let format = SNAPSHOT_FORMAT;
+    let bytes = fs::read(golden::snapshot_file(format)).expect("a snapshot of the format");
+    let text = fs::read_to_string(golden::folder().join("rules-1/bargain-01.jsonl")).expect("the log it was taken of");
     let log = GoldenLog::read(&text);
     let mut restored = LaneState::restore(&bytes, log.lane, log.limits.clone()).expect("a golden snapshot is whole");
     let mut steady = log.lane_state();

@@ -9,7 +9,6 @@ use schemas::{Act, AgentId, OfferId, Payload, Timestamp};
 
 use crate::Moment;
 use crate::hearing::{Then, Verdict};
-use crate::held::BARGAIN_RULES;
 use crate::negotiation::{Negotiation, Offer, Stage};
 use crate::{fact, scoring};
 
@@ -129,7 +128,7 @@ impl Negotiation {
         use SessionState as S;
         // What nobody would judge must not look as if it bound anyone.
         let has_predicates = matches!(payload.conditions, Some(Conditions::Predicates(_)));
-        if has_predicates && moment.rules >= BARGAIN_RULES {
+        if has_predicates {
             let reply = Some(fact::not_understood(&self.id, from, "condition", Some("/payload/conditions")));
             return Verdict { reply, ..Verdict::of(Disposition::Malformed) };
         }

@@ -112,6 +112,10 @@ fn prepare(world: &World, scenario: &Scenario) {
     let document = |value: serde_json::Result<Vec<u8>>| Bytes::from(value.expect("control documents can be written"));
     world.change(|state| {
         state.broker.hearing.are_gateways_spared = scenario.are_gateways_spared;
+        if let Some(record) = scenario.earlier_rules() {
+            let now = state.log_now();
+            state.broker.begin_lanes(now, &document(serde_json::to_vec(&record)));
+        }
         for agent in &scenario.agents {
             let registration = document(serde_json::to_vec(&agent.registration));
             state.put(Bucket::Agents, agent.id.as_str(), Some(registration));

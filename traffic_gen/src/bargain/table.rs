@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use policy_core::lane::RULES_VERSION;
 use policy_core::{Effect, LaneState, Limits};
 use schemas::delivery::Notification;
 use schemas::envelope::Envelope;
@@ -65,7 +64,6 @@ impl Table {
         let mut table = Self { lane_state, seq: 0, now: START, registered: BTreeMap::new(), is_ordered: true };
         let claim = EngineEvent::Claim { engine: ENGINE.to_owned() };
         table.fold(vec![Entry::Engine { epoch: 1, event: claim }]);
-        table.fold(vec![Entry::Engine { epoch: 1, event: EngineEvent::Rules { version: RULES_VERSION } }]);
         table
     }
 

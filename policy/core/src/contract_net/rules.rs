@@ -13,7 +13,6 @@ use crate::contract_net::awarding::{CancelAnswer, said};
 use crate::contract_net::awards::AwardStage;
 use crate::contract_net::session::{CollectedOffer, SessionState};
 use crate::effect::AwardLoss;
-use crate::lane::RULES_WITH_BARGAINS;
 use crate::negotiation::context::InputContext;
 use crate::negotiation::disposition::{Ruling, round_of};
 use crate::negotiation::party::{FollowUp, Pointed};
@@ -112,7 +111,7 @@ impl<'a> Rules<'a> {
     }
 
     fn judge_offer(&self, index: usize, payload: &OfferPayload, msg_id: &MsgId) -> Ruling<ContractNetAction> {
-        if self.context.rules >= RULES_WITH_BARGAINS && matches!(payload.conditions, Some(Conditions::Predicates(_))) {
+        if matches!(payload.conditions, Some(Conditions::Predicates(_))) {
             return self.unread_conditions(index);
         }
         let valid_until = valid_until(payload, self.context.now);

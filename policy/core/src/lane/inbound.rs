@@ -6,10 +6,10 @@ use schemas::record::{AdmittedMessage, Message};
 use schemas::{Act, AgentId, MsgId, NegotiationId, Payload};
 use serde::Deserialize;
 
+use super::LaneState;
 use super::table::{Key, TableEntry};
-use super::{LaneState, RULES_WITH_BARGAINS};
 use crate::contract_net::opening::Opening;
-use crate::effect::{Deliver, Event};
+use crate::effect::{Deliver, Event, Protocol};
 use crate::negotiation::Negotiation;
 use crate::negotiation::context::InputContext;
 use crate::negotiation::disposition::Incoming;
@@ -138,7 +138,11 @@ impl LaneState {
             pinned,
         };
         let now = self.context.now;
+        let protocol = if cfp.bargain.is_some() { Protocol::AlternatingOffers } else { Protocol::ContractNet };
         let opened = self.context.with_context(position, now, |context, names| {
+            if context.rules < protocol.rules_since() {
+                return Err(UnknownSender::not_understood(NotUnderstoodReason::UnsupportedRules));
+            }
             let share = |name: &AgentId| names.share(name);
             match &cfp.bargain {
                 None => opening
@@ -146,9 +150,6 @@ impl LaneState {
                     .map(Box::new)
                     .map(Negotiation::ContractNet)
                     .map_err(UnknownSender::not_understood),
-                Some(_) if context.rules < RULES_WITH_BARGAINS => {
-                    Err(UnknownSender::not_understood(NotUnderstoodReason::UnsupportedRules))
-                }
                 Some(rules) => opening
                     .open_bargain(rules, context, share)
                     .map(Box::new)

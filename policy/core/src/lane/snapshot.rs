@@ -32,20 +32,15 @@ pub(crate) use self::parts::fields;
 use super::causes::Causes;
 use super::names::Names;
 use super::table::{Key, NegotiationTable, TableEntry};
-use super::{LaneContext, LaneState, RULES_WITH_BARGAINS};
+use super::{LaneContext, LaneState};
 use crate::limits::Limits;
 use crate::negotiation::context::Winners;
 
-/// Newest format this build writes; it reads this one and those before, down to [`SNAPSHOT_FORMAT_FIRST`].
+/// The format this build writes, and the only one it reads.
 ///
-/// Raised with every change of what is stored. A released build must go on reading the format before its own, because the
-/// log below a checkpoint may have been trimmed: `golden/` holds a snapshot of every format released.
-///
-/// Format 2 added bargains. A lane under rules that know none is written in format 1, word for word as before, so that a
-/// build which knows nothing else can still take it over: formats change over where the rules do.
-pub const SNAPSHOT_FORMAT: u32 = 2;
-/// Oldest format this build reads.
-pub const SNAPSHOT_FORMAT_FIRST: u32 = 1;
+/// Raised, once a format is released, with every change of what is stored. A build must then go on reading the format before
+/// its own, because the log below a checkpoint may have been trimmed: `golden/` holds a snapshot of the format.
+pub const SNAPSHOT_FORMAT: u32 = 1;
 
 const MAGIC: [u8; 8] = *b"llmxbook";
 /// Bytes before the state.
@@ -64,12 +59,12 @@ pub enum SnapshotError {
     NotASnapshot,
     /// Written by a build with another format.
     #[error(
-        "the snapshot has format {found}, this build reads up to {known}: run the build that wrote it, or rebuild from the log"
+        "the snapshot has format {found}, this build reads {known}: run the build that wrote it, or rebuild from the log"
     )]
     Format {
         /// Format found.
         found: u32,
-        /// The newest format known.
+        /// The format known.
         known: u32,
     },
     /// Shorter or longer than it says.
@@ -197,18 +192,13 @@ struct Header {
 fn header(lane_state: &LaneState) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER_LEN);
     bytes.extend_from_slice(&MAGIC);
-    bytes.extend_from_slice(&format_of(lane_state.context.rules).to_be_bytes());
+    bytes.extend_from_slice(&SNAPSHOT_FORMAT.to_be_bytes());
     // The length, once it is known.
     bytes.extend_from_slice(&[0; 8]);
     bytes.extend_from_slice(&lane_state.context.rules.to_be_bytes());
     bytes.push(lane_state.context.lane.0);
     bytes.extend_from_slice(&digest_of(&lane_state.context.limits).0);
     bytes
-}
-
-/// The format of a lane under these rules.
-fn format_of(rules: u32) -> u32 {
-    if rules < RULES_WITH_BARGAINS { SNAPSHOT_FORMAT_FIRST } else { SNAPSHOT_FORMAT }
 }
 
 /// Takes a snapshot apart, and makes sure that it is whole.
@@ -223,7 +213,7 @@ fn open(bytes: &[u8]) -> Result<(Header, &[u8]), SnapshotError> {
         || SnapshotError::Length { expected: u64::try_from(HEADER_LEN + CHECKSUM_LEN).unwrap_or(u64::MAX), found };
     take::<8>(&mut rest).ok_or_else(cut_short)?;
     let format = u32::from_be_bytes(take(&mut rest).ok_or_else(cut_short)?);
-    if !(SNAPSHOT_FORMAT_FIRST..=SNAPSHOT_FORMAT).contains(&format) {
+    if format != SNAPSHOT_FORMAT {
         return Err(SnapshotError::Format { found: format, known: SNAPSHOT_FORMAT });
     }
     let expected = u64::from_be_bytes(take(&mut rest).ok_or_else(cut_short)?);

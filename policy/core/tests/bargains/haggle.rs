@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use policy_core::lane::RULES_VERSION;
 use policy_core::{Effect, preset};
 use schemas::bargain::BargainRule;
 use schemas::record::{AdmittedMessage, EngineEvent, Entry};
@@ -15,7 +16,7 @@ pub(crate) const STEP_MS: u64 = 1000;
 /// Everybody has joined by then, and the bargain begins.
 pub(crate) const BEGIN_MS: u64 = 10;
 
-/// A lane under rules 2 with one bargain.
+/// A lane with one bargain.
 pub(crate) struct Haggle {
     pub(crate) script: Script,
 }
@@ -42,10 +43,10 @@ pub(crate) fn delegate(rule: BargainRule) -> Policy {
 }
 
 impl Haggle {
-    /// A lane under rules 2, and nothing else.
+    /// A lane that has its rules, and nothing else.
     pub(crate) fn empty() -> Self {
         let mut script = Script::empty();
-        script.engine(0, 0, EngineEvent::Rules { version: 2 });
+        script.engine(0, 0, EngineEvent::Rules { version: RULES_VERSION });
         Self { script }
     }
 

@@ -110,23 +110,22 @@ fn a_bargain_has_two_to_sixty_four_parties() {
 }
 
 #[test]
-fn rules_that_know_no_bargains_open_none() {
+fn a_lane_of_earlier_rules_opens_no_bargain() {
     let mut script = Script::empty();
+    script.engine(0, 0, EngineEvent::Rules { version: 0 });
     let payload = json!({"bargain": rules(json!({}))});
     let refused = ["alice<ack:malformed", "alice<not_understood:unsupported_rules"];
     assert_eq!(script.call(0, policy(|_| {}), &["bob"], payload.clone(), json!({})), refused);
-    script.engine(1, 0, EngineEvent::Rules { version: 2 });
+    script.engine(1, 0, EngineEvent::Rules { version: 1 });
     assert_eq!(script.call(2, policy(|_| {}), &["bob"], payload, json!({})), ["bob<cfp", "alice<ack:ok"]);
 }
 
 #[test]
-fn a_contract_nets_offer_with_conditions_is_refused_where_rules_know_them() {
+fn a_contract_nets_offer_with_conditions_is_refused() {
     let mut script = Script::open(policy(|_| {}), &["a", "b"]);
     let offer = json!({
         "terms": {"price": 5, "delivery_ms": 0}, "conditions": [{"attr": "price", "op": "le", "value": 5}],
     });
-    assert_eq!(script.say(1, "a", Act::Offer, offer.clone()), ["a<ack:ok"]);
-    script.engine(2, 0, EngineEvent::Rules { version: 2 });
     assert_eq!(
         script.say(3, "b", Act::Offer, offer),
         ["b<ack:malformed", "b<not_understood:condition:/payload/conditions"]

@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 use crate::plan::{AcceptPlan, Case, Deed, Move, OfferPlan, Time, Who};
 
 const START: Timestamp = Timestamp(1_000_000_000);
-/// Rules that know bargains.
-const RULES: u32 = 2;
+/// Rules of before bargains.
+const EARLIER_RULES: u32 = 0;
 /// Most ticks until a bargain has ended.
 const DRAIN_MAX: usize = 64;
 
@@ -71,8 +71,8 @@ impl<'a> Table<'a> {
             calls: Vec::new(),
             played: Played { limits, ..Played::default() },
         };
-        if case.is_new {
-            table.pending.push(Entry::Engine { epoch: 1, event: EngineEvent::Rules { version: RULES } });
+        if !case.is_new {
+            table.pending.push(Entry::Engine { epoch: 1, event: EngineEvent::Rules { version: EARLIER_RULES } });
         }
         table.append()?;
         table.call();

@@ -39,7 +39,7 @@ pub fn rules_folder(version: u32) -> PathBuf {
     folder().join(format!("rules-{version}"))
 }
 
-/// The snapshot of a format: of the version's first log, in its middle.
+/// The snapshot of a format: of the first bargain, where it holds most.
 pub fn snapshot_file(format: u32) -> PathBuf {
     folder().join(format!("snapshots/format-{format}.bin"))
 }

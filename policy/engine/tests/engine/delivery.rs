@@ -54,10 +54,13 @@ async fn a_call_three_attempts_did_not_deliver_counts_as_an_answer_and_an_offer_
     let (mut bob, mut carol) = (Probe::connect(&bus, "bob").await, Probe::connect(&bus, "carol").await);
     append(&bus, vec![call_the_present("job", policy("high"), &["bob", "carol"])]).await;
     bob.until(Act::Cfp).await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
     let failed =
         |event: &EngineEvent| matches!(event, EngineEvent::DeliveryFailed { attempts: 3, may_answer: true, .. });
-    let events = engine_events(&bus).await;
+    let mut events = engine_events(&bus).await;
+    while !events.iter().any(failed) {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        events = engine_events(&bus).await;
+    }
     assert_eq!(events.iter().filter(|event| failed(event)).count(), 1, "carol's: {events:?}");
     append(&bus, vec![message("carol", "job", "c1", offer(3))]).await;
     append(&bus, vec![message("bob", "job", "b1", offer(500))]).await;

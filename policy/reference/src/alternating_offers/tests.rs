@@ -98,9 +98,9 @@ fn an_agreement_that_is_not_confirmed_by_all_is_none() {
 }
 
 #[test]
-fn before_the_second_rules_there_are_no_bargains() {
+fn on_a_lane_of_earlier_rules_there_are_no_bargains() {
     let mut table = Table::empty();
-    table.reference = Reference::new(&Limits::default());
+    table.fold(Entry::Engine { epoch: 1, event: EngineEvent::Rules { version: 0 } });
     table.call(&["ben"], &json!({"rounds": 1}), &Value::Null);
     assert!(table.last.iter().any(|fact| fact.contains("unsupported_rules")));
     assert_eq!(table.reference.counts(), (0, 0));
@@ -137,7 +137,6 @@ impl Table {
         let mut table =
             Self { reference: Reference::new(&Limits::default()), seq: 0, now: BEGIN, last: Vec::new(), policy: None };
         table.fold(Entry::Engine { epoch: 1, event: EngineEvent::Claim { engine: "engine-1".to_owned() } });
-        table.fold(Entry::Engine { epoch: 1, event: EngineEvent::Rules { version: 2 } });
         table
     }
 

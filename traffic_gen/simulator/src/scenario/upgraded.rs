@@ -1,12 +1,15 @@
-//! The theme of some runs: the engines begin as an older build, which knows the first rules only, and are upgraded one
-//! after the other while everything goes on.
+//! The theme of some runs: lanes and engines begin under earlier rules, which know no bargains, and the engines are upgraded
+//! one after the other while everything goes on. No build ever had these rules: they stand for those before a new version.
 
-use policy_core::lane::RULES_FIRST;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use schemas::record::{EngineEvent, Entry, Record};
 
 use super::Scenario;
 use crate::faults::{Blow, Harm};
+
+/// The rules before the upgrade.
+const RULES_EARLIER: u32 = 0;
 
 /// Runs with this theme: one in so many.
 const UPGRADED_ONE_IN: u32 = 6;
@@ -20,10 +23,17 @@ impl Scenario {
         }
     }
 
+    /// What puts a lane under the earlier rules, in runs with the theme.
+    pub(crate) fn earlier_rules(&self) -> Option<Record> {
+        let event = EngineEvent::Rules { version: RULES_EARLIER };
+        let is_upgraded = !self.upgrades.is_empty();
+        is_upgraded.then(|| Record::new("engine-0", vec![Entry::Engine { epoch: 0, event }]))
+    }
+
     /// The newest rules an engine knows that starts so late; absent: all that this build knows.
     pub(crate) fn rules_newest(&self, engine: usize, at_ms: u64) -> Option<u32> {
         let upgraded_at = self.upgrades.get(engine)?;
-        (at_ms < *upgraded_at).then_some(RULES_FIRST)
+        (at_ms < *upgraded_at).then_some(RULES_EARLIER)
     }
 
     /// Each engine leaves when it is upgraded, and comes back.

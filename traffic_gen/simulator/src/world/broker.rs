@@ -121,6 +121,21 @@ impl Broker {
         self.lanes.get_mut(usize::from(lane.0)).ok_or_else(|| BusError::Invalid(format!("lane {lane}")))
     }
 
+    /// Stores a record behind all others; nobody hears of it.
+    fn store(&mut self, record: LogRecord) -> Result<(), BusError> {
+        self.last_seq = record.seq;
+        self.lane(record.lane)?.records.push(record);
+        Ok(())
+    }
+
+    /// Stores what the log of every lane holds before the run.
+    pub(crate) fn begin_lanes(&mut self, time: Timestamp, bytes: &Bytes) {
+        for lane in (0..).map(Lane).take(self.lanes.len()) {
+            let record = LogRecord { lane, seq: self.last_seq + 1, time, stamped: time, bytes: bytes.clone() };
+            self.store(record).expect("the lane is there");
+        }
+    }
+
     /// Writes a value unless the key has one.
     pub(crate) fn register(&mut self, key: RegisterKey, value: Bytes, now: Timestamp) -> Registered {
         match self.places.get(&key) {
@@ -212,8 +227,7 @@ impl State {
             self.reached(Point::ClockAhead);
         }
         let record = LogRecord { lane, seq, time, stamped, bytes };
-        self.broker.last_seq = seq;
-        self.broker.lane(lane)?.records.push(record.clone());
+        self.broker.store(record.clone())?;
         self.broker.watcher.handle_record(&record, &mut self.points);
         self.judge_calls(link, &record);
         self.feed_log(&record);

@@ -42,7 +42,6 @@ pub(super) fn bargain() -> Trace {
     let accept = json!({"act": "accept", "offer_id": "o6-0", "terms_digest": terms_digest});
     let mut making = Making::new();
     making.append(Entry::Engine { epoch: 1, event: EngineEvent::Claim { engine: "engine-1".to_owned() } });
-    making.append(Entry::Engine { epoch: 1, event: EngineEvent::Rules { version: 2 } });
     making.say(1, &agent("alice"), Act::Cfp, call);
     making.say(2, &agent("bob"), Act::Join, json!({"act": "join", "mandate": {"limits": [limit]}}));
     making.say(3, &agent("carl"), Act::Join, json!({"act": "join"}));
