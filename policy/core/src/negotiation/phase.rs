@@ -101,9 +101,11 @@ impl TimerKind {
 /// A timer: when, and what for.
 pub(crate) type Timer = (Timestamp, TimerKind);
 
-/// A set of acts.
+/// A set of acts, of which it has room for 32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ActSet(pub(crate) u16);
+pub(crate) struct ActSet(pub(crate) u32);
+
+const _: () = assert!(Act::ALL.len() <= u32::BITS as usize, "every act has a bit of its own");
 
 impl ActSet {
     pub(crate) const NONE: Self = Self(0);
@@ -112,14 +114,14 @@ impl ActSet {
         let mut bits = 0;
         let mut index = 0;
         while index < acts.len() {
-            bits |= 1 << (acts[index] as u16);
+            bits |= 1 << (acts[index] as u32);
             index += 1;
         }
         Self(bits)
     }
 
     pub(crate) fn to_vec(self) -> Vec<Act> {
-        Act::ALL.iter().copied().filter(|act| self.0 & (1 << (*act as u16)) != 0).collect()
+        Act::ALL.iter().copied().filter(|act| self.0 & (1 << (*act as u32)) != 0).collect()
     }
 }
 
@@ -178,4 +180,18 @@ impl NotUnderstoodReason {
 /// Whether an offer with this disposition was given an id its sender may refer to.
 pub(crate) const fn is_numbered(disposition: Disposition) -> bool {
     matches!(disposition, Disposition::Ok | Disposition::Late | Disposition::PolicyReject)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_holds_every_act_and_has_room_for_sixteen_more() {
+        assert_eq!(ActSet::of(Act::ALL).to_vec(), Act::ALL);
+        assert_eq!(u32::BITS as usize - Act::ALL.len(), 16);
+        for act in Act::ALL {
+            assert_eq!(ActSet::of(&[*act]).to_vec(), [*act]);
+        }
+    }
 }
