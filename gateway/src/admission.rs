@@ -3,23 +3,22 @@
 //! size → token → rate → parse and schema → `from` = `sub` → scope → recipients and consent → duplicates → log.
 //! A message is accepted when, and only when, the record that carries it is stored.
 
-mod checks;
 mod consent_requests;
-mod context;
 mod invite;
 mod log;
-mod no_recipient;
 mod policy_pin;
 mod spans;
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::{Instant, SystemTime};
 
 use bytes::Bytes;
 use schemas::record::{AdmittedMessage, Entry, Pinned};
-use schemas::validate::{Checked, check_message};
-use schemas::{AgentId, Code, Digest, MsgId, NegotiationId, Position, Refusal};
+use schemas::validate::{BODY_BYTES_MAX, Checked, check_message};
+use schemas::{Act, AgentId, Code, Digest, MsgId, NegotiationId, Position, Refusal};
 use serde::Serialize;
+use telemetry::TraceId;
 
 use crate::auth::{Authenticator, Identity};
 use crate::metrics::{Document, GatewayMetrics, Stage};
@@ -28,10 +27,7 @@ use crate::registry::{PresenceSignal, Registry};
 use crate::shared_recent::SharedRecent;
 use crate::transport::Transport;
 
-pub(crate) use checks::{Audited, audit};
-use checks::{check_envelope, check_size};
 pub(crate) use consent_requests::{RequestNotes, drive as drive_requests};
-use context::{AdmissionContext, MessageIdentity};
 pub(crate) use log::AdmissionLog;
 pub(crate) use spans::AdmissionSpans;
 
@@ -299,4 +295,146 @@ impl Admission {
 /// A bargain is decided by its parties, and which policy accepts for one of them is that party's own matter.
 fn is_call_for_offers(checked: &Checked) -> bool {
     matches!(&checked.message.payload, schemas::Payload::Cfp(cfp) if cfp.bargain.is_none())
+}
+
+/// What is known of a message so far.
+struct AdmissionContext {
+    transport: Transport,
+    /// Its size in bytes; 0 for what was refused before it was whole.
+    bytes: usize,
+    /// The sender, once its token is verified.
+    agent: Option<AgentId>,
+    /// Its act, once it is decoded.
+    act: Option<Act>,
+    /// What its envelope says, once it is decoded.
+    named: Option<MessageIdentity>,
+    /// Whether this gateway took the same message before.
+    is_repeat: bool,
+    /// When it was handed to the log.
+    publishing: Option<Instant>,
+    /// When it came.
+    began: Instant,
+    /// The same by the machine's clock; only where spans are made.
+    arrived: Option<SystemTime>,
+    clock: Instant,
+}
+
+/// What an envelope says about where a message belongs.
+struct MessageIdentity {
+    message: MsgId,
+    traceparent: Option<String>,
+    /// The negotiation, once it is known to have a well-formed id.
+    negotiation: Option<NegotiationId>,
+}
+
+impl AdmissionContext {
+    fn begin(transport: Transport, bytes: usize, is_traced: bool) -> Self {
+        let now = Instant::now();
+        Self {
+            transport,
+            bytes,
+            agent: None,
+            act: None,
+            named: None,
+            is_repeat: false,
+            publishing: None,
+            began: now,
+            arrived: is_traced.then(SystemTime::now),
+            clock: now,
+        }
+    }
+
+    /// The message passed a stage.
+    fn passed(&mut self, metrics: &GatewayMetrics, stage: Stage) {
+        let now = Instant::now();
+        metrics.messages.passed(stage, now.duration_since(self.clock));
+        self.clock = now;
+    }
+
+    /// The message is handed to the log now: when the stage before ended.
+    fn publishes(&mut self) {
+        self.publishing = Some(self.clock);
+    }
+
+    /// The message belongs to this negotiation.
+    fn belongs_to(&mut self, negotiation: &NegotiationId) {
+        if let Some(named) = &mut self.named {
+            named.negotiation = Some(negotiation.clone());
+        }
+    }
+
+    /// Sender and id of the message, once both are known.
+    fn message(&self) -> Option<(&AgentId, &MsgId)> {
+        Some((self.agent.as_ref()?, &self.named.as_ref()?.message))
+    }
+
+    fn negotiation(&self) -> Option<&NegotiationId> {
+        self.named.as_ref()?.negotiation.as_ref()
+    }
+}
+
+fn check_size(bytes: &[u8]) -> Result<(), Refusal> {
+    if bytes.len() > BODY_BYTES_MAX {
+        return Err(Refusal::new(Code::TooLarge, "the message is larger than this gateway reads")
+            .expecting(format!("at most {BODY_BYTES_MAX} bytes")));
+    }
+    Ok(())
+}
+
+/// The sender is the token's subject, and the negotiation has a well-formed id. (That the scope has time left the schema
+/// has checked: its `ttl` is at least 1.)
+fn check_envelope(agent: &AgentId, checked: &Checked) -> Result<NegotiationId, Refusal> {
+    let envelope = &checked.message.envelope;
+    if envelope.sender() != Some(agent) {
+        return Err(Refusal::new(Code::Unauthorized, "the envelope names another sender than the token")
+            .at("/envelope/from")
+            .expecting(format!("agent://{agent}, whose token this is")));
+    }
+    let malformed = |expected: &str| {
+        Refusal::new(Code::BadFormat, "not a negotiation id").at("/envelope/negotiation").expecting(expected)
+    };
+    if checked.act == Act::Cfp {
+        let own = envelope.negotiation.as_deref().unwrap_or(envelope.msg_id.as_str());
+        return NegotiationId::form(agent, own)
+            .map_err(|_| malformed("your own id: 1 to 64 characters of A-Z a-z 0-9 _ -"));
+    }
+    let full = envelope.negotiation.as_deref().ok_or_else(|| {
+        Refusal::new(Code::MissingField, "the message does not say which negotiation it belongs to")
+            .at("/envelope/negotiation")
+            .expecting("<initiator>~<id>, as the exchange names it")
+    })?;
+    NegotiationId::try_new(full).map_err(|_| malformed("<initiator>~<id>, as the exchange names it"))
+}
+
+/// Where a mandate stands in a message.
+const MANDATE: &str = "/payload/mandate";
+
+/// A pointer as it may be recorded. One into a mandate ends there: mandates are sealed, and member names below may be the
+/// sender's own.
+fn sealed(pointer: &str) -> &str {
+    let is_inside = pointer.strip_prefix(MANDATE).is_some_and(|rest| rest.starts_with('/'));
+    if is_inside { MANDATE } else { pointer }
+}
+
+/// What is known of who was refused.
+pub(crate) struct Audited<'a> {
+    pub(crate) transport: Transport,
+    pub(crate) agent: Option<&'a AgentId>,
+    pub(crate) negotiation: Option<&'a NegotiationId>,
+    /// The trace in which the refusal stands, where it has one.
+    pub(crate) trace: Option<TraceId>,
+}
+
+/// One line for every refusal: the code, who, which way, about which negotiation. Never a token, never a value.
+pub(crate) fn audit(audited: &Audited<'_>, refusal: &Refusal) {
+    tracing::info!(
+        target: "llmx::audit",
+        code = refusal.code.as_str(),
+        agent = audited.agent.map(AgentId::as_str),
+        transport = audited.transport.as_str(),
+        negotiation = audited.negotiation.map(NegotiationId::as_str),
+        trace_id = audited.trace.map(tracing::field::display),
+        pointer = refusal.pointer.as_deref().map(sealed),
+        "refused"
+    );
 }

@@ -11,13 +11,13 @@ use telemetry::Tracer;
 use crate::error::{ConfigFault, GatewayError};
 
 /// Shortest development secret, in bytes: the output of SHA-256 (RFC 7518 section 3.2).
-pub(crate) const DEV_SECRET_BYTES_MIN: usize = 32;
+const DEV_SECRET_BYTES_MIN: usize = 32;
 /// Longest lifetime a configuration may allow a token, in seconds: 30 days.
 pub const TOKEN_LIFETIME_S_MAX: u64 = 30 * 86_400;
 /// Longest lifetime a gateway allows a token unless its configuration says otherwise, in seconds: a day.
 pub const TOKEN_LIFETIME_S_DEFAULT: u64 = 86_400;
 /// Largest clock difference a configuration may forgive, in seconds.
-pub(crate) const LEEWAY_S_MAX: u64 = 300;
+const LEEWAY_S_MAX: u64 = 300;
 
 /// How one gateway runs.
 #[derive(Debug, Clone, Serialize, Deserialize)]

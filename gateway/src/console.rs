@@ -10,26 +10,25 @@
 //! decided in `http/console`. A document is written at most every [`FRESH`], however many ask for it.
 
 mod activity;
-mod default_policy;
-mod gateways;
 mod policies;
 mod snapshot;
 mod statistics;
 
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bus::PubSub;
 use futures_util::StreamExt as _;
-use schemas::{Code, Refusal, subject};
+use schemas::subject::gateway_of;
+use schemas::{Code, Refusal, Timestamp, subject};
+use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::ConsoleAccess;
 use crate::registry::Registry;
-use default_policy::DefaultPolicyHistory;
-use gateways::Gateways;
 use snapshot::{About, Sources, now};
 use statistics::EngineStatistics;
 
@@ -43,9 +42,9 @@ const LOOKS_PER_POINT: u32 = 5;
 const SUBSCRIBE_PAUSE: Duration = Duration::from_secs(1);
 /// Streams of snapshots open at once, for administrators and, apart from them, for everybody else: nobody but another
 /// administrator can take an administrator's place.
-pub(crate) const STREAMS_MAX: usize = 32;
+const STREAMS_MAX: usize = 32;
 /// Journals being asked for at once.
-pub(crate) const JOURNALS_MAX: usize = 16;
+const JOURNALS_MAX: usize = 16;
 
 /// What a visitor may see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -221,5 +220,107 @@ impl Console {
 
     fn with_statistics<T>(&self, work: impl FnOnce(&mut EngineStatistics) -> T) -> T {
         work(&mut self.statistics.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Changes remembered: the newest.
+const SWITCHES_MAX: usize = 8;
+
+/// When the default policy changed, as this gateway has seen it.
+#[derive(Default)]
+struct DefaultPolicyHistory {
+    current: Option<String>,
+    newest: VecDeque<DefaultPolicyChange>,
+}
+
+/// One change.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct DefaultPolicyChange {
+    at: Timestamp,
+    from: String,
+    to: String,
+}
+
+impl DefaultPolicyHistory {
+    /// Takes note of the default that is in force; the first one is no change.
+    fn handle_default(&mut self, policy: &str, at: Timestamp) {
+        if self.current.as_deref() == Some(policy) {
+            return;
+        }
+        let Some(from) = self.current.replace(policy.to_owned()) else { return };
+        if self.newest.len() == SWITCHES_MAX {
+            self.newest.pop_front();
+        }
+        self.newest.push_back(DefaultPolicyChange { at, from, to: policy.to_owned() });
+    }
+
+    /// The newest changes, oldest first.
+    fn iter(&self) -> impl Iterator<Item = &DefaultPolicyChange> {
+        self.newest.iter()
+    }
+}
+
+/// Gateways remembered; further ones are not counted.
+const GATEWAYS_MAX: usize = 64;
+/// A gateway that has reported nobody for this long is not counted: three of its reports.
+const SILENCE_MAX: Duration = Duration::from_secs(15);
+
+/// The others, by id, and when each reported last.
+#[derive(Default)]
+struct Gateways(BTreeMap<String, Duration>);
+
+impl Gateways {
+    /// Takes note of a report on a subject.
+    fn handle_report(&mut self, on: &str, now: Duration) {
+        let Some(gateway) = gateway_of(on).filter(|gateway| statistics::is_token(gateway)) else { return };
+        self.0.retain(|_, at| now.saturating_sub(*at) <= SILENCE_MAX);
+        if self.0.contains_key(gateway) || self.0.len() < GATEWAYS_MAX {
+            self.0.insert(gateway.to_owned(), now);
+        }
+    }
+
+    /// How many there are, the one called `own` included whether it reports or not.
+    fn count(&self, own: &str, now: Duration) -> usize {
+        let is_other =
+            |(gateway, at): &(&String, &Duration)| *gateway != own && now.saturating_sub(**at) <= SILENCE_MAX;
+        1 + self.0.iter().filter(is_other).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_noted_once_each_and_only_the_newest_are_kept() {
+        let mut changes = DefaultPolicyHistory::default();
+        for number in 0..20_u64 {
+            let policy = format!("p{number}");
+            changes.handle_default(&policy, Timestamp(number));
+            changes.handle_default(&policy, Timestamp(number));
+        }
+        let seen: Vec<(u64, &str, &str)> =
+            changes.iter().map(|change| (change.at.0, change.from.as_str(), change.to.as_str())).collect();
+        assert_eq!(seen.len(), SWITCHES_MAX);
+        assert_eq!((seen[0], seen[7]), ((12, "p11", "p12"), (19, "p18", "p19")));
+    }
+}
+
+#[cfg(test)]
+mod gateways_tests {
+    use super::*;
+
+    #[test]
+    fn gateways_that_reported_of_late_are_counted_each_once_and_this_one_always() {
+        let mut gateways = Gateways::default();
+        assert_eq!(gateways.count("a", Duration::ZERO), 1);
+        for (on, at) in [("presence.a", 0), ("presence.b", 1), ("presence.b", 2), ("presence.<img>", 2), ("other.c", 2)]
+        {
+            gateways.handle_report(on, Duration::from_secs(at));
+        }
+        let counts = [2, 17, 18].map(|at| gateways.count("a", Duration::from_secs(at)));
+        assert_eq!(counts, [2, 2, 1]);
+        (0..1000).for_each(|number| gateways.handle_report(&format!("presence.g{number}"), Duration::from_secs(20)));
+        assert_eq!(gateways.count("a", Duration::from_secs(20)), 1 + GATEWAYS_MAX);
     }
 }

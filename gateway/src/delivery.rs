@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 /// Deliveries one acknowledgement may name.
-pub(crate) const ACKS_MAX: usize = 256;
+const ACKS_MAX: usize = 256;
 
 /// Subscribes to an agent's inbox, then says hello for it, so that engines send at once what is unacknowledged.
 ///

@@ -138,7 +138,7 @@ async fn no_such_path() -> Refused {
 
 /// Whom a request turned out to come from: set once its token is verified, read when it is refused.
 #[derive(Clone, Default)]
-pub(crate) struct Bearer(pub(crate) Arc<OnceLock<AgentId>>);
+struct Bearer(pub(crate) Arc<OnceLock<AgentId>>);
 
 /// Exactly one Host (RFC 9112 section 3.2). HTTP/1.0 knows none.
 fn check_host(request: &Request) -> Result<(), Refusal> {

@@ -4,13 +4,9 @@
 //! what it wrote is what it reads next, on this gateway.
 
 mod agents;
-mod backlogs;
-mod consent_requests;
 mod policies;
-mod presence;
-mod store;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
@@ -20,17 +16,18 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use schemas::control::Group;
 use schemas::{AgentId, Code, GroupId, Refusal};
+use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics::{GatewayMetrics, Reload};
+use crate::metrics::{GatewayMetrics, KvOperation, Reload, Shed};
+use crate::problem::store_full;
 
-pub(crate) use agents::{AgentTable, Audience};
-pub(crate) use backlogs::Backlogs;
-pub(crate) use consent_requests::{ConsentRequest, REQUESTS_PER_AGENT_MAX, requests_key};
+pub(crate) use agents::{
+    AgentTable, Audience, ConsentRequest, Member, PresenceSignal, REQUESTS_PER_AGENT_MAX, requests_key,
+};
 pub(crate) use policies::{DEFAULT_KEY, PinnedPolicy, PolicyTable, version_key};
-pub(crate) use presence::{Member, PresenceSignal};
 
 /// How long a writer waits to see its own write. On one machine it takes well under a millisecond.
 const OWN_WRITE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -291,5 +288,159 @@ fn index(bucket: Bucket) -> usize {
     }
 }
 
+impl Registry {
+    /// Stores a document and waits until this gateway sees it (`is_seen`).
+    ///
+    /// # Errors
+    /// [`Code::Unavailable`] when the store is full, the bus does not answer, or the write is not seen in time.
+    pub(crate) async fn put<T: Serialize + Sync>(
+        &self,
+        bucket: Bucket,
+        key: String,
+        document: &T,
+        is_seen: impl Fn(&Tables) -> bool,
+    ) -> Result<(), Refusal> {
+        let writing = self.key_value.put(bucket, key, encode(document)?);
+        self.timed(bucket, KvOperation::Put, writing).await?;
+        self.until_own_write(is_seen).await
+    }
+
+    /// Stores a document unless the key has one; false when it has.
+    ///
+    /// # Errors
+    /// As [`Registry::put`].
+    pub(crate) async fn create<T: Serialize + Sync>(
+        &self,
+        bucket: Bucket,
+        key: String,
+        document: &T,
+    ) -> Result<bool, Refusal> {
+        let writing = self.key_value.create(bucket, key, encode(document)?);
+        self.timed(bucket, KvOperation::Create, writing).await
+    }
+
+    /// The stored bytes of a key, read from the bus.
+    ///
+    /// # Errors
+    /// [`Code::Unavailable`] when the bus does not answer.
+    pub(crate) async fn stored(&self, bucket: Bucket, key: String) -> Result<Option<Bytes>, Refusal> {
+        self.timed(bucket, KvOperation::Value, self.key_value.value(bucket, key)).await
+    }
+
+    /// Removes a key and waits until this gateway sees that it is gone.
+    ///
+    /// # Errors
+    /// As [`Registry::put`].
+    pub(crate) async fn delete(
+        &self,
+        bucket: Bucket,
+        key: String,
+        is_seen: impl Fn(&Tables) -> bool,
+    ) -> Result<(), Refusal> {
+        self.timed(bucket, KvOperation::Delete, self.key_value.delete(bucket, key)).await?;
+        self.until_own_write(is_seen).await
+    }
+
+    /// Counts and times an operation on the store.
+    async fn timed<T>(
+        &self,
+        bucket: Bucket,
+        operation: KvOperation,
+        doing: impl Future<Output = Result<T, BusError>>,
+    ) -> Result<T, Refusal> {
+        let began = std::time::Instant::now();
+        let outcome = doing.await;
+        self.metrics.control.stored(bucket, operation, outcome.is_ok(), began.elapsed());
+        outcome.map_err(|error| {
+            if matches!(error, BusError::Full(_)) {
+                self.metrics.messages.shed(Shed::Store);
+            }
+            not_stored(&error)
+        })
+    }
+}
+
+fn encode<T: Serialize>(document: &T) -> Result<Bytes, Refusal> {
+    let bytes = serde_json::to_vec(document);
+    bytes.map(Bytes::from).map_err(|_| Refusal::new(Code::Internal, "the document cannot be written"))
+}
+
+fn not_stored(error: &BusError) -> Refusal {
+    if matches!(error, BusError::Full(_)) {
+        tracing::error!(%error, "the control plane's store is full");
+        return store_full();
+    }
+    tracing::warn!(%error, "the control plane's store did not answer");
+    Refusal::new(Code::Unavailable, "the store did not answer; repeat the request").retry_after_ms(1000)
+}
+
+/// An engine that says nothing for this long says that nobody is beyond the limit: it repeats itself every second.
+const SILENCE_MS_MAX: u64 = 5_000;
+/// Engines heard; further ones are ignored. An exchange has a handful.
+const ENGINES_MAX: usize = 64;
+
+/// See the module. Time is the gateway's clock.
+#[derive(Debug, Default)]
+pub(crate) struct Backlogs {
+    by_engine: BTreeMap<String, BacklogReport>,
+}
+
+#[derive(Debug)]
+struct BacklogReport {
+    at_ms: u64,
+    agents: BTreeSet<AgentId>,
+}
+
+impl Backlogs {
+    /// What an engine says; it replaces what that one said before.
+    fn handle_report(&mut self, engine: &str, agents: Vec<AgentId>, now_ms: u64) {
+        self.by_engine.retain(|_, said| now_ms.saturating_sub(said.at_ms) <= SILENCE_MS_MAX);
+        if agents.is_empty() {
+            self.by_engine.remove(engine);
+        } else if self.by_engine.len() < ENGINES_MAX || self.by_engine.contains_key(engine) {
+            self.by_engine
+                .insert(engine.to_owned(), BacklogReport { at_ms: now_ms, agents: agents.into_iter().collect() });
+        }
+    }
+
+    /// Whether any engine says that the agent acknowledges too little.
+    pub(crate) fn holds(&self, agent: &AgentId, now_ms: u64) -> bool {
+        let is_heard = |said: &&BacklogReport| now_ms.saturating_sub(said.at_ms) <= SILENCE_MS_MAX;
+        self.by_engine.values().filter(is_heard).any(|said| said.agents.contains(agent))
+    }
+}
+
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod backlogs_tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_is_held_until_its_engine_names_it_no_more_or_falls_silent() {
+        let mut backlogs = Backlogs::default();
+        backlogs.handle_report("engine-1", vec![agent("bob"), agent("carol")], 1_000);
+        backlogs.handle_report("engine-2", vec![agent("carol")], 1_000);
+        assert!(backlogs.holds(&agent("bob"), 1_000) && !backlogs.holds(&agent("dave"), 1_000));
+        backlogs.handle_report("engine-1", vec![agent("dave")], 2_000);
+        assert!(!backlogs.holds(&agent("bob"), 2_000), "named no more");
+        assert!(backlogs.holds(&agent("carol"), 6_000) && !backlogs.holds(&agent("carol"), 6_001), "silence");
+        backlogs.handle_report("engine-1", vec![], 6_500);
+        assert!(!backlogs.holds(&agent("dave"), 6_500));
+        assert!(backlogs.by_engine.is_empty(), "the silent are forgotten");
+    }
+
+    #[test]
+    fn engines_are_bounded() {
+        let mut backlogs = Backlogs::default();
+        for number in 0..2 * ENGINES_MAX {
+            backlogs.handle_report(&format!("engine-{number}"), vec![agent("bob")], 1);
+        }
+        assert_eq!(backlogs.by_engine.len(), ENGINES_MAX);
+    }
+
+    fn agent(name: &str) -> AgentId {
+        AgentId::try_new(name).unwrap()
+    }
+}

@@ -1,19 +1,15 @@
 //! Who a call reaches: addresses resolved to agents, then presence, capability, consent. No consent, no delivery.
 
-mod absent;
-
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use schemas::control::{ConsentEffect, Group, Registration};
 use schemas::ids::Capability;
 use schemas::record::{Invitation, Qos};
 use schemas::{Address, AgentId, Code, Envelope, Refusal, TopicName};
 
-pub(super) use self::absent::AbsentCount;
-
-use self::absent::Absent;
-use super::no_recipient;
-use crate::registry::{AgentTable, Backlogs, GroupTable, Member};
+use crate::nearest::{AROUND_MAX, nearest};
+use crate::registry::{AgentTable, Audience, Backlogs, GroupTable, Member};
 
 /// Agents considered for one call. A topic or group may have more subscribers than can be invited; this bounds the
 /// work before consent is asked.
@@ -198,15 +194,15 @@ fn select(
         absent,
         unresponsive,
     };
-    let refuse = |refusal| Err(no_recipient::or_absent(refusal, absent));
+    let refuse = |refusal| Err(or_absent(refusal, absent));
     let invited = if considered == 0 && absent.agents > 0 {
-        Err(no_recipient::absent(absent))
+        Err(nobody_present(absent))
     } else if considered == 0 {
-        Err(no_recipient::unknown(agents, call))
+        Err(nobody_known(agents, call))
     } else if capable == 0 {
-        refuse(no_recipient::incapable(agents, call))
+        refuse(nobody_capable(agents, call))
     } else if invited.is_empty() && unresponsive > 0 {
-        refuse(no_recipient::unresponsive(unresponsive))
+        refuse(nobody_responsive(unresponsive))
     } else if invited.is_empty() {
         let detail = "no agent addressed consents to this topic and counterpart";
         refuse(Refusal::new(Code::NoConsent, detail).at("/envelope/to"))
@@ -229,4 +225,151 @@ fn too_many(limit: usize) -> Refusal {
     Refusal::new(Code::OutOfRange, "the call reaches more agents than one negotiation holds")
         .at("/envelope/to")
         .expecting(format!("at most {limit} agents"))
+}
+
+/// Subscribers looked at so that one of several addressed topics counts once: some microseconds. Beyond it each topic counts
+/// by itself.
+const LOOKED_AT_MAX: usize = 64;
+
+/// Those seen while the addresses of a call are gone through. Those on the lists of topics are not gone through.
+#[derive(Default)]
+struct Absent<'a> {
+    /// Seen one by one: members of groups, and agents whose lease has just ended.
+    agents: BTreeSet<&'a AgentId>,
+    /// The addressed topics.
+    audiences: BTreeMap<&'a TopicName, &'a Audience>,
+    /// Reached another way; each once.
+    reached: Vec<&'a AgentId>,
+}
+
+/// How many agents are absent.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct AbsentCount {
+    /// The number, or an upper bound.
+    pub(crate) agents: usize,
+    /// Whether it is an upper bound: those that subscribe to several addressed topics count for each.
+    is_upper_bound: bool,
+}
+
+impl fmt::Display for AbsentCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", if self.is_upper_bound { "at most " } else { "" }, self.agents)
+    }
+}
+
+impl Absent<'_> {
+    /// How many are left out: exact where at most [`LOOKED_AT_MAX`] subscribe to the addressed topics beside the one with the
+    /// most, and otherwise an upper bound.
+    fn count(&self, candidates: &BTreeMap<&AgentId, InviteCandidate<'_>>, from: &AgentId) -> AbsentCount {
+        let mut lists: Vec<_> = self.audiences.values().map(|audience| &audience.absent).collect();
+        lists.sort_by_key(|list| std::cmp::Reverse(list.len()));
+        let lists_of = |agent: &AgentId| lists.iter().filter(|list| list.contains_key(agent)).count();
+        let is_alone = |agent: &AgentId| agent != from && !candidates.contains_key(agent) && lists_of(agent) == 0;
+        let alone = self.agents.iter().filter(|agent| is_alone(agent)).count();
+        let of_lists: usize = lists.iter().map(|list| list.len()).sum();
+        let smaller = lists.get(1..).unwrap_or_default();
+        let is_upper_bound = smaller.iter().map(|list| list.len()).sum::<usize>() > LOOKED_AT_MAX;
+        let counted_times = |agent| if is_upper_bound { lists_of(agent) } else { lists_of(agent).min(1) };
+        let not_left_out: usize = self.reached.iter().copied().chain([from]).map(counted_times).sum();
+        let again = |(index, list): (usize, &&BTreeMap<AgentId, _>)| {
+            let is_on_larger = |agent: &&AgentId| lists[..=index].iter().any(|larger| larger.contains_key(*agent));
+            list.keys().filter(is_on_larger).count()
+        };
+        let repeated: usize = if is_upper_bound { 0 } else { smaller.iter().enumerate().map(again).sum() };
+        AbsentCount { agents: alone + of_lists - repeated - not_left_out, is_upper_bound }
+    }
+}
+
+/// Addressed agents whose capabilities are looked at.
+const ADDRESSED_MAX: usize = 256;
+/// How a call reaches who is absent.
+const REMEDY_FOR_ABSENT: &str = "`scope.absent`: true to reach absent agents as well, or their agent:// addresses";
+/// What `to` takes.
+const ADDRESSES: &str = "agent://, topic:// or group:// of agents other than the sender";
+
+/// Nobody registered is addressed.
+fn nobody_known(agents: &AgentTable, call: &Call<'_>) -> Refusal {
+    let (detail, nearest) = match call.envelope.to.first() {
+        None => ("the call names no address".to_owned(), None),
+        Some(Address::Agent(agent)) if agent == call.from => ("the sender addresses only itself".to_owned(), None),
+        Some(address @ Address::Agent(agent)) => {
+            let ids = agents.ids_around(agent, AROUND_MAX).filter(|id| *id != call.from);
+            let ids = nearest(agent.as_str(), ids.map(|id| id.as_str()));
+            (format!("nobody is registered as {address}"), Some(("agents", ids)))
+        }
+        Some(address @ Address::Topic(topic)) => {
+            let others = agents.topics_around(topic, AROUND_MAX);
+            let others = others.filter(|(_, audience)| audience.reached.keys().any(|agent| agent != call.from));
+            let topics = nearest(topic.as_str(), others.map(|(topic, _)| topic.as_str()));
+            (format!("nobody but perhaps the sender is registered for {address}"), Some(("topics", topics)))
+        }
+        Some(address @ Address::Group(_)) => {
+            (format!("{address} has no registered member other than the sender"), None)
+        }
+    };
+    refusal(detail, ADDRESSES, nearest)
+}
+
+/// Registered agents are addressed, but none of them has the capabilities asked for.
+fn nobody_capable(agents: &AgentTable, call: &Call<'_>) -> Refusal {
+    let registered: BTreeSet<&Capability> = addressed(agents, call).flat_map(|of_one| of_one.iter()).collect();
+    let is_missing = |wanted: &&Capability| !registered.contains(wanted);
+    let asked = || call.requires.iter().chain(&call.envelope.capabilities);
+    // Where each is there, but nobody has all of them, the first stands for them all.
+    let Some(wanted) = asked().find(is_missing).or_else(|| asked().next()) else { return nobody_known(agents, call) };
+    let others = registered.iter().filter(|other| **other != wanted).map(|other| other.as_str());
+    let near = nearest(wanted.as_str(), others);
+    let detail = format!("nobody addressed shares the capabilities asked for, such as `{wanted}`");
+    let near = (!near.is_empty()).then_some(("capabilities", near));
+    refusal(detail, "capabilities that an addressed agent has registered", near)
+}
+
+/// Capabilities of agents that are addressed by topic or id. Whom a group holds is not told.
+fn addressed<'a>(agents: &'a AgentTable, call: &'a Call<'_>) -> impl Iterator<Item = &'a Vec<Capability>> {
+    let ids = call.envelope.to.iter().flat_map(|address| match address {
+        Address::Agent(agent) => vec![agent],
+        Address::Topic(topic) => agents
+            .audience(topic)
+            .into_iter()
+            .flat_map(|audience| audience.reached.keys())
+            .take(ADDRESSED_MAX)
+            .collect(),
+        Address::Group(_) => Vec::new(),
+    });
+    let others = ids.take(ADDRESSED_MAX).filter(|id| *id != call.from);
+    others.filter_map(|id| agents.registration(id)).map(|registration| &registration.capabilities)
+}
+
+fn refusal(detail: String, expected: &str, nearest: Option<(&str, Vec<&str>)>) -> Refusal {
+    let nearest = match nearest {
+        None => String::new(),
+        Some((kind, names)) if names.is_empty() => format!("; no {kind} are registered"),
+        Some((kind, names)) => format!("; registered {kind} nearest to that: {}", names.join(", ")),
+    };
+    Refusal::new(Code::NoRecipient, detail).at("/envelope/to").expecting(format!("{expected}{nearest}"))
+}
+
+/// Whom the addresses name is registered but absent.
+fn nobody_present(count: AbsentCount) -> Refusal {
+    let detail = format!("nobody addressed is present: {count} registered but absent");
+    Refusal::new(Code::NoRecipient, detail).at("/envelope/to").expecting(REMEDY_FOR_ABSENT)
+}
+
+/// Whom the addresses name does not acknowledge.
+fn nobody_responsive(count: usize) -> Refusal {
+    let detail =
+        format!("nobody addressed can be invited now: {count} have too many deliveries they have not acknowledged");
+    Refusal::new(Code::Unresponsive, detail)
+        .at("/envelope/to")
+        .expecting("agents that acknowledge what they receive; these are invited again once they do")
+}
+
+/// The same refusal, where further agents were left out because they are absent.
+fn or_absent(refusal: Refusal, count: AbsentCount) -> Refusal {
+    if count.agents == 0 {
+        return refusal;
+    }
+    let detail = format!("{}; {count} more registered but absent", refusal.detail);
+    let expected = refusal.expected.iter().map(|expected| format!("{expected}; or ")).collect::<String>();
+    Refusal { detail, expected: Some(format!("{expected}{REMEDY_FOR_ABSENT}")), ..refusal }
 }

@@ -14,7 +14,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use schemas::{Code, Digest, subject};
 use telemetry::{Kind, Span, SpanId, TraceContext, TraceId, Tracer};
 
-use super::context::AdmissionContext;
+use super::AdmissionContext;
 use crate::transport::Transport;
 
 /// Makes the spans of one gateway's admission.

@@ -8,12 +8,12 @@ use schemas::statistics::{EndedNegotiation, Histogram, NAMED_MAX, OpenNegotiatio
 use schemas::{AgentId, Lane, NegotiationId, Timestamp};
 use serde::Serialize;
 
+use super::Gateways;
 use super::Sight;
 use super::activity::Activity;
-use super::default_policy::{DefaultPolicyChange, DefaultPolicyHistory};
-use super::gateways::Gateways;
 use super::policies::described;
 use super::statistics::{EngineStatistics, RatePoint, Rates, ReceivedStatistics, Totals};
+use super::{DefaultPolicyChange, DefaultPolicyHistory};
 use crate::config::ConsoleAccess;
 use crate::policies::scores_offers;
 use crate::registry::Tables;

@@ -10,15 +10,15 @@ use schemas::statistics::{
 use schemas::subject;
 
 /// Engines remembered; the statistics of further ones are dropped. An exchange has a handful.
-pub(super) const ENGINES_MAX: usize = 64;
+const ENGINES_MAX: usize = 64;
 /// An engine unheard for this long is forgotten: it tells something every second.
-pub(super) const SILENCE_MAX: Duration = Duration::from_secs(5);
+const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// An engine unheard for this long has no rates any more: another may already do its work, and would be counted with it.
 const QUIET_MAX: Duration = Duration::from_millis(2500);
 /// Rates are means over at most this long.
 const WINDOW: Duration = Duration::from_secs(5);
 /// Points of the history, one a second.
-pub(super) const HISTORY_MAX: usize = 120;
+const HISTORY_MAX: usize = 120;
 /// Largest statistics that are read, in bytes: twice what the longest names make of one.
 const STATISTICS_BYTES_MAX: usize = 256 * 1024;
 /// Outcomes counted apart; the protocol has ten.
@@ -56,38 +56,38 @@ struct Mark {
 /// Changes a second: of one engine or of all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize)]
 pub(super) struct Rates {
-    pub(super) started: f64,
+    started: f64,
     pub(super) ended: f64,
-    pub(super) awards: f64,
-    pub(super) offers: f64,
+    awards: f64,
+    offers: f64,
 }
 
 /// Counts over every engine that is heard.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub(super) struct Totals {
-    pub(super) open: u64,
-    pub(super) started: u64,
+    open: u64,
+    started: u64,
     pub(super) ended: u64,
-    pub(super) ended_by_outcome: BTreeMap<String, u64>,
-    pub(super) awards: u64,
-    pub(super) binding: u64,
-    pub(super) offers: u64,
-    pub(super) unacknowledged: u64,
+    ended_by_outcome: BTreeMap<String, u64>,
+    awards: u64,
+    binding: u64,
+    offers: u64,
+    unacknowledged: u64,
     /// Engines that are gone, or began anew, have counted more.
-    pub(super) lower_bound: bool,
+    lower_bound: bool,
 }
 
 /// One second of the past.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub(super) struct RatePoint {
     /// Negotiations ended per second.
-    pub(super) ended_per_s: f64,
+    ended_per_s: f64,
     /// From call to end, 95 of 100 of the last minute.
-    pub(super) p95_us: u64,
+    p95_us: u64,
     /// From call to end, half of what ended in the last five seconds; 0 when nothing did.
-    pub(super) recent_p50_us: u64,
+    recent_p50_us: u64,
     /// The same, 95 of 100.
-    pub(super) recent_p95_us: u64,
+    recent_p95_us: u64,
     /// Negotiations ended per second under each policy: shown to those only who may see names.
     #[serde(skip)]
     pub(super) ended_per_s_by_policy: BTreeMap<String, f64>,

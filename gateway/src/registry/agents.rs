@@ -5,14 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use schemas::control::Registration;
+use schemas::presence::REPORT_PERIOD_MS;
 use schemas::{AgentId, TopicName};
-
-use super::consent_requests::{ConsentRequest, owner_of_requests};
-use super::presence::{Listening, Member, PresenceSignal};
+use serde::{Deserialize, Serialize};
 
 /// Members looked at by one [`AgentTable::sweep`]: some milliseconds for which nothing else reads the table.
 const SWEPT_MAX: usize = 4096;
@@ -251,5 +250,145 @@ fn around<'a, K: Ord, V>(map: &'a BTreeMap<K, V>, key: &K, each_max: usize) -> i
     let before = map.range((Unbounded, Excluded(key))).rev().take(each_max);
     before.chain(map.range((Excluded(key), Unbounded)).take(each_max))
 }
+
+/// Silence of the bus after which the gateway counts as cut off, in milliseconds: two of its questions, and some time to
+/// answer.
+const CUT_OFF_MS: u64 = 2_500;
+
+/// A registered agent, and when it was heard. Shared by every place of a table that lists it.
+pub(crate) struct Member {
+    pub(crate) registration: Arc<Registration>,
+    heard_ms: AtomicU64,
+    heard_here_ms: AtomicU64,
+    /// When it is to be looked at next; changed with the table's queue alone.
+    due_ms: AtomicU64,
+    /// Found absent; changed with the table's lists alone.
+    is_absent: AtomicBool,
+}
+
+impl Member {
+    fn new(registration: Registration, heard_ms: u64) -> Arc<Self> {
+        Arc::new(Self {
+            registration: Arc::new(registration),
+            heard_ms: AtomicU64::new(heard_ms),
+            heard_here_ms: AtomicU64::new(0),
+            due_ms: AtomicU64::new(0),
+            is_absent: AtomicBool::new(false),
+        })
+    }
+
+    /// Whether its lease had ended when the table last looked.
+    pub(crate) fn is_found_absent(&self) -> bool {
+        self.is_absent.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the agent was heard.
+    fn note_presence(&self, now_ms: u64, signal: PresenceSignal) {
+        let age_ms = match signal {
+            PresenceSignal::Here | PresenceSignal::Hello => 0,
+            PresenceSignal::Reported => report_age_ms(self.registration.lease_ms),
+        };
+        self.heard_ms.fetch_max(now_ms.saturating_sub(age_ms), Ordering::Relaxed);
+        if signal == PresenceSignal::Here {
+            self.heard_here_ms.fetch_max(now_ms, Ordering::Relaxed);
+        }
+    }
+
+    /// When it was last heard.
+    fn heard_ms(&self) -> u64 {
+        self.heard_ms.load(Ordering::Relaxed)
+    }
+
+    /// Whether this gateway itself heard it at `since_ms` or later.
+    fn is_heard_here(&self, since_ms: u64) -> bool {
+        self.heard_here_ms.load(Ordering::Relaxed) >= since_ms
+    }
+}
+
+/// How an agent was heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PresenceSignal {
+    /// By this gateway, which reports it to the others: a message, an acknowledgement, a stream.
+    Here,
+    /// By its hello, which every gateway hears.
+    Hello,
+    /// By a gateway's report: at some time since the report before.
+    Reported,
+}
+
+/// How long ago a reported agent counts as heard: a whole period, so that no report makes a lease longer, unless the lease
+/// is so short that one lost report would then end it.
+fn report_age_ms(lease_ms: u32) -> u64 {
+    u64::from(lease_ms).saturating_sub(2 * REPORT_PERIOD_MS).min(REPORT_PERIOD_MS)
+}
+
+/// For how long the gateway has listened without a gap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Listening {
+    since_ms: u64,
+    until_ms: u64,
+}
+
+impl Listening {
+    /// Listens from now on.
+    fn from(now_ms: u64) -> Self {
+        Self { since_ms: now_ms, until_ms: now_ms }
+    }
+
+    /// The bus answered: the gateway listens. True when it begins anew, because it was cut off.
+    pub(crate) fn handle_answer(&mut self, now_ms: u64) -> bool {
+        let was_cut_off = now_ms.saturating_sub(self.until_ms) > CUT_OFF_MS;
+        if was_cut_off {
+            self.since_ms = now_ms;
+        }
+        self.until_ms = self.until_ms.max(now_ms);
+        was_cut_off
+    }
+
+    /// When an agent's lease ends, if nothing more is heard of it.
+    fn lease_end_ms(&self, heard_ms: u64, lease_ms: u32) -> u64 {
+        heard_ms.max(self.since_ms).saturating_add(u64::from(lease_ms))
+    }
+
+    /// Up to when the gateway would have heard whoever spoke.
+    fn heard_until_ms(&self, now_ms: u64) -> u64 {
+        now_ms.min(self.until_ms.saturating_add(CUT_OFF_MS))
+    }
+}
+
+/// Requests kept per agent; the oldest make room. Repeats of one counterpart and topic count once.
+pub(crate) const REQUESTS_PER_AGENT_MAX: usize = 64;
+/// Ends the key under which an agent's requests are stored. No agent id contains `~`.
+const SUFFIX: &str = "~ask";
+
+/// Somebody called, and the agent's rules say that its owner is to be asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ConsentRequest {
+    /// Who called.
+    pub(crate) counterpart: AgentId,
+    /// Through which topic, if through one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) topic: Option<TopicName>,
+    /// When it was first noted, in seconds since the epoch, by the clock of the gateway that noted it.
+    pub(crate) since_s: u64,
+}
+
+impl ConsentRequest {
+    /// Whether this is about the same counterpart and topic.
+    pub(crate) fn is_about(&self, counterpart: &AgentId, topic: Option<&TopicName>) -> bool {
+        self.counterpart == *counterpart && self.topic.as_ref() == topic
+    }
+}
+
+/// The bucket's key for an agent's requests.
+pub(crate) fn requests_key(agent: &AgentId) -> String {
+    format!("{agent}{SUFFIX}")
+}
+
+/// Whose requests a key holds, if it holds requests.
+fn owner_of_requests(key: &str) -> Option<AgentId> {
+    AgentId::try_new(key.strip_suffix(SUFFIX)?).ok()
+}
+
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream};
 use schemas::AgentId;
 
-use super::store::not_stored;
+use super::not_stored;
 use super::*;
 
 fn counted() -> Arc<GatewayMetrics> {

@@ -15,7 +15,7 @@ use super::super::request::segment;
 use super::must_be_on;
 
 /// No script, style, image, font or connection but this gateway's own, none of it inline; no frame around the page.
-pub(super) const CONTENT_SECURITY_POLICY: &str =
+const CONTENT_SECURITY_POLICY: &str =
     "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'";
 
 struct Asset {
