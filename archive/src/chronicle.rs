@@ -74,7 +74,7 @@ pub(super) struct Ending {
 
 /// What one record led to.
 #[derive(Debug, Default)]
-pub(super) struct Folded {
+pub(super) struct FoldedRecord {
     pub(super) endings: Vec<Ending>,
     pub(super) messages: u64,
     /// A record of a foreign writer: engines skip it.
@@ -84,19 +84,19 @@ pub(super) struct Folded {
 }
 
 /// The fold of one lane.
-pub(super) struct Chronicle {
+pub(super) struct NegotiationHistory {
     lane_state: LaneState,
     /// Last record taken, readable or not.
     pub(super) position: u64,
     pub(super) time: Timestamp,
     /// Digest of the bytes of that record.
     pub(super) last: Digest,
-    pub(super) dossiers: Dossiers,
+    pub(super) dossiers: NegotiationRecords,
 }
 
 /// What was collected of an open negotiation.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Dossier {
+pub(super) struct NegotiationRecord {
     inputs: Vec<Input>,
     /// Over the inputs.
     chain: Digest,
@@ -106,9 +106,9 @@ pub(super) struct Dossier {
 }
 
 /// Dossiers by negotiation. More than one where an id was used again in the very record that ended it.
-pub(super) type Dossiers = BTreeMap<NegotiationId, VecDeque<Dossier>>;
+pub(super) type NegotiationRecords = BTreeMap<NegotiationId, VecDeque<NegotiationRecord>>;
 
-impl Chronicle {
+impl NegotiationHistory {
     pub(super) fn new(lane: Lane) -> Self {
         let mut lane_state = LaneState::new(lane, Limits::default());
         lane_state.keep_links();
@@ -139,14 +139,14 @@ impl Chronicle {
     ///
     /// # Errors
     /// What this build cannot follow, because a later version wrote it.
-    pub(super) fn handle_record(&mut self, seq: u64, time: Timestamp, bytes: &[u8]) -> Result<Folded, String> {
+    pub(super) fn handle_record(&mut self, seq: u64, time: Timestamp, bytes: &[u8]) -> Result<FoldedRecord, String> {
         self.position = seq;
         self.time = time;
         self.last = Digest::of_bytes(bytes);
-        let mut folded = Folded::default();
+        let mut folded = FoldedRecord::default();
         let record = match Record::decode(bytes) {
             Ok(record) => record,
-            Err(RecordError::Unreadable(_)) => return Ok(Folded { is_unreadable: true, ..folded }),
+            Err(RecordError::Unreadable(_)) => return Ok(FoldedRecord { is_unreadable: true, ..folded }),
             Err(error @ RecordError::Version { .. }) => return Err(format!("record {seq}: {error}")),
         };
         folded.messages = record.entries.iter().filter(|entry| matches!(entry, Entry::Message(_))).count() as u64;
@@ -188,7 +188,7 @@ impl Chronicle {
     }
 
     /// The dossier effects belong to: the one that ends first.
-    fn dossier(&mut self, negotiation: &NegotiationId) -> Option<&mut Dossier> {
+    fn dossier(&mut self, negotiation: &NegotiationId) -> Option<&mut NegotiationRecord> {
         self.dossiers.get_mut(negotiation)?.front_mut()
     }
 
@@ -197,7 +197,7 @@ impl Chronicle {
         for link in self.lane_state.take_links() {
             let dossiers = self.dossiers.entry(link.negotiation.clone()).or_default();
             if link.is_first || dossiers.is_empty() {
-                dossiers.push_back(Dossier::default());
+                dossiers.push_back(NegotiationRecord::default());
             }
             if let Some(last) = dossiers.back_mut() {
                 last.chain = chained(last.chain, &link.input, link.position, link.at);
@@ -218,14 +218,14 @@ fn forged(seq: u64, record: &Record) -> Option<String> {
     })
 }
 
-impl Default for Dossier {
+impl Default for NegotiationRecord {
     fn default() -> Self {
         let (decisions, register) = (Vec::new(), Vec::new());
         Self { inputs: Vec::new(), chain: CHAIN_START, is_conflict: false, decisions, register }
     }
 }
 
-impl Dossier {
+impl NegotiationRecord {
     fn finish(self, negotiation: NegotiationId, seq: u64, at: Timestamp, outcome: Outcome) -> Ending {
         let Self { inputs, chain: recomputed, is_conflict, decisions, register } = self;
         let registered = register.iter().find_map(|entry| match entry.value {

@@ -28,7 +28,7 @@ pub(super) struct Inventory {
 }
 
 /// What an entry of a folder is.
-enum Kind {
+enum FileKind {
     Own,
     Lane(Lane),
     Leftover,
@@ -51,18 +51,20 @@ impl Inventory {
         Ok(inventory)
     }
 
-    fn list(&mut self, folder: &Path, kind: fn(&Path) -> Kind) -> Result<(), (PathBuf, io::Error)> {
+    fn list(&mut self, folder: &Path, kind: fn(&Path) -> FileKind) -> Result<(), (PathBuf, io::Error)> {
         let with_path = |source| (folder.to_path_buf(), source);
         for entry in fs::read_dir(folder).map_err(with_path)? {
             let file = entry.map_err(with_path)?.path();
             let named = |what: &str| Difference { file: file.clone(), line: None, what: what.to_owned() };
             match kind(&file) {
-                Kind::Own => {}
-                Kind::Lane(lane) => {
+                FileKind::Own => {}
+                FileKind::Lane(lane) => {
                     self.lanes.insert(lane);
                 }
-                Kind::Leftover => self.leftovers.push(named("a temporary file of an archiver that was interrupted")),
-                Kind::Foreign(what) => self.foreign.push(named(what)),
+                FileKind::Leftover => {
+                    self.leftovers.push(named("a temporary file of an archiver that was interrupted"))
+                }
+                FileKind::Foreign(what) => self.foreign.push(named(what)),
             }
         }
         Ok(())
@@ -75,26 +77,26 @@ pub(super) fn lane_folder(archive: &Path, lane: Lane) -> PathBuf {
 }
 
 /// What an entry beside the lanes is.
-fn in_archive(path: &Path) -> Kind {
+fn in_archive(path: &Path) -> FileKind {
     let lane = name(path).and_then(|name| name.strip_prefix(LANE)).and_then(|number| number.parse().ok()).map(Lane);
     // `lane-01` and `lane-+1` are numbers too, and the folder of no lane.
     match lane.filter(|&lane| name(path) == Some(&format!("{LANE}{lane}"))) {
-        Some(lane) if is_own(path, fs::FileType::is_dir) => Kind::Lane(lane),
-        Some(_) => Kind::Foreign("it is called like the folder of a lane, and is none"),
-        None if name(path) == Some(LOCK) => file(path, Kind::Own),
-        None => Kind::Foreign("no archiver writes a file or folder of this name here"),
+        Some(lane) if is_own(path, fs::FileType::is_dir) => FileKind::Lane(lane),
+        Some(_) => FileKind::Foreign("it is called like the folder of a lane, and is none"),
+        None if name(path) == Some(LOCK) => file(path, FileKind::Own),
+        None => FileKind::Foreign("no archiver writes a file or folder of this name here"),
     }
 }
 
 /// What an entry beside the segments of a lane is.
-fn in_lane(path: &Path) -> Kind {
+fn in_lane(path: &Path) -> FileKind {
     if segment_of(path).is_some() {
-        return file(path, Kind::Own);
+        return file(path, FileKind::Own);
     }
     match name(path) {
-        Some(MEMO | BEGINNING) => file(path, Kind::Own),
-        Some(MEMO_NEW | BEGINNING_NEW) => file(path, Kind::Leftover),
-        _ => Kind::Foreign("no archiver writes a file or folder of this name in the folder of a lane"),
+        Some(MEMO | BEGINNING) => file(path, FileKind::Own),
+        Some(MEMO_NEW | BEGINNING_NEW) => file(path, FileKind::Leftover),
+        _ => FileKind::Foreign("no archiver writes a file or folder of this name in the folder of a lane"),
     }
 }
 
@@ -108,10 +110,10 @@ fn is_own(path: &Path, is_type: fn(&fs::FileType) -> bool) -> bool {
 }
 
 /// `kind` for a regular file.
-fn file(path: &Path, kind: Kind) -> Kind {
+fn file(path: &Path, kind: FileKind) -> FileKind {
     if is_own(path, fs::FileType::is_file) {
         kind
     } else {
-        Kind::Foreign("it is called like a file of the archive, and is none")
+        FileKind::Foreign("it is called like a file of the archive, and is none")
     }
 }

@@ -17,7 +17,7 @@ use super::follow::ArchiveOptions;
 use super::media::Media;
 use super::resume::resume;
 use super::status::ArchiveStatus;
-use super::walk::Fault;
+use super::walk::ScanFault;
 use super::writer::LaneWriter;
 use super::{ArchiveError, position_name};
 
@@ -200,7 +200,7 @@ impl<M: Media> LaneArchiver<M> {
         match found {
             Some(Ok(record)) => match self.writer().handle_record(&record) {
                 Ok(()) => Ok(None),
-                Err(Fault::Newer(what) | Fault::Wrong(what)) => Err(ArchiveError::Newer { lane, what }),
+                Err(ScanFault::Newer(what) | ScanFault::Wrong(what)) => Err(ArchiveError::Newer { lane, what }),
             },
             Some(Err(error)) => Ok(Some(Ended::Reader(error))),
             None => Ok(Some(Ended::Reader(BusError::Closed))),

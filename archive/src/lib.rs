@@ -55,7 +55,7 @@ use schemas::Lane;
 pub use follow::{ArchiveOptions, SEGMENT_BYTES_DEFAULT, run};
 pub use status::{ArchiveStatus, LaneStatus};
 pub use verify::{ArchiveReport, Closing, Difference, LaneReport, VerifyOptions, verify};
-pub use walk::Tally;
+pub use walk::ArchiveCounts;
 
 /// What stops an archiver, or the reading of an archive.
 #[derive(Debug, thiserror::Error)]

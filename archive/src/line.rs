@@ -19,13 +19,13 @@ pub(super) enum Line<'a> {
     Begin(Begin),
     /// A record of the log.
     #[serde(borrow)]
-    Record(LoggedRecord<'a>),
+    Record(RecordLine<'a>),
     /// What a record ended: see [`super::chronicle::Closed`].
     Closed(&'a RawValue),
     /// What the register held.
-    Registered(Registered<'a>),
+    Registered(RegisteredLine<'a>),
     /// A clean stop.
-    End(End),
+    End(SegmentEnd),
 }
 
 /// The head of a segment.
@@ -45,7 +45,7 @@ pub(super) struct Begin {
 
 /// A record of the log: `record` or `base64`.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct LoggedRecord<'a> {
+pub(super) struct RecordLine<'a> {
     pub(super) seq: u64,
     pub(super) time: Timestamp,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
@@ -56,7 +56,7 @@ pub(super) struct LoggedRecord<'a> {
 
 /// What the register held for a negotiation that the record `seq` ended.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Registered<'a> {
+pub(super) struct RegisteredLine<'a> {
     pub(super) negotiation: NegotiationId,
     pub(super) seq: u64,
     #[serde(borrow)]
@@ -75,7 +75,7 @@ pub(super) struct RegisteredEntry<'a> {
 
 /// A clean stop.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct End {
+pub(super) struct SegmentEnd {
     /// The last record of the lane, 0 for none.
     pub(super) position: u64,
 }
@@ -124,7 +124,7 @@ mod tests {
             "{\"é\":\"\u{2028}\"}".as_bytes(),
         ] {
             let (record, base64) = as_content(bytes);
-            let line = text(&Line::Record(LoggedRecord { seq: 1, time: Timestamp(2), record, base64 }));
+            let line = text(&Line::Record(RecordLine { seq: 1, time: Timestamp(2), record, base64 }));
             assert!(!line.contains('\n'), "{line}");
             let Ok(Line::Record(read)) = serde_json::from_str(&line) else { panic!("{line}") };
             let found = as_bytes(read.record, read.base64.as_deref()).unwrap();

@@ -8,8 +8,8 @@ use schemas::{Digest, Lane, NegotiationId, Timestamp};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use super::chronicle::{Dossiers, Expected};
-use super::walk::{Tally, Walk};
+use super::chronicle::{Expected, NegotiationRecords};
+use super::walk::{ArchiveCounts, Scan};
 
 /// Version of the format.
 const FORMAT: u32 = 1;
@@ -18,7 +18,7 @@ const DIGEST_LEN: usize = 32;
 
 /// The state beside the fold's.
 #[derive(Serialize, Deserialize)]
-struct State<D, A> {
+struct CachedState<D, A> {
     format: u32,
     lane: Lane,
     lanes: u8,
@@ -31,16 +31,16 @@ struct State<D, A> {
     position: u64,
     time: Timestamp,
     last: Digest,
-    tally: Tally,
+    tally: ArchiveCounts,
     dossiers: D,
     awaiting: A,
 }
 
 /// The state before the segment that `segment` names begins.
-pub(super) fn encode(walk: &Walk, segment: u64) -> Vec<u8> {
+pub(super) fn encode(walk: &Scan, segment: u64) -> Vec<u8> {
     let chronicle = &walk.chronicle;
     let awaiting: Vec<_> = walk.awaiting.iter().map(|((seq, id), expected)| (seq, id, expected)).collect();
-    let state = State {
+    let state = CachedState {
         format: FORMAT,
         lane: walk.lane,
         lanes: walk.lanes,
@@ -66,7 +66,7 @@ pub(super) fn encode(walk: &Walk, segment: u64) -> Vec<u8> {
 /// How many lanes the log has, as a document says; nothing when it is damaged.
 pub(super) fn lanes(bytes: &[u8]) -> Option<u8> {
     let line = content(bytes).ok()?.split(|byte| *byte == b'\n').next()?;
-    Some(serde_json::from_slice::<State<IgnoredAny, IgnoredAny>>(line).ok()?.lanes)
+    Some(serde_json::from_slice::<CachedState<IgnoredAny, IgnoredAny>>(line).ok()?.lanes)
 }
 
 /// What stands before the digest, if that is its digest.
@@ -80,15 +80,15 @@ fn content(bytes: &[u8]) -> Result<&[u8], String> {
 ///
 /// # Errors
 /// Why the document cannot be used.
-pub(super) fn decode(bytes: &[u8], lane: Lane, lanes: u8) -> Result<(u64, Walk), String> {
+pub(super) fn decode(bytes: &[u8], lane: Lane, lanes: u8) -> Result<(u64, Scan), String> {
     let content = content(bytes)?;
     let end = content.iter().position(|byte| *byte == b'\n').ok_or("it has no line")?;
-    let state: State<Dossiers, Vec<(u64, NegotiationId, Expected)>> =
+    let state: CachedState<NegotiationRecords, Vec<(u64, NegotiationId, Expected)>> =
         serde_json::from_slice(&content[..end]).map_err(|error| error.to_string())?;
     if (state.format, state.lane, state.lanes) != (FORMAT, lane, lanes) {
         return Err("it is of another format, lane or log".to_owned());
     }
-    let mut walk = Walk::new(lane, lanes);
+    let mut walk = Scan::new(lane, lanes);
     walk.chronicle.restore(&content[end + 1..], lane).map_err(|error| error.to_string())?;
     (walk.segments, walk.chain, walk.is_ended, walk.tally) = (state.segments, state.chain, state.is_ended, state.tally);
     walk.awaiting = state.awaiting.into_iter().map(|(seq, id, expected)| ((seq, id), expected)).collect();

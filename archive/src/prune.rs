@@ -9,7 +9,7 @@ use schemas::Lane;
 
 use super::media::Media;
 use super::memo;
-use super::walk::{SegmentRead, Stop, Walk};
+use super::walk::{Scan, SegmentRead, Stop};
 
 /// Removes the oldest segments while all of them, and one more of `segment_bytes`, take more than `keep_bytes`. The last
 /// one stays.
@@ -34,7 +34,7 @@ pub(super) fn prune<M: Media>(
         }
         let (from, mut walk) = match media.beginning()? {
             Some(bytes) => memo::decode(&bytes, lane, lanes).map_err(io::Error::other)?,
-            None => (oldest, Walk::new(lane, lanes)),
+            None => (oldest, Scan::new(lane, lanes)),
         };
         // One below the beginning is what an interrupted removal left.
         if oldest >= from {

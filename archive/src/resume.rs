@@ -7,17 +7,17 @@ use super::ArchiveError;
 use super::media::{BEGINNING, Media};
 use super::memo;
 use super::verify::Difference;
-use super::walk::{Fault, SegmentRead, Stop, Walk};
+use super::walk::{Scan, ScanFault, SegmentRead, Stop};
 use super::writer::LaneWriter;
 
 /// The first segment of a lane.
 const FIRST: u64 = 1;
 
 /// The first segment that is kept, and the state it begins with.
-fn beginning<M: Media>(media: &M, lane: Lane, lanes: u8) -> Result<(u64, Walk), ArchiveError> {
+fn beginning<M: Media>(media: &M, lane: Lane, lanes: u8) -> Result<(u64, Scan), ArchiveError> {
     let file = media.path(FIRST).with_file_name(BEGINNING);
     let bytes = media.beginning().map_err(|source| ArchiveError::File { path: file.clone(), source })?;
-    let Some(bytes) = bytes else { return Ok((0, Walk::new(lane, lanes))) };
+    let Some(bytes) = bytes else { return Ok((0, Scan::new(lane, lanes))) };
     memo::decode(&bytes, lane, lanes).map_err(|what| ArchiveError::Damaged(Difference { file, line: None, what }))
 }
 
@@ -54,8 +54,8 @@ pub(super) fn resume<M: Media>(
             Stop::End => {}
             Stop::Torn | Stop::Garbled(_) if is_last && walk.chronicle.position >= trimmed => {}
             Stop::Torn => return Err(damaged("its end is missing".to_owned())),
-            Stop::Garbled(what) | Stop::Fault(Fault::Wrong(what)) => return Err(damaged(what)),
-            Stop::Fault(Fault::Newer(what)) => return Err(ArchiveError::Newer { lane, what }),
+            Stop::Garbled(what) | Stop::Fault(ScanFault::Wrong(what)) => return Err(damaged(what)),
+            Stop::Fault(ScanFault::Newer(what)) => return Err(ArchiveError::Newer { lane, what }),
             Stop::Unreadable(source) => return Err(file_error(segment, source)),
         }
         end = Some((segment, bytes, lines));

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use schemas::Lane;
 use serde::Serialize;
 
-use super::walk::Tally;
+use super::walk::ArchiveCounts;
 
 /// How far one lane has come.
 #[derive(Debug, Clone, Serialize)]
@@ -18,7 +18,7 @@ pub struct LaneStatus {
     /// The last record the engines were told is archived.
     pub told: u64,
     /// What the lane's archive holds.
-    pub tally: Tally,
+    pub tally: ArchiveCounts,
     /// Why it does not go on at the moment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
@@ -43,7 +43,7 @@ impl ArchiveStatus {
             lane,
             position: 0,
             told: 0,
-            tally: Tally::default(),
+            tally: ArchiveCounts::default(),
             fault: None,
         }));
     }

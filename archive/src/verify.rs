@@ -15,7 +15,7 @@ use super::inventory::{Inventory, lane_folder};
 use super::line::Line;
 use super::media::{BEGINNING, Folder, Media};
 use super::memo;
-use super::walk::{Fault, SegmentRead, Stop, Taken, Tally, Walk};
+use super::walk::{ArchiveCounts, Scan, ScanFault, SegmentRead, Stop, Taken};
 use crate::chain::{CHAIN_START, read_line, unframe};
 
 /// Segments of a lane that are opened before the first is read: an archiver may remove that many meanwhile.
@@ -107,7 +107,7 @@ pub struct LaneReport {
     pub open: usize,
     /// What was read.
     #[serde(flatten)]
-    pub tally: Tally,
+    pub tally: ArchiveCounts,
 }
 
 /// What reading an archive showed.
@@ -115,7 +115,7 @@ pub struct LaneReport {
 pub struct ArchiveReport {
     /// The sum of all lanes.
     #[serde(flatten)]
-    pub total: Tally,
+    pub total: ArchiveCounts,
     /// The lanes.
     pub lanes: Vec<LaneReport>,
     /// The ends of the negotiation asked for.
@@ -162,7 +162,7 @@ impl ArchiveReport {
     }
 }
 
-impl Tally {
+impl ArchiveCounts {
     fn add(&mut self, other: &Self) {
         self.records += other.records;
         self.unreadable += other.unreadable;
@@ -185,17 +185,17 @@ struct Reading<'a> {
 impl Reading<'_> {
     fn lane(&mut self, lane: Lane, lanes: u8) -> Result<(), ArchiveError> {
         let file_error = |path: PathBuf, source| ArchiveError::File { path, source };
-        let Opened { beginning, mut segments, readers } = match open(&self.media) {
+        let OpenedLane { beginning, mut segments, readers } = match open(&self.media) {
             Ok(opened) => opened,
             Err((file, source)) if source.kind() == io::ErrorKind::InvalidData => {
                 self.report.note(Difference { file, line: None, what: source.to_string() });
-                self.conclude(&Walk::new(lane, lanes), None, 0);
+                self.conclude(&Scan::new(lane, lanes), None, 0);
                 return Ok(());
             }
             Err((path, source)) => return Err(file_error(path, source)),
         };
         let (removed_below, mut walk) = match beginning.map(|bytes| memo::decode(&bytes, lane, lanes)) {
-            None => (None, Walk::new(lane, lanes)),
+            None => (None, Scan::new(lane, lanes)),
             Some(Ok((from, mut walk))) => {
                 walk.begin_tally();
                 (Some(from), walk)
@@ -203,7 +203,7 @@ impl Reading<'_> {
             Some(Err(what)) => {
                 let what = format!("the state the lane begins with cannot be read: {what}");
                 self.report.note(Difference { file: self.media.path(1).with_file_name(BEGINNING), line: None, what });
-                self.conclude(&Walk::new(lane, lanes), None, 0);
+                self.conclude(&Scan::new(lane, lanes), None, 0);
                 return Ok(());
             }
         };
@@ -226,8 +226,8 @@ impl Reading<'_> {
                 Stop::End => continue,
                 Stop::Torn if is_last && self.options.allow_open_end => continue,
                 Stop::Torn => "its end is missing".to_owned(),
-                Stop::Garbled(what) | Stop::Fault(Fault::Wrong(what)) => what,
-                Stop::Fault(Fault::Newer(what)) => return Err(ArchiveError::Newer { lane, what }),
+                Stop::Garbled(what) | Stop::Fault(ScanFault::Wrong(what)) => what,
+                Stop::Fault(ScanFault::Newer(what)) => return Err(ArchiveError::Newer { lane, what }),
                 Stop::Unreadable(source) => return Err(file_error(path, source)),
             };
             self.report.note(Difference { file: path, line: Some(lines + 1), what });
@@ -274,7 +274,7 @@ impl Reading<'_> {
         }
     }
 
-    fn conclude(&mut self, walk: &Walk, removed_below: Option<u64>, segments: u64) {
+    fn conclude(&mut self, walk: &Scan, removed_below: Option<u64>, segments: u64) {
         self.report.total.add(&walk.tally);
         self.report.lanes.push(LaneReport {
             lane: walk.lane,
@@ -290,7 +290,7 @@ impl Reading<'_> {
 }
 
 /// What of a lane is read.
-struct Opened {
+struct OpenedLane {
     beginning: Option<Vec<u8>>,
     segments: Vec<u64>,
     /// The first of them, at most [`OPENED_MAX`].
@@ -298,7 +298,7 @@ struct Opened {
 }
 
 /// Opens what a lane holds. An archiver that removes its oldest segments may be at work: then it is looked again.
-fn open(media: &Folder) -> Result<Opened, (PathBuf, io::Error)> {
+fn open(media: &Folder) -> Result<OpenedLane, (PathBuf, io::Error)> {
     let mut attempts = 0;
     loop {
         attempts += 1;
@@ -309,7 +309,9 @@ fn open(media: &Folder) -> Result<Opened, (PathBuf, io::Error)> {
         let readers: Result<Vec<_>, _> = segments.iter().take(OPENED_MAX).map(read).collect();
         let is_same = beginning_of()? == beginning;
         match readers {
-            Ok(readers) if is_same || attempts == ATTEMPTS_MAX => return Ok(Opened { beginning, segments, readers }),
+            Ok(readers) if is_same || attempts == ATTEMPTS_MAX => {
+                return Ok(OpenedLane { beginning, segments, readers });
+            }
             Err(fault) if fault.1.kind() != io::ErrorKind::NotFound || attempts == ATTEMPTS_MAX => return Err(fault),
             Ok(_) | Err(_) => {}
         }

@@ -8,14 +8,14 @@ use std::io::{BufReader, Read};
 use schemas::{Digest, Lane, NegotiationId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::chronicle::{Chronicle, Closed, Expected, Folded};
+use super::chronicle::{Closed, Expected, FoldedRecord, NegotiationHistory};
 use super::difference::{first_difference, shown};
-use super::line::{Begin, End, FORMAT, Line, LoggedRecord, Registered, as_bytes, text};
+use super::line::{Begin, FORMAT, Line, RecordLine, RegisteredLine, SegmentEnd, as_bytes, text};
 use crate::chain::{CHAIN_START, read_line, unframe};
 
 /// Why reading cannot go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum ScanFault {
     /// The line is not what must stand here.
     Wrong(String),
     /// A later version wrote it.
@@ -32,7 +32,7 @@ pub(super) enum Stop {
     /// At bytes that are no line, or not the line whose chain they carry.
     Garbled(String),
     /// At a line whose content is wrong.
-    Fault(Fault),
+    Fault(ScanFault),
     /// At bytes that cannot be read.
     Unreadable(std::io::Error),
 }
@@ -49,7 +49,7 @@ pub(super) struct SegmentRead {
 
 /// What was read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tally {
+pub struct ArchiveCounts {
     /// Records.
     pub records: u64,
     /// Of which none of the exchange's; engines skip them.
@@ -69,7 +69,7 @@ pub struct Tally {
 }
 
 /// The state after the lines so far.
-pub(super) struct Walk {
+pub(super) struct Scan {
     pub(super) lane: Lane,
     pub(super) lanes: u8,
     pub(super) chain: Digest,
@@ -77,17 +77,17 @@ pub(super) struct Walk {
     pub(super) segments: u32,
     /// Records in the present segment.
     pub(super) records_in_segment: u64,
-    pub(super) chronicle: Chronicle,
+    pub(super) chronicle: NegotiationHistory,
     /// `closed` lines that must come next.
     owed: VecDeque<Closed>,
     /// Closed negotiations without a `registered` line, by the record that ended them.
     pub(super) awaiting: BTreeMap<(u64, NegotiationId), Expected>,
     /// Whether the last line is `end`.
     pub(super) is_ended: bool,
-    pub(super) tally: Tally,
+    pub(super) tally: ArchiveCounts,
 }
 
-impl Walk {
+impl Scan {
     pub(super) fn new(lane: Lane, lanes: u8) -> Self {
         Self {
             lane,
@@ -95,11 +95,11 @@ impl Walk {
             chain: CHAIN_START,
             segments: 0,
             records_in_segment: 0,
-            chronicle: Chronicle::new(lane),
+            chronicle: NegotiationHistory::new(lane),
             owed: VecDeque::new(),
             awaiting: BTreeMap::new(),
             is_ended: false,
-            tally: Tally::default(),
+            tally: ArchiveCounts::default(),
         }
     }
 
@@ -114,7 +114,7 @@ impl Walk {
         self.records_in_segment = 0;
     }
 
-    /// Reads the segment that `from` names. `handle_line` hears the number of each line and what [`Walk::take`] says of it.
+    /// Reads the segment that `from` names. `handle_line` hears the number of each line and what [`Scan::take`] says of it.
     pub(super) fn read_segment(
         &mut self,
         from: u64,
@@ -150,30 +150,30 @@ impl Walk {
         }
     }
 
-    fn take_begin(&mut self, line: &str, from: u64) -> Result<Taken, Fault> {
+    fn take_begin(&mut self, line: &str, from: u64) -> Result<Taken, ScanFault> {
         let Line::Begin(found) = parse(line)? else { return Err(wrong("a segment must begin with its head")) };
         if found.format > FORMAT {
-            return Err(Fault::Newer(format!("its format is {}, this build knows up to {FORMAT}", found.format)));
+            return Err(ScanFault::Newer(format!("its format is {}, this build knows up to {FORMAT}", found.format)));
         }
         let expected = self.begin(from);
         if found != expected {
             let (found, expected) = (Line::Begin(found), Line::Begin(expected));
             let difference = first_difference(&text(&expected), &text(&found));
-            return Err(Fault::Wrong(format!("another segment must stand here: {difference}")));
+            return Err(ScanFault::Wrong(format!("another segment must stand here: {difference}")));
         }
         self.handle_begin();
         Ok(Taken::default())
     }
 
     /// Takes the next line.
-    fn take(&mut self, line: &str) -> Result<Taken, Fault> {
+    fn take(&mut self, line: &str) -> Result<Taken, ScanFault> {
         let document = parse(line)?;
         if let Line::Closed(found) = document {
             return self.take_closed(found.get());
         }
         if let Some(owed) = self.owed.front() {
             let what = format!("negotiation {} ended with record {}, and that is not said", owed.negotiation, owed.seq);
-            return Err(Fault::Wrong(what));
+            return Err(ScanFault::Wrong(what));
         }
         let was_ended = std::mem::take(&mut self.is_ended);
         match document {
@@ -181,7 +181,7 @@ impl Walk {
             Line::Closed(found) => self.take_closed(found.get()),
             Line::Record(record) => self.take_record(&record),
             Line::Registered(registered) => self.take_registered(&registered),
-            Line::End(End { position }) if position == self.chronicle.position && !was_ended => {
+            Line::End(SegmentEnd { position }) if position == self.chronicle.position && !was_ended => {
                 self.is_ended = true;
                 Ok(Taken::default())
             }
@@ -189,21 +189,21 @@ impl Walk {
         }
     }
 
-    fn take_closed(&mut self, found: &str) -> Result<Taken, Fault> {
+    fn take_closed(&mut self, found: &str) -> Result<Taken, ScanFault> {
         let owed = self.owed.pop_front().ok_or_else(|| wrong("no negotiation ended here"))?;
         let expected = text(&owed);
         if found != expected {
             let difference = first_difference(&expected, found);
-            return Err(Fault::Wrong(format!("negotiation {}: {difference}", owed.negotiation)));
+            return Err(ScanFault::Wrong(format!("negotiation {}: {difference}", owed.negotiation)));
         }
         Ok(Taken { closed: Some(owed), ..Taken::default() })
     }
 
-    fn take_record(&mut self, found: &LoggedRecord<'_>) -> Result<Taken, Fault> {
-        let bytes = as_bytes(found.record, found.base64.as_deref()).map_err(Fault::Wrong)?;
+    fn take_record(&mut self, found: &RecordLine<'_>) -> Result<Taken, ScanFault> {
+        let bytes = as_bytes(found.record, found.base64.as_deref()).map_err(ScanFault::Wrong)?;
         let bytes = bytes.ok_or_else(|| wrong("a record without content"))?;
         if found.seq <= self.chronicle.position || found.time < self.chronicle.time {
-            return Err(Fault::Wrong(format!(
+            return Err(ScanFault::Wrong(format!(
                 "record {} stands behind record {}, and time does not go back",
                 found.seq, self.chronicle.position
             )));
@@ -219,8 +219,8 @@ impl Walk {
         seq: u64,
         time: Timestamp,
         bytes: &[u8],
-    ) -> Result<(Vec<Closed>, Option<String>), Fault> {
-        let folded: Folded = self.chronicle.handle_record(seq, time, bytes).map_err(Fault::Newer)?;
+    ) -> Result<(Vec<Closed>, Option<String>), ScanFault> {
+        let folded: FoldedRecord = self.chronicle.handle_record(seq, time, bytes).map_err(ScanFault::Newer)?;
         self.records_in_segment += 1;
         self.tally.records += 1;
         self.tally.unreadable += u64::from(folded.is_unreadable);
@@ -241,7 +241,7 @@ impl Walk {
         Ok((closed, finding))
     }
 
-    fn take_registered(&mut self, found: &Registered<'_>) -> Result<Taken, Fault> {
+    fn take_registered(&mut self, found: &RegisteredLine<'_>) -> Result<Taken, ScanFault> {
         let id = (found.seq, found.negotiation.clone());
         let expected = self.awaiting.remove(&id).ok_or_else(|| wrong("no such negotiation waits for its entries"))?;
         if found.entries.len() != expected.entries.len() {
@@ -251,9 +251,9 @@ impl Walk {
         for (found, entry) in found.entries.iter().zip(&expected.entries) {
             let key = &entry.key;
             if found.key != *key {
-                return Err(Fault::Wrong(format!("register key {key} was expected, there stands {}", found.key)));
+                return Err(ScanFault::Wrong(format!("register key {key} was expected, there stands {}", found.key)));
             }
-            let bytes = as_bytes(found.value, found.base64.as_deref()).map_err(Fault::Wrong)?;
+            let bytes = as_bytes(found.value, found.base64.as_deref()).map_err(ScanFault::Wrong)?;
             let Some(bytes) = bytes else { continue };
             self.note_registered();
             let recomputed = entry.canonical();
@@ -275,7 +275,7 @@ impl Walk {
     /// Counts from here on: what was counted before was of segments that are not there.
     pub(super) fn begin_tally(&mut self) {
         let unregistered = self.awaiting.values().map(|expected| expected.entries.len() as u64).sum();
-        self.tally = Tally { unregistered, ..Tally::default() };
+        self.tally = ArchiveCounts { unregistered, ..ArchiveCounts::default() };
     }
 
     /// What must still be said about the last record; it was interrupted in the middle of it.
@@ -295,10 +295,10 @@ pub(super) struct Taken {
     pub(super) registered: Option<(u64, NegotiationId)>,
 }
 
-fn parse(line: &str) -> Result<Line<'_>, Fault> {
-    serde_json::from_str(line).map_err(|error| Fault::Wrong(format!("it is no line of an archive: {error}")))
+fn parse(line: &str) -> Result<Line<'_>, ScanFault> {
+    serde_json::from_str(line).map_err(|error| ScanFault::Wrong(format!("it is no line of an archive: {error}")))
 }
 
-fn wrong(what: &str) -> Fault {
-    Fault::Wrong(what.to_owned())
+fn wrong(what: &str) -> ScanFault {
+    ScanFault::Wrong(what.to_owned())
 }

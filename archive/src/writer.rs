@@ -9,11 +9,11 @@ use bytes::Bytes;
 use schemas::NegotiationId;
 
 use super::chronicle::{Closed, Expected};
-use super::line::{End, Line, LoggedRecord, Registered, RegisteredEntry, as_content, text};
+use super::line::{Line, RecordLine, RegisteredEntry, RegisteredLine, SegmentEnd, as_content, text};
 use super::media::Media;
 use super::memo;
 use super::prune::prune;
-use super::walk::{Fault, Walk};
+use super::walk::{Scan, ScanFault};
 use crate::chain::frame;
 
 /// Bytes of one segment that are not stored yet.
@@ -27,7 +27,7 @@ struct Chunk {
 /// Writes one lane.
 pub(super) struct LaneWriter<M> {
     media: M,
-    walk: Walk,
+    walk: Scan,
     /// The segment written to.
     segment: u64,
     /// Its bytes, those not stored yet included.
@@ -46,7 +46,7 @@ pub(super) struct LaneWriter<M> {
 impl<M: Media> LaneWriter<M> {
     /// Goes on where `walk` ended: in `segment`, which then has `len` bytes. Nothing counts as stored before the first
     /// [`LaneWriter::commit`]: what was read may lack what is said about its last record.
-    pub(super) fn new(media: M, walk: Walk, segment: u64, len: u64, segment_bytes_max: u64) -> Self {
+    pub(super) fn new(media: M, walk: Scan, segment: u64, len: u64, segment_bytes_max: u64) -> Self {
         Self {
             media,
             walk,
@@ -61,7 +61,7 @@ impl<M: Media> LaneWriter<M> {
     }
 
     /// The state after every line, stored or not.
-    pub(super) fn walk(&self) -> &Walk {
+    pub(super) fn walk(&self) -> &Scan {
         &self.walk
     }
 
@@ -97,7 +97,7 @@ impl<M: Media> LaneWriter<M> {
     ///
     /// # Errors
     /// A later version wrote it. Nothing more may be written then.
-    pub(super) fn handle_record(&mut self, found: &LogRecord) -> Result<(), Fault> {
+    pub(super) fn handle_record(&mut self, found: &LogRecord) -> Result<(), ScanFault> {
         if found.seq <= self.position() {
             return Ok(());
         }
@@ -109,7 +109,7 @@ impl<M: Media> LaneWriter<M> {
         }
         let (closed, _) = self.walk.fold(found.seq, time, &found.bytes)?;
         let (record, base64) = as_content(&found.bytes);
-        self.push(&Line::Record(LoggedRecord { seq: found.seq, time, record, base64 }));
+        self.push(&Line::Record(RecordLine { seq: found.seq, time, record, base64 }));
         self.say_closed(&closed);
         Ok(())
     }
@@ -130,7 +130,7 @@ impl<M: Media> LaneWriter<M> {
             RegisteredEntry { key: entry.key.clone(), value, base64 }
         });
         let entries = entries.collect();
-        let line = Line::Registered(Registered { negotiation: id.1.clone(), seq: id.0, entries });
+        let line = Line::Registered(RegisteredLine { negotiation: id.1.clone(), seq: id.0, entries });
         self.push(&line);
         values.iter().flatten().for_each(|_| self.walk.note_registered());
         report_conflicts(id, &expected, values);
@@ -139,7 +139,7 @@ impl<M: Media> LaneWriter<M> {
     /// Says that it stops here, unless nothing was said since it last did.
     pub(super) fn end(&mut self) {
         if !self.walk.is_ended {
-            self.push(&Line::End(End { position: self.position() }));
+            self.push(&Line::End(SegmentEnd { position: self.position() }));
             self.walk.is_ended = true;
         }
     }

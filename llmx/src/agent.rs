@@ -17,13 +17,13 @@ const LISTED: usize = 1000;
     llmx agent show bob\n  llmx agent remove bob\n  LLMX_TOKEN=$(cat bob.jwt) llmx agent show bob\n\n\
     An agent sees its own consent rules, others do not. Only its own token removes a registration.\n\
     Exit codes: 1 when the gateway refuses, knows no such agent or does not answer.")]
-pub struct Args {
+pub struct AgentArgs {
     #[command(subcommand)]
-    command: Command,
+    command: AgentCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+enum AgentCommand {
     /// Agents by capability, topic and presence, in the order of their ids
     List(ListArgs),
     /// One registration
@@ -82,11 +82,11 @@ struct OneArgs {
 }
 
 /// Runs the subcommand.
-pub async fn run(args: Args) -> Outcome {
+pub async fn run(args: AgentArgs) -> Outcome {
     match args.command {
-        Command::List(args) => list(args).await,
-        Command::Show(args) => show(args).await,
-        Command::Remove(args) => remove(args).await,
+        AgentCommand::List(args) => list(args).await,
+        AgentCommand::Show(args) => show(args).await,
+        AgentCommand::Remove(args) => remove(args).await,
     }
 }
 

@@ -24,7 +24,7 @@ const KEEP_BYTES_MIN: u64 = 64 * 1024 * 1024;
     llmx archive --to archive --keep-bytes 10000000000\n\n\
     One log needs one archiver. Engines trim the log below what it has synced and what they have a checkpoint of.\n\
     Ctrl-C ends it cleanly; killed, it goes on where it was. A full disk is shown and tried again.")]
-pub struct Args {
+pub struct ArchiveArgs {
     #[command(flatten)]
     nats: NatsSource,
     /// Folder of the archive; it goes on behind what stands there
@@ -46,9 +46,9 @@ pub struct Args {
 }
 
 /// Archives until asked to end.
-pub async fn run(args: Args) -> Outcome {
+pub async fn run(args: ArchiveArgs) -> Outcome {
     let bus = args.nats.in_force()?.open("llmx-archive").await?;
-    let Args { to: folder, segment_bytes, keep_bytes, once, .. } = args;
+    let ArchiveArgs { to: folder, segment_bytes, keep_bytes, once, .. } = args;
     let options = ArchiveOptions { folder: folder.clone(), segment_bytes, keep_bytes, once };
     let (status, cancel) = (Arc::new(ArchiveStatus::default()), CancellationToken::new());
     let archiving = archive::run(bus, options, Arc::clone(&status), cancel.clone());

@@ -11,13 +11,13 @@ use crate::output::{Failure, Outcome, one_line, print, print_json};
 /// Arguments of `llmx audit`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  llmx audit verify archive")]
-pub struct Args {
+pub struct AuditArgs {
     #[command(subcommand)]
-    command: Command,
+    command: AuditCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+enum AuditCommand {
     /// Check chain, digests, decisions and register of an archive or an export, offline
     Verify(VerifyArgs),
 }
@@ -44,8 +44,8 @@ pub struct VerifyArgs {
 }
 
 /// Runs the subcommand.
-pub fn run(args: Args) -> Outcome {
-    let Command::Verify(args) = args.command;
+pub fn run(args: AuditArgs) -> Outcome {
+    let AuditCommand::Verify(args) = args.command;
     let only = args.negotiation;
     if args.path.is_dir() {
         let options = VerifyOptions { only, allow_open_end: args.allow_open_end };

@@ -12,7 +12,7 @@ use traffic_gen::bargain::haggle::{self, CASES};
 use traffic_gen::bargain::lineup::Lineup;
 use traffic_gen::bargain::played::Played;
 use traffic_gen::bargain::plot::{self, Picture};
-use traffic_gen::bargain::report::Report;
+use traffic_gen::bargain::report::BargainReport;
 use traffic_gen::bargain::sitting::SittingError;
 use traffic_gen::bargain::table::Table;
 
@@ -31,7 +31,7 @@ const DOMAIN_BYTES_MAX: u64 = 64 << 20;
     llmx bargain --check                     does a mandate hold against its own party? 10000 runs\n\n\
     Ctrl-C or SIGTERM ends many runs with what those made so far showed, marked as interrupted.\n\
     Domain files: docs/bargaining.md")]
-pub struct Args {
+pub struct BargainArgs {
     /// A domain file
     #[arg(value_name = "DOMAIN.json", required_unless_present = "check", conflicts_with = "check")]
     domain: Option<PathBuf>,
@@ -68,7 +68,7 @@ pub struct Args {
 }
 
 /// Plays, and prints what came of it.
-pub fn run(args: &Args) -> Outcome {
+pub fn run(args: &BargainArgs) -> Outcome {
     let Some(path) = &args.domain else { return check(args) };
     let lineup = lineup(path, args)?;
     if let Some(bargains) = args.repeat {
@@ -76,7 +76,7 @@ pub fn run(args: &Args) -> Outcome {
     }
     let played = lineup.play(&mut Table::new(), "bargain", args.seed).map_err(failure)?;
     let drawn = args.plot.as_deref().map_or(Ok(()), |file| draw(&lineup, &played, file));
-    let report = Report::new(&lineup, played);
+    let report = BargainReport::new(&lineup, played);
     if args.json {
         print_json(&report)?;
     } else {
@@ -103,7 +103,7 @@ fn draw(lineup: &Lineup, played: &Played, file: &Path) -> Outcome {
     written.map_err(|failure| Failure::failed(anyhow::anyhow!("the plot is not drawn: {failure}")))
 }
 
-fn lineup(path: &Path, args: &Args) -> Result<Lineup, Failure> {
+fn lineup(path: &Path, args: &BargainArgs) -> Result<Lineup, Failure> {
     let fault = |error: &dyn std::fmt::Display| Failure::configuration(format_args!("{}: {error}", path.display()));
     let mut text = String::new();
     // Read to the limit, not to the end: a device has none.
@@ -126,7 +126,7 @@ fn lineup(path: &Path, args: &Args) -> Result<Lineup, Failure> {
     Lineup::try_new(domain, &kinds).map_err(|error| fault(&error))
 }
 
-fn repeat(lineup: &Lineup, bargains: u64, args: &Args) -> Outcome {
+fn repeat(lineup: &Lineup, bargains: u64, args: &BargainArgs) -> Outcome {
     let (attending, progress) = (Attending::new(), (!args.json).then(Progress::new));
     let tally = lineup.repeat(bargains, args.seed, |tally| {
         if let Some(progress) = &progress {
@@ -161,7 +161,7 @@ fn go_on_unless(is_asked_to_end: bool) -> ControlFlow<()> {
 }
 
 /// Do mandates hold? Anything that got through is a failure.
-fn check(args: &Args) -> Outcome {
+fn check(args: &BargainArgs) -> Outcome {
     let (attending, progress) = (Attending::new(), (!args.json).then(Progress::new));
     let runs = args.runs;
     let tally = haggle::run(runs, args.seed, |tally| {

@@ -1,7 +1,7 @@
 //! `llmx bench`: the project's benchmarks, each beside its ceiling.
 
 use traffic_gen::bench::Row;
-use traffic_gen::bench::suite::{Part, Plan, run as run_suite};
+use traffic_gen::bench::suite::{BenchPlan, Part, run as run_suite};
 
 use crate::output::{Outcome, print, print_json};
 
@@ -10,7 +10,7 @@ use crate::output::{Outcome, print, print_json};
 #[command(after_help = "Examples:\n  scripts/nats-server && llmx bench\n\n\
     Needs a nats-server binary: NATS_SERVER, .tools/nats-server (scripts/nats-server fetches it) or PATH.\n\
     Ceilings are measured in the same run; ratio is value / ceiling.")]
-pub struct Args {
+pub struct BenchArgs {
     /// A third of the time, fewer open negotiations: a look rather than a figure
     #[arg(long)]
     quick: bool,
@@ -59,8 +59,8 @@ impl From<PartArg> for Part {
 }
 
 /// Runs the benchmarks.
-pub async fn run(args: Args) -> Outcome {
-    let plan = if args.quick { Plan::quick() } else { Plan::default() };
+pub async fn run(args: BenchArgs) -> Outcome {
+    let plan = if args.quick { BenchPlan::quick() } else { BenchPlan::default() };
     let quiet = args.json;
     let asked: Vec<Part> = args.only.into_iter().map(Part::from).collect();
     let parts = if asked.is_empty() { &Part::ALL[..] } else { &asked };

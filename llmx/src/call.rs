@@ -40,7 +40,7 @@ const CANCEL_MAX: Duration = Duration::from_secs(4);
     Ctrl-C calls it off.\n\
     Exit codes: 0 awarded and completed; 1 no award, refused, called off, out of reach, or not ended within --wait;\n\
     2 usage or configuration. A refusal is printed with its code and where the fault is.")]
-pub struct Args {
+pub struct CallArgs {
     /// What is wanted, for the contractors to read
     #[arg(value_parser = task)]
     task: String,
@@ -88,7 +88,7 @@ pub struct Args {
 }
 
 /// How following a call ended.
-enum End {
+enum CallEnd {
     /// With its last event.
     Last,
     /// `--wait` is over.
@@ -102,7 +102,7 @@ enum End {
 }
 
 /// Calls, follows, and says how it ended.
-pub async fn run(args: Args) -> Outcome {
+pub async fn run(args: CallArgs) -> Outcome {
     if !args.rest.is_empty() {
         let words = [std::slice::from_ref(&args.task), &args.rest].concat().join(" ");
         return Err(Failure::configuration(format_args!("the task is one argument; quote it: llmx call \"{words}\"")));
@@ -121,22 +121,22 @@ pub async fn run(args: Args) -> Outcome {
     }
     let failure = |why: String| Err(Failure::failed(anyhow::anyhow!(why)));
     match end {
-        End::Last if course.is_completed() => Ok(()),
-        End::Last => match course.refused() {
+        CallEnd::Last if course.is_completed() => Ok(()),
+        CallEnd::Last => match course.refused() {
             Some(refusal) => Err(refused(refusal)),
             None => failure(course.fault()),
         },
-        End::Unsent => Err(args.unsent()),
-        End::Late if !course.is_called() => {
+        CallEnd::Unsent => Err(args.unsent()),
+        CallEnd::Late if !course.is_called() => {
             failure(format!("no answer within {} s: the call may or may not have been made", args.wait.as_secs_f64()))
         }
-        End::Late => failure(format!("no end within {} s; the negotiation goes on", args.wait.as_secs_f64())),
-        End::CalledOff => failure("called off".to_owned()),
-        End::Lost => Err(args.access.unreachable(Some("the connection was lost".to_owned()))),
+        CallEnd::Late => failure(format!("no end within {} s; the negotiation goes on", args.wait.as_secs_f64())),
+        CallEnd::CalledOff => failure("called off".to_owned()),
+        CallEnd::Lost => Err(args.access.unreachable(Some("the connection was lost".to_owned()))),
     }
 }
 
-impl Args {
+impl CallArgs {
     fn request(&self) -> CallRequest {
         let mut to = self.to.clone();
         to.extend(self.topic.iter().cloned().map(Address::Topic));
@@ -182,15 +182,15 @@ impl Args {
         request: CallRequest,
         course: &mut Course,
         deadline: Instant,
-    ) -> Result<End, Failure> {
+    ) -> Result<CallEnd, Failure> {
         let options =
             AgentOptions { connect_attempts_max: CONNECT_ATTEMPTS_MAX, tracer: tracer(), ..AgentOptions::default() };
         let initiator = Initiator::spawn(self.access.transport()?, identity.clone(), options);
         let (sender, mut events) = mpsc::channel(EVENTS_MAX);
         let opened = tokio::select! {
             opened = open(&initiator, request, sender) => opened,
-            () = tokio::time::sleep_until(deadline) => return Ok(End::Unsent),
-            () = asked_to_end() => return Ok(End::CalledOff),
+            () = tokio::time::sleep_until(deadline) => return Ok(CallEnd::Unsent),
+            () = asked_to_end() => return Ok(CallEnd::CalledOff),
         };
         match opened {
             Ok(()) => {}
@@ -199,12 +199,12 @@ impl Args {
         }
         let end = tokio::select! {
             end = self.watch(&mut events, identity, course) => end,
-            () = tokio::time::sleep_until(deadline) => End::Late,
-            () = asked_to_end() => End::CalledOff,
+            () = tokio::time::sleep_until(deadline) => CallEnd::Late,
+            () = asked_to_end() => CallEnd::CalledOff,
         };
         // An exchange that says nothing does not hold it; a second signal ends it where it stands.
         let last = Instant::now() + CANCEL_MAX;
-        if matches!(end, End::CalledOff) {
+        if matches!(end, CallEnd::CalledOff) {
             note("calling it off");
             let calling_off = async {
                 let _ = initiator.cancel(course.negotiation().clone(), Some("interrupted".to_owned())).await;
@@ -217,7 +217,7 @@ impl Args {
     }
 
     /// Shows events until the last one.
-    async fn watch(&self, events: &mut mpsc::Receiver<CallEvent>, identity: &Identity, course: &mut Course) -> End {
+    async fn watch(&self, events: &mut mpsc::Receiver<CallEvent>, identity: &Identity, course: &mut Course) -> CallEnd {
         while let Some(event) = events.recv().await {
             if matches!(event.report, CallReport::Awarded(_) | CallReport::Offers(_)) {
                 self.look(identity, course).await;
@@ -230,10 +230,10 @@ impl Args {
                 self.look(identity, course).await;
             }
             if is_last {
-                return End::Last;
+                return CallEnd::Last;
             }
         }
-        End::Lost
+        CallEnd::Lost
     }
 
     /// Reads the offers, which the initiator may see from the close to the end. Whoever is quick ends before that.

@@ -9,7 +9,7 @@ use schemas::{Address, Code, Refusal, TopicName};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use traffic_gen::live::{self, Scenario};
+use traffic_gen::live::{self, CallScenario};
 use traffic_gen::recorder::{Counts, Recorder};
 
 use crate::output::{Failure, Outcome, Progress};
@@ -23,7 +23,7 @@ const LOOK_PERIOD: Duration = Duration::from_millis(200);
 
 /// Whom calls reach and what they ask for.
 #[derive(Debug, Clone, clap::Args)]
-pub struct CallArgs {
+pub struct CallsArgs {
     /// Topic that calls go to; contractors of this run register it
     #[arg(long, default_value = live::TOPIC, value_parser = TopicName::try_new, value_name = "NAME")]
     topic: TopicName,
@@ -39,15 +39,15 @@ pub struct CallArgs {
     task: String,
 }
 
-impl CallArgs {
+impl CallsArgs {
     /// The topic.
     pub fn topic(&self) -> &TopicName {
         &self.topic
     }
 
     /// The scenario whose calls these are.
-    pub fn of(&self, scenario: Scenario) -> Scenario {
-        Scenario {
+    pub fn of(&self, scenario: CallScenario) -> CallScenario {
+        CallScenario {
             topic: self.topic.clone(),
             to: self.to.clone(),
             capabilities: self.capability.clone(),

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
-use chaos::{Plan, Standing, Victims};
-use traffic_gen::trace::Trace;
+use chaos::{ChaosPlan, ChaosProgress, Victims};
+use traffic_gen::trace::TraceFile;
 
 use crate::durations::run_length;
 use crate::output::{Failure, Outcome, Progress, print, print_json};
@@ -19,7 +19,7 @@ use crate::output::{Failure, Outcome, Progress, print, print_json};
     who knows only what agents sent, were told and received, and what stands in log and register, says whether anything\n\
     was lost or doubled. Fails (1) when something was; missed targets are reported, and fail with --strict."
 )]
-pub struct Args {
+pub struct ChaosArgs {
     /// What is hit
     #[arg(long, value_enum, default_value = "engines")]
     kill: Kill,
@@ -78,10 +78,10 @@ enum Kill {
     All,
 }
 
-impl Args {
-    fn plan(&self) -> Result<Plan, Failure> {
+impl ChaosArgs {
+    fn plan(&self) -> Result<ChaosPlan, Failure> {
         let duration = run_length(self.duration)?;
-        let trace = self.trace.as_deref().map(Trace::create).transpose();
+        let trace = self.trace.as_deref().map(TraceFile::create).transpose();
         let trace = trace.map_err(|error| Failure::configuration(format_args!("--trace: {error}")))?;
         if self.replicas == 2 {
             return Err(Failure::configuration("--replicas: two copies stand no failure; choose 1 or 3"));
@@ -99,7 +99,7 @@ impl Args {
             Kill::Links => Victims::Links,
             Kill::All => Victims::All,
         };
-        Ok(Plan {
+        Ok(ChaosPlan {
             victims,
             pauses: self.stop,
             duration,
@@ -116,7 +116,7 @@ impl Args {
 }
 
 /// Makes the run and prints its report.
-pub async fn run(args: Args) -> Outcome {
+pub async fn run(args: ChaosArgs) -> Outcome {
     let plan = args.plan()?;
     let binary = std::env::current_exe().context("this program's own file cannot be found")?;
     let progress = Progress::new();
@@ -143,8 +143,8 @@ pub async fn run(args: Args) -> Outcome {
     Ok(())
 }
 
-fn line(standing: &Standing) -> String {
-    let Standing { elapsed, counts, open, silence } = standing;
+fn line(standing: &ChaosProgress) -> String {
+    let ChaosProgress { elapsed, counts, open, silence } = standing;
     format!(
         "{:>4} s   calls {:>6}   offers {:>7}   awards {:>6}   ended {:>6}   open {open:>4}   last decision {:>6} ms ago",
         elapsed.as_secs(),

@@ -57,59 +57,59 @@ fn examples() -> String {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// The whole exchange in one process under Poisson load, with a summary
-    Demo(demo::Args),
+    Demo(demo::DemoArgs),
     /// One gateway, on NATS
-    Gateway(Box<Given<gateway::Args>>),
+    Gateway(Box<Given<gateway::GatewayArgs>>),
     /// One policy engine, on NATS
-    Engine(Box<Given<engine::Args>>),
+    Engine(Box<Given<engine::EngineArgs>>),
     /// Scripted contractors
     #[command(visible_alias = "agents")]
-    Contractors(contractors::Args),
+    Contractors(contractors::ContractorsArgs),
     /// Who is registered at a running exchange: list, show, remove
-    Agent(agent::Args),
+    Agent(agent::AgentArgs),
     /// What arrives for an agent, live
-    Listen(listen::Args),
+    Listen(listen::ListenArgs),
     /// One negotiation from the shell, followed to its end
-    Call(call::Args),
+    Call(call::CallArgs),
     /// How a running exchange does, on one page of the terminal
-    Top(top::Args),
+    Top(top::TopArgs),
     /// Poisson calls from one initiator to contractors that run elsewhere
-    Traffic(traffic::Args),
+    Traffic(traffic::TrafficArgs),
     /// Recompute every decision from a log; any difference fails
-    Replay(replay::Args),
+    Replay(replay::ReplayArgs),
     /// Every record of the log, in files that outlive it
-    Archive(archive::Args),
+    Archive(archive::ArchiveArgs),
     /// Check an archive or an export, offline
-    Audit(audit::Args),
+    Audit(audit::AuditArgs),
     /// Alternating offers over a domain file: strategies, the agreement, what was possible; or does a mandate hold?
-    Bargain(bargain::Args),
+    Bargain(bargain::BargainArgs),
     /// Acceptance policies: list, show, put, check, switch the default
-    Policy(policy::Args),
+    Policy(policy::PolicyArgs),
     /// A signed token for one agent
-    Token(token::Args),
+    Token(token::TokenArgs),
     /// A signing key and the key set that verifies it
-    Keys(keys::Args),
+    Keys(keys::KeysArgs),
     /// JSON Schemas: list, show, check a document
-    Schema(schema::Args),
+    Schema(schema::SchemaArgs),
     /// The project's benchmarks, each beside its ceiling
     #[cfg_attr(not(feature = "bench"), command(hide = true))]
-    Bench(bench::Args),
+    Bench(bench::BenchArgs),
     /// Real processes, killed under load; whether anything was lost or doubled
     #[cfg_attr(not(feature = "chaos"), command(hide = true))]
-    Chaos(chaos::Args),
+    Chaos(chaos::ChaosArgs),
     /// The whole exchange under faults on a virtual clock, judged by every invariant
     #[cfg_attr(not(feature = "simulate"), command(hide = true))]
-    Simulate(simulate::Args),
+    Simulate(simulate::SimulateArgs),
     /// Every metric of every process
-    Metrics(metrics::Args),
+    Metrics(metrics::MetricsArgs),
     /// What is configured, and where each value comes from
-    Config(config::Args),
+    Config(config::ConfigArgs),
     /// A script that completes commands and flags, for a shell
-    Completions(completions::Args),
+    Completions(completions::CompletionsArgs),
     /// Manual pages of every command
-    Man(man::Args),
+    Man(man::ManArgs),
     /// Ask a health endpoint; for containers without a shell
-    Healthcheck(healthcheck::Args),
+    Healthcheck(healthcheck::HealthcheckArgs),
 }
 
 impl Cli {

@@ -12,14 +12,14 @@ use crate::output::{Outcome, print};
     llmx completions bash > ~/.local/share/bash-completion/completions/llmx\n  \
     llmx completions zsh > \"${fpath[1]}/_llmx\"\n  \
     llmx completions fish > ~/.config/fish/completions/llmx.fish")]
-pub struct Args {
+pub struct CompletionsArgs {
     /// The shell
     #[arg(value_enum)]
     shell: Shell,
 }
 
 /// Prints the script.
-pub fn run(args: &Args) -> Outcome {
+pub fn run(args: &CompletionsArgs) -> Outcome {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "llmx", &mut script);
     print(String::from_utf8_lossy(&script).trim_end());

@@ -11,13 +11,13 @@ use crate::{engine, gateway};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  llmx config show gateway --config llmx.toml --burst 50\n  \
     LLMX_CONFIG=llmx.toml llmx config show --json")]
-pub struct Args {
+pub struct ConfigArgs {
     #[command(subcommand)]
-    command: Command,
+    command: ConfigCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+enum ConfigCommand {
     /// Every setting in force, and whether a flag, an environment variable, a line of a file or the default gave it
     Show(Show),
 }
@@ -40,15 +40,15 @@ struct Show {
 enum Of {
     /// Of a gateway that is started with these flags
     #[command(after_help = "Examples:\n  llmx config show gateway --config llmx.toml --burst 50")]
-    Gateway(Box<Given<gateway::Args>>),
+    Gateway(Box<Given<gateway::GatewayArgs>>),
     /// Of an engine that is started with these flags
     #[command(after_help = "Examples:\n  llmx config show engine --config llmx.toml --json")]
-    Engine(Box<Given<engine::Args>>),
+    Engine(Box<Given<engine::EngineArgs>>),
 }
 
 /// Runs the subcommand.
-pub fn run(args: Args) -> Outcome {
-    let Command::Show(Show { of, json }) = args.command;
+pub fn run(args: ConfigArgs) -> Outcome {
+    let ConfigCommand::Show(Show { of, json }) = args.command;
     let entries = match of {
         Some(Of::Gateway(given)) => gateway_entries(&given)?,
         Some(Of::Engine(given)) => engine_entries(&given)?,
@@ -67,7 +67,7 @@ pub fn run(args: Args) -> Outcome {
     Ok(())
 }
 
-fn gateway_entries(given: &Given<gateway::Args>) -> Result<Vec<Entry>, Failure> {
+fn gateway_entries(given: &Given<gateway::GatewayArgs>) -> Result<Vec<Entry>, Failure> {
     let sections = gateway::Sections::of(given)?;
     let mut entries = sections.nats.entries(&[], sections.nats_in_force()?);
     let is_keyless = !sections.gateway.has("auth.keys");
@@ -110,8 +110,8 @@ fn without_secrets(url: &str) -> String {
     shown.to_string()
 }
 
-fn engine_entries(given: &Given<engine::Args>) -> Result<Vec<Entry>, Failure> {
-    let sections = engine::Sections::of(given)?;
+fn engine_entries(given: &Given<engine::EngineArgs>) -> Result<Vec<Entry>, Failure> {
+    let sections = engine::EngineSections::of(given)?;
     let mut entries = sections.nats.entries(&[], sections.nats_in_force()?);
     entries.extend(sections.engine.entries(&[], sections.in_force()?));
     Ok(entries)

@@ -10,7 +10,7 @@ use schemas::TopicName;
 use schemas::ids::Capability;
 use serde_json::json;
 use traffic_gen::invariants::Watch;
-use traffic_gen::live::{self, Access, Population, Scenario};
+use traffic_gen::live::{self, Access, CallScenario, Population};
 
 use crate::connections::Connections;
 use crate::ops::{self, Report};
@@ -23,7 +23,7 @@ use crate::signals::asked_to_end;
 #[command(
     after_help = "Examples:\n  llmx contractors --gateway http://127.0.0.1:8080 --count 12 --transport websocket"
 )]
-pub struct Args {
+pub struct ContractorsArgs {
     #[command(flatten)]
     remote: RemoteArgs,
     /// Contractors, named contractor-0 and so on
@@ -45,7 +45,7 @@ pub struct Args {
 }
 
 /// Runs until asked to end.
-pub async fn run(args: Args) -> Outcome {
+pub async fn run(args: ContractorsArgs) -> Outcome {
     let registry = ops::registry()?;
     let metrics = AgentMetrics::try_new(&registry)?;
     let health = ops::open(args.listen, None, &registry)?;
@@ -60,14 +60,14 @@ pub async fn run(args: Args) -> Outcome {
     let watchers: Vec<Arc<dyn Observer>> =
         vec![metrics.observer(Role::Contractor), Arc::new(Watch::try_new(&registry)?)];
     let options = AgentOptions { observer: Some(Arc::new(watchers)), tracer: tracer(), ..AgentOptions::default() };
-    let scenario = Scenario {
+    let scenario = CallScenario {
         contractors: args.count,
         topic: args.topic,
         capabilities: args.capability,
         seed: args.seed,
         connect_within: remote.connect_within,
         options,
-        ..Scenario::default()
+        ..CallScenario::default()
     };
     let population = remote.connected(Population::start(&access, &scenario, None)).await?;
     print(format_args!("contractors: {} connected", args.count));

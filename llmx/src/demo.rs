@@ -25,12 +25,12 @@ use traffic_gen::arrivals::PoissonArrivals;
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::invariants::recompute;
-use traffic_gen::live::{self, Access, Population, Scenario};
+use traffic_gen::live::{self, Access, CallScenario, Population};
 use traffic_gen::recorder::{Counts, Finished, Recorder};
-use traffic_gen::summary::Summary;
-use traffic_gen::trace::Trace;
+use traffic_gen::summary::CallSummary;
+use traffic_gen::trace::TraceFile;
 
-use crate::calls::{self, CallArgs};
+use crate::calls::{self, CallsArgs};
 use crate::durations::run_length;
 use crate::files::read_text;
 use crate::gateway::Console;
@@ -50,7 +50,7 @@ use crate::output::{Failure, Outcome, Progress, create, print, print_json};
     Ctrl-C and SIGTERM end it with a summary, marked as interrupted, once what is open has ended, 30 s at most; a second\n\
     one at once. What could not be answered by then is not judged."
 )]
-pub struct Args {
+pub struct DemoArgs {
     /// What the agents do: one calls and the others offer, or pairs and triples bargain over the domains in `domains/`
     #[arg(long, value_enum, default_value_t = Protocol::ContractNet)]
     protocol: Protocol,
@@ -58,7 +58,7 @@ pub struct Args {
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=1000))]
     agents: u32,
     #[command(flatten)]
-    calls: CallArgs,
+    calls: CallsArgs,
     /// The exchange's default acceptance policy for this run: a preset (`llmx policy list`) or a file. Calls name none, so
     /// a switch of the default shows at once; with --nats they name it. Default: medium; bargaining agents accept themselves
     #[arg(long, value_name = "NAME|FILE")]
@@ -141,7 +141,7 @@ async fn start_server() -> Result<(Server, String), Failure> {
     Err(crate::missing::failure("--nats-local"))
 }
 
-struct Opened {
+struct OpenedBus {
     bus: Bus,
     name: &'static str,
     is_kept: bool,
@@ -149,8 +149,8 @@ struct Opened {
     _server: Option<Server>,
 }
 
-impl Args {
-    async fn open(&self) -> Result<Opened, Failure> {
+impl DemoArgs {
+    async fn open(&self) -> Result<OpenedBus, Failure> {
         if self.nats_local {
             if self.nats.is_typed("url") {
                 return Err(Failure::configuration("--nats-local cannot be used with --nats"));
@@ -159,7 +159,7 @@ impl Args {
             let mut args = self.nats.args.flags.clone();
             args.nats = Some(url);
             let bus = args.open("llmx-demo").await?;
-            return Ok(Opened { bus, name: "nats", is_kept: false, _server: Some(server) });
+            return Ok(OpenedBus { bus, name: "nats", is_kept: false, _server: Some(server) });
         }
         // What variables name is an exchange of others, which a demo must not join by accident.
         let is_on_nats = self.nats.is_typed("url") || self.nats.is_typed("config");
@@ -168,13 +168,13 @@ impl Args {
             && nats.nats.is_some()
         {
             let bus = nats.open("llmx-demo").await?;
-            return Ok(Opened { bus, name: "nats", is_kept: true, _server: None });
+            return Ok(OpenedBus { bus, name: "nats", is_kept: true, _server: None });
         }
         let bus = bus::memory::open(MemoryOptions::default());
-        Ok(Opened { bus, name: "memory", is_kept: false, _server: None })
+        Ok(OpenedBus { bus, name: "memory", is_kept: false, _server: None })
     }
 
-    fn scenario(&self, policy: &Policy, is_kept: bool) -> Result<Scenario, Failure> {
+    fn scenario(&self, policy: &Policy, is_kept: bool) -> Result<CallScenario, Failure> {
         let contractor = match &self.contractor {
             None => agents::ContractorConfig::default(),
             Some(path) => {
@@ -184,7 +184,7 @@ impl Args {
                     .map_err(|error| Failure::configuration(format_args!("{}: {error}", path.display())))?
             }
         };
-        let scenario = Scenario {
+        let scenario = CallScenario {
             contractors: self.agents,
             // An exchange that is kept has a default of its own, which is not this run's to change.
             policy: (is_kept && self.policy.is_some()).then(|| policy.name().to_owned()),
@@ -196,7 +196,7 @@ impl Args {
                 .map_err(Failure::configuration)?,
             prefix: prefix(is_kept),
             contractor,
-            ..Scenario::default()
+            ..CallScenario::default()
         };
         Ok(self.calls.of(scenario).traced(crate::output::tracer()))
     }
@@ -272,14 +272,14 @@ fn limits(rate: f64, requests_per_call: f64) -> LimitConfig {
 }
 
 /// Runs the demo and prints its summary; any violated invariant is a failure.
-pub async fn run(args: Args) -> Outcome {
+pub async fn run(args: DemoArgs) -> Outcome {
     match args.protocol {
         Protocol::ContractNet => Box::pin(contract_net(args)).await,
         Protocol::Alternating => Box::pin(alternating::run(args)).await,
     }
 }
 
-async fn contract_net(args: Args) -> Outcome {
+async fn contract_net(args: DemoArgs) -> Outcome {
     PoissonArrivals::try_new(args.rate, args.seed).map_err(Failure::configuration)?;
     args.duration()?;
     let policy = crate::policy::preset_or_file(args.policy.as_deref().unwrap_or(POLICY_DEFAULT))?;
@@ -290,7 +290,7 @@ async fn contract_net(args: Args) -> Outcome {
     // A path that cannot be written is better found before the run than after it.
     let mut csv = args.csv.as_deref().map(create).transpose()?;
     args.export.as_deref().map(create).transpose()?;
-    let trace = args.trace.as_deref().map(Trace::create).transpose().map_err(Failure::configuration)?;
+    let trace = args.trace.as_deref().map(TraceFile::create).transpose().map_err(Failure::configuration)?;
     let opened = args.open().await?;
     let scenario = args.scenario(&policy, opened.is_kept)?;
     let options = ExchangeOptions {
@@ -324,8 +324,8 @@ async fn contract_net(args: Args) -> Outcome {
     }
     exchange.shutdown().await;
     let admitted = calls::judge(&counts);
-    let summary = Summary::new(&scenario, opened.name, &policy.id, counts, verdict, shed, elapsed_s);
-    let summary = Summary { interrupted, is_cut_off, ..summary };
+    let summary = CallSummary::new(&scenario, opened.name, &policy.id, counts, verdict, shed, elapsed_s);
+    let summary = CallSummary { interrupted, is_cut_off, ..summary };
     if args.json {
         print_json(&summary)?;
     } else {
@@ -348,10 +348,10 @@ struct Driven {
 }
 
 async fn drive(
-    args: &Args,
+    args: &DemoArgs,
     exchange: &Exchange,
-    scenario: &Scenario,
-    trace: Option<Trace>,
+    scenario: &CallScenario,
+    trace: Option<TraceFile>,
     is_alone: bool,
 ) -> Result<Driven, Failure> {
     let control = ControlClient::try_new(exchange.url())?;

@@ -37,20 +37,20 @@ hands its lanes over first. The process ends by itself, with exit code 1, only w
 /// Arguments of `llmx engine`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
-pub struct Args {
+pub struct EngineArgs {
     #[command(flatten)]
     nats: NatsArgs,
     /// Configuration file (TOML, tables `engine` and `nats`)
     #[arg(long, env = "LLMX_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
-    settings: Settings,
+    settings: EngineSettings,
 }
 
 /// Members of `[engine]`.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Settings {
+struct EngineSettings {
     /// Name in records, logs and heartbeats: 1 to 64 of A-Z a-z 0-9 _ -; engines that run at once must differ
     #[arg(long, env = "LLMX_ENGINE_ID", value_name = "NAME", value_parser = ops::instance_id)]
     id: Option<String>,
@@ -75,16 +75,16 @@ const CHECKPOINT_EVERY_DEFAULT: u64 = 20_000;
 const BACKLOG_RANGE: RangeInclusive<i64> = 1..=1_000_000;
 
 /// The sections an engine is configured by.
-pub struct Sections {
+pub struct EngineSections {
     /// `[nats]`.
     pub nats: Section,
     /// `[engine]`.
     pub engine: Section,
 }
 
-impl Sections {
+impl EngineSections {
     /// Of a command line, its environment, and the file it names.
-    pub fn of(given: &Given<Args>) -> Result<Self, Failure> {
+    pub fn of(given: &Given<EngineArgs>) -> Result<Self, Failure> {
         let file = given.args.config.as_deref().map(File::read).transpose()?;
         Ok(Self {
             nats: Section::new("nats", &[], file.as_ref(), given, &given.args.nats)?,
@@ -100,7 +100,7 @@ impl Sections {
     /// Every member of `[engine]` with its default.
     pub fn in_force(&self) -> Result<Value, Failure> {
         let settings = self.settings()?;
-        Ok(serde_json::to_value(Settings {
+        Ok(serde_json::to_value(EngineSettings {
             trim: Some(settings.trim.unwrap_or(TrimArg::AfterArchive)),
             checkpoint_every: Some(settings.checkpoint_every.unwrap_or(CHECKPOINT_EVERY_DEFAULT)),
             backlog_max: Some(match settings.backlog_max {
@@ -111,8 +111,8 @@ impl Sections {
         })?)
     }
 
-    fn settings(&self) -> Result<Settings, Failure> {
-        let settings: Settings = self.engine.read()?;
+    fn settings(&self) -> Result<EngineSettings, Failure> {
+        let settings: EngineSettings = self.engine.read()?;
         if let Some(Err(wrong)) = settings.id.as_deref().map(ops::instance_id) {
             return Err(self.engine.fault("id", &wrong));
         }
@@ -124,7 +124,7 @@ impl Sections {
     }
 }
 
-impl Args {
+impl EngineArgs {
     /// Its name, where the command line gives one.
     pub fn id(&self) -> Option<&str> {
         self.settings.id.as_deref()
@@ -154,8 +154,8 @@ impl From<TrimArg> for Trim {
 }
 
 /// Runs until asked to end, or until every lane has stopped.
-pub async fn run(given: Given<Args>) -> Outcome {
-    let sections = Sections::of(&given)?;
+pub async fn run(given: Given<EngineArgs>) -> Outcome {
+    let sections = EngineSections::of(&given)?;
     let settings = sections.settings()?;
     let id = settings.id.clone().unwrap_or_else(id_of_this_run);
     let registry = ops::registry()?;

@@ -22,7 +22,7 @@ use crate::signals::asked_to_end;
     A configuration file holds what llmx.example.toml explains, under [gateway] and [nats],\n\
     all of it or some: a flag wins over a variable, that over the file, that over the default. `llmx config show gateway`\n\
     with the same flags tells what is in force.")]
-pub struct Args {
+pub struct GatewayArgs {
     #[command(flatten)]
     nats: NatsArgs,
     /// Configuration file (TOML, tables `gateway` and `nats`)
@@ -64,7 +64,7 @@ pub struct Sections {
     pub gateway: Section,
 }
 
-impl Args {
+impl GatewayArgs {
     /// Its name, where the command line gives one.
     pub fn id(&self) -> Option<&str> {
         self.settings.id.as_deref()
@@ -73,7 +73,7 @@ impl Args {
 
 impl Sections {
     /// Of a command line, its environment, and the file it names.
-    pub fn of(given: &Given<Args>) -> Result<Self, Failure> {
+    pub fn of(given: &Given<GatewayArgs>) -> Result<Self, Failure> {
         let file = given.args.config.as_deref().map(File::read).transpose()?;
         Ok(Self {
             nats: Section::new("nats", &[], file.as_ref(), given, &given.args.nats)?,
@@ -114,7 +114,7 @@ impl Sections {
 }
 
 /// Runs until asked to end.
-pub async fn run(given: Given<Args>) -> Outcome {
+pub async fn run(given: Given<GatewayArgs>) -> Outcome {
     let sections = Sections::of(&given)?;
     let mut config = sections.config()?;
     config.policies.extend(policy_core::presets());

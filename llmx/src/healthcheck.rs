@@ -32,7 +32,7 @@ const BODY_CHARS_MAX: usize = 500;
     llmx healthcheck http://127.0.0.1:9464    an engine with --listen 127.0.0.1:9464\n  \
     llmx healthcheck --wait 30 http://127.0.0.1:8080/readyz    until it is ready, at most half a minute\n\n\
     Without a path /readyz is asked. Exit code 1 names what is wrong, a line each.")]
-pub struct Args {
+pub struct HealthcheckArgs {
     /// Address to ask, for example http://127.0.0.1:8080/readyz; /readyz where it has no path
     #[arg(value_parser = http_url)]
     url: String,
@@ -42,7 +42,7 @@ pub struct Args {
 }
 
 /// Succeeds when the address answers 2xx, now or within the time to wait.
-pub async fn run(args: Args) -> Outcome {
+pub async fn run(args: HealthcheckArgs) -> Outcome {
     let wait = Duration::try_from_secs_f64(args.wait)
         .map_err(|error| error.to_string())
         .and_then(|wait| if wait <= WAIT_MAX { Ok(wait) } else { Err("a day at most".to_owned()) })
@@ -106,7 +106,7 @@ pub async fn faults(client: &reqwest::Client, url: &str) -> Option<Vec<String>> 
 
 /// The faults of a problem document: those it lists, or the one it is about.
 fn faults_of(body: &[u8]) -> Vec<String> {
-    let problem: Problem = serde_json::from_slice(body).unwrap_or_default();
+    let problem: HealthProblem = serde_json::from_slice(body).unwrap_or_default();
     let faults = if problem.faults.is_empty() { problem.detail.into_iter().collect() } else { problem.faults };
     faults.iter().map(|fault| one_line(fault)).collect()
 }
@@ -117,7 +117,7 @@ fn cut(text: &str) -> String {
 
 /// A problem document, as far as it is shown.
 #[derive(Debug, Default, Deserialize)]
-struct Problem {
+struct HealthProblem {
     #[serde(default)]
     detail: Option<String>,
     #[serde(default)]

@@ -21,7 +21,7 @@ const KEY_BYTES_MAX: u64 = 64 * 1024;
 /// Arguments of `llmx keys`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  llmx keys --out run/keys && llmx token alice --key run/keys/signing-key.pem")]
-pub struct Args {
+pub struct KeysArgs {
     /// Folder for signing-key.pem (private) and jwks.json (public)
     #[arg(long, default_value = "run/keys")]
     out: PathBuf,
@@ -47,7 +47,7 @@ enum Algorithm {
 }
 
 /// Writes a new key and its key set.
-pub fn run(args: &Args) -> Outcome {
+pub fn run(args: &KeysArgs) -> Outcome {
     let (key_path, set_path) = (args.out.join(KEY_FILE), args.out.join(JWKS_FILE));
     let is_kept = args.keep && key_path.exists() && set_path.exists();
     let key = if is_kept { read_key(&key_path)? } else { create(&key_path, &set_path, args.algorithm)? };

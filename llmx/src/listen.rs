@@ -38,7 +38,7 @@ const END_MAX: Duration = Duration::from_millis(500);
     answer: listen beside the agent itself, or under a name that is registered for nothing.\n\
     With --json the output is a stream: one JSON document per line, as the agent receives it (docs/agents.md).\n\
     Ends on Ctrl-C or SIGTERM. Exit codes: 0 it ended as asked; 1 refused, out of reach, or fewer than --count in time.")]
-pub struct Args {
+pub struct ListenArgs {
     /// The agent whose deliveries are shown
     #[arg(value_parser = AgentId::try_new)]
     agent: AgentId,
@@ -59,7 +59,7 @@ pub struct Args {
 }
 
 /// Why listening ended.
-enum End {
+enum ListenEnd {
     /// `--for` is over, or a signal came.
     Asked,
     /// `--count` is reached.
@@ -67,8 +67,8 @@ enum End {
 }
 
 /// Shows deliveries until it is asked to end.
-pub async fn run(args: Args) -> Outcome {
-    let mut listener = Listener { seen: Seen::default(), shown: 0, args };
+pub async fn run(args: ListenArgs) -> Outcome {
+    let mut listener = Listener { seen: SeenDeliveries::default(), shown: 0, args };
     let deadline = listener.args.duration.map(|duration| Instant::now() + duration);
     let over = async {
         match deadline {
@@ -78,27 +78,27 @@ pub async fn run(args: Args) -> Outcome {
     };
     let end = tokio::select! {
         end = listener.listen() => end?,
-        () = over => End::Asked,
-        () = asked_to_end() => End::Asked,
+        () = over => ListenEnd::Asked,
+        () = asked_to_end() => ListenEnd::Asked,
     };
     match (end, listener.args.count) {
-        (End::Asked, Some(wanted)) if listener.shown < wanted => {
+        (ListenEnd::Asked, Some(wanted)) if listener.shown < wanted => {
             let shown = listener.shown;
             Err(Failure::failed(anyhow::anyhow!("{shown} of {wanted} deliveries arrived in time")))
         }
-        (End::Asked | End::Counted, _) => Ok(()),
+        (ListenEnd::Asked | ListenEnd::Counted, _) => Ok(()),
     }
 }
 
 struct Listener {
-    args: Args,
-    seen: Seen,
+    args: ListenArgs,
+    seen: SeenDeliveries,
     shown: u64,
 }
 
 impl Listener {
     /// Listens until `--count` is reached, over as many connections as it takes. Only the first one must succeed.
-    async fn listen(&mut self) -> Result<End, Failure> {
+    async fn listen(&mut self) -> Result<ListenEnd, Failure> {
         let identity = self.identity().await?;
         self.note_registration(&identity).await?;
         let transport = self.args.access.transport()?;
@@ -111,7 +111,7 @@ impl Listener {
                     note(format_args!("{said} as {}; Ctrl-C ends", identity.agent));
                     is_first = false;
                     if self.read(connection).await? {
-                        return Ok(End::Counted);
+                        return Ok(ListenEnd::Counted);
                     }
                     note("the connection ended; trying again");
                 }
@@ -127,7 +127,7 @@ impl Listener {
 
     /// The agent's own identity: a token of another agent would show that one's deliveries.
     async fn identity(&self) -> Result<Identity, Failure> {
-        let Args { agent, access, .. } = &self.args;
+        let ListenArgs { agent, access, .. } = &self.args;
         let identity = access.identity(access.bearer(agent)?).await?;
         if identity.agent != *agent {
             let owner = &identity.agent;
@@ -202,12 +202,12 @@ async fn end(connection: Connection) {
 
 /// The ids of deliveries that were shown: the newest [`SEEN_MAX`].
 #[derive(Default)]
-struct Seen {
+struct SeenDeliveries {
     ids: HashSet<DeliveryId>,
     order: VecDeque<DeliveryId>,
 }
 
-impl Seen {
+impl SeenDeliveries {
     fn is_new(&mut self, id: DeliveryId) -> bool {
         if !self.ids.insert(id) {
             return false;
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_repeat_is_known_and_what_is_remembered_is_bounded() {
-        let mut seen = Seen::default();
+        let mut seen = SeenDeliveries::default();
         let id = |number: u128| DeliveryId::new(Lane(0), number.to_be_bytes());
         assert!(seen.is_new(id(0)) && !seen.is_new(id(0)));
         for number in 1..=SEEN_MAX as u128 {

@@ -13,7 +13,7 @@ use crate::output::{Failure, Outcome, print, print_json};
 #[command(
     after_help = "Examples:\n  llmx man ~/.local/share/man/man1 && man llmx-call\n  llmx man run/man && man -l run/man/llmx.1"
 )]
-pub struct Args {
+pub struct ManArgs {
     /// Folder for the pages, llmx.1 and llmx-COMMAND.1; made where it is not there
     dir: PathBuf,
     /// Print the names of the pages as JSON
@@ -22,7 +22,7 @@ pub struct Args {
 }
 
 /// Writes the pages.
-pub fn run(args: &Args) -> Outcome {
+pub fn run(args: &ManArgs) -> Outcome {
     let cannot = |error: std::io::Error| {
         Failure::configuration(format_args!("cannot write manual pages to {}: {error}", args.dir.display()))
     };

@@ -28,7 +28,7 @@ const OPEN_LABELS: [&str; 8] = ["version", "git_sha", "rustc", "digest", "revisi
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  llmx metrics --process gateway\n  llmx metrics --json\n\n\
     What a running process has measured is on its /metrics.")]
-pub struct Args {
+pub struct MetricsArgs {
     /// Only those of one process
     #[arg(long, value_enum)]
     process: Option<Process>,
@@ -118,7 +118,7 @@ struct Metric {
 }
 
 /// Prints them.
-pub fn run(args: &Args) -> Outcome {
+pub fn run(args: &MetricsArgs) -> Outcome {
     let processes = args.process.map_or_else(|| Process::ALL.to_vec(), |process| vec![process]);
     let metrics = catalogue(&processes)?;
     if args.json {

@@ -7,14 +7,21 @@ use crate::output::{Failure, Outcome};
 /// Arguments of a command that is not built in: anything.
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true)]
-pub struct Args {
+pub struct MissingArgs {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     _any: Vec<OsString>,
 }
 
+#[cfg(not(feature = "bench"))]
+pub use MissingArgs as BenchArgs;
+#[cfg(not(feature = "chaos"))]
+pub use MissingArgs as ChaosArgs;
+#[cfg(not(feature = "simulate"))]
+pub use MissingArgs as SimulateArgs;
+
 /// Says what is missing. Commands come first on the command line.
 #[allow(clippy::unused_async, reason = "stands in for commands that are asynchronous")]
-pub async fn run(_: Args) -> Outcome {
+pub async fn run(_: MissingArgs) -> Outcome {
     Err(failure(&format!("`llmx {}`", std::env::args().nth(1).unwrap_or_default())))
 }
 

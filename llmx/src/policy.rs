@@ -17,13 +17,13 @@ use crate::remote::{GATEWAY_DEFAULT, http_url};
     list and show need no exchange, and ask one only with --gateway; put and default use LLMX_GATEWAY, too. An\n\
     administrator's token is signed with --key, unless one is given.\n\
     A stored version never changes: give an edited policy another id.")]
-pub struct Args {
+pub struct PolicyArgs {
     #[command(subcommand)]
-    command: Command,
+    command: PolicyCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+enum PolicyCommand {
     /// Ids of the presets; with --gateway, of the exchange's policies
     #[command(after_help = "Examples:\n  llmx policy list\n  llmx policy list --gateway http://127.0.0.1:8080")]
     List {
@@ -92,7 +92,7 @@ const OPERATOR: &str = "operator";
 
 /// `GET /v1/policies`.
 #[derive(serde::Deserialize)]
-struct Stored {
+struct StoredPolicy {
     default: String,
     policies: Vec<Described>,
 }
@@ -111,43 +111,43 @@ fn client(signer: &SignerArgs, gateway: &str) -> Result<(ControlClient, String),
 }
 
 /// Runs the subcommand.
-pub async fn run(args: Args) -> Outcome {
+pub async fn run(args: PolicyArgs) -> Outcome {
     match args.command {
-        Command::List { exchange: Asked { gateway: Some(gateway), signer } } => {
+        PolicyCommand::List { exchange: Asked { gateway: Some(gateway), signer } } => {
             let (client, token) = client(&signer, &gateway)?;
-            let stored: Stored = client.read("/v1/policies", &token).await.map_err(answered)?;
+            let stored: StoredPolicy = client.read("/v1/policies", &token).await.map_err(answered)?;
             for described in stored.policies {
                 let is_default = [described.policy.name(), &described.policy.id].contains(&stored.default.as_str());
                 print(format_args!("{}{}", one_line(&described.policy.id), if is_default { " (default)" } else { "" }));
             }
             Ok(())
         }
-        Command::List { .. } => {
+        PolicyCommand::List { .. } => {
             for policy in policy_core::presets() {
                 print(policy.id);
             }
             Ok(())
         }
-        Command::Show { name, exchange: Asked { gateway: Some(gateway), signer } } => {
+        PolicyCommand::Show { name, exchange: Asked { gateway: Some(gateway), signer } } => {
             let (client, token) = client(&signer, &gateway)?;
             // Without the digest beside it: what is shown can be edited, checked and put.
             let described: Described = client.read(&format!("/v1/policies/{name}"), &token).await.map_err(answered)?;
             print_json(&described.policy)
         }
-        Command::Show { name, .. } => print_json(&preset(&name)?),
-        Command::Check { file } => {
+        PolicyCommand::Show { name, .. } => print_json(&preset(&name)?),
+        PolicyCommand::Check { file } => {
             let policy = read(&file)?;
             print(format_args!("{}: a valid policy, digest {}", policy.id, policy.digest()?));
             Ok(())
         }
-        Command::Put { file, exchange } => {
+        PolicyCommand::Put { file, exchange } => {
             let policy = read(&file)?;
             let (client, token) = client(&exchange.signer, &exchange.gateway)?;
             client.put_policy(&token, &policy).await.map_err(answered)?;
             print(format_args!("{} is stored; new calls may name it", policy.id));
             Ok(())
         }
-        Command::Default { name, exchange } => {
+        PolicyCommand::Default { name, exchange } => {
             let (client, token) = client(&exchange.signer, &exchange.gateway)?;
             client.put("/v1/policies/default", &token, &serde_json::json!({"policy": name})).await.map_err(answered)?;
             print(format_args!("new calls that name no policy run under {name}"));

@@ -16,7 +16,7 @@ use crate::output::{Failure, Outcome, note};
     llmx replay archive\n  \
     llmx replay --nats nats://127.0.0.1:4222 --negotiation alice~run-1-7\n\n\
     A live log that was trimmed no longer holds what led to its decisions: replay its archive.")]
-pub struct Args {
+pub struct ReplayArgs {
     /// An export, as `llmx demo --export` writes it, or an archive's folder; without it, the log on NATS is read
     path: Option<PathBuf>,
     #[command(flatten)]
@@ -33,8 +33,8 @@ pub struct Args {
 }
 
 /// Replays.
-pub async fn run(args: Args) -> Outcome {
-    let Args { path, nats, archive, negotiation: only, json } = args;
+pub async fn run(args: ReplayArgs) -> Outcome {
+    let ReplayArgs { path, nats, archive, negotiation: only, json } = args;
     let (name, ledger) = match path {
         // What variables and files name is for who names nothing else.
         Some(_) if nats.is_typed("url") => return Err(ambiguous()),

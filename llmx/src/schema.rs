@@ -12,13 +12,13 @@ use crate::output::{Failure, Outcome, print, print_json};
 /// Arguments of `llmx schema`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  llmx schema show offer\n  llmx schema check message.json")]
-pub struct Args {
+pub struct SchemaArgs {
     #[command(subcommand)]
-    command: Command,
+    command: SchemaCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+enum SchemaCommand {
     /// Names of the published schemas
     #[command(after_help = "Examples:\n  llmx schema list")]
     List,
@@ -45,22 +45,22 @@ enum Command {
 }
 
 /// Runs the subcommand.
-pub fn run(args: Args) -> Outcome {
+pub fn run(args: SchemaArgs) -> Outcome {
     match args.command {
-        Command::List => {
+        SchemaCommand::List => {
             for (name, _) in published() {
                 print(name);
             }
             Ok(())
         }
-        Command::Show { name } => match published().iter().find(|(known, _)| *known == name) {
+        SchemaCommand::Show { name } => match published().iter().find(|(known, _)| *known == name) {
             Some((_, text)) => {
                 print(text.trim_end());
                 Ok(())
             }
             None => Err(unknown(&name)),
         },
-        Command::Check { file, kind, json } => check(&file, &kind, json),
+        SchemaCommand::Check { file, kind, json } => check(&file, &kind, json),
     }
 }
 

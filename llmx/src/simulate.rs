@@ -23,7 +23,7 @@ const BASE_DEFAULT: u64 = 1;
     jumps, agents that misbehave. The same seed gives the same run, and the same on stdout; how long it took is on stderr.\n\
     Exit code 1 on a violation, and from 1000 runs on also when an invariant was never checked or a rare path never taken.\n\
     Ctrl-C or SIGTERM ends it with what the runs made so far showed, marked as interrupted.")]
-pub struct Args {
+pub struct SimulateArgs {
     /// Runs that end amid faults
     #[arg(long)]
     seeds: Option<u64>,
@@ -44,7 +44,7 @@ pub struct Args {
     json: bool,
 }
 
-impl Args {
+impl SimulateArgs {
     fn batch(&self) -> Batch {
         let safety = match (self.seeds, self.seed) {
             (Some(seeds), _) => seeds,
@@ -63,7 +63,7 @@ impl Args {
 }
 
 /// Simulates.
-pub async fn run(args: Args) -> Outcome {
+pub async fn run(args: SimulateArgs) -> Outcome {
     let batch = args.batch();
     let is_single = batch.safety.saturating_add(batch.liveness) == 1;
     if batch.safety.saturating_add(batch.liveness) == 0 {

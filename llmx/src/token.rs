@@ -16,7 +16,7 @@ use crate::output::{Outcome, note, print, print_json};
     llmx token operator --admin --lifetime 600\n\n\
     The key must be one that the gateway verifies with: of an exchange that runs, its own (--key, LLMX_SIGNING_KEY)."
 )]
-pub struct Args {
+pub struct TokenArgs {
     /// The agent: the token's subject
     #[arg(value_parser = AgentId::try_new)]
     agent: AgentId,
@@ -41,7 +41,7 @@ pub struct Args {
 }
 
 /// Prints a token.
-pub fn run(args: &Args) -> Outcome {
+pub fn run(args: &TokenArgs) -> Outcome {
     let mut claims = Claims::new(&args.agent, &args.issuer, &args.audience, args.lifetime);
     if args.admin {
         claims = claims.admin();

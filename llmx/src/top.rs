@@ -36,7 +36,7 @@ const KEYS_MAX: usize = 16;
     Keys: q or Ctrl-C ends. Exit codes: 0 ended; 1 with --once or --json, when no gateway answers or it refuses;\n\
     2 usage, or no terminal."
 )]
-pub struct Args {
+pub struct TopArgs {
     /// Print one page as text and end
     #[arg(long, conflicts_with = "json")]
     once: bool,
@@ -51,7 +51,7 @@ pub struct Args {
 }
 
 /// Shows the page until it is asked to end.
-pub async fn run(args: Args) -> Outcome {
+pub async fn run(args: TopArgs) -> Outcome {
     let mut watcher = ExchangeWatcher::new(&args.access);
     if args.json {
         let sight = watcher.look().await.map_err(|(_, failure)| failure)?;
@@ -68,7 +68,7 @@ pub async fn run(args: Args) -> Outcome {
     watch(&args, &mut watcher).await
 }
 
-async fn watch(args: &Args, watcher: &mut ExchangeWatcher<'_>) -> Outcome {
+async fn watch(args: &TopArgs, watcher: &mut ExchangeWatcher<'_>) -> Outcome {
     let mut screen = Screen::open()?;
     let (sender, mut keys) = mpsc::channel(KEYS_MAX);
     terminal::read_keys(sender);

@@ -20,13 +20,13 @@ use tokio_util::sync::CancellationToken;
 use traffic_gen::arrivals::PoissonArrivals;
 use traffic_gen::invariants::Watch;
 use traffic_gen::latency::Quantiles;
-use traffic_gen::live::{self, Access, Scenario};
+use traffic_gen::live::{self, Access, CallScenario};
 use traffic_gen::metrics::{Phase, Run, ScenarioKind, TrafficMetrics};
 use traffic_gen::recorder::{Counts, Recorder};
 use traffic_gen::summary;
-use traffic_gen::trace::Trace;
+use traffic_gen::trace::TraceFile;
 
-use crate::calls::{self, CallArgs};
+use crate::calls::{self, CallsArgs};
 use crate::connections::Connections;
 use crate::durations::run_length;
 use crate::ops::{self, Report};
@@ -49,14 +49,14 @@ const PROGRESS_LOG_S: u64 = 5;
     Fails when no gateway answers (--wait), when a call has not ended 30 s after the last one, or within an hour of its\n\
     own, and when none was admitted."
 )]
-pub struct Args {
+pub struct TrafficArgs {
     #[command(flatten)]
     remote: RemoteArgs,
     /// Who calls: 1 to 64 of A-Z a-z 0-9 _ -; generators that run at once must differ
     #[arg(long, default_value = live::INITIATOR, value_parser = AgentId::try_new, value_name = "NAME")]
     initiator: AgentId,
     #[command(flatten)]
-    calls: CallArgs,
+    calls: CallsArgs,
     /// Policy that calls name; none or empty: the exchange's default applies
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
@@ -85,7 +85,7 @@ pub struct Args {
 }
 
 /// Runs the traffic and prints its summary.
-pub async fn run(args: Args) -> Outcome {
+pub async fn run(args: TrafficArgs) -> Outcome {
     PoissonArrivals::try_new(args.rate, args.seed).map_err(Failure::configuration)?;
     let duration = run_length(args.duration)?;
     let registry = ops::registry()?;
@@ -99,7 +99,7 @@ pub async fn run(args: Args) -> Outcome {
         let (agents, traffic) = (agent_metrics.clone(), metrics.clone());
         health.report(move || report(agents.connected(), traffic.phase()));
     }
-    let trace = args.trace.as_deref().map(Trace::create).transpose().map_err(Failure::configuration)?;
+    let trace = args.trace.as_deref().map(TraceFile::create).transpose().map_err(Failure::configuration)?;
     let mut csv = args.csv.as_deref().map(create).transpose()?;
     let watchers: Vec<Arc<dyn Observer>> =
         vec![agent_metrics.observer(Role::Initiator), Arc::new(Watch::try_new(&registry)?)];
@@ -109,14 +109,14 @@ pub async fn run(args: Args) -> Outcome {
     // No witness: it judges what every agent saw, and the contractors run elsewhere.
     let recorder = Arc::new(Recorder::start(Instant::now(), false, trace).with_metrics(metrics).of_run(&scenario.run));
     let connections = Arc::new(Connections::new(&agent_metrics, 1, &remote.place));
-    let Driven { started, shed, interrupted } = args.drive(&remote, &scenario, &recorder, &connections).await?;
+    let DrivenTraffic { started, shed, interrupted } = args.drive(&remote, &scenario, &recorder, &connections).await?;
     let (counts, _) = recorder.finish().context("cannot write the trace")?;
     if let Some(file) = &mut csv {
         recorder.write_minutes(file).context("cannot write the table of minutes")?;
     }
     let admitted = calls::judge(&counts);
     let unended = recorder.open() as u64 + counts.lost;
-    let seen = Seen { interrupted, ..Seen::new(&args, counts, shed, started.elapsed().as_secs_f64()) };
+    let seen = SeenAgents { interrupted, ..SeenAgents::new(&args, counts, shed, started.elapsed().as_secs_f64()) };
     if args.json {
         print_json(&seen)?;
     } else {
@@ -134,10 +134,10 @@ pub async fn run(args: Args) -> Outcome {
     }
 }
 
-impl Args {
-    fn scenario(&self, duration: Duration, connect_within: Duration, options: AgentOptions) -> Scenario {
+impl TrafficArgs {
+    fn scenario(&self, duration: Duration, connect_within: Duration, options: AgentOptions) -> CallScenario {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        self.calls.of(Scenario {
+        self.calls.of(CallScenario {
             policy: self.policy.clone().filter(|policy| !policy.is_empty()),
             rate: self.rate,
             duration,
@@ -146,7 +146,7 @@ impl Args {
             initiator: self.initiator.clone(),
             connect_within,
             options,
-            ..Scenario::default()
+            ..CallScenario::default()
         })
     }
 
@@ -154,10 +154,10 @@ impl Args {
     async fn drive(
         &self,
         remote: &Remote,
-        scenario: &Scenario,
+        scenario: &CallScenario,
         recorder: &Arc<Recorder>,
         connections: &Arc<Connections>,
-    ) -> Result<Driven, Failure> {
+    ) -> Result<DrivenTraffic, Failure> {
         let (transport, identity) = (|_: &_| remote.transport(), |name: &_| remote.identity(name));
         let access = Access { control: &remote.control, transport: &transport, identity: &identity };
         let initiator = remote.connected(live::connect(&access, scenario, recorder)).await?;
@@ -178,12 +178,12 @@ impl Args {
             progress.abort();
             Progress::new().finish();
         }
-        Ok(Driven { started, shed: shed?, interrupted: cancel.is_cancelled() })
+        Ok(DrivenTraffic { started, shed: shed?, interrupted: cancel.is_cancelled() })
     }
 }
 
 /// A load that is over.
-struct Driven {
+struct DrivenTraffic {
     /// The first connection.
     started: Instant,
     /// Calls that were not made.
@@ -217,7 +217,7 @@ fn report(connected: u64, phase: Phase) -> Report {
 
 /// What the initiator saw of a run. Members are those of the same name in the summary of `llmx demo`.
 #[derive(Serialize)]
-struct Seen {
+struct SeenAgents {
     initiator: AgentId,
     seed: u64,
     policy: Option<String>,
@@ -243,8 +243,8 @@ struct SeenLatencies {
     round: Quantiles,
 }
 
-impl Seen {
-    fn new(args: &Args, counts: Counts, shed: u64, elapsed_s: f64) -> Self {
+impl SeenAgents {
+    fn new(args: &TrafficArgs, counts: Counts, shed: u64, elapsed_s: f64) -> Self {
         Self {
             initiator: args.initiator.clone(),
             seed: args.seed,
@@ -267,7 +267,7 @@ impl Seen {
     }
 }
 
-impl fmt::Display for Seen {
+impl fmt::Display for SeenAgents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.interrupted {
             writeln!(f, "{}", summary::INTERRUPTED)?;

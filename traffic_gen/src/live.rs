@@ -49,7 +49,7 @@ const SETTLE_POLL: Duration = Duration::from_millis(20);
 
 /// What is to be run.
 #[derive(Debug, Clone)]
-pub struct Scenario {
+pub struct CallScenario {
     /// Contractors.
     pub contractors: u32,
     /// The topic contractors register, and calls go to while `to` is empty.
@@ -90,7 +90,7 @@ pub struct Scenario {
     pub options: AgentOptions,
 }
 
-impl Default for Scenario {
+impl Default for CallScenario {
     fn default() -> Self {
         Self {
             contractors: 12,
@@ -115,7 +115,7 @@ impl Default for Scenario {
     }
 }
 
-impl Scenario {
+impl CallScenario {
     /// The name of a contractor of this scenario.
     #[must_use]
     pub fn contractor_name(&self, number: u32) -> AgentId {
@@ -169,17 +169,17 @@ pub struct Access<'a> {
 /// Contractors that are connected and registered.
 pub struct Population {
     contractors: Vec<AgentHandle<Contractor>>,
-    registered: Registered,
+    registered: RegisteredAgents,
     cancel: CancellationToken,
 }
 
 /// Agents that a run has registered, and takes away at its end.
-pub(crate) struct Registered {
+pub(crate) struct RegisteredAgents {
     control: ControlClient,
     identities: Vec<Identity>,
 }
 
-impl Registered {
+impl RegisteredAgents {
     pub(crate) fn new(control: &ControlClient) -> Self {
         Self { control: control.clone(), identities: Vec::new() }
     }
@@ -240,7 +240,7 @@ impl Population {
     /// [`LiveError`].
     pub async fn start(
         access: &Access<'_>,
-        scenario: &Scenario,
+        scenario: &CallScenario,
         observer: Option<&Arc<Recorder>>,
     ) -> Result<Self, LiveError> {
         let cancel = CancellationToken::new();
@@ -253,7 +253,7 @@ impl Population {
             ..Registration::default()
         };
         let mut contractors = Vec::new();
-        let mut registered = Registered::new(access.control);
+        let mut registered = RegisteredAgents::new(access.control);
         for number in 0..scenario.contractors {
             let name = scenario.contractor_name(number);
             let identity = (access.identity)(&name);
@@ -297,7 +297,7 @@ impl Population {
 /// [`LiveError`].
 pub async fn call(
     access: &Access<'_>,
-    scenario: &Scenario,
+    scenario: &CallScenario,
     recorder: &Arc<Recorder>,
     cancel: &CancellationToken,
 ) -> Result<u64, LiveError> {
@@ -308,11 +308,11 @@ pub async fn call(
 /// Starts the initiator and waits for its first connection.
 ///
 /// # Errors
-/// [`LiveError::NotConnected`] when it takes longer than [`Scenario::connect_within`]; [`LiveError::Agent`] when the
+/// [`LiveError::NotConnected`] when it takes longer than [`CallScenario::connect_within`]; [`LiveError::Agent`] when the
 /// initiator ends instead, as it does when its token is refused.
 pub async fn connect(
     access: &Access<'_>,
-    scenario: &Scenario,
+    scenario: &CallScenario,
     recorder: &Arc<Recorder>,
 ) -> Result<Initiator, LiveError> {
     let name = &scenario.initiator;
@@ -328,7 +328,7 @@ pub async fn connect(
 /// Waits for an agent's first connection, a bounded time.
 async fn first_connection(
     agent: &AgentId,
-    scenario: &Scenario,
+    scenario: &CallScenario,
     connected: impl Future<Output = Result<(), AgentError>>,
 ) -> Result<(), LiveError> {
     let waited = scenario.connect_within;
@@ -343,7 +343,7 @@ async fn first_connection(
 /// [`LiveError`].
 pub async fn call_from(
     initiator: Initiator,
-    scenario: &Scenario,
+    scenario: &CallScenario,
     recorder: &Arc<Recorder>,
     started: Instant,
     cancel: &CancellationToken,
@@ -373,7 +373,7 @@ pub async fn call_from(
 /// Opens calls as they fall due.
 async fn make_calls(
     initiator: &Initiator,
-    scenario: &Scenario,
+    scenario: &CallScenario,
     recorder: &Arc<Recorder>,
     (started, events): (Instant, mpsc::Sender<CallEvent>),
     shed: &AtomicU64,
@@ -422,7 +422,7 @@ async fn note(recorder: Arc<Recorder>, mut events: mpsc::Receiver<CallEvent>) {
 
 /// The call a scenario makes.
 #[must_use]
-pub fn request(scenario: &Scenario, own_id: String) -> CallRequest {
+pub fn request(scenario: &CallScenario, own_id: String) -> CallRequest {
     let cfp = Cfp {
         task: Some(scenario.task.clone()),
         policy: scenario.policy.clone(),

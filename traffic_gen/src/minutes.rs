@@ -27,7 +27,7 @@ struct Minute {
 }
 
 #[derive(Debug)]
-struct Row {
+struct MinuteRow {
     number: u64,
     cfps: u64,
     offers: u64,
@@ -38,7 +38,7 @@ struct Row {
 /// Counts per minute since the start of the run.
 #[derive(Debug, Default)]
 pub struct Minutes {
-    rows: VecDeque<Row>,
+    rows: VecDeque<MinuteRow>,
     counted: BTreeMap<u64, Minute>,
 }
 
@@ -49,7 +49,7 @@ impl Minutes {
         let number = (since_start.as_secs() / 60).max(next);
         if !self.counted.contains_key(&number) && self.counted.len() >= COUNTED_MAX {
             if let Some((number, minute)) = self.counted.pop_first() {
-                self.rows.push_back(Row::new(number, &minute));
+                self.rows.push_back(MinuteRow::new(number, &minute));
             }
             if self.rows.len() > ROWS_MAX {
                 self.rows.pop_front();
@@ -86,13 +86,13 @@ impl Minutes {
             row.write(out)?;
         }
         for (number, minute) in &self.counted {
-            Row::new(*number, minute).write(out)?;
+            MinuteRow::new(*number, minute).write(out)?;
         }
         Ok(())
     }
 }
 
-impl Row {
+impl MinuteRow {
     fn new(number: u64, minute: &Minute) -> Self {
         let Minute { cfps, offers, confirms, ref decision } = *minute;
         let decision = decision.as_ref().map_or(NO_DECISION, Latency::quantiles);

@@ -18,9 +18,9 @@ use crate::invariants::{Verdict, Witness};
 use crate::latency::Latency;
 use crate::metrics::{CallResult, TrafficMetrics};
 use crate::minutes::Minutes;
-use crate::trace::Trace;
+use crate::trace::TraceFile;
 
-use inner::{Inner, Open};
+use inner::{OpenCall, RecorderState};
 
 /// A call whose end was not heard of for so long is counted as lost and forgotten: the longest negotiation is far shorter, and
 /// what is kept of it would otherwise add up over months.
@@ -88,14 +88,14 @@ pub struct Counts {
 /// Records a run. One lock: agents' loops hold it for microseconds per event.
 pub struct Recorder {
     started: Instant,
-    inner: Mutex<Inner>,
+    inner: Mutex<RecorderState>,
 }
 
 impl Recorder {
     /// Starts recording. `witness` switches the invariant checks on; a trace gets every message as one line.
     #[must_use]
-    pub fn start(started: Instant, witness: bool, trace: Option<Trace>) -> Self {
-        let inner = Inner {
+    pub fn start(started: Instant, witness: bool, trace: Option<TraceFile>) -> Self {
+        let inner = RecorderState {
             counts: Counts::default(),
             witness: witness.then(Witness::default),
             open: BTreeMap::new(),
@@ -129,7 +129,7 @@ impl Recorder {
     }
 
     /// The same for one run of several under the same names: only negotiations count whose own id begins with `run` and
-    /// a hyphen, as [`crate::live::Scenario::run`] makes them. An inbox may hold deliveries of an earlier run.
+    /// a hyphen, as [`crate::live::CallScenario::run`] makes them. An inbox may hold deliveries of an earlier run.
     #[must_use]
     pub fn of_run(self, run: &str) -> Self {
         self.lock().own_ids = Some(format!("{run}-"));
@@ -142,7 +142,7 @@ impl Recorder {
         self.lock().metrics.clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, RecorderState> {
         // A panic while counting leaves counts that are still worth reading.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -150,7 +150,7 @@ impl Recorder {
     /// Notes that a call was due at `intended`; latencies of its negotiation count from there.
     pub fn call_due(&self, negotiation: NegotiationId, intended: Instant) {
         let mut inner = self.lock();
-        inner.open.insert(negotiation, Open { intended, left: None, decided: false });
+        inner.open.insert(negotiation, OpenCall { intended, left: None, decided: false });
         inner.count_open();
     }
 
@@ -163,7 +163,7 @@ impl Recorder {
     /// Forgets the calls that were due [`OPEN_AGE_MAX`] before `now`, counts them as lost and returns them.
     pub fn forget_lost(&self, now: Instant) -> Vec<NegotiationId> {
         let mut inner = self.lock();
-        let is_lost = |open: &Open| now.saturating_duration_since(open.intended) > OPEN_AGE_MAX;
+        let is_lost = |open: &OpenCall| now.saturating_duration_since(open.intended) > OPEN_AGE_MAX;
         let lost: Vec<_> =
             inner.open.iter().filter(|(_, open)| is_lost(open)).map(|(negotiation, _)| negotiation.clone()).collect();
         for negotiation in &lost {

@@ -8,12 +8,12 @@ use serde::Serialize;
 
 use crate::invariants::{Invariant, Tally, Verdict};
 use crate::latency::Quantiles;
-use crate::live::Scenario;
+use crate::live::CallScenario;
 use crate::recorder::Counts;
 
 /// The result of a run. Counts are of distinct messages; latencies are in milliseconds, from the intended time.
 #[derive(Debug, Clone, Serialize)]
-pub struct Summary {
+pub struct CallSummary {
     /// Seed of arrivals and contractors.
     pub seed: u64,
     /// `memory` or `nats`.
@@ -89,7 +89,7 @@ pub struct Violations {
     pub examples: Vec<String>,
 }
 
-impl fmt::Display for Summary {
+impl fmt::Display for CallSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let line = |f: &mut fmt::Formatter<'_>, name: &str, quantiles: &Quantiles| {
             writeln!(
@@ -182,11 +182,11 @@ pub(crate) fn counts(map: &BTreeMap<String, u64>) -> String {
     map.iter().map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
 }
 
-impl Summary {
+impl CallSummary {
     /// Puts a run's results together.
     #[must_use]
     pub fn new(
-        scenario: &Scenario,
+        scenario: &CallScenario,
         bus: &str,
         policy: &str,
         counts: Counts,

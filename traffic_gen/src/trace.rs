@@ -11,13 +11,13 @@ use schemas::AgentId;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-/// Writes a trace. The first failure ends writing and is reported by [`Trace::finish`].
-pub struct Trace {
+/// Writes a trace. The first failure ends writing and is reported by [`TraceFile::finish`].
+pub struct TraceFile {
     out: BufWriter<File>,
     failed: Option<std::io::Error>,
 }
 
-impl Trace {
+impl TraceFile {
     /// Creates, or empties, the file, and creates the folder it is in.
     ///
     /// # Errors

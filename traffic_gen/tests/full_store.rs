@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::invariants::{Invariant, recompute};
-use traffic_gen::live::{self, Access, Population, Scenario};
+use traffic_gen::live::{self, Access, CallScenario, Population};
 use traffic_gen::recorder::{Counts, Recorder};
 
 /// The run takes some 15 s; hanging is failing.
@@ -186,8 +186,8 @@ async fn second_engine(bus: &Bus) -> EngineHandle {
     panic!("none of {IDS_MAX} engines was given a lane");
 }
 
-fn scenario() -> Scenario {
-    Scenario {
+fn scenario() -> CallScenario {
+    CallScenario {
         contractors: 5,
         policy: Some("high".to_owned()),
         rate: 20.0,
@@ -198,6 +198,6 @@ fn scenario() -> Scenario {
             perform_ms: Distribution::Uniform { lo: 0, hi: 500 },
             ..ContractorConfig::default()
         },
-        ..Scenario::default()
+        ..CallScenario::default()
     }
 }

@@ -23,9 +23,9 @@ use tokio_util::sync::CancellationToken;
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::invariants::{Invariant, Verdict, recompute};
-use traffic_gen::live::{self, Access, Population, Scenario};
+use traffic_gen::live::{self, Access, CallScenario, Population};
 use traffic_gen::recorder::{Counts, Recorder};
-use traffic_gen::trace::Trace;
+use traffic_gen::trace::TraceFile;
 
 /// Contractors per call, ascending: who registered for a smaller cell is part of every larger one.
 const SIZES: [u32; 4] = [5, 9, 12, 50];
@@ -61,7 +61,7 @@ async fn run_all(bus: Bus) {
     for contractors in SIZES {
         for policy in POLICIES {
             let cell = format!("{contractors} contractors, policy {policy}");
-            let scenario = Scenario {
+            let scenario = CallScenario {
                 contractors,
                 policy: Some(policy.to_owned()),
                 rate: 50.0,
@@ -69,7 +69,7 @@ async fn run_all(bus: Bus) {
                 run: format!("{policy}-{contractors}"),
                 // Far above what a busy machine needs: under `high` the deadline must not be what closes.
                 reply_within_ms: 30_000,
-                ..Scenario::default()
+                ..CallScenario::default()
             };
             let folder = tempfile::tempdir().unwrap();
             let trace = folder.path().join("trace.jsonl");
@@ -81,13 +81,13 @@ async fn run_all(bus: Bus) {
     exchange.shutdown().await;
 }
 
-async fn run(exchange: &Exchange, scenario: &Scenario, trace: &Path) -> (Counts, Verdict) {
+async fn run(exchange: &Exchange, scenario: &CallScenario, trace: &Path) -> (Counts, Verdict) {
     let control = ControlClient::try_new(exchange.url()).unwrap();
     let bus = exchange.bus.clone();
     let transport = move |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&bus)) };
     let identity = |name: &AgentId| exchange.identity(name).unwrap();
     let access = Access { control: &control, transport: &transport, identity: &identity };
-    let recorder = Arc::new(Recorder::start(Instant::now(), true, Some(Trace::create(trace).unwrap())));
+    let recorder = Arc::new(Recorder::start(Instant::now(), true, Some(TraceFile::create(trace).unwrap())));
     let population = Population::start(&access, scenario, Some(&recorder)).await.unwrap();
     live::call(&access, scenario, &recorder, &CancellationToken::new()).await.unwrap();
     population.stop().await.unwrap();
@@ -97,7 +97,7 @@ async fn run(exchange: &Exchange, scenario: &Scenario, trace: &Path) -> (Counts,
     (counts, verdict)
 }
 
-fn judge(cell: &str, scenario: &Scenario, counts: &Counts, verdict: &Verdict) {
+fn judge(cell: &str, scenario: &CallScenario, counts: &Counts, verdict: &Verdict) {
     assert!(counts.cfps > 0, "{cell}");
     assert_eq!((counts.rounds, counts.awarded), (counts.cfps, counts.cfps), "{cell}: {:?}", counts.outcomes);
     assert_eq!(verdict.violated(), 0, "{cell}: {:?}", verdict.examples);
@@ -121,7 +121,7 @@ struct Seen {
 }
 
 /// Under each policy the award comes when the policy says, and every offer ends in one final notice.
-fn judge_awards(cell: &str, scenario: &Scenario, trace: &Path) {
+fn judge_awards(cell: &str, scenario: &CallScenario, trace: &Path) {
     let text = std::fs::read_to_string(trace).unwrap();
     let mut calls: BTreeMap<String, Seen> = BTreeMap::new();
     for line in text.lines() {

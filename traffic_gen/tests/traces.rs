@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
-use traffic_gen::live::{self, Access, Population, Scenario};
+use traffic_gen::live::{self, Access, CallScenario, Population};
 use traffic_gen::recorder::Recorder;
 
 /// A caller's own trace.
@@ -113,7 +113,7 @@ async fn a_callers_trace_holds_all_that_its_call_caused() {
     let tracer = Tracer::new(1.0, kept.clone());
     let options = ExchangeOptions { tracer: tracer.clone(), ..ExchangeOptions::default() };
     let exchange = Exchange::start(memory::open(MemoryOptions::default()), options).await.unwrap();
-    with_contractors(&exchange, Scenario::default().traced(tracer.clone()), async |scenario, access, _| {
+    with_contractors(&exchange, CallScenario::default().traced(tracer.clone()), async |scenario, access, _| {
         let name = &scenario.initiator;
         let initiator = Initiator::spawn((access.transport)(name), (access.identity)(name), scenario.options.clone());
         initiator.connected().await.unwrap();
@@ -148,7 +148,8 @@ async fn of_traces_that_are_not_kept_nothing_is_told() {
 async fn play(tracer: Tracer, of_exchange: Tracer) {
     let options = ExchangeOptions { tracer: of_exchange, ..ExchangeOptions::default() };
     let exchange = Exchange::start(memory::open(MemoryOptions::default()), options).await.unwrap();
-    let scenario = Scenario { rate: 20.0, duration: Duration::from_secs(1), ..Scenario::default() }.traced(tracer);
+    let scenario =
+        CallScenario { rate: 20.0, duration: Duration::from_secs(1), ..CallScenario::default() }.traced(tracer);
     with_contractors(&exchange, scenario, async |scenario, access, recorder| {
         live::call(access, scenario, recorder, &CancellationToken::new()).await.unwrap();
         let (counts, verdict) = recorder.finish().unwrap();
@@ -161,10 +162,10 @@ async fn play(tracer: Tracer, of_exchange: Tracer) {
 /// Does something while four contractors are there.
 async fn with_contractors(
     exchange: &Exchange,
-    scenario: Scenario,
-    act: impl AsyncFnOnce(&Scenario, &Access<'_>, &Arc<Recorder>),
+    scenario: CallScenario,
+    act: impl AsyncFnOnce(&CallScenario, &Access<'_>, &Arc<Recorder>),
 ) {
-    let scenario = Scenario { contractors: 4, ..scenario };
+    let scenario = CallScenario { contractors: 4, ..scenario };
     let control = ControlClient::try_new(exchange.url()).unwrap();
     let bus = exchange.bus.clone();
     let transport = move |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&bus)) };

@@ -14,7 +14,7 @@ use crate::chain::{CHAIN_START, frame, read_line, unframe};
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Line<'a> {
+enum ExportLine<'a> {
     #[serde(borrow)]
     Record(RecordLine<'a>),
     Register(RegisterLine<'a>),
@@ -52,23 +52,23 @@ pub async fn export(bus: &Bus, report: &Report, path: &Path) -> Result<(), Audit
     let ledger = read_bus(bus).await?;
     let mut out = BufWriter::new(std::fs::File::create(path)?);
     let mut chain = CHAIN_START;
-    let mut write = |line: &Line<'_>| -> Result<(), AuditError> {
+    let mut write = |line: &ExportLine<'_>| -> Result<(), AuditError> {
         let line = serde_json::to_string(line).map_err(std::io::Error::from)?;
         Ok(out.write_all(frame(&line, &mut chain).as_bytes())?)
     };
     for LoggedRecord { lane, seq, time, record } in &ledger.records {
         let record = raw(serde_json::to_string(record).map_err(std::io::Error::from)?)?;
-        write(&Line::Record(RecordLine { lane: *lane, seq: *seq, time: *time, record: &record }))?;
+        write(&ExportLine::Record(RecordLine { lane: *lane, seq: *seq, time: *time, record: &record }))?;
     }
     for (key, value) in &ledger.register {
         let value = raw(String::from_utf8_lossy(value).into_owned())?;
-        write(&Line::Register(RegisterLine { key: key.to_string(), value: &value }))?;
+        write(&ExportLine::Register(RegisterLine { key: key.to_string(), value: &value }))?;
     }
     for decision in &report.recomputed {
-        write(&Line::Decision(&raw(decision.clone())?))?;
+        write(&ExportLine::Decision(&raw(decision.clone())?))?;
     }
     let lines = ledger.records.len() + ledger.register.len() + report.recomputed.len();
-    write(&Line::End(EndLine { lines }))?;
+    write(&ExportLine::End(EndLine { lines }))?;
     Ok(out.flush()?)
 }
 
@@ -79,7 +79,7 @@ fn raw(text: String) -> Result<Box<RawValue>, AuditError> {
 /// Reads an export.
 ///
 /// # Errors
-/// [`AuditError::Line`] names the first line that is none of an export's.
+/// [`AuditError::ExportLine`] names the first line that is none of an export's.
 pub fn read(path: &Path) -> Result<Ledger, AuditError> {
     let mut ledger = Ledger { decisions: Some(Vec::new()), ..Ledger::default() };
     let (mut chain, mut count, mut end) = (CHAIN_START, 0, None);
@@ -112,19 +112,19 @@ pub fn read(path: &Path) -> Result<Ledger, AuditError> {
 
 /// Takes one line into the ledger; gives it back when it is the last.
 fn take(line: &str, ledger: &mut Ledger) -> Result<Option<EndLine>, String> {
-    match serde_json::from_str::<Line<'_>>(line).map_err(|error| error.to_string())? {
-        Line::End(found) => return Ok(Some(found)),
-        Line::Record(found) => ledger.records.push(LoggedRecord {
+    match serde_json::from_str::<ExportLine<'_>>(line).map_err(|error| error.to_string())? {
+        ExportLine::End(found) => return Ok(Some(found)),
+        ExportLine::Record(found) => ledger.records.push(LoggedRecord {
             lane: found.lane,
             seq: found.seq,
             time: found.time,
             record: Record::decode(found.record.get().as_bytes()).map_err(|error| error.to_string())?,
         }),
-        Line::Register(found) => {
+        ExportLine::Register(found) => {
             let key = RegisterKey::parse(&found.key).ok_or_else(|| format!("`{}` is no register key", found.key))?;
             ledger.register.insert(key, found.value.get().as_bytes().to_vec());
         }
-        Line::Decision(found) => ledger.decisions.get_or_insert_default().push(found.get().to_owned()),
+        ExportLine::Decision(found) => ledger.decisions.get_or_insert_default().push(found.get().to_owned()),
     }
     Ok(None)
 }

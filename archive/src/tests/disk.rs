@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::media::Media;
 use crate::position_name;
-use crate::walk::{Stop, Walk};
+use crate::walk::{Scan, Stop};
 
 /// A lane's segments in memory. It can lose power in the middle of a write, or be full for a while.
 #[derive(Clone, Default)]
@@ -78,7 +78,7 @@ impl Disk {
 
     /// The last record it holds with everything that is said about it, whatever follows it.
     pub(super) fn position(&self) -> u64 {
-        let mut walk = Walk::new(Lane(0), 1);
+        let mut walk = Scan::new(Lane(0), 1);
         for (segment, bytes) in self.contents() {
             let read = walk.read_segment(segment, bytes.as_slice(), |_, _| {});
             assert!(matches!(read.stop, Stop::End | Stop::Torn | Stop::Garbled(_)), "{:?}", read.stop);

@@ -11,28 +11,28 @@ use schemas::{AgentId, Policy};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use traffic_gen::arrivals::PoissonArrivals;
-use traffic_gen::bargain::market::{self, Catalog, Ledger, Population, Scenario, Summary};
+use traffic_gen::bargain::market::{self, BargainPopulation, BargainScenario, BargainSummary, Catalog, Ledger};
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::invariants::recompute;
 use traffic_gen::live::Access;
 use traffic_gen::recorder::{Finished, Recorder};
-use traffic_gen::trace::Trace;
+use traffic_gen::trace::TraceFile;
 
-use super::{Args, attended, limits, prefix};
+use super::{DemoArgs, attended, limits, prefix};
 use crate::output::{Failure, Outcome, Progress, create, print, print_json};
 
 /// Requests of one agent per bargain, at most: a move for each round of the longest shipped domain, and repeats.
 const REQUESTS_PER_BARGAIN: f64 = 200.0;
 
 /// Runs the demo and prints its summary; any violated invariant is a failure.
-pub async fn run(args: Args) -> Outcome {
+pub async fn run(args: DemoArgs) -> Outcome {
     let policy = check(&args)?;
     let mut csv = args.csv.as_deref().map(create).transpose()?;
     args.export.as_deref().map(create).transpose()?;
-    let trace = args.trace.as_deref().map(Trace::create).transpose().map_err(Failure::configuration)?;
+    let trace = args.trace.as_deref().map(TraceFile::create).transpose().map_err(Failure::configuration)?;
     let opened = args.open().await?;
-    let scenario = Scenario {
+    let scenario = BargainScenario {
         agents: args.agents,
         policy: policy.as_ref().map(|policy| policy.name().to_owned()),
         rate: args.rate,
@@ -40,7 +40,7 @@ pub async fn run(args: Args) -> Outcome {
         seed: args.seed,
         run: args.run_name(opened.is_kept),
         prefix: prefix(opened.is_kept),
-        ..Scenario::default()
+        ..BargainScenario::default()
     }
     .traced(crate::output::tracer());
     let limits = limits(args.rate, REQUESTS_PER_BARGAIN);
@@ -70,8 +70,8 @@ pub async fn run(args: Args) -> Outcome {
         audit::export(&opened.bus, &report, path).await.with_context(|| format!("cannot write {}", path.display()))?;
     }
     exchange.shutdown().await;
-    let summary = Summary::new(&scenario, opened.name, &ledger.traded(), counts, verdict, shed, elapsed_s);
-    let summary = Summary { interrupted, is_cut_off, ..summary };
+    let summary = BargainSummary::new(&scenario, opened.name, &ledger.traded(), counts, verdict, shed, elapsed_s);
+    let summary = BargainSummary { interrupted, is_cut_off, ..summary };
     if args.json {
         print_json(&summary)?;
     } else {
@@ -81,7 +81,7 @@ pub async fn run(args: Args) -> Outcome {
 }
 
 /// The policy to delegate to, once the arguments make sense for bargains.
-fn check(args: &Args) -> Result<Option<Policy>, Failure> {
+fn check(args: &DemoArgs) -> Result<Option<Policy>, Failure> {
     PoissonArrivals::try_new(args.rate, args.seed).map_err(Failure::configuration)?;
     let (agents, least) = (args.agents, market::AGENTS_MIN);
     if args.contractor.is_some() {
@@ -95,7 +95,7 @@ fn check(args: &Args) -> Result<Option<Policy>, Failure> {
     args.policy.as_deref().map(bargaining_policy).transpose()
 }
 
-fn judge(summary: &Summary) -> Outcome {
+fn judge(summary: &BargainSummary) -> Outcome {
     let irrational = summary.figures.irrational;
     match summary.invariant_violations.total {
         0 if irrational == 0 => Ok(()),
@@ -116,10 +116,10 @@ fn bargaining_policy(name: &str) -> Result<Policy, Failure> {
 }
 
 async fn drive(
-    args: &Args,
+    args: &DemoArgs,
     exchange: &Exchange,
-    scenario: &Scenario,
-    trace: Option<Trace>,
+    scenario: &BargainScenario,
+    trace: Option<TraceFile>,
 ) -> Result<(Arc<Ledger>, u64, f64, bool), Failure> {
     let control = ControlClient::try_new(exchange.url())?;
     let bus = exchange.bus.clone();
@@ -134,7 +134,7 @@ async fn drive(
     let catalog = Arc::new(Catalog::shipped());
     let recorder = Arc::new(Recorder::start(Instant::now(), true, trace));
     let ledger = Arc::new(Ledger::new(recorder, Arc::clone(&catalog)));
-    let population = Population::start(&access, scenario, &catalog, &ledger).await?;
+    let population = BargainPopulation::start(&access, scenario, &catalog, &ledger).await?;
     let cancel = CancellationToken::new();
     let progress = (!args.json).then(|| tokio::spawn(show_progress(Arc::clone(&ledger), Instant::now())));
     let started = Instant::now();

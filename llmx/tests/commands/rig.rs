@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
-use traffic_gen::live::{Access, Population, Scenario};
+use traffic_gen::live::{Access, CallScenario, Population};
 
 /// Longest a test waits for something that must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -80,7 +80,7 @@ impl Rig {
         let transport = |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&self.exchange.bus)) };
         let identity = |name: &AgentId| self.exchange.identity(name).unwrap();
         let access = Access { control: &self.control, transport: &transport, identity: &identity };
-        let scenario = Scenario { contractors: count, contractor, ..Scenario::default() };
+        let scenario = CallScenario { contractors: count, contractor, ..CallScenario::default() };
         Population::start(&access, &scenario, None).await.unwrap()
     }
 

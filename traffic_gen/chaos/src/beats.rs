@@ -13,19 +13,19 @@ use super::judge::{Check, Checks};
 
 /// A heartbeat, as far as it is of interest here.
 #[derive(Debug, Clone, Deserialize)]
-struct Beat {
+struct HeartbeatDigests {
     engine: String,
-    lanes: Vec<LaneBeat>,
+    lanes: Vec<LaneDigest>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-struct LaneBeat {
+struct LaneDigest {
     lane: Lane,
-    digests: Vec<Point>,
+    digests: Vec<DigestPoint>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-struct Point {
+struct DigestPoint {
     position: u64,
     stamped: Timestamp,
     rules: u32,
@@ -33,18 +33,18 @@ struct Point {
 }
 
 /// The same record under the same rules.
-type Place = (Lane, u64, Timestamp, u32);
+type DigestPlace = (Lane, u64, Timestamp, u32);
 
 /// Digests heard, by place and engine.
 #[derive(Debug, Clone, Default)]
-pub struct Digests(BTreeMap<Place, BTreeMap<String, Digest>>);
+pub struct Digests(BTreeMap<DigestPlace, BTreeMap<String, Digest>>);
 
 impl Digests {
     /// Takes a heartbeat in; what is none is ignored.
     pub fn handle_beat(&mut self, payload: &[u8]) {
-        let Ok(beat) = serde_json::from_slice::<Beat>(payload) else { return };
-        for LaneBeat { lane, digests } in beat.lanes {
-            for Point { position, stamped, rules, digest } in digests {
+        let Ok(beat) = serde_json::from_slice::<HeartbeatDigests>(payload) else { return };
+        for LaneDigest { lane, digests } in beat.lanes {
+            for DigestPoint { position, stamped, rules, digest } in digests {
                 let place = self.0.entry((lane, position, stamped, rules)).or_default();
                 place.insert(beat.engine.clone(), digest);
             }

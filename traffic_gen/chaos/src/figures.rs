@@ -7,10 +7,10 @@ use schemas::Timestamp;
 use super::gaps::{Claim, decision_gap, lanes_of, publish_gap};
 use super::journal::Notes;
 use super::judge::{Check, Checks};
-use super::report::{Messages, Report, Target};
-use super::schedule::{Blow, Kind};
-use super::strikes::Strike;
-use super::{Plan, Victims};
+use super::report::{ChaosReport, Messages, Target};
+use super::schedule::{FaultAction, FaultKind};
+use super::strikes::InjectedFault;
+use super::{ChaosPlan, Victims};
 use traffic_gen::latency::Latency;
 use traffic_gen::recorder::Counts;
 
@@ -25,8 +25,8 @@ const COMPLETION: f64 = 0.99;
 
 /// From each fault that hit engines or the log to the next decision heard, lane by lane.
 pub(super) fn decision_gaps(
-    plan: &Plan,
-    strikes: &[Strike],
+    plan: &ChaosPlan,
+    strikes: &[InjectedFault],
     claims: &[Claim],
     notes: &Notes,
     checks: &mut Checks,
@@ -34,9 +34,9 @@ pub(super) fn decision_gaps(
     let mut gaps = Latency::default();
     for strike in strikes {
         let lanes = match strike.kind {
-            Kind::Engine => lanes_of(&strike.name, strike.at, claims),
-            Kind::Nats => (0..plan.lanes).map(schemas::Lane).collect(),
-            Kind::Gateway | Kind::Link => Vec::new(),
+            FaultKind::Engine => lanes_of(&strike.name, strike.at, claims),
+            FaultKind::Nats => (0..plan.lanes).map(schemas::Lane).collect(),
+            FaultKind::Gateway | FaultKind::Link => Vec::new(),
         };
         for lane in lanes {
             let gap = decision_gap(strike.at, lane, &notes.decisions);
@@ -52,7 +52,7 @@ pub(super) fn decision_gaps(
 }
 
 /// The longest time without a 202 after each fault.
-pub(super) fn publish_gaps(strikes: &[Strike], admitted: &[Timestamp]) -> Latency {
+pub(super) fn publish_gaps(strikes: &[InjectedFault], admitted: &[Timestamp]) -> Latency {
     let mut gaps = Latency::default();
     for (number, strike) in strikes.iter().enumerate() {
         let next = strikes.get(number + 1).map(|next| next.at);
@@ -64,7 +64,7 @@ pub(super) fn publish_gaps(strikes: &[Strike], admitted: &[Timestamp]) -> Latenc
 }
 
 /// Faults by what was hit and how.
-pub(super) fn faults(strikes: &[Strike]) -> BTreeMap<String, u64> {
+pub(super) fn faults(strikes: &[InjectedFault]) -> BTreeMap<String, u64> {
     let mut faults = BTreeMap::new();
     for strike in strikes {
         *faults.entry(format!("{} {}", strike.kind.as_str(), strike.blow.as_str())).or_default() += 1;
@@ -73,8 +73,8 @@ pub(super) fn faults(strikes: &[Strike]) -> BTreeMap<String, u64> {
 }
 
 /// What agents sent and heard.
-pub(super) fn messages(notes: &Notes, counts: &Counts, strikes: &[Strike]) -> Messages {
-    let pauses = strikes.iter().filter(|strike| strike.blow == Blow::Pause);
+pub(super) fn messages(notes: &Notes, counts: &Counts, strikes: &[InjectedFault]) -> Messages {
+    let pauses = strikes.iter().filter(|strike| strike.blow == FaultAction::Pause);
     let wakes: Vec<Timestamp> = pauses.map(|strike| strike.at.plus_ms(strike.lasting_ms)).collect();
     let is_after_wake = |at: &Timestamp| wakes.iter().any(|wake| (*wake..wake.plus_ms(WAKE_MS)).contains(at));
     Messages {
@@ -90,7 +90,7 @@ pub(super) fn messages(notes: &Notes, counts: &Counts, strikes: &[Strike]) -> Me
 }
 
 /// What the run is to reach; all of it is measured, and nothing of it decides whether the exchange was right.
-pub(super) fn targets(plan: &Plan, report: &Report) -> Vec<Target> {
+pub(super) fn targets(plan: &ChaosPlan, report: &ChaosReport) -> Vec<Target> {
     let mut targets = vec![Target::at_least("completion", report.rounds.completion, COMPLETION)];
     if plan.victims == Victims::Engines && !plan.pauses {
         let (p50, p99) = ENGINE_GAP_MS;

@@ -127,7 +127,7 @@ pub struct Notes {
 }
 
 /// Hears every agent.
-pub struct Journal {
+pub struct AgentJournal {
     /// Counts and invariants.
     pub recorder: Recorder,
     /// The run's clock.
@@ -135,7 +135,7 @@ pub struct Journal {
     notes: Mutex<Notes>,
 }
 
-impl Journal {
+impl AgentJournal {
     /// Starts with nothing noted.
     #[must_use]
     pub fn new(recorder: Recorder, clock: WallClock) -> Self {
@@ -160,7 +160,7 @@ impl Journal {
     }
 }
 
-impl Observer for Journal {
+impl Observer for AgentJournal {
     fn handle(&self, agent: &AgentId, at: Instant, event: Observed<'_>) {
         self.recorder.handle(agent, at, event);
         self.lock().handle(agent, self.clock.at(at), event);

@@ -85,11 +85,11 @@ impl Checks {
 }
 
 /// The register, decoded.
-pub type Registered = BTreeMap<RegisterKey, RegisterValue>;
+pub type RegisteredValue = BTreeMap<RegisterKey, RegisterValue>;
 
 /// Decodes the register of a ledger. An entry that is none is left out here; replaying the ledger finds it.
 #[must_use]
-pub fn registered(ledger: &Ledger) -> Registered {
+pub fn registered(ledger: &Ledger) -> RegisteredValue {
     let entries = ledger.register.iter();
     entries.filter_map(|(key, value)| Some((key.clone(), serde_json::from_slice(value).ok()?))).collect()
 }
@@ -111,7 +111,7 @@ pub fn claims(ledger: &Ledger) -> Vec<Claim> {
 
 /// Invariant "one-award", in the register: no lot has two commitments. The policy of these runs never awards a lot
 /// again once it was committed, so the register alone can tell.
-pub fn judge_register(register: &Registered, verdict: &mut Verdict) {
+pub fn judge_register(register: &RegisteredValue, verdict: &mut Verdict) {
     let mut committed = BTreeMap::<(&NegotiationId, Lot), BTreeSet<AwardNo>>::new();
     for (key, value) in register {
         match (key, value) {
@@ -132,7 +132,7 @@ pub fn judge_register(register: &Registered, verdict: &mut Verdict) {
 }
 
 /// Whether agents were told what the register holds.
-pub fn judge_told(notes: &Notes, register: &Registered, checks: &mut Checks) {
+pub fn judge_told(notes: &Notes, register: &RegisteredValue, checks: &mut Checks) {
     let mut awards = BTreeMap::<(&NegotiationId, AwardNo), OfferId>::new();
     let mut commitments = BTreeSet::<(&NegotiationId, AwardNo)>::new();
     for (key, value) in register {
@@ -162,7 +162,7 @@ pub fn judge_told(notes: &Notes, register: &Registered, checks: &mut Checks) {
     }
 }
 
-fn judge_end(negotiation: &NegotiationId, round: &Round, register: &Registered, checks: &mut Checks) {
+fn judge_end(negotiation: &NegotiationId, round: &Round, register: &RegisteredValue, checks: &mut Checks) {
     let Some(told) = round.outcome else { return };
     let found = match register.get(&RegisterKey::Closed(negotiation.clone())) {
         Some(RegisterValue::Closed { outcome, .. }) => Some(*outcome),

@@ -48,18 +48,18 @@ use archive::audit;
 use traffic_gen::recorder::{Counts, Recorder};
 
 use beats::Listener;
-use journal::{Journal, WallClock};
+use journal::{AgentJournal, WallClock};
 use judge::{Check, Checks};
-use load::Load;
-use report::Report;
+use load::AgentLoad;
+use report::ChaosReport;
 use schedule::Schedule;
-use site::{READY_TIMEOUT, Site};
-use strikes::Striker;
+use site::{READY_TIMEOUT, TestCluster};
+use strikes::FaultInjector;
 use tap::Tap;
 use verdict::{Evidence, judged};
 
-pub use plan::{Plan, Victims};
-pub use strikes::Strike;
+pub use plan::{ChaosPlan, Victims};
+pub use strikes::InjectedFault;
 
 /// How long everything open may take to end once the faults are over: the hard deadline of the run's policy, the
 /// longest pause of the outbox, and some room.
@@ -104,7 +104,7 @@ pub enum ChaosError {
 
 /// Where a run stands.
 #[derive(Debug, Clone)]
-pub struct Standing {
+pub struct ChaosProgress {
     /// Since the first call.
     pub elapsed: Duration,
     /// Counts so far.
@@ -116,11 +116,11 @@ pub struct Standing {
 }
 
 /// What a run gave.
-pub struct Outcome {
+pub struct ChaosOutcome {
     /// The report.
-    pub report: Report,
+    pub report: ChaosReport,
     /// The faults, in order.
-    pub strikes: Vec<Strike>,
+    pub strikes: Vec<InjectedFault>,
     /// Where the processes' output lies; present when something was violated.
     pub output: Option<PathBuf>,
 }
@@ -129,19 +129,23 @@ pub struct Outcome {
 ///
 /// # Errors
 /// [`ChaosError`] when there is no verdict.
-pub async fn run(plan: Plan, binary: &Path, progress: impl Fn(&Standing)) -> Result<Outcome, ChaosError> {
+pub async fn run(
+    plan: ChaosPlan,
+    binary: &Path,
+    progress: impl Fn(&ChaosProgress),
+) -> Result<ChaosOutcome, ChaosError> {
     let mut plan = plan;
     let clock = WallClock::start();
-    let mut site = Site::start(&plan, binary).await?;
+    let mut site = TestCluster::start(&plan, binary).await?;
     let bus = site.open_bus(&plan).await?;
     let tap = Tap::start(&bus, clock).await?;
     let beats = Listener::start(&bus).await?;
     let recorder = Recorder::start(Instant::now(), true, plan.trace.take());
-    let journal = Arc::new(Journal::new(recorder, clock));
-    let load = tokio::time::timeout(READY_TIMEOUT, Load::start(&plan, &site, &journal)).await;
+    let journal = Arc::new(AgentJournal::new(recorder, clock));
+    let load = tokio::time::timeout(READY_TIMEOUT, AgentLoad::start(&plan, &site, &journal)).await;
     let load = load.map_err(|_| ChaosError::NotReady(format!("agents do not connect within {READY_TIMEOUT:?}")))??;
     let started = Instant::now();
-    let mut striker = Striker::new(Schedule::new(plan.kinds(), plan.pauses, plan.seed), clock);
+    let mut striker = FaultInjector::new(Schedule::new(plan.kinds(), plan.pauses, plan.seed), clock);
     let show = show(&journal, started, progress);
     let work = async {
         striker.drive(&mut site, started + plan.duration).await?;
@@ -168,16 +172,16 @@ pub async fn run(plan: Plan, binary: &Path, progress: impl Fn(&Standing)) -> Res
     };
     let report = judged(&plan, &bus, evidence, checks).await?;
     let output = (report.violations() > 0).then(|| site.keep_output());
-    Ok(Outcome { report, strikes: striker.strikes, output })
+    Ok(ChaosOutcome { report, strikes: striker.strikes, output })
 }
 
 /// Calls `progress` every second, for ever.
-async fn show(journal: &Journal, started: Instant, progress: impl Fn(&Standing)) {
+async fn show(journal: &AgentJournal, started: Instant, progress: impl Fn(&ChaosProgress)) {
     let mut seconds = tokio::time::interval(Duration::from_secs(1));
     loop {
         seconds.tick().await;
         let silence = journal.last_decision().map_or(0, |heard| journal.clock.now().since_us(heard));
-        progress(&Standing {
+        progress(&ChaosProgress {
             elapsed: started.elapsed(),
             counts: journal.recorder.counts(),
             open: journal.recorder.open(),
@@ -187,7 +191,7 @@ async fn show(journal: &Journal, started: Instant, progress: impl Fn(&Standing))
 }
 
 /// Waits until nothing is open and nothing is owed, a bounded time.
-async fn settled(journal: &Journal) {
+async fn settled(journal: &AgentJournal) {
     let deadline = Instant::now() + SETTLE_TIMEOUT;
     while Instant::now() < deadline && !(journal.recorder.open() == 0 && journal.recorder.is_settled()) {
         tokio::time::sleep(SETTLE_POLL).await;

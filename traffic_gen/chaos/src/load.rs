@@ -20,9 +20,9 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::journal::Journal;
-use super::site::Site;
-use super::{ChaosError, Plan};
+use super::journal::AgentJournal;
+use super::site::TestCluster;
+use super::{ChaosError, ChaosPlan};
 use traffic_gen::control::ControlClient;
 
 /// Callers among the agents: several, so that no single one's rate limit is the exchange's.
@@ -61,7 +61,7 @@ fn behaviour(seed: u64) -> ContractorConfig {
 }
 
 /// The agents of a run.
-pub(super) struct Load {
+pub(super) struct AgentLoad {
     contractors: Vec<AgentHandle<Contractor>>,
     callers: JoinSet<Result<(), ChaosError>>,
     dropped_events: Arc<AtomicU64>,
@@ -69,9 +69,13 @@ pub(super) struct Load {
     end_calls: CancellationToken,
 }
 
-impl Load {
+impl AgentLoad {
     /// Registers and connects every agent, and begins to call.
-    pub(super) async fn start(plan: &Plan, site: &Site, journal: &Arc<Journal>) -> Result<Self, ChaosError> {
+    pub(super) async fn start(
+        plan: &ChaosPlan,
+        site: &TestCluster,
+        journal: &Arc<AgentJournal>,
+    ) -> Result<Self, ChaosError> {
         let control = ControlClient::try_new(site.gateway_urls()[0].as_str())?;
         control.put_policy(&site.admin_token()?, &policy()).await?;
         let crews = plan.agents.saturating_sub(CALLERS).div_ceil(CREW).max(1);
@@ -137,7 +141,7 @@ impl Load {
 /// Keeps so many calls open.
 struct Caller {
     initiator: Initiator,
-    journal: Arc<Journal>,
+    journal: Arc<AgentJournal>,
     open: usize,
     crews: u32,
     run: String,
@@ -197,14 +201,14 @@ fn crew(number: u32) -> TopicName {
 }
 
 /// Over every gateway, beginning with one that depends on the agent.
-fn transport(site: &Site) -> Result<FailoverTransport, ChaosError> {
+fn transport(site: &TestCluster) -> Result<FailoverTransport, ChaosError> {
     let ways = site.gateway_urls().iter().map(|url| Arc::new(WebSocketTransport::new(url)) as Arc<dyn Transport>);
     Ok(FailoverTransport::try_new(ways.collect())?)
 }
 
 /// Agents try again sooner than by default: the run's negotiations last seconds.
-fn options(journal: &Arc<Journal>) -> AgentOptions {
+fn options(journal: &Arc<AgentJournal>) -> AgentOptions {
     let limits = SessionLimits { retry_max_ms: 2_000, attempts_max: 60, ..SessionLimits::default() };
-    let observer: Arc<dyn Observer> = Arc::<Journal>::clone(journal);
+    let observer: Arc<dyn Observer> = Arc::<AgentJournal>::clone(journal);
     AgentOptions { limits, observer: Some(observer), drain: Duration::from_secs(1), ..AgentOptions::default() }
 }

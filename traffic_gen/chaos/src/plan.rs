@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::schedule::Kind;
-use traffic_gen::trace::Trace;
+use super::schedule::FaultKind;
+use traffic_gen::trace::TraceFile;
 
 /// What is hit in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
@@ -32,7 +32,7 @@ impl Victims {
 }
 
 /// A run.
-pub struct Plan {
+pub struct ChaosPlan {
     /// What is hit.
     pub victims: Victims,
     /// Processes are paused instead of killed.
@@ -54,19 +54,19 @@ pub struct Plan {
     /// Seed of faults and contractors.
     pub seed: u64,
     /// Gets every message of every agent.
-    pub trace: Option<Trace>,
+    pub trace: Option<TraceFile>,
 }
 
-impl Plan {
+impl ChaosPlan {
     /// What the schedule draws from.
-    pub(super) fn kinds(&self) -> Vec<Kind> {
+    pub(super) fn kinds(&self) -> Vec<FaultKind> {
         match self.victims {
             Victims::Nobody => Vec::new(),
-            Victims::Engines => vec![Kind::Engine],
-            Victims::Gateways => vec![Kind::Gateway],
-            Victims::Nats => vec![Kind::Nats],
-            Victims::Links => vec![Kind::Link],
-            Victims::All => vec![Kind::Engine, Kind::Gateway, Kind::Nats],
+            Victims::Engines => vec![FaultKind::Engine],
+            Victims::Gateways => vec![FaultKind::Gateway],
+            Victims::Nats => vec![FaultKind::Nats],
+            Victims::Links => vec![FaultKind::Link],
+            Victims::All => vec![FaultKind::Engine, FaultKind::Gateway, FaultKind::Nats],
         }
     }
 }

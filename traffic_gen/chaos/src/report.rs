@@ -12,7 +12,7 @@ use traffic_gen::summary::Violations;
 
 /// The result of a run. Gaps and latencies are in milliseconds.
 #[derive(Debug, Clone, Serialize)]
-pub struct Report {
+pub struct ChaosReport {
     /// What was hit.
     pub kill: String,
     /// Seed of faults and contractors.
@@ -102,7 +102,7 @@ impl Target {
     }
 }
 
-impl Report {
+impl ChaosReport {
     /// Violations of invariants, failed checks, and checks never made.
     #[must_use]
     pub fn violations(&self) -> u64 {
@@ -116,7 +116,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ChaosReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,

@@ -22,7 +22,7 @@ const LINK_MS: std::ops::RangeInclusive<u64> = 500..=8_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-pub enum Kind {
+pub enum FaultKind {
     /// An engine's process.
     Engine,
     /// A gateway's process.
@@ -33,7 +33,7 @@ pub enum Kind {
     Link,
 }
 
-impl Kind {
+impl FaultKind {
     /// The name as it stands in reports.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -45,7 +45,7 @@ impl Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-pub enum Blow {
+pub enum FaultAction {
     /// SIGKILL; started again afterwards.
     Kill,
     /// SIGSTOP; SIGCONT afterwards.
@@ -56,7 +56,7 @@ pub enum Blow {
     HalfOpen,
 }
 
-impl Blow {
+impl FaultAction {
     /// The name as it stands in reports.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -66,13 +66,13 @@ impl Blow {
 
 /// One fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fault {
+pub struct ScheduledFault {
     /// What is hit.
-    pub kind: Kind,
+    pub kind: FaultKind,
     /// Which of its kind, from 0.
     pub number: usize,
     /// How.
-    pub blow: Blow,
+    pub blow: FaultAction,
     /// For how long.
     pub lasting: Duration,
 }
@@ -81,14 +81,14 @@ pub struct Fault {
 #[derive(Debug)]
 pub struct Schedule {
     random: ChaCha12Rng,
-    kinds: Vec<Kind>,
+    kinds: Vec<FaultKind>,
     pauses: bool,
 }
 
 impl Schedule {
     /// Faults for these kinds; `pauses` stops processes instead of killing them.
     #[must_use]
-    pub fn new(kinds: Vec<Kind>, pauses: bool, seed: u64) -> Self {
+    pub fn new(kinds: Vec<FaultKind>, pauses: bool, seed: u64) -> Self {
         Self { random: ChaCha12Rng::seed_from_u64(seed), kinds, pauses }
     }
 
@@ -98,22 +98,22 @@ impl Schedule {
     }
 
     /// What the next fault hits.
-    pub fn kind(&mut self) -> Option<Kind> {
+    pub fn kind(&mut self) -> Option<FaultKind> {
         let place = self.below(self.kinds.len())?;
         Some(self.kinds[place])
     }
 
     /// A fault for one of the numbers of a kind that may be hit; none when there is none.
-    pub fn fault(&mut self, kind: Kind, may_be_hit: &[usize]) -> Option<Fault> {
+    pub fn fault(&mut self, kind: FaultKind, may_be_hit: &[usize]) -> Option<ScheduledFault> {
         let number = may_be_hit[self.below(may_be_hit.len())?];
         let (blow, range) = match kind {
-            Kind::Link if self.random.random_bool(0.5) => (Blow::Cut, LINK_MS),
-            Kind::Link => (Blow::HalfOpen, LINK_MS),
-            Kind::Nats if self.pauses => (Blow::Pause, NATS_PAUSED_MS),
-            Kind::Engine | Kind::Gateway if self.pauses => (Blow::Pause, PAUSED_MS),
-            Kind::Engine | Kind::Gateway | Kind::Nats => (Blow::Kill, DOWN_MS),
+            FaultKind::Link if self.random.random_bool(0.5) => (FaultAction::Cut, LINK_MS),
+            FaultKind::Link => (FaultAction::HalfOpen, LINK_MS),
+            FaultKind::Nats if self.pauses => (FaultAction::Pause, NATS_PAUSED_MS),
+            FaultKind::Engine | FaultKind::Gateway if self.pauses => (FaultAction::Pause, PAUSED_MS),
+            FaultKind::Engine | FaultKind::Gateway | FaultKind::Nats => (FaultAction::Kill, DOWN_MS),
         };
-        Some(Fault { kind, number, blow, lasting: Duration::from_millis(self.random.random_range(range)) })
+        Some(ScheduledFault { kind, number, blow, lasting: Duration::from_millis(self.random.random_range(range)) })
     }
 
     fn below(&mut self, len: usize) -> Option<usize> {
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn one_seed_gives_one_schedule() {
         let draw = |seed| {
-            let mut schedule = Schedule::new(vec![Kind::Engine, Kind::Nats], false, seed);
+            let mut schedule = Schedule::new(vec![FaultKind::Engine, FaultKind::Nats], false, seed);
             let mut draw = || {
                 let (gap, kind) = (schedule.gap(), schedule.kind().unwrap());
                 (gap, schedule.fault(kind, &[0, 1, 2]))
@@ -141,15 +141,15 @@ mod tests {
 
     #[test]
     fn faults_keep_to_what_may_be_hit() {
-        let mut schedule = Schedule::new(vec![Kind::Engine, Kind::Link], true, 1);
+        let mut schedule = Schedule::new(vec![FaultKind::Engine, FaultKind::Link], true, 1);
         for _ in 0..200 {
             assert!((2..=5).contains(&schedule.gap().as_secs()));
-            assert!(matches!(schedule.kind(), Some(Kind::Engine | Kind::Link)));
-            let fault = schedule.fault(Kind::Engine, &[2]).unwrap();
-            assert_eq!((fault.kind, fault.number, fault.blow), (Kind::Engine, 2, Blow::Pause));
+            assert!(matches!(schedule.kind(), Some(FaultKind::Engine | FaultKind::Link)));
+            let fault = schedule.fault(FaultKind::Engine, &[2]).unwrap();
+            assert_eq!((fault.kind, fault.number, fault.blow), (FaultKind::Engine, 2, FaultAction::Pause));
             assert!((1..=30).contains(&fault.lasting.as_secs()));
         }
-        assert_eq!(schedule.fault(Kind::Engine, &[]), None);
+        assert_eq!(schedule.fault(FaultKind::Engine, &[]), None);
         assert_eq!(Schedule::new(Vec::new(), false, 1).kind(), None);
     }
 }

@@ -15,9 +15,9 @@ use tokio::time::Instant;
 
 use super::process::{Service, port};
 use super::proxy::{Mode, Proxy};
-use super::schedule::{Blow, Fault, Kind};
+use super::schedule::{FaultAction, FaultKind, ScheduledFault};
 use super::servers::Servers;
-use super::{ChaosError, Plan};
+use super::{ChaosError, ChaosPlan};
 
 /// Issuer and audience of the tokens of a run.
 const ISSUER: &str = "llmx-chaos";
@@ -40,7 +40,7 @@ const GATEWAY_READY: &str = "gateway: ";
 const LOOPBACK: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
 /// The running exchange. Every process ends with it.
-pub(super) struct Site {
+pub(super) struct TestCluster {
     engines: Vec<Service>,
     gateways: Vec<Service>,
     /// One before each engine, then one before each gateway; empty unless links are to be hit.
@@ -51,8 +51,8 @@ pub(super) struct Site {
     folder: TempDir,
 }
 
-impl Site {
-    pub(super) async fn start(plan: &Plan, binary: &Path) -> Result<Self, ChaosError> {
+impl TestCluster {
+    pub(super) async fn start(plan: &ChaosPlan, binary: &Path) -> Result<Self, ChaosError> {
         let folder = TempDir::with_prefix("llmx-chaos-")?;
         let nats = Servers::start(plan.replicas).await?;
         let key = SigningKey::generate(KeyAlgorithm::EdDsa)?;
@@ -88,15 +88,15 @@ impl Site {
         Ok(site)
     }
 
-    fn service(&self, name: &str, binary: &Path, mut arguments: Vec<String>, plan: &Plan) -> Service {
+    fn service(&self, name: &str, binary: &Path, mut arguments: Vec<String>, plan: &ChaosPlan) -> Service {
         let (lanes, replicas) = (plan.lanes.to_string(), plan.replicas.to_string());
         arguments.extend(["--lanes", &lanes, "--replicas", &replicas].map(str::to_owned));
         Service::new(name, binary, arguments, self.folder.path())
     }
 
     /// The address one process is given: nats-server's, or that of a link of its own before it.
-    async fn way_to_nats(&mut self, plan: &Plan) -> Result<String, ChaosError> {
-        if !plan.kinds().contains(&Kind::Link) {
+    async fn way_to_nats(&mut self, plan: &ChaosPlan) -> Result<String, ChaosError> {
+        if !plan.kinds().contains(&FaultKind::Link) {
             return Ok(self.nats.urls());
         }
         let target = self.nats.urls().trim_start_matches("nats://").parse().map_err(io::Error::other)?;
@@ -141,7 +141,7 @@ impl Site {
     }
 
     /// A bus of the checker's own.
-    pub(super) async fn open_bus(&self, plan: &Plan) -> Result<Bus, BusError> {
+    pub(super) async fn open_bus(&self, plan: &ChaosPlan) -> Result<Bus, BusError> {
         let mut options = NatsOptions::new(self.nats.urls());
         options.name = "llmx-chaos".to_owned();
         options.lanes = Some(plan.lanes);
@@ -164,12 +164,12 @@ impl Site {
     }
 
     /// The numbers of a kind that may be hit now: never the last that is up, unless there is only one at all.
-    pub(super) async fn may_be_hit(&self, kind: Kind) -> Vec<usize> {
+    pub(super) async fn may_be_hit(&self, kind: FaultKind) -> Vec<usize> {
         let (up, total) = match kind {
-            Kind::Nats => return self.nats.may_be_hit().await,
-            Kind::Engine => (up(&self.engines), self.engines.len()),
-            Kind::Gateway => (up(&self.gateways), self.gateways.len()),
-            Kind::Link => {
+            FaultKind::Nats => return self.nats.may_be_hit().await,
+            FaultKind::Engine => (up(&self.engines), self.engines.len()),
+            FaultKind::Gateway => (up(&self.gateways), self.gateways.len()),
+            FaultKind::Link => {
                 let links = self.links.iter().enumerate();
                 let up = links.filter(|(_, link)| link.mode() == Mode::Forward).map(|(number, _)| number);
                 (up.collect(), self.links.len())
@@ -179,42 +179,42 @@ impl Site {
     }
 
     /// How what is hit is called in logs and reports.
-    pub(super) fn name(&self, kind: Kind, number: usize) -> String {
+    pub(super) fn name(&self, kind: FaultKind, number: usize) -> String {
         match kind {
-            Kind::Engine => self.engines[number].name().to_owned(),
-            Kind::Gateway => self.gateways[number].name().to_owned(),
-            Kind::Nats => format!("nats-{number}"),
-            Kind::Link => format!("link-{number}"),
+            FaultKind::Engine => self.engines[number].name().to_owned(),
+            FaultKind::Gateway => self.gateways[number].name().to_owned(),
+            FaultKind::Nats => format!("nats-{number}"),
+            FaultKind::Link => format!("link-{number}"),
         }
     }
 
     /// Does what a fault says.
-    pub(super) fn strike(&mut self, fault: &Fault) -> Result<(), ChaosError> {
+    pub(super) fn strike(&mut self, fault: &ScheduledFault) -> Result<(), ChaosError> {
         let number = fault.number;
         match (fault.kind, fault.blow) {
-            (Kind::Link, Blow::HalfOpen) => self.links[number].set(Mode::HalfOpen),
-            (Kind::Link, _) => self.links[number].set(Mode::Cut),
-            (Kind::Nats, Blow::Pause) => self.nats.pause(number)?,
-            (Kind::Nats, _) => self.nats.kill(number),
-            (Kind::Engine, Blow::Pause) => self.engines[number].pause()?,
-            (Kind::Gateway, Blow::Pause) => self.gateways[number].pause()?,
-            (Kind::Engine, _) => self.engines[number].kill(),
-            (Kind::Gateway, _) => self.gateways[number].kill(),
+            (FaultKind::Link, FaultAction::HalfOpen) => self.links[number].set(Mode::HalfOpen),
+            (FaultKind::Link, _) => self.links[number].set(Mode::Cut),
+            (FaultKind::Nats, FaultAction::Pause) => self.nats.pause(number)?,
+            (FaultKind::Nats, _) => self.nats.kill(number),
+            (FaultKind::Engine, FaultAction::Pause) => self.engines[number].pause()?,
+            (FaultKind::Gateway, FaultAction::Pause) => self.gateways[number].pause()?,
+            (FaultKind::Engine, _) => self.engines[number].kill(),
+            (FaultKind::Gateway, _) => self.gateways[number].kill(),
         }
         Ok(())
     }
 
     /// Ends what a fault did.
-    pub(super) async fn mend(&mut self, fault: &Fault) -> Result<(), ChaosError> {
+    pub(super) async fn mend(&mut self, fault: &ScheduledFault) -> Result<(), ChaosError> {
         let number = fault.number;
         match (fault.kind, fault.blow) {
-            (Kind::Link, _) => self.links[number].set(Mode::Forward),
-            (Kind::Nats, Blow::Pause) => self.nats.unpause(number)?,
-            (Kind::Nats, _) => self.nats.resume(number).await?,
-            (Kind::Engine, Blow::Pause) => self.engines[number].unpause()?,
-            (Kind::Gateway, Blow::Pause) => self.gateways[number].unpause()?,
-            (Kind::Engine, _) => self.engines[number].start()?,
-            (Kind::Gateway, _) => self.gateways[number].start()?,
+            (FaultKind::Link, _) => self.links[number].set(Mode::Forward),
+            (FaultKind::Nats, FaultAction::Pause) => self.nats.unpause(number)?,
+            (FaultKind::Nats, _) => self.nats.resume(number).await?,
+            (FaultKind::Engine, FaultAction::Pause) => self.engines[number].unpause()?,
+            (FaultKind::Gateway, FaultAction::Pause) => self.gateways[number].unpause()?,
+            (FaultKind::Engine, _) => self.engines[number].start()?,
+            (FaultKind::Gateway, _) => self.gateways[number].start()?,
         }
         Ok(())
     }
@@ -247,7 +247,7 @@ impl Site {
         Ok(failed)
     }
 
-    /// Processes asked to end by [`Site::end`].
+    /// Processes asked to end by [`TestCluster::end`].
     pub(super) fn processes(&self) -> usize {
         self.engines.len() + self.gateways.len()
     }

@@ -9,45 +9,45 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::ChaosError;
 use super::journal::WallClock;
-use super::schedule::{Blow, Fault, Kind, Schedule};
-use super::site::Site;
+use super::schedule::{FaultAction, FaultKind, Schedule, ScheduledFault};
+use super::site::TestCluster;
 
 /// Between two looks at what is due: a tenth of the shortest time anything takes here.
 const STEP: Duration = Duration::from_millis(10);
 
 /// A fault that was carried out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Strike {
+pub struct InjectedFault {
     /// When.
     pub at: Timestamp,
     /// What was hit.
-    pub kind: Kind,
+    pub kind: FaultKind,
     /// Its name.
     pub name: String,
     /// How.
-    pub blow: Blow,
+    pub blow: FaultAction,
     /// For how long, in milliseconds.
     pub lasting_ms: u64,
 }
 
 /// Carries faults out on a site.
-pub(super) struct Striker {
+pub(super) struct FaultInjector {
     schedule: Schedule,
     clock: WallClock,
-    due: BTreeMap<(Instant, usize), Fault>,
+    due: BTreeMap<(Instant, usize), ScheduledFault>,
     /// What was done.
-    pub(super) strikes: Vec<Strike>,
+    pub(super) strikes: Vec<InjectedFault>,
     /// Processes that ended unasked, each with its last words.
     pub(super) ended: Vec<String>,
 }
 
-impl Striker {
+impl FaultInjector {
     pub(super) fn new(schedule: Schedule, clock: WallClock) -> Self {
         Self { schedule, clock, due: BTreeMap::new(), strikes: Vec::new(), ended: Vec::new() }
     }
 
     /// Strikes until `until`, then mends what is still to be mended.
-    pub(super) async fn drive(&mut self, site: &mut Site, until: Instant) -> Result<(), ChaosError> {
+    pub(super) async fn drive(&mut self, site: &mut TestCluster, until: Instant) -> Result<(), ChaosError> {
         let mut steps = tokio::time::interval(STEP);
         steps.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut next = Instant::now() + self.schedule.gap();
@@ -66,7 +66,11 @@ impl Striker {
     }
 
     /// Watches until `done` resolves.
-    pub(super) async fn watch(&mut self, site: &mut Site, done: impl Future<Output = ()>) -> Result<(), ChaosError> {
+    pub(super) async fn watch(
+        &mut self,
+        site: &mut TestCluster,
+        done: impl Future<Output = ()>,
+    ) -> Result<(), ChaosError> {
         let mut steps = tokio::time::interval(STEP);
         steps.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut done = std::pin::pin!(done);
@@ -78,7 +82,7 @@ impl Striker {
         }
     }
 
-    async fn strike(&mut self, site: &mut Site) -> Result<(), ChaosError> {
+    async fn strike(&mut self, site: &mut TestCluster) -> Result<(), ChaosError> {
         let Some(kind) = self.schedule.kind() else { return Ok(()) };
         let Some(fault) = self.schedule.fault(kind, &site.may_be_hit(kind).await) else { return Ok(()) };
         let name = site.name(fault.kind, fault.number);
@@ -88,11 +92,11 @@ impl Striker {
         site.strike(&fault)?;
         self.due.insert((Instant::now() + fault.lasting, self.strikes.len()), fault);
         let lasting_ms = u64::try_from(fault.lasting.as_millis()).unwrap_or(u64::MAX);
-        self.strikes.push(Strike { at, kind: fault.kind, name, blow: fault.blow, lasting_ms });
+        self.strikes.push(InjectedFault { at, kind: fault.kind, name, blow: fault.blow, lasting_ms });
         Ok(())
     }
 
-    async fn mend(&mut self, site: &mut Site, now: Instant) -> Result<(), ChaosError> {
+    async fn mend(&mut self, site: &mut TestCluster, now: Instant) -> Result<(), ChaosError> {
         while let Some(entry) = self.due.first_entry().filter(|entry| entry.key().0 <= now) {
             let fault = entry.remove();
             site.mend(&fault).await?;
@@ -100,7 +104,7 @@ impl Striker {
         Ok(())
     }
 
-    async fn mend_all(&mut self, site: &mut Site) -> Result<(), ChaosError> {
+    async fn mend_all(&mut self, site: &mut TestCluster) -> Result<(), ChaosError> {
         for fault in std::mem::take(&mut self.due).into_values() {
             site.mend(&fault).await?;
         }

@@ -3,12 +3,12 @@
 use bus::Bus;
 
 use super::beats::Digests;
-use super::journal::Journal;
+use super::journal::AgentJournal;
 use super::judge::{self, Check, Checks, judge_lapses, judge_register, judge_told};
-use super::report::Report;
-use super::strikes::Strike;
+use super::report::ChaosReport;
+use super::strikes::InjectedFault;
 use super::tap::Departures;
-use super::{ChaosError, Plan, Victims, figures};
+use super::{ChaosError, ChaosPlan, Victims, figures};
 use archive::audit;
 use traffic_gen::invariants::{Invariant, Verdict};
 use traffic_gen::summary::Violations;
@@ -20,10 +20,10 @@ const RECORDS_THAT_TELL: u64 = 4096;
 
 /// What a run left behind.
 pub(super) struct Evidence<'a> {
-    pub(super) journal: &'a Journal,
+    pub(super) journal: &'a AgentJournal,
     pub(super) departures: Departures,
     pub(super) digests: Digests,
-    pub(super) strikes: &'a [Strike],
+    pub(super) strikes: &'a [InjectedFault],
     /// Events callers dropped.
     pub(super) dropped: u64,
     pub(super) elapsed_s: f64,
@@ -31,11 +31,11 @@ pub(super) struct Evidence<'a> {
 
 /// Reads log and register, and judges.
 pub(super) async fn judged(
-    plan: &Plan,
+    plan: &ChaosPlan,
     bus: &Bus,
     evidence: Evidence<'_>,
     mut checks: Checks,
-) -> Result<Report, ChaosError> {
+) -> Result<ChaosReport, ChaosError> {
     let Evidence { journal, departures, digests, strikes, dropped, elapsed_s } = evidence;
     let notes = journal.take();
     let (counts, mut verdict) = journal.recorder.finish()?;
@@ -52,7 +52,7 @@ pub(super) async fn judged(
     let decision_gaps = figures::decision_gaps(plan, strikes, &judge::claims(&ledger), &notes, &mut checks);
     let publish_gaps = figures::publish_gaps(strikes, &notes.admitted);
     let rounds = judge::rounds(&notes);
-    let mut report = Report {
+    let mut report = ChaosReport {
         kill: plan.victims.as_str().to_owned(),
         seed: plan.seed,
         replicas: plan.replicas,
@@ -83,7 +83,7 @@ pub(super) async fn judged(
 }
 
 /// What this run was to check and never did: it has not been shown.
-fn unchecked(plan: &Plan, report: &Report) -> Vec<&'static str> {
+fn unchecked(plan: &ChaosPlan, report: &ChaosReport) -> Vec<&'static str> {
     let mut unchecked: Vec<&'static str> = Invariant::ALL
         .iter()
         .filter(|invariant| {

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::invariants::recompute;
-use traffic_gen::live::{self, Access, Population, Scenario};
+use traffic_gen::live::{self, Access, CallScenario, Population};
 use traffic_gen::recorder::Recorder;
 
 /// The run takes some ten seconds, and half as many to drain.
@@ -93,8 +93,8 @@ async fn break_and_heal(link: &Proxy, recorder: &Recorder) {
 
 /// Twenty calls a second, so that some are in every state when the link breaks; time enough for all of them to get over
 /// it.
-fn scenario() -> Scenario {
-    Scenario {
+fn scenario() -> CallScenario {
+    CallScenario {
         contractors: 5,
         policy: Some("high".to_owned()),
         rate: 20.0,
@@ -107,7 +107,7 @@ fn scenario() -> Scenario {
             perform_ms: Distribution::Uniform { lo: 0, hi: 1_000 },
             ..ContractorConfig::default()
         },
-        ..Scenario::default()
+        ..CallScenario::default()
     }
 }
 

@@ -27,7 +27,7 @@ use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 pub(super) use initiator::{BargainPlan, CallPlan};
-pub(super) use temper::Temper;
+pub(super) use temper::AgentFaults;
 
 use self::contractor::Deal;
 use self::post::Draft;
@@ -47,7 +47,7 @@ const READS_NOTICES: u32 = 250;
 
 /// What all agents of a run share.
 #[derive(Clone)]
-pub(super) struct Company {
+pub(super) struct Agents {
     pub(super) world: Arc<World>,
     /// What agents still have to do: jobs that wait, messages under way.
     pub(super) busy: Arc<AtomicUsize>,
@@ -55,9 +55,9 @@ pub(super) struct Company {
 
 /// An agent's journal.
 #[derive(Clone, Default)]
-pub(super) struct Journal(Arc<Mutex<Vec<JournalEntry>>>);
+pub(super) struct ReceivedJournal(Arc<Mutex<Vec<JournalEntry>>>);
 
-impl Journal {
+impl ReceivedJournal {
     fn note(&self, world: &World, kind: Noted) {
         let at = world.state().now();
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(JournalEntry { at, kind });
@@ -73,7 +73,7 @@ impl Journal {
 pub(super) struct Profile {
     pub(super) id: AgentId,
     pub(super) token: String,
-    pub(super) temper: Temper,
+    pub(super) temper: AgentFaults,
     pub(super) rng: ChaCha8Rng,
     /// The calls it makes; empty for a contractor.
     pub(super) calls: Vec<CallPlan>,
@@ -90,11 +90,11 @@ pub(super) struct Profile {
 }
 
 /// A running agent: owns everything of its own, shares the journal.
-pub(super) struct Agent {
+pub(super) struct SimulatedAgent {
     me: Profile,
-    company: Company,
+    company: Agents,
     pub_sub: Arc<dyn PubSub>,
-    journal: Journal,
+    journal: ReceivedJournal,
     /// Its last sequence number: one counter for everything it says.
     seq: u64,
     seen: BTreeSet<DeliveryId>,
@@ -116,8 +116,8 @@ enum Job {
     Acknowledge(Vec<DeliveryId>),
 }
 
-impl Agent {
-    pub(super) fn new(me: Profile, company: Company, pub_sub: Arc<dyn PubSub>, journal: Journal) -> Self {
+impl SimulatedAgent {
+    pub(super) fn new(me: Profile, company: Agents, pub_sub: Arc<dyn PubSub>, journal: ReceivedJournal) -> Self {
         let mut agent = Self {
             subject: subject::inbox(&me.id),
             me,

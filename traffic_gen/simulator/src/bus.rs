@@ -20,7 +20,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 
 use super::points::Point;
-use super::world::{Departure, LinkId, State, World};
+use super::world::{Departure, LinkId, World, WorldState};
 
 /// What a call is about, as far as the rare paths care.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl Handle {
     fn call<T: Send + 'static>(
         &self,
         call: Call,
-        effect: impl FnOnce(&mut State, LinkId) -> Result<T, BusError> + Send + 'static,
+        effect: impl FnOnce(&mut WorldState, LinkId) -> Result<T, BusError> + Send + 'static,
     ) -> BoxFuture<'_, Result<T, BusError>> {
         async move {
             let (answer, outcome) = oneshot::channel();
@@ -82,10 +82,10 @@ impl Handle {
 
 /// The request reaches the broker.
 fn reach<T: Send + 'static>(
-    state: &mut State,
+    state: &mut WorldState,
     link: LinkId,
     call: Call,
-    effect: impl FnOnce(&mut State, LinkId) -> Result<T, BusError>,
+    effect: impl FnOnce(&mut WorldState, LinkId) -> Result<T, BusError>,
     answer: Answer<T>,
 ) {
     if state.is_cut(link) || state.happens(state.weather.request_lost) {
@@ -109,7 +109,7 @@ fn reach<T: Send + 'static>(
         return give_up(state, link, answer);
     }
     let latency_us = state.latency_us();
-    let come_back = move |state: &mut State| {
+    let come_back = move |state: &mut WorldState| {
         if state.is_cut(link) {
             return give_up(state, link, answer);
         }
@@ -119,8 +119,8 @@ fn reach<T: Send + 'static>(
 }
 
 /// No answer comes; the caller learns it when its patience ends.
-fn give_up<T: Send + 'static>(state: &mut State, link: LinkId, answer: Answer<T>) {
-    let learn = move |_: &mut State| drop(answer.send(Err(BusError::Unknown("no answer in time".to_owned()))));
+fn give_up<T: Send + 'static>(state: &mut WorldState, link: LinkId, answer: Answer<T>) {
+    let learn = move |_: &mut WorldState| drop(answer.send(Err(BusError::Unknown("no answer in time".to_owned()))));
     let timeout_us = state.weather.timeout_us;
     state.after(timeout_us, Box::new(move |state| state.arrive(link, Box::new(learn))));
 }

@@ -41,14 +41,14 @@ mod watched;
 mod tests;
 
 use super::trace::Trace;
-use folded::Folded;
+use folded::FoldedLog;
 use traffic_gen::invariants::{Invariant, Verdict};
 
 /// Judges a run.
 #[must_use]
 pub fn check(trace: &Trace) -> Verdict {
     let mut verdict = Verdict::default();
-    let folded = Folded::of(trace, &mut verdict);
+    let folded = FoldedLog::of(trace, &mut verdict);
     admitted::check(trace, &folded, &mut verdict);
     settled::check(trace, &folded, &mut verdict);
     told::check(trace, &folded, &mut verdict);

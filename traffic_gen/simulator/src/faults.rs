@@ -5,7 +5,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::scenario::Scenario;
-use super::world::Weather;
+use super::world::NetworkFaults;
 
 /// Kinds of blows, see [`blow`].
 const KINDS: u32 = 11;
@@ -16,7 +16,7 @@ const BLOWS_MAX: usize = 8;
 
 /// Something done to the exchange.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Blow {
+pub(super) enum SingleFault {
     /// Done to one process, named by its place: gateways first, then engines.
     Process(usize, Harm),
     /// Done to the broker.
@@ -56,9 +56,9 @@ pub(super) enum Trouble {
 /// See the module.
 #[derive(Debug, Clone)]
 pub(super) struct Faults {
-    pub(super) weather: Weather,
+    pub(super) weather: NetworkFaults,
     /// By milliseconds since the run began.
-    pub(super) blows: Vec<(u64, Blow)>,
+    pub(super) blows: Vec<(u64, SingleFault)>,
 }
 
 impl Faults {
@@ -67,7 +67,7 @@ impl Faults {
         let rng = &mut ChaCha8Rng::seed_from_u64(seed);
         let kinds: Vec<u32> = (0..KINDS).filter(|_| rng.random_range(0..2) == 0).collect();
         let count = if kinds.is_empty() { 0 } else { rng.random_range(0..=BLOWS_MAX) };
-        let mut blows: Vec<(u64, Blow)> = (0..count)
+        let mut blows: Vec<(u64, SingleFault)> = (0..count)
             .map(|_| {
                 let kind = kinds[rng.random_range(0..kinds.len())];
                 (rng.random_range(200..scenario.troubled_ms), blow(rng, kind, scenario))
@@ -87,34 +87,34 @@ impl Faults {
 impl Faults {
     /// Takes out whatever keeps a gateway from hearing the bus and knowing that it does.
     fn spare_gateways(&mut self, gateways: usize) {
-        self.weather = Weather { slow: 0, request_lost: 0, answer_lost: 0, ..self.weather.clone() };
+        self.weather = NetworkFaults { slow: 0, request_lost: 0, answer_lost: 0, ..self.weather.clone() };
         self.blows.retain(|(_, blow)| match blow {
-            Blow::Process(place, _) => *place >= gateways,
-            Blow::Broker(Trouble::Down { .. } | Trouble::Mute { .. }) => false,
-            Blow::Broker(Trouble::Full { .. } | Trouble::Jump { .. } | Trouble::Archived) => true,
+            SingleFault::Process(place, _) => *place >= gateways,
+            SingleFault::Broker(Trouble::Down { .. } | Trouble::Mute { .. }) => false,
+            SingleFault::Broker(Trouble::Full { .. } | Trouble::Jump { .. } | Trouble::Archived) => true,
         });
     }
 }
 
-fn blow(rng: &mut ChaCha8Rng, kind: u32, scenario: &Scenario) -> Blow {
+fn blow(rng: &mut ChaCha8Rng, kind: u32, scenario: &Scenario) -> SingleFault {
     let anyone = rng.random_range(0..scenario.gateways + scenario.engines);
     let engine = scenario.gateways + rng.random_range(0..scenario.engines);
     // Engines hold state: most of the blows go to them.
     let process = if rng.random_range(0..4) == 0 { anyone } else { engine };
     let back_after_ms = rng.random_range(50..2500);
-    let harm = |harm| Blow::Process(process, harm);
+    let harm = |harm| SingleFault::Process(process, harm);
     match kind {
         0 | 1 => harm(Harm::KillAtCall { calls: rng.random_range(0..40), back_after_ms }),
         2 => harm(Harm::Kill { back_after_ms }),
         3 => harm(Harm::Stall { for_ms: rng.random_range(100..4000) }),
         4 => harm(Harm::Cut { for_ms: rng.random_range(100..3000) }),
-        5 => Blow::Broker(Trouble::Down { for_ms: rng.random_range(50..1500) }),
-        6 => Blow::Broker(Trouble::Full { for_ms: rng.random_range(50..1500) }),
-        7 => Blow::Broker(Trouble::Jump { by_us: jump_us(rng) }),
-        8 => Blow::Process(engine, Harm::Leave { back_after_ms }),
+        5 => SingleFault::Broker(Trouble::Down { for_ms: rng.random_range(50..1500) }),
+        6 => SingleFault::Broker(Trouble::Full { for_ms: rng.random_range(50..1500) }),
+        7 => SingleFault::Broker(Trouble::Jump { by_us: jump_us(rng) }),
+        8 => SingleFault::Process(engine, Harm::Leave { back_after_ms }),
         // Sometimes longer than a gateway tries.
-        9 => Blow::Broker(Trouble::Mute { for_ms: rng.random_range(200..7000) }),
-        _ => Blow::Broker(Trouble::Archived),
+        9 => SingleFault::Broker(Trouble::Mute { for_ms: rng.random_range(200..7000) }),
+        _ => SingleFault::Broker(Trouble::Archived),
     }
 }
 
@@ -127,14 +127,14 @@ fn jump_us(rng: &mut ChaCha8Rng) -> i64 {
     }
 }
 
-fn weather(rng: &mut ChaCha8Rng) -> Weather {
+fn weather(rng: &mut ChaCha8Rng) -> NetworkFaults {
     let latency_us = rng.random_range(300..6000);
     let timeout_us = rng.random_range(150_000..900_000);
     if rng.random_range(0..5) == 0 {
-        return Weather { latency_us, timeout_us, ..Weather::default() };
+        return NetworkFaults { latency_us, timeout_us, ..NetworkFaults::default() };
     }
     let mut rate = |most: u32| if rng.random_range(0..2) == 0 { 0 } else { rng.random_range(1..=most) };
-    Weather {
+    NetworkFaults {
         latency_us,
         slow: rate(100),
         request_lost: rate(40),

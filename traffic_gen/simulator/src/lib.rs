@@ -44,16 +44,16 @@ use rand_chacha::ChaCha8Rng;
 use schemas::{AgentId, Digest, Lane};
 use tokio::runtime::Builder;
 
-use self::agents::{Agent, Company, Journal, Profile};
+use self::agents::{Agents, Profile, ReceivedJournal, SimulatedAgent};
 use self::faults::Faults;
 use self::observer::{Observer, Views};
-use self::process::{Director, keys};
+use self::process::{ProcessManager, keys};
 use self::scenario::Scenario;
 use self::world::{Role, World};
 
 pub use check::check;
 pub use points::Point;
-pub use trace::{AnnouncedDigest, Answer, AnsweredView, Happening, Invited, JournalEntry, Load, Noted, Trace};
+pub use trace::{AnnouncedDigest, Answer, AnsweredView, Happening, Invited, JournalEntry, Noted, QueueLoad, Trace};
 
 /// After the faults everything must have ended within this time, in milliseconds: the longest negotiation there is, its
 /// grace, and every repetition of a delivery, one wave after another where few may be under way and many to the deaf are.
@@ -93,9 +93,9 @@ async fn run_in(seed: u64, options: &Options) -> Trace {
     let faults = Faults::draw(part(1), &scenario);
     let world = World::new(part(2), scenario.lanes, faults.weather.clone());
     tokio::spawn(Arc::clone(&world).drive());
-    let mut director = Director::new(&world, &scenario, faults.blows);
+    let mut director = ProcessManager::new(&world, &scenario, faults.blows);
     prepare(&world, &scenario);
-    let company = Company { world: Arc::clone(&world), busy: Arc::new(AtomicUsize::new(0)) };
+    let company = Agents { world: Arc::clone(&world), busy: Arc::new(AtomicUsize::new(0)) };
     let journals = start_agents(&company, &scenario);
     let views = Views::default();
     if let Some(observer) = Observer::draw(part(3), &world, &scenario, views.clone()) {
@@ -130,7 +130,7 @@ fn prepare(world: &World, scenario: &Scenario) {
     });
 }
 
-fn start_agents(company: &Company, scenario: &Scenario) -> BTreeMap<AgentId, Journal> {
+fn start_agents(company: &Agents, scenario: &Scenario) -> BTreeMap<AgentId, ReceivedJournal> {
     let mut journals = BTreeMap::new();
     for (index, person) in scenario.agents.iter().enumerate() {
         let victim = &scenario.agents[(index + 1) % scenario.agents.len()];
@@ -148,15 +148,15 @@ fn start_agents(company: &Company, scenario: &Scenario) -> BTreeMap<AgentId, Jou
         };
         let link = company.world.change(|state| state.add_link(person.id.to_string(), Role::Agent));
         let pub_sub = bus::connect(&company.world, link).pub_sub;
-        let journal = Journal::default();
-        tokio::spawn(Agent::new(profile, company.clone(), pub_sub, journal.clone()).drive());
+        let journal = ReceivedJournal::default();
+        tokio::spawn(SimulatedAgent::new(profile, company.clone(), pub_sub, journal.clone()).drive());
         journals.insert(person.id.clone(), journal);
     }
     journals
 }
 
 /// Lets everything end without further faults, and says what had not when the time was up.
-async fn rest(company: &Company, director: &mut Director, scenario: &Scenario) -> Vec<String> {
+async fn rest(company: &Agents, director: &mut ProcessManager, scenario: &Scenario) -> Vec<String> {
     director.calm();
     let mut waited_ms = 0;
     loop {
@@ -178,8 +178,8 @@ fn collect(
     options: &Options,
     scenario: &Scenario,
     world: &World,
-    director: &Director,
-    journals: &BTreeMap<AgentId, Journal>,
+    director: &ProcessManager,
+    journals: &BTreeMap<AgentId, ReceivedJournal>,
     unfinished: Vec<String>,
 ) -> Trace {
     let loads = director.loads();

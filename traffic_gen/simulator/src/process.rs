@@ -14,10 +14,10 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use self::slot::Slot;
-use super::faults::Blow;
+use super::faults::SingleFault;
 use super::points::Point;
 use super::scenario::Scenario;
-use super::trace::Load;
+use super::trace::QueueLoad;
 use super::world::{LaneLog, LinkId, Role, World};
 
 /// How often processes are looked at, in milliseconds.
@@ -36,7 +36,7 @@ const REMEDY: &str = "raise `outbox.in_flight_max`";
 #[derive(Debug, Clone)]
 enum Deed {
     Start(usize),
-    Strike(Blow),
+    Strike(SingleFault),
     Resume(LinkId),
     Mend(LinkId),
     BrokerUp,
@@ -53,19 +53,19 @@ struct Failed {
 }
 
 /// Runs the processes and strikes the blows.
-pub(super) struct Director {
+pub(super) struct ProcessManager {
     world: Arc<World>,
     begin: Instant,
     slots: Vec<Slot>,
     timeline: BTreeMap<(Instant, u64), Deed>,
     planned: u64,
     failures: mpsc::UnboundedReceiver<Failed>,
-    loads: BTreeMap<String, Load>,
+    loads: BTreeMap<String, QueueLoad>,
 }
 
-impl Director {
+impl ProcessManager {
     /// Plans the start of every process and every blow.
-    pub(super) fn new(world: &Arc<World>, scenario: &Scenario, blows: Vec<(u64, Blow)>) -> Self {
+    pub(super) fn new(world: &Arc<World>, scenario: &Scenario, blows: Vec<(u64, SingleFault)>) -> Self {
         let (sender, failures) = mpsc::unbounded_channel();
         let scenario = Arc::new(scenario.clone());
         let slot = |role, index| Slot::new(role, index, Arc::clone(world), Arc::clone(&scenario), sender.clone());
@@ -222,7 +222,7 @@ impl Director {
 
     fn weigh(&mut self, what: String, seen: usize, limit: usize, is_asked_between_records: bool) {
         let (seen, limit) = (seen as u64, limit as u64);
-        let load = self.loads.entry(what).or_insert(Load { seen_max: 0, limit, is_asked_between_records });
+        let load = self.loads.entry(what).or_insert(QueueLoad { seen_max: 0, limit, is_asked_between_records });
         load.seen_max = load.seen_max.max(seen);
     }
 
@@ -249,7 +249,7 @@ impl Director {
     }
 
     /// The greatest loads seen.
-    pub(super) fn loads(&self) -> BTreeMap<String, Load> {
+    pub(super) fn loads(&self) -> BTreeMap<String, QueueLoad> {
         self.loads.clone()
     }
 }

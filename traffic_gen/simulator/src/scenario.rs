@@ -16,7 +16,7 @@ use schemas::ids::Capability;
 use schemas::record::Qos;
 use schemas::{Address, AgentId, GroupId, NegotiationId, Policy, TopicName};
 
-use super::agents::{BargainPlan, CallPlan, Temper};
+use super::agents::{AgentFaults, BargainPlan, CallPlan};
 pub(super) use leases::Absence;
 
 /// Names of initiators.
@@ -67,7 +67,7 @@ pub(super) struct Settings {
 pub(super) struct Person {
     pub(super) id: AgentId,
     pub(super) registration: Registration,
-    pub(super) temper: Temper,
+    pub(super) temper: AgentFaults,
     pub(super) calls: Vec<CallPlan>,
     pub(super) bargains: Vec<BargainPlan>,
     pub(super) absences: Vec<Absence>,
@@ -174,7 +174,7 @@ fn person(rng: &mut ChaCha8Rng, id: &AgentId, calls: Vec<CallPlan>) -> Person {
         consent: Consent { default, rules: Vec::new() },
         ..Registration::default()
     };
-    let temper = Temper::draw(rng);
+    let temper = AgentFaults::draw(rng);
     let (bargains, absences) = (Vec::new(), Vec::new());
     Person { id: id.clone(), registration, temper, calls, bargains, absences, seed: rng.random() }
 }

@@ -42,7 +42,7 @@ pub struct Trace {
     /// State digests as engines announced them.
     pub digests: Vec<AnnouncedDigest>,
     /// The greatest load of each bounded thing that processes report.
-    pub loads: BTreeMap<String, Load>,
+    pub loads: BTreeMap<String, QueueLoad>,
     /// What was done to the exchange, in words: crashes, partitions, jumps of the clock.
     pub story: Vec<Happening>,
     /// Panics, in whatever task: there must be none.
@@ -192,7 +192,7 @@ pub struct AnnouncedDigest {
 
 /// How full something bounded became.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Load {
+pub struct QueueLoad {
     /// The most seen.
     pub seen_max: u64,
     /// Its limit.

@@ -33,11 +33,11 @@ use super::trace::Happening;
 const BEGIN_US: u64 = 1_767_225_600_000_000;
 
 /// Something that will happen.
-pub(super) type Event = Box<dyn FnOnce(&mut State) + Send>;
+pub(super) type Event = Box<dyn FnOnce(&mut WorldState) + Send>;
 
 /// How badly the network behaves. Rates are per mille.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Weather {
+pub(super) struct NetworkFaults {
     /// Usual latency of one way, in microseconds, at most.
     pub(super) latency_us: u64,
     /// Latency of a slow one, in microseconds, at most.
@@ -60,7 +60,7 @@ pub(super) struct Weather {
     pub(super) timeout_us: u64,
 }
 
-impl Weather {
+impl NetworkFaults {
     /// The same ways, and nothing lost or repeated.
     pub(super) fn calmed(&self) -> Self {
         Self { latency_us: self.latency_us, timeout_us: self.timeout_us, ..Self::default() }
@@ -69,21 +69,21 @@ impl Weather {
 
 /// The world. Shared by handle; everything in it is behind one lock that is never held across an `await`.
 pub(super) struct World {
-    state: Mutex<State>,
+    state: Mutex<WorldState>,
     wake: Notify,
     /// Told when a process has crashed by one of its calls.
     pub(super) crashed: Notify,
 }
 
 /// What the lock guards.
-pub(super) struct State {
+pub(super) struct WorldState {
     begin: Instant,
     queue: BinaryHeap<Reverse<Planned>>,
     made: u64,
     /// What the pump sleeps for; anything earlier must wake it.
     armed: Option<u64>,
     pub(super) rng: ChaCha8Rng,
-    pub(super) weather: Weather,
+    pub(super) weather: NetworkFaults,
     pub(super) broker: Broker,
     pub(super) links: Vec<Link>,
     pub(super) crashed: Vec<LinkId>,
@@ -124,8 +124,8 @@ impl Ord for Planned {
 
 impl World {
     /// A world with an empty broker. Call it inside the runtime, whose clock it reads.
-    pub(super) fn new(seed: u64, lanes: u8, weather: Weather) -> Arc<Self> {
-        let state = State {
+    pub(super) fn new(seed: u64, lanes: u8, weather: NetworkFaults) -> Arc<Self> {
+        let state = WorldState {
             begin: Instant::now(),
             queue: BinaryHeap::new(),
             made: 0,
@@ -145,12 +145,12 @@ impl World {
     }
 
     /// The state, for as long as no `await` stands between.
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, WorldState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the state, and wakes the pump and whoever waits for crashes if need be.
-    pub(super) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut WorldState) -> T) -> T {
         let mut state = self.state();
         let crashes = state.crashed.len();
         let result = change(&mut state);
@@ -192,7 +192,7 @@ impl World {
     }
 }
 
-impl State {
+impl WorldState {
     /// Microseconds since the run began.
     pub(super) fn now_us(&self) -> u64 {
         u64::try_from(self.begin.elapsed().as_micros()).unwrap_or(u64::MAX)

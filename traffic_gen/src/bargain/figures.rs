@@ -140,7 +140,7 @@ impl fmt::Display for Figures {
 
 /// Collects bargains, of one domain or of several.
 #[derive(Debug, Clone, Default)]
-pub struct Tally {
+pub struct MatchupCounts {
     bargains: u64,
     irrational: u64,
     rounds: Vec<f64>,
@@ -156,7 +156,7 @@ pub struct Tally {
     anchors: Vec<(f64, f64)>,
 }
 
-impl Tally {
+impl MatchupCounts {
     /// Counts one bargain.
     pub fn add(&mut self, plane: &Plane, solutions: &Solutions, played: &Played) {
         self.bargains += 1;
@@ -239,9 +239,9 @@ mod tests {
     use agents::bargain::OfferMade;
 
     use super::*;
-    use crate::bargain::played::End;
+    use crate::bargain::played::BargainEnd;
 
-    fn played(end: End, rounds: u32) -> Played {
+    fn played(end: BargainEnd, rounds: u32) -> Played {
         let trace = vec![OfferMade { step: 0, round: 1, party: 0, outcome: 0 }];
         Played { end, rounds, steps: 2 * rounds, relative_time: f64::from(rounds) / 11.0, trace }
     }
@@ -251,10 +251,10 @@ mod tests {
     fn figures_are_those_of_the_bargains_counted() {
         let plane = Plane::try_new(&[vec![1.0, 0.6, 0.9], vec![0.2, 0.6, 0.1]], &[0.1, 0.2]).unwrap();
         let solutions = plane.solutions();
-        let mut tally = Tally::default();
-        tally.add(&plane, &solutions, &played(End::Agreement { outcome: 1, by: 0 }, 4));
-        tally.add(&plane, &solutions, &played(End::Agreement { outcome: 2, by: 1 }, 6));
-        tally.add(&plane, &solutions, &played(End::NoAgreement { detail: "rounds".to_owned() }, 10));
+        let mut tally = MatchupCounts::default();
+        tally.add(&plane, &solutions, &played(BargainEnd::Agreement { outcome: 1, by: 0 }, 4));
+        tally.add(&plane, &solutions, &played(BargainEnd::Agreement { outcome: 2, by: 1 }, 6));
+        tally.add(&plane, &solutions, &played(BargainEnd::NoAgreement { detail: "rounds".to_owned() }, 10));
         let figures = tally.figures(Some(1));
         assert_eq!((figures.bargains, figures.agreements, figures.irrational), (3, 2, 1));
         let close = |found: Option<f64>, wanted: f64| (found.unwrap() - wanted).abs() < 1e-12;

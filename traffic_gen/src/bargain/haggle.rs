@@ -19,10 +19,10 @@ use schemas::ids::AttrName;
 use schemas::payload::{AttrValue, Terms};
 use schemas::policy::WEIGHT_SUM;
 
-use super::sitting::{Seat, Sitting, SittingError};
+use super::sitting::{SessionParty, Sitting, SittingError};
 use super::table::Table;
 
-pub use tally::Tally;
+pub use tally::FuzzCounts;
 
 /// Seller's reserve and buyer's budget of each case. A deal exists where the budget is no less than the reserve.
 pub const CASES: [(i64, i64); 6] = [(120, 150), (30, 45), (40, 40), (90, 70), (200, 150), (180, 260)];
@@ -39,8 +39,12 @@ const RUNS_PER_TABLE: u64 = 256;
 ///
 /// # Errors
 /// [`SittingError`].
-pub fn run(runs: u64, seed: u64, mut tell: impl FnMut(&Tally) -> ControlFlow<()>) -> Result<Tally, SittingError> {
-    let mut tally = Tally::default();
+pub fn run(
+    runs: u64,
+    seed: u64,
+    mut tell: impl FnMut(&FuzzCounts) -> ControlFlow<()>,
+) -> Result<FuzzCounts, SittingError> {
+    let mut tally = FuzzCounts::default();
     let mut table = Table::new();
     for number in 0..runs {
         if number % RUNS_PER_TABLE == 0 {
@@ -140,19 +144,19 @@ fn haggle(
     number: u64,
     case: usize,
     random: &mut ChaCha12Rng,
-    tally: &mut Tally,
+    tally: &mut FuzzCounts,
 ) -> Result<(), SittingError> {
     let (reserve, budget) = CASES[case];
     let mut hagglers = [Haggler::draw(Side::Seller, reserve, random), Haggler::draw(Side::Buyer, budget, random)];
     if random.random_bool(0.5) {
         hagglers.reverse();
     }
-    let seats: Vec<Seat> = hagglers
+    let seats: Vec<SessionParty> = hagglers
         .iter_mut()
         .zip(["ann", "bob"])
         .map(|(haggler, name)| {
             let agent = AgentId::try_new(name)?;
-            Ok(Seat { agent, mandate: Some(haggler.mandate(random)) })
+            Ok(SessionParty { agent, mandate: Some(haggler.mandate(random)) })
         })
         .collect::<Result<_, SittingError>>()?;
     let rounds = random.random_range(ROUNDS);
@@ -171,7 +175,7 @@ fn take_turn(
     haggler: &Haggler,
     rounds: u32,
     random: &mut ChaCha12Rng,
-    tally: &mut Tally,
+    tally: &mut FuzzCounts,
 ) -> Result<(), SittingError> {
     let Some(turn) = sitting.turn().cloned() else { return Ok(()) };
     let standing = turn.standing.filter(|standing| standing.by != sitting.parties()[actor]);
@@ -205,7 +209,12 @@ fn take_turn(
     Ok(())
 }
 
-fn judge(sitting: &Sitting<'_>, hagglers: &[Haggler; 2], case: usize, tally: &mut Tally) -> Result<(), SittingError> {
+fn judge(
+    sitting: &Sitting<'_>,
+    hagglers: &[Haggler; 2],
+    case: usize,
+    tally: &mut FuzzCounts,
+) -> Result<(), SittingError> {
     let (reserve, budget) = CASES[case];
     let [(_, closing), ..] = sitting.closings() else { return Err(SittingError::Silent("how a bargain ended")) };
     let exists = reserve <= budget;

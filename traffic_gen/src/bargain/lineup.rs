@@ -9,10 +9,10 @@ use rand_chacha::ChaCha12Rng;
 use schemas::bargain::BargainSpec;
 
 use super::analysis::{Plane, PlaneError, Solutions};
-use super::figures::Tally;
+use super::figures::MatchupCounts;
 use super::play::play;
 use super::played::Played;
-use super::sitting::{Seat, SittingError};
+use super::sitting::{SessionParty, SittingError};
 use super::table::Table;
 
 /// Bargains at one table before the next is taken: a table keeps a little of each.
@@ -47,7 +47,7 @@ pub struct Lineup {
     domain: Domain,
     kinds: Vec<StrategyKind>,
     preferences: Vec<Arc<Preferences>>,
-    seats: Vec<Seat>,
+    seats: Vec<SessionParty>,
     rules: BargainSpec,
     plane: Plane,
     solutions: Solutions,
@@ -81,7 +81,10 @@ impl Lineup {
         let is_allowed = |outcome| preferences.iter().all(|known: &Arc<Preferences>| known.is_acceptable(outcome));
         let plane = Plane::try_new(&by_party, &reserved)?.only(is_allowed);
         let seats = (0..domain.parties.len())
-            .map(|party| Seat { agent: domain.parties[party].name.clone(), mandate: domain.mandate(party).ok() })
+            .map(|party| SessionParty {
+                agent: domain.parties[party].name.clone(),
+                mandate: domain.mandate(party).ok(),
+            })
             .collect();
         let (rules, solutions) = (domain.bargain(), plane.solutions());
         Ok(Self { domain, kinds, preferences, seats, rules, plane, solutions })
@@ -101,7 +104,7 @@ impl Lineup {
 
     /// Who sits down, with which mandate, in the order of turns.
     #[must_use]
-    pub fn seats(&self) -> &[Seat] {
+    pub fn seats(&self) -> &[SessionParty] {
         &self.seats
     }
 
@@ -152,9 +155,9 @@ impl Lineup {
         &self,
         bargains: u64,
         seed: u64,
-        mut tell: impl FnMut(&Tally) -> ControlFlow<()>,
-    ) -> Result<Tally, SittingError> {
-        let mut tally = Tally::default();
+        mut tell: impl FnMut(&MatchupCounts) -> ControlFlow<()>,
+    ) -> Result<MatchupCounts, SittingError> {
+        let mut tally = MatchupCounts::default();
         let mut table = Table::new();
         for number in 0..bargains {
             if number % BARGAINS_PER_TABLE == 0 {
@@ -169,7 +172,7 @@ impl Lineup {
             let openings = self.preferences[0].ranking();
             if !openings.is_empty() {
                 let opening = openings[random.random_range(0..openings.len())];
-                let first = Opened { opening: Some(opening), then: strategies.remove(0) };
+                let first = OpeningScore { opening: Some(opening), then: strategies.remove(0) };
                 strategies.insert(0, Box::new(first));
             }
             let space = &self.domain.space;
@@ -181,12 +184,12 @@ impl Lineup {
 }
 
 /// A strategy whose first offer is given.
-struct Opened {
+struct OpeningScore {
     opening: Option<usize>,
     then: Box<dyn BargainStrategy>,
 }
 
-impl BargainStrategy for Opened {
+impl BargainStrategy for OpeningScore {
     fn decide(&mut self, view: &TurnView<'_>) -> Move {
         match self.opening.take() {
             Some(opening) => Move::Offer(opening),

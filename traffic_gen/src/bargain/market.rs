@@ -24,13 +24,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::arrivals::PoissonArrivals;
-use crate::live::{Access, LiveError, OPEN_MAX, Registered, settle};
+use crate::live::{Access, LiveError, OPEN_MAX, RegisteredAgents, settle};
 use crate::pacer::pace;
 use crate::recorder::observed;
 
 pub use catalog::Catalog;
 pub use ledger::{Ledger, Traded};
-pub use summary::Summary;
+pub use summary::BargainSummary;
 
 /// Events of all agents waiting to be noted: each bargain gives a handful.
 const EVENTS_MAX: usize = 65_536;
@@ -39,7 +39,7 @@ pub const AGENTS_MIN: u32 = 3;
 
 /// What is to be run.
 #[derive(Debug, Clone)]
-pub struct Scenario {
+pub struct BargainScenario {
     /// Agents, [`AGENTS_MIN`] at least.
     pub agents: u32,
     /// The policy every party delegates its acceptances to; absent: agents accept themselves.
@@ -63,7 +63,7 @@ pub struct Scenario {
     pub prefix: String,
 }
 
-impl Default for Scenario {
+impl Default for BargainScenario {
     fn default() -> Self {
         Self {
             agents: 12,
@@ -89,7 +89,7 @@ pub struct Opening {
     pub parties: Vec<u32>,
 }
 
-impl Scenario {
+impl BargainScenario {
     /// The name of an agent of this scenario.
     #[must_use]
     pub fn agent_name(&self, number: u32) -> AgentId {
@@ -126,23 +126,23 @@ pub fn agent_name(number: u32) -> AgentId {
 }
 
 /// Agents that are connected and registered.
-pub struct Population {
+pub struct BargainPopulation {
     agents: Vec<AgentHandle<Bargainer>>,
-    registered: Registered,
+    registered: RegisteredAgents,
     catalog: Arc<Catalog>,
-    scenario: Scenario,
+    scenario: BargainScenario,
     cancel: CancellationToken,
     noting: tokio::task::JoinHandle<()>,
 }
 
-impl Population {
+impl BargainPopulation {
     /// Registers and connects the agents of a scenario; what they see goes to the ledger.
     ///
     /// # Errors
     /// [`LiveError`].
     pub async fn start(
         access: &Access<'_>,
-        scenario: &Scenario,
+        scenario: &BargainScenario,
         catalog: &Arc<Catalog>,
         ledger: &Arc<Ledger>,
     ) -> Result<Self, LiveError> {
@@ -157,7 +157,7 @@ impl Population {
             }
         });
         let mut agents = Vec::new();
-        let mut registered = Registered::new(access.control);
+        let mut registered = RegisteredAgents::new(access.control);
         for name in (0..scenario.agents).map(|number| scenario.agent_name(number)) {
             let identity = (access.identity)(&name);
             registered.register(&identity, &registration()).await?;
@@ -226,7 +226,7 @@ fn registration() -> Registration {
     }
 }
 
-fn planner(scenario: &Scenario, catalog: &Arc<Catalog>) -> impl Planner + use<> {
+fn planner(scenario: &BargainScenario, catalog: &Arc<Catalog>) -> impl Planner + use<> {
     let (scenario, catalog) = (scenario.clone(), Arc::clone(catalog));
     move |negotiation: &NegotiationId, call: &BargainCall, party: usize| {
         let domain = catalog.domain_of(&call.rules).ok_or("bargains about something else")?;
@@ -236,7 +236,7 @@ fn planner(scenario: &Scenario, catalog: &Arc<Catalog>) -> impl Planner + use<> 
 
 fn plan(
     catalog: &Catalog,
-    scenario: &Scenario,
+    scenario: &BargainScenario,
     domain: usize,
     negotiation: &NegotiationId,
     party: usize,
@@ -254,7 +254,7 @@ fn plan(
 /// # Errors
 /// [`LiveError`].
 pub async fn trade(
-    population: &Population,
+    population: &BargainPopulation,
     ledger: &Arc<Ledger>,
     started: Instant,
     cancel: &CancellationToken,

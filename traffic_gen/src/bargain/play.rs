@@ -4,8 +4,8 @@ use agents::bargain::{BargainStrategy, Move, OfferMade, Space, TurnView};
 use schemas::bargain::{BargainSpec, PPM};
 use schemas::delivery::{Disposition, Standing, Turn};
 
-use super::played::{End, Played};
-use super::sitting::{Answer, Seat, Sitting, SittingError};
+use super::played::{BargainEnd, Played};
+use super::sitting::{SessionParty, Sitting, SittingError, TurnAnswer};
 use super::table::Table;
 
 /// Moves of one turn that the exchange may refuse before the party gives up: a strategy is asked again after each, and
@@ -22,7 +22,7 @@ const REFUSALS_MAX: u32 = 3;
 pub fn play(
     table: &mut Table,
     own_id: &str,
-    seats: &[Seat],
+    seats: &[SessionParty],
     rules: &BargainSpec,
     space: &Space,
     strategies: &mut [Box<dyn BargainStrategy>],
@@ -55,7 +55,7 @@ pub fn play(
     let (turn, is_made) = last.ok_or(SittingError::Silent("whose turn it is"))?;
     let [(_, closing), ..] = sitting.closings() else { return Err(SittingError::Silent("how it ended")) };
     let party = |name: &_| sitting.parties().iter().position(|party| party == name);
-    let end = End::of(closing, |terms| space.outcome(terms), party);
+    let end = BargainEnd::of(closing, |terms| space.outcome(terms), party);
     let (round, step) = match &closing.agreement {
         Some(agreement) => (agreement.round, agreement.step),
         None => (turn.round, turn.step + u32::from(is_made)),
@@ -75,7 +75,7 @@ fn make(
     next: Move,
     standing: Option<&Standing>,
     space: &Space,
-) -> Result<Option<Answer>, SittingError> {
+) -> Result<Option<TurnAnswer>, SittingError> {
     match next {
         Move::Accept => standing.map(|standing| sitting.accept(party, standing)).transpose(),
         Move::Offer(outcome) => space.terms(outcome).map(|terms| sitting.offer(party, terms)).transpose(),

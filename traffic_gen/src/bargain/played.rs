@@ -7,7 +7,7 @@ use serde::Serialize;
 /// How a bargain ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "end")]
-pub enum End {
+pub enum BargainEnd {
     /// All accepted.
     Agreement {
         /// What.
@@ -29,7 +29,7 @@ pub enum End {
     Stopped,
 }
 
-impl End {
+impl BargainEnd {
     /// The end as a party was told it; `index` numbers an outcome, `party` a name.
     pub fn of(
         closing: &Closing,
@@ -64,7 +64,7 @@ impl End {
 pub struct Played {
     /// How it ended.
     #[serde(flatten)]
-    pub end: End,
+    pub end: BargainEnd,
     /// The round in which it ended, counted from 1 (`step` in NegMAS).
     pub rounds: u32,
     /// Turns taken.
@@ -80,8 +80,8 @@ impl Played {
     #[must_use]
     pub fn agreement(&self) -> Option<usize> {
         match self.end {
-            End::Agreement { outcome, .. } => Some(outcome),
-            End::NoAgreement { .. } | End::Ended { .. } | End::Stopped => None,
+            BargainEnd::Agreement { outcome, .. } => Some(outcome),
+            BargainEnd::NoAgreement { .. } | BargainEnd::Ended { .. } | BargainEnd::Stopped => None,
         }
     }
 

@@ -7,11 +7,11 @@ use serde::Serialize;
 
 use super::analysis::{Distances, Solutions};
 use super::lineup::Lineup;
-use super::played::{End, Played};
+use super::played::{BargainEnd, Played};
 
 /// One bargain of a domain.
 #[derive(Debug, Clone, Serialize)]
-pub struct Report {
+pub struct BargainReport {
     /// The domain.
     pub domain: String,
     /// Outcomes of its space.
@@ -43,9 +43,9 @@ pub struct PartyReport {
     /// How many offers it made.
     pub offers: usize,
     /// Its first offer.
-    pub first: Option<Offer>,
+    pub first: Option<OfferPoint>,
     /// Its last offer.
-    pub last: Option<Offer>,
+    pub last: Option<OfferPoint>,
     /// What the agreement is worth to it.
     pub utility: Option<f64>,
     /// The same less the reservation value.
@@ -54,7 +54,7 @@ pub struct PartyReport {
 
 /// An offer as its party sees it.
 #[derive(Debug, Clone, Serialize)]
-pub struct Offer {
+pub struct OfferPoint {
     /// The terms.
     pub terms: Terms,
     /// What they are worth to the party.
@@ -74,7 +74,7 @@ pub struct AgreementReport {
     pub distances: Distances,
 }
 
-impl Report {
+impl BargainReport {
     /// Describes a bargain that was played.
     #[must_use]
     pub fn new(lineup: &Lineup, played: Played) -> Self {
@@ -83,7 +83,7 @@ impl Report {
         let party = |party: usize| {
             let utility_of = |outcome: usize| plane.point(outcome)[party];
             let terms_of = |outcome: usize| domain.space.terms(outcome).unwrap_or_default();
-            let offer = |outcome: usize| Offer { terms: terms_of(outcome), utility: utility_of(outcome) };
+            let offer = |outcome: usize| OfferPoint { terms: terms_of(outcome), utility: utility_of(outcome) };
             let reservation = plane.reserved()[party];
             PartyReport {
                 name: domain.parties[party].name.to_string(),
@@ -98,13 +98,13 @@ impl Report {
             }
         };
         let agreement = match played.end {
-            End::Agreement { outcome, by } => Some(AgreementReport {
+            BargainEnd::Agreement { outcome, by } => Some(AgreementReport {
                 by: domain.parties[by].name.to_string(),
                 terms: domain.space.terms(outcome).unwrap_or_default(),
                 welfare: plane.welfare(outcome),
                 distances: plane.distances(outcome, lineup.solutions()),
             }),
-            End::NoAgreement { .. } | End::Ended { .. } | End::Stopped => None,
+            BargainEnd::NoAgreement { .. } | BargainEnd::Ended { .. } | BargainEnd::Stopped => None,
         };
         Self {
             domain: domain.name.clone(),
@@ -118,7 +118,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for BargainReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let frontier = self.solutions.pareto.len();
         writeln!(f, "{}: {} outcomes, {frontier} of them on the Pareto frontier", self.domain, self.outcomes)?;
@@ -140,9 +140,9 @@ impl fmt::Display for Report {
         );
         let Some(agreement) = &self.agreement else {
             return match &self.played.end {
-                End::NoAgreement { detail } => write!(f, "no agreement ({detail}): {at}"),
-                End::Ended { by } => write!(f, "ended by {by}: {at}"),
-                End::Agreement { .. } | End::Stopped => write!(f, "stopped: {at}"),
+                BargainEnd::NoAgreement { detail } => write!(f, "no agreement ({detail}): {at}"),
+                BargainEnd::Ended { by } => write!(f, "ended by {by}: {at}"),
+                BargainEnd::Agreement { .. } | BargainEnd::Stopped => write!(f, "stopped: {at}"),
             };
         };
         writeln!(f, "agreement: {at}, offered by {}", agreement.by)?;

@@ -7,21 +7,21 @@ use schemas::payload::{Accept, Cfp, Confirm, Offer, Reasoned, Terms};
 use schemas::record::Pinned;
 use schemas::{AgentId, NegotiationId, Payload, Policy};
 
-use super::table::{Heard, Table, TableError, pinned};
+use super::table::{HeardDelivery, Table, TableError, pinned};
 
 /// How long the invited have to join, in milliseconds. At a table everybody joins at once.
 const JOIN_MS: u64 = 1_000;
 
 /// A party that sits down.
 #[derive(Debug, Clone)]
-pub struct Seat {
+pub struct SessionParty {
     /// Its name. The order of turns is the initiator, then the others by name.
     pub agent: AgentId,
     /// What it binds itself to.
     pub mandate: Option<Mandate>,
 }
 
-impl Seat {
+impl SessionParty {
     /// A party without a mandate.
     #[must_use]
     pub fn new(agent: AgentId) -> Self {
@@ -58,7 +58,7 @@ pub enum SittingError {
 
 /// What became of one act.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct TurnAnswer {
     /// The receipt.
     pub receipt: Receipt,
     /// Reason and pointer of the NOT_UNDERSTOOD that came with it.
@@ -82,7 +82,12 @@ impl<'t> Sitting<'t> {
     ///
     /// # Errors
     /// [`SittingError`].
-    pub fn open(table: &'t mut Table, own_id: &str, seats: &[Seat], rules: &BargainSpec) -> Result<Self, SittingError> {
+    pub fn open(
+        table: &'t mut Table,
+        own_id: &str,
+        seats: &[SessionParty],
+        rules: &BargainSpec,
+    ) -> Result<Self, SittingError> {
         let Some((initiator, invited)) = seats.split_first() else { return Err(SittingError::Silent("who bargains")) };
         let negotiation = NegotiationId::form(&initiator.agent, own_id)?;
         let names: Vec<AgentId> = invited.iter().map(|seat| seat.agent.clone()).collect();
@@ -141,7 +146,7 @@ impl<'t> Sitting<'t> {
     ///
     /// # Errors
     /// [`SittingError`].
-    pub fn offer(&mut self, party: usize, terms: Terms) -> Result<Answer, SittingError> {
+    pub fn offer(&mut self, party: usize, terms: Terms) -> Result<TurnAnswer, SittingError> {
         self.act(party, Payload::Offer(Offer { terms, ..Offer::default() }))
     }
 
@@ -149,7 +154,7 @@ impl<'t> Sitting<'t> {
     ///
     /// # Errors
     /// [`SittingError`].
-    pub fn accept(&mut self, party: usize, standing: &Standing) -> Result<Answer, SittingError> {
+    pub fn accept(&mut self, party: usize, standing: &Standing) -> Result<TurnAnswer, SittingError> {
         let accept = Accept { offer_id: standing.offer_id, terms_digest: Some(standing.terms_digest) };
         self.act(party, Payload::Accept(accept))
     }
@@ -158,7 +163,7 @@ impl<'t> Sitting<'t> {
     ///
     /// # Errors
     /// [`SittingError`].
-    pub fn end(&mut self, party: usize) -> Result<Answer, SittingError> {
+    pub fn end(&mut self, party: usize) -> Result<TurnAnswer, SittingError> {
         self.act(party, Payload::End(Reasoned::default()))
     }
 
@@ -182,7 +187,7 @@ impl<'t> Sitting<'t> {
     ///
     /// # Panics
     /// When there is no such party.
-    pub fn act(&mut self, party: usize, payload: Payload) -> Result<Answer, SittingError> {
+    pub fn act(&mut self, party: usize, payload: Payload) -> Result<TurnAnswer, SittingError> {
         let from = self.parties[party].clone();
         self.say(&from, payload, None)
     }
@@ -206,7 +211,7 @@ impl<'t> Sitting<'t> {
         Err(SittingError::Refused { agent: from.clone(), act, why })
     }
 
-    fn say(&mut self, from: &AgentId, payload: Payload, pinned: Option<Pinned>) -> Result<Answer, SittingError> {
+    fn say(&mut self, from: &AgentId, payload: Payload, pinned: Option<Pinned>) -> Result<TurnAnswer, SittingError> {
         let heard = self.table.say(from, &self.negotiation, payload, pinned)?;
         let own = heard.iter().filter(|heard| heard.to == *from);
         let (mut receipt, mut reason) = (None, None);
@@ -229,10 +234,10 @@ impl<'t> Sitting<'t> {
         }
         self.hear(heard);
         let receipt = receipt.ok_or(SittingError::Silent("what became of a message"))?;
-        Ok(Answer { receipt, reason })
+        Ok(TurnAnswer { receipt, reason })
     }
 
-    fn hear(&mut self, heard: Vec<Heard>) {
+    fn hear(&mut self, heard: Vec<HeardDelivery>) {
         for heard in heard.into_iter().filter(|heard| heard.negotiation == self.negotiation) {
             match &*heard.told {
                 Notification::Turn(turn) => self.turn = Some(turn.clone()),
@@ -251,7 +256,7 @@ impl<'t> Sitting<'t> {
 }
 
 /// The policy that accepts for a party.
-fn delegate(seat: &Seat) -> Result<Option<Policy>, SittingError> {
+fn delegate(seat: &SessionParty) -> Result<Option<Policy>, SittingError> {
     let named = seat.mandate.as_ref().and_then(|mandate| mandate.policy.as_deref());
     named.map(preset).transpose()
 }

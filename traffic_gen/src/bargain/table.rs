@@ -23,7 +23,7 @@ const ENGINE: &str = "table";
 
 /// Something an agent was told.
 #[derive(Debug, Clone)]
-pub struct Heard {
+pub struct HeardDelivery {
     /// Whom.
     pub to: AgentId,
     /// In which negotiation.
@@ -101,20 +101,20 @@ impl Table {
         negotiation: &NegotiationId,
         payload: Payload,
         pinned: Option<Pinned>,
-    ) -> Result<Vec<Heard>, TableError> {
+    ) -> Result<Vec<HeardDelivery>, TableError> {
         let message = admitted(from, negotiation, &format!("m{}", self.seq), payload, pinned)?;
         Ok(self.fold(vec![Entry::Message(message)]))
     }
 
     /// Lets log time pass until just behind the next deadline, if there is one, and gives what that led to.
-    pub fn wait(&mut self) -> Option<Vec<Heard>> {
+    pub fn wait(&mut self) -> Option<Vec<HeardDelivery>> {
         let deadline = self.lane_state.poll_deadline()?;
         self.now = self.now.max(Timestamp(deadline.0 + 1));
         Some(self.fold(vec![Entry::Tick]))
     }
 
     /// Folds a record, the table's clock one step later, and gives what it led to.
-    pub fn fold_record(&mut self, record: &Record) -> Vec<Heard> {
+    pub fn fold_record(&mut self, record: &Record) -> Vec<HeardDelivery> {
         self.seq += 1;
         self.now = Timestamp(self.now.0 + STEP_US);
         self.lane_state.handle_record(self.seq, self.now, record);
@@ -123,7 +123,7 @@ impl Table {
             match effect {
                 Effect::Deliver(letter) => {
                     self.is_ordered &= letter.after.is_none_or(|key| self.registered.contains_key(&key));
-                    heard.push(Heard {
+                    heard.push(HeardDelivery {
                         to: letter.to,
                         negotiation: letter.negotiation,
                         in_reply_to: letter.in_reply_to,
@@ -140,7 +140,7 @@ impl Table {
         heard
     }
 
-    fn fold(&mut self, entries: Vec<Entry>) -> Vec<Heard> {
+    fn fold(&mut self, entries: Vec<Entry>) -> Vec<HeardDelivery> {
         self.fold_record(&Record::new(ENGINE, entries))
     }
 }

@@ -33,7 +33,7 @@ const STREAM_RETRY: Duration = Duration::from_millis(20);
 
 /// Servers to measure on.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct LogPlace {
     /// Their addresses, separated by commas.
     pub servers: String,
     /// Copies of each record.
@@ -55,7 +55,7 @@ pub struct Throughput {
 ///
 /// # Errors
 /// [`BenchError`].
-pub async fn append(place: &Place, entries_max: usize, duration: Duration) -> Result<Throughput, BenchError> {
+pub async fn append(place: &LogPlace, entries_max: usize, duration: Duration) -> Result<Throughput, BenchError> {
     let options = NatsOptions { replicas: place.replicas, ..NatsOptions::new(&place.servers) };
     let bus = bus::nats::open(options).await?;
     let lanes = bus.log.lanes();
@@ -93,12 +93,12 @@ pub async fn append(place: &Place, entries_max: usize, duration: Duration) -> Re
 ///
 /// # Errors
 /// [`BenchError`].
-pub async fn pipelined(place: &Place, duration: Duration) -> Result<f64, BenchError> {
+pub async fn pipelined(place: &LogPlace, duration: Duration) -> Result<f64, BenchError> {
     publish_bare(place, record_bytes(&entry()?, 1)?, SENDERS, duration).await
 }
 
 /// Acknowledged publishes per second to a stream like the log, always with `in_flight` under way.
-async fn publish_bare(place: &Place, bytes: usize, in_flight: usize, duration: Duration) -> Result<f64, BenchError> {
+async fn publish_bare(place: &LogPlace, bytes: usize, in_flight: usize, duration: Duration) -> Result<f64, BenchError> {
     let servers: Vec<&str> = place.servers.split(',').collect();
     let client = async_nats::connect(servers).await.map_err(stuck)?;
     let context = jetstream::new(client);

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::control::ControlClient;
 use crate::exchange::{Exchange, ExchangeOptions};
 use crate::latency::Latency;
-use crate::live::{self, Access, Population, Scenario, contractor_name, initiator_name};
+use crate::live::{self, Access, CallScenario, Population, contractor_name, initiator_name};
 use crate::recorder::{Counts, Recorder};
 
 /// Longest wait for the open rounds after the measured time.
@@ -89,7 +89,7 @@ pub enum Way {
 /// An exchange with a population that is about to start.
 pub(super) struct Rig {
     exchange: Exchange,
-    scenario: Scenario,
+    scenario: CallScenario,
     control: ControlClient,
     tracer: Tracer,
 }
@@ -101,13 +101,13 @@ impl Rig {
         let options = ExchangeOptions { policies: vec![policy()], limits, tracer: told, ..ExchangeOptions::default() };
         let exchange = Exchange::start(bus, options).await?;
         let control = ControlClient::try_new(exchange.url())?;
-        let scenario = Scenario {
+        let scenario = CallScenario {
             contractors,
             policy: Some("bench".to_owned()),
             run: run.to_owned(),
             reply_within_ms: 10_000,
             contractor: ContractorConfig::default(),
-            ..Scenario::default()
+            ..CallScenario::default()
         }
         .traced(tracer.clone());
         Ok(Self { exchange, scenario, control, tracer })
@@ -167,7 +167,7 @@ pub async fn closed_loop(
 
 async fn keep_open(
     initiator: &Initiator,
-    scenario: &Scenario,
+    scenario: &CallScenario,
     open: usize,
     duration: Duration,
 ) -> Result<ClosedLoop, BenchError> {

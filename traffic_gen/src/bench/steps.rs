@@ -23,8 +23,8 @@ use schemas::{AgentId, Payload};
 use tokio::task::JoinSet;
 
 use super::rounds::{BenchError, UNLIMITED};
-use crate::bargain::market::{Catalog, Ledger, Population, Scenario, agent_name};
-use crate::bargain::sitting::{Seat, Sitting};
+use crate::bargain::market::{BargainPopulation, BargainScenario, Catalog, Ledger, agent_name};
+use crate::bargain::sitting::{SessionParty, Sitting};
 use crate::bargain::table::{Table, admitted};
 use crate::control::ControlClient;
 use crate::exchange::{Exchange, ExchangeOptions};
@@ -51,7 +51,7 @@ pub fn core(bargains: usize, rounds: u32) -> Result<f64, BenchError> {
     let price = AttrName::try_new("price").expect("the constant is a name");
     let issue = Issue { name: price.clone(), values: IssueValues::Range { min: 0, max: 1_000 } };
     let rules = rules(issue, rounds);
-    let seats = ["ann", "bob"].map(|name| Seat::new(AgentId::try_new(name).expect("the constant is a name")));
+    let seats = ["ann", "bob"].map(|name| SessionParty::new(AgentId::try_new(name).expect("the constant is a name")));
     let mut table = Table::new();
     let mut negotiations = Vec::with_capacity(bargains);
     for number in 0..bargains {
@@ -106,7 +106,8 @@ pub async fn closed_loop(bus: Bus, open: usize, duration: Duration, run: &str) -
     let limits = LimitConfig { requests_per_s: UNLIMITED, burst: UNLIMITED, ..LimitConfig::default() };
     let exchange = Exchange::start(bus.clone(), ExchangeOptions { limits, ..ExchangeOptions::default() }).await?;
     let control = ControlClient::try_new(exchange.url())?;
-    let scenario = Scenario { strategies: vec![StrategyKind::Boulware], run: run.to_owned(), ..Scenario::default() };
+    let scenario =
+        BargainScenario { strategies: vec![StrategyKind::Boulware], run: run.to_owned(), ..BargainScenario::default() };
     let transport = move |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&bus)) };
     let identities = (0..scenario.agents)
         .map(agent_name)
@@ -118,7 +119,7 @@ pub async fn closed_loop(bus: Bus, open: usize, duration: Duration, run: &str) -
     let catalog = Arc::new(catalog);
     let recorder = Arc::new(Recorder::start(tokio::time::Instant::now(), false, None));
     let ledger = Arc::new(Ledger::new(recorder, Arc::clone(&catalog)));
-    let population = Population::start(&access, &scenario, &catalog, &ledger).await?;
+    let population = BargainPopulation::start(&access, &scenario, &catalog, &ledger).await?;
     let steps_per_s = keep_open(&population, &ledger, open, duration).await;
     population.stop().await?;
     exchange.shutdown().await;
@@ -126,7 +127,7 @@ pub async fn closed_loop(bus: Bus, open: usize, duration: Duration, run: &str) -
 }
 
 async fn keep_open(
-    population: &Population,
+    population: &BargainPopulation,
     ledger: &Arc<Ledger>,
     open: usize,
     duration: Duration,

@@ -9,7 +9,7 @@ use nats_server::{LocalCluster, LocalServer, LocalServerOptions};
 use schemas::record::RECORD_ENTRIES_MAX;
 
 use super::bare::{self, Pace};
-use super::durability::{self, Place};
+use super::durability::{self, LogPlace};
 use super::rounds::{self, BenchError, Way};
 use super::{Row, admission, fold, overhead, recovery, steps};
 
@@ -52,7 +52,7 @@ impl Part {
 
 /// How long each part takes.
 #[derive(Debug, Clone, Copy)]
-pub struct Plan {
+pub struct BenchPlan {
     /// Each closed loop.
     pub closed_loop: Duration,
     /// Each latency run.
@@ -65,7 +65,7 @@ pub struct Plan {
     pub telemetry_pairs: usize,
 }
 
-impl Default for Plan {
+impl Default for BenchPlan {
     fn default() -> Self {
         Self {
             closed_loop: Duration::from_secs(6),
@@ -77,7 +77,7 @@ impl Default for Plan {
     }
 }
 
-impl Plan {
+impl BenchPlan {
     /// A shorter plan, for a look rather than a figure.
     #[must_use]
     pub fn quick() -> Self {
@@ -104,7 +104,7 @@ fn without_log(nats: &Bus) -> Bus {
 ///
 /// # Errors
 /// [`BenchError`]: the rows told before stand.
-pub async fn run(plan: Plan, parts: &[Part], mut tell: impl FnMut(&Row)) -> Result<Vec<Row>, BenchError> {
+pub async fn run(plan: BenchPlan, parts: &[Part], mut tell: impl FnMut(&Row)) -> Result<Vec<Row>, BenchError> {
     let mut rows = Vec::new();
     let mut add = |row: Row| {
         tell(&row);
@@ -134,7 +134,7 @@ pub async fn run(plan: Plan, parts: &[Part], mut tell: impl FnMut(&Row)) -> Resu
     Ok(rows)
 }
 
-async fn in_memory(plan: Plan, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
+async fn in_memory(plan: BenchPlan, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
     let ceiling = bare::run(memory().pub_sub, CONTRACTORS as usize, Pace::Closed(OPEN), plan.closed_loop / 2).await?;
     add(Row::new("rounds.bare.memory", ceiling.rounds_per_s(), "rounds/s"));
     let ours = rounds::closed_loop(memory(), CONTRACTORS, OPEN, plan.closed_loop, Way::Bus, "memory").await?;
@@ -148,7 +148,7 @@ async fn in_memory(plan: Plan, add: &mut impl FnMut(Row)) -> Result<(), BenchErr
     Ok(())
 }
 
-async fn on_nats(plan: Plan, add: &mut impl FnMut(Row)) -> Result<[LocalServer; 2], BenchError> {
+async fn on_nats(plan: BenchPlan, add: &mut impl FnMut(Row)) -> Result<[LocalServer; 2], BenchError> {
     let server = LocalServer::start(LocalServerOptions::default()).await?;
     let nats = bus::nats::open(NatsOptions::new(server.url())).await?;
     let contractors = CONTRACTORS as usize;
@@ -168,7 +168,7 @@ async fn on_nats(plan: Plan, add: &mut impl FnMut(Row)) -> Result<[LocalServer; 
     Ok([server, always])
 }
 
-async fn latency(plan: Plan, nats: &Bus, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
+async fn latency(plan: BenchPlan, nats: &Bus, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
     let pace = Pace::Every(Duration::from_secs_f64(1.0 / LATENCY_RATE));
     let bare = bare::run(nats.pub_sub.clone(), CONTRACTORS as usize, pace, plan.latency / 2).await?;
     let ours = rounds::at_rate(nats.clone(), CONTRACTORS, LATENCY_RATE, plan.latency, "latency").await?;
@@ -189,7 +189,7 @@ async fn computed<T: Send + 'static>(
     measured.map_err(|error| BenchError::Stuck(format!("a measurement did not end: {error}")))?
 }
 
-async fn core(plan: Plan, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
+async fn core(plan: BenchPlan, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
     let base = computed(|| fold::measure(100)).await?;
     add(Row::new("core.message.open_100", base.us_per_message, "us/message"));
     for open in [10_000, plan.open_max] {
@@ -208,7 +208,7 @@ async fn core(plan: Plan, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
 }
 
 /// Cost per offer at growing populations: linear traffic keeps it constant.
-async fn populations(plan: Plan, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
+async fn populations(plan: BenchPlan, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
     let mut base = None;
     for contractors in POPULATIONS {
         let open = (OPEN * CONTRACTORS as usize / contractors as usize).clamp(2, OPEN);
@@ -222,7 +222,7 @@ async fn populations(plan: Plan, add: &mut impl FnMut(Row)) -> Result<(), BenchE
 }
 
 /// Steps of bargains; the ceiling is as many pairs that answer each other on the bare bus.
-async fn bargains(plan: Plan, add: &mut impl FnMut(Row)) -> Result<LocalServer, BenchError> {
+async fn bargains(plan: BenchPlan, add: &mut impl FnMut(Row)) -> Result<LocalServer, BenchError> {
     let core = computed(|| steps::core(BARGAINS, 50)).await?;
     add(Row::new("steps.core", core, "steps/s"));
     let ceiling = steps::bare(memory().pub_sub, BARGAINS, plan.closed_loop / 2).await?;
@@ -239,22 +239,22 @@ async fn bargains(plan: Plan, add: &mut impl FnMut(Row)) -> Result<LocalServer, 
 }
 
 /// The log alone, as safe as the operator asks it to be: see docs/durability.md.
-async fn durable(plan: Plan, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
+async fn durable(plan: BenchPlan, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
     for sync_always in [false, true] {
         let options = LocalServerOptions { sync_always, ..LocalServerOptions::default() };
         let mode = if sync_always { ".sync_always" } else { "" };
         let server = LocalServer::start(options.clone()).await?;
-        let place = Place { servers: server.url(), replicas: 1 };
+        let place = LogPlace { servers: server.url(), replicas: 1 };
         appended(plan, &format!("log.r1{mode}"), &place, add).await?;
         drop(server);
         let cluster = LocalCluster::start(options).await?;
-        let place = Place { servers: cluster.urls(), replicas: 3 };
+        let place = LogPlace { servers: cluster.urls(), replicas: 3 };
         appended(plan, &format!("log.r3{mode}"), &place, add).await?;
     }
     Ok(())
 }
 
-async fn appended(plan: Plan, name: &str, place: &Place, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
+async fn appended(plan: BenchPlan, name: &str, place: &LogPlace, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
     let pipelined = durability::pipelined(place, plan.closed_loop / 2).await?;
     add(Row::new(format!("{name}.bare_pipelined"), pipelined, "entries/s"));
     for (kind, entries_max) in [("single", 1), ("grouped", RECORD_ENTRIES_MAX)] {
@@ -267,7 +267,7 @@ async fn appended(plan: Plan, name: &str, place: &Place, add: &mut impl FnMut(Ro
     Ok(())
 }
 
-async fn recovered(plan: Plan, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
+async fn recovered(plan: BenchPlan, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
     const MIB: f64 = 1024.0 * 1024.0;
     let took = recovery::measure(plan.recovered).await?;
     let name = format!("recovery.open_{}", plan.recovered);
@@ -279,7 +279,7 @@ async fn recovered(plan: Plan, add: &mut impl FnMut(Row)) -> Result<(), BenchErr
 }
 
 /// What telling costs. The ceiling is the same exchange that tells nobody.
-async fn told(plan: Plan, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
+async fn told(plan: BenchPlan, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
     let cost = overhead::measure(memory, (CONTRACTORS, OPEN), plan.telemetry_pairs, plan.closed_loop / 2).await?;
     let row = Row::new("telemetry.metrics_and_1_percent_traced", cost.rounds_with(), "rounds/s");
     add(row.under(cost.rounds_without()).aiming_at(">= 0.95"));

@@ -12,16 +12,16 @@ use super::{Counts, POLICIES_MAX};
 use crate::invariants::Witness;
 use crate::metrics::{CallResult, TrafficMetrics};
 use crate::minutes::Minutes;
-use crate::trace::Trace;
+use crate::trace::TraceFile;
 
-pub(super) struct Inner {
+pub(super) struct RecorderState {
     pub(super) counts: Counts,
     pub(super) witness: Option<Witness>,
-    pub(super) open: BTreeMap<NegotiationId, Open>,
+    pub(super) open: BTreeMap<NegotiationId, OpenCall>,
     /// Messages that left and have neither been answered nor given up.
     pub(super) in_flight: u64,
     pub(super) minutes: Minutes,
-    pub(super) trace: Option<Trace>,
+    pub(super) trace: Option<TraceFile>,
     pub(super) metrics: Option<TrafficMetrics>,
     /// The agents of the run, where others may take part.
     pub(super) agents: Option<BTreeSet<AgentId>>,
@@ -30,14 +30,14 @@ pub(super) struct Inner {
 }
 
 /// A call that has not ended.
-pub(super) struct Open {
+pub(super) struct OpenCall {
     pub(super) intended: Instant,
     /// When the call did leave.
     pub(super) left: Option<Instant>,
     pub(super) decided: bool,
 }
 
-impl Inner {
+impl RecorderState {
     pub(super) fn settled(&mut self, agent: &AgentId, at: Instant, since_start: Duration, sent: &Sent) {
         self.in_flight = self.in_flight.saturating_sub(1);
         match &sent.outcome {
@@ -149,7 +149,7 @@ impl Inner {
     }
 
     /// A call ended, unless it had before.
-    pub(super) fn ended(&mut self, negotiation: &NegotiationId, result: CallResult, at: Instant) -> Option<Open> {
+    pub(super) fn ended(&mut self, negotiation: &NegotiationId, result: CallResult, at: Instant) -> Option<OpenCall> {
         let open = self.open.remove(negotiation)?;
         if let Some(metrics) = &self.metrics {
             metrics.ended(result, at.saturating_duration_since(open.intended));

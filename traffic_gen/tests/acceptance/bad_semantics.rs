@@ -20,7 +20,7 @@ use schemas::record::EngineEvent;
 use serde_json::{Value, json};
 use traffic_gen::arrivals::PoissonArrivals;
 use traffic_gen::exchange::ExchangeOptions;
-use traffic_gen::live::Scenario;
+use traffic_gen::live::CallScenario;
 
 use crate::party::{Party, offer};
 use crate::rig::{Rig, policy, until};
@@ -247,9 +247,9 @@ async fn who_withdraws_is_not_awarded_and_who_is_bound_cannot_withdraw() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_bidders_are_served_and_the_best_of_them_wins() {
     let rig = Rig::start().await;
-    let usual = Scenario::default();
+    let usual = CallScenario::default();
     let first = PoissonArrivals::try_new(usual.rate, usual.seed).unwrap().next().unwrap();
-    let scenario = Scenario {
+    let scenario = CallScenario {
         contractors: 1000,
         policy: Some("high".to_owned()),
         // Just long enough for one call.

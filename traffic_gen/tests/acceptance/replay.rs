@@ -7,7 +7,7 @@ use archive::audit;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 use traffic_gen::invariants::{Verdict, recompute};
-use traffic_gen::live::Scenario;
+use traffic_gen::live::CallScenario;
 
 use crate::rig::Rig;
 
@@ -101,13 +101,13 @@ fn difference(file: &Path) -> Option<String> {
 async fn run() -> Rig {
     let rig = Rig::start().await;
     let contractor = agents::ContractorConfig { decline: 0.3, revise: 0.3, refuse: 0.2, ..Default::default() };
-    let scenario = Scenario {
+    let scenario = CallScenario {
         contractors: 5,
         policy: Some("high".to_owned()),
         rate: 50.0,
         duration: Duration::from_millis(150),
         contractor,
-        ..Scenario::default()
+        ..CallScenario::default()
     };
     rig.run(&scenario).await;
     rig

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::invariants::Verdict;
-use traffic_gen::live::{self, Access, Population, Scenario};
+use traffic_gen::live::{self, Access, CallScenario, Population};
 use traffic_gen::recorder::{Counts, Recorder};
 
 use crate::party::Party;
@@ -125,7 +125,7 @@ impl Rig {
     }
 
     /// Runs a scenario against the exchange, over its bus; the counts and what the agents' own observations prove.
-    pub(crate) async fn run(&self, scenario: &Scenario) -> (Counts, Verdict) {
+    pub(crate) async fn run(&self, scenario: &CallScenario) -> (Counts, Verdict) {
         let bus = self.exchange.bus.clone();
         let transport = move |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&bus)) };
         let identity = |name: &AgentId| self.identity(name.as_str());

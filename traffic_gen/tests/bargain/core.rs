@@ -1,7 +1,7 @@
 //! The sample through the core alone.
 
 use traffic_gen::bargain::play::play;
-use traffic_gen::bargain::sitting::Seat;
+use traffic_gen::bargain::sitting::SessionParty;
 use traffic_gen::bargain::table::Table;
 
 use crate::vectors::{all, name};
@@ -11,7 +11,7 @@ fn every_run_of_the_sample_is_repeated_by_the_core_alone() {
     let mut runs = 0;
     for vector in all() {
         let mut table = Table::new();
-        let seats = [Seat::new(name(0)), Seat::new(name(1))];
+        let seats = [SessionParty::new(name(0)), SessionParty::new(name(1))];
         for run in &vector.runs {
             let mut strategies = vector.strategies(run);
             let rules = vector.rules(run);

@@ -10,7 +10,7 @@ use gateway::LimitConfig;
 use schemas::AgentId;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use traffic_gen::bargain::market::{self, Catalog, Ledger, Population, Scenario, Traded};
+use traffic_gen::bargain::market::{self, BargainPopulation, BargainScenario, Catalog, Ledger, Traded};
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::invariants::{Invariant, Verdict, recompute};
@@ -50,12 +50,12 @@ async fn run(policy: Option<&str>) -> (Traded, Counts, Verdict) {
     let limits = LimitConfig { requests_per_s: 100_000, burst: 100_000, ..LimitConfig::default() };
     let options = ExchangeOptions { limits, ..ExchangeOptions::default() };
     let exchange = Exchange::start(memory::open(MemoryOptions::default()), options).await.unwrap();
-    let scenario = Scenario {
+    let scenario = BargainScenario {
         agents: 7,
         policy: policy.map(str::to_owned),
         rate: 40.0,
         duration: Duration::from_millis(500),
-        ..Scenario::default()
+        ..BargainScenario::default()
     };
     let control = ControlClient::try_new(exchange.url()).unwrap();
     let bus = exchange.bus.clone();
@@ -65,7 +65,7 @@ async fn run(policy: Option<&str>) -> (Traded, Counts, Verdict) {
     let catalog = Arc::new(Catalog::shipped());
     let recorder = Arc::new(Recorder::start(Instant::now(), true, None));
     let ledger = Arc::new(Ledger::new(recorder, Arc::clone(&catalog)));
-    let population = Population::start(&access, &scenario, &catalog, &ledger).await.unwrap();
+    let population = BargainPopulation::start(&access, &scenario, &catalog, &ledger).await.unwrap();
     market::trade(&population, &ledger, Instant::now(), &CancellationToken::new()).await.unwrap();
     population.stop().await.unwrap();
     let (counts, mut verdict) = ledger.recorder().finish().unwrap();

@@ -18,7 +18,7 @@ use schemas::delivery::{BargainCall, Outcome};
 use schemas::{Address, NegotiationId};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use traffic_gen::bargain::played::{End, Played};
+use traffic_gen::bargain::played::{BargainEnd, Played};
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::invariants::{Verdict, recompute};
@@ -158,9 +158,11 @@ fn played(ends: &[Option<BargainOutcome>; 2]) -> Played {
     }
     let detail = first.detail.clone().unwrap_or_default();
     let end = match (first.outcome, first.agreed) {
-        (Outcome::Agreement, Some(outcome)) => End::Agreement { outcome, by: offers.values().last().unwrap().party },
-        (Outcome::NoAgreement, None) => End::NoAgreement { detail },
-        (Outcome::Ended, None) => End::Ended { by: detail },
+        (Outcome::Agreement, Some(outcome)) => {
+            BargainEnd::Agreement { outcome, by: offers.values().last().unwrap().party }
+        }
+        (Outcome::NoAgreement, None) => BargainEnd::NoAgreement { detail },
+        (Outcome::Ended, None) => BargainEnd::Ended { by: detail },
         other => panic!("{other:?}"),
     };
     let rounds = first.round.max(second.round);

@@ -9,7 +9,7 @@ use schemas::bargain::{BargainSpec, Issue, IssueValues};
 use schemas::ids::AttrName;
 use serde::Deserialize;
 use traffic_gen::bargain::analysis::Plane;
-use traffic_gen::bargain::played::{End, Played};
+use traffic_gen::bargain::played::{BargainEnd, Played};
 
 /// One domain with its runs.
 #[derive(Debug, Deserialize)]
@@ -94,8 +94,8 @@ impl Vector {
         let trace: Vec<_> = played.trace.iter().map(|made| (made.round - 1, made.party, made.outcome)).collect();
         assert_eq!(trace, run.trace, "{at}: trace");
         assert_eq!(played.agreement(), run.agreement, "{at}: agreement");
-        assert_eq!(matches!(played.end, End::NoAgreement { .. }), run.timedout, "{at}: timed out");
-        assert_eq!(matches!(played.end, End::Ended { .. }), run.broken, "{at}: broken");
+        assert_eq!(matches!(played.end, BargainEnd::NoAgreement { .. }), run.timedout, "{at}: timed out");
+        assert_eq!(matches!(played.end, BargainEnd::Ended { .. }), run.broken, "{at}: broken");
         assert_eq!(played.rounds, run.steps, "{at}: steps");
         let turns = run.trace.len() + usize::from(run.agreement.is_some());
         assert_eq!(played.steps as usize, turns, "{at}: turns taken");

@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::invariants::recompute;
-use traffic_gen::live::{self, Access, Population, Scenario};
+use traffic_gen::live::{self, Access, CallScenario, Population};
 use traffic_gen::recorder::Recorder;
 
 use crate::freezer::{Freezer, Point};
@@ -84,7 +84,8 @@ async fn freeze_and_thaw(freezer: &Freezer, exchange: &Exchange, zombie: &Engine
 /// Calls until told to stop, among contractors whose first acknowledgement of everything is lost: so that there is
 /// always much that an engine would send again.
 async fn run(exchange: &Exchange, recorder: &Arc<Recorder>, heard: &Heard, stop: &CancellationToken) {
-    let scenario = Scenario { rate: 40.0, duration: 2 * PATIENCE, reply_within_ms: 20_000, ..Scenario::default() };
+    let scenario =
+        CallScenario { rate: 40.0, duration: 2 * PATIENCE, reply_within_ms: 20_000, ..CallScenario::default() };
     let control = ControlClient::try_new(exchange.url()).unwrap();
     let transport = |_: &AgentId| -> Arc<dyn Transport> {
         let faults = Faults { drop_acks: 1, ..Faults::default() };

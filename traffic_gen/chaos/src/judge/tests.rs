@@ -9,7 +9,7 @@ use schemas::{Act, AgentId, DeliveryId, Digest, Lane, MsgId, Position, Timestamp
 use tokio::time::Instant;
 
 use super::*;
-use crate::journal::{Journal, WallClock};
+use crate::journal::{AgentJournal, WallClock};
 use archive::audit::LoggedRecord;
 use traffic_gen::recorder::Recorder;
 
@@ -64,7 +64,7 @@ fn what_agents_were_told_must_stand_in_the_register() {
         let (_, checks, ..) = judged(&round(), &register);
         assert_eq!(checks.by_name[&Check::ToldAsRegistered].violated, 1, "{planted:?}");
     }
-    let (_, checks, ..) = judged(&round(), &Registered::new());
+    let (_, checks, ..) = judged(&round(), &RegisteredValue::new());
     assert_eq!(checks.by_name[&Check::ToldAsRegistered].violated, 3, "award, commitment, end");
 }
 
@@ -152,11 +152,11 @@ fn round() -> Vec<Step> {
     ]
 }
 
-fn journal(script: &[Step]) -> Journal {
+fn journal(script: &[Step]) -> AgentJournal {
     let start = Instant::now();
     let recorder = Recorder::start(start, true, None);
     let clock = WallClock::for_test(start, Timestamp(0));
-    let journal = Journal::new(recorder, clock);
+    let journal = AgentJournal::new(recorder, clock);
     for step in script {
         let at = start + std::time::Duration::from_micros(step.at);
         let (agent, negotiation) = (&step.agent, negotiation());
@@ -183,7 +183,7 @@ fn journal(script: &[Step]) -> Journal {
     journal
 }
 
-fn judged(script: &[Step], register: &Registered) -> (Verdict, Checks, Notes, Lapses) {
+fn judged(script: &[Step], register: &RegisteredValue) -> (Verdict, Checks, Notes, Lapses) {
     let journal = journal(script);
     let (_, mut verdict) = journal.recorder.finish().unwrap();
     let (notes, mut checks) = (journal.take(), Checks::default());
@@ -193,7 +193,7 @@ fn judged(script: &[Step], register: &Registered) -> (Verdict, Checks, Notes, La
     (verdict, checks, notes, lapses)
 }
 
-fn register() -> Registered {
+fn register() -> RegisteredValue {
     BTreeMap::from([
         (RegisterKey::Award(negotiation(), Lot(0), AwardNo(1)), award(1)),
         (RegisterKey::AwardEnd(negotiation(), Lot(0), AwardNo(1)), end(AwardEnd::Committed)),

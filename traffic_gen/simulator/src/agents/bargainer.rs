@@ -9,7 +9,7 @@ use schemas::delivery::{
 use schemas::payload::{Accept, Confirm, Reasoned, Terms};
 use schemas::{Act, AwardNo, Digest, MsgId, OfferId, Payload, WireTime};
 
-use super::Agent;
+use super::SimulatedAgent;
 use super::mandate::Wants;
 use crate::points::Point;
 
@@ -18,7 +18,7 @@ const SAID_MAX: usize = 60;
 
 /// What a party remembers of a bargain.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct PartyState {
     pub(super) wants: Wants,
     /// What it has declared, if it has.
     pub(super) mandate: Option<Mandate>,
@@ -30,7 +30,7 @@ pub(super) struct Seat {
     has_confirmed: bool,
 }
 
-impl Seat {
+impl PartyState {
     /// A message is written.
     pub(super) fn note_said(&mut self, msg_id: &MsgId, payload: &Payload) {
         self.said.insert(msg_id.clone(), payload.act());
@@ -57,10 +57,10 @@ impl Seat {
     }
 }
 
-impl Agent {
-    pub(super) fn take_seat(&mut self, rules: &BargainSpec) -> Seat {
+impl SimulatedAgent {
+    pub(super) fn take_seat(&mut self, rules: &BargainSpec) -> PartyState {
         let (wants, mandate) = self.want(rules);
-        Seat {
+        PartyState {
             wants,
             mandate,
             said: BTreeMap::new(),
@@ -75,7 +75,7 @@ impl Agent {
         self.seat(delivery).is_some()
     }
 
-    pub(super) fn seat(&self, delivery: &Delivery) -> Option<&Seat> {
+    pub(super) fn seat(&self, delivery: &Delivery) -> Option<&PartyState> {
         self.deals.get(&delivery.envelope.negotiation)?.seat.as_ref()
     }
 

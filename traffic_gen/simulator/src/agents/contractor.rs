@@ -5,8 +5,8 @@ use schemas::ids::AttrName;
 use schemas::payload::{AttrValue, Confirm, Failure, FailurePhase, Inform, InformKind, Offer, Reasoned, Terms};
 use schemas::{AwardNo, Payload};
 
-use super::Agent;
-use super::bargainer::Seat;
+use super::SimulatedAgent;
+use super::bargainer::PartyState;
 use super::post::Draft;
 use crate::points::Point;
 
@@ -15,10 +15,10 @@ use crate::points::Point;
 pub(super) struct Deal {
     is_over: bool,
     /// What it knows as the party of a bargain.
-    pub(super) seat: Option<Seat>,
+    pub(super) seat: Option<PartyState>,
 }
 
-impl Agent {
+impl SimulatedAgent {
     pub(super) fn answer_call(&mut self, delivery: &Delivery, call: &Call) {
         if call.round > 1 {
             self.reached(Point::SecondRound);

@@ -5,7 +5,7 @@ use schemas::delivery::{Delivery, ProgressReport};
 use schemas::payload::{Accept, Cfp, Reasoned};
 use schemas::{Address, NegotiationId, OfferId, Payload};
 
-use super::Agent;
+use super::SimulatedAgent;
 use super::post::Draft;
 use crate::points::Point;
 
@@ -41,7 +41,7 @@ pub(crate) struct BargainPlan {
     pub(crate) to: Vec<Address>,
 }
 
-impl Agent {
+impl SimulatedAgent {
     pub(super) fn plan_calls(&mut self) {
         for call in std::mem::take(&mut self.me.calls) {
             let cfp = Cfp {

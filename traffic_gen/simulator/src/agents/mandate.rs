@@ -11,7 +11,7 @@ use schemas::bargain::{
 use schemas::delivery::{Delivery, Turn};
 use schemas::payload::{AttrValue, Offer, Terms};
 
-use super::Agent;
+use super::SimulatedAgent;
 use super::contractor::name;
 use crate::sealed::{MARK, MARKED_MIN};
 
@@ -45,7 +45,7 @@ impl Wants {
     }
 }
 
-impl Agent {
+impl SimulatedAgent {
     /// What it wants, and what of it it declares.
     pub(super) fn want(&mut self, rules: &BargainSpec) -> (Wants, Option<Mandate>) {
         let issues = u32::try_from(rules.issues.len()).unwrap_or(1);

@@ -16,7 +16,7 @@ use schemas::{Address, AgentId, Code, Digest, Envelope, MsgId, NegotiationId, Pa
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{Agent, Company, Journal};
+use super::{Agents, ReceivedJournal, SimulatedAgent};
 use crate::points::Point;
 use crate::trace::{Answer, Noted};
 
@@ -59,9 +59,9 @@ impl Draft {
 /// A message on its way.
 #[derive(Clone)]
 struct Letter {
-    company: Company,
+    company: Agents,
     pub_sub: Arc<dyn PubSub>,
-    journal: Journal,
+    journal: ReceivedJournal,
     agent: AgentId,
     token: String,
     negotiation: NegotiationId,
@@ -74,22 +74,22 @@ struct Letter {
 /// What a gateway replies.
 #[derive(Deserialize)]
 struct Reply {
-    accepted: Option<Place>,
-    refused: Option<Problem>,
+    accepted: Option<LogPosition>,
+    refused: Option<ProblemDocument>,
 }
 
 #[derive(Deserialize)]
-struct Place {
+struct LogPosition {
     seq: u64,
     index: u32,
 }
 
 #[derive(Deserialize)]
-struct Problem {
+struct ProblemDocument {
     code: Code,
 }
 
-impl Agent {
+impl SimulatedAgent {
     /// Writes the message and sends it on its way, perhaps more than once, perhaps under a false name.
     pub(super) fn send(&mut self, draft: Draft) {
         let is_forged = self.happens(self.me.temper.forge);
@@ -213,8 +213,8 @@ impl Letter {
             return Answer::None;
         };
         match serde_json::from_slice(&reply) {
-            Ok(Reply { accepted: Some(Place { seq, index }), .. }) => Answer::Accepted { seq, index },
-            Ok(Reply { refused: Some(Problem { code }), .. }) => Answer::Refused(code),
+            Ok(Reply { accepted: Some(LogPosition { seq, index }), .. }) => Answer::Accepted { seq, index },
+            Ok(Reply { refused: Some(ProblemDocument { code }), .. }) => Answer::Refused(code),
             Ok(Reply { accepted: None, refused: None }) | Err(_) => Answer::None,
         }
     }

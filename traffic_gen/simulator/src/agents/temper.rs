@@ -5,7 +5,7 @@ use rand_chacha::ChaCha8Rng;
 
 /// Rates, in per mille of the occasions.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Temper {
+pub(crate) struct AgentFaults {
     /// A call is declined, in one of three ways.
     pub(super) decline: u32,
     /// A call is not answered.
@@ -62,7 +62,7 @@ pub(crate) struct Temper {
     pub(super) overreach: u32,
 }
 
-impl Temper {
+impl AgentFaults {
     /// A temper: half of the agents do what they should, some are a little careless, few are hopeless.
     pub(crate) fn draw(rng: &mut ChaCha8Rng) -> Self {
         let most = match rng.random_range(0..8) {

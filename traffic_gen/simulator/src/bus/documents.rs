@@ -73,7 +73,7 @@ impl KeyValue for Handle {
     fn watch(&self, bucket: Bucket) -> BoxFuture<'_, Result<BoxStream<'static, Change>, BusError>> {
         async move {
             let (sender, receiver) = mpsc::unbounded_channel();
-            let watch = move |state: &mut crate::world::State, link| {
+            let watch = move |state: &mut crate::world::WorldState, link| {
                 state.watch(link, bucket, sender);
                 Ok(())
             };

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{Call, Handle, incoming};
 use crate::points::Point;
-use crate::world::{Departure, LinkId, State, Subscription};
+use crate::world::{Departure, LinkId, Subscription, WorldState};
 
 impl PubSub for Handle {
     fn publish(&self, subject: String, payload: Bytes) -> BoxFuture<'_, Result<(), BusError>> {
@@ -39,7 +39,7 @@ impl PubSub for Handle {
     ) -> BoxFuture<'_, Result<BoxStream<'static, Received>, BusError>> {
         async move {
             let (sender, receiver) = mpsc::unbounded_channel();
-            let subscribe = move |state: &mut State, link| {
+            let subscribe = move |state: &mut WorldState, link| {
                 let subscription = Subscription { link, pattern: subject, queue, sender, last_at_us: 0 };
                 state.broker.subscriptions.push(subscription);
                 Ok(())
@@ -60,7 +60,7 @@ impl PubSub for Handle {
         async move {
             let (sender, receiver) = mpsc::unbounded_channel();
             let named = subject.clone();
-            let ask = move |state: &mut State, link| {
+            let ask = move |state: &mut WorldState, link| {
                 state.requests += 1;
                 let reply = format!("_INBOX.{}", state.requests);
                 let subscription = Subscription { link, pattern: reply.clone(), queue: None, sender, last_at_us: 0 };
@@ -99,7 +99,7 @@ impl PubSub for Handle {
     }
 }
 
-impl State {
+impl WorldState {
     /// A process hands a message over; it is routed when it reaches the broker, if it does.
     fn post(&mut self, link: LinkId, message: Received, handed_over: oneshot::Sender<()>) {
         let route = move |state: &mut Self| {

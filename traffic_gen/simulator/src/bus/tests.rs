@@ -8,7 +8,7 @@ use futures_util::{FutureExt, StreamExt};
 use schemas::{Lane, NegotiationId, RegisterKey};
 
 use super::connect;
-use crate::world::{LinkId, Role, Weather, World};
+use crate::world::{LinkId, NetworkFaults, Role, World};
 use std::sync::Arc;
 
 const LANE: Lane = Lane(0);
@@ -32,9 +32,9 @@ async fn every_reader_gets_the_records_of_a_lane_in_their_order() {
 #[tokio::test(start_paused = true)]
 async fn a_lost_request_has_no_effect_and_a_lost_answer_has_one() {
     for (weather, stored) in [
-        (Weather { request_lost: 1000, ..slow() }, 0),
-        (Weather { answer_lost: 1000, ..slow() }, 1),
-        (Weather { answer_lost: 1000, append_twice: 1000, ..slow() }, 2),
+        (NetworkFaults { request_lost: 1000, ..slow() }, 0),
+        (NetworkFaults { answer_lost: 1000, ..slow() }, 1),
+        (NetworkFaults { answer_lost: 1000, append_twice: 1000, ..slow() }, 2),
     ] {
         let (world, [(_, writer), _]) = world(weather);
         let outcome = writer.log.append(LANE, text(1)).await;
@@ -111,7 +111,7 @@ async fn one_member_of_a_queue_group_gets_a_request_and_its_answer_comes_back() 
 }
 
 /// A world with two processes.
-fn world(weather: Weather) -> (Arc<World>, [(LinkId, Bus); 2]) {
+fn world(weather: NetworkFaults) -> (Arc<World>, [(LinkId, Bus); 2]) {
     let world = World::new(7, 1, weather);
     tokio::spawn(Arc::clone(&world).drive());
     let process = |name: &str| {
@@ -122,8 +122,8 @@ fn world(weather: Weather) -> (Arc<World>, [(LinkId, Bus); 2]) {
     (world, processes)
 }
 
-fn slow() -> Weather {
-    Weather { latency_us: 5000, slow: 500, slow_us: 50_000, timeout_us: 300_000, ..Weather::default() }
+fn slow() -> NetworkFaults {
+    NetworkFaults { latency_us: 5000, slow: 500, slow_us: 50_000, timeout_us: 300_000, ..NetworkFaults::default() }
 }
 
 fn text(n: u64) -> Bytes {

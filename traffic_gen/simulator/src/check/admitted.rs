@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use schemas::{AgentId, Digest, MsgId, NegotiationId, Position};
 
-use super::folded::{Folded, Logged};
+use super::folded::{FoldedLog, Logged};
 use crate::trace::{Answer, Noted, Trace};
 use traffic_gen::invariants::{Invariant, Verdict};
 
 /// Checks authenticity and 202s.
-pub(super) fn check(trace: &Trace, folded: &Folded, verdict: &mut Verdict) {
+pub(super) fn check(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
     let sent = sent(trace);
     for (position, logged) in &folded.messages {
         let message = &logged.message;

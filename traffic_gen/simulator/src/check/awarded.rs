@@ -8,12 +8,12 @@ use schemas::delivery::{Award, Disposition, Notification};
 use schemas::payload::Offer;
 use schemas::{Act, AgentId, AwardNo, Digest, MsgId, NegotiationId, OfferId, Payload, Position, Timestamp};
 
-use super::folded::{Collection, Course, Folded, Logged};
+use super::folded::{Collection, Course, FoldedLog, Logged};
 use crate::trace::{Noted, Trace};
 use traffic_gen::invariants::{Invariant, Verdict};
 
 /// Checks every decision of the log, and every ACCEPT that was received.
-pub(super) fn check(trace: &Trace, folded: &Folded, verdict: &mut Verdict) {
+pub(super) fn check(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
     let applied = applied(folded);
     for decision in &folded.decisions {
         for award in &decision.awards {
@@ -47,7 +47,7 @@ pub(super) fn check(trace: &Trace, folded: &Folded, verdict: &mut Verdict) {
 /// Messages that were applied, by their dispositions: where each contractor's offers and withdrawals stand.
 type Applied<'a> = BTreeMap<(&'a NegotiationId, &'a AgentId), Vec<(Position, Act)>>;
 
-fn applied(folded: &Folded) -> Applied<'_> {
+fn applied(folded: &FoldedLog) -> Applied<'_> {
     let mut positions: BTreeMap<(&NegotiationId, &AgentId, &MsgId), (Position, Act)> = BTreeMap::new();
     for (position, logged) in &folded.messages {
         if let Some(msg_id) = &logged.msg_id {
@@ -69,7 +69,7 @@ fn applied(folded: &Folded) -> Applied<'_> {
 }
 
 /// What is wrong with an award, if anything.
-fn fault(folded: &Folded, applied: &Applied<'_>, decision: &Decision, offer_id: OfferId) -> Option<String> {
+fn fault(folded: &FoldedLog, applied: &Applied<'_>, decision: &Decision, offer_id: OfferId) -> Option<String> {
     let Some((logged, offer)) = offer_at(folded, offer_id) else { return Some("is no offer".to_owned()) };
     let message = &logged.message;
     if message.negotiation != decision.negotiation {
@@ -131,7 +131,7 @@ fn valid_until(logged: &Logged, offer: &Offer) -> Timestamp {
     }
 }
 
-fn offer_at(folded: &Folded, offer_id: OfferId) -> Option<(&Logged, Offer)> {
+fn offer_at(folded: &FoldedLog, offer_id: OfferId) -> Option<(&Logged, Offer)> {
     let logged = folded.messages.get(&offer_id.0)?;
     match logged.message.message().ok()?.payload {
         Payload::Offer(offer) => Some((logged, offer)),

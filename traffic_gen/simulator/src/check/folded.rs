@@ -80,7 +80,7 @@ pub(super) struct Course {
 
 /// The whole log.
 #[derive(Debug, Default)]
-pub(super) struct Folded {
+pub(super) struct FoldedLog {
     pub(super) messages: BTreeMap<Position, Logged>,
     pub(super) deliveries: BTreeMap<DeliveryId, Caused>,
     /// Each write the log leads to, in the order of each lane, with the sequence of its record.
@@ -101,7 +101,7 @@ pub(super) struct Folded {
     pub(super) digests: BTreeMap<(Lane, u64), Digest>,
 }
 
-impl Folded {
+impl FoldedLog {
     /// The most deliveries that one record leads to.
     pub(super) fn deliveries_per_record_max(&self) -> u64 {
         let mut count_by_seq: BTreeMap<u64, u64> = BTreeMap::new();

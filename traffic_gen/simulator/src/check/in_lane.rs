@@ -8,7 +8,7 @@ use schemas::delivery::{Call, Notification};
 use schemas::record::{Entry, Record};
 use schemas::{AgentId, AwardNo, Digest, Lane, Lot, MsgId, NegotiationId, Timestamp};
 
-use super::folded::{Caused, Collection, Course, Folded};
+use super::folded::{Caused, Collection, Course, FoldedLog};
 use traffic_gen::invariants::{Invariant, Verdict};
 
 /// How often a lane state is written down and read back: often enough that most runs do it, seldom enough to be free.
@@ -51,7 +51,7 @@ impl InLane {
         seq: u64,
         time: Timestamp,
         record: &Record,
-        folded: &mut Folded,
+        folded: &mut FoldedLog,
         verdict: &mut Verdict,
     ) {
         self.lane_state.handle_record(seq, time, record);
@@ -89,7 +89,7 @@ impl InLane {
     }
 
     /// What holds once everything has been folded.
-    pub(super) fn finish(self, is_at_rest: bool, folded: &Folded, verdict: &mut Verdict) {
+    pub(super) fn finish(self, is_at_rest: bool, folded: &FoldedLog, verdict: &mut Verdict) {
         if is_at_rest {
             for (negotiation, course) in folded.courses.iter().filter(|(_, course)| course.policy.is_some()) {
                 let is_here = !self.open.contains_key(negotiation);
@@ -117,7 +117,7 @@ impl InLane {
     }
 
     /// After the end only answers.
-    fn check_absorbed(&self, seq: u64, effect: &Effect, folded: &Folded, verdict: &mut Verdict) {
+    fn check_absorbed(&self, seq: u64, effect: &Effect, folded: &FoldedLog, verdict: &mut Verdict) {
         let (negotiation, is_answer) = match effect {
             Effect::Deliver(deliver) => (&deliver.negotiation, deliver.in_reply_to.is_some()),
             Effect::Register(write) => (write.key.negotiation(), false),
@@ -132,7 +132,7 @@ impl InLane {
         });
     }
 
-    fn take(&mut self, seq: u64, effect: &Effect, record: &Record, folded: &mut Folded, verdict: &mut Verdict) {
+    fn take(&mut self, seq: u64, effect: &Effect, record: &Record, folded: &mut FoldedLog, verdict: &mut Verdict) {
         match effect {
             Effect::Deliver(deliver) => {
                 if let Notification::Cfp(call) = &*deliver.told {
@@ -150,7 +150,7 @@ impl InLane {
         }
     }
 
-    fn happened(&mut self, seq: u64, event: &Event, folded: &mut Folded, verdict: &mut Verdict) {
+    fn happened(&mut self, seq: u64, event: &Event, folded: &mut FoldedLog, verdict: &mut Verdict) {
         match event {
             Event::Closed { negotiation, .. } => folded.courses.entry(negotiation.clone()).or_default().close(seq),
             Event::Decided(decision) => {

@@ -8,19 +8,19 @@ use schemas::bargain::Mandate;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::folded::Folded;
+use super::folded::FoldedLog;
 use crate::sealed::{MARK, MARKED_MIN};
 use crate::trace::{Noted, Trace};
 use traffic_gen::invariants::{Invariant, Verdict};
 
 /// A message that may carry a mandate.
 #[derive(Deserialize)]
-struct Declaration {
-    payload: Declared,
+struct MandateMessage {
+    payload: MandatePayload,
 }
 
 #[derive(Deserialize)]
-struct Declared {
+struct MandatePayload {
     mandate: Option<Mandate>,
 }
 
@@ -28,7 +28,7 @@ struct Declared {
 const FREE_NUMBER: &str = "t_ppm";
 
 /// Checks everything that the log leads to, and everything that arrived.
-pub(super) fn check(trace: &Trace, folded: &Folded, verdict: &mut Verdict) {
+pub(super) fn check(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
     let secrets = Secrets::of(trace);
     if secrets.is_empty() {
         return;
@@ -66,7 +66,7 @@ impl Secrets {
         let mut secrets = Self { texts: BTreeSet::new(), numbers: BTreeSet::new() };
         for entry in trace.journals.values().flatten() {
             if let Noted::Sent { act: Act::Cfp | Act::Join, document, .. } = &entry.kind
-                && let Ok(Declaration { payload }) = serde_json::from_slice(document)
+                && let Ok(MandateMessage { payload }) = serde_json::from_slice(document)
                 && let Some(mandate) = payload.mandate
             {
                 secrets.texts.insert(MARK.to_owned());

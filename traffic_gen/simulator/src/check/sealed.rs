@@ -8,12 +8,12 @@ use schemas::{Act, AgentId, Digest, NegotiationId, Position};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::folded::{Caused, Course, Folded};
+use super::folded::{Caused, Course, FoldedLog};
 use crate::trace::{Noted, Trace};
 use traffic_gen::invariants::{Invariant, Verdict};
 
 /// Checks what was received, and folds the log once more with another price in one offer.
-pub(super) fn check(trace: &Trace, folded: &Folded, verdict: &mut Verdict) {
+pub(super) fn check(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
     for (agent, journal) in &trace.journals {
         for entry in journal {
             if let Noted::Received { delivery, is_repeat: false, id, .. } = &entry.kind
@@ -63,7 +63,7 @@ fn check_told(
 }
 
 /// With another price in one offer, everybody else in the negotiation is told the same until one of the logs closes.
-fn check_changed(trace: &Trace, folded: &Folded, verdict: &mut Verdict) {
+fn check_changed(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
     let Some((position, changed)) = changed_offer(trace, folded) else { return };
     let negotiation = &changed.negotiation;
     let Some(course) = folded.course(negotiation) else { return };
@@ -104,7 +104,7 @@ fn check_changed(trace: &Trace, folded: &Folded, verdict: &mut Verdict) {
 }
 
 /// One applied offer of the log, drawn by the seed, with another price.
-fn changed_offer(trace: &Trace, folded: &Folded) -> Option<(Position, AdmittedMessage)> {
+fn changed_offer(trace: &Trace, folded: &FoldedLog) -> Option<(Position, AdmittedMessage)> {
     let is_within = |position: &Position, message: &AdmittedMessage| {
         folded.course(&message.negotiation).is_some_and(|course| course.is_collecting(position.seq))
     };

@@ -6,12 +6,12 @@ use bytes::Bytes;
 use schemas::digest::canonical;
 use schemas::{AwardNo, Lot, NegotiationId, RegisterKey};
 
-use super::folded::Folded;
+use super::folded::FoldedLog;
 use crate::trace::Trace;
 use traffic_gen::invariants::{Invariant, Verdict};
 
 /// Checks the register and the digests.
-pub(super) fn check(trace: &Trace, folded: &Folded, verdict: &mut Verdict) {
+pub(super) fn check(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
     check_values(trace, folded, verdict);
     check_order(trace, verdict);
     for announced in &trace.digests {
@@ -30,7 +30,7 @@ pub(super) fn check(trace: &Trace, folded: &Folded, verdict: &mut Verdict) {
 }
 
 /// Every entry is what the log leads to; at rest, everything the log leads to is an entry.
-fn check_values(trace: &Trace, folded: &Folded, verdict: &mut Verdict) {
+fn check_values(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
     let mut unexplained: BTreeMap<&RegisterKey, &Bytes> = BTreeMap::new();
     for (key, value) in &trace.register {
         let is_new = unexplained.insert(key, value).is_none();
@@ -56,7 +56,7 @@ fn check_values(trace: &Trace, folded: &Folded, verdict: &mut Verdict) {
 }
 
 /// An entry that another history has written stops the negotiation, and nothing of ours follows it in the register.
-fn check_refused(trace: &Trace, folded: &Folded, key: &RegisterKey, is_there: bool, verdict: &mut Verdict) {
+fn check_refused(trace: &Trace, folded: &FoldedLog, key: &RegisterKey, is_there: bool, verdict: &mut Verdict) {
     verdict.check(Invariant::OneAward, !is_there || trace.foreign.contains(key), || {
         format!("{key} was written behind an entry of another history")
     });

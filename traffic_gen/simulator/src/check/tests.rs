@@ -12,7 +12,7 @@ use schemas::record::{EngineEvent, Entry, Record};
 use schemas::{Act, DeliveryId, Digest, Lane, MsgId, RegisterKey};
 
 use super::check;
-use crate::trace::{AnnouncedDigest, Answer, Load, Noted, Trace};
+use crate::trace::{AnnouncedDigest, Answer, Noted, QueueLoad, Trace};
 use fixture::{agent, round, unfinished_round};
 use traffic_gen::invariants::{Invariant, Verdict};
 
@@ -209,7 +209,9 @@ fn forged(trace: &mut Trace) {
 }
 
 fn overfull(trace: &mut Trace) {
-    trace.loads.insert("engine-1 outbox".to_owned(), Load { seen_max: 11, limit: 10, is_asked_between_records: false });
+    trace
+        .loads
+        .insert("engine-1 outbox".to_owned(), QueueLoad { seen_max: 11, limit: 10, is_asked_between_records: false });
 }
 
 /// The first delivery of a kind that an agent received.

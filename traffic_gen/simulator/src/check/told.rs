@@ -8,13 +8,13 @@ use schemas::record::Qos;
 use schemas::register::AwardEnd;
 use schemas::{AgentId, AwardNo, DeliveryId, Digest, Lot, MsgId, NegotiationId, RegisterKey, RegisterValue, Timestamp};
 
-use super::folded::{Caused, Folded};
+use super::folded::{Caused, FoldedLog};
 use crate::trace::{Noted, Trace};
 use traffic_gen::invariants::{Invariant, Verdict};
 
 /// Checks every delivery that was received, and at rest that none is missing.
-pub(super) fn check(trace: &Trace, folded: &Folded, verdict: &mut Verdict) {
-    let registered = Registered::of(trace);
+pub(super) fn check(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
+    let registered = RegisteredAward::of(trace);
     let mut seen = Seen::default();
     for (agent, journal) in &trace.journals {
         for entry in journal {
@@ -86,7 +86,7 @@ impl Seen {
     }
 
     /// What the log calls acknowledged was acknowledged by its recipient.
-    fn check_acknowledged(&self, folded: &Folded, verdict: &mut Verdict) {
+    fn check_acknowledged(&self, folded: &FoldedLog, verdict: &mut Verdict) {
         for id in &folded.acknowledged {
             let Some(caused) = folded.deliveries.get(id) else {
                 verdict.check(Invariant::Recomputable, false, || format!("{id} is logged as acknowledged and unknown"));
@@ -100,7 +100,7 @@ impl Seen {
     }
 
     /// Everything was received, or the log says that it was given up.
-    fn check_complete(&self, folded: &Folded, verdict: &mut Verdict) {
+    fn check_complete(&self, folded: &FoldedLog, verdict: &mut Verdict) {
         for (id, Caused { seq, deliver }) in &folded.deliveries {
             let is_refused = deliver.after.as_ref().is_some_and(|key| folded.refused.contains(key));
             if deliver.qos == Qos::BestEffort || is_refused {
@@ -158,12 +158,12 @@ fn check_content(agent: &AgentId, caused: Option<&Caused>, delivery: &Delivery, 
 }
 
 /// The register, by key, with the true time of each write.
-struct Registered<'a> {
+struct RegisteredAward<'a> {
     values: BTreeMap<&'a RegisterKey, &'a Bytes>,
     at: &'a BTreeMap<RegisterKey, Timestamp>,
 }
 
-impl<'a> Registered<'a> {
+impl<'a> RegisteredAward<'a> {
     fn of(trace: &'a Trace) -> Self {
         let own = trace.register.iter().filter(|(key, _)| !trace.foreign.contains(key));
         let values = own.map(|(key, value)| (key, value)).collect();

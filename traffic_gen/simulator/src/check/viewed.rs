@@ -4,18 +4,18 @@
 use schemas::{AgentId, Lane};
 use serde_json::{Value, json};
 
-use super::folded::{Course, Folded};
+use super::folded::{Course, FoldedLog};
 use super::in_lane::InLane;
 use crate::trace::{AnsweredView, Trace};
 use traffic_gen::invariants::{Invariant, Verdict};
 
 /// The answers about a lane while it is folded.
 pub(super) struct Viewed<'a> {
-    open: Vec<Open<'a>>,
+    open: Vec<OpenView<'a>>,
 }
 
 /// An answer that the fold has not come to yet.
-struct Open<'a> {
+struct OpenView<'a> {
     view: &'a AnsweredView,
     answer: Value,
     /// What the log said at the moments it was compared with.
@@ -24,7 +24,7 @@ struct Open<'a> {
 
 impl<'a> Viewed<'a> {
     pub(super) fn of(trace: &'a Trace, lane: Lane) -> Self {
-        let open = trace.views.iter().filter(|view| view.lane == lane).map(|view| Open {
+        let open = trace.views.iter().filter(|view| view.lane == lane).map(|view| OpenView {
             view,
             answer: serde_json::from_slice(&view.answer).unwrap_or_default(),
             expected: Vec::new(),
@@ -34,7 +34,7 @@ impl<'a> Viewed<'a> {
 
     /// Compares with the state after a record; 0 stands for the state before the first.
     pub(super) fn compare(&mut self, seq: u64, lane: &InLane, verdict: &mut Verdict) {
-        let is_due = |open: &Open<'_>| (open.view.from_seq..=open.view.to_seq).contains(&seq);
+        let is_due = |open: &OpenView<'_>| (open.view.from_seq..=open.view.to_seq).contains(&seq);
         for open in self.open.iter_mut().filter(|open| is_due(open)) {
             let found = lane.view(&open.view.negotiation, &open.view.viewer);
             open.expected.push(found.map_or_else(|| json!({"not_found": true}), |view| json!({"found": view})));
@@ -50,7 +50,7 @@ impl<'a> Viewed<'a> {
 
     /// What no moment explains.
     pub(super) fn finish(self, verdict: &mut Verdict) {
-        for Open { view, answer, expected } in self.open {
+        for OpenView { view, answer, expected } in self.open {
             verdict.check(Invariant::Recomputable, false, || {
                 let AnsweredView { negotiation, viewer, from_seq, to_seq, .. } = view;
                 format!("{viewer}'s view of {negotiation}, records {from_seq} to {to_seq}, is {answer}; the log says {expected:?}")
@@ -60,7 +60,7 @@ impl<'a> Viewed<'a> {
 }
 
 /// Checks that views keep what is sealed.
-pub(super) fn check(trace: &Trace, folded: &Folded, verdict: &mut Verdict) {
+pub(super) fn check(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
     for view in &trace.views {
         let Some(course) = folded.course(&view.negotiation).filter(|course| !course.is_bargain) else { continue };
         let answer: Value = serde_json::from_slice(&view.answer).unwrap_or_default();

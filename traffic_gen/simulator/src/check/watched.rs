@@ -1,18 +1,18 @@
 //! What agents saw, judged by the witness that knows nothing else; and the same of every negotiation the log ends, as if
 //! all it leads to had been received.
 
-use super::folded::{Caused, Folded};
+use super::folded::{Caused, FoldedLog};
 use crate::trace::{Answer, Noted, Trace};
 use traffic_gen::invariants::{Verdict, Witness};
 
 /// Feeds both witnesses.
-pub(super) fn check(trace: &Trace, folded: &Folded, verdict: &mut Verdict) {
+pub(super) fn check(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
     let witness = of_agents(trace, folded);
     verdict.absorb(if trace.is_liveness { witness.finish() } else { witness.finish_early() });
     verdict.absorb(of_the_log(folded).finish());
 }
 
-fn of_agents(trace: &Trace, folded: &Folded) -> Witness {
+fn of_agents(trace: &Trace, folded: &FoldedLog) -> Witness {
     let mut witness = Witness::default();
     for (agent, journal) in &trace.journals {
         for entry in journal {
@@ -46,7 +46,7 @@ fn of_agents(trace: &Trace, folded: &Folded) -> Witness {
 }
 
 /// Only negotiations that have ended: the others are in the middle of things.
-fn of_the_log(folded: &Folded) -> Witness {
+fn of_the_log(folded: &FoldedLog) -> Witness {
     let mut witness = Witness::default();
     let has_ended = |negotiation| folded.course(negotiation).is_some_and(|course| course.ended_by.is_some());
     for logged in folded.messages.values().filter(|logged| has_ended(&logged.message.negotiation)) {

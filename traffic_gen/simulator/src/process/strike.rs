@@ -1,20 +1,20 @@
 //! Striking the blows.
 
-use super::{Deed, Director};
-use crate::faults::{Blow, Harm, Trouble};
+use super::{Deed, ProcessManager};
+use crate::faults::{Harm, SingleFault, Trouble};
 use crate::points::Point;
-use crate::world::{LinkId, State};
+use crate::world::{LinkId, WorldState};
 
-impl Director {
-    pub(super) fn strike(&mut self, blow: &Blow) {
+impl ProcessManager {
+    pub(super) fn strike(&mut self, blow: &SingleFault) {
         match blow {
             // A process that is down already cannot be harmed.
-            Blow::Process(place, harm) => {
+            SingleFault::Process(place, harm) => {
                 if let Some(link) = self.slots[*place].link() {
                     self.harm(*place, link, harm);
                 }
             }
-            Blow::Broker(trouble) => self.trouble(trouble),
+            SingleFault::Broker(trouble) => self.trouble(trouble),
         }
     }
 
@@ -72,7 +72,7 @@ impl Director {
                 self.plan(*for_ms, Deed::Unmute);
             }
             Trouble::Jump { by_us } => self.world.change(|state| state.broker.clock_offset_us += by_us),
-            Trouble::Archived => self.world.change(State::archive),
+            Trouble::Archived => self.world.change(WorldState::archive),
         }
     }
 }

@@ -6,7 +6,7 @@ use rand_chacha::ChaCha8Rng;
 use schemas::record::{EngineEvent, Entry, Record};
 
 use super::Scenario;
-use crate::faults::{Blow, Harm};
+use crate::faults::{Harm, SingleFault};
 
 /// The rules before the upgrade.
 const RULES_EARLIER: u32 = 0;
@@ -37,9 +37,9 @@ impl Scenario {
     }
 
     /// Each engine leaves when it is upgraded, and comes back.
-    pub(crate) fn departures(&self) -> Vec<(u64, Blow)> {
+    pub(crate) fn departures(&self) -> Vec<(u64, SingleFault)> {
         let leave = |(engine, at_ms): (usize, &u64)| {
-            (*at_ms, Blow::Process(self.gateways + engine, Harm::Leave { back_after_ms: 100 }))
+            (*at_ms, SingleFault::Process(self.gateways + engine, Harm::Leave { back_after_ms: 100 }))
         };
         self.upgrades.iter().enumerate().map(leave).collect()
     }

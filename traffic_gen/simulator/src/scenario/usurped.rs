@@ -6,8 +6,8 @@ use rand_chacha::ChaCha8Rng;
 use schemas::policy::Close;
 
 use super::Scenario;
-use crate::agents::Temper;
-use crate::faults::{Blow, Harm};
+use crate::agents::AgentFaults;
+use crate::faults::{Harm, SingleFault};
 
 /// Runs with this theme: one in so many.
 pub(super) const USURPED_ONE_IN: u32 = 8;
@@ -27,17 +27,17 @@ impl Scenario {
             policy.timers_ms.hard = policy.timers_ms.collect + rng.random_range(1000..4000);
         }
         if let Some(first) = self.agents.first_mut() {
-            first.temper = Temper::deaf();
+            first.temper = AgentFaults::deaf();
         }
     }
 
     /// What the theme adds to the faults, by milliseconds since the run began.
-    pub(crate) fn stalls(&self, rng: &mut ChaCha8Rng) -> Vec<(u64, Blow)> {
+    pub(crate) fn stalls(&self, rng: &mut ChaCha8Rng) -> Vec<(u64, SingleFault)> {
         let count = if self.is_usurped { rng.random_range(1..=STALLS_MAX) } else { 0 };
         let stall = |_| {
             let engine = self.gateways + rng.random_range(0..self.engines);
             let for_ms = self.settings.membership.dead_after_ms + rng.random_range(20..250);
-            (rng.random_range(200..self.troubled_ms), Blow::Process(engine, Harm::Stall { for_ms }))
+            (rng.random_range(200..self.troubled_ms), SingleFault::Process(engine, Harm::Stall { for_ms }))
         };
         (0..count).map(stall).collect()
     }

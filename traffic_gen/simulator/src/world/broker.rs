@@ -11,7 +11,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::hearing::Hearing;
 use super::watcher::Watcher;
-use super::{LinkId, State};
+use super::{LinkId, WorldState};
 use crate::points::Point;
 
 /// A record is stamped ahead of true time when it is by more than this.
@@ -206,7 +206,7 @@ impl LaneLog {
     }
 }
 
-impl State {
+impl WorldState {
     /// Stores a record and sends it to the lane's readers.
     pub(crate) fn append(&mut self, link: LinkId, lane: Lane, bytes: Bytes) -> Result<u64, BusError> {
         if bytes.len() > RECORD_BYTES_MAX {

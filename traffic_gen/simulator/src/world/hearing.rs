@@ -9,7 +9,7 @@ use schemas::record::{AdmittedMessage, Entry, Record};
 use schemas::{Act, Address, AgentId, Digest, presence, subject};
 use serde_json::Value;
 
-use super::{LinkId, Role, State};
+use super::{LinkId, Role, WorldState};
 use crate::points::Point;
 use crate::trace::Invited;
 
@@ -24,7 +24,7 @@ const READ_US_SPARED: u64 = 50_000;
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Hearing {
-    gateways: BTreeMap<LinkId, Heard>,
+    gateways: BTreeMap<LinkId, HeardMessage>,
     /// What follows for the calls that were logged.
     pub(crate) invited: Vec<Invited>,
     /// Nothing befalls gateways: who has not been heard is known to be absent.
@@ -32,7 +32,7 @@ pub(crate) struct Hearing {
 }
 
 /// What arrived at one gateway.
-struct Heard {
+struct HeardMessage {
     started_us: u64,
     /// Hellos, by agent: each begins a lease.
     hellos: BTreeMap<AgentId, Vec<u64>>,
@@ -42,7 +42,7 @@ struct Heard {
     asked: BTreeMap<(AgentId, Digest), u64>,
 }
 
-impl Heard {
+impl HeardMessage {
     /// Whether a hello that had been read by `read_us` began a lease that lasts beyond `until_us`.
     fn is_surely_present(&self, agent: &AgentId, lease_us: u64, read_us: u64, until_us: u64) -> bool {
         let mut hellos = self.hellos.get(agent).into_iter().flatten();
@@ -68,11 +68,15 @@ fn direct(address: &Address) -> Option<AgentId> {
     }
 }
 
-impl State {
+impl WorldState {
     /// A gateway has started.
     pub(crate) fn begin_hearing(&mut self, gateway: LinkId) {
-        let heard =
-            Heard { started_us: self.now_us(), hellos: BTreeMap::new(), last: BTreeMap::new(), asked: BTreeMap::new() };
+        let heard = HeardMessage {
+            started_us: self.now_us(),
+            hellos: BTreeMap::new(),
+            last: BTreeMap::new(),
+            asked: BTreeMap::new(),
+        };
         self.broker.hearing.gateways.insert(gateway, heard);
     }
 

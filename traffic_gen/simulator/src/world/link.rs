@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Event, State};
+use super::{Event, WorldState};
 use crate::points::Point;
 
 /// A link's place in the list of links.
@@ -53,7 +53,7 @@ pub(crate) enum Departure {
     Never,
 }
 
-impl State {
+impl WorldState {
     /// A new link.
     pub(crate) fn add_link(&mut self, name: String, role: Role) -> LinkId {
         self.links.push(Link {

@@ -3,10 +3,10 @@
 use bus::Received;
 use rand::RngExt;
 
-use super::{LinkId, State};
+use super::{LinkId, WorldState};
 use crate::points::Point;
 
-impl State {
+impl WorldState {
     /// Sends a message to whoever listens on its subject; whether anybody does.
     pub(crate) fn route(&mut self, from: LinkId, message: &Received) -> bool {
         self.broker.subscriptions.retain(|subscription| !subscription.sender.is_closed());

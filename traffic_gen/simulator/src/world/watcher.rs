@@ -7,7 +7,7 @@ use schemas::record::{AdmittedMessage, EngineEvent, Entry, Record};
 use schemas::{Act, AgentId, DeliveryId, Digest, Lane, NegotiationId, subject};
 use serde::Deserialize;
 
-use super::{LinkId, Role, State};
+use super::{LinkId, Role, WorldState};
 use crate::points::{Point, Points};
 use crate::trace::AnnouncedDigest;
 
@@ -68,8 +68,8 @@ impl Watcher {
 
     /// Takes down the digests of a heartbeat.
     fn handle_beat(&mut self, payload: &[u8]) {
-        let Ok(Beat { engine, lanes }) = serde_json::from_slice(payload) else { return };
-        for LaneBeat { lane, digests } in lanes {
+        let Ok(Heartbeat { engine, lanes }) = serde_json::from_slice(payload) else { return };
+        for LaneHeartbeat { lane, digests } in lanes {
             let announced = digests.into_iter().map(|AnnouncedPoint { position, digest }| AnnouncedDigest {
                 engine: engine.clone(),
                 lane,
@@ -122,13 +122,13 @@ impl Watcher {
 
 /// A heartbeat, as far as it announces digests.
 #[derive(Deserialize)]
-struct Beat {
+struct Heartbeat {
     engine: String,
-    lanes: Vec<LaneBeat>,
+    lanes: Vec<LaneHeartbeat>,
 }
 
 #[derive(Deserialize)]
-struct LaneBeat {
+struct LaneHeartbeat {
     lane: Lane,
     #[serde(default)]
     digests: Vec<AnnouncedPoint>,
@@ -140,7 +140,7 @@ struct AnnouncedPoint {
     digest: String,
 }
 
-impl State {
+impl WorldState {
     /// A message passes through the broker.
     pub(super) fn observe_message(&mut self, from: LinkId, message: &Received) {
         if self.link(from).role != Role::Engine {

@@ -9,7 +9,7 @@ use super::CASES;
 
 /// What many runs showed. `breaches` must be 0, `missed` and `impossible` too.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Tally {
+pub struct FuzzCounts {
     /// Runs.
     pub runs: u64,
     /// Deals of each case.
@@ -32,7 +32,7 @@ pub struct Tally {
     pub impossible: u64,
 }
 
-impl Tally {
+impl FuzzCounts {
     /// Whether every mandate held, and a deal came where one exists and nowhere else.
     #[must_use]
     pub fn holds(&self) -> bool {
@@ -50,7 +50,7 @@ impl Tally {
     }
 }
 
-impl fmt::Display for Tally {
+impl fmt::Display for FuzzCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (((reserve, budget), deals), runs) in CASES.iter().zip(self.deals).zip(self.runs_of) {
             let is_possible = if reserve <= budget { "exists" } else { "does not" };

@@ -11,8 +11,8 @@ use schemas::{Act, AgentId, NegotiationId};
 use tokio::time::Instant;
 
 use super::Catalog;
-use crate::bargain::figures::Tally;
-use crate::bargain::played::{End, Played};
+use crate::bargain::figures::MatchupCounts;
+use crate::bargain::played::{BargainEnd, Played};
 use crate::latency::Latency;
 use crate::recorder::Recorder;
 
@@ -20,7 +20,7 @@ use crate::recorder::Recorder;
 #[derive(Debug, Clone, Default)]
 pub struct Traded {
     /// Agreements and how good they are.
-    pub tally: Tally,
+    pub tally: MatchupCounts,
     /// Turns taken in bargains that have ended.
     pub steps: u64,
     /// From sending a move until the party whose turn is next knows of it; the last move: until the first party is told the
@@ -37,7 +37,7 @@ pub struct Traded {
 }
 
 #[derive(Default)]
-struct Inner {
+struct LedgerState {
     traded: Traded,
     domains: BTreeMap<NegotiationId, usize>,
     /// The move under way in a bargain: there is one at a time.
@@ -48,14 +48,14 @@ struct Inner {
 pub struct Ledger {
     recorder: Arc<Recorder>,
     catalog: Arc<Catalog>,
-    inner: Mutex<Inner>,
+    inner: Mutex<LedgerState>,
 }
 
 impl Ledger {
     /// An empty ledger in front of a recorder, which hears everything too.
     #[must_use]
     pub fn new(recorder: Arc<Recorder>, catalog: Arc<Catalog>) -> Self {
-        Self { recorder, catalog, inner: Mutex::new(Inner::default()) }
+        Self { recorder, catalog, inner: Mutex::new(LedgerState::default()) }
     }
 
     /// The recorder.
@@ -107,7 +107,7 @@ impl Ledger {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, LedgerState> {
         // A panic while counting leaves counts that are still worth reading.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -156,9 +156,9 @@ fn played(outcome: &BargainOutcome, rules: &BargainSpec) -> Played {
     let detail = outcome.detail.clone().unwrap_or_default();
     let by = outcome.offers.last().map_or(0, |offer| offer.party);
     let end = match (outcome.outcome, outcome.agreed) {
-        (Outcome::Agreement, Some(outcome)) => End::Agreement { outcome, by },
-        (Outcome::NoAgreement, _) => End::NoAgreement { detail },
-        (Outcome::Ended, _) => End::Ended { by: detail },
+        (Outcome::Agreement, Some(outcome)) => BargainEnd::Agreement { outcome, by },
+        (Outcome::NoAgreement, _) => BargainEnd::NoAgreement { detail },
+        (Outcome::Ended, _) => BargainEnd::Ended { by: detail },
         (
             Outcome::Agreement
             | Outcome::Completed
@@ -169,18 +169,18 @@ fn played(outcome: &BargainOutcome, rules: &BargainSpec) -> Played {
             | Outcome::Cancelled
             | Outcome::Aborted,
             _,
-        ) => End::Stopped,
+        ) => BargainEnd::Stopped,
     };
     let relative_time = rules.rounds.map_or(0.0, |rounds| TurnView::relative_time(outcome.round, rounds));
     let (rounds, steps, trace) = (outcome.round, outcome.steps, outcome.offers.clone());
     Played { end, rounds, steps, relative_time, trace }
 }
 
-fn why_not(end: &End) -> Option<&str> {
+fn why_not(end: &BargainEnd) -> Option<&str> {
     match end {
-        End::Agreement { .. } => None,
-        End::NoAgreement { detail } => Some(detail),
-        End::Ended { .. } => Some("ended"),
-        End::Stopped => Some("stopped"),
+        BargainEnd::Agreement { .. } => None,
+        BargainEnd::NoAgreement { detail } => Some(detail),
+        BargainEnd::Ended { .. } => Some("ended"),
+        BargainEnd::Stopped => Some("stopped"),
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{Scenario, Traded};
+use super::{BargainScenario, Traded};
 use crate::bargain::figures::Figures;
 use crate::invariants::Verdict;
 use crate::latency::Quantiles;
@@ -14,7 +14,7 @@ use crate::summary::{CUT_OFF, INTERRUPTED, Violations, counts as told};
 
 /// The result of a run. Latencies are in milliseconds.
 #[derive(Debug, Clone, Serialize)]
-pub struct Summary {
+pub struct BargainSummary {
     /// `alternating`.
     pub protocol: &'static str,
     /// Seed of arrivals, parties, domains and strategies.
@@ -40,7 +40,7 @@ pub struct Summary {
     /// Bargains without an agreement, by reason.
     pub without_agreement: BTreeMap<String, u64>,
     /// Latencies.
-    pub latency_ms: Latencies,
+    pub latency_ms: BargainLatencies,
     /// Moves the exchange refused.
     pub moves_refused: u64,
     /// Agents that would not take part.
@@ -75,18 +75,18 @@ pub struct DomainCounts {
 
 /// Latencies in milliseconds.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct Latencies {
+pub struct BargainLatencies {
     /// From sending a move until the party whose turn is next knows of it, or the first party the end.
     pub step: Quantiles,
     /// From the intended time of the call until the first party knows the end.
     pub bargain: Quantiles,
 }
 
-impl Summary {
+impl BargainSummary {
     /// Puts a run's results together.
     #[must_use]
     pub fn new(
-        scenario: &Scenario,
+        scenario: &BargainScenario,
         bus: &str,
         traded: &Traded,
         counts: Counts,
@@ -110,7 +110,7 @@ impl Summary {
             figures: traded.tally.figures(None),
             by_domain: traded.by_domain.iter().map(domain).collect(),
             without_agreement: traded.without.clone(),
-            latency_ms: Latencies { step: traded.step.quantiles(), bargain: counts.round.quantiles() },
+            latency_ms: BargainLatencies { step: traded.step.quantiles(), bargain: counts.round.quantiles() },
             moves_refused: traded.refused,
             declined: traded.declined,
             invariant_violations: verdict.into(),
@@ -125,7 +125,7 @@ impl Summary {
     }
 }
 
-impl fmt::Display for Summary {
+impl fmt::Display for BargainSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let line = |f: &mut fmt::Formatter<'_>, name: &str, quantiles: &Quantiles| {
             let Quantiles { p50, p95, p99, max, .. } = quantiles;

@@ -19,9 +19,9 @@ use crate::invariants::{Invariant, Verdict};
 
 /// A call or a JOIN, as far as it declares something.
 #[derive(Deserialize)]
-struct Declaration {
+struct DeclaringMessage {
     envelope: Declarer,
-    payload: Declared,
+    payload: DeclaringPayload,
 }
 
 #[derive(Deserialize)]
@@ -30,7 +30,7 @@ struct Declarer {
 }
 
 #[derive(Deserialize)]
-struct Declared {
+struct DeclaringPayload {
     bargain: Option<BargainSpec>,
     mandate: Option<Mandate>,
 }
@@ -50,12 +50,12 @@ pub(super) struct BargainSeen {
     turns: BTreeMap<u32, Vec<(Turn, Timestamp)>>,
     /// To be confirmed: what, and when it was agreed.
     accepts: Vec<(Award, Timestamp)>,
-    ends: Vec<End>,
+    ends: Vec<ObservedEnd>,
 }
 
 /// The end as one party was told it.
 #[derive(Debug, Clone)]
-struct End {
+struct ObservedEnd {
     agent: AgentId,
     closing: Closing,
     at: Timestamp,
@@ -69,7 +69,7 @@ impl BargainSeen {
 
     /// A call or a JOIN was sent.
     pub(super) fn sent(&mut self, agent: &AgentId, document: &[u8]) {
-        let Ok(Declaration { envelope, payload }) = serde_json::from_slice(document) else { return };
+        let Ok(DeclaringMessage { envelope, payload }) = serde_json::from_slice(document) else { return };
         self.rules = payload.bargain.or_else(|| self.rules.take());
         let declared = self.declared.entry((agent.clone(), envelope.msg_id)).or_insert_with(|| payload.mandate.clone());
         if *declared != payload.mandate {
@@ -103,7 +103,7 @@ impl BargainSeen {
 
     pub(super) fn told_closed(&mut self, envelope: &DeliveryEnvelope, agent: &AgentId, closing: &Closing) {
         let (at, in_reply_to) = (envelope.ts.0, envelope.in_reply_to.clone());
-        self.ends.push(End { agent: agent.clone(), closing: closing.clone(), at, in_reply_to });
+        self.ends.push(ObservedEnd { agent: agent.clone(), closing: closing.clone(), at, in_reply_to });
     }
 
     /// Judges what must hold at any time, and at rest that the agreement's offer was applied.
@@ -143,7 +143,7 @@ impl BargainSeen {
     /// When it was agreed, as far as anybody was told: where it had to be confirmed, before that. What is told in answer to
     /// a late message is told later.
     fn agreed_at(&self) -> Option<Timestamp> {
-        let is_first = |end: &&End| {
+        let is_first = |end: &&ObservedEnd| {
             let asked = end.in_reply_to.clone().map(|asked| (end.agent.clone(), asked));
             end.closing.agreement.is_some() && asked.is_none_or(|asked| self.applied.contains(&asked))
         };
@@ -166,7 +166,7 @@ impl BargainSeen {
         let details: BTreeSet<&String> = self.ends.iter().filter_map(|end| end.closing.detail.as_ref()).collect();
         verdict.check(Invariant::TurnOrder, details.len() <= 1, || format!("{id} ended by {details:?}"));
         let mut agreements: Vec<&Agreement> = Vec::new();
-        for End { agent, closing, .. } in &self.ends {
+        for ObservedEnd { agent, closing, .. } in &self.ends {
             if let Some(agreement) = closing.agreement.as_deref() {
                 agreements.push(agreement);
                 verdict.check(Invariant::TurnOrder, closing.outcome == Outcome::Agreement, || {

@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::msg_id;
-use crate::trace::{AnnouncedDigest, Answer, JournalEntry, Load, Noted, Trace};
+use crate::trace::{AnnouncedDigest, Answer, JournalEntry, Noted, QueueLoad, Trace};
 
 const BEGIN: Timestamp = Timestamp(1_000_000_000);
 
@@ -109,7 +109,7 @@ impl Making {
             digests: Vec::new(),
             loads: BTreeMap::from([(
                 "engine-1 outbox".to_owned(),
-                Load { seen_max: 3, limit: 10, is_asked_between_records: false },
+                QueueLoad { seen_max: 3, limit: 10, is_asked_between_records: false },
             )]),
             story: Vec::new(),
             panics: Vec::new(),
