@@ -1,11 +1,7 @@
 //! All negotiations of one lane: the fold's only entry.
 
-mod causes;
-mod engine_records;
-mod expired;
 mod inbound;
-mod names;
-mod policies;
+mod shared;
 pub(crate) mod snapshot;
 mod state_hash;
 mod table;
@@ -26,8 +22,7 @@ use crate::negotiation::phase::Phase;
 use crate::negotiation::view::NegotiationView;
 pub use snapshot::{SNAPSHOT_FORMAT, SnapshotError};
 
-use causes::Causes;
-use names::Names;
+use shared::Names;
 use table::{Key, NegotiationTable, TableEntry};
 
 /// The rules version every lane begins under.
@@ -243,6 +238,15 @@ impl LaneState {
         }
     }
 
+    /// The W3C trace context the call of an open negotiation carried.
+    #[must_use]
+    pub fn traceparent(&self, negotiation: &NegotiationId) -> Option<&str> {
+        match self.table.entry(Key::of(negotiation))? {
+            TableEntry::Open(open, _) => open.header().traceparent.as_deref(),
+            TableEntry::Ended(_) => None,
+        }
+    }
+
     fn fire_timers(&mut self, seq: u64) {
         let mut index = u32::MAX;
         while let Some((deadline, kind, key)) = self.table.pop_due(self.context.now) {
@@ -263,6 +267,10 @@ impl LaneState {
         }
     }
 }
+
+/// The positions of the inputs that caused the effects still queued, each with how many are left of them.
+#[derive(Debug, Default)]
+struct Causes(VecDeque<(Position, usize)>);
 
 impl LaneContext {
     /// Runs one input and notes what it decided. `now` is the instant it is evaluated at.
@@ -291,5 +299,57 @@ impl LaneContext {
         self.state_hash = state_hash::extend(self.state_hash, self.effects.range(first_effect..));
         self.note_cause(position, first_effect);
         result
+    }
+
+    /// The effects from `first_effect` on were caused by the input at `position`.
+    fn note_cause(&mut self, position: Position, first_effect: usize) {
+        let caused = self.effects.len() - first_effect;
+        if caused > 0 {
+            self.causes.0.push_back((position, caused));
+        }
+    }
+
+    fn pop_effect(&mut self) -> Option<(Option<Position>, Effect)> {
+        let causes = &mut self.causes.0;
+        let Some(effect) = self.effects.pop_front() else {
+            // An input that panicked has left effects without saying so: what follows is not to be blamed on others.
+            causes.clear();
+            return None;
+        };
+        let cause = causes.front_mut().map(|(position, left)| {
+            *left -= 1;
+            *position
+        });
+        if causes.front().is_some_and(|(_, left)| *left == 0) {
+            causes.pop_front();
+        }
+        Some((cause, effect))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::record::{EngineEvent, Entry, Record};
+    use schemas::{Lane, Timestamp};
+
+    use super::*;
+    use crate::Limits;
+
+    #[test]
+    fn an_effect_names_the_entry_that_caused_it() {
+        let claim = |epoch| Entry::Engine { epoch, event: EngineEvent::Claim { engine: format!("engine-{epoch}") } };
+        let mut lane_state = LaneState::new(Lane(0), Limits::default());
+        lane_state.handle_record(
+            7,
+            Timestamp(1),
+            &Record::new("test", vec![Entry::Tick, claim(2), claim(1), claim(3)]),
+        );
+        let mut causes = Vec::new();
+        while let Some((cause, _)) = lane_state.poll_effect_at() {
+            causes.push(cause);
+        }
+        let at = |index| Some(Position { seq: 7, index });
+        assert_eq!(causes, [at(1), at(3)], "the outdated claim leads to nothing");
+        assert!(lane_state.poll_effect().is_none());
     }
 }

@@ -29,10 +29,9 @@ use schemas::{Digest, Lane, Timestamp};
 
 use self::codec::{Fault, Reader, Stored, Writer};
 pub(crate) use self::parts::fields;
-use super::causes::Causes;
-use super::names::Names;
+use super::shared::Names;
 use super::table::{Key, NegotiationTable, TableEntry};
-use super::{LaneContext, LaneState};
+use super::{Causes, LaneContext, LaneState};
 use crate::limits::Limits;
 use crate::negotiation::context::Winners;
 

@@ -1,13 +1,41 @@
-//! Policies shared between the negotiations that run under them, by digest.
+//! What the negotiations of a lane share: a name or a policy that a thousand of them have is stored once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use schemas::Digest;
 use schemas::record::Pinned;
+use schemas::{AgentId, Digest};
 
-use crate::policy::PinnedPolicy;
-use crate::policy::check;
+use crate::policy::{PinnedPolicy, check};
+
+/// Names of agents; bounded, never shrinking.
+#[derive(Debug)]
+pub(super) struct Names {
+    names: BTreeSet<AgentId>,
+    max: usize,
+}
+
+impl Names {
+    pub(super) fn new(max: usize) -> Self {
+        Self { names: BTreeSet::new(), max }
+    }
+
+    /// Shares these names, as many as may be.
+    pub(super) fn of(names: Vec<AgentId>, max: usize) -> Self {
+        Self { names: names.into_iter().take(max).collect(), max }
+    }
+
+    /// The shared form of a name, or the name itself when no more can be shared.
+    pub(super) fn share(&mut self, name: &AgentId) -> AgentId {
+        if let Some(shared) = self.names.get(name) {
+            return shared.clone();
+        }
+        if self.names.len() < self.max {
+            self.names.insert(name.clone());
+        }
+        name.clone()
+    }
+}
 
 /// The policies in use.
 #[derive(Debug, Default)]
