@@ -1,7 +1,6 @@
 //! A naive bargain (docs/spec/alternating-offers.md): every offer ever made is kept, and everything is asked of that
 //! list anew.
 
-mod follow;
 mod hearing;
 mod judging;
 mod mandate;
@@ -10,15 +9,18 @@ mod space;
 #[cfg(test)]
 mod tests;
 
-use schemas::bargain::{BargainRule, BargainSpec as Rules, Mandate, Predicate};
-use schemas::delivery::{Agreement, Outcome, Standing, Turn};
-use schemas::payload::Terms;
-use schemas::{AgentId, Digest, NegotiationId, OfferId, Timestamp, WireTime};
+use schemas::bargain::{BargainRule, BargainSpec as Rules, Mandate, PARTIES_MAX, Predicate};
+use schemas::delivery::{Agreement, Disposition, Outcome, Receipt, Standing, Turn};
+use schemas::payload::{Cfp, Terms};
+use schemas::record::{AdmittedMessage, Message, Pinned};
+use schemas::{Address, AgentId, Digest, NegotiationId, OfferId, Timestamp, WireTime};
 
 use crate::Moment;
-use crate::negotiation::Party;
+use crate::contract_net::{Party, Said, count};
+use crate::fact;
 
 use BargainTimer as Timer;
+use opening::{DAY_MS, NotUnderstood, delegated, join_by};
 
 /// Timers that are due together fire in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,6 +90,102 @@ pub(crate) struct Made {
 }
 
 impl Bargain {
+    /// The bargain of a call, or what its initiator is told.
+    pub(crate) fn open(
+        message: &AdmittedMessage,
+        decoded: &Message,
+        cfp: &Cfp,
+        pinned: &Pinned,
+        moment: Moment,
+    ) -> Result<Self, NotUnderstood> {
+        let rules = (**cfp.bargain.as_ref().expect("a call to a bargain")).clone();
+        if cfp.round.is_some_and(|round| round != 1) {
+            return Err("bad_round".into());
+        }
+        if let Some(pointer) = space::fault(&rules) {
+            return Err(NotUnderstood {
+                reason: "invalid_bargain",
+                pointer: Some(format!("/payload/bargain{pointer}")),
+            });
+        }
+        let rule = delegated(cfp.mandate.as_deref(), &rules, Some(pinned))?;
+        let mut invited: Vec<AgentId> = pinned.invited.iter().map(|one| one.agent.clone()).collect();
+        invited.retain(|agent| *agent != message.from);
+        invited.sort();
+        invited.dedup();
+        if invited.is_empty() {
+            return Err("no_recipient".into());
+        }
+        if invited.len() + 1 > PARTIES_MAX {
+            return Err("too_many_parties".into());
+        }
+        let ttl_ms = decoded.envelope.scope.as_ref().and_then(|scope| scope.ttl).map(|ttl| ttl * 1000);
+        let join_by = join_by(cfp, ttl_ms, moment.now).ok_or("bad_deadline")?;
+        let mut one = Self {
+            id: message.negotiation.clone(),
+            seats: std::iter::once(&message.from).chain(&invited).map(Seat::empty).collect(),
+            rules,
+            currency: cfp.currency.clone(),
+            is_public: decoded.envelope.to.iter().any(|address| !matches!(address, Address::Agent(_))),
+            join_by,
+            ends_by: join_by,
+            outcome: None,
+            detail: None,
+            begun_at: None,
+            step: 0,
+            act_by: Timestamp::MAX,
+            offers: Vec::new(),
+            standing: None,
+            expired: None,
+            confirm_by: None,
+            facts: Vec::new(),
+        };
+        one.ends_by = one.end_after(join_by);
+        if one.ends_by > moment.now.plus_ms(DAY_MS) {
+            return Err("bad_deadline".into());
+        }
+        one.seats[0].has_joined = true;
+        one.seats[0].mandate = cfp.mandate.as_deref().cloned();
+        one.seats[0].rule = rule;
+        one.call(message, decoded, &invited);
+        Ok(one)
+    }
+
+    /// The last instant of a bargain whose turns begin at `begin`.
+    pub(crate) fn end_after(&self, begin: Timestamp) -> Timestamp {
+        let by_turns = self.rules.rounds.map(|rounds| {
+            let turns = u64::from(rounds) * u64::from(self.parties());
+            turns.saturating_mul(self.rules.step_ms)
+        });
+        let span_ms = [by_turns, self.rules.deadline_ms].into_iter().flatten().min().expect("one of them is given");
+        begin.plus_ms(span_ms.saturating_add(self.rules.confirm_ms.unwrap_or(0)))
+    }
+
+    fn call(&mut self, message: &AdmittedMessage, decoded: &Message, invited: &[AgentId]) {
+        let msg_id = decoded.envelope.msg_id.clone();
+        let receipt = Receipt {
+            ack_of: msg_id.clone(),
+            disposition: Disposition::Ok,
+            first: None,
+            offer_id: None,
+            invited: Some(count(invited.len())),
+            left_out: None,
+            award_no: None,
+        };
+        self.facts.push(fact::ack(&self.id, &message.from, &receipt));
+        if self.is_public {
+            self.facts.push(fact::notice_called(&self.id));
+        }
+        let parties: Vec<AgentId> = self.seats.iter().map(|seat| seat.agent.clone()).collect();
+        for agent in invited {
+            let call = fact::cfp(&self.id, agent, 1, self.join_by, self.ends_by);
+            self.facts.push(fact::to_bargain(&call, &parties, &self.rules));
+        }
+        let party = &mut self.seats[0].party;
+        party.last_seq = decoded.envelope.seq;
+        party.said.push(Said { msg_id, digest: message.digest, disposition: Disposition::Ok, reply: None });
+    }
+
     pub(crate) fn is_party(&self, agent: &AgentId) -> bool {
         self.seats.iter().any(|seat| seat.agent == *agent)
     }

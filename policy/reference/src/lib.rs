@@ -9,15 +9,9 @@
 //! deadline, what it arms counts from the record's time, and the k-th timer of a record stands at `u32::MAX - k`.
 
 mod alternating_offers;
-mod awarding;
-mod collecting;
-mod ending;
+mod contract_net;
 pub mod fact;
-mod hearing;
-mod held;
-mod judging;
 mod negotiation;
-mod opening;
 mod reference;
 pub mod scoring;
 

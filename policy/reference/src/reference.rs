@@ -9,9 +9,9 @@ use schemas::{Act, AgentId, DeliveryId, Digest, MsgId, NegotiationId, Position, 
 
 use serde_json::Value;
 
-use crate::alternating_offers::opening::Misread;
+use crate::alternating_offers::opening::NotUnderstood;
 use crate::fact;
-use crate::held::{AnyTimer, Held};
+use crate::negotiation::{AnyTimer, Negotiation};
 
 /// Where each contractor last won.
 pub(crate) type Wins = BTreeMap<AgentId, Position>;
@@ -36,7 +36,7 @@ pub struct Reference {
     epoch: u64,
     rules: u32,
     /// In the order in which the lane's state fires timers that are due together: by the hash of the id.
-    negotiations: BTreeMap<[u8; 16], Held>,
+    negotiations: BTreeMap<[u8; 16], Negotiation>,
     /// Those that have been, and are no longer recognised.
     forgotten: BTreeSet<[u8; 16]>,
     wins: Wins,
@@ -152,15 +152,15 @@ impl Reference {
             return;
         };
         match (event, &mut *one) {
-            (EngineEvent::DeliveryFailed { id, may_answer, .. }, Held::Net(net)) => {
+            (EngineEvent::DeliveryFailed { id, may_answer, .. }, Negotiation::ContractNet(net)) => {
                 if let Some(deliver) = self.deliveries.get(id) {
                     net.delivery_failed(deliver, *may_answer, moment, &mut self.wins);
                 }
             }
-            (EngineEvent::Abort { .. }, Held::Net(net)) => net.abort(moment),
-            (EngineEvent::Abort { .. }, Held::Bargain(bargain)) => bargain.abort(moment),
+            (EngineEvent::Abort { .. }, Negotiation::ContractNet(net)) => net.abort(moment),
+            (EngineEvent::Abort { .. }, Negotiation::Bargain(bargain)) => bargain.abort(moment),
             // A party of a bargain that cannot be reached runs out of time.
-            (EngineEvent::DeliveryFailed { .. }, Held::Bargain(_)) => {}
+            (EngineEvent::DeliveryFailed { .. }, Negotiation::Bargain(_)) => {}
             (EngineEvent::Claim { .. } | EngineEvent::Delivered { .. } | EngineEvent::Rules { .. }, _) => {}
         }
         facts.append(one.facts());
@@ -195,10 +195,10 @@ impl Reference {
             Some(one) if one.is_party(&message.from) => {
                 let (from, digest, pinned) = (&message.from, message.digest, message.pinned.as_deref());
                 match &mut *one {
-                    Held::Net(net) => {
+                    Negotiation::ContractNet(net) => {
                         net.hear(from, digest, decoded, moment, &mut self.wins, &self.limits);
                     }
-                    Held::Bargain(bargain) => bargain.hear(from, digest, decoded, pinned, moment, &self.limits),
+                    Negotiation::Bargain(bargain) => bargain.hear(from, digest, decoded, pinned, moment, &self.limits),
                 }
                 facts.append(one.facts());
             }
@@ -206,14 +206,14 @@ impl Reference {
                 facts.push(stranger(msg_id, Disposition::Closed));
             }
             None if is_own_call(message) && is_full => facts.push(stranger(msg_id, Disposition::RateLimited)),
-            None if is_own_call(message) => match Held::open(message, &decoded, moment) {
+            None if is_own_call(message) => match Negotiation::open(message, &decoded, moment) {
                 Ok(mut one) => {
                     facts.append(one.facts());
                     self.negotiations.insert(key, one);
                 }
                 Err(misread) => {
                     facts.push(stranger(msg_id, Disposition::Malformed));
-                    facts.extend(misread.map(|Misread { reason, pointer }| {
+                    facts.extend(misread.map(|NotUnderstood { reason, pointer }| {
                         fact::not_understood(&message.negotiation, &message.from, reason, pointer.as_deref())
                     }));
                 }

@@ -1,16 +1,17 @@
-//! One message of a party, as far as every protocol judges alike (docs/spec/messages.md#ms-32 to #ms-36).
+//! One message of a party, as far as every protocol judges alike (docs/spec/messages.md#ms-32 to #ms-36), and what follows
+//! from it: turns, acceptances in a party's name, agreement, the end.
 
-use schemas::bargain::{MESSAGES_SPARE, ROUNDS_MAX};
-use schemas::delivery::{Disposition, Receipt};
-use schemas::record::{Message, Pinned};
-use schemas::{Act, AgentId, AwardNo, Digest, OfferId, Payload};
-
-use super::Bargain;
-use super::judging::{Then, Verdict};
-use crate::hearing::is_stale;
-use crate::negotiation::Said;
-use crate::{Moment, fact};
 use policy_core::Limits;
+use schemas::bargain::{MESSAGES_SPARE, ROUNDS_MAX};
+use schemas::delivery::{Disposition, Outcome, Receipt};
+use schemas::record::{Message, Pinned};
+use schemas::{Act, AgentId, AwardNo, Digest, Lot, OfferId, Payload, RegisterKey, WireTime};
+
+use super::judging::{BargainAction, BargainVerdict};
+use super::{Bargain, Made, mandate};
+use crate::contract_net::Said;
+use crate::contract_net::messages::is_stale;
+use crate::{Moment, fact};
 
 impl Bargain {
     /// One message of a party.
@@ -36,11 +37,11 @@ impl Bargain {
                 || matches!(&payload, Payload::Cancel(said) if seat == 0 && said.round.is_none()));
         let is_full = party.said.len() >= self.messages_max(limits) && !ends_it;
         let verdict = if is_full && self.outcome.is_none() {
-            Verdict::of(Disposition::RateLimited)
+            BargainVerdict::of(Disposition::RateLimited)
         } else if is_stale(party.last_seq, seq) {
-            Verdict::of(Disposition::StaleSeq)
+            BargainVerdict::of(Disposition::StaleSeq)
         } else if self.outcome.is_some() {
-            Verdict { reply: Some(self.closed(seat)), ..Verdict::of(Disposition::Closed) }
+            BargainVerdict { reply: Some(self.closed(seat)), ..BargainVerdict::of(Disposition::Closed) }
         } else {
             self.judge(seat, &payload, pinned, moment)
         };
@@ -52,7 +53,7 @@ impl Bargain {
             offer_id: has_offer_id.then_some(OfferId(moment.position)),
             invited: None,
             left_out: None,
-            award_no: matches!(verdict.then, Then::Confirm).then_some(AwardNo(1)),
+            award_no: matches!(verdict.then, BargainAction::Confirm).then_some(AwardNo(1)),
         };
         self.facts.push(fact::ack(&self.id, from, &receipt));
         self.facts.extend(verdict.reply.clone());
@@ -83,6 +84,159 @@ impl Bargain {
         self.facts.push(fact::ack_again(&self.id, to, &earlier.msg_id, disposition, earlier.disposition));
         if is_same && (self.outcome.is_none() || earlier.disposition == Disposition::Closed) {
             self.facts.extend(earlier.reply.clone());
+        }
+    }
+}
+
+impl Bargain {
+    pub(super) fn follow(&mut self, seat: usize, then: BargainAction, moment: Moment) {
+        match then {
+            BargainAction::Nothing => {}
+            BargainAction::Strike => {
+                self.seats[seat].strikes += 1;
+                if self.seats[seat].strikes >= self.rules.max_strikes {
+                    let who = self.seats[seat].agent.to_string();
+                    self.end(Outcome::Ended, Some(who), moment);
+                }
+            }
+            BargainAction::Join(join, rule) => {
+                let joined = &mut self.seats[seat];
+                (joined.has_joined, joined.mandate, joined.rule) = (true, join.mandate.map(|mandate| *mandate), rule);
+                if self.seats.iter().all(|seat| seat.has_joined) {
+                    self.begin(moment);
+                    self.tell_turn(Some(seat), moment);
+                }
+            }
+            BargainAction::Offer(made) => {
+                self.offer(made, moment);
+                self.go_on(seat, moment);
+            }
+            BargainAction::Accept => {
+                self.accept(seat, moment);
+                self.go_on(seat, moment);
+            }
+            BargainAction::Withdraw => {
+                self.standing = None;
+                self.tell_turn(Some(seat), moment);
+            }
+            BargainAction::Confirm => {
+                self.seats[seat].has_confirmed = true;
+                if self.seats.iter().all(|seat| seat.has_confirmed) {
+                    self.agree(moment);
+                }
+            }
+            BargainAction::End(outcome, detail) => self.end(outcome, detail, moment),
+        }
+    }
+
+    /// The first turn begins (docs/spec/alternating-offers.md#ao-12).
+    fn begin(&mut self, moment: Moment) {
+        self.begun_at = Some(moment.now);
+        self.ends_by = self.end_after(moment.now);
+        self.act_by = moment.clock.plus_ms(self.rules.step_ms);
+    }
+
+    fn offer(&mut self, made: Made, moment: Moment) {
+        self.offers.push(made);
+        (self.standing, self.expired) = (Some(self.offers.len() - 1), None);
+        self.take_step(moment);
+    }
+
+    fn accept(&mut self, seat: usize, moment: Moment) {
+        let standing = self.standing.expect("only what stands is accepted");
+        self.offers[standing].accepted_by.push(seat);
+        self.take_step(moment);
+    }
+
+    fn take_step(&mut self, moment: Moment) {
+        self.step += 1;
+        self.act_by = moment.clock.plus_ms(self.rules.step_ms);
+    }
+
+    /// After a step: policies accept as long as they do, then all are told, or it is over.
+    fn go_on(&mut self, by: usize, moment: Moment) {
+        loop {
+            if self.is_agreed() {
+                return self.ask_or_agree(moment);
+            }
+            if self.rules.rounds.is_some_and(|rounds| self.round() > rounds) {
+                return self.no_agreement("rounds", moment);
+            }
+            if !mandate::accepts(self, self.turn(), moment.now) {
+                return self.tell_turn(Some(by), moment);
+            }
+            self.accept(self.turn(), moment);
+        }
+    }
+
+    /// Whether all but its proposer have accepted what stands.
+    fn is_agreed(&self) -> bool {
+        self.stands().is_some_and(|made| made.accepted_by.len() + 1 == self.seats.len())
+    }
+
+    /// Everybody has accepted (docs/spec/alternating-offers.md#ao-36).
+    fn ask_or_agree(&mut self, moment: Moment) {
+        let Some(confirm_ms) = self.rules.confirm_ms else { return self.agree(moment) };
+        let confirm_by = moment.clock.plus_ms(confirm_ms);
+        self.confirm_by = Some(confirm_by);
+        let offer = self.stands().expect("it is agreed on").id;
+        for seat in &self.seats {
+            let accept = fact::accept(&self.id, &seat.agent, offer, Lot(0), AwardNo(1), None, WireTime(confirm_by));
+            self.facts.push(accept);
+        }
+    }
+
+    fn agree(&mut self, moment: Moment) {
+        let agreement = self.agreement();
+        let key = RegisterKey::Award(self.id.clone(), Lot(0), AwardNo(1)).to_string();
+        self.facts.push(fact::agreed(&key, agreement.offer_id, agreement.terms_digest));
+        self.end(Outcome::Agreement, None, moment);
+    }
+
+    pub(super) fn no_agreement(&mut self, detail: &str, moment: Moment) {
+        self.end(Outcome::NoAgreement, Some(detail.to_owned()), moment);
+    }
+
+    pub(crate) fn abort(&mut self, moment: Moment) {
+        self.end(Outcome::Aborted, None, moment);
+    }
+
+    /// Everybody is told the same.
+    fn end(&mut self, outcome: Outcome, detail: Option<String>, moment: Moment) {
+        (self.outcome, self.detail) = (Some(outcome), detail);
+        let closed: Vec<String> = (0..self.seats.len()).map(|seat| self.closed(seat)).collect();
+        self.facts.extend(closed);
+        let key = RegisterKey::Closed(self.id.clone()).to_string();
+        self.facts.push(fact::closed_entry(&key, outcome));
+        if self.is_public {
+            self.facts.push(fact::notice_closed(&self.id, outcome));
+        }
+        let rounds = match self.begun_at {
+            None => 0,
+            // The last acceptance began no other.
+            Some(_) if self.is_agreed() => self.agreement().round,
+            Some(_) => self.rules.rounds.map_or(self.round(), |rounds| rounds.min(self.round())),
+        };
+        let offers = crate::contract_net::count(self.offers.len());
+        let awards = u32::from(outcome == Outcome::Agreement);
+        self.facts.push(fact::ended(&self.id, outcome, [rounds, offers, awards], moment.now));
+    }
+
+    /// How it ended, as everybody is told; nobody is told of words.
+    pub(super) fn closed(&self, seat: usize) -> String {
+        let outcome = self.outcome.expect("it has ended");
+        let agreement = (outcome == Outcome::Agreement).then(|| self.agreement());
+        let (to, detail) = (&self.seats[seat].agent, self.detail.as_deref());
+        fact::bargain_closed(&self.id, to, outcome, detail, agreement.as_ref())
+    }
+
+    /// How it stands, to everybody but the one who did it.
+    pub(super) fn tell_turn(&mut self, but: Option<usize>, moment: Moment) {
+        let turn = self.told_turn(moment);
+        for (index, seat) in self.seats.iter().enumerate() {
+            if Some(index) != but {
+                self.facts.push(fact::turn(&self.id, &seat.agent, &turn));
+            }
         }
     }
 }

@@ -11,13 +11,13 @@ use super::{Bargain, Made, digest, mandate, space};
 use crate::{Moment, fact};
 
 /// What becomes of a message, and what follows.
-pub(crate) struct Verdict {
+pub(crate) struct BargainVerdict {
     pub(crate) disposition: Disposition,
     pub(crate) reply: Option<String>,
-    pub(crate) then: Then,
+    pub(crate) then: BargainAction,
 }
 
-pub(crate) enum Then {
+pub(crate) enum BargainAction {
     Nothing,
     Strike,
     Join(Join, Option<BargainRule>),
@@ -29,19 +29,25 @@ pub(crate) enum Then {
     End(Outcome, Option<String>),
 }
 
-impl Verdict {
+impl BargainVerdict {
     pub(crate) fn of(disposition: Disposition) -> Self {
-        Self { disposition, reply: None, then: Then::Nothing }
+        Self { disposition, reply: None, then: BargainAction::Nothing }
     }
 
-    fn ok(then: Then) -> Self {
+    fn ok(then: BargainAction) -> Self {
         Self { then, ..Self::of(Disposition::Ok) }
     }
 }
 
 impl Bargain {
     /// What the message meets in the table of acts and states.
-    pub(super) fn judge(&self, seat: usize, payload: &Payload, pinned: Option<&Pinned>, moment: Moment) -> Verdict {
+    pub(super) fn judge(
+        &self,
+        seat: usize,
+        payload: &Payload,
+        pinned: Option<&Pinned>,
+        moment: Moment,
+    ) -> BargainVerdict {
         let round = match payload {
             Payload::Offer(offer) => offer.round,
             Payload::Refuse(said) | Payload::NotUnderstood(said) | Payload::Withdraw(said) | Payload::Cancel(said) => {
@@ -56,7 +62,7 @@ impl Bargain {
             | Payload::End(_) => None,
         };
         if round.is_some_and(|round| round < self.round()) {
-            return Verdict::of(Disposition::StaleRound);
+            return BargainVerdict::of(Disposition::StaleRound);
         }
         if round.is_some_and(|round| round > self.round()) {
             return self.refuse(seat, Disposition::OutOfTurn, "bad_round", None);
@@ -65,13 +71,13 @@ impl Bargain {
         let is_invited = self.begun_at.is_none() && !self.seats[seat].has_joined;
         match payload {
             Payload::End(_) => self.ended_by(seat),
-            Payload::Cancel(_) if seat == 0 => Verdict::ok(Then::End(Outcome::Cancelled, None)),
+            Payload::Cancel(_) if seat == 0 => BargainVerdict::ok(BargainAction::End(Outcome::Cancelled, None)),
             Payload::Cancel(_) => self.refuse(seat, Disposition::OutOfTurn, "out_of_turn", None),
             Payload::Withdraw(_) => self.judge_withdrawal(seat),
             Payload::Join(join) if is_invited => self.judge_join(seat, join, pinned),
             Payload::Refuse(_) | Payload::NotUnderstood(_) if is_invited => self.ended_by(seat),
             Payload::Refuse(_) | Payload::NotUnderstood(_) if self.confirm_by.is_some() => {
-                Verdict::ok(Then::End(Outcome::NoAgreement, Some("unconfirmed".to_owned())))
+                BargainVerdict::ok(BargainAction::End(Outcome::NoAgreement, Some("unconfirmed".to_owned())))
             }
             Payload::Confirm(confirm) if self.confirm_by.is_some() && !self.seats[seat].has_confirmed => {
                 self.judge_confirm(seat, confirm)
@@ -86,52 +92,56 @@ impl Bargain {
             | Payload::Confirm(_)
             | Payload::Inform(_)
             | Payload::Failure(_)
-            | Payload::Join(_) => {
-                Verdict { then: Then::Strike, ..self.refuse(seat, Disposition::OutOfTurn, "out_of_turn", None) }
-            }
+            | Payload::Join(_) => BargainVerdict {
+                then: BargainAction::Strike,
+                ..self.refuse(seat, Disposition::OutOfTurn, "out_of_turn", None)
+            },
         }
     }
 
-    fn refuse(&self, seat: usize, disposition: Disposition, reason: &str, pointer: Option<&str>) -> Verdict {
+    fn refuse(&self, seat: usize, disposition: Disposition, reason: &str, pointer: Option<&str>) -> BargainVerdict {
         let reply = Some(fact::not_understood(&self.id, &self.seats[seat].agent, reason, pointer));
-        Verdict { reply, ..Verdict::of(disposition) }
+        BargainVerdict { reply, ..BargainVerdict::of(disposition) }
     }
 
-    fn ended_by(&self, seat: usize) -> Verdict {
-        Verdict::ok(Then::End(Outcome::Ended, Some(self.seats[seat].agent.to_string())))
+    fn ended_by(&self, seat: usize) -> BargainVerdict {
+        BargainVerdict::ok(BargainAction::End(Outcome::Ended, Some(self.seats[seat].agent.to_string())))
     }
 
     /// A joining (docs/spec/alternating-offers.md#ao-12).
-    fn judge_join(&self, seat: usize, join: &Join, pinned: Option<&Pinned>) -> Verdict {
+    fn judge_join(&self, seat: usize, join: &Join, pinned: Option<&Pinned>) -> BargainVerdict {
         match delegated(join.mandate.as_deref(), &self.rules, pinned) {
-            Ok(rule) => Verdict::ok(Then::Join(join.clone(), rule)),
+            Ok(rule) => BargainVerdict::ok(BargainAction::Join(join.clone(), rule)),
             Err(misread) => self.refuse(seat, Disposition::Malformed, misread.reason, misread.pointer.as_deref()),
         }
     }
 
     /// Who may withdraw (docs/spec/alternating-offers.md#ao-23).
-    fn judge_withdrawal(&self, seat: usize) -> Verdict {
+    fn judge_withdrawal(&self, seat: usize) -> BargainVerdict {
         let is_own = self.stands().is_some_and(|made| made.by == seat && made.accepted_by.is_empty());
         if is_own && self.confirm_by.is_none() {
-            return Verdict::ok(Then::Withdraw);
+            return BargainVerdict::ok(BargainAction::Withdraw);
         }
         self.refuse(seat, Disposition::OutOfTurn, "out_of_turn", None)
     }
 
     /// A party confirms (docs/spec/alternating-offers.md#ao-37).
-    fn judge_confirm(&self, seat: usize, confirm: &Confirm) -> Verdict {
+    fn judge_confirm(&self, seat: usize, confirm: &Confirm) -> BargainVerdict {
         if confirm.award_no != AwardNo(1) {
-            return Verdict { then: Then::Strike, ..self.refuse(seat, Disposition::OutOfTurn, "out_of_turn", None) };
+            return BargainVerdict {
+                then: BargainAction::Strike,
+                ..self.refuse(seat, Disposition::OutOfTurn, "out_of_turn", None)
+            };
         }
         let agreed = self.stands().map(|made| digest(&made.terms));
         if confirm.terms_digest.is_some() && confirm.terms_digest != agreed {
             return self.refuse(seat, Disposition::Malformed, "terms_digest", Some("/payload/terms_digest"));
         }
-        Verdict::ok(Then::Confirm)
+        BargainVerdict::ok(BargainAction::Confirm)
     }
 
     /// An offer in its sender's turn (docs/spec/alternating-offers.md#ao-16).
-    fn judge_offer(&self, seat: usize, offer: &Offer, moment: Moment) -> Verdict {
+    fn judge_offer(&self, seat: usize, offer: &Offer, moment: Moment) -> BargainVerdict {
         let refuse = |disposition, reason, pointer: &str| self.refuse(seat, disposition, reason, Some(pointer));
         if let Some(issue) = space::outside(&self.rules, &offer.terms) {
             return refuse(Disposition::Malformed, "out_of_space", &format!("/payload/terms/{issue}"));
@@ -165,7 +175,16 @@ impl Bargain {
             return refuse(Disposition::MandateViolation, "mandate_violation", &format!("/payload/terms{broken}"));
         }
         let (id, t_ppm, terms) = (OfferId(moment.position), self.t_ppm(moment.now), offer.terms.clone());
-        Verdict::ok(Then::Offer(Made { id, by: seat, terms, conditions, from, until, t_ppm, accepted_by: Vec::new() }))
+        BargainVerdict::ok(BargainAction::Offer(Made {
+            id,
+            by: seat,
+            terms,
+            conditions,
+            from,
+            until,
+            t_ppm,
+            accepted_by: Vec::new(),
+        }))
     }
 
     /// The place of a condition that can never be judged, or does not hold of the offer's own terms.
@@ -182,7 +201,7 @@ impl Bargain {
     }
 
     /// An acceptance in its sender's turn (docs/spec/alternating-offers.md#ao-25).
-    fn judge_accept(&self, seat: usize, accept: &Accept, moment: Moment) -> Verdict {
+    fn judge_accept(&self, seat: usize, accept: &Accept, moment: Moment) -> BargainVerdict {
         let Some(said) = accept.terms_digest else {
             return self.refuse(seat, Disposition::Malformed, "terms_digest", Some("/payload/terms_digest"));
         };
@@ -205,7 +224,7 @@ impl Bargain {
             let pointer = Some("/payload/offer_id");
             return self.refuse(seat, Disposition::MandateViolation, "mandate_violation", pointer);
         }
-        Verdict::ok(Then::Accept)
+        BargainVerdict::ok(BargainAction::Accept)
     }
 
     /// Whether every condition of an offer holds now.

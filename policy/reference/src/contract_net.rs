@@ -1,0 +1,415 @@
+//! One contract net: what is known of it, its timers, and its end (docs/spec/contract-net.md).
+
+pub(crate) mod messages;
+pub(crate) mod opening;
+mod rounds;
+
+use std::collections::BTreeMap;
+
+use policy_core::{AwardLoss, Deliver, Phase, SessionState};
+use schemas::delivery::{Disposition, Notification, Outcome, RejectReason, Rejection};
+use schemas::payload::{InformKind, Terms};
+use schemas::register::AwardEnd;
+use schemas::{AgentId, AwardNo, Digest, MsgId, NegotiationId, OfferId, Policy, Position, RegisterKey, Timestamp};
+
+use crate::scoring::Ranked;
+use crate::{Moment, Wins, fact};
+
+/// Timers that are due together fire in this order: the hard bound first, then collection's own deadline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Timer {
+    Hard,
+    Collect,
+    Window,
+    Threshold,
+    Decide,
+    Confirm(usize),
+    Perform(usize),
+    Cancel,
+}
+
+/// Where the window stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Window {
+    NotBegun,
+    EndsAt(Timestamp),
+    Past,
+}
+
+#[derive(Debug)]
+pub(crate) struct ContractNet {
+    pub(crate) id: NegotiationId,
+    pub(crate) policy: Policy,
+    pub(crate) initiator: AgentId,
+    pub(crate) currency: Option<String>,
+    pub(crate) is_public: bool,
+    pub(crate) ends_by: Timestamp,
+    pub(crate) parties: BTreeMap<AgentId, Party>,
+    pub(crate) sessions: BTreeMap<AgentId, Session>,
+    pub(crate) phase: Phase,
+    pub(crate) outcome: Option<Outcome>,
+    pub(crate) round: u32,
+    pub(crate) called_at: Timestamp,
+    pub(crate) period_us: u64,
+    pub(crate) reply_by: Timestamp,
+    pub(crate) extensions: u32,
+    pub(crate) window: Window,
+    pub(crate) crossing: Option<Timestamp>,
+    pub(crate) decide_by: Option<Timestamp>,
+    pub(crate) cancel_by: Option<Timestamp>,
+    /// Where the input stands that caused the last close.
+    pub(crate) closed_at: Option<Position>,
+    pub(crate) lots: Vec<Lot>,
+    pub(crate) standby: Vec<AgentId>,
+    pub(crate) awards: u32,
+    pub(crate) past: Vec<(AwardNo, AgentId)>,
+    pub(crate) offers: u32,
+    pub(crate) facts: Vec<String>,
+}
+
+/// What one party has said.
+#[derive(Debug, Default)]
+pub(crate) struct Party {
+    pub(crate) last_seq: Option<u64>,
+    pub(crate) said: Vec<Said>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Said {
+    pub(crate) msg_id: MsgId,
+    pub(crate) digest: Digest,
+    pub(crate) disposition: Disposition,
+    /// What was answered beside the receipt.
+    pub(crate) reply: Option<String>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) state: SessionState,
+    pub(crate) round: u32,
+    pub(crate) strikes: u32,
+    /// Whether anything of it was folded since its last call or ACCEPT.
+    pub(crate) was_heard: bool,
+    /// Whether CLOSED is its offer's final notice.
+    pub(crate) was_bound: bool,
+    pub(crate) offer: Option<HeldOffer>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct HeldOffer {
+    pub(crate) id: OfferId,
+    pub(crate) terms: Terms,
+    pub(crate) score: u32,
+    pub(crate) payment: Option<i64>,
+    pub(crate) valid_until: Timestamp,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Lot {
+    pub(crate) tries: u32,
+    pub(crate) award: Option<Award>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Award {
+    pub(crate) no: AwardNo,
+    pub(crate) contractor: AgentId,
+    pub(crate) stage: Stage,
+    pub(crate) deadline: Timestamp,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Awarded,
+    Committed,
+    Done,
+    CancelPending,
+}
+
+impl ContractNet {
+    pub(crate) fn is_party(&self, agent: &AgentId) -> bool {
+        self.parties.contains_key(agent)
+    }
+
+    /// Every timer that is armed.
+    pub(crate) fn timers(&self) -> Vec<(Timestamp, Timer)> {
+        if self.outcome.is_some() {
+            return Vec::new();
+        }
+        let mut timers = vec![(self.ends_by, Timer::Hard)];
+        if self.phase == Phase::Collecting {
+            timers.push((self.reply_by, Timer::Collect));
+            if let Window::EndsAt(at) = self.window {
+                timers.push((at, Timer::Window));
+            }
+            timers.extend(self.crossing.map(|at| (at, Timer::Threshold)));
+        }
+        timers.extend(self.decide_by.map(|at| (at, Timer::Decide)));
+        timers.extend(self.cancel_by.map(|at| (at, Timer::Cancel)));
+        for (index, lot) in self.lots.iter().enumerate() {
+            match &lot.award {
+                Some(award) if award.stage == Stage::Awarded => timers.push((award.deadline, Timer::Confirm(index))),
+                Some(award) if award.stage == Stage::Committed => timers.push((award.deadline, Timer::Perform(index))),
+                Some(_) | None => {}
+            }
+        }
+        timers
+    }
+
+    pub(crate) fn fire(&mut self, timer: Timer, moment: Moment, wins: &mut Wins) {
+        match timer {
+            Timer::Hard => self.time_out(moment),
+            Timer::Collect => self.collection_ends(moment, wins),
+            Timer::Window => {
+                self.window = Window::Past;
+                self.evaluate(moment, wins);
+            }
+            Timer::Threshold => {
+                self.crossing = None;
+                self.evaluate(moment, wins);
+            }
+            Timer::Decide => self.initiator_is_silent(moment, wins),
+            Timer::Confirm(lot) => self.lose(lot, policy_core::AwardLoss::ConfirmTimeout, moment, wins),
+            Timer::Perform(lot) => self.lose(lot, policy_core::AwardLoss::PerformTimeout, moment, wins),
+            Timer::Cancel => self.end(Outcome::Cancelled, moment),
+        }
+    }
+
+    pub(crate) fn session(&mut self, contractor: &AgentId) -> &mut Session {
+        self.sessions.get_mut(contractor).expect("only contractors are asked for")
+    }
+
+    pub(crate) fn state(&self, contractor: &AgentId) -> SessionState {
+        self.sessions[contractor].state
+    }
+
+    /// The lot a contractor has a live award for.
+    pub(crate) fn lot_of(&self, contractor: &AgentId) -> Option<usize> {
+        self.lots.iter().position(|lot| lot.award.as_ref().is_some_and(|award| award.contractor == *contractor))
+    }
+
+    pub(crate) fn has_stage(&self, stage: Stage) -> bool {
+        self.lots.iter().any(|lot| lot.award.as_ref().is_some_and(|award| award.stage == stage))
+    }
+
+    /// The valid, unexpired, unwithdrawn offers.
+    pub(crate) fn valid(&self, now: Timestamp) -> Vec<(&AgentId, &HeldOffer)> {
+        let offered = self.sessions.iter().filter(|(_, session)| session.state == SessionState::Offered);
+        let offers = offered.filter_map(|(contractor, session)| Some((contractor, session.offer.as_ref()?)));
+        offers.filter(|(_, offer)| offer.valid_until >= now).collect()
+    }
+
+    /// Those called in this round, and those of them who have responded.
+    pub(crate) fn called_and_responded(&self) -> (u32, u32) {
+        let called = || self.sessions.values().filter(|session| session.round == self.round);
+        let responded = called().filter(|session| has_responded(session.state)).count();
+        (count(called().count()), count(responded))
+    }
+
+    /// A contractor's offer gets its REJECT and leaves the running.
+    pub(crate) fn reject(&mut self, contractor: &AgentId, reason: RejectReason) {
+        if let Some(offer) = self.session(contractor).offer.take() {
+            let rejection = Rejection { offer_id: Some(offer.id), reason, code: None };
+            self.facts.push(fact::reject(&self.id, contractor, &rejection));
+        }
+    }
+
+    pub(crate) fn tell_initiator(&mut self, what: &str, contractor: &AgentId, award_no: AwardNo) {
+        self.facts.push(fact::inform(&self.id, &self.initiator, what, contractor, award_no));
+    }
+
+    pub(crate) fn end_key(&self, lot: usize, award_no: AwardNo) -> String {
+        RegisterKey::AwardEnd(self.id.clone(), schemas::Lot(count(lot)), award_no).to_string()
+    }
+
+    pub(crate) fn ranked(&self, contractor: &AgentId, wins: &Wins) -> Option<Ranked> {
+        let offer = self.sessions[contractor].offer.as_ref()?;
+        let last_win = wins.get(contractor).copied();
+        Some(Ranked { contractor: contractor.clone(), offer: offer.id, score: offer.score, last_win })
+    }
+}
+
+/// Counts as a response (docs/spec/contract-net.md): offered, refused, not understood, undelivered, failed, excluded,
+/// withdrawn, policy-rejected.
+fn has_responded(state: SessionState) -> bool {
+    use SessionState as S;
+    match state {
+        S::Offered
+        | S::Refused
+        | S::NotUnderstood
+        | S::Undelivered
+        | S::Failed
+        | S::Excluded
+        | S::Withdrawn
+        | S::PolicyRejected => true,
+        S::Invited
+        | S::Standby
+        | S::Awarded
+        | S::Committed
+        | S::Done
+        | S::Rejected
+        | S::Lapsed
+        | S::CancelPending
+        | S::Cancelled => false,
+    }
+}
+
+pub(crate) fn count(number: usize) -> u32 {
+    u32::try_from(number).expect("a case has a handful of everything")
+}
+
+impl ContractNet {
+    /// CANCEL of the initiator (docs/spec/contract-net.md#cn-55).
+    pub(crate) fn cancel(&mut self, moment: Moment) {
+        for contractor in self.contractors_in(&[SessionState::Offered, SessionState::Standby], None) {
+            self.reject(&contractor, RejectReason::Cancelled);
+            self.session(&contractor).state = SessionState::Rejected;
+        }
+        self.standby.clear();
+        for lot in 0..self.lots.len() {
+            self.call_off(lot);
+        }
+        self.decide_by = None;
+        if self.has_stage(Stage::CancelPending) {
+            self.phase = Phase::Cancelling;
+            self.cancel_by = Some(moment.clock.plus_ms(self.policy.timers_ms.cancel).min(self.ends_by));
+        } else {
+            self.end(Outcome::Cancelled, moment);
+        }
+    }
+
+    fn call_off(&mut self, lot: usize) {
+        let Some(award) = self.lots[lot].award.clone() else { return };
+        if award.stage == Stage::Done {
+            return;
+        }
+        if award.stage == Stage::Awarded {
+            self.past.push((award.no, award.contractor.clone()));
+            self.facts.push(fact::end_entry(&self.end_key(lot, award.no), AwardEnd::Revoked));
+        }
+        self.cancel_award(&award, AwardLoss::Cancelled);
+        self.session(&award.contractor).state = SessionState::CancelPending;
+        self.lots[lot].award.as_mut().expect("live").stage = Stage::CancelPending;
+    }
+
+    /// The contractor answers (docs/spec/contract-net.md#cn-56); `informed` is absent after a FAILURE.
+    pub(crate) fn answer_cancel(&mut self, lot: usize, informed: Option<InformKind>, moment: Moment) {
+        let award = self.lots[lot].award.take().expect("called off");
+        let state = match informed {
+            Some(kind) => {
+                self.tell_initiator(word(kind), &award.contractor, award.no);
+                if kind == InformKind::Cancelled { SessionState::Cancelled } else { SessionState::Done }
+            }
+            None => {
+                self.facts.push(fact::failed(&self.id, &self.initiator, &award.contractor, award.no));
+                SessionState::Failed
+            }
+        };
+        self.session(&award.contractor).state = state;
+        if !self.has_stage(Stage::CancelPending) {
+            self.end(Outcome::Cancelled, moment);
+        }
+    }
+
+    /// The hard deadline (docs/spec/contract-net.md#cn-58).
+    pub(crate) fn time_out(&mut self, moment: Moment) {
+        if self.phase == Phase::Cancelling {
+            return self.end(Outcome::Cancelled, moment);
+        }
+        self.take_all_back(AwardLoss::Timeout);
+        self.end(Outcome::Timeout, moment);
+    }
+
+    pub(crate) fn abort(&mut self, moment: Moment) {
+        self.take_all_back(AwardLoss::Aborted);
+        self.end(Outcome::Aborted, moment);
+    }
+
+    fn take_all_back(&mut self, loss: AwardLoss) {
+        for lot in 0..self.lots.len() {
+            if self.lots[lot].award.as_ref().is_some_and(|award| award.stage != Stage::Done) {
+                self.take_back(lot, loss);
+            }
+        }
+    }
+
+    /// A delivery was given up (docs/spec/contract-net.md#cn-18): counts for the current call to an INVITED, and for
+    /// the live ACCEPT to an AWARDED contractor, from whom nothing later was folded.
+    pub(crate) fn delivery_failed(&mut self, deliver: &Deliver, may_answer: bool, moment: Moment, wins: &mut Wins) {
+        let contractor = &deliver.to;
+        if self.sessions[contractor].was_heard {
+            return;
+        }
+        match &*deliver.told {
+            Notification::Cfp(call) => {
+                let is_current = (call.round, call.reply_by.0) == (self.round, self.reply_by);
+                if self.phase == Phase::Collecting && is_current && self.state(contractor) == SessionState::Invited {
+                    self.answer_without_offer(
+                        contractor,
+                        if may_answer { SessionState::Undelivered } else { SessionState::Failed },
+                        RejectReason::Withdrawn,
+                        moment,
+                        wins,
+                    );
+                }
+            }
+            Notification::Accept(accept) => {
+                let lot = self.lots.iter().position(|lot| {
+                    lot.award.as_ref().is_some_and(|award| award.no == accept.award_no && award.stage == Stage::Awarded)
+                });
+                if let Some(lot) = lot {
+                    self.lose(lot, AwardLoss::Undelivered, moment, wins);
+                }
+            }
+            Notification::Ack(_)
+            | Notification::Cancel(_)
+            | Notification::Closed(_)
+            | Notification::Failure(_)
+            | Notification::Inform(_)
+            | Notification::NotUnderstood(_)
+            | Notification::Reject(_)
+            | Notification::Turn(_) => {}
+        }
+    }
+
+    /// The end. A completed negotiation tells the initiator and those who were bound, any other end everybody.
+    pub(crate) fn end(&mut self, outcome: Outcome, moment: Moment) {
+        let reason = match outcome {
+            Outcome::Completed => RejectReason::Awarded,
+            Outcome::Cancelled => RejectReason::Cancelled,
+            Outcome::NoOffers
+            | Outcome::Incomplete
+            | Outcome::NoCandidate
+            | Outcome::Timeout
+            | Outcome::Aborted
+            | Outcome::Agreement
+            | Outcome::NoAgreement
+            | Outcome::Ended => RejectReason::Expired,
+        };
+        self.facts.push(fact::closed(&self.id, &self.initiator, outcome));
+        for contractor in self.sessions.keys().cloned().collect::<Vec<_>>() {
+            let was_bound = self.sessions[&contractor].was_bound;
+            if outcome != Outcome::Completed || was_bound {
+                self.facts.push(fact::closed(&self.id, &contractor, outcome));
+            }
+            if !was_bound {
+                self.reject(&contractor, reason);
+            }
+        }
+        let key = RegisterKey::Closed(self.id.clone()).to_string();
+        self.facts.push(fact::closed_entry(&key, outcome));
+        if self.is_public {
+            self.facts.push(fact::notice_closed(&self.id, outcome));
+        }
+        self.facts.push(fact::ended(&self.id, outcome, [self.round, self.offers, self.awards], moment.now));
+        (self.phase, self.outcome) = (Phase::Ended, Some(outcome));
+    }
+}
+
+pub(crate) fn word(kind: InformKind) -> &'static str {
+    match kind {
+        InformKind::Done => "done",
+        InformKind::Result => "result",
+        InformKind::Cancelled => "cancelled",
+    }
+}

@@ -1,0 +1,352 @@
+//! One message: whether it is a repeat, what it meets in the table of acts and states, what it is answered, and what follows
+//! (docs/spec/contract-net.md#what-is-legal, docs/spec/messages.md#ms-32 to #ms-36).
+
+use policy_core::{AwardLoss, Cause, Limits, Phase, SessionState};
+use schemas::bargain::Conditions;
+use schemas::delivery::{Disposition, Receipt, RejectReason, Rejection};
+use schemas::payload::{InformKind, Offer as OfferPayload};
+use schemas::policy::OfferRevision;
+use schemas::record::Message;
+use schemas::{Act, AgentId, AwardNo, Digest, MsgId, OfferId, Payload, Timestamp};
+
+use crate::contract_net::{ContractNet, HeldOffer, Said, Stage, word};
+
+use crate::{Moment, Wins, fact, scoring};
+
+/// What becomes of a message, and what follows.
+pub(crate) struct NetVerdict {
+    pub(crate) disposition: Disposition,
+    pub(crate) reply: Option<String>,
+    pub(crate) award_no: Option<AwardNo>,
+    pub(crate) then: NetAction,
+}
+
+pub(crate) enum NetAction {
+    Nothing,
+    Strike,
+    Record(HeldOffer),
+    Answer(SessionState, RejectReason),
+    Confirm(usize),
+    Lose(usize, AwardLoss),
+    Perform(usize, InformKind),
+    AnswerCancel(usize, Option<InformKind>),
+    Cancel,
+    Choose(AgentId),
+}
+
+impl ContractNet {
+    /// One message of a party.
+    pub(crate) fn hear(
+        &mut self,
+        from: &AgentId,
+        digest: Digest,
+        message: Message,
+        moment: Moment,
+        wins: &mut Wins,
+        limits: &Limits,
+    ) {
+        let (msg_id, seq, payload) = (message.envelope.msg_id, message.envelope.seq, message.payload);
+        if let Some(session) = self.sessions.get_mut(from) {
+            session.was_heard = true;
+        }
+        let party = &self.parties[from];
+        if let Some(earlier) = party.said.iter().find(|said| said.msg_id == msg_id) {
+            return self.answer_again(from, &earlier.clone(), digest, &payload);
+        }
+        let is_full = party.said.len() >= limits.messages_per_party_max;
+        let verdict = if is_full && self.outcome.is_none() {
+            NetVerdict::of(Disposition::RateLimited)
+        } else if is_stale(party.last_seq, seq) {
+            NetVerdict::of(Disposition::StaleSeq)
+        } else if self.outcome.is_some() {
+            self.judge_after_the_end(from, &payload, moment)
+        } else {
+            self.judge(from, &payload, moment)
+        };
+        self.answer(from, &msg_id, payload.act(), &verdict, moment);
+        let party = self.parties.get_mut(from).expect("a party");
+        if verdict.disposition != Disposition::RateLimited {
+            party.last_seq = party.last_seq.max(seq);
+        }
+        if !is_full {
+            party.said.push(Said { msg_id, digest, disposition: verdict.disposition, reply: verdict.reply });
+        }
+        self.follow(from, verdict.then, moment, wins);
+    }
+
+    fn answer(&mut self, from: &AgentId, msg_id: &MsgId, act: Act, verdict: &NetVerdict, moment: Moment) {
+        let numbered = [Disposition::Ok, Disposition::Late, Disposition::PolicyReject];
+        let has_offer_id = act == Act::Offer && numbered.contains(&verdict.disposition);
+        let receipt = Receipt {
+            ack_of: msg_id.clone(),
+            disposition: verdict.disposition,
+            first: None,
+            offer_id: has_offer_id.then_some(OfferId(moment.position)),
+            invited: None,
+            left_out: None,
+            award_no: verdict.award_no,
+        };
+        self.facts.push(fact::ack(&self.id, from, &receipt));
+        self.facts.extend(verdict.reply.clone());
+    }
+
+    /// Repeats (docs/spec/messages.md#ms-33). After the end less is remembered: only late offers, outdated
+    /// confirmations and CLOSED are told again.
+    fn answer_again(&mut self, from: &AgentId, earlier: &Said, digest: Digest, payload: &Payload) {
+        let is_same = earlier.digest == digest;
+        let disposition = if is_same { Disposition::Duplicate } else { Disposition::Conflict };
+        self.facts.push(fact::ack_again(&self.id, from, &earlier.msg_id, disposition, earlier.disposition));
+        if !is_same {
+            return;
+        }
+        let Some(outcome) = self.outcome else {
+            self.facts.extend(earlier.reply.clone());
+            return;
+        };
+        let again = match (earlier.disposition, payload) {
+            (Disposition::Closed, _) => Some(fact::closed(&self.id, from, outcome)),
+            (Disposition::Late, _) => Some(self.late(from)),
+            (Disposition::Revoked, Payload::Confirm(confirm)) => Some(self.revoked(from, confirm.award_no)),
+            _ => None,
+        };
+        self.facts.extend(again);
+    }
+
+    /// After the end (docs/spec/contract-net.md#cn-63).
+    fn judge_after_the_end(&self, from: &AgentId, payload: &Payload, moment: Moment) -> NetVerdict {
+        if let Payload::Offer(offer) = payload
+            && *from != self.initiator
+        {
+            return if moment.now > self.ends_by {
+                NetVerdict::of(Disposition::Expired)
+            } else if offer.round.is_some_and(|round| round < self.round) {
+                NetVerdict::of(Disposition::StaleRound)
+            } else {
+                NetVerdict { reply: Some(self.late(from)), ..NetVerdict::of(Disposition::Late) }
+            };
+        }
+        if let Payload::Confirm(confirm) = payload
+            && self.was_revoked(confirm.award_no, from)
+        {
+            return self.judge_revoked(from, confirm.award_no);
+        }
+        let closed = self.outcome.map(|outcome| fact::closed(&self.id, from, outcome));
+        NetVerdict { reply: closed, ..NetVerdict::of(Disposition::Closed) }
+    }
+
+    pub(crate) fn late(&self, to: &AgentId) -> String {
+        fact::reject(&self.id, to, &Rejection { offer_id: None, reason: RejectReason::Late, code: None })
+    }
+
+    fn revoked(&self, to: &AgentId, award_no: AwardNo) -> String {
+        fact::cancel(&self.id, to, award_no, "revoked")
+    }
+
+    pub(crate) fn was_revoked(&self, award_no: AwardNo, contractor: &AgentId) -> bool {
+        self.past.contains(&(award_no, contractor.clone()))
+    }
+
+    pub(crate) fn judge_revoked(&self, from: &AgentId, award_no: AwardNo) -> NetVerdict {
+        let reply = Some(self.revoked(from, award_no));
+        NetVerdict { reply, award_no: Some(award_no), ..NetVerdict::of(Disposition::Revoked) }
+    }
+
+    fn follow(&mut self, from: &AgentId, then: NetAction, moment: Moment, wins: &mut Wins) {
+        match then {
+            NetAction::Nothing => {}
+            NetAction::Strike => self.strike(from, moment, wins),
+            NetAction::Record(offer) => self.record(from, offer, moment, wins),
+            NetAction::Answer(state, reason) => self.answer_without_offer(from, state, reason, moment, wins),
+            NetAction::Confirm(lot) => self.confirm(lot, moment),
+            NetAction::Lose(lot, loss) => self.lose(lot, loss, moment, wins),
+            NetAction::Perform(lot, kind) => self.perform(lot, word(kind), moment),
+            NetAction::AnswerCancel(lot, informed) => self.answer_cancel(lot, informed, moment),
+            NetAction::Cancel => self.cancel(moment),
+            NetAction::Choose(contractor) => {
+                self.reject_expired(moment.now);
+                self.decide(Some(&contractor), Cause::Initiator, moment, wins);
+            }
+        }
+    }
+}
+
+impl NetVerdict {
+    pub(crate) fn of(disposition: Disposition) -> Self {
+        Self { disposition, reply: None, award_no: None, then: NetAction::Nothing }
+    }
+
+    pub(crate) fn ok(then: NetAction) -> Self {
+        Self { then, ..Self::of(Disposition::Ok) }
+    }
+}
+
+/// Whether a message comes behind a later one of its sender. Who has numbered a message once must go on doing so.
+pub(crate) fn is_stale(last: Option<u64>, seq: Option<u64>) -> bool {
+    match (last, seq) {
+        (Some(last), Some(seq)) => seq <= last,
+        (Some(_), None) => true,
+        (None, Some(_) | None) => false,
+    }
+}
+
+impl ContractNet {
+    /// What the message meets in the table of acts and states.
+    pub(crate) fn judge(&self, from: &AgentId, payload: &Payload, moment: Moment) -> NetVerdict {
+        let round = match payload {
+            Payload::Offer(offer) => offer.round,
+            Payload::Refuse(said) | Payload::NotUnderstood(said) | Payload::Withdraw(said) | Payload::Cancel(said) => {
+                said.round
+            }
+            Payload::Cfp(_)
+            | Payload::Accept(_)
+            | Payload::Confirm(_)
+            | Payload::Inform(_)
+            | Payload::Failure(_)
+            | Payload::Join(_)
+            | Payload::End(_) => None,
+        };
+        match round {
+            Some(round) if round < self.round => NetVerdict::of(Disposition::StaleRound),
+            Some(round) if round > self.round => {
+                NetVerdict { then: NetAction::Nothing, ..self.out_of_turn(from, "bad_round") }
+            }
+            Some(_) | None if *from == self.initiator => self.judge_initiator(payload, moment),
+            Some(_) | None => self.judge_contractor(from, payload, moment),
+        }
+    }
+
+    fn judge_initiator(&self, payload: &Payload, moment: Moment) -> NetVerdict {
+        let out_of_turn = |reason| NetVerdict { then: NetAction::Nothing, ..self.out_of_turn(&self.initiator, reason) };
+        match payload {
+            Payload::Cancel(_) if self.phase != Phase::Cancelling => NetVerdict::ok(NetAction::Cancel),
+            Payload::NotUnderstood(_) => NetVerdict::ok(NetAction::Nothing),
+            Payload::Accept(accept) if self.phase == Phase::Deciding => {
+                let valid = self.valid(moment.now);
+                let chosen = valid.iter().find(|(_, offer)| offer.id == accept.offer_id);
+                match chosen {
+                    Some((contractor, _)) => NetVerdict::ok(NetAction::Choose((*contractor).clone())),
+                    None => out_of_turn("unknown_offer"),
+                }
+            }
+            Payload::Accept(_)
+            | Payload::Cancel(_)
+            | Payload::Cfp(_)
+            | Payload::Offer(_)
+            | Payload::Refuse(_)
+            | Payload::Withdraw(_)
+            | Payload::Confirm(_)
+            | Payload::Inform(_)
+            | Payload::Failure(_)
+            | Payload::Join(_)
+            | Payload::End(_) => out_of_turn("out_of_turn"),
+        }
+    }
+
+    fn judge_contractor(&self, from: &AgentId, payload: &Payload, moment: Moment) -> NetVerdict {
+        let live = self.lot_of(from);
+        let stage = live.and_then(|lot| Some(self.lots[lot].award.as_ref()?.stage));
+        let live_no = live.and_then(|lot| Some(self.lots[lot].award.as_ref()?.no));
+        match (payload, live, stage) {
+            (Payload::Offer(offer), _, _) => self.judge_offer(from, offer, moment),
+            (Payload::Confirm(confirm), _, _) if self.was_revoked(confirm.award_no, from) => {
+                self.judge_revoked(from, confirm.award_no)
+            }
+            (Payload::Confirm(confirm), Some(lot), Some(Stage::Awarded)) if live_no == Some(confirm.award_no) => {
+                let then = NetAction::Confirm(lot);
+                NetVerdict { then, award_no: live_no, ..NetVerdict::of(Disposition::Committed) }
+            }
+            (Payload::Refuse(_) | Payload::NotUnderstood(_) | Payload::Withdraw(_), _, _) => {
+                self.judge_decline(from, payload, live, stage)
+            }
+            (Payload::Failure(_), _, _) if self.phase == Phase::Collecting && self.is_awaited_or_undelivered(from) => {
+                NetVerdict::ok(NetAction::Answer(SessionState::Failed, RejectReason::Withdrawn))
+            }
+            (Payload::Failure(_), Some(lot), Some(Stage::Awarded)) => {
+                NetVerdict::ok(NetAction::Lose(lot, AwardLoss::Failed))
+            }
+            (Payload::Failure(_), Some(lot), Some(Stage::Committed)) => {
+                NetVerdict::ok(NetAction::Lose(lot, AwardLoss::PerformFailed))
+            }
+            (Payload::Failure(_), Some(lot), Some(Stage::CancelPending)) => {
+                NetVerdict::ok(NetAction::AnswerCancel(lot, None))
+            }
+            (Payload::Inform(inform), Some(lot), Some(Stage::CancelPending)) => {
+                NetVerdict::ok(NetAction::AnswerCancel(lot, Some(inform.kind)))
+            }
+            (Payload::Inform(inform), Some(lot), Some(Stage::Committed)) if inform.kind != InformKind::Cancelled => {
+                NetVerdict::ok(NetAction::Perform(lot, inform.kind))
+            }
+            _ => self.out_of_turn(from, "out_of_turn"),
+        }
+    }
+
+    fn is_awaited_or_undelivered(&self, contractor: &AgentId) -> bool {
+        matches!(self.state(contractor), SessionState::Invited | SessionState::Undelivered)
+    }
+
+    fn judge_decline(&self, from: &AgentId, payload: &Payload, lot: Option<usize>, stage: Option<Stage>) -> NetVerdict {
+        if self.phase == Phase::Collecting {
+            return match (payload.act(), self.state(from)) {
+                (Act::Withdraw, SessionState::Offered) => {
+                    NetVerdict::ok(NetAction::Answer(SessionState::Withdrawn, RejectReason::Withdrawn))
+                }
+                (Act::Refuse, SessionState::Invited | SessionState::Undelivered) => {
+                    NetVerdict::ok(NetAction::Answer(SessionState::Refused, RejectReason::Withdrawn))
+                }
+                (Act::NotUnderstood, SessionState::Invited | SessionState::Undelivered) => {
+                    NetVerdict::ok(NetAction::Answer(SessionState::NotUnderstood, RejectReason::Withdrawn))
+                }
+                _ => self.out_of_turn(from, "out_of_turn"),
+            };
+        }
+        match (lot, stage) {
+            (Some(lot), Some(Stage::Awarded)) => NetVerdict::ok(NetAction::Lose(lot, AwardLoss::Refused)),
+            (_, Some(Stage::Committed)) if payload.act() == Act::NotUnderstood => self.out_of_turn(from, "out_of_turn"),
+            (_, Some(Stage::Committed)) => self.out_of_turn(from, "use_failure_decommit"),
+            _ => NetVerdict::of(Disposition::Closed),
+        }
+    }
+
+    fn judge_offer(&self, from: &AgentId, payload: &OfferPayload, moment: Moment) -> NetVerdict {
+        use SessionState as S;
+        // What nobody would judge must not look as if it bound anyone.
+        let has_predicates = matches!(payload.conditions, Some(Conditions::Predicates(_)));
+        if has_predicates {
+            let reply = Some(fact::not_understood(&self.id, from, "condition", Some("/payload/conditions")));
+            return NetVerdict { reply, ..NetVerdict::of(Disposition::Malformed) };
+        }
+        if self.phase != Phase::Collecting {
+            return NetVerdict { reply: Some(self.late(from)), ..NetVerdict::of(Disposition::Late) };
+        }
+        let session = &self.sessions[from];
+        let may_revise = session.state == S::Offered && self.policy.offer_revision == OfferRevision::Replace;
+        let may_offer =
+            may_revise || matches!(session.state, S::Invited | S::Undelivered | S::Withdrawn | S::PolicyRejected);
+        if session.round != self.round || !may_offer {
+            return self.out_of_turn(from, "out_of_turn");
+        }
+        let valid_until = match (payload.valid_for_ms, payload.valid_until) {
+            (Some(ms), _) => moment.now.plus_ms(ms),
+            (None, Some(until)) => until.0,
+            (None, None) => Timestamp::MAX,
+        };
+        let id = OfferId(moment.position);
+        match scoring::gate_failed(&self.policy, self.currency.as_deref(), payload, valid_until, moment.now) {
+            Some(code) => {
+                let rejection = Rejection { offer_id: Some(id), reason: RejectReason::Policy, code: Some(code) };
+                let reply = Some(fact::reject(&self.id, from, &rejection));
+                let then = NetAction::Answer(S::PolicyRejected, RejectReason::Replaced);
+                NetVerdict { reply, then, ..NetVerdict::of(Disposition::PolicyReject) }
+            }
+            None => {
+                let (terms, score) = (payload.terms.clone(), scoring::score(&self.policy, &payload.terms));
+                NetVerdict::ok(NetAction::Record(HeldOffer { id, terms, score, payment: None, valid_until }))
+            }
+        }
+    }
+
+    fn out_of_turn(&self, to: &AgentId, reason: &str) -> NetVerdict {
+        let reply = Some(fact::not_understood(&self.id, to, reason, None));
+        NetVerdict { reply, then: NetAction::Strike, ..NetVerdict::of(Disposition::OutOfTurn) }
+    }
+}

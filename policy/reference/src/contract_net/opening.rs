@@ -1,0 +1,106 @@
+//! Calls (docs/spec/contract-net.md#cn-1 to #cn-7).
+
+use policy_core::{Phase, SessionState};
+use schemas::delivery::{Disposition, Receipt};
+use schemas::payload::Cfp;
+use schemas::policy::WindowAnchor;
+use schemas::record::{AdmittedMessage, Message};
+use schemas::{Address, AgentId, Payload, Policy, Timestamp};
+
+use crate::Moment;
+use crate::contract_net::{ContractNet, Party, Said, Session, Window, count};
+use crate::fact;
+
+/// The negotiation of a call, or what its initiator is told: nothing, when it is no call at all.
+pub(crate) fn open(
+    message: &AdmittedMessage,
+    decoded: &Message,
+    moment: Moment,
+) -> Result<ContractNet, Option<&'static str>> {
+    let Payload::Cfp(cfp) = &decoded.payload else { return Err(None) };
+    let pinned = message.pinned.as_ref().ok_or(None)?;
+    if cfp.round.is_some_and(|round| round != 1) {
+        return Err(Some("bad_round"));
+    }
+    let policy = (*pinned.policy).clone();
+    let ttl_ms = decoded.envelope.scope.as_ref().and_then(|scope| scope.ttl).map(|ttl| ttl * 1000);
+    let (reply_by, ends_by) = deadlines(&policy, cfp, ttl_ms, moment.now).ok_or(Some("bad_deadline"))?;
+    let agents = pinned.invited.iter().map(|invitation| invitation.agent.clone());
+    let invited: Vec<AgentId> = agents.filter(|agent| *agent != message.from).collect();
+    if invited.is_empty() {
+        return Err(Some("no_recipient"));
+    }
+    let parties = invited.iter().chain([&message.from]).map(|agent| (agent.clone(), Party::default()));
+    let mut one = ContractNet {
+        id: message.negotiation.clone(),
+        initiator: message.from.clone(),
+        currency: cfp.currency.clone(),
+        is_public: decoded.envelope.to.iter().any(|address| !matches!(address, Address::Agent(_))),
+        ends_by,
+        parties: parties.collect(),
+        sessions: invited.iter().map(|agent| (agent.clone(), Session::invited())).collect(),
+        phase: Phase::Collecting,
+        outcome: None,
+        round: 1,
+        called_at: moment.now,
+        period_us: reply_by.since_us(moment.now),
+        reply_by,
+        extensions: 0,
+        window: Window::NotBegun,
+        crossing: None,
+        decide_by: None,
+        cancel_by: None,
+        closed_at: None,
+        lots: Vec::new(),
+        standby: Vec::new(),
+        awards: 0,
+        past: Vec::new(),
+        offers: 0,
+        facts: Vec::new(),
+        policy,
+    };
+    one.begin_window(WindowAnchor::Cfp, moment.now);
+    acknowledge_call(&mut one, message, decoded);
+    one.call(&invited);
+    Ok(one)
+}
+
+fn acknowledge_call(one: &mut ContractNet, message: &AdmittedMessage, decoded: &Message) {
+    let msg_id = decoded.envelope.msg_id.clone();
+    let receipt = Receipt {
+        ack_of: msg_id.clone(),
+        disposition: Disposition::Ok,
+        first: None,
+        offer_id: None,
+        invited: Some(count(one.sessions.len())),
+        left_out: None,
+        award_no: None,
+    };
+    one.facts.push(fact::ack(&one.id, &one.initiator, &receipt));
+    if one.is_public {
+        one.facts.push(fact::notice_called(&one.id));
+    }
+    let party = one.parties.get_mut(&message.from).expect("it calls");
+    party.last_seq = decoded.envelope.seq;
+    party.said.push(Said { msg_id, digest: message.digest, disposition: Disposition::Ok, reply: None });
+}
+
+impl Session {
+    fn invited() -> Self {
+        Self { state: SessionState::Invited, round: 1, strikes: 0, was_heard: false, was_bound: false, offer: None }
+    }
+}
+
+/// The collection deadline and the hard one, if the call leaves time to reply.
+fn deadlines(policy: &Policy, cfp: &Cfp, ttl_ms: Option<u64>, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
+    let named = match (cfp.reply_within_ms, cfp.reply_by) {
+        (Some(ms), _) => Some(now.plus_ms(ms)),
+        (None, Some(reply_by)) => Some(reply_by.0),
+        (None, None) => None,
+    };
+    // A lifetime that is already the collection deadline does not bound the negotiation once more.
+    let bound_ms = ttl_ms.filter(|_| named.is_some());
+    let ends_by = now.plus_ms(bound_ms.map_or(policy.timers_ms.hard, |bound| bound.min(policy.timers_ms.hard)));
+    let reply_by = named.unwrap_or_else(|| now.plus_ms(ttl_ms.unwrap_or(policy.timers_ms.collect)));
+    (reply_by > now && reply_by <= ends_by).then_some((reply_by, ends_by))
+}
