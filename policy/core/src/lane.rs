@@ -220,7 +220,7 @@ impl LaneState {
     }
 
     /// What a negotiation is, or was, conducted by; absent for unknown ones. Of an ended one its outcome tells, and one that
-    /// both protocols have (`cancelled`, `aborted`) counts as a contract net's.
+    /// more than one protocol has (`cancelled`, `aborted`) counts as a contract net's.
     #[must_use]
     pub fn protocol(&self, negotiation: &NegotiationId) -> Option<Protocol> {
         match self.table.entry(Key::of(negotiation))? {

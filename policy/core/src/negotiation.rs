@@ -1,4 +1,4 @@
-//! An open negotiation of either protocol, as the book handles it.
+//! An open negotiation of any protocol: one arm each.
 
 pub mod chain;
 pub(crate) mod context;
@@ -25,7 +25,7 @@ use crate::negotiation::tombstone::Tombstone;
 use crate::negotiation::view::NegotiationView;
 use crate::policy::PinnedPolicy;
 
-/// See the module.
+/// One open negotiation. Whatever differs by protocol is one `match` here.
 #[derive(Debug)]
 pub(crate) enum Negotiation {
     ContractNet(Box<ContractNet>),

@@ -9,7 +9,7 @@ use crate::contract_net::{ContractNet, Timer, opening};
 use crate::{Moment, Wins};
 
 /// The first rules under which there are bargains.
-pub(crate) const BARGAIN_RULES: u32 = 1;
+const BARGAIN_RULES: u32 = 1;
 
 /// One negotiation, under the protocol its call chose.
 #[derive(Debug)]
