@@ -172,7 +172,7 @@ pub trait Register: Send + Sync {
 }
 
 /// The control plane's buckets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Bucket {
     /// Agent registrations, by agent id.

@@ -12,7 +12,6 @@ mod messages;
 mod serving;
 
 use prometheus::Registry;
-use telemetry::metrics::Maker;
 
 use access::AccessMetrics;
 use control::ControlMetrics;
@@ -54,14 +53,13 @@ impl GatewayMetrics {
         registry: &Registry,
         paths: &[(&'static str, &'static [&'static str])],
     ) -> Result<Self, prometheus::Error> {
-        let make = Maker(registry);
         Ok(Self {
             registry: registry.clone(),
-            messages: MessageMetrics::new(&make)?,
-            access: AccessMetrics::new(&make)?,
-            control: ControlMetrics::new(&make)?,
-            http: HttpMetrics::new(&make, paths)?,
-            serving: ServingMetrics::new(&make)?,
+            messages: MessageMetrics::try_new(registry)?,
+            access: AccessMetrics::try_new(registry)?,
+            control: ControlMetrics::try_new(registry)?,
+            http: HttpMetrics::try_new(registry, paths)?,
+            serving: ServingMetrics::try_new(registry)?,
         })
     }
 

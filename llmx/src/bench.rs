@@ -63,7 +63,7 @@ pub async fn run(args: BenchArgs) -> Outcome {
     let plan = if args.quick { BenchPlan::quick() } else { BenchPlan::default() };
     let quiet = args.json;
     let asked: Vec<Part> = args.only.into_iter().map(Part::from).collect();
-    let parts = if asked.is_empty() { &Part::ALL[..] } else { &asked };
+    let parts = if asked.is_empty() { Part::ALL } else { asked.as_slice() };
     // A signal drops the suite, and that ends the servers it started.
     let suite = Box::pin(run_suite(plan, parts, |row| {
         if !quiet {

@@ -211,7 +211,7 @@ fn report(connected: u64, phase: Phase) -> Report {
         (_, Phase::Draining | Phase::Ended) => Some("the run is over: no further calls are made"),
     };
     let faults = fault.map(str::to_owned).into_iter().collect();
-    let state = json!({ "connected": connected, "phase": phase.as_str() });
+    let state = json!({ "connected": connected, "phase": <&str>::from(phase) });
     Report { is_ready: fault.is_none(), faults, state }
 }
 

@@ -93,6 +93,20 @@ impl Act {
         Self::End,
     ];
 
+    /// The acts the exchange tells agents.
+    pub const FROM_EXCHANGE: [Self; 10] = [
+        Self::Cfp,
+        Self::Accept,
+        Self::Reject,
+        Self::Cancel,
+        Self::Inform,
+        Self::Failure,
+        Self::NotUnderstood,
+        Self::Closed,
+        Self::Ack,
+        Self::Turn,
+    ];
+
     /// Every act.
     pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
 

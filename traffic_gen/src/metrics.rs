@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use prometheus::{Error, Gauge, Histogram, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
+use prometheus::{Error, Registry};
 use schemas::delivery::Outcome;
-use telemetry::metrics::Maker;
+use strum::VariantArray;
 
 #[cfg(test)]
 mod tests;
@@ -18,8 +18,9 @@ const DURATION_BUCKETS: [f64; 18] = [
 const LAG_BUCKETS: [f64; 13] =
     [0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5];
 
-/// What a generator plays: value of the label `scenario`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a generator plays: value of the label `scenario`, the protocol's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum ScenarioKind {
     /// Calls for proposals.
     ContractNet,
@@ -27,19 +28,9 @@ pub enum ScenarioKind {
     AlternatingOffers,
 }
 
-impl ScenarioKind {
-    /// The kind as it stands in metrics: the protocol's name.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::ContractNet => "contract_net",
-            Self::AlternatingOffers => "alternating_offers",
-        }
-    }
-}
-
 /// Where a run stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum Phase {
     /// Agents connect.
     Starting,
@@ -49,22 +40,6 @@ pub enum Phase {
     Draining,
     /// It is over.
     Ended,
-}
-
-impl Phase {
-    /// Every phase, in their order.
-    pub const ALL: [Self; 4] = [Self::Starting, Self::Running, Self::Draining, Self::Ended];
-
-    /// The phase as it stands in metrics.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Starting => "starting",
-            Self::Running => "running",
-            Self::Draining => "draining",
-            Self::Ended => "ended",
-        }
-    }
 }
 
 /// What became of a call.
@@ -82,21 +57,10 @@ pub enum CallResult {
 
 impl CallResult {
     /// Every result.
-    pub const ALL: [Self; 13] = [
-        Self::Closed(Outcome::Completed),
-        Self::Closed(Outcome::NoOffers),
-        Self::Closed(Outcome::Incomplete),
-        Self::Closed(Outcome::NoCandidate),
-        Self::Closed(Outcome::Timeout),
-        Self::Closed(Outcome::Cancelled),
-        Self::Closed(Outcome::Aborted),
-        Self::Closed(Outcome::Agreement),
-        Self::Closed(Outcome::NoAgreement),
-        Self::Closed(Outcome::Ended),
-        Self::Refused,
-        Self::TurnedDown,
-        Self::Lost,
-    ];
+    fn all() -> Vec<Self> {
+        let ends = Outcome::ALL.iter().map(|outcome| Self::Closed(*outcome));
+        ends.chain([Self::Refused, Self::TurnedDown, Self::Lost]).collect()
+    }
 
     /// The result as it stands in metrics; an outcome as on the wire.
     #[must_use]
@@ -107,6 +71,12 @@ impl CallResult {
             Self::TurnedDown => "turned_down",
             Self::Lost => "lost",
         }
+    }
+}
+
+impl From<CallResult> for &'static str {
+    fn from(result: CallResult) -> Self {
+        result.as_str()
     }
 }
 
@@ -121,24 +91,52 @@ pub struct Run<'a> {
     pub git_sha: &'a str,
 }
 
+/// Why a call that was due is not made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+enum DropReason {
+    /// [`crate::live::OPEN_MAX`] were open.
+    TooManyOpen,
+}
+
+telemetry::metrics! {
+    /// The metrics of a generator that plays one scenario.
+    struct RunMetrics(scenario: ScenarioKind) {
+        /// Which run it is.
+        run: Gauge[seed, scenario, git_sha; open] = "trafficgen_run_info";
+        /// Calls per second asked for (Poisson).
+        target_rate: Ratio = "trafficgen_target_rate";
+        /// Calls that fell due.
+        arrivals: Counter[scenario: ScenarioKind = [scenario]] = "trafficgen_arrivals_total";
+        /// Calls by what became of them.
+        requests: Counter[scenario: ScenarioKind = [scenario], result: CallResult = CallResult::all()]
+            = "trafficgen_requests_total";
+        /// Calls made that have not ended.
+        in_flight: Gauge = "trafficgen_in_flight";
+        /// From the time a call was meant to leave to the decision known to the initiator.
+        response: Histogram(DURATION_BUCKETS)[scenario: ScenarioKind = [scenario]]
+            = "trafficgen_response_duration_seconds";
+        /// From the time a call did leave to the decision known to the initiator.
+        service: Histogram(DURATION_BUCKETS)[scenario: ScenarioKind = [scenario]]
+            = "trafficgen_service_duration_seconds";
+        /// From the time a call was meant to leave to the end known to the initiator.
+        rounds: Histogram(DURATION_BUCKETS)[scenario: ScenarioKind = [scenario]]
+            = "trafficgen_round_duration_seconds";
+        /// From the time a call was meant to leave to the time it did.
+        lag: Histogram(LAG_BUCKETS) = "trafficgen_schedule_lag_seconds";
+        /// Calls that were due and not made.
+        dropped: Counter[reason: DropReason] = "trafficgen_dropped_total";
+        /// 1 for the phase the run is in.
+        phase: Gauge[phase: Phase] = "trafficgen_phase";
+    }
+}
+
 /// The metrics of one generator. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct TrafficMetrics {
-    scenario: &'static str,
-    target_rate: Gauge,
-    arrivals: IntCounter,
-    requests: IntCounterVec,
-    in_flight: IntGauge,
-    response: Histogram,
-    service: Histogram,
-    rounds: Histogram,
-    lag: Histogram,
-    dropped: IntCounter,
-    phase: IntGaugeVec,
+    scenario: ScenarioKind,
+    metrics: RunMetrics,
 }
-
-/// Value of `reason` of a call that was due while [`crate::live::OPEN_MAX`] were open.
-const TOO_MANY_OPEN: &str = "too_many_open";
 
 impl TrafficMetrics {
     /// Registers them; the run is starting.
@@ -146,104 +144,62 @@ impl TrafficMetrics {
     /// # Errors
     /// When one is registered already.
     pub fn try_new(registry: &Registry, run: &Run<'_>) -> Result<Self, Error> {
-        let maker = Maker(registry);
-        let scenario = run.scenario.as_str();
-        let only =
-            |name, help, label, value| maker.counters(name, help, label, &[value]).map(|mut made| made.remove(0));
-        let duration = |name, help| {
-            let labels = ("scenario", &[scenario][..]);
-            maker.histograms(name, help, labels, &DURATION_BUCKETS).map(|mut made| made.remove(0))
-        };
-        let target_rate = Gauge::new("trafficgen_target_rate", "Calls per second asked for (Poisson).")?;
-        registry.register(Box::new(target_rate.clone()))?;
-        let (seed, git_sha) = (run.seed.to_string(), run.git_sha);
-        let labels = [("seed", seed.as_str()), ("scenario", scenario), ("git_sha", git_sha)];
-        maker.info("trafficgen_run_info", "Which run it is.", &labels)?;
-        let metrics = Self {
-            scenario,
-            target_rate,
-            arrivals: only("trafficgen_arrivals_total", "Calls that fell due.", "scenario", scenario)?,
-            requests: maker.counter_vec(
-                "trafficgen_requests_total",
-                "Calls by what became of them.",
-                &["scenario", "result"],
-            )?,
-            in_flight: maker.gauge("trafficgen_in_flight", "Calls made that have not ended.")?,
-            response: duration(
-                "trafficgen_response_duration_seconds",
-                "From the time a call was meant to leave to the decision known to the initiator.",
-            )?,
-            service: duration(
-                "trafficgen_service_duration_seconds",
-                "From the time a call did leave to the decision known to the initiator.",
-            )?,
-            rounds: duration(
-                "trafficgen_round_duration_seconds",
-                "From the time a call was meant to leave to the end known to the initiator.",
-            )?,
-            lag: maker.histogram(
-                "trafficgen_schedule_lag_seconds",
-                "From the time a call was meant to leave to the time it did.",
-                &LAG_BUCKETS,
-            )?,
-            dropped: only("trafficgen_dropped_total", "Calls that were due and not made.", "reason", TOO_MANY_OPEN)?,
-            phase: maker.gauge_vec("trafficgen_phase", "1 for the phase the run is in.", &["phase"])?,
-        };
-        for result in CallResult::ALL {
-            metrics.requests.with_label_values(&[scenario, result.as_str()]);
-        }
+        let (scenario, metrics) = (run.scenario, RunMetrics::try_new(registry, run.scenario)?);
+        let labels: [&str; 3] = [&run.seed.to_string(), scenario.into(), run.git_sha];
+        metrics.run.with_label_values(&labels).set(1);
+        let metrics = Self { scenario, metrics };
         metrics.set_phase(Phase::Starting);
         Ok(metrics)
     }
 
     /// Calls per second asked for.
     pub fn set_target_rate(&self, rate: f64) {
-        self.target_rate.set(rate);
+        self.metrics.target_rate.set(rate);
     }
 
     /// Where the run stands.
     pub fn set_phase(&self, phase: Phase) {
-        for other in Phase::ALL {
-            self.phase.with_label_values(&[other.as_str()]).set(i64::from(other == phase));
+        for other in Phase::VARIANTS {
+            self.metrics.phase.of(*other).set(i64::from(*other == phase));
         }
     }
 
     /// The phase the run is in.
     #[must_use]
     pub fn phase(&self) -> Phase {
-        let is_in = |phase: &Phase| self.phase.with_label_values(&[phase.as_str()]).get() == 1;
-        Phase::ALL.into_iter().find(is_in).unwrap_or(Phase::Starting)
+        let is_in = |phase: &Phase| self.metrics.phase.of(*phase).get() == 1;
+        Phase::VARIANTS.iter().copied().find(is_in).unwrap_or(Phase::Starting)
     }
 
     /// A call fell due; it was not made where too many were open.
     pub fn arrived(&self, is_dropped: bool) {
-        self.arrivals.inc();
+        self.metrics.arrivals.of(self.scenario).inc();
         if is_dropped {
-            self.dropped.inc();
+            self.metrics.dropped.of(DropReason::TooManyOpen).inc();
         }
     }
 
     /// A call left, so long after it was meant to.
     pub fn left(&self, lag: Duration) {
-        self.lag.observe(lag.as_secs_f64());
+        self.metrics.lag.observe(lag.as_secs_f64());
     }
 
     /// The decision on a call became known.
     pub fn decided(&self, response: Duration, service: Duration) {
-        self.response.observe(response.as_secs_f64());
-        self.service.observe(service.as_secs_f64());
+        self.metrics.response.of(self.scenario).observe(response.as_secs_f64());
+        self.metrics.service.of(self.scenario).observe(service.as_secs_f64());
     }
 
     /// A call ended, so long after it was meant to leave.
     pub fn ended(&self, result: CallResult, took: Duration) {
-        self.requests.with_label_values(&[self.scenario, result.as_str()]).inc();
+        self.metrics.requests.of(self.scenario, result).inc();
         if matches!(result, CallResult::Closed(_)) {
-            self.rounds.observe(took.as_secs_f64());
+            self.metrics.rounds.of(self.scenario).observe(took.as_secs_f64());
         }
     }
 
     /// Calls made that have not ended.
     pub fn set_in_flight(&self, open: usize) {
-        self.in_flight.set(i64::try_from(open).unwrap_or(i64::MAX));
+        self.metrics.in_flight.set(i64::try_from(open).unwrap_or(i64::MAX));
     }
 }

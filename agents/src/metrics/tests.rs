@@ -1,5 +1,5 @@
 use bytes::Bytes;
-use prometheus::TextEncoder;
+use prometheus::{Registry, TextEncoder};
 use schemas::payload::Reasoned;
 use schemas::{MsgId, NegotiationId, Payload, Refusal};
 
@@ -33,17 +33,21 @@ fn what_agents_see_and_do_is_counted() {
     let metrics = AgentMetrics::try_new(&Registry::new()).unwrap();
     exercise(&metrics);
     assert_eq!(metrics.connected(), 1, "two came and one went");
-    let value = |counters: &IntCounterVec, labels: &[&str]| counters.with_label_values(labels).get();
-    assert_eq!(value(&metrics.connects, &["contractor"]), 2);
-    assert_eq!(value(&metrics.disconnects, &["contractor"]), 1);
-    assert_eq!(value(&metrics.transmissions, &["first"]), 1);
-    assert_eq!(value(&metrics.transmissions, &["repeated"]), 1);
-    assert_eq!(value(&metrics.messages, &["refuse", "refused"]), 1);
-    assert_eq!(value(&metrics.refusals, &["no_consent"]), 1);
-    assert_eq!(value(&metrics.deliveries, &["cfp", "repeated"]), 1);
-    assert_eq!(value(&metrics.decisions, &["contractor", "refuse"]), 1);
-    assert_eq!(value(&metrics.decisions, &["contractor", SILENCE]), 1);
-    assert_eq!(metrics.durations.with_label_values(&["refused"]).get_sample_count(), 1);
+    let role = Role::Contractor;
+    for (counter, expected) in [
+        (metrics.connects.of(role), 2),
+        (metrics.disconnects.of(role), 1),
+        (metrics.transmissions.of(Repetition::First), 1),
+        (metrics.transmissions.of(Repetition::Repeated), 1),
+        (metrics.messages.of(Act::Refuse, SendResult::Refused), 1),
+        (metrics.refusals.of(Code::NoConsent), 1),
+        (metrics.deliveries.of(Act::Cfp, Repetition::Repeated), 1),
+        (metrics.decisions.of(role, Said(Some(Act::Refuse))), 1),
+        (metrics.decisions.of(role, Said(None)), 1),
+    ] {
+        assert_eq!(counter.get(), expected, "{counter:?}");
+    }
+    assert_eq!(metrics.durations.of(SendResult::Refused).get_sample_count(), 1);
 }
 
 /// One of everything.

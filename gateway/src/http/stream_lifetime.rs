@@ -88,6 +88,6 @@ impl CloseReason {
 
     /// The data of the last event of an event stream.
     pub(crate) fn closing(self) -> Option<String> {
-        self.farewell().map(|detail| json!({ "reason": self.as_str(), "detail": detail }).to_string())
+        self.farewell().map(|detail| json!({ "reason": <&str>::from(self), "detail": detail }).to_string())
     }
 }

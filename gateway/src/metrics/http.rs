@@ -1,8 +1,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use prometheus::{Error, Histogram, HistogramVec, IntCounter, IntGauge};
-use telemetry::metrics::Maker;
+use prometheus::{Error, Histogram, HistogramVec, IntGauge, Registry};
 
 /// Buckets in seconds. Fewer than elsewhere: every route and method has all of them.
 const HTTP_S: [f64; 10] = [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5, 10.0];
@@ -14,6 +13,8 @@ const UNMATCHED: &str = "unmatched";
 const CLASSES: [&str; 4] = ["101", "2xx", "4xx", "5xx"];
 /// The one class that only a route which opens a WebSocket answers with.
 const UPGRADED: &str = CLASSES[0];
+/// A status the gateway does not answer with.
+const OTHER: &str = "other";
 /// Statuses the gateway answers with.
 const STATUSES: [(u16, &str); 21] = [
     (101, "101"),
@@ -39,12 +40,26 @@ const STATUSES: [(u16, &str); 21] = [
     (503, "503"),
 ];
 
+telemetry::metrics! {
+    /// HTTP requests.
+    struct Requests {
+        /// Time to answer an HTTP request, by class of the status (304 counts as 2xx). Methods a route does not offer count
+        /// as unmatched.
+        durations: Histogram(HTTP_S)[http_request_method, http_route, http_response_status_code; open]
+            = "http_server_request_duration_seconds";
+        /// HTTP requests being answered.
+        in_flight: Gauge[http_route; open] = "exchange_http_requests_in_flight";
+        /// HTTP requests answered, by exact status; those refused before they could be read to the end included.
+        responses: Counter[http_response_status_code: &'static str = statuses()] = "exchange_http_responses_total";
+    }
+}
+
 /// HTTP requests. Every series is there from the start and resolved: what is asked for makes no further one.
 pub(crate) struct HttpMetrics {
     /// The last is [`UNMATCHED`].
     routes: Vec<Route>,
     index_by_path: HashMap<&'static str, usize>,
-    responses: Vec<IntCounter>,
+    requests: Requests,
 }
 
 struct Route {
@@ -71,26 +86,14 @@ impl Drop for InFlight {
 
 impl HttpMetrics {
     /// `paths` are the routes, each with the methods it offers, in lower case.
-    pub(super) fn new(make: &Maker<'_>, paths: &[(&'static str, &'static [&'static str])]) -> Result<Self, Error> {
-        let durations = make.histogram_vec(
-            "http_server_request_duration_seconds",
-            "Time to answer an HTTP request, by class of the status (304 counts as 2xx). Methods a route does not offer \
-             count as unmatched.",
-            &["http_request_method", "http_route", "http_response_status_code"],
-            &HTTP_S,
-        )?;
-        let in_flight =
-            make.gauge_vec("exchange_http_requests_in_flight", "HTTP requests being answered.", &["http_route"])?;
-        let statuses: Vec<&str> = STATUSES.iter().map(|(_, text)| *text).chain(["other"]).collect();
-        let responses = make.counters(
-            "exchange_http_responses_total",
-            "HTTP requests answered, by exact status; those refused before they could be read to the end included.",
-            "http_response_status_code",
-            &statuses,
-        )?;
+    pub(super) fn try_new(
+        registry: &Registry,
+        paths: &[(&'static str, &'static [&'static str])],
+    ) -> Result<Self, Error> {
+        let requests = Requests::try_new(registry)?;
         let route = |path: &str, offers: &dyn Fn(&str) -> bool| Route {
-            in_flight: in_flight.with_label_values(&[path]),
-            durations: METHODS.map(|method| offers(method).then(|| classes(&durations, method, path))),
+            in_flight: requests.in_flight.with_label_values(&[path]),
+            durations: METHODS.map(|method| offers(method).then(|| classes(&requests.durations, method, path))),
         };
         let known = |(path, methods): &(&'static str, &'static [&'static str])| {
             route(path, &|method| methods.iter().any(|offered| offered.eq_ignore_ascii_case(method)))
@@ -98,7 +101,7 @@ impl HttpMetrics {
         Ok(Self {
             routes: paths.iter().map(known).chain([route(UNMATCHED, &|_| true)]).collect(),
             index_by_path: paths.iter().enumerate().map(|(index, (path, _))| (*path, index)).collect(),
-            responses,
+            requests,
         })
     }
 
@@ -129,9 +132,13 @@ impl HttpMetrics {
     }
 
     fn count(&self, status: u16) {
-        let index = STATUSES.iter().position(|(known, _)| *known == status).unwrap_or(STATUSES.len());
-        self.responses[index].inc();
+        let known = STATUSES.iter().find(|(known, _)| *known == status);
+        self.requests.responses.of(known.map_or(OTHER, |(_, text)| text)).inc();
     }
+}
+
+fn statuses() -> Vec<&'static str> {
+    STATUSES.iter().map(|(_, text)| *text).chain([OTHER]).collect()
 }
 
 /// The place of a status in [`CLASSES`].
@@ -154,7 +161,6 @@ fn classes(durations: &HistogramVec, method: &str, path: &str) -> Durations {
 
 #[cfg(test)]
 mod tests {
-    use prometheus::Registry;
     use schemas::Code;
 
     use super::*;
@@ -183,7 +189,7 @@ mod tests {
     #[test]
     fn a_request_counts_under_its_route_and_class_and_a_strange_one_as_unmatched() {
         let registry = Registry::new();
-        let metrics = HttpMetrics::new(&Maker(&registry), &PATHS).unwrap();
+        let metrics = HttpMetrics::try_new(&registry, &PATHS).unwrap();
         let before = series(&registry);
         let answered = |path, method, status| {
             metrics.ended(metrics.began(path, method), status, Duration::from_millis(3));
@@ -206,7 +212,7 @@ mod tests {
     #[test]
     fn a_request_that_is_abandoned_is_no_longer_in_flight() {
         let registry = Registry::new();
-        let metrics = HttpMetrics::new(&Maker(&registry), &PATHS).unwrap();
+        let metrics = HttpMetrics::try_new(&registry, &PATHS).unwrap();
         let request = metrics.began(Some("/"), "GET");
         let gauge = request.gauge.clone();
         assert_eq!(gauge.get(), 1);

@@ -1,149 +1,343 @@
 //! The closed label sets.
 
-use std::sync::LazyLock;
-
 use schemas::{Act, Code};
 
-/// Acts agents send, and `unknown` for what was refused before its act was read.
-pub(super) static KINDS: LazyLock<[&str; Act::FROM_AGENTS.len() + 1]> = LazyLock::new(|| {
-    let mut kinds = ["unknown"; Act::FROM_AGENTS.len() + 1];
-    kinds.iter_mut().zip(Act::FROM_AGENTS).for_each(|(kind, act)| *kind = act.as_str());
-    kinds
-});
+/// The act of a message that agents may send, or `unknown` where it was refused before its act was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct MessageKind(Option<Act>);
 
-/// The place of an act in [`KINDS`].
-pub(super) fn kind_index(act: Option<Act>) -> usize {
-    let known = act.and_then(|act| Act::FROM_AGENTS.iter().position(|known| *known == act));
-    known.unwrap_or(KINDS.len() - 1)
+impl MessageKind {
+    pub(super) fn of(act: Option<Act>) -> Self {
+        Self(act.filter(|act| Act::FROM_AGENTS.contains(act)))
+    }
+
+    pub(super) fn all() -> Vec<Self> {
+        Act::FROM_AGENTS.into_iter().map(Some).chain([None]).map(Self).collect()
+    }
 }
 
-macro_rules! labels {
-    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident => $text:literal),+ $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub(crate) enum $name { $($(#[$variant_doc])* $variant),+ }
+impl From<MessageKind> for &'static str {
+    fn from(kind: MessageKind) -> Self {
+        kind.0.map_or("unknown", Act::as_str)
+    }
+}
 
-        impl $name {
-            /// Every value, in declaration order.
-            pub(crate) const ALL: [Self; [$(Self::$variant),+].len()] = [$(Self::$variant),+];
+/// Whether something was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(super) enum Answer {
+    Accepted,
+    Rejected,
+}
 
-            /// As it stands in a label.
-            pub(crate) const fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $text),+ }
-            }
+/// Whether a limit lets something pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(super) enum LimitDecision {
+    Allow,
+    Deny,
+}
+
+/// Whether a document is as its schema says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(super) enum Validity {
+    Valid,
+    Invalid,
+}
+
+/// Whether the store did what it was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(super) enum StoreResult {
+    Ok,
+    Error,
+}
+
+/// Why a token is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+pub(super) enum AuthReason {
+    /// It is not.
+    None,
+    Unauthenticated,
+    TokenExpired,
+    TokenNotYetValid,
+    Other,
+}
+
+impl AuthReason {
+    /// What tokens are answered with.
+    pub(super) const ANSWERS: [(Answer, Self); 5] = [
+        (Answer::Accepted, Self::None),
+        (Answer::Rejected, Self::Unauthenticated),
+        (Answer::Rejected, Self::TokenExpired),
+        (Answer::Rejected, Self::TokenNotYetValid),
+        (Answer::Rejected, Self::Other),
+    ];
+
+    pub(super) fn of(code: Code) -> Self {
+        let known = |reason: &Self| <&str>::from(*reason) == code.as_str();
+        [Self::Unauthenticated, Self::TokenExpired, Self::TokenNotYetValid]
+            .into_iter()
+            .find(known)
+            .unwrap_or(Self::Other)
+    }
+}
+
+/// The rule that decided whether an agent is invited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+pub(super) enum Rule {
+    Consent,
+    Capability,
+    Presence,
+    Backlog,
+}
+
+impl Rule {
+    /// What each can decide.
+    pub(super) const EFFECTS: [(Self, Invited); 6] = [
+        (Self::Consent, Invited::Allowed),
+        (Self::Consent, Invited::Denied),
+        (Self::Consent, Invited::Asked),
+        (Self::Capability, Invited::Denied),
+        (Self::Presence, Invited::Denied),
+        (Self::Backlog, Invited::Denied),
+    ];
+}
+
+/// Stages of admission, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum Stage {
+    /// Size of the body.
+    Size,
+    /// Token and subject.
+    Auth,
+    /// Rate of the agent.
+    Rate,
+    /// Parse, schema, typed decode, digest.
+    Schema,
+    /// Sender, scope, recipients, consent, policy.
+    Policy,
+    /// Another body under a known id.
+    Duplicate,
+    /// The log.
+    Publish,
+}
+
+/// Rate limiters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum Limiter {
+    /// By agent.
+    Agent,
+    /// By peer address, for tokens to verify.
+    Peer,
+}
+
+/// What a renewal of the keys came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum RefreshResult {
+    /// New keys are in force.
+    Changed,
+    /// Nothing new.
+    Unchanged,
+    /// Not readable or not usable; the old keys stay.
+    Failed,
+}
+
+/// Streams to agents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum StreamKind {
+    /// WebSocket.
+    #[strum(serialize = "ws")]
+    WebSocket,
+    /// Server-sent events.
+    Sse,
+}
+
+/// Why a stream ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum CloseReason {
+    /// The client closed it.
+    Client,
+    /// The token ran out.
+    Expired,
+    /// The key that signed the token was taken out of the key set.
+    KeyRemoved,
+    /// An administrator ended the agent's streams.
+    Ended,
+    /// The client did not read.
+    Slow,
+    /// Nothing was heard of the client.
+    Idle,
+    /// The client broke the protocol.
+    Protocol,
+    /// The gateway stops.
+    Shutdown,
+    /// The bus ended the subscription.
+    Bus,
+}
+
+/// What became of a delivery on a stream. None but the first is lost: it comes again until it is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum StreamResult {
+    /// Written.
+    Sent,
+    /// Not readable.
+    Unreadable,
+    /// The client did not read it in time.
+    Timeout,
+    /// The client was gone before it was written.
+    Gone,
+}
+
+/// What was turned away for want of room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum Shed {
+    /// Too many messages wait for the log.
+    Queue,
+    /// No further sender's rate is tracked.
+    Senders,
+    /// The agent has too many streams open.
+    Streams,
+    /// No further agent is registered.
+    Agents,
+    /// The store is full.
+    Store,
+}
+
+/// What became of a document of the control plane that was followed from the bus.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum Reload {
+    /// In force.
+    Applied,
+    /// Left out.
+    Unreadable,
+}
+
+/// What a search for agents came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum Discovery {
+    /// At least one agent.
+    Found,
+    /// None.
+    Empty,
+    /// The question was refused.
+    Refused,
+}
+
+/// Operations on the control plane's buckets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum KvOperation {
+    /// Stored.
+    Put,
+    /// Stored unless something stands there.
+    Create,
+    /// Read.
+    Value,
+    /// Removed.
+    Delete,
+}
+
+/// What the gateway decided about an agent that a call addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum Invited {
+    /// It is invited.
+    #[strum(serialize = "allow")]
+    Allowed,
+    /// Its rules do not consent.
+    #[strum(serialize = "deny")]
+    Denied,
+    /// Its owner is to be asked.
+    #[strum(serialize = "escalate")]
+    Asked,
+}
+
+/// What a document was checked against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum Document {
+    /// A message of any act.
+    Message,
+    /// A registration.
+    Registration,
+    /// A group.
+    Group,
+    /// A policy.
+    Policy,
+}
+
+/// Which kind of rule a document broke: the families of JSON Schema's keywords, and what no schema is needed for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum Keyword {
+    /// No JSON, a member twice, too deep.
+    Syntax,
+    /// `required`.
+    Required,
+    /// `additionalProperties`.
+    #[strum(serialize = "additionalProperties")]
+    AdditionalProperties,
+    /// `type`.
+    Type,
+    /// `minimum`, `maxLength` and their like.
+    Range,
+    /// `pattern`, `format`.
+    Format,
+    /// `enum`, `const`, `not`.
+    Enum,
+}
+
+impl Keyword {
+    /// The family a code speaks of; none for codes that speak of no document's form.
+    pub(crate) const fn of(code: Code) -> Option<Self> {
+        match code {
+            Code::MalformedJson | Code::DuplicateKey | Code::TooDeep => Some(Self::Syntax),
+            Code::MissingField => Some(Self::Required),
+            Code::UnknownField => Some(Self::AdditionalProperties),
+            Code::WrongType => Some(Self::Type),
+            Code::OutOfRange => Some(Self::Range),
+            Code::BadFormat => Some(Self::Format),
+            Code::NotAllowed => Some(Self::Enum),
+            Code::TooLarge
+            | Code::UnsupportedMediaType
+            | Code::RequestTimeout
+            | Code::MalformedRequest
+            | Code::HeaderTooLarge
+            | Code::UpgradeRequired
+            | Code::Unauthenticated
+            | Code::TokenExpired
+            | Code::TokenNotYetValid
+            | Code::Unauthorized
+            | Code::RateLimited
+            | Code::NoConsent
+            | Code::NoRecipient
+            | Code::Unresponsive
+            | Code::BadDeadline
+            | Code::UnknownPolicy
+            | Code::InvalidPolicy
+            | Code::NotFound
+            | Code::MethodNotAllowed
+            | Code::Conflict
+            | Code::LogUnavailable
+            | Code::Unavailable
+            | Code::Overloaded
+            | Code::Internal => None,
         }
-    };
+    }
 }
-
-mod control;
-
-pub(crate) use control::{Discovery, Document, Invited, Keyword, KvOperation, Reload};
-
-labels!(
-    /// Stages of admission, in order.
-    Stage {
-        /// Size of the body.
-        Size => "size",
-        /// Token and subject.
-        Auth => "auth",
-        /// Rate of the agent.
-        Rate => "rate",
-        /// Parse, schema, typed decode, digest.
-        Schema => "schema",
-        /// Sender, scope, recipients, consent, policy.
-        Policy => "policy",
-        /// Another body under a known id.
-        Duplicate => "duplicate",
-        /// The log.
-        Publish => "publish",
-    }
-);
-
-labels!(
-    /// Rate limiters.
-    Limiter {
-        /// By agent.
-        Agent => "agent",
-        /// By peer address, for tokens to verify.
-        Peer => "peer",
-    }
-);
-
-labels!(
-    /// What a renewal of the keys came to.
-    RefreshResult {
-        /// New keys are in force.
-        Changed => "changed",
-        /// Nothing new.
-        Unchanged => "unchanged",
-        /// Not readable or not usable; the old keys stay.
-        Failed => "failed",
-    }
-);
-
-labels!(
-    /// Streams to agents.
-    StreamKind {
-        /// WebSocket.
-        WebSocket => "ws",
-        /// Server-sent events.
-        Sse => "sse",
-    }
-);
-
-labels!(
-    /// Why a stream ended.
-    CloseReason {
-        /// The client closed it.
-        Client => "client",
-        /// The token ran out.
-        Expired => "expired",
-        /// The key that signed the token was taken out of the key set.
-        KeyRemoved => "key_removed",
-        /// An administrator ended the agent's streams.
-        Ended => "ended",
-        /// The client did not read.
-        Slow => "slow",
-        /// Nothing was heard of the client.
-        Idle => "idle",
-        /// The client broke the protocol.
-        Protocol => "protocol",
-        /// The gateway stops.
-        Shutdown => "shutdown",
-        /// The bus ended the subscription.
-        Bus => "bus",
-    }
-);
-
-labels!(
-    /// What became of a delivery on a stream. None but the first is lost: it comes again until it is acknowledged.
-    StreamResult {
-        /// Written.
-        Sent => "sent",
-        /// Not readable.
-        Unreadable => "unreadable",
-        /// The client did not read it in time.
-        Timeout => "timeout",
-        /// The client was gone before it was written.
-        Gone => "gone",
-    }
-);
-
-labels!(
-    /// What was turned away for want of room.
-    Shed {
-        /// Too many messages wait for the log.
-        Queue => "queue",
-        /// No further sender's rate is tracked.
-        Senders => "senders",
-        /// The agent has too many streams open.
-        Streams => "streams",
-        /// No further agent is registered.
-        Agents => "agents",
-        /// The store is full.
-        Store => "store",
-    }
-);
 
 /// The stage a code belongs to.
 pub(super) const fn stage_of(code: Code) -> Stage {
@@ -178,24 +372,27 @@ pub(super) const fn stage_of(code: Code) -> Stage {
     }
 }
 
+/// Every code, under its stage.
+pub(super) fn rejections() -> Vec<(Stage, Code)> {
+    Code::ALL.iter().map(|code| (stage_of(*code), *code)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::Transport;
 
     #[test]
     fn every_act_agents_send_has_its_own_kind() {
-        for (index, act) in Act::FROM_AGENTS.into_iter().enumerate() {
-            assert_eq!(KINDS[index], act.as_str());
-            assert_eq!(kind_index(Some(act)), index);
-        }
-        assert_eq!(KINDS[kind_index(None)], "unknown");
+        let names: Vec<&str> = MessageKind::all().into_iter().map(Into::into).collect();
+        let acts = Act::FROM_AGENTS.map(Act::as_str);
+        assert_eq!(names, [acts.as_slice(), &["unknown"]].concat());
+        assert!([None, Some(Act::Closed)].into_iter().all(|act| <&str>::from(MessageKind::of(act)) == "unknown"));
     }
 
     #[test]
-    fn handles_are_found_by_declaration_order() {
-        assert!(Stage::ALL.into_iter().enumerate().all(|(index, stage)| stage as usize == index));
-        assert!(Transport::ALL.into_iter().enumerate().all(|(index, way)| way as usize == index));
-        assert!(Code::ALL.iter().enumerate().all(|(index, code)| *code as usize == index));
+    fn every_kind_of_rule_has_a_code_that_speaks_of_it() {
+        for keyword in <Keyword as strum::VariantArray>::VARIANTS {
+            assert!(Code::ALL.iter().any(|code| Keyword::of(*code) == Some(*keyword)), "{keyword:?}");
+        }
     }
 }

@@ -8,11 +8,8 @@ use ::bus::nats::{NatsEvent, NatsStatus};
 use ::bus::observe::{self, PublishObserver, PublishResult, Stream};
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
-use prometheus::{Error, Histogram, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
-use telemetry::metrics::{LATENCY_S, Maker};
-
-/// Where messages go, as seen from here.
-const DIRECTIONS: [&str; 2] = ["in", "out"];
+use prometheus::{Error, IntCounter, Registry};
+use telemetry::metrics::LATENCY_S;
 
 /// Registers what the connections behind `status` do.
 pub fn register_nats(registry: &Registry, status: Arc<NatsStatus>) -> Result<(), Error> {
@@ -21,50 +18,60 @@ pub fn register_nats(registry: &Registry, status: Arc<NatsStatus>) -> Result<(),
 
 /// The same bus; what is stored through it is counted.
 pub fn counted(bus: Bus, registry: &Registry) -> Result<Bus, Error> {
-    Ok(observe::observed(bus, Arc::new(Stored::new(registry)?)))
+    Ok(observe::observed(bus, Arc::new(Stored::try_new(registry)?)))
+}
+
+/// Where messages go, as seen from here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+enum Direction {
+    In,
+    Out,
+}
+
+telemetry::metrics! {
+    /// Counters of the connections.
+    struct ConnectionMetrics {
+        /// Whether every connection to NATS stands.
+        up: Gauge = "exchange_nats_up";
+        /// Connections made to NATS, again included.
+        connects: Counter = "exchange_nats_connects_total";
+        /// What the NATS client told; slow_consumer means that messages were lost.
+        events: Counter[event: NatsEvent] = "exchange_nats_events_total";
+        /// NATS messages, by direction.
+        messages: Counter[direction: Direction] = "exchange_nats_messages_total";
+        /// Bytes of NATS messages, by direction.
+        bytes: Counter[direction: Direction] = "exchange_nats_bytes_total";
+    }
 }
 
 /// Counters of the bus, shown as they are when somebody reads.
 struct Connections {
     status: Arc<NatsStatus>,
-    up: IntGauge,
-    connects: IntCounter,
-    events: IntCounterVec,
-    messages: IntCounterVec,
-    bytes: IntCounterVec,
+    metrics: ConnectionMetrics,
+    /// Where they are registered: what is read is set first.
+    shown: Registry,
 }
 
 impl Connections {
     fn new(status: Arc<NatsStatus>) -> Result<Self, Error> {
-        let counters = |name: &str, help: &str, label: &str| IntCounterVec::new(Opts::new(name, help), &[label]);
-        let events = "What the NATS client told; slow_consumer means that messages were lost.";
-        Ok(Self {
-            status,
-            up: IntGauge::new("exchange_nats_up", "Whether every connection to NATS stands.")?,
-            connects: IntCounter::new("exchange_nats_connects_total", "Connections made to NATS, again included.")?,
-            events: counters("exchange_nats_events_total", events, "event")?,
-            messages: counters("exchange_nats_messages_total", "NATS messages, by direction.", "direction")?,
-            bytes: counters("exchange_nats_bytes_total", "Bytes of NATS messages, by direction.", "direction")?,
-        })
+        let shown = Registry::new();
+        Ok(Self { status, metrics: ConnectionMetrics::try_new(&shown)?, shown })
     }
 
     fn set(&self) {
-        let now = self.status.read();
-        self.up.set(i64::from(now.is_up()));
-        raise(&self.connects, now.connects);
+        let (now, metrics) = (self.status.read(), &self.metrics);
+        metrics.up.set(i64::from(now.is_up()));
+        raise(&metrics.connects, now.connects);
         for event in NatsEvent::ALL {
-            raise(&self.events.with_label_values(&[event.as_str()]), now.count(*event));
+            raise(metrics.events.of(*event), now.count(*event));
         }
         for (direction, messages, bytes) in
-            [(DIRECTIONS[0], now.in_messages, now.in_bytes), (DIRECTIONS[1], now.out_messages, now.out_bytes)]
+            [(Direction::In, now.in_messages, now.in_bytes), (Direction::Out, now.out_messages, now.out_bytes)]
         {
-            raise(&self.messages.with_label_values(&[direction]), messages);
-            raise(&self.bytes.with_label_values(&[direction]), bytes);
+            raise(metrics.messages.of(direction), messages);
+            raise(metrics.bytes.of(direction), bytes);
         }
-    }
-
-    fn each(&self) -> [&dyn Collector; 5] {
-        [&self.up, &self.connects, &self.events, &self.messages, &self.bytes]
     }
 }
 
@@ -74,43 +81,26 @@ fn raise(counter: &IntCounter, to: u64) {
 }
 
 impl Collector for Connections {
+    /// One stands for all, which are registered together.
     fn desc(&self) -> Vec<&Desc> {
-        self.each().into_iter().flat_map(Collector::desc).collect()
+        self.metrics.up.desc()
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
         self.set();
-        self.each().into_iter().flat_map(Collector::collect).collect()
+        self.shown.gather()
     }
 }
 
-/// What became of publications.
-struct Stored {
-    /// By stream, then by result.
-    published: Vec<Vec<IntCounter>>,
-    durations: Vec<Histogram>,
-    in_flight: IntGauge,
-}
-
-impl Stored {
-    fn new(registry: &Registry) -> Result<Self, Error> {
-        let make = Maker(registry);
-        let streams = Stream::ALL.map(Stream::as_str);
-        let help = "Records of the log and keys of the register that were stored, by result.";
-        let published = make.counter_vec("exchange_jetstream_publish_total", help, &["stream", "result"])?;
-        let of = |stream: &str| {
-            PublishResult::ALL.iter().map(|result| published.with_label_values(&[stream, result.as_str()])).collect()
-        };
-        Ok(Self {
-            published: streams.iter().map(|stream| of(stream)).collect(),
-            durations: make.histograms(
-                "exchange_jetstream_publish_duration_seconds",
-                "Time until storing was acknowledged, or given up.",
-                ("stream", &streams),
-                &LATENCY_S,
-            )?,
-            in_flight: make.gauge("exchange_jetstream_publishes_in_flight", "Publications not acknowledged yet.")?,
-        })
+telemetry::metrics! {
+    /// What became of publications.
+    struct Stored {
+        /// Records of the log and keys of the register that were stored, by result.
+        published: Counter[stream: Stream, result: PublishResult] = "exchange_jetstream_publish_total";
+        /// Time until storing was acknowledged, or given up.
+        durations: Histogram(LATENCY_S)[stream: Stream] = "exchange_jetstream_publish_duration_seconds";
+        /// Publications not acknowledged yet.
+        in_flight: Gauge = "exchange_jetstream_publishes_in_flight";
     }
 }
 
@@ -121,8 +111,8 @@ impl PublishObserver for Stored {
 
     fn published(&self, stream: Stream, result: PublishResult, took: Duration) {
         self.in_flight.dec();
-        self.published[stream as usize][result as usize].inc();
-        self.durations[stream as usize].observe(took.as_secs_f64());
+        self.published.of(stream, result).inc();
+        self.durations.of(stream).observe(took.as_secs_f64());
     }
 }
 

@@ -8,7 +8,6 @@ mod delivery;
 mod engines;
 mod labels;
 mod lane;
-mod maker;
 mod negotiation;
 mod rounds;
 mod turns;
@@ -17,9 +16,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use policy_core::{Event, Protocol};
-use prometheus::{Error, Histogram, IntCounter, Registry};
+use prometheus::{Error, IntCounter, Registry};
 use schemas::Lane;
-use telemetry::metrics::{LATENCY_S, Maker};
+use telemetry::metrics::LATENCY_S;
 
 use awards::AwardMetrics;
 use delivery::DeliveryMetrics;
@@ -28,7 +27,6 @@ use labels::INVARIANTS;
 pub(crate) use labels::{DeadLetterReason, WriteResult};
 pub(crate) use lane::LaneGauges;
 use lane::LaneMetrics;
-use maker::MakeLabelled;
 use negotiation::NegotiationMetrics;
 use rounds::RoundMetrics;
 
@@ -42,10 +40,21 @@ pub struct EngineMetrics {
     /// What engines know of each other.
     pub(crate) engines: EnginesMetrics,
     lanes: LaneMetrics,
-    register_writes: Vec<IntCounter>,
-    register_write_duration: Histogram,
-    register_conflicts: Vec<IntCounter>,
-    invariants: Vec<IntCounter>,
+    register: RegisterMetrics,
+}
+
+telemetry::metrics! {
+    /// The register, and what must never happen.
+    struct RegisterMetrics {
+        /// Writes to the register, by answer.
+        writes: Counter[result: WriteResult] = "exchange_register_writes_total";
+        /// Time until the register answered.
+        write_duration: Histogram(LATENCY_S) = "exchange_register_write_duration_seconds";
+        /// Writes refused because another value stands there: two histories of one log.
+        conflicts: Counter[protocol: Protocol] = "exchange_register_conflicts_total";
+        /// Broken invariants; any but 0 is a fault.
+        invariants: Counter[invariant: &'static str = INVARIANTS] = "exchange_invariant_violations_total";
+    }
 }
 
 impl EngineMetrics {
@@ -54,43 +63,21 @@ impl EngineMetrics {
     /// # Errors
     /// The registry's error when a name is taken, for example by a second engine of the same process.
     pub fn new(registry: &Registry) -> Result<Self, Error> {
-        let make = Maker(registry);
-        let metrics = Self {
-            negotiations: NegotiationMetrics::new(&make)?,
-            rounds: RoundMetrics::new(&make)?,
-            awards: AwardMetrics::new(&make)?,
-            deliveries: DeliveryMetrics::new(&make)?,
-            engines: EnginesMetrics::new(&make)?,
-            lanes: LaneMetrics::new(&make)?,
-            register_writes: make.counters(
-                "exchange_register_writes_total",
-                "Writes to the register, by answer.",
-                "result",
-                &WriteResult::ALL.map(WriteResult::as_str),
-            )?,
-            register_write_duration: make.histogram(
-                "exchange_register_write_duration_seconds",
-                "Time until the register answered.",
-                &LATENCY_S,
-            )?,
-            register_conflicts: make.by_protocol(
-                "exchange_register_conflicts_total",
-                "Writes refused because another value stands there: two histories of one log.",
-            )?,
-            invariants: make.counters(
-                "exchange_invariant_violations_total",
-                "Broken invariants; any but 0 is a fault.",
-                "invariant",
-                &INVARIANTS,
-            )?,
-        };
-        Ok(metrics)
+        Ok(Self {
+            negotiations: NegotiationMetrics::try_new(registry)?,
+            rounds: RoundMetrics::try_new(registry)?,
+            awards: AwardMetrics::try_new(registry)?,
+            deliveries: DeliveryMetrics::try_new(registry)?,
+            engines: EnginesMetrics::try_new(registry)?,
+            lanes: LaneMetrics::try_new(registry)?,
+            register: RegisterMetrics::try_new(registry)?,
+        })
     }
 
-    /// The counter of one invariant of DESIGN.md section 6, for whoever checks it; nothing for another name.
+    /// The counter of one invariant, for whoever checks it; nothing for another name.
     #[must_use]
     pub fn invariant(&self, name: &str) -> Option<&IntCounter> {
-        INVARIANTS.iter().position(|known| *known == name).map(|index| &self.invariants[index])
+        INVARIANTS.iter().find(|known| **known == name).map(|known| self.register.invariants.of(known))
     }
 
     /// Counts a fact of a lane that is live.
@@ -112,14 +99,14 @@ impl EngineMetrics {
     }
 
     pub(crate) fn register_answered(&self, result: WriteResult, waited: Duration) {
-        self.register_writes[result as usize].inc();
-        self.register_write_duration.observe(waited.as_secs_f64());
+        self.register.writes.of(result).inc();
+        self.register.write_duration.observe(waited.as_secs_f64());
     }
 
     /// The register holds another value, as a write found or as it was read at the start.
     pub(crate) fn register_conflict(&self, protocol: Option<Protocol>) {
         // A negotiation nobody remembers any more is most likely of the older protocol.
-        self.register_conflicts[labels::protocol(protocol.unwrap_or(Protocol::ContractNet))].inc();
+        self.register.conflicts.of(protocol.unwrap_or(Protocol::ContractNet)).inc();
     }
 
     pub(crate) fn tick_appended(&self) {

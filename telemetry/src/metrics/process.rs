@@ -5,10 +5,8 @@ use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use prometheus::process_collector::ProcessCollector;
-use prometheus::{Error, Gauge, Registry};
+use prometheus::{Error, Registry};
 use sha2::{Digest, Sha256};
-
-use super::Maker;
 
 /// Digits of a digest that tell two configurations apart.
 const DIGEST_DIGITS: usize = 12;
@@ -24,6 +22,24 @@ pub struct Build<'a> {
     pub rustc: &'a str,
 }
 
+crate::metrics! {
+    /// The program, and its start.
+    struct ProcessMetrics {
+        /// What the program was made from; always 1.
+        build: Gauge[version, git_sha, rustc; open] = "exchange_build_info";
+        /// When the process began to serve, in seconds since 1970.
+        start: Ratio = "exchange_start_time_seconds";
+    }
+}
+
+crate::metrics! {
+    /// How the process is configured.
+    struct ConfigMetrics {
+        /// Digest of the configuration; always 1.
+        digest: Gauge[digest; open] = "exchange_config_info";
+    }
+}
+
 /// Registers what the system knows of the process (`process_*`), what it was made from and when it started.
 ///
 /// # Errors
@@ -31,11 +47,10 @@ pub struct Build<'a> {
 pub fn register(registry: &Registry, build: Build<'_>) -> Result<(), Error> {
     registry.register(Box::new(ProcessCollector::for_self()))?;
     let Build { version, git_sha, rustc } = build;
-    let labels = [("version", version), ("git_sha", git_sha), ("rustc", rustc)];
-    Maker(registry).info("exchange_build_info", "What the program was made from; always 1.", &labels)?;
-    let start = Gauge::new("exchange_start_time_seconds", "When the process began to serve, in seconds since 1970.")?;
-    start.set(started().as_secs_f64());
-    registry.register(Box::new(start))
+    let metrics = ProcessMetrics::try_new(registry)?;
+    metrics.build.with_label_values(&[version, git_sha, rustc]).set(1);
+    metrics.start.set(started().as_secs_f64());
+    Ok(())
 }
 
 /// Registers the digest of a configuration, so that processes that should be configured alike can be compared. Leave out
@@ -45,8 +60,8 @@ pub fn register(registry: &Registry, build: Build<'_>) -> Result<(), Error> {
 /// [`Error::AlreadyReg`] when the registry has one.
 pub fn register_config(registry: &Registry, config: &impl Debug) -> Result<(), Error> {
     let digest = hex::encode(Sha256::digest(format!("{config:?}")));
-    let labels = [("digest", &digest[..DIGEST_DIGITS])];
-    Maker(registry).info("exchange_config_info", "Digest of the configuration; always 1.", &labels)
+    ConfigMetrics::try_new(registry)?.digest.with_label_values(&[&digest[..DIGEST_DIGITS]]).set(1);
+    Ok(())
 }
 
 /// The first time anybody asked, which is early: since 1970.

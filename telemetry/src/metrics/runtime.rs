@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
-use prometheus::{Error, Gauge, Histogram, HistogramOpts, IntGauge, Registry};
+use prometheus::{Error, Registry};
 use tokio::runtime::{Handle, RuntimeMetrics};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -24,44 +24,36 @@ const PERIODS_MEASURED: u32 = 10;
 /// # Panics
 /// Outside a runtime.
 pub fn register(registry: &Registry) -> Result<(), Error> {
-    let gauges = Gauges::new()?;
+    let shown = Registry::new();
+    let gauges = Gauges::try_new(&shown)?;
     let watch = tokio::spawn(gauges.clone().drive(Handle::current().metrics())).abort_handle();
-    registry.register(Box::new(Runtime { gauges, watch }))
+    registry.register(Box::new(Runtime { gauges, shown, watch }))
 }
 
-#[derive(Clone)]
-struct Gauges {
-    workers: IntGauge,
-    alive_tasks: IntGauge,
-    global_queue_depth: IntGauge,
-    busy_ratio: Gauge,
-    lag: Histogram,
+crate::metrics! {
+    /// The runtime.
+    struct Gauges {
+        /// Threads that run tasks.
+        workers: Gauge = "exchange_tokio_workers";
+        /// Tasks that have not ended.
+        alive_tasks: Gauge = "exchange_tokio_alive_tasks";
+        /// Tasks that are ready and that no worker has taken.
+        global_queue_depth: Gauge = "exchange_tokio_global_queue_depth";
+        /// Share of the workers' time that tasks used in the last second, 0 to 1.
+        busy_ratio: Ratio = "exchange_tokio_busy_ratio";
+        /// How late a timer of 100 ms fires.
+        lag: Histogram(LATENCY_S) = "exchange_event_loop_lag_seconds";
+    }
 }
 
 /// The gauges, and the task that sets them as long as somebody can read them.
 struct Runtime {
     gauges: Gauges,
+    shown: Registry,
     watch: AbortHandle,
 }
 
 impl Gauges {
-    fn new() -> Result<Self, Error> {
-        let lag = HistogramOpts::new("exchange_event_loop_lag_seconds", "How late a timer of 100 ms fires.");
-        Ok(Self {
-            workers: IntGauge::new("exchange_tokio_workers", "Threads that run tasks.")?,
-            alive_tasks: IntGauge::new("exchange_tokio_alive_tasks", "Tasks that have not ended.")?,
-            global_queue_depth: IntGauge::new(
-                "exchange_tokio_global_queue_depth",
-                "Tasks that are ready and that no worker has taken.",
-            )?,
-            busy_ratio: Gauge::new(
-                "exchange_tokio_busy_ratio",
-                "Share of the workers' time that tasks used in the last second, 0 to 1.",
-            )?,
-            lag: Histogram::with_opts(lag.buckets(LATENCY_S.to_vec()))?,
-        })
-    }
-
     fn set(&self, metrics: &RuntimeMetrics) {
         let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         self.workers.set(gauge(metrics.num_workers()));
@@ -82,10 +74,6 @@ impl Gauges {
             self.busy_ratio.set(share(since.elapsed(), self::busy(&metrics).saturating_sub(busy), &metrics));
         }
     }
-
-    fn each(&self) -> [&dyn Collector; 5] {
-        [&self.workers, &self.alive_tasks, &self.global_queue_depth, &self.busy_ratio, &self.lag]
-    }
 }
 
 /// Time all workers have spent in tasks so far.
@@ -100,12 +88,13 @@ fn share(elapsed: Duration, busy: Duration, metrics: &RuntimeMetrics) -> f64 {
 }
 
 impl Collector for Runtime {
+    /// One stands for all, which are registered together.
     fn desc(&self) -> Vec<&Desc> {
-        self.gauges.each().into_iter().flat_map(Collector::desc).collect()
+        self.gauges.workers.desc()
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        self.gauges.each().into_iter().flat_map(Collector::collect).collect()
+        self.shown.gather()
     }
 }
 

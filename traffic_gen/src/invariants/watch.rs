@@ -9,7 +9,6 @@ use agents::observer::{Observed, Observer};
 use prometheus::{Error, IntCounter, Registry};
 use schemas::delivery::{Delivery, Notification, Outcome, ProgressReport};
 use schemas::{AgentId, DeliveryId, NegotiationId};
-use telemetry::metrics::Maker;
 use tokio::time::Instant;
 
 use super::Invariant;
@@ -20,11 +19,18 @@ const REMEMBERED: usize = 16_384;
 /// What is judged.
 const WATCHED: [Invariant; 3] = [Invariant::Idempotent, Invariant::Absorbing, Invariant::Sealed];
 
+telemetry::metrics! {
+    /// What must never happen.
+    struct WatchMetrics {
+        /// Broken invariants; any but 0 is a fault.
+        violations: Counter[invariant: Invariant = WATCHED] = "exchange_invariant_violations_total";
+    }
+}
+
 /// Judges what the agents of a process are told, and counts what must never happen.
 pub struct Watch {
     known: Mutex<Known>,
-    /// In the order of [`WATCHED`].
-    violations: Vec<IntCounter>,
+    metrics: WatchMetrics,
 }
 
 struct Known {
@@ -38,20 +44,15 @@ impl Watch {
     /// # Errors
     /// When they are registered already.
     pub fn try_new(registry: &Registry) -> Result<Self, Error> {
-        let violations = Maker(registry).counters(
-            "exchange_invariant_violations_total",
-            "Broken invariants; any but 0 is a fault.",
-            "invariant",
-            &WATCHED.map(Invariant::as_str),
-        )?;
+        let metrics = WatchMetrics::try_new(registry)?;
         let known = Known { contents: Latest::new(REMEMBERED), outcomes: Latest::new(REMEMBERED) };
-        Ok(Self { known: Mutex::new(known), violations })
+        Ok(Self { known: Mutex::new(known), metrics })
     }
 
     /// Violations so far.
     #[must_use]
     pub fn violated(&self) -> u64 {
-        self.violations.iter().map(IntCounter::get).sum()
+        self.metrics.violations.iter().map(IntCounter::get).sum()
     }
 
     fn judge(&self, agent: &AgentId, delivery: &Delivery) {
@@ -79,9 +80,9 @@ impl Watch {
             matches!(delivery.payload, Notification::Inform(ProgressReport::Offers(_) | ProgressReport::Awarded(_)));
         let is_sealed = !is_others_offer || negotiation.initiator() == agent.as_str();
         let held = [is_same, is_same_end, is_sealed];
-        for ((invariant, holds), counter) in WATCHED.into_iter().zip(held).zip(&self.violations) {
+        for (invariant, holds) in WATCHED.into_iter().zip(held) {
             if !holds {
-                counter.inc();
+                self.metrics.violations.of(invariant).inc();
                 let invariant = invariant.as_str();
                 tracing::error!(%agent, %negotiation, delivery = %id, invariant, "an invariant is broken");
             }

@@ -1,6 +1,6 @@
 use agents::observer::{Observed, Observer};
 use agents::strategy::{SendOutcome, Sent, Way};
-use prometheus::TextEncoder;
+use prometheus::{IntGauge, TextEncoder};
 use schemas::delivery::Delivery;
 use schemas::{Act, AgentId, Code, MsgId, NegotiationId, Refusal};
 use serde_json::json;
@@ -30,7 +30,7 @@ fn every_label_is_there_before_a_call_is_made() {
 
 #[test]
 fn outcomes_are_named_as_on_the_wire() {
-    for result in CallResult::ALL {
+    for result in CallResult::all() {
         if let CallResult::Closed(outcome) = result {
             assert_eq!(serde_json::to_value(outcome).unwrap(), result.as_str());
         }
@@ -43,7 +43,7 @@ fn a_run_is_in_one_phase_at_a_time() {
     for phase in [Phase::Running, Phase::Draining, Phase::Ended] {
         metrics.set_phase(phase);
         assert_eq!(metrics.phase(), phase);
-        let sum: i64 = Phase::ALL.iter().map(|phase| metrics.phase.with_label_values(&[phase.as_str()]).get()).sum();
+        let sum: i64 = metrics.metrics.phase.iter().map(IntGauge::get).sum();
         assert_eq!(sum, 1);
     }
 }
@@ -56,12 +56,15 @@ fn response_counts_from_the_intended_time_and_service_from_the_time_a_call_left(
     run.told("n1", 130, awarded());
     run.told("n1", 150, closed("completed"));
     let metrics = &run.metrics;
-    assert!((metrics.lag.get_sample_sum() - 0.030).abs() < 1e-6, "{}", metrics.lag.get_sample_sum());
-    assert!((metrics.response.get_sample_sum() - 0.130).abs() < 1e-6);
-    assert!((metrics.service.get_sample_sum() - 0.100).abs() < 1e-6);
-    assert!((metrics.rounds.get_sample_sum() - 0.150).abs() < 1e-6);
+    assert!((metrics.metrics.lag.get_sample_sum() - 0.030).abs() < 1e-6, "{}", metrics.metrics.lag.get_sample_sum());
+    assert!((metrics.metrics.response.of(metrics.scenario).get_sample_sum() - 0.130).abs() < 1e-6);
+    assert!((metrics.metrics.service.of(metrics.scenario).get_sample_sum() - 0.100).abs() < 1e-6);
+    assert!((metrics.metrics.rounds.of(metrics.scenario).get_sample_sum() - 0.150).abs() < 1e-6);
     // A repeat, and an end after the decision, are no second decision.
-    assert_eq!((metrics.response.get_sample_count(), metrics.in_flight.get()), (1, 0));
+    assert_eq!(
+        (metrics.metrics.response.of(metrics.scenario).get_sample_count(), metrics.metrics.in_flight.get()),
+        (1, 0)
+    );
     assert_eq!(run.result("completed"), 1);
 }
 
@@ -72,7 +75,7 @@ fn every_call_has_one_result() {
         run.call(own);
         run.left(own, 1);
     }
-    assert_eq!(run.metrics.in_flight.get(), 4);
+    assert_eq!(run.metrics.metrics.in_flight.get(), 4);
     run.refused("refused");
     run.recorder.turned_down(&negotiation("down"));
     run.told("closed", 5, closed("no_offers"));
@@ -80,8 +83,8 @@ fn every_call_has_one_result() {
     run.recorder.forget_lost(run.started + OPEN_AGE_MAX);
     assert_eq!(run.recorder.open(), 1, "an hour is not over yet");
     run.recorder.forget_lost(run.started + OPEN_AGE_MAX + Duration::from_secs(1));
-    assert_eq!((run.recorder.open(), run.recorder.counts().lost, run.metrics.in_flight.get()), (0, 1, 0));
-    for result in CallResult::ALL.map(CallResult::as_str) {
+    assert_eq!((run.recorder.open(), run.recorder.counts().lost, run.metrics.metrics.in_flight.get()), (0, 1, 0));
+    for result in CallResult::all().into_iter().map(CallResult::as_str) {
         let expected = u64::from(["refused", "turned_down", "no_offers", "lost"].contains(&result));
         assert_eq!(run.result(result), expected, "{result}");
     }
@@ -169,7 +172,8 @@ impl Rig {
     }
 
     fn result(&self, result: &str) -> u64 {
-        self.metrics.requests.with_label_values(&["contract_net", result]).get()
+        let known = CallResult::all().into_iter().find(|known| known.as_str() == result).unwrap();
+        self.metrics.metrics.requests.of(ScenarioKind::ContractNet, known).get()
     }
 }
 

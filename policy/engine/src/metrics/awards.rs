@@ -4,9 +4,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
 use policy_core::Event;
-use prometheus::{Error, Gauge};
+use prometheus::{Error, Registry};
 use schemas::{AgentId, Timestamp};
-use telemetry::metrics::Maker;
 
 use crate::fairness::Jain;
 
@@ -23,40 +22,31 @@ const LABELS: [&str; RANKS + 1] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", 
 /// Gap between two computations, in microseconds.
 const GAP_US: u64 = 1_000_000;
 
+telemetry::metrics! {
+    /// How awards spread over contractors.
+    struct Shares {
+        /// Share of this engine's binding awards of the last five minutes that went to the contractor with the most, the
+        /// second most and so on; to all below the twelfth under `rest`. 0 without awards.
+        by_rank: Ratio[rank: &'static str = LABELS] = "exchange_award_share";
+        /// Jain's index over this engine's binding awards of the last five minutes and all contractors that made a valid
+        /// offer: 1 when all win alike, 1/n when one of n wins all. Read it against exchange_award_jain_null, never against
+        /// 1. 0 without awards.
+        jain: Ratio = "exchange_award_jain";
+        /// The index a fair draw of as many awards among as many contractors gives on average. 0 without awards.
+        null: Ratio = "exchange_award_jain_null";
+        /// Binding awards of the last five minutes on which this engine's shares are computed.
+        awards: Ratio = "exchange_award_window_awards";
+    }
+}
+
 pub(super) struct AwardMetrics {
-    shares: Vec<Gauge>,
-    jain: Gauge,
-    null: Gauge,
-    awards: Gauge,
+    shown: Shares,
     window: Mutex<Window>,
 }
 
 impl AwardMetrics {
-    pub(super) fn new(make: &Maker<'_>) -> Result<Self, Error> {
-        Ok(Self {
-            shares: make.ratios(
-                "exchange_award_share",
-                "Share of this engine's binding awards of the last five minutes that went to the contractor with the most, \
-                 the second most and so on; to all below the twelfth under `rest`. 0 without awards.",
-                "rank",
-                &LABELS,
-            )?,
-            jain: make.ratio(
-                "exchange_award_jain",
-                "Jain's index over this engine's binding awards of the last five minutes and all contractors that made a \
-                 valid offer: 1 when all win alike, 1/n when one of n wins all. Read it against exchange_award_jain_null, \
-                 never against 1. 0 without awards.",
-            )?,
-            null: make.ratio(
-                "exchange_award_jain_null",
-                "The index a fair draw of as many awards among as many contractors gives on average. 0 without awards.",
-            )?,
-            awards: make.ratio(
-                "exchange_award_window_awards",
-                "Binding awards of the last five minutes on which this engine's shares are computed.",
-            )?,
-            window: Mutex::default(),
-        })
+    pub(super) fn try_new(registry: &Registry) -> Result<Self, Error> {
+        Ok(Self { shown: Shares::try_new(registry)?, window: Mutex::default() })
     }
 
     /// Takes note of a fact that was folded at `at`.
@@ -82,11 +72,11 @@ impl AwardMetrics {
     /// Shows what the last minutes come to, at most once a second of log time.
     pub(super) fn show(&self, now: Timestamp) {
         let Some(wins) = self.window().wins(now) else { return };
-        let spread = Spread::of(wins);
-        self.shares.iter().zip(spread.shares).for_each(|(gauge, share)| gauge.set(share));
-        self.jain.set(spread.jain);
-        self.null.set(spread.null);
-        self.awards.set(spread.awards);
+        let (shown, inequality) = (&self.shown, Inequality::of(wins));
+        shown.by_rank.iter().zip(inequality.shares).for_each(|(gauge, share)| gauge.set(share));
+        shown.jain.set(inequality.jain);
+        shown.null.set(inequality.null);
+        shown.awards.set(inequality.awards);
     }
 
     fn window(&self) -> std::sync::MutexGuard<'_, Window> {
@@ -142,7 +132,7 @@ impl Window {
 
 /// How unequal awards are.
 #[derive(Debug, Default, PartialEq)]
-struct Spread {
+struct Inequality {
     /// In the order of [`LABELS`].
     shares: [f64; LABELS.len()],
     jain: f64,
@@ -150,7 +140,7 @@ struct Spread {
     awards: f64,
 }
 
-impl Spread {
+impl Inequality {
     /// Of the awards of each contractor, losers included as 0.
     fn of(mut wins: Vec<u64>) -> Self {
         let Some(Jain { index, null, awards }) = Jain::of(&wins) else { return Self::default() };
@@ -172,12 +162,12 @@ mod tests {
 
     #[test]
     fn shares_go_by_rank_and_the_index_by_how_unequal_they_are() {
-        assert_eq!(Spread::of(vec![0, 0, 0]), Spread::default(), "without awards");
-        let one = Spread::of(vec![0, 20, 0, 0]);
+        assert_eq!(Inequality::of(vec![0, 0, 0]), Inequality::default(), "without awards");
+        let one = Inequality::of(vec![0, 20, 0, 0]);
         assert!((one.jain - 0.25).abs() < EPSILON && (one.shares[0] - 1.0).abs() < EPSILON, "{one:?}");
-        let even = Spread::of(vec![5; 4]);
+        let even = Inequality::of(vec![5; 4]);
         assert!((even.jain - 1.0).abs() < EPSILON && (even.shares[3] - 0.25).abs() < EPSILON, "{even:?}");
-        let many = Spread::of((1..=20).collect());
+        let many = Inequality::of((1..=20).collect());
         assert!((many.shares[0] - 20.0 / 210.0).abs() < EPSILON && (many.shares[RANKS] - 36.0 / 210.0).abs() < EPSILON);
         assert!((many.shares.iter().sum::<f64>() - 1.0).abs() < EPSILON);
     }

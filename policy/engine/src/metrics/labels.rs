@@ -1,17 +1,7 @@
-//! The closed label sets, and where each value stands in them.
+//! The closed label sets.
 
 use policy_core::{Phase, Protocol};
-use schemas::delivery::{CloseReason, Notification, Outcome};
-
-/// What negotiations are conducted by, in the order of [`protocol`].
-pub(super) const PROTOCOLS: [Protocol; 2] = [Protocol::ContractNet, Protocol::AlternatingOffers];
-
-pub(super) const fn protocol(protocol: Protocol) -> usize {
-    match protocol {
-        Protocol::ContractNet => 0,
-        Protocol::AlternatingOffers => 1,
-    }
-}
+use schemas::delivery::Outcome;
 
 /// The states an open negotiation can be in, each of one protocol.
 pub(super) const OPEN_PHASES: [(Protocol, Phase); 8] = [
@@ -38,7 +28,21 @@ pub(super) fn open_phase(phase: Phase) -> Option<usize> {
     OPEN_PHASES.iter().position(|(_, open)| *open == phase)
 }
 
-/// The invariants of DESIGN.md section 6.
+/// The protocol that knows a state; none where nothing is open in it.
+pub(super) fn protocol_of(phase: Phase) -> Option<Protocol> {
+    open_phase(phase).map(|index| OPEN_PHASES[index].0)
+}
+
+/// Every change from an open state to another of its protocol, or to the end.
+pub(super) fn transitions() -> Vec<(Protocol, Phase, Phase)> {
+    let after = |(protocol, from): (Protocol, Phase)| {
+        let open = OPEN_PHASES.into_iter().filter(move |(of, _)| *of == protocol).map(|(_, to)| to);
+        open.chain([Phase::Ended]).filter(move |to| *to != from).map(move |to| (protocol, from, to))
+    };
+    OPEN_PHASES.into_iter().flat_map(after).collect()
+}
+
+/// The invariants, as reports and the fold name them.
 pub(super) const INVARIANTS: [&str; 12] = [
     "one_award",
     "no_lost_admission",
@@ -53,25 +57,6 @@ pub(super) const INVARIANTS: [&str; 12] = [
     "authentic",
     "bounded",
 ];
-
-/// What deliveries say, in the order of [`kind`].
-pub(super) const KINDS: [&str; 10] =
-    ["cfp", "accept", "reject", "cancel", "inform", "failure", "not_understood", "closed", "ack", "turn"];
-
-pub(super) const fn kind(told: &Notification) -> usize {
-    match told {
-        Notification::Cfp(_) => 0,
-        Notification::Accept(_) => 1,
-        Notification::Reject(_) => 2,
-        Notification::Cancel(_) => 3,
-        Notification::Inform(_) => 4,
-        Notification::Failure(_) => 5,
-        Notification::NotUnderstood(_) => 6,
-        Notification::Closed(_) => 7,
-        Notification::Ack(_) => 8,
-        Notification::Turn(_) => 9,
-    }
-}
 
 /// How negotiations end.
 pub(super) const ENDS: [(Protocol, Outcome); 12] = [
@@ -89,26 +74,9 @@ pub(super) const ENDS: [(Protocol, Outcome); 12] = [
     (Protocol::AlternatingOffers, Outcome::Aborted),
 ];
 
-/// Where an end stands in [`ENDS`]; nowhere when the protocol has no such end.
-pub(super) fn end(protocol: Protocol, outcome: Outcome) -> Option<usize> {
-    ENDS.iter().position(|end| *end == (protocol, outcome))
-}
-
-/// Why collection closes, in the order of [`close_reason`].
-pub(super) const CLOSE_REASONS: [&str; 5] = ["score_at_least", "k_valid", "all_responded", "window", "deadline"];
-
-pub(super) const fn close_reason(reason: CloseReason) -> usize {
-    match reason {
-        CloseReason::ScoreAtLeast => 0,
-        CloseReason::KValid => 1,
-        CloseReason::AllResponded => 2,
-        CloseReason::Window => 3,
-        CloseReason::Deadline => 4,
-    }
-}
-
 /// Why a delivery is given up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum DeadLetterReason {
     /// Sent as often as allowed.
     Attempts,
@@ -123,22 +91,14 @@ pub(crate) enum DeadLetterReason {
 }
 
 impl DeadLetterReason {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Attempts, Self::Expired, Self::Overflow, Self::RegisterConflict, Self::Unwritable];
-
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Attempts => "attempts",
-            Self::Expired => "expired",
-            Self::Overflow => "overflow",
-            Self::RegisterConflict => "register_conflict",
-            Self::Unwritable => "unwritable",
-        }
+    pub(crate) fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 
 /// How the register answered a write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum WriteResult {
     Written,
     Same,
@@ -147,16 +107,19 @@ pub(crate) enum WriteResult {
 }
 
 impl WriteResult {
-    pub(crate) const ALL: [Self; 4] = [Self::Written, Self::Same, Self::Different, Self::Error];
-
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Written => "written",
-            Self::Same => "same",
-            Self::Different => "different",
-            Self::Error => "error",
-        }
+    pub(crate) fn as_str(self) -> &'static str {
+        self.into()
     }
+}
+
+/// What becomes of a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(super) enum CheckpointResult {
+    Stored,
+    /// A later one is stored already.
+    Outdated,
+    Failed,
 }
 
 #[cfg(test)]
@@ -164,27 +127,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_are_spelled_as_on_the_wire_and_stand_where_they_are_counted() {
-        for (protocol, outcome) in ENDS {
-            assert_eq!(end(protocol, outcome).map(|index| ENDS[index]), Some((protocol, outcome)));
+    fn a_state_is_of_one_protocol_which_begins_in_one_of_its_own() {
+        for (protocol, phase) in OPEN_PHASES {
+            assert_eq!(protocol_of(phase), Some(protocol));
+            assert!(OPEN_PHASES.contains(&(protocol, first_phase(protocol))));
         }
-        assert_eq!(end(Protocol::ContractNet, Outcome::Agreement), None);
-        for (of, phase) in OPEN_PHASES {
-            assert_eq!(open_phase(phase).map(|index| OPEN_PHASES[index]), Some((of, phase)));
-        }
-        assert!(PROTOCOLS.iter().enumerate().all(|(index, one)| protocol(*one) == index));
-        assert!(PROTOCOLS.iter().all(|one| OPEN_PHASES.contains(&(*one, first_phase(*one)))));
-        let reasons = [
-            CloseReason::ScoreAtLeast,
-            CloseReason::KValid,
-            CloseReason::AllResponded,
-            CloseReason::Window,
-            CloseReason::Deadline,
-        ];
-        for value in reasons {
-            assert_eq!(serde_json::to_value(value).unwrap(), CLOSE_REASONS[close_reason(value)]);
-        }
-        assert!(DeadLetterReason::ALL.iter().enumerate().all(|(index, reason)| *reason as usize == index));
-        assert!(WriteResult::ALL.iter().enumerate().all(|(index, result)| *result as usize == index));
+        assert_eq!(protocol_of(Phase::Ended), None);
+        assert!(transitions().iter().all(|(protocol, from, to)| {
+            from != to && (*to == Phase::Ended || protocol_of(*to) == Some(*protocol))
+        }));
     }
 }

@@ -3,51 +3,38 @@
 use std::sync::Arc;
 
 use policy_core::{Event, Phase};
-use prometheus::{Error, Histogram, IntCounter, IntGauge, IntGaugeVec};
+use prometheus::IntGauge;
 use schemas::{Lane, Timestamp};
-use telemetry::metrics::{LATENCY_S, Maker};
+use telemetry::metrics::LATENCY_S;
 
 use super::EngineMetrics;
 use super::labels::{OPEN_PHASES, first_phase, open_phase};
-use super::maker::MakeLabelled;
 use super::turns::Turns;
 
 /// Gap between two looks for negotiations that stand still, in microseconds: each looks at every open one.
 const LOOK_GAP_US: u64 = 1_000_000;
 
-pub(super) struct LaneMetrics {
-    pub(super) ticks: IntCounter,
-    pub(super) records: IntCounter,
-    pub(super) records_skipped: IntCounter,
-    pub(super) fold_duration: Histogram,
-    pub(super) fold_lag: Histogram,
-    outbox: IntGaugeVec,
-    position: IntGaugeVec,
-    owned: IntGaugeVec,
-    checkpoint: IntGaugeVec,
-}
-
-impl LaneMetrics {
-    pub(super) fn new(make: &Maker<'_>) -> Result<Self, Error> {
-        let metrics = Self {
-            ticks: make.counter("exchange_ticks_total", "Ticks appended.")?,
-            records: make.counter("exchange_records_folded_total", "Records folded, catch-up included.")?,
-            records_skipped: make.counter("exchange_records_skipped_total", "Records that could not be read.")?,
-            fold_duration: make.histogram("exchange_fold_duration_seconds", "Time to fold one record.", &LATENCY_S)?,
-            fold_lag: make.histogram(
-                "exchange_fold_lag_seconds",
-                "Log time between a record's stamp and its fold, as the engine estimates it.",
-                &LATENCY_S,
-            )?,
-            outbox: make.lane_gauges("exchange_outbox_deliveries", "Deliveries not yet acknowledged.")?,
-            position: make.lane_gauges("exchange_lane_position", "Sequence of the last folded record.")?,
-            checkpoint: make.lane_gauges(
-                "exchange_lane_checkpoint_position",
-                "Sequence of the last checkpoint this engine stored or restored.",
-            )?,
-            owned: make.lane_gauges("exchange_lane_owned", "1 where this engine owns the lane.")?,
-        };
-        Ok(metrics)
+telemetry::metrics! {
+    /// What lanes do.
+    pub(super) struct LaneMetrics {
+        /// Ticks appended.
+        pub(super) ticks: Counter = "exchange_ticks_total";
+        /// Records folded, catch-up included.
+        pub(super) records: Counter = "exchange_records_folded_total";
+        /// Records that could not be read.
+        pub(super) records_skipped: Counter = "exchange_records_skipped_total";
+        /// Time to fold one record.
+        pub(super) fold_duration: Histogram(LATENCY_S) = "exchange_fold_duration_seconds";
+        /// Log time between a record's stamp and its fold, as the engine estimates it.
+        pub(super) fold_lag: Histogram(LATENCY_S) = "exchange_fold_lag_seconds";
+        /// Deliveries not yet acknowledged.
+        outbox: Gauge[lane; open] = "exchange_outbox_deliveries";
+        /// Sequence of the last folded record.
+        position: Gauge[lane; open] = "exchange_lane_position";
+        /// 1 where this engine owns the lane.
+        owned: Gauge[lane; open] = "exchange_lane_owned";
+        /// Sequence of the last checkpoint this engine stored or restored.
+        checkpoint: Gauge[lane; open] = "exchange_lane_checkpoint_position";
     }
 }
 
@@ -161,7 +148,7 @@ impl LaneGauges {
         let Some(index) = open_phase(phase) else { return };
         self.open[index] += by;
         if self.is_owned {
-            self.metrics.negotiations.open[index].add(by);
+            self.metrics.negotiations.open.of(OPEN_PHASES[index].0, phase).add(by);
         }
     }
 }

@@ -2,9 +2,6 @@
 
 use std::time::Duration;
 
-use prometheus::{Error, Histogram};
-use telemetry::metrics::Maker;
-
 use policy_core::Protocol;
 
 use super::negotiation::NEGOTIATION_S;
@@ -25,47 +22,29 @@ const INVITED_LABELS: [&str; INVITED.len() + 1] = ["5", "9", "12", "50", "200", 
 /// Buckets of offers in one round: each population of [`INVITED`] can be told from the next.
 const OFFERS: [f64; 11] = [0.0, 1.0, 2.0, 3.0, 5.0, 9.0, 12.0, 25.0, 50.0, 100.0, 200.0];
 
-/// One of each for every policy, and for every population within it.
-type ByPolicy = Vec<Vec<Histogram>>;
-
-pub(super) struct RoundMetrics {
-    decisions: ByPolicy,
-    offers: ByPolicy,
+telemetry::metrics! {
+    /// Rounds of collection.
+    pub(super) struct RoundMetrics {
+        /// Log time from the call to the close of its collection, where the award is decided; by policy, and by how many
+        /// agents were invited at most. The policy `other` is one of the exchange's administrators, or not known because
+        /// the call is older than the process.
+        decisions: Histogram(NEGOTIATION_S)[
+            protocol: Protocol = [Protocol::ContractNet], policy: &'static str = POLICIES, invited: &'static str = INVITED_LABELS
+        ] = "exchange_decision_duration_seconds";
+        /// Valid offers of each round of collection when it closes; by policy, and by how many agents were invited at most.
+        offers: Histogram(OFFERS)[policy: &'static str = POLICIES, invited: &'static str = INVITED_LABELS]
+            = "exchange_offers_per_round";
+    }
 }
 
 impl RoundMetrics {
-    pub(super) fn new(make: &Maker<'_>) -> Result<Self, Error> {
-        let decisions = make.histogram_vec(
-            "exchange_decision_duration_seconds",
-            "Log time from the call to the close of its collection, where the award is decided; by policy, and by how many \
-             agents were invited at most. The policy `other` is one of the exchange's administrators, or not known because \
-             the call is older than the process.",
-            &["protocol", "policy", "invited"],
-            &NEGOTIATION_S,
-        )?;
-        let offers = make.histogram_vec(
-            "exchange_offers_per_round",
-            "Valid offers of each round of collection when it closes; by policy, and by how many agents were invited at most.",
-            &["policy", "invited"],
-            &OFFERS,
-        )?;
-        let net = Protocol::ContractNet.as_str();
-        Ok(Self {
-            decisions: by_policy(|policy, invited| decisions.with_label_values(&[net, policy, invited])),
-            offers: by_policy(|policy, invited| offers.with_label_values(&[policy, invited])),
-        })
-    }
-
     /// A round closed; `policy` stands in [`POLICIES`].
     pub(super) fn count(&self, policy: usize, invited: u32, offers: u32, elapsed_us: u64) {
-        let population = population(invited);
-        self.decisions[policy][population].observe(Duration::from_micros(elapsed_us).as_secs_f64());
-        self.offers[policy][population].observe(f64::from(offers));
+        let (policy, invited) = (POLICIES[policy], INVITED_LABELS[population(invited)]);
+        let took = Duration::from_micros(elapsed_us).as_secs_f64();
+        self.decisions.of(Protocol::ContractNet, policy, invited).observe(took);
+        self.offers.of(policy, invited).observe(f64::from(offers));
     }
-}
-
-fn by_policy(one: impl Fn(&str, &str) -> Histogram) -> ByPolicy {
-    POLICIES.iter().map(|policy| INVITED_LABELS.iter().map(|invited| one(policy, invited)).collect()).collect()
 }
 
 /// Where a policy's id stands in [`POLICIES`]. Another version under the name of a preset is another policy.

@@ -14,32 +14,56 @@ const FOLLOWED_MAX: usize = 65_536;
 /// A negotiation in which nothing has happened for so long stands still, in milliseconds: twice the longest default timer.
 const STILL_MS: u64 = 120_000;
 
+/// Who takes a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+pub(super) enum Role {
+    Initiator,
+    Contractor,
+    /// Of a bargain, but for its initiator.
+    Party,
+}
+
 /// Whose turns are measured.
-pub(super) const ROLES: [(Protocol, &str); 4] = [
-    (Protocol::ContractNet, "initiator"),
-    (Protocol::ContractNet, "contractor"),
-    (Protocol::AlternatingOffers, "initiator"),
-    (Protocol::AlternatingOffers, "party"),
+pub(super) const ROLES: [(Protocol, Role); 4] = [
+    (Protocol::ContractNet, Role::Initiator),
+    (Protocol::ContractNet, Role::Contractor),
+    (Protocol::AlternatingOffers, Role::Initiator),
+    (Protocol::AlternatingOffers, Role::Party),
 ];
 
+/// What was waited for when a deadline passed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+pub(super) enum Deadline {
+    Collecting,
+    Deciding,
+    Awarding,
+    Performing,
+    /// The negotiation as a whole.
+    Hard,
+    Joining,
+    Confirming,
+}
+
 /// The deadlines that can be missed. In a bargain the last round ends like a deadline, so its turns are not among them.
-pub(super) const DEADLINES: [(Protocol, &str); 7] = [
-    (Protocol::ContractNet, "collecting"),
-    (Protocol::ContractNet, "deciding"),
-    (Protocol::ContractNet, "awarding"),
-    (Protocol::ContractNet, "performing"),
-    (Protocol::ContractNet, "hard"),
-    (Protocol::AlternatingOffers, "joining"),
-    (Protocol::AlternatingOffers, "confirming"),
+pub(super) const DEADLINES: [(Protocol, Deadline); 7] = [
+    (Protocol::ContractNet, Deadline::Collecting),
+    (Protocol::ContractNet, Deadline::Deciding),
+    (Protocol::ContractNet, Deadline::Awarding),
+    (Protocol::ContractNet, Deadline::Performing),
+    (Protocol::ContractNet, Deadline::Hard),
+    (Protocol::AlternatingOffers, Deadline::Joining),
+    (Protocol::AlternatingOffers, Deadline::Confirming),
 ];
 
 /// Something to count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Noticed {
-    /// An agent took its turn: where its role stands in [`ROLES`], and the microseconds it took.
-    Turn(usize, u64),
-    /// A deadline has passed: where it stands in [`DEADLINES`].
-    Miss(usize),
+    /// An agent took its turn, in so many microseconds.
+    Turn(Protocol, Role, u64),
+    /// A deadline has passed.
+    Miss(Protocol, Deadline),
 }
 
 /// The open negotiations of one lane. At most [`FOLLOWED_MAX`].
@@ -83,17 +107,19 @@ impl Turns {
             }
             Event::Closed { negotiation, reason, complete, .. } => {
                 self.ask_again(negotiation, at);
-                (*reason == CloseReason::Deadline && !complete).then_some(Noticed::Miss(0))
+                (*reason == CloseReason::Deadline && !complete)
+                    .then_some(Noticed::Miss(Protocol::ContractNet, Deadline::Collecting))
             }
             Event::Decided(decision) => {
                 self.ask_again(&decision.negotiation, at);
-                (decision.cause == Cause::InitiatorSilent).then_some(Noticed::Miss(1))
+                (decision.cause == Cause::InitiatorSilent)
+                    .then_some(Noticed::Miss(Protocol::ContractNet, Deadline::Deciding))
             }
             Event::AwardLost { negotiation, loss, .. } => {
                 self.ask_again(negotiation, at);
                 match loss {
-                    AwardLoss::ConfirmTimeout => Some(Noticed::Miss(2)),
-                    AwardLoss::PerformTimeout => Some(Noticed::Miss(3)),
+                    AwardLoss::ConfirmTimeout => Some(Noticed::Miss(Protocol::ContractNet, Deadline::Awarding)),
+                    AwardLoss::PerformTimeout => Some(Noticed::Miss(Protocol::ContractNet, Deadline::Performing)),
                     AwardLoss::Refused
                     | AwardLoss::Failed
                     | AwardLoss::PerformFailed
@@ -160,11 +186,11 @@ impl Turn {
         let is_initiator = negotiation.initiator() == from.as_str();
         let role =
             match (self.protocol, self.phase, act) {
-                (Protocol::ContractNet, Phase::Collecting, Act::Offer | Act::Refuse) => 1,
-                (Protocol::ContractNet, Phase::Deciding, Act::Accept) => 0,
-                (Protocol::ContractNet, Phase::Awarding, Act::Confirm) => 1,
+                (Protocol::ContractNet, Phase::Collecting, Act::Offer | Act::Refuse) => Role::Contractor,
+                (Protocol::ContractNet, Phase::Deciding, Act::Accept) => Role::Initiator,
+                (Protocol::ContractNet, Phase::Awarding, Act::Confirm) => Role::Contractor,
                 (Protocol::AlternatingOffers, _, Act::Join | Act::Offer | Act::Accept | Act::Confirm) => {
-                    if is_initiator { 2 } else { 3 }
+                    if is_initiator { Role::Initiator } else { Role::Party }
                 }
                 _ => return None,
             };
@@ -173,16 +199,18 @@ impl Turn {
         if self.protocol == Protocol::AlternatingOffers && matches!(act, Act::Offer | Act::Accept) {
             self.asked_at = at;
         }
-        Some(Noticed::Turn(role, took_us))
+        Some(Noticed::Turn(self.protocol, role, took_us))
     }
 }
 
 /// Which deadline a negotiation ended by, if by one; `turn` is how it stood before.
 fn missed_at_end(turn: Turn, outcome: Outcome) -> Option<Noticed> {
     match (outcome, turn.phase) {
-        (Outcome::Timeout, _) => Some(Noticed::Miss(4)),
-        (Outcome::NoAgreement, Phase::Joining) => Some(Noticed::Miss(5)),
-        (Outcome::NoAgreement, Phase::Confirming) => Some(Noticed::Miss(6)),
+        (Outcome::Timeout, _) => Some(Noticed::Miss(Protocol::ContractNet, Deadline::Hard)),
+        (Outcome::NoAgreement, Phase::Joining) => Some(Noticed::Miss(Protocol::AlternatingOffers, Deadline::Joining)),
+        (Outcome::NoAgreement, Phase::Confirming) => {
+            Some(Noticed::Miss(Protocol::AlternatingOffers, Deadline::Confirming))
+        }
         _ => None,
     }
 }
@@ -196,14 +224,23 @@ mod tests {
         let mut turns = Turns::default();
         let mut follow = |event: Event, ms| turns.follow(&event, Timestamp::from_ms(ms));
         assert_eq!(follow(started(Protocol::ContractNet), 1_000), None);
-        assert_eq!(follow(message("bob", Act::Offer, Disposition::Ok), 1_250), Some(Noticed::Turn(1, 250_000)));
+        assert_eq!(
+            follow(message("bob", Act::Offer, Disposition::Ok), 1_250),
+            Some(Noticed::Turn(Protocol::ContractNet, Role::Contractor, 250_000))
+        );
         assert_eq!(follow(message("bob", Act::Offer, Disposition::Duplicate), 1_300), None);
-        assert_eq!(follow(message("carol", Act::Refuse, Disposition::Ok), 1_500), Some(Noticed::Turn(1, 500_000)));
+        assert_eq!(
+            follow(message("carol", Act::Refuse, Disposition::Ok), 1_500),
+            Some(Noticed::Turn(Protocol::ContractNet, Role::Contractor, 500_000))
+        );
         assert_eq!(follow(moved(Phase::Collecting, Phase::Deciding), 2_000), None);
-        assert_eq!(follow(message("alice", Act::Accept, Disposition::Ok), 2_100), Some(Noticed::Turn(0, 100_000)));
+        assert_eq!(
+            follow(message("alice", Act::Accept, Disposition::Ok), 2_100),
+            Some(Noticed::Turn(Protocol::ContractNet, Role::Initiator, 100_000))
+        );
         assert_eq!(follow(moved(Phase::Deciding, Phase::Awarding), 2_100), None);
         let confirm = message("bob", Act::Confirm, Disposition::Committed);
-        assert_eq!(follow(confirm, 2_400), Some(Noticed::Turn(1, 300_000)));
+        assert_eq!(follow(confirm, 2_400), Some(Noticed::Turn(Protocol::ContractNet, Role::Contractor, 300_000)));
         assert_eq!(follow(ended(Protocol::ContractNet, Outcome::Completed), 3_000), None);
         assert_eq!(follow(message("bob", Act::Offer, Disposition::Ok), 3_100), None, "it is over");
     }
@@ -213,11 +250,20 @@ mod tests {
         let mut turns = Turns::default();
         let mut follow = |event: Event, ms| turns.follow(&event, Timestamp::from_ms(ms));
         follow(started(Protocol::AlternatingOffers), 1_000);
-        assert_eq!(follow(message("bob", Act::Join, Disposition::Ok), 1_100), Some(Noticed::Turn(3, 100_000)));
+        assert_eq!(
+            follow(message("bob", Act::Join, Disposition::Ok), 1_100),
+            Some(Noticed::Turn(Protocol::AlternatingOffers, Role::Party, 100_000))
+        );
         follow(moved(Phase::Joining, Phase::Bargaining), 1_100);
-        assert_eq!(follow(message("alice", Act::Offer, Disposition::Ok), 1_150), Some(Noticed::Turn(2, 50_000)));
+        assert_eq!(
+            follow(message("alice", Act::Offer, Disposition::Ok), 1_150),
+            Some(Noticed::Turn(Protocol::AlternatingOffers, Role::Initiator, 50_000))
+        );
         assert_eq!(follow(message("bob", Act::Offer, Disposition::OutOfTurn), 1_200), None);
-        assert_eq!(follow(message("bob", Act::Accept, Disposition::Ok), 1_350), Some(Noticed::Turn(3, 200_000)));
+        assert_eq!(
+            follow(message("bob", Act::Accept, Disposition::Ok), 1_350),
+            Some(Noticed::Turn(Protocol::AlternatingOffers, Role::Party, 200_000))
+        );
     }
 
     #[test]
@@ -250,7 +296,7 @@ mod tests {
             }
             turns.follow(&moved(first_phase(protocol), Phase::Ended), Timestamp(3));
             let missed = match turns.follow(&event, Timestamp(3)) {
-                Some(Noticed::Miss(deadline)) => Some(DEADLINES[deadline]),
+                Some(Noticed::Miss(protocol, deadline)) => Some((protocol, deadline.into())),
                 Some(Noticed::Turn(..)) | None => None,
             };
             assert_eq!(missed, expected.map(|phase| (protocol, phase)), "{event:?}");
