@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::ArchiveError;
 use super::lane::archive_lane;
-use super::media::Folder;
+use super::segment_store::Folder;
 use super::status::ArchiveStatus;
 
 /// Bytes after which a segment is full, unless told otherwise: a few minutes of a busy lane, and small enough to be copied

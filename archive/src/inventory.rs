@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use schemas::Lane;
 
 use super::follow::LOCK;
-use super::media::{BEGINNING, BEGINNING_NEW, MEMO, MEMO_NEW, segment_of};
+use super::segment_store::{BEGINNING, BEGINNING_NEW, MEMO, MEMO_NEW, segment_of};
 use super::verify::Difference;
 
 /// What a lane's folder is called, before its number.

@@ -1,6 +1,6 @@
 //! Archiving one lane: reading, storing in groups, telling the engines; a fault is shown and tried again.
 
-mod asking;
+mod requests;
 
 use std::io;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::follow::ArchiveOptions;
-use super::media::Media;
 use super::resume::resume;
+use super::scan::ScanFault;
+use super::segment_store::Media;
 use super::status::ArchiveStatus;
-use super::walk::ScanFault;
 use super::writer::LaneWriter;
 use super::{ArchiveError, position_name};
 

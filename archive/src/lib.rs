@@ -21,7 +21,7 @@
 //! the others when it starts. It proves nothing, and may be deleted. Where the oldest segments were removed to keep the
 //! archive small, `beginning` is the state when the first that is left began; reading begins with it.
 //!
-//! Reading order: `line` (the format), [`verify`] and `walk` (reading), `writer` and `follow` (writing), `media` and `inventory`
+//! Reading order: `format` (the lines), [`verify`] and `scan` (reading), `writer` and `follow` (writing), `segment_store` and `inventory`
 //! (the disk).
 //!
 //! The chain shows damage and alteration, not forgery by someone who writes the whole archive anew: keep the chain that
@@ -29,19 +29,19 @@
 
 pub mod audit;
 mod chain;
-mod chronicle;
+mod cursor_cache;
 mod difference;
 mod follow;
+mod format;
+mod history;
 mod inventory;
 mod lane;
-mod line;
-mod media;
-mod memo;
 mod prune;
 mod resume;
+mod scan;
+mod segment_store;
 mod status;
 mod verify;
-mod walk;
 mod writer;
 
 #[cfg(test)]
@@ -53,9 +53,9 @@ use bus::BusError;
 use schemas::Lane;
 
 pub use follow::{ArchiveOptions, SEGMENT_BYTES_DEFAULT, run};
+pub use scan::ArchiveCounts;
 pub use status::{ArchiveStatus, LaneStatus};
 pub use verify::{ArchiveReport, Closing, Difference, LaneReport, VerifyOptions, verify};
-pub use walk::ArchiveCounts;
 
 /// What stops an archiver, or the reading of an archive.
 #[derive(Debug, thiserror::Error)]

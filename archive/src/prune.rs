@@ -7,9 +7,9 @@ use std::io;
 
 use schemas::Lane;
 
-use super::media::Media;
-use super::memo;
-use super::walk::{Scan, SegmentRead, Stop};
+use super::cursor_cache;
+use super::scan::{Scan, SegmentRead, Stop};
+use super::segment_store::Media;
 
 /// Removes the oldest segments while all of them, and one more of `segment_bytes`, take more than `keep_bytes`. The last
 /// one stays.
@@ -33,7 +33,7 @@ pub(super) fn prune<M: Media>(
             return Ok(());
         }
         let (from, mut walk) = match media.beginning()? {
-            Some(bytes) => memo::decode(&bytes, lane, lanes).map_err(io::Error::other)?,
+            Some(bytes) => cursor_cache::decode(&bytes, lane, lanes).map_err(io::Error::other)?,
             None => (oldest, Scan::new(lane, lanes)),
         };
         // One below the beginning is what an interrupted removal left.
@@ -45,7 +45,7 @@ pub(super) fn prune<M: Media>(
                 let what = format!("{} line {}: it is not removed: {stop:?}", file.display(), lines + 1);
                 return Err(io::Error::other(what));
             }
-            media.keep_beginning(&memo::encode(&walk, next))?;
+            media.keep_beginning(&cursor_cache::encode(&walk, next))?;
         }
         media.remove(oldest)?;
         tracing::info!(lane = lane.0, segment = oldest, "the oldest segment of the archive was removed");

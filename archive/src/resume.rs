@@ -4,10 +4,10 @@
 use schemas::Lane;
 
 use super::ArchiveError;
-use super::media::{BEGINNING, Media};
-use super::memo;
+use super::cursor_cache;
+use super::scan::{Scan, ScanFault, SegmentRead, Stop};
+use super::segment_store::{BEGINNING, Media};
 use super::verify::Difference;
-use super::walk::{Scan, ScanFault, SegmentRead, Stop};
 use super::writer::LaneWriter;
 
 /// The first segment of a lane.
@@ -18,7 +18,8 @@ fn beginning<M: Media>(media: &M, lane: Lane, lanes: u8) -> Result<(u64, Scan), 
     let file = media.path(FIRST).with_file_name(BEGINNING);
     let bytes = media.beginning().map_err(|source| ArchiveError::File { path: file.clone(), source })?;
     let Some(bytes) = bytes else { return Ok((0, Scan::new(lane, lanes))) };
-    memo::decode(&bytes, lane, lanes).map_err(|what| ArchiveError::Damaged(Difference { file, line: None, what }))
+    cursor_cache::decode(&bytes, lane, lanes)
+        .map_err(|what| ArchiveError::Damaged(Difference { file, line: None, what }))
 }
 
 /// Opens a lane of an archive to write behind its end. What is gone from the log, up to `trimmed`, must be whole; behind
@@ -35,7 +36,7 @@ pub(super) fn resume<M: Media>(
     let file_error = |segment, source| ArchiveError::File { path: media.path(segment), source };
     let segments = media.segments().map_err(|source| file_error(FIRST, source))?;
     let kept = media.memo().map_err(|source| file_error(FIRST, source))?.and_then(|bytes| {
-        let kept = memo::decode(&bytes, lane, lanes);
+        let kept = cursor_cache::decode(&bytes, lane, lanes);
         kept.inspect_err(|fault| tracing::info!(lane = lane.0, fault, "the archive is read from its beginning")).ok()
     });
     let (from, mut walk) = match kept.filter(|(from, _)| segments.contains(from)) {

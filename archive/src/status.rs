@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use schemas::Lane;
 use serde::Serialize;
 
-use super::walk::ArchiveCounts;
+use super::scan::ArchiveCounts;
 
 /// How far one lane has come.
 #[derive(Debug, Clone, Serialize)]

@@ -11,11 +11,11 @@ use schemas::{Digest, Lane, NegotiationId, Timestamp};
 use serde::Serialize;
 
 use super::ArchiveError;
+use super::cursor_cache;
+use super::format::Line;
 use super::inventory::{Inventory, lane_folder};
-use super::line::Line;
-use super::media::{BEGINNING, Folder, Media};
-use super::memo;
-use super::walk::{ArchiveCounts, Scan, ScanFault, SegmentRead, Stop, Taken};
+use super::scan::{ArchiveCounts, Scan, ScanFault, SegmentRead, Stop, Taken};
+use super::segment_store::{BEGINNING, Folder, Media};
 use crate::chain::{CHAIN_START, read_line, unframe};
 
 /// Segments of a lane that are opened before the first is read: an archiver may remove that many meanwhile.
@@ -194,7 +194,7 @@ impl Reading<'_> {
             }
             Err((path, source)) => return Err(file_error(path, source)),
         };
-        let (removed_below, mut walk) = match beginning.map(|bytes| memo::decode(&bytes, lane, lanes)) {
+        let (removed_below, mut walk) = match beginning.map(|bytes| cursor_cache::decode(&bytes, lane, lanes)) {
             None => (None, Scan::new(lane, lanes)),
             Some(Ok((from, mut walk))) => {
                 walk.begin_tally();
@@ -322,7 +322,7 @@ fn open(media: &Folder) -> Result<OpenedLane, (PathBuf, io::Error)> {
 fn lanes_said(folder: &Path, lane: Lane) -> Option<u8> {
     let media = Folder::new(folder, lane);
     if let Some(beginning) = media.beginning().ok()? {
-        return memo::lanes(&beginning);
+        return cursor_cache::lanes(&beginning);
     }
     let mut line = Vec::new();
     read_line(&mut BufReader::new(media.read(*media.segments().ok()?.first()?).ok()?), &mut line).ok()?;

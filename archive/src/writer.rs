@@ -8,12 +8,12 @@ use bus::LogRecord;
 use bytes::Bytes;
 use schemas::NegotiationId;
 
-use super::chronicle::{Closed, Expected};
-use super::line::{Line, RecordLine, RegisteredEntry, RegisteredLine, SegmentEnd, as_content, text};
-use super::media::Media;
-use super::memo;
+use super::cursor_cache;
+use super::format::{Line, LoggedLine, RegisteredEntry, RegisteredLine, SegmentEnd, as_content, text};
+use super::history::{Closed, Expected};
 use super::prune::prune;
-use super::walk::{Scan, ScanFault};
+use super::scan::{Scan, ScanFault};
+use super::segment_store::Media;
 use crate::chain::frame;
 
 /// Bytes of one segment that are not stored yet.
@@ -104,12 +104,12 @@ impl<M: Media> LaneWriter<M> {
         // A reader that began in the middle of the lane cannot know how late it was before.
         let time = found.time.max(self.walk.chronicle.time);
         if self.len >= self.segment_bytes_max && self.walk.records_in_segment > 0 {
-            self.memo = Some(memo::encode(&self.walk, found.seq));
+            self.memo = Some(cursor_cache::encode(&self.walk, found.seq));
             self.begin(found.seq);
         }
         let (closed, _) = self.walk.fold(found.seq, time, &found.bytes)?;
         let (record, base64) = as_content(&found.bytes);
-        self.push(&Line::Record(RecordLine { seq: found.seq, time, record, base64 }));
+        self.push(&Line::Record(LoggedLine { seq: found.seq, time, record, base64 }));
         self.say_closed(&closed);
         Ok(())
     }

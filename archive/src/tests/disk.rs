@@ -13,9 +13,9 @@ use futures_util::future::BoxFuture;
 use schemas::{Lane, RegisterKey};
 use serde_json::Value;
 
-use crate::media::Media;
 use crate::position_name;
-use crate::walk::{Scan, Stop};
+use crate::scan::{Scan, Stop};
+use crate::segment_store::Media;
 
 /// A lane's segments in memory. It can lose power in the middle of a write, or be full for a while.
 #[derive(Clone, Default)]

@@ -8,9 +8,9 @@ use std::io::{BufReader, Read};
 use schemas::{Digest, Lane, NegotiationId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::chronicle::{Closed, Expected, FoldedRecord, NegotiationHistory};
 use super::difference::{first_difference, shown};
-use super::line::{Begin, FORMAT, Line, RecordLine, RegisteredLine, SegmentEnd, as_bytes, text};
+use super::format::{Begin, FORMAT, Line, LoggedLine, RegisteredLine, SegmentEnd, as_bytes, text};
+use super::history::{Closed, Expected, FoldedRecord, NegotiationHistory};
 use crate::chain::{CHAIN_START, read_line, unframe};
 
 /// Why reading cannot go on.
@@ -199,7 +199,7 @@ impl Scan {
         Ok(Taken { closed: Some(owed), ..Taken::default() })
     }
 
-    fn take_record(&mut self, found: &RecordLine<'_>) -> Result<Taken, ScanFault> {
+    fn take_record(&mut self, found: &LoggedLine<'_>) -> Result<Taken, ScanFault> {
         let bytes = as_bytes(found.record, found.base64.as_deref()).map_err(ScanFault::Wrong)?;
         let bytes = bytes.ok_or_else(|| wrong("a record without content"))?;
         if found.seq <= self.chronicle.position || found.time < self.chronicle.time {

@@ -6,7 +6,7 @@ use bus::BusError;
 use futures_util::{StreamExt, stream};
 use schemas::{NegotiationId, RegisterKey};
 
-use super::super::chronicle::Expected;
+use super::super::history::Expected;
 use super::{ArchiveError, LaneArchiver, Media};
 
 /// Negotiations the register is asked about at a time.

@@ -8,8 +8,8 @@ use schemas::{Digest, Lane, NegotiationId, Timestamp};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use super::chronicle::{Expected, NegotiationRecords};
-use super::walk::{ArchiveCounts, Scan};
+use super::history::{Expected, NegotiationRecords};
+use super::scan::{ArchiveCounts, Scan};
 
 /// Version of the format.
 const FORMAT: u32 = 1;

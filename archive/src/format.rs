@@ -19,8 +19,8 @@ pub(super) enum Line<'a> {
     Begin(Begin),
     /// A record of the log.
     #[serde(borrow)]
-    Record(RecordLine<'a>),
-    /// What a record ended: see [`super::chronicle::Closed`].
+    Record(LoggedLine<'a>),
+    /// What a record ended: see [`super::history::Closed`].
     Closed(&'a RawValue),
     /// What the register held.
     Registered(RegisteredLine<'a>),
@@ -45,7 +45,7 @@ pub(super) struct Begin {
 
 /// A record of the log: `record` or `base64`.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct RecordLine<'a> {
+pub(super) struct LoggedLine<'a> {
     pub(super) seq: u64,
     pub(super) time: Timestamp,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
@@ -124,7 +124,7 @@ mod tests {
             "{\"é\":\"\u{2028}\"}".as_bytes(),
         ] {
             let (record, base64) = as_content(bytes);
-            let line = text(&Line::Record(RecordLine { seq: 1, time: Timestamp(2), record, base64 }));
+            let line = text(&Line::Record(LoggedLine { seq: 1, time: Timestamp(2), record, base64 }));
             assert!(!line.contains('\n'), "{line}");
             let Ok(Line::Record(read)) = serde_json::from_str(&line) else { panic!("{line}") };
             let found = as_bytes(read.record, read.base64.as_deref()).unwrap();
