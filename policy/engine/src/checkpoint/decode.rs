@@ -86,7 +86,7 @@ impl<'a> Reader<'a> {
         debug_assert_eq!(end + TRAILER_LEN, bytes.len());
         match usize::try_from(u64::from_be_bytes(*snapshot_len)) {
             Ok(snapshot_len) if snapshot_len <= end => Ok(Self { bytes, at: snapshot_len, end, snapshot_len }),
-            Ok(_) | Err(_) => Err(CheckpointError::malformed(end, "the lane's state is longer than the document")),
+            Ok(_) | Err(_) => Err(CheckpointError::malformed(end, "the snapshot is longer than the document")),
         }
     }
 
