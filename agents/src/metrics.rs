@@ -22,7 +22,7 @@ const SILENCE: &str = "silence";
 /// What kind of agent decides: value of the label `strategy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
-pub enum Role {
+pub enum AgentRole {
     /// [`crate::Contractor`].
     Contractor,
     /// [`crate::Initiator`].
@@ -76,15 +76,15 @@ telemetry::metrics! {
     /// The metrics of all agents of a process. Cheap to clone.
     pub struct AgentMetrics {
         /// Agents of this process that are connected.
-        connected: Gauge[strategy: Role] = "agent_connected";
+        connected: Gauge[strategy: AgentRole] = "agent_connected";
         /// Connections made.
-        connects: Counter[strategy: Role] = "agent_connects_total";
+        connects: Counter[strategy: AgentRole] = "agent_connects_total";
         /// Connections ended, also by the agent's own end.
-        disconnects: Counter[strategy: Role] = "agent_disconnects_total";
+        disconnects: Counter[strategy: AgentRole] = "agent_disconnects_total";
         /// Deliveries heard: for the first time, or repeated.
         deliveries: Counter[act: Act = Act::FROM_EXCHANGE, result: Repetition] = "agent_deliveries_total";
         /// Decisions: what agents chose to say, or that a call or award gets no answer.
-        decisions: Counter[strategy: Role, action: Said = Said::all()] = "agent_decisions_total";
+        decisions: Counter[strategy: AgentRole, action: Said = Said::all()] = "agent_decisions_total";
         /// Times a message left: first, or repeated.
         transmissions: Counter[attempt: Repetition] = "agent_transmissions_total";
         /// Messages by how sending them ended.
@@ -99,7 +99,7 @@ telemetry::metrics! {
 impl AgentMetrics {
     /// Counts the agents of one role; goes into [`crate::AgentOptions::observer`].
     #[must_use]
-    pub fn observer(&self, role: Role) -> Arc<dyn Observer> {
+    pub fn observer(&self, role: AgentRole) -> Arc<dyn Observer> {
         Arc::new(Counting { metrics: self.clone(), role })
     }
 
@@ -123,7 +123,7 @@ impl AgentMetrics {
         self.durations.of(outcome).observe(took.as_secs_f64());
     }
 
-    fn decided(&self, role: Role, cause: Option<&Delivery>, actions: &[Action]) {
+    fn decided(&self, role: AgentRole, cause: Option<&Delivery>, actions: &[Action]) {
         let mut said = 0;
         for action in actions {
             match action {
@@ -146,7 +146,7 @@ impl AgentMetrics {
 /// Counts for one role.
 struct Counting {
     metrics: AgentMetrics,
-    role: Role,
+    role: AgentRole,
 }
 
 impl Observer for Counting {

@@ -90,7 +90,7 @@ pub struct Ledger {
 
 /// What replaying a ledger showed.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Report {
+pub struct AuditReport {
     /// Records folded.
     pub records: u64,
     /// Messages in them.
@@ -144,9 +144,9 @@ pub async fn read_bus(bus: &Bus) -> Result<Ledger, AuditError> {
 
 /// Replays a ledger, or one negotiation of it, and compares.
 #[must_use]
-pub fn verify(ledger: &Ledger, only: Option<&NegotiationId>) -> Report {
+pub fn verify(ledger: &Ledger, only: Option<&NegotiationId>) -> AuditReport {
     let mut replay = Replay::new(Limits::default());
-    let mut report = Report { unreadable: ledger.unreadable, ..Report::default() };
+    let mut report = AuditReport { unreadable: ledger.unreadable, ..AuditReport::default() };
     for logged in &ledger.records {
         replay.handle_record(logged.lane, logged.seq, logged.time, &logged.record);
         report.records += 1;
@@ -179,7 +179,7 @@ fn forged(replay: &Replay) -> Option<String> {
     ))
 }
 
-fn decided_otherwise(ledger: &Ledger, report: &Report, only: Option<&NegotiationId>) -> Option<String> {
+fn decided_otherwise(ledger: &Ledger, report: &AuditReport, only: Option<&NegotiationId>) -> Option<String> {
     let recorded = ledger.decisions.as_ref()?;
     let mine = |text: &&String| only.is_none_or(|only| text.contains(&format!("\"negotiation\":\"{only}\"")));
     let mut recorded = recorded.iter().filter(mine);

@@ -140,7 +140,7 @@ impl Committer {
                     None => return,
                 },
             };
-            let mut batch = Batch::new(&self.frame, first);
+            let mut batch = AppendBatch::new(&self.frame, first);
             while left_over.is_none()
                 && batch.len() < self.options.entries_max
                 && let Ok(next) = receiver.try_recv()
@@ -224,7 +224,7 @@ impl RecordFrame {
     }
 }
 
-struct Batch {
+struct AppendBatch {
     bytes: BytesMut,
     senders: Senders,
 }
@@ -232,7 +232,7 @@ struct Batch {
 /// Those who wait for a record, in the order of their entries.
 struct Senders(Vec<oneshot::Sender<Result<Position, AppendError>>>);
 
-impl Batch {
+impl AppendBatch {
     /// A record with one entry, whatever its size: whether it fits was checked when it was queued.
     fn new(frame: &RecordFrame, first: Waiting) -> Self {
         let mut bytes = BytesMut::with_capacity(frame.overhead() + first.encoded.len());
@@ -283,7 +283,7 @@ mod batch_tests {
         let frame = RecordFrame::new("gateway-1".to_owned());
         let waiting = || Waiting { encoded: encode(&Entry::Tick).unwrap(), answer: oneshot::channel().0 };
         let joined = |bytes_max| {
-            let mut batch = Batch::new(&frame, waiting());
+            let mut batch = AppendBatch::new(&frame, waiting());
             let is_added = batch.push_within(bytes_max, waiting()).is_none();
             (is_added, batch.finish().0.len())
         };

@@ -74,17 +74,17 @@ fn wall_clock() -> Timestamp {
 /// See the module. Names are few, and each is one of the exchange's own.
 #[derive(Debug, Default)]
 struct MemoryBlobs {
-    documents_by_name: RwLock<HashMap<String, Document>>,
+    documents_by_name: RwLock<HashMap<String, StoredDocument>>,
 }
 
 #[derive(Debug)]
-struct Document {
+struct StoredDocument {
     version: u64,
     value: Bytes,
 }
 
 impl MemoryBlobs {
-    fn documents(&self) -> RwLockReadGuard<'_, HashMap<String, Document>> {
+    fn documents(&self) -> RwLockReadGuard<'_, HashMap<String, StoredDocument>> {
         self.documents_by_name.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -96,7 +96,7 @@ impl Blobs for MemoryBlobs {
             let mut documents = self.documents_by_name.write().unwrap_or_else(PoisonError::into_inner);
             let is_overtaken = documents.get(&name).is_some_and(|standing| standing.version > version);
             if !is_overtaken {
-                documents.insert(name, Document { version, value });
+                documents.insert(name, StoredDocument { version, value });
             }
             Ok(!is_overtaken)
         }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use archive::audit::{self, AuditError, Report};
+use archive::audit::{self, AuditError, AuditReport};
 use archive::{ArchiveError, ArchiveReport, VerifyOptions};
 use schemas::NegotiationId;
 
@@ -80,7 +80,7 @@ pub fn unreadable(file: &Path, error: &AuditError) -> Failure {
 }
 
 /// Prints what an export showed.
-pub fn tell(file: &Path, report: &Report, json: bool) -> Outcome {
+pub fn tell(file: &Path, report: &AuditReport, json: bool) -> Outcome {
     if json {
         print_json(report)?;
     } else {

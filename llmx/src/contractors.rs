@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use agents::AgentOptions;
-use agents::metrics::{AgentMetrics, Role};
+use agents::metrics::{AgentMetrics, AgentRole};
 use agents::observer::Observer;
 use schemas::TopicName;
 use schemas::ids::Capability;
@@ -13,7 +13,7 @@ use traffic_gen::invariants::Watch;
 use traffic_gen::live::{self, Access, CallScenario, Population};
 
 use crate::connections::Connections;
-use crate::ops::{self, Report};
+use crate::ops::{self, HealthReport};
 use crate::output::{Outcome, print, tracer};
 use crate::remote::RemoteArgs;
 use crate::signals::asked_to_end;
@@ -58,7 +58,7 @@ pub async fn run(args: ContractorsArgs) -> Outcome {
     let (transport, identity) = (|_: &_| remote.transport(), |name: &_| remote.identity(name));
     let access = Access { control: &remote.control, transport: &transport, identity: &identity };
     let watchers: Vec<Arc<dyn Observer>> =
-        vec![metrics.observer(Role::Contractor), Arc::new(Watch::try_new(&registry)?)];
+        vec![metrics.observer(AgentRole::Contractor), Arc::new(Watch::try_new(&registry)?)];
     let options = AgentOptions { observer: Some(Arc::new(watchers)), tracer: tracer(), ..AgentOptions::default() };
     let scenario = CallScenario {
         contractors: args.count,
@@ -84,14 +84,14 @@ pub async fn run(args: ContractorsArgs) -> Outcome {
 }
 
 /// What the health port says.
-fn report(connected: u64, wanted: u32) -> Report {
+fn report(connected: u64, wanted: u32) -> HealthReport {
     let is_ready = connected >= u64::from(wanted);
     let fault = || {
         let remedy = "wait, or see why the gateways refuse the others (LLMX_LOG=agents=debug)";
         format!("{connected} of {wanted} contractors are connected; {remedy}")
     };
     let faults = (!is_ready).then(fault).into_iter().collect();
-    Report { is_ready, faults, state: json!({ "connected": connected, "contractors": wanted }) }
+    HealthReport { is_ready, faults, state: json!({ "connected": connected, "contractors": wanted }) }
 }
 
 #[cfg(test)]

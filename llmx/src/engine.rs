@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use telemetry::metrics::process;
 
 use crate::nats::NatsArgs;
-use crate::ops::{self, Report};
+use crate::ops::{self, HealthReport};
 use crate::output::{Failure, Outcome, print};
 use crate::settings::{File, Given, Section};
 use crate::signals::asked_to_end;
@@ -196,7 +196,7 @@ pub async fn run(given: Given<EngineArgs>) -> Outcome {
 }
 
 /// What the health port says of the engine.
-fn report(id: &str, reader: &StatusReader, is_leaving: bool) -> Report {
+fn report(id: &str, reader: &StatusReader, is_leaving: bool) -> HealthReport {
     let status = reader.read();
     let is_ready = status.is_ready() && !is_leaving;
     let waits = status.lanes.iter().filter_map(|lane| match lane.phase {
@@ -207,7 +207,7 @@ fn report(id: &str, reader: &StatusReader, is_leaving: bool) -> Report {
     });
     let leaves = is_leaving.then(|| "the engine hands its lanes over and ends".to_owned());
     let faults = leaves.into_iter().chain(waits).chain(status.faults.iter().cloned()).collect();
-    Report { is_ready, faults, state: json!({ "engine": id, "lanes": status.lanes }) }
+    HealthReport { is_ready, faults, state: json!({ "engine": id, "lanes": status.lanes }) }
 }
 
 /// A name no other run has: process ids alone are the same in every container.

@@ -54,7 +54,7 @@ pub fn instance_id(text: &str) -> Result<String, String> {
 
 /// What a process says about itself.
 #[derive(Debug, Clone)]
-pub struct Report {
+pub struct HealthReport {
     /// Whether it does all it is there for.
     pub is_ready: bool,
     /// What refuses readiness, each with its remedy.
@@ -89,7 +89,7 @@ pub struct HealthPort {
 }
 
 /// Reads the present report.
-type Reading = Box<dyn Fn() -> Report + Send + Sync>;
+type Reading = Box<dyn Fn() -> HealthReport + Send + Sync>;
 
 struct Site {
     /// Whether the bus answers, where there is one.
@@ -137,7 +137,7 @@ impl HealthPort {
     }
 
     /// The process has started: from now on `read` says how it is.
-    pub fn report(&self, read: impl Fn() -> Report + Send + Sync + 'static) {
+    pub fn report(&self, read: impl Fn() -> HealthReport + Send + Sync + 'static) {
         // Only the first start counts; a process has one.
         let _ = self.site.reading.set(Box::new(read));
     }
@@ -152,7 +152,7 @@ impl HealthPort {
 
 impl Site {
     /// The present report, a silent bus among the faults.
-    fn read(&self) -> Report {
+    fn read(&self) -> HealthReport {
         let mut report = self.reading.get().map_or_else(starting, |read| read());
         if let Some(Err(unreachable)) = self.health.as_ref().map(HealthProbe::check) {
             report.is_ready = false;
@@ -162,9 +162,9 @@ impl Site {
     }
 }
 
-fn starting() -> Report {
+fn starting() -> HealthReport {
     let faults = vec!["it starts; wait".to_owned()];
-    Report { is_ready: false, faults, state: json!({}) }
+    HealthReport { is_ready: false, faults, state: json!({}) }
 }
 
 async fn alive() -> Response {
@@ -172,7 +172,7 @@ async fn alive() -> Response {
 }
 
 async fn ready(State(site): State<Arc<Site>>) -> Response {
-    let Report { is_ready, faults, state } = site.read();
+    let HealthReport { is_ready, faults, state } = site.read();
     if is_ready {
         return Json(json!({ "status": "ready", "state": state })).into_response();
     }
@@ -190,7 +190,7 @@ async fn ready(State(site): State<Arc<Site>>) -> Response {
 }
 
 async fn status(State(site): State<Arc<Site>>) -> Response {
-    let Report { is_ready, faults, state } = site.read();
+    let HealthReport { is_ready, faults, state } = site.read();
     Json(json!({ "is_ready": is_ready, "faults": faults, "state": state })).into_response()
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agents::AgentOptions;
-use agents::metrics::{AgentMetrics, Role};
+use agents::metrics::{AgentMetrics, AgentRole};
 use agents::observer::Observer;
 use anyhow::Context;
 use schemas::AgentId;
@@ -29,7 +29,7 @@ use traffic_gen::trace::TraceFile;
 use crate::calls::{self, CallsArgs};
 use crate::connections::Connections;
 use crate::durations::run_length;
-use crate::ops::{self, Report};
+use crate::ops::{self, HealthReport};
 use crate::output::{Failure, Outcome, Progress, create, print, print_json, tracer};
 use crate::remote::{Remote, RemoteArgs};
 
@@ -102,7 +102,7 @@ pub async fn run(args: TrafficArgs) -> Outcome {
     let trace = args.trace.as_deref().map(TraceFile::create).transpose().map_err(Failure::configuration)?;
     let mut csv = args.csv.as_deref().map(create).transpose()?;
     let watchers: Vec<Arc<dyn Observer>> =
-        vec![agent_metrics.observer(Role::Initiator), Arc::new(Watch::try_new(&registry)?)];
+        vec![agent_metrics.observer(AgentRole::Initiator), Arc::new(Watch::try_new(&registry)?)];
     let options = AgentOptions { observer: Some(Arc::new(watchers)), tracer: tracer(), ..AgentOptions::default() };
     let remote = args.remote.open("llmx-traffic").await?;
     let scenario = args.scenario(duration, remote.connect_within, options);
@@ -203,7 +203,7 @@ fn line(counts: &Counts, open: usize) -> String {
 }
 
 /// What the health port says.
-fn report(connected: u64, phase: Phase) -> Report {
+fn report(connected: u64, phase: Phase) -> HealthReport {
     let fault = match (connected, phase) {
         (0, _) => Some("the initiator is not connected; wait, or see why (LLMX_LOG=agents=debug)"),
         (_, Phase::Starting) => Some("it starts; wait"),
@@ -212,7 +212,7 @@ fn report(connected: u64, phase: Phase) -> Report {
     };
     let faults = fault.map(str::to_owned).into_iter().collect();
     let state = json!({ "connected": connected, "phase": <&str>::from(phase) });
-    Report { is_ready: fault.is_none(), faults, state }
+    HealthReport { is_ready: fault.is_none(), faults, state }
 }
 
 /// What the initiator saw of a run. Members are those of the same name in the summary of `llmx demo`.

@@ -8,7 +8,7 @@ mod witness;
 
 use std::collections::BTreeMap;
 
-use archive::audit::{AuditError, Report, read_bus, verify};
+use archive::audit::{AuditError, AuditReport, read_bus, verify};
 use bus::Bus;
 use serde::Serialize;
 
@@ -128,7 +128,7 @@ impl Verdict {
 ///
 /// # Errors
 /// [`AuditError`].
-pub async fn recompute(bus: &Bus, verdict: &mut Verdict) -> Result<Report, AuditError> {
+pub async fn recompute(bus: &Bus, verdict: &mut Verdict) -> Result<AuditReport, AuditError> {
     let report = verify(&read_bus(bus).await?, None);
     for _ in 1..report.decisions {
         verdict.check(Invariant::Recomputable, true, String::new);

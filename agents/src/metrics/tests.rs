@@ -33,7 +33,7 @@ fn what_agents_see_and_do_is_counted() {
     let metrics = AgentMetrics::try_new(&Registry::new()).unwrap();
     exercise(&metrics);
     assert_eq!(metrics.connected(), 1, "two came and one went");
-    let role = Role::Contractor;
+    let role = AgentRole::Contractor;
     for (counter, expected) in [
         (metrics.connects.of(role), 2),
         (metrics.disconnects.of(role), 1),
@@ -52,7 +52,7 @@ fn what_agents_see_and_do_is_counted() {
 
 /// One of everything.
 fn exercise(metrics: &AgentMetrics) {
-    let observer = metrics.observer(Role::Contractor);
+    let observer = metrics.observer(AgentRole::Contractor);
     let (agent, at) = (AgentId::try_new("bob").unwrap(), Instant::now());
     let (negotiation, msg_id) = (NegotiationId::try_new("alice~n1").unwrap(), MsgId::try_new("m1").unwrap());
     let document = Bytes::new();

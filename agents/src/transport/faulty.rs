@@ -66,14 +66,14 @@ impl Transport for FaultyTransport {
         async move {
             let Connection { link, inbox } = self.inner.connect(identity).await?;
             let faults = Arc::clone(&self.faults);
-            let mut draws = rng(&faults, &identity.agent, Direction::In);
+            let mut draws = rng(&faults, &identity.agent, LinkDirection::In);
             let inbox = inbox.map(move |message| disturb(&faults, &mut draws, message)).boxed();
             let link = FaultyUplink {
                 inner: link,
                 faults: Arc::clone(&self.faults),
                 repeats: Arc::clone(&self.repeats),
                 state: Mutex::new(LinkState {
-                    draws: rng(&self.faults, &identity.agent, Direction::Out),
+                    draws: rng(&self.faults, &identity.agent, LinkDirection::Out),
                     dropped_by_delivery: HashMap::new(),
                 }),
             };
@@ -84,15 +84,15 @@ impl Transport for FaultyTransport {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Direction {
+enum LinkDirection {
     In,
     Out,
 }
 
-fn rng(faults: &Faults, agent: &AgentId, direction: Direction) -> ChaCha12Rng {
+fn rng(faults: &Faults, agent: &AgentId, direction: LinkDirection) -> ChaCha12Rng {
     let salt = match direction {
-        Direction::In => 1,
-        Direction::Out => 2,
+        LinkDirection::In => 1,
+        LinkDirection::Out => 2,
     };
     let name = retry::hash(agent.as_str(), salt);
     ChaCha12Rng::seed_from_u64(faults.seed ^ name)

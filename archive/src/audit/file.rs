@@ -9,7 +9,7 @@ use schemas::{Lane, RegisterKey, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{AuditError, Ledger, LoggedRecord, Report, read_bus};
+use super::{AuditError, AuditReport, Ledger, LoggedRecord, read_bus};
 use crate::chain::{CHAIN_START, frame, read_line, unframe};
 
 #[derive(Serialize, Deserialize)]
@@ -48,7 +48,7 @@ struct EndLine {
 ///
 /// # Errors
 /// [`AuditError`].
-pub async fn export(bus: &Bus, report: &Report, path: &Path) -> Result<(), AuditError> {
+pub async fn export(bus: &Bus, report: &AuditReport, path: &Path) -> Result<(), AuditError> {
     let ledger = read_bus(bus).await?;
     let mut out = BufWriter::new(std::fs::File::create(path)?);
     let mut chain = CHAIN_START;

@@ -111,7 +111,7 @@ impl KeyValue for NatsKeyValue {
                 source: self.read.clone(),
                 bucket,
                 reader: Some(reader),
-                progress: if pending == 0 { Progress::AllReported } else { Progress::Reporting },
+                progress: if pending == 0 { WatchProgress::AllReported } else { WatchProgress::Reporting },
             };
             Ok(stream::unfold(watcher, NatsWatcher::next).boxed())
         }
@@ -124,11 +124,11 @@ struct NatsWatcher {
     bucket: Bucket,
     /// None while a new one is needed.
     reader: Option<OrderedReader>,
-    progress: Progress,
+    progress: WatchProgress,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Progress {
+enum WatchProgress {
     /// Of what was present.
     Reporting,
     /// The last of what was present is reported, [`Change::CaughtUp`] is not.
@@ -139,8 +139,8 @@ enum Progress {
 
 impl NatsWatcher {
     async fn next(mut self) -> Option<(Change, Self)> {
-        if self.progress == Progress::AllReported {
-            self.progress = Progress::CaughtUp;
+        if self.progress == WatchProgress::AllReported {
+            self.progress = WatchProgress::CaughtUp;
             return Some((Change::CaughtUp, self));
         }
         loop {
@@ -154,8 +154,8 @@ impl NatsWatcher {
             };
             match reader.next().await {
                 Some(Ok(stored)) => {
-                    if self.progress == Progress::Reporting && stored.pending == 0 {
-                        self.progress = Progress::AllReported;
+                    if self.progress == WatchProgress::Reporting && stored.pending == 0 {
+                        self.progress = WatchProgress::AllReported;
                     }
                     return Some((to_change(self.bucket, stored), self));
                 }

@@ -13,7 +13,7 @@ use telemetry::metrics::LATENCY_S;
 
 /// Registers what the connections behind `status` do.
 pub fn register_nats(registry: &Registry, status: Arc<NatsStatus>) -> Result<(), Error> {
-    registry.register(Box::new(Connections::new(status)?))
+    registry.register(Box::new(ConnectionCollector::new(status)?))
 }
 
 /// The same bus; what is stored through it is counted.
@@ -46,14 +46,14 @@ telemetry::metrics! {
 }
 
 /// Counters of the bus, shown as they are when somebody reads.
-struct Connections {
+struct ConnectionCollector {
     status: Arc<NatsStatus>,
     metrics: ConnectionMetrics,
     /// Where they are registered: what is read is set first.
     shown: Registry,
 }
 
-impl Connections {
+impl ConnectionCollector {
     fn new(status: Arc<NatsStatus>) -> Result<Self, Error> {
         let shown = Registry::new();
         Ok(Self { status, metrics: ConnectionMetrics::try_new(&shown)?, shown })
@@ -80,7 +80,7 @@ fn raise(counter: &IntCounter, to: u64) {
     counter.inc_by(to.saturating_sub(counter.get()));
 }
 
-impl Collector for Connections {
+impl Collector for ConnectionCollector {
     /// One stands for all, which are registered together.
     fn desc(&self) -> Vec<&Desc> {
         self.metrics.up.desc()

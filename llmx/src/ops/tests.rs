@@ -25,7 +25,7 @@ async fn readiness_is_what_the_process_reports_at_that_moment() {
     port.health.report(move || {
         let is_ready = read.load(Ordering::Relaxed);
         let faults = if is_ready { vec![] } else { vec!["the clock went back; check it".to_owned()] };
-        Report { is_ready, faults, state: json!({ "lanes": [{ "lane": 0 }] }) }
+        HealthReport { is_ready, faults, state: json!({ "lanes": [{ "lane": 0 }] }) }
     });
     let (status, body) = port.ask("/readyz").await;
     assert_eq!((status, &body["state"]["lanes"][0]["lane"]), (200, &json!(0)));
@@ -68,7 +68,7 @@ async fn a_process_without_a_bus_is_ready_as_it_says() {
     let registry = registry().unwrap();
     assert!(open(None, None, &registry).unwrap().is_none());
     let health = open(Some(SocketAddr::from(([127, 0, 0, 1], 0))), None, &registry).unwrap().unwrap();
-    health.report(|| Report { is_ready: true, faults: vec![], state: json!({}) });
+    health.report(|| HealthReport { is_ready: true, faults: vec![], state: json!({}) });
     let port = Port { health, registry, client: Client::builder().no_proxy().build().unwrap() };
     assert_eq!(port.ask("/readyz").await.0, 200);
 }

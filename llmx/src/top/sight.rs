@@ -48,7 +48,7 @@ pub struct Snapshot {
     pub lanes_owned: u64,
     pub engines: u64,
     pub agents: u64,
-    pub totals: Totals,
+    pub totals: ConsoleTotals,
     pub per_s: Rates,
     pub round: RoundLatency,
     pub history: Vec<HistoryPoint>,
@@ -57,7 +57,7 @@ pub struct Snapshot {
 
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(default)]
-pub struct Totals {
+pub struct ConsoleTotals {
     pub open: u64,
     pub started: u64,
     pub ended: u64,

@@ -96,7 +96,7 @@ pub(crate) struct Registrar {
     startable: VecDeque<RegisterKey>,
     /// Writes to make again, by no particular order; few, and only while the bus fails.
     retries: Vec<(Instant, RegisterKey)>,
-    refused: BTreeMap<RegisterKey, Refusal>,
+    refused: BTreeMap<RegisterKey, RefusedWrite>,
     in_flight: usize,
 }
 
@@ -116,7 +116,7 @@ struct Pending {
 }
 
 #[derive(Debug)]
-struct Refusal {
+struct RefusedWrite {
     seq: u64,
     /// Our value; absent when there was none to write.
     value: Option<Bytes>,
@@ -155,7 +155,7 @@ impl Registrar {
     pub(crate) fn add(&mut self, write: Write, after: Option<RegisterKey>, seq: u64) -> Vec<RegisterKey> {
         if self.pending.get(&write.key).is_some_and(|pending| pending.value != write.value) {
             self.remove(&write.key);
-            return self.refuse_with_followers(write.key, Refusal { seq, value: None, is_logged: false });
+            return self.refuse_with_followers(write.key, RefusedWrite { seq, value: None, is_logged: false });
         }
         self.restore(PendingWrite { write, after, seq, is_contested: false });
         Vec::new()
@@ -169,7 +169,7 @@ impl Registrar {
         }
         if let Some(before) = after.as_ref().and_then(|after| self.refused.get(after)) {
             let is_logged = before.is_logged;
-            return self.note_refused(key, Refusal { seq, value: None, is_logged });
+            return self.note_refused(key, RefusedWrite { seq, value: None, is_logged });
         }
         let order = (seq, self.added);
         self.added += 1;
@@ -183,12 +183,12 @@ impl Registrar {
     /// Notes that another value than the one the record `seq` asked for stands under a key, or that there is none to
     /// write.
     pub(crate) fn refuse(&mut self, key: RegisterKey, seq: u64) {
-        self.note_refused(key, Refusal { seq, value: None, is_logged: false });
+        self.note_refused(key, RefusedWrite { seq, value: None, is_logged: false });
     }
 
     /// Notes a refused key of a checkpoint.
     pub(crate) fn restore_refused(&mut self, key: RegisterKey) {
-        self.note_refused(key, Refusal { seq: 0, value: None, is_logged: true });
+        self.note_refused(key, RefusedWrite { seq: 0, value: None, is_logged: true });
     }
 
     /// Whether a key lets out what waits for it.
@@ -239,7 +239,7 @@ impl Registrar {
                 let ours = self.remove(key);
                 let is_logged = ours.as_ref().is_some_and(|ours| ours.is_abort_logged);
                 let (seq, value) = ours.map_or((0, None), |ours| (ours.order.0, Some(ours.value)));
-                let keys = self.refuse_with_followers(key.clone(), Refusal { seq, value, is_logged });
+                let keys = self.refuse_with_followers(key.clone(), RefusedWrite { seq, value, is_logged });
                 if is_logged {
                     WriteOutcome::RefusedAgain(keys)
                 } else {
@@ -326,7 +326,7 @@ impl Registrar {
 
     /// The refused keys that are not in [`Registrar::pending`]: for a checkpoint.
     pub(crate) fn refused(&self) -> Vec<RegisterKey> {
-        let is_final = |refusal: &Refusal| refusal.is_logged || refusal.value.is_none();
+        let is_final = |refusal: &RefusedWrite| refusal.is_logged || refusal.value.is_none();
         self.refused.iter().filter(|(_, refusal)| is_final(refusal)).map(|(key, _)| key.clone()).collect()
     }
 
@@ -337,14 +337,14 @@ impl Registrar {
         }
     }
 
-    fn note_refused(&mut self, key: RegisterKey, refusal: Refusal) {
+    fn note_refused(&mut self, key: RegisterKey, refusal: RefusedWrite) {
         if self.refused.len() < REFUSED_MAX {
             self.refused.insert(key, refusal);
         }
     }
 
     /// Notes a refusal, and that of every write that waits for the key; gives all their keys.
-    fn refuse_with_followers(&mut self, key: RegisterKey, refusal: Refusal) -> Vec<RegisterKey> {
+    fn refuse_with_followers(&mut self, key: RegisterKey, refusal: RefusedWrite) -> Vec<RegisterKey> {
         let is_logged = refusal.is_logged;
         self.note_refused(key.clone(), refusal);
         let mut keys = vec![key];
@@ -355,7 +355,7 @@ impl Registrar {
             for follower in followers {
                 let Some(Pending { order: (seq, _), is_abort_logged, .. }) = self.remove(&follower) else { continue };
                 let is_logged = is_logged || is_abort_logged;
-                self.note_refused(follower.clone(), Refusal { seq, value: None, is_logged });
+                self.note_refused(follower.clone(), RefusedWrite { seq, value: None, is_logged });
                 keys.push(follower);
             }
         }

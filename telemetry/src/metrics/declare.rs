@@ -82,9 +82,9 @@ kinds! {
 }
 
 /// One value of a label that has a closed list of them.
-pub trait Value: Copy + PartialEq + Debug + Into<&'static str> {}
+pub trait LabelValue: Copy + PartialEq + Debug + Into<&'static str> {}
 
-impl<T: Copy + PartialEq + Debug + Into<&'static str>> Value for T {}
+impl<T: Copy + PartialEq + Debug + Into<&'static str>> LabelValue for T {}
 
 /// Values of every label of a series: a tuple.
 pub trait Values: Copy + PartialEq + Debug {
@@ -105,7 +105,7 @@ fn place<T: PartialEq>(value: &T, list: &[T]) -> Option<usize> {
     list.iter().position(|known| known == value)
 }
 
-impl<A: Value> Values for (A,) {
+impl<A: LabelValue> Values for (A,) {
     type Lists = (Vec<A>,);
 
     fn product((list,): &Self::Lists) -> Vec<Self> {
@@ -121,7 +121,7 @@ impl<A: Value> Values for (A,) {
     }
 }
 
-impl<A: Value, B: Value> Values for (A, B) {
+impl<A: LabelValue, B: LabelValue> Values for (A, B) {
     type Lists = (Vec<A>, Vec<B>);
 
     fn product((first, second): &Self::Lists) -> Vec<Self> {
@@ -137,7 +137,7 @@ impl<A: Value, B: Value> Values for (A, B) {
     }
 }
 
-impl<A: Value, B: Value, C: Value> Values for (A, B, C) {
+impl<A: LabelValue, B: LabelValue, C: LabelValue> Values for (A, B, C) {
     type Lists = (Vec<A>, Vec<B>, Vec<C>);
 
     fn product((first, second, third): &Self::Lists) -> Vec<Self> {
@@ -212,21 +212,21 @@ impl<M: Metric, V: Values> Family<M, V> {
     }
 }
 
-impl<M: Metric, A: Value> Family<M, (A,)> {
+impl<M: Metric, A: LabelValue> Family<M, (A,)> {
     /// The series with this value.
     pub fn of(&self, a: A) -> &M {
         self.at((a,))
     }
 }
 
-impl<M: Metric, A: Value, B: Value> Family<M, (A, B)> {
+impl<M: Metric, A: LabelValue, B: LabelValue> Family<M, (A, B)> {
     /// The series with these values.
     pub fn of(&self, a: A, b: B) -> &M {
         self.at((a, b))
     }
 }
 
-impl<M: Metric, A: Value, B: Value, C: Value> Family<M, (A, B, C)> {
+impl<M: Metric, A: LabelValue, B: LabelValue, C: LabelValue> Family<M, (A, B, C)> {
     /// The series with these values.
     pub fn of(&self, a: A, b: B, c: C) -> &M {
         self.at((a, b, c))

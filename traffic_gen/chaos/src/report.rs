@@ -49,7 +49,7 @@ pub struct ChaosReport {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unchecked: Vec<&'static str>,
     /// Replaying the log.
-    pub replay: audit::Report,
+    pub replay: audit::AuditReport,
     /// What the run is to reach.
     pub targets: Vec<Target>,
 }
@@ -148,7 +148,7 @@ impl fmt::Display for ChaosReport {
             let verdict = if target.is_met { "met" } else { "MISSED" };
             writeln!(f, "  target: {} {:.3} {}  {verdict}", target.name, target.value, target.bound)?;
         }
-        let audit::Report { records, decisions, register_entries, .. } = &self.replay;
+        let audit::AuditReport { records, decisions, register_entries, .. } = &self.replay;
         writeln!(f, "  replayed {records} records: {decisions} decisions, {register_entries} register entries")?;
         for (invariant, tally) in &self.invariant_violations.by_name {
             writeln!(f, "  {:<20} {:>9} checks, {} violations", invariant.as_str(), tally.checked, tally.violated)?;

@@ -107,7 +107,7 @@ fn unchecked(plan: &ChaosPlan, report: &ChaosReport) -> Vec<&'static str> {
 }
 
 /// Invariant "recomputable": one check for each decision, one for everything together.
-fn judge_replay(replay: &audit::Report, verdict: &mut Verdict) {
+fn judge_replay(replay: &audit::AuditReport, verdict: &mut Verdict) {
     for _ in 1..replay.decisions {
         verdict.check(Invariant::Recomputable, true, String::new);
     }

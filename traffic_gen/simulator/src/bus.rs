@@ -24,14 +24,14 @@ use super::world::{Departure, LinkId, World, WorldState};
 
 /// What a call is about, as far as the rare paths care.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Call {
+enum CallKind {
     Append,
     Register,
     Other,
 }
 
 /// The answer to a call, on its way.
-type Answer<T> = oneshot::Sender<Result<T, BusError>>;
+type AnswerSender<T> = oneshot::Sender<Result<T, BusError>>;
 
 /// One process's handle.
 #[derive(Clone)]
@@ -58,7 +58,7 @@ impl Handle {
     /// Makes a call when the future is first polled; dropping it later takes nothing back.
     fn call<T: Send + 'static>(
         &self,
-        call: Call,
+        call: CallKind,
         effect: impl FnOnce(&mut WorldState, LinkId) -> Result<T, BusError> + Send + 'static,
     ) -> BoxFuture<'_, Result<T, BusError>> {
         async move {
@@ -84,9 +84,9 @@ impl Handle {
 fn reach<T: Send + 'static>(
     state: &mut WorldState,
     link: LinkId,
-    call: Call,
+    call: CallKind,
     effect: impl FnOnce(&mut WorldState, LinkId) -> Result<T, BusError>,
-    answer: Answer<T>,
+    answer: AnswerSender<T>,
 ) {
     if state.is_cut(link) || state.happens(state.weather.request_lost) {
         state.reached(Point::RequestLost);
@@ -95,15 +95,15 @@ fn reach<T: Send + 'static>(
     let outcome = effect(state, link);
     if state.link(link).is_dead {
         match call {
-            Call::Append if outcome.is_ok() => state.reached(Point::CrashAfterAppend),
-            Call::Register if outcome.is_ok() => state.reached(Point::CrashAfterRegister),
-            Call::Append | Call::Register | Call::Other => {}
+            CallKind::Append if outcome.is_ok() => state.reached(Point::CrashAfterAppend),
+            CallKind::Register if outcome.is_ok() => state.reached(Point::CrashAfterRegister),
+            CallKind::Append | CallKind::Register | CallKind::Other => {}
         }
         return;
     }
     if state.is_broker_mute || state.happens(state.weather.answer_lost) {
         state.reached(Point::AnswerLost);
-        if call == Call::Append && outcome.is_ok() {
+        if call == CallKind::Append && outcome.is_ok() {
             state.reached(Point::AppendStoredUnknown);
         }
         return give_up(state, link, answer);
@@ -119,7 +119,7 @@ fn reach<T: Send + 'static>(
 }
 
 /// No answer comes; the caller learns it when its patience ends.
-fn give_up<T: Send + 'static>(state: &mut WorldState, link: LinkId, answer: Answer<T>) {
+fn give_up<T: Send + 'static>(state: &mut WorldState, link: LinkId, answer: AnswerSender<T>) {
     let learn = move |_: &mut WorldState| drop(answer.send(Err(BusError::Unknown("no answer in time".to_owned()))));
     let timeout_us = state.weather.timeout_us;
     state.after(timeout_us, Box::new(move |state| state.arrive(link, Box::new(learn))));

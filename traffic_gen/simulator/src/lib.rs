@@ -49,7 +49,7 @@ use self::faults::Faults;
 use self::observer::{Observer, Views};
 use self::process::{ProcessManager, keys};
 use self::scenario::Scenario;
-use self::world::{Role, World};
+use self::world::{ProcessRole, World};
 
 pub use check::check;
 pub use points::Point;
@@ -146,7 +146,7 @@ fn start_agents(company: &Agents, scenario: &Scenario) -> BTreeMap<AgentId, Rece
             victim: victim.id.clone(),
             topic: scenario::topic(),
         };
-        let link = company.world.change(|state| state.add_link(person.id.to_string(), Role::Agent));
+        let link = company.world.change(|state| state.add_link(person.id.to_string(), ProcessRole::Agent));
         let pub_sub = bus::connect(&company.world, link).pub_sub;
         let journal = ReceivedJournal::default();
         tokio::spawn(SimulatedAgent::new(profile, company.clone(), pub_sub, journal.clone()).drive());

@@ -15,7 +15,7 @@ use super::bus::connect;
 use super::points::Point;
 use super::scenario::Scenario;
 use super::trace::AnsweredView;
-use super::world::{Role, World};
+use super::world::{ProcessRole, World};
 
 /// One run of so many has an observer.
 const OBSERVED_ONE_IN: u32 = 2;
@@ -64,7 +64,7 @@ impl Observer {
         });
         let nobodys = NegotiationId::form(viewers.last()?, "never").ok();
         let negotiations = planned.cloned().chain(nobodys).collect();
-        let link = world.change(|state| state.add_link("observer".to_owned(), Role::Agent));
+        let link = world.change(|state| state.add_link("observer".to_owned(), ProcessRole::Agent));
         let pub_sub = connect(world, link).pub_sub;
         Some(Self { world: Arc::clone(world), pub_sub, rng, lanes: scenario.lanes, negotiations, viewers, views })
     }

@@ -18,7 +18,7 @@ use super::faults::SingleFault;
 use super::points::Point;
 use super::scenario::Scenario;
 use super::trace::QueueLoad;
-use super::world::{LaneLog, LinkId, Role, World};
+use super::world::{LaneLog, LinkId, ProcessRole, World};
 
 /// How often processes are looked at, in milliseconds.
 const INSPECT_MS: u64 = 100;
@@ -69,8 +69,8 @@ impl ProcessManager {
         let (sender, failures) = mpsc::unbounded_channel();
         let scenario = Arc::new(scenario.clone());
         let slot = |role, index| Slot::new(role, index, Arc::clone(world), Arc::clone(&scenario), sender.clone());
-        let gateways = (0..scenario.gateways).map(|index| slot(Role::Gateway, index));
-        let engines = (0..scenario.engines).map(|index| slot(Role::Engine, index));
+        let gateways = (0..scenario.gateways).map(|index| slot(ProcessRole::Gateway, index));
+        let engines = (0..scenario.engines).map(|index| slot(ProcessRole::Engine, index));
         let mut director = Self {
             world: Arc::clone(world),
             begin: Instant::now(),
@@ -160,8 +160,8 @@ impl ProcessManager {
     /// A process is dead: forgets it, and starts it again later.
     fn bury(&mut self, process: usize, back_after_ms: u64) {
         let point = match self.slots[process].role() {
-            Role::Engine => Point::EngineCrashed,
-            Role::Gateway | Role::Agent => Point::GatewayCrashed,
+            ProcessRole::Engine => Point::EngineCrashed,
+            ProcessRole::Gateway | ProcessRole::Agent => Point::GatewayCrashed,
         };
         self.world.change(|state| state.reached(point));
         self.slots[process].abandon();

@@ -119,7 +119,7 @@ impl Batch {
     /// Makes every run, or those begun before `is_asked_to_end`; `on_progress` is called about twice a second.
     pub fn simulate(&self, is_asked_to_end: impl Fn() -> bool + Sync, on_progress: impl Fn(Progress) + Sync) -> Report {
         let started = Instant::now();
-        let shared = Shared {
+        let shared = SharedProgress {
             next: AtomicU64::new(0),
             stop: AtomicU64::new(self.total()),
             interrupted: AtomicBool::new(false),
@@ -148,7 +148,12 @@ impl Batch {
     }
 
     /// One thread's share.
-    fn work(&self, shared: &Shared, is_asked_to_end: &(impl Fn() -> bool + Sync), tell: &(impl Fn(&Sum) + Sync)) {
+    fn work(
+        &self,
+        shared: &SharedProgress,
+        is_asked_to_end: &(impl Fn() -> bool + Sync),
+        tell: &(impl Fn(&Sum) + Sync),
+    ) {
         loop {
             let number = shared.next.fetch_add(1, Ordering::Relaxed);
             if number >= shared.stop.load(Ordering::Relaxed) {
@@ -174,7 +179,7 @@ impl Batch {
     }
 }
 
-struct Shared {
+struct SharedProgress {
     next: AtomicU64,
     /// Runs from this number on are not made.
     stop: AtomicU64,

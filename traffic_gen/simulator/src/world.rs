@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 pub(super) use broker::{Broker, LaneLog, Subscription};
-pub(super) use link::{Departure, LinkId, Role};
+pub(super) use link::{Departure, LinkId, ProcessRole};
 
 use link::Link;
 

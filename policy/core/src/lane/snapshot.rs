@@ -182,7 +182,7 @@ impl LaneState {
     }
 }
 
-struct Header {
+struct SnapshotHeader {
     rules: u32,
     lane: Lane,
     limits: Digest,
@@ -201,7 +201,7 @@ fn header(lane_state: &LaneState) -> Vec<u8> {
 }
 
 /// Takes a snapshot apart, and makes sure that it is whole.
-fn open(bytes: &[u8]) -> Result<(Header, &[u8]), SnapshotError> {
+fn open(bytes: &[u8]) -> Result<(SnapshotHeader, &[u8]), SnapshotError> {
     let mut rest = bytes;
     let magic = bytes.get(..MAGIC.len()).unwrap_or(bytes);
     if magic.is_empty() || !MAGIC.starts_with(magic) {
@@ -226,7 +226,7 @@ fn open(bytes: &[u8]) -> Result<(Header, &[u8]), SnapshotError> {
     if Digest::of_bytes(&bytes[..bytes.len() - CHECKSUM_LEN]).0 != *checksum {
         return Err(SnapshotError::Altered);
     }
-    Ok((Header { rules, lane: Lane(lane), limits }, state))
+    Ok((SnapshotHeader { rules, lane: Lane(lane), limits }, state))
 }
 
 fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
@@ -235,7 +235,7 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     Some(*taken)
 }
 
-fn read_state(input: &mut Reader<'_>, header: &Header, limits: Limits) -> Result<LaneState, Fault> {
+fn read_state(input: &mut Reader<'_>, header: &SnapshotHeader, limits: Limits) -> Result<LaneState, Fault> {
     let (position, epoch) = (u64::read(input)?, u64::read(input)?);
     let owner: Option<Arc<str>> = Stored::read(input)?;
     let now = Timestamp::read(input)?;

@@ -53,14 +53,14 @@ struct Remembered {
     number: u64,
     about: About,
     offers: u32,
-    bargain: Noted,
+    bargain: NotedBargain,
     is_ended: bool,
     facts: FactLog,
 }
 
 /// What has been noted of a bargain: every party is told the same, and it is noted once.
 #[derive(Default)]
-struct Noted {
+struct NotedBargain {
     rules: bool,
     /// The offer that was noted last as the one that stands.
     proposed: Option<OfferId>,
@@ -228,7 +228,7 @@ impl Journals {
             number,
             about,
             offers: 0,
-            bargain: Noted::default(),
+            bargain: NotedBargain::default(),
             is_ended: false,
             facts: FactLog::default(),
         };

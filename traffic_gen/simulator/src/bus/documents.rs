@@ -8,7 +8,7 @@ use futures_util::stream::BoxStream;
 use schemas::RegisterKey;
 use tokio::sync::mpsc;
 
-use super::{Call, Handle, incoming};
+use super::{CallKind, Handle, incoming};
 use crate::points::Point;
 
 /// How names of checkpoints begin.
@@ -16,7 +16,7 @@ const CHECKPOINT: &str = "checkpoint-";
 
 impl Register for Handle {
     fn write(&self, key: RegisterKey, value: Bytes) -> BoxFuture<'_, Result<Registered, BusError>> {
-        self.call(Call::Register, move |state, _| {
+        self.call(CallKind::Register, move |state, _| {
             let now = state.now();
             let is_award = matches!(key, RegisterKey::Award(..) | RegisterKey::AwardEnd(..));
             if is_award && state.happens(state.weather.register_foreign) {
@@ -33,24 +33,24 @@ impl Register for Handle {
     }
 
     fn value(&self, key: RegisterKey) -> BoxFuture<'_, Result<Option<Bytes>, BusError>> {
-        self.call(Call::Other, move |state, _| Ok(state.broker.registered(&key)))
+        self.call(CallKind::Other, move |state, _| Ok(state.broker.registered(&key)))
     }
 
     fn entries(&self) -> BoxFuture<'_, Result<Vec<(RegisterKey, Bytes)>, BusError>> {
-        self.call(Call::Other, |state, _| Ok(state.broker.register.clone()))
+        self.call(CallKind::Other, |state, _| Ok(state.broker.register.clone()))
     }
 }
 
 impl KeyValue for Handle {
     fn put(&self, bucket: Bucket, key: String, value: Bytes) -> BoxFuture<'_, Result<(), BusError>> {
-        self.call(Call::Other, move |state, _| {
+        self.call(CallKind::Other, move |state, _| {
             state.put(bucket, &key, Some(value));
             Ok(())
         })
     }
 
     fn create(&self, bucket: Bucket, key: String, value: Bytes) -> BoxFuture<'_, Result<bool, BusError>> {
-        self.call(Call::Other, move |state, _| {
+        self.call(CallKind::Other, move |state, _| {
             let is_new = !state.broker.bucket(bucket).contains_key(&key);
             if is_new {
                 state.put(bucket, &key, Some(value));
@@ -60,11 +60,11 @@ impl KeyValue for Handle {
     }
 
     fn value(&self, bucket: Bucket, key: String) -> BoxFuture<'_, Result<Option<Bytes>, BusError>> {
-        self.call(Call::Other, move |state, _| Ok(state.broker.bucket(bucket).get(&key).cloned()))
+        self.call(CallKind::Other, move |state, _| Ok(state.broker.bucket(bucket).get(&key).cloned()))
     }
 
     fn delete(&self, bucket: Bucket, key: String) -> BoxFuture<'_, Result<(), BusError>> {
-        self.call(Call::Other, move |state, _| {
+        self.call(CallKind::Other, move |state, _| {
             state.put(bucket, &key, None);
             Ok(())
         })
@@ -77,7 +77,7 @@ impl KeyValue for Handle {
                 state.watch(link, bucket, sender);
                 Ok(())
             };
-            self.call(Call::Other, watch).await?;
+            self.call(CallKind::Other, watch).await?;
             Ok(incoming(receiver))
         }
         .boxed()
@@ -86,7 +86,7 @@ impl KeyValue for Handle {
 
 impl Blobs for Handle {
     fn put(&self, name: String, version: u64, value: Bytes) -> BoxFuture<'_, Result<bool, BusError>> {
-        self.call(Call::Other, move |state, _| {
+        self.call(CallKind::Other, move |state, _| {
             if state.broker.blobs.get(&name).is_some_and(|(standing, _)| *standing > version) {
                 return Ok(false);
             }
@@ -99,7 +99,7 @@ impl Blobs for Handle {
     }
 
     fn value(&self, name: String) -> BoxFuture<'_, Result<Option<Bytes>, BusError>> {
-        self.call(Call::Other, move |state, _| {
+        self.call(CallKind::Other, move |state, _| {
             let value = state.broker.blobs.get(&name).map(|(_, value)| value.clone());
             if name.starts_with(CHECKPOINT) && value.as_ref().is_some_and(|value| state.broker.names_refused(value)) {
                 state.reached(Point::CheckpointRefused);
@@ -109,6 +109,6 @@ impl Blobs for Handle {
     }
 
     fn version(&self, name: String) -> BoxFuture<'_, Result<Option<u64>, BusError>> {
-        self.call(Call::Other, move |state, _| Ok(state.broker.blobs.get(&name).map(|(version, _)| *version)))
+        self.call(CallKind::Other, move |state, _| Ok(state.broker.blobs.get(&name).map(|(version, _)| *version)))
     }
 }

@@ -8,7 +8,7 @@ use futures_util::{FutureExt, StreamExt, stream};
 use schemas::Lane;
 use tokio::sync::mpsc;
 
-use super::{Call, Handle, incoming};
+use super::{CallKind, Handle, incoming};
 use crate::points::Point;
 
 impl Log for Handle {
@@ -17,7 +17,7 @@ impl Log for Handle {
     }
 
     fn append(&self, lane: Lane, record: Bytes) -> BoxFuture<'_, Result<u64, BusError>> {
-        self.call(Call::Append, move |state, link| {
+        self.call(CallKind::Append, move |state, link| {
             let seq = state.append(link, lane, record.clone())?;
             if state.happens(state.weather.append_twice) {
                 state.reached(Point::AppendDuplicated);
@@ -31,25 +31,25 @@ impl Log for Handle {
     fn read(&self, lane: Lane, from_seq: u64) -> BoxFuture<'_, Result<LogStream, BusError>> {
         async move {
             let (sender, receiver) = mpsc::unbounded_channel();
-            self.call(Call::Other, move |state, link| state.read_log(link, lane, from_seq, sender)).await?;
+            self.call(CallKind::Other, move |state, link| state.read_log(link, lane, from_seq, sender)).await?;
             Ok(until_error(incoming(receiver)))
         }
         .boxed()
     }
 
     fn last_seq(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>> {
-        self.call(Call::Other, move |state, _| Ok(state.broker.lane(lane)?.last_seq()))
+        self.call(CallKind::Other, move |state, _| Ok(state.broker.lane(lane)?.last_seq()))
     }
 
     fn record(&self, lane: Lane, seq: u64) -> BoxFuture<'_, Result<Option<LogRecord>, BusError>> {
-        self.call(Call::Other, move |state, _| {
+        self.call(CallKind::Other, move |state, _| {
             let first = state.broker.lane(lane)?.from(seq).first().cloned();
             Ok(first.filter(|record| record.seq == seq))
         })
     }
 
     fn trim(&self, lane: Lane, below_seq: u64) -> BoxFuture<'_, Result<(), BusError>> {
-        self.call(Call::Other, move |state, _| {
+        self.call(CallKind::Other, move |state, _| {
             if state.broker.lane(lane)?.trim(below_seq) {
                 state.reached(Point::LogTrimmed);
             }
@@ -58,7 +58,7 @@ impl Log for Handle {
     }
 
     fn trimmed(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>> {
-        self.call(Call::Other, move |state, _| Ok(state.broker.lane(lane)?.trimmed))
+        self.call(CallKind::Other, move |state, _| Ok(state.broker.lane(lane)?.trimmed))
     }
 }
 

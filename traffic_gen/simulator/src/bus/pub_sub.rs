@@ -10,7 +10,7 @@ use futures_util::{FutureExt, StreamExt};
 use std::future::pending;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Call, Handle, incoming};
+use super::{CallKind, Handle, incoming};
 use crate::points::Point;
 use crate::world::{Departure, LinkId, Subscription, WorldState};
 
@@ -44,7 +44,7 @@ impl PubSub for Handle {
                 state.broker.subscriptions.push(subscription);
                 Ok(())
             };
-            self.call(Call::Other, subscribe).await?;
+            self.call(CallKind::Other, subscribe).await?;
             Ok(incoming(receiver))
         }
         .boxed()
@@ -73,7 +73,7 @@ impl PubSub for Handle {
             };
             let asking = async {
                 // A request is published, not called: nobody says that it arrived.
-                let asked = self.call(Call::Other, ask).await;
+                let asked = self.call(CallKind::Other, ask).await;
                 match asked {
                     Err(error @ BusError::NoResponder(_)) => Err(error),
                     Ok(()) | Err(_) => incoming(receiver)
@@ -91,7 +91,7 @@ impl PubSub for Handle {
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), BusError>> {
-        self.call(Call::Other, |_, _| Ok(()))
+        self.call(CallKind::Other, |_, _| Ok(()))
     }
 
     fn dropped(&self) -> u64 {

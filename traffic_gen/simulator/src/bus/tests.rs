@@ -8,7 +8,7 @@ use futures_util::{FutureExt, StreamExt};
 use schemas::{Lane, NegotiationId, RegisterKey};
 
 use super::connect;
-use crate::world::{LinkId, NetworkFaults, Role, World};
+use crate::world::{LinkId, NetworkFaults, ProcessRole, World};
 use std::sync::Arc;
 
 const LANE: Lane = Lane(0);
@@ -115,7 +115,7 @@ fn world(weather: NetworkFaults) -> (Arc<World>, [(LinkId, Bus); 2]) {
     let world = World::new(7, 1, weather);
     tokio::spawn(Arc::clone(&world).drive());
     let process = |name: &str| {
-        let link = world.change(|state| state.add_link(name.to_owned(), Role::Engine));
+        let link = world.change(|state| state.add_link(name.to_owned(), ProcessRole::Engine));
         (link, connect(&world, link))
     };
     let processes = [process("one"), process("two")];

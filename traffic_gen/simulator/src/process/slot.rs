@@ -11,11 +11,11 @@ use tokio::task::JoinHandle;
 use super::{Failed, keys};
 use crate::bus::connect;
 use crate::scenario::Scenario;
-use crate::world::{LinkId, Role, World};
+use crate::world::{LinkId, ProcessRole, World};
 
 /// See the module.
 pub(super) struct Slot {
-    role: Role,
+    role: ProcessRole,
     index: usize,
     place: usize,
     incarnation: u32,
@@ -39,13 +39,13 @@ enum Running {
 
 impl Slot {
     pub(super) fn new(
-        role: Role,
+        role: ProcessRole,
         index: usize,
         world: Arc<World>,
         scenario: Arc<Scenario>,
         failures: mpsc::UnboundedSender<Failed>,
     ) -> Self {
-        let place = if role == Role::Engine { scenario.gateways + index } else { index };
+        let place = if role == ProcessRole::Engine { scenario.gateways + index } else { index };
         let (link, running, starting) = (None, Arc::default(), None);
         let in_flight_max = scenario.settings.outbox.in_flight_max;
         Self {
@@ -66,11 +66,11 @@ impl Slot {
 
     /// The name of the process that runs here, or ran last: unique among all.
     pub(super) fn name(&self) -> String {
-        let role = if self.role == Role::Engine { "engine" } else { "gateway" };
+        let role = if self.role == ProcessRole::Engine { "engine" } else { "gateway" };
         format!("{role}-{}-{}", self.index, self.incarnation)
     }
 
-    pub(super) fn role(&self) -> Role {
+    pub(super) fn role(&self) -> ProcessRole {
         self.role
     }
 
@@ -110,7 +110,7 @@ impl Slot {
         let link = self.world.change(|state| {
             state.tell(format!("{name} starts"));
             let link = state.add_link(name.clone(), role);
-            if role == Role::Gateway {
+            if role == ProcessRole::Gateway {
                 state.begin_hearing(link);
             }
             link
@@ -124,11 +124,11 @@ impl Slot {
         self.starting = Some(tokio::spawn(async move {
             let bus = connect(&world, link);
             let started = match role {
-                Role::Engine => {
+                ProcessRole::Engine => {
                     let config = engine_config(name, in_flight_max, rules_newest, &world, &scenario);
                     start_engine(bus, config).await.map(Running::Engine)
                 }
-                Role::Gateway | Role::Agent => {
+                ProcessRole::Gateway | ProcessRole::Agent => {
                     start_gateway(bus, name, scenario.settings.append_ms).await.map(Running::Gateway)
                 }
             };

@@ -277,7 +277,7 @@ impl WorldState {
             self.reached(Point::ReadTrimmed);
             return Err(BusError::Trimmed(trimmed));
         }
-        if log.trimmed > 0 && self.link(link).role == super::Role::Engine {
+        if log.trimmed > 0 && self.link(link).role == super::ProcessRole::Engine {
             self.reached(Point::CheckpointRestored);
         }
         let present = self.broker.lane(lane)?.from(from_seq).to_vec();

@@ -9,7 +9,7 @@ use schemas::record::{AdmittedMessage, Entry, Record};
 use schemas::{Act, Address, AgentId, Digest, presence, subject};
 use serde_json::Value;
 
-use super::{LinkId, Role, WorldState};
+use super::{LinkId, ProcessRole, WorldState};
 use crate::points::Point;
 use crate::trace::Invited;
 
@@ -104,7 +104,7 @@ impl WorldState {
 
     /// A gateway's record is stored: notes of each call in it who must have been invited, and who must not.
     pub(crate) fn judge_calls(&mut self, gateway: LinkId, record: &LogRecord) {
-        if self.link(gateway).role != Role::Gateway {
+        if self.link(gateway).role != ProcessRole::Gateway {
             return;
         }
         let Ok(decoded) = Record::decode(&record.bytes) else { return };

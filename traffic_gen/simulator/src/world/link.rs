@@ -11,7 +11,7 @@ pub(crate) struct LinkId(usize);
 
 /// Whose link it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Role {
+pub(crate) enum ProcessRole {
     /// A gateway's.
     Gateway,
     /// An engine's.
@@ -25,7 +25,7 @@ pub(crate) struct Link {
     /// The process's name: an engine's or a gateway's id, unique among all incarnations.
     pub(crate) name: String,
     /// Whose it is.
-    pub(crate) role: Role,
+    pub(crate) role: ProcessRole,
     /// The process was killed: nothing leaves and nothing arrives, for ever.
     pub(crate) is_dead: bool,
     /// The process stands still: what it sends and what it is sent waits.
@@ -55,7 +55,7 @@ pub(crate) enum Departure {
 
 impl WorldState {
     /// A new link.
-    pub(crate) fn add_link(&mut self, name: String, role: Role) -> LinkId {
+    pub(crate) fn add_link(&mut self, name: String, role: ProcessRole) -> LinkId {
         self.links.push(Link {
             name,
             role,

@@ -7,7 +7,7 @@ use schemas::record::{AdmittedMessage, EngineEvent, Entry, Record};
 use schemas::{Act, AgentId, DeliveryId, Digest, Lane, NegotiationId, subject};
 use serde::Deserialize;
 
-use super::{LinkId, Role, WorldState};
+use super::{LinkId, ProcessRole, WorldState};
 use crate::points::{Point, Points};
 use crate::trace::AnnouncedDigest;
 
@@ -143,7 +143,7 @@ struct AnnouncedPoint {
 impl WorldState {
     /// A message passes through the broker.
     pub(super) fn observe_message(&mut self, from: LinkId, message: &Received) {
-        if self.link(from).role != Role::Engine {
+        if self.link(from).role != ProcessRole::Engine {
             return;
         }
         if message.subject.ends_with(".heartbeat") {
@@ -177,9 +177,9 @@ impl WorldState {
     /// A message arrives at a process.
     pub(super) fn observe_arrival(&mut self, at: LinkId, message: &Received) {
         match self.link(at).role {
-            Role::Engine => {}
-            Role::Gateway => return self.hear(at, &message.subject, &message.payload),
-            Role::Agent => return,
+            ProcessRole::Engine => {}
+            ProcessRole::Gateway => return self.hear(at, &message.subject, &message.payload),
+            ProcessRole::Agent => return,
         }
         let asked = self.broker.lanes.iter().zip(0..).find(|(_, index)| subject::view(Lane(*index)) == message.subject);
         if let Some((lane, index)) = asked {
