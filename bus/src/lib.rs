@@ -18,7 +18,6 @@ pub mod memory;
 mod name;
 pub mod nats;
 pub mod observe;
-mod retry;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,8 +27,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use schemas::{Lane, RegisterKey, Timestamp};
 
-pub use error::BusError;
-pub use retry::retry_until;
+pub use error::{BusError, retry_until};
 
 /// Lanes of a new log unless told otherwise: enough for every core of a small machine, few enough to be idle for free.
 pub const LANES_DEFAULT: u8 = 4;

@@ -6,16 +6,21 @@
 
 mod json;
 pub mod redact;
-mod text;
 
-use std::io;
+use std::{fmt, io};
 
 #[cfg(test)]
 use tracing::Subscriber;
+use tracing::field::Field;
 use tracing::{Level, Metadata};
+use tracing_subscriber::field::MakeExt as _;
 use tracing_subscriber::filter::{FilterExt as _, filter_fn};
-use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::{Writer, debug_fn};
+use tracing_subscriber::fmt::{FormatFields, MakeWriter};
 use tracing_subscriber::{EnvFilter, Layer, Registry, layer::SubscriberExt as _, util::SubscriberInitExt as _};
+
+use crate::terminal::is_control;
+use redact::{REDACTED, is_secret, scrub};
 
 /// What is logged where nothing else is asked for: warnings, and every refusal.
 pub const FILTER_DEFAULT: &str = "warn,llmx::audit=info";
@@ -72,10 +77,31 @@ where
 {
     let lines = tracing_subscriber::fmt::layer().with_writer(writer);
     let lines: Box<dyn Layer<Registry> + Send + Sync> = match format {
-        Format::Text => lines.with_ansi(false).fmt_fields(text::fields()).boxed(),
+        Format::Text => lines.with_ansi(false).fmt_fields(text_fields()).boxed(),
         Format::Json => lines.event_format(json::Json).boxed(),
     };
     lines.with_filter(filter(asked).and(filter_fn(may_be_told)))
+}
+
+/// The fields of an event for a person: `message` first as it stands, then `name=value`.
+fn text_fields() -> impl for<'a> FormatFields<'a> + Send + Sync + 'static {
+    debug_fn(|writer: &mut Writer<'_>, field: &Field, value| match field.name() {
+        name if is_secret(name) => write!(writer, "{name}={REDACTED}"),
+        "message" => write_plain(writer, &scrub(&format!("{value:?}"))),
+        name => {
+            write!(writer, "{name}=")?;
+            write_plain(writer, &scrub(&format!("{value:?}")))
+        }
+    })
+    .delimited(" ")
+}
+
+/// Control characters are spelled out: a name that holds a line feed must not look like another line.
+fn write_plain(writer: &mut Writer<'_>, text: &str) -> fmt::Result {
+    text.chars().try_for_each(|c| match c {
+        c if is_control(c) => write!(writer, "{}", c.escape_default()),
+        c => writer.write_char(c),
+    })
 }
 
 fn may_be_told(event: &Metadata<'_>) -> bool {

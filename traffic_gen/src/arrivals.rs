@@ -3,11 +3,12 @@
 //! Times are absolute offsets from the start of the run: a late send never shifts the ones behind it, so latencies
 //! taken from the intended time are free of coordinated omission.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha12Rng;
 use rand_distr::{Distribution, Exp};
+use tokio::sync::mpsc;
 
 /// A rate that is no positive, finite number of arrivals per second.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -19,6 +20,8 @@ pub struct RateError {
 
 /// Highest rate: beyond it the intervals are below the timer's resolution and the schedule would be a burst.
 pub const RATE_MAX: f64 = 1_000_000.0;
+/// Due times handed over and not yet taken; a generator that is further behind than this is told by its own lateness.
+const WAITING_MAX: usize = 65_536;
 
 /// An endless, seeded sequence of absolute send times.
 #[derive(Debug, Clone)]
@@ -51,6 +54,30 @@ impl Iterator for PoissonArrivals {
         // At a rate next to nothing even the first is beyond what a duration holds.
         Some(Duration::try_from_secs_f64(self.elapsed_s).unwrap_or(Duration::MAX))
     }
+}
+
+/// Hands over each due time, with its number, when it has come, to within tens of microseconds, until `until` is reached or
+/// the receiver is dropped.
+#[must_use]
+pub fn pace(
+    started: Instant,
+    times: impl Iterator<Item = Duration> + Send + 'static,
+    until: Duration,
+) -> mpsc::Receiver<(usize, Instant)> {
+    let (sender, receiver) = mpsc::channel(WAITING_MAX);
+    // The runtime's timers have a granularity of a millisecond and fire late rather than early: as long as a whole round
+    // takes. A thread of its own sleeps with the system's precision instead.
+    // A thread that is asleep when its receiver goes ends at its next due time, or with the process.
+    std::thread::spawn(move || {
+        for (number, due) in times.enumerate().take_while(|(_, due)| *due < until) {
+            let intended = started + due;
+            std::thread::sleep(intended.saturating_duration_since(Instant::now()));
+            if sender.blocking_send((number, intended)).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
 }
 
 #[cfg(test)]
@@ -102,5 +129,19 @@ mod tests {
             })
             .fold(0.0, f64::max);
         assert!(distance < 1.63 / (COUNT as f64).sqrt(), "distance {distance}");
+    }
+
+    #[tokio::test]
+    async fn every_due_time_before_the_end_is_handed_over_in_order_and_never_early() {
+        let started = Instant::now();
+        let times = [1, 2, 2, 5, 9].map(Duration::from_millis);
+        let mut due = pace(started, times.into_iter(), Duration::from_millis(9));
+        let mut numbers = Vec::new();
+        while let Some((number, intended)) = due.recv().await {
+            assert!(Instant::now() >= intended);
+            numbers.push((number, intended - started));
+        }
+        let expected: Vec<_> = [1, 2, 2, 5].map(Duration::from_millis).into_iter().enumerate().collect();
+        assert_eq!(numbers, expected);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! | module | question it answers |
 //! |---|---|
-//! | [`arrivals`] | when is the next call due? |
+//! | [`arrivals`] | when is the next call due, and who waits until then? |
 //! | [`exchange`] | a whole exchange in this process |
 //! | [`live`] | contractors and calls against an exchange |
 //! | [`recorder`] | what did the agents see, how long did it take? |
@@ -23,7 +23,6 @@ pub mod latency;
 pub mod live;
 pub mod metrics;
 pub mod minutes;
-pub mod pacer;
 pub mod recorder;
 pub mod summary;
 pub mod trace;

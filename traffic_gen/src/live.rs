@@ -19,10 +19,9 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::arrivals::{PoissonArrivals, RateError};
+use crate::arrivals::{PoissonArrivals, RateError, pace};
 use crate::control::{ControlClient, ControlError};
 use crate::metrics::Phase;
-use crate::pacer::pace;
 use crate::recorder::{Recorder, observed};
 
 /// The topic contractors register and calls go to, unless a scenario names another.

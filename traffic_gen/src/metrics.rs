@@ -14,7 +14,7 @@ mod tests;
 const DURATION_BUCKETS: [f64; 18] = [
     0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0,
 ];
-/// Bounds of how late a call leaves, in seconds: the pacer keeps to tens of microseconds.
+/// Bounds of how late a call leaves, in seconds: calls are paced to within tens of microseconds.
 const LAG_BUCKETS: [f64; 13] =
     [0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5];
 

@@ -40,7 +40,6 @@ mod delivered;
 mod digests;
 mod document;
 mod engine;
-mod fairness;
 mod ingress;
 mod lane;
 mod log_reader;
@@ -51,13 +50,11 @@ mod outbox;
 mod register;
 mod status;
 mod tick;
-mod trimming;
 
 pub use config::{
     BatchConfig, CheckpointConfig, ClockConfig, EngineConfig, MembershipConfig, OutboxConfig, Trim, WallClock,
 };
 pub use engine::{Engine, EngineError, EngineHandle};
-pub use fairness::Jain;
-pub use metrics::EngineMetrics;
+pub use metrics::{EngineMetrics, Jain};
 pub use observer::FoldObserver;
 pub use status::{LanePhase, LaneStatus, Status, StatusReader, StopReason};

@@ -21,6 +21,7 @@ use schemas::Lane;
 use telemetry::metrics::LATENCY_S;
 
 use awards::AwardMetrics;
+pub use awards::Jain;
 use delivery::DeliveryMetrics;
 use engines::EnginesMetrics;
 use labels::INVARIANTS;

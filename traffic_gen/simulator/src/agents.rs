@@ -27,6 +27,7 @@ use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 pub(super) use initiator::{BargainPlan, CallPlan};
+pub(super) use mandate::{MARK, MARKED_MIN};
 pub(super) use temper::AgentFaults;
 
 use self::contractor::Deal;

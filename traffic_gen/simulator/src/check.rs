@@ -29,7 +29,6 @@ mod admitted;
 mod awarded;
 mod folded;
 mod in_lane;
-mod invited;
 mod mandated;
 mod sealed;
 mod settled;
@@ -40,7 +39,7 @@ mod watched;
 #[cfg(test)]
 mod tests;
 
-use super::trace::Trace;
+use super::trace::{Invited, Trace};
 use folded::FoldedLog;
 use traffic_gen::invariants::{Invariant, Verdict};
 
@@ -55,7 +54,7 @@ pub fn check(trace: &Trace) -> Verdict {
     awarded::check(trace, &folded, &mut verdict);
     sealed::check(trace, &folded, &mut verdict);
     mandated::check(trace, &folded, &mut verdict);
-    invited::check(trace, &mut verdict);
+    check_invited(trace, &mut verdict);
     viewed::check(trace, &folded, &mut verdict);
     watched::check(trace, &folded, &mut verdict);
     for (what, load) in &trace.loads {
@@ -68,4 +67,15 @@ pub fn check(trace: &Trace) -> Verdict {
         verdict.check(Invariant::Terminates, false, || what.clone());
     }
     verdict
+}
+
+/// Checks of every call that was logged to a topic or group whom it invited, against what had arrived at its gateway.
+fn check_invited(trace: &Trace, verdict: &mut Verdict) {
+    for Invited { seq, negotiation, found, must, must_not } in &trace.invited {
+        let missing: Vec<_> = must.difference(found).collect();
+        let surplus: Vec<_> = must_not.intersection(found).collect();
+        verdict.check(Invariant::Invited, missing.is_empty() && surplus.is_empty(), || {
+            format!("record {seq}: {negotiation} left out {missing:?}, and invited {surplus:?}")
+        });
+    }
 }

@@ -19,21 +19,20 @@ mod bus;
 mod check;
 mod faults;
 mod observer;
-mod panics;
 mod points;
 mod process;
 pub mod report;
 mod scenario;
-mod sealed;
 mod trace;
 mod world;
 
 #[cfg(test)]
 mod tests;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use ::bus::Bucket;
@@ -60,6 +59,8 @@ pub use trace::{AnnouncedDigest, Answer, AnsweredView, Happening, Invited, Journ
 const REST_MS_MAX: u64 = 60_000;
 /// How often it is asked whether everything has ended, in milliseconds.
 const REST_STEP_MS: u64 = 250;
+/// Most panics described; the rest of a run that has one is of little interest.
+const PANICS_MAX: usize = 8;
 
 /// What a run is asked for. Everything else is drawn from the seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -74,14 +75,14 @@ pub struct Options {
 /// When no runtime can be built, which takes no resource but memory.
 #[must_use]
 pub fn run(seed: u64, options: &Options) -> Trace {
-    panics::watch();
+    watch_panics();
     let quiet = tracing::subscriber::set_default(tracing::subscriber::NoSubscriber::new());
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime of this thread alone needs nothing of the system");
     let mut trace = runtime.block_on(run_in(seed, options));
     drop(runtime);
     drop(quiet);
-    trace.panics = panics::seen();
+    trace.panics = seen_panics();
     trace.digest = trace.fingerprint();
     trace
 }
@@ -209,4 +210,37 @@ fn collect(
         ended_at: state.now(),
         digest: Digest([0; 32]),
     }
+}
+
+thread_local! {
+    /// Panics of the run that this thread makes.
+    static PANICS: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
+}
+
+/// Begins to notice panics of this thread. The runtime keeps those of its tasks to itself, one task dies and the others go
+/// on; a run must not. They are not printed: the trace holds them.
+fn watch_panics() {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            let is_ours = PANICS.with_borrow_mut(|seen| match seen {
+                Some(seen) if seen.len() < PANICS_MAX => {
+                    seen.push(panic.to_string());
+                    true
+                }
+                Some(_) => true,
+                None => false,
+            });
+            if !is_ours {
+                before(panic);
+            }
+        }));
+    });
+    PANICS.set(Some(Vec::new()));
+}
+
+/// Ends the watch and says what was seen.
+fn seen_panics() -> Vec<String> {
+    PANICS.take().unwrap_or_default()
 }

@@ -23,9 +23,8 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::arrivals::PoissonArrivals;
+use crate::arrivals::{PoissonArrivals, pace};
 use crate::live::{Access, LiveError, OPEN_MAX, RegisteredAgents, settle};
-use crate::pacer::pace;
 use crate::recorder::observed;
 
 pub use catalog::Catalog;

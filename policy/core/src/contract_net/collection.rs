@@ -8,8 +8,8 @@ use schemas::ids::Position;
 use schemas::policy::{OnIncomplete, Policy, WindowAnchor};
 use schemas::{Timestamp, WireTime};
 
-use crate::acceptance::close::{self, CollectionStatus};
 use crate::acceptance::threshold::{self, Period};
+use crate::acceptance::{CollectionStatus, close_reason};
 use crate::contract_net::ContractNet;
 use crate::contract_net::decision::CloseFacts;
 use crate::contract_net::session::{CollectedOffer, ContractorSession, SessionState};
@@ -145,7 +145,7 @@ impl Collection {
             expected: self.expected,
             is_window_past: self.is_window_past,
         };
-        let reason = close::reason(&policy.close, status);
+        let reason = close_reason(&policy.close, status);
         if reason.is_none() {
             self.crossing_at = falling.and_then(|(threshold, best)| {
                 threshold::crossing(threshold, self.period, best, now).filter(|at| *at > now)

@@ -13,7 +13,6 @@
 //! must hold between them.
 
 mod bargains;
-mod check;
 pub(crate) mod codec;
 mod parts;
 mod primitive;
@@ -33,7 +32,9 @@ use super::shared::Names;
 use super::table::{Key, NegotiationTable, TableEntry};
 use super::{Causes, LaneContext, LaneState};
 use crate::limits::Limits;
+use crate::negotiation::Negotiation;
 use crate::negotiation::context::Winners;
+use crate::negotiation::tombstone::Tombstone;
 
 /// The format this build writes, and the only one it reads.
 ///
@@ -279,13 +280,32 @@ fn read_table(input: &mut Reader<'_>, limits: &Limits) -> Result<NegotiationTabl
         if last.replace(key) >= Some(key) {
             return Err(input.fault("negotiations are not in their order"));
         }
-        check::check(&entry).map_err(|what| input.fault(what))?;
+        check_entry(&entry).map_err(|what| input.fault(what))?;
         table.put(key, entry);
     }
     for _ in 0..input.count()? {
         table.expired.add(Key::from_bytes(Stored::read(input)?));
     }
     Ok(table)
+}
+
+/// What the fold relies on between the fields of a negotiation, and a snapshot might not keep.
+fn check_entry(entry: &TableEntry) -> Result<(), &'static str> {
+    match entry {
+        TableEntry::Open(Negotiation::ContractNet(negotiation), _) => negotiation.check(),
+        TableEntry::Open(Negotiation::Bargain(bargain), _) => bargain.check(),
+        TableEntry::Ended(tombstone) => check_ended(tombstone),
+    }
+}
+
+fn check_ended(tombstone: &Tombstone) -> Result<(), &'static str> {
+    let contractors = tombstone.parties.get(1..).unwrap_or_default();
+    ensure(!tombstone.parties.is_empty(), "an ended negotiation had no initiator")?;
+    ensure(contractors.is_sorted_by(|one, next| one.agent < next.agent), "contractors are not in their order")
+}
+
+fn ensure(holds: bool, otherwise: &'static str) -> Result<(), &'static str> {
+    if holds { Ok(()) } else { Err(otherwise) }
 }
 
 /// Identity of the limits: the fold of a lane depends on each of them.

@@ -13,8 +13,11 @@ use schemas::payload::{AttrValue, Offer, Terms};
 
 use super::SimulatedAgent;
 use super::contractor::name;
-use crate::sealed::{MARK, MARKED_MIN};
 
+/// How a text of a mandate begins that says whose it is.
+pub(crate) const MARK: &str = "sealed-of-";
+/// Reservation values are no smaller, so that no count, price or duration of a run looks like one.
+pub(crate) const MARKED_MIN: u32 = 10_001;
 /// How many outcomes a party looks at before it offers the best of them.
 const OUTCOMES_SEEN: u64 = 6;
 /// Offers that are valid for a short time, whoever makes them, in per mille.

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::folded::FoldedLog;
-use crate::sealed::{MARK, MARKED_MIN};
+use crate::agents::{MARK, MARKED_MIN};
 use crate::trace::{Noted, Trace};
 use traffic_gen::invariants::{Invariant, Verdict};
 
