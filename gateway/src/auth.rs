@@ -8,7 +8,7 @@ mod key_set;
 mod source;
 
 use std::sync::{Arc, Once};
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -19,7 +19,6 @@ use serde::de::IgnoredAny;
 use tokio::sync::watch;
 
 use self::key_set::VerifyingKey;
-use crate::clock::now_s;
 use crate::config::AuthConfig;
 use crate::error::KeyError;
 use crate::metrics::GatewayMetrics;
@@ -280,6 +279,12 @@ fn verify_claims(token: &str, key: &VerifyingKey, config: &AuthConfig) -> Result
         return Err(refusal("the token lives longer than this gateway accepts").expecting(expected));
     }
     Ok(claims)
+}
+
+/// Seconds since the epoch by this machine's clock: what `exp` is compared with. Nowhere else does the gateway read the wall
+/// clock for a decision.
+pub(crate) fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 fn not_yet_valid(detail: &str) -> Refusal {

@@ -17,7 +17,6 @@
 mod admission;
 mod auth;
 mod bus_ingress;
-mod clock;
 mod config;
 mod console;
 mod delivery;
@@ -25,15 +24,12 @@ mod error;
 mod http;
 pub mod keys;
 mod metrics;
-mod nearest;
 mod policies;
 mod presence;
 mod problem;
 mod rate_limit;
-
 mod registry;
 mod shared_recent;
-mod transport;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -45,14 +41,13 @@ use bus::{Bucket, Bus};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use admission::{Accepted, Admission, Credentials, Ingress};
+pub use admission::{Accepted, Admission, Credentials, Ingress, Transport};
 pub use auth::{Identity, TOKEN_BYTES_MAX};
 pub use config::{AuthConfig, ConsoleAccess, GatewayConfig, KeySource, LimitConfig, Secret};
 pub use config::{TOKEN_LIFETIME_S_DEFAULT, TOKEN_LIFETIME_S_MAX};
 pub use error::{ConfigFault, GatewayError, KeyError};
 pub use http::server;
 pub use metrics::GatewayMetrics;
-pub use transport::Transport;
 
 use admission::{AdmissionLog, AdmissionSpans, RequestNotes};
 use auth::Authenticator;

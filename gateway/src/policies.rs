@@ -7,7 +7,7 @@ use schemas::{Code, Policy, Refusal};
 use tokio::time::Instant;
 
 use crate::error::{ConfigFault, GatewayError};
-use crate::nearest::{AROUND_MAX, nearest};
+use crate::problem::{AROUND_MAX, nearest};
 use crate::registry::{PolicyTable, Registry, version_key};
 
 /// How long the store may be away while a gateway starts: a cluster that has just started, or lost a server, elects in

@@ -8,6 +8,12 @@ pub(crate) const MEDIA_TYPE: &str = "application/problem+json";
 
 /// When to come back to a full store, in milliseconds: trimming takes seconds, an operator minutes.
 const FULL_RETRY_MS: u64 = 5000;
+/// Names a refusal suggests.
+const SUGGESTED_MAX: usize = 3;
+/// Characters of a wanted name that are compared: more than any name has.
+const WANTED_CHARS_MAX: usize = 256;
+/// Names compared on either side of the one looked for, in alphabetical order. It bounds what a refusal costs.
+pub(crate) const AROUND_MAX: usize = 128;
 
 /// The refusal of everybody who finds the store full. The remedy is the operator's; senders lose nothing but time.
 pub(crate) fn store_full() -> Refusal {
@@ -18,6 +24,15 @@ pub(crate) fn store_full() -> Refusal {
          says which). Send the same again later: a message under the same msg_id",
     )
     .retry_after_ms(FULL_RETRY_MS)
+}
+
+/// The names that take the fewest changes of a letter to become the wanted one; of equals, the first in the alphabet.
+pub(crate) fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let wanted: String = wanted.chars().take(WANTED_CHARS_MAX).collect();
+    let mut by_distance: Vec<_> =
+        names.take(2 * AROUND_MAX).map(|name| (strsim::osa_distance(&wanted, name), name)).collect();
+    by_distance.sort_unstable();
+    by_distance.into_iter().take(SUGGESTED_MAX).map(|(_, name)| name).collect()
 }
 
 /// A problem document.

@@ -1,6 +1,5 @@
 //! `llmx call TASK`: one negotiation from the shell, followed to its end.
 
-mod amount;
 mod course;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -17,7 +16,7 @@ use tokio::time::Instant;
 use traffic_gen::live;
 
 use crate::access::{AccessArgs, refused};
-use crate::durations::seconds;
+use crate::arguments::{micros, seconds};
 use crate::output::{Failure, Outcome, note, one_line, print, print_json, tracer};
 use crate::signals::asked_to_end;
 
@@ -63,7 +62,7 @@ pub struct CallArgs {
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
     /// Highest price that may win, in units such as 90 or 89.50
-    #[arg(long, value_name = "AMOUNT", value_parser = amount::micros)]
+    #[arg(long, value_name = "AMOUNT", value_parser = micros)]
     max_price: Option<i64>,
     /// Currency of prices, three letters; an offer in another cannot win
     #[arg(long, value_name = "CODE")]

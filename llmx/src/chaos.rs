@@ -6,7 +6,7 @@ use anyhow::Context;
 use chaos::{ChaosPlan, ChaosProgress, Victims};
 use traffic_gen::trace::TraceFile;
 
-use crate::durations::run_length;
+use crate::arguments::run_length;
 use crate::output::{Failure, Outcome, Progress, print, print_json};
 
 /// Arguments of `llmx chaos`.

@@ -30,9 +30,8 @@ use traffic_gen::recorder::{Counts, Finished, Recorder};
 use traffic_gen::summary::CallSummary;
 use traffic_gen::trace::TraceFile;
 
+use crate::arguments::{read_text, run_length};
 use crate::calls::{self, CallsArgs};
-use crate::durations::run_length;
-use crate::files::read_text;
 use crate::gateway::Console;
 use crate::keys;
 use crate::nats::NatsSource;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use ::gateway::keys::{KeyAlgorithm, SigningKey, key_set};
 use anyhow::Context;
 
-use crate::files::read_text;
+use crate::arguments::read_text;
 use crate::output::{Failure, Outcome, print, print_json};
 
 /// Name of the private key in the folder.

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use traffic_gen::control::ControlClient;
 
 use crate::access::{AccessArgs, is_of_token, refused};
-use crate::durations::seconds;
+use crate::arguments::seconds;
 use crate::output::{Failure, Outcome, note, print, print_json_line, printed};
 use crate::signals::asked_to_end;
 

@@ -5,6 +5,7 @@
 mod access;
 mod agent;
 mod archive;
+mod arguments;
 mod audit;
 mod bargain;
 #[cfg(feature = "bench")]
@@ -19,9 +20,7 @@ mod config;
 mod connections;
 mod contractors;
 mod demo;
-mod durations;
 mod engine;
-mod files;
 mod gateway;
 mod healthcheck;
 mod keys;
@@ -44,7 +43,6 @@ mod simulate;
 mod token;
 mod top;
 mod traffic;
-mod wait;
 
 use std::process::ExitCode;
 

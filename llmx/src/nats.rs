@@ -10,9 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::ops;
-use crate::output::Failure;
+use crate::output::{Failure, announced};
 use crate::settings::{File, Given, Section};
-use crate::wait::announced;
 
 /// How to reach NATS.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]

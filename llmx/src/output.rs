@@ -1,4 +1,5 @@
-//! What the program prints: results on stdout, everything else on stderr, and the exit code; and where its spans go.
+//! What the program prints: results on stdout, everything else on stderr, what it waits for included, and the exit code; and
+//! where its spans go.
 
 pub mod traces;
 
@@ -7,16 +8,23 @@ use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use ::gateway::GatewayError;
 use bus::BusError;
 use serde::Serialize;
 use telemetry::log::{self, Format};
 use telemetry::terminal;
+use tokio::time::{Instant, sleep_until};
 use traffic_gen::live::LiveError;
 
 pub use telemetry::terminal::one_line;
 pub use traces::tracer;
+
+/// What comes at once is not announced.
+const ANNOUNCED_AFTER: Duration = Duration::from_millis(500);
+/// How often a wait is announced again.
+const ANNOUNCED_EVERY: Duration = Duration::from_secs(5);
 
 /// Why a command did not succeed, and the exit code that says so.
 #[derive(Debug)]
@@ -184,8 +192,31 @@ impl Progress {
     }
 }
 
+/// Waits, and logs a warning at once and every 5 seconds as long as `what` names something that is missing. `limit` is
+/// how long the caller waits; it is only shown.
+pub async fn announced<T>(what: impl Fn() -> Option<String>, limit: Duration, wait: impl Future<Output = T>) -> T {
+    // Boxed: waits are rare, and what awaits them should stay small.
+    let mut wait = Box::pin(wait);
+    let began = Instant::now();
+    let mut next = ANNOUNCED_AFTER;
+    loop {
+        tokio::select! {
+            biased;
+            outcome = &mut wait => return outcome,
+            () = sleep_until(began + next) => {}
+        }
+        if let Some(what) = what() {
+            let (waited_s, limit_s) = (began.elapsed().as_secs(), limit.as_secs());
+            tracing::warn!("waiting for {what} since {waited_s} s, at most {limit_s} s");
+        }
+        next += ANNOUNCED_EVERY;
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[test]
@@ -200,5 +231,21 @@ mod tests {
         let repeating = anyhow::anyhow!("refused").context("cannot connect: refused").context("the gateway");
         assert_eq!(told(repeating), "the gateway: cannot connect: refused");
         assert_eq!(told(anyhow::anyhow!("refused").context("cannot connect")), "cannot connect: refused");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_is_announced_at_once_and_every_five_seconds() {
+        let announced_times = Cell::new(0);
+        let what = || {
+            announced_times.set(announced_times.get() + 1);
+            Some("a friend".to_owned())
+        };
+        let limit = Duration::from_secs(20);
+        announced(what, limit, tokio::time::sleep(Duration::from_millis(400))).await;
+        assert_eq!(announced_times.get(), 0, "it came at once");
+        announced(what, limit, tokio::time::sleep(Duration::from_millis(600))).await;
+        assert_eq!(announced_times.get(), 1);
+        announced(what, limit, tokio::time::sleep(Duration::from_secs(11))).await;
+        assert_eq!(announced_times.get(), 4, "after 0.5, 5.5 and 10.5 seconds");
     }
 }

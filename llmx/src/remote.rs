@@ -21,8 +21,7 @@ use traffic_gen::live::LiveError;
 use crate::healthcheck;
 use crate::keys::read_key;
 use crate::nats::NatsSource;
-use crate::output::Failure;
-use crate::wait::announced;
+use crate::output::{Failure, announced};
 
 /// Lifetime of the tokens signed here, in seconds; renewed long before.
 const TOKEN_LIFETIME_S: u64 = 3600;

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
 use crate::access::AccessArgs;
-use crate::durations::seconds;
+use crate::arguments::seconds;
 use crate::output::{Failure, Outcome, print, print_json};
 use crate::signals::asked_to_end;
 

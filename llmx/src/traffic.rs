@@ -26,9 +26,9 @@ use traffic_gen::recorder::{Counts, Recorder};
 use traffic_gen::summary;
 use traffic_gen::trace::TraceFile;
 
+use crate::arguments::run_length;
 use crate::calls::{self, CallsArgs};
 use crate::connections::Connections;
-use crate::durations::run_length;
 use crate::ops::{self, HealthReport};
 use crate::output::{Failure, Outcome, Progress, create, print, print_json, tracer};
 use crate::remote::{Remote, RemoteArgs};

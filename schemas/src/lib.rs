@@ -5,7 +5,7 @@
 //! | [`ids`] | what is a well-formed agent, message, negotiation, offer, award? |
 //! | [`time`] | how is time written down (log time in microseconds, wire time in RFC 3339)? |
 //! | [`envelope`] | who sends what to whom, under which consent and lifetime (paper, appendix A)? |
-//! | [`payload`] | which acts exist and what do they carry (FIPA SC00029 names)? |
+//! | [`payload`] | which acts exist and what do they carry (FIPA SC00029 names), which numbers are integers? |
 //! | [`bargain`] | what bargaining adds: rules, outcome space, sealed mandates |
 //! | [`policy`] | the acceptance policy as a document |
 //! | [`record`] | what one record of the log holds |
@@ -16,7 +16,6 @@
 //! | [`subject`] | every NATS subject |
 //! | [`digest`] | RFC 8785 canonical form and SHA-256 |
 //! | [`code`] | the stable refusal codes |
-//! | [`number`] | which numbers are integers |
 //! | `validate` (feature) | JSON Schema 2020-12 validators, compiled once |
 //!
 //! This crate does no input or output, reads no clock and draws no random number.
@@ -29,7 +28,6 @@ pub mod digest;
 pub mod envelope;
 pub mod ids;
 pub mod journal;
-pub mod number;
 pub mod payload;
 pub mod policy;
 pub mod presence;

@@ -27,7 +27,7 @@ mod strict_json;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-pub use crate::number::is_integer;
+pub use crate::payload::is_integer;
 pub use bundle::{Kind, SCHEMA_BASE, published};
 pub use message::{Checked, check_message};
 

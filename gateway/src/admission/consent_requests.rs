@@ -8,7 +8,7 @@ use schemas::{AgentId, Refusal, TopicName};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::now_s;
+use crate::auth::now_s;
 use crate::registry::{ConsentRequest, REQUESTS_PER_AGENT_MAX, Registry, requests_key};
 
 /// Notes waiting to be stored.

@@ -8,7 +8,7 @@ use schemas::ids::Capability;
 use schemas::record::{Invitation, Qos};
 use schemas::{Address, AgentId, Code, Envelope, Refusal, TopicName};
 
-use crate::nearest::{AROUND_MAX, nearest};
+use crate::problem::{AROUND_MAX, nearest};
 use crate::registry::{AgentTable, Audience, Backlogs, GroupTable, Member};
 
 /// Agents considered for one call. A topic or group may have more subscribers than can be invited; this bounds the

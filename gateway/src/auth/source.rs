@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::key_set::{KEY_SET_BYTES_MAX, KeySet};
-use crate::clock::now_s;
+use super::now_s;
 use crate::config::{AuthConfig, KeySource};
 use crate::error::KeyError;
 use crate::metrics::{GatewayMetrics, RefreshResult};

@@ -14,7 +14,7 @@ use super::Site;
 use super::stream_limit::StreamPermit;
 use crate::admission::Admission;
 use crate::auth::Identity;
-use crate::clock::now_s;
+use crate::auth::now_s;
 use crate::metrics::CloseReason;
 
 /// What can end one stream from outside.

@@ -8,7 +8,7 @@ use toml::Table;
 use toml::de::{DeTable, DeValue};
 
 use super::{Place, Source};
-use crate::files::read_text;
+use crate::arguments::read_text;
 use crate::output::Failure;
 
 /// Most bytes of a file: its policies are the longest part.

@@ -2,8 +2,7 @@
 
 use serde_json::Number;
 
-use crate::number::is_integer;
-use crate::payload::INTEGER_MAX;
+use crate::payload::{INTEGER_MAX, is_integer};
 
 /// From here on every double is an integer.
 const DOUBLES_WITH_FRACTION_END: f64 = 4_503_599_627_370_496.0;

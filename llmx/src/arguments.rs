@@ -1,0 +1,92 @@
+//! What people give to commands: lengths of time in seconds, amounts of money, names of files.
+
+use std::io::{self, Read as _};
+use std::path::Path;
+use std::time::Duration;
+
+use schemas::payload::INTEGER_MAX;
+
+use crate::output::Failure;
+
+/// Shortest length of time that can be asked for, in seconds.
+const SECONDS_MIN: f64 = 0.001;
+/// Longest one: a year.
+const SECONDS_MAX: f64 = 31_536_000.0;
+/// Decimal places of an amount: micro-units.
+const PLACES: usize = 6;
+
+/// How long a run lasts: a number of seconds, from none to a year.
+///
+/// # Errors
+/// [`Failure::configuration`] that names `--duration`.
+pub fn run_length(seconds: f64) -> Result<Duration, Failure> {
+    let length = Duration::try_from_secs_f64(seconds).ok().filter(|length| length.as_secs_f64() <= SECONDS_MAX);
+    length
+        .ok_or_else(|| Failure::configuration(format_args!("--duration: at most {SECONDS_MAX} seconds, not {seconds}")))
+}
+
+/// A length of time in seconds.
+pub fn seconds(text: &str) -> Result<Duration, String> {
+    let expected = || format!("a number of seconds from {SECONDS_MIN} to {SECONDS_MAX} is expected");
+    let seconds: f64 = text.parse().map_err(|_| expected())?;
+    // What is less would be rounded to no time at all, which timers do not take.
+    if (SECONDS_MIN..=SECONDS_MAX).contains(&seconds) { Ok(Duration::from_secs_f64(seconds)) } else { Err(expected()) }
+}
+
+/// An amount in units, such as `90` or `89.50`, in micro-units: exactly, or not at all.
+pub fn micros(text: &str) -> Result<i64, String> {
+    let expected = || {
+        format!(
+            "an amount such as 90 or 89.50 is expected: at most {PLACES} decimals, at most {}",
+            INTEGER_MAX / 1_000_000
+        )
+    };
+    let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
+    let is_digits = |digits: &str| !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
+    if !is_digits(whole) || !is_digits(decimals) || decimals.len() > PLACES {
+        return Err(expected());
+    }
+    let micros: i64 = format!("{whole}{decimals:0<PLACES$}").parse().map_err(|_| expected())?;
+    if micros <= INTEGER_MAX { Ok(micros) } else { Err(expected()) }
+}
+
+/// Reads a file that a person names, as a text of at most so many bytes.
+///
+/// # Errors
+/// The file's; [`io::ErrorKind::InvalidData`] when it is longer, or no text.
+pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(bytes_max + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > bytes_max {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("it is longer than {bytes_max} bytes")));
+    }
+    String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.utf8_error()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_of_time_is_between_a_millisecond_and_a_year() {
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        assert_eq!(seconds("0.001"), Ok(Duration::from_millis(1)));
+        assert_eq!(seconds("31536000"), Ok(Duration::from_secs(31_536_000)));
+        for bad in ["", "0", "1e-10", "0.0009", "31536001", "1e-400", "-1", "NaN", "inf", "1e99", "ten"] {
+            assert!(seconds(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_amount_is_read_exactly_or_refused() {
+        for (text, amount) in
+            [("90", 90_000_000), ("89.50", 89_500_000), ("0", 0), ("0.000001", 1), ("9007199254.740991", INTEGER_MAX)]
+        {
+            assert_eq!(micros(text), Ok(amount), "{text}");
+        }
+        for bad in ["", ".", "1.", ".5", "-1", "+1", "1e3", "1,5", "0.0000001", "9007199254.740992", "９", "1.2.3", "x"]
+        {
+            assert!(micros(bad).is_err(), "{bad}");
+        }
+    }
+}
