@@ -39,7 +39,7 @@ pub(super) fn bargain() -> Trace {
     let limit = json!({"attr": "price", "op": "le", "value": 5});
     let offered = Terms::from([(AttrName::try_new("price").expect("a name"), AttrValue::Int(5))]);
     let terms_digest = Digest::of(&offered).expect("terms");
-    let accept = json!({"act": "accept", "offer_id": "o6-0", "terms_digest": terms_digest});
+    let accept = json!({"act": "accept", "offer_id": "o5-0", "terms_digest": terms_digest});
     let mut making = Making::new();
     making.append(Entry::Engine { epoch: 1, event: EngineEvent::Claim { engine: "engine-1".to_owned() } });
     making.say(1, &agent("alice"), Act::Cfp, call);
