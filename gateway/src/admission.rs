@@ -25,6 +25,7 @@ use crate::metrics::{Document, GatewayMetrics, Stage};
 use crate::rate_limit::{Peer, RateLimits};
 use crate::registry::{PresenceSignal, Registry};
 use crate::shared_recent::SharedRecent;
+use crate::transport::Transport;
 
 pub(crate) use consent_requests::{RequestNotes, drive as drive_requests};
 pub(crate) use log::AdmissionLog;
@@ -41,28 +42,6 @@ pub enum Credentials<'a> {
     Token(Option<&'a str>),
     /// A bearer whose token was verified when its stream began.
     Verified(&'a Identity),
-}
-
-/// The way a message came in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr, strum::VariantArray)]
-#[strum(serialize_all = "snake_case")]
-pub enum Transport {
-    /// `POST /v1/messages`.
-    Http,
-    /// A frame on `GET /v1/ws`.
-    #[strum(serialize = "ws")]
-    WebSocket,
-    /// `gw.in.<agent>` on the bus.
-    Nats,
-    /// A call within the process.
-    InProcess,
-}
-
-impl Transport {
-    /// As it stands in a label.
-    pub(crate) fn as_str(self) -> &'static str {
-        self.into()
-    }
 }
 
 /// A message on its way in.

@@ -46,12 +46,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower_http::catch_panic::CatchPanicLayer;
 
-use crate::admission::Transport;
 use crate::admission::{Admission, Audited, audit};
 use crate::config::GatewayConfig;
 use crate::console::Console;
 use crate::metrics::GatewayMetrics;
 use crate::registry::Registry;
+use crate::transport::Transport;
 use problem_response::Refused;
 pub(crate) use stream_limit::StreamLimit;
 pub(crate) use streams::drive as drive_stream_ends;

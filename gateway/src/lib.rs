@@ -30,6 +30,7 @@ mod problem;
 mod rate_limit;
 mod registry;
 mod shared_recent;
+mod transport;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -41,13 +42,14 @@ use bus::{Bucket, Bus};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use admission::{Accepted, Admission, Credentials, Ingress, Transport};
+pub use admission::{Accepted, Admission, Credentials, Ingress};
 pub use auth::{Identity, TOKEN_BYTES_MAX};
 pub use config::{AuthConfig, ConsoleAccess, GatewayConfig, KeySource, LimitConfig, Secret};
 pub use config::{TOKEN_LIFETIME_S_DEFAULT, TOKEN_LIFETIME_S_MAX};
 pub use error::{ConfigFault, GatewayError, KeyError};
 pub use http::server;
 pub use metrics::GatewayMetrics;
+pub use transport::Transport;
 
 use admission::{AdmissionLog, AdmissionSpans, RequestNotes};
 use auth::Authenticator;

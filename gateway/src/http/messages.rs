@@ -13,10 +13,10 @@ use serde::Deserialize;
 use super::Site;
 use super::problem_response::HttpResult;
 use super::request::{Caller, JsonBody, PeerConnection, bearer};
-use crate::admission::Transport;
 use crate::admission::{Credentials, Ingress};
 use crate::delivery::acknowledge;
 use crate::registry::PresenceSignal;
+use crate::transport::Transport;
 
 /// Admits one message: 202 once the log has it.
 pub(super) async fn post_message(State(site): State<Arc<Site>>, request: Request) -> HttpResult {

@@ -4,7 +4,7 @@ use schemas::{Act, Code};
 
 use super::labels::{Answer, MessageKind, Shed, Stage, rejections, stage_of};
 use super::{LATENCY_S, gauge_value};
-use crate::admission::Transport;
+use crate::transport::Transport;
 
 /// Size buckets in bytes: 128 to 128 KiB, by 4.
 const SIZE_BYTES: [f64; 6] = [128.0, 512.0, 2048.0, 8192.0, 32_768.0, 131_072.0];

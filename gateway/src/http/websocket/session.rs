@@ -12,7 +12,6 @@ use schemas::Refusal;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use super::frames::{ClientFrame, ServerFrame, delivery_frame};
-use crate::admission::Transport;
 use crate::admission::{Accepted, Credentials, Ingress};
 use crate::auth::Identity;
 use crate::delivery::{acknowledge, split};
@@ -21,6 +20,7 @@ use crate::http::stream_lifetime::StreamLifetime;
 use crate::metrics::{CloseReason, StreamKind, StreamResult};
 use crate::problem::Problem;
 use crate::registry::PresenceSignal;
+use crate::transport::Transport;
 
 /// Messages of one connection being admitted at once. Beyond it nothing further is read: the client waits.
 const IN_FLIGHT_MAX: usize = 256;
