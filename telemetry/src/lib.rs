@@ -1,4 +1,4 @@
-//! What the processes of llmx tell about themselves: metrics ([`metrics`]), traces ([`trace`], and over OTLP in [`otlp`]
+//! What the processes of llmx tell about themselves: metrics ([`mod@metrics`]), traces ([`trace`], and over OTLP in [`otlp`]
 //! with the feature `otlp`) and logs ([`log`]);
 //! and how texts of others reach a terminal ([`terminal`]).
 //!

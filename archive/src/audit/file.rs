@@ -79,7 +79,7 @@ fn raw(text: String) -> Result<Box<RawValue>, AuditError> {
 /// Reads an export.
 ///
 /// # Errors
-/// [`AuditError::ExportLine`] names the first line that is none of an export's.
+/// [`AuditError::Line`] names the first line that is none of an export's.
 pub fn read(path: &Path) -> Result<Ledger, AuditError> {
     let mut ledger = Ledger { decisions: Some(Vec::new()), ..Ledger::default() };
     let (mut chain, mut count, mut end) = (CHAIN_START, 0, None);

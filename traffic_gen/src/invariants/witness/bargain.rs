@@ -263,6 +263,6 @@ impl BargainSeen {
 
 /// Whether terms lie inside a mandate, by the arithmetic that engines decide with.
 #[cfg(not(feature = "reference"))]
-fn is_inside(mandate: &Mandate, rules: &Bargain, terms: &schemas::payload::Terms) -> bool {
+fn is_inside(mandate: &Mandate, rules: &BargainSpec, terms: &schemas::payload::Terms) -> bool {
     OutcomeSpace::new(&rules.issues).is_ok_and(|space| mandate::inside(mandate, space, terms).is_ok())
 }
