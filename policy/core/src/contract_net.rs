@@ -372,11 +372,6 @@ impl ContractNet {
         self.end(Outcome::Timeout, None, context);
     }
 
-    /// The contractors have not answered in time (docs/spec/contract-net.md#cn-57).
-    fn handle_cancel_timeout(&mut self, context: &mut InputContext<'_>) {
-        self.end(Outcome::Cancelled, Some("cancel_timeout"), context);
-    }
-
     /// An engine met a register conflict, or a panic: nothing more may be awarded.
     pub(crate) fn handle_abort(&mut self, code: &str, context: &mut InputContext<'_>) {
         self.header.link(format!("abort:{code}").as_bytes(), context);

@@ -309,6 +309,11 @@ impl ContractNet {
         }
     }
 
+    /// The contractors have not answered in time (docs/spec/contract-net.md#cn-57).
+    pub(super) fn handle_cancel_timeout(&mut self, context: &mut InputContext<'_>) {
+        self.end(Outcome::Cancelled, Some("cancel_timeout"), context);
+    }
+
     /// The contractor answers (docs/spec/contract-net.md#cn-56).
     pub(super) fn answer_cancel(&mut self, lot: usize, answer: CancelAnswer, context: &mut InputContext<'_>) {
         let Some(award) = self.awards.live(lot) else { return };
