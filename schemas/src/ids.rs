@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::digest::{FNV_START, fnv};
 use crate::text::text;
 
 /// Longest agent, topic or group name, and longest id an initiator may choose, in characters.
@@ -154,10 +155,7 @@ impl NegotiationId {
     /// The lane this negotiation lives in: a stable hash (FNV-1a, 64 bit) of the id modulo the number of lanes.
     #[must_use]
     pub fn lane(&self, lanes: u8) -> Lane {
-        let hash = self
-            .0
-            .bytes()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+        let hash = fnv(FNV_START, self.0.as_bytes());
         // The high half is folded in because FNV's low bits alone are weak for short suffix changes.
         let mixed = hash ^ (hash >> 32);
         Lane(u8::try_from(mixed % u64::from(lanes.max(1))).unwrap_or(0))

@@ -7,11 +7,12 @@
 
 use schemas::RegisterValue;
 use schemas::delivery::{Notification, Turn};
+use schemas::digest::{FNV_START, fnv};
 
 use crate::effect::{Effect, Event};
 
 /// The hash of nothing.
-pub(super) const START: u64 = 0xcbf2_9ce4_8422_2325;
+pub(super) const START: u64 = FNV_START;
 
 /// Continues a hash with the effects of one input.
 pub(super) fn extend<'a>(state_hash: u64, effects: impl Iterator<Item = &'a Effect>) -> u64 {
@@ -93,8 +94,6 @@ impl StateHash {
     }
 
     fn bytes(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
+        self.0 = fnv(self.0, bytes);
     }
 }

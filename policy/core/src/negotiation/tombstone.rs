@@ -4,6 +4,7 @@
 use schemas::delivery::{
     Agreement, Cancellation, Closing, Disposition, Notification, Outcome, Receipt, RejectReason, Rejection,
 };
+use schemas::digest::{FNV_START, fnv};
 use schemas::{Act, AgentId, AwardNo, Digest, NegotiationId, OfferId, Payload, RegisterKey, Timestamp};
 
 use crate::effect::{Deliver, Event};
@@ -120,7 +121,7 @@ impl Tombstone {
         let digest = SeenDigest {
             party,
             disposition: Disposition::Closed,
-            msg_id: fnv(incoming.msg_id.as_str()),
+            msg_id: fnv(FNV_START, incoming.msg_id.as_str().as_bytes()),
             digest: prefix(incoming.digest.short()),
         };
         let earlier = self.seen.iter().find(|seen| seen.party == party && seen.msg_id == digest.msg_id).copied();
@@ -250,7 +251,12 @@ fn act_of(incoming: &Incoming) -> Act {
 
 impl SeenDigest {
     fn of(party: u16, seen: &SeenMessage) -> Self {
-        Self { party, disposition: seen.disposition, msg_id: fnv(seen.msg_id.as_str()), digest: prefix(seen.digest) }
+        Self {
+            party,
+            disposition: seen.disposition,
+            msg_id: fnv(FNV_START, seen.msg_id.as_str().as_bytes()),
+            digest: prefix(seen.digest),
+        }
     }
 }
 
@@ -258,9 +264,4 @@ fn prefix(digest: [u8; 16]) -> u64 {
     let mut bytes = [0; 8];
     bytes.copy_from_slice(&digest[..8]);
     u64::from_be_bytes(bytes)
-}
-
-/// FNV-1a, 64 bit.
-fn fnv(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
