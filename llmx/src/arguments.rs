@@ -1,4 +1,4 @@
-//! What people give to commands: lengths of time in seconds, amounts of money, names of files.
+//! What people give to commands: lengths of time in seconds, amounts of money, addresses, names of files.
 
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -48,6 +48,16 @@ pub fn micros(text: &str) -> Result<i64, String> {
     }
     let micros: i64 = format!("{whole}{decimals:0<PLACES$}").parse().map_err(|_| expected())?;
     if micros <= INTEGER_MAX { Ok(micros) } else { Err(expected()) }
+}
+
+/// Checks the address of something that answers over HTTP.
+pub fn http_url(text: &str) -> Result<String, String> {
+    let example = "give http://HOST:PORT";
+    let url = reqwest::Url::parse(text).map_err(|error| format!("{error}; {example}"))?;
+    if ["http", "https"].contains(&url.scheme()) && url.has_host() {
+        return Ok(text.to_owned());
+    }
+    Err(format!("no address of HTTP; {example}"))
 }
 
 /// Reads a file that a person names, as a text of at most so many bytes.

@@ -1,6 +1,6 @@
 //! The command line (docs/commands.md): a stable contract that scripts and tests rely on.
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 #[cfg(feature = "bench")]
 use crate::bench;
@@ -157,8 +157,8 @@ impl Cli {
             Command::Traffic(args) => Box::pin(traffic::run(args)).await,
             Command::Call(args) => Box::pin(call::run(args)).await,
             Command::Top(args) => top::run(args).await,
-            Command::Completions(args) => completions::run(&args),
-            Command::Man(args) => man::run(&args),
+            Command::Completions(args) => completions::run(&args, &mut Self::command()),
+            Command::Man(args) => man::run(&args, Self::command()),
             Command::Replay(args) => replay::run(args).await,
             Command::Archive(args) => archive::run(args).await,
             Command::Audit(args) => audit::run(args),
@@ -179,8 +179,6 @@ impl Cli {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

@@ -1,9 +1,7 @@
 //! `llmx completions SHELL`: what a shell needs to complete commands and flags.
 
-use clap::CommandFactory as _;
 use clap_complete::Shell;
 
-use crate::cli::Cli;
 use crate::output::{Outcome, print};
 
 /// Arguments of `llmx completions`.
@@ -18,10 +16,10 @@ pub struct CompletionsArgs {
     shell: Shell,
 }
 
-/// Prints the script.
-pub fn run(args: &CompletionsArgs) -> Outcome {
+/// Prints the script for `llmx`, the whole command line.
+pub fn run(args: &CompletionsArgs, llmx: &mut clap::Command) -> Outcome {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "llmx", &mut script);
+    clap_complete::generate(args.shell, llmx, "llmx", &mut script);
     print(String::from_utf8_lossy(&script).trim_end());
     Ok(())
 }

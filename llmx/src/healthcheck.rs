@@ -6,8 +6,8 @@ use anyhow::Context;
 use serde::Deserialize;
 use tokio::time::Instant;
 
+use crate::arguments::http_url;
 use crate::output::{Failure, Outcome, one_line};
-use crate::remote::http_url;
 
 /// Longest wait for an answer; a health check that hangs is a failed one.
 const TIMEOUT: Duration = Duration::from_secs(3);

@@ -2,10 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::CommandFactory as _;
 use serde_json::json;
 
-use crate::cli::Cli;
 use crate::output::{Failure, Outcome, print, print_json};
 
 /// Arguments of `llmx man`.
@@ -21,13 +19,13 @@ pub struct ManArgs {
     json: bool,
 }
 
-/// Writes the pages.
-pub fn run(args: &ManArgs) -> Outcome {
+/// Writes the pages of `llmx`, the whole command line.
+pub fn run(args: &ManArgs, llmx: clap::Command) -> Outcome {
     let cannot = |error: std::io::Error| {
         Failure::configuration(format_args!("cannot write manual pages to {}: {error}", args.dir.display()))
     };
     std::fs::create_dir_all(&args.dir).map_err(cannot)?;
-    clap_mangen::generate_to(Cli::command(), &args.dir).map_err(cannot)?;
+    clap_mangen::generate_to(llmx, &args.dir).map_err(cannot)?;
     let mut pages: Vec<String> = std::fs::read_dir(&args.dir)
         .map_err(cannot)?
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())

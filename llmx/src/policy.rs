@@ -7,8 +7,9 @@ use schemas::{AgentId, Policy};
 use traffic_gen::control::{ControlClient, ControlError};
 
 use crate::access::{SignerArgs, refused};
+use crate::arguments::http_url;
 use crate::output::{Failure, Outcome, one_line, print, print_json};
-use crate::remote::{GATEWAY_DEFAULT, http_url};
+use crate::remote::GATEWAY_DEFAULT;
 
 /// Arguments of `llmx policy`.
 #[derive(Debug, clap::Args)]

@@ -18,6 +18,7 @@ use schemas::AgentId;
 use traffic_gen::control::ControlClient;
 use traffic_gen::live::LiveError;
 
+use crate::arguments::http_url;
 use crate::healthcheck;
 use crate::keys::read_key;
 use crate::nats::NatsSource;
@@ -36,16 +37,6 @@ const READINESS_PAUSE: Duration = Duration::from_secs(1);
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(200);
 /// Where the gateway is when nothing else is said.
 pub const GATEWAY_DEFAULT: &str = "http://127.0.0.1:8080";
-
-/// Checks the address of something that answers over HTTP.
-pub fn http_url(text: &str) -> Result<String, String> {
-    let example = "give http://HOST:PORT";
-    let url = reqwest::Url::parse(text).map_err(|error| format!("{error}; {example}"))?;
-    if ["http", "https"].contains(&url.scheme()) && url.has_host() {
-        return Ok(text.to_owned());
-    }
-    Err(format!("no address of HTTP; {example}"))
-}
 
 /// How agents reach the exchange.
 #[derive(Debug, clap::Args)]

@@ -3,7 +3,7 @@
 //!
 //! Agents spread over the ways by their names, and each connection after the first begins one way further, so that the
 //! agents of a dead gateway do not all meet at the same other one. The gap before a new connection, and its jitter, is
-//! the agent's ([`crate::agent`]); within one attempt the ways are tried without a pause.
+//! the agent's affair; within one attempt the ways are tried without a pause.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
