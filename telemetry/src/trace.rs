@@ -24,9 +24,133 @@
 //! ```
 
 mod context;
-mod span;
 mod tracer;
 
+use std::borrow::Cow;
+use std::time::SystemTime;
+
 pub use context::{SpanId, TraceContext, TraceId};
-pub use span::{Kind, Span, Value};
 pub use tracer::{Spans, Tracer};
+
+/// What a span is to those it touches (OpenTelemetry, span kinds).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Within a process.
+    Internal,
+    /// It answers a request.
+    Server,
+    /// It asks another process and waits.
+    Client,
+    /// It hands a message on.
+    Producer,
+    /// It takes a message.
+    Consumer,
+}
+
+/// The value of an attribute.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// Text.
+    Text(Cow<'static, str>),
+    /// A whole number.
+    Number(i64),
+    /// Yes or no.
+    Flag(bool),
+}
+
+/// A step that is over.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Span {
+    /// What was done to what, from a small set: `admit cfp`.
+    pub name: Cow<'static, str>,
+    /// Its kind.
+    pub kind: Kind,
+    /// Its trace and its parent.
+    pub context: TraceContext,
+    /// Its own id.
+    pub id: SpanId,
+    /// Whether it has no parent although its context names one: the negotiation itself, whose context names it.
+    pub is_root: bool,
+    /// When it began.
+    pub start: SystemTime,
+    /// When it ended.
+    pub end: SystemTime,
+    /// What else is known, by the names of OpenTelemetry's semantic conventions where it has one.
+    pub attributes: Vec<(&'static str, Value)>,
+    /// Why it failed, as a code from a closed set (`error.type`); such spans are kept beside the sampled ones.
+    pub error: Option<&'static str>,
+}
+
+impl Span {
+    /// A span under `context`, which ends now.
+    #[must_use]
+    pub fn new(
+        name: impl Into<Cow<'static, str>>,
+        kind: Kind,
+        context: TraceContext,
+        id: SpanId,
+        start: SystemTime,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            kind,
+            context,
+            id,
+            is_root: false,
+            start,
+            end: SystemTime::now(),
+            attributes: Vec::new(),
+            error: None,
+        }
+    }
+
+    /// Adds an attribute.
+    #[must_use]
+    pub fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
+        self.attributes.push((name, value.into()));
+        self
+    }
+
+    /// Marks it as failed.
+    #[must_use]
+    pub fn failed(mut self, code: Option<&'static str>) -> Self {
+        self.error = code;
+        self
+    }
+}
+
+impl From<&'static str> for Value {
+    fn from(text: &'static str) -> Self {
+        Self::Text(Cow::Borrowed(text))
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Text(Cow::Owned(text))
+    }
+}
+
+impl From<i64> for Value {
+    fn from(number: i64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<u32> for Value {
+    fn from(number: u32) -> Self {
+        Self::Number(i64::from(number))
+    }
+}
+
+impl From<usize> for Value {
+    fn from(number: usize) -> Self {
+        Self::Number(i64::try_from(number).unwrap_or(i64::MAX))
+    }
+}
+
+impl From<bool> for Value {
+    fn from(flag: bool) -> Self {
+        Self::Flag(flag)
+    }
+}
