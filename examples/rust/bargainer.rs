@@ -4,6 +4,7 @@
 //! It joins every bargain over that domain as one of its parties, bound by that party's mandate, and says how each ended. With
 //! the name of another agent as last argument it calls that agent to one bargain, and ends with it.
 
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use agents::bargain::{BargainReport, BargainRequest, Bargainer, Domain, DomainPlanner, StrategyKind};
@@ -21,10 +22,14 @@ const USAGE: &str =
 const EVENTS_MAX: usize = 1024;
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+#[allow(clippy::print_stderr, reason = "an example says how it is used")]
+async fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     let other = if arguments.len() == 7 { arguments.pop() } else { None };
-    let [url, agent, token, file, party, strategy] = <[String; 6]>::try_from(arguments).map_err(|_| USAGE)?;
+    let Ok([url, agent, token, file, party, strategy]) = <[String; 6]>::try_from(arguments) else {
+        eprintln!("{USAGE}");
+        return Ok(ExitCode::from(2));
+    };
     let domain = Arc::new(Domain::parse(&std::fs::read_to_string(&file)?)?);
     let party =
         domain.parties.iter().position(|known| known.name.as_str() == party).ok_or("no such party in the domain")?;
@@ -56,7 +61,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     agent.shutdown().await?;
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 #[allow(clippy::print_stdout, reason = "an example shows what happens")]

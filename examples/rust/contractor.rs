@@ -2,6 +2,8 @@
 //!
 //! It takes calls on the topic `courier`, offers a fixed price, commits when it wins, and reports its work as done.
 
+use std::process::ExitCode;
+
 use agents::transport::{http::HttpTransport, websocket::WebSocketTransport};
 use agents::{Action, Identity};
 use schemas::control::{Consent, ConsentEffect, Registration};
@@ -62,10 +64,12 @@ fn show(delivery: &Delivery) {
 }
 
 #[tokio::main]
-#[allow(clippy::print_stdout, reason = "an example shows what happens")]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let [url, agent, token] = <[String; 3]>::try_from(std::env::args().skip(1).collect::<Vec<_>>())
-        .map_err(|_| "usage: contractor <gateway url> <agent id> <token>")?;
+#[allow(clippy::print_stdout, clippy::print_stderr, reason = "an example shows what happens")]
+async fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let Ok([url, agent, token]) = <[String; 3]>::try_from(std::env::args().skip(1).collect::<Vec<_>>()) else {
+        eprintln!("usage: contractor <gateway url> <agent id> <token>");
+        return Ok(ExitCode::from(2));
+    };
     let identity = Identity { agent: AgentId::try_new(&agent)?, token: token.into() };
     let consent = Consent { default: ConsentEffect::Allow, rules: Vec::new() };
     let topics = vec![TopicName::try_new("courier")?];
@@ -87,7 +91,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             running.await?;
         }
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Ctrl-C, or what a service manager sends.

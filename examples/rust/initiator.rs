@@ -1,6 +1,8 @@
 //! An initiator: calls for offers on the topic `courier`, follows the call to its end, and prints what came of it.
 //! `cargo run -p agents --example initiator -- http://127.0.0.1:8080 ann "$(llmx token ann)"`.
 
+use std::process::ExitCode;
+
 use agents::transport::websocket::WebSocketTransport;
 use agents::{AgentOptions, CallReport, CallRequest, Identity, Initiator};
 use schemas::delivery::Outcome;
@@ -13,9 +15,12 @@ use tokio::sync::mpsc;
 const EVENTS_MAX: usize = 64;
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let [url, agent, token] = <[String; 3]>::try_from(std::env::args().skip(1).collect::<Vec<_>>())
-        .map_err(|_| "usage: initiator <gateway url> <agent id> <token>")?;
+#[allow(clippy::print_stderr, reason = "an example says how it is used")]
+async fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let Ok([url, agent, token]) = <[String; 3]>::try_from(std::env::args().skip(1).collect::<Vec<_>>()) else {
+        eprintln!("usage: initiator <gateway url> <agent id> <token>");
+        return Ok(ExitCode::from(2));
+    };
     let identity = Identity { agent: AgentId::try_new(&agent)?, token: token.into() };
     let initiator = Initiator::spawn(WebSocketTransport::new(&url), identity, AgentOptions::default());
     initiator.connected().await?;
@@ -34,7 +39,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     initiator.shutdown().await?;
     match outcome {
-        Some(Outcome::Completed) => Ok(()),
+        Some(Outcome::Completed) => Ok(ExitCode::SUCCESS),
         other => Err(format!("{negotiation} ended without a completed award: {other:?}").into()),
     }
 }

@@ -57,7 +57,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const OUTLIVING_MAX: std::time::Duration = std::time::Duration::from_secs(1);
 
 fn main() -> ExitCode {
-    let cli = cli::Cli::parse();
+    let cli = match cli::Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(answer) => return output::print_instead(&answer),
+    };
     if let Err(failure) = output::start_logging().and_then(|()| cli.start_tracing()) {
         return failure.report();
     }

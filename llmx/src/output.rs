@@ -129,8 +129,21 @@ pub fn print(text: impl std::fmt::Display) {
 /// Whether stdout took all that was printed so far; a full disk does not.
 pub fn printed() -> Outcome {
     match UNPRINTED.get() {
-        Some(error) => Err(Failure::failed(anyhow::anyhow!("cannot write to stdout: {error}"))),
+        Some(error) => Err(unprinted(error)),
         None => Ok(()),
+    }
+}
+
+fn unprinted(error: impl std::fmt::Display) -> Failure {
+    Failure::failed(anyhow::anyhow!("cannot write to stdout: {error}"))
+}
+
+/// Prints what is answered instead of running a command: help and version on stdout, wrong usage on stderr.
+pub fn print_instead(answer: &clap::Error) -> ExitCode {
+    let written = answer.print().and_then(|()| std::io::stdout().flush());
+    match written {
+        Err(error) if !answer.use_stderr() && error.kind() != ErrorKind::BrokenPipe => unprinted(&error).report(),
+        Ok(()) | Err(_) => ExitCode::from(if answer.use_stderr() { 2 } else { 0 }),
     }
 }
 

@@ -170,7 +170,10 @@ fn a_signal_to_quit_ends_a_command_in_order() {
 #[test]
 fn what_cannot_be_written_to_stdout_fails_and_a_reader_that_went_away_does_not() {
     let rig = Rig::start(|_| answer(200, r#"{"agents":[]}"#));
-    let commands: [&[&str]; 6] = [
+    let commands: [&[&str]; 9] = [
+        &["--help"],
+        &["policy", "-h"],
+        &["--version"],
         &["completions", "bash"],
         &["schema", "list"],
         &["policy", "list"],
