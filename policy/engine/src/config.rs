@@ -10,7 +10,6 @@ use schemas::{Lane, Timestamp};
 use telemetry::Tracer;
 
 use crate::digests::DIGEST_EVERY;
-use crate::engine::EngineError;
 
 /// Longest id of an engine, in characters, as of every other name of the exchange.
 const ID_LEN_MAX: usize = 64;
@@ -72,22 +71,20 @@ impl EngineConfig {
         }
     }
 
-    /// Refuses settings that cannot work.
-    pub(crate) fn check(&self) -> Result<(), EngineError> {
+    /// Refuses settings that cannot work, with the reason.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
         let is_ours = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
         if !(1..=ID_LEN_MAX).contains(&self.id.len()) || !self.id.bytes().all(is_ours) {
-            return Err(EngineError::Config("`id` must be 1 to 64 characters of A-Z a-z 0-9 _ -"));
+            return Err("`id` must be 1 to 64 characters of A-Z a-z 0-9 _ -");
         }
         if self.membership.heartbeat_ms == 0 || self.membership.dead_after_ms < 2 * self.membership.heartbeat_ms {
-            return Err(EngineError::Config(
-                "`membership.dead_after_ms` must be at least twice `heartbeat_ms`, which is not 0",
-            ));
+            return Err("`membership.dead_after_ms` must be at least twice `heartbeat_ms`, which is not 0");
         }
         if self.outbox.backlog_max == 0 {
-            return Err(EngineError::Config("`outbox.backlog_max` must be at least 1"));
+            return Err("`outbox.backlog_max` must be at least 1");
         }
         if self.rules_newest > RULES_VERSION {
-            return Err(EngineError::Config("`rules_newest` is above what this build knows"));
+            return Err("`rules_newest` is above what this build knows");
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::backlog::{BacklogReporter, SharedDeadLetters};
 use crate::config::EngineConfig;
 use crate::ingress::Ingress;
-use crate::lane::{LaneDriver, STOP_MAX, Shared};
+use crate::lane::{LaneDriver, RecoveryError, STOP_MAX, Shared};
 use crate::membership::{HeartbeatTask, MembershipHandle, MembershipInput};
 use crate::metrics::EngineMetrics;
 use crate::observer::FoldObserver;
@@ -67,7 +67,7 @@ impl Engine {
         metrics: Arc<EngineMetrics>,
         observer: Option<Arc<dyn FoldObserver>>,
     ) -> Result<EngineHandle, EngineError> {
-        config.check()?;
+        config.check().map_err(EngineError::Config)?;
         let lanes = lanes_of(&bus, &config)?;
         let (cancel, ingress_cancel, heartbeat_cancel) =
             (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
@@ -91,8 +91,11 @@ impl Engine {
         let (mut drivers, mut watched, mut statistics, mut backlogs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for lane in lanes {
             let (sender, signals) = ingress.connect(lane);
-            let (driver, lane) =
-                LaneDriver::open(lane, shared.clone(), signals, heartbeats.another_handle(&membership)).await?;
+            let opened = LaneDriver::open(lane, shared.clone(), signals, heartbeats.another_handle(&membership)).await;
+            let (driver, lane) = opened.map_err(|error| match error {
+                RecoveryError::Bus(error) => EngineError::Bus(error),
+                RecoveryError::Stop(reason) => EngineError::LaneStopped { lane, reason },
+            })?;
             heartbeats.connect(lane.status.clone(), sender);
             drivers.push(driver);
             watched.push(lane.status);
@@ -100,14 +103,15 @@ impl Engine {
             backlogs.push(lane.backlog);
         }
         let pub_sub = || Arc::clone(&shared.bus.pub_sub);
-        let status = StatusReader::new(watched.clone(), membership.live.clone());
-        let statistics = StatisticsReporter::new(&shared.config, pub_sub(), statistics, status);
+        let status = StatusReader::new(watched.clone(), heartbeats.has_duplicate_id());
+        let statistics = StatisticsReporter::new(&shared.config, pub_sub(), statistics, status.clone());
         let (letters, wake) = (Arc::clone(&shared.dead_letters), Arc::clone(&shared.backlog_wake));
         let backlogs = BacklogReporter::new(&shared.config, pub_sub(), backlogs, letters, wake);
         let mut handle = EngineHandle {
             _statistics: statistics.map(|reporter| AbortOnDropHandle::new(tokio::spawn(reporter.drive()))),
             _backlogs: AbortOnDropHandle::new(tokio::spawn(backlogs.drive())),
             lanes: watched,
+            status,
             membership,
             leave_max,
             ingress: tokio::spawn(ingress.drive(ingress_cancel.clone())),
@@ -150,6 +154,7 @@ pub struct EngineHandle {
     /// Says which agents do not acknowledge, until it is dropped.
     _backlogs: AbortOnDropHandle<()>,
     lanes: Vec<watch::Receiver<LaneStatus>>,
+    status: StatusReader,
     membership: MembershipHandle,
     /// Longest a shutdown waits for others to take the lanes.
     leave_max: Duration,
@@ -168,13 +173,13 @@ impl EngineHandle {
     /// The state of each lane, and what refuses readiness.
     #[must_use]
     pub fn status(&self) -> Status {
-        self.status_reader().read()
+        self.status.read()
     }
 
     /// Reads the status for as long as it is kept, also while the engine shuts down.
     #[must_use]
     pub fn status_reader(&self) -> StatusReader {
-        StatusReader::new(self.lanes.clone(), self.membership.live.clone())
+        self.status.clone()
     }
 
     /// Whether every lane is owned or stood by, and nothing refuses readiness.

@@ -41,6 +41,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::driver::{LaneDriver, STOP_MAX};
+pub(crate) use self::recovery::RecoveryError;
 use self::maintenance::MaintenanceDone;
 use crate::abort::Aborts;
 use crate::backlog::{LaneBacklog, SharedDeadLetters};

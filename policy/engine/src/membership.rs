@@ -100,8 +100,6 @@ pub(crate) struct LiveEngines {
     is_leaving: bool,
     /// This engine catches up with no lane any more.
     is_settled: bool,
-    /// Another engine runs under the same name.
-    pub(crate) has_duplicate_id: bool,
 }
 
 impl LiveEngines {
@@ -194,18 +192,21 @@ impl Membership {
     /// Who is alive now.
     fn live(&mut self, now: Instant) -> Arc<LiveEngines> {
         self.peers_by_id.retain(|_, peer| peer.until > now || peer.forgotten_at > now);
-        self.duplicate_until = self.duplicate_until.filter(|until| *until > now);
         let alive = self.peers_by_id.iter().filter(|(_, peer)| peer.until > now);
         let others = alive.map(|(id, peer)| (id.clone(), peer.standing.clone())).collect();
-        let (is_leaving, is_settled, has_duplicate_id) =
-            (self.is_leaving, self.is_settled, self.duplicate_until.is_some());
+        let (is_leaving, is_settled) = (self.is_leaving, self.is_settled);
         let known = &self.known;
         let is_known = known.others == others && (known.is_leaving, known.is_settled) == (is_leaving, is_settled);
-        if !is_known || known.has_duplicate_id != has_duplicate_id || known.ranked_by_lane.is_empty() {
+        if !is_known || known.ranked_by_lane.is_empty() {
             let ranked_by_lane = self.ranked(&others);
-            self.known = Arc::new(LiveEngines { others, ranked_by_lane, is_leaving, is_settled, has_duplicate_id });
+            self.known = Arc::new(LiveEngines { others, ranked_by_lane, is_leaving, is_settled });
         }
         Arc::clone(&self.known)
+    }
+
+    /// Whether another engine runs under the same name.
+    fn has_duplicate_id(&self, now: Instant) -> bool {
+        self.duplicate_until.is_some_and(|until| until > now)
     }
 
     /// Per lane, the engines that could own it, first choice first. This engine counts as one that could own every lane it

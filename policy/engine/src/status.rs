@@ -1,13 +1,10 @@
 //! What an engine reports about itself.
 
-use std::sync::Arc;
-
 use schemas::{Lane, Timestamp};
 use serde::Serialize;
 use tokio::sync::watch;
 
 use crate::digests::DigestPoint;
-use crate::membership::LiveEngines;
 
 /// The state of an engine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -180,22 +177,19 @@ pub enum StopReason {
 #[derive(Debug, Clone)]
 pub struct StatusReader {
     lanes: Vec<watch::Receiver<LaneStatus>>,
-    live: watch::Receiver<Option<Arc<LiveEngines>>>,
+    has_duplicate_id: watch::Receiver<bool>,
 }
 
 impl StatusReader {
-    pub(crate) fn new(
-        lanes: Vec<watch::Receiver<LaneStatus>>,
-        live: watch::Receiver<Option<Arc<LiveEngines>>>,
-    ) -> Self {
-        Self { lanes, live }
+    pub(crate) fn new(lanes: Vec<watch::Receiver<LaneStatus>>, has_duplicate_id: watch::Receiver<bool>) -> Self {
+        Self { lanes, has_duplicate_id }
     }
 
     /// The state of each lane, and what refuses readiness.
     #[must_use]
     pub fn read(&self) -> Status {
         let lanes: Vec<LaneStatus> = self.lanes.iter().map(lane_status).collect();
-        let duplicate = self.live.borrow().as_ref().is_some_and(|live| live.has_duplicate_id).then(|| {
+        let duplicate = self.has_duplicate_id.borrow().then(|| {
             "another engine runs under the same id; give each its own (`llmx engine --id`), or end the other".to_owned()
         });
         let stopped = lanes.iter().filter_map(|lane| match &lane.phase {

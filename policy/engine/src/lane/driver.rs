@@ -18,7 +18,6 @@ use super::requests::Requests;
 use super::{AppendDone, Inputs, LaneWake, Purpose, Recovered, Shared, Watched};
 use crate::backlog::BacklogSender;
 use crate::checkpoint::{Checkpoint, CheckpointStore};
-use crate::engine::EngineError;
 use crate::ingress::Signal;
 use crate::membership::MembershipHandle;
 use crate::observer::{LaneObserver, Observation};
@@ -359,12 +358,9 @@ impl LaneDriver {
         shared: Shared,
         signals: mpsc::Receiver<Signal>,
         membership: MembershipHandle,
-    ) -> Result<(Self, Watched), EngineError> {
+    ) -> Result<(Self, Watched), RecoveryError> {
         let store = CheckpointStore::new(Arc::clone(&shared.bus.blobs));
-        let recovered = recover_with_retries(lane, &shared, &store).await.map_err(|error| match error {
-            RecoveryError::Bus(error) => EngineError::Bus(error),
-            RecoveryError::Stop(reason) => EngineError::LaneStopped { lane, reason },
-        })?;
+        let recovered = recover_with_retries(lane, &shared, &store).await?;
         let (status, watched) = watch::channel(LaneStatus::new(lane));
         let (now, config) = (Instant::now(), &shared.config);
         let (observer, statistics) = LaneObserver::new(lane, config, &shared.metrics, shared.observer.clone(), now);

@@ -31,7 +31,7 @@ const BEGINNINGS_MAX: u32 = 4;
 
 /// Why a lane did not get its state back.
 #[derive(Debug)]
-pub(super) enum RecoveryError {
+pub(crate) enum RecoveryError {
     /// The bus did not answer: worth trying again.
     Bus(BusError),
     /// Trying again does not help.

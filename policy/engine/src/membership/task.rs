@@ -79,6 +79,8 @@ pub(crate) struct HeartbeatTask {
     is_participating: bool,
     /// The heartbeats of another engine of this name: the first of those in a row, and the last.
     duplicate_heard: Option<(Instant, Instant)>,
+    /// Whether another engine of this name is heard.
+    has_duplicate_id: watch::Sender<bool>,
     /// Set when an engine of this name was there first, and stays.
     id_in_use: watch::Sender<bool>,
     woke_at: Instant,
@@ -117,6 +119,7 @@ impl HeartbeatTask {
             listen_until: now + interval,
             is_participating: false,
             duplicate_heard: None,
+            has_duplicate_id: watch::Sender::new(false),
             id_in_use: watch::Sender::new(false),
             woke_at: now,
             published_at: now,
@@ -130,6 +133,11 @@ impl HeartbeatTask {
         let (live, watched) = watch::channel(None);
         self.live.push(live);
         MembershipHandle { live: watched, inputs: handle.inputs.clone() }
+    }
+
+    /// Whether another engine runs under the same name.
+    pub(crate) fn has_duplicate_id(&self) -> watch::Receiver<bool> {
+        self.has_duplicate_id.subscribe()
     }
 
     /// Becomes true when this engine must not start: another one of its name was there first, and stays.
@@ -257,6 +265,7 @@ impl HeartbeatTask {
         }
         self.is_participating = true;
         self.membership.set_settled(self.lanes.iter().all(is_settled));
+        self.has_duplicate_id.send_replace(self.membership.has_duplicate_id(now));
         let live = self.membership.live(now);
         self.metrics.engines.set_alive(live.others.len() + 1);
         for watched in &self.live {

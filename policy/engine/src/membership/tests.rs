@@ -68,13 +68,13 @@ fn an_engine_that_was_held_up_listens_again_before_it_calls_others_dead() {
 fn another_engine_of_the_same_name_is_noticed() {
     let (mut membership, start) = alone();
     assert_eq!(membership.handle_heartbeat(&heartbeat("a"), start), HeartbeatOrigin::Own);
-    assert!(!membership.live(start).has_duplicate_id);
+    assert!(!membership.has_duplicate_id(start));
     assert_eq!(
         membership.handle_heartbeat(&Heartbeat { started: 2, ..heartbeat("a") }, start),
         HeartbeatOrigin::DuplicateId
     );
-    assert!(membership.live(start).has_duplicate_id);
-    assert!(!membership.live(start + DEAD_AFTER).has_duplicate_id);
+    assert!(membership.has_duplicate_id(start));
+    assert!(!membership.has_duplicate_id(start + DEAD_AFTER));
 }
 
 #[test]
