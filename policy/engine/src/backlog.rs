@@ -19,7 +19,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use crate::config::EngineConfig;
 use crate::metrics::DeadLetterReason;
-use crate::outbox::Outbox;
+use crate::outbox::{DeliveryEvent, DeliveryStep, Outbox};
 
 /// How often the lanes are added up.
 const BACKLOG_PERIOD: Duration = Duration::from_secs(1);
@@ -46,15 +46,19 @@ impl BacklogSender {
         (Self { sender, at: now, dead_letters, wake }, receiver)
     }
 
-    /// Hands on what was given up, and the lane's backlogs once a period; only the owner of a lane has any.
-    pub(crate) fn report(&mut self, outbox: &mut Outbox, is_owner: bool, now: Instant) {
-        let letters = outbox.take_dead_letters();
-        if !letters.is_empty() {
+    /// Hands on what was given up.
+    pub(crate) fn note_dead_letters(&self, events: &[DeliveryEvent]) {
+        let mut letters = events.iter().filter_map(DeadLetter::of).peekable();
+        if letters.peek().is_some() {
             let mut dead_letters = self.dead_letters.lock().unwrap_or_else(PoisonError::into_inner);
-            letters.into_iter().for_each(|letter| dead_letters.note(letter));
+            letters.for_each(|letter| dead_letters.note(letter));
             drop(dead_letters);
             self.wake.notify_one();
         }
+    }
+
+    /// Hands on the lane's backlogs once a period; only the owner of a lane has any.
+    pub(crate) fn report(&mut self, outbox: &mut Outbox, is_owner: bool, now: Instant) {
         let is_known = !self.sender.borrow().is_empty();
         if !is_owner {
             if is_known {
@@ -146,13 +150,22 @@ const AGENTS_MAX: usize = 1024;
 
 /// A delivery that was given up.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct DeadLetter {
-    pub(crate) id: DeliveryId,
-    pub(crate) to: AgentId,
-    pub(crate) negotiation: NegotiationId,
-    pub(crate) trace_id: TraceId,
-    pub(crate) attempts: u32,
-    pub(crate) reason: DeadLetterReason,
+struct DeadLetter {
+    id: DeliveryId,
+    to: AgentId,
+    negotiation: NegotiationId,
+    trace_id: TraceId,
+    attempts: u32,
+    reason: DeadLetterReason,
+}
+
+impl DeadLetter {
+    fn of(event: &DeliveryEvent) -> Option<Self> {
+        let DeliveryStep::GivenUp(reason) = event.step else { return None };
+        let (to, negotiation) = (event.to.clone(), event.negotiation.clone());
+        let trace_id = event.trace?.trace;
+        Some(Self { id: event.id, to, negotiation, trace_id, attempts: event.attempts, reason })
+    }
 }
 
 /// What the log says of deliveries that were given up: one line an agent and minute, with the number of them.

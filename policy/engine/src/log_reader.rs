@@ -6,14 +6,14 @@ use std::time::Duration;
 use bus::{BusError, Log, LogRecord, LogStream};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
+use retry::Backoff;
 use schemas::Lane;
 
 /// Most openings in a row that may fail. The bus's own reader resumes by itself; what gets here is serious, and with
 /// these gaps it has lasted about a minute.
 const OPENINGS_MAX: u32 = 16;
-/// First and largest gap between two openings.
-const OPENING_GAP_MIN: Duration = Duration::from_millis(50);
-const OPENING_GAP_MAX: Duration = Duration::from_secs(5);
+/// Gaps between openings.
+const OPENING_GAPS: Backoff = Backoff::exact(Duration::from_millis(100), Duration::from_secs(5));
 
 /// See the module.
 pub(crate) struct LogReader {
@@ -76,7 +76,7 @@ impl LogReader {
     fn reopen(&self) -> BoxFuture<'static, Result<LogStream, BusError>> {
         let (log, lane, from_seq) = (Arc::clone(&self.log), self.lane, self.from_seq);
         let last = self.last.clone();
-        let gap = OPENING_GAP_MIN.saturating_mul(1 << self.failures.min(10)).min(OPENING_GAP_MAX);
+        let gap = OPENING_GAPS.ceiling(self.failures);
         Box::pin(async move {
             tokio::time::sleep(gap).await;
             if let Some(last) = &last {

@@ -8,15 +8,14 @@
 //! ```
 //! When the lane is lost to another engine, everything goes back to held ([`Outbox::demote`]).
 //!
-//! Holds no socket and reads no clock: the lane feeds it and carries away [`bundle::Bundle`]s and [`GivenUp`]s. Bounds:
+//! Holds no socket and reads no clock: the lane feeds it and carries away [`bundle::Bundle`]s and failures to log. Bounds:
 //! [`OutboxConfig`].
 
-mod acks;
 mod bundle;
 mod event;
 #[cfg(test)]
 pub(crate) mod fixture;
-mod retry;
+mod schedule;
 mod sending;
 #[cfg(test)]
 mod tests;
@@ -28,35 +27,32 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use policy_core::Deliver;
-use schemas::record::Qos;
+use retry::RecentMap;
+use schemas::record::{EngineEvent, Qos};
 use schemas::{AgentId, DeliveryId, RegisterKey, Timestamp};
 use telemetry::TraceContext;
 use tokio::time::Instant;
 
-use crate::backlog::DeadLetter;
 use crate::config::OutboxConfig;
 use crate::document::DocumentWriter;
 use crate::metrics::{DeadLetterReason, EngineMetrics};
 use crate::register::Gate;
 
-use acks::AckCache;
 pub(crate) use event::{DeliveryEvent, DeliveryStep};
-use retry::{RetrySchedule, RetrySlot};
+use schedule::{RetrySchedule, RetrySlot};
 use unreachable::UnreachableAgents;
 
-/// A delivery that is given up; the lane logs the failure.
+/// Acknowledgements remembered while the lane is not owned. An owner logs within a second what it receives, so this covers a
+/// busy lane; what is forgotten is only sent once more than it need be.
+const ACKS_MAX: usize = 32_768;
+
+/// An acknowledgement received while the lane is not owned: its owner will log it, unless it ends before it can.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct GivenUp {
-    /// The delivery.
-    pub(crate) id: DeliveryId,
-    /// Its negotiation.
-    pub(crate) negotiation: schemas::NegotiationId,
-    /// Its recipient.
-    pub(crate) to: AgentId,
-    /// Times it was sent.
-    pub(crate) attempts: u32,
-    /// It was a call for which nobody waits any more.
-    pub(crate) may_answer: bool,
+enum Ack {
+    /// Came from this agent before the delivery was folded. May be anybody's invention until then.
+    Early(AgentId),
+    /// Settled a delivery, and is not in the log yet.
+    Settling,
 }
 
 /// A delivery and where it stands.
@@ -112,8 +108,9 @@ impl OutboxEntry {
         self.attempts > 0 || self.state == DeliveryState::Held
     }
 
-    fn given_up(&self) -> GivenUp {
-        GivenUp {
+    /// What the log is to say once it is given up.
+    fn failure(&self) -> EngineEvent {
+        EngineEvent::DeliveryFailed {
             id: self.deliver.id,
             negotiation: self.deliver.negotiation.clone(),
             to: self.deliver.to.clone(),
@@ -175,17 +172,17 @@ pub(crate) struct Outbox {
     gated: HashMap<RegisterKey, Vec<DeliveryId>>,
     schedule: RetrySchedule,
     queue: Vec<DeliveryId>,
-    given_up: VecDeque<GivenUp>,
+    /// Failures to be logged.
+    given_up: VecDeque<(DeliveryId, EngineEvent)>,
     /// Items that wait for the record of their failure.
     failed: usize,
-    acks: AckCache,
+    acks: RecentMap<DeliveryId, Ack>,
     made: u64,
     writer: DocumentWriter,
     unreachable: UnreachableAgents,
-    /// Given up since the lane last asked.
-    dead_letters: Vec<DeadLetter>,
-    /// Absent where nobody asks.
-    events: Option<Vec<DeliveryEvent>>,
+    /// What became of deliveries since the lane last asked: of all where `keeps_events`, otherwise of those given up.
+    events: Vec<DeliveryEvent>,
+    keeps_events: bool,
 }
 
 impl Outbox {
@@ -200,12 +197,12 @@ impl Outbox {
             queue: Vec::new(),
             given_up: VecDeque::new(),
             failed: 0,
-            acks: AckCache::default(),
+            acks: RecentMap::new(ACKS_MAX),
             made: 0,
             writer: DocumentWriter::default(),
             unreachable: UnreachableAgents::default(),
-            dead_letters: Vec::new(),
-            events: None,
+            events: Vec::new(),
+            keeps_events: false,
         }
     }
 
@@ -220,7 +217,7 @@ impl Outbox {
         self.entries.len().saturating_sub(self.failed) >= self.config.in_flight_max
     }
 
-    /// Takes a delivery in and holds it back until [`Outbox::release`]; unless its acknowledgement was acks before.
+    /// Takes a delivery in and holds it back until [`Outbox::release`]; unless its recipient has acknowledged it before.
     pub(crate) fn hold(&mut self, deliver: Deliver, now: Instant) {
         self.hold_traced(deliver, None, now);
     }
@@ -228,7 +225,8 @@ impl Outbox {
     /// As [`Outbox::hold`], with where the delivery hangs in its trace.
     pub(crate) fn hold_traced(&mut self, deliver: Deliver, trace: Option<Box<TraceContext>>, now: Instant) {
         let (id, to) = (deliver.id, deliver.to.clone());
-        if self.acks.settles(id, &to) {
+        if self.acks.value(&id).is_some_and(|ack| matches!(ack, Ack::Early(from) if *from == to)) {
+            self.acks.insert(id, Ack::Settling);
             return;
         }
         let entry = OutboxEntry { trace, ..OutboxEntry::new(deliver, self.made, now) };
@@ -300,8 +298,8 @@ impl Outbox {
         let waited = (entry.attempts > 0).then(|| now.saturating_duration_since(entry.made_at));
         self.metrics.deliveries.count_acked(&entry.deliver.told, waited);
         self.unreachable.end(agent);
-        if let Some(events) = &mut self.events {
-            events.push(DeliveryEvent { waited, ..DeliveryEvent::of(entry, DeliveryStep::Acknowledged) });
+        if self.keeps_events {
+            self.events.push(DeliveryEvent { waited, ..DeliveryEvent::of(entry, DeliveryStep::Acknowledged) });
         }
         self.settle(id);
         true
@@ -309,7 +307,7 @@ impl Outbox {
 
     /// Forgets a delivery: the log says it was acknowledged or given up, or it no longer matters.
     pub(crate) fn settle(&mut self, id: DeliveryId) {
-        self.acks.forget(id);
+        self.acks.remove(&id);
         let Some(entry) = self.entries.remove(&id) else { return };
         self.failed -= usize::from(entry.state == DeliveryState::Failed);
         let entries = &self.entries;
@@ -347,7 +345,7 @@ impl Outbox {
                 let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.due == Some(slot)) else { continue };
                 entry.due = None;
                 match entry.state {
-                    DeliveryState::GivenUp => self.given_up.push_back(entry.given_up()),
+                    DeliveryState::GivenUp => self.given_up.push_back((id, entry.failure())),
                     DeliveryState::Sent | DeliveryState::Queued { .. } if log_time > entry.deliver.expires => {
                         self.give_up(id, DeadLetterReason::Expired);
                     }
@@ -367,14 +365,9 @@ impl Outbox {
         }
     }
 
-    /// The next delivery whose failure must be logged.
-    pub(crate) fn poll_given_up(&mut self) -> Option<GivenUp> {
+    /// The next delivery whose failure must be logged, with what the log is to say.
+    pub(crate) fn poll_given_up(&mut self) -> Option<(DeliveryId, EngineEvent)> {
         self.given_up.pop_front()
-    }
-
-    /// What was given up since the last call. The lane asks after each turn, which bounds how much there can be.
-    pub(crate) fn take_dead_letters(&mut self) -> Vec<DeadLetter> {
-        std::mem::take(&mut self.dead_letters)
     }
 
     /// The failure of a delivery could not be logged: it is reported again after a while.
@@ -408,23 +401,27 @@ impl Outbox {
         entries.into_iter().map(|entry| &entry.deliver)
     }
 
-    /// An acknowledgement, acks while the lane is not owned: the owner counts and logs it. One that comes before its
-    /// delivery is folded is remembered for a while.
+    /// An acknowledgement while the lane is not owned: the owner counts and logs it. One that comes before its delivery is
+    /// folded is remembered for a while.
     pub(crate) fn handle_ack_heard(&mut self, agent: &AgentId, id: DeliveryId) {
         match self.entries.get(&id) {
             Some(entry) if entry.deliver.to == *agent => {
                 self.settle(id);
-                self.acks.note_settling(id);
+                self.acks.insert(id, Ack::Settling);
             }
             Some(_) => {}
-            None => self.acks.note_early(id, agent),
+            None if self.acks.value(&id) == Some(&Ack::Settling) => {}
+            None => self.acks.insert(id, Ack::Early(agent.clone())),
         }
     }
 
-    /// The lane is owned from now on: what was acknowledged meanwhile and the log does not know yet. Whoever owned the
-    /// lane before may have ended before it could log it.
+    /// The lane is owned from now on: what was acknowledged meanwhile and the log does not know yet, in the order of the
+    /// ids. Whoever owned the lane before may have ended before it could log it.
     pub(crate) fn take_heard(&mut self) -> Vec<DeliveryId> {
-        self.acks.take_settling()
+        let mut settling: Vec<_> =
+            self.acks.drain().filter(|(_, ack)| *ack == Ack::Settling).map(|(id, _)| id).collect();
+        settling.sort_unstable();
+        settling
     }
 
     /// The lane has another owner: everything not settled is held back again, as on the start. Attempts are kept, so
@@ -435,7 +432,7 @@ impl Outbox {
         self.schedule.clear();
         self.queue.clear();
         self.given_up.clear();
-        self.take_events();
+        self.events.retain(|event| matches!(event.step, DeliveryStep::GivenUp(_)));
         self.failed = 0;
         self.unreachable = UnreachableAgents::default();
         for entry in self.entries.values_mut() {
@@ -450,9 +447,9 @@ impl Outbox {
         }
     }
 
-    /// From now on keeps what becomes of deliveries until [`Outbox::take_events`].
+    /// From now on keeps what becomes of any delivery until [`Outbox::take_events`].
     pub(crate) fn keep_events(&mut self) {
-        self.events.get_or_insert_default();
+        self.keeps_events = true;
     }
 
     /// Says of everything that is held where it hangs in its trace: of what came out of a checkpoint nobody has said it.
@@ -463,7 +460,7 @@ impl Outbox {
     /// What became of deliveries since the last call. The lane asks after each batch of signals and each flush, which
     /// bounds how many there can be.
     pub(crate) fn take_events(&mut self) -> Vec<DeliveryEvent> {
-        self.events.as_mut().map(std::mem::take).unwrap_or_default()
+        std::mem::take(&mut self.events)
     }
 
     /// How many deliveries each agent has not acknowledged: those that wait for it, and those given up since it last
@@ -485,14 +482,8 @@ impl Outbox {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         entry.state = DeliveryState::GivenUp;
         self.metrics.deliveries.count_dead_letter(reason);
-        if let Some(events) = &mut self.events {
-            events.push(DeliveryEvent::of(entry, DeliveryStep::GivenUp(reason)));
-        }
-        let Deliver { to, negotiation, traceparent, .. } = &entry.deliver;
-        let trace_id = TraceContext::of(traceparent.as_deref(), negotiation).trace;
-        let (to, negotiation, attempts) = (to.clone(), negotiation.clone(), entry.attempts);
-        self.unreachable.note(&to, reason);
-        self.dead_letters.push(DeadLetter { id, to, negotiation, trace_id, attempts, reason });
-        self.given_up.push_back(entry.given_up());
+        self.unreachable.note(&entry.deliver.to, reason);
+        self.events.push(DeliveryEvent::of(entry, DeliveryStep::GivenUp(reason)));
+        self.given_up.push_back((id, entry.failure()));
     }
 }

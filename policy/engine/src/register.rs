@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use bus::{BusError, Registered};
 use bytes::Bytes;
+use retry::Backoff;
 use schemas::{NegotiationId, RegisterKey};
 use tokio::time::Instant;
 
@@ -27,9 +28,8 @@ use tokio::time::Instant;
 pub(crate) const WRITES_IN_FLIGHT_MAX: usize = 1024;
 /// At this many pending writes the lane takes no further records in: eight times what can be in flight.
 pub(crate) const WRITES_PENDING_MAX: usize = 8 * WRITES_IN_FLIGHT_MAX;
-/// First and largest gap after a write whose outcome stayed unknown.
-const RETRY_GAP_MIN: Duration = Duration::from_millis(100);
-const RETRY_GAP_MAX: Duration = Duration::from_secs(5);
+/// Gaps after writes whose outcome stayed unknown.
+const RETRY_GAPS: Backoff = Backoff::exact(Duration::from_millis(100), Duration::from_secs(5));
 /// Most refused keys remembered. A refusal means two histories of one log: it pages, and there should be none.
 const REFUSED_MAX: usize = 4096;
 /// Keys of settled writes that may wait in the queue, beyond twice as many as are pending, before it is swept; keeps
@@ -248,10 +248,9 @@ impl Registrar {
             }
             Err(_) => {
                 if let Some(pending) = self.pending.get_mut(key) {
-                    let gap = RETRY_GAP_MIN.saturating_mul(1 << pending.failures.min(10)).min(RETRY_GAP_MAX);
                     pending.failures += 1;
                     pending.is_in_flight = false;
-                    self.retries.push((now + gap, key.clone()));
+                    self.retries.push((now + RETRY_GAPS.ceiling(pending.failures), key.clone()));
                 }
                 WriteOutcome::Retried
             }

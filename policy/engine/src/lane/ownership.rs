@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use policy_core::LaneState;
+use retry::Backoff;
 use schemas::Lane;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -19,9 +20,8 @@ use crate::config::EngineConfig;
 use crate::membership::{LiveEngines, MembershipInput};
 use crate::status::LanePhase;
 
-/// First and largest gap after a claim that could not be appended.
-const CLAIM_GAP_MIN: Duration = Duration::from_millis(250);
-const CLAIM_GAP_MAX: Duration = Duration::from_secs(5);
+/// Gaps after claims that could not be appended.
+const CLAIM_GAPS: Backoff = Backoff::exact(Duration::from_millis(250), Duration::from_secs(5));
 
 /// How far the lane has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,7 +159,7 @@ impl Ownership {
         if rules >= version {
             self.rules_wanted = None;
         } else if at <= now {
-            self.rules_wanted = Some((version, now + CLAIM_GAP_MAX));
+            self.rules_wanted = Some((version, now + CLAIM_GAPS.max));
             return Some(version);
         }
         None
@@ -217,9 +217,8 @@ impl Ownership {
     pub(super) fn handle_claim_append(&mut self, failure: Option<String>, now: Instant) {
         let OwnershipState::Claiming(claim) = &mut self.state else { return };
         if failure.is_some() {
-            let gap = CLAIM_GAP_MIN.saturating_mul(1 << claim.failures.min(10)).min(CLAIM_GAP_MAX);
             claim.failures += 1;
-            claim.retry_at = Some(now + gap);
+            claim.retry_at = Some(now + CLAIM_GAPS.ceiling(claim.failures));
         }
         self.claim_failure = failure;
     }

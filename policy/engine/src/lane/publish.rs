@@ -18,7 +18,7 @@ use crate::backlog::BacklogSender;
 use crate::delivered::{Batch, DeliveredBatch};
 use crate::metrics::WriteResult;
 use crate::observer::{LaneObserver, Observation};
-use crate::outbox::{DeliveryEvent, GivenUp, Outbox};
+use crate::outbox::{DeliveryEvent, Outbox};
 use crate::register::{PendingWrite, Registrar, WRITES_PENDING_MAX, Write, WriteOutcome};
 use crate::status::{LaneStatus, StopReason};
 
@@ -104,7 +104,9 @@ impl Publisher {
 
     /// What became of deliveries since the last call.
     pub(super) fn take_delivery_events(&mut self) -> Vec<DeliveryEvent> {
-        self.outbox.take_events()
+        let events = self.outbox.take_events();
+        self.backlog.note_dead_letters(&events);
+        events
     }
 
     /// Deliveries neither acknowledged nor given up.
@@ -385,10 +387,8 @@ impl Publisher {
             self.append(Purpose::Abort(negotiation), Entry::Engine { epoch, event }, inputs);
         }
         while inputs.appends_len() < APPENDS_IN_FLIGHT_MAX
-            && let Some(given_up) = self.outbox.poll_given_up()
+            && let Some((id, event)) = self.outbox.poll_given_up()
         {
-            let GivenUp { id, negotiation, to, attempts, may_answer } = given_up;
-            let event = EngineEvent::DeliveryFailed { id, negotiation, to, attempts, may_answer };
             self.append(Purpose::DeliveryFailed(id), Entry::Engine { epoch, event }, inputs);
         }
     }

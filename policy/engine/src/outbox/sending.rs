@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::DeliveryState;
 use super::bundle::{Bundle, Bundler};
-use super::retry::retry_gap;
+use super::schedule::retry_gap;
 use super::{DeliveryEvent, DeliveryStep, Outbox};
 use crate::metrics::DeadLetterReason;
 use crate::tick::LogClock;
@@ -63,9 +63,9 @@ impl Outbox {
     fn note_sent(&mut self, id: DeliveryId, document: Bytes, now: Instant, clock: &LogClock) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         self.metrics.deliveries.count_sent(&entry.deliver.told, entry.attempts > 0);
-        if let Some(events) = self.events.as_mut().filter(|_| entry.attempts == 0) {
+        if self.keeps_events && entry.attempts == 0 {
             let is_once = entry.deliver.qos == Qos::BestEffort;
-            events.push(DeliveryEvent::of(entry, if is_once { DeliveryStep::SentOnce } else { DeliveryStep::Sent }));
+            self.events.push(DeliveryEvent::of(entry, if is_once { DeliveryStep::SentOnce } else { DeliveryStep::Sent }));
         }
         let counts = entry.state == DeliveryState::Queued { counts: true };
         entry.state = DeliveryState::Sent;

@@ -27,14 +27,14 @@ fn a_delivery_nobody_acknowledges_is_repeated_at_growing_gaps_under_one_id_and_t
     let gaps: Vec<_> = sent_at.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert!(gaps[0] >= Duration::from_millis(500));
     assert!(gaps.windows(2).all(|pair| pair[1] > pair[0]), "{gaps:?}");
-    let expected = GivenUp {
+    let expected = EngineEvent::DeliveryFailed {
         id: id(1),
         negotiation: NegotiationId::try_new("alice~job").unwrap(),
         to: agent("bob"),
         attempts: 5,
         may_answer: false,
     };
-    assert_eq!(bench.outbox.poll_given_up(), Some(expected));
+    assert_eq!(bench.outbox.poll_given_up(), Some((id(1), expected)));
     assert_eq!(bench.outbox.len(), 1, "it stays until its failure is in the log");
     bench.outbox.settle(id(1));
     assert_eq!(bench.outbox.len(), 0);
@@ -69,8 +69,7 @@ fn a_call_nobody_waits_for_is_given_up_after_fewer_attempts_than_everything_else
         sent += bench.flush().iter().filter(|(agent, _)| agent == "bob").count();
         bench.advance_to_next();
     }
-    let given_up = bench.outbox.poll_given_up().unwrap();
-    assert_eq!((given_up.id, given_up.attempts, given_up.may_answer, sent), (id(1), 3, true, 3));
+    assert_eq!((bench.given_up(), sent), (Some((id(1), 3, true)), 3));
     let took = bench.now - began;
     assert!(took >= Duration::from_millis(3_500) && took <= Duration::from_millis(4_500), "{took:?}");
     assert_eq!(bench.outbox.len(), 2, "the other is still tried");
@@ -86,7 +85,9 @@ fn an_agents_backlog_is_what_waits_and_what_was_given_up_until_it_acknowledges_o
         bench.outbox.settle(id(number));
     };
     (1..=3).for_each(|number| give_up(&mut bench, number));
-    assert_eq!(bench.outbox.take_dead_letters().len(), 3);
+    let is_given_up = |event: &DeliveryEvent| matches!(event.step, DeliveryStep::GivenUp(_)) && event.trace.is_some();
+    let events = bench.outbox.take_events();
+    assert!(events.len() == 3 && events.iter().all(is_given_up), "{events:?}");
     bench.add(deliver(4, "bob"), Gate::Open);
     bench.flush();
     assert_eq!(bench.outbox.backlog(bench.now), [(agent("bob"), 4)]);
@@ -139,7 +140,7 @@ fn nothing_is_repeated_after_the_deadline_it_serves() {
     assert_eq!(bench.flush().len(), 1, "one repeat fits");
     bench.advance_to_next();
     assert!(bench.flush().is_empty());
-    assert_eq!(bench.outbox.poll_given_up().map(|given_up| given_up.attempts), Some(2));
+    assert_eq!(bench.given_up(), Some((id(1), 2, false)));
 }
 
 #[test]
@@ -172,8 +173,8 @@ fn a_gate_opens_or_refuses_what_waits_for_it() {
     bench.outbox.handle_register(&key(), true);
     bench.add(deliver(4, "bob"), Gate::Refused);
     assert!(bench.flush().is_empty());
-    let given_up: Vec<_> = std::iter::from_fn(|| bench.outbox.poll_given_up()).map(|g| (g.id, g.attempts)).collect();
-    assert_eq!(given_up, [(id(3), 0), (id(4), 0)]);
+    let given_up: Vec<_> = std::iter::from_fn(|| bench.given_up()).collect();
+    assert_eq!(given_up, [(id(3), 0, false), (id(4), 0, false)]);
 }
 
 #[test]
@@ -245,7 +246,7 @@ fn one_silent_agent_cannot_fill_the_outbox() {
         bench.add(deliver(number, "bob"), Gate::Open);
     }
     assert_eq!(bench.flush(), [("bob".to_owned(), vec![id(1), id(2), id(3)])]);
-    let given_up: Vec<_> = std::iter::from_fn(|| bench.outbox.poll_given_up()).map(|given_up| given_up.id).collect();
+    let given_up: Vec<_> = std::iter::from_fn(|| bench.outbox.poll_given_up()).map(|(id, _)| id).collect();
     assert_eq!(given_up, [id(4), id(5)]);
     assert!(bench.outbox.is_full());
     given_up.iter().for_each(|id| bench.outbox.settle(*id));
@@ -258,9 +259,9 @@ fn a_failure_that_is_logged_waits_for_its_record_and_leaves_room_for_it() {
     for number in 1..=3 {
         bench.add(deliver(number, "bob"), Gate::Open);
     }
-    while let Some(given_up) = bench.outbox.poll_given_up() {
+    while let Some((id, _)) = bench.outbox.poll_given_up() {
         assert!(bench.outbox.is_full());
-        bench.outbox.handle_failure_logged(given_up.id);
+        bench.outbox.handle_failure_logged(id);
     }
     assert!(!bench.outbox.is_full(), "two wait for their records, and reading on settles them");
     assert_eq!(bench.outbox.len(), 3);
@@ -274,8 +275,8 @@ fn a_failure_that_is_logged_waits_for_its_record_and_leaves_room_for_it() {
 fn failures_that_wait_for_their_records_are_bounded() {
     let mut bench = Bench::new(OutboxConfig { per_agent_max: 0, in_flight_max: 2, ..OutboxConfig::default() });
     (1..=5).for_each(|number| bench.add(deliver(number, "bob"), Gate::Open));
-    while let Some(given_up) = bench.outbox.poll_given_up() {
-        bench.outbox.handle_failure_logged(given_up.id);
+    while let Some((id, _)) = bench.outbox.poll_given_up() {
+        bench.outbox.handle_failure_logged(id);
     }
     assert_eq!(bench.outbox.len(), 2);
 }
@@ -333,6 +334,14 @@ impl Bench {
 
     fn ack(&mut self, from: &str, number: u128) -> bool {
         self.outbox.handle_ack(&agent(from), id(number), self.now)
+    }
+
+    /// Id, attempts and whether it may still be answered, of the next delivery that was given up.
+    fn given_up(&mut self) -> Option<(DeliveryId, u32, bool)> {
+        match self.outbox.poll_given_up()?.1 {
+            EngineEvent::DeliveryFailed { id, attempts, may_answer, .. } => Some((id, attempts, may_answer)),
+            other => panic!("{other:?}"),
+        }
     }
 
     /// Recipient and ids of each message, as the recipient reads them.

@@ -68,7 +68,7 @@ fn a_checkpoint_written_before_the_abort_is_logged_lets_nothing_out_that_follows
 fn an_unknown_outcome_keeps_the_gate_shut_and_is_tried_again_at_growing_gaps() {
     let (mut registrar, mut now) = (Registrar::new(), Instant::now());
     registrar.add(write(&award(1)), None, 1);
-    let mut gap = RETRY_GAP_MIN;
+    let mut gap = RETRY_GAPS.base;
     for _ in 0..8 {
         assert_eq!(registrar.poll_write(now), Some(write(&award(1))));
         let answer = registrar.handle_answer(&award(1), &Err(BusError::Unknown("no leader".into())), now);
@@ -77,7 +77,7 @@ fn an_unknown_outcome_keeps_the_gate_shut_and_is_tried_again_at_growing_gaps() {
         assert_eq!(registrar.poll_write(now), None);
         assert_eq!(registrar.wake_at(), Some(now + gap));
         now += gap;
-        gap = (gap * 2).min(RETRY_GAP_MAX);
+        gap = (gap * 2).min(RETRY_GAPS.max);
     }
 }
 

@@ -43,7 +43,7 @@ fn a_lost_lane_holds_everything_back_and_keeps_the_attempts() {
     bench.advance(Duration::from_secs(20));
     bench.flush();
     bench.advance(Duration::from_secs(20));
-    assert_eq!(bench.outbox.poll_given_up().map(|given_up| (given_up.id, given_up.attempts)), Some((id(1), 3)));
+    assert_eq!(bench.given_up(), Some((id(1), 3, false)));
 }
 
 #[test]
@@ -72,4 +72,39 @@ fn an_acknowledgement_that_comes_before_its_delivery_is_folded_settles_it() {
     }
     assert_eq!((bench.outbox.held(), bench.outbox.take_heard()), (vec![id(2)], vec![id(1)]));
     assert!(bench.outbox.recipients[&agent("bob")].ids().eq([id(2)]));
+}
+
+#[test]
+fn an_early_acknowledgement_settles_only_for_its_own_recipient() {
+    let mut bench = Bench::new(OutboxConfig::default());
+    bench.outbox.handle_ack_heard(&agent("mallory"), id(1));
+    bench.outbox.handle_ack_heard(&agent("bob"), id(1));
+    bench.outbox.hold(deliver(1, "bob"), bench.now);
+    bench.outbox.handle_ack_heard(&agent("mallory"), id(1));
+    assert_eq!(bench.outbox.take_heard(), [id(1)], "what settled stays so");
+}
+
+#[test]
+fn only_what_settled_a_delivery_and_is_not_logged_is_handed_on_in_the_order_of_the_ids() {
+    let mut bench = Bench::new(OutboxConfig::default());
+    for number in [3, 1, 2] {
+        bench.outbox.hold(deliver(number, "bob"), bench.now);
+        bench.outbox.handle_ack_heard(&agent("bob"), id(number));
+    }
+    bench.outbox.handle_ack_heard(&agent("bob"), id(4));
+    bench.outbox.settle(id(2));
+    assert_eq!(bench.outbox.take_heard(), [id(1), id(3)]);
+    assert!(bench.outbox.take_heard().is_empty());
+}
+
+#[test]
+fn acknowledgements_that_are_remembered_are_bounded_and_the_oldest_go_first() {
+    let mut bench = Bench::new(OutboxConfig::default());
+    let total = 5 * ACKS_MAX as u128;
+    (0..total).for_each(|number| bench.outbox.handle_ack_heard(&agent("bob"), id(number)));
+    assert!(bench.outbox.acks.len() <= 2 * ACKS_MAX);
+    for number in [total - 1, total - ACKS_MAX as u128, 0, ACKS_MAX as u128] {
+        bench.outbox.hold(deliver(number, "bob"), bench.now);
+    }
+    assert_eq!(bench.outbox.take_heard(), [id(total - ACKS_MAX as u128), id(total - 1)]);
 }

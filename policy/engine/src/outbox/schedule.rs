@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::time::Duration;
 
+use retry::Backoff;
 use schemas::{AgentId, DeliveryId};
 use tokio::time::Instant;
 
@@ -15,19 +16,16 @@ const SLOT_MS: u64 = 8;
 
 /// A gap is lengthened by up to a quarter; less than a doubling, so that gaps always grow.
 const JITTER_PARTS: u64 = 1024;
-/// Doublings beyond this pass every sensible `retry_ms_max`.
-const DOUBLINGS_MAX: u32 = 20;
 
 /// Gap after the latest attempt: base * 2^(attempts - 1), capped, plus jitter.
 ///
 /// The jitter is a hash of recipient and attempt: it spreads recipients that fell silent together, repeats in a test,
 /// and lets one recipient's deliveries stay in one message.
 pub(super) fn retry_gap(config: &OutboxConfig, to: &AgentId, attempts: u32) -> Duration {
-    let doublings = attempts.saturating_sub(1).min(DOUBLINGS_MAX);
-    let gap_ms = config.retry_base_ms.saturating_mul(1 << doublings).min(config.retry_ms_max);
+    let [base, max] = [config.retry_base_ms, config.retry_ms_max].map(Duration::from_millis);
+    let gap_ms = u64::try_from(Backoff::exact(base, max).ceiling(attempts).as_millis()).unwrap_or(config.retry_ms_max);
     let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one((to, attempts));
-    let jitter_ms = gap_ms.saturating_mul(hash % (JITTER_PARTS / 4)) / JITTER_PARTS;
-    Duration::from_millis(gap_ms + jitter_ms)
+    Duration::from_millis(gap_ms + gap_ms.saturating_mul(hash % (JITTER_PARTS / 4)) / JITTER_PARTS)
 }
 
 /// A slot: everything in it is due at its end.
