@@ -8,6 +8,7 @@ use schemas::{
     Act, Address, AgentId, AwardNo, DeliveryId, Lot, MsgId, NegotiationId, OfferId, RegisterKey, RegisterValue,
     Timestamp,
 };
+use strum::VariantArray as _;
 
 use crate::acceptance::decision::Decision;
 use crate::negotiation::phase::Phase;
@@ -132,6 +133,42 @@ impl Protocol {
             Self::ContractNet => 0,
             Self::AlternatingOffers => 1,
         }
+    }
+
+    /// The states in which a negotiation of it is open; it begins in the first.
+    #[must_use]
+    pub const fn phases(self) -> &'static [Phase] {
+        match self {
+            Self::ContractNet => {
+                &[Phase::Collecting, Phase::Deciding, Phase::Awarding, Phase::Performing, Phase::Cancelling]
+            }
+            Self::AlternatingOffers => &[Phase::Joining, Phase::Bargaining, Phase::Confirming],
+        }
+    }
+
+    /// How a negotiation of it can end.
+    #[must_use]
+    pub const fn outcomes(self) -> &'static [Outcome] {
+        match self {
+            Self::ContractNet => &[
+                Outcome::Completed,
+                Outcome::NoOffers,
+                Outcome::Incomplete,
+                Outcome::NoCandidate,
+                Outcome::Timeout,
+                Outcome::Cancelled,
+                Outcome::Aborted,
+            ],
+            Self::AlternatingOffers => {
+                &[Outcome::Agreement, Outcome::NoAgreement, Outcome::Ended, Outcome::Cancelled, Outcome::Aborted]
+            }
+        }
+    }
+
+    /// The protocol that knows a state of open negotiations.
+    #[must_use]
+    pub fn of_phase(phase: Phase) -> Option<Self> {
+        Self::VARIANTS.iter().copied().find(|protocol| protocol.phases().contains(&phase))
     }
 
     /// The name as it stands in metrics.

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::digests::DigestPoint;
-use crate::metrics::EngineMetrics;
+use crate::metrics::{EngineMetrics, Observation};
 
 /// Most further ids in one acknowledgement: four full inbox messages.
 const ACK_IDS_MAX: usize = 1024;
@@ -87,11 +87,11 @@ impl Ingress {
 
     fn handle_ack(&self, received: &Received) {
         let Some((agent, first)) = subject::parse_ack(&received.subject) else {
-            self.metrics.deliveries.count_ack_ignored();
+            self.metrics.observe(Observation::AckIgnored);
             return;
         };
         let further = parse_ids(&received.payload).unwrap_or_else(|| {
-            self.metrics.deliveries.count_ack_ignored();
+            self.metrics.observe(Observation::AckIgnored);
             Vec::new()
         });
         for (lane, ids) in by_lane(first, further) {
@@ -113,7 +113,7 @@ impl Ingress {
     fn send(&self, lane: Lane, signal: Signal) {
         // Lanes of other engines are not ours to tell; a full lane loses the signal, which is counted.
         if self.lanes.get(&lane).is_some_and(|sender| sender.try_send(signal).is_err()) {
-            self.metrics.deliveries.count_signal_dropped();
+            self.metrics.observe(Observation::SignalDropped);
         }
     }
 }

@@ -41,8 +41,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::driver::{LaneDriver, STOP_MAX};
-pub(crate) use self::recovery::RecoveryError;
 use self::maintenance::MaintenanceDone;
+pub(crate) use self::recovery::RecoveryError;
 use crate::abort::Aborts;
 use crate::backlog::{LaneBacklog, SharedDeadLetters};
 use crate::config::EngineConfig;

@@ -1,47 +1,150 @@
 //! Every metric the engine sets. Labels are closed sets, and every known combination starts at 0.
 //!
 //! Counters tell what this process did as an owner, and what happened while nobody owned the lane it then took (see
-//! `observer/uncounted.rs`): what another owner folded, that one has counted. Gauges tell the state, however it came about.
+//! `lane/observer.rs`): what another owner folded, that one has counted. Gauges tell the state, however it came about.
 
 mod awards;
-mod delivery;
-mod engines;
-mod labels;
 mod lane;
-mod negotiation;
-mod rounds;
+#[cfg(test)]
+mod tests;
 mod turns;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use policy_core::{Event, Protocol};
+use policy_core::{Event, Phase, Protocol};
 use prometheus::{Error, IntCounter, Registry};
-use schemas::Lane;
+use schemas::delivery::{CloseReason, Disposition, Notification, Outcome};
+use schemas::{Act, Lane};
+use strum::VariantArray;
 use telemetry::metrics::LATENCY_S;
 
 use awards::AwardMetrics;
 pub use awards::Jain;
-use delivery::DeliveryMetrics;
-use engines::EnginesMetrics;
-use labels::INVARIANTS;
-pub(crate) use labels::{DeadLetterReason, WriteResult};
 pub(crate) use lane::LaneGauges;
-use lane::LaneMetrics;
-use negotiation::NegotiationMetrics;
-use rounds::RoundMetrics;
 
 /// The engine's metrics; one per process, shared by its lanes.
 pub struct EngineMetrics {
     negotiations: NegotiationMetrics,
     rounds: RoundMetrics,
     awards: AwardMetrics,
-    /// What became of deliveries.
-    pub(crate) deliveries: DeliveryMetrics,
-    /// What engines know of each other.
-    pub(crate) engines: EnginesMetrics,
+    deliveries: DeliveryMetrics,
+    engines: EnginesMetrics,
     lanes: LaneMetrics,
     register: RegisterMetrics,
+}
+
+telemetry::metrics! {
+    /// What happens to negotiations.
+    struct NegotiationMetrics {
+        /// Open negotiations by state.
+        open: Gauge[protocol: Protocol, state: Phase; open_phases()] = "exchange_negotiations_open";
+        /// Negotiations opened.
+        started: Counter[protocol: Protocol] = "exchange_negotiations_started_total";
+        /// Negotiations ended.
+        ended: Counter[protocol: Protocol, outcome: Outcome; ends()] = "exchange_negotiations_closed_total";
+        /// Log time from the call to the end.
+        ended_duration: Histogram(NEGOTIATION_S)[protocol: Protocol, outcome: Outcome; ends()]
+            = "exchange_negotiation_duration_seconds";
+        /// Rounds of collection, or of a bargain.
+        rounds: Histogram(ROUNDS)[protocol: Protocol, outcome: Outcome; ends()] = "exchange_negotiation_rounds";
+        /// Closes of a collection, by reason.
+        collections_closed: Counter[protocol: Protocol = [Protocol::ContractNet], reason: CloseReason]
+            = "exchange_collections_closed_total";
+        /// Log time agents take for their turns, from when they were asked.
+        responses: Histogram(NEGOTIATION_S)[protocol: Protocol, role: Role; ROLES]
+            = "exchange_negotiation_response_duration_seconds";
+        /// Deadlines that passed before what they were for, by what was waited for.
+        misses: Counter[protocol: Protocol, phase: Deadline; DEADLINES] = "exchange_deadline_misses_total";
+        /// Open negotiations in which nothing has happened for two minutes of log time.
+        stalled: Gauge = "exchange_negotiations_stalled";
+        /// Changes of a negotiation's state.
+        transitions: Counter[protocol: Protocol, from: Phase, to: Phase; transitions()]
+            = "exchange_state_transitions_total";
+        /// Logged messages by what became of them.
+        dispositions: Counter[kind: Act = Act::FROM_AGENTS, disposition: Disposition] = "exchange_dispositions_total";
+    }
+}
+
+telemetry::metrics! {
+    /// Rounds of collection.
+    struct RoundMetrics {
+        /// Log time from the call to the close of its collection, where the award is decided; by policy, and by how many
+        /// agents were invited at most. The policy `other` is one of the exchange's administrators, or not known because
+        /// the call is older than the process.
+        decisions: Histogram(NEGOTIATION_S)[
+            protocol: Protocol = [Protocol::ContractNet], policy: &'static str = POLICIES, invited: &'static str = INVITED_LABELS
+        ] = "exchange_decision_duration_seconds";
+        /// Valid offers of each round of collection when it closes; by policy, and by how many agents were invited at most.
+        offers: Histogram(OFFERS)[policy: &'static str = POLICIES, invited: &'static str = INVITED_LABELS]
+            = "exchange_offers_per_round";
+    }
+}
+
+telemetry::metrics! {
+    /// What becomes of deliveries.
+    struct DeliveryMetrics {
+        /// Deliveries sent.
+        sent: Counter[kind: Act = Act::FROM_EXCHANGE] = "exchange_deliveries_sent_total";
+        /// Deliveries sent again, hellos included.
+        retries: Counter[kind: Act = Act::FROM_EXCHANGE] = "exchange_delivery_retries_total";
+        /// Deliveries acknowledged by their recipient.
+        acked: Counter[kind: Act = Act::FROM_EXCHANGE] = "exchange_deliveries_acked_total";
+        /// Time from the fold that made a delivery to its acknowledgement.
+        duration: Histogram(DELIVERY_S)[kind: Act = Act::FROM_EXCHANGE] = "exchange_message_delivery_duration_seconds";
+        /// Inbox messages published.
+        inbox_messages: Counter = "exchange_inbox_messages_total";
+        /// Inbox messages the bus did not take.
+        inbox_failures: Counter = "exchange_inbox_failures_total";
+        /// Deliveries given up.
+        dead_letters: Counter[reason: DeadLetterReason] = "exchange_dead_letters_total";
+        /// Acknowledgements that could not be read.
+        acks_ignored: Counter = "exchange_acks_ignored_total";
+        /// Acks and hellos lost to a busy lane.
+        signals_dropped: Counter = "exchange_signals_dropped_total";
+    }
+}
+
+telemetry::metrics! {
+    /// What engines know of each other.
+    struct EnginesMetrics {
+        /// Live engines, this one included; 0 until it has listened.
+        alive: Gauge = "llmx_engine_engines_alive";
+        /// Heartbeats that could not be read, or came from another engine of the same name.
+        heartbeats_ignored: Counter = "llmx_engine_beats_ignored_total";
+        /// Lanes this engine took.
+        takeovers: Counter = "llmx_engine_takeovers_total";
+        /// Times the log had lost what it had acknowledged, and a lane was rebuilt.
+        divergences: Counter = "llmx_engine_log_divergences_total";
+        /// Times another engine had another state after the same records: emission stops.
+        mismatches: Counter = "llmx_engine_digest_mismatches_total";
+        /// Checkpoints this engine made; one is outdated when a later one is stored already.
+        checkpoints: Counter[result: CheckpointResult] = "exchange_checkpoints_total";
+    }
+}
+
+telemetry::metrics! {
+    /// What lanes do.
+    struct LaneMetrics {
+        /// Ticks appended.
+        ticks: Counter = "exchange_ticks_total";
+        /// Records folded, catch-up included.
+        records: Counter = "exchange_records_folded_total";
+        /// Records that could not be read.
+        records_skipped: Counter = "exchange_records_skipped_total";
+        /// Time to fold one record.
+        fold_duration: Histogram(LATENCY_S) = "exchange_fold_duration_seconds";
+        /// Log time between a record's stamp and its fold, as the engine estimates it.
+        fold_lag: Histogram(LATENCY_S) = "exchange_fold_lag_seconds";
+        /// Deliveries not yet acknowledged.
+        outbox: Gauge[lane; open] = "exchange_outbox_deliveries";
+        /// Sequence of the last folded record.
+        position: Gauge[lane; open] = "exchange_lane_position";
+        /// 1 where this engine owns the lane.
+        owned: Gauge[lane; open] = "exchange_lane_owned";
+        /// Sequence of the last checkpoint this engine stored or restored.
+        checkpoint: Gauge[lane; open] = "exchange_lane_checkpoint_position";
+    }
 }
 
 telemetry::metrics! {
@@ -56,6 +159,208 @@ telemetry::metrics! {
         /// Broken invariants; any but 0 is a fault.
         invariants: Counter[invariant: &'static str = INVARIANTS] = "exchange_invariant_violations_total";
     }
+}
+
+/// Buckets of whole negotiations, in seconds: from one round in process to the longest the schema allows, and between
+/// them the default timers.
+const NEGOTIATION_S: [f64; 14] =
+    [1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 120.0, 600.0, 3600.0];
+/// Buckets of rounds; a policy allows at most 64, a bargain a thousand.
+const ROUNDS: [f64; 12] = [1.0, 2.0, 3.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1000.0];
+/// Buckets of what waits for an agent, in seconds: up to the longest delivery worth retrying.
+const DELIVERY_S: [f64; 15] = [5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0];
+/// The policies that come with the exchange and contract nets may name, and whatever else: policies of its administrators,
+/// and calls from before the engine started.
+const POLICIES: [&str; 9] =
+    ["low", "medium", "high", "high-strict", "threshold", "paper41-low", "paper41-medium", "paper41-high", OTHER];
+/// Where a policy that is none of the exchange's stands in [`POLICIES`].
+const OTHER_POLICY: usize = POLICIES.len() - 1;
+const OTHER: &str = "other";
+/// What the version of a policy that comes with the exchange is.
+const PRESET_VERSION: &str = "@1";
+/// Agents a call invites: at most so many, beyond them `more`.
+const INVITED: [u32; 5] = [5, 9, 12, 50, 200];
+/// How those are called, and the rest.
+const INVITED_LABELS: [&str; INVITED.len() + 1] = ["5", "9", "12", "50", "200", "more"];
+/// Buckets of offers in one round: each population of [`INVITED`] can be told from the next.
+const OFFERS: [f64; 11] = [0.0, 1.0, 2.0, 3.0, 5.0, 9.0, 12.0, 25.0, 50.0, 100.0, 200.0];
+
+/// The invariants, as reports and the fold name them.
+const INVARIANTS: [&str; 12] = [
+    "one_award",
+    "no_lost_admission",
+    "recomputable",
+    "idempotent",
+    "no_late_winner",
+    "final_notice",
+    "absorbing",
+    "terminates",
+    "sealed",
+    "turn_order",
+    "authentic",
+    "bounded",
+];
+
+/// Why a delivery is given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum DeadLetterReason {
+    /// Sent as often as allowed.
+    Attempts,
+    /// The deadline it serves has passed.
+    Expired,
+    /// Too many deliveries wait for its recipient.
+    Overflow,
+    /// The register holds another value under the key it waits for.
+    RegisterConflict,
+    /// It could not be written as a document.
+    Unwritable,
+}
+
+impl DeadLetterReason {
+    pub(crate) fn as_str(self) -> &'static str {
+        self.into()
+    }
+}
+
+/// How the register answered a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum WriteResult {
+    Written,
+    Same,
+    Different,
+    Error,
+}
+
+impl WriteResult {
+    pub(crate) fn as_str(self) -> &'static str {
+        self.into()
+    }
+}
+
+/// What becomes of a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+enum CheckpointResult {
+    Stored,
+    /// A later one is stored already.
+    Outdated,
+    Failed,
+}
+
+/// Who takes a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+enum Role {
+    Initiator,
+    Contractor,
+    /// Of a bargain, but for its initiator.
+    Party,
+}
+
+/// Whose turns are measured.
+const ROLES: [(Protocol, Role); 4] = [
+    (Protocol::ContractNet, Role::Initiator),
+    (Protocol::ContractNet, Role::Contractor),
+    (Protocol::AlternatingOffers, Role::Initiator),
+    (Protocol::AlternatingOffers, Role::Party),
+];
+
+/// What was waited for when a deadline passed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+enum Deadline {
+    Collecting,
+    Deciding,
+    Awarding,
+    Performing,
+    /// The negotiation as a whole.
+    Hard,
+    Joining,
+    Confirming,
+}
+
+/// The deadlines that can be missed. In a bargain the last round ends like a deadline, so its turns are not among them.
+const DEADLINES: [(Protocol, Deadline); 7] = [
+    (Protocol::ContractNet, Deadline::Collecting),
+    (Protocol::ContractNet, Deadline::Deciding),
+    (Protocol::ContractNet, Deadline::Awarding),
+    (Protocol::ContractNet, Deadline::Performing),
+    (Protocol::ContractNet, Deadline::Hard),
+    (Protocol::AlternatingOffers, Deadline::Joining),
+    (Protocol::AlternatingOffers, Deadline::Confirming),
+];
+
+/// Something to count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Noticed {
+    /// An agent took its turn, in so many microseconds.
+    Turn(Protocol, Role, u64),
+    /// A deadline has passed.
+    Miss(Protocol, Deadline),
+}
+
+/// The states of open negotiations.
+fn open_phases() -> Vec<(Protocol, Phase)> {
+    let of = |protocol: &Protocol| protocol.phases().iter().map(|phase| (*protocol, *phase)).collect::<Vec<_>>();
+    Protocol::VARIANTS.iter().flat_map(of).collect()
+}
+
+/// Every change from an open state to another of its protocol, or to the end.
+fn transitions() -> Vec<(Protocol, Phase, Phase)> {
+    let after = |(protocol, from): (Protocol, Phase)| {
+        let open = protocol.phases().iter().copied().chain([Phase::Ended]);
+        open.filter(move |to| *to != from).map(move |to| (protocol, from, to))
+    };
+    open_phases().into_iter().flat_map(after).collect()
+}
+
+/// How negotiations end.
+fn ends() -> Vec<(Protocol, Outcome)> {
+    let of = |protocol: &Protocol| protocol.outcomes().iter().map(|outcome| (*protocol, *outcome)).collect::<Vec<_>>();
+    Protocol::VARIANTS.iter().flat_map(of).collect()
+}
+
+/// Where a policy's id stands in [`POLICIES`]. Another version under the name of a preset is another policy.
+fn policy_index(id: &str) -> usize {
+    let name = id.strip_suffix(PRESET_VERSION).filter(|name| *name != OTHER);
+    name.and_then(|name| POLICIES.iter().position(|known| *known == name)).unwrap_or(OTHER_POLICY)
+}
+
+fn population(invited: u32) -> usize {
+    INVITED.iter().position(|most| invited <= *most).unwrap_or(INVITED.len())
+}
+
+/// Something that is only counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Observation {
+    /// A record could not be read.
+    RecordSkipped,
+    /// Folding a record panicked.
+    FoldPanicked,
+    /// Another engine has another state after the same record.
+    DigestMismatch,
+    /// The log has lost records.
+    LogDiverged,
+    /// A tick was answered by the log.
+    TickAnswered,
+    /// A message was handed to the bus, or could not be.
+    InboxMessage { is_published: bool },
+    /// A delivery was given up.
+    DeadLetter(DeadLetterReason),
+    /// An acknowledgement could not be read.
+    AckIgnored,
+    /// A lane was too busy for an acknowledgement or a hello.
+    SignalDropped,
+    /// A checkpoint is stored, or a later one was; absent where it could not be.
+    Checkpoint(Option<bool>),
+    /// This engine took a lane.
+    LaneTaken,
+    /// A heartbeat could not be read, or came from another engine of the same name.
+    HeartbeatIgnored,
+    /// So many engines are alive, this one included.
+    EnginesAlive(usize),
 }
 
 impl EngineMetrics {
@@ -81,6 +386,51 @@ impl EngineMetrics {
         INVARIANTS.iter().find(|known| **known == name).map(|known| self.register.invariants.of(known))
     }
 
+    /// Counts what only has to be counted.
+    pub(crate) fn observe(&self, observation: Observation) {
+        let Self { deliveries, engines, lanes, .. } = self;
+        match observation {
+            Observation::RecordSkipped => lanes.records_skipped.inc(),
+            Observation::FoldPanicked => {
+                if let Some(lost) = self.invariant("no_lost_admission") {
+                    lost.inc();
+                }
+            }
+            Observation::DigestMismatch => engines.mismatches.inc(),
+            Observation::LogDiverged => engines.divergences.inc(),
+            Observation::TickAnswered => lanes.ticks.inc(),
+            Observation::InboxMessage { is_published: true } => deliveries.inbox_messages.inc(),
+            Observation::InboxMessage { is_published: false } => deliveries.inbox_failures.inc(),
+            Observation::DeadLetter(reason) => deliveries.dead_letters.of(reason).inc(),
+            Observation::AckIgnored => deliveries.acks_ignored.inc(),
+            Observation::SignalDropped => deliveries.signals_dropped.inc(),
+            Observation::Checkpoint(Some(true)) => engines.checkpoints.of(CheckpointResult::Stored).inc(),
+            Observation::Checkpoint(Some(false)) => engines.checkpoints.of(CheckpointResult::Outdated).inc(),
+            Observation::Checkpoint(None) => engines.checkpoints.of(CheckpointResult::Failed).inc(),
+            Observation::LaneTaken => engines.takeovers.inc(),
+            Observation::HeartbeatIgnored => engines.heartbeats_ignored.inc(),
+            Observation::EnginesAlive(count) => engines.alive.set(i64::try_from(count).unwrap_or(i64::MAX)),
+        }
+    }
+
+    /// Counts a delivery that was sent.
+    pub(crate) fn count_sent(&self, told: &Notification, is_repeat: bool) {
+        let kind = told.act();
+        self.deliveries.sent.of(kind).inc();
+        if is_repeat {
+            self.deliveries.retries.of(kind).inc();
+        }
+    }
+
+    /// Counts a delivery that was acknowledged; `waited` is absent for what an earlier owner of the lane sent.
+    pub(crate) fn count_acked(&self, told: &Notification, waited: Option<Duration>) {
+        let kind = told.act();
+        self.deliveries.acked.of(kind).inc();
+        if let Some(waited) = waited {
+            self.deliveries.duration.of(kind).observe(waited.as_secs_f64());
+        }
+    }
+
     /// Counts a fact of a lane that is live.
     pub(crate) fn count(&self, event: &Event) {
         self.negotiations.count(event);
@@ -95,7 +445,7 @@ impl EngineMetrics {
     pub(crate) fn count_uncounted(&self, event: &Event) {
         self.count(event);
         if let Event::Closed { expected, offers, elapsed_us, .. } = event {
-            self.rounds.count(rounds::OTHER_POLICY, *expected, *offers, *elapsed_us);
+            self.rounds.count(OTHER_POLICY, *expected, *offers, *elapsed_us);
         }
     }
 
@@ -108,14 +458,6 @@ impl EngineMetrics {
     pub(crate) fn register_conflict(&self, protocol: Option<Protocol>) {
         // A negotiation nobody remembers any more is most likely of the older protocol.
         self.register.conflicts.of(protocol.unwrap_or(Protocol::ContractNet)).inc();
-    }
-
-    pub(crate) fn tick_appended(&self) {
-        self.lanes.ticks.inc();
-    }
-
-    pub(crate) fn record_skipped(&self) {
-        self.lanes.records_skipped.inc();
     }
 
     /// `lag_us` is absent while the lane catches up.
@@ -138,126 +480,48 @@ impl EngineMetrics {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use policy_core::Phase;
-    use schemas::delivery::CloseReason;
-    use schemas::{AgentId, AwardNo, Lot, NegotiationId, Timestamp};
-
-    use super::*;
-
-    /// Series an engine exposes at most, each bucket of a histogram being one: the bound of a gateway.
-    const SERIES_MAX: usize = 3000;
-
-    #[test]
-    fn every_series_is_exposed_at_zero_before_anything_happens() {
-        let registry = Registry::new();
-        let metrics = Arc::new(EngineMetrics::new(&registry).unwrap());
-        let mut lane = metrics.lane(Lane(0));
-        lane.set(0, 0, false);
-        let families = registry.gather();
-        let series: usize = families.iter().map(|family| family.get_metric().len()).sum();
-        assert!((400..600).contains(&series), "{series} series, a histogram taken for one");
-        let text = telemetry::metrics::to_text(&registry).unwrap();
-        let lines = text.lines().filter(|line| !line.starts_with('#')).count();
-        assert!(lines < SERIES_MAX, "{lines} series");
-        let total: f64 = families
-            .iter()
-            .flat_map(|family| family.get_metric())
-            .map(|metric| metric.get_counter().get_value() + metric.get_gauge().get_value())
-            .sum();
-        assert!(total.abs() < f64::EPSILON);
-        assert!(EngineMetrics::new(&registry).is_err(), "names are taken once per process");
-        assert!(metrics.invariant("one_award").is_some() && metrics.invariant("another").is_none());
-    }
-
-    #[test]
-    fn a_decision_counts_under_its_policy_and_population_and_as_other_where_the_call_was_not_seen() {
-        let (registry, at) = (Registry::new(), Timestamp::from_ms(1_000));
-        let metrics = Arc::new(EngineMetrics::new(&registry).unwrap());
-        let mut lane = metrics.lane(Lane(0));
-        lane.follow(&started("job", "high@1"), at, true);
-        lane.follow(
-            &Event::Transition { negotiation: id("job"), from: Phase::Collecting, to: Phase::Deciding },
-            at,
-            true,
-        );
-        for (negotiation, invited) in [("job", 12), ("older", 400)] {
-            lane.follow(&closed(negotiation, invited), at, true);
-            lane.follow(&closed(negotiation, invited), at, false);
-        }
-        metrics.count_uncounted(&closed("job", 3));
-        for name in ["exchange_decision_duration_seconds", "exchange_offers_per_round"] {
-            let counted = counted(&registry, name);
-            assert_eq!(counted, ["high 12 1", "other 5 1", "other more 1"], "{name}");
+impl NegotiationMetrics {
+    fn count_turn(&self, noticed: Noticed) {
+        match noticed {
+            Noticed::Turn(protocol, role, took_us) => self.responses.of(protocol, role).observe(seconds(took_us)),
+            Noticed::Miss(protocol, deadline) => self.misses.of(protocol, deadline).inc(),
         }
     }
 
-    #[test]
-    fn shares_of_awards_are_shown_without_a_name() {
-        let (registry, at) = (Registry::new(), Timestamp::from_ms(60_000));
-        let metrics = Arc::new(EngineMetrics::new(&registry).unwrap());
-        let mut lane = metrics.lane(Lane(0));
-        for contractor in ["bob", "bob", "bob", "carol"] {
-            lane.follow(&committed(contractor), at, true);
-            lane.follow(&committed("mallory"), at, false);
+    fn count(&self, event: &Event) {
+        match event {
+            Event::Started { protocol, .. } => self.started.of(*protocol).inc(),
+            Event::Disposed { act, disposition, .. } => self.dispositions.of(*act, *disposition).inc(),
+            Event::Transition { from, to, .. } => {
+                if let Some(protocol) = Protocol::of_phase(*from) {
+                    self.transitions.of(protocol, *from, *to).inc();
+                }
+            }
+            Event::Closed { reason, .. } => self.collections_closed.of(Protocol::ContractNet, *reason).inc(),
+            Event::Ended { protocol, outcome, rounds, elapsed_us, .. } => {
+                self.ended.of(*protocol, *outcome).inc();
+                self.ended_duration.of(*protocol, *outcome).observe(seconds(*elapsed_us));
+                self.rounds.of(*protocol, *outcome).observe(f64::from(*rounds));
+            }
+            Event::Decided(_)
+            | Event::Excluded { .. }
+            | Event::Committed { .. }
+            | Event::AwardLost { .. }
+            | Event::Claimed { .. }
+            | Event::InvariantViolated { .. } => {}
         }
-        let shown = || {
-            let families = registry.gather();
-            let of = |name: &str| {
-                let family = families.iter().find(|family| family.name() == name).unwrap();
-                family.get_metric().iter().map(|metric| metric.get_gauge().get_value()).collect::<Vec<f64>>()
-            };
-            (of("exchange_award_share"), of("exchange_award_window_awards"), of("exchange_award_jain"))
-        };
-        lane.look(at);
-        let (shares, awards, jain) = shown();
-        let ranked: Vec<f64> = shares.iter().copied().filter(|share| *share > 0.0).collect();
-        assert_eq!((shares.len(), ranked, awards, jain), (13, vec![0.75, 0.25], vec![4.0], vec![0.8]));
-        lane.look(Timestamp::from_ms(60_000 * 7));
-        let (shares, awards, jain) = shown();
-        assert_eq!((shares.iter().sum::<f64>(), awards, jain), (0.0, vec![0.0], vec![0.0]), "five minutes later");
     }
+}
 
-    /// Policy, population and count of each histogram that has counted anything.
-    fn counted(registry: &Registry, name: &str) -> Vec<String> {
-        let families = registry.gather();
-        let family = families.iter().find(|family| family.name() == name).unwrap();
-        let of = |metric: &prometheus::proto::Metric, label: &str| {
-            metric.get_label().iter().find(|pair| pair.name() == label).unwrap().value().to_owned()
-        };
-        let lines = family.get_metric().iter().filter(|metric| metric.get_histogram().get_sample_count() > 0);
-        let mut lines: Vec<String> = lines
-            .map(|metric| {
-                format!(
-                    "{} {} {}",
-                    of(metric, "policy"),
-                    of(metric, "invited"),
-                    metric.get_histogram().get_sample_count()
-                )
-            })
-            .collect();
-        lines.sort();
-        lines
+impl RoundMetrics {
+    /// A round closed; `policy` stands in [`POLICIES`].
+    fn count(&self, policy: usize, invited: u32, offers: u32, elapsed_us: u64) {
+        let (policy, invited) = (POLICIES[policy], INVITED_LABELS[population(invited)]);
+        self.decisions.of(Protocol::ContractNet, policy, invited).observe(seconds(elapsed_us));
+        self.offers.of(policy, invited).observe(f64::from(offers));
     }
+}
 
-    fn started(own: &str, policy: &str) -> Event {
-        let (negotiation, protocol, invited, left_out, at) = (id(own), Protocol::ContractNet, 12, 0, Timestamp(1));
-        Event::Started { negotiation, protocol, policy: policy.into(), invited, left_out, at }
-    }
-
-    fn closed(own: &str, expected: u32) -> Event {
-        let (negotiation, round, reason, complete) = (id(own), 1, CloseReason::Window, true);
-        let (offers, responded, at, elapsed_us) = (3, 3, Timestamp(1), 9_000);
-        Event::Closed { negotiation, round, reason, complete, offers, responded, expected, at, elapsed_us }
-    }
-
-    fn committed(contractor: &str) -> Event {
-        let contractor = AgentId::try_new(contractor).unwrap();
-        Event::Committed { negotiation: id("job"), lot: Lot(0), award_no: AwardNo(1), contractor, elapsed_us: 1 }
-    }
-
-    fn id(own: &str) -> NegotiationId {
-        NegotiationId::form(&AgentId::try_new("alice").unwrap(), own).unwrap()
-    }
+fn seconds(us: u64) -> f64 {
+    Duration::from_micros(us).as_secs_f64()
 }

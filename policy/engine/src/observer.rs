@@ -23,7 +23,7 @@ use self::statistics::LaneCounters;
 use self::trace::{FinishedNegotiation, FoldedMessage, Traces};
 use self::uncounted::UncountedEvents;
 use crate::config::{EngineConfig, WallClock};
-use crate::metrics::{EngineMetrics, LaneGauges, WriteResult};
+use crate::metrics::{EngineMetrics, LaneGauges, Observation, WriteResult};
 use crate::outbox::{DeliveryEvent, Outbox};
 
 pub(crate) use self::statistics::{LaneStatistics, StatisticsReporter};
@@ -43,25 +43,6 @@ pub trait FoldObserver: Send + Sync {
     fn on_event(&self, lane: Lane, event: &Event) {
         let _ = (lane, event);
     }
-}
-
-/// Something that is only counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Observation {
-    /// A record could not be read.
-    RecordSkipped,
-    /// Folding a record panicked.
-    FoldPanicked,
-    /// Another engine has another state after the same record.
-    DigestMismatch,
-    /// The log has lost records.
-    LogDiverged,
-    /// A tick was answered by the log.
-    TickAnswered,
-    /// A message was handed to the bus, or could not be.
-    InboxMessage { is_published: bool },
-    /// A checkpoint is stored, or a later one was; absent where it could not be.
-    Checkpoint(Option<bool>),
 }
 
 /// What an engine keeps of a lane for people who ask.
@@ -143,7 +124,7 @@ impl LaneObserver {
     /// The lane is owned from now on. `is_orderly`: the owner before hands it over, and has counted what it folded;
     /// `outlives`: it is gone, and with it what it counted.
     pub(crate) fn handle_takeover(&mut self, state: &LaneState, is_orderly: bool, outlives: bool) {
-        self.metrics.engines.count_takeover();
+        self.metrics.observe(Observation::LaneTaken);
         if let Some(Kept { journals, counters, .. }) = &mut self.kept {
             counters.handle_takeover(outlives);
             journals.handle_takeover(state.open_count());
@@ -172,20 +153,7 @@ impl LaneObserver {
 
     /// Something happened that is only counted.
     pub(crate) fn observe(&self, observation: Observation) {
-        let metrics = &self.metrics;
-        match observation {
-            Observation::RecordSkipped => metrics.record_skipped(),
-            Observation::FoldPanicked => {
-                if let Some(lost) = metrics.invariant("no_lost_admission") {
-                    lost.inc();
-                }
-            }
-            Observation::DigestMismatch => metrics.engines.count_mismatch(),
-            Observation::LogDiverged => metrics.engines.count_divergence(),
-            Observation::TickAnswered => metrics.tick_appended(),
-            Observation::InboxMessage { is_published } => metrics.deliveries.count_inbox_message(is_published),
-            Observation::Checkpoint(is_stored) => metrics.engines.count_checkpoint(is_stored),
-        }
+        self.metrics.observe(observation);
     }
 
     /// A checkpoint at this position is stored.

@@ -35,7 +35,7 @@ use tokio::time::Instant;
 
 use crate::config::OutboxConfig;
 use crate::document::DocumentWriter;
-use crate::metrics::{DeadLetterReason, EngineMetrics};
+use crate::metrics::{DeadLetterReason, EngineMetrics, Observation};
 use crate::register::Gate;
 
 pub(crate) use event::{DeliveryEvent, DeliveryStep};
@@ -296,7 +296,7 @@ impl Outbox {
             return false;
         };
         let waited = (entry.attempts > 0).then(|| now.saturating_duration_since(entry.made_at));
-        self.metrics.deliveries.count_acked(&entry.deliver.told, waited);
+        self.metrics.count_acked(&entry.deliver.told, waited);
         self.unreachable.end(agent);
         if self.keeps_events {
             self.events.push(DeliveryEvent { waited, ..DeliveryEvent::of(entry, DeliveryStep::Acknowledged) });
@@ -481,7 +481,7 @@ impl Outbox {
     fn give_up(&mut self, id: DeliveryId, reason: DeadLetterReason) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         entry.state = DeliveryState::GivenUp;
-        self.metrics.deliveries.count_dead_letter(reason);
+        self.metrics.observe(Observation::DeadLetter(reason));
         self.unreachable.note(&entry.deliver.to, reason);
         self.events.push(DeliveryEvent::of(entry, DeliveryStep::GivenUp(reason)));
         self.given_up.push_back((id, entry.failure()));

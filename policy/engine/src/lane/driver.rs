@@ -20,7 +20,8 @@ use crate::backlog::BacklogSender;
 use crate::checkpoint::{Checkpoint, CheckpointStore};
 use crate::ingress::Signal;
 use crate::membership::MembershipHandle;
-use crate::observer::{LaneObserver, Observation};
+use crate::metrics::Observation;
+use crate::observer::LaneObserver;
 use crate::status::{LanePhase, LaneStatus, StopReason};
 
 /// Most requests for views taken in between two flushes; each costs one look-up and one document.

@@ -18,7 +18,8 @@ use crate::checkpoint::Head;
 use crate::clock_health::ClockHealth;
 use crate::config::EngineConfig;
 use crate::digests::{DigestPoint, Digests, Mismatch};
-use crate::observer::{LaneObserver, Observation};
+use crate::metrics::Observation;
+use crate::observer::LaneObserver;
 use crate::status::{LaneStatus, StopReason};
 use crate::tick::{LogClock, Ticker};
 

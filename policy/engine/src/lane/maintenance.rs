@@ -15,7 +15,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::checkpoint::{Checkpoint, CheckpointError, CheckpointStore};
 use crate::config::{EngineConfig, Trim};
-use crate::observer::{LaneObserver, Observation};
+use crate::metrics::Observation;
+use crate::observer::LaneObserver;
 
 /// Gap after a checkpoint that could not be stored.
 const FAILED_GAP: Duration = Duration::from_secs(10);

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Heartbeat, HeartbeatOrigin, LaneHeartbeat, LiveEngines, Membership};
 use crate::config::EngineConfig;
 use crate::ingress::Signal;
-use crate::metrics::EngineMetrics;
+use crate::metrics::{EngineMetrics, Observation};
 use crate::status::{LanePhase, LaneStatus};
 
 /// Most inputs of lanes that wait. A lane makes a few per claim; one that is lost costs a heartbeat of delay.
@@ -190,7 +190,7 @@ impl HeartbeatTask {
 
     fn handle_received(&mut self, received: &Received) {
         let Some(heartbeat) = Heartbeat::read(&received.subject, &received.payload) else {
-            self.metrics.engines.count_heartbeat_ignored();
+            self.metrics.observe(Observation::HeartbeatIgnored);
             return;
         };
         match self.membership.handle_heartbeat(&heartbeat, Instant::now()) {
@@ -202,10 +202,10 @@ impl HeartbeatTask {
                 self.forward_digests(heartbeat);
             }
             HeartbeatOrigin::DuplicateId => {
-                self.metrics.engines.count_heartbeat_ignored();
+                self.metrics.observe(Observation::HeartbeatIgnored);
                 self.handle_duplicate_id(&heartbeat, Instant::now());
             }
-            HeartbeatOrigin::Ignored => self.metrics.engines.count_heartbeat_ignored(),
+            HeartbeatOrigin::Ignored => self.metrics.observe(Observation::HeartbeatIgnored),
         }
     }
 
@@ -267,7 +267,7 @@ impl HeartbeatTask {
         self.membership.set_settled(self.lanes.iter().all(is_settled));
         self.has_duplicate_id.send_replace(self.membership.has_duplicate_id(now));
         let live = self.membership.live(now);
-        self.metrics.engines.set_alive(live.others.len() + 1);
+        self.metrics.observe(Observation::EnginesAlive(live.others.len() + 1));
         for watched in &self.live {
             watched.send_if_modified(|known| {
                 let is_changed = known.as_ref() != Some(&live);

@@ -1,42 +1,16 @@
-//! What lanes do, and the gauges each lane keeps.
+//! The gauges each lane keeps.
 
 use std::sync::Arc;
 
-use policy_core::{Event, Phase};
+use policy_core::{Event, Phase, Protocol};
 use prometheus::IntGauge;
 use schemas::{Lane, Timestamp};
-use telemetry::metrics::LATENCY_S;
 
-use super::EngineMetrics;
-use super::labels::{OPEN_PHASES, first_phase, open_phase};
 use super::turns::Turns;
+use super::{EngineMetrics, open_phases};
 
 /// Gap between two looks for negotiations that stand still, in microseconds: each looks at every open one.
 const LOOK_GAP_US: u64 = 1_000_000;
-
-telemetry::metrics! {
-    /// What lanes do.
-    pub(super) struct LaneMetrics {
-        /// Ticks appended.
-        pub(super) ticks: Counter = "exchange_ticks_total";
-        /// Records folded, catch-up included.
-        pub(super) records: Counter = "exchange_records_folded_total";
-        /// Records that could not be read.
-        pub(super) records_skipped: Counter = "exchange_records_skipped_total";
-        /// Time to fold one record.
-        pub(super) fold_duration: Histogram(LATENCY_S) = "exchange_fold_duration_seconds";
-        /// Log time between a record's stamp and its fold, as the engine estimates it.
-        pub(super) fold_lag: Histogram(LATENCY_S) = "exchange_fold_lag_seconds";
-        /// Deliveries not yet acknowledged.
-        outbox: Gauge[lane; open] = "exchange_outbox_deliveries";
-        /// Sequence of the last folded record.
-        position: Gauge[lane; open] = "exchange_lane_position";
-        /// 1 where this engine owns the lane.
-        owned: Gauge[lane; open] = "exchange_lane_owned";
-        /// Sequence of the last checkpoint this engine stored or restored.
-        checkpoint: Gauge[lane; open] = "exchange_lane_checkpoint_position";
-    }
-}
 
 /// What one lane adds to the gauges; taken back when the lane stops. Negotiations are shown by the lane's owner only, so
 /// that the sum over all engines is what there is.
@@ -45,7 +19,8 @@ pub(crate) struct LaneGauges {
     position: IntGauge,
     owned: IntGauge,
     checkpoint: IntGauge,
-    open: [i64; OPEN_PHASES.len()],
+    /// Open negotiations by state, in the order of [`open_phases`].
+    open: Vec<(Phase, i64)>,
     is_owned: bool,
     turns: Turns,
     stalled: i64,
@@ -61,7 +36,7 @@ impl LaneGauges {
             position: metrics.lanes.position.with_label_values(&[&label]),
             owned: metrics.lanes.owned.with_label_values(&[&label]),
             checkpoint: metrics.lanes.checkpoint.with_label_values(&[&label]),
-            open: OPEN_PHASES.map(|_| 0),
+            open: none_open(),
             is_owned: false,
             turns: Turns::default(),
             stalled: 0,
@@ -79,7 +54,7 @@ impl LaneGauges {
             self.metrics.awards.handle(event, at);
         }
         match event {
-            Event::Started { protocol, .. } => self.add(first_phase(*protocol), 1),
+            Event::Started { protocol, .. } => self.add(protocol.phases()[0], 1),
             Event::Transition { from, to, .. } => {
                 self.add(*from, -1);
                 self.add(*to, 1);
@@ -123,7 +98,7 @@ impl LaneGauges {
     /// Starts over from a state: the phase of each negotiation it holds open.
     pub(crate) fn restart(&mut self, phases: impl Iterator<Item = Phase>) {
         self.set_owned(false);
-        self.open = OPEN_PHASES.map(|_| 0);
+        self.open = none_open();
         self.turns.clear();
         phases.for_each(|phase| self.add(phase, 1));
     }
@@ -133,8 +108,8 @@ impl LaneGauges {
             self.is_owned = is_owned;
             self.set_stalled(0);
             self.owned.set(i64::from(is_owned));
-            for (gauge, open) in self.metrics.negotiations.open.iter().zip(self.open) {
-                gauge.add(if is_owned { open } else { -open });
+            for (gauge, (_, open)) in self.metrics.negotiations.open.iter().zip(&self.open) {
+                gauge.add(if is_owned { *open } else { -open });
             }
         }
     }
@@ -145,12 +120,19 @@ impl LaneGauges {
     }
 
     fn add(&mut self, phase: Phase, by: i64) {
-        let Some(index) = open_phase(phase) else { return };
-        self.open[index] += by;
+        let Some(protocol) = Protocol::of_phase(phase) else { return };
+        for (_, open) in self.open.iter_mut().filter(|(of, _)| *of == phase) {
+            *open += by;
+            debug_assert!(*open >= 0, "a negotiation leaves the state it is in");
+        }
         if self.is_owned {
-            self.metrics.negotiations.open.of(OPEN_PHASES[index].0, phase).add(by);
+            self.metrics.negotiations.open.of(protocol, phase).add(by);
         }
     }
+}
+
+fn none_open() -> Vec<(Phase, i64)> {
+    open_phases().into_iter().map(|(_, phase)| (phase, 0)).collect()
 }
 
 impl Drop for LaneGauges {

@@ -6,65 +6,12 @@ use policy_core::{AwardLoss, Cause, Event, Phase, Protocol};
 use schemas::delivery::{CloseReason, Disposition, Outcome};
 use schemas::{Act, AgentId, NegotiationId, Timestamp};
 
-use super::labels::{OPEN_PHASES, first_phase, open_phase};
-use super::rounds;
+use super::{Deadline, Noticed, OTHER_POLICY, Role, policy_index};
 
 /// Open negotiations of a lane that are followed, in at most 6 MiB; beyond, turns are not measured.
 const FOLLOWED_MAX: usize = 65_536;
 /// A negotiation in which nothing has happened for so long stands still, in milliseconds: twice the longest default timer.
 const STILL_MS: u64 = 120_000;
-
-/// Who takes a turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
-#[strum(serialize_all = "snake_case")]
-pub(super) enum Role {
-    Initiator,
-    Contractor,
-    /// Of a bargain, but for its initiator.
-    Party,
-}
-
-/// Whose turns are measured.
-pub(super) const ROLES: [(Protocol, Role); 4] = [
-    (Protocol::ContractNet, Role::Initiator),
-    (Protocol::ContractNet, Role::Contractor),
-    (Protocol::AlternatingOffers, Role::Initiator),
-    (Protocol::AlternatingOffers, Role::Party),
-];
-
-/// What was waited for when a deadline passed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
-#[strum(serialize_all = "snake_case")]
-pub(super) enum Deadline {
-    Collecting,
-    Deciding,
-    Awarding,
-    Performing,
-    /// The negotiation as a whole.
-    Hard,
-    Joining,
-    Confirming,
-}
-
-/// The deadlines that can be missed. In a bargain the last round ends like a deadline, so its turns are not among them.
-pub(super) const DEADLINES: [(Protocol, Deadline); 7] = [
-    (Protocol::ContractNet, Deadline::Collecting),
-    (Protocol::ContractNet, Deadline::Deciding),
-    (Protocol::ContractNet, Deadline::Awarding),
-    (Protocol::ContractNet, Deadline::Performing),
-    (Protocol::ContractNet, Deadline::Hard),
-    (Protocol::AlternatingOffers, Deadline::Joining),
-    (Protocol::AlternatingOffers, Deadline::Confirming),
-];
-
-/// Something to count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Noticed {
-    /// An agent took its turn, in so many microseconds.
-    Turn(Protocol, Role, u64),
-    /// A deadline has passed.
-    Miss(Protocol, Deadline),
-}
 
 /// The open negotiations of one lane. At most [`FOLLOWED_MAX`].
 #[derive(Debug, Default)]
@@ -73,7 +20,7 @@ pub(super) struct Turns(HashMap<NegotiationId, Turn>);
 #[derive(Debug, Clone, Copy)]
 struct Turn {
     protocol: Protocol,
-    /// Where the policy it is conducted under stands in [`rounds::POLICIES`].
+    /// Where the policy it is conducted under stands in [`POLICIES`](super::POLICIES).
     policy: usize,
     phase: Phase,
     /// When those whose turn it is were asked.
@@ -87,9 +34,9 @@ impl Turns {
     pub(super) fn follow(&mut self, event: &Event, at: Timestamp) -> Option<Noticed> {
         match event {
             Event::Started { negotiation, protocol, policy, .. } => {
-                self.begin(negotiation, *protocol, first_phase(*protocol), at);
+                self.begin(negotiation, *protocol, protocol.phases()[0], at);
                 if let Some(turn) = self.0.get_mut(negotiation) {
-                    turn.policy = rounds::policy(policy);
+                    turn.policy = policy_index(policy);
                 }
                 None
             }
@@ -98,7 +45,7 @@ impl Turns {
                 None
             }
             Event::Transition { negotiation, to, .. } => {
-                let (protocol, _) = OPEN_PHASES[open_phase(*to)?];
+                let protocol = Protocol::of_phase(*to)?;
                 self.begin(negotiation, protocol, *to, at);
                 None
             }
@@ -143,9 +90,9 @@ impl Turns {
         self.0.values().filter(|turn| turn.moved_at.plus_ms(STILL_MS) < now).count()
     }
 
-    /// Where the policy of a negotiation stands in [`rounds::POLICIES`]; the last where that is not known.
+    /// Where the policy of a negotiation stands in [`POLICIES`](super::POLICIES); the last where that is not known.
     pub(super) fn policy(&self, negotiation: &NegotiationId) -> usize {
-        self.0.get(negotiation).map_or(rounds::OTHER_POLICY, |turn| turn.policy)
+        self.0.get(negotiation).map_or(OTHER_POLICY, |turn| turn.policy)
     }
 
     pub(super) fn clear(&mut self) {
@@ -292,9 +239,9 @@ mod tests {
             let mut turns = Turns::default();
             turns.follow(&started(protocol), Timestamp(1));
             if let Some(phase) = before {
-                turns.follow(&moved(first_phase(protocol), phase), Timestamp(2));
+                turns.follow(&moved(protocol.phases()[0], phase), Timestamp(2));
             }
-            turns.follow(&moved(first_phase(protocol), Phase::Ended), Timestamp(3));
+            turns.follow(&moved(protocol.phases()[0], Phase::Ended), Timestamp(3));
             let missed = match turns.follow(&event, Timestamp(3)) {
                 Some(Noticed::Miss(protocol, deadline)) => Some((protocol, deadline.into())),
                 Some(Noticed::Turn(..)) | None => None,

@@ -113,7 +113,7 @@ impl Journals {
     ) {
         let Some((negotiation, fact)) = Fact::of(event) else { return };
         if let Event::Started { protocol, policy, invited, .. } = event {
-            let (phase, policy) = (first_phase(*protocol), Arc::clone(policy));
+            let (phase, policy) = (protocol.phases()[0], Arc::clone(policy));
             self.begin(negotiation, About { protocol: *protocol, phase, policy, called_at: at, invited: *invited });
         } else if self.adoptable > 0 && fact.is_of_an_open_one() && !self.remembered.contains_key(negotiation) {
             self.adoptable -= 1;
@@ -273,12 +273,4 @@ pub(super) fn adopted(lane_state: &LaneState, negotiation: &NegotiationId) -> Op
         called_at,
         invited: view.invited.unwrap_or_default(),
     })
-}
-
-/// The state a negotiation begins in.
-const fn first_phase(protocol: Protocol) -> Phase {
-    match protocol {
-        Protocol::ContractNet => Phase::Collecting,
-        Protocol::AlternatingOffers => Phase::Joining,
-    }
 }

@@ -62,10 +62,11 @@ impl Outbox {
 
     fn note_sent(&mut self, id: DeliveryId, document: Bytes, now: Instant, clock: &LogClock) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
-        self.metrics.deliveries.count_sent(&entry.deliver.told, entry.attempts > 0);
+        self.metrics.count_sent(&entry.deliver.told, entry.attempts > 0);
         if self.keeps_events && entry.attempts == 0 {
             let is_once = entry.deliver.qos == Qos::BestEffort;
-            self.events.push(DeliveryEvent::of(entry, if is_once { DeliveryStep::SentOnce } else { DeliveryStep::Sent }));
+            self.events
+                .push(DeliveryEvent::of(entry, if is_once { DeliveryStep::SentOnce } else { DeliveryStep::Sent }));
         }
         let counts = entry.state == DeliveryState::Queued { counts: true };
         entry.state = DeliveryState::Sent;

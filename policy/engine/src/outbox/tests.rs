@@ -338,10 +338,9 @@ impl Bench {
 
     /// Id, attempts and whether it may still be answered, of the next delivery that was given up.
     fn given_up(&mut self) -> Option<(DeliveryId, u32, bool)> {
-        match self.outbox.poll_given_up()?.1 {
-            EngineEvent::DeliveryFailed { id, attempts, may_answer, .. } => Some((id, attempts, may_answer)),
-            other => panic!("{other:?}"),
-        }
+        let (_, event) = self.outbox.poll_given_up()?;
+        let EngineEvent::DeliveryFailed { id, attempts, may_answer, .. } = event else { panic!("{event:?}") };
+        Some((id, attempts, may_answer))
     }
 
     /// Recipient and ids of each message, as the recipient reads them.

@@ -91,10 +91,7 @@ impl FinishedNegotiation {
     pub(super) fn record(self, tracer: &Tracer, root: TraceContext) {
         let error = (self.outcome == Outcome::Aborted).then_some("aborted");
         let make = || {
-            let name = match self.protocol {
-                Protocol::ContractNet => "negotiation contract_net",
-                Protocol::AlternatingOffers => "negotiation alternating_offers",
-            };
+            let name = format!("negotiation {}", self.protocol.as_str());
             let end = system_time(self.at);
             let start = end.checked_sub(Duration::from_micros(self.elapsed_us)).unwrap_or(UNIX_EPOCH);
             let id = SpanId::of(&self.negotiation);

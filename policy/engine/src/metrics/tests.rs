@@ -1,0 +1,144 @@
+use policy_core::Phase;
+use schemas::delivery::CloseReason;
+use schemas::{AgentId, AwardNo, Lot, NegotiationId, Timestamp};
+
+use super::*;
+
+/// Series an engine exposes at most, each bucket of a histogram being one: the bound of a gateway.
+const SERIES_MAX: usize = 3000;
+
+#[test]
+fn every_series_is_exposed_at_zero_before_anything_happens() {
+    let registry = Registry::new();
+    let metrics = Arc::new(EngineMetrics::new(&registry).unwrap());
+    let mut lane = metrics.lane(Lane(0));
+    lane.set(0, 0, false);
+    let families = registry.gather();
+    let series: usize = families.iter().map(|family| family.get_metric().len()).sum();
+    assert!((400..600).contains(&series), "{series} series, a histogram taken for one");
+    let text = telemetry::metrics::to_text(&registry).unwrap();
+    let lines = text.lines().filter(|line| !line.starts_with('#')).count();
+    assert!(lines < SERIES_MAX, "{lines} series");
+    let total: f64 = families
+        .iter()
+        .flat_map(|family| family.get_metric())
+        .map(|metric| metric.get_counter().get_value() + metric.get_gauge().get_value())
+        .sum();
+    assert!(total.abs() < f64::EPSILON);
+    assert!(EngineMetrics::new(&registry).is_err(), "names are taken once per process");
+    assert!(metrics.invariant("one_award").is_some() && metrics.invariant("another").is_none());
+}
+
+#[test]
+fn a_decision_counts_under_its_policy_and_population_and_as_other_where_the_call_was_not_seen() {
+    let (registry, at) = (Registry::new(), Timestamp::from_ms(1_000));
+    let metrics = Arc::new(EngineMetrics::new(&registry).unwrap());
+    let mut lane = metrics.lane(Lane(0));
+    lane.follow(&started("job", "high@1"), at, true);
+    lane.follow(&Event::Transition { negotiation: id("job"), from: Phase::Collecting, to: Phase::Deciding }, at, true);
+    for (negotiation, invited) in [("job", 12), ("older", 400)] {
+        lane.follow(&closed(negotiation, invited), at, true);
+        lane.follow(&closed(negotiation, invited), at, false);
+    }
+    metrics.count_uncounted(&closed("job", 3));
+    for name in ["exchange_decision_duration_seconds", "exchange_offers_per_round"] {
+        let counted = counted(&registry, name);
+        assert_eq!(counted, ["high 12 1", "other 5 1", "other more 1"], "{name}");
+    }
+}
+
+#[test]
+fn shares_of_awards_are_shown_without_a_name() {
+    let (registry, at) = (Registry::new(), Timestamp::from_ms(60_000));
+    let metrics = Arc::new(EngineMetrics::new(&registry).unwrap());
+    let mut lane = metrics.lane(Lane(0));
+    for contractor in ["bob", "bob", "bob", "carol"] {
+        lane.follow(&committed(contractor), at, true);
+        lane.follow(&committed("mallory"), at, false);
+    }
+    let shown = || {
+        let families = registry.gather();
+        let of = |name: &str| {
+            let family = families.iter().find(|family| family.name() == name).unwrap();
+            family.get_metric().iter().map(|metric| metric.get_gauge().get_value()).collect::<Vec<f64>>()
+        };
+        (of("exchange_award_share"), of("exchange_award_window_awards"), of("exchange_award_jain"))
+    };
+    lane.look(at);
+    let (shares, awards, jain) = shown();
+    let ranked: Vec<f64> = shares.iter().copied().filter(|share| *share > 0.0).collect();
+    assert_eq!((shares.len(), ranked, awards, jain), (13, vec![0.75, 0.25], vec![4.0], vec![0.8]));
+    lane.look(Timestamp::from_ms(60_000 * 7));
+    let (shares, awards, jain) = shown();
+    assert_eq!((shares.iter().sum::<f64>(), awards, jain), (0.0, vec![0.0], vec![0.0]), "five minutes later");
+}
+
+#[test]
+fn a_state_is_of_one_protocol_which_begins_in_one_of_its_own() {
+    for (protocol, phase) in open_phases() {
+        assert_eq!(Protocol::of_phase(phase), Some(protocol));
+        assert!(open_phases().contains(&(protocol, protocol.phases()[0])));
+    }
+    assert_eq!(Protocol::of_phase(Phase::Ended), None);
+    assert!(transitions().iter().all(|(protocol, from, to)| {
+        from != to && (*to == Phase::Ended || Protocol::of_phase(*to) == Some(*protocol))
+    }));
+}
+
+#[test]
+fn every_preset_of_the_contract_net_has_a_label_and_every_other_policy_the_last() {
+    let presets = policy_core::presets();
+    let named: Vec<&str> =
+        presets.iter().map(schemas::Policy::name).filter(|name| !name.starts_with("bargain-")).collect();
+    assert_eq!(named, POLICIES[..OTHER_POLICY]);
+    for (index, preset) in presets.iter().take(OTHER_POLICY).enumerate() {
+        assert_eq!(policy_index(&preset.id), index, "{}", preset.id);
+    }
+    for id in ["low@2", "low", "mine@1", "other@1", "", "alternating_offers"] {
+        assert_eq!(policy_index(id), OTHER_POLICY, "{id}");
+    }
+}
+
+#[test]
+fn a_population_is_the_least_that_holds_all_who_were_invited() {
+    let labels = [0, 1, 5, 6, 9, 12, 13, 50, 200, 201, u32::MAX].map(|invited| INVITED_LABELS[population(invited)]);
+    assert_eq!(labels, ["5", "5", "5", "9", "9", "12", "50", "50", "200", "more", "more"]);
+    assert!(INVITED.iter().zip(INVITED_LABELS).all(|(most, label)| most.to_string() == label));
+}
+
+/// Policy, population and count of each histogram that has counted anything.
+fn counted(registry: &Registry, name: &str) -> Vec<String> {
+    let families = registry.gather();
+    let family = families.iter().find(|family| family.name() == name).unwrap();
+    let of = |metric: &prometheus::proto::Metric, label: &str| {
+        metric.get_label().iter().find(|pair| pair.name() == label).unwrap().value().to_owned()
+    };
+    let lines = family.get_metric().iter().filter(|metric| metric.get_histogram().get_sample_count() > 0);
+    let mut lines: Vec<String> = lines
+        .map(|metric| {
+            format!("{} {} {}", of(metric, "policy"), of(metric, "invited"), metric.get_histogram().get_sample_count())
+        })
+        .collect();
+    lines.sort();
+    lines
+}
+
+fn started(own: &str, policy: &str) -> Event {
+    let (negotiation, protocol, invited, left_out, at) = (id(own), Protocol::ContractNet, 12, 0, Timestamp(1));
+    Event::Started { negotiation, protocol, policy: policy.into(), invited, left_out, at }
+}
+
+fn closed(own: &str, expected: u32) -> Event {
+    let (negotiation, round, reason, complete) = (id(own), 1, CloseReason::Window, true);
+    let (offers, responded, at, elapsed_us) = (3, 3, Timestamp(1), 9_000);
+    Event::Closed { negotiation, round, reason, complete, offers, responded, expected, at, elapsed_us }
+}
+
+fn committed(contractor: &str) -> Event {
+    let contractor = AgentId::try_new(contractor).unwrap();
+    Event::Committed { negotiation: id("job"), lot: Lot(0), award_no: AwardNo(1), contractor, elapsed_us: 1 }
+}
+
+fn id(own: &str) -> NegotiationId {
+    NegotiationId::form(&AgentId::try_new("alice").unwrap(), own).unwrap()
+}
