@@ -4,12 +4,12 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::AttrName;
-use crate::payload::AttrValue;
+use crate::terms::{AttrValue, TERMS_MAX};
 
 /// Most parties of a bargain, the initiator among them.
 pub const PARTIES_MAX: usize = 64;
 /// Most issues of an outcome space: an offer can have as many attributes.
-pub const ISSUES_MAX: usize = crate::payload::TERMS_MAX;
+pub const ISSUES_MAX: usize = TERMS_MAX;
 /// Most values of one discrete issue.
 pub const ISSUE_VALUES_MAX: usize = 256;
 /// Most outcomes a tabular utility lists.
@@ -209,27 +209,6 @@ pub enum Concession {
     Linear,
     /// e = 1 / this, 2 to [`CONCESSION_MAX`]: concedes early.
     Conceder(u32),
-}
-
-/// How a policy accepts for a party, in its turn, a standing offer inside its mandate (the `bargain` section of a policy).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum BargainRule {
-    /// The first (low).
-    Any,
-    /// One at least as good as what the party would propose next; from a round on, any (medium; `AC_next`).
-    Next {
-        /// From this round on, counted from 1, any.
-        any_from_round: u32,
-    },
-    /// Before `late` only the party's best; then one at least as good as the best offered in the window before; in its last
-    /// turn any (high; `AC_combi`).
-    Combi {
-        /// Relative time from which it looks back, in parts per million.
-        late_ppm: u32,
-        /// Relative time it looks back, in parts per million.
-        window_ppm: u32,
-    },
 }
 
 const fn ten_seconds() -> u64 {

@@ -5,7 +5,8 @@
 //! | [`ids`] | what is a well-formed agent, message, negotiation, offer, award? |
 //! | [`time`] | how is time written down (log time in microseconds, wire time in RFC 3339)? |
 //! | [`envelope`] | who sends what to whom, under which consent and lifetime (paper, appendix A)? |
-//! | [`payload`] | which acts exist and what do they carry (FIPA SC00029 names), which numbers are integers? |
+//! | [`payload`] | which acts exist and what do they carry (FIPA SC00029 names)? |
+//! | [`terms`] | which values can an offer name, which numbers are integers? |
 //! | [`bargain`] | what bargaining adds: rules, outcome space, sealed mandates |
 //! | [`policy`] | the acceptance policy as a document |
 //! | [`record`] | what one record of the log holds |
@@ -35,6 +36,7 @@ pub mod record;
 pub mod register;
 pub mod statistics;
 pub mod subject;
+pub mod terms;
 mod text;
 pub mod time;
 #[cfg(feature = "validate")]

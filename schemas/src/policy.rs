@@ -4,9 +4,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::bargain::BargainRule;
 use crate::digest::{CanonicalError, Digest};
 use crate::ids::AttrName;
+use crate::terms::TERMS_MAX;
 
 /// Parts a weight is counted in: the weights of a policy add up to this.
 pub const WEIGHT_SUM: u32 = 1000;
@@ -21,7 +21,7 @@ pub const CALL_GATES_MAX: usize = 16;
 /// Most texts one gate allows.
 pub const GATE_TEXTS_MAX: usize = 64;
 /// Most weights of a policy: one for each attribute an offer can have.
-pub const WEIGHTS_MAX: usize = crate::payload::TERMS_MAX;
+pub const WEIGHTS_MAX: usize = TERMS_MAX;
 /// Most lots, runners-up, ACCEPTs per lot, rounds, and extensions of the deadline.
 pub const STEPS_MAX: u32 = 64;
 /// Largest exponent of a falling threshold.
@@ -310,6 +310,27 @@ impl Default for Timers {
     fn default() -> Self {
         Self { collect: 10_000, confirm: 10_000, perform: 60_000, cancel: 5_000, hard: 120_000 }
     }
+}
+
+/// How a policy accepts for a party, in its turn, a standing offer inside its mandate (the `bargain` section of a policy).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum BargainRule {
+    /// The first (low).
+    Any,
+    /// One at least as good as what the party would propose next; from a round on, any (medium; `AC_next`).
+    Next {
+        /// From this round on, counted from 1, any.
+        any_from_round: u32,
+    },
+    /// Before `late` only the party's best; then one at least as good as the best offered in the window before; in its last
+    /// turn any (high; `AC_combi`).
+    Combi {
+        /// Relative time from which it looks back, in parts per million.
+        late_ppm: u32,
+        /// Relative time it looks back, in parts per million.
+        window_ppm: u32,
+    },
 }
 
 const fn yes() -> bool {

@@ -7,11 +7,11 @@
 //! | `ack.<agent>.<delivery_id>` | agent, or its gateway | acknowledges that delivery, and those in its body |
 //! | `gw.in.<agent>` | agent | an envelope, token in the header [`TOKEN_HEADER`]; answered by a gateway |
 //! | `gw.end.<agent>` | gateway | every gateway ends the streams it holds for that agent |
-//! | `hello.<agent>` | gateway, agent | the agent has connected: send what is unacknowledged; or, with [`crate::presence::RENEWAL`], that it is still there |
-//! | `presence.<gateway>` | gateway | a JSON array of the agents it heard ([`crate::presence`]) |
+//! | `hello.<agent>` | gateway, agent | the agent has connected: send what is unacknowledged; or, with `presence::RENEWAL`, that it is still there |
+//! | `presence.<gateway>` | gateway | a JSON array of the agents it heard (`presence`) |
 //! | `view.<lane>` | gateway | asks the lane's engine for one negotiation |
 //! | `engine.<id>.heartbeat` | engine | that it lives, and how far each of its lanes has come |
-//! | `engine.<id>.statistics` | engine | numbers for people who look ([`crate::statistics::Statistics`]) |
+//! | `engine.<id>.statistics` | engine | numbers for people who look (`statistics::Statistics`) |
 //! | `journal.<lane>` | gateway | asks the lane's engine what happened in one negotiation |
 //! | `backlog.<engine>` | engine | a JSON array of the agents that acknowledge too little: invite them no more for now |
 //! | `log.<lane>` | gateway, engine | the log (JetStream) |

@@ -1,8 +1,7 @@
 //! What a policy does, in a sentence or two for people who have never read its document.
 
-use schemas::bargain::BargainRule;
 use schemas::policy::{
-    Decider, Direction, OnIncomplete, Payment, Policy, Threshold, TieBreak, WEIGHT_SUM, WindowAnchor,
+    BargainRule, Decider, Direction, OnIncomplete, Payment, Policy, Threshold, TieBreak, WEIGHT_SUM, WindowAnchor,
 };
 
 /// What a policy does with the offers to a call, and what it accepts in a bargain.

@@ -4,10 +4,11 @@
 use std::sync::Arc;
 
 use schemas::Digest;
-use schemas::bargain::{BargainRule, PPM, ROUNDS_MAX};
+use schemas::bargain::{PPM, ROUNDS_MAX};
 use schemas::payload::INTEGER_MAX;
 use schemas::policy::{
-    Decider, Gate, OnIncomplete, Payment, Policy, SCORE_MAX, TIMER_MS_MAX, Threshold, TieBreak, WEIGHT_SUM, Weight,
+    BargainRule, Decider, Gate, OnIncomplete, Payment, Policy, SCORE_MAX, TIMER_MS_MAX, Threshold, TieBreak,
+    WEIGHT_SUM, Weight,
 };
 
 /// The attribute that money stands in.

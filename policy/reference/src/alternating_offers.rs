@@ -9,9 +9,10 @@ mod space;
 #[cfg(test)]
 mod tests;
 
-use schemas::bargain::{BargainRule, BargainSpec as Rules, Mandate, PARTIES_MAX, Predicate};
+use schemas::bargain::{BargainSpec as Rules, Mandate, PARTIES_MAX, Predicate};
 use schemas::delivery::{Agreement, Disposition, Outcome, Receipt, Standing, Turn};
 use schemas::payload::{Cfp, Terms};
+use schemas::policy::BargainRule;
 use schemas::record::{AdmittedMessage, Message, Pinned};
 use schemas::{Address, AgentId, Digest, NegotiationId, OfferId, Timestamp, WireTime};
 

@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use schemas::bargain::{BargainRule, Mandate};
-use schemas::policy::Policy;
+use schemas::bargain::Mandate;
+use schemas::policy::{BargainRule, Policy};
 
 use super::mandate;
 use super::opening::Unfit;

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use schemas::bargain::{BargainRule, Concession};
+use schemas::bargain::Concession;
 use schemas::delivery::{Award, Notification, Outcome};
+use schemas::policy::BargainRule;
 use schemas::{AgentId, Lot, Timestamp, WireTime};
 
 use super::mandate::{aspiration_ppm, utility_ppm};

@@ -1,6 +1,6 @@
 //! Policies that accept for a party: low, medium and high.
 
-use schemas::bargain::BargainRule;
+use schemas::policy::BargainRule;
 use schemas::{Act, delivery::Notification};
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use policy_core::lane::RULES_VERSION;
 use policy_core::{Effect, preset};
-use schemas::bargain::BargainRule;
+use schemas::policy::BargainRule;
 use schemas::record::{AdmittedMessage, EngineEvent, Entry};
 use schemas::{Act, Digest, OfferId, Policy};
 use serde_json::{Value, json};

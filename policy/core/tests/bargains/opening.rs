@@ -1,8 +1,8 @@
 //! Calls to a bargain, and who joins it.
 
 use policy_core::preset;
-use schemas::bargain::BargainRule;
 use schemas::delivery::Notification;
+use schemas::policy::BargainRule;
 use schemas::record::EngineEvent;
 use schemas::{Act, Policy};
 use serde_json::{Value, json};

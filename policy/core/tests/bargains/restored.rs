@@ -1,7 +1,7 @@
 //! The state as bytes: restored anywhere, a bargain goes on as if nothing had been; and what differs shows in digests.
 
 use policy_core::{LaneState, Limits};
-use schemas::bargain::BargainRule;
+use schemas::policy::BargainRule;
 use schemas::record::Record;
 use schemas::{Act, Digest, Lane, Timestamp};
 use serde_json::json;

@@ -2,7 +2,7 @@
 //! printed for debugging does.
 
 use schemas::Act;
-use schemas::bargain::BargainRule;
+use schemas::policy::BargainRule;
 use serde_json::{Value, json};
 
 use crate::haggle::{Haggle, delegate};

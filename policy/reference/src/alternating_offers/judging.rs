@@ -1,8 +1,9 @@
 //! What becomes of a message in an open bargain (docs/spec/alternating-offers.md#what-is-legal).
 
-use schemas::bargain::{ATTR_ELAPSED_MS, ATTR_ROUND, BargainRule, Conditions, Join, PREDICATES_MAX, Predicate};
+use schemas::bargain::{ATTR_ELAPSED_MS, ATTR_ROUND, Conditions, Join, PREDICATES_MAX, Predicate};
 use schemas::delivery::{Disposition, Outcome};
 use schemas::payload::{Accept, AttrValue, Confirm, INTEGER_MAX, Offer};
+use schemas::policy::BargainRule;
 use schemas::record::Pinned;
 use schemas::{AwardNo, OfferId, Payload, Timestamp};
 

@@ -2,11 +2,11 @@
 
 use schemas::Timestamp;
 use schemas::bargain::{
-    BargainRule, BargainSpec as Rules, CONCESSION_MAX, Comparison, Concession, IssueValues, IssueWorth, Mandate, PPM,
+    BargainSpec as Rules, CONCESSION_MAX, Comparison, Concession, IssueValues, IssueWorth, Mandate, PPM,
     PREDICATES_MAX, Predicate, TABLE_MAX, Utility, Worth,
 };
 use schemas::payload::{AttrValue, Terms};
-use schemas::policy::WEIGHT_SUM;
+use schemas::policy::{BargainRule, WEIGHT_SUM};
 
 use super::{Bargain, space};
 use crate::scoring::Big;

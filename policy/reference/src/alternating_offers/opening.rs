@@ -1,8 +1,8 @@
 //! The call to a bargain, and who joins.
 
-use schemas::bargain::{BargainRule, BargainSpec as Rules, Mandate};
+use schemas::bargain::{BargainSpec as Rules, Mandate};
 use schemas::payload::Cfp;
-use schemas::policy::{Policy, Timers};
+use schemas::policy::{BargainRule, Policy, Timers};
 use schemas::record::Pinned;
 use schemas::{AgentId, Timestamp};
 

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use policy_core::{Limits, preset};
-use schemas::bargain::{BargainRule, Concession};
+use schemas::bargain::Concession;
 use schemas::digest::canonical;
 use schemas::payload::Terms;
+use schemas::policy::BargainRule;
 use schemas::record::{AdmittedMessage, EngineEvent, Entry, Invitation, Pinned, Qos, Record};
 use schemas::{Act, AgentId, Digest, NegotiationId, Policy, Timestamp};
 use serde_json::value::RawValue;

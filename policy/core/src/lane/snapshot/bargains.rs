@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use schemas::bargain::{BargainRule, BargainSpec, Mandate, Predicate};
+use schemas::bargain::{BargainSpec, Mandate, Predicate};
 use schemas::delivery::Agreement;
 use schemas::digest::canonical;
+use schemas::policy::BargainRule;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
