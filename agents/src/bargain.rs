@@ -14,11 +14,12 @@
 
 pub mod bargainer;
 pub mod domain;
-mod limits;
 pub mod plan;
 pub mod space;
 pub mod strategy;
 pub mod utility;
+
+use schemas::bargain::space::SpaceFault;
 
 pub use bargainer::{BargainEvent, BargainOutcome, BargainReport, BargainRequest, Bargainer};
 pub use domain::{BargainRules, Domain, PartyProfile};
@@ -35,6 +36,12 @@ pub struct DocumentFault {
     pub pointer: String,
     /// What is wrong, or what would be right.
     pub detail: String,
+}
+
+impl From<SpaceFault> for DocumentFault {
+    fn from(fault: SpaceFault) -> Self {
+        Self::at(fault.pointer, fault.reason)
+    }
 }
 
 impl DocumentFault {

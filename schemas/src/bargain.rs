@@ -1,6 +1,9 @@
 //! What the alternating offers protocol adds to the contract (docs/spec/alternating-offers.md): the rules of a bargain, its
 //! outcome space, and the sealed mandate under which the exchange guards a party, and may accept for it. Integers only.
 
+pub mod mandate;
+pub mod space;
+
 use serde::{Deserialize, Serialize};
 
 use crate::ids::AttrName;

@@ -1,6 +1,6 @@
 //! The acts agents send (FIPA communicative acts, SC00037) and what each carries.
 //!
-//! What the exchange itself says to agents is in [`crate::delivery`].
+//! What the exchange itself says to agents is in `delivery`.
 
 use std::fmt;
 

@@ -69,8 +69,10 @@ mod file;
 use std::sync::Arc;
 
 use schemas::AgentId;
+use schemas::bargain::mandate::holds;
 use schemas::bargain::{
-    BargainSpec, CONCESSION_MAX, Concession, Issue, IssueValues, Mandate, PARTIES_MAX, Predicate, ROUNDS_MAX,
+    BargainSpec, CONCESSION_MAX, Concession, Issue, IssueValues, Mandate, PARTIES_MAX, PREDICATES_MAX, Predicate,
+    ROUNDS_MAX,
 };
 use schemas::ids::AttrName;
 use schemas::payload::AttrValue;
@@ -78,7 +80,6 @@ use schemas::policy::{STRIKES_MAX, TIMER_MS_MAX};
 use serde::{Deserialize, Serialize};
 
 use super::DocumentFault;
-use super::limits::{check_limits, holds};
 use super::space::Space;
 use super::utility::{Preferences, Utility, ppm};
 
@@ -276,6 +277,19 @@ impl PartyProfile {
 
 /// Rounds where neither rounds nor time is bounded: enough for every strategy here to concede in steps that show.
 const ROUNDS_UNSAID: u32 = 100;
+
+/// Whether there are few enough, each on an issue.
+fn check_limits(limits: &[Predicate], space: &Space) -> Result<(), DocumentFault> {
+    if limits.len() > PREDICATES_MAX {
+        return Err(DocumentFault::at("", format!("at most {PREDICATES_MAX} limits")));
+    }
+    for (index, limit) in limits.iter().enumerate() {
+        if !space.issues().iter().any(|issue| issue.name == limit.attr) {
+            return Err(DocumentFault::at(format!("/{index}/attr"), format!("there is no issue `{}`", limit.attr)));
+        }
+    }
+    Ok(())
+}
 
 /// The rules of a bargain without its outcome space; see [`BargainSpec`] for units and ranges.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,6 +1,7 @@
 //! The outcome space, small enough to be listed.
 
-use schemas::bargain::{ATTR_ELAPSED_MS, ATTR_ROUND, ISSUE_VALUES_MAX, ISSUES_MAX, Issue, IssueValues};
+use schemas::bargain::space::{OutcomeSpace, size};
+use schemas::bargain::{Issue, IssueValues};
 use schemas::payload::{ATTR_TEXT_LEN_MAX, AttrValue, INTEGER_MAX, Terms};
 
 use super::DocumentFault;
@@ -21,32 +22,19 @@ impl Space {
     /// The space over these issues.
     ///
     /// # Errors
-    /// The first [`DocumentFault`], its pointer starting at `/issues`: no issue or too many, a name twice or reserved, no values or
-    /// one twice, a range that ends before it begins, more than [`OUTCOMES_MAX`] outcomes.
+    /// The first [`DocumentFault`], its pointer starting at `/issues`: what [`OutcomeSpace::new`] refuses, a value no document
+    /// can have, more than [`OUTCOMES_MAX`] outcomes.
     pub fn try_new(issues: Vec<Issue>) -> Result<Self, DocumentFault> {
-        if issues.is_empty() || issues.len() > ISSUES_MAX {
-            return Err(DocumentFault::at("/issues", format!("1 to {ISSUES_MAX} issues make an outcome space")));
-        }
-        let mut sizes = Vec::with_capacity(issues.len());
-        for (index, issue) in issues.iter().enumerate() {
-            let pointer = format!("/issues/{index}");
-            if [ATTR_ROUND, ATTR_ELAPSED_MS].contains(&issue.name.as_str()) {
-                return Err(DocumentFault::at(pointer + "/name", format!("`{}` is a name of conditions", issue.name)));
-            }
-            if issues[..index].iter().any(|earlier| earlier.name == issue.name) {
-                return Err(DocumentFault::at(pointer + "/name", format!("another issue is named `{}`", issue.name)));
-            }
-            sizes.push(check_values(&issue.values).map_err(|fault| fault.under(&pointer))?);
-        }
-        let outcomes = sizes.iter().try_fold(1_u64, |product, &size| product.checked_mul(size));
+        let outcomes = OutcomeSpace::new(&issues)?.outcomes();
+        check_values(&issues)?;
         let len = outcomes.and_then(|outcomes| usize::try_from(outcomes).ok()).filter(|&len| len <= OUTCOMES_MAX);
         let Some(len) = len else {
-            let counted = outcomes.map_or_else(|| "more than 2^64".to_owned(), |outcomes| outcomes.to_string());
+            let counted = outcomes.map_or_else(|| "more than 2^128".to_owned(), |outcomes| outcomes.to_string());
             let detail =
                 format!("{counted} outcomes; an agent lists at most {OUTCOMES_MAX}: use fewer or smaller issues");
             return Err(DocumentFault::at("/issues", detail));
         };
-        let sizes = sizes.into_iter().map(|size| usize::try_from(size).unwrap_or(usize::MAX)).collect();
+        let sizes = issues.iter().map(|issue| usize::try_from(size(&issue.values)).unwrap_or(usize::MAX)).collect();
         Ok(Self { issues, sizes, len })
     }
 
@@ -72,87 +60,38 @@ impl Space {
     /// The terms of an outcome; absent from [`Self::len`] on.
     #[must_use]
     pub fn terms(&self, outcome: usize) -> Option<Terms> {
-        if outcome >= self.len {
-            return None;
-        }
-        let mut rest = outcome;
-        let mut terms = Terms::new();
-        for (issue, size) in self.issues.iter().zip(&self.sizes).rev() {
-            terms.insert(issue.name.clone(), value_at(&issue.values, rest % size)?);
-            rest /= size;
-        }
-        Some(terms)
+        self.outcomes().terms(outcome as u128)
     }
 
     /// The outcome with these terms; absent unless they name a value of every issue, and nothing else.
     #[must_use]
     pub fn outcome(&self, terms: &Terms) -> Option<usize> {
-        if terms.len() != self.issues.len() {
-            return None;
-        }
-        self.issues.iter().zip(&self.sizes).try_fold(0, |outcome, (issue, size)| {
-            Some(outcome * size + place_of(&issue.values, terms.get(&issue.name)?)?)
-        })
+        usize::try_from(self.outcomes().index(terms)?).ok()
+    }
+
+    pub(super) fn outcomes(&self) -> OutcomeSpace<'_> {
+        OutcomeSpace::of_checked(&self.issues)
     }
 }
 
-fn value_at(values: &IssueValues, place: usize) -> Option<AttrValue> {
-    match values {
-        IssueValues::Discrete { values } => values.get(place).cloned(),
-        IssueValues::Range { min, .. } => Some(AttrValue::Int(min.checked_add_unsigned(place as u64)?)),
-    }
-}
-
-fn place_of(values: &IssueValues, value: &AttrValue) -> Option<usize> {
-    match (values, value) {
-        (IssueValues::Discrete { values }, _) => values.iter().position(|one| one == value),
-        (IssueValues::Range { min, max }, AttrValue::Int(value)) if min <= value && value <= max => {
-            usize::try_from(value.abs_diff(*min)).ok()
-        }
-        (IssueValues::Range { .. }, AttrValue::Int(_) | AttrValue::Text(_)) => None,
-    }
-}
-
-/// How many values an issue has.
-fn check_values(values: &IssueValues) -> Result<u64, DocumentFault> {
-    match values {
-        IssueValues::Discrete { values } => {
-            if values.is_empty() || values.len() > ISSUE_VALUES_MAX {
-                return Err(DocumentFault::at(
-                    "/values",
-                    format!("1 to {ISSUE_VALUES_MAX} values make a discrete issue"),
-                ));
-            }
-            for (index, value) in values.iter().enumerate() {
-                check_value(value).map_err(|detail| DocumentFault::at(format!("/values/{index}"), detail))?;
-                if values[..index].contains(value) {
-                    return Err(DocumentFault::at(format!("/values/{index}"), "the value stands there before"));
+/// Texts and integers that a call could not carry.
+fn check_values(issues: &[Issue]) -> Result<(), DocumentFault> {
+    for (number, issue) in issues.iter().enumerate() {
+        let IssueValues::Discrete { values } = &issue.values else { continue };
+        for (index, value) in values.iter().enumerate() {
+            let detail = match value {
+                AttrValue::Int(value) if value.unsigned_abs() > INTEGER_MAX.unsigned_abs() => {
+                    format!("an integer within ± {INTEGER_MAX}")
                 }
-            }
-            Ok(values.len() as u64)
-        }
-        IssueValues::Range { min, max } => {
-            for (pointer, value) in [("/min", min), ("/max", max)] {
-                check_value(&AttrValue::Int(*value)).map_err(|detail| DocumentFault::at(pointer, detail))?;
-            }
-            if min > max {
-                return Err(DocumentFault::at("/max", "must not lie below `min`"));
-            }
-            Ok(max.abs_diff(*min) + 1)
+                AttrValue::Text(text) if text.chars().count() > ATTR_TEXT_LEN_MAX => {
+                    format!("a text of at most {ATTR_TEXT_LEN_MAX} characters")
+                }
+                AttrValue::Int(_) | AttrValue::Text(_) => continue,
+            };
+            return Err(DocumentFault::at(format!("/issues/{number}/values/{index}"), detail));
         }
     }
-}
-
-fn check_value(value: &AttrValue) -> Result<(), String> {
-    match value {
-        AttrValue::Int(value) if value.unsigned_abs() > INTEGER_MAX.unsigned_abs() => {
-            Err(format!("an integer within ± {INTEGER_MAX}"))
-        }
-        AttrValue::Text(text) if text.chars().count() > ATTR_TEXT_LEN_MAX => {
-            Err(format!("a text of at most {ATTR_TEXT_LEN_MAX} characters"))
-        }
-        AttrValue::Int(_) | AttrValue::Text(_) => Ok(()),
-    }
+    Ok(())
 }
 
 #[cfg(test)]

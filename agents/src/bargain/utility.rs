@@ -1,6 +1,6 @@
 //! What outcomes are worth to a party.
 
-use schemas::bargain::{self, IssueValues, PPM, TABLE_MAX, Worth};
+use schemas::bargain::{self, IssueValues, PPM, TABLE_MAX, Worth, mandate};
 use schemas::ids::AttrName;
 use schemas::policy::WEIGHT_SUM;
 
@@ -134,16 +134,8 @@ fn evaluate_ppm(utility: &bargain::Utility, space: &Space) -> Vec<u64> {
     }
 }
 
-/// floor((at_min * (max - v) + at_max * (v - min)) / (max - min)) of a range.
 fn worth_ppm(worth: &Worth, place: usize, size: usize) -> u64 {
-    match worth {
-        Worth::Listed { worth } => worth.get(place).copied().map_or(0, u64::from),
-        Worth::Linear { at_min, at_max } => {
-            let (width, place) = (size.saturating_sub(1) as u64, place as u64);
-            let sum = u64::from(*at_min) * (width - place) + u64::from(*at_max) * place;
-            sum.checked_div(width).unwrap_or(u64::from(*at_min))
-        }
-    }
+    mandate::worth_at(worth, place as u128, size as u128).map_or(0, u64::from)
 }
 
 fn per_issue<T>(space: &Space, part: impl Fn(&AttrName, usize) -> Vec<T>) -> Vec<Vec<T>> {
@@ -255,37 +247,12 @@ impl Preferences {
 
 fn check(utility: &Utility, space: &Space) -> Result<(), DocumentFault> {
     match utility {
-        Utility::Ppm(bargain::Utility::Linear(worths)) => check_linear_ppm(worths, space),
-        Utility::Ppm(bargain::Utility::Table(table)) => {
-            if space.len() > TABLE_MAX {
-                return Err(DocumentFault::at(
-                    "/table",
-                    format!("at most {TABLE_MAX} outcomes; the space has {}", space.len()),
-                ));
-            }
-            check_length("/table", table.len(), space.len(), "outcome")?;
-            check_each("/table", table, |utility| *utility <= PPM, "0 to 1000000")
-        }
+        Utility::Ppm(utility) => Ok(mandate::check_utility(utility, space.outcomes())?),
         Utility::Linear(contributions) => check_linear(contributions, space),
         Utility::Table(table) => {
             check_length("/table_real", table.len(), space.len(), "outcome")?;
             check_each("/table_real", table, |utility| (0.0..=1.0).contains(utility), "0 to 1")
         }
-    }
-}
-
-fn check_linear_ppm(worths: &[bargain::IssueWorth], space: &Space) -> Result<(), DocumentFault> {
-    for (index, one) in worths.iter().enumerate() {
-        let earlier = worths[..index].iter().map(|one| &one.issue);
-        check_issue(&one.issue, earlier, space)
-            .and_then(|values| check_worth_ppm(&one.worth, values))
-            .map_err(|fault| fault.under(&format!("/linear/{index}")))?;
-    }
-    let sum: u64 = worths.iter().map(|one| u64::from(one.weight)).sum();
-    if sum == u64::from(WEIGHT_SUM) {
-        Ok(())
-    } else {
-        Err(DocumentFault::at("/linear", format!("weights add up to {WEIGHT_SUM}, not to {sum}")))
     }
 }
 
@@ -318,21 +285,6 @@ fn check_issue<'a, 'b>(
     }
     let issue = space.issues().iter().find(|issue| issue.name == *name);
     issue.map(|issue| &issue.values).ok_or_else(|| DocumentFault::at("/issue", format!("there is no issue `{name}`")))
-}
-
-fn check_worth_ppm(worth: &Worth, values: &IssueValues) -> Result<(), DocumentFault> {
-    let is_worth = |worth: &u32| *worth <= PPM;
-    match (worth, values) {
-        (Worth::Listed { worth }, IssueValues::Discrete { values }) => {
-            check_length("/worth", worth.len(), values.len(), "value of the issue")?;
-            check_each("/worth", worth, is_worth, "0 to 1000000")
-        }
-        (Worth::Linear { at_min, at_max }, IssueValues::Range { .. }) => {
-            check_ends([at_min, at_max], is_worth, "0 to 1000000")
-        }
-        (Worth::Listed { .. }, IssueValues::Range { .. }) => Err(listed_of_a_range()),
-        (Worth::Linear { .. }, IssueValues::Discrete { .. }) => Err(ends_of_values()),
-    }
 }
 
 fn check_worth(worth: &ValueWorth, values: &IssueValues) -> Result<(), DocumentFault> {

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use policy_core::alternating_offers::mandate;
-use policy_core::alternating_offers::space::{SpaceFault, check_rules};
+use schemas::bargain::mandate;
+use schemas::bargain::space::{SpaceFault, check_rules};
 use schemas::bargain::{Mandate, PARTIES_MAX};
 use schemas::envelope::RECIPIENTS_MAX;
 use schemas::payload::Cfp;

@@ -9,8 +9,8 @@
 //! The parties take turns in a fixed order, the initiator first. Whose turn it is offers, which replaces the standing offer,
 //! or accepts the standing offer; the turn then passes on. An offer accepted by everybody but its proposer is the agreement.
 //!
-//! [`space`] and [`mandate`] are arithmetic, and public: gateways, agents and tools compute alike. Here is what is kept and how
-//! it ends; `opening.rs` is how a bargain begins, `rules.rs` what is refused, `turns.rs` what follows from a message,
+//! Outcome spaces and mandates are arithmetic, and everybody's: [`schemas::bargain`]. Here is what is kept and how it ends;
+//! `concession.rs` is what time does to a bargain, `opening.rs` is how a bargain begins, `rules.rs` what is refused, `turns.rs` what follows from a message,
 //! `pledge.rs` what a party is bound to and how its policy accepts for it, `view.rs` what the parties see.
 //!
 //! # Choices
@@ -23,18 +23,18 @@
 //! * What depends on the rules of time counts from log time: the bargain's clock starts with the first turn.
 //! * A call to a bargain names no policy: its initiator's is sealed with the mandate.
 
-pub mod mandate;
+mod concession;
 pub(crate) mod opening;
 pub(crate) mod pledge;
 mod rules;
-pub mod space;
 mod turns;
 mod view;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use schemas::bargain::{BargainSpec, MESSAGES_SPARE, PARTIES_MAX, Predicate, ROUNDS_MAX};
+use schemas::bargain::space::{OutcomeSpace, SpaceFault, check_rules};
+use schemas::bargain::{BargainSpec, MESSAGES_SPARE, PARTIES_MAX, Predicate, ROUNDS_MAX, mandate};
 use schemas::delivery::{Agreement, Disposition, Outcome};
 use schemas::payload::Terms;
 use schemas::{AgentId, AwardNo, Digest, Lot, OfferId, Payload, RegisterKey, RegisterValue, Timestamp};
@@ -50,10 +50,9 @@ use crate::negotiation::party::{DIGEST_KEPT, Party};
 use crate::negotiation::phase::{Phase, Timer, TimerKind};
 use crate::negotiation::tombstone::{BargainEnd, PastAward, Tombstone};
 
-use mandate::relative_time_ppm;
+use concession::relative_time_ppm;
 use pledge::{Pledge, Sealed};
 use rules::BargainAction;
-use space::{OutcomeSpace, SpaceFault, check_rules};
 
 /// What stands where a contract net names its policy.
 pub(crate) const POLICY_WORD: &str = "alternating_offers";

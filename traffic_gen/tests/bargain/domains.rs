@@ -36,9 +36,8 @@ fn every_domain_shipped_leaves_room_for_agreement_and_for_conflict() {
         for party in 0..domain.parties.len() {
             let mandate = domain.mandate(party).unwrap();
             let rules = domain.bargain();
-            let space = policy_core::alternating_offers::space::OutcomeSpace::new(&rules.issues).unwrap();
-            policy_core::alternating_offers::mandate::check(&mandate, space)
-                .unwrap_or_else(|fault| panic!("{file}: {fault}"));
+            let space = schemas::bargain::space::OutcomeSpace::new(&rules.issues).unwrap();
+            schemas::bargain::mandate::check(&mandate, space).unwrap_or_else(|fault| panic!("{file}: {fault}"));
         }
         let lineup = Lineup::try_new(domain, &kinds).unwrap();
         let solutions = lineup.solutions();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use schemas::bargain::mandate::holds;
 use schemas::bargain::{ATTR_ROUND, BargainSpec, PPM, Predicate};
 use schemas::delivery::{Award, Closing, Delivery, Disposition, Standing, Turn};
 use schemas::payload::{Accept, AttrValue, Confirm, Offer, Reasoned, Terms};
@@ -9,7 +10,6 @@ use schemas::{Act, AgentId, Digest, NegotiationId, OfferId, Payload, Timestamp};
 
 use super::report::BargainOutcome;
 use crate::bargain::DocumentFault;
-use crate::bargain::limits::holds;
 use crate::bargain::plan::{BargainPlan, Fallback};
 use crate::bargain::space::Space;
 use crate::bargain::strategy::{Move, OfferMade, TurnView};

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use schemas::bargain::space::{SpaceFault, check_rules};
 use schemas::bargain::{BargainSpec, Mandate, PARTIES_MAX};
 use schemas::delivery::{BargainCall, Call, Notification};
 use schemas::policy::{TIMER_MS_MAX, Timers};
@@ -9,7 +10,6 @@ use schemas::record::Qos;
 use schemas::{AgentId, Digest, Timestamp, WireTime};
 
 use super::pledge::pledge;
-use super::space::{SpaceFault, check_rules};
 use super::{Bargain, BargainParty, POLICY_WORD};
 use crate::contract_net::opening::{Opening, reply_by};
 use crate::effect::{Deliver, Protocol};

@@ -4,12 +4,11 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use schemas::bargain::Mandate;
+use schemas::bargain::space::{OutcomeSpace, SpaceFault};
+use schemas::bargain::{Mandate, mandate};
 use schemas::policy::{BargainRule, Policy};
 
-use super::mandate;
 use super::opening::Unfit;
-use super::space::{OutcomeSpace, SpaceFault};
 use crate::lane::snapshot::fields;
 use crate::negotiation::phase::NotUnderstoodReason;
 

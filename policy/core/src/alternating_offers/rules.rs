@@ -1,16 +1,16 @@
 //! What becomes of a message in an open bargain (docs/spec/alternating-offers.md#what-is-legal). Judging changes
 //! nothing.
 
+use schemas::bargain::mandate::holds;
+use schemas::bargain::space::{SpaceFault, check_predicates};
 use schemas::bargain::{ATTR_ELAPSED_MS, ATTR_ROUND, Conditions, Join, Predicate};
 use schemas::delivery::Disposition;
 use schemas::digest::canonical;
 use schemas::payload::{Accept, AttrValue, Confirm, Offer};
 use schemas::{Act, Digest, OfferId, Payload, Timestamp};
 
-use super::mandate::holds;
 use super::opening::Unfit;
 use super::pledge::{Pledge, Sealed, pledge};
-use super::space::{SpaceFault, check_predicates};
 use super::{AWARD, Bargain, StandingOffer};
 use crate::contract_net::rules::valid_until;
 use crate::negotiation::context::InputContext;

@@ -4,11 +4,12 @@
 use std::sync::Arc;
 
 use schemas::bargain::Concession;
+use schemas::bargain::mandate::utility_ppm;
 use schemas::delivery::{Award, Notification, Outcome};
 use schemas::policy::BargainRule;
 use schemas::{AgentId, Lot, Timestamp, WireTime};
 
-use super::mandate::{aspiration_ppm, utility_ppm};
+use super::concession::aspiration_ppm;
 use super::opening::ends_by;
 use super::pledge::{Pledge, Sealed};
 use super::view::turn_told;
@@ -151,7 +152,7 @@ impl Bargain {
     /// Keeps an offer for the policies of the other parties that look back.
     pub(super) fn note_offer(&mut self, offer: &StandingOffer, now: Timestamp) {
         let t_ppm = self.t_ppm(now);
-        let space = super::space::OutcomeSpace::of_checked(&self.rules.issues);
+        let space = schemas::bargain::space::OutcomeSpace::of_checked(&self.rules.issues);
         for (index, party) in self.parties.iter_mut().enumerate() {
             let Some(Sealed(pledge)) = party.pledge.as_mut().filter(|_| index != offer.by) else { continue };
             if let (Some(BargainRule::Combi { window_ppm, .. }), Some(utility)) =

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use policy_core::alternating_offers::mandate::inside;
-use policy_core::alternating_offers::space::check_rules;
 use policy_core::{Effect, Event};
+use schemas::bargain::mandate::inside;
+use schemas::bargain::space::check_rules;
 use schemas::bargain::{BargainSpec, Mandate};
 use schemas::delivery::{Agreement, BargainCall, Closing, Notification, Outcome, Turn};
 use schemas::payload::Terms;
@@ -183,7 +183,7 @@ impl Course {
         let space = check_rules(rules).expect("the bargain was opened");
         let Some(mandate) = self.mandates.get(party) else { return Ok(()) };
         // A JOIN that was refused for its mandate bound nobody.
-        let binds = policy_core::alternating_offers::mandate::check(mandate, space).is_ok();
+        let binds = schemas::bargain::mandate::check(mandate, space).is_ok();
         hold(!binds || inside(mandate, space, terms).is_ok(), || format!("{terms:?} is outside {party}'s {mandate:?}"))
     }
 

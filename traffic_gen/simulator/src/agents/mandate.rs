@@ -1,9 +1,9 @@
 //! What the parties of a bargain want: utilities over its outcomes, the mandates that declare them, the offers they make.
 //! Mandates carry values that can be recognised wherever they should not turn up.
 
-use policy_core::alternating_offers::mandate::utility_ppm;
-use policy_core::alternating_offers::space::OutcomeSpace;
 use schemas::WireTime;
+use schemas::bargain::mandate::utility_ppm;
+use schemas::bargain::space::OutcomeSpace;
 use schemas::bargain::{
     ATTR_ROUND, BargainSpec, Comparison, Concession, Conditions, Issue, IssueValues, IssueWorth, Mandate, PPM,
     Predicate, Utility, Worth,

@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-#[cfg(not(feature = "reference"))]
-use policy_core::alternating_offers::{mandate, space::OutcomeSpace};
 #[cfg(feature = "reference")]
 use policy_reference::is_inside;
 use schemas::bargain::{BargainSpec, Mandate};
+#[cfg(not(feature = "reference"))]
+use schemas::bargain::{mandate, space::OutcomeSpace};
 use schemas::delivery::{
     Agreement, Award, Call, Closing, DeliveryEnvelope, Disposition, Outcome, Receipt, Standing, Turn,
 };

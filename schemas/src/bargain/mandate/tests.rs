@@ -1,8 +1,7 @@
-use proptest::prelude::*;
-use schemas::bargain::Issue;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::bargain::Issue;
 
 #[test]
 fn a_linear_utility_weighs_the_worth_of_each_issue_and_rounds_down_once() {
@@ -100,68 +99,6 @@ fn predicates_compare_integers_by_size_and_texts_by_sameness_only() {
             serde_json::from_value(json!({"attr": "price", "op": op, "value": constant})).unwrap();
         let found = [Some(&five), Some(&text), None].map(|value| holds(&predicate, value));
         assert_eq!(found, [of_five, of_text, of_nothing], "{op} {constant}");
-    }
-}
-
-#[test]
-fn relative_time_is_the_further_of_rounds_and_time() {
-    let rules = |rounds: Option<u32>, deadline_ms: Option<u64>| -> BargainSpec {
-        let mut rules = json!({"issues": car()});
-        rounds.into_iter().for_each(|rounds| rules["rounds"] = json!(rounds));
-        deadline_ms.into_iter().for_each(|ms| rules["deadline_ms"] = json!(ms));
-        serde_json::from_str(&rules.to_string()).unwrap()
-    };
-    for (rounds, deadline_ms, round, elapsed_us, t) in [
-        (Some(9), None, 1, 99, 100_000),
-        (Some(2), None, 2, 0, 666_666),
-        (None, Some(10), 7, 2_500, 250_000),
-        (Some(9), Some(10), 1, 2_500, 250_000),
-        (Some(9), Some(10), 9, 2_500, 900_000),
-        (None, Some(10), 7, 20_000, 1_000_000),
-    ] {
-        assert_eq!(relative_time_ppm(&rules(rounds, deadline_ms), round, elapsed_us), t);
-    }
-}
-
-#[test]
-fn aspirations_fall_from_the_best_to_the_reservation_value() {
-    for (concession, t, aspiration) in [
-        (Concession::Linear, 0, 900_000),
-        (Concession::Linear, 250_000, 700_000),
-        (Concession::Linear, 1_000_000, 100_000),
-        (Concession::Boulware(4), 500_000, 850_000),
-        (Concession::Conceder(4), 62_500, 500_000),
-        // (0.333333)^8 is 152 parts per million, rounded down; of 800 000 that is 121.
-        (Concession::Boulware(8), 333_333, 899_879),
-        // The eighth root of one part per million is 0.177827.
-        (Concession::Conceder(8), 1, 757_739),
-    ] {
-        assert_eq!(aspiration_ppm(t, concession, 900_000, 100_000), aspiration, "{concession:?} at {t}");
-    }
-    assert_eq!(aspiration_ppm(500_000, Concession::Linear, 100_000, 900_000), 100_000);
-}
-
-proptest! {
-    #[test]
-    fn aspirations_never_rise_and_stay_in_bounds(
-        (one, other) in (0_u32..=PPM, 0_u32..=PPM),
-        (best, reservation) in (0_u32..=PPM, 0_u32..=PPM),
-        e in 2_u32..=CONCESSION_MAX,
-    ) {
-        for concession in [Concession::Boulware(e), Concession::Linear, Concession::Conceder(e)] {
-            let early = aspiration_ppm(one.min(other), concession, best, reservation);
-            let late = aspiration_ppm(one.max(other), concession, best, reservation);
-            prop_assert!(late <= early && early <= best && late >= reservation.min(best));
-        }
-    }
-
-    #[test]
-    fn a_root_undone_by_its_power_comes_back_to_where_it_was_or_just_below(t in 0_u32..=PPM, e in 2_u32..=CONCESSION_MAX) {
-        let root = u128::from(conceded_ppm(t, Concession::Conceder(e)));
-        let (t, whole) = (u128::from(t), u128::from(PPM));
-        // Stepwise, because a root to the eighth exceeds 128 bits: both sides rounded to the same side.
-        let power = |base: u128| (1..e).fold(base, |power, _| power * base / whole);
-        prop_assert!(power(root) <= t && power(root + 1) + u128::from(e) > t);
     }
 }
 

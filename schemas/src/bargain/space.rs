@@ -2,11 +2,11 @@
 //! (docs/spec/alternating-offers.md#ao-5). Nothing here lists outcomes, of which there may be more than a machine can
 //! count.
 
-use schemas::bargain::{ATTR_ELAPSED_MS, ATTR_ROUND, BargainSpec, ISSUE_VALUES_MAX, ISSUES_MAX, Issue, IssueValues};
-use schemas::bargain::{PREDICATES_MAX, Predicate, ROUNDS_MAX};
-use schemas::ids::AttrName;
-use schemas::payload::{AttrValue, INTEGER_MAX, Terms};
-use schemas::policy::{STRIKES_MAX, TIMER_MS_MAX};
+use super::{ATTR_ELAPSED_MS, ATTR_ROUND, BargainSpec, ISSUE_VALUES_MAX, ISSUES_MAX, Issue, IssueValues};
+use super::{PREDICATES_MAX, Predicate, ROUNDS_MAX};
+use crate::ids::AttrName;
+use crate::policy::{STRIKES_MAX, TIMER_MS_MAX};
+use crate::terms::{AttrValue, INTEGER_MAX, Terms};
 
 /// What is wrong with a document, and where.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -19,7 +19,9 @@ pub struct SpaceFault {
 }
 
 impl SpaceFault {
-    pub(crate) fn at(pointer: impl Into<String>, reason: &'static str) -> Self {
+    /// A fault at a pointer.
+    #[must_use]
+    pub fn at(pointer: impl Into<String>, reason: &'static str) -> Self {
         Self { pointer: pointer.into(), reason }
     }
 
@@ -61,7 +63,8 @@ impl<'a> OutcomeSpace<'a> {
     }
 
     /// As [`Self::new`], for issues that were checked before.
-    pub(crate) fn of_checked(issues: &'a [Issue]) -> Self {
+    #[must_use]
+    pub fn of_checked(issues: &'a [Issue]) -> Self {
         let outcomes = issues.iter().try_fold(1_u128, |product, issue| product.checked_mul(size(&issue.values)));
         Self { issues, outcomes }
     }
@@ -125,7 +128,8 @@ impl<'a> OutcomeSpace<'a> {
     }
 
     /// The issue of this name.
-    pub(crate) fn issue(&self, name: &AttrName) -> Option<&'a Issue> {
+    #[must_use]
+    pub fn issue(&self, name: &AttrName) -> Option<&'a Issue> {
         self.issues.iter().find(|issue| issue.name == *name)
     }
 }
@@ -158,11 +162,7 @@ pub fn check_rules(rules: &BargainSpec) -> Result<OutcomeSpace<'_>, SpaceFault> 
 ///
 /// # Errors
 /// The first [`SpaceFault`], with its pointer from the list.
-pub(crate) fn check_predicates(
-    predicates: &[Predicate],
-    space: OutcomeSpace<'_>,
-    others: &[&str],
-) -> Result<(), SpaceFault> {
+pub fn check_predicates(predicates: &[Predicate], space: OutcomeSpace<'_>, others: &[&str]) -> Result<(), SpaceFault> {
     if predicates.len() > PREDICATES_MAX {
         return Err(SpaceFault::at("", "at most 32 predicates"));
     }
@@ -199,7 +199,8 @@ fn check_values(values: &IssueValues) -> Result<(), SpaceFault> {
 }
 
 /// How many values an issue can have; at least one of a checked issue.
-fn size(values: &IssueValues) -> u128 {
+#[must_use]
+pub fn size(values: &IssueValues) -> u128 {
     match values {
         IssueValues::Discrete { values } => u128::try_from(values.len()).unwrap_or(u128::MAX),
         IssueValues::Range { min, max } => u128::from(max.abs_diff(*min)) + 1,
@@ -207,7 +208,7 @@ fn size(values: &IssueValues) -> u128 {
 }
 
 /// Where a value stands among those of an issue.
-pub(crate) fn place_of(values: &IssueValues, value: &AttrValue) -> Option<u128> {
+pub(super) fn place_of(values: &IssueValues, value: &AttrValue) -> Option<u128> {
     match (values, value) {
         (IssueValues::Discrete { values }, _) => {
             values.iter().position(|one| one == value).and_then(|place| u128::try_from(place).ok())

@@ -1,17 +1,14 @@
-//! Sealed mandates, as far as they are arithmetic: whether one fits a space, what an outcome is worth under it, what is
-//! inside, and what its party aspires to as time passes. Integers only, so that every engine comes to the same.
+//! Sealed mandates, as far as they are arithmetic: whether one fits a space, what an outcome is worth under it, and what
+//! is inside. Integers only, so that everybody comes to the same.
 
 use std::cmp::Ordering;
 
-use schemas::bargain::{
-    BargainSpec, CONCESSION_MAX, Comparison, Concession, IssueValues, IssueWorth, Mandate, PPM, Predicate, TABLE_MAX,
-    Utility, Worth,
+use super::space::{OutcomeSpace, SpaceFault, check_predicates, place_of, size};
+use super::{
+    CONCESSION_MAX, Comparison, Concession, IssueValues, IssueWorth, Mandate, PPM, Predicate, TABLE_MAX, Utility, Worth,
 };
-use schemas::payload::{AttrValue, Terms};
-use schemas::policy::WEIGHT_SUM;
-
-use super::space::{OutcomeSpace, SpaceFault, check_predicates, place_of};
-use crate::acceptance::threshold::product;
+use crate::policy::WEIGHT_SUM;
+use crate::terms::{AttrValue, Terms};
 
 /// Checks that a mandate fits the outcome space of its bargain.
 ///
@@ -29,10 +26,8 @@ pub fn check(mandate: &Mandate, space: OutcomeSpace<'_>) -> Result<(), SpaceFaul
     if mandate.utility.is_none() && mandate.reservation > 0 {
         return Err(SpaceFault::at("/reservation", "a reservation value is one of `utility`, which is missing"));
     }
-    match &mandate.utility {
-        Some(Utility::Linear(worths)) => check_linear(worths, space)?,
-        Some(Utility::Table(table)) => check_table(table, space)?,
-        None => {}
+    if let Some(utility) = &mandate.utility {
+        check_utility(utility, space).map_err(|fault| fault.under("/utility"))?;
     }
     check_predicates(&mandate.limits, space, &[]).map_err(|fault| fault.under("/limits"))?;
     match mandate.concession {
@@ -43,9 +38,20 @@ pub fn check(mandate: &Mandate, space: OutcomeSpace<'_>) -> Result<(), SpaceFaul
     }
 }
 
+/// Checks that a utility fits an outcome space.
+///
+/// # Errors
+/// The first [`SpaceFault`], with its pointer from the utility.
+pub fn check_utility(utility: &Utility, space: OutcomeSpace<'_>) -> Result<(), SpaceFault> {
+    match utility {
+        Utility::Linear(worths) => check_linear(worths, space),
+        Utility::Table(table) => check_table(table, space),
+    }
+}
+
 fn check_linear(worths: &[IssueWorth], space: OutcomeSpace<'_>) -> Result<(), SpaceFault> {
     for (index, one) in worths.iter().enumerate() {
-        let pointer = format!("/utility/linear/{index}");
+        let pointer = format!("/linear/{index}");
         let Some(issue) = space.issue(&one.issue) else {
             return Err(SpaceFault::at(pointer + "/issue", "names no issue of the bargain"));
         };
@@ -55,7 +61,7 @@ fn check_linear(worths: &[IssueWorth], space: OutcomeSpace<'_>) -> Result<(), Sp
         check_worth(&one.worth, &issue.values).map_err(|fault| fault.under(&pointer))?;
     }
     let sum: u64 = worths.iter().map(|one| u64::from(one.weight)).sum();
-    if sum == u64::from(WEIGHT_SUM) { Ok(()) } else { Err(SpaceFault::at("/utility/linear", "weights add up to 1000")) }
+    if sum == u64::from(WEIGHT_SUM) { Ok(()) } else { Err(SpaceFault::at("/linear", "weights add up to 1000")) }
 }
 
 fn check_worth(worth: &Worth, values: &IssueValues) -> Result<(), SpaceFault> {
@@ -85,10 +91,10 @@ fn check_worth(worth: &Worth, values: &IssueValues) -> Result<(), SpaceFault> {
 fn check_table(table: &[u32], space: OutcomeSpace<'_>) -> Result<(), SpaceFault> {
     let is_whole = table.len() <= TABLE_MAX && space.outcomes() == u128::try_from(table.len()).ok();
     if !is_whole {
-        return Err(SpaceFault::at("/utility/table", "one number for each outcome, of which there are at most 1024"));
+        return Err(SpaceFault::at("/table", "one number for each outcome, of which there are at most 1024"));
     }
     match table.iter().position(|utility| *utility > PPM) {
-        Some(index) => Err(SpaceFault::at(format!("/utility/table/{index}"), "0 to 1000000")),
+        Some(index) => Err(SpaceFault::at(format!("/table/{index}"), "0 to 1000000")),
         None => Ok(()),
     }
 }
@@ -133,19 +139,23 @@ fn weighted(worths: &[IssueWorth], worth: impl Fn(&IssueWorth) -> Option<u32>) -
     u32::try_from(sum / u64::from(WEIGHT_SUM)).ok()
 }
 
-/// The worth of one issue's value. Of a range: floor((at_min * (max - v) + at_max * (v - min)) / (max - min)), and `at_min`
-/// where it has one value only.
+/// The worth of one issue's value.
 fn worth_of(one: &IssueWorth, space: OutcomeSpace<'_>, value: &AttrValue) -> Option<u32> {
     let values = &space.issue(&one.issue)?.values;
-    let place = place_of(values, value)?;
-    match (&one.worth, values) {
-        (Worth::Listed { worth }, _) => worth.get(usize::try_from(place).ok()?).copied(),
-        (Worth::Linear { at_min, at_max }, IssueValues::Range { min, max }) => {
-            let width = u128::from(max.abs_diff(*min));
-            let sum = u128::from(*at_min) * width.saturating_sub(place) + u128::from(*at_max) * place;
+    worth_at(&one.worth, place_of(values, value)?, size(values))
+}
+
+/// The worth of the value at a place among `values` of an issue. Of a range: floor((at_min * (max - v) + at_max * (v - min)) /
+/// (max - min)), and `at_min` where it has one value only.
+#[must_use]
+pub fn worth_at(worth: &Worth, place: u128, values: u128) -> Option<u32> {
+    match worth {
+        Worth::Listed { worth } => worth.get(usize::try_from(place).ok()?).copied(),
+        Worth::Linear { at_min, at_max } => {
+            let width = values.checked_sub(1)?;
+            let sum = u128::from(*at_min) * width.checked_sub(place)? + u128::from(*at_max) * place;
             sum.checked_div(width).map_or(Some(*at_min), |worth| u32::try_from(worth).ok())
         }
-        (Worth::Linear { .. }, IssueValues::Discrete { .. }) => None,
     }
 }
 
@@ -188,49 +198,6 @@ pub fn holds(predicate: &Predicate, value: Option<&AttrValue>) -> bool {
         Comparison::Gt => order == Ordering::Greater,
         Comparison::Ge => order != Ordering::Less,
     }
-}
-
-/// Relative time: max(round / (rounds + 1), elapsed / deadline), of what the rules name, in parts per million, rounded
-/// down; [`PPM`] at most. `round` counts from 1.
-#[must_use]
-pub fn relative_time_ppm(rules: &BargainSpec, round: u32, elapsed_us: u64) -> u32 {
-    let part = |part: u128, whole: u128| {
-        let ppm = (part * u128::from(PPM)).checked_div(whole).unwrap_or(u128::from(PPM));
-        u32::try_from(ppm).unwrap_or(PPM).min(PPM)
-    };
-    let rounds = rules.rounds.map(|rounds| part(u128::from(round), u128::from(rounds) + 1));
-    let time = rules.deadline_ms.map(|ms| part(u128::from(elapsed_us), u128::from(ms) * 1000));
-    rounds.max(time).unwrap_or(PPM)
-}
-
-/// What a party aspires to at a relative time: `best - (best - reservation) * t^e`. Both t^e and the product are rounded
-/// down, so the aspiration is rounded up. A reservation above the best counts as the best.
-#[must_use]
-pub fn aspiration_ppm(t_ppm: u32, concession: Concession, best: u32, reservation: u32) -> u32 {
-    let conceded = conceded_ppm(t_ppm.min(PPM), concession);
-    let span = u64::from(best.saturating_sub(reservation));
-    let given_up = span * u64::from(conceded) / u64::from(PPM);
-    best - u32::try_from(given_up).unwrap_or(best)
-}
-
-/// floor(t^e), in parts per million, exact: the largest x with `x^d * PPM^(n - d) <= t^n`, where e = n / d.
-fn conceded_ppm(t: u32, concession: Concession) -> u32 {
-    let (t, whole) = (u64::from(t), u64::from(PPM));
-    let is_enough = |x: u64| match concession {
-        Concession::Linear => x <= t,
-        Concession::Boulware(e) => product(x, whole, e.saturating_sub(1)) <= product(1, t, e),
-        Concession::Conceder(e) => product(1, x, e) <= product(t, whole, e.saturating_sub(1)),
-    };
-    let (mut low, mut high) = (0, whole);
-    while low < high {
-        let middle = (low + high).div_ceil(2);
-        if is_enough(middle) {
-            low = middle;
-        } else {
-            high = middle - 1;
-        }
-    }
-    u32::try_from(low).unwrap_or(PPM)
 }
 
 #[cfg(test)]
