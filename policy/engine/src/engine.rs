@@ -10,14 +10,13 @@ use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::backlog::{BacklogReporter, SharedDeadLetters};
 use crate::config::EngineConfig;
 use crate::ingress::Ingress;
-use crate::lane::{LaneDriver, RecoveryError, STOP_MAX, Shared};
+use crate::lane::{
+    BacklogReporter, FoldObserver, LaneDriver, RecoveryError, STOP_MAX, Shared, SharedDeadLetters, StatisticsReporter,
+};
 use crate::membership::{HeartbeatTask, MembershipHandle, MembershipInput};
 use crate::metrics::EngineMetrics;
-use crate::observer::FoldObserver;
-use crate::observer::StatisticsReporter;
 use crate::status::{LanePhase, LaneStatus, Status, StatusReader, StopReason, lane_status};
 
 /// Why an engine could not start.

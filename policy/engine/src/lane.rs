@@ -15,15 +15,26 @@
 //! | [`maintenance`] | checkpoints and trims |
 //! | [`recovery`] | how the lane gets its state back |
 //! | `Inputs`, here | everything that can wake the lane |
-//! | [`crate::observer`] | what people are told of all this |
+//! | [`observer`] | what people are told of all this |
 
+mod abort;
+mod backlog;
+mod checkpoint;
+mod clock_health;
+mod delivered;
+mod document;
 mod driver;
 mod fold;
+mod log_reader;
 mod maintenance;
+mod observer;
+mod outbox;
 mod ownership;
 mod publish;
 mod recovery;
+mod register;
 mod requests;
+mod tick;
 
 use std::collections::BTreeSet;
 use std::future::pending;
@@ -40,20 +51,23 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::abort::Aborts;
+use self::backlog::LaneBacklog;
+pub(crate) use self::backlog::{BacklogReporter, SharedDeadLetters};
+use self::delivered::Batch;
 pub(crate) use self::driver::{LaneDriver, STOP_MAX};
+use self::log_reader::LogReader;
 use self::maintenance::MaintenanceDone;
+pub use self::observer::FoldObserver;
+use self::observer::LaneStatistics;
+pub(crate) use self::observer::StatisticsReporter;
+use self::outbox::Outbox;
 pub(crate) use self::recovery::RecoveryError;
-use crate::abort::Aborts;
-use crate::backlog::{LaneBacklog, SharedDeadLetters};
+use self::register::Registrar;
 use crate::config::EngineConfig;
-use crate::delivered::Batch;
 use crate::ingress::Signal;
-use crate::log_reader::LogReader;
 use crate::membership::LiveEngines;
 use crate::metrics::EngineMetrics;
-use crate::observer::{FoldObserver, LaneStatistics};
-use crate::outbox::Outbox;
-use crate::register::Registrar;
 use crate::status::LaneStatus;
 
 /// What every lane of an engine is given.

@@ -27,34 +27,23 @@
 //! answered, keep state that the log does not give back, fold under rules it does not know, and emit when another engine
 //! has come to another state.
 //!
-//! Reading order: [`EngineConfig`], `lane.rs` (the loop), `lane/fold.rs` (records in), `lane/publish.rs`, `outbox.rs`, `register.rs`
-//! (what leaves, and when), `tick.rs`, `delivered.rs`, `abort.rs` (what engines log); then `membership.rs` and
-//! `lane/ownership.rs` (who does it), `lane/recovery.rs`, `checkpoint.rs`, `lane/maintenance.rs` (how it survives).
+//! Reading order: [`EngineConfig`], `lane.rs` (the loop), `lane/fold.rs` (records in), `lane/publish.rs`, `lane/outbox.rs`,
+//! `lane/register.rs` (what leaves, and when), `lane/{tick,delivered,abort}.rs` (what engines log); then `membership.rs` and
+//! `lane/ownership.rs` (who does it), `lane/{recovery,checkpoint,maintenance}.rs` (how it survives).
 
-mod abort;
-mod backlog;
-mod checkpoint;
-mod clock_health;
 mod config;
-mod delivered;
 mod digests;
-mod document;
 mod engine;
 mod ingress;
 mod lane;
-mod log_reader;
 mod membership;
 mod metrics;
-mod observer;
-mod outbox;
-mod register;
 mod status;
-mod tick;
 
 pub use config::{
     BatchConfig, CheckpointConfig, ClockConfig, EngineConfig, MembershipConfig, OutboxConfig, Trim, WallClock,
 };
 pub use engine::{Engine, EngineError, EngineHandle};
+pub use lane::FoldObserver;
 pub use metrics::{EngineMetrics, Jain};
-pub use observer::FoldObserver;
 pub use status::{LanePhase, LaneStatus, Status, StatusReader, StopReason};

@@ -16,12 +16,12 @@ use super::publish::{Publisher, Unsettled};
 use super::recovery::{RecoveryError, recover_with_retries};
 use super::requests::Requests;
 use super::{AppendDone, Inputs, LaneWake, Purpose, Recovered, Shared, Watched};
-use crate::backlog::BacklogSender;
-use crate::checkpoint::{Checkpoint, CheckpointStore};
 use crate::ingress::Signal;
+use crate::lane::backlog::BacklogSender;
+use crate::lane::checkpoint::{Checkpoint, CheckpointStore};
+use crate::lane::observer::LaneObserver;
 use crate::membership::MembershipHandle;
 use crate::metrics::Observation;
-use crate::observer::LaneObserver;
 use crate::status::{LanePhase, LaneStatus, StopReason};
 
 /// Most requests for views taken in between two flushes; each costs one look-up and one document.

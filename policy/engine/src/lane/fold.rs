@@ -13,15 +13,15 @@ use tokio::time::Instant;
 
 use super::ownership::Ownership;
 use super::publish::Publisher;
-use crate::abort::AbortCode;
-use crate::checkpoint::Head;
-use crate::clock_health::ClockHealth;
 use crate::config::EngineConfig;
 use crate::digests::{DigestPoint, Digests, Mismatch};
+use crate::lane::abort::AbortCode;
+use crate::lane::checkpoint::Head;
+use crate::lane::clock_health::ClockHealth;
+use crate::lane::observer::LaneObserver;
+use crate::lane::tick::{LogClock, Ticker};
 use crate::metrics::Observation;
-use crate::observer::LaneObserver;
 use crate::status::{LaneStatus, StopReason};
-use crate::tick::{LogClock, Ticker};
 
 /// Digests in each heartbeat: those of the last few seconds of a busy lane, and more than one in case one is lost.
 const HEARTBEAT_DIGESTS: usize = 4;

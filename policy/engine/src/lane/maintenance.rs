@@ -13,10 +13,10 @@ use schemas::Lane;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::checkpoint::{Checkpoint, CheckpointError, CheckpointStore};
 use crate::config::{EngineConfig, Trim};
+use crate::lane::checkpoint::{Checkpoint, CheckpointError, CheckpointStore};
+use crate::lane::observer::LaneObserver;
 use crate::metrics::Observation;
-use crate::observer::LaneObserver;
 
 /// Gap after a checkpoint that could not be stored.
 const FAILED_GAP: Duration = Duration::from_secs(10);
@@ -265,7 +265,7 @@ mod tests {
     use schemas::{Digest, Timestamp};
 
     use super::*;
-    use crate::checkpoint::Head;
+    use crate::lane::checkpoint::Head;
 
     #[tokio::test]
     async fn nothing_is_trimmed_below_a_checkpoint_that_is_stored_and_not_proven() {

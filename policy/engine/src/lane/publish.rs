@@ -13,13 +13,13 @@ use tokio::time::{Instant, timeout};
 
 use super::fold::Fold;
 use super::{AppendDone, Inputs, Purpose, Shared, WriteDone};
-use crate::abort::{ABORTS_MAX, AbortCode, Aborts};
-use crate::backlog::BacklogSender;
-use crate::delivered::{Batch, DeliveredBatch};
+use crate::lane::abort::{ABORTS_MAX, AbortCode, Aborts};
+use crate::lane::backlog::BacklogSender;
+use crate::lane::delivered::{Batch, DeliveredBatch};
+use crate::lane::observer::LaneObserver;
+use crate::lane::outbox::{DeliveryEvent, Outbox};
+use crate::lane::register::{PendingWrite, Registrar, WRITES_PENDING_MAX, Write, WriteOutcome};
 use crate::metrics::{Observation, WriteResult};
-use crate::observer::LaneObserver;
-use crate::outbox::{DeliveryEvent, Outbox};
-use crate::register::{PendingWrite, Registrar, WRITES_PENDING_MAX, Write, WriteOutcome};
 use crate::status::{LaneStatus, StopReason};
 
 /// Most engine entries in flight; more wait in the outbox. A quarter of what the appender queues.

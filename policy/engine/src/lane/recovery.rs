@@ -13,13 +13,13 @@ use schemas::{Lane, Timestamp};
 use tokio::time::{Instant, sleep};
 
 use super::{Recovered, Shared};
-use crate::abort::Aborts;
-use crate::checkpoint::{Checkpoint, CheckpointError, CheckpointStore};
 use crate::config::EngineConfig;
-use crate::log_reader::LogReader;
+use crate::lane::abort::Aborts;
+use crate::lane::checkpoint::{Checkpoint, CheckpointError, CheckpointStore};
+use crate::lane::log_reader::LogReader;
+use crate::lane::outbox::Outbox;
+use crate::lane::register::Registrar;
 use crate::metrics::EngineMetrics;
-use crate::outbox::Outbox;
-use crate::register::Registrar;
 use crate::status::StopReason;
 
 /// Most attempts at building a lane while the bus does not answer, and the gap between them: half a minute. A cluster

@@ -26,7 +26,7 @@ use tokio::time::{Instant, timeout};
 
 use super::Inputs;
 use super::publish::FLUSH_MAX;
-use crate::observer::LaneObserver;
+use crate::lane::observer::LaneObserver;
 
 /// Most requests that wait; further ones are dropped, and their senders told by nobody. Far more than gateways ask at once.
 const WAITING_MAX: usize = 1024;

@@ -13,8 +13,8 @@ use schemas::{Act, AgentId, Digest, NegotiationId, OfferId, Position, Timestamp,
 
 use super::fact_log::{FIRST_MAX, LAST_MAX};
 use super::{ENDED_MAX, Fact, Journals, OPEN_MAX, WEIGHT_MAX};
-use crate::outbox::fixture::id as delivery;
-use crate::outbox::{DeliveryEvent, DeliveryStep};
+use crate::lane::outbox::fixture::id as delivery;
+use crate::lane::outbox::{DeliveryEvent, DeliveryStep};
 
 #[test]
 fn a_long_journal_keeps_the_first_and_the_last_entries_and_says_what_it_left_out_between() {

@@ -34,9 +34,9 @@ use telemetry::TraceContext;
 use tokio::time::Instant;
 
 use crate::config::OutboxConfig;
-use crate::document::DocumentWriter;
+use crate::lane::document::DocumentWriter;
+use crate::lane::register::Gate;
 use crate::metrics::{DeadLetterReason, EngineMetrics, Observation};
-use crate::register::Gate;
 
 pub(crate) use event::{DeliveryEvent, DeliveryStep};
 use schedule::{RetrySchedule, RetrySlot};

@@ -18,8 +18,8 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use crate::config::EngineConfig;
+use crate::lane::outbox::{DeliveryEvent, DeliveryStep, Outbox};
 use crate::metrics::DeadLetterReason;
-use crate::outbox::{DeliveryEvent, DeliveryStep, Outbox};
 
 /// How often the lanes are added up.
 const BACKLOG_PERIOD: Duration = Duration::from_secs(1);
@@ -245,7 +245,7 @@ impl Line {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outbox::fixture::id;
+    use crate::lane::outbox::fixture::id;
 
     #[test]
     fn the_backlogs_of_lanes_add_up() {

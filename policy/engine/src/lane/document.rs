@@ -100,7 +100,7 @@ mod tests {
     use schemas::{MsgId, delivery::Disposition};
 
     use super::*;
-    use crate::outbox::fixture;
+    use crate::lane::outbox::fixture;
 
     #[test]
     fn a_document_reads_back_as_the_delivery_it_was_written_from() {

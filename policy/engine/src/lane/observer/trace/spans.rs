@@ -10,8 +10,8 @@ use telemetry::{Kind, Span, SpanId, TraceContext, TraceId, Tracer};
 use tokio::time::Instant;
 
 use super::{Traces, hanging_at, message, message_at};
+use crate::lane::outbox::{DeliveryEvent, DeliveryStep};
 use crate::metrics::WriteResult;
-use crate::outbox::{DeliveryEvent, DeliveryStep};
 
 /// What goes over.
 const SYSTEM: &str = "nats";

@@ -11,8 +11,8 @@ use schemas::payload::{AttrValue, Terms};
 use schemas::{Act, AgentId, AwardNo, DeliveryId, Lot, NegotiationId, RegisterKey};
 use serde::Serialize;
 
+use crate::lane::outbox::{DeliveryEvent, DeliveryStep};
 use crate::metrics::{DeadLetterReason, WriteResult};
-use crate::outbox::{DeliveryEvent, DeliveryStep};
 
 /// Most offers of a decision that are remembered, and most winners.
 const RANKED_MAX: usize = 64;

@@ -22,8 +22,8 @@ use bytes::Bytes;
 use policy_core::Deliver;
 use schemas::{Lane, NegotiationId, RegisterKey};
 
-use crate::abort::AbortCode;
-use crate::register::PendingWrite;
+use crate::lane::abort::AbortCode;
+use crate::lane::register::PendingWrite;
 
 pub(crate) use store::CheckpointStore;
 pub(crate) use stored::Head;
@@ -44,11 +44,11 @@ pub(crate) struct Checkpoint {
     pub(crate) head: Head,
     /// The snapshot of the lane's state ([`policy_core::LaneState::snapshot`]).
     pub(crate) lane_state: Bytes,
-    /// Deliveries neither acknowledged nor given up, in the order they were made ([`crate::outbox::Outbox::unsettled`]).
+    /// Deliveries neither acknowledged nor given up, in the order they were made ([`crate::lane::outbox::Outbox::unsettled`]).
     pub(crate) deliveries: Vec<Deliver>,
-    /// Register writes not known to be answered ([`crate::register::Registrar::pending`]).
+    /// Register writes not known to be answered ([`crate::lane::register::Registrar::pending`]).
     pub(crate) writes: Vec<PendingWrite>,
-    /// Refused keys ([`crate::register::Registrar::refused`]).
+    /// Refused keys ([`crate::lane::register::Registrar::refused`]).
     pub(crate) refused: Vec<RegisterKey>,
     /// Negotiations whose abort is not in the log yet.
     pub(crate) aborts: Vec<(NegotiationId, AbortCode)>,

@@ -23,8 +23,8 @@ use self::statistics::LaneCounters;
 use self::trace::{FinishedNegotiation, FoldedMessage, Traces};
 use self::uncounted::UncountedEvents;
 use crate::config::{EngineConfig, WallClock};
+use crate::lane::outbox::{DeliveryEvent, Outbox};
 use crate::metrics::{EngineMetrics, LaneGauges, Observation, WriteResult};
-use crate::outbox::{DeliveryEvent, Outbox};
 
 pub(crate) use self::statistics::{LaneStatistics, StatisticsReporter};
 

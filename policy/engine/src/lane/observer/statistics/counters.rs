@@ -12,7 +12,7 @@ use super::Totals;
 use super::agents::Agents;
 use super::minute::Minute;
 use super::policies::Policies;
-use crate::outbox::{DeliveryEvent, DeliveryStep};
+use crate::lane::outbox::{DeliveryEvent, DeliveryStep};
 
 /// See the module. Survives the loss of the lane.
 #[derive(Debug, Default)]

@@ -17,7 +17,7 @@ use schemas::record::{AdmittedMessage, Entry, Record};
 use schemas::{Lane, MsgId, NegotiationId, RegisterKey};
 use telemetry::{SpanId, TraceContext, TraceId, Tracer};
 
-use crate::register::WRITES_PENDING_MAX;
+use crate::lane::register::WRITES_PENDING_MAX;
 
 pub(crate) use spans::{FinishedNegotiation, FoldedMessage};
 

@@ -11,8 +11,8 @@ use super::DeliveryState;
 use super::bundle::{Bundle, Bundler};
 use super::schedule::retry_gap;
 use super::{DeliveryEvent, DeliveryStep, Outbox};
+use crate::lane::tick::LogClock;
 use crate::metrics::DeadLetterReason;
-use crate::tick::LogClock;
 
 impl Outbox {
     /// Everything queued, as messages to publish; they count as sent.

@@ -10,7 +10,7 @@ use schemas::{AwardNo, Lot, NegotiationId};
 use super::bundle::Bundle;
 use super::fixture::{deliver, id};
 use super::*;
-use crate::tick::LogClock;
+use crate::lane::tick::LogClock;
 
 #[test]
 fn a_delivery_nobody_acknowledges_is_repeated_at_growing_gaps_under_one_id_and_then_given_up() {

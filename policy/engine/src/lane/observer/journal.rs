@@ -26,7 +26,7 @@ use schemas::{AgentId, NegotiationId, OfferId, Timestamp};
 pub(crate) use fact::Fact;
 use fact_log::FactLog;
 
-use crate::outbox::DeliveryEvent;
+use crate::lane::outbox::DeliveryEvent;
 
 /// Open negotiations remembered: five times what statistics name, so that one picked from it is still there.
 const OPEN_MAX: usize = 256;
