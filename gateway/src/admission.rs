@@ -20,12 +20,12 @@ use schemas::{Act, AgentId, Code, Digest, MsgId, NegotiationId, Position, Refusa
 use serde::Serialize;
 use telemetry::TraceId;
 
+use crate::Transport;
 use crate::auth::{Authenticator, Identity};
 use crate::metrics::{Document, GatewayMetrics, Stage};
 use crate::rate_limit::{Peer, RateLimits};
 use crate::registry::{PresenceSignal, Registry};
 use crate::shared_recent::SharedRecent;
-use crate::transport::Transport;
 
 pub(crate) use consent_requests::{RequestNotes, drive as drive_requests};
 pub(crate) use log::AdmissionLog;
@@ -127,7 +127,12 @@ impl Admission {
         let outcome = self.admit_along(&ingress, &mut context).await;
         if outcome.is_ok() {
             context.agent.iter().for_each(|agent| self.0.registry.note_presence(agent, PresenceSignal::Here));
-            self.0.metrics.messages.stored(ingress.transport, context.began.elapsed());
+            self.0
+                .metrics
+                .messages
+                .ingest_duration
+                .of(ingress.transport)
+                .observe(context.began.elapsed().as_secs_f64());
         }
         self.answered(&context, outcome.as_ref().err());
         outcome
@@ -272,7 +277,7 @@ impl Admission {
         context.passed(&self.0.metrics, Stage::Duplicate);
         if first.is_some() {
             context.is_repeat = true;
-            self.0.metrics.messages.repeated(context.transport);
+            self.0.metrics.messages.repeats.of(context.transport).inc();
         }
 
         context.publishes();
@@ -347,7 +352,7 @@ impl AdmissionContext {
     /// The message passed a stage.
     fn passed(&mut self, metrics: &GatewayMetrics, stage: Stage) {
         let now = Instant::now();
-        metrics.messages.passed(stage, now.duration_since(self.clock));
+        metrics.messages.stage_duration.of(stage).observe(now.duration_since(self.clock).as_secs_f64());
         self.clock = now;
     }
 

@@ -13,9 +13,9 @@ use schemas::{Code, Refusal, subject};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
+use crate::Transport;
 use crate::admission::{Accepted, Admission, Credentials, Ingress};
 use crate::problem::Problem;
-use crate::transport::Transport;
 
 /// The bus as a way in.
 pub(crate) struct BusIngress {

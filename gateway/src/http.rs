@@ -1,12 +1,11 @@
-//! The HTTP interface: routes, and what all of them share.
+//! The HTTP interface: what all routes share. [`Refused`] is the one place where a code becomes an HTTP response, [`Caller`]
+//! says who asks, [`JsonBody`] which body came. Each file lists its routes.
 //!
 //! | file | answers |
 //! |---|---|
 //! | `server` | connections: timeouts, bounds, upgrades, shutdown |
-//! | `problem_response` | refusals as problem documents: the one place where codes become HTTP |
-//! | `request` | who calls, and what body came |
 //! | `messages`, `websocket`, `sse` | messages in, deliveries out, acknowledgements |
-//! | `stream_limit`, `stream_lifetime` | how many streams an agent has, how long they last, who ends them |
+//! | `streams` | how many streams an agent has, how long they last, who ends them |
 //! | `agents`, `consent`, `groups`, `policies` | the control plane |
 //! | `negotiations` | what an engine says of one negotiation |
 //! | `documents`, `health` | descriptions, readiness, metrics |
@@ -21,54 +20,86 @@ mod health;
 mod messages;
 mod negotiations;
 mod policies;
-mod problem_response;
-mod request;
 pub mod server;
 mod sse;
-mod stream_lifetime;
-mod stream_limit;
 mod streams;
 mod websocket;
 
+use std::any::Any;
+use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use axum::Router;
-use axum::extract::{MatchedPath, Request, State};
-use axum::http::{Version, header};
+use axum::body::to_bytes;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{FromRequest, FromRequestParts, MatchedPath, Path, Query, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Version, header};
 use axum::middleware::{self, Next};
-use axum::response::{IntoResponse as _, Response};
-use axum::routing::{MethodRouter, delete, get, post};
-use bus::PubSub;
+use axum::response::{IntoResponse, Response};
+use axum::routing::MethodRouter;
+use axum::{Json, Router};
 use bus::health::HealthProbe;
+use bus::{Bus, PubSub};
+use bytes::Bytes;
+use schemas::ids::IdError;
+use schemas::validate::BODY_BYTES_MAX;
 use schemas::{AgentId, Code, Refusal};
+use serde::Serialize;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::admission::{Admission, Audited, audit};
+use crate::auth::Identity;
 use crate::config::GatewayConfig;
 use crate::console::Console;
 use crate::metrics::GatewayMetrics;
+use crate::problem::{MEDIA_TYPE, Problem};
 use crate::registry::Registry;
-use crate::transport::Transport;
-use problem_response::Refused;
-pub(crate) use stream_limit::StreamLimit;
-pub(crate) use streams::drive as drive_stream_ends;
+use crate::{GatewayHandle, Transport};
+pub(crate) use streams::{StreamLimit, drive as drive_stream_ends};
 
 /// What every handler can reach.
 pub(crate) struct Site {
-    pub(crate) admission: Admission,
-    pub(crate) registry: Arc<Registry>,
-    pub(crate) pub_sub: Arc<dyn PubSub>,
-    pub(crate) health: Arc<HealthProbe>,
-    pub(crate) lanes: u8,
-    pub(crate) config: Arc<GatewayConfig>,
-    pub(crate) metrics: Arc<GatewayMetrics>,
-    pub(crate) stream_limit: StreamLimit,
-    pub(crate) console: Arc<Console>,
-    pub(crate) stop: CancellationToken,
-    pub(crate) tasks: TaskTracker,
+    admission: Admission,
+    registry: Arc<Registry>,
+    pub_sub: Arc<dyn PubSub>,
+    health: Arc<HealthProbe>,
+    lanes: u8,
+    config: Arc<GatewayConfig>,
+    metrics: Arc<GatewayMetrics>,
+    stream_limit: StreamLimit,
+    console: Arc<Console>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Site {
+    pub(crate) fn new(
+        gateway: &GatewayHandle,
+        bus: &Bus,
+        config: GatewayConfig,
+        metrics: Arc<GatewayMetrics>,
+        health: Arc<HealthProbe>,
+        console: Arc<Console>,
+    ) -> Self {
+        Self {
+            admission: gateway.admission.clone(),
+            registry: gateway.registry.clone(),
+            pub_sub: bus.pub_sub.clone(),
+            health,
+            lanes: bus.log.lanes(),
+            config: Arc::new(config),
+            metrics,
+            stream_limit: gateway.stream_limit.clone(),
+            console,
+            stop: gateway.stop.clone(),
+            tasks: gateway.tasks.clone(),
+        }
+    }
 }
 
 /// Where messages are posted; admission records what it refuses itself.
@@ -78,37 +109,22 @@ const MESSAGES: &str = "/v1/messages";
 type RouteSpec = (&'static str, &'static [&'static str], MethodRouter<Arc<Site>>);
 
 /// Every route. The OpenAPI document describes exactly these (a test compares them).
-fn routes() -> [RouteSpec; 28] {
-    [
-        ("/", &["get"], get(console::page)),
-        ("/console/{asset}", &["get"], get(console::asset)),
-        ("/v1/console", &["get"], get(console::snapshot)),
-        ("/v1/console/events", &["get"], get(console::events)),
-        ("/v1/console/negotiations/{id}", &["get"], get(console::journal)),
-        (MESSAGES, &["post"], post(messages::post_message)),
-        ("/v1/ws", &["get"], get(websocket::open)),
-        ("/v1/inbox", &["get"], get(sse::open)),
-        ("/v1/acks", &["post"], post(messages::post_acks)),
-        ("/v1/whoami", &["get"], get(agents::whoami)),
-        ("/v1/agents", &["get"], get(agents::list)),
-        ("/v1/agents/{id}", &["get", "put", "delete"], get(agents::show).put(agents::register).delete(agents::remove)),
-        ("/v1/agents/{id}/streams", &["delete"], delete(streams::end)),
-        ("/v1/agents/{id}/consent", &["get", "put"], get(consent::show).put(consent::replace)),
-        ("/v1/agents/{id}/consent/requests", &["get"], get(consent::requests)),
-        ("/v1/groups", &["get"], get(groups::list)),
-        ("/v1/groups/{id}", &["get", "put", "delete"], get(groups::show).put(groups::replace).delete(groups::remove)),
-        ("/v1/policies", &["get"], get(policies::list)),
-        ("/v1/policies/default", &["get", "put"], get(policies::show_default).put(policies::switch_default)),
-        ("/v1/policies/{id}", &["get", "put"], get(policies::show).put(policies::store)),
-        ("/v1/negotiations/{id}", &["get"], get(negotiations::show)),
-        ("/healthz", &["get"], get(health::alive)),
-        ("/readyz", &["get"], get(health::ready)),
-        ("/metrics", &["get"], get(health::metrics)),
-        ("/openapi.json", &["get"], get(documents::openapi)),
-        ("/asyncapi.json", &["get"], get(documents::asyncapi)),
-        ("/schemas", &["get"], get(documents::schemas)),
-        ("/schemas/{name}", &["get"], get(documents::schema)),
-    ]
+fn routes() -> Vec<RouteSpec> {
+    let of_each = [
+        console::routes(),
+        messages::routes(),
+        websocket::routes(),
+        sse::routes(),
+        agents::routes(),
+        streams::routes(),
+        consent::routes(),
+        groups::routes(),
+        policies::routes(),
+        negotiations::routes(),
+        health::routes(),
+        documents::routes(),
+    ];
+    of_each.into_iter().flatten().collect()
 }
 
 /// Every route's path and methods, for whoever counts requests.
@@ -123,7 +139,7 @@ pub(crate) fn router(site: Arc<Site>) -> Router {
     routed
         .method_not_allowed_fallback(no_such_method)
         .fallback(no_such_path)
-        .layer(CatchPanicLayer::custom(problem_response::panicked))
+        .layer(CatchPanicLayer::custom(panicked))
         .layer(middleware::from_fn_with_state(site.clone(), observe))
         .with_state(site)
 }
@@ -138,7 +154,7 @@ async fn no_such_path() -> Refused {
 
 /// Whom a request turned out to come from: set once its token is verified, read when it is refused.
 #[derive(Clone, Default)]
-struct Bearer(pub(crate) Arc<OnceLock<AgentId>>);
+struct Bearer(Arc<OnceLock<AgentId>>);
 
 /// Exactly one Host (RFC 9112 section 3.2). HTTP/1.0 knows none.
 fn check_host(request: &Request) -> Result<(), Refusal> {
@@ -177,120 +193,228 @@ async fn observe(State(site): State<Arc<Site>>, mut request: Request, next: Next
     response
 }
 
-#[cfg(test)]
-mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
+/// The connection a request came on.
+#[derive(Clone)]
+struct PeerConnection {
+    /// The peer's address.
+    peer: IpAddr,
+    /// Its place among the bounded number of connections; a stream keeps it after the upgrade.
+    _place: Arc<OwnedSemaphorePermit>,
+}
 
-    use schemas::presence::REPORT_AGENTS_MAX;
-    use schemas::{DeliveryId, GroupId, Lane, TopicName, subject};
-    use serde_json::Value;
+/// The verified and charged bearer of the request's token.
+struct Caller(Identity);
 
-    use super::*;
+impl FromRequestParts<Arc<Site>> for Caller {
+    type Rejection = Refused;
 
-    #[test]
-    fn the_openapi_document_describes_exactly_the_routes() {
-        let document: Value = serde_json::from_str(documents::OPENAPI).unwrap();
-        let paths = document["paths"].as_object().unwrap();
-        let described: BTreeMap<&str, BTreeSet<&str>> = paths
-            .iter()
-            .map(|(path, methods)| (path.as_str(), methods.as_object().unwrap().keys().map(String::as_str).collect()))
-            .collect();
-        let routed: BTreeMap<&str, BTreeSet<&str>> =
-            routes().into_iter().map(|(path, methods, _)| (path, methods.iter().copied().collect())).collect();
-        assert_eq!(described, routed);
-    }
-
-    #[test]
-    fn the_openapi_document_lists_exactly_the_codes() {
-        let document: Value = serde_json::from_str(documents::OPENAPI).unwrap();
-        let listed = &document["components"]["schemas"]["Problem"]["properties"]["code"]["enum"];
-        assert_eq!(*listed, serde_json::to_value(Code::ALL).unwrap());
-    }
-
-    #[test]
-    fn the_asyncapi_document_describes_the_subjects_that_the_code_spells() {
-        let document: Value = serde_json::from_str(documents::ASYNCAPI).unwrap();
-        let channels = document["channels"].as_object().unwrap().iter();
-        let delivery = DeliveryId::new(Lane(0), [7; 16]);
-        let is_on_nats = |channel: &Value| channel["servers"][0]["$ref"] == "#/servers/nats";
-        let described: BTreeMap<String, String> = channels
-            .filter(|(_, channel)| is_on_nats(channel))
-            .map(|(name, channel)| {
-                let parameters = channel["parameters"].as_object().unwrap().keys();
-                let address = channel["address"].as_str().unwrap().to_owned();
-                let filled = parameters.fold(address, |address, parameter| {
-                    let value = if parameter == "delivery_id" { delivery.to_string() } else { "bob".to_owned() };
-                    address.replace(&format!("{{{parameter}}}"), &value)
-                });
-                (name.clone(), filled)
-            })
-            .collect();
-        let bob = &AgentId::try_new("bob").unwrap();
-        let spelt = [
-            ("gatewayIn", subject::gateway_in(bob)),
-            ("inbox", subject::inbox(bob)),
-            ("acks", subject::ack(bob, delivery)),
-            ("topic", subject::topic(&TopicName::try_new("bob").unwrap())),
-            ("group", subject::group(&GroupId::try_new("bob").unwrap())),
-            ("hello", subject::hello(bob)),
-            ("presence", subject::presence("bob")),
-            ("backlog", subject::backlog("bob")),
-        ];
-        assert_eq!(described, spelt.map(|(name, subject)| (name.to_owned(), subject)).into());
-        for channel in ["presence", "backlog"] {
-            let message = document["channels"][channel]["messages"]["agents"]["$ref"].as_str().unwrap();
-            let payload = &document.pointer(message.trim_start_matches('#')).unwrap()["payload"];
-            assert_eq!((&payload["type"], &payload["maxItems"]), (&"array".into(), &REPORT_AGENTS_MAX.into()));
+    async fn from_request_parts(parts: &mut Parts, site: &Arc<Site>) -> Result<Self, Refused> {
+        let token = bearer(&parts.headers)?;
+        let peer = parts.extensions.get::<PeerConnection>().map(|connection| connection.peer);
+        let identity = site.admission.identify(token, peer).await?;
+        if let Some(Bearer(bearer)) = parts.extensions.get() {
+            // Only one token is read per request: nobody has set it before.
+            let _ = bearer.set(identity.agent.clone());
         }
-    }
-
-    #[test]
-    fn every_reference_inside_the_descriptions_leads_somewhere() {
-        for text in [documents::OPENAPI, documents::ASYNCAPI] {
-            let document: Value = serde_json::from_str(text).unwrap();
-            let mut references = Vec::new();
-            collect_references(&document, &mut references);
-            assert!(!references.is_empty());
-            for reference in references {
-                let leads = match (reference.strip_prefix("/schemas/"), reference.strip_prefix("/openapi.json")) {
-                    (Some(reference), _) => {
-                        let (file, fragment) = reference.split_once('#').unwrap_or((reference, ""));
-                        let has = |text| serde_json::from_str::<Value>(text).unwrap().pointer(fragment).is_some();
-                        let schemas = schemas::validate::published();
-                        schemas.iter().any(|(name, text)| format!("{name}.json") == file && has(text))
-                    }
-                    (None, Some(fragment)) => {
-                        let openapi: Value = serde_json::from_str(documents::OPENAPI).unwrap();
-                        openapi.pointer(fragment.trim_start_matches('#')).is_some()
-                    }
-                    (None, None) => document.pointer(reference.trim_start_matches('#')).is_some(),
-                };
-                assert!(leads, "{reference}");
-            }
-        }
-    }
-
-    #[tokio::test]
-    async fn a_panic_in_a_handler_is_told_as_a_fault_of_ours() {
-        async fn broken() -> Response {
-            panic!("deliberately, for a test");
-        }
-        let router = Router::new().route("/", get(broken)).layer(CatchPanicLayer::custom(problem_response::panicked));
-        let request = Request::new(axum::body::Body::empty());
-        let response = tower::ServiceExt::oneshot(router, request).await.unwrap();
-        assert_eq!(response.status().as_u16(), 500);
-        let body = axum::body::to_bytes(response.into_body(), 10_000).await.unwrap();
-        let problem: Value = serde_json::from_slice(&body).unwrap();
-        assert_eq!(problem["code"], "internal");
-        assert!(!problem.to_string().contains("deliberately"), "what panicked stays in our own log");
-    }
-
-    fn collect_references(value: &Value, found: &mut Vec<String>) {
-        if let Some(reference) = value.get("$ref").and_then(Value::as_str) {
-            found.push(reference.to_owned());
-        }
-        let members = value.as_object().into_iter().flat_map(|object| object.values());
-        let items = value.as_array().into_iter().flatten();
-        members.chain(items).for_each(|child| collect_references(child, found));
+        Ok(Self(identity))
     }
 }
+
+impl Caller {
+    /// Refuses callers other than the agent itself.
+    ///
+    /// # Errors
+    /// [`Code::Unauthorized`].
+    fn must_be(&self, agent: &AgentId) -> Result<(), Refusal> {
+        if self.0.agent == *agent {
+            return Ok(());
+        }
+        Err(Refusal::new(Code::Unauthorized, "only the agent itself may do this")
+            .expecting(format!("a token of {agent}; this one is of {}", self.0.agent)))
+    }
+
+    /// Refuses callers that may not put policies and groups.
+    ///
+    /// # Errors
+    /// [`Code::Unauthorized`].
+    fn must_be_admin(&self, site: &Site) -> Result<(), Refusal> {
+        if self.0.is_admin || site.config.admins.contains(&self.0.agent) {
+            return Ok(());
+        }
+        Err(Refusal::new(Code::Unauthorized, "only an administrator may do this").expecting(format!(
+            "a token with the scope {} (`llmx token NAME --admin`), or of an agent among `admins`; this one is of {}",
+            crate::ADMIN_SCOPE,
+            self.0.agent
+        )))
+    }
+}
+
+/// The token of `Authorization: Bearer`, if there is one.
+///
+/// # Errors
+/// [`Code::Unauthenticated`] for two such headers, or another scheme.
+fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    let token = value
+        .to_str()
+        .ok()
+        .and_then(|text| text.split_once(' '))
+        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    match (token, values.next()) {
+        (Some((_, token)), None) => Ok(Some(token)),
+        (_, _) => Err(Refusal::new(Code::Unauthenticated, "the Authorization header is not one bearer token")
+            .expecting("Authorization: Bearer <token>")),
+    }
+}
+
+/// A JSON body within the limits; not yet parsed.
+struct JsonBody(Bytes);
+
+impl FromRequest<Arc<Site>> for JsonBody {
+    type Rejection = Refused;
+
+    async fn from_request(request: Request, site: &Arc<Site>) -> Result<Self, Refused> {
+        check_media_type(request.headers())?;
+        check_length(request.headers())?;
+        let timeout = Duration::from_millis(site.config.limits.client_timeout_ms);
+        let read = tokio::time::timeout(timeout, to_bytes(request.into_body(), BODY_BYTES_MAX)).await;
+        match read {
+            Ok(Ok(bytes)) => Ok(Self(bytes)),
+            Ok(Err(error)) if is_too_long(&error) => Err(too_large().into()),
+            Ok(Err(_)) => Err(Refusal::new(Code::MalformedJson, "the body ended early or is not framed").into()),
+            Err(_) => Err(Refusal::new(Code::RequestTimeout, "the body did not arrive in time")
+                .expecting(format!("within {} ms", site.config.limits.client_timeout_ms))
+                .into()),
+        }
+    }
+}
+
+fn check_media_type(headers: &HeaderMap) -> Result<(), Refusal> {
+    let refuse = |detail: &str| {
+        Err(Refusal::new(Code::UnsupportedMediaType, detail)
+            .expecting("Content-Type: application/json, without Content-Encoding"))
+    };
+    if headers.contains_key(header::CONTENT_ENCODING) {
+        return refuse("a compressed body is not read");
+    }
+    let mut values = headers.get_all(header::CONTENT_TYPE).iter();
+    let (Some(value), None) = (values.next(), values.next()) else {
+        return refuse("the body must be declared once");
+    };
+    let text = value.to_str().unwrap_or_default().to_ascii_lowercase();
+    let (essence, parameters) = text.split_once(';').map_or((text.as_str(), ""), |(essence, rest)| (essence, rest));
+    let is_utf8 = matches!(parameters.trim(), "" | "charset=utf-8" | "charset=\"utf-8\"");
+    if essence.trim() == "application/json" && is_utf8 { Ok(()) } else { refuse("the body is not declared as JSON") }
+}
+
+fn check_length(headers: &HeaderMap) -> Result<(), Refusal> {
+    let declared = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    if declared.is_some_and(|length| length > BODY_BYTES_MAX as u64) { Err(too_large()) } else { Ok(()) }
+}
+
+fn too_large() -> Refusal {
+    Refusal::new(Code::TooLarge, "the body is larger than this gateway reads")
+        .expecting(format!("at most {BODY_BYTES_MAX} bytes"))
+}
+
+/// Whether reading stopped at the limit, and not for want of the rest.
+fn is_too_long(error: &axum::Error) -> bool {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if error.is::<http_body_util::LengthLimitError>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+/// The identifier in a path: one that is not well formed names nothing.
+///
+/// # Errors
+/// [`Code::NotFound`].
+fn identifier<T>(
+    path: Result<Path<String>, PathRejection>,
+    parse: impl Fn(&str) -> Result<T, IdError>,
+) -> Result<T, Refusal> {
+    let not_found = || Refusal::new(Code::NotFound, "there is nothing under this name");
+    parse(&segment(path)?).map_err(|_| not_found())
+}
+
+/// The variable part of a path.
+///
+/// # Errors
+/// [`Code::NotFound`] when it is not text.
+fn segment(path: Result<Path<String>, PathRejection>) -> Result<String, Refusal> {
+    path.map(|Path(text)| text).map_err(|_| Refusal::new(Code::NotFound, "there is nothing under this name"))
+}
+
+/// The query of a request.
+///
+/// # Errors
+/// [`Code::BadFormat`].
+fn query<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, Refusal> {
+    query
+        .map(|Query(value)| value)
+        .map_err(|_| Refusal::new(Code::BadFormat, "the query is not readable; see /openapi.json"))
+}
+
+/// A refusal on its way out (RFC 9457).
+#[derive(Debug, Clone)]
+struct Refused(Refusal);
+
+/// What handlers return.
+type HttpResult = Result<Response, Refused>;
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Self {
+        Self(refusal)
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let refusal = &self.0;
+        let status = StatusCode::from_u16(refusal.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = (status, Json(Problem::from(refusal))).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(ms) = refusal.retry_after_ms {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(ms.div_ceil(1000).max(1)));
+        }
+        if refusal.code == Code::UpgradeRequired {
+            // RFC 9110 section 15.5.22, RFC 6455 section 4.4: what the client has to ask for instead.
+            headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+            headers.insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+        }
+        // What arrived too late, or not whole, leaves the connection in no known state.
+        if matches!(refusal.code, Code::RequestTimeout | Code::TooLarge) {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+/// A document as an answer.
+fn document<T: Serialize>(document: &T) -> HttpResult {
+    Ok(Json(document).into_response())
+}
+
+/// The answer when a handler panicked: a fault of ours, told as such, and the connection lives on.
+fn panicked(payload: Box<dyn Any + Send + 'static>) -> Response {
+    let text = payload
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| payload.downcast_ref::<&str>().copied())
+        .unwrap_or("no message");
+    tracing::error!(panic = text, "a request handler panicked");
+    Refused(Refusal::new(Code::Internal, "a fault of the exchange; it has been recorded")).into_response()
+}
+
+#[cfg(test)]
+mod tests;

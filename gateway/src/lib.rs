@@ -30,7 +30,6 @@ mod problem;
 mod rate_limit;
 mod registry;
 mod shared_recent;
-mod transport;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -49,7 +48,6 @@ pub use config::{TOKEN_LIFETIME_S_DEFAULT, TOKEN_LIFETIME_S_MAX};
 pub use error::{ConfigFault, GatewayError, KeyError};
 pub use http::server;
 pub use metrics::GatewayMetrics;
-pub use transport::Transport;
 
 use admission::{AdmissionLog, AdmissionSpans, RequestNotes};
 use auth::Authenticator;
@@ -68,6 +66,28 @@ pub const DEV_SECRET_KID: &str = auth::DEV_SECRET_KID;
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long [`GatewayHandle::shutdown`] waits for what is under way.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The way a message came in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum Transport {
+    /// `POST /v1/messages`.
+    Http,
+    /// A frame on `GET /v1/ws`.
+    #[strum(serialize = "ws")]
+    WebSocket,
+    /// `gw.in.<agent>` on the bus.
+    Nats,
+    /// A call within the process.
+    InProcess,
+}
+
+impl Transport {
+    /// As it stands in a label.
+    fn as_str(self) -> &'static str {
+        self.into()
+    }
+}
 
 /// Starts gateways.
 #[derive(Debug, Clone, Copy)]
@@ -195,12 +215,13 @@ impl GatewayHandle {
         };
         let health = Arc::new(HealthProbe::new());
         self.health = Some(health.clone());
-        let site = Arc::new(self.site(&bus, config, metrics, health.clone()));
-        if site.config.console != ConsoleAccess::Off {
-            self.tasks.spawn(site.console.clone().drive(bus.pub_sub.clone(), self.stop.clone()));
+        let console = Arc::new(Console::new(&config.id, bus.log.lanes(), config.console, self.registry.clone()));
+        if config.console != ConsoleAccess::Off {
+            self.tasks.spawn(console.clone().drive(bus.pub_sub.clone(), self.stop.clone()));
         }
+        let site = Arc::new(Site::new(&self, &bus, config, metrics, health.clone(), console));
         let orders = bus.pub_sub.subscribe(schemas::subject::ALL_STREAM_ENDS.to_owned(), None).await?;
-        self.tasks.spawn(http::drive_stream_ends(orders, site.stream_limit.clone(), self.stop.clone()));
+        self.tasks.spawn(http::drive_stream_ends(orders, self.stream_limit.clone(), self.stop.clone()));
         let router = http::router(site);
         let stop = self.stop.clone();
         self.tasks.spawn(async move {
@@ -212,22 +233,6 @@ impl GatewayHandle {
         });
         self.tasks.spawn(server::drive(listener, router, options, self.tasks.clone(), self.stop.clone()));
         Ok(self)
-    }
-
-    fn site(&self, bus: &Bus, config: GatewayConfig, metrics: Arc<GatewayMetrics>, health: Arc<HealthProbe>) -> Site {
-        Site {
-            admission: self.admission.clone(),
-            registry: self.registry.clone(),
-            pub_sub: bus.pub_sub.clone(),
-            health,
-            lanes: bus.log.lanes(),
-            stream_limit: self.stream_limit.clone(),
-            console: Arc::new(Console::new(&config.id, bus.log.lanes(), config.console, self.registry.clone())),
-            config: Arc::new(config),
-            metrics,
-            stop: self.stop.clone(),
-            tasks: self.tasks.clone(),
-        }
     }
 }
 

@@ -7,21 +7,20 @@
 mod access;
 mod control;
 mod http;
-mod labels;
 mod messages;
 mod serving;
 
 use prometheus::Registry;
 
 use access::AccessMetrics;
+pub(crate) use access::{Limiter, RefreshResult};
 use control::ControlMetrics;
+pub(crate) use control::{Discovery, Document, Invited, KvOperation, Reload, Rule};
 use http::HttpMetrics;
-pub(crate) use labels::{
-    CloseReason, Discovery, Document, Invited, KvOperation, Limiter, RefreshResult, Reload, Shed, Stage, StreamKind,
-    StreamResult,
-};
 use messages::MessageMetrics;
+pub(crate) use messages::{Shed, Stage};
 use serving::ServingMetrics;
+pub(crate) use serving::{CloseReason, StreamKind, StreamResult};
 
 /// Latency buckets in seconds from 5 µs up because admission takes microseconds.
 const LATENCY_S: [f64; 18] = [
@@ -72,4 +71,12 @@ impl GatewayMetrics {
 /// A count as a gauge takes it.
 fn gauge_value(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// Whether something was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+enum Answer {
+    Accepted,
+    Rejected,
 }

@@ -92,8 +92,8 @@ impl RateLimits {
                     .retry_after_ms(retry_after_ms))
             }
             RateDecision::Full => {
-                self.metrics.access.limiter_full(limiter);
-                self.metrics.messages.shed(Shed::Senders);
+                self.metrics.access.limiter_cap_hits.of(limiter).inc();
+                self.metrics.messages.shed.of(Shed::Senders).inc();
                 Err(Refusal::new(Code::Overloaded, "no further sender can be tracked now").retry_after_ms(1000))
             }
         }

@@ -353,7 +353,7 @@ impl Registry {
         self.metrics.control.stored(bucket, operation, outcome.is_ok(), began.elapsed());
         outcome.map_err(|error| {
             if matches!(error, BusError::Full(_)) {
-                self.metrics.messages.shed(Shed::Store);
+                self.metrics.messages.shed.of(Shed::Store).inc();
             }
             not_stored(&error)
         })

@@ -8,58 +8,60 @@ use schemas::ids::Capability;
 use schemas::record::{Invitation, Qos};
 use schemas::{Address, AgentId, Code, Envelope, Refusal, TopicName};
 
+use super::consent_requests::RequestNotes;
+use crate::metrics::{GatewayMetrics, Invited, Rule};
 use crate::problem::{AROUND_MAX, nearest};
-use crate::registry::{AgentTable, Audience, Backlogs, GroupTable, Member};
+use crate::registry::{AgentTable, Audience, Backlogs, Member, Tables};
 
 /// Agents considered for one call. A topic or group may have more subscribers than can be invited; this bounds the
 /// work before consent is asked.
 const CONSIDERED_MAX: usize = 16_384;
 
 /// A call, as far as it decides who is reached.
-pub(super) struct Call<'a> {
-    pub(super) from: &'a AgentId,
-    pub(super) envelope: &'a Envelope,
-    pub(super) requires: &'a [Capability],
+struct Call<'a> {
+    from: &'a AgentId,
+    envelope: &'a Envelope,
+    requires: &'a [Capability],
     /// The gateway's clock, for presence.
-    pub(super) now_ms: u64,
+    now_ms: u64,
     /// Who acknowledges too little to be invited.
-    pub(super) backlogs: &'a Backlogs,
+    backlogs: &'a Backlogs,
     /// Most agents that may be invited.
-    pub(super) invited_max: usize,
+    invited_max: usize,
 }
 
 /// What became of the addresses.
 pub(super) struct Resolved {
     /// The invited, in the order of the agent id.
-    pub(super) invited: Result<Vec<Invitation>, Refusal>,
+    invited: Result<Vec<Invitation>, Refusal>,
     /// Addressed agents that are not invited: absent, without a common capability, without consent, or with too much they
     /// have not acknowledged. An upper bound where the number of the absent is one.
-    pub(super) left_out: u32,
+    left_out: u32,
     /// Whose owners are to be asked.
-    pub(super) asks: Vec<Ask>,
+    asks: Vec<Ask>,
     /// How many agents were addressed, by what was decided.
-    pub(super) counted: Counted,
+    counted: Counted,
 }
 
 /// How many agents a call reaches or does not, besides those whose owners are to be asked.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Counted {
+struct Counted {
     /// Consent, and can do what is asked for.
-    pub(super) invited: usize,
+    invited: usize,
     /// Do not consent.
-    pub(super) denied: usize,
+    denied: usize,
     /// Cannot do what is asked for.
-    pub(super) incapable: usize,
+    incapable: usize,
     /// Absent, and addressed by a topic or group that the call did not ask to reach them through.
-    pub(super) absent: AbsentCount,
+    absent: AbsentCount,
     /// Would be invited, but have not acknowledged too much.
-    pub(super) unresponsive: usize,
+    unresponsive: usize,
 }
 
 /// An agent whose rules say that its owner is to be asked about this call.
-pub(super) struct Ask {
-    pub(super) agent: AgentId,
-    pub(super) topic: Option<TopicName>,
+struct Ask {
+    agent: AgentId,
+    topic: Option<TopicName>,
 }
 
 /// One addressed agent: allowed by any of the ways it is addressed, with the best quality of service among those.
@@ -69,8 +71,16 @@ struct InviteCandidate<'a> {
     ask: Option<Option<&'a TopicName>>,
 }
 
-/// Resolves the addresses of a call.
-pub(super) fn resolve<'a>(agents: &'a AgentTable, groups: &'a GroupTable, call: &Call<'a>) -> Resolved {
+/// Resolves the addresses of a call that may invite `invited_max` agents.
+pub(super) fn resolve(
+    tables: &Tables,
+    now_ms: u64,
+    (from, envelope): (&AgentId, &Envelope),
+    requires: &[Capability],
+    invited_max: usize,
+) -> Resolved {
+    let Tables { agents, groups, backlogs, .. } = tables;
+    let call = &Call { from, envelope, requires, now_ms, backlogs, invited_max };
     let mut gathering = Gathering { agents, call, candidates: BTreeMap::new(), absent: Absent::default() };
     for address in &call.envelope.to {
         match address {
@@ -85,6 +95,35 @@ pub(super) fn resolve<'a>(agents: &'a AgentTable, groups: &'a GroupTable, call: 
     }
     let absent = gathering.absent.count(&gathering.candidates, call.from);
     select(agents, gathering.candidates, absent, call)
+}
+
+impl Resolved {
+    /// Counts what was decided, notes whose owners are to be asked, and gives the invited and how many were left out.
+    ///
+    /// # Errors
+    /// The refusal of a call that invites nobody, or too many.
+    pub(super) fn settle(
+        self,
+        from: &AgentId,
+        notes: &RequestNotes,
+        metrics: &GatewayMetrics,
+    ) -> Result<(Vec<Invitation>, u32), Refusal> {
+        let Counted { invited, denied, incapable, absent, unresponsive } = self.counted;
+        for (rule, effect, count) in [
+            (Rule::Consent, Invited::Allowed, invited),
+            (Rule::Consent, Invited::Denied, denied),
+            (Rule::Consent, Invited::Asked, self.asks.len()),
+            (Rule::Capability, Invited::Denied, incapable),
+            (Rule::Presence, Invited::Denied, absent.agents),
+            (Rule::Backlog, Invited::Denied, unresponsive),
+        ] {
+            metrics.control.addressed(rule, effect, count);
+        }
+        for ask in self.asks {
+            notes.note(ask.agent, from.clone(), ask.topic);
+        }
+        Ok((self.invited?, self.left_out))
+    }
 }
 
 /// The addressed agents, while the addresses are gone through.
@@ -244,9 +283,9 @@ struct Absent<'a> {
 
 /// How many agents are absent.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct AbsentCount {
+struct AbsentCount {
     /// The number, or an upper bound.
-    pub(crate) agents: usize,
+    agents: usize,
     /// Whether it is an upper bound: those that subscribe to several addressed topics count for each.
     is_upper_bound: bool,
 }

@@ -40,8 +40,8 @@ impl AdmissionLog {
         let appender = appender.ok_or_else(|| Refusal::new(Code::Internal, "the negotiation has no lane"))?;
         appender.append(entry).await.map_err(|error| {
             match error {
-                AppendError::Overloaded => self.metrics.messages.shed(Shed::Queue),
-                AppendError::Refused(BusError::Full(_)) => self.metrics.messages.shed(Shed::Store),
+                AppendError::Overloaded => self.metrics.messages.shed.of(Shed::Queue).inc(),
+                AppendError::Refused(BusError::Full(_)) => self.metrics.messages.shed.of(Shed::Store).inc(),
                 AppendError::Refused(_) | AppendError::Unknown(_) => {}
             }
             refusal(negotiation, &error)

@@ -14,8 +14,8 @@ use schemas::validate::Checked;
 use schemas::{AgentId, Code, Envelope, Payload, Policy, Refusal};
 
 use super::consent_requests::RequestNotes;
-use super::invite::{self, Counted, Resolved};
-use crate::metrics::{GatewayMetrics, Invited};
+use super::invite::{self, Resolved};
+use crate::metrics::GatewayMetrics;
 use crate::policies::{scores_offers, unknown};
 use crate::registry::{PinnedPolicy, PolicyTable, Registry};
 
@@ -34,9 +34,9 @@ pub(super) fn pin(
 ) -> Result<Option<Arc<Pinned>>, Refusal> {
     match &checked.message.payload {
         Payload::Cfp(cfp) => {
-            let resolved = resolve(registry, agent, &checked.message.envelope, cfp)?;
-            count(metrics, &resolved.1);
-            pin_call(notes, agent, resolved).map(Some)
+            let (PinnedPolicy { policy, digest }, resolved) = resolve(registry, agent, &checked.message.envelope, cfp)?;
+            let (invited, left_out) = resolved.settle(agent, notes, metrics)?;
+            Ok(Some(Arc::new(Pinned { policy, policy_digest: digest, invited, left_out })))
         }
         Payload::Join(join) => pin_mandate(registry, join.mandate.as_deref()),
         Payload::Offer(_)
@@ -63,32 +63,8 @@ fn resolve(
     let tables = registry.read();
     let policy = with_gates(policy_of_call(&tables.policies, cfp)?, &cfp.gates)?;
     let invited_max = if cfp.bargain.is_some() { INVITED_TO_BARGAIN_MAX } else { INVITED_MAX };
-    let now_ms = registry.now_ms();
-    let (requires, backlogs) = (&cfp.requires, &tables.backlogs);
-    let call = invite::Call { from: agent, envelope, requires, now_ms, backlogs, invited_max };
-    Ok((policy, invite::resolve(&tables.agents, &tables.groups, &call)))
-}
-
-fn count(metrics: &GatewayMetrics, resolved: &Resolved) {
-    let Counted { invited, denied, incapable, absent, unresponsive } = resolved.counted;
-    metrics.control.consented(Invited::Allowed, invited);
-    metrics.control.consented(Invited::Denied, denied);
-    metrics.control.consented(Invited::Asked, resolved.asks.len());
-    metrics.control.incapable(incapable);
-    metrics.control.absent(absent.agents);
-    metrics.control.unresponsive(unresponsive);
-}
-
-fn pin_call(
-    notes: &RequestNotes,
-    agent: &AgentId,
-    (PinnedPolicy { policy, digest }, resolved): (PinnedPolicy, Resolved),
-) -> Result<Arc<Pinned>, Refusal> {
-    for ask in resolved.asks {
-        notes.note(ask.agent, agent.clone(), ask.topic);
-    }
-    let invited = resolved.invited?;
-    Ok(Arc::new(Pinned { policy, policy_digest: digest, invited, left_out: resolved.left_out }))
+    let reached = invite::resolve(&tables, registry.now_ms(), (agent, envelope), &cfp.requires, invited_max);
+    Ok((policy, reached))
 }
 
 /// Rules that contradict themselves, or a mandate that does not fit them, would open nothing: the fold says so as well, but

@@ -15,7 +15,7 @@ use schemas::{Code, Digest, subject};
 use telemetry::{Kind, Span, SpanId, TraceContext, TraceId, Tracer};
 
 use super::AdmissionContext;
-use crate::transport::Transport;
+use crate::Transport;
 
 /// Makes the spans of one gateway's admission.
 pub(crate) struct AdmissionSpans {

@@ -7,6 +7,7 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
 use bus::Bucket;
 use schemas::control::Registration;
 use schemas::ids::Capability;
@@ -15,12 +16,18 @@ use schemas::{AgentId, Code, Refusal, TopicName};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::Site;
-use super::problem_response::{HttpResult, Refused, document};
-use super::request::{Caller, JsonBody, identifier, query};
+use super::{Caller, HttpResult, JsonBody, Refused, RouteSpec, Site, document, identifier, query};
 use crate::delivery::renew;
 use crate::metrics::{Discovery, Document, Shed};
 use crate::registry::PresenceSignal;
+
+pub(super) fn routes() -> Vec<RouteSpec> {
+    vec![
+        ("/v1/whoami", &["get"], get(whoami)),
+        ("/v1/agents", &["get"], get(list)),
+        ("/v1/agents/{id}", &["get", "put", "delete"], get(show).put(register).delete(remove)),
+    ]
+}
 
 /// Agents on one page of the list.
 const PAGE_MAX: usize = 200;
@@ -60,13 +67,13 @@ pub(super) struct AgentQuery {
 }
 
 /// Who the token says the caller is.
-pub(super) async fn whoami(State(site): State<Arc<Site>>, caller: Caller) -> HttpResult {
+async fn whoami(State(site): State<Arc<Site>>, caller: Caller) -> HttpResult {
     let is_admin = caller.must_be_admin(&site).is_ok();
     document(&json!({ "agent": caller.0.agent, "expires_s": caller.0.expires_s, "admin": is_admin }))
 }
 
 /// Agents by capability, topic and presence, a page at a time.
-pub(super) async fn list(
+async fn list(
     State(site): State<Arc<Site>>,
     _caller: Caller,
     wanted: Result<Query<AgentQuery>, QueryRejection>,
@@ -112,11 +119,7 @@ fn search(site: &Site, wanted: &AgentQuery) -> Result<(Response, usize), Refused
 }
 
 /// One agent: whole to itself, without its consent rules to others.
-pub(super) async fn show(
-    State(site): State<Arc<Site>>,
-    caller: Caller,
-    path: Result<Path<String>, PathRejection>,
-) -> HttpResult {
+async fn show(State(site): State<Arc<Site>>, caller: Caller, path: Result<Path<String>, PathRejection>) -> HttpResult {
     let agent = identifier(path, AgentId::try_new)?;
     let tables = site.registry.read();
     let member = tables.agents.member(&agent).ok_or_else(not_registered)?;
@@ -129,7 +132,7 @@ pub(super) async fn show(
 }
 
 /// Registers the caller, or replaces its registration.
-pub(super) async fn register(
+async fn register(
     State(site): State<Arc<Site>>,
     caller: Caller,
     path: Result<Path<String>, PathRejection>,
@@ -150,7 +153,7 @@ pub(super) async fn register(
 }
 
 /// Removes the caller's registration: nobody reaches it any more.
-pub(super) async fn remove(
+async fn remove(
     State(site): State<Arc<Site>>,
     caller: Caller,
     path: Result<Path<String>, PathRejection>,
@@ -173,7 +176,7 @@ pub(super) async fn store(site: &Site, agent: &AgentId, registration: Registrati
     // An agent that is registered already takes no room; a new one keeps its own until it is in the tables.
     let room = if is_new { registry.room_for_agent(site.config.limits.agents_max) } else { None };
     if is_new && room.is_none() {
-        site.metrics.messages.shed(Shed::Agents);
+        site.metrics.messages.shed.of(Shed::Agents).inc();
         return Err(Refusal::new(Code::Overloaded, "no further agent is registered now").retry_after_ms(60_000));
     }
     let is_seen =

@@ -4,26 +4,28 @@ use std::sync::Arc;
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
+use axum::routing::get;
 use schemas::control::{Consent, ConsentEffect};
 use schemas::validate::{check_registration, parse};
 use schemas::{AgentId, Refusal};
 use serde_json::json;
 
-use super::Site;
 use super::agents::{not_registered, store};
-use super::problem_response::{HttpResult, document};
-use super::request::{Caller, JsonBody, identifier};
+use super::{Caller, HttpResult, JsonBody, RouteSpec, Site, document, identifier};
 use crate::metrics::Document;
+
+pub(super) fn routes() -> Vec<RouteSpec> {
+    vec![
+        ("/v1/agents/{id}/consent", &["get", "put"], get(show).put(replace)),
+        ("/v1/agents/{id}/consent/requests", &["get"], get(requests)),
+    ]
+}
 
 /// Pointer of the consent inside a registration.
 const POINTER: &str = "/consent";
 
 /// The caller's rules.
-pub(super) async fn show(
-    State(site): State<Arc<Site>>,
-    caller: Caller,
-    path: Result<Path<String>, PathRejection>,
-) -> HttpResult {
+async fn show(State(site): State<Arc<Site>>, caller: Caller, path: Result<Path<String>, PathRejection>) -> HttpResult {
     let agent = own(&caller, path)?;
     let tables = site.registry.read();
     let registration = tables.agents.registration(&agent).ok_or_else(not_registered)?;
@@ -31,7 +33,7 @@ pub(super) async fn show(
 }
 
 /// Replaces the caller's rules. They apply to calls admitted from now on: who is invited is pinned with the call.
-pub(super) async fn replace(
+async fn replace(
     State(site): State<Arc<Site>>,
     caller: Caller,
     path: Result<Path<String>, PathRejection>,
@@ -49,7 +51,7 @@ pub(super) async fn replace(
 }
 
 /// Calls the caller's rules answered with `ask` and still would: allow or deny them by a rule, and they are gone.
-pub(super) async fn requests(
+async fn requests(
     State(site): State<Arc<Site>>,
     caller: Caller,
     path: Result<Path<String>, PathRejection>,

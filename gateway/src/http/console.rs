@@ -10,37 +10,49 @@
 //! token. It changes nothing but the default policy, through `PUT /v1/policies/default` like everybody.
 
 mod assets;
-mod events;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::rejection::PathRejection;
-use axum::extract::{FromRequestParts, Path, State};
+use axum::extract::{FromRequestParts, Path, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, header};
+use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
 use bus::BusError;
 use bytes::Bytes;
+use futures_util::{Stream, stream};
 use schemas::journal::{Journal, JournalRequest};
 use schemas::{Code, NegotiationId, Refusal, subject};
 use serde::Deserialize;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, Interval, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
 
-use super::Site;
-use super::problem_response::{HttpResult, Refused, document};
-use super::request::{Caller, bearer, identifier};
+use super::streams::StreamLifetime;
+use super::{Caller, HttpResult, PeerConnection, Refused, RouteSpec, Site, bearer, document, identifier};
 use crate::auth::Identity;
 use crate::config::ConsoleAccess;
-use crate::console::Sight;
+use crate::console::{LOOK, Sight};
 
-pub(super) use assets::{asset, page};
-pub(super) use events::open as events;
+pub(super) fn routes() -> Vec<RouteSpec> {
+    vec![
+        ("/", &["get"], get(assets::page)),
+        ("/console/{asset}", &["get"], get(assets::asset)),
+        ("/v1/console", &["get"], get(snapshot)),
+        ("/v1/console/events", &["get"], get(events)),
+        ("/v1/console/negotiations/{id}", &["get"], get(journal)),
+    ]
+}
 
 /// How long an engine may take to tell a journal.
 const JOURNAL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Whoever looks at the console.
-pub(super) struct Visitor {
+struct Visitor {
     sight: Sight,
     /// Whether it showed an administrator's token.
     is_admin: bool,
@@ -86,7 +98,7 @@ fn must_be_on(site: &Site) -> Result<(), Refusal> {
 }
 
 /// The snapshot, as much of it as the visitor may see.
-pub(super) async fn snapshot(State(site): State<Arc<Site>>, visitor: Visitor) -> HttpResult {
+async fn snapshot(State(site): State<Arc<Site>>, visitor: Visitor) -> HttpResult {
     let text = site.console.snapshot(visitor.sight)?;
     Ok(json(text.to_string()))
 }
@@ -99,7 +111,7 @@ struct JournalAnswer {
 }
 
 /// What the engine of its lane remembers of one negotiation.
-pub(super) async fn journal(
+async fn journal(
     State(site): State<Arc<Site>>,
     visitor: Visitor,
     path: Result<Path<String>, PathRejection>,
@@ -134,4 +146,78 @@ fn json(text: String) -> Response {
         (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
     ];
     (headers, text).into_response()
+}
+
+/// Between two snapshots.
+const PERIOD: Duration = Duration::from_secs(1);
+/// Longest life of a stream: the page opens the next one by itself, with the token it has then.
+const LIFETIME_MAX: Duration = Duration::from_secs(600);
+
+/// Opens the stream: the snapshot as a server-sent event, each second, and as soon as the default policy changes.
+async fn events(State(site): State<Arc<Site>>, visitor: Visitor, request: Request) -> HttpResult {
+    let place = site.console.stream_place(visitor.is_admin)?;
+    let mut looks = tokio::time::interval(LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let lifetime = visitor.identity.map(|identity| StreamLifetime::ended_by(&site, identity, CancellationToken::new()));
+    let view = ConsoleStream {
+        lifetime,
+        site,
+        sight: visitor.sight,
+        looks,
+        due: Instant::now(),
+        default_policy: String::new(),
+        ends: Instant::now() + LIFETIME_MAX,
+        _place: place,
+        _connection: request.extensions().get::<PeerConnection>().cloned(),
+    };
+    Ok(Sse::new(event_stream(view)).into_response())
+}
+
+/// One open stream. Dropped when the visitor goes, or when it ends by itself.
+struct ConsoleStream {
+    site: Arc<Site>,
+    /// Absent for a visitor without a token.
+    lifetime: Option<StreamLifetime>,
+    sight: Sight,
+    looks: Interval,
+    /// When the next snapshot is due, if nothing changes before.
+    due: Instant,
+    /// The default policy of the last snapshot.
+    default_policy: String,
+    ends: Instant,
+    _place: OwnedSemaphorePermit,
+    _connection: Option<PeerConnection>,
+}
+
+fn event_stream(view: ConsoleStream) -> impl Stream<Item = Result<Event, Infallible>> {
+    stream::unfold(view, |mut view| async move {
+        loop {
+            tokio::select! {
+                biased;
+                () = view.site.stop.cancelled() => return None,
+                () = tokio::time::sleep_until(view.ends) => return None,
+                _ = over(view.lifetime.as_mut()) => return None,
+                _ = view.looks.tick() => {}
+            }
+            let default_policy = view.site.console.default_policy();
+            if Instant::now() >= view.due || default_policy != view.default_policy {
+                view.default_policy = default_policy;
+                // Half a look early: due at the look that ends the second, not the one after.
+                view.due = Instant::now() + PERIOD - LOOK / 2;
+                break;
+            }
+        }
+        let text = view.site.console.snapshot(view.sight).ok()?;
+        Some((Ok(Event::default().event("snapshot").data(&*text)), view))
+    })
+}
+
+/// Waits for the end of a visitor's token; for ever without one.
+async fn over(lifetime: Option<&mut StreamLifetime>) {
+    match lifetime {
+        Some(lifetime) => {
+            lifetime.over().await;
+        }
+        None => std::future::pending().await,
+    }
 }

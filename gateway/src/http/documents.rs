@@ -4,12 +4,21 @@ use axum::extract::Path;
 use axum::extract::rejection::PathRejection;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
 use schemas::validate::published;
 use schemas::{Code, Refusal};
 use serde_json::json;
 
-use super::problem_response::{HttpResult, document};
-use super::request::segment;
+use super::{HttpResult, RouteSpec, document, segment};
+
+pub(super) fn routes() -> Vec<RouteSpec> {
+    vec![
+        ("/openapi.json", &["get"], get(openapi)),
+        ("/asyncapi.json", &["get"], get(asyncapi)),
+        ("/schemas", &["get"], get(schemas)),
+        ("/schemas/{name}", &["get"], get(schema)),
+    ]
+}
 
 /// The HTTP interface (OpenAPI 3.1).
 pub(crate) const OPENAPI: &str = include_str!("../../openapi.json");
@@ -17,23 +26,23 @@ pub(crate) const OPENAPI: &str = include_str!("../../openapi.json");
 pub(crate) const ASYNCAPI: &str = include_str!("../../asyncapi.json");
 
 /// The OpenAPI document.
-pub(super) async fn openapi() -> Response {
+async fn openapi() -> Response {
     json_text(OPENAPI, "application/json")
 }
 
 /// The AsyncAPI document.
-pub(super) async fn asyncapi() -> Response {
+async fn asyncapi() -> Response {
     json_text(ASYNCAPI, "application/json")
 }
 
 /// Names of the published schemas.
-pub(super) async fn schemas() -> HttpResult {
+async fn schemas() -> HttpResult {
     let paths: Vec<_> = published().iter().map(|(name, _)| format!("/schemas/{name}.json")).collect();
     document(&json!({ "schemas": paths }))
 }
 
 /// One published schema, as `<name>.json`.
-pub(super) async fn schema(path: Result<Path<String>, PathRejection>) -> HttpResult {
+async fn schema(path: Result<Path<String>, PathRejection>) -> HttpResult {
     let file = segment(path)?;
     let wanted = file.strip_suffix(".json").unwrap_or(&file);
     let text = published().iter().find(|(name, _)| *name == wanted).map(|(_, text)| *text);

@@ -6,22 +6,28 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
+use axum::routing::get;
 use bus::Bucket;
 use schemas::validate::check_group;
 use schemas::{Code, GroupId, Refusal};
 use serde_json::json;
 
-use super::Site;
-use super::problem_response::{HttpResult, document};
-use super::request::{Caller, JsonBody, identifier};
+use super::{Caller, HttpResult, JsonBody, RouteSpec, Site, document, identifier};
 use crate::metrics::Document;
 use crate::registry::Tables;
+
+pub(super) fn routes() -> Vec<RouteSpec> {
+    vec![
+        ("/v1/groups", &["get"], get(list)),
+        ("/v1/groups/{id}", &["get", "put", "delete"], get(show).put(replace).delete(remove)),
+    ]
+}
 
 /// Groups of one exchange.
 const GROUPS_MAX: usize = 10_000;
 
 /// Names and sizes of all groups.
-pub(super) async fn list(State(site): State<Arc<Site>>, _caller: Caller) -> HttpResult {
+async fn list(State(site): State<Arc<Site>>, _caller: Caller) -> HttpResult {
     let tables = site.registry.read();
     let mut groups: Vec<_> = tables.groups.values().collect();
     groups.sort_by(|left, right| left.id.cmp(&right.id));
@@ -33,11 +39,7 @@ pub(super) async fn list(State(site): State<Arc<Site>>, _caller: Caller) -> Http
 }
 
 /// One group.
-pub(super) async fn show(
-    State(site): State<Arc<Site>>,
-    _caller: Caller,
-    path: Result<Path<String>, PathRejection>,
-) -> HttpResult {
+async fn show(State(site): State<Arc<Site>>, _caller: Caller, path: Result<Path<String>, PathRejection>) -> HttpResult {
     let id = identifier(path, GroupId::try_new)?;
     let tables = site.registry.read();
     let group = tables.groups.get(&id).ok_or_else(|| Refusal::new(Code::NotFound, "no such group"))?;
@@ -45,7 +47,7 @@ pub(super) async fn show(
 }
 
 /// Creates or replaces a group.
-pub(super) async fn replace(
+async fn replace(
     State(site): State<Arc<Site>>,
     caller: Caller,
     path: Result<Path<String>, PathRejection>,
@@ -74,7 +76,7 @@ pub(super) async fn replace(
 }
 
 /// Removes a group.
-pub(super) async fn remove(
+async fn remove(
     State(site): State<Arc<Site>>,
     caller: Caller,
     path: Result<Path<String>, PathRejection>,

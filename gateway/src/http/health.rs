@@ -5,20 +5,24 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{HeaderValue, header};
 use axum::response::IntoResponse as _;
+use axum::routing::get;
 use schemas::{Code, Refusal};
 use serde_json::json;
 use telemetry::metrics::{CONTENT_TYPE, to_text};
 
-use super::Site;
-use super::problem_response::{HttpResult, document};
+use super::{HttpResult, RouteSpec, Site, document};
+
+pub(super) fn routes() -> Vec<RouteSpec> {
+    vec![("/healthz", &["get"], get(alive)), ("/readyz", &["get"], get(ready)), ("/metrics", &["get"], get(metrics))]
+}
 
 /// The process answers.
-pub(super) async fn alive() -> HttpResult {
+async fn alive() -> HttpResult {
     document(&json!({ "status": "alive" }))
 }
 
 /// The gateway knows its agents, groups and policies, reaches the bus, and is not stopping.
-pub(super) async fn ready(State(site): State<Arc<Site>>) -> HttpResult {
+async fn ready(State(site): State<Arc<Site>>) -> HttpResult {
     if site.stop.is_cancelled() {
         return Err(Refusal::new(Code::Unavailable, "the gateway stops").into());
     }
@@ -32,7 +36,7 @@ pub(super) async fn ready(State(site): State<Arc<Site>>) -> HttpResult {
 }
 
 /// Everything the process's registry holds.
-pub(super) async fn metrics(State(site): State<Arc<Site>>) -> HttpResult {
+async fn metrics(State(site): State<Arc<Site>>) -> HttpResult {
     site.metrics.messages.queued(site.admission.queued());
     measure_tables(&site);
     site.metrics.serving.connected(site.stream_limit.agents());

@@ -6,20 +6,23 @@ use axum::Json;
 use axum::extract::{FromRequest as _, Request, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
+use axum::routing::post;
 use schemas::validate;
 use schemas::{Code, DeliveryId, Refusal};
 use serde::Deserialize;
 
-use super::Site;
-use super::problem_response::HttpResult;
-use super::request::{Caller, JsonBody, PeerConnection, bearer};
+use super::{Caller, HttpResult, JsonBody, MESSAGES, PeerConnection, RouteSpec, Site, bearer};
+use crate::Transport;
 use crate::admission::{Credentials, Ingress};
 use crate::delivery::acknowledge;
 use crate::registry::PresenceSignal;
-use crate::transport::Transport;
+
+pub(super) fn routes() -> Vec<RouteSpec> {
+    vec![(MESSAGES, &["post"], post(post_message)), ("/v1/acks", &["post"], post(post_acks))]
+}
 
 /// Admits one message: 202 once the log has it.
-pub(super) async fn post_message(State(site): State<Arc<Site>>, request: Request) -> HttpResult {
+async fn post_message(State(site): State<Arc<Site>>, request: Request) -> HttpResult {
     let headers = request.headers().clone();
     let peer = request.extensions().get::<PeerConnection>().map(|connection| connection.peer);
     let body = JsonBody::from_request(request, &site).await;
@@ -40,7 +43,7 @@ struct Acks {
 
 /// Acknowledges deliveries: 204 once the bus has it. Transport acknowledgements are not confirmed further; what is not
 /// acknowledged is delivered again.
-pub(super) async fn post_acks(State(site): State<Arc<Site>>, caller: Caller, JsonBody(bytes): JsonBody) -> HttpResult {
+async fn post_acks(State(site): State<Arc<Site>>, caller: Caller, JsonBody(bytes): JsonBody) -> HttpResult {
     let document = validate::parse(&bytes)?;
     let acks = Acks::deserialize(document).map_err(|_| {
         Refusal::new(Code::BadFormat, "not a list of delivery ids")

@@ -8,6 +8,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{HeaderValue, header};
 use axum::response::IntoResponse as _;
+use axum::routing::get;
 use bus::BusError;
 use bytes::Bytes;
 use schemas::{Code, NegotiationId, Refusal, subject};
@@ -15,9 +16,11 @@ use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::Site;
-use super::problem_response::HttpResult;
-use super::request::{Caller, identifier};
+use super::{Caller, HttpResult, RouteSpec, Site, identifier};
+
+pub(super) fn routes() -> Vec<RouteSpec> {
+    vec![("/v1/negotiations/{id}", &["get"], get(show))]
+}
 
 /// How long an engine may take to answer.
 const VIEW_TIMEOUT: Duration = Duration::from_secs(2);
@@ -30,11 +33,7 @@ struct Viewed<'a> {
 }
 
 /// One negotiation as the caller may see it.
-pub(super) async fn show(
-    State(site): State<Arc<Site>>,
-    caller: Caller,
-    path: Result<Path<String>, PathRejection>,
-) -> HttpResult {
+async fn show(State(site): State<Arc<Site>>, caller: Caller, path: Result<Path<String>, PathRejection>) -> HttpResult {
     let negotiation = identifier(path, NegotiationId::try_new)?;
     let lane = negotiation.lane(site.lanes);
     let question = json!({ "negotiation": negotiation, "viewer": caller.0.agent }).to_string();

@@ -9,18 +9,25 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
+use axum::routing::get;
 use bus::Bucket;
 use schemas::validate::{check_policy, parse};
 use schemas::{Code, Policy, Refusal};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::Site;
-use super::problem_response::{HttpResult, document};
-use super::request::{Caller, JsonBody, segment};
+use super::{Caller, HttpResult, JsonBody, RouteSpec, Site, document, segment};
 use crate::metrics::Document;
 use crate::policies::{check_consistency, publish, scores_offers, unknown};
 use crate::registry::{DEFAULT_KEY, PinnedPolicy, Tables};
+
+pub(super) fn routes() -> Vec<RouteSpec> {
+    vec![
+        ("/v1/policies", &["get"], get(list)),
+        ("/v1/policies/default", &["get", "put"], get(show_default).put(switch_default)),
+        ("/v1/policies/{id}", &["get", "put"], get(show).put(store)),
+    ]
+}
 
 /// Names and versions of one exchange. Each negotiation pins a whole copy; the store only holds what can be named.
 const POLICIES_MAX: usize = 4096;
@@ -28,25 +35,21 @@ const POLICIES_MAX: usize = 4096;
 const DEFAULT_NAME: &str = "default";
 
 /// Every current policy and the default.
-pub(super) async fn list(State(site): State<Arc<Site>>, _caller: Caller) -> HttpResult {
+async fn list(State(site): State<Arc<Site>>, _caller: Caller) -> HttpResult {
     let tables = site.registry.read();
     let policies: Vec<_> = tables.policies.current().map(described).collect();
     document(&json!({ "default": tables.policies.default_policy(), "policies": policies }))
 }
 
 /// One policy, by name (the current version) or `name@version`.
-pub(super) async fn show(
-    State(site): State<Arc<Site>>,
-    _caller: Caller,
-    path: Result<Path<String>, PathRejection>,
-) -> HttpResult {
+async fn show(State(site): State<Arc<Site>>, _caller: Caller, path: Result<Path<String>, PathRejection>) -> HttpResult {
     let id = segment(path)?;
     let tables = site.registry.read();
     document(&described(tables.policies.policy(Some(&id)).ok_or_else(|| unknown(&tables.policies, &id))?))
 }
 
 /// What calls that name no policy get.
-pub(super) async fn show_default(State(site): State<Arc<Site>>, _caller: Caller) -> HttpResult {
+async fn show_default(State(site): State<Arc<Site>>, _caller: Caller) -> HttpResult {
     let tables = site.registry.read();
     document(&json!({ "policy": tables.policies.default_policy() }))
 }
@@ -58,11 +61,7 @@ struct DefaultPolicyRequest {
 }
 
 /// The switch: calls admitted from now on that name no policy get this one, on every gateway.
-pub(super) async fn switch_default(
-    State(site): State<Arc<Site>>,
-    caller: Caller,
-    JsonBody(bytes): JsonBody,
-) -> HttpResult {
+async fn switch_default(State(site): State<Arc<Site>>, caller: Caller, JsonBody(bytes): JsonBody) -> HttpResult {
     caller.must_be_admin(&site)?;
     let DefaultPolicyRequest { policy } = DefaultPolicyRequest::deserialize(parse(&bytes)?).map_err(|_| {
         Refusal::new(Code::WrongType, "not a switch").at("/policy").expecting(r#"{"policy": "<name or name@version>"}"#)
@@ -90,7 +89,7 @@ pub(super) async fn switch_default(
 }
 
 /// Publishes a version and makes it current.
-pub(super) async fn store(
+async fn store(
     State(site): State<Arc<Site>>,
     caller: Caller,
     path: Result<Path<String>, PathRejection>,

@@ -25,7 +25,8 @@ pub use self::early_refusal::OnEarlyRefusal;
 
 use self::early_refusal::EarlyRefusals;
 use self::unread::Unread;
-use super::request::PeerConnection;
+
+use super::PeerConnection;
 
 /// Bytes of a request's header: a token of 4 KiB and room for what proxies add.
 const HEADER_BYTES_MAX: usize = 16 * 1024;

@@ -11,27 +11,29 @@ use std::time::Duration;
 use axum::extract::{Request, State};
 use axum::response::IntoResponse as _;
 use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::routing::get;
 use bus::Received;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{Stream, StreamExt as _};
 
-use super::Site;
-use super::problem_response::HttpResult;
-use super::request::{Caller, PeerConnection};
-use super::stream_lifetime::StreamLifetime;
-use super::stream_limit::StreamPermit;
+use super::streams::{StreamLifetime, StreamPermit};
+use super::{Caller, HttpResult, PeerConnection, RouteSpec, Site};
 use crate::delivery::{delivery_id, open_inbox, split};
 use crate::metrics::{CloseReason, GatewayMetrics, StreamKind, StreamResult};
+
+pub(super) fn routes() -> Vec<RouteSpec> {
+    vec![("/v1/inbox", &["get"], get(open))]
+}
 
 /// Between two comments that keep proxies from closing a silent stream.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Opens the stream.
-pub(super) async fn open(State(site): State<Arc<Site>>, caller: Caller, request: Request) -> HttpResult {
+async fn open(State(site): State<Arc<Site>>, caller: Caller, request: Request) -> HttpResult {
     let identity = caller.0;
     let permit = site.open_stream(&identity.agent)?;
     let deliveries = open_inbox(&site.pub_sub, &identity.agent).await?;
-    site.metrics.serving.stream_opened(StreamKind::Sse);
+    site.metrics.serving.stream_connections.of(StreamKind::Sse).inc();
     let inbox = SseStream {
         deliveries,
         lifetime: StreamLifetime::new(&site, Arc::new(identity), &permit),

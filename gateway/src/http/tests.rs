@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use axum::routing::get;
 use schemas::presence::REPORT_AGENTS_MAX;
 use schemas::{DeliveryId, GroupId, Lane, TopicName, subject};
 use serde_json::Value;

@@ -12,7 +12,6 @@
 //! | `{"type":"accepted","id":…,"seq":…,"index":…,"msg_id":…,"negotiation":…}` | the message is in the log |
 //! | `{"type":"refused","id":…,"problem":{…}}` | it is not (or, for `log_unavailable`, perhaps) |
 
-mod frames;
 mod session;
 
 use std::sync::Arc;
@@ -21,16 +20,24 @@ use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::{Request, State};
 use axum::response::IntoResponse as _;
+use axum::routing::get;
 use axum::{RequestExt as _, response::Response};
-use schemas::{Code, Refusal};
+use bytes::Bytes;
+use schemas::validate::BODY_BYTES_MAX;
+use schemas::{AgentId, Code, DeliveryId, Refusal};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
-use super::Site;
-use super::problem_response::{HttpResult, Refused};
-use super::request::{Caller, PeerConnection};
-use super::stream_lifetime::StreamLifetime;
+use super::streams::StreamLifetime;
+use super::{Caller, HttpResult, PeerConnection, Refused, RouteSpec, Site};
+use crate::admission::Accepted;
 use crate::delivery::open_inbox;
-use frames::FRAME_BYTES_MAX;
+use crate::problem::Problem;
 use session::WebSocketSession;
+
+pub(super) fn routes() -> Vec<RouteSpec> {
+    vec![("/v1/ws", &["get"], get(open))]
+}
 
 /// Buffers of one connection, in bytes: small, because ten thousand of them are idle at once.
 const BUFFER_BYTES: usize = 4 * 1024;
@@ -38,7 +45,7 @@ const BUFFER_BYTES: usize = 4 * 1024;
 const WRITE_BYTES_MAX: usize = 1024 * 1024;
 
 /// Opens the stream.
-pub(super) async fn open(State(site): State<Arc<Site>>, caller: Caller, mut request: Request) -> HttpResult {
+async fn open(State(site): State<Arc<Site>>, caller: Caller, mut request: Request) -> HttpResult {
     let upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection> = request.extract_parts().await;
     let upgrade = upgrade.map_err(|rejection| refused(&rejection))?;
     let identity = caller.0;
@@ -73,4 +80,112 @@ fn refused(rejection: &WebSocketUpgradeRejection) -> Refused {
         Refusal::new(Code::BadFormat, "not a WebSocket handshake")
             .expecting("GET with Connection: Upgrade, Upgrade: websocket, Sec-WebSocket-Version: 13"),
     )
+}
+
+/// Longest frame read, in bytes: a message that is just too large is still refused by its code, not by a closed
+/// connection.
+const FRAME_BYTES_MAX: usize = 2 * BODY_BYTES_MAX;
+/// Longest reference a client may give a message, in bytes; it is echoed.
+const REFERENCE_BYTES_MAX: usize = 128;
+
+/// What a client sends.
+enum ClientFrame {
+    /// A message, its bytes untouched.
+    Message {
+        /// The client's reference.
+        id: Option<String>,
+        /// The message.
+        bytes: Bytes,
+    },
+    /// Acknowledgements.
+    Ack {
+        /// The deliveries.
+        delivery_ids: Vec<DeliveryId>,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawFrame<'a> {
+    #[serde(rename = "type")]
+    kind: FrameKind,
+    #[serde(default)]
+    id: Option<String>,
+    #[serde(default, borrow)]
+    message: Option<&'a RawValue>,
+    #[serde(default)]
+    delivery_ids: Option<Vec<DeliveryId>>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum FrameKind {
+    Message,
+    Ack,
+}
+
+impl ClientFrame {
+    /// Reads a text frame.
+    ///
+    /// # Errors
+    /// As a body on any other way in for what is no acceptable JSON; [`Code::WrongType`] for JSON that is no frame.
+    fn parse(text: &Bytes) -> Result<Self, Refusal> {
+        let no_frame = || {
+            Refusal::new(Code::WrongType, "not one of the frames of this stream")
+                .at("")
+                .expecting(r#"{"type":"message","id":…,"message":{…}} or {"type":"ack","delivery_ids":[…]}"#)
+        };
+        let raw: RawFrame<'_> =
+            serde_json::from_slice(text).map_err(|_| schemas::validate::parse(text).err().unwrap_or_else(no_frame))?;
+        if raw.id.as_ref().is_some_and(|id| id.len() > REFERENCE_BYTES_MAX) {
+            return Err(Refusal::new(Code::OutOfRange, "the reference is too long").at("/id").expecting("128 bytes"));
+        }
+        match (raw.kind, raw.message, raw.delivery_ids) {
+            (FrameKind::Message, Some(message), None) => {
+                Ok(Self::Message { id: raw.id, bytes: text.slice_ref(message.get().as_bytes()) })
+            }
+            (FrameKind::Ack, None, Some(delivery_ids)) => Ok(Self::Ack { delivery_ids }),
+            (FrameKind::Message | FrameKind::Ack, _, _) => Err(no_frame()),
+        }
+    }
+}
+
+/// What a client receives, apart from deliveries.
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum ServerFrame<'a> {
+    /// The stream is open.
+    Hello {
+        /// For this agent.
+        agent: &'a AgentId,
+    },
+    /// A message is in the log.
+    Accepted {
+        /// The client's reference.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        id: Option<&'a str>,
+        /// Where.
+        #[serde(flatten)]
+        accepted: &'a Accepted,
+    },
+    /// A message or frame is refused.
+    Refused {
+        /// The client's reference.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        id: Option<&'a str>,
+        /// Why.
+        problem: Problem<'a>,
+    },
+}
+
+impl ServerFrame<'_> {
+    /// As a text frame.
+    fn to_text(&self) -> String {
+        serde_json::to_string(self).unwrap_or_else(|_| r#"{"type":"refused","problem":{"code":"internal"}}"#.to_owned())
+    }
+}
+
+/// A delivery as a text frame; its bytes are passed on as the engine wrote them.
+fn delivery_frame(delivery: &RawValue) -> String {
+    format!(r#"{{"type":"delivery","delivery":{}}}"#, delivery.get())
 }

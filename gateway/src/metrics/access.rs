@@ -1,9 +1,6 @@
-use std::time::Duration;
-
 use schemas::Code;
 
-use super::labels::{Answer, AuthReason, LimitDecision, Limiter, RefreshResult};
-use super::{LATENCY_S, gauge_value};
+use super::{Answer, LATENCY_S, gauge_value};
 
 telemetry::metrics! {
     /// Tokens, verification keys and rate limits.
@@ -42,11 +39,6 @@ impl AccessMetrics {
         self.auth_decisions.of(answer, reason).inc();
     }
 
-    /// A token that was not remembered took this long.
-    pub(crate) fn verified(&self, time: Duration) {
-        self.auth_duration.observe(time.as_secs_f64());
-    }
-
     /// The verification keys were read again.
     pub(crate) fn keys_refreshed(&self, result: RefreshResult, keys: usize, now_s: u64) {
         self.key_refreshes.of(result).inc();
@@ -68,14 +60,70 @@ impl AccessMetrics {
         self.limiter_evicted.of(limiter).inc_by(evicted as u64);
     }
 
-    /// A limiter tracks no further key.
-    pub(crate) fn limiter_full(&self, limiter: Limiter) {
-        self.limiter_cap_hits.of(limiter).inc();
-    }
-
     /// So many agents are registered, and so many of them present.
     pub(crate) fn agents(&self, registered: usize, present: usize) {
         self.agents_registered.set(gauge_value(registered));
         self.agents_present.set(gauge_value(present));
     }
+}
+
+/// Why a token is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+enum AuthReason {
+    /// It is not.
+    None,
+    Unauthenticated,
+    TokenExpired,
+    TokenNotYetValid,
+    Other,
+}
+
+impl AuthReason {
+    /// What tokens are answered with.
+    const ANSWERS: [(Answer, Self); 5] = [
+        (Answer::Accepted, Self::None),
+        (Answer::Rejected, Self::Unauthenticated),
+        (Answer::Rejected, Self::TokenExpired),
+        (Answer::Rejected, Self::TokenNotYetValid),
+        (Answer::Rejected, Self::Other),
+    ];
+
+    fn of(code: Code) -> Self {
+        let known = |reason: &Self| <&str>::from(*reason) == code.as_str();
+        [Self::Unauthenticated, Self::TokenExpired, Self::TokenNotYetValid]
+            .into_iter()
+            .find(known)
+            .unwrap_or(Self::Other)
+    }
+}
+
+/// What a renewal of the keys came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum RefreshResult {
+    /// New keys are in force.
+    Changed,
+    /// Nothing new.
+    Unchanged,
+    /// Not readable or not usable; the old keys stay.
+    Failed,
+}
+
+/// Rate limiters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum Limiter {
+    /// By agent.
+    Agent,
+    /// By peer address, for tokens to verify.
+    Peer,
+}
+
+/// Whether a limit lets something pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+enum LimitDecision {
+    Allow,
+    Deny,
 }

@@ -4,10 +4,9 @@ use std::time::Duration;
 use bus::Bucket;
 use prometheus::{Error, Registry};
 use schemas::validate::{SCHEMA_BASE, published};
-use schemas::{Digest, Refusal};
+use schemas::{Code, Digest, Refusal};
 
 use super::LATENCY_S;
-use super::labels::{Discovery, Document, Invited, Keyword, KvOperation, Reload, Rule, StoreResult, Validity};
 
 /// Buckets in seconds for a write to the control plane's store: a disk, or a cluster that elects.
 const STORE_S: [f64; 8] = [0.000_5, 0.001, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0];
@@ -89,24 +88,9 @@ impl ControlMetrics {
         }
     }
 
-    /// So many agents that a call addressed got this answer from their rules.
-    pub(crate) fn consented(&self, effect: Invited, count: usize) {
-        self.documents.decisions.of(Rule::Consent, effect).inc_by(count as u64);
-    }
-
-    /// So many agents that a call addressed cannot do what it asks for.
-    pub(crate) fn incapable(&self, count: usize) {
-        self.documents.decisions.of(Rule::Capability, Invited::Denied).inc_by(count as u64);
-    }
-
-    /// So many agents that a call addressed by a topic or group are absent.
-    pub(crate) fn absent(&self, count: usize) {
-        self.documents.decisions.of(Rule::Presence, Invited::Denied).inc_by(count as u64);
-    }
-
-    /// So many agents that a call addressed acknowledge too little.
-    pub(crate) fn unresponsive(&self, count: usize) {
-        self.documents.decisions.of(Rule::Backlog, Invited::Denied).inc_by(count as u64);
+    /// So many agents that a call addressed were decided on by this rule.
+    pub(crate) fn addressed(&self, rule: Rule, effect: Invited, count: usize) {
+        self.documents.decisions.of(rule, effect).inc_by(count as u64);
     }
 
     /// Agents were searched for.
@@ -129,10 +113,175 @@ fn short(digest: &Digest) -> String {
     text
 }
 
+/// What a document was checked against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum Document {
+    /// A message of any act.
+    Message,
+    /// A registration.
+    Registration,
+    /// A group.
+    Group,
+    /// A policy.
+    Policy,
+}
+
+/// Whether a document is as its schema says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+enum Validity {
+    Valid,
+    Invalid,
+}
+
+/// Which kind of rule a document broke: the families of JSON Schema's keywords, and what no schema is needed for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+enum Keyword {
+    /// No JSON, a member twice, too deep.
+    Syntax,
+    /// `required`.
+    Required,
+    /// `additionalProperties`.
+    #[strum(serialize = "additionalProperties")]
+    AdditionalProperties,
+    /// `type`.
+    Type,
+    /// `minimum`, `maxLength` and their like.
+    Range,
+    /// `pattern`, `format`.
+    Format,
+    /// `enum`, `const`, `not`.
+    Enum,
+}
+
+impl Keyword {
+    /// The family a code speaks of; none for codes that speak of no document's form.
+    const fn of(code: Code) -> Option<Self> {
+        match code {
+            Code::MalformedJson | Code::DuplicateKey | Code::TooDeep => Some(Self::Syntax),
+            Code::MissingField => Some(Self::Required),
+            Code::UnknownField => Some(Self::AdditionalProperties),
+            Code::WrongType => Some(Self::Type),
+            Code::OutOfRange => Some(Self::Range),
+            Code::BadFormat => Some(Self::Format),
+            Code::NotAllowed => Some(Self::Enum),
+            Code::TooLarge
+            | Code::UnsupportedMediaType
+            | Code::RequestTimeout
+            | Code::MalformedRequest
+            | Code::HeaderTooLarge
+            | Code::UpgradeRequired
+            | Code::Unauthenticated
+            | Code::TokenExpired
+            | Code::TokenNotYetValid
+            | Code::Unauthorized
+            | Code::RateLimited
+            | Code::NoConsent
+            | Code::NoRecipient
+            | Code::Unresponsive
+            | Code::BadDeadline
+            | Code::UnknownPolicy
+            | Code::InvalidPolicy
+            | Code::NotFound
+            | Code::MethodNotAllowed
+            | Code::Conflict
+            | Code::LogUnavailable
+            | Code::Unavailable
+            | Code::Overloaded
+            | Code::Internal => None,
+        }
+    }
+}
+
+/// What became of a document of the control plane that was followed from the bus.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum Reload {
+    /// In force.
+    Applied,
+    /// Left out.
+    Unreadable,
+}
+
+/// The rule that decided whether an agent is invited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum Rule {
+    /// Its own rules.
+    Consent,
+    /// What it can do.
+    Capability,
+    /// Whether it is present.
+    Presence,
+    /// What it has not acknowledged.
+    Backlog,
+}
+
+impl Rule {
+    /// What each can decide.
+    const EFFECTS: [(Self, Invited); 6] = [
+        (Self::Consent, Invited::Allowed),
+        (Self::Consent, Invited::Denied),
+        (Self::Consent, Invited::Asked),
+        (Self::Capability, Invited::Denied),
+        (Self::Presence, Invited::Denied),
+        (Self::Backlog, Invited::Denied),
+    ];
+}
+
+/// What the gateway decided about an agent that a call addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum Invited {
+    /// It is invited.
+    #[strum(serialize = "allow")]
+    Allowed,
+    /// Its rules do not consent.
+    #[strum(serialize = "deny")]
+    Denied,
+    /// Its owner is to be asked.
+    #[strum(serialize = "escalate")]
+    Asked,
+}
+
+/// What a search for agents came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum Discovery {
+    /// At least one agent.
+    Found,
+    /// None.
+    Empty,
+    /// The question was refused.
+    Refused,
+}
+
+/// Operations on the control plane's buckets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum KvOperation {
+    /// Stored.
+    Put,
+    /// Stored unless something stands there.
+    Create,
+    /// Read.
+    Value,
+    /// Removed.
+    Delete,
+}
+
+/// Whether the store did what it was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+enum StoreResult {
+    Ok,
+    Error,
+}
+
 #[cfg(test)]
 mod tests {
-    use schemas::Code;
-
     use super::*;
 
     fn value(registry: &Registry, name: &str, labels: &[&str]) -> f64 {
@@ -170,5 +319,12 @@ mod tests {
         }
         assert_eq!(value(&registry, "exchange_policy_bundle_info", &[]), 1.0);
         assert_eq!(value(&registry, "exchange_policy_bundle_info", &[&short(&other)]), 1.0);
+    }
+
+    #[test]
+    fn every_kind_of_rule_has_a_code_that_speaks_of_it() {
+        for keyword in <Keyword as strum::VariantArray>::VARIANTS {
+            assert!(Code::ALL.iter().any(|code| Keyword::of(*code) == Some(*keyword)), "{keyword:?}");
+        }
     }
 }

@@ -1,10 +1,7 @@
-use std::time::Duration;
-
 use schemas::{Act, Code};
 
-use super::labels::{Answer, MessageKind, Shed, Stage, rejections, stage_of};
-use super::{LATENCY_S, gauge_value};
-use crate::transport::Transport;
+use super::{Answer, LATENCY_S, gauge_value};
+use crate::Transport;
 
 /// Size buckets in bytes: 128 to 128 KiB, by 4.
 const SIZE_BYTES: [f64; 6] = [128.0, 512.0, 2048.0, 8192.0, 32_768.0, 131_072.0];
@@ -42,21 +39,6 @@ impl MessageMetrics {
         }
     }
 
-    /// A message came again.
-    pub(crate) fn repeated(&self, transport: Transport) {
-        self.repeats.of(transport).inc();
-    }
-
-    /// A message passed a stage.
-    pub(crate) fn passed(&self, stage: Stage, time: Duration) {
-        self.stage_duration.of(stage).observe(time.as_secs_f64());
-    }
-
-    /// A message was stored.
-    pub(crate) fn stored(&self, transport: Transport, time: Duration) {
-        self.ingest_duration.of(transport).observe(time.as_secs_f64());
-    }
-
     /// A message of this size was read.
     pub(crate) fn read(&self, act: Act, bytes: u32) {
         self.size.of(MessageKind::of(Some(act))).observe(f64::from(bytes));
@@ -66,9 +48,111 @@ impl MessageMetrics {
     pub(crate) fn queued(&self, count: usize) {
         self.queue_depth.set(gauge_value(count));
     }
+}
 
-    /// Something was turned away for want of room.
-    pub(crate) fn shed(&self, reason: Shed) {
-        self.shed.of(reason).inc();
+/// The act of a message that agents may send, or `unknown` where it was refused before its act was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct MessageKind(Option<Act>);
+
+impl MessageKind {
+    fn of(act: Option<Act>) -> Self {
+        Self(act.filter(|act| Act::FROM_AGENTS.contains(act)))
+    }
+
+    fn all() -> Vec<Self> {
+        Act::FROM_AGENTS.into_iter().map(Some).chain([None]).map(Self).collect()
+    }
+}
+
+impl From<MessageKind> for &'static str {
+    fn from(kind: MessageKind) -> Self {
+        kind.0.map_or("unknown", Act::as_str)
+    }
+}
+
+/// Stages of admission, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum Stage {
+    /// Size of the body.
+    Size,
+    /// Token and subject.
+    Auth,
+    /// Rate of the agent.
+    Rate,
+    /// Parse, schema, typed decode, digest.
+    Schema,
+    /// Sender, scope, recipients, consent, policy.
+    Policy,
+    /// Another body under a known id.
+    Duplicate,
+    /// The log.
+    Publish,
+}
+
+/// The stage a code belongs to.
+const fn stage_of(code: Code) -> Stage {
+    match code {
+        Code::TooLarge
+        | Code::UnsupportedMediaType
+        | Code::RequestTimeout
+        | Code::MalformedRequest
+        | Code::HeaderTooLarge
+        | Code::UpgradeRequired => Stage::Size,
+        Code::Unauthenticated | Code::TokenExpired | Code::TokenNotYetValid | Code::Unauthorized => Stage::Auth,
+        Code::RateLimited => Stage::Rate,
+        Code::MalformedJson
+        | Code::DuplicateKey
+        | Code::TooDeep
+        | Code::MissingField
+        | Code::UnknownField
+        | Code::WrongType
+        | Code::OutOfRange
+        | Code::BadFormat
+        | Code::NotAllowed => Stage::Schema,
+        Code::NoConsent
+        | Code::NoRecipient
+        | Code::Unresponsive
+        | Code::BadDeadline
+        | Code::UnknownPolicy
+        | Code::InvalidPolicy
+        | Code::NotFound
+        | Code::MethodNotAllowed => Stage::Policy,
+        Code::Conflict => Stage::Duplicate,
+        Code::LogUnavailable | Code::Unavailable | Code::Overloaded | Code::Internal => Stage::Publish,
+    }
+}
+
+/// Every code, under its stage.
+fn rejections() -> Vec<(Stage, Code)> {
+    Code::ALL.iter().map(|code| (stage_of(*code), *code)).collect()
+}
+
+/// What was turned away for want of room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum Shed {
+    /// Too many messages wait for the log.
+    Queue,
+    /// No further sender's rate is tracked.
+    Senders,
+    /// The agent has too many streams open.
+    Streams,
+    /// No further agent is registered.
+    Agents,
+    /// The store is full.
+    Store,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_act_agents_send_has_its_own_kind() {
+        let names: Vec<&str> = MessageKind::all().into_iter().map(Into::into).collect();
+        let acts = Act::FROM_AGENTS.map(Act::as_str);
+        assert_eq!(names, [acts.as_slice(), &["unknown"]].concat());
+        assert!([None, Some(Act::Closed)].into_iter().all(|act| <&str>::from(MessageKind::of(act)) == "unknown"));
     }
 }

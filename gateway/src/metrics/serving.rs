@@ -1,5 +1,4 @@
 use super::gauge_value;
-use super::labels::{CloseReason, StreamKind, StreamResult};
 
 telemetry::metrics! {
     /// Streams to agents.
@@ -18,11 +17,6 @@ telemetry::metrics! {
 }
 
 impl ServingMetrics {
-    /// A stream began.
-    pub(crate) fn stream_opened(&self, stream: StreamKind) {
-        self.stream_connections.of(stream).inc();
-    }
-
     /// A stream ended.
     pub(crate) fn stream_ended(&self, stream: StreamKind, reason: CloseReason) {
         self.stream_connections.of(stream).dec();
@@ -43,4 +37,53 @@ impl ServingMetrics {
     pub(crate) fn bus_dropped(&self, count: u64) {
         self.bus_dropped.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
+}
+
+/// Streams to agents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum StreamKind {
+    /// WebSocket.
+    #[strum(serialize = "ws")]
+    WebSocket,
+    /// Server-sent events.
+    Sse,
+}
+
+/// Why a stream ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum CloseReason {
+    /// The client closed it.
+    Client,
+    /// The token ran out.
+    Expired,
+    /// The key that signed the token was taken out of the key set.
+    KeyRemoved,
+    /// An administrator ended the agent's streams.
+    Ended,
+    /// The client did not read.
+    Slow,
+    /// Nothing was heard of the client.
+    Idle,
+    /// The client broke the protocol.
+    Protocol,
+    /// The gateway stops.
+    Shutdown,
+    /// The bus ended the subscription.
+    Bus,
+}
+
+/// What became of a delivery on a stream. None but the first is lost: it comes again until it is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum StreamResult {
+    /// Written.
+    Sent,
+    /// Not readable.
+    Unreadable,
+    /// The client did not read it in time.
+    Timeout,
+    /// The client was gone before it was written.
+    Gone,
 }

@@ -23,7 +23,7 @@
 //! # Ok::<_, prometheus::Error>(())
 //! ```
 //!
-//! The comment of a field is the help text. Kinds are `Counter`, `Gauge`, `Ratio` (a gauge of what is no whole number) and
+//! The comment of a field is the help text; a field is as visible as the struct. Kinds are `Counter`, `Gauge`, `Ratio` (a gauge of what is no whole number) and
 //! `Histogram(BUCKETS)`. In brackets stand the labels:
 //!
 //! | labels | type of the field | series from the start |
@@ -272,12 +272,12 @@ impl Declared<'_> {
 #[macro_export]
 macro_rules! metrics {
     ($(#[$meta:meta])* $vis:vis struct $Name:ident $(($($given:ident: $Given:ty),+))? {
-        $($(#[doc = $help:literal])+ $field_vis:vis $field:ident: $Kind:ident $(($buckets:expr))? $([$($labels:tt)+])? = $name:literal;)+
+        $($(#[doc = $help:literal])+ $field:ident: $Kind:ident $(($buckets:expr))? $([$($labels:tt)+])? = $name:literal;)+
     }) => {
         $(#[$meta])*
         #[derive(Debug, Clone)]
         $vis struct $Name {
-            $($(#[doc = $help])+ $field_vis $field: $crate::metrics!(@type $Kind $([$($labels)+])?),)+
+            $($(#[doc = $help])+ $vis $field: $crate::metrics!(@type $Kind $([$($labels)+])?),)+
         }
 
         impl $Name {

@@ -9,10 +9,8 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use schemas::{Code, Digest, Refusal};
 
-use super::super::Site;
-use super::super::problem_response::HttpResult;
-use super::super::request::segment;
 use super::must_be_on;
+use crate::http::{HttpResult, Site, segment};
 
 /// No script, style, image, font or connection but this gateway's own, none of it inline; no frame around the page.
 const CONTENT_SECURITY_POLICY: &str =
@@ -54,13 +52,13 @@ static ASSETS: [Asset; 15] = assets![
 ];
 
 /// The page.
-pub(in super::super) async fn page(State(site): State<Arc<Site>>, headers: HeaderMap) -> HttpResult {
+pub(super) async fn page(State(site): State<Arc<Site>>, headers: HeaderMap) -> HttpResult {
     must_be_on(&site)?;
     Ok(serve(0, &headers))
 }
 
 /// What the page loads.
-pub(in super::super) async fn asset(
+pub(super) async fn asset(
     State(site): State<Arc<Site>>,
     path: Result<Path<String>, PathRejection>,
     headers: HeaderMap,

@@ -11,16 +11,16 @@ use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
 use schemas::Refusal;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
-use super::frames::{ClientFrame, ServerFrame, delivery_frame};
+use super::{ClientFrame, ServerFrame, delivery_frame};
+use crate::Transport;
 use crate::admission::{Accepted, Credentials, Ingress};
 use crate::auth::Identity;
 use crate::delivery::{acknowledge, split};
 use crate::http::Site;
-use crate::http::stream_lifetime::StreamLifetime;
+use crate::http::streams::StreamLifetime;
 use crate::metrics::{CloseReason, StreamKind, StreamResult};
 use crate::problem::Problem;
 use crate::registry::PresenceSignal;
-use crate::transport::Transport;
 
 /// Messages of one connection being admitted at once. Beyond it nothing further is read: the client waits.
 const IN_FLIGHT_MAX: usize = 256;
@@ -117,7 +117,7 @@ impl WebSocketSession {
 
     /// Serves the stream until it ends.
     pub(super) async fn run(mut self, mut socket: WebSocket) {
-        self.site.metrics.serving.stream_opened(StreamKind::WebSocket);
+        self.site.metrics.serving.stream_connections.of(StreamKind::WebSocket).inc();
         let hello = ServerFrame::Hello { agent: &self.identity.agent }.to_text();
         let end = match write(&mut socket, vec![hello.into()], self.patience).await {
             Ok(()) => self.drive(&mut socket).await,
