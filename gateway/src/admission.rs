@@ -3,7 +3,7 @@
 //! size → token → rate → parse and schema → `from` = `sub` → scope → recipients and consent → duplicates → log.
 //! A message is accepted when, and only when, the record that carries it is stored.
 
-mod consent_requests;
+mod duplicates;
 mod invite;
 mod log;
 mod policy_pin;
@@ -13,27 +13,24 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use bus::Bus;
 use bytes::Bytes;
 use schemas::record::{AdmittedMessage, Entry, Pinned};
 use schemas::validate::{BODY_BYTES_MAX, Checked, check_message};
-use schemas::{Act, AgentId, Code, Digest, MsgId, NegotiationId, Position, Refusal};
+use schemas::{Act, AgentId, Code, MsgId, NegotiationId, Position, Refusal};
 use serde::Serialize;
 use telemetry::TraceId;
 
 use crate::Transport;
 use crate::auth::{Authenticator, Identity};
+use crate::config::GatewayConfig;
 use crate::metrics::{Document, GatewayMetrics, Stage};
 use crate::rate_limit::{Peer, RateLimits};
-use crate::registry::{PresenceSignal, Registry};
-use crate::shared_recent::SharedRecent;
+use crate::registry::{PresenceSignal, Registry, RequestNotes};
 
-pub(crate) use consent_requests::{RequestNotes, drive as drive_requests};
-pub(crate) use log::AdmissionLog;
-pub(crate) use spans::AdmissionSpans;
-
-/// Message ids remembered, so that another body under the same id is told at once: about ten seconds of 10,000
-/// messages per second. About 8 MiB. What is forgotten here the fold still knows.
-const MESSAGES_REMEMBERED_MAX: usize = 131_072;
+use duplicates::Duplicates;
+use log::AdmissionLog;
+use spans::AdmissionSpans;
 
 /// Who sends, as far as the way in knows.
 #[derive(Debug, Clone, Copy)]
@@ -98,21 +95,22 @@ struct Parts {
     notes: RequestNotes,
     metrics: Arc<GatewayMetrics>,
     spans: AdmissionSpans,
-    remembered: SharedRecent<[u8; 16], Digest>,
+    duplicates: Duplicates,
 }
 
 impl Admission {
     pub(crate) fn new(
+        bus: &Bus,
+        config: &GatewayConfig,
         auth: Arc<Authenticator>,
         limits: Arc<RateLimits>,
         registry: Arc<Registry>,
-        log: AdmissionLog,
         notes: RequestNotes,
         metrics: Arc<GatewayMetrics>,
-        spans: AdmissionSpans,
     ) -> Self {
-        let remembered = SharedRecent::new(MESSAGES_REMEMBERED_MAX);
-        Self(Arc::new(Parts { auth, limits, registry, log, notes, metrics, spans, remembered }))
+        let log = AdmissionLog::new(&bus.log, config, metrics.clone());
+        let spans = AdmissionSpans::new(config.tracer.clone(), &config.id, bus.log.lanes());
+        Self(Arc::new(Parts { auth, limits, registry, log, notes, metrics, spans, duplicates: Duplicates::new() }))
     }
 
     /// Admits one message.
@@ -178,16 +176,9 @@ impl Admission {
     fn answered(&self, context: &AdmissionContext, refused: Option<&Refusal>) {
         let code = refused.map(|refusal| refusal.code);
         self.0.metrics.messages.answered(context.transport, context.act, code);
-        let step = self.0.spans.step(context);
+        let trace = self.0.spans.record(context, code);
         if let Some(refusal) = refused {
-            let (negotiation, trace) = (context.negotiation(), step.map(|step| step.trace()));
-            audit(
-                &Audited { transport: context.transport, agent: context.agent.as_ref(), negotiation, trace },
-                refusal,
-            );
-        }
-        if let Some(step) = step {
-            self.0.spans.record(step, context, code);
+            audit(context.transport, context.agent.as_ref(), context.negotiation(), trace, refusal);
         }
     }
 
@@ -267,15 +258,9 @@ impl Admission {
         context: &mut AdmissionContext,
     ) -> Result<Accepted, Refusal> {
         let msg_id = checked.message.envelope.msg_id;
-        let key = Digest::of_parts(&[from.as_str(), negotiation.as_str(), msg_id.as_str()].map(str::as_bytes)).short();
-        let first = self.0.remembered.put_if_absent(key, checked.digest);
-        if first.is_some_and(|digest| digest != checked.digest) {
-            return Err(Refusal::new(Code::Conflict, "another body was sent under this id; the first stands")
-                .at("/envelope/msg_id")
-                .expecting("a new msg_id for a new message, the same bytes for a repeat"));
-        }
+        let taken = self.0.duplicates.take(&from, &negotiation, &msg_id, checked.digest)?;
         context.passed(&self.0.metrics, Stage::Duplicate);
-        if first.is_some() {
+        if taken.is_repeat {
             context.is_repeat = true;
             self.0.metrics.messages.repeats.of(context.transport).inc();
         }
@@ -288,8 +273,8 @@ impl Admission {
             Ok(Position { seq, index }) => Ok(Accepted { seq, index, msg_id, negotiation, policy: None }),
             Err(refusal) => {
                 // What is certainly not stored must not stand in the way of another body.
-                if first.is_none() && refusal.code != Code::LogUnavailable {
-                    self.0.remembered.remove(&key);
+                if refusal.code != Code::LogUnavailable {
+                    self.0.duplicates.give_back(&taken);
                 }
                 Err(refusal)
             }
@@ -421,24 +406,22 @@ fn sealed(pointer: &str) -> &str {
     if is_inside { MANDATE } else { pointer }
 }
 
-/// What is known of who was refused.
-pub(crate) struct Audited<'a> {
-    pub(crate) transport: Transport,
-    pub(crate) agent: Option<&'a AgentId>,
-    pub(crate) negotiation: Option<&'a NegotiationId>,
-    /// The trace in which the refusal stands, where it has one.
-    pub(crate) trace: Option<TraceId>,
-}
-
-/// One line for every refusal: the code, who, which way, about which negotiation. Never a token, never a value.
-pub(crate) fn audit(audited: &Audited<'_>, refusal: &Refusal) {
+/// One line for every refusal: the code, who, which way, about which negotiation, in which trace. Never a token, never a
+/// value.
+pub(crate) fn audit(
+    transport: Transport,
+    agent: Option<&AgentId>,
+    negotiation: Option<&NegotiationId>,
+    trace: Option<TraceId>,
+    refusal: &Refusal,
+) {
     tracing::info!(
         target: "llmx::audit",
         code = refusal.code.as_str(),
-        agent = audited.agent.map(AgentId::as_str),
-        transport = audited.transport.as_str(),
-        negotiation = audited.negotiation.map(NegotiationId::as_str),
-        trace_id = audited.trace.map(tracing::field::display),
+        agent = agent.map(AgentId::as_str),
+        transport = transport.as_str(),
+        negotiation = negotiation.map(NegotiationId::as_str),
+        trace_id = trace.map(tracing::field::display),
         pointer = refusal.pointer.as_deref().map(sealed),
         "refused"
     );

@@ -5,26 +5,24 @@
 //! `x5c`) or change the meaning of the token (`crit`, `b64`, `enc`, `zip`, `cty`) end the conversation.
 
 mod key_set;
-mod source;
 
+use std::hash::RandomState;
 use std::sync::{Arc, Once};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::errors::ErrorKind;
+use retry::SharedRecentMap;
 use schemas::{AgentId, Code, Digest, Refusal};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tokio::sync::watch;
 
-use self::key_set::VerifyingKey;
 use crate::config::AuthConfig;
 use crate::error::KeyError;
 use crate::metrics::GatewayMetrics;
-use crate::shared_recent::SharedRecent;
-use key_set::KeyMark;
-use source::LiveKeys;
+use key_set::{KeyMark, LiveKeys};
 
 pub(crate) use key_set::DEV_SECRET_KID;
 
@@ -50,7 +48,7 @@ pub struct Identity {
 pub(crate) struct Authenticator {
     config: AuthConfig,
     keys: LiveKeys,
-    verified: SharedRecent<[u8; 32], Remembered>,
+    verified: SharedRecentMap<[u8; 32], Remembered, RandomState>,
     metrics: Arc<GatewayMetrics>,
 }
 
@@ -68,7 +66,7 @@ impl Authenticator {
     pub(crate) async fn load(config: AuthConfig, metrics: Arc<GatewayMetrics>) -> Result<Self, KeyError> {
         install_crypto();
         let keys = LiveKeys::load(&config, metrics.clone()).await?;
-        Ok(Self { config, keys, verified: SharedRecent::new(VERIFIED_MAX), metrics })
+        Ok(Self { config, keys, verified: SharedRecentMap::new(VERIFIED_MAX, RandomState::new()), metrics })
     }
 
     /// The answer for a token that was verified before with the keys in force, if it is still remembered.
@@ -76,7 +74,7 @@ impl Authenticator {
         if token.len() > TOKEN_BYTES_MAX {
             return None;
         }
-        let remembered = self.verified.value(&Digest::of_bytes(token.as_bytes()).0)?;
+        let remembered = self.verified.renew(&Digest::of_bytes(token.as_bytes()).0)?;
         if remembered.generation != self.keys.current().generation() {
             return None;
         }
@@ -129,21 +127,18 @@ impl Authenticator {
         }
         let header = TokenHeader::parse(token)?;
         let keys = self.keys.holding(&header.kid).await;
-        let key = keys.key(&header.kid).ok_or_else(|| refusal("the token names a key this gateway does not know"))?;
-        if header.alg != key.algorithm_name() {
-            return Err(refusal("the token's `alg` is not the one its key is for"));
-        }
-        let claims = verify_claims(token, key, &self.config)?;
+        let (claims, key) = keys.verify::<TokenClaims>(token, header)?;
+        check_times(&claims, &self.config)?;
         let identity = Identity {
             agent: AgentId::try_new(&claims.sub).map_err(|_| {
                 refusal("the token's `sub` is no agent id").expecting("1 to 64 characters of A-Z a-z 0-9 _ -")
             })?,
             expires_s: claims.exp,
             is_admin: claims.has_scope(crate::ADMIN_SCOPE),
-            key: KeyMark { kid: header.kid, material: key.material() },
+            key,
         };
         let remembered = Remembered { identity: identity.clone(), generation: keys.generation() };
-        self.verified.put(Digest::of_bytes(token.as_bytes()).0, remembered);
+        self.verified.insert(Digest::of_bytes(token.as_bytes()).0, remembered);
         Ok(identity)
     }
 }
@@ -265,10 +260,8 @@ impl TokenClaims {
     }
 }
 
-/// Verifies signature and claims of a token whose key is known.
-fn verify_claims(token: &str, key: &VerifyingKey, config: &AuthConfig) -> Result<TokenClaims, Refusal> {
-    let decoded = jsonwebtoken::decode::<TokenClaims>(token, key.decoding(), key.validation());
-    let claims = decoded.map_err(|error| refusal_of(error.kind()))?.claims;
+/// Refuses claims that begin in the future, or stretch over more time than this gateway accepts.
+fn check_times(claims: &TokenClaims, config: &AuthConfig) -> Result<(), Refusal> {
     let now = now_s();
     if claims.iat.is_some_and(|iat| iat > now.saturating_add(config.leeway_s)) {
         return Err(not_yet_valid("the token's `iat` lies in the future"));
@@ -278,7 +271,7 @@ fn verify_claims(token: &str, key: &VerifyingKey, config: &AuthConfig) -> Result
         let expected = format!("at most {} s from `iat` to `exp`", config.lifetime_s_max);
         return Err(refusal("the token lives longer than this gateway accepts").expecting(expected));
     }
-    Ok(claims)
+    Ok(())
 }
 
 /// Seconds since the epoch by this machine's clock: what `exp` is compared with. Nowhere else does the gateway read the wall

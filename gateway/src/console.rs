@@ -16,10 +16,11 @@ mod statistics;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bus::PubSub;
 use futures_util::StreamExt as _;
+use schemas::statistics::Statistics;
 use schemas::subject::gateway_of;
 use schemas::{Code, Refusal, Timestamp, subject};
 use serde::Serialize;
@@ -28,9 +29,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::ConsoleAccess;
-use crate::registry::Registry;
-use snapshot::{About, Sources, now};
-use statistics::EngineStatistics;
+use crate::registry::{Registry, Tables};
 
 /// How old a snapshot may be that is given out again: asking more often costs no more.
 const FRESH: Duration = Duration::from_millis(400);
@@ -221,6 +220,96 @@ impl Console {
     fn with_statistics<T>(&self, work: impl FnOnce(&mut EngineStatistics) -> T) -> T {
         work(&mut self.statistics.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// What does not change while the gateway runs.
+struct About {
+    gateway: String,
+    lanes: u8,
+    access: ConsoleAccess,
+}
+
+/// What a snapshot is written from.
+#[derive(Clone, Copy)]
+struct Sources<'a> {
+    about: &'a About,
+    statistics: &'a EngineStatistics,
+    tables: &'a Tables,
+    switches: &'a DefaultPolicyHistory,
+    gateways: &'a Gateways,
+    /// The registry's clock.
+    now_ms: u64,
+}
+
+/// The time by this gateway's clock.
+fn now() -> Timestamp {
+    Timestamp(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64))
+}
+
+/// The latest statistics of each engine, by id.
+#[derive(Default)]
+struct EngineStatistics {
+    engines: BTreeMap<String, ReceivedStatistics>,
+    history: VecDeque<RatePoint>,
+    /// An engine that had counted something is gone, or began anew.
+    has_lost_counts: bool,
+}
+
+/// One engine.
+struct ReceivedStatistics {
+    /// What it said last.
+    latest: Statistics,
+    /// When.
+    at: Duration,
+    marks: VecDeque<Mark>,
+}
+
+/// Counters of one engine as they stood once.
+#[derive(Debug, Clone)]
+struct Mark {
+    at: Duration,
+    counts: [u64; 4],
+    ended_by_policy: BTreeMap<String, u64>,
+}
+
+/// Changes a second: of one engine or of all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+struct Rates {
+    started: f64,
+    ended: f64,
+    awards: f64,
+    offers: f64,
+}
+
+/// Counts over every engine that is heard.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+struct Totals {
+    open: u64,
+    started: u64,
+    ended: u64,
+    ended_by_outcome: BTreeMap<String, u64>,
+    awards: u64,
+    binding: u64,
+    offers: u64,
+    unacknowledged: u64,
+    /// Engines that are gone, or began anew, have counted more.
+    lower_bound: bool,
+}
+
+/// One second of the past.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct RatePoint {
+    /// Negotiations ended per second.
+    ended_per_s: f64,
+    /// From call to end, 95 of 100 of the last minute.
+    p95_us: u64,
+    /// From call to end, half of what ended in the last five seconds; 0 when nothing did.
+    recent_p50_us: u64,
+    /// The same, 95 of 100.
+    recent_p95_us: u64,
+    /// Negotiations ended per second under each policy: shown to those only who may see names.
+    #[serde(skip)]
+    ended_per_s_by_policy: BTreeMap<String, f64>,
 }
 
 /// Changes remembered: the newest.

@@ -52,7 +52,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower_http::catch_panic::CatchPanicLayer;
 
-use crate::admission::{Admission, Audited, audit};
+use crate::admission::{Admission, audit};
 use crate::auth::Identity;
 use crate::config::GatewayConfig;
 use crate::console::Console;
@@ -186,8 +186,7 @@ async fn observe(State(site): State<Arc<Site>>, mut request: Request, next: Next
     if let Some(Refused(refusal)) = response.extensions().get()
         && route != Some(MESSAGES)
     {
-        let audited = Audited { transport: Transport::Http, agent: bearer.0.get(), negotiation: None, trace: None };
-        audit(&audited, refusal);
+        audit(Transport::Http, bearer.0.get(), None, None, refusal);
     }
     site.metrics.http.ended(answering, response.status().as_u16(), began.elapsed());
     response

@@ -12,7 +12,7 @@
 //! Invariants: nothing is told "accepted" before the record that carries it is stored; `from` is the subject of the
 //! token; whoever does not consent is not reached; every queue, map and wait is bounded; no request ends the process.
 //!
-//! Reading order: [`Admission`], then `auth`, `admission/invite`, `registry`, `http`.
+//! Reading order: [`Admission`], then `auth`, `admission/invite`, `registry`, `registry/presence`, `http`.
 
 mod admission;
 mod auth;
@@ -24,18 +24,14 @@ mod error;
 mod http;
 pub mod keys;
 mod metrics;
-mod policies;
-mod presence;
 mod problem;
 mod rate_limit;
 mod registry;
-mod shared_recent;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bus::appender::AppenderOptions;
 use bus::health::HealthProbe;
 use bus::{Bucket, Bus};
 use tokio_util::sync::CancellationToken;
@@ -49,14 +45,12 @@ pub use error::{ConfigFault, GatewayError, KeyError};
 pub use http::server;
 pub use metrics::GatewayMetrics;
 
-use admission::{AdmissionLog, AdmissionSpans, RequestNotes};
 use auth::Authenticator;
 use bus_ingress::BusIngress;
 use console::Console;
 use http::{Site, StreamLimit};
-use presence::Presence;
 use rate_limit::RateLimits;
-use registry::Registry;
+use registry::{PresenceReports, Registry, RequestNotes};
 
 /// Scope (RFC 8693 `scope` claim) of tokens that may put policies and groups.
 pub const ADMIN_SCOPE: &str = "llmx:admin";
@@ -131,12 +125,8 @@ impl Gateway {
         let limits = Arc::new(RateLimits::new(&config.limits, metrics.clone()));
         let registry = Arc::new(Registry::new(bus.key_value.clone(), &config.default_policy, metrics.clone()));
         let (notes, noted) = RequestNotes::new(registry.clone());
-        let appending =
-            AppenderOptions { deadline: Duration::from_millis(config.limits.append_ms), ..AppenderOptions::default() };
-        let log = AdmissionLog::new(&bus.log, &config.id, &appending, metrics.clone());
-        let spans = AdmissionSpans::new(config.tracer.clone(), &config.id, bus.log.lanes());
         let admission =
-            Admission::new(auth.clone(), limits.clone(), registry.clone(), log, notes, metrics.clone(), spans);
+            Admission::new(&bus, &config, auth.clone(), limits.clone(), registry.clone(), notes, metrics.clone());
         let handle = GatewayHandle {
             admission,
             registry: registry.clone(),
@@ -151,15 +141,16 @@ impl Gateway {
         }
         handle.tasks.spawn(auth.drive_refresh(handle.stop.clone()));
         handle.tasks.spawn(limits.drive_sweeps(handle.stop.clone()));
-        handle.tasks.spawn(admission::drive_requests(registry.clone(), noted, handle.stop.clone()));
+        handle.tasks.spawn(noted.drive(handle.stop.clone()));
         tokio::time::timeout(CATCH_UP_TIMEOUT, registry.caught_up())
             .await
             .map_err(|_| GatewayError::NotCaughtUp(CATCH_UP_TIMEOUT))?;
-        policies::seed(&registry, &config.policies).await?;
-        policies::check_default(&registry, &config.default_policy)?;
+        registry::seed(&registry, &config.policies).await?;
+        registry::check_default(&registry, &config.default_policy)?;
         let stream_limit = handle.stream_limit.clone();
         let presence =
-            Presence::subscribe(&bus.pub_sub, &config.id, registry.clone(), stream_limit, metrics.clone()).await?;
+            PresenceReports::subscribe(&bus.pub_sub, &config.id, registry.clone(), stream_limit, metrics.clone())
+                .await?;
         handle.tasks.spawn(presence.drive(handle.stop.clone()));
         let in_flight_max = config.limits.bus_in_flight_max;
         let ingress = BusIngress::subscribe(&bus, handle.admission.clone(), in_flight_max).await?;

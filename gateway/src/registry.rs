@@ -3,8 +3,10 @@
 //! Reads never leave the process. A write goes to the bus and comes back by the watch; the writer waits for that, so
 //! what it wrote is what it reads next, on this gateway.
 
-mod agents;
+mod consent_requests;
 mod policies;
+mod presence;
+mod presence_reports;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,10 +26,12 @@ use tokio_util::sync::CancellationToken;
 use crate::metrics::{GatewayMetrics, KvOperation, Reload, Shed};
 use crate::problem::store_full;
 
-pub(crate) use agents::{
-    AgentTable, Audience, ConsentRequest, Member, PresenceSignal, REQUESTS_PER_AGENT_MAX, requests_key,
+pub(crate) use consent_requests::RequestNotes;
+pub(crate) use policies::{
+    DEFAULT_KEY, PinnedPolicy, PolicyTable, check_consistency, check_default, publish, scores_offers, seed, unknown,
 };
-pub(crate) use policies::{DEFAULT_KEY, PinnedPolicy, PolicyTable, version_key};
+pub(crate) use presence::{AgentTable, Audience, Member, PresenceSignal};
+pub(crate) use presence_reports::PresenceReports;
 
 /// How long a writer waits to see its own write. On one machine it takes well under a millisecond.
 const OWN_WRITE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -38,7 +42,7 @@ const WATCH_PAUSE: Duration = Duration::from_millis(200);
 const CLOCK_BEGINS_MS: u64 = 1;
 
 /// Groups by id.
-pub(crate) type GroupTable = HashMap<GroupId, Arc<Group>>;
+type GroupTable = HashMap<GroupId, Arc<Group>>;
 
 /// The control plane's documents.
 pub(crate) struct Registry {
@@ -94,7 +98,7 @@ impl Registry {
     }
 
     /// An engine says which agents acknowledge too little.
-    pub(crate) fn handle_backlog(&self, engine: &str, agents: Vec<AgentId>) {
+    fn handle_backlog(&self, engine: &str, agents: Vec<AgentId>) {
         self.write().backlogs.handle_report(engine, agents, self.now_ms());
     }
 
@@ -107,12 +111,12 @@ impl Registry {
     }
 
     /// The bus answered: this gateway hears whoever speaks.
-    pub(crate) fn handle_answer(&self) {
+    fn handle_answer(&self) {
         self.write().agents.handle_answer(self.now_ms());
     }
 
     /// Finds agents absent whose lease has ended; true when more are due.
-    pub(crate) fn sweep(&self) -> bool {
+    fn sweep(&self) -> bool {
         self.write().agents.sweep(self.now_ms())
     }
 
@@ -160,7 +164,7 @@ impl Registry {
     ///
     /// # Errors
     /// [`Code::Unavailable`] when it does not in time.
-    pub(crate) async fn until_own_write(&self, is_seen: impl Fn(&Tables) -> bool) -> Result<(), Refusal> {
+    async fn until_own_write(&self, is_seen: impl Fn(&Tables) -> bool) -> Result<(), Refusal> {
         let seen = tokio::time::timeout(OWN_WRITE_TIMEOUT, self.until(is_seen)).await;
         seen.map_err(|_| {
             Refusal::new(Code::Unavailable, "stored, but not yet seen by this gateway; repeat the request")
@@ -309,12 +313,7 @@ impl Registry {
     ///
     /// # Errors
     /// As [`Registry::put`].
-    pub(crate) async fn create<T: Serialize + Sync>(
-        &self,
-        bucket: Bucket,
-        key: String,
-        document: &T,
-    ) -> Result<bool, Refusal> {
+    async fn create<T: Serialize + Sync>(&self, bucket: Bucket, key: String, document: &T) -> Result<bool, Refusal> {
         let writing = self.key_value.create(bucket, key, encode(document)?);
         self.timed(bucket, KvOperation::Create, writing).await
     }
@@ -323,7 +322,7 @@ impl Registry {
     ///
     /// # Errors
     /// [`Code::Unavailable`] when the bus does not answer.
-    pub(crate) async fn stored(&self, bucket: Bucket, key: String) -> Result<Option<Bytes>, Refusal> {
+    async fn stored(&self, bucket: Bucket, key: String) -> Result<Option<Bytes>, Refusal> {
         self.timed(bucket, KvOperation::Value, self.key_value.value(bucket, key)).await
     }
 

@@ -1,7 +1,8 @@
 //! What came lately.
 
 use std::collections::HashMap;
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Remembers the latest keys in bounded memory: two generations, of which the old one is forgotten when the young one is
 /// full and takes its place. At least the last `generation_max` keys are remembered, never more than twice as many. Every
@@ -73,8 +74,60 @@ impl<K: Eq + Hash, V> RecentMap<K, V> {
     }
 }
 
+/// Locks a shared map is spread over, so that threads seldom wait for each other.
+const SHARDS: usize = 16;
+
+/// A [`RecentMap`] that many threads share. A read renews an entry.
+#[derive(Debug)]
+pub struct SharedRecentMap<K, V, S> {
+    shards: Vec<Mutex<RecentMap<K, V>>>,
+    hasher: S,
+}
+
+impl<K: Eq + Hash, V: Clone, S: BuildHasher> SharedRecentMap<K, V, S> {
+    /// An empty map of at most `capacity` entries (rounded up to a multiple of twice the number of its locks), which remembers
+    /// at least the latest half of them. `hasher` spreads the keys over the locks.
+    #[must_use]
+    pub fn new(capacity: usize, hasher: S) -> Self {
+        let shard = || Mutex::new(RecentMap::new(capacity.div_ceil(2 * SHARDS)));
+        Self { shards: (0..SHARDS).map(|_| shard()).collect(), hasher }
+    }
+
+    /// The value of a key, which counts as new from now on.
+    pub fn renew(&self, key: &K) -> Option<V> {
+        self.shard(key).renew(key).cloned()
+    }
+
+    /// Remembers a value in the place of the one the key has.
+    pub fn insert(&self, key: K, value: V) {
+        self.shard(&key).insert(key, value);
+    }
+
+    /// Remembers a value unless the key has one; returns the one it has.
+    pub fn insert_if_absent(&self, key: K, value: V) -> Option<V> {
+        let mut shard = self.shard(&key);
+        let present = shard.value(&key).cloned();
+        if present.is_none() {
+            shard.insert(key, value);
+        }
+        present
+    }
+
+    /// Forgets a key.
+    pub fn remove(&self, key: &K) {
+        self.shard(key).remove(key);
+    }
+
+    fn shard(&self, key: &K) -> MutexGuard<'_, RecentMap<K, V>> {
+        let index = usize::try_from(self.hasher.hash_one(key) % SHARDS as u64).unwrap_or(0);
+        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::hash::RandomState;
+
     use super::*;
 
     #[test]
@@ -114,5 +167,34 @@ mod tests {
         let mut all: Vec<_> = recent.drain().collect();
         all.sort_unstable();
         assert_eq!((all, recent.is_empty()), (vec![("a", 2), ("b", 1), ("c", 1)], true));
+    }
+
+    #[test]
+    fn a_shared_map_never_holds_more_than_its_capacity() {
+        let recent: SharedRecentMap<u32, u32, _> = SharedRecentMap::new(320, RandomState::new());
+        for n in 0..10_000 {
+            recent.insert(n, n);
+        }
+        let held: usize = recent.shards.iter().map(|shard| shard.lock().unwrap().len()).sum();
+        assert!((160..=320).contains(&held), "{held}");
+    }
+
+    #[test]
+    fn what_is_read_again_and_again_in_a_shared_map_is_not_forgotten() {
+        let recent: SharedRecentMap<u32, u32, _> = SharedRecentMap::new(320, RandomState::new());
+        recent.insert(u32::MAX, 7);
+        for n in 0..10_000 {
+            recent.insert(n, n);
+            assert_eq!(recent.renew(&u32::MAX), Some(7), "after {n}");
+        }
+    }
+
+    #[test]
+    fn the_first_value_under_a_key_of_a_shared_map_stands() {
+        let recent: SharedRecentMap<&str, u8, _> = SharedRecentMap::new(32, RandomState::new());
+        assert_eq!(recent.insert_if_absent("a", 1), None);
+        assert_eq!(recent.insert_if_absent("a", 2), Some(1));
+        recent.remove(&"a");
+        assert_eq!(recent.insert_if_absent("a", 2), None);
     }
 }

@@ -8,10 +8,9 @@ use schemas::ids::Capability;
 use schemas::record::{Invitation, Qos};
 use schemas::{Address, AgentId, Code, Envelope, Refusal, TopicName};
 
-use super::consent_requests::RequestNotes;
 use crate::metrics::{GatewayMetrics, Invited, Rule};
 use crate::problem::{AROUND_MAX, nearest};
-use crate::registry::{AgentTable, Audience, Backlogs, Member, Tables};
+use crate::registry::{AgentTable, Audience, Backlogs, Member, RequestNotes, Tables};
 
 /// Agents considered for one call. A topic or group may have more subscribers than can be invited; this bounds the
 /// work before consent is asked.

@@ -1,32 +1,36 @@
 //! The log as admission sees it: one group-committing appender per lane.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bus::appender::{AppendError, Appender, AppenderOptions};
 use bus::{BusError, Log};
 use schemas::record::Entry;
 use schemas::{Code, Lane, NegotiationId, Position, Refusal};
 
+use crate::config::GatewayConfig;
 use crate::metrics::{GatewayMetrics, Shed};
 use crate::problem::store_full;
 
 /// One appender per lane.
-pub(crate) struct AdmissionLog {
+pub(super) struct AdmissionLog {
     lanes: u8,
     appenders: Vec<Appender>,
     metrics: Arc<GatewayMetrics>,
 }
 
 impl AdmissionLog {
-    /// Starts an appender for each lane; `by` names this gateway in the records.
-    pub(crate) fn new(log: &Arc<dyn Log>, by: &str, options: &AppenderOptions, metrics: Arc<GatewayMetrics>) -> Self {
+    /// Starts an appender for each lane; the gateway's id names it in the records.
+    pub(super) fn new(log: &Arc<dyn Log>, config: &GatewayConfig, metrics: Arc<GatewayMetrics>) -> Self {
+        let deadline = Duration::from_millis(config.limits.append_ms);
+        let options = AppenderOptions { deadline, ..AppenderOptions::default() };
         let lanes = log.lanes().max(1);
-        let spawn = |lane| Appender::spawn(log.clone(), Lane(lane), by, options.clone());
+        let spawn = |lane| Appender::spawn(log.clone(), Lane(lane), &config.id, options.clone());
         Self { lanes, appenders: (0..lanes).map(spawn).collect(), metrics }
     }
 
     /// Entries waiting for an append, over all lanes.
-    pub(crate) fn queued(&self) -> usize {
+    pub(super) fn queued(&self) -> usize {
         self.appenders.iter().map(Appender::queued).sum()
     }
 
@@ -34,7 +38,7 @@ impl AdmissionLog {
     ///
     /// # Errors
     /// [`Code::LogUnavailable`] when the outcome is unknown; otherwise nothing was stored.
-    pub(crate) async fn append(&self, negotiation: &NegotiationId, entry: &Entry) -> Result<Position, Refusal> {
+    pub(super) async fn append(&self, negotiation: &NegotiationId, entry: &Entry) -> Result<Position, Refusal> {
         let lane = negotiation.lane(self.lanes);
         let appender = self.appenders.get(usize::from(lane.0));
         let appender = appender.ok_or_else(|| Refusal::new(Code::Internal, "the negotiation has no lane"))?;

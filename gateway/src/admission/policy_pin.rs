@@ -13,11 +13,9 @@ use schemas::record::Pinned;
 use schemas::validate::Checked;
 use schemas::{AgentId, Code, Envelope, Payload, Policy, Refusal};
 
-use super::consent_requests::RequestNotes;
 use super::invite::{self, Resolved};
 use crate::metrics::GatewayMetrics;
-use crate::policies::{scores_offers, unknown};
-use crate::registry::{PinnedPolicy, PolicyTable, Registry};
+use crate::registry::{PinnedPolicy, PolicyTable, Registry, RequestNotes, scores_offers, unknown};
 
 /// Agents invited to one call: what a record of the log holds beside the message.
 const INVITED_MAX: usize = RECIPIENTS_MAX;

@@ -18,7 +18,7 @@ use super::AdmissionContext;
 use crate::Transport;
 
 /// Makes the spans of one gateway's admission.
-pub(crate) struct AdmissionSpans {
+pub(super) struct AdmissionSpans {
     tracer: Tracer,
     lanes: u8,
     /// Distinguishes this gateway's own ids from those of others and of its earlier runs.
@@ -28,7 +28,7 @@ pub(crate) struct AdmissionSpans {
 
 /// Where an attempt stands.
 #[derive(Clone, Copy)]
-pub(super) struct AdmissionSpan {
+struct AdmissionSpan {
     context: TraceContext,
     /// Its id, where it stands alone in its trace.
     alone: Option<SpanId>,
@@ -48,14 +48,8 @@ struct Kept<'t> {
     error: Option<&'static str>,
 }
 
-impl AdmissionSpan {
-    pub(super) fn trace(&self) -> TraceId {
-        self.context.trace
-    }
-}
-
 impl AdmissionSpans {
-    pub(crate) fn new(tracer: Tracer, gateway: &str, lanes: u8) -> Self {
+    pub(super) fn new(tracer: Tracer, gateway: &str, lanes: u8) -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
         let seed = Digest::of_parts(&[gateway.as_bytes(), &since.to_be_bytes()]);
         Self { tracer, lanes, seed, count: AtomicU64::new(0) }
@@ -67,7 +61,7 @@ impl AdmissionSpans {
 
     /// Where an attempt stands; nothing when nobody wants to know. Costs no more than reading a `traceparent`, or hashing
     /// the negotiation where there is none.
-    pub(super) fn step(&self, context: &AdmissionContext) -> Option<AdmissionSpan> {
+    fn step(&self, context: &AdmissionContext) -> Option<AdmissionSpan> {
         if !self.is_on() {
             return None;
         }
@@ -79,18 +73,21 @@ impl AdmissionSpans {
         }
     }
 
-    /// Hands the spans of an attempt that has ended now on, as far as its trace is kept.
-    pub(super) fn record(&self, step: AdmissionSpan, context: &AdmissionContext, refused: Option<Code>) {
+    /// Hands the spans of an attempt that has ended now on, as far as its trace is kept, and says which trace that is.
+    pub(super) fn record(&self, context: &AdmissionContext, refused: Option<Code>) -> Option<TraceId> {
+        let step = self.step(context)?;
+        let trace = step.context.trace;
         let kept = OnceCell::new();
         let kept = || *kept.get_or_init(|| self.keep(step, context, refused));
         let hand_on = |make: &dyn Fn() -> Span| match refused {
-            Some(_) => self.tracer.record_failed(step.trace(), make),
-            None => self.tracer.record(step.trace(), make),
+            Some(_) => self.tracer.record_failed(trace, make),
+            None => self.tracer.record(trace, make),
         };
         hand_on(&|| admission(kept()));
         if let Some(publishing) = context.publishing {
             hand_on(&|| self.publication(kept(), publishing));
         }
+        Some(trace)
     }
 
     fn keep<'t>(&self, step: AdmissionSpan, context: &'t AdmissionContext, refused: Option<Code>) -> Kept<'t> {

@@ -8,7 +8,8 @@ use schemas::AgentId;
 use schemas::statistics::{AGENTS_MAX, AgentActivity, Histogram, OTHER, POLICIES_MAX, PolicyActivity, Quantiles};
 use serde::Serialize;
 
-use super::statistics::{EngineStatistics, largest};
+use super::EngineStatistics;
+use super::statistics::largest;
 
 /// As it stands in the snapshot, for those who may see names.
 #[derive(Serialize)]
@@ -40,7 +41,7 @@ impl Activity {
 fn policies(statistics: &EngineStatistics, now: Duration) -> Vec<UnderPolicy> {
     let per_s = statistics.ended_per_s_by_policy(now);
     let mut sums = BTreeMap::<&str, PolicyActivity>::new();
-    for one in statistics.engines().flat_map(|heard| &heard.latest.policies) {
+    for one in statistics.engines.values().flat_map(|heard| &heard.latest.policies) {
         let is_apart = sums.contains_key(one.policy.as_str()) || sums.len() < POLICIES_MAX;
         let sum = sums.entry(if is_apart { &one.policy } else { OTHER }).or_insert_with(|| PolicyActivity {
             policy: if is_apart { one.policy.clone() } else { OTHER.to_owned() },
@@ -62,7 +63,7 @@ fn policies(statistics: &EngineStatistics, now: Duration) -> Vec<UnderPolicy> {
         ended_per_s: rate(&per_s, &policy),
         round: durations.spread(),
         durations,
-        history: statistics.history().map(|point| rate(&point.ended_per_s_by_policy, &policy)).collect(),
+        history: statistics.history.iter().map(|point| rate(&point.ended_per_s_by_policy, &policy)).collect(),
         policy,
     };
     sums.into_values().map(under).collect()
@@ -71,7 +72,7 @@ fn policies(statistics: &EngineStatistics, now: Duration) -> Vec<UnderPolicy> {
 /// The busiest agents, the busiest first.
 fn agents(statistics: &EngineStatistics) -> Vec<AgentActivity> {
     let mut sums = BTreeMap::<&AgentId, AgentActivity>::new();
-    for one in statistics.engines().flat_map(|heard| &heard.latest.agents) {
+    for one in statistics.engines.values().flat_map(|heard| &heard.latest.agents) {
         match sums.get_mut(&one.agent) {
             Some(sum) => add(sum, one),
             None => drop(sums.insert(&one.agent, one.clone())),

@@ -1,22 +1,21 @@
 //! The document the console is drawn from: `GET /v1/console` (schema `ConsoleSnapshot` in `/openapi.json`).
 
 use std::collections::BTreeSet;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use schemas::ids::Capability;
 use schemas::statistics::{EndedNegotiation, Histogram, NAMED_MAX, OpenNegotiation, Quantiles};
 use schemas::{AgentId, Lane, NegotiationId, Timestamp};
 use serde::Serialize;
 
-use super::Gateways;
-use super::Sight;
 use super::activity::Activity;
 use super::policies::described;
-use super::statistics::{EngineStatistics, RatePoint, Rates, ReceivedStatistics, Totals};
-use super::{DefaultPolicyChange, DefaultPolicyHistory};
+use super::{
+    DefaultPolicyChange, EngineStatistics, RatePoint, Rates, ReceivedStatistics, Sight, Sources, Totals,
+    now as time_now,
+};
 use crate::config::ConsoleAccess;
-use crate::policies::scores_offers;
-use crate::registry::Tables;
+use crate::registry::{Tables, scores_offers};
 
 /// Agents named: the first by id. The others are counted; `GET /v1/agents` lists them all.
 const AGENTS_NAMED_MAX: usize = 60;
@@ -24,13 +23,6 @@ const AGENTS_NAMED_MAX: usize = 60;
 const CAPABILITIES_TOLD_MAX: usize = 8;
 /// Policies named: the first by name.
 const POLICIES_NAMED_MAX: usize = 64;
-
-/// What does not change while the gateway runs.
-pub(super) struct About {
-    pub(super) gateway: String,
-    pub(super) lanes: u8,
-    pub(super) access: ConsoleAccess,
-}
 
 #[derive(Serialize)]
 struct Snapshot<'a> {
@@ -120,23 +112,6 @@ struct NamedOpen<'a> {
     age_us: u64,
 }
 
-/// The time by this gateway's clock.
-pub(super) fn now() -> Timestamp {
-    Timestamp(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64))
-}
-
-/// What a snapshot is written from.
-#[derive(Clone, Copy)]
-pub(super) struct Sources<'a> {
-    pub(super) about: &'a About,
-    pub(super) statistics: &'a EngineStatistics,
-    pub(super) tables: &'a Tables,
-    pub(super) switches: &'a DefaultPolicyHistory,
-    pub(super) gateways: &'a Gateways,
-    /// The registry's clock.
-    pub(super) now_ms: u64,
-}
-
 /// Writes the document one kind of visitor may see.
 ///
 /// # Errors
@@ -145,7 +120,7 @@ pub(super) fn write(sources: Sources<'_>, sight: Sight, now: Duration) -> Result
     let Sources { about, statistics, tables, gateways, .. } = sources;
     let lanes = lanes(statistics, about.lanes);
     let snapshot = Snapshot {
-        at: self::now(),
+        at: time_now(),
         console: match about.access {
             ConsoleAccess::Token | ConsoleAccess::Off => "token",
             ConsoleAccess::Open => "open",
@@ -155,7 +130,7 @@ pub(super) fn write(sources: Sources<'_>, sight: Sight, now: Duration) -> Result
             Sight::All => "all",
         },
         gateways: gateways.count(&about.gateway, now),
-        engines: statistics.engines().count(),
+        engines: statistics.engines.values().count(),
         lanes: about.lanes,
         lanes_owned: lanes.iter().filter(|lane| !lane.owners.is_empty()).count(),
         agents: tables.agents.len(),
@@ -165,7 +140,7 @@ pub(super) fn write(sources: Sources<'_>, sight: Sight, now: Duration) -> Result
         per_s: statistics.rates(now),
         round: statistics.round(),
         durations: statistics.durations(),
-        history: statistics.history().collect(),
+        history: statistics.history.iter().collect(),
         named: (sight == Sight::All).then(|| named(sources, lanes, now)),
     };
     serde_json::to_string(&snapshot)
@@ -175,7 +150,7 @@ fn named<'a>(sources: Sources<'a>, lanes: Vec<NamedLane<'a>>, now: Duration) -> 
     let Sources { about, statistics, tables, switches, now_ms, .. } = sources;
     NamedSnapshot {
         gateway: &about.gateway,
-        engines: statistics.engines().map(|heard| engine(heard, now)).collect(),
+        engines: statistics.engines.values().map(|heard| engine(heard, now)).collect(),
         lanes,
         default_policy: tables.policies.default_policy(),
         policies: policies(tables),
@@ -203,7 +178,7 @@ fn engine(heard: &ReceivedStatistics, now: Duration) -> NamedEngine<'_> {
 fn lanes(statistics: &EngineStatistics, count: u8) -> Vec<NamedLane<'_>> {
     let owners = |lane: Lane| {
         let owns = |heard: &&ReceivedStatistics| heard.latest.owned.contains(&lane);
-        statistics.engines().filter(owns).map(|heard| heard.latest.engine.as_str()).collect()
+        statistics.engines.values().filter(owns).map(|heard| heard.latest.engine.as_str()).collect()
     };
     (0..count).map(Lane).map(|lane| NamedLane { lane, owners: owners(lane) }).collect()
 }
@@ -232,7 +207,7 @@ fn agents(tables: &Tables, now_ms: u64) -> Vec<NamedAgent<'_>> {
 }
 
 fn open(statistics: &EngineStatistics) -> Vec<NamedOpen<'_>> {
-    let aged = statistics.engines().flat_map(|heard| {
+    let aged = statistics.engines.values().flat_map(|heard| {
         let told = heard.latest.at;
         heard.latest.newest.iter().map(move |open| NamedOpen { open, age_us: told.since_us(open.called_at) })
     });
@@ -240,7 +215,7 @@ fn open(statistics: &EngineStatistics) -> Vec<NamedOpen<'_>> {
 }
 
 fn ended(statistics: &EngineStatistics) -> Vec<&EndedNegotiation> {
-    newest(statistics.engines().flat_map(|heard| &heard.latest.latest), |one| (one.at, &one.negotiation))
+    newest(statistics.engines.values().flat_map(|heard| &heard.latest.latest), |one| (one.at, &one.negotiation))
 }
 
 /// The newest of all engines' lists, newest first; each negotiation once, though its lane may just change hands.

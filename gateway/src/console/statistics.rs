@@ -9,6 +9,8 @@ use schemas::statistics::{
 };
 use schemas::subject;
 
+use super::{EngineStatistics, Mark, RatePoint, Rates, ReceivedStatistics, Totals};
+
 /// Engines remembered; the statistics of further ones are dropped. An exchange has a handful.
 const ENGINES_MAX: usize = 64;
 /// An engine unheard for this long is forgotten: it tells something every second.
@@ -26,72 +28,6 @@ const OUTCOMES_MAX: usize = 32;
 
 /// Longest fault that is kept, in bytes.
 const FAULT_BYTES_MAX: usize = 512;
-
-/// The engines, by id.
-#[derive(Default)]
-pub(super) struct EngineStatistics {
-    engines: BTreeMap<String, ReceivedStatistics>,
-    history: VecDeque<RatePoint>,
-    /// An engine that had counted something is gone, or began anew.
-    has_lost_counts: bool,
-}
-
-/// One engine.
-pub(super) struct ReceivedStatistics {
-    /// What it said last.
-    pub(super) latest: Statistics,
-    /// When.
-    pub(super) at: Duration,
-    marks: VecDeque<Mark>,
-}
-
-/// Counters of one engine as they stood once.
-#[derive(Debug, Clone)]
-struct Mark {
-    at: Duration,
-    counts: [u64; 4],
-    ended_by_policy: BTreeMap<String, u64>,
-}
-
-/// Changes a second: of one engine or of all.
-#[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize)]
-pub(super) struct Rates {
-    started: f64,
-    pub(super) ended: f64,
-    awards: f64,
-    offers: f64,
-}
-
-/// Counts over every engine that is heard.
-#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
-pub(super) struct Totals {
-    open: u64,
-    started: u64,
-    pub(super) ended: u64,
-    ended_by_outcome: BTreeMap<String, u64>,
-    awards: u64,
-    binding: u64,
-    offers: u64,
-    unacknowledged: u64,
-    /// Engines that are gone, or began anew, have counted more.
-    lower_bound: bool,
-}
-
-/// One second of the past.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
-pub(super) struct RatePoint {
-    /// Negotiations ended per second.
-    ended_per_s: f64,
-    /// From call to end, 95 of 100 of the last minute.
-    p95_us: u64,
-    /// From call to end, half of what ended in the last five seconds; 0 when nothing did.
-    recent_p50_us: u64,
-    /// The same, 95 of 100.
-    recent_p95_us: u64,
-    /// Negotiations ended per second under each policy: shown to those only who may see names.
-    #[serde(skip)]
-    pub(super) ended_per_s_by_policy: BTreeMap<String, f64>,
-}
 
 impl EngineStatistics {
     /// Takes what came on a subject; false when they are no statistics of the engine the subject names, or one engine too many.
@@ -148,20 +84,10 @@ impl EngineStatistics {
         self.has_lost_counts = has_lost_counts;
     }
 
-    /// Every engine, in the order of the ids.
-    pub(super) fn engines(&self) -> impl Iterator<Item = &ReceivedStatistics> {
-        self.engines.values()
-    }
-
-    /// The past, oldest first.
-    pub(super) fn history(&self) -> impl DoubleEndedIterator<Item = &RatePoint> {
-        self.history.iter()
-    }
-
     /// Sums.
     pub(super) fn totals(&self) -> Totals {
         let mut totals = Totals { lower_bound: self.has_lost_counts, ..Totals::default() };
-        for ReceivedStatistics { latest: statistics, .. } in self.engines() {
+        for ReceivedStatistics { latest: statistics, .. } in self.engines.values() {
             add(&mut totals.open, statistics.open);
             add(&mut totals.started, statistics.started);
             add(&mut totals.awards, statistics.awards);
@@ -182,7 +108,7 @@ impl EngineStatistics {
 
     /// What all engines together do in a second.
     pub(super) fn rates(&self, now: Duration) -> Rates {
-        self.engines().map(|heard| heard.rates(now)).fold(Rates::default(), |sum, rates| Rates {
+        self.engines.values().map(|heard| heard.rates(now)).fold(Rates::default(), |sum, rates| Rates {
             started: sum.started + rates.started,
             ended: sum.ended + rates.ended,
             awards: sum.awards + rates.awards,
@@ -193,7 +119,7 @@ impl EngineStatistics {
     /// Negotiations ended per second under each policy, over the last seconds.
     pub(super) fn ended_per_s_by_policy(&self, now: Duration) -> BTreeMap<String, f64> {
         let mut sums = BTreeMap::new();
-        for heard in self.engines().filter(|heard| heard.is_counted(now)) {
+        for heard in self.engines.values().filter(|heard| heard.is_counted(now)) {
             for policy in &heard.latest.policies {
                 let ended = |mark: &Mark| mark.ended_by_policy.get(&policy.policy).copied().unwrap_or(0);
                 *sums.entry(policy.policy.clone()).or_default() += heard.per_s(ended);
@@ -206,22 +132,22 @@ impl EngineStatistics {
     pub(super) fn round(&self) -> Quantiles {
         let is_measured = |heard: &&ReceivedStatistics| heard.latest.round.count > 0;
         // Of an engine that tells no histogram only the quantiles are known.
-        if self.engines().filter(is_measured).all(|heard| !heard.latest.durations.0.is_empty()) {
+        if self.engines.values().filter(is_measured).all(|heard| !heard.latest.durations.0.is_empty()) {
             return self.durations().spread();
         }
-        largest(self.engines().map(|heard| heard.latest.round))
+        largest(self.engines.values().map(|heard| heard.latest.round))
     }
 
     /// The durations of the last minute.
     pub(super) fn durations(&self) -> Histogram {
         let mut all = Histogram::default();
-        self.engines().for_each(|heard| all.merge(&heard.latest.durations));
+        self.engines.values().for_each(|heard| all.merge(&heard.latest.durations));
         all
     }
 
     /// From call to end, of the last five seconds.
     fn recent(&self) -> Quantiles {
-        largest(self.engines().map(|heard| heard.latest.recent))
+        largest(self.engines.values().map(|heard| heard.latest.recent))
     }
 }
 

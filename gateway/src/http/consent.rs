@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::routing::get;
-use schemas::control::{Consent, ConsentEffect};
+use schemas::control::Consent;
 use schemas::validate::{check_registration, parse};
 use schemas::{AgentId, Refusal};
 use serde_json::json;
@@ -59,11 +59,12 @@ async fn requests(
     let agent = own(&caller, path)?;
     let tables = site.registry.read();
     let registration = tables.agents.registration(&agent).ok_or_else(not_registered)?;
-    let open = |request: &&crate::registry::ConsentRequest| {
-        registration.consent.effect(request.topic.as_ref(), &request.counterpart) == ConsentEffect::Ask
-    };
     let noted = tables.agents.requests(&agent);
-    let requests: Vec<_> = noted.into_iter().flat_map(|requests| requests.iter()).filter(open).collect();
+    let requests: Vec<_> = noted
+        .into_iter()
+        .flat_map(|requests| requests.iter())
+        .filter(|request| request.is_open(&registration.consent))
+        .collect();
     document(&json!({ "requests": requests }))
 }
 

@@ -18,8 +18,7 @@ use serde_json::json;
 
 use super::{Caller, HttpResult, JsonBody, RouteSpec, Site, document, segment};
 use crate::metrics::Document;
-use crate::policies::{check_consistency, publish, scores_offers, unknown};
-use crate::registry::{DEFAULT_KEY, PinnedPolicy, Tables};
+use crate::registry::{DEFAULT_KEY, PinnedPolicy, Tables, check_consistency, publish, scores_offers, unknown};
 
 pub(super) fn routes() -> Vec<RouteSpec> {
     vec![

@@ -1,4 +1,5 @@
-//! Policies: the current version of each name, every version, and which one calls that name none get.
+//! Policies: the current version of each name, every version, and which one calls that name none get; and how they are
+//! published, from the configuration at the start and over HTTP.
 //!
 //! | key of the bucket | value |
 //! |---|---|
@@ -9,10 +10,17 @@
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::Arc;
+use std::time::Duration;
 
+use bus::Bucket;
 use bytes::Bytes;
-use schemas::{Digest, Policy};
+use schemas::{Code, Digest, Policy, Refusal};
 use serde::Deserialize;
+use tokio::time::Instant;
+
+use super::{Registry, Tables};
+use crate::error::{ConfigFault, GatewayError};
+use crate::problem::{AROUND_MAX, nearest};
 
 /// Key of the switch. No policy name contains `~`.
 pub(crate) const DEFAULT_KEY: &str = "~default";
@@ -58,7 +66,7 @@ impl PolicyTable {
     }
 
     /// Names around a wanted one in the order of names, at most `limit` on either side.
-    pub(crate) fn names_around<'a>(&'a self, wanted: &str, limit: usize) -> impl Iterator<Item = &'a str> {
+    fn names_around<'a>(&'a self, wanted: &str, limit: usize) -> impl Iterator<Item = &'a str> {
         let is_name = |key: &&'a String| !key.contains('~');
         let below = self
             .by_key
@@ -112,6 +120,118 @@ impl PolicyTable {
 }
 
 /// The bucket's key for `name` or `name@version`.
-pub(crate) fn version_key(id: &str) -> String {
+fn version_key(id: &str) -> String {
     id.replacen('@', "~", 1)
+}
+
+/// How long the store may be away while a gateway starts: a cluster that has just started, or lost a server, elects in
+/// that time.
+const STORE_PATIENCE: Duration = Duration::from_secs(10);
+/// Between two attempts to reach it.
+const STORE_PAUSE: Duration = Duration::from_millis(200);
+/// Names that a start refused for its default policy lists.
+const LISTED_MAX: usize = 16;
+
+/// Refuses a policy that contradicts itself.
+///
+/// # Errors
+/// [`Code::InvalidPolicy`].
+pub(crate) fn check_consistency(policy: &Policy) -> Result<(), Refusal> {
+    policy_core::check(policy).map_err(|fault| Refusal::new(Code::InvalidPolicy, fault.detail).at(fault.pointer))
+}
+
+/// Whether a policy can run a contract net. One without weights has nothing but a `bargain` section.
+pub(crate) fn scores_offers(policy: &Policy) -> bool {
+    !policy.weights.is_empty()
+}
+
+/// Stores the policies of the configuration, unless the exchange has them: what was put later is not undone by a
+/// restart.
+///
+/// # Errors
+/// [`GatewayError::Config`] for a policy that contradicts itself or is not stored.
+pub(crate) async fn seed(registry: &Registry, policies: &[Policy]) -> Result<(), GatewayError> {
+    let unusable =
+        |policy: &Policy, refusal: Refusal| GatewayError::Config(format!("policy `{}`: {refusal}", policy.id));
+    let deadline = Instant::now() + STORE_PATIENCE;
+    for policy in policies {
+        check_consistency(policy).map_err(|refusal| unusable(policy, refusal))?;
+        for key in [version_key(&policy.id), policy.name().to_owned()] {
+            let created = create_until(registry, &key, policy, deadline).await;
+            created.map_err(|refusal| unusable(policy, refusal))?;
+        }
+    }
+    let are_seen = |tables: &Tables| {
+        let is_seen = |name: &str| tables.policies.policy(Some(name)).is_some();
+        policies.iter().all(|policy| is_seen(&policy.id) && is_seen(policy.name()))
+    };
+    registry.until_own_write(are_seen).await.map_err(|refusal| GatewayError::Config(refusal.to_string()))
+}
+
+/// Refuses a default policy that no call could run under, stored policies included. A policy that is put later does not
+/// help: until then every call that names none would be refused, for a member it has not set.
+///
+/// # Errors
+/// [`GatewayError::Setting`] with the names there are.
+pub(crate) fn check_default(registry: &Registry, configured: &str) -> Result<(), GatewayError> {
+    let refused = |expected| Err(GatewayError::Setting(ConfigFault { member: "default_policy", expected }));
+    let tables = registry.read();
+    match tables.policies.policy(Some(configured)) {
+        Some(known) if scores_offers(&known.policy) => Ok(()),
+        Some(_) => refused(format!("`{configured}` scores no offers: it only accepts for parties of bargains")),
+        None => {
+            let unknown = unknown(&tables.policies, configured);
+            let names: Vec<&str> = tables.policies.current().map(|known| known.policy.name()).collect();
+            let beyond = names.len().saturating_sub(LISTED_MAX);
+            let beyond = if beyond > 0 { format!(" and {beyond} more") } else { String::new() };
+            let listed = names.into_iter().take(LISTED_MAX).collect::<Vec<_>>().join(", ");
+            let expected = unknown.expected.unwrap_or_default();
+            refused(format!(
+                "the exchange has no policy `{configured}`; expected: {expected}; there are {listed}{beyond}"
+            ))
+        }
+    }
+}
+
+/// The exchange has no policy that is called so. What was wanted may be any text, and is not repeated.
+pub(crate) fn unknown(policies: &PolicyTable, wanted: &str) -> Refusal {
+    let names = nearest(wanted, policies.names_around(wanted, AROUND_MAX));
+    let near = if names.is_empty() { String::new() } else { format!("; nearest to that: {}", names.join(", ")) };
+    Refusal::new(Code::UnknownPolicy, "the exchange has no policy of this name")
+        .expecting(format!("a name or name@version of GET /v1/policies{near}"))
+}
+
+/// Stores a policy under a key that has none, again while the store is away.
+async fn create_until(registry: &Registry, key: &str, policy: &Policy, deadline: Instant) -> Result<bool, Refusal> {
+    loop {
+        match registry.create(Bucket::Policies, key.to_owned(), policy).await {
+            Err(refusal) if refusal.code == Code::Unavailable && Instant::now() < deadline => {
+                tokio::time::sleep(STORE_PAUSE).await;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Stores a version, once and for all, and makes it the current one of its name.
+///
+/// # Errors
+/// [`Code::Conflict`] when this version stands with another document.
+pub(crate) async fn publish(registry: &Registry, policy: &Policy) -> Result<(), Refusal> {
+    let key = version_key(&policy.id);
+    if !registry.create(Bucket::Policies, key.clone(), policy).await? {
+        let stored = registry.stored(Bucket::Policies, key).await?;
+        let stored: Option<Policy> = stored.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        if stored.as_ref() != Some(policy) {
+            return Err(Refusal::new(Code::Conflict, "this version stands already with another document")
+                .at("/id")
+                .expecting("a new version"));
+        }
+    }
+    registry
+        .put(Bucket::Policies, policy.name().to_owned(), policy, |tables| {
+            let is = |id: &str| tables.policies.policy(Some(id)).is_some_and(|seen| *seen.policy == *policy);
+            is(policy.name()) && is(&policy.id)
+        })
+        .await
 }

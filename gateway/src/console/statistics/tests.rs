@@ -19,9 +19,9 @@ fn a_pulse_counts_only_under_its_engines_own_subject_and_name() {
     ] {
         assert!(!statistics.handle_statistics(on, &payload, at(0)), "{on}");
     }
-    assert_eq!(statistics.engines().count(), 0);
+    assert_eq!(statistics.engines.values().count(), 0);
     assert!(statistics.handle_statistics("engine.engine-1.statistics", &good, at(0)));
-    assert_eq!(statistics.engines().count(), 1);
+    assert_eq!(statistics.engines.values().count(), 1);
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn a_silent_engine_is_forgotten_and_its_counts_with_it() {
     assert_eq!(statistics.totals().ended, 1);
     assert!(statistics.totals().lower_bound, "ten more have ended than are counted");
     statistics.handle_second(at(60_000));
-    assert_eq!(statistics.engines().count(), 0);
+    assert_eq!(statistics.engines.values().count(), 0);
     assert_eq!(statistics.totals(), Totals { lower_bound: true, ..Totals::default() });
 }
 
@@ -70,7 +70,7 @@ fn what_ends_under_each_policy_is_counted_apart_and_noted_in_the_history() {
         assert!(statistics.handle_statistics("engine.a.statistics", document.to_string().as_bytes(), at(ms)));
     }
     statistics.handle_second(at(2000));
-    let noted = &statistics.history().next_back().unwrap().ended_per_s_by_policy;
+    let noted = &statistics.history.iter().next_back().unwrap().ended_per_s_by_policy;
     assert_eq!((noted["low@1"], noted["high@1"]), (10.0, 4.0));
 }
 
@@ -117,22 +117,22 @@ fn engines_names_marks_and_history_stay_within_their_bounds() {
     for number in 0..ENGINES_MAX + 10 {
         hear(&mut statistics, &format!("e{number}"), 1, 0);
     }
-    assert_eq!(statistics.engines().count(), ENGINES_MAX);
+    assert_eq!(statistics.engines.values().count(), ENGINES_MAX);
     assert!(!statistics.handle_statistics("engine.late.statistics", &sample("late", 1, 0), at(0)));
     assert!(
         statistics.handle_statistics("engine.e1.statistics", &sample("e1", 2, NAMED_MAX + 9), at(0)),
         "a known one is heard on"
     );
-    assert!(statistics.engines().all(|heard| heard.latest.newest.len() <= NAMED_MAX));
+    assert!(statistics.engines.values().all(|heard| heard.latest.newest.len() <= NAMED_MAX));
     for millisecond in 0..10_000 {
         hear(&mut statistics, "e1", millisecond, millisecond);
     }
-    assert!(statistics.engines().all(|heard| heard.marks.len() <= 12));
+    assert!(statistics.engines.values().all(|heard| heard.marks.len() <= 12));
     assert!((900.0..=1100.0).contains(&statistics.rates(at(10_000)).ended));
     for second in 0..HISTORY_MAX as u64 + 50 {
         statistics.handle_second(at(second * 1000));
     }
-    assert_eq!(statistics.history().count(), HISTORY_MAX);
+    assert_eq!(statistics.history.iter().count(), HISTORY_MAX);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use schemas::control::{LEASE_MS_MIN, Registration};
 use schemas::presence::REPORT_PERIOD_MS;
 
 use super::*;
-use crate::registry::agents::CUT_OFF_MS;
+use crate::registry::presence::CUT_OFF_MS;
 
 /// The lease of every agent here.
 const LEASE_MS: u64 = LEASE_MS_MIN as u64;

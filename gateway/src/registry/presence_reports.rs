@@ -1,5 +1,5 @@
 //! Keeps presence up to date: hears hellos and other gateways' reports, reports whom this gateway heard, and finds absent
-//! whose lease has ended. Hears of engines which agents acknowledge too little. What is decided of it stands in [`crate::registry`].
+//! whose lease has ended. Hears of engines which agents acknowledge too little. What is decided of it stands in [`super::presence`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,9 +13,9 @@ use schemas::subject;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::{PresenceSignal, Registry};
 use crate::http::StreamLimit;
 use crate::metrics::GatewayMetrics;
-use crate::registry::{PresenceSignal, Registry};
 
 /// Between two questions to the bus; each also looks for leases that have ended.
 const ASK_PERIOD: Duration = Duration::from_secs(1);
@@ -23,7 +23,7 @@ const ASK_PERIOD: Duration = Duration::from_secs(1);
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 
 /// The one task of a gateway that keeps presence.
-pub(crate) struct Presence {
+pub(crate) struct PresenceReports {
     pub_sub: Arc<dyn PubSub>,
     hellos: BoxStream<'static, Received>,
     reports: BoxStream<'static, Received>,
@@ -39,7 +39,7 @@ pub(crate) struct Presence {
     reported_ms: u64,
 }
 
-impl Presence {
+impl PresenceReports {
     /// Listens from now on.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Registered agents: by id, by topic, and which of them are present.
+//! Registered agents: by id, by topic, and which of them are present, which is to say within their lease.
 //!
 //! A topic's subscribers stand in two lists: those a call reaches (present or durable), and the absent. The lists change
 //! when an agent comes or goes, so a call costs as much as it reaches, however many absent agents are registered.
@@ -11,7 +11,8 @@ use bytes::Bytes;
 use schemas::control::Registration;
 use schemas::presence::REPORT_PERIOD_MS;
 use schemas::{AgentId, TopicName};
-use serde::{Deserialize, Serialize};
+
+use super::consent_requests::{ConsentRequest, owner_of_requests};
 
 /// Members looked at by one [`AgentTable::sweep`]: some milliseconds for which nothing else reads the table.
 const SWEPT_MAX: usize = 4096;
@@ -161,7 +162,7 @@ impl AgentTable {
     }
 
     /// Whom this gateway itself heard at `since_ms` or later, in the order of the agent id.
-    pub(crate) fn heard_here(&self, since_ms: u64) -> Vec<AgentId> {
+    pub(super) fn heard_here(&self, since_ms: u64) -> Vec<AgentId> {
         let heard = self.by_id.iter().filter(|(_, member)| member.is_heard_here(since_ms));
         heard.map(|(agent, _)| agent.clone()).collect()
     }
@@ -336,7 +337,7 @@ impl Listening {
     }
 
     /// The bus answered: the gateway listens. True when it begins anew, because it was cut off.
-    pub(crate) fn handle_answer(&mut self, now_ms: u64) -> bool {
+    fn handle_answer(&mut self, now_ms: u64) -> bool {
         let was_cut_off = now_ms.saturating_sub(self.until_ms) > CUT_OFF_MS;
         if was_cut_off {
             self.since_ms = now_ms;
@@ -354,40 +355,6 @@ impl Listening {
     fn heard_until_ms(&self, now_ms: u64) -> u64 {
         now_ms.min(self.until_ms.saturating_add(CUT_OFF_MS))
     }
-}
-
-/// Requests kept per agent; the oldest make room. Repeats of one counterpart and topic count once.
-pub(crate) const REQUESTS_PER_AGENT_MAX: usize = 64;
-/// Ends the key under which an agent's requests are stored. No agent id contains `~`.
-const SUFFIX: &str = "~ask";
-
-/// Somebody called, and the agent's rules say that its owner is to be asked.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ConsentRequest {
-    /// Who called.
-    pub(crate) counterpart: AgentId,
-    /// Through which topic, if through one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) topic: Option<TopicName>,
-    /// When it was first noted, in seconds since the epoch, by the clock of the gateway that noted it.
-    pub(crate) since_s: u64,
-}
-
-impl ConsentRequest {
-    /// Whether this is about the same counterpart and topic.
-    pub(crate) fn is_about(&self, counterpart: &AgentId, topic: Option<&TopicName>) -> bool {
-        self.counterpart == *counterpart && self.topic.as_ref() == topic
-    }
-}
-
-/// The bucket's key for an agent's requests.
-pub(crate) fn requests_key(agent: &AgentId) -> String {
-    format!("{agent}{SUFFIX}")
-}
-
-/// Whose requests a key holds, if it holds requests.
-fn owner_of_requests(key: &str) -> Option<AgentId> {
-    AgentId::try_new(key.strip_suffix(SUFFIX)?).ok()
 }
 
 #[cfg(test)]
