@@ -155,14 +155,8 @@ impl Admission {
         self.0.limits.charge_agent(&identity.agent)
     }
 
-    /// Whether the key that verified a bearer's token is still in the key set.
-    pub(crate) fn is_key_in_force(&self, identity: &Identity) -> bool {
-        self.0.auth.is_key_in_force(identity)
-    }
-
-    /// Follows changes of the key set.
-    pub(crate) fn key_changes(&self) -> tokio::sync::watch::Receiver<u64> {
-        self.0.auth.key_changes()
+    pub(crate) fn auth(&self) -> &Arc<Authenticator> {
+        &self.0.auth
     }
 
     /// Counts and records a refusal that came before there was a message to admit: of a frame, of a body.
@@ -238,13 +232,7 @@ impl Admission {
             metrics.access.decided(Some(Code::Unauthenticated));
             return Err(Refusal::new(Code::Unauthenticated, "no token").expecting("Authorization: Bearer <token>"));
         };
-        let outcome = match self.0.auth.remembered(token) {
-            Some(outcome) => outcome,
-            None => {
-                self.0.limits.charge_peer(peer)?;
-                self.0.auth.verify(token).await
-            }
-        };
+        let outcome = self.0.auth.identify(token, || self.0.limits.charge_peer(peer)).await?;
         metrics.access.decided(outcome.as_ref().err().map(|refusal| refusal.code));
         outcome
     }

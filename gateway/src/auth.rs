@@ -24,8 +24,6 @@ use crate::error::KeyError;
 use crate::metrics::GatewayMetrics;
 use key_set::{KeyMark, LiveKeys};
 
-pub(crate) use key_set::DEV_SECRET_KID;
-
 /// Longest token that is looked at, in bytes. RS256 tokens with every claim we read stay below 1 KiB.
 pub const TOKEN_BYTES_MAX: usize = 4096;
 /// Verified tokens remembered: several for each of the 10,000 agents a gateway is built for. About 8 MiB.
@@ -69,8 +67,28 @@ impl Authenticator {
         Ok(Self { config, keys, verified: SharedRecentMap::new(VERIFIED_MAX, RandomState::new()), metrics })
     }
 
+    /// Answers for a token: from memory, or by verifying it once `charge` lets it.
+    ///
+    /// # Errors
+    /// What `charge` refuses. The inner result is the answer: [`Code::Unauthenticated`], [`Code::TokenExpired`] or
+    /// [`Code::TokenNotYetValid`].
+    pub(crate) async fn identify(
+        &self,
+        token: &str,
+        charge: impl FnOnce() -> Result<(), Refusal>,
+    ) -> Result<Result<Identity, Refusal>, Refusal> {
+        if let Some(outcome) = self.remembered(token) {
+            return Ok(outcome);
+        }
+        charge()?;
+        let began = Instant::now();
+        let outcome = self.verify(token).await;
+        self.metrics.access.auth_duration.observe(began.elapsed().as_secs_f64());
+        Ok(outcome)
+    }
+
     /// The answer for a token that was verified before with the keys in force, if it is still remembered.
-    pub(crate) fn remembered(&self, token: &str) -> Option<Result<Identity, Refusal>> {
+    fn remembered(&self, token: &str) -> Option<Result<Identity, Refusal>> {
         if token.len() > TOKEN_BYTES_MAX {
             return None;
         }
@@ -79,17 +97,6 @@ impl Authenticator {
             return None;
         }
         Some(self.still_valid(&remembered.identity).map(|()| remembered.identity))
-    }
-
-    /// Verifies a token from scratch.
-    ///
-    /// # Errors
-    /// [`Code::Unauthenticated`], [`Code::TokenExpired`] or [`Code::TokenNotYetValid`].
-    pub(crate) async fn verify(&self, token: &str) -> Result<Identity, Refusal> {
-        let began = Instant::now();
-        let outcome = self.verify_now(token).await;
-        self.metrics.access.auth_duration.observe(began.elapsed().as_secs_f64());
-        outcome
     }
 
     /// Refuses an identity whose token has run out, or whose key has gone, since it was verified.
@@ -121,7 +128,8 @@ impl Authenticator {
         self.keys.drive_refresh(stop).await;
     }
 
-    async fn verify_now(&self, token: &str) -> Result<Identity, Refusal> {
+    /// Verifies a token from scratch.
+    async fn verify(&self, token: &str) -> Result<Identity, Refusal> {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(refusal("the token is longer than any this gateway reads").expecting("at most 4096 bytes"));
         }

@@ -9,7 +9,6 @@
 //! Two documents exist, never mixed: [`Sight::Totals`] has counts only, [`Sight::All`] also names. Who may see which is
 //! decided in `http/console`. A document is written at most every [`FRESH`], however many ask for it.
 
-mod activity;
 mod policies;
 mod snapshot;
 mod statistics;
@@ -20,7 +19,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bus::PubSub;
 use futures_util::StreamExt as _;
-use schemas::statistics::Statistics;
+use schemas::statistics::{Quantiles, Statistics};
 use schemas::subject::gateway_of;
 use schemas::{Code, Refusal, Timestamp, subject};
 use serde::Serialize;
@@ -312,6 +311,21 @@ struct RatePoint {
     ended_per_s_by_policy: BTreeMap<String, f64>,
 }
 
+/// Quantiles of several engines that do not tell their histograms: the true one is at most the largest of each.
+fn largest(spreads: impl Iterator<Item = Quantiles>) -> Quantiles {
+    spreads.filter(|spread| spread.count > 0).fold(Quantiles::default(), |one, other| Quantiles {
+        count: one.count.saturating_add(other.count),
+        p50_us: one.p50_us.max(other.p50_us),
+        p95_us: one.p95_us.max(other.p95_us),
+        p99_us: one.p99_us.max(other.p99_us),
+    })
+}
+
+/// Whether a name can be one token of a subject.
+fn is_token(name: &str) -> bool {
+    (1..=64).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+}
+
 /// Changes remembered: the newest.
 const SWITCHES_MAX: usize = 8;
 
@@ -361,7 +375,7 @@ struct Gateways(BTreeMap<String, Duration>);
 impl Gateways {
     /// Takes note of a report on a subject.
     fn handle_report(&mut self, on: &str, now: Duration) {
-        let Some(gateway) = gateway_of(on).filter(|gateway| statistics::is_token(gateway)) else { return };
+        let Some(gateway) = gateway_of(on).filter(|gateway| is_token(gateway)) else { return };
         self.0.retain(|_, at| now.saturating_sub(*at) <= SILENCE_MAX);
         if self.0.contains_key(gateway) || self.0.len() < GATEWAYS_MAX {
             self.0.insert(gateway.to_owned(), now);

@@ -5,10 +5,7 @@ use std::sync::Arc;
 use bus::{BusError, PubSub, Received};
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
-use schemas::presence::RENEWAL;
 use schemas::{AgentId, Code, DeliveryId, Refusal, subject};
-use serde::Deserialize;
-use serde_json::value::RawValue;
 
 /// Deliveries one acknowledgement may name.
 const ACKS_MAX: usize = 256;
@@ -24,13 +21,6 @@ pub(crate) async fn open_inbox(
     let deliveries = pub_sub.subscribe(subject::inbox(agent), None).await.map_err(|error| unavailable(&error))?;
     pub_sub.publish(subject::hello(agent), Bytes::new()).await.map_err(|error| unavailable(&error))?;
     Ok(deliveries)
-}
-
-/// Says to every gateway that an agent is there. What is lost they learn from the next report.
-pub(crate) async fn renew(pub_sub: &Arc<dyn PubSub>, agent: &AgentId) {
-    if let Err(error) = pub_sub.publish(subject::hello(agent), Bytes::from_static(RENEWAL)).await {
-        tracing::debug!(%error, "a renewal was not published");
-    }
 }
 
 /// Passes an agent's acknowledgements on: the first in the subject, the others in the body.
@@ -51,27 +41,6 @@ pub(crate) async fn acknowledge(
     let body = body.map_err(|_| Refusal::new(Code::Internal, "the acknowledgement cannot be written"))?;
     let published = pub_sub.publish(subject::ack(agent, *first), Bytes::from(body)).await;
     published.map_err(|error| unavailable(&error))
-}
-
-/// The deliveries of one inbox message, each as it was written.
-///
-/// # Errors
-/// The decoding error, when it is no JSON array: nobody but an engine writes there.
-pub(crate) fn split(payload: &[u8]) -> Result<Vec<&RawValue>, serde_json::Error> {
-    serde_json::from_slice(payload)
-}
-
-/// The id of a delivery, without decoding the rest.
-pub(crate) fn delivery_id(delivery: &RawValue) -> Option<DeliveryId> {
-    #[derive(Deserialize)]
-    struct Peeked {
-        envelope: PeekedEnvelope,
-    }
-    #[derive(Deserialize)]
-    struct PeekedEnvelope {
-        msg_id: DeliveryId,
-    }
-    serde_json::from_str::<Peeked>(delivery.get()).ok().map(|peeked| peeked.envelope.msg_id)
 }
 
 pub(crate) fn unavailable(error: &BusError) -> Refusal {

@@ -54,16 +54,17 @@ use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::admission::{Admission, audit};
 use crate::auth::Identity;
-use crate::config::GatewayConfig;
+use crate::config::{ConsoleAccess, GatewayConfig};
 use crate::console::Console;
+use crate::error::GatewayError;
 use crate::metrics::GatewayMetrics;
 use crate::problem::{MEDIA_TYPE, Problem};
 use crate::registry::Registry;
 use crate::{GatewayHandle, Transport};
-pub(crate) use streams::{StreamLimit, drive as drive_stream_ends};
+pub(crate) use streams::StreamLimit;
 
 /// What every handler can reach.
-pub(crate) struct Site {
+struct Site {
     admission: Admission,
     registry: Arc<Registry>,
     pub_sub: Arc<dyn PubSub>,
@@ -77,8 +78,51 @@ pub(crate) struct Site {
     tasks: TaskTracker,
 }
 
+impl GatewayHandle {
+    /// Serves HTTP where the configuration says so.
+    ///
+    /// # Errors
+    /// [`GatewayError::Listen`], or the bus's.
+    pub(crate) async fn serve_http(
+        mut self,
+        bus: Bus,
+        config: GatewayConfig,
+        metrics: Arc<GatewayMetrics>,
+    ) -> Result<Self, GatewayError> {
+        let Some(address) = config.listen else { return Ok(self) };
+        let refused = |source| GatewayError::Listen { address, source };
+        let listener = server::bind(address).map_err(refused)?;
+        self.local_addr = Some(listener.local_addr().map_err(refused)?);
+        let options = server::ServerOptions {
+            connections_max: config.limits.connections_max,
+            client_timeout: Duration::from_millis(config.limits.client_timeout_ms),
+            on_early_refusal: count_early_refusals(metrics.clone()),
+        };
+        let health = Arc::new(HealthProbe::new());
+        self.health = Some(health.clone());
+        let console = Arc::new(Console::new(&config.id, bus.log.lanes(), config.console, self.registry.clone()));
+        if config.console != ConsoleAccess::Off {
+            self.tasks.spawn(console.clone().drive(bus.pub_sub.clone(), self.stop.clone()));
+        }
+        let site = Arc::new(Site::new(&self, &bus, config, metrics, health.clone(), console));
+        let orders = bus.pub_sub.subscribe(schemas::subject::ALL_STREAM_ENDS.to_owned(), None).await?;
+        self.tasks.spawn(streams::drive(orders, self.stream_limit.clone(), self.stop.clone()));
+        let router = router(site);
+        let stop = self.stop.clone();
+        self.tasks.spawn(async move {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {}
+                _ = health.drive(&bus) => {}
+            }
+        });
+        self.tasks.spawn(server::drive(listener, router, options, self.tasks.clone(), self.stop.clone()));
+        Ok(self)
+    }
+}
+
 impl Site {
-    pub(crate) fn new(
+    fn new(
         gateway: &GatewayHandle,
         bus: &Bus,
         config: GatewayConfig,
@@ -104,6 +148,11 @@ impl Site {
 
 /// Where messages are posted; admission records what it refuses itself.
 const MESSAGES: &str = "/v1/messages";
+
+/// The HTTP interface (OpenAPI 3.1).
+const OPENAPI: &str = include_str!("../openapi.json");
+/// The bus and the WebSocket (AsyncAPI 3.0).
+const ASYNCAPI: &str = include_str!("../asyncapi.json");
 
 /// One path, the methods it offers, and what answers them.
 type RouteSpec = (&'static str, &'static [&'static str], MethodRouter<Arc<Site>>);
@@ -133,7 +182,7 @@ pub(crate) fn paths() -> Vec<(&'static str, &'static [&'static str])> {
 }
 
 /// The whole interface.
-pub(crate) fn router(site: Arc<Site>) -> Router {
+fn router(site: Arc<Site>) -> Router {
     let empty = Router::new();
     let routed = routes().into_iter().fold(empty, |router, (path, _, methods)| router.route(path, methods));
     routed
@@ -167,7 +216,7 @@ fn check_host(request: &Request) -> Result<(), Refusal> {
 }
 
 /// Counts refusals that come before there is a request to route, for whoever serves the router.
-pub(crate) fn count_early_refusals(metrics: Arc<GatewayMetrics>) -> server::OnEarlyRefusal {
+fn count_early_refusals(metrics: Arc<GatewayMetrics>) -> server::OnEarlyRefusal {
     Arc::new(move |code| metrics.http.refused_early(code.http_status()))
 }
 

@@ -47,15 +47,14 @@ pub use metrics::GatewayMetrics;
 
 use auth::Authenticator;
 use bus_ingress::BusIngress;
-use console::Console;
-use http::{Site, StreamLimit};
+use http::StreamLimit;
 use rate_limit::RateLimits;
 use registry::{PresenceReports, Registry, RequestNotes};
 
 /// Scope (RFC 8693 `scope` claim) of tokens that may put policies and groups.
 pub const ADMIN_SCOPE: &str = "llmx:admin";
 /// Kid under which the development secret verifies HS256 tokens.
-pub const DEV_SECRET_KID: &str = auth::DEV_SECRET_KID;
+pub const DEV_SECRET_KID: &str = "dev";
 /// How long the control plane's documents may take to arrive at the start.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long [`GatewayHandle::shutdown`] waits for what is under way.
@@ -145,17 +144,17 @@ impl Gateway {
         tokio::time::timeout(CATCH_UP_TIMEOUT, registry.caught_up())
             .await
             .map_err(|_| GatewayError::NotCaughtUp(CATCH_UP_TIMEOUT))?;
-        registry::seed(&registry, &config.policies).await?;
-        registry::check_default(&registry, &config.default_policy)?;
-        let stream_limit = handle.stream_limit.clone();
+        registry::seed(&registry, &config).await?;
+        let streams = handle.stream_limit.clone();
+        let open_streams = Box::new(move || streams.open());
         let presence =
-            PresenceReports::subscribe(&bus.pub_sub, &config.id, registry.clone(), stream_limit, metrics.clone())
+            PresenceReports::subscribe(&bus.pub_sub, &config.id, registry.clone(), open_streams, metrics.clone())
                 .await?;
         handle.tasks.spawn(presence.drive(handle.stop.clone()));
         let in_flight_max = config.limits.bus_in_flight_max;
         let ingress = BusIngress::subscribe(&bus, handle.admission.clone(), in_flight_max).await?;
         handle.tasks.spawn(ingress.drive(handle.stop.clone()));
-        handle.listen(bus, config, metrics).await
+        handle.serve_http(bus, config, metrics).await
     }
 }
 
@@ -187,43 +186,6 @@ impl GatewayHandle {
         if tokio::time::timeout(SHUTDOWN_TIMEOUT, self.tasks.wait()).await.is_err() {
             tracing::warn!("the gateway stopped before everything under way had ended");
         }
-    }
-
-    async fn listen(
-        mut self,
-        bus: Bus,
-        config: GatewayConfig,
-        metrics: Arc<GatewayMetrics>,
-    ) -> Result<Self, GatewayError> {
-        let Some(address) = config.listen else { return Ok(self) };
-        let refused = |source| GatewayError::Listen { address, source };
-        let listener = server::bind(address).map_err(refused)?;
-        self.local_addr = Some(listener.local_addr().map_err(refused)?);
-        let options = server::ServerOptions {
-            connections_max: config.limits.connections_max,
-            client_timeout: Duration::from_millis(config.limits.client_timeout_ms),
-            on_early_refusal: http::count_early_refusals(metrics.clone()),
-        };
-        let health = Arc::new(HealthProbe::new());
-        self.health = Some(health.clone());
-        let console = Arc::new(Console::new(&config.id, bus.log.lanes(), config.console, self.registry.clone()));
-        if config.console != ConsoleAccess::Off {
-            self.tasks.spawn(console.clone().drive(bus.pub_sub.clone(), self.stop.clone()));
-        }
-        let site = Arc::new(Site::new(&self, &bus, config, metrics, health.clone(), console));
-        let orders = bus.pub_sub.subscribe(schemas::subject::ALL_STREAM_ENDS.to_owned(), None).await?;
-        self.tasks.spawn(http::drive_stream_ends(orders, self.stream_limit.clone(), self.stop.clone()));
-        let router = http::router(site);
-        let stop = self.stop.clone();
-        self.tasks.spawn(async move {
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => {}
-                _ = health.drive(&bus) => {}
-            }
-        });
-        self.tasks.spawn(server::drive(listener, router, options, self.tasks.clone(), self.stop.clone()));
-        Ok(self)
     }
 }
 

@@ -15,7 +15,7 @@ use prometheus::Registry;
 use access::AccessMetrics;
 pub(crate) use access::{Limiter, RefreshResult};
 use control::ControlMetrics;
-pub(crate) use control::{Discovery, Document, Invited, KvOperation, Reload, Rule};
+pub(crate) use control::{Document, Invited, KvOperation, Rule};
 use http::HttpMetrics;
 use messages::MessageMetrics;
 pub(crate) use messages::{Shed, Stage};
@@ -69,7 +69,7 @@ impl GatewayMetrics {
 }
 
 /// A count as a gauge takes it.
-fn gauge_value(count: usize) -> i64 {
+pub(crate) fn gauge_value(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 

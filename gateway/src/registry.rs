@@ -9,7 +9,7 @@ mod presence;
 mod presence_reports;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
@@ -23,12 +23,12 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics::{GatewayMetrics, KvOperation, Reload, Shed};
+use crate::metrics::{GatewayMetrics, KvOperation, Shed};
 use crate::problem::store_full;
 
 pub(crate) use consent_requests::RequestNotes;
 pub(crate) use policies::{
-    DEFAULT_KEY, PinnedPolicy, PolicyTable, check_consistency, check_default, publish, scores_offers, seed, unknown,
+    DEFAULT_KEY, PinnedPolicy, PolicyTable, check_consistency, publish, scores_offers, seed, unknown,
 };
 pub(crate) use presence::{AgentTable, Audience, Member, PresenceSignal};
 pub(crate) use presence_reports::PresenceReports;
@@ -66,15 +66,6 @@ pub(crate) struct Tables {
     caught_up: [bool; Bucket::ALL.len()],
 }
 
-/// An agent that is being registered; gives its room back when dropped.
-pub(crate) struct Arrival<'r>(&'r AtomicUsize);
-
-impl Drop for Arrival<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 impl Registry {
     /// An empty registry; [`Registry::drive`] fills it. `default_policy` applies until a default is stored.
     pub(crate) fn new(key_value: Arc<dyn KeyValue>, default_policy: &str, metrics: Arc<GatewayMetrics>) -> Self {
@@ -90,34 +81,9 @@ impl Registry {
         elapsed_ms.saturating_add(CLOCK_BEGINS_MS)
     }
 
-    /// Room for one agent more, unless as many as allowed are registered or being registered.
-    pub(crate) fn room_for_agent(&self, agents_max: usize) -> Option<Arrival<'_>> {
-        let before = self.arriving.fetch_add(1, Ordering::Relaxed);
-        let arrival = Arrival(&self.arriving);
-        (self.read().agents.len() + before < agents_max).then_some(arrival)
-    }
-
     /// An engine says which agents acknowledge too little.
     fn handle_backlog(&self, engine: &str, agents: Vec<AgentId>) {
         self.write().backlogs.handle_report(engine, agents, self.now_ms());
-    }
-
-    /// An agent was heard. As cheap as a look-up, except when it was absent.
-    pub(crate) fn note_presence(&self, agent: &AgentId, signal: PresenceSignal) {
-        let was_absent = self.read().agents.note_presence(agent, self.now_ms(), signal);
-        if was_absent {
-            self.write().agents.handle_return(agent);
-        }
-    }
-
-    /// The bus answered: this gateway hears whoever speaks.
-    fn handle_answer(&self) {
-        self.write().agents.handle_answer(self.now_ms());
-    }
-
-    /// Finds agents absent whose lease has ended; true when more are due.
-    fn sweep(&self) -> bool {
-        self.write().agents.sweep(self.now_ms())
     }
 
     /// The tables, for as long as no `await` stands between.
@@ -224,7 +190,7 @@ impl Registry {
     fn follow_one(&self, tables: &mut Tables, bucket: Bucket, key: &str, value: Option<&Bytes>) {
         let is_applied = tables.apply(bucket, key, value, self.now_ms());
         if bucket == Bucket::Policies {
-            self.metrics.control.reloaded(if is_applied { Reload::Applied } else { Reload::Unreadable });
+            self.metrics.control.reloaded(is_applied);
         }
     }
 

@@ -22,12 +22,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{TokenHeader, now_s, refusal, refusal_of};
+use crate::DEV_SECRET_KID;
 use crate::config::{AuthConfig, KeySource};
 use crate::error::KeyError;
 use crate::metrics::{GatewayMetrics, RefreshResult};
 
-/// Kid under which the development secret verifies HS256 tokens.
-pub(crate) const DEV_SECRET_KID: &str = "dev";
 /// Largest key set document, in bytes.
 const KEY_SET_BYTES_MAX: usize = 256 * 1024;
 /// Most keys in a set; issuers rotate through two or three.

@@ -1,17 +1,20 @@
 //! The document the console is drawn from: `GET /v1/console` (schema `ConsoleSnapshot` in `/openapi.json`).
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use schemas::ids::Capability;
-use schemas::statistics::{EndedNegotiation, Histogram, NAMED_MAX, OpenNegotiation, Quantiles};
+use schemas::statistics::{
+    AGENTS_MAX, AgentActivity, EndedNegotiation, Histogram, NAMED_MAX, OTHER, OpenNegotiation, POLICIES_MAX,
+    PolicyActivity, Quantiles,
+};
 use schemas::{AgentId, Lane, NegotiationId, Timestamp};
 use serde::Serialize;
 
-use super::activity::Activity;
 use super::policies::described;
 use super::{
-    DefaultPolicyChange, EngineStatistics, RatePoint, Rates, ReceivedStatistics, Sight, Sources, Totals,
+    DefaultPolicyChange, EngineStatistics, RatePoint, Rates, ReceivedStatistics, Sight, Sources, Totals, largest,
     now as time_now,
 };
 use crate::config::ConsoleAccess;
@@ -228,11 +231,100 @@ fn newest<'a, T: Copy>(all: impl Iterator<Item = T>, key: impl Fn(T) -> (Timesta
     all
 }
 
+/// What happened under each policy and what each agent did, summed over the engines that are heard: for those who may see names.
+#[derive(Serialize)]
+struct Activity {
+    policies: Vec<UnderPolicy>,
+    agents: Vec<AgentActivity>,
+}
+
+#[derive(Serialize)]
+struct UnderPolicy {
+    policy: String,
+    ended: u64,
+    awards: u64,
+    offers: u64,
+    ended_per_s: f64,
+    /// From call to end, of the last minute.
+    round: Quantiles,
+    durations: Histogram,
+    /// `ended_per_s` at the points of the history, oldest first.
+    history: Vec<f64>,
+}
+
+impl Activity {
+    fn of(statistics: &EngineStatistics, now: Duration) -> Self {
+        Self { policies: policy_activity(statistics, now), agents: agent_activity(statistics) }
+    }
+}
+
+fn policy_activity(statistics: &EngineStatistics, now: Duration) -> Vec<UnderPolicy> {
+    let per_s = statistics.ended_per_s_by_policy(now);
+    let mut sums = BTreeMap::<&str, PolicyActivity>::new();
+    for one in statistics.engines.values().flat_map(|heard| &heard.latest.policies) {
+        let is_apart = sums.contains_key(one.policy.as_str()) || sums.len() < POLICIES_MAX;
+        let sum = sums.entry(if is_apart { &one.policy } else { OTHER }).or_insert_with(|| PolicyActivity {
+            policy: if is_apart { one.policy.clone() } else { OTHER.to_owned() },
+            ended: 0,
+            awards: 0,
+            offers: 0,
+            durations: Histogram::default(),
+        });
+        sum.ended = sum.ended.saturating_add(one.ended);
+        sum.awards = sum.awards.saturating_add(one.awards);
+        sum.offers = sum.offers.saturating_add(one.offers);
+        sum.durations.merge(&one.durations);
+    }
+    let rate = |rates: &BTreeMap<String, f64>, policy: &str| rates.get(policy).copied().unwrap_or_default();
+    let under = |PolicyActivity { policy, ended, awards, offers, durations }| UnderPolicy {
+        ended,
+        awards,
+        offers,
+        ended_per_s: rate(&per_s, &policy),
+        round: durations.spread(),
+        durations,
+        history: statistics.history.iter().map(|point| rate(&point.ended_per_s_by_policy, &policy)).collect(),
+        policy,
+    };
+    sums.into_values().map(under).collect()
+}
+
+/// The busiest agents, the busiest first.
+fn agent_activity(statistics: &EngineStatistics) -> Vec<AgentActivity> {
+    let mut sums = BTreeMap::<&AgentId, AgentActivity>::new();
+    for one in statistics.engines.values().flat_map(|heard| &heard.latest.agents) {
+        match sums.get_mut(&one.agent) {
+            Some(sum) => add(sum, one),
+            None => drop(sums.insert(&one.agent, one.clone())),
+        }
+    }
+    let mut all: Vec<AgentActivity> = sums.into_values().collect();
+    let messages =
+        |one: &AgentActivity| [one.opened, one.calls, one.offers, one.awards].into_iter().fold(0, u64::saturating_add);
+    all.sort_by_key(|one| Reverse(messages(one)));
+    all.truncate(AGENTS_MAX);
+    all
+}
+
+fn add(sum: &mut AgentActivity, one: &AgentActivity) {
+    for (sum, more) in [
+        (&mut sum.opened, one.opened),
+        (&mut sum.calls, one.calls),
+        (&mut sum.offers, one.offers),
+        (&mut sum.awards, one.awards),
+        (&mut sum.fair_ppm, one.fair_ppm),
+    ] {
+        *sum = sum.saturating_add(more);
+    }
+    sum.acknowledged = largest([sum.acknowledged, one.acknowledged].into_iter());
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::console::{About, DefaultPolicyHistory, Gateways};
 
     #[test]
     fn what_two_engines_tell_of_one_negotiation_stands_once_and_the_newest_first() {

@@ -9,7 +9,7 @@ use schemas::statistics::{
 };
 use schemas::subject;
 
-use super::{EngineStatistics, Mark, RatePoint, Rates, ReceivedStatistics, Totals};
+use super::{EngineStatistics, Mark, RatePoint, Rates, ReceivedStatistics, Totals, is_token, largest};
 
 /// Engines remembered; the statistics of further ones are dropped. An exchange has a handful.
 const ENGINES_MAX: usize = 64;
@@ -151,16 +151,6 @@ impl EngineStatistics {
     }
 }
 
-/// Quantiles of several engines that do not tell their histograms: the true one is at most the largest of each.
-pub(super) fn largest(spreads: impl Iterator<Item = Quantiles>) -> Quantiles {
-    spreads.filter(|spread| spread.count > 0).fold(Quantiles::default(), |one, other| Quantiles {
-        count: one.count.saturating_add(other.count),
-        p50_us: one.p50_us.max(other.p50_us),
-        p95_us: one.p95_us.max(other.p95_us),
-        p99_us: one.p99_us.max(other.p99_us),
-    })
-}
-
 /// Holds statistics to the bounds engines keep to.
 fn bound(statistics: &mut Statistics) {
     statistics.newest.truncate(NAMED_MAX);
@@ -234,10 +224,6 @@ fn counts(statistics: &Statistics) -> [u64; 4] {
 
 fn add(sum: &mut u64, count: u64) {
     *sum = sum.saturating_add(count);
-}
-
-pub(super) fn is_token(name: &str) -> bool {
-    (1..=64).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
 }
 
 #[cfg(test)]

@@ -8,17 +8,18 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use bus::Bucket;
+use bus::{Bucket, PubSub};
+use bytes::Bytes;
 use schemas::control::Registration;
 use schemas::ids::Capability;
+use schemas::presence::RENEWAL;
 use schemas::validate::check_registration;
-use schemas::{AgentId, Code, Refusal, TopicName};
+use schemas::{AgentId, Code, Refusal, TopicName, subject};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{Caller, HttpResult, JsonBody, Refused, RouteSpec, Site, document, identifier, query};
-use crate::delivery::renew;
-use crate::metrics::{Discovery, Document, Shed};
+use crate::metrics::Document;
 use crate::registry::PresenceSignal;
 
 pub(super) fn routes() -> Vec<RouteSpec> {
@@ -58,7 +59,7 @@ struct OwnAgent<'a> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct AgentQuery {
+struct AgentQuery {
     capability: Option<Capability>,
     topic: Option<TopicName>,
     present: Option<bool>,
@@ -80,12 +81,8 @@ async fn list(
 ) -> HttpResult {
     let began = Instant::now();
     let found = query(wanted).map_err(Refused::from).and_then(|wanted| search(&site, &wanted));
-    let result = match &found {
-        Ok((_, 0)) => Discovery::Empty,
-        Ok(_) => Discovery::Found,
-        Err(_) => Discovery::Refused,
-    };
-    site.metrics.control.discovered(result, began.elapsed());
+    let count = found.as_ref().ok().map(|(_, count)| *count);
+    site.metrics.control.discovered(count, began.elapsed());
     found.map(|(response, _)| response)
 }
 
@@ -143,7 +140,7 @@ async fn register(
     let registration = check_registration(&bytes);
     site.metrics.control.checked(Document::Registration, &registration);
     let registration = registration?;
-    let is_new = store(&site, &agent, registration).await?;
+    let is_new = site.registry.register(&agent, &registration, site.config.limits.agents_max).await?;
     site.registry.note_presence(&agent, PresenceSignal::Here);
     renew(&site.pub_sub, &agent).await;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
@@ -166,27 +163,6 @@ async fn remove(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// Stores a registration; true when the agent had none.
-///
-/// # Errors
-/// [`Code::Overloaded`] when no further agent is taken; otherwise as [`crate::registry::Registry::put`].
-pub(super) async fn store(site: &Site, agent: &AgentId, registration: Registration) -> Result<bool, Refusal> {
-    let registry = &site.registry;
-    let is_new = registry.read().agents.registration(agent).is_none();
-    // An agent that is registered already takes no room; a new one keeps its own until it is in the tables.
-    let room = if is_new { registry.room_for_agent(site.config.limits.agents_max) } else { None };
-    if is_new && room.is_none() {
-        site.metrics.messages.shed.of(Shed::Agents).inc();
-        return Err(Refusal::new(Code::Overloaded, "no further agent is registered now").retry_after_ms(60_000));
-    }
-    let is_seen =
-        |tables: &crate::registry::Tables| tables.agents.registration(agent).is_some_and(|seen| **seen == registration);
-    registry.put(Bucket::Agents, agent.to_string(), &registration, is_seen).await?;
-    let tables = registry.read();
-    site.metrics.access.agents(tables.agents.len(), tables.agents.present_len());
-    Ok(is_new)
-}
-
 pub(super) fn not_registered() -> Refusal {
     Refusal::new(Code::NotFound, "no such agent is registered")
 }
@@ -200,5 +176,12 @@ fn public<'a>(agent: &'a AgentId, registration: &'a Registration, present: bool)
         lease_ms: registration.lease_ms,
         durable: registration.durable,
         description: registration.description.as_deref(),
+    }
+}
+
+/// Says to every gateway that an agent is there. What is lost they learn from the next report.
+async fn renew(pub_sub: &Arc<dyn PubSub>, agent: &AgentId) {
+    if let Err(error) = pub_sub.publish(subject::hello(agent), Bytes::from_static(RENEWAL)).await {
+        tracing::debug!(%error, "a renewal was not published");
     }
 }

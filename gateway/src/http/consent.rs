@@ -10,7 +10,7 @@ use schemas::validate::{check_registration, parse};
 use schemas::{AgentId, Refusal};
 use serde_json::json;
 
-use super::agents::{not_registered, store};
+use super::agents::not_registered;
 use super::{Caller, HttpResult, JsonBody, RouteSpec, Site, document, identifier};
 use crate::metrics::Document;
 
@@ -46,7 +46,7 @@ async fn replace(
     let present = site.registry.read().agents.registration(&agent).cloned();
     let mut registration = present.ok_or_else(not_registered)?.as_ref().clone();
     registration.consent = consent;
-    store(&site, &agent, registration.clone()).await?;
+    site.registry.register(&agent, &registration, site.config.limits.agents_max).await?;
     document(&registration.consent)
 }
 

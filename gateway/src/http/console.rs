@@ -30,7 +30,6 @@ use schemas::{Code, NegotiationId, Refusal, subject};
 use serde::Deserialize;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
-use tokio_util::sync::CancellationToken;
 
 use super::streams::StreamLifetime;
 use super::{Caller, HttpResult, PeerConnection, Refused, RouteSpec, Site, bearer, document, identifier};
@@ -158,7 +157,7 @@ async fn events(State(site): State<Arc<Site>>, visitor: Visitor, request: Reques
     let place = site.console.stream_place(visitor.is_admin)?;
     let mut looks = tokio::time::interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let lifetime = visitor.identity.map(|identity| StreamLifetime::ended_by(&site, identity, CancellationToken::new()));
+    let lifetime = visitor.identity.map(|identity| StreamLifetime::new(&site, identity, None));
     let view = ConsoleStream {
         lifetime,
         site,

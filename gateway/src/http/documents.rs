@@ -9,7 +9,7 @@ use schemas::validate::published;
 use schemas::{Code, Refusal};
 use serde_json::json;
 
-use super::{HttpResult, RouteSpec, document, segment};
+use super::{ASYNCAPI, HttpResult, OPENAPI, RouteSpec, document, segment};
 
 pub(super) fn routes() -> Vec<RouteSpec> {
     vec![
@@ -19,11 +19,6 @@ pub(super) fn routes() -> Vec<RouteSpec> {
         ("/schemas/{name}", &["get"], get(schema)),
     ]
 }
-
-/// The HTTP interface (OpenAPI 3.1).
-pub(crate) const OPENAPI: &str = include_str!("../../openapi.json");
-/// The bus and the WebSocket (AsyncAPI 3.0).
-pub(crate) const ASYNCAPI: &str = include_str!("../../asyncapi.json");
 
 /// The OpenAPI document.
 async fn openapi() -> Response {

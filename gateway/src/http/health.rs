@@ -11,6 +11,7 @@ use serde_json::json;
 use telemetry::metrics::{CONTENT_TYPE, to_text};
 
 use super::{HttpResult, RouteSpec, Site, document};
+use crate::metrics::gauge_value;
 
 pub(super) fn routes() -> Vec<RouteSpec> {
     vec![("/healthz", &["get"], get(alive)), ("/readyz", &["get"], get(ready)), ("/metrics", &["get"], get(metrics))]
@@ -37,10 +38,7 @@ async fn ready(State(site): State<Arc<Site>>) -> HttpResult {
 
 /// Everything the process's registry holds.
 async fn metrics(State(site): State<Arc<Site>>) -> HttpResult {
-    site.metrics.messages.queued(site.admission.queued());
-    measure_tables(&site);
-    site.metrics.serving.connected(site.stream_limit.agents());
-    site.metrics.serving.bus_dropped(site.pub_sub.dropped());
+    measure(&site);
     // Thousands of series take a millisecond or two, in which messages should not have to wait.
     let writing = tokio::task::spawn_blocking(move || to_text(site.metrics.registry()));
     let text = writing.await.map_err(|error| unwritable(&error))?.map_err(|error| unwritable(&error))?;
@@ -53,7 +51,11 @@ fn unwritable(error: &dyn std::error::Error) -> Refusal {
 }
 
 /// What is measured when somebody asks, instead of with every change.
-fn measure_tables(site: &Site) {
+fn measure(site: &Site) {
+    let serving = &site.metrics.serving;
+    site.metrics.messages.queue_depth.set(gauge_value(site.admission.queued()));
+    serving.agents_connected.set(gauge_value(site.stream_limit.agents()));
+    serving.bus_dropped.set(i64::try_from(site.pub_sub.dropped()).unwrap_or(i64::MAX));
     let tables = site.registry.read();
     site.metrics.access.agents(tables.agents.len(), tables.agents.present_len());
     site.metrics.control.in_force(&tables.policies.revision());

@@ -15,10 +15,14 @@ use axum::routing::get;
 use bus::Received;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{Stream, StreamExt as _};
+use schemas::DeliveryId;
+use serde::Deserialize;
+use serde_json::json;
+use serde_json::value::RawValue;
 
 use super::streams::{StreamLifetime, StreamPermit};
 use super::{Caller, HttpResult, PeerConnection, RouteSpec, Site};
-use crate::delivery::{delivery_id, open_inbox, split};
+use crate::delivery::open_inbox;
 use crate::metrics::{CloseReason, GatewayMetrics, StreamKind, StreamResult};
 
 pub(super) fn routes() -> Vec<RouteSpec> {
@@ -36,7 +40,7 @@ async fn open(State(site): State<Arc<Site>>, caller: Caller, request: Request) -
     site.metrics.serving.stream_connections.of(StreamKind::Sse).inc();
     let inbox = SseStream {
         deliveries,
-        lifetime: StreamLifetime::new(&site, Arc::new(identity), &permit),
+        lifetime: StreamLifetime::new(&site, Arc::new(identity), Some(&permit)),
         metrics: site.metrics.clone(),
         ended: CloseReason::Client,
         _permit: permit,
@@ -73,11 +77,12 @@ impl SseStream {
     /// The last event: why the stream ends.
     fn end(&mut self, reason: CloseReason) -> Vec<Result<Event, Infallible>> {
         self.ended = reason;
-        reason.closing().map(|data| Ok(Event::default().event("closing").data(data))).into_iter().collect()
+        let data = |detail| json!({ "reason": <&str>::from(reason), "detail": detail }).to_string();
+        reason.farewell().map(|detail| Ok(Event::default().event("closing").data(data(detail)))).into_iter().collect()
     }
 
     fn events_of(&self, received: &Received) -> Vec<Result<Event, Infallible>> {
-        let deliveries = split(&received.payload).unwrap_or_default();
+        let deliveries = serde_json::from_slice::<Vec<&RawValue>>(&received.payload).unwrap_or_default();
         let events: Vec<_> = deliveries
             .iter()
             .filter_map(|delivery| {
@@ -102,4 +107,17 @@ fn events(inbox: SseStream) -> impl Stream<Item = Result<Event, Infallible>> {
         }
     });
     hello.chain(batches.flatten())
+}
+
+/// The id of a delivery, without decoding the rest.
+fn delivery_id(delivery: &RawValue) -> Option<DeliveryId> {
+    #[derive(Deserialize)]
+    struct Peeked {
+        envelope: PeekedEnvelope,
+    }
+    #[derive(Deserialize)]
+    struct PeekedEnvelope {
+        msg_id: DeliveryId,
+    }
+    serde_json::from_str::<Peeked>(delivery.get()).ok().map(|peeked| peeked.envelope.msg_id)
 }

@@ -17,14 +17,12 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use schemas::{AgentId, Code, Refusal, subject};
-use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::{Caller, HttpResult, RouteSpec, Site, identifier};
-use crate::admission::Admission;
-use crate::auth::{Identity, now_s};
+use crate::auth::{Authenticator, Identity, now_s};
 use crate::delivery::unavailable;
 use crate::metrics::{CloseReason, Shed};
 use crate::registry::PresenceSignal;
@@ -53,13 +51,6 @@ pub(super) struct StreamPermit {
     stream_limit: StreamLimit,
     agent: AgentId,
     ended: CancellationToken,
-}
-
-impl StreamPermit {
-    /// Cancelled when an administrator ends the agent's streams.
-    fn ended(&self) -> CancellationToken {
-        self.ended.clone()
-    }
 }
 
 impl Site {
@@ -138,7 +129,7 @@ async fn end(State(site): State<Arc<Site>>, caller: Caller, path: Result<Path<St
 }
 
 /// Does what any gateway's administrators order, until the gateway stops.
-pub(crate) async fn drive(
+pub(super) async fn drive(
     mut orders: BoxStream<'static, Received>,
     stream_limit: StreamLimit,
     stop: CancellationToken,
@@ -161,7 +152,7 @@ pub(crate) async fn drive(
 
 /// What can end one stream from outside.
 pub(super) struct StreamLifetime {
-    admission: Admission,
+    auth: Arc<Authenticator>,
     identity: Arc<Identity>,
     expired: Pin<Box<Sleep>>,
     keys: watch::Receiver<u64>,
@@ -170,18 +161,15 @@ pub(super) struct StreamLifetime {
 }
 
 impl StreamLifetime {
-    pub(super) fn new(site: &Site, identity: Arc<Identity>, permit: &StreamPermit) -> Self {
-        Self::ended_by(site, identity, permit.ended())
-    }
-
-    /// The same for a stream that takes no place among the agent's.
-    pub(super) fn ended_by(site: &Site, identity: Arc<Identity>, ended: CancellationToken) -> Self {
+    /// A stream that takes a place among the agent's, or none.
+    pub(super) fn new(site: &Site, identity: Arc<Identity>, permit: Option<&StreamPermit>) -> Self {
+        let ended = permit.map_or_else(CancellationToken::new, |permit| permit.ended.clone());
         let lifetime = Duration::from_secs(identity.expires_s.saturating_sub(now_s()));
-        let mut keys = site.admission.key_changes();
+        let mut keys = site.admission.auth().key_changes();
         // The set may have changed since the token was verified.
         keys.mark_changed();
         Self {
-            admission: site.admission.clone(),
+            auth: site.admission.auth().clone(),
             identity,
             expired: Box::pin(tokio::time::sleep(lifetime)),
             keys,
@@ -203,7 +191,7 @@ impl StreamLifetime {
                     if changed.is_err() {
                         return CloseReason::Shutdown;
                     }
-                    if !self.admission.is_key_in_force(&self.identity) {
+                    if !self.auth.is_key_in_force(&self.identity) {
                         return CloseReason::KeyRemoved;
                     }
                 }
@@ -226,10 +214,5 @@ impl CloseReason {
             Self::Protocol => Some("protocol error"),
             Self::Client => None,
         }
-    }
-
-    /// The data of the last event of an event stream.
-    pub(super) fn closing(self) -> Option<String> {
-        self.farewell().map(|detail| json!({ "reason": <&str>::from(self), "detail": detail }).to_string())
     }
 }

@@ -11,7 +11,7 @@ use super::*;
 
 #[test]
 fn the_openapi_document_describes_exactly_the_routes() {
-    let document: Value = serde_json::from_str(documents::OPENAPI).unwrap();
+    let document: Value = serde_json::from_str(OPENAPI).unwrap();
     let paths = document["paths"].as_object().unwrap();
     let described: BTreeMap<&str, BTreeSet<&str>> = paths
         .iter()
@@ -24,14 +24,14 @@ fn the_openapi_document_describes_exactly_the_routes() {
 
 #[test]
 fn the_openapi_document_lists_exactly_the_codes() {
-    let document: Value = serde_json::from_str(documents::OPENAPI).unwrap();
+    let document: Value = serde_json::from_str(OPENAPI).unwrap();
     let listed = &document["components"]["schemas"]["Problem"]["properties"]["code"]["enum"];
     assert_eq!(*listed, serde_json::to_value(Code::ALL).unwrap());
 }
 
 #[test]
 fn the_asyncapi_document_describes_the_subjects_that_the_code_spells() {
-    let document: Value = serde_json::from_str(documents::ASYNCAPI).unwrap();
+    let document: Value = serde_json::from_str(ASYNCAPI).unwrap();
     let channels = document["channels"].as_object().unwrap().iter();
     let delivery = DeliveryId::new(Lane(0), [7; 16]);
     let is_on_nats = |channel: &Value| channel["servers"][0]["$ref"] == "#/servers/nats";
@@ -68,7 +68,7 @@ fn the_asyncapi_document_describes_the_subjects_that_the_code_spells() {
 
 #[test]
 fn every_reference_inside_the_descriptions_leads_somewhere() {
-    for text in [documents::OPENAPI, documents::ASYNCAPI] {
+    for text in [OPENAPI, ASYNCAPI] {
         let document: Value = serde_json::from_str(text).unwrap();
         let mut references = Vec::new();
         collect_references(&document, &mut references);
@@ -82,7 +82,7 @@ fn every_reference_inside_the_descriptions_leads_somewhere() {
                     schemas.iter().any(|(name, text)| format!("{name}.json") == file && has(text))
                 }
                 (None, Some(fragment)) => {
-                    let openapi: Value = serde_json::from_str(documents::OPENAPI).unwrap();
+                    let openapi: Value = serde_json::from_str(OPENAPI).unwrap();
                     openapi.pointer(fragment.trim_start_matches('#')).is_some()
                 }
                 (None, None) => document.pointer(reference.trim_start_matches('#')).is_some(),

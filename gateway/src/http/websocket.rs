@@ -33,7 +33,6 @@ use super::{Caller, HttpResult, PeerConnection, Refused, RouteSpec, Site};
 use crate::admission::Accepted;
 use crate::delivery::open_inbox;
 use crate::problem::Problem;
-use session::WebSocketSession;
 
 pub(super) fn routes() -> Vec<RouteSpec> {
     vec![("/v1/ws", &["get"], get(open))]
@@ -54,7 +53,7 @@ async fn open(State(site): State<Arc<Site>>, caller: Caller, mut request: Reques
     let deliveries = open_inbox(&site.pub_sub, &identity.agent).await?;
     let tracked = site.tasks.token();
     let identity = Arc::new(identity);
-    let lifetime = StreamLifetime::new(&site, identity.clone(), &permit);
+    let lifetime = StreamLifetime::new(&site, identity.clone(), Some(&permit));
     let response: Response = upgrade
         .read_buffer_size(BUFFER_BYTES)
         .write_buffer_size(BUFFER_BYTES)
@@ -62,7 +61,7 @@ async fn open(State(site): State<Arc<Site>>, caller: Caller, mut request: Reques
         .max_message_size(FRAME_BYTES_MAX)
         .max_frame_size(FRAME_BYTES_MAX)
         .on_upgrade(move |socket| async move {
-            WebSocketSession::new(site, identity, deliveries, lifetime).run(socket).await;
+            session::serve(site, identity, deliveries, lifetime, socket).await;
             drop((permit, connection, tracked));
         })
         .into_response();

@@ -72,7 +72,8 @@ impl ControlMetrics {
     }
 
     /// A stored policy or the default changed.
-    pub(crate) fn reloaded(&self, result: Reload) {
+    pub(crate) fn reloaded(&self, is_applied: bool) {
+        let result = if is_applied { Reload::Applied } else { Reload::Unreadable };
         self.documents.reloads.of(result).inc();
     }
 
@@ -93,8 +94,13 @@ impl ControlMetrics {
         self.documents.decisions.of(rule, effect).inc_by(count as u64);
     }
 
-    /// Agents were searched for.
-    pub(crate) fn discovered(&self, result: Discovery, time: Duration) {
+    /// Agents were searched for; `found` is how many there are, nothing where the search was refused.
+    pub(crate) fn discovered(&self, found: Option<usize>, time: Duration) {
+        let result = match found {
+            Some(0) => Discovery::Empty,
+            Some(_) => Discovery::Found,
+            None => Discovery::Refused,
+        };
         self.documents.discoveries.of(result).inc();
         self.documents.discovery_duration.observe(time.as_secs_f64());
     }
@@ -198,7 +204,7 @@ impl Keyword {
 /// What became of a document of the control plane that was followed from the bus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
-pub(crate) enum Reload {
+enum Reload {
     /// In force.
     Applied,
     /// Left out.
@@ -249,7 +255,7 @@ pub(crate) enum Invited {
 /// What a search for agents came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
-pub(crate) enum Discovery {
+enum Discovery {
     /// At least one agent.
     Found,
     /// None.

@@ -1,6 +1,6 @@
 use schemas::{Act, Code};
 
-use super::{Answer, LATENCY_S, gauge_value};
+use super::{Answer, LATENCY_S};
 use crate::Transport;
 
 /// Size buckets in bytes: 128 to 128 KiB, by 4.
@@ -42,11 +42,6 @@ impl MessageMetrics {
     /// A message of this size was read.
     pub(crate) fn read(&self, act: Act, bytes: u32) {
         self.size.of(MessageKind::of(Some(act))).observe(f64::from(bytes));
-    }
-
-    /// So many wait for the log.
-    pub(crate) fn queued(&self, count: usize) {
-        self.queue_depth.set(gauge_value(count));
     }
 }
 

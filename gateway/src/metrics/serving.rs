@@ -1,5 +1,3 @@
-use super::gauge_value;
-
 telemetry::metrics! {
     /// Streams to agents.
     pub(crate) struct ServingMetrics {
@@ -26,16 +24,6 @@ impl ServingMetrics {
     /// Deliveries were handed to a stream, or could not be.
     pub(crate) fn delivered(&self, stream: StreamKind, result: StreamResult, count: usize) {
         self.stream_events.of(stream, result).inc_by(count as u64);
-    }
-
-    /// So many agents have a stream open.
-    pub(crate) fn connected(&self, count: usize) {
-        self.agents_connected.set(gauge_value(count));
-    }
-
-    /// So many bus messages were lost by slow subscribers.
-    pub(crate) fn bus_dropped(&self, count: u64) {
-        self.bus_dropped.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 }
 

@@ -19,6 +19,7 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::{Registry, Tables};
+use crate::config::GatewayConfig;
 use crate::error::{ConfigFault, GatewayError};
 use crate::problem::{AROUND_MAX, nearest};
 
@@ -146,11 +147,12 @@ pub(crate) fn scores_offers(policy: &Policy) -> bool {
 }
 
 /// Stores the policies of the configuration, unless the exchange has them: what was put later is not undone by a
-/// restart.
+/// restart. The default must then be one that calls can run under.
 ///
 /// # Errors
-/// [`GatewayError::Config`] for a policy that contradicts itself or is not stored.
-pub(crate) async fn seed(registry: &Registry, policies: &[Policy]) -> Result<(), GatewayError> {
+/// [`GatewayError::Config`] for a policy that contradicts itself or is not stored; [`GatewayError::Setting`] for the default.
+pub(crate) async fn seed(registry: &Registry, config: &GatewayConfig) -> Result<(), GatewayError> {
+    let policies = &config.policies;
     let unusable =
         |policy: &Policy, refusal: Refusal| GatewayError::Config(format!("policy `{}`: {refusal}", policy.id));
     let deadline = Instant::now() + STORE_PATIENCE;
@@ -165,7 +167,8 @@ pub(crate) async fn seed(registry: &Registry, policies: &[Policy]) -> Result<(),
         let is_seen = |name: &str| tables.policies.policy(Some(name)).is_some();
         policies.iter().all(|policy| is_seen(&policy.id) && is_seen(policy.name()))
     };
-    registry.until_own_write(are_seen).await.map_err(|refusal| GatewayError::Config(refusal.to_string()))
+    registry.until_own_write(are_seen).await.map_err(|refusal| GatewayError::Config(refusal.to_string()))?;
+    check_default(registry, &config.default_policy)
 }
 
 /// Refuses a default policy that no call could run under, stored policies included. A policy that is put later does not
@@ -173,7 +176,7 @@ pub(crate) async fn seed(registry: &Registry, policies: &[Policy]) -> Result<(),
 ///
 /// # Errors
 /// [`GatewayError::Setting`] with the names there are.
-pub(crate) fn check_default(registry: &Registry, configured: &str) -> Result<(), GatewayError> {
+fn check_default(registry: &Registry, configured: &str) -> Result<(), GatewayError> {
     let refused = |expected| Err(GatewayError::Setting(ConfigFault { member: "default_policy", expected }));
     let tables = registry.read();
     match tables.policies.policy(Some(configured)) {

@@ -5,17 +5,80 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use bus::Bucket;
 use bytes::Bytes;
 use schemas::control::Registration;
 use schemas::presence::REPORT_PERIOD_MS;
-use schemas::{AgentId, TopicName};
+use schemas::{AgentId, Code, Refusal, TopicName};
 
 use super::consent_requests::{ConsentRequest, owner_of_requests};
+use super::{Registry, Tables};
+use crate::metrics::Shed;
 
 /// Members looked at by one [`AgentTable::sweep`]: some milliseconds for which nothing else reads the table.
 const SWEPT_MAX: usize = 4096;
+
+impl Registry {
+    /// An agent was heard. As cheap as a look-up, except when it was absent.
+    pub(crate) fn note_presence(&self, agent: &AgentId, signal: PresenceSignal) {
+        let was_absent = self.read().agents.note_presence(agent, self.now_ms(), signal);
+        if was_absent {
+            self.write().agents.handle_return(agent);
+        }
+    }
+
+    /// The bus answered: this gateway hears whoever speaks.
+    pub(super) fn handle_answer(&self) {
+        self.write().agents.handle_answer(self.now_ms());
+    }
+
+    /// Finds agents absent whose lease has ended; true when more are due.
+    pub(super) fn sweep(&self) -> bool {
+        self.write().agents.sweep(self.now_ms())
+    }
+
+    /// Stores a registration; true when the agent had none.
+    ///
+    /// # Errors
+    /// [`Code::Overloaded`] when no further agent is taken; otherwise as [`Registry::put`].
+    pub(crate) async fn register(
+        &self,
+        agent: &AgentId,
+        registration: &Registration,
+        agents_max: usize,
+    ) -> Result<bool, Refusal> {
+        let is_new = self.read().agents.registration(agent).is_none();
+        // An agent that is registered already takes no room; a new one keeps its own until it is in the tables.
+        let room = if is_new { self.room_for_agent(agents_max) } else { None };
+        if is_new && room.is_none() {
+            self.metrics.messages.shed.of(Shed::Agents).inc();
+            return Err(Refusal::new(Code::Overloaded, "no further agent is registered now").retry_after_ms(60_000));
+        }
+        let is_seen = |tables: &Tables| tables.agents.registration(agent).is_some_and(|seen| **seen == *registration);
+        self.put(Bucket::Agents, agent.to_string(), registration, is_seen).await?;
+        let tables = self.read();
+        self.metrics.access.agents(tables.agents.len(), tables.agents.present_len());
+        Ok(is_new)
+    }
+
+    /// Room for one agent more, unless as many as allowed are registered or being registered.
+    fn room_for_agent(&self, agents_max: usize) -> Option<Arrival<'_>> {
+        let before = self.arriving.fetch_add(1, Ordering::Relaxed);
+        let arrival = Arrival(&self.arriving);
+        (self.read().agents.len() + before < agents_max).then_some(arrival)
+    }
+}
+
+/// An agent that is being registered; gives its room back when dropped.
+struct Arrival<'r>(&'r AtomicUsize);
+
+impl Drop for Arrival<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// The agents.
 pub(crate) struct AgentTable {
@@ -114,14 +177,14 @@ impl AgentTable {
 
     /// An agent was heard; one that is not registered is nobody. True when it was absent: [`AgentTable::handle_return`]
     /// then puts it on its lists.
-    pub(crate) fn note_presence(&self, agent: &AgentId, now_ms: u64, signal: PresenceSignal) -> bool {
+    fn note_presence(&self, agent: &AgentId, now_ms: u64, signal: PresenceSignal) -> bool {
         let Some(member) = self.by_id.get(agent) else { return false };
         member.note_presence(now_ms, signal);
         member.is_found_absent()
     }
 
     /// An agent that was absent has been heard.
-    pub(crate) fn handle_return(&mut self, agent: &AgentId) {
+    fn handle_return(&mut self, agent: &AgentId) {
         if let Some((agent, member)) = self.by_id.get_key_value(agent).map(|(id, member)| (id.clone(), member.clone()))
             && member.is_absent.swap(false, Ordering::Relaxed)
         {
@@ -130,7 +193,7 @@ impl AgentTable {
     }
 
     /// The bus answered. After a time in which it did not, everybody may have been heard elsewhere: nobody is absent.
-    pub(crate) fn handle_answer(&mut self, now_ms: u64) {
+    fn handle_answer(&mut self, now_ms: u64) {
         if !self.listening.handle_answer(now_ms) {
             return;
         }
@@ -143,7 +206,7 @@ impl AgentTable {
     }
 
     /// Moves agents whose lease has ended to the absent; true when more may be due at once.
-    pub(crate) fn sweep(&mut self, now_ms: u64) -> bool {
+    fn sweep(&mut self, now_ms: u64) -> bool {
         let until_ms = self.listening.heard_until_ms(now_ms);
         for _ in 0..SWEPT_MAX {
             if self.due.first().is_none_or(|(due_ms, _)| *due_ms > until_ms) {

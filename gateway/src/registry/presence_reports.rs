@@ -9,18 +9,20 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use schemas::presence::{REPORT_PERIOD_MS, decode_report, encode_report};
-use schemas::subject;
+use schemas::{AgentId, subject};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{PresenceSignal, Registry};
-use crate::http::StreamLimit;
 use crate::metrics::GatewayMetrics;
 
 /// Between two questions to the bus; each also looks for leases that have ended.
 const ASK_PERIOD: Duration = Duration::from_secs(1);
 /// Longest wait for its answer.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
+
+/// Says which agents have a stream open.
+type OpenStreamsFn = Box<dyn Fn() -> Vec<AgentId> + Send + Sync>;
 
 /// The one task of a gateway that keeps presence.
 pub(crate) struct PresenceReports {
@@ -31,7 +33,8 @@ pub(crate) struct PresenceReports {
     /// Where this gateway's reports go.
     subject: String,
     registry: Arc<Registry>,
-    stream_limit: StreamLimit,
+    /// The agents that have a stream open to this gateway.
+    open_streams: OpenStreamsFn,
     metrics: Arc<GatewayMetrics>,
     /// The messages of its last report that have not come back to it.
     said: Vec<Bytes>,
@@ -48,7 +51,7 @@ impl PresenceReports {
         pub_sub: &Arc<dyn PubSub>,
         gateway: &str,
         registry: Arc<Registry>,
-        stream_limit: StreamLimit,
+        open_streams: OpenStreamsFn,
         metrics: Arc<GatewayMetrics>,
     ) -> Result<Self, BusError> {
         let hellos = pub_sub.subscribe(subject::ALL_HELLOS.to_owned(), None).await?;
@@ -63,7 +66,7 @@ impl PresenceReports {
             backlogs,
             subject,
             registry,
-            stream_limit,
+            open_streams,
             metrics,
             said: Vec::new(),
             reported_ms: 0,
@@ -147,7 +150,7 @@ impl PresenceReports {
 
     /// Reports whom this gateway heard since its last report, and whose streams it holds.
     async fn report(&mut self) {
-        for agent in self.stream_limit.open() {
+        for agent in (self.open_streams)() {
             self.registry.note_presence(&agent, PresenceSignal::Here);
         }
         let since_ms = std::mem::replace(&mut self.reported_ms, self.registry.now_ms());

@@ -132,7 +132,7 @@ fn engines_names_marks_and_history_stay_within_their_bounds() {
     for second in 0..HISTORY_MAX as u64 + 50 {
         statistics.handle_second(at(second * 1000));
     }
-    assert_eq!(statistics.history.iter().count(), HISTORY_MAX);
+    assert_eq!(statistics.history.len(), HISTORY_MAX);
 }
 
 #[test]

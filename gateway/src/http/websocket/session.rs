@@ -9,13 +9,14 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{BoxStream, FuturesUnordered};
 use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
 use schemas::Refusal;
+use serde_json::value::RawValue;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use super::{ClientFrame, ServerFrame, delivery_frame};
 use crate::Transport;
 use crate::admission::{Accepted, Credentials, Ingress};
 use crate::auth::Identity;
-use crate::delivery::{acknowledge, split};
+use crate::delivery::acknowledge;
 use crate::http::Site;
 use crate::http::streams::StreamLifetime;
 use crate::metrics::{CloseReason, StreamKind, StreamResult};
@@ -32,7 +33,7 @@ const PING_PERIOD: Duration = Duration::from_secs(20);
 const MISSED_PINGS_MAX: u32 = 2;
 
 /// An open stream.
-pub(super) struct WebSocketSession {
+struct WebSocketSession {
     site: Arc<Site>,
     identity: Arc<Identity>,
     deliveries: BoxStream<'static, Received>,
@@ -101,22 +102,34 @@ impl From<Unwritten> for SessionEnd {
     }
 }
 
-impl WebSocketSession {
-    pub(super) fn new(
-        site: Arc<Site>,
-        identity: Arc<Identity>,
-        deliveries: BoxStream<'static, Received>,
-        lifetime: StreamLifetime,
-    ) -> Self {
-        let mut pings = tokio::time::interval_at(Instant::now() + PING_PERIOD, PING_PERIOD);
-        pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let in_flight = FuturesUnordered::new();
-        let patience = Duration::from_millis(site.config.limits.client_timeout_ms);
-        Self { site, identity, deliveries, in_flight, pings, missed_pings: 0, patience, lifetime, unsettled: 0 }
-    }
+/// Serves a stream until it ends.
+pub(super) async fn serve(
+    site: Arc<Site>,
+    identity: Arc<Identity>,
+    deliveries: BoxStream<'static, Received>,
+    lifetime: StreamLifetime,
+    socket: WebSocket,
+) {
+    let mut pings = tokio::time::interval_at(Instant::now() + PING_PERIOD, PING_PERIOD);
+    pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let in_flight = FuturesUnordered::new();
+    let patience = Duration::from_millis(site.config.limits.client_timeout_ms);
+    let session = WebSocketSession {
+        site,
+        identity,
+        deliveries,
+        in_flight,
+        pings,
+        missed_pings: 0,
+        patience,
+        lifetime,
+        unsettled: 0,
+    };
+    session.run(socket).await;
+}
 
-    /// Serves the stream until it ends.
-    pub(super) async fn run(mut self, mut socket: WebSocket) {
+impl WebSocketSession {
+    async fn run(mut self, mut socket: WebSocket) {
         self.site.metrics.serving.stream_connections.of(StreamKind::WebSocket).inc();
         let hello = ServerFrame::Hello { agent: &self.identity.agent }.to_text();
         let end = match write(&mut socket, vec![hello.into()], self.patience).await {
@@ -252,7 +265,8 @@ impl WebSocketSession {
     }
 
     fn handle_delivery(&mut self, received: &Received, frames: &mut Vec<Message>) {
-        match split(&received.payload) {
+        // Each delivery as its engine wrote it.
+        match serde_json::from_slice::<Vec<&RawValue>>(&received.payload) {
             Ok(deliveries) => {
                 self.unsettled += deliveries.len();
                 frames.extend(deliveries.into_iter().map(|delivery| Message::from(delivery_frame(delivery))));
