@@ -1,25 +1,21 @@
 //! Archiving one lane: reading, storing in groups, telling the engines; a fault is shown and tried again.
 
-mod requests;
-
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bus::{Bus, BusError, LogRecord, LogStream};
 use bytes::Bytes;
-use futures_util::StreamExt;
-use schemas::{Digest, Lane, NegotiationId};
+use futures_util::{StreamExt, stream};
+use schemas::{Digest, Lane, NegotiationId, RegisterKey};
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::follow::ArchiveOptions;
-use super::resume::resume;
-use super::scan::ScanFault;
+use super::scan::{LaneWriter, ScanFault, resume};
 use super::segment_store::Media;
 use super::status::ArchiveStatus;
-use super::writer::LaneWriter;
-use super::{ArchiveError, position_name};
+use super::{ArchiveError, Expected, position_name};
 
 /// How long records are collected before they are stored with one sync. Nobody waits for the archive, and the log's server
 /// shares its disk at times.
@@ -30,6 +26,14 @@ const COLLECT_BYTES: usize = 4 * 1024 * 1024;
 const TELL: Duration = Duration::from_secs(1);
 /// Pause before something that failed is tried again. It is tried for ever: whoever watches sees the fault meanwhile.
 const RETRY: Duration = Duration::from_secs(2);
+/// Negotiations the register is asked about at a time.
+const ASKED_MAX: usize = 2048;
+/// Keys asked for at once.
+const ASKED_AT_ONCE: usize = 64;
+/// Closed negotiations that may wait for their register entries; beyond, the oldest are written without. An hour of ten per
+/// second in one lane.
+const AWAITING_MAX: usize = 36_000;
+
 /// Archives one lane.
 pub(super) async fn archive_lane<M: Media>(
     bus: Bus,
@@ -86,8 +90,8 @@ impl<M: Media> LaneArchiver<M> {
 
     /// The log must hold the archive's last record as the archive does, unless it was trimmed behind it.
     async fn check_log(&mut self) -> Result<(), ArchiveError> {
-        let (lane, chronicle) = (self.lane, &self.writer().walk().chronicle);
-        let (position, last) = (chronicle.position, chronicle.last);
+        let lane = self.lane;
+        let (position, last) = (self.writer().position(), self.writer().last());
         if position == 0 {
             return Ok(());
         }
@@ -221,7 +225,7 @@ impl<M: Media> LaneArchiver<M> {
             });
             let (writer, outcome) = stored.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
             let path = writer.path();
-            let (position, tally) = (writer.stored(), writer.walk().tally);
+            let (position, tally) = (writer.stored(), writer.counts());
             self.writer = Some(writer);
             let source = match outcome {
                 Ok(()) => {
@@ -287,4 +291,66 @@ fn in_words(error: &io::Error) -> String {
         return format!("{error}: make room; nothing is lost meanwhile, the log is not trimmed beyond the archive");
     }
     error.to_string()
+}
+
+impl<M: Media> LaneArchiver<M> {
+    /// Asks about every closed negotiation that waits.
+    async fn ask_all(&mut self) -> Result<(), ArchiveError> {
+        self.asked = None;
+        loop {
+            self.ask_register().await?;
+            if self.asked.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Asks about all of them when too many wait; the oldest of those the register has no answer for then wait no longer.
+    async fn bound_awaiting(&mut self) -> Result<(), ArchiveError> {
+        if self.writer().awaiting().len() > AWAITING_MAX { self.ask_all().await } else { Ok(()) }
+    }
+
+    /// Asks the register about closed negotiations, going round among those that wait, and writes down what is complete.
+    async fn ask_register(&mut self) -> Result<(), ArchiveError> {
+        let asked = self.asked.clone();
+        let awaiting = self.writer().awaiting();
+        let behind = awaiting.iter().filter(|(id, _)| asked.as_ref().is_none_or(|asked| *id > asked));
+        let keys =
+            |expected: &Expected| expected.entries.iter().filter_map(|entry| RegisterKey::parse(&entry.key)).collect();
+        let chosen: Vec<((u64, NegotiationId), Vec<RegisterKey>)> =
+            behind.take(ASKED_MAX).map(|(id, expected)| (id.clone(), keys(expected))).collect();
+        let too_many = awaiting.len().saturating_sub(AWAITING_MAX);
+        self.asked = chosen.last().filter(|_| chosen.len() == ASKED_MAX).map(|(id, _)| id.clone());
+        let register = Arc::clone(&self.bus.register);
+        let mut answers = stream::iter(chosen)
+            .map(|(id, keys)| {
+                let register = Arc::clone(&register);
+                async move {
+                    let mut values = Vec::with_capacity(keys.len());
+                    for key in keys {
+                        values.push(register.value(key).await?);
+                    }
+                    Ok::<_, BusError>((id, values))
+                }
+            })
+            .buffered(ASKED_AT_ONCE);
+        let mut given_up = 0;
+        while let Some(answer) = answers.next().await {
+            let (id, values) = match answer {
+                Ok(found) => found,
+                Err(error) if self.until.is_some() => return Err(error.into()),
+                Err(error) => {
+                    self.status.update(self.lane, |lane| lane.fault = Some(error.to_string()));
+                    break;
+                }
+            };
+            let is_complete = values.iter().all(Option::is_some);
+            given_up += usize::from(!is_complete);
+            if is_complete || given_up <= too_many {
+                self.writer().handle_registered(&id, &values);
+            }
+        }
+        drop(answers);
+        self.commit().await
+    }
 }

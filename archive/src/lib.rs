@@ -21,41 +21,38 @@
 //! the others when it starts. It proves nothing, and may be deleted. Where the oldest segments were removed to keep the
 //! archive small, `beginning` is the state when the first that is left began; reading begins with it.
 //!
-//! Reading order: `format` (the lines), [`verify`] and `scan` (reading), `writer` and `follow` (writing), `segment_store` and `inventory`
-//! (the disk).
+//! Reading order: [`Line`] and below (the lines), [`verify()`] and `scan` (reading), `scan/writer` and `follow` (writing),
+//! `segment_store` (the disk).
 //!
 //! The chain shows damage and alteration, not forgery by someone who writes the whole archive anew: keep the chain that
 //! `llmx audit verify` prints elsewhere, or the copies on media that cannot be rewritten.
 
 pub mod audit;
 mod chain;
-mod cursor_cache;
-mod difference;
 mod follow;
-mod format;
-mod history;
-mod inventory;
 mod lane;
-mod prune;
-mod resume;
 mod scan;
 mod segment_store;
 mod status;
-mod verify;
-mod writer;
 
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use bus::BusError;
-use schemas::Lane;
+use schemas::delivery::Outcome;
+use schemas::digest::canonical;
+use schemas::{Digest, Lane, NegotiationId, RegisterValue, Timestamp};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 pub use follow::{ArchiveOptions, SEGMENT_BYTES_DEFAULT, run};
-pub use scan::ArchiveCounts;
+pub use scan::{ArchiveCounts, ArchiveReport, Closing, Difference, LaneReport, VerifyOptions, verify};
 pub use status::{ArchiveStatus, LaneStatus};
-pub use verify::{ArchiveReport, Closing, Difference, LaneReport, VerifyOptions, verify};
 
 /// What stops an archiver, or the reading of an archive.
 #[derive(Debug, thiserror::Error)]
@@ -116,4 +113,182 @@ pub enum ArchiveError {
 /// Name of the document that tells engines how far a lane is archived.
 fn position_name(lane: Lane) -> String {
     format!("archived-{lane}")
+}
+
+/// Version of the format this build writes.
+const FORMAT: u32 = 1;
+
+/// A line.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Line<'a> {
+    /// The first of every segment.
+    Begin(Begin),
+    /// A record of the log.
+    #[serde(borrow)]
+    Record(LoggedLine<'a>),
+    /// What a record ended: see [`Closed`].
+    Closed(&'a RawValue),
+    /// What the register held.
+    Registered(RegisteredLine<'a>),
+    /// A clean stop.
+    End(SegmentEnd),
+}
+
+/// The head of a segment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Begin {
+    format: u32,
+    lane: Lane,
+    /// Lanes of the log.
+    lanes: u8,
+    /// Number of the segment within the lane, from 0.
+    segment: u32,
+    /// No record of the lane from this sequence on stands in an earlier segment; the name of the file.
+    from: u64,
+    /// The chain after the last line of the segment before.
+    chain: Digest,
+}
+
+/// A record of the log: `record` or `base64`.
+#[derive(Debug, Serialize, Deserialize)]
+struct LoggedLine<'a> {
+    seq: u64,
+    time: Timestamp,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    record: Option<&'a RawValue>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    base64: Option<String>,
+}
+
+/// What the register held for a negotiation that the record `seq` ended.
+#[derive(Debug, Serialize, Deserialize)]
+struct RegisteredLine<'a> {
+    negotiation: NegotiationId,
+    seq: u64,
+    #[serde(borrow)]
+    entries: Vec<RegisteredEntry<'a>>,
+}
+
+/// One key: `value`, or `base64`, or neither when the register had no answer.
+#[derive(Debug, Serialize, Deserialize)]
+struct RegisteredEntry<'a> {
+    key: String,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    value: Option<&'a RawValue>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    base64: Option<String>,
+}
+
+/// A clean stop.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct SegmentEnd {
+    /// The last record of the lane, 0 for none.
+    position: u64,
+}
+
+/// Bytes as they stand in a line: as they are when they are one JSON object on one line, otherwise in base64.
+fn as_content(bytes: &[u8]) -> (Option<&RawValue>, Option<String>) {
+    let text = std::str::from_utf8(bytes).ok().filter(|text| text.starts_with('{') && !text.contains(['\n', '\r']));
+    let json = text.and_then(|text| serde_json::from_str::<&RawValue>(text).ok().filter(|json| json.get() == text));
+    let base64 = json.is_none().then(|| BASE64_STANDARD.encode(bytes));
+    (json, base64)
+}
+
+/// The bytes of a line's content; none where nothing stands.
+///
+/// # Errors
+/// When the base64 is none.
+fn as_bytes<'a>(json: Option<&'a RawValue>, base64: Option<&str>) -> Result<Option<Cow<'a, [u8]>>, String> {
+    match (json, base64) {
+        (Some(json), _) => Ok(Some(Cow::Borrowed(json.get().as_bytes()))),
+        (None, Some(base64)) => {
+            Ok(Some(Cow::Owned(BASE64_STANDARD.decode(base64).map_err(|error| format!("its base64: {error}"))?)))
+        }
+        (None, None) => Ok(None),
+    }
+}
+
+/// A document of ours as one line of JSON.
+fn text(document: &impl Serialize) -> String {
+    serde_json::to_string(document).expect("integers, texts and documents read before can all be written")
+}
+
+/// What an archive says about a negotiation that ended.
+#[derive(Debug, Serialize)]
+struct Closed {
+    negotiation: NegotiationId,
+    /// The record that ended it.
+    seq: u64,
+    at: Timestamp,
+    outcome: Outcome,
+    /// Head of the hash chain, as the fold has it.
+    chain: Digest,
+    /// What the chain runs over, from [`policy_core::chain::CHAIN_START`].
+    inputs: Vec<Input>,
+    decisions: Vec<Box<RawValue>>,
+    /// What is to be registered, in the order of the fold.
+    register: Vec<RegisterEntry>,
+}
+
+/// One input of a negotiation.
+#[derive(Debug, Serialize, Deserialize)]
+struct Input {
+    seq: u64,
+    index: u32,
+    at: Timestamp,
+    /// Of a message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    digest: Option<Digest>,
+    /// Of a timer or an engine's record: its tag in hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tag: Option<String>,
+}
+
+/// One entry of the register, as the log leads to it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct RegisterEntry {
+    key: String,
+    value: RegisterValue,
+}
+
+/// What the register is to be asked for a closed negotiation.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Expected {
+    entries: Vec<RegisterEntry>,
+    /// Whether an engine logged that the register holds another value: then a difference is explained.
+    is_conflict: bool,
+}
+
+impl RegisterEntry {
+    /// The value as the register holds it.
+    fn canonical(&self) -> Vec<u8> {
+        canonical(&self.value).expect("digests, ids and names always have a canonical form")
+    }
+}
+
+#[cfg(test)]
+mod line_tests {
+    use super::*;
+
+    #[test]
+    fn any_bytes_survive_their_line() {
+        for bytes in [
+            br#"{"v":1}"#.as_slice(),
+            br#" {"v":1}"#,
+            b"{\"v\":\n1}",
+            br#"{"v":1"#,
+            b"null",
+            b"",
+            &[0xff, 0x00],
+            "{\"é\":\"\u{2028}\"}".as_bytes(),
+        ] {
+            let (record, base64) = as_content(bytes);
+            let line = text(&Line::Record(LoggedLine { seq: 1, time: Timestamp(2), record, base64 }));
+            assert!(!line.contains('\n'), "{line}");
+            let Ok(Line::Record(read)) = serde_json::from_str(&line) else { panic!("{line}") };
+            let found = as_bytes(read.record, read.base64.as_deref()).unwrap();
+            assert_eq!(found.as_deref(), Some(bytes), "{line}");
+        }
+    }
 }

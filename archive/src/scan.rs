@@ -2,16 +2,28 @@
 //!
 //! Writing goes through the same state, so that what was written is what will be read.
 
+mod cursor_cache;
+mod history;
+mod prune;
+mod resume;
+mod verify;
+mod writer;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufReader, Read};
 
 use schemas::{Digest, Lane, NegotiationId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::difference::{first_difference, shown};
-use super::format::{Begin, FORMAT, Line, LoggedLine, RegisteredLine, SegmentEnd, as_bytes, text};
-use super::history::{Closed, Expected, FoldedRecord, NegotiationHistory};
+use serde_json::Value;
+
 use crate::chain::{CHAIN_START, read_line, unframe};
+use crate::{Begin, Closed, Expected, FORMAT, Line, LoggedLine, RegisteredLine, SegmentEnd, as_bytes, text};
+
+use history::NegotiationHistory;
+pub(super) use resume::resume;
+pub use verify::{ArchiveReport, Closing, Difference, LaneReport, VerifyOptions, verify};
+pub(super) use writer::LaneWriter;
 
 /// Why reading cannot go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,10 +53,30 @@ pub(super) enum Stop {
 #[derive(Debug)]
 pub(super) struct SegmentRead {
     /// Bytes of the lines taken.
-    pub(super) bytes: u64,
+    bytes: u64,
     /// Lines taken.
-    pub(super) lines: u64,
+    lines: u64,
     pub(super) stop: Stop,
+}
+
+/// A negotiation that ended.
+#[derive(Debug)]
+struct Ending {
+    closed: Closed,
+    expected: Expected,
+    /// The inputs do not give the chain the fold registered: a fault of ours.
+    is_broken: bool,
+}
+
+/// What one record led to.
+#[derive(Debug, Default)]
+struct FoldedRecord {
+    endings: Vec<Ending>,
+    messages: u64,
+    /// A record of a foreign writer: engines skip it.
+    is_unreadable: bool,
+    /// A message whose body does not have the digest beside it, in words.
+    forged: Option<String>,
 }
 
 /// What was read.
@@ -70,21 +102,21 @@ pub struct ArchiveCounts {
 
 /// The state after the lines so far.
 pub(super) struct Scan {
-    pub(super) lane: Lane,
-    pub(super) lanes: u8,
-    pub(super) chain: Digest,
+    lane: Lane,
+    lanes: u8,
+    chain: Digest,
     /// Segments begun.
-    pub(super) segments: u32,
+    segments: u32,
     /// Records in the present segment.
-    pub(super) records_in_segment: u64,
-    pub(super) chronicle: NegotiationHistory,
+    records_in_segment: u64,
+    chronicle: NegotiationHistory,
     /// `closed` lines that must come next.
     owed: VecDeque<Closed>,
     /// Closed negotiations without a `registered` line, by the record that ended them.
-    pub(super) awaiting: BTreeMap<(u64, NegotiationId), Expected>,
+    awaiting: BTreeMap<(u64, NegotiationId), Expected>,
     /// Whether the last line is `end`.
-    pub(super) is_ended: bool,
-    pub(super) tally: ArchiveCounts,
+    is_ended: bool,
+    tally: ArchiveCounts,
 }
 
 impl Scan {
@@ -104,12 +136,12 @@ impl Scan {
     }
 
     /// The head of the next segment, which `from` names.
-    pub(super) fn begin(&self, from: u64) -> Begin {
+    fn begin(&self, from: u64) -> Begin {
         Begin { format: FORMAT, lane: self.lane, lanes: self.lanes, segment: self.segments, from, chain: self.chain }
     }
 
     /// The head of the next segment was read or written.
-    pub(super) fn handle_begin(&mut self) {
+    fn handle_begin(&mut self) {
         self.segments += 1;
         self.records_in_segment = 0;
     }
@@ -214,12 +246,7 @@ impl Scan {
     }
 
     /// Folds a record; gives back what must be said behind it, and what is wrong with it in itself.
-    pub(super) fn fold(
-        &mut self,
-        seq: u64,
-        time: Timestamp,
-        bytes: &[u8],
-    ) -> Result<(Vec<Closed>, Option<String>), ScanFault> {
+    fn fold(&mut self, seq: u64, time: Timestamp, bytes: &[u8]) -> Result<(Vec<Closed>, Option<String>), ScanFault> {
         let folded: FoldedRecord = self.chronicle.handle_record(seq, time, bytes).map_err(ScanFault::Newer)?;
         self.records_in_segment += 1;
         self.tally.records += 1;
@@ -267,15 +294,20 @@ impl Scan {
     }
 
     /// A register entry was read or written.
-    pub(super) fn note_registered(&mut self) {
+    fn note_registered(&mut self) {
         self.tally.register_entries += 1;
         self.tally.unregistered -= 1;
     }
 
     /// Counts from here on: what was counted before was of segments that are not there.
-    pub(super) fn begin_tally(&mut self) {
+    fn begin_tally(&mut self) {
         let unregistered = self.awaiting.values().map(|expected| expected.entries.len() as u64).sum();
         self.tally = ArchiveCounts { unregistered, ..ArchiveCounts::default() };
+    }
+
+    /// The last record taken.
+    pub(super) fn position(&self) -> u64 {
+        self.chronicle.position
     }
 
     /// What must still be said about the last record; it was interrupted in the middle of it.
@@ -288,11 +320,11 @@ impl Scan {
 #[derive(Debug, Default)]
 pub(super) struct Taken {
     /// What is wrong with the log or the register themselves: the archive holds what they held.
-    pub(super) finding: Option<String>,
+    finding: Option<String>,
     /// A negotiation that ended.
-    pub(super) closed: Option<Closed>,
+    closed: Option<Closed>,
     /// A negotiation whose register entries were compared, with the record that ended it.
-    pub(super) registered: Option<(u64, NegotiationId)>,
+    registered: Option<(u64, NegotiationId)>,
 }
 
 fn parse(line: &str) -> Result<Line<'_>, ScanFault> {
@@ -301,4 +333,58 @@ fn parse(line: &str) -> Result<Line<'_>, ScanFault> {
 
 fn wrong(what: &str) -> ScanFault {
     ScanFault::Wrong(what.to_owned())
+}
+
+/// Longest text of a difference that is shown.
+const SHOWN_LEN_MAX: usize = 200;
+
+/// Bytes as text, cut to what a person reads.
+fn shown(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).chars().take(SHOWN_LEN_MAX).collect()
+}
+
+/// The first place where two documents differ, in words.
+fn first_difference(recomputed: &str, recorded: &str) -> String {
+    let read = |text: &str| serde_json::from_str(text).unwrap_or(Value::Null);
+    let (mut left, mut right): (Value, Value) = (read(recomputed), read(recorded));
+    let mut path = String::new();
+    while let Some((name, inner_left, inner_right)) = inner_difference(&left, &right) {
+        path = format!("{path}{name}");
+        (left, right) = (inner_left, inner_right);
+    }
+    let path = path.trim_start_matches('.');
+    format!(
+        "{path}\n  recomputed {}\n  recorded   {}",
+        shown(left.to_string().as_bytes()),
+        shown(right.to_string().as_bytes())
+    )
+}
+
+/// The first member or element that differs, when both are objects or both lists.
+fn inner_difference(left: &Value, right: &Value) -> Option<(String, Value, Value)> {
+    let or_nothing = |value: Option<&Value>| value.cloned().unwrap_or(Value::Null);
+    match (left, right) {
+        (Value::Object(left), Value::Object(right)) => {
+            let name = left.keys().chain(right.keys()).find(|name| left.get(*name) != right.get(*name))?;
+            Some((format!(".{name}"), or_nothing(left.get(name)), or_nothing(right.get(name))))
+        }
+        (Value::Array(left), Value::Array(right)) => {
+            let at = (0..left.len().max(right.len())).find(|&at| left.get(at) != right.get(at))?;
+            Some((format!("[{at}]"), or_nothing(left.get(at)), or_nothing(right.get(at))))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_place_that_differs_is_named() {
+        let recomputed = r#"{"a":[{"b":1},{"b":2}],"c":3}"#;
+        let told = |recorded| first_difference(recomputed, recorded);
+        assert_eq!(told(r#"{"a":[{"b":1},{"b":5}],"c":4}"#), "a[1].b\n  recomputed 2\n  recorded   5");
+        assert_eq!(told(r#"{"a":[{"b":1}],"c":3}"#), "a[1]\n  recomputed {\"b\":2}\n  recorded   null");
+    }
 }

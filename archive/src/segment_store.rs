@@ -1,23 +1,27 @@
-//! Where the segments of one lane stand: a folder; in tests, anything that can fail at any byte.
+//! The archive on the disk. The segments of one lane stand in a folder; in tests, in anything that can fail at any byte.
+//! [`Inventory`] lists what stands in the archive's folder: its own files, what an interrupted archiver may leave, and what is
+//! not of it.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use schemas::Lane;
 
-use super::inventory::lane_folder;
+use super::follow::LOCK;
+use super::scan::Difference;
 
 /// Digits of a segment's name.
 const NAME_LEN: usize = 20;
 /// The file beside the segments that spares reading them.
-pub(super) const MEMO: &str = "resume";
+const MEMO: &str = "resume";
 /// The same while it is written; a killed archiver leaves it.
-pub(super) const MEMO_NEW: &str = "resume.new";
+const MEMO_NEW: &str = "resume.new";
 /// The state that removed segments led to: what the lane's archive begins with.
 pub(super) const BEGINNING: &str = "beginning";
 /// The same while it is written; a killed archiver leaves it.
-pub(super) const BEGINNING_NEW: &str = "beginning.new";
+const BEGINNING_NEW: &str = "beginning.new";
 /// Most bytes of a document beside the segments: some times what 2^20 ended ids and a full lane state of open negotiations take,
 /// and a bound on what a damaged file costs.
 const DOCUMENT_BYTES_MAX: u64 = 1 << 30;
@@ -237,10 +241,116 @@ fn no_archive(what: &str) -> io::Error {
 }
 
 /// The segment a file is; none for other files.
-pub(super) fn segment_of(path: &Path) -> Option<u64> {
+fn segment_of(path: &Path) -> Option<u64> {
     let stem = path.file_stem()?.to_str()?;
     let is_segment = path.extension()? == EXTENSION && stem.len() == NAME_LEN;
     stem.parse().ok().filter(|_| is_segment && stem.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// What a lane's folder is called, before its number.
+const LANE: &str = "lane-";
+
+/// What stands in an archive's folder. The folders are listed and nothing is opened: an archive has regular files and folders
+/// only, and no link is followed. A folder that is not of the archive is named once, whatever it holds.
+#[derive(Debug, Default)]
+pub(super) struct Inventory {
+    /// The lanes that have a folder.
+    pub(super) lanes: BTreeSet<Lane>,
+    /// Temporary files of an archiver that was killed; its next run replaces or removes them.
+    pub(super) leftovers: Vec<Difference>,
+    /// Files and folders no archiver writes.
+    pub(super) foreign: Vec<Difference>,
+}
+
+/// What an entry of a folder is.
+enum FileKind {
+    Own,
+    Lane(Lane),
+    Leftover,
+    Foreign(&'static str),
+}
+
+impl Inventory {
+    /// Lists an archive.
+    ///
+    /// # Errors
+    /// A folder cannot be listed; the path is its.
+    pub(super) fn of(archive: &Path) -> Result<Self, (PathBuf, io::Error)> {
+        let mut inventory = Self::default();
+        inventory.list(archive, in_archive)?;
+        for lane in inventory.lanes.clone() {
+            inventory.list(&lane_folder(archive, lane), in_lane)?;
+        }
+        inventory.leftovers.sort_by(|one, other| one.file.cmp(&other.file));
+        inventory.foreign.sort_by(|one, other| one.file.cmp(&other.file));
+        Ok(inventory)
+    }
+
+    fn list(&mut self, folder: &Path, kind: fn(&Path) -> FileKind) -> Result<(), (PathBuf, io::Error)> {
+        let with_path = |source| (folder.to_path_buf(), source);
+        for entry in fs::read_dir(folder).map_err(with_path)? {
+            let file = entry.map_err(with_path)?.path();
+            let named = |what: &str| Difference { file: file.clone(), line: None, what: what.to_owned() };
+            match kind(&file) {
+                FileKind::Own => {}
+                FileKind::Lane(lane) => {
+                    self.lanes.insert(lane);
+                }
+                FileKind::Leftover => {
+                    self.leftovers.push(named("a temporary file of an archiver that was interrupted"))
+                }
+                FileKind::Foreign(what) => self.foreign.push(named(what)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The folder of a lane.
+pub(super) fn lane_folder(archive: &Path, lane: Lane) -> PathBuf {
+    archive.join(format!("{LANE}{lane}"))
+}
+
+/// What an entry beside the lanes is.
+fn in_archive(path: &Path) -> FileKind {
+    let lane = name(path).and_then(|name| name.strip_prefix(LANE)).and_then(|number| number.parse().ok()).map(Lane);
+    // `lane-01` and `lane-+1` are numbers too, and the folder of no lane.
+    match lane.filter(|&lane| name(path) == Some(&format!("{LANE}{lane}"))) {
+        Some(lane) if is_own(path, fs::FileType::is_dir) => FileKind::Lane(lane),
+        Some(_) => FileKind::Foreign("it is called like the folder of a lane, and is none"),
+        None if name(path) == Some(LOCK) => file(path, FileKind::Own),
+        None => FileKind::Foreign("no archiver writes a file or folder of this name here"),
+    }
+}
+
+/// What an entry beside the segments of a lane is.
+fn in_lane(path: &Path) -> FileKind {
+    if segment_of(path).is_some() {
+        return file(path, FileKind::Own);
+    }
+    match name(path) {
+        Some(MEMO | BEGINNING) => file(path, FileKind::Own),
+        Some(MEMO_NEW | BEGINNING_NEW) => file(path, FileKind::Leftover),
+        _ => FileKind::Foreign("no archiver writes a file or folder of this name in the folder of a lane"),
+    }
+}
+
+fn name(path: &Path) -> Option<&str> {
+    path.file_name()?.to_str()
+}
+
+/// Whether a path itself, and not what a link there leads to, is of such a type.
+fn is_own(path: &Path, is_type: fn(&fs::FileType) -> bool) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| is_type(&found.file_type()))
+}
+
+/// `kind` for a regular file.
+fn file(path: &Path, kind: FileKind) -> FileKind {
+    if is_own(path, fs::FileType::is_file) {
+        kind
+    } else {
+        FileKind::Foreign("it is called like a file of the archive, and is none")
+    }
 }
 
 #[cfg(test)]

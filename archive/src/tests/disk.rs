@@ -84,7 +84,7 @@ impl Disk {
             assert!(matches!(read.stop, Stop::End | Stop::Torn | Stop::Garbled(_)), "{:?}", read.stop);
         }
         // While something is still to be said about the last record, only what lies before it is held.
-        walk.chronicle.position - u64::from(!walk.take_owed().is_empty())
+        walk.position() - u64::from(!walk.take_owed().is_empty())
     }
 }
 

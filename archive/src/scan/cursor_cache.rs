@@ -8,8 +8,9 @@ use schemas::{Digest, Lane, NegotiationId, Timestamp};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use super::history::{Expected, NegotiationRecords};
-use super::scan::{ArchiveCounts, Scan};
+use super::history::NegotiationRecords;
+use super::{ArchiveCounts, Scan};
+use crate::Expected;
 
 /// Version of the format.
 const FORMAT: u32 = 1;

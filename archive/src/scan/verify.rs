@@ -10,13 +10,10 @@ use schemas::delivery::Outcome;
 use schemas::{Digest, Lane, NegotiationId, Timestamp};
 use serde::Serialize;
 
-use super::ArchiveError;
-use super::cursor_cache;
-use super::format::Line;
-use super::inventory::{Inventory, lane_folder};
-use super::scan::{ArchiveCounts, Scan, ScanFault, SegmentRead, Stop, Taken};
-use super::segment_store::{BEGINNING, Folder, Media};
+use super::{ArchiveCounts, Scan, ScanFault, SegmentRead, Stop, Taken, cursor_cache};
 use crate::chain::{CHAIN_START, read_line, unframe};
+use crate::segment_store::{BEGINNING, Folder, Inventory, Media, lane_folder};
+use crate::{ArchiveError, Line};
 
 /// Segments of a lane that are opened before the first is read: an archiver may remove that many meanwhile.
 const OPENED_MAX: usize = 64;
@@ -280,7 +277,7 @@ impl Reading<'_> {
             lane: walk.lane,
             segments,
             removed_below,
-            position: walk.chronicle.position,
+            position: walk.position(),
             chain: walk.chain,
             is_ended: walk.is_ended,
             open: walk.chronicle.open_count(),

@@ -7,9 +7,8 @@ use std::io;
 
 use schemas::Lane;
 
-use super::cursor_cache;
-use super::scan::{Scan, SegmentRead, Stop};
-use super::segment_store::Media;
+use super::{Scan, SegmentRead, Stop, cursor_cache};
+use crate::segment_store::Media;
 
 /// Removes the oldest segments while all of them, and one more of `segment_bytes`, take more than `keep_bytes`. The last
 /// one stays.

@@ -7,81 +7,17 @@ use policy_core::lane::RULES_VERSION;
 use policy_core::lane::SnapshotError;
 use policy_core::{Effect, Event, LaneState, Limits};
 use schemas::delivery::Outcome;
-use schemas::digest::canonical;
 use schemas::ids::Position;
 use schemas::record::{Entry, Record, RecordError};
 use schemas::{Digest, Lane, NegotiationId, RegisterValue, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::{Ending, FoldedRecord};
+use crate::{Closed, Expected, Input, RegisterEntry};
+
 /// Tag of the abort an engine logs when the register holds another value than the log leads to.
 const CONFLICT_TAG: &[u8] = b"abort:register_conflict";
-
-/// What an archive says about a negotiation that ended.
-#[derive(Debug, Serialize)]
-pub(super) struct Closed {
-    pub(super) negotiation: NegotiationId,
-    /// The record that ended it.
-    pub(super) seq: u64,
-    pub(super) at: Timestamp,
-    pub(super) outcome: Outcome,
-    /// Head of the hash chain, as the fold has it.
-    pub(super) chain: Digest,
-    /// What the chain runs over, from [`CHAIN_START`].
-    pub(super) inputs: Vec<Input>,
-    pub(super) decisions: Vec<Box<RawValue>>,
-    /// What is to be registered, in the order of the fold.
-    pub(super) register: Vec<RegisterEntry>,
-}
-
-/// One input of a negotiation.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Input {
-    seq: u64,
-    index: u32,
-    at: Timestamp,
-    /// Of a message.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    digest: Option<Digest>,
-    /// Of a timer or an engine's record: its tag in hexadecimal digits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    tag: Option<String>,
-}
-
-/// One entry of the register, as the log leads to it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct RegisterEntry {
-    pub(super) key: String,
-    pub(super) value: RegisterValue,
-}
-
-/// What the register is to be asked for a closed negotiation.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Expected {
-    pub(super) entries: Vec<RegisterEntry>,
-    /// Whether an engine logged that the register holds another value: then a difference is explained.
-    pub(super) is_conflict: bool,
-}
-
-/// A negotiation that ended.
-#[derive(Debug)]
-pub(super) struct Ending {
-    pub(super) closed: Closed,
-    pub(super) expected: Expected,
-    /// The inputs do not give the chain the fold registered: a fault of ours.
-    pub(super) is_broken: bool,
-}
-
-/// What one record led to.
-#[derive(Debug, Default)]
-pub(super) struct FoldedRecord {
-    pub(super) endings: Vec<Ending>,
-    pub(super) messages: u64,
-    /// A record of a foreign writer: engines skip it.
-    pub(super) is_unreadable: bool,
-    /// A message whose body does not have the digest beside it, in words.
-    pub(super) forged: Option<String>,
-}
 
 /// The fold of one lane.
 pub(super) struct NegotiationHistory {
@@ -239,13 +175,6 @@ impl NegotiationRecord {
             expected,
             is_broken: chain != recomputed,
         }
-    }
-}
-
-impl RegisterEntry {
-    /// The value as the register holds it.
-    pub(super) fn canonical(&self) -> Vec<u8> {
-        canonical(&self.value).expect("digests, ids and names always have a canonical form")
     }
 }
 

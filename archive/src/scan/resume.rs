@@ -3,12 +3,9 @@
 
 use schemas::Lane;
 
-use super::ArchiveError;
-use super::cursor_cache;
-use super::scan::{Scan, ScanFault, SegmentRead, Stop};
-use super::segment_store::{BEGINNING, Media};
-use super::verify::Difference;
-use super::writer::LaneWriter;
+use super::{Difference, LaneWriter, Scan, ScanFault, SegmentRead, Stop, cursor_cache};
+use crate::ArchiveError;
+use crate::segment_store::{BEGINNING, Media};
 
 /// The first segment of a lane.
 const FIRST: u64 = 1;
@@ -27,7 +24,7 @@ fn beginning<M: Media>(media: &M, lane: Lane, lanes: u8) -> Result<(u64, Scan), 
 ///
 /// # Errors
 /// [`ArchiveError::Damaged`] and [`ArchiveError::Trimmed`] when it is not; [`ArchiveError::File`], [`ArchiveError::Newer`].
-pub(super) fn resume<M: Media>(
+pub(crate) fn resume<M: Media>(
     media: M,
     (lane, lanes): (Lane, u8),
     trimmed: u64,
@@ -53,7 +50,7 @@ pub(super) fn resume<M: Media>(
             |what: String| ArchiveError::Damaged(Difference { file: media.path(segment), line: Some(lines + 1), what });
         match stop {
             Stop::End => {}
-            Stop::Torn | Stop::Garbled(_) if is_last && walk.chronicle.position >= trimmed => {}
+            Stop::Torn | Stop::Garbled(_) if is_last && walk.position() >= trimmed => {}
             Stop::Torn => return Err(damaged("its end is missing".to_owned())),
             Stop::Garbled(what) | Stop::Fault(ScanFault::Wrong(what)) => return Err(damaged(what)),
             Stop::Fault(ScanFault::Newer(what)) => return Err(ArchiveError::Newer { lane, what }),
@@ -61,7 +58,7 @@ pub(super) fn resume<M: Media>(
         }
         end = Some((segment, bytes, lines));
     }
-    let position = walk.chronicle.position;
+    let position = walk.position();
     if position < trimmed {
         return Err(ArchiveError::Trimmed { lane, trimmed, position });
     }

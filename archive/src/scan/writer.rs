@@ -1,20 +1,18 @@
 //! One lane of an archive being written: lines are collected, and stored with one sync.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
 
 use bus::LogRecord;
 use bytes::Bytes;
-use schemas::NegotiationId;
+use schemas::{Digest, NegotiationId};
 
-use super::cursor_cache;
-use super::format::{Line, LoggedLine, RegisteredEntry, RegisteredLine, SegmentEnd, as_content, text};
-use super::history::{Closed, Expected};
 use super::prune::prune;
-use super::scan::{Scan, ScanFault};
-use super::segment_store::Media;
+use super::{ArchiveCounts, Scan, ScanFault, cursor_cache};
 use crate::chain::frame;
+use crate::segment_store::Media;
+use crate::{Closed, Expected, Line, LoggedLine, RegisteredEntry, RegisteredLine, SegmentEnd, as_content, text};
 
 /// Bytes of one segment that are not stored yet.
 #[derive(Debug)]
@@ -25,7 +23,7 @@ struct Chunk {
 }
 
 /// Writes one lane.
-pub(super) struct LaneWriter<M> {
+pub(crate) struct LaneWriter<M> {
     media: M,
     walk: Scan,
     /// The segment written to.
@@ -60,28 +58,38 @@ impl<M: Media> LaneWriter<M> {
         }
     }
 
-    /// The state after every line, stored or not.
-    pub(super) fn walk(&self) -> &Scan {
-        &self.walk
+    /// What was said so far, stored or not.
+    pub(crate) fn counts(&self) -> ArchiveCounts {
+        self.walk.tally
+    }
+
+    /// Closed negotiations without a `registered` line, by the record that ended them.
+    pub(crate) fn awaiting(&self) -> &BTreeMap<(u64, NegotiationId), Expected> {
+        &self.walk.awaiting
+    }
+
+    /// Digest of the last record taken.
+    pub(crate) fn last(&self) -> Digest {
+        self.walk.chronicle.last
     }
 
     /// The last record taken, stored or not.
-    pub(super) fn position(&self) -> u64 {
-        self.walk.chronicle.position
+    pub(crate) fn position(&self) -> u64 {
+        self.walk.position()
     }
 
     /// The last record that is stored, with everything that is said about it.
-    pub(super) fn stored(&self) -> u64 {
+    pub(crate) fn stored(&self) -> u64 {
         self.stored
     }
 
     /// Bytes not stored yet.
-    pub(super) fn pending_bytes(&self) -> usize {
+    pub(crate) fn pending_bytes(&self) -> usize {
         self.pending.iter().map(|chunk| chunk.bytes.len()).sum()
     }
 
     /// Where it writes, for messages.
-    pub(super) fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.media.path(self.segment)
     }
 
@@ -97,7 +105,7 @@ impl<M: Media> LaneWriter<M> {
     ///
     /// # Errors
     /// A later version wrote it. Nothing more may be written then.
-    pub(super) fn handle_record(&mut self, found: &LogRecord) -> Result<(), ScanFault> {
+    pub(crate) fn handle_record(&mut self, found: &LogRecord) -> Result<(), ScanFault> {
         if found.seq <= self.position() {
             return Ok(());
         }
@@ -123,7 +131,7 @@ impl<M: Media> LaneWriter<M> {
     }
 
     /// Says what the register held for a closed negotiation, key by key.
-    pub(super) fn handle_registered(&mut self, id: &(u64, NegotiationId), values: &[Option<Bytes>]) {
+    pub(crate) fn handle_registered(&mut self, id: &(u64, NegotiationId), values: &[Option<Bytes>]) {
         let Some(expected) = self.walk.awaiting.remove(id) else { return };
         let entries = expected.entries.iter().zip(values).map(|(entry, value)| {
             let (value, base64) = value.as_deref().map(as_content).unwrap_or_default();
@@ -137,7 +145,7 @@ impl<M: Media> LaneWriter<M> {
     }
 
     /// Says that it stops here, unless nothing was said since it last did.
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         if !self.walk.is_ended {
             self.push(&Line::End(SegmentEnd { position: self.position() }));
             self.walk.is_ended = true;
@@ -161,7 +169,7 @@ impl<M: Media> LaneWriter<M> {
     ///
     /// # Errors
     /// The disk's: what is pending stays pending, and is stored as a whole the next time.
-    pub(super) fn commit(&mut self) -> io::Result<()> {
+    pub(crate) fn commit(&mut self) -> io::Result<()> {
         while let Some(chunk) = self.pending.front() {
             self.media.store(chunk.segment, chunk.at, &chunk.bytes)?;
             self.pending.pop_front();
@@ -178,7 +186,7 @@ impl<M: Media> LaneWriter<M> {
     }
 
     /// Removes the oldest segments, when a new one was stored, while the lane takes more than `keep_bytes`.
-    pub(super) fn prune(&mut self, keep_bytes: u64) {
+    pub(crate) fn prune(&mut self, keep_bytes: u64) {
         if !std::mem::take(&mut self.is_prune_due) {
             return;
         }
