@@ -11,7 +11,13 @@ use crate::text::text;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(pub [u8; 32]);
 
-text!(Digest, |digest: &Self, serializer: S| digest.with_text(|text| serializer.serialize_str(text)), Self::try_new);
+text!(
+    Digest,
+    |digest: &Self, serializer: S| digest.with_text(|text| serializer.serialize_str(text)),
+    Self::try_new,
+    [u8; 32] = |digest: Self| digest.0,
+    Self
+);
 
 /// The FNV-1a hash of nothing.
 pub const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;

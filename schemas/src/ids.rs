@@ -204,7 +204,7 @@ impl fmt::Display for Position {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OfferId(pub Position);
 
-text!(OfferId, |id: &Self, serializer: S| serializer.collect_str(id), Self::try_new);
+text!(OfferId, |id: &Self, serializer: S| serializer.collect_str(id), Self::try_new, Position = |id: Self| id.0, Self);
 
 impl OfferId {
     /// Parses `o<seq>-<index>`.
@@ -255,7 +255,13 @@ impl fmt::Display for Lot {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeliveryId(u128);
 
-text!(DeliveryId, |id: &Self, serializer: S| serializer.collect_str(id), Self::try_new);
+text!(
+    DeliveryId,
+    |id: &Self, serializer: S| serializer.collect_str(id),
+    Self::try_new,
+    [u8; 16] = Self::to_bytes,
+    |bytes| Self(u128::from_be_bytes(bytes))
+);
 
 impl DeliveryId {
     /// Joins a lane and a hash; the hash's first byte is replaced by the lane.

@@ -15,6 +15,7 @@
 //! | [`control`] | agents, groups, consent: the control plane's documents |
 //! | [`presence`] | how gateways learn which agents are there |
 //! | [`subject`] | every NATS subject |
+//! | [`text`] | types that are one text, and JSON inside of formats that do not describe themselves |
 //! | [`digest`] | RFC 8785 canonical form and SHA-256 |
 //! | [`code`] | the stable refusal codes |
 //! | `validate` (feature) | JSON Schema 2020-12 validators, compiled once |
@@ -37,7 +38,7 @@ pub mod register;
 pub mod statistics;
 pub mod subject;
 pub mod terms;
-mod text;
+pub mod text;
 pub mod time;
 #[cfg(feature = "validate")]
 pub mod validate;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::delivery::Outcome;
 use crate::digest::Digest;
 use crate::ids::{AwardNo, Lot, NegotiationId, OfferId};
+use crate::text::text;
 
 /// A key of the register. Its text is the NATS subject that holds its one value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,6 +19,10 @@ pub enum RegisterKey {
     /// `closed.<negotiation>`: written at the end.
     Closed(NegotiationId),
 }
+
+text!(RegisterKey, |key: &Self, serializer: S| serializer.collect_str(key), |text| {
+    Self::parse(text).ok_or("not a key of the register")
+});
 
 impl fmt::Display for RegisterKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -30,10 +30,15 @@ where
 }
 
 /// Implements `Serialize` through a method that gives the text, and `Deserialize` through a constructor that takes it.
+/// Formats that nobody reads (snapshots) hold `$compact` in its place, where there is one.
 macro_rules! text {
-    ($ty:ident, $write:expr, $parse:expr) => {
+    ($ty:ident, $write:expr, $parse:expr $(, $compact:ty = $pack:expr, $unpack:expr)?) => {
         impl serde::Serialize for $ty {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                $(if !serializer.is_human_readable() {
+                    let compact: $compact = $pack(*self);
+                    return compact.serialize(serializer);
+                })?
                 #[allow(clippy::redundant_closure_call, reason = "the macro's argument is the closure")]
                 ($write)(self, serializer)
             }
@@ -41,6 +46,9 @@ macro_rules! text {
 
         impl<'de> serde::Deserialize<'de> for $ty {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                $(if !deserializer.is_human_readable() {
+                    return <$compact>::deserialize(deserializer).map($unpack);
+                })?
                 crate::text::read(deserializer, $parse)
             }
         }
@@ -48,3 +56,27 @@ macro_rules! text {
 }
 
 pub(crate) use text;
+
+/// A document as JSON text inside of a format that does not describe itself: `#[serde(with = "schemas::text::json")]`.
+/// Tagged and untagged enums, and members that may be missing, can be read from JSON only.
+pub mod json {
+    use serde::de::DeserializeOwned;
+    use serde::ser::Error as _;
+    use serde::{Deserializer, Serialize, Serializer};
+
+    /// Writes the document. Equal documents give equal texts: members stand in the order of their declaration.
+    ///
+    /// # Errors
+    /// Those of the serializer, and of a map whose keys are no texts.
+    pub fn serialize<T: Serialize, S: Serializer>(document: &T, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&serde_json::to_string(document).map_err(S::Error::custom)?)
+    }
+
+    /// Reads it again.
+    ///
+    /// # Errors
+    /// Those of the deserializer, and of a text that is no such document.
+    pub fn deserialize<'de, T: DeserializeOwned, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+        super::read(deserializer, |text| serde_json::from_str(text))
+    }
+}

@@ -38,10 +38,10 @@ use schemas::bargain::{BargainSpec, MESSAGES_SPARE, PARTIES_MAX, Predicate, ROUN
 use schemas::delivery::{Agreement, Disposition, Outcome};
 use schemas::payload::Terms;
 use schemas::{AgentId, AwardNo, Digest, Lot, OfferId, Payload, RegisterKey, RegisterValue, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use crate::acceptance::gate::GateFault;
 use crate::effect::{Event, Protocol};
-use crate::lane::snapshot::fields;
 use crate::limits::Limits;
 use crate::negotiation::context::InputContext;
 use crate::negotiation::disposition::{Incoming, ProtocolRules, Ruling};
@@ -71,9 +71,10 @@ const UNCONFIRMED: &str = "unconfirmed";
 pub(crate) const AWARD: AwardNo = AwardNo(1);
 
 /// One open bargain.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Bargain {
     header: Header,
+    #[serde(with = "schemas::text::json")]
     rules: Box<BargainSpec>,
     /// Currency of prices; offers may repeat it, and name no other.
     currency: Option<Box<str>>,
@@ -100,7 +101,7 @@ pub(crate) struct Bargain {
 }
 
 /// One party.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct BargainParty {
     party: Party,
     has_joined: bool,
@@ -113,16 +114,18 @@ pub(crate) struct BargainParty {
 }
 
 /// The standing offer.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct StandingOffer {
     id: OfferId,
     /// Index of its proposer.
     by: usize,
+    #[serde(with = "schemas::text::json")]
     terms: Terms,
     digest: Digest,
     valid_from: Option<Timestamp>,
     /// [`Timestamp::MAX`] when it stands until it is replaced.
     valid_until: Timestamp,
+    #[serde(with = "schemas::text::json")]
     conditions: Vec<Predicate>,
     /// Who has accepted it, in the order they did.
     accepted: Vec<usize>,
@@ -450,6 +453,10 @@ impl Bargain {
         Tombstone { bargain, ..Tombstone::of(&self.header, self.rounds_begun(), &parties, awards, limits) }
     }
 
+    pub(crate) fn header_and_parties(&mut self) -> (&mut Header, Vec<&mut Party>) {
+        (&mut self.header, self.parties.iter_mut().map(|one| &mut one.party).collect())
+    }
+
     /// What the fold relies on between the fields, and a snapshot might not keep.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         let ensure = |holds: bool, otherwise| if holds { Ok(()) } else { Err(otherwise) };
@@ -472,22 +479,3 @@ impl Bargain {
         ensure(self.phase != Phase::Confirming || self.standing.is_some(), "nothing was agreed on")
     }
 }
-
-fields!(Bargain {
-    header,
-    rules,
-    currency,
-    parties,
-    phase,
-    join_by,
-    began_at,
-    steps,
-    turn_by,
-    standing,
-    lapsed,
-    confirm_by,
-    offers,
-    ended,
-});
-fields!(BargainParty { party, has_joined, has_confirmed, strikes, pledge, offered });
-fields!(StandingOffer { id, by, terms, digest, valid_from, valid_until, conditions, accepted });

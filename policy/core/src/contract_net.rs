@@ -20,12 +20,12 @@ use schemas::delivery::{
 };
 use schemas::policy::{Decider, OnIncomplete};
 use schemas::{AgentId, AwardNo, Digest, Payload, Policy, RegisterKey, WireTime};
+use serde::{Deserialize, Serialize};
 
 use crate::acceptance::decision::Cause;
 use crate::acceptance::gate::GateFault;
 use crate::acceptance::tie_break::OfferCandidate;
 use crate::effect::{AwardLoss, Deliver, Event, Invariant, Protocol};
-use crate::lane::snapshot::fields;
 use crate::limits::Limits;
 use crate::negotiation::context::InputContext;
 use crate::negotiation::disposition::{Incoming, ProtocolRules, Ruling};
@@ -42,16 +42,17 @@ use decision::{CloseFacts, Deciding};
 use rules::{ContractNetAction, Rules, Speaker};
 use session::{ContractorSession, SessionState};
 
-/// One open contract net.
-#[derive(Debug)]
-pub(crate) struct ContractNet {
+/// One open contract net. `P` is what it runs under: its policy, and in a snapshot the digest of that.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ContractNet<P = Arc<PinnedPolicy>> {
     header: Header,
-    pinned: Arc<PinnedPolicy>,
+    pinned: P,
     initiator: Party,
     /// The contractors, in the order of their ids.
     sessions: Vec<ContractorSession>,
     currency: Option<Box<str>>,
     /// The call, kept only where it may have to be sent again (more rounds, extensions).
+    #[serde(with = "schemas::text::json")]
     call: Option<Arc<Call>>,
     phase: Phase,
     round: u32,
@@ -125,7 +126,7 @@ impl ProtocolRules for ContractNet {
     }
 
     fn judge(&self, speaker: Speaker, incoming: &Incoming, context: &InputContext<'_>) -> Ruling<ContractNetAction> {
-        Rules::new(self, context).judge(speaker, &incoming.payload, &incoming.msg_id)
+        Rules::new(self, context).judge(speaker, &incoming.payload)
     }
 
     fn register(
@@ -149,6 +150,42 @@ impl ProtocolRules for ContractNet {
             (Speaker::Contractor(index), action) => self.act_for(index, action, context),
             (Speaker::Initiator, _) => {}
         }
+    }
+}
+
+impl ContractNet<Digest> {
+    /// What a snapshot holds, under the policy whose digest it names; absent where there is none.
+    pub(crate) fn under(self, policy: impl FnOnce(Digest) -> Option<Arc<PinnedPolicy>>) -> Option<ContractNet> {
+        let Self {
+            header,
+            pinned,
+            initiator,
+            sessions,
+            currency,
+            call,
+            phase,
+            round,
+            collection,
+            deciding,
+            awards,
+            offers,
+            finals,
+        } = self;
+        policy(pinned).map(|pinned| ContractNet {
+            header,
+            pinned,
+            initiator,
+            sessions,
+            currency,
+            call,
+            phase,
+            round,
+            collection,
+            deciding,
+            awards,
+            offers,
+            finals,
+        })
     }
 }
 
@@ -258,13 +295,14 @@ impl ContractNet {
 
     /// As [`Self::reject`], without a change of state.
     fn reject_offer(&mut self, index: usize, reason: RejectReason, context: &mut InputContext<'_>) {
-        let Some(offer) = self.sessions[index].offer.take() else { return };
+        let session = &mut self.sessions[index];
+        let Some(offer) = session.offer.take() else { return };
         self.collection.forget_tally();
         self.finals += 1;
         debug_assert!(self.finals <= self.offers, "an offer has one final notice");
         let told = Notification::Reject(Rejection { offer_id: Some(offer.id), reason, code: None });
-        let delivery = self.header.delivery(context, &self.sessions[index].party.agent, told);
-        context.deliver(Deliver { in_reply_to: Some(offer.msg_id), ..delivery });
+        let delivery = self.header.delivery(context, &session.party.agent, told);
+        context.deliver(Deliver { in_reply_to: session.message_of(&offer), ..delivery });
     }
 
     /// Decides on an award after the close, or concludes the round.
@@ -445,6 +483,11 @@ impl ContractNet {
         std::iter::once(&self.initiator).chain(self.sessions.iter().map(|session| &session.party))
     }
 
+    pub(crate) fn header_and_parties(&mut self) -> (&mut Header, Vec<&mut Party>) {
+        let contractors = self.sessions.iter_mut().map(|session| &mut session.party);
+        (&mut self.header, std::iter::once(&mut self.initiator).chain(contractors).collect())
+    }
+
     /// What the fold relies on between the fields, and a snapshot might not keep.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         let answered = |session: &&ContractorSession| session.round == self.round && session.state.is_response();
@@ -453,6 +496,8 @@ impl ContractNet {
             Err("an open negotiation has ended")
         } else if !self.sessions.is_sorted_by(|one, next| one.party.agent < next.party.agent) {
             Err("contractors are not in their order")
+        } else if self.sessions.iter().any(ContractorSession::has_unsent_offer) {
+            Err("an offer came in no message")
         } else if !self.deciding.is_within(self.sessions.len()) {
             Err("a runner-up is nobody")
         } else if self.phase == Phase::Collecting && answers != self.collection.responded() {
@@ -468,8 +513,7 @@ impl ContractNet {
     /// The ids of the messages it refers to.
     pub(crate) fn message_ids(&self) -> impl Iterator<Item = &schemas::MsgId> {
         let seen = self.parties().flat_map(|party| &party.seen).map(|seen| &seen.msg_id);
-        let offers = self.sessions.iter().filter_map(|session| session.offer.as_ref()).map(|offer| &offer.msg_id);
-        seen.chain(offers).chain([&self.header.call_msg_id])
+        seen.chain([&self.header.call_msg_id])
     }
 
     /// Elements its lists could take without growing.
@@ -479,19 +523,3 @@ impl ContractNet {
         seen + sessions + self.awards.spare() + self.deciding.spare()
     }
 }
-
-fields!(ContractNet {
-    header,
-    pinned,
-    initiator,
-    sessions,
-    currency,
-    call,
-    phase,
-    round,
-    collection,
-    deciding,
-    awards,
-    offers,
-    finals,
-});

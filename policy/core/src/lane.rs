@@ -2,7 +2,7 @@
 
 mod inbound;
 mod shared;
-pub(crate) mod snapshot;
+mod snapshot;
 mod state_hash;
 mod table;
 

@@ -117,4 +117,26 @@ impl Negotiation {
             Self::Bargain(bargain) => NegotiationView::of_bargain(bargain, viewer, now),
         }
     }
+
+    /// After a restart: shares the names of its parties with other negotiations, and the id of its call, which stands in it
+    /// twice. The initiator is the first party, and the call its first message.
+    pub(crate) fn share_names(&mut self, mut shared: impl FnMut(&AgentId) -> AgentId) {
+        let (header, mut parties) = match self {
+            Self::ContractNet(negotiation) => negotiation.header_and_parties(),
+            Self::Bargain(bargain) => bargain.header_and_parties(),
+        };
+        let call = parties.first().and_then(|initiator| initiator.seen.first()).map(|seen| &seen.msg_id);
+        if let Some(call) = call.filter(|call| **call == header.call_msg_id) {
+            header.call_msg_id = call.clone();
+        }
+        parties.iter_mut().for_each(|party| party.agent = shared(&party.agent));
+    }
+
+    /// What the fold relies on between the fields, and a snapshot might not keep.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        match self {
+            Self::ContractNet(negotiation) => negotiation.check(),
+            Self::Bargain(bargain) => bargain.check(),
+        }
+    }
 }

@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use schemas::Digest;
 use schemas::bargain::{PPM, ROUNDS_MAX};
+use schemas::digest::canonical;
 use schemas::payload::INTEGER_MAX;
 use schemas::policy::{
     BargainRule, Decider, Gate, OnIncomplete, Payment, Policy, SCORE_MAX, TIMER_MS_MAX, Threshold, TieBreak,
     WEIGHT_SUM, Weight,
 };
+use serde::{Serialize, Serializer};
 
 /// The attribute that money stands in.
 pub(crate) const PRICE: &str = "price";
@@ -32,6 +34,33 @@ pub(crate) struct PinnedPolicy {
     pub(crate) policy: Policy,
     pub(crate) digest: Digest,
     pub(crate) id: Arc<str>,
+}
+
+impl PinnedPolicy {
+    /// Absent when the document contradicts itself.
+    pub(crate) fn try_new(policy: Policy, digest: Digest) -> Option<Arc<Self>> {
+        check(&policy).ok()?;
+        let id = Arc::from(policy.id.as_str());
+        Some(Arc::new(Self { policy, digest, id }))
+    }
+
+    /// As [`Self::try_new`], of a canonical document.
+    pub(crate) fn of_document(document: &str) -> Option<Arc<Self>> {
+        Self::try_new(serde_json::from_str(document).ok()?, Digest::of_bytes(document.as_bytes()))
+    }
+
+    /// The canonical document.
+    pub(crate) fn document(&self) -> String {
+        let document = canonical(&self.policy).ok().and_then(|document| String::from_utf8(document).ok());
+        document.expect("a pinned policy had a canonical form when its digest was checked")
+    }
+}
+
+/// A snapshot names the policy of a negotiation, and holds each document once.
+impl Serialize for PinnedPolicy {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.digest.serialize(serializer)
+    }
 }
 
 const PRESETS: [&str; 11] = [

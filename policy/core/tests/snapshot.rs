@@ -12,6 +12,8 @@ use script::{Script, policy};
 use serde_json::json;
 
 const LANE: Lane = Lane(0);
+/// Bytes before the state.
+const STATE_BEGIN: usize = 57;
 const CHECKSUM_LEN: usize = 32;
 
 #[test]
@@ -44,6 +46,32 @@ fn a_snapshot_with_any_byte_altered_is_refused() {
             assert!(is_named, "byte {index}: {refusal}");
         }
     }
+}
+
+#[test]
+fn a_state_cut_short_anywhere_under_a_right_checksum_is_refused() {
+    let whole = busy().snapshot();
+    for len in STATE_BEGIN..whole.len() - CHECKSUM_LEN {
+        let refusal = restore(&resealed(&whole[..len])).expect_err("cut short");
+        assert!(matches!(refusal, SnapshotError::Malformed { offset, .. } if offset <= len), "{len} bytes: {refusal}");
+    }
+}
+
+#[test]
+fn a_state_something_was_appended_to_under_a_right_checksum_is_refused() {
+    let whole = busy().snapshot();
+    let end = whole.len() - CHECKSUM_LEN;
+    let refusal = restore(&resealed(&[&whole[..end], &[0]].concat())).expect_err("appended to");
+    assert_eq!(refusal, SnapshotError::Malformed { offset: end, fault: "bytes are left over".to_owned() });
+}
+
+/// What builds wrote before snapshots were postcard began with another word.
+#[test]
+fn a_snapshot_of_a_build_before_this_codec_is_none() {
+    let mut old = busy().snapshot();
+    old[..8].copy_from_slice(b"llmxbook");
+    seal(&mut old);
+    assert_eq!(restore(&old).err(), Some(SnapshotError::NotASnapshot));
 }
 
 #[test]
@@ -110,12 +138,8 @@ fn a_length_that_promises_more_than_there_is_is_refused() {
     // The count of negotiations of an empty lane state is its last byte.
     assert_eq!(bytes.pop(), Some(0));
     bytes.extend([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]);
-    bytes.extend([0; CHECKSUM_LEN]);
-    let length = u64::try_from(bytes.len()).unwrap();
-    bytes[12..20].copy_from_slice(&length.to_be_bytes());
-    seal(&mut bytes);
-    let refusal = restore(&bytes).expect_err("a promise");
-    assert!(matches!(refusal, SnapshotError::Malformed { fault: "a length exceeds the state", .. }), "{refusal}");
+    let refusal = restore(&resealed(&bytes)).expect_err("a promise");
+    assert!(refusal.to_string().ends_with("a length exceeds the state"), "{refusal}");
 }
 
 #[test]
@@ -152,6 +176,15 @@ fn restore(bytes: &[u8]) -> Result<LaneState, SnapshotError> {
 fn seal(bytes: &mut [u8]) {
     let (contents, checksum) = bytes.split_at_mut(bytes.len() - CHECKSUM_LEN);
     checksum.copy_from_slice(&Digest::of_bytes(contents).0);
+}
+
+/// Contents with the length and the checksum they should have.
+fn resealed(contents: &[u8]) -> Vec<u8> {
+    let mut bytes = [contents, &[0; CHECKSUM_LEN]].concat();
+    let length = u64::try_from(bytes.len()).expect("a length");
+    bytes[12..20].copy_from_slice(&length.to_be_bytes());
+    seal(&mut bytes);
+    bytes
 }
 
 /// A lane with an open negotiation in which much has happened, and an ended one.

@@ -4,9 +4,10 @@
 use schemas::Timestamp;
 use schemas::payload::{AttrValue, Offer, Terms};
 use schemas::policy::{Gate, Policy};
+use serde::{Deserialize, Serialize};
 
 /// The first condition an offer fails. Indices point into the policy's gates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum GateFault {
     /// Below `min`.
     Min(u16),

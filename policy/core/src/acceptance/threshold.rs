@@ -5,9 +5,10 @@
 
 use schemas::Timestamp;
 use schemas::policy::{FallingThreshold, Threshold};
+use serde::{Deserialize, Serialize};
 
 /// The period a threshold falls over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Period {
     /// Its begin: the round's call.
     pub(crate) start: Timestamp,

@@ -7,9 +7,9 @@ use std::fmt;
 use schemas::bargain::space::{OutcomeSpace, SpaceFault};
 use schemas::bargain::{Mandate, mandate};
 use schemas::policy::{BargainRule, Policy};
+use serde::{Deserialize, Serialize};
 
 use super::opening::Unfit;
-use crate::lane::snapshot::fields;
 use crate::negotiation::phase::NotUnderstoodReason;
 
 /// Moments a policy looks back on, at most; the oldest go first. There is one per round where rounds are counted, so at
@@ -17,10 +17,12 @@ use crate::negotiation::phase::NotUnderstoodReason;
 const WINDOW_KEPT_MAX: usize = 4096;
 
 /// What a party is bound to. Shown to nobody.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Pledge {
+    #[serde(with = "schemas::text::json")]
     pub(super) mandate: Box<Mandate>,
     /// How its policy accepts for it.
+    #[serde(with = "schemas::text::json")]
     pub(super) rule: Option<BargainRule>,
     /// Its best outcome's utility. Follows from the mandate.
     pub(super) best: u32,
@@ -29,6 +31,7 @@ pub(crate) struct Pledge {
 }
 
 /// Something no `Debug` output may show.
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Sealed<T>(pub(crate) T);
 
 impl<T> fmt::Debug for Sealed<T> {
@@ -83,5 +86,3 @@ impl Pledge {
         offered.map(|(_, utility)| *utility).max()
     }
 }
-
-fields!(Pledge { mandate, rule, best, window });

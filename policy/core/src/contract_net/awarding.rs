@@ -85,7 +85,7 @@ impl ContractNet {
         });
         let delivery = self.header.delivery(context, &session.party.agent, told);
         let expires = if self.policy().require_confirm { confirm_by } else { delivery.expires };
-        Deliver { in_reply_to: Some(offer.msg_id.clone()), expires, ..delivery }
+        Deliver { in_reply_to: session.message_of(offer), expires, ..delivery }
     }
 
     fn report_award(

@@ -3,16 +3,16 @@
 
 use schemas::register::AwardEnd;
 use schemas::{AwardNo, DeliveryId, Digest, Lot, OfferId, RegisterKey, RegisterValue, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use crate::effect::AwardLoss;
-use crate::lane::snapshot::fields;
 use crate::negotiation::context::InputContext;
 use crate::negotiation::header::Header;
 use crate::negotiation::phase::{Timer, TimerKind};
 use crate::negotiation::tombstone::PastAward;
 
 /// The lots, the live award of each, and the awards that were taken back.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Awards {
     lots: Vec<LotState>,
     /// Awards made so far, over all lots and rounds: the number of the last.
@@ -25,7 +25,7 @@ pub(super) struct Awards {
 }
 
 /// One lot.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct LotState {
     /// ACCEPTs sent so far.
     tries: u32,
@@ -36,7 +36,7 @@ struct LotState {
 }
 
 /// An award that has not been taken back.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct LiveAward {
     pub(super) award_no: AwardNo,
     pub(super) session: usize,
@@ -48,7 +48,7 @@ pub(super) struct LiveAward {
 }
 
 /// How far a live award has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum AwardStage {
     /// Waits for CONFIRM.
     Awarded,
@@ -61,7 +61,7 @@ pub(crate) enum AwardStage {
 }
 
 /// An award that was taken back: a CONFIRM for it is answered `revoked`.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct RevokedAward {
     award_no: AwardNo,
     session: usize,
@@ -321,8 +321,3 @@ pub(super) fn end_key(header: &Header, lot: usize, award_no: AwardNo) -> Registe
 pub(super) fn lot_number(index: usize) -> Lot {
     Lot(u32::try_from(index).expect("a policy has few lots"))
 }
-
-fields!(Awards { lots, made, revoked, last_key, cancel_by });
-fields!(LotState { tries, award, registered });
-fields!(LiveAward { award_no, session, stage, deadline, accept });
-fields!(RevokedAward { award_no, session, lot });

@@ -7,6 +7,7 @@ use schemas::delivery::{Call, CloseReason, Notification, Outcome, RejectReason};
 use schemas::ids::Position;
 use schemas::policy::{OnIncomplete, Policy, WindowAnchor};
 use schemas::{Timestamp, WireTime};
+use serde::{Deserialize, Serialize};
 
 use crate::acceptance::threshold::{self, Period};
 use crate::acceptance::{CollectionStatus, close_reason};
@@ -14,12 +15,11 @@ use crate::contract_net::ContractNet;
 use crate::contract_net::decision::CloseFacts;
 use crate::contract_net::session::{CollectedOffer, ContractorSession, SessionState};
 use crate::effect::{Deliver, Event};
-use crate::lane::snapshot::fields;
 use crate::negotiation::context::{CALL_ORDINAL, InputContext};
 use crate::negotiation::phase::{Phase, Timer, TimerKind};
 
 /// The collection of one round: its period, who has answered, and which offers are in the running.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Collection {
     /// The period as first announced.
     period: Period,
@@ -40,7 +40,7 @@ pub(super) struct Collection {
 }
 
 /// The valid offers, counted. Exact while `is_stale` is false and the next expiry lies ahead.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct OfferTally {
     valid: u32,
     best: Option<u32>,
@@ -392,18 +392,3 @@ fn window_from_call(policy: &Policy, called_at: Timestamp) -> Option<Timestamp> 
         WindowAnchor::FirstValid => None,
     }
 }
-
-fields!(Collection {
-    period,
-    reply_by,
-    called_at,
-    called_input,
-    extensions,
-    expected,
-    responded,
-    tally,
-    window_at,
-    is_window_past,
-    crossing_at,
-});
-fields!(OfferTally { valid, best, next_expiry, is_stale });

@@ -5,6 +5,7 @@ use schemas::delivery::{CloseReason, OfferNews};
 use schemas::ids::Position;
 use schemas::policy::{Payment, Policy, TieBreak};
 use schemas::{AwardNo, Digest, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use crate::acceptance::decision::{Cause, Decision, Placement, RankedOffer};
 use crate::acceptance::payment;
@@ -13,12 +14,11 @@ use crate::contract_net::ContractNet;
 use crate::contract_net::awards::lot_number;
 use crate::contract_net::session::ContractorSession;
 use crate::contract_net::session::SessionState;
-use crate::lane::snapshot::fields;
 use crate::negotiation::context::InputContext;
 use crate::negotiation::phase::{Timer, TimerKind};
 
 /// What the last close found, and who is held for the next award.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Deciding {
     close: Option<CloseFacts>,
     /// When the initiator must have chosen.
@@ -28,7 +28,7 @@ pub(super) struct Deciding {
 }
 
 /// Facts of the last close, for the decisions and reports that follow from it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct CloseFacts {
     pub(super) reason: CloseReason,
     pub(super) complete: bool,
@@ -240,6 +240,3 @@ pub(super) fn revealed(net: &ContractNet, closing: Position) -> Vec<OfferNews> {
     });
     offers
 }
-
-fields!(Deciding { close, decide_by, standby });
-fields!(CloseFacts { reason, complete, offers, responded, expected, position, decision });

@@ -5,7 +5,7 @@ use schemas::bargain::Conditions;
 use schemas::delivery::Disposition;
 use schemas::payload::{Confirm, Failure, INTEGER_MAX, Inform, InformKind, Offer as OfferPayload};
 use schemas::policy::OfferRevision;
-use schemas::{Act, MsgId, OfferId, Payload, Timestamp};
+use schemas::{Act, OfferId, Payload, Timestamp};
 
 use crate::acceptance::{gate, score};
 use crate::contract_net::ContractNet;
@@ -56,7 +56,7 @@ impl<'a> Rules<'a> {
     }
 
     /// What the message meets in the table of acts and states; before it, the round it names.
-    pub(super) fn judge(&self, speaker: Speaker, payload: &Payload, msg_id: &MsgId) -> Ruling<ContractNetAction> {
+    pub(super) fn judge(&self, speaker: Speaker, payload: &Payload) -> Ruling<ContractNetAction> {
         if let Some(round) = round_of(payload) {
             if round < self.net.round {
                 return Ruling::refused(Disposition::StaleRound, FollowUp::None);
@@ -68,7 +68,7 @@ impl<'a> Rules<'a> {
         }
         match speaker {
             Speaker::Initiator => self.judge_initiator(payload),
-            Speaker::Contractor(index) => self.judge_contractor(index, payload, msg_id),
+            Speaker::Contractor(index) => self.judge_contractor(index, payload),
         }
     }
 
@@ -95,9 +95,9 @@ impl<'a> Rules<'a> {
         }
     }
 
-    fn judge_contractor(&self, index: usize, payload: &Payload, msg_id: &MsgId) -> Ruling<ContractNetAction> {
+    fn judge_contractor(&self, index: usize, payload: &Payload) -> Ruling<ContractNetAction> {
         match payload {
-            Payload::Offer(offer) => self.judge_offer(index, offer, msg_id),
+            Payload::Offer(offer) => self.judge_offer(index, offer),
             Payload::Refuse(_) => self.judge_decline(index, Act::Refuse),
             Payload::NotUnderstood(_) => self.judge_decline(index, Act::NotUnderstood),
             Payload::Withdraw(_) => self.judge_decline(index, Act::Withdraw),
@@ -110,7 +110,7 @@ impl<'a> Rules<'a> {
         }
     }
 
-    fn judge_offer(&self, index: usize, payload: &OfferPayload, msg_id: &MsgId) -> Ruling<ContractNetAction> {
+    fn judge_offer(&self, index: usize, payload: &OfferPayload) -> Ruling<ContractNetAction> {
         if matches!(payload.conditions, Some(Conditions::Predicates(_))) {
             return self.unread_conditions(index);
         }
@@ -136,7 +136,6 @@ impl<'a> Rules<'a> {
             payment: None,
             valid_until,
             terms: canonical_terms(payload),
-            msg_id: msg_id.clone(),
         };
         Ruling { score: Some(score), ..Ruling::ok(ContractNetAction::Record(Box::new(offer))) }
     }

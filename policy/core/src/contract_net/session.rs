@@ -3,14 +3,13 @@
 use schemas::payload::Terms;
 use schemas::record::{Invitation, Qos};
 use schemas::{AgentId, MsgId, OfferId, Timestamp};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::lane::snapshot::fields;
 use crate::limits::CALL_ATTEMPTS_MAX;
 use crate::negotiation::party::Party;
 
 /// State of one contractor's session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionState {
     /// Called, no answer yet.
@@ -98,7 +97,7 @@ impl SessionState {
 }
 
 /// An offer that satisfies the gates.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct CollectedOffer {
     pub(super) id: OfferId,
     pub(super) score: u32,
@@ -109,8 +108,6 @@ pub(crate) struct CollectedOffer {
     pub(super) valid_until: Timestamp,
     /// The terms in canonical form: a tenth of the size of the parsed map.
     pub(super) terms: Box<str>,
-    /// The message it came in.
-    pub(super) msg_id: MsgId,
 }
 
 impl CollectedOffer {
@@ -125,7 +122,7 @@ impl CollectedOffer {
 }
 
 /// How a contractor's calls are delivered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum CallDelivery {
     /// Until acknowledged; after [`CALL_ATTEMPTS_MAX`] attempts nobody waits any longer.
     AtLeastOnce,
@@ -161,7 +158,7 @@ impl CallDelivery {
 }
 
 /// One contractor's session.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ContractorSession {
     pub(super) party: Party,
     pub(super) state: SessionState,
@@ -190,7 +187,14 @@ impl ContractorSession {
             offer: None,
         }
     }
-}
 
-fields!(ContractorSession { party, state, round, strikes, heard, call_delivery, is_owed_closed, offer });
-fields!(CollectedOffer { id, score, price, payment, valid_until, terms, msg_id });
+    /// The message an offer came in: every offer in the running has one.
+    pub(super) fn message_of(&self, offer: &CollectedOffer) -> Option<MsgId> {
+        self.party.seen.iter().find(|seen| seen.position == offer.id.0).map(|seen| seen.msg_id.clone())
+    }
+
+    /// Whether it has an offer that came in none of its messages.
+    pub(super) fn has_unsent_offer(&self) -> bool {
+        self.offer.as_ref().is_some_and(|offer| self.message_of(offer).is_none())
+    }
+}

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use schemas::record::Pinned;
 use schemas::{AgentId, Digest};
 
-use crate::policy::{PinnedPolicy, check};
+use crate::policy::PinnedPolicy;
 
 /// Names of agents; bounded, never shrinking.
 #[derive(Debug)]
@@ -18,11 +18,6 @@ pub(super) struct Names {
 impl Names {
     pub(super) fn new(max: usize) -> Self {
         Self { names: BTreeSet::new(), max }
-    }
-
-    /// Shares these names, as many as may be.
-    pub(super) fn of(names: Vec<AgentId>, max: usize) -> Self {
-        Self { names: names.into_iter().take(max).collect(), max }
     }
 
     /// The shared form of a name, or the name itself when no more can be shared.
@@ -51,17 +46,15 @@ impl Policies {
             return (known.policy == *pinned.policy).then(|| Arc::clone(known));
         }
         let digest = pinned.policy.digest().ok()?;
-        if digest != pinned.policy_digest || check(&pinned.policy).is_err() {
+        if digest != pinned.policy_digest {
             return None;
         }
-        let id = Arc::from(pinned.policy.id.as_str());
-        Some(Arc::new(PinnedPolicy { policy: (*pinned.policy).clone(), digest, id }))
+        PinnedPolicy::try_new((*pinned.policy).clone(), digest)
     }
 
-    /// Policies in use.
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.uses_by_digest.len()
+    /// The policies in use, in the order of their digests.
+    pub(super) fn in_use(&self) -> impl ExactSizeIterator<Item = &Arc<PinnedPolicy>> {
+        self.uses_by_digest.values().map(|(policy, _)| policy)
     }
 
     /// Counts a negotiation that runs under the policy.

@@ -7,34 +7,35 @@
 //! magic 8 | format 4 | length 8 | rules 4 | lane 1 | digest of the limits 32 | state ... | SHA-256 of all before, 32
 //! ```
 //!
-//! Why not serde: the reader carries a context (names, message ids and policies are stored once and shared again), and
-//! members of a policy that may be absent have no compact form. `codec.rs` and `primitive.rs` hold the few shapes there
-//! are, `shared.rs` what is stored once, `bargains.rs` what is stored as a document; `parts.rs` and `variants.rs` list every field of the state, `check.rs` says what
-//! must hold between them.
+//! The state is in parts, each written by postcard as its types derive it: [`LaneProgress`], the last wins, the policies
+//! that negotiations run under (each document once), every [`StoredEntry`] in the order of the keys, the expired ids. A list
+//! is its length and its items. What a format that does not describe itself cannot hold, documents with enums that are tagged
+//! or untagged, stands as JSON inside of it ([`schemas::text::json`]).
+//!
+//! Fields and variants stand in the order of their declaration: to move one changes the format. Nothing that is read is
+//! trusted: no length reserves more than there are bytes, and `check` of each negotiation says what must hold between its
+//! fields.
 
-mod bargains;
-pub(crate) mod codec;
-mod parts;
-mod primitive;
-mod shared;
 #[cfg(test)]
 mod tests;
-mod variants;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use schemas::{Digest, Lane, Timestamp};
+use schemas::ids::Position;
+use schemas::{AgentId, AwardNo, Digest, Lane, Timestamp};
+use serde::{Deserialize, Serialize};
 
-use self::codec::{Fault, Reader, Stored, Writer};
-pub(crate) use self::parts::fields;
 use super::shared::Names;
 use super::table::{Key, NegotiationTable, TableEntry};
 use super::{Causes, LaneContext, LaneState};
+use crate::alternating_offers::Bargain;
+use crate::contract_net::ContractNet;
 use crate::limits::Limits;
 use crate::negotiation::Negotiation;
 use crate::negotiation::context::Winners;
 use crate::negotiation::tombstone::Tombstone;
+use crate::policy::PinnedPolicy;
 
 /// The format this build writes, and the only one it reads.
 ///
@@ -42,7 +43,7 @@ use crate::negotiation::tombstone::Tombstone;
 /// its own, because the log below a checkpoint may have been trimmed: `golden/` holds a snapshot of the format.
 pub const SNAPSHOT_FORMAT: u32 = 1;
 
-const MAGIC: [u8; 8] = *b"llmxbook";
+const MAGIC: [u8; 8] = *b"llmxlane";
 /// Bytes before the state.
 const HEADER_LEN: usize = 8 + 4 + 8 + 4 + 1 + 32;
 /// Bytes after it: the checksum.
@@ -92,10 +93,10 @@ pub enum SnapshotError {
     /// The checksum holds, the contents make no state: a fault of the build that wrote it.
     #[error("the snapshot makes no state: at byte {offset}, {fault}")]
     Malformed {
-        /// Offset of the fault.
+        /// Where the part begins that is at fault.
         offset: usize,
         /// What is wrong.
-        fault: &'static str,
+        fault: String,
     },
 }
 
@@ -106,9 +107,9 @@ impl LaneState {
     #[must_use]
     pub fn snapshot(&self) -> Vec<u8> {
         debug_assert!(self.context.effects.is_empty(), "effects are drained before a snapshot is taken");
-        let mut out = Writer::new(header(self));
+        let mut out = Writer(header(self));
         self.write_state(&mut out);
-        let mut bytes = out.into_bytes();
+        let mut bytes = out.0;
         let length = u64::try_from(bytes.len() + CHECKSUM_LEN).unwrap_or(u64::MAX);
         bytes[12..20].copy_from_slice(&length.to_be_bytes());
         let checksum = Digest::of_bytes(&bytes);
@@ -133,8 +134,7 @@ impl LaneState {
         if header.limits != digest_of(&limits) {
             return Err(SnapshotError::OtherLimits);
         }
-        read_state(&mut Reader::new(state), &header, limits)
-            .map_err(|fault| SnapshotError::Malformed { offset: HEADER_LEN + fault.offset, fault: fault.what })
+        read_state(&mut Reader { rest: state, end: HEADER_LEN + state.len() }, &header, limits)
     }
 
     /// Digest of the whole state: the hash of its snapshot. Tells apart what [`LaneState::digest`] does not until it shows in
@@ -159,29 +159,78 @@ impl LaneState {
             state_hash,
             links: _,
         } = context;
-        position.write(out);
-        epoch.write(out);
-        owner.write(out);
-        now.write(out);
-        inputs.write(out);
-        state_hash.write(out);
-        out.length(winners.len());
-        for (agent, position, award_no) in winners.wins() {
-            agent.write(out);
-            (position, award_no).write(out);
-        }
+        out.put(&LaneProgress {
+            position: *position,
+            epoch: *epoch,
+            owner: owner.clone(),
+            now: *now,
+            inputs: *inputs,
+            state_hash: *state_hash,
+        });
+        out.list(winners.len(), winners.wins());
+        let policies = table.policies.in_use();
+        out.list(policies.len(), policies.map(|policy| policy.document()));
         let entries = table.entries_in_order();
-        out.length(entries.len());
-        for entry in entries {
-            entry.write(out);
-        }
+        out.list(entries.len(), entries.into_iter().map(StoredEntry::of));
         let expired = table.expired.keys();
-        out.length(expired.len());
-        for key in expired {
-            key.to_bytes().write(out);
+        out.list(expired.len(), expired.map(Key::to_bytes));
+    }
+}
+
+/// How far a lane has come.
+#[derive(Serialize, Deserialize)]
+struct LaneProgress {
+    position: u64,
+    epoch: u64,
+    owner: Option<Arc<str>>,
+    now: Timestamp,
+    inputs: u64,
+    state_hash: u64,
+}
+
+/// What stands under a key: by reference while it is written, owned when it was read. The timer of what is open follows from
+/// it, and is not stored; a contract net names its policy by the digest.
+#[derive(Serialize, Deserialize)]
+enum StoredEntry<N, B, E> {
+    ContractNet(N),
+    Bargain(B),
+    Ended(E),
+}
+
+type ReadEntry = StoredEntry<Box<ContractNet<Digest>>, Box<Bargain>, Box<Tombstone>>;
+
+impl<'a> StoredEntry<&'a ContractNet, &'a Bargain, &'a Tombstone> {
+    fn of(entry: &'a TableEntry) -> Self {
+        match entry {
+            TableEntry::Open(Negotiation::ContractNet(negotiation), _) => Self::ContractNet(negotiation),
+            TableEntry::Open(Negotiation::Bargain(bargain), _) => Self::Bargain(bargain),
+            TableEntry::Ended(tombstone) => Self::Ended(tombstone),
         }
     }
 }
+
+impl ReadEntry {
+    /// The entry, once it is known to hold what the fold relies on.
+    fn restored(self, policies: &PoliciesByDigest, names: &mut Names) -> Result<TableEntry, &'static str> {
+        let mut open = match self {
+            Self::ContractNet(negotiation) => {
+                let negotiation = negotiation.under(|digest| policies.get(&digest).cloned());
+                Negotiation::ContractNet(Box::new(negotiation.ok_or("a negotiation has no policy")?))
+            }
+            Self::Bargain(bargain) => Negotiation::Bargain(bargain),
+            Self::Ended(mut tombstone) => {
+                tombstone.check()?;
+                tombstone.parties.iter_mut().for_each(|party| party.agent = names.share(&party.agent));
+                return Ok(TableEntry::Ended(tombstone));
+            }
+        };
+        open.check()?;
+        open.share_names(|agent| names.share(agent));
+        Ok(TableEntry::open(open))
+    }
+}
+
+type PoliciesByDigest = BTreeMap<Digest, Arc<PinnedPolicy>>;
 
 struct SnapshotHeader {
     rules: u32,
@@ -236,15 +285,14 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     Some(*taken)
 }
 
-fn read_state(input: &mut Reader<'_>, header: &SnapshotHeader, limits: Limits) -> Result<LaneState, Fault> {
-    let (position, epoch) = (u64::read(input)?, u64::read(input)?);
-    let owner: Option<Arc<str>> = Stored::read(input)?;
-    let now = Timestamp::read(input)?;
-    let (inputs, state_hash) = (u64::read(input)?, u64::read(input)?);
-    let winners = read_winners(input, limits.winners_max)?;
-    let table = read_table(input, &limits)?;
-    input.finish()?;
-    let names = Names::of(input.take_agents(), limits.names_shared_max);
+fn read_state(input: &mut Reader<'_>, header: &SnapshotHeader, limits: Limits) -> Result<LaneState, SnapshotError> {
+    let LaneProgress { position, epoch, owner, now, inputs, state_hash } = input.take()?;
+    let mut names = Names::new(limits.names_shared_max);
+    let winners = read_winners(input, &mut names, limits.winners_max)?;
+    let table = read_table(input, &mut names, &limits)?;
+    if !input.rest.is_empty() {
+        return Err(input.fault("bytes are left over"));
+    }
     let context = LaneContext {
         lane: header.lane,
         limits,
@@ -261,51 +309,82 @@ fn read_state(input: &mut Reader<'_>, header: &SnapshotHeader, limits: Limits) -
     Ok(LaneState { position, epoch, owner, table, context })
 }
 
-fn read_winners(input: &mut Reader<'_>, max: usize) -> Result<Winners, Fault> {
+fn read_winners(input: &mut Reader<'_>, names: &mut Names, max: usize) -> Result<Winners, SnapshotError> {
     let mut winners = Winners::default();
     for _ in 0..input.count()? {
-        let (agent, (position, award_no)) = Stored::read(input)?;
-        winners.note(&agent, position, award_no, max);
+        let (agent, position, award_no): (AgentId, Position, AwardNo) = input.take()?;
+        winners.note(&names.share(&agent), position, award_no, max);
     }
     Ok(winners)
 }
 
-fn read_table(input: &mut Reader<'_>, limits: &Limits) -> Result<NegotiationTable, Fault> {
+fn read_policies(input: &mut Reader<'_>) -> Result<PoliciesByDigest, SnapshotError> {
+    let mut policies = PoliciesByDigest::new();
+    for _ in 0..input.count()? {
+        let policy = PinnedPolicy::of_document(input.take()?);
+        let policy = policy.ok_or_else(|| input.fault("a policy cannot be read, or contradicts itself"))?;
+        policies.insert(policy.digest, policy);
+    }
+    Ok(policies)
+}
+
+fn read_table(input: &mut Reader<'_>, names: &mut Names, limits: &Limits) -> Result<NegotiationTable, SnapshotError> {
+    let policies = read_policies(input)?;
     let count = input.count()?;
-    let mut table = NegotiationTable::with_capacity(limits.clone(), count.min(input.remaining() / ENTRY_LEN_MIN));
+    let mut table = NegotiationTable::with_capacity(limits.clone(), count.min(input.rest.len() / ENTRY_LEN_MIN));
     let mut last = None;
     for _ in 0..count {
-        let entry = TableEntry::read(input)?;
+        let stored: ReadEntry = input.take()?;
+        let entry = stored.restored(&policies, names).map_err(|what| input.fault(what))?;
         let key = entry.key();
         if last.replace(key) >= Some(key) {
             return Err(input.fault("negotiations are not in their order"));
         }
-        check_entry(&entry).map_err(|what| input.fault(what))?;
         table.put(key, entry);
     }
     for _ in 0..input.count()? {
-        table.expired.add(Key::from_bytes(Stored::read(input)?));
+        table.expired.add(Key::from_bytes(input.take()?));
     }
     Ok(table)
 }
 
-/// What the fold relies on between the fields of a negotiation, and a snapshot might not keep.
-fn check_entry(entry: &TableEntry) -> Result<(), &'static str> {
-    match entry {
-        TableEntry::Open(Negotiation::ContractNet(negotiation), _) => negotiation.check(),
-        TableEntry::Open(Negotiation::Bargain(bargain), _) => bargain.check(),
-        TableEntry::Ended(tombstone) => check_ended(tombstone),
+/// The bytes written so far.
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn put(&mut self, part: &impl Serialize) {
+        let written = postcard::to_extend(part, std::mem::take(&mut self.0));
+        self.0 = written.expect("lists of the state know their length, and its documents are integers and texts");
+    }
+
+    fn list(&mut self, length: usize, items: impl Iterator<Item: Serialize>) {
+        self.put(&length);
+        items.for_each(|item| self.put(&item));
     }
 }
 
-fn check_ended(tombstone: &Tombstone) -> Result<(), &'static str> {
-    let contractors = tombstone.parties.get(1..).unwrap_or_default();
-    ensure(!tombstone.parties.is_empty(), "an ended negotiation had no initiator")?;
-    ensure(contractors.is_sorted_by(|one, next| one.agent < next.agent), "contractors are not in their order")
+/// The bytes not read yet, and where in the snapshot they end.
+struct Reader<'a> {
+    rest: &'a [u8],
+    end: usize,
 }
 
-fn ensure(holds: bool, otherwise: &'static str) -> Result<(), &'static str> {
-    if holds { Ok(()) } else { Err(otherwise) }
+impl<'a> Reader<'a> {
+    fn take<T: Deserialize<'a>>(&mut self) -> Result<T, SnapshotError> {
+        let (part, rest) = postcard::take_from_bytes(self.rest).map_err(|error| self.fault(error))?;
+        self.rest = rest;
+        Ok(part)
+    }
+
+    /// The length of a list: no item takes less than a byte.
+    fn count(&mut self) -> Result<usize, SnapshotError> {
+        let count = self.take()?;
+        if count <= self.rest.len() { Ok(count) } else { Err(self.fault("a length exceeds the state")) }
+    }
+
+    fn fault(&self, fault: impl ToString) -> SnapshotError {
+        SnapshotError::Malformed { offset: self.end - self.rest.len(), fault: fault.to_string() }
+    }
 }
 
 /// Identity of the limits: the fold of a lane depends on each of them.

@@ -290,10 +290,16 @@ mod tests {
         let mut lane_state = LaneState::new(Lane(0), Limits::default());
         lane_state.handle_record(1, Timestamp::from_ms(1), &called("alice~job"));
         let table = &lane_state.table;
-        assert_eq!((table.open_count(), table.timers.len(), table.policies.len(), table.chains == 0), (1, 1, 1, false));
+        assert_eq!(
+            (table.open_count(), table.timers.len(), table.policies.in_use().len(), table.chains == 0),
+            (1, 1, 1, false)
+        );
         lane_state.handle_record(2, Timestamp::from_ms(20_000), &ticked());
         let table = &lane_state.table;
-        assert_eq!((table.open_count(), table.timers.len(), table.policies.len(), table.expiries.len()), (0, 0, 0, 1));
+        assert_eq!(
+            (table.open_count(), table.timers.len(), table.policies.in_use().len(), table.expiries.len()),
+            (0, 0, 0, 1)
+        );
         lane_state.handle_record(3, Timestamp::from_ms(200_000), &ticked());
         let table = &lane_state.table;
         assert_eq!((table.entries_by_key.len(), table.expiries.len(), table.chains), (0, 0, 0));

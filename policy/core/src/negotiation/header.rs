@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use schemas::delivery::{Agreement, Closing, Notice, Notification, Outcome};
 use schemas::{Address, AgentId, Digest, MsgId, NegotiationId, RegisterKey, RegisterValue, Timestamp, WireTime};
+use serde::{Deserialize, Serialize};
 
 use crate::effect::{Deliver, Effect, Event, Protocol, PublicNotice};
 use crate::limits::Limits;
@@ -13,7 +14,7 @@ use crate::negotiation::context::InputContext;
 use crate::negotiation::phase::Phase;
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Header {
     pub(crate) id: NegotiationId,
     pub(crate) call_msg_id: MsgId,

@@ -3,6 +3,7 @@
 use schemas::delivery::Disposition;
 use schemas::ids::Position;
 use schemas::{Act, AgentId, AwardNo, Digest, MsgId, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use crate::acceptance::gate::GateFault;
 use crate::negotiation::phase::{ActSet, NotUnderstoodReason};
@@ -11,7 +12,7 @@ use crate::negotiation::phase::{ActSet, NotUnderstoodReason};
 pub(crate) const DIGEST_KEPT: usize = 16;
 
 /// What the sender of a message was answered beside its receipt; kept so that a duplicate is answered alike.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum FollowUp {
     /// Nothing.
     None,
@@ -30,7 +31,7 @@ pub(crate) enum FollowUp {
 }
 
 /// What could not be followed, and where in the message it stands. Rare, so it is boxed: every message keeps a [`FollowUp`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Pointed {
     pub(crate) reason: NotUnderstoodReason,
     pub(crate) expected: ActSet,
@@ -51,7 +52,7 @@ impl FollowUp {
 }
 
 /// One message, as far as a duplicate of it needs to be recognised and answered.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct SeenMessage {
     pub(crate) msg_id: MsgId,
     pub(crate) digest: [u8; DIGEST_KEPT],
@@ -65,7 +66,7 @@ pub(crate) struct SeenMessage {
 }
 
 /// One party of a negotiation: the initiator, or a contractor.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Party {
     pub(crate) agent: AgentId,
     /// Highest `seq` folded; absent while the party numbers nothing.

@@ -3,7 +3,7 @@
 
 use schemas::delivery::Disposition;
 use schemas::{Act, Timestamp};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// State of a negotiation.
 ///
@@ -11,7 +11,7 @@ use serde::Serialize;
 /// CONFIRM, and `Performing` when none does and one is committed.
 ///
 /// The order is part of the rules: the digest of the state counts with it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, strum::IntoStaticStr)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, strum::IntoStaticStr, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Phase {
@@ -102,7 +102,7 @@ impl TimerKind {
 pub(crate) type Timer = (Timestamp, TimerKind);
 
 /// A set of acts, of which it has room for 32.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ActSet(pub(crate) u32);
 
 const _: () = assert!(Act::ALL.len() <= u32::BITS as usize, "every act has a bit of its own");
@@ -126,7 +126,7 @@ impl ActSet {
 }
 
 /// Why an act could not be followed; `reason` of the NOT_UNDERSTOOD.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, Serialize, Deserialize)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum NotUnderstoodReason {
     /// Illegal for this role, in this state.

@@ -6,6 +6,7 @@ use schemas::delivery::{
 };
 use schemas::digest::{FNV_START, fnv};
 use schemas::{Act, AgentId, AwardNo, Digest, NegotiationId, OfferId, Payload, RegisterKey, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use crate::effect::{Deliver, Event};
 use crate::limits::Limits;
@@ -15,7 +16,7 @@ use crate::negotiation::header::Header;
 use crate::negotiation::party::{Party, Repeat, SeenMessage};
 
 /// A closed negotiation.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Tombstone {
     pub(crate) id: NegotiationId,
     pub(crate) outcome: Outcome,
@@ -33,14 +34,15 @@ pub(crate) struct Tombstone {
 }
 
 /// How a bargain ended, beside its outcome.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct BargainEnd {
     pub(crate) detail: Option<Box<str>>,
+    #[serde(with = "schemas::text::json")]
     pub(crate) agreement: Option<Box<Agreement>>,
 }
 
 /// A party.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct PastParty {
     pub(crate) agent: AgentId,
     pub(crate) last_seq: Option<u64>,
@@ -48,7 +50,7 @@ pub(crate) struct PastParty {
 
 /// A message, reduced to hashes. Both are only ever compared within one sender's own messages, so whoever makes them
 /// collide confuses nobody else.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct SeenDigest {
     pub(crate) party: u16,
     pub(crate) disposition: Disposition,
@@ -57,7 +59,7 @@ pub(crate) struct SeenDigest {
 }
 
 /// An award and whether it was kept.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct PastAward {
     pub(crate) award_no: AwardNo,
     pub(crate) party: u16,
@@ -92,6 +94,15 @@ impl Tombstone {
             seen,
             awards,
             bargain: None,
+        }
+    }
+
+    /// What the answers rely on, and a snapshot might not keep.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        match &*self.parties {
+            [] => Err("an ended negotiation had no initiator"),
+            [_, others @ ..] if others.is_sorted_by(|one, next| one.agent < next.agent) => Ok(()),
+            [..] => Err("contractors are not in their order"),
         }
     }
 
