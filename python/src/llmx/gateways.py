@@ -1,0 +1,176 @@
+"""The ways to the exchange: one gateway after the other. None of them holds anything of an agent's."""
+
+import asyncio
+import json
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any
+from zlib import crc32
+
+import aiohttp
+
+from llmx.backoff import gap_s
+from llmx.errors import RefusedError, UnreachableError, refusal
+from llmx.limits import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, FRAME_BYTES_MAX, PING_EVERY_S, WAYS_TRIED_MAX
+from llmx.token import Token
+
+REQUEST_ATTEMPTS_MAX = 8
+"""Most times one HTTP request is made, over all gateways."""
+
+_CODE_BY_UPGRADE = {401: "unauthenticated", 403: "unauthorized", 429: "rate_limited"}
+
+
+class Connection:
+    """One WebSocket to one gateway: JSON text frames both ways."""
+
+    def __init__(self, url: str, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self.url = url
+        self._socket = socket
+
+    async def send(self, frame: str) -> None:
+        """Sends a frame."""
+        try:
+            await self._socket.send_str(frame)
+        except (aiohttp.ClientError, ConnectionError) as error:
+            raise UnreachableError(f"{self.url}: {error}") from None
+
+    async def receive(self) -> Any:
+        """The next document.
+
+        Raises `UnreachableError` when the connection is over; the text says why.
+        """
+        while True:
+            frame = await self._socket.receive()
+            if frame.type is aiohttp.WSMsgType.TEXT:
+                return json.loads(frame.data)
+            if frame.type in (aiohttp.WSMsgType.PING, aiohttp.WSMsgType.PONG):
+                continue
+            why = str(frame.extra or frame.data or "the connection was lost")
+            raise UnreachableError(f"{self.url}: {why}")
+
+    async def close(self) -> None:
+        """Ends the connection."""
+        await self._socket.close()
+
+
+class Gateways:
+    """The gateways of one agent. Agents spread over them by their names; each connection begins one further."""
+
+    def __init__(self, urls: Iterable[str], agent: str, token: Token) -> None:
+        self._urls = [url.rstrip("/") for url in ([urls] if isinstance(urls, str) else urls)]
+        if not self._urls:
+            raise ValueError("give the address of at least one gateway")
+        self._turn = crc32(agent.encode())
+        self._token = token
+        self._http: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> "Gateways":
+        self._http = aiohttp.ClientSession()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._http is not None:
+            await self._http.close()
+
+    async def connect(self) -> Connection:
+        """Opens a stream at the first gateway that answers.
+
+        Raises a final `RefusedError`, which every gateway would repeat, or the last error when none lets the agent in.
+        """
+        last: Exception = UnreachableError("no gateway was tried")
+        for _ in range(min(len(self._urls), WAYS_TRIED_MAX)):
+            url = self._urls[self._turn % len(self._urls)]
+            self._turn += 1
+            try:
+                async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                    return await self._connect_to(url)
+            except TimeoutError:
+                last = UnreachableError(f"{url}: no connection within {CONNECT_TIMEOUT_S} s")
+            except UnreachableError as error:
+                last = error
+            except RefusedError as error:
+                if not error.can_pass:
+                    raise
+                last = error
+        raise last
+
+    async def _connect_to(self, url: str) -> Connection:
+        headers = await self._headers()
+        try:
+            socket = await self._session().ws_connect(
+                f"{url}/v1/ws",
+                headers=headers,
+                heartbeat=PING_EVERY_S,
+                max_msg_size=FRAME_BYTES_MAX,
+                timeout=aiohttp.ClientWSTimeout(ws_close=1.0),
+            )
+        except aiohttp.WSServerHandshakeError as error:
+            # The handshake's body is not kept; the same question as a request has one.
+            raise await self._why_refused(url, error) from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise UnreachableError(f"{url}: {error}") from None
+        return Connection(url, socket)
+
+    async def _why_refused(self, url: str, error: aiohttp.WSServerHandshakeError) -> Exception:
+        try:
+            await self._request_at(url, "GET", "/v1/whoami", None)
+        except (RefusedError, UnreachableError) as why:
+            return why
+        return refusal({"detail": error.message, "code": _CODE_BY_UPGRADE.get(error.status)}, error.status)
+
+    async def request(self, method: str, path: str, body: Any = None, *, url: str | None = None) -> Any:
+        """One HTTP request, at a gateway or at whichever answers. What could not be answered is repeated byte for byte.
+
+        Raises `RefusedError`, or `UnreachableError` when no gateway answers.
+        """
+        data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+        last: Exception = UnreachableError("no gateway was tried")
+        for attempt in range(1, REQUEST_ATTEMPTS_MAX + 1):
+            at = url or self._urls[(self._turn + attempt - 2) % len(self._urls)]
+            wait_s = 0.0
+            try:
+                return await self._request_at(at, method, path, data)
+            except UnreachableError as error:
+                last = error
+            except RefusedError as error:
+                if not error.can_pass:
+                    raise
+                last, wait_s = error, (error.retry_after_ms or 0) / 1000
+            if attempt < REQUEST_ATTEMPTS_MAX:
+                await asyncio.sleep(max(gap_s(attempt, 0.1, 5.0), min(wait_s, 5.0)))
+        raise last
+
+    async def _request_at(self, url: str, method: str, path: str, data: bytes | None) -> Any:
+        headers = {**await self._headers(), "Content-Type": "application/json"}
+        timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
+        try:
+            # A redirect would send the token elsewhere.
+            request = self._session().request(
+                method, url + path, data=data, headers=headers, timeout=timeout, allow_redirects=False
+            )
+            async with request as response:
+                text = await response.text()
+                status, retry_after = response.status, response.headers.get("Retry-After", "")
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise UnreachableError(f"{url}: {error or type(error).__name__}") from None
+        document = _read(text)
+        if 200 <= status < 300:
+            return document
+        raise refusal(document, status, int(retry_after) * 1000 if retry_after.isdigit() else None)
+
+    async def _headers(self) -> Mapping[str, str]:
+        return {"Authorization": f"Bearer {await self._token.current()}"}
+
+    def _session(self) -> aiohttp.ClientSession:
+        if self._http is None:
+            raise UnreachableError("the agent does not run")
+        return self._http
+
+
+def _read(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None

@@ -1,0 +1,42 @@
+"""Where an agent's token comes from. It is asked for at every connection, so that it can be renewed while the agent runs."""
+
+import inspect
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+TokenSource = str | Callable[[], str | Awaitable[str]]
+"""A token that stays the same, or what returns the one to use now. What blocks must be asynchronous."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A source of tokens. It never shows one."""
+
+    source: TokenSource = field(repr=False)
+
+    @staticmethod
+    def from_file(path: str | Path) -> "Token":
+        """A token in a file, read again whenever one is needed."""
+        return Token(lambda: Path(path).read_text(encoding="ascii").strip())
+
+    @property
+    def is_renewed(self) -> bool:
+        """Whether another token may come: then one that is refused is no reason to give up."""
+        return not isinstance(self.source, str)
+
+    async def current(self) -> str:
+        """The token to use now."""
+        if isinstance(self.source, str):
+            return self.source
+        token = self.source()
+        return await token if inspect.isawaitable(token) else token
+
+
+def token_of(token: TokenSource | None, token_file: str | Path | None) -> Token:
+    """The token an agent was given one way or the other."""
+    if token is not None and token_file is None:
+        return Token(token)
+    if token_file is not None and token is None:
+        return Token.from_file(token_file)
+    raise ValueError("give `token` or `token_file`, and not both")
