@@ -1,0 +1,61 @@
+"""Running an agent until it is asked to end."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Iterable
+from pathlib import Path
+
+from llmx.agent import Agent, Participant
+from llmx.token import TokenSource
+
+
+def run(
+    participant: Participant,
+    *,
+    gateways: str | Iterable[str],
+    token: TokenSource | None = None,
+    token_file: str | Path | None = None,
+) -> None:
+    """Runs until Ctrl-C or SIGTERM, then ends cleanly; a second signal ends at once.
+
+    Raises `RefusedError` when the exchange refuses the agent, `UnreachableError` when it stays out of reach.
+    """
+    if not logging.getLogger().handlers:
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    asyncio.run(serve(Agent(participant, gateways=gateways, token=token, token_file=token_file)))
+
+
+async def serve(agent: Agent) -> None:
+    """Runs an agent until SIGINT or SIGTERM, or until it ends by itself."""
+    loop = asyncio.get_running_loop()
+    asked = asyncio.Event()
+    serving = asyncio.current_task()
+
+    def handle_signal() -> None:
+        if asked.is_set() and serving is not None:
+            serving.cancel()
+        asked.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, handle_signal)
+    waiting = asyncio.create_task(asked.wait())
+    try:
+        starting = asyncio.create_task(agent.start())
+        await asyncio.wait({starting, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            return
+        starting.result()
+        ending = asyncio.create_task(agent.wait())
+        await asyncio.wait({ending, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        failure = ending.exception() if ending.done() else None
+        ending.cancel()
+        await agent.end()
+        if failure is not None:
+            raise failure
+    finally:
+        waiting.cancel()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
