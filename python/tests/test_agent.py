@@ -1,0 +1,328 @@
+"""What an agent does whatever its strategy: acknowledging, repeating, going over gateways, ending."""
+
+import asyncio
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llmx import (
+    Agent,
+    Contractor,
+    EndedError,
+    Inform,
+    Initiator,
+    InvalidMessageError,
+    Job,
+    Limits,
+    Offer,
+    OverloadedError,
+    Refuse,
+    TokenRefusedError,
+    UnansweredError,
+    UnreachableError,
+)
+from llmx.contractor import IncomingCall
+
+from .fake_gateway import FakeGateway, cfp, closed, problem, refused
+
+TERMS = {"price": 50_000_000}
+
+
+def contractor(limits: Limits | None = None) -> Contractor:
+    bob = Contractor("bob", topics=["courier"], limits=limits)
+
+    @bob.on_call
+    async def answer(call: IncomingCall) -> Offer | Refuse:
+        return call.offer(TERMS)
+
+    @bob.on_commit
+    async def work(job: Job) -> Inform:
+        return job.done()
+
+    return bob
+
+
+def initiator(*gateways: FakeGateway, **options: Any) -> Initiator:
+    return Initiator("ann", gateways=[one.url for one in gateways], token="t", **options)
+
+
+async def test_acknowledgements_are_collected_and_leave_together_never_one_per_delivery() -> None:
+    async with FakeGateway() as gateway, initiator(gateway) as ann:
+        ids = {await gateway.deliver(closed(), negotiation=f"x~{number}") for number in range(1000)}
+        await gateway.until(lambda: gateway.acked() == ids)
+        assert all(1 <= len(one) <= 256 for one in gateway.acks)
+        assert len(gateway.acks) < 200, "collected for 20 ms at a time"
+        assert ann.agent.summary.deliveries == 1000
+
+
+async def test_an_acknowledgement_waits_twenty_milliseconds_for_a_message_to_leave_with() -> None:
+    async with FakeGateway() as gateway, initiator(gateway):
+        began = time.monotonic()
+        await gateway.deliver(closed())
+        await gateway.until(lambda: bool(gateway.acks))
+        assert 0.015 < time.monotonic() - began < 0.25
+    async with FakeGateway() as gateway, Agent(contractor(), gateways=gateway.url, token="t"):
+        delivery_id = await gateway.deliver(cfp())
+        await gateway.until(lambda: bool(gateway.messages))
+        kinds = [json.loads(frame)["type"] for frame in gateway.frames]
+        assert (kinds, gateway.acks) == (["ack", "message"], [[delivery_id]])
+
+
+async def test_a_delivery_that_comes_again_is_acknowledged_again_and_not_handled_again() -> None:
+    async with FakeGateway() as gateway, Agent(contractor(), gateways=gateway.url, token="t") as agent:
+        for _ in range(5):
+            await gateway.deliver(cfp(), delivery_id="a" * 32)
+            await asyncio.sleep(0.03)
+        await gateway.until(lambda: sum(len(ids) for ids in gateway.acks) == 5)
+        assert len(gateway.messages) == 1
+        assert (agent.summary.deliveries, agent.summary.repeats) == (1, 4)
+
+
+async def test_a_slow_handler_does_not_make_its_delivery_come_again() -> None:
+    bob = contractor()
+
+    @bob.on_call
+    async def answer(call: IncomingCall) -> Offer:
+        await asyncio.sleep(0.6)
+        return call.offer(TERMS)
+
+    async with FakeGateway() as gateway, Agent(bob, gateways=gateway.url, token="t"):
+        began = time.monotonic()
+        delivery_id = await gateway.deliver(cfp())
+        await gateway.until(lambda: gateway.acks == [[delivery_id]])
+        assert 0.2 < time.monotonic() - began < 0.45
+        assert not gateway.messages
+        await gateway.until(lambda: bool(gateway.messages))
+        await asyncio.sleep(0.1)
+        assert gateway.acks == [[delivery_id]]
+
+
+async def test_what_nobody_answered_leaves_again_byte_for_byte_over_another_gateway() -> None:
+    async with FakeGateway() as first, FakeGateway() as second:
+        gateways = [first, second]
+        for gateway in gateways:
+            gateway.answer = lambda _: None
+        async with initiator(*gateways) as ann:
+            calling = asyncio.create_task(ann.call("topic://courier", own_id="n1"))
+            async with asyncio.timeout(5):
+                while not first.messages and not second.messages:
+                    await asyncio.sleep(0.01)
+            dead, alive = gateways if first.messages else gateways[::-1]
+            alive.answer = alive.accept
+            await dead.stop()
+            call = await calling
+            assert call.negotiation == "ann~n1"
+            assert alive.messages == dead.messages
+            assert ann.agent.summary.connections == 2
+
+
+@pytest.mark.parametrize("code", ["log_unavailable", "unavailable", "rate_limited", "internal"])
+async def test_what_can_pass_is_repeated_not_before_it_was_asked_for(code: str) -> None:
+    async with FakeGateway() as gateway, initiator(gateway) as ann:
+
+        def answer(frame: dict[str, Any]) -> dict[str, Any] | None:
+            if len(gateway.messages) < 3:
+                return refused(frame, problem(code, 503, retry_after_ms=300))
+            return gateway.accept(frame)
+
+        gateway.answer = answer
+        began = time.monotonic()
+        await ann.call("topic://courier")
+        assert len(gateway.messages) == 3
+        assert gateway.messages[0] == gateway.messages[1] == gateway.messages[2]
+        assert time.monotonic() - began > 0.6
+
+
+async def test_a_message_is_given_up_after_its_attempts() -> None:
+    limits = Limits(attempts_max=3, retry_base_s=0.01)
+    async with FakeGateway() as gateway, initiator(gateway, limits=limits) as ann:
+        gateway.answer = lambda frame: refused(frame, problem("log_unavailable", 503))
+        with pytest.raises(UnansweredError, match="log_unavailable"):
+            await ann.call("topic://courier")
+        assert len(gateway.messages) == 3
+
+
+async def test_a_refusal_is_raised_with_all_its_document_says_and_not_repeated() -> None:
+    async with FakeGateway() as gateway, initiator(gateway) as ann:
+        document = problem("unknown_field", 422, pointer="/payload/prio", expected="only act")
+        gateway.answer = lambda frame: refused(frame, document)
+        with pytest.raises(InvalidMessageError) as caught:
+            await ann.call("topic://courier")
+        error = caught.value
+        assert (error.code, error.title, error.status) == ("unknown_field", "A title", 422)
+        assert (error.pointer, error.expected) == ("/payload/prio", "only act")
+        assert len(gateway.messages) == 1
+
+
+async def test_a_gateway_that_is_down_is_passed_over_and_one_that_is_silent_too() -> None:
+    silent = await asyncio.start_server(lambda *_: asyncio.sleep(60), "127.0.0.1", 0)
+    port = silent.sockets[0].getsockname()[1]
+    async with FakeGateway() as gateway:
+        down = "http://127.0.0.1:9"
+        began = time.monotonic()
+        ann = Initiator("ann", gateways=[down, f"http://127.0.0.1:{port}", gateway.url], token="t")
+        async with ann:
+            await ann.call("topic://courier")
+        assert time.monotonic() - began < 6
+    silent.close()
+
+
+async def test_a_token_is_asked_for_at_every_connection_and_an_expired_one_is_renewed(tmp_path: Path) -> None:
+    file = tmp_path / "ann.jwt"
+    file.write_text("first\n")
+    async with FakeGateway() as gateway:
+        gateway.refuse_token = lambda token: token == "expired"
+        async with Initiator("ann", gateways=gateway.url, token_file=file) as ann:
+            file.write_text("expired")
+            await gateway.sockets[0].close(code=1008, message=b"the token has expired")
+            await gateway.until(lambda: "expired" in gateway.tokens)
+            file.write_text("second")
+            await gateway.until(lambda: len(gateway.sockets) == 2)
+            await ann.call("topic://courier")
+            assert gateway.tokens[0] == "first"
+            assert gateway.tokens[-1] == "second"
+
+
+async def test_an_asynchronous_function_gives_tokens_too() -> None:
+    async def token() -> str:
+        await asyncio.sleep(0)
+        return "asked"
+
+    async with FakeGateway() as gateway, Initiator("ann", gateways=gateway.url, token=token):
+        assert gateway.tokens == ["asked"]
+
+
+async def test_a_token_that_was_never_accepted_ends_the_agent_and_is_not_taken_elsewhere() -> None:
+    async with FakeGateway() as first, FakeGateway() as second:
+        for gateway in (first, second):
+            gateway.refuse_token = lambda _: True
+        with pytest.raises(TokenRefusedError) as caught:
+            async with initiator(first, second):
+                pass
+        assert caught.value.code == "token_expired"
+        assert (len(first.tokens) == 0) != (len(second.tokens) == 0)
+
+
+async def test_a_token_is_never_shown() -> None:
+    agent = Agent(contractor(), gateways="http://127.0.0.1:9", token="secret")
+    assert "secret" not in repr(agent._token) + repr(agent.gateways.__dict__)
+
+
+async def test_nothing_is_half_sent_when_the_caller_is_cancelled() -> None:
+    async with FakeGateway() as gateway, initiator(gateway) as ann:
+        for number in range(50):
+            calling = asyncio.create_task(ann.call("topic://courier", own_id=f"n{number}"))
+            for _ in range(number % 5):
+                await asyncio.sleep(0)
+            calling.cancel()
+            await asyncio.gather(calling, return_exceptions=True)
+        await asyncio.sleep(0.2)
+        assert ann.agent.summary.accepted == len(gateway.messages) > 0
+        named = [message["envelope"]["negotiation"] for message in gateway.messages]
+        assert len(named) == len(set(named)), "each at most once, and whole"
+
+
+async def test_the_end_deregisters_acknowledges_and_waits_for_answers() -> None:
+    async with FakeGateway() as gateway:
+        agent = Agent(contractor(), gateways=gateway.url, token="t")
+        late: list[dict[str, Any]] = []
+
+        def answer_later(frame: dict[str, Any]) -> None:
+            late.append(frame)
+
+        gateway.answer = answer_later
+        async with agent:
+            delivery_id = await gateway.deliver(cfp())
+            await gateway.until(lambda: bool(late))
+            asyncio.get_running_loop().call_later(
+                0.2, lambda: asyncio.ensure_future(gateway.send(gateway.accept(late[0]) or {}))
+            )
+        paths = [(method, path) for method, path, _ in gateway.requests]
+        assert paths == [("PUT", "/v1/agents/bob"), ("DELETE", "/v1/agents/bob")]
+        assert gateway.acked() == {delivery_id}
+        assert agent.summary.accepted == 1
+        with pytest.raises(EndedError):
+            agent.post("x~y", Refuse())
+
+
+async def test_an_agent_registers_anew_at_every_connection() -> None:
+    async with FakeGateway() as gateway, Agent(contractor(), gateways=gateway.url, token="t"):
+        await gateway.sockets[0].close()
+        await gateway.until(lambda: len(gateway.requests) == 2)
+        body = {"capabilities": [], "topics": ["courier"], "consent": {"default": "allow"}}
+        assert gateway.requests == [("PUT", "/v1/agents/bob", body)] * 2
+
+
+async def test_a_gateway_that_ends_every_stream_at_once_is_not_asked_without_a_pause() -> None:
+    async with FakeGateway() as gateway:
+
+        async def end_streams() -> None:
+            while True:
+                await gateway.until(lambda: any(not one.closed for one in gateway.sockets), 60)
+                await asyncio.gather(*(one.close() for one in gateway.sockets if not one.closed))
+
+        ending = asyncio.create_task(end_streams())
+        async with Initiator("ann", gateways=gateway.url, token="t"):
+            await asyncio.sleep(1.5)
+        ending.cancel()
+        assert 2 <= len(gateway.sockets) <= 8
+
+
+async def test_what_is_out_of_reach_is_given_up_after_the_attempts_that_were_asked_for() -> None:
+    limits = Limits(connect_attempts_max=2)
+    with pytest.raises(UnreachableError):
+        async with Initiator("ann", gateways="http://127.0.0.1:9", token="t", limits=limits):
+            pass
+
+
+async def test_beyond_the_bounds_nothing_is_sent_and_deliveries_are_left_to_come_again() -> None:
+    async with FakeGateway() as gateway, initiator(gateway, limits=Limits(unanswered_max=1, end_s=0.2)) as ann:
+        gateway.answer = lambda _: None
+        first = asyncio.create_task(ann.call("topic://courier"))
+        await gateway.until(lambda: bool(gateway.messages))
+        with pytest.raises(OverloadedError, match="unanswered_max"):
+            await ann.call("topic://courier")
+        first.cancel()
+    bob, release = contractor(Limits(handlers_max=1)), asyncio.Event()
+
+    @bob.on_call
+    async def answer(call: IncomingCall) -> Offer:
+        await release.wait()
+        return call.offer(TERMS)
+
+    async with FakeGateway() as gateway, Agent(bob, gateways=gateway.url, token="t") as agent:
+        await gateway.deliver(cfp(), negotiation="alice~1")
+        await gateway.deliver(cfp(), negotiation="alice~2", delivery_id="b" * 32)
+        async with asyncio.timeout(5):
+            while not agent.summary.put_off:
+                await asyncio.sleep(0.01)
+        release.set()
+        await gateway.until(lambda: len(gateway.messages) == 1)
+        assert "b" * 32 not in gateway.acked()
+        await gateway.deliver(cfp(), negotiation="alice~2", delivery_id="b" * 32)
+        await gateway.until(lambda: len(gateway.messages) == 2)
+
+
+async def test_a_receipt_that_rides_on_another_delivery_counts_like_one_that_comes_alone() -> None:
+    async with FakeGateway() as gateway, Agent(contractor(), gateways=gateway.url, token="t") as agent:
+        gateway.answer = lambda frame: refused(frame, problem("log_unavailable", 503, retry_after_ms=60_000))
+        await gateway.deliver(cfp())
+        await gateway.until(lambda: bool(gateway.messages))
+        offer_id = gateway.messages[0]["envelope"]["msg_id"]
+        await asyncio.sleep(0.05)
+        receipts = [{"ack_of": offer_id, "disposition": "ok", "offer_id": "o1-0"}]
+        await gateway.deliver({"act": "reject", "reason": "outscored"}, receipts=receipts)
+        async with asyncio.timeout(5):
+            while not agent.summary.accepted:
+                await asyncio.sleep(0.01)
+
+
+async def test_a_delivery_of_a_later_version_is_not_acknowledged_and_hides_no_other() -> None:
+    async with FakeGateway() as gateway, Agent(contractor(), gateways=gateway.url, token="t") as agent:
+        await gateway.deliver({"act": "telepathy"}, delivery_id="c" * 32)
+        known = await gateway.deliver(cfp(later_member=1))
+        await gateway.until(lambda: gateway.acked() == {known})
+        assert agent.summary.unreadable == 1

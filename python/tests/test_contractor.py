@@ -1,0 +1,242 @@
+"""What a contractor answers."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from llmx import Agent, Closing, Confirm, Contractor, Failure, IncomingAward, IncomingCall, Inform, Job, Offer, Refuse
+from llmx.limits import Limits
+
+from .fake_gateway import FakeGateway, award, cfp, closed, committed
+
+TERMS = {"price": 50_000_000, "delivery_ms": 2000}
+
+
+class Courier:
+    """A contractor and what happened to it."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.bob = Contractor("bob", topics=["courier"], limits=limits)
+        self.jobs: list[Job] = []
+        self.stopped: list[str] = []
+        self.hold: asyncio.Event | None = None
+
+        @self.bob.on_call
+        async def answer(call: IncomingCall) -> Offer | Refuse | None:
+            match call.task:
+                case "refuse":
+                    return call.refuse("busy")
+                case "silence":
+                    return None
+                case "fail":
+                    raise ValueError("no idea")
+            return call.offer(TERMS)
+
+        @self.bob.on_commit
+        async def work(job: Job) -> Inform | Failure:
+            self.jobs.append(job)
+            try:
+                if self.hold is not None:
+                    await self.hold.wait()
+            except asyncio.CancelledError:
+                self.stopped.append(job.negotiation)
+                raise
+            if job.call.task == "break":
+                raise ValueError("broken")
+            return job.done("delivered")
+
+
+async def said(gateway: FakeGateway, count: int) -> list[Any]:
+    """What the contractor has said, once it is so much."""
+    await gateway.until(lambda: len(gateway.messages) >= count)
+    await asyncio.sleep(0.03)
+    assert len(gateway.messages) == count
+    return [message["payload"] for message in gateway.messages]
+
+
+async def commit(gateway: FakeGateway, task: str = "carry") -> None:
+    """Calls, awards, and tells that the award binds."""
+    await gateway.deliver(cfp(task=task))
+    await said(gateway, 1)
+    await gateway.deliver(award(TERMS))
+    await said(gateway, 2)
+    await gateway.deliver(committed(gateway.messages[1]["envelope"]["msg_id"]))
+
+
+async def started(courier: Courier) -> None:
+    """Waits until the work has begun."""
+    async with asyncio.timeout(5):
+        while not courier.jobs:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_contractor_offers_confirms_works_and_reports() -> None:
+    courier = Courier()
+    async with FakeGateway() as gateway, Agent(courier.bob, gateways=gateway.url, token="t"):
+        await commit(gateway)
+        offer, confirmation, report = await said(gateway, 3)
+        assert offer == {"act": "offer", "terms": TERMS, "round": 1}
+        assert confirmation == {"act": "confirm", "award_no": 1, "terms_digest": "0" * 64}
+        assert report == {"act": "inform", "kind": "done", "result": "delivered"}
+        assert [job.terms for job in courier.jobs] == [TERMS]
+        numbers = [message["envelope"]["seq"] for message in gateway.messages]
+        assert numbers == sorted(set(numbers))
+        assert courier.bob.open_count == 1
+        await gateway.deliver(closed())
+        await asyncio.sleep(0.05)
+        assert courier.bob.open_count == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "answer"),
+    [
+        (cfp(task="refuse"), {"act": "refuse", "reason": "busy", "round": 1}),
+        (cfp(task="fail"), {"act": "refuse", "reason": "internal", "round": 1}),
+        (
+            cfp(bargain={"parties": ["alice", "bob"], "rules": {"issues": [{"name": "price", "min": 1, "max": 2}]}}),
+            {"act": "refuse", "reason": "does not bargain"},
+        ),
+        (cfp(round=2, currency="EUR"), {"act": "offer", "terms": TERMS, "round": 2, "currency": "EUR"}),
+    ],
+)
+async def test_a_call_is_answered(call: dict[str, Any], answer: dict[str, Any]) -> None:
+    async with FakeGateway() as gateway, Agent(Courier().bob, gateways=gateway.url, token="t"):
+        await gateway.deliver(call)
+        assert await said(gateway, 1) == [answer]
+
+
+async def test_a_call_that_came_too_late_or_is_not_wanted_is_acknowledged_and_left() -> None:
+    courier = Courier()
+    async with FakeGateway() as gateway, Agent(courier.bob, gateways=gateway.url, token="t"):
+        ids = {await gateway.deliver(cfp(task="silence")), await gateway.deliver(cfp(reply_by="2020-01-01T00:00:00Z"))}
+        await gateway.until(lambda: gateway.acked() == ids)
+        assert not gateway.messages
+        assert courier.bob.open_count == 0
+
+
+async def test_an_award_of_terms_that_were_not_offered_is_refused() -> None:
+    async with FakeGateway() as gateway, Agent(Courier().bob, gateways=gateway.url, token="t"):
+        await gateway.deliver(award(TERMS))
+        await gateway.deliver(cfp())
+        await said(gateway, 2)
+        await gateway.deliver(award({**TERMS, "price": 1}))
+        refusals = [payload for payload in await said(gateway, 3) if payload["act"] == "refuse"]
+        assert refusals == [{"act": "refuse", "reason": "no such offer"}] * 2
+
+
+async def test_a_handler_may_decline_an_award() -> None:
+    courier = Courier()
+
+    @courier.bob.on_award
+    async def decide(won: IncomingAward) -> Confirm | Refuse:
+        return won.refuse("too late for me") if won.terms == TERMS else won.confirm()
+
+    async with FakeGateway() as gateway, Agent(courier.bob, gateways=gateway.url, token="t"):
+        await gateway.deliver(cfp())
+        await said(gateway, 1)
+        await gateway.deliver(award(TERMS))
+        assert (await said(gateway, 2))[1] == {"act": "refuse", "reason": "too late for me"}
+
+
+async def test_work_begins_once_and_only_for_the_award_that_was_confirmed() -> None:
+    courier = Courier()
+    async with FakeGateway() as gateway, Agent(courier.bob, gateways=gateway.url, token="t"):
+        await gateway.deliver(committed("m0"))
+        await commit(gateway)
+        await said(gateway, 3)
+        await gateway.deliver(committed("m0", award_no=2))
+        await gateway.deliver({**committed("m0"), "disposition": "duplicate", "first": "committed"})
+        await gateway.deliver(award(TERMS), delivery_id="d" * 32)
+        await said(gateway, 3)
+        assert len(courier.jobs) == 1
+
+
+async def test_work_that_fails_is_reported() -> None:
+    async with FakeGateway() as gateway, Agent(Courier().bob, gateways=gateway.url, token="t"):
+        await commit(gateway, "break")
+        report = (await said(gateway, 3))[2]
+        assert report == {"act": "failure", "phase": "perform", "code": "internal", "retryable": False}
+
+
+@pytest.mark.parametrize(
+    ("reason", "answers"), [("cancelled", [{"act": "inform", "kind": "cancelled"}]), ("perform_timeout", [])]
+)
+async def test_an_award_taken_back_stops_the_work(reason: str, answers: list[Any]) -> None:
+    courier = Courier()
+    courier.hold = asyncio.Event()
+    async with FakeGateway() as gateway, Agent(courier.bob, gateways=gateway.url, token="t"):
+        await commit(gateway)
+        await started(courier)
+        await gateway.deliver({"act": "cancel", "award_no": 1, "reason": reason})
+        async with asyncio.timeout(5):
+            while not courier.stopped:
+                await asyncio.sleep(0.01)
+        assert (await said(gateway, 2 + len(answers)))[2:] == answers
+
+
+async def test_an_award_taken_back_before_the_work_began_is_not_worked_on() -> None:
+    courier = Courier()
+    async with FakeGateway() as gateway, Agent(courier.bob, gateways=gateway.url, token="t"):
+        await gateway.deliver(cfp())
+        await said(gateway, 1)
+        await gateway.deliver(award(TERMS))
+        await said(gateway, 2)
+        frames = [committed("m"), {"act": "cancel", "award_no": 1, "reason": "confirm_timeout"}]
+        await asyncio.gather(*(gateway.deliver(frame) for frame in frames))
+        await said(gateway, 2)
+        assert not courier.jobs or courier.bob.open_count == 0
+
+
+async def test_a_handler_may_say_that_it_cannot_stop() -> None:
+    courier = Courier()
+
+    courier.hold = asyncio.Event()
+
+    @courier.bob.on_cancel
+    async def answer(job: Job) -> Failure:
+        return Failure(phase="cannot_cancel", code="on_the_way")
+
+    async with FakeGateway() as gateway, Agent(courier.bob, gateways=gateway.url, token="t"):
+        await commit(gateway)
+        await started(courier)
+        await gateway.deliver({"act": "cancel", "award_no": 1, "reason": "cancelled"})
+        assert (await said(gateway, 3))[2] == {"act": "failure", "phase": "cannot_cancel", "code": "on_the_way"}
+
+
+async def test_the_end_waits_for_work_and_reports_what_does_not_end() -> None:
+    courier = Courier(Limits(end_s=1.0))
+    courier.hold = asyncio.Event()
+    async with FakeGateway() as gateway:
+        async with Agent(courier.bob, gateways=gateway.url, token="t"):
+            await commit(gateway)
+            await started(courier)
+        report = gateway.messages[-1]["payload"]
+        assert report == {"act": "failure", "phase": "perform", "code": "stopped", "retryable": True}
+
+
+async def test_a_contractor_with_no_room_is_busy_and_forgets_what_is_over() -> None:
+    courier = Courier(Limits(engagements_max=2))
+    ended: list[Closing] = []
+
+    @courier.bob.on_close
+    async def note(negotiation: str, closing: Closing) -> None:
+        ended.append(closing)
+
+    async with FakeGateway() as gateway, Agent(courier.bob, gateways=gateway.url, token="t"):
+        for number in range(3):
+            await gateway.deliver(cfp(), negotiation=f"alice~{number}")
+        acts = [payload["act"] for payload in await said(gateway, 3)]
+        assert acts.count("refuse") == 1
+        await gateway.deliver({"act": "reject", "reason": "outscored"}, negotiation="alice~0")
+        await gateway.deliver(closed("cancelled"), negotiation="alice~1")
+        await asyncio.sleep(0.05)
+        assert courier.bob.open_count == 0
+        assert [one.outcome for one in ended] == ["cancelled"]
+
+
+async def test_a_contractor_without_handlers_does_not_start() -> None:
+    async with FakeGateway() as gateway:
+        with pytest.raises(TypeError, match="on_call"):
+            async with Agent(Contractor("bob"), gateways=gateway.url, token="t"):
+                pass
