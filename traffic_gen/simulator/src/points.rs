@@ -1,200 +1,191 @@
-//! The rare paths a batch of runs must have taken, all of them, or it has shown little: one table, one counter each.
+//! The rare paths a batch of runs must have taken, all of them, or it has shown little, with one counter each.
 
 use std::collections::BTreeMap;
 
-macro_rules! points {
-    ($($(#[$doc:meta])* $point:ident = $name:literal,)*) => {
-        /// A rare path.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-        pub enum Point {
-            $($(#[$doc])* $point,)*
-        }
-
-        impl Point {
-            /// Every point.
-            pub const ALL: &[Self] = &[$(Self::$point),*];
-
-            /// Its name in reports.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$point => $name,)*
-                }
-            }
-        }
-    };
-}
-
-points! {
+/// A rare path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum Point {
     // What the bus did.
     /// A request never reached the broker.
-    RequestLost = "request_lost",
+    RequestLost,
     /// A request took effect, and its answer was lost.
-    AnswerLost = "answer_lost",
+    AnswerLost,
     /// An append was stored, and its writer was told that nobody knows.
-    AppendStoredUnknown = "append_stored_unknown",
+    AppendStoredUnknown,
     /// One append stands in the log twice.
-    AppendDuplicated = "append_duplicated",
+    AppendDuplicated,
     /// The log refused a record because it was full.
-    LogFull = "log_full",
+    LogFull,
     /// A record was stamped earlier than the one before it in its lane.
-    ClockBack = "clock_back",
+    ClockBack,
     /// A record was stamped seconds ahead of true time.
-    ClockAhead = "clock_ahead",
+    ClockAhead,
     /// A message between subjects was lost.
-    MessageLost = "message_lost",
+    MessageLost,
     /// A message arrived twice.
-    MessageDuplicated = "message_duplicated",
+    MessageDuplicated,
     /// A message overtook an earlier one to the same subscriber.
-    MessageReordered = "message_reordered",
+    MessageReordered,
     /// A write to the register found its own value there already.
-    RegisterSame = "register_same",
+    RegisterSame,
     /// A write to the register found the entry of another history there.
-    RegisterRefused = "register_refused",
+    RegisterRefused,
     /// Records were removed from the log.
-    LogTrimmed = "log_trimmed",
+    LogTrimmed,
     /// A reader asked for records that had been removed.
-    ReadTrimmed = "read_trimmed",
+    ReadTrimmed,
     /// A checkpoint was stored.
-    CheckpointStored = "checkpoint_stored",
+    CheckpointStored,
     /// An engine read a checkpoint that names keys the register has refused.
-    CheckpointRefused = "checkpoint_refused",
+    CheckpointRefused,
     /// An engine began reading behind the log's beginning: at a checkpoint.
-    CheckpointRestored = "checkpoint_restored",
+    CheckpointRestored,
 
     // What was done to processes.
     /// An engine was killed.
-    EngineCrashed = "engine_crashed",
+    EngineCrashed,
     /// A gateway was killed.
-    GatewayCrashed = "gateway_crashed",
+    GatewayCrashed,
     /// A process was killed by its k-th call: before the request left.
-    CrashBeforeEffect = "crash_before_effect",
+    CrashBeforeEffect,
     /// A process was killed by its k-th call: after the request left, before the answer came.
-    CrashAfterEffect = "crash_after_effect",
+    CrashAfterEffect,
     /// A process was killed in an append that was stored nevertheless.
-    CrashAfterAppend = "crash_after_append",
+    CrashAfterAppend,
     /// A process was killed in a write to the register that was made nevertheless.
-    CrashAfterRegister = "crash_after_register",
+    CrashAfterRegister,
     /// A process stood still for a while.
-    Stalled = "stalled",
+    Stalled,
     /// A process lost the broker for a while.
-    Partitioned = "partitioned",
+    Partitioned,
     /// The broker was gone for a while.
-    BrokerRestarted = "broker_restarted",
+    BrokerRestarted,
     /// An engine was asked to leave.
-    EngineLeft = "engine_left",
+    EngineLeft,
     /// An engine could not start and was started again.
-    StartFailed = "start_failed",
+    StartFailed,
 
     // What engines did, as the log shows it.
     /// A lane went from one engine to another.
-    OwnerChanged = "owner_changed",
+    OwnerChanged,
     /// A claim was overtaken by another of the same epoch, or a newer one.
-    ClaimOutbid = "claim_outbid",
+    ClaimOutbid,
     /// An engine logged something under an epoch that was over.
-    OldEpoch = "old_epoch",
+    OldEpoch,
     /// An engine logged that deliveries were acknowledged.
-    DeliveredLogged = "delivered_logged",
+    DeliveredLogged,
     /// A delivery was given up.
-    DeliveryFailed = "delivery_failed",
+    DeliveryFailed,
     /// A delivery was given up under an epoch that was over.
-    DeliveryFailedOldEpoch = "delivery_failed_old_epoch",
+    DeliveryFailedOldEpoch,
     /// A view was asked for and not answered in time.
-    ViewUnanswered = "view_unanswered",
+    ViewUnanswered,
     /// A question for a view reached an engine that had not read the lane to its end.
-    ViewFromBehind = "view_from_behind",
+    ViewFromBehind,
     /// Nothing but a tick moved time.
-    Ticked = "ticked",
+    Ticked,
     /// One message stands in the log twice.
-    MessageTwiceInLog = "message_twice_in_log",
+    MessageTwiceInLog,
     /// Two gateways logged the same call.
-    CallByTwoGateways = "call_by_two_gateways",
+    CallByTwoGateways,
     /// One record carries messages of several senders.
-    GroupCommit = "group_commit",
+    GroupCommit,
     /// An engine that did not own the lane any more published deliveries.
-    ZombieEmission = "zombie_emission",
+    ZombieEmission,
     /// An acknowledgement reached an engine that had not read the record behind the delivery.
-    AckBeforeFold = "ack_before_fold",
+    AckBeforeFold,
 
     // Whom gateways invited.
     /// A call left somebody out who was absent.
-    AbsentLeftOut = "absent_left_out",
+    AbsentLeftOut,
     /// A call that asked for the absent invited one.
-    AbsentInvited = "absent_invited",
+    AbsentInvited,
     /// A call invited a durable agent that was absent.
-    DurableInvited = "durable_invited",
+    DurableInvited,
     /// A call invited somebody who had been absent before.
-    ReturnedInvited = "returned_invited",
+    ReturnedInvited,
     /// A call was refused because nobody it addressed was there.
-    NobodyPresent = "nobody_present",
+    NobodyPresent,
 
     // What agents saw.
     /// A delivery arrived again.
-    DeliveryRepeated = "delivery_repeated",
+    DeliveryRepeated,
     /// A delivery arrived again from another engine.
-    RepeatedAfterTakeover = "repeated_after_takeover",
+    RepeatedAfterTakeover,
     /// A gateway's answer was "unknown, repeat".
-    ToldUnknown = "told_unknown",
+    ToldUnknown,
     /// No gateway answered.
-    Unanswered = "unanswered",
+    Unanswered,
     /// An offer came too late.
-    OfferLate = "offer_late",
+    OfferLate,
     /// A lot was awarded again.
-    ReAwarded = "re_awarded",
+    ReAwarded,
     /// A confirmation came after its award was taken back.
-    ConfirmedRevoked = "confirmed_revoked",
+    ConfirmedRevoked,
     /// An award became binding.
-    Committed = "committed",
+    Committed,
     /// Work was done.
-    Completed = "completed",
+    Completed,
     /// A call was cancelled.
-    Cancelled = "cancelled",
+    Cancelled,
     /// An offer was withdrawn.
-    Withdrawn = "withdrawn",
+    Withdrawn,
     /// An initiator chose.
-    InitiatorChose = "initiator_chose",
+    InitiatorChose,
     /// Another round began.
-    SecondRound = "second_round",
+    SecondRound,
     /// The hard deadline ended a negotiation.
-    TimedOut = "timed_out",
+    TimedOut,
     /// The same message id was used for another body.
-    Conflicted = "conflicted",
+    Conflicted,
     /// An agent tried to be another and was refused.
-    ForgeryRefused = "forgery_refused",
+    ForgeryRefused,
 
     // What became of bargains.
     /// A lane went over to newer rules.
-    RulesChanged = "rules_changed",
+    RulesChanged,
     /// A call to a bargain came while its lane ran under rules that know none.
-    BargainTooEarly = "bargain_too_early",
+    BargainTooEarly,
     /// A bargain came to an agreement.
-    Agreed = "agreed",
+    Agreed,
     /// Every party confirmed an agreement.
-    AgreementConfirmed = "agreement_confirmed",
+    AgreementConfirmed,
     /// A policy accepted in a party's name.
-    AcceptedByPolicy = "accepted_by_policy",
+    AcceptedByPolicy,
     /// An offer or an acceptance outside its party's mandate was refused.
-    MandateViolation = "mandate_violation",
+    MandateViolation,
     /// The offer that stood ran out.
-    StandingExpired = "standing_expired",
+    StandingExpired,
     /// An offer was taken back before anybody accepted it.
-    StandingWithdrawn = "standing_withdrawn",
+    StandingWithdrawn,
     /// An ACCEPT or END came after what ended the bargain.
-    EndsCrossed = "ends_crossed",
+    EndsCrossed,
     /// A party left a bargain.
-    BargainEnded = "bargain_ended",
+    BargainEnded,
     /// A party spoke out of turn too often.
-    StruckOut = "struck_out",
+    StruckOut,
     /// No agreement: not all joined.
-    NotJoined = "not_joined",
+    NotJoined,
     /// No agreement: the rounds were over.
-    RoundsOver = "rounds_over",
+    RoundsOver,
     /// No agreement: the time was up.
-    DeadlineOver = "deadline_over",
+    DeadlineOver,
     /// No agreement: a turn took too long.
-    StepTimedOut = "step_timed_out",
+    StepTimedOut,
     /// No agreement: not all confirmed.
-    Unconfirmed = "unconfirmed",
+    Unconfirmed,
+}
+
+impl Point {
+    /// Every point.
+    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
+
+    /// Its name in reports.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
 }
 
 /// How often each point was reached.
