@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use schemas::{AgentId, Digest, MsgId, NegotiationId, Position};
 
-use super::folded::{FoldedLog, Logged};
+use super::{FoldedLog, Logged};
 use crate::trace::{Answer, Noted, Trace};
 use traffic_gen::invariants::{Invariant, Verdict};
 

@@ -8,7 +8,7 @@ use schemas::delivery::{Award, Disposition, Notification};
 use schemas::payload::Offer;
 use schemas::{Act, AgentId, AwardNo, Digest, MsgId, NegotiationId, OfferId, Payload, Position, Timestamp};
 
-use super::folded::{Collection, Course, FoldedLog, Logged};
+use super::{Collection, FoldedLog, Logged, NegotiationHistory};
 use crate::trace::{Noted, Trace};
 use traffic_gen::invariants::{Invariant, Verdict};
 
@@ -75,7 +75,7 @@ fn fault(folded: &FoldedLog, applied: &Applied<'_>, decision: &Decision, offer_i
     if message.negotiation != decision.negotiation {
         return Some(format!("was made in {}", message.negotiation));
     }
-    let Some(course) = folded.course(&decision.negotiation) else { return Some("was never called for".to_owned()) };
+    let Some(history) = folded.history(&decision.negotiation) else { return Some("was never called for".to_owned()) };
     let said = applied.get(&(&message.negotiation, &message.from)).map_or(&[][..], Vec::as_slice);
     if !said.contains(&(offer_id.0, Act::Offer)) {
         return Some("was not applied".to_owned());
@@ -87,7 +87,7 @@ fn fault(folded: &FoldedLog, applied: &Applied<'_>, decision: &Decision, offer_i
     if let Some((position, act)) = later {
         return Some(format!("was followed by {act:?} at {position}"));
     }
-    time_fault(course, offer_id.0, logged, &offer, decision).or_else(|| gate_fault(course, logged, &offer))
+    time_fault(history, offer_id.0, logged, &offer, decision).or_else(|| gate_fault(history, logged, &offer))
 }
 
 /// Timers fire before the entries of their record, though their positions count down from the greatest index.
@@ -97,7 +97,7 @@ fn order(position: Position) -> (u64, u32) {
 }
 
 fn time_fault(
-    course: &Course,
+    history: &NegotiationHistory,
     position: Position,
     logged: &Logged,
     offer: &Offer,
@@ -105,8 +105,8 @@ fn time_fault(
 ) -> Option<String> {
     // A record may close one round and open the next: its offers count for either.
     let is_within = |collection: &Collection| (collection.from_seq..=collection.to_seq).contains(&position.seq);
-    let rounds = (1..).zip(&course.collections).filter(|(_, collection)| is_within(collection));
-    let Some(reply_by) = rounds.filter_map(|(round, _)| course.reply_by.get(&round).copied()).max() else {
+    let rounds = (1..).zip(&history.collections).filter(|(_, collection)| is_within(collection));
+    let Some(reply_by) = rounds.filter_map(|(round, _)| history.reply_by.get(&round).copied()).max() else {
         return Some("came while nothing was collected".to_owned());
     };
     if logged.time > reply_by {
@@ -116,10 +116,10 @@ fn time_fault(
     (valid_until < decision.at).then(|| format!("was valid until {valid_until:?}, decided at {:?}", decision.at))
 }
 
-fn gate_fault(course: &Course, logged: &Logged, offer: &Offer) -> Option<String> {
-    let Some(policy) = &course.policy else { return Some("has no policy".to_owned()) };
+fn gate_fault(history: &NegotiationHistory, logged: &Logged, offer: &Offer) -> Option<String> {
+    let Some(policy) = &history.policy else { return Some("has no policy".to_owned()) };
     let valid_until = valid_until(logged, offer);
-    let failed = scoring::gate_failed(policy, course.currency.as_deref(), offer, valid_until, logged.time);
+    let failed = scoring::gate_failed(policy, history.currency.as_deref(), offer, valid_until, logged.time);
     failed.map(|gate| format!("fails {gate}"))
 }
 

@@ -8,7 +8,7 @@ use schemas::delivery::{Call, Notification};
 use schemas::record::{Entry, Record};
 use schemas::{AgentId, AwardNo, Digest, Lane, Lot, MsgId, NegotiationId, Timestamp};
 
-use super::folded::{Caused, Collection, Course, FoldedLog};
+use super::{Caused, Collection, FoldedLog, NegotiationHistory};
 use traffic_gen::invariants::{Invariant, Verdict};
 
 /// How often a lane state is written down and read back: often enough that most runs do it, seldom enough to be free.
@@ -91,10 +91,10 @@ impl InLane {
     /// What holds once everything has been folded.
     pub(super) fn finish(self, is_at_rest: bool, folded: &FoldedLog, verdict: &mut Verdict) {
         if is_at_rest {
-            for (negotiation, course) in folded.courses.iter().filter(|(_, course)| course.policy.is_some()) {
+            for (negotiation, history) in folded.histories.iter().filter(|(_, history)| history.policy.is_some()) {
                 let is_here = !self.open.contains_key(negotiation);
                 verdict.check(Invariant::Terminates, is_here, || {
-                    format!("{negotiation} is open in the log, to end by {:?}", course.ends_by)
+                    format!("{negotiation} is open in the log, to end by {:?}", history.ends_by)
                 });
             }
         }
@@ -126,7 +126,7 @@ impl InLane {
             }
             Effect::Event(_) | Effect::Notice(_) => return,
         };
-        let Some(ended_by) = folded.course(negotiation).and_then(|course| course.ended_by) else { return };
+        let Some(ended_by) = folded.history(negotiation).and_then(|history| history.ended_by) else { return };
         verdict.check(Invariant::Absorbing, is_answer || seq == ended_by, || {
             format!("record {seq}, after the end of {negotiation} by record {ended_by}: {effect:?}")
         });
@@ -136,9 +136,9 @@ impl InLane {
         match effect {
             Effect::Deliver(deliver) => {
                 if let Notification::Cfp(call) = &*deliver.told {
-                    let course = folded.courses.entry(deliver.negotiation.clone()).or_default();
-                    course.note_call(seq, deliver, call, record);
-                    self.open.insert(deliver.negotiation.clone(), course.ends_by);
+                    let history = folded.histories.entry(deliver.negotiation.clone()).or_default();
+                    history.note_call(seq, deliver, call, record);
+                    self.open.insert(deliver.negotiation.clone(), history.ends_by);
                 }
                 let caused = Caused { seq, deliver: deliver.clone() };
                 let is_new = folded.deliveries.insert(deliver.id, caused).is_none();
@@ -152,7 +152,7 @@ impl InLane {
 
     fn happened(&mut self, seq: u64, event: &Event, folded: &mut FoldedLog, verdict: &mut Verdict) {
         match event {
-            Event::Closed { negotiation, .. } => folded.courses.entry(negotiation.clone()).or_default().close(seq),
+            Event::Closed { negotiation, .. } => folded.histories.entry(negotiation.clone()).or_default().close(seq),
             Event::Decided(decision) => {
                 folded.decisions.push(decision.clone());
                 for award in &decision.awards {
@@ -168,10 +168,10 @@ impl InLane {
             Event::Ended { negotiation, at, .. } => {
                 self.open.remove(negotiation);
                 self.live.retain(|(of, _), _| of != negotiation);
-                let course = folded.courses.entry(negotiation.clone()).or_default();
-                course.close(seq);
-                course.ended_by = Some(seq);
-                let ends_by = course.ends_by;
+                let history = folded.histories.entry(negotiation.clone()).or_default();
+                history.close(seq);
+                history.ended_by = Some(seq);
+                let ends_by = history.ends_by;
                 verdict.check(Invariant::Terminates, *at <= ends_by, || {
                     format!("{negotiation} ended at {at:?}, its hard deadline was {ends_by:?}")
                 });
@@ -197,7 +197,7 @@ impl InLane {
     }
 }
 
-impl Course {
+impl NegotiationHistory {
     fn note_call(&mut self, seq: u64, deliver: &Deliver, call: &Call, record: &Record) {
         if self.policy.is_none() {
             self.policy = record.entries.iter().find_map(|entry| match entry {

@@ -8,7 +8,7 @@ use schemas::bargain::Mandate;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::folded::FoldedLog;
+use super::FoldedLog;
 use crate::agents::{MARK, MARKED_MIN};
 use crate::trace::{Noted, Trace};
 use traffic_gen::invariants::{Invariant, Verdict};

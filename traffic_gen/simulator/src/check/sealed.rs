@@ -8,7 +8,7 @@ use schemas::{Act, AgentId, Digest, NegotiationId, Position};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::folded::{Caused, Course, FoldedLog};
+use super::{Caused, FoldedLog, NegotiationHistory};
 use crate::trace::{Noted, Trace};
 use traffic_gen::invariants::{Invariant, Verdict};
 
@@ -18,10 +18,10 @@ pub(super) fn check(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
         for entry in journal {
             if let Noted::Received { delivery, is_repeat: false, id, .. } = &entry.kind
                 && let Some(Caused { seq, .. }) = folded.deliveries.get(id)
-                && let Some(course) = folded.course(&delivery.envelope.negotiation)
-                && course.is_collecting(*seq)
+                && let Some(history) = folded.history(&delivery.envelope.negotiation)
+                && history.is_collecting(*seq)
             {
-                check_told(agent, &delivery.envelope.negotiation, &delivery.payload, course, verdict);
+                check_told(agent, &delivery.envelope.negotiation, &delivery.payload, history, verdict);
             }
         }
     }
@@ -33,12 +33,12 @@ fn check_told(
     agent: &AgentId,
     negotiation: &NegotiationId,
     told: &Notification,
-    course: &Course,
+    history: &NegotiationHistory,
     verdict: &mut Verdict,
 ) {
     let is_own_business = match told {
         Notification::Ack(_) | Notification::NotUnderstood(_) | Notification::Cancel(_) => true,
-        Notification::Cfp(_) => course.contractors.contains(agent),
+        Notification::Cfp(_) => history.contractors.contains(agent),
         Notification::Reject(rejection) => match rejection.reason {
             RejectReason::Late
             | RejectReason::Replaced
@@ -57,7 +57,7 @@ fn check_told(
         format!("{agent} was told {told:?} while offers were collected in {negotiation}")
     });
     let text = serde_json::to_string(told).unwrap_or_default();
-    let others = course.contractors.iter().filter(|contractor| *contractor != agent);
+    let others = history.contractors.iter().filter(|contractor| *contractor != agent);
     let named = others.map(|other| format!("\"{other}\"")).find(|name| text.contains(name.as_str()));
     verdict.check(Invariant::Sealed, named.is_none(), || format!("{agent} was told of {named:?}: {text}"));
 }
@@ -66,7 +66,7 @@ fn check_told(
 fn check_changed(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
     let Some((position, changed)) = changed_offer(trace, folded) else { return };
     let negotiation = &changed.negotiation;
-    let Some(course) = folded.course(negotiation) else { return };
+    let Some(history) = folded.history(negotiation) else { return };
     let lane = negotiation.lane(trace.lanes);
     let mut lane_state = LaneState::new(lane, trace.limits.clone());
     for found in trace.records.iter().filter(|record| record.lane == lane) {
@@ -82,7 +82,7 @@ fn check_changed(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
             continue;
         }
         // A delivery is given up by its id, which depends on how many timers fired: the other log need not know it.
-        if !course.is_collecting(found.seq)
+        if !history.is_collecting(found.seq)
             || effects.iter().any(|effect| closes(effect, negotiation))
             || fails(&record)
         {
@@ -106,7 +106,7 @@ fn check_changed(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
 /// One applied offer of the log, drawn by the seed, with another price.
 fn changed_offer(trace: &Trace, folded: &FoldedLog) -> Option<(Position, AdmittedMessage)> {
     let is_within = |position: &Position, message: &AdmittedMessage| {
-        folded.course(&message.negotiation).is_some_and(|course| course.is_collecting(position.seq))
+        folded.history(&message.negotiation).is_some_and(|history| history.is_collecting(position.seq))
     };
     let offers: Vec<_> = folded
         .messages

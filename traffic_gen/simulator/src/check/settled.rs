@@ -6,7 +6,7 @@ use bytes::Bytes;
 use schemas::digest::canonical;
 use schemas::{AwardNo, Lot, NegotiationId, RegisterKey};
 
-use super::folded::FoldedLog;
+use super::FoldedLog;
 use crate::trace::Trace;
 use traffic_gen::invariants::{Invariant, Verdict};
 

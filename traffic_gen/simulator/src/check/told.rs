@@ -8,7 +8,7 @@ use schemas::record::Qos;
 use schemas::register::AwardEnd;
 use schemas::{AgentId, AwardNo, DeliveryId, Digest, Lot, MsgId, NegotiationId, RegisterKey, RegisterValue, Timestamp};
 
-use super::folded::{Caused, FoldedLog};
+use super::{Caused, FoldedLog};
 use crate::trace::{Noted, Trace};
 use traffic_gen::invariants::{Invariant, Verdict};
 

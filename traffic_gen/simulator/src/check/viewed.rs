@@ -4,8 +4,8 @@
 use schemas::{AgentId, Lane};
 use serde_json::{Value, json};
 
-use super::folded::{Course, FoldedLog};
 use super::in_lane::InLane;
+use super::{FoldedLog, NegotiationHistory};
 use crate::trace::{AnsweredView, Trace};
 use traffic_gen::invariants::{Invariant, Verdict};
 
@@ -62,12 +62,12 @@ impl<'a> Viewed<'a> {
 /// Checks that views keep what is sealed.
 pub(super) fn check(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
     for view in &trace.views {
-        let Some(course) = folded.course(&view.negotiation).filter(|course| !course.is_bargain) else { continue };
+        let Some(history) = folded.history(&view.negotiation).filter(|history| !history.is_bargain) else { continue };
         let answer: Value = serde_json::from_slice(&view.answer).unwrap_or_default();
         let Some(found) = answer.get("found") else { continue };
         let fault = match found.get("role").and_then(Value::as_str) {
-            Some("contractor") => names_another(found, &view.viewer, course),
-            Some("initiator") => shows_too_early(found, course),
+            Some("contractor") => names_another(found, &view.viewer, history),
+            Some("initiator") => shows_too_early(found, history),
             Some(_) | None => Some(format!("no role is in {found}")),
         };
         verdict.check(Invariant::Sealed, fault.is_none(), || {
@@ -77,16 +77,16 @@ pub(super) fn check(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
 }
 
 /// A contractor sees nobody's name but its own and the initiator's.
-fn names_another(found: &Value, viewer: &AgentId, course: &Course) -> Option<String> {
+fn names_another(found: &Value, viewer: &AgentId, history: &NegotiationHistory) -> Option<String> {
     let text = found.to_string();
-    let others = course.contractors.iter().filter(|contractor| *contractor != viewer);
+    let others = history.contractors.iter().filter(|contractor| *contractor != viewer);
     let named = others.map(|other| format!("\"{other}\"")).find(|name| text.contains(name.as_str()))?;
     Some(format!("{named} is in {text}"))
 }
 
 /// Under a sealed policy the initiator sees no offer before the close.
-fn shows_too_early(found: &Value, course: &Course) -> Option<String> {
-    let is_sealed = course.policy.as_ref().is_some_and(|policy| policy.sealed);
+fn shows_too_early(found: &Value, history: &NegotiationHistory) -> Option<String> {
+    let is_sealed = history.policy.as_ref().is_some_and(|policy| policy.sealed);
     let is_collecting = found.get("state").and_then(Value::as_str) == Some("collecting");
     let offers = found.get("offers").and_then(Value::as_array).map_or(0, Vec::len);
     (is_sealed && is_collecting && offers > 0).then(|| format!("{offers} offers are shown while they are collected"))

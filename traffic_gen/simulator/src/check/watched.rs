@@ -1,7 +1,7 @@
 //! What agents saw, judged by the witness that knows nothing else; and the same of every negotiation the log ends, as if
 //! all it leads to had been received.
 
-use super::folded::{Caused, FoldedLog};
+use super::{Caused, FoldedLog};
 use crate::trace::{Answer, Noted, Trace};
 use traffic_gen::invariants::{Verdict, Witness};
 
@@ -48,7 +48,7 @@ fn of_agents(trace: &Trace, folded: &FoldedLog) -> Witness {
 /// Only negotiations that have ended: the others are in the middle of things.
 fn of_the_log(folded: &FoldedLog) -> Witness {
     let mut witness = Witness::default();
-    let has_ended = |negotiation| folded.course(negotiation).is_some_and(|course| course.ended_by.is_some());
+    let has_ended = |negotiation| folded.history(negotiation).is_some_and(|history| history.ended_by.is_some());
     for logged in folded.messages.values().filter(|logged| has_ended(&logged.message.negotiation)) {
         let message = &logged.message;
         witness.sent(&message.from, &message.negotiation, message.act, message.body.get().as_bytes());
