@@ -3,24 +3,29 @@
 //! Every call takes its way to the broker, takes effect there, and its answer takes its way back. Each of the three can
 //! fail to happen, and the caller cannot tell which did.
 
-mod documents;
-mod log;
-mod pub_sub;
 #[cfg(test)]
 mod tests;
 
 use std::future::pending;
 use std::sync::Arc;
+use std::time::Duration;
 
-use bus::{Bus, BusError};
+use ::bus::{
+    Blobs, Bucket, Bus, BusError, Change, KeyValue, Log, LogRecord, LogStream, PubSub, Received, Register, Registered,
+};
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt, stream};
-use tokio::sync::mpsc::UnboundedReceiver;
+use schemas::{Lane, RegisterKey};
+use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::sync::oneshot;
 
 use super::points::Point;
-use super::world::{Departure, LinkId, World, WorldState};
+use super::world::{Departure, LinkId, Subscription, World, WorldState};
+
+/// How names of checkpoints begin.
+const CHECKPOINT: &str = "checkpoint-";
 
 /// What a call is about, as far as the rare paths care.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,10 +51,10 @@ pub(super) fn connect(world: &Arc<World>, link: LinkId) -> Bus {
     let lanes = u8::try_from(world.state().broker.lanes.len()).unwrap_or(u8::MAX);
     let handle = Arc::new(Handle { world: Arc::clone(world), link, lanes });
     Bus {
-        log: Arc::clone(&handle) as Arc<dyn bus::Log>,
-        register: Arc::clone(&handle) as Arc<dyn bus::Register>,
-        key_value: Arc::clone(&handle) as Arc<dyn bus::KeyValue>,
-        pub_sub: Arc::clone(&handle) as Arc<dyn bus::PubSub>,
+        log: Arc::clone(&handle) as Arc<dyn Log>,
+        register: Arc::clone(&handle) as Arc<dyn Register>,
+        key_value: Arc::clone(&handle) as Arc<dyn KeyValue>,
+        pub_sub: Arc::clone(&handle) as Arc<dyn PubSub>,
         blobs: handle,
     }
 }
@@ -77,6 +82,264 @@ impl Handle {
             }
         }
         .boxed()
+    }
+}
+
+impl Log for Handle {
+    fn lanes(&self) -> u8 {
+        self.lanes
+    }
+
+    fn append(&self, lane: Lane, record: Bytes) -> BoxFuture<'_, Result<u64, BusError>> {
+        self.call(CallKind::Append, move |state, link| {
+            let seq = state.append(link, lane, record.clone())?;
+            if state.happens(state.weather.append_twice) {
+                state.reached(Point::AppendDuplicated);
+                // The client's own repetition of what it had no answer for: the second is the one that is answered.
+                return state.append(link, lane, record);
+            }
+            Ok(seq)
+        })
+    }
+
+    fn read(&self, lane: Lane, from_seq: u64) -> BoxFuture<'_, Result<LogStream, BusError>> {
+        async move {
+            let (sender, receiver) = mpsc::unbounded_channel();
+            self.call(CallKind::Other, move |state, link| state.read_log(link, lane, from_seq, sender)).await?;
+            Ok(until_error(incoming(receiver)))
+        }
+        .boxed()
+    }
+
+    fn last_seq(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>> {
+        self.call(CallKind::Other, move |state, _| Ok(state.broker.lane(lane)?.last_seq()))
+    }
+
+    fn record(&self, lane: Lane, seq: u64) -> BoxFuture<'_, Result<Option<LogRecord>, BusError>> {
+        self.call(CallKind::Other, move |state, _| {
+            let first = state.broker.lane(lane)?.from(seq).first().cloned();
+            Ok(first.filter(|record| record.seq == seq))
+        })
+    }
+
+    fn trim(&self, lane: Lane, below_seq: u64) -> BoxFuture<'_, Result<(), BusError>> {
+        self.call(CallKind::Other, move |state, _| {
+            if state.broker.lane(lane)?.trim(below_seq) {
+                state.reached(Point::LogTrimmed);
+            }
+            Ok(())
+        })
+    }
+
+    fn trimmed(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>> {
+        self.call(CallKind::Other, move |state, _| Ok(state.broker.lane(lane)?.trimmed))
+    }
+}
+
+impl Register for Handle {
+    fn write(&self, key: RegisterKey, value: Bytes) -> BoxFuture<'_, Result<Registered, BusError>> {
+        self.call(CallKind::Register, move |state, _| {
+            let now = state.now();
+            let is_award = matches!(key, RegisterKey::Award(..) | RegisterKey::AwardEnd(..));
+            if is_award && state.happens(state.weather.register_foreign) {
+                state.broker.register_foreign(&key, now);
+            }
+            let registered = state.broker.register(key, value, now);
+            match registered {
+                Registered::Written => {}
+                Registered::Same => state.reached(Point::RegisterSame),
+                Registered::Different(_) => state.reached(Point::RegisterRefused),
+            }
+            Ok(registered)
+        })
+    }
+
+    fn value(&self, key: RegisterKey) -> BoxFuture<'_, Result<Option<Bytes>, BusError>> {
+        self.call(CallKind::Other, move |state, _| Ok(state.broker.registered(&key)))
+    }
+
+    fn entries(&self) -> BoxFuture<'_, Result<Vec<(RegisterKey, Bytes)>, BusError>> {
+        self.call(CallKind::Other, |state, _| Ok(state.broker.register.clone()))
+    }
+}
+
+impl KeyValue for Handle {
+    fn put(&self, bucket: Bucket, key: String, value: Bytes) -> BoxFuture<'_, Result<(), BusError>> {
+        self.call(CallKind::Other, move |state, _| {
+            state.put(bucket, &key, Some(value));
+            Ok(())
+        })
+    }
+
+    fn create(&self, bucket: Bucket, key: String, value: Bytes) -> BoxFuture<'_, Result<bool, BusError>> {
+        self.call(CallKind::Other, move |state, _| {
+            let is_new = !state.broker.bucket(bucket).contains_key(&key);
+            if is_new {
+                state.put(bucket, &key, Some(value));
+            }
+            Ok(is_new)
+        })
+    }
+
+    fn value(&self, bucket: Bucket, key: String) -> BoxFuture<'_, Result<Option<Bytes>, BusError>> {
+        self.call(CallKind::Other, move |state, _| Ok(state.broker.bucket(bucket).get(&key).cloned()))
+    }
+
+    fn delete(&self, bucket: Bucket, key: String) -> BoxFuture<'_, Result<(), BusError>> {
+        self.call(CallKind::Other, move |state, _| {
+            state.put(bucket, &key, None);
+            Ok(())
+        })
+    }
+
+    fn watch(&self, bucket: Bucket) -> BoxFuture<'_, Result<BoxStream<'static, Change>, BusError>> {
+        async move {
+            let (sender, receiver) = mpsc::unbounded_channel();
+            let watch = move |state: &mut WorldState, link| {
+                state.watch(link, bucket, sender);
+                Ok(())
+            };
+            self.call(CallKind::Other, watch).await?;
+            Ok(incoming(receiver))
+        }
+        .boxed()
+    }
+}
+
+impl Blobs for Handle {
+    fn put(&self, name: String, version: u64, value: Bytes) -> BoxFuture<'_, Result<bool, BusError>> {
+        self.call(CallKind::Other, move |state, _| {
+            if state.broker.blobs.get(&name).is_some_and(|(standing, _)| *standing > version) {
+                return Ok(false);
+            }
+            if name.starts_with(CHECKPOINT) {
+                state.reached(Point::CheckpointStored);
+            }
+            state.broker.blobs.insert(name, (version, value));
+            Ok(true)
+        })
+    }
+
+    fn value(&self, name: String) -> BoxFuture<'_, Result<Option<Bytes>, BusError>> {
+        self.call(CallKind::Other, move |state, _| {
+            let value = state.broker.blobs.get(&name).map(|(_, value)| value.clone());
+            if name.starts_with(CHECKPOINT) && value.as_ref().is_some_and(|value| state.broker.names_refused(value)) {
+                state.reached(Point::CheckpointRefused);
+            }
+            Ok(value)
+        })
+    }
+
+    fn version(&self, name: String) -> BoxFuture<'_, Result<Option<u64>, BusError>> {
+        self.call(CallKind::Other, move |state, _| Ok(state.broker.blobs.get(&name).map(|(version, _)| *version)))
+    }
+}
+
+impl PubSub for Handle {
+    fn publish(&self, subject: String, payload: Bytes) -> BoxFuture<'_, Result<(), BusError>> {
+        let message = Received { subject, reply: None, token: None, payload };
+        async move {
+            let (handed_over, outcome) = oneshot::channel();
+            let link = self.link;
+            self.world.change(|state| match state.depart(link) {
+                Departure::Never => {}
+                Departure::Leaves | Departure::LeavesLast => state.post(link, message, handed_over),
+            });
+            match outcome.await {
+                Ok(()) => Ok(()),
+                Err(_) => pending().await,
+            }
+        }
+        .boxed()
+    }
+
+    fn subscribe(
+        &self,
+        subject: String,
+        queue: Option<String>,
+    ) -> BoxFuture<'_, Result<BoxStream<'static, Received>, BusError>> {
+        async move {
+            let (sender, receiver) = mpsc::unbounded_channel();
+            let subscribe = move |state: &mut WorldState, link| {
+                let subscription = Subscription { link, pattern: subject, queue, sender, last_at_us: 0 };
+                state.broker.subscriptions.push(subscription);
+                Ok(())
+            };
+            self.call(CallKind::Other, subscribe).await?;
+            Ok(incoming(receiver))
+        }
+        .boxed()
+    }
+
+    fn request(
+        &self,
+        subject: String,
+        token: Option<String>,
+        payload: Bytes,
+        timeout: Duration,
+    ) -> BoxFuture<'_, Result<Bytes, BusError>> {
+        async move {
+            let (sender, receiver) = mpsc::unbounded_channel();
+            let named = subject.clone();
+            let ask = move |state: &mut WorldState, link| {
+                state.requests += 1;
+                let reply = format!("_INBOX.{}", state.requests);
+                let subscription = Subscription { link, pattern: reply.clone(), queue: None, sender, last_at_us: 0 };
+                let message = Received { subject, reply: Some(reply), token, payload };
+                if !state.route(link, &message) {
+                    return Err(BusError::NoResponder(named));
+                }
+                state.broker.subscriptions.push(subscription);
+                Ok(())
+            };
+            let asking = async {
+                // A request is published, not called: nobody says that it arrived.
+                let asked = self.call(CallKind::Other, ask).await;
+                match asked {
+                    Err(error @ BusError::NoResponder(_)) => Err(error),
+                    Ok(()) | Err(_) => incoming(receiver)
+                        .next()
+                        .await
+                        .map_or_else(|| Err(BusError::Closed), |answer| Ok(answer.payload)),
+                }
+            };
+            match tokio::time::timeout(timeout, asking).await {
+                Ok(outcome) => outcome,
+                Err(_) => Err(BusError::Unknown(format!("no answer within {timeout:?}"))),
+            }
+        }
+        .boxed()
+    }
+
+    fn flush(&self) -> BoxFuture<'_, Result<(), BusError>> {
+        self.call(CallKind::Other, |_, _| Ok(()))
+    }
+
+    fn dropped(&self) -> u64 {
+        0
+    }
+}
+
+impl WorldState {
+    /// A process hands a message over; it is routed when it reaches the broker, if it does.
+    fn post(&mut self, link: LinkId, message: Received, handed_over: oneshot::Sender<()>) {
+        let route = move |state: &mut Self| {
+            if state.is_cut(link) {
+                state.reached(Point::MessageLost);
+            } else {
+                state.route(link, &message);
+            }
+        };
+        if self.is_stalled(link) {
+            let leave = move |state: &mut Self| {
+                let _ = handed_over.send(());
+                route(state);
+            };
+            self.send(link, Box::new(leave));
+        } else {
+            let _ = handed_over.send(());
+            self.send(link, Box::new(route));
+        }
     }
 }
 
@@ -134,4 +397,17 @@ fn incoming<T: Send + 'static>(receiver: UnboundedReceiver<T>) -> BoxStream<'sta
         }
     };
     stream::unfold(receiver, next).boxed()
+}
+
+/// Ends behind the first error.
+fn until_error(records: BoxStream<'static, Result<LogRecord, BusError>>) -> LogStream {
+    let next = |(mut records, is_over): (LogStream, bool)| async move {
+        if is_over {
+            return None;
+        }
+        let record = records.next().await?;
+        let is_over = record.is_err();
+        Some((record, (records, is_over)))
+    };
+    stream::unfold((records, false), next).boxed()
 }
