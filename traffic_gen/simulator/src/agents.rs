@@ -5,8 +5,7 @@ mod bargainer;
 mod contractor;
 mod initiator;
 mod mandate;
-mod post;
-mod temper;
+mod submission;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
@@ -18,27 +17,31 @@ use bus::{PubSub, Received};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, select};
-use rand::RngExt;
+use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use schemas::delivery::{Delivery, Notification};
 use schemas::presence::RENEWAL;
-use schemas::{AgentId, DeliveryId, Digest, NegotiationId, TopicName, subject};
+use schemas::{Address, AgentId, DeliveryId, Digest, MsgId, NegotiationId, Payload, subject};
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
-pub(super) use initiator::{BargainPlan, CallPlan};
-pub(super) use mandate::{MARK, MARKED_MIN};
-pub(super) use temper::AgentFaults;
-
-use self::contractor::Deal;
-use self::post::Draft;
+use self::bargainer::SimulatedParty;
+use self::submission::Sender;
+use super::faults::{AgentFault, AgentFaults};
 use super::points::Point;
-use super::scenario::Absence;
+use super::scenario::topic;
 use super::trace::{JournalEntry, Noted};
-use super::world::World;
+use super::world::{ProcessRole, World};
+use super::{Absence, AgentPlan, Scenario};
 
-/// Gap before an agent that could not connect tries again.
-const CONNECT_GAP: Duration = Duration::from_millis(150);
+/// How a text of a mandate begins that says whose it is.
+pub(super) const MARK: &str = "sealed-of-";
+
+/// Reservation values are no smaller, so that no count, price or duration of a run looks like one.
+pub(super) const MARKED_MIN: u32 = 10_001;
+
+/// Gap before an agent that could not connect tries again, in milliseconds.
+const CONNECT_GAP_MS: u64 = 150;
 
 /// Hellos of a connected agent in each lease.
 const HELLOS_PER_LEASE: u32 = 3;
@@ -46,67 +49,94 @@ const HELLOS_PER_LEASE: u32 = 3;
 /// Connections on which notices are read as well, in per mille.
 const READS_NOTICES: u32 = 250;
 
-/// What all agents of a run share.
-#[derive(Clone)]
+/// All agents of a run.
 pub(super) struct Agents {
-    pub(super) world: Arc<World>,
-    /// What agents still have to do: jobs that wait, messages under way.
-    pub(super) busy: Arc<AtomicUsize>,
+    pending: Pending,
+    journals: BTreeMap<AgentId, ReceivedJournal>,
+}
+
+impl Agents {
+    /// Starts the agents of a scenario.
+    pub(super) fn start(world: &Arc<World>, scenario: &Scenario) -> Self {
+        let mut agents = Self { pending: Pending::default(), journals: BTreeMap::new() };
+        for (index, plan) in scenario.agents.iter().enumerate() {
+            let victim = &scenario.agents[(index + 1) % scenario.agents.len()];
+            let journal = ReceivedJournal::default();
+            let context = AgentContext {
+                id: plan.id.clone(),
+                faults: plan.faults.clone(),
+                rng: ChaCha8Rng::seed_from_u64(plan.seed),
+                jobs: BTreeMap::new(),
+                jobs_made: 0,
+                pending: agents.pending.clone(),
+                pub_sub: world.connect(plan.id.to_string(), ProcessRole::Agent).1.pub_sub,
+                world: Arc::clone(world),
+                journal: journal.clone(),
+            };
+            tokio::spawn(SimulatedAgent::new(context, plan, &victim.id).drive());
+            agents.journals.insert(plan.id.clone(), journal);
+        }
+        agents
+    }
+
+    /// How many things agents still have to do.
+    pub(super) fn pending(&self) -> usize {
+        self.pending.0.load(Ordering::Relaxed)
+    }
+
+    /// What each agent has noted so far.
+    pub(super) fn journals(&self) -> BTreeMap<AgentId, Vec<JournalEntry>> {
+        self.journals.iter().map(|(agent, journal)| (agent.clone(), journal.entries())).collect()
+    }
+}
+
+/// How much agents still have to do: jobs that wait, messages under way.
+#[derive(Clone, Default)]
+struct Pending(Arc<AtomicUsize>);
+
+impl Pending {
+    fn begin(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        let before = self.0.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before > 0, "what ends has begun");
+    }
 }
 
 /// An agent's journal.
 #[derive(Clone, Default)]
-pub(super) struct ReceivedJournal(Arc<Mutex<Vec<JournalEntry>>>);
+struct ReceivedJournal(Arc<Mutex<Vec<JournalEntry>>>);
 
 impl ReceivedJournal {
     fn note(&self, world: &World, kind: Noted) {
-        let at = world.state().now();
+        let at = world.now();
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(JournalEntry { at, kind });
     }
 
-    /// Everything noted so far.
-    pub(super) fn entries(&self) -> Vec<JournalEntry> {
+    fn entries(&self) -> Vec<JournalEntry> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// Who an agent is.
-pub(super) struct Profile {
-    pub(super) id: AgentId,
-    pub(super) token: String,
-    pub(super) temper: AgentFaults,
-    pub(super) rng: ChaCha8Rng,
-    /// The calls it makes; empty for a contractor.
-    pub(super) calls: Vec<CallPlan>,
-    /// The bargains it calls to.
-    pub(super) bargains: Vec<BargainPlan>,
-    /// When it is away.
-    pub(super) absences: Vec<Absence>,
-    /// How long it counts as present after it was heard.
-    pub(super) lease: Duration,
-    /// Somebody else, whom it may try to be.
-    pub(super) victim: AgentId,
-    /// The topic whose notices it may read.
-    pub(super) topic: TopicName,
+/// Something to be said.
+#[derive(Debug, Clone)]
+struct Draft {
+    negotiation: NegotiationId,
+    payload: Payload,
+    /// For a call: whom it goes to.
+    to: Vec<Address>,
+    /// For a call: whether it asks for those who are absent, too.
+    invites_absent: bool,
+    /// The id of an earlier message, to be used again for another body.
+    reuses: Option<MsgId>,
 }
 
-/// A running agent: owns everything of its own, shares the journal.
-pub(super) struct SimulatedAgent {
-    me: Profile,
-    company: Agents,
-    pub_sub: Arc<dyn PubSub>,
-    journal: ReceivedJournal,
-    /// Its last sequence number: one counter for everything it says.
-    seq: u64,
-    seen: BTreeSet<DeliveryId>,
-    jobs: BTreeMap<(Instant, u64), Job>,
-    jobs_made: u64,
-    deals: BTreeMap<NegotiationId, Deal>,
-    inbox: Option<BoxStream<'static, Received>>,
-    /// When it says again that it is there; never while it is away.
-    renew_at: Option<Instant>,
-    /// The inbox's subject.
-    subject: String,
+impl Draft {
+    fn new(negotiation: &NegotiationId, payload: Payload) -> Self {
+        Self { negotiation: negotiation.clone(), payload, to: Vec::new(), invites_absent: false, reuses: None }
+    }
 }
 
 /// Something an agent will do.
@@ -117,196 +147,275 @@ enum Job {
     Acknowledge(Vec<DeliveryId>),
 }
 
+/// What every role of an agent acts with: who it is, what it draws from, what it will do, and how it reaches the bus.
+struct AgentContext {
+    id: AgentId,
+    faults: AgentFaults,
+    rng: ChaCha8Rng,
+    jobs: BTreeMap<(Instant, u64), Job>,
+    jobs_made: u64,
+    pending: Pending,
+    world: Arc<World>,
+    pub_sub: Arc<dyn PubSub>,
+    journal: ReceivedJournal,
+}
+
+impl AgentContext {
+    fn plan(&mut self, after_ms: u64, job: Job) {
+        self.jobs_made += 1;
+        self.pending.begin();
+        self.jobs.insert((Instant::now() + Duration::from_millis(after_ms), self.jobs_made), job);
+    }
+
+    fn say(&mut self, after_ms: u64, draft: Draft) {
+        self.plan(after_ms, Job::Say(Box::new(draft)));
+    }
+
+    /// Says something in the negotiation of a delivery.
+    fn reply(&mut self, after_ms: u64, delivery: &Delivery, payload: Payload) {
+        if matches!(payload, Payload::Withdraw(_)) {
+            self.reached(Point::Withdrawn);
+        }
+        self.say(after_ms, Draft::new(&delivery.envelope.negotiation, payload));
+    }
+
+    /// Whether something of this rate, in per mille, happens now.
+    fn happens(&mut self, per_mille: u32) -> bool {
+        self.rng.random_range(0..1000) < per_mille
+    }
+
+    /// Whether the agent commits a fault at this occasion.
+    fn errs(&mut self, fault: AgentFault) -> bool {
+        let per_mille = self.faults.rate(fault);
+        self.happens(per_mille)
+    }
+
+    fn draw(&mut self, range: std::ops::Range<u64>) -> u64 {
+        self.rng.random_range(range)
+    }
+
+    fn index(&mut self, below: usize) -> usize {
+        usize::try_from(self.draw(0..below.max(1) as u64)).unwrap_or_default()
+    }
+
+    fn reached(&self, point: Point) {
+        self.world.reached(point);
+    }
+
+    fn note(&self, kind: Noted) {
+        self.journal.note(&self.world, kind);
+    }
+}
+
+/// A running agent.
+struct SimulatedAgent {
+    context: AgentContext,
+    sender: Sender,
+    /// How long it counts as present after it was heard.
+    lease: Duration,
+    seen: BTreeSet<DeliveryId>,
+    /// Negotiations whose end it has seen.
+    closed: BTreeSet<NegotiationId>,
+    /// What it knows as a party of bargains.
+    parties: BTreeMap<NegotiationId, SimulatedParty>,
+    inbox: Option<BoxStream<'static, Received>>,
+    /// When it says again that it is there; never while it is away.
+    renew_at: Option<Instant>,
+    /// The inbox's subject.
+    subject: String,
+}
+
 impl SimulatedAgent {
-    pub(super) fn new(me: Profile, company: Agents, pub_sub: Arc<dyn PubSub>, journal: ReceivedJournal) -> Self {
-        let mut agent = Self {
-            subject: subject::inbox(&me.id),
-            me,
-            company,
-            pub_sub,
-            journal,
-            seq: 0,
+    fn new(mut context: AgentContext, plan: &AgentPlan, victim: &AgentId) -> Self {
+        context.plan(0, Job::Connect);
+        initiator::plan_calls(&mut context, &plan.calls);
+        let parties = initiator::plan_bargains(&mut context, &plan.bargains);
+        for Absence { from_ms, until_ms } in &plan.absences {
+            context.plan(*from_ms, Job::Disconnect);
+            context.plan(*until_ms, Job::Connect);
+        }
+        Self {
+            sender: Sender::new(&context.id, victim),
+            lease: Duration::from_millis(plan.registration.lease_ms.into()),
             seen: BTreeSet::new(),
-            jobs: BTreeMap::new(),
-            jobs_made: 0,
-            deals: BTreeMap::new(),
+            closed: BTreeSet::new(),
+            parties,
             inbox: None,
             renew_at: None,
-        };
-        agent.plan(Duration::ZERO, Job::Connect);
-        agent.plan_calls();
-        agent.plan_bargains();
-        for Absence { from_ms, until_ms } in std::mem::take(&mut agent.me.absences) {
-            agent.plan(Duration::from_millis(from_ms), Job::Disconnect);
-            agent.plan(Duration::from_millis(until_ms), Job::Connect);
+            subject: subject::inbox(&context.id),
+            context,
         }
-        agent
     }
 
     /// Runs until the run ends.
-    pub(super) async fn drive(mut self) {
+    async fn drive(mut self) {
         loop {
-            let at = self.jobs.first_key_value().map(|((at, _), _)| *at);
+            let at = self.context.jobs.first_key_value().map(|((at, _), _)| *at);
             let renew_at = self.renew_at;
-            let Self { inbox, .. } = &mut self;
+            let inbox = &mut self.inbox;
             let message = async {
                 match inbox {
                     Some(inbox) => inbox.next().await,
                     None => pending().await,
                 }
             };
-            let due = async {
-                match at {
-                    Some(at) => tokio::time::sleep_until(at).await,
-                    None => pending().await,
-                }
-            };
-            let renewal = async {
-                match renew_at {
-                    Some(at) => tokio::time::sleep_until(at).await,
-                    None => pending().await,
-                }
-            };
             tokio::select! {
                 biased;
                 Some(message) = message => self.receive(message),
-                () = due => self.act().await,
-                () = renewal => self.say_hello(RENEWAL).await,
+                () = sleep_until(at) => self.act().await,
+                () = sleep_until(renew_at) => self.say_hello(RENEWAL).await,
             }
         }
     }
 
-    /// Plans a job.
-    fn plan(&mut self, after: Duration, job: Job) {
-        self.jobs_made += 1;
-        self.company.busy.fetch_add(1, Ordering::Relaxed);
-        self.jobs.insert((Instant::now() + after, self.jobs_made), job);
-    }
-
-    fn say(&mut self, after_ms: u64, draft: Draft) {
-        self.plan(Duration::from_millis(after_ms), Job::Say(Box::new(draft)));
-    }
-
-    /// Whether something of this rate, in per mille, happens now.
-    fn happens(&mut self, per_mille: u32) -> bool {
-        self.me.rng.random_range(0..1000) < per_mille
-    }
-
-    fn draw(&mut self, range: std::ops::Range<u64>) -> u64 {
-        self.me.rng.random_range(range)
-    }
-
-    fn reached(&self, point: Point) {
-        self.company.world.state().reached(point);
-    }
-
     async fn act(&mut self) {
-        let Some((_, job)) = self.jobs.pop_first() else { return };
+        let Some((_, job)) = self.context.jobs.pop_first() else { return };
         match job {
             Job::Connect => self.connect().await,
             Job::Disconnect => (self.inbox, self.renew_at) = (None, None),
-            Job::Say(draft) => self.send(*draft),
+            Job::Say(draft) => {
+                let party = self.parties.get_mut(&draft.negotiation);
+                self.sender.send(&mut self.context, party, *draft);
+            }
             Job::Acknowledge(ids) => self.acknowledge(&ids).await,
         }
-        self.company.busy.fetch_sub(1, Ordering::Relaxed);
+        self.context.pending.end();
     }
 
     async fn connect(&mut self) {
-        let subscribed = self.pub_sub.subscribe(self.subject.clone(), None).await;
-        let Ok(inbox) = subscribed else { return self.plan(CONNECT_GAP, Job::Connect) };
+        let subscribed = self.context.pub_sub.subscribe(self.subject.clone(), None).await;
+        let Ok(inbox) = subscribed else {
+            return self.context.plan(CONNECT_GAP_MS, Job::Connect);
+        };
         self.inbox = Some(inbox);
-        if self.happens(READS_NOTICES)
-            && let Ok(notices) = self.pub_sub.subscribe(subject::topic(&self.me.topic), None).await
+        if self.context.happens(READS_NOTICES)
+            && let Ok(notices) = self.context.pub_sub.subscribe(subject::topic(&topic()), None).await
         {
             self.inbox = self.inbox.take().map(|inbox| select(inbox, notices).boxed());
         }
         self.say_hello(b"").await;
-        self.journal.note(&self.company.world, Noted::Connected);
+        self.context.note(Noted::Connected);
     }
 
     async fn say_hello(&mut self, body: &'static [u8]) {
-        let greeted = self.pub_sub.publish(subject::hello(&self.me.id), Bytes::from_static(body)).await;
+        let hello = subject::hello(&self.context.id);
+        let greeted = self.context.pub_sub.publish(hello, Bytes::from_static(body)).await;
         debug_assert!(greeted.is_ok(), "publishing only hands over");
-        self.renew_at = Some(Instant::now() + self.me.lease / HELLOS_PER_LEASE);
+        self.renew_at = Some(Instant::now() + self.lease / HELLOS_PER_LEASE);
     }
 
     /// Reads an inbox message, decides what to acknowledge when, and answers what is new.
     fn receive(&mut self, message: Received) {
         let Received { subject, payload, .. } = message;
         if subject != self.subject {
-            return self.journal.note(&self.company.world, Noted::Notice { subject, payload });
+            return self.context.note(Noted::Notice { subject, payload });
         }
-        let Ok(texts) = serde_json::from_slice::<Vec<&RawValue>>(&payload) else { return self.puzzle(payload) };
+        let Ok(texts) = serde_json::from_slice::<Vec<&RawValue>>(&payload) else {
+            return self.context.note(Noted::Unreadable { bytes: payload });
+        };
         let mut arrived = Vec::new();
         for text in texts {
             let Ok(delivery) = serde_json::from_str::<Delivery>(text.get()) else {
-                self.puzzle(Bytes::copy_from_slice(text.get().as_bytes()));
+                self.context.note(Noted::Unreadable { bytes: Bytes::copy_from_slice(text.get().as_bytes()) });
                 continue;
             };
             let id = delivery.envelope.msg_id;
             let is_repeat = !self.seen.insert(id);
             if is_repeat {
-                self.reached(Point::DeliveryRepeated);
+                self.context.reached(Point::DeliveryRepeated);
             }
             let (delivery, digest) = (Arc::new(delivery), Digest::of_bytes(text.get().as_bytes()));
-            let noted = Noted::Received { id, digest, is_repeat, delivery: Arc::clone(&delivery) };
-            self.journal.note(&self.company.world, noted);
+            self.context.note(Noted::Received { id, digest, is_repeat, delivery: Arc::clone(&delivery) });
             arrived.push(id);
             if !is_repeat {
                 self.answer(&delivery);
             }
         }
         self.plan_acknowledgements(arrived);
-        if self.happens(self.me.temper.reconnect) {
-            let (gone, back) = (self.draw(0..200), self.draw(200..2000));
-            self.plan(Duration::from_millis(gone), Job::Disconnect);
-            self.plan(Duration::from_millis(back), Job::Connect);
+        let context = &mut self.context;
+        if context.errs(AgentFault::Reconnect) {
+            let (gone, back) = (context.draw(0..200), context.draw(200..2000));
+            context.plan(gone, Job::Disconnect);
+            context.plan(back, Job::Connect);
         }
     }
 
-    fn puzzle(&self, bytes: Bytes) {
-        self.journal.note(&self.company.world, Noted::Unreadable { bytes });
-    }
-
+    /// Answers as a party where it is one, as contractor or initiator elsewhere.
     fn answer(&mut self, delivery: &Delivery) {
+        let (context, negotiation) = (&mut self.context, &delivery.envelope.negotiation);
+        let party = self.parties.get_mut(negotiation);
         match &delivery.payload {
             Notification::Cfp(call) => match &call.bargain {
-                Some(bargain) => self.answer_bargain(delivery, call, bargain),
-                None => self.answer_call(delivery, call),
+                Some(bargain) => {
+                    let party = SimulatedParty::join(context, delivery, call, &bargain.rules);
+                    self.parties.insert(negotiation.clone(), party);
+                }
+                None => contractor::answer_call(context, delivery, call),
             },
-            Notification::Accept(award) if self.is_bargaining(delivery) => self.answer_agreed(delivery, award),
-            Notification::Accept(award) => self.answer_accept(delivery, award),
-            Notification::Turn(turn) => self.answer_turn(delivery, turn),
-            Notification::NotUnderstood(misunderstanding) => self.answer_misread(delivery, misunderstanding),
-            Notification::Cancel(cancellation) => self.answer_cancel(delivery, cancellation),
-            Notification::Ack(receipt) => self.answer_receipt(delivery, receipt),
-            Notification::Inform(news) => self.answer_news(delivery, news),
-            Notification::Closed(closing) => self.answer_closed(delivery, closing),
-            Notification::Reject(_) | Notification::Failure(_) => self.stray(delivery),
+            Notification::Accept(award) => match party {
+                Some(_) => bargainer::answer_agreed(context, delivery, award),
+                None => contractor::answer_accept(context, delivery, award),
+            },
+            Notification::Turn(turn) => {
+                if let Some(party) = party {
+                    party.answer_turn(context, delivery, turn);
+                }
+            }
+            Notification::NotUnderstood(misunderstanding) => {
+                bargainer::answer_not_understood(party.as_deref(), context, delivery, misunderstanding);
+            }
+            Notification::Cancel(cancellation) => contractor::answer_cancel(context, delivery, cancellation),
+            Notification::Ack(receipt) => {
+                if let Some(party) = party {
+                    party.note_receipt(context, delivery, receipt);
+                }
+                contractor::answer_receipt(context, delivery, receipt);
+            }
+            Notification::Inform(report) => initiator::answer_progress(context, delivery, report),
+            Notification::Closed(closing) => {
+                if self.closed.insert(negotiation.clone()) {
+                    contractor::note_closed(context, closing);
+                    if let Some(party) = party {
+                        party.note_closed(context, closing);
+                    }
+                }
+                contractor::say_unasked(context, delivery);
+            }
+            Notification::Reject(_) | Notification::Failure(_) => contractor::say_unasked(context, delivery),
         }
     }
 
     /// Acknowledges each arrival alone or all of them together, soon or late, once or twice, or not at all.
     fn plan_acknowledgements(&mut self, arrived: Vec<DeliveryId>) {
-        let kept: Vec<DeliveryId> = arrived.into_iter().filter(|_| !self.happens(self.me.temper.ack_skip)).collect();
-        let is_together = self.happens(500);
+        let context = &mut self.context;
+        let kept: Vec<DeliveryId> = arrived.into_iter().filter(|_| !context.errs(AgentFault::AckSkip)).collect();
+        let is_together = context.happens(500);
         let groups: Vec<Vec<DeliveryId>> =
             if is_together { vec![kept] } else { kept.into_iter().map(|id| vec![id]).collect() };
         for ids in groups.into_iter().filter(|ids| !ids.is_empty()) {
-            let after = if self.happens(self.me.temper.ack_late) { self.draw(300..3000) } else { self.draw(0..20) };
-            if self.happens(self.me.temper.ack_twice) {
-                let again = after + self.draw(0..500);
-                self.plan(Duration::from_millis(again), Job::Acknowledge(ids.clone()));
+            let after = if context.errs(AgentFault::AckLate) { context.draw(300..3000) } else { context.draw(0..20) };
+            if context.errs(AgentFault::AckTwice) {
+                let again = after + context.draw(0..500);
+                context.plan(again, Job::Acknowledge(ids.clone()));
             }
-            self.plan(Duration::from_millis(after), Job::Acknowledge(ids));
+            context.plan(after, Job::Acknowledge(ids));
         }
     }
 
     async fn acknowledge(&mut self, ids: &[DeliveryId]) {
         let Some((first, others)) = ids.split_first() else { return };
         let body = if others.is_empty() { Vec::new() } else { serde_json::to_vec(others).unwrap_or_default() };
-        let published = self.pub_sub.publish(subject::ack(&self.me.id, *first), Bytes::from(body)).await;
+        let subject = subject::ack(&self.context.id, *first);
+        let published = self.context.pub_sub.publish(subject, Bytes::from(body)).await;
         debug_assert!(published.is_ok(), "publishing only hands over");
-        self.journal.note(&self.company.world, Noted::Acknowledged { ids: ids.to_vec() });
+        self.context.note(Noted::Acknowledged { ids: ids.to_vec() });
+    }
+}
+
+/// Never, where there is no instant.
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => pending().await,
     }
 }

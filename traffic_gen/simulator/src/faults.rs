@@ -1,31 +1,31 @@
-//! What goes wrong in a run, drawn from its seed: the weather all the time, and single blows at certain times. Each kind
-//! is absent from many runs, so that some get far where others cannot.
+//! What goes wrong in a run, drawn from its seed: the network all the time, processes and broker at certain times, agents
+//! by occasion. Each kind is absent from many runs, so that some get far where others cannot.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::scenario::Scenario;
+use strum::VariantArray;
+
+use super::Scenario;
 use super::world::NetworkFaults;
 
-/// Kinds of blows, see [`blow`].
+/// Kinds of single faults, see [`single_fault`].
 const KINDS: u32 = 11;
-/// In one run of so many the register holds entries of another history.
-const FOREIGN_ONE_IN: u32 = 8;
-/// Most blows of one run.
-const BLOWS_MAX: usize = 8;
+/// Most single faults of one run that are no theme's.
+const SINGLE_FAULTS_MAX: usize = 8;
 
 /// Something done to the exchange.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SingleFault {
     /// Done to one process, named by its place: gateways first, then engines.
-    Process(usize, Harm),
+    Process(usize, ProcessFault),
     /// Done to the broker.
-    Broker(Trouble),
+    Broker(BrokerFault),
 }
 
 /// Something done to a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Harm {
+pub(super) enum ProcessFault {
     /// It is killed, and started again later.
     Kill { back_after_ms: u64 },
     /// It is killed by one of its next calls.
@@ -40,7 +40,7 @@ pub(super) enum Harm {
 
 /// Something done to the broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(super) enum BrokerFault {
     /// It is gone.
     Down { for_ms: u64 },
     /// The log is full.
@@ -56,9 +56,9 @@ pub(super) enum Trouble {
 /// See the module.
 #[derive(Debug, Clone)]
 pub(super) struct Faults {
-    pub(super) weather: NetworkFaults,
+    pub(super) network: NetworkFaults,
     /// By milliseconds since the run began.
-    pub(super) blows: Vec<(u64, SingleFault)>,
+    pub(super) single: Vec<(u64, SingleFault)>,
 }
 
 impl Faults {
@@ -66,55 +66,53 @@ impl Faults {
     pub(super) fn draw(seed: u64, scenario: &Scenario) -> Self {
         let rng = &mut ChaCha8Rng::seed_from_u64(seed);
         let kinds: Vec<u32> = (0..KINDS).filter(|_| rng.random_range(0..2) == 0).collect();
-        let count = if kinds.is_empty() { 0 } else { rng.random_range(0..=BLOWS_MAX) };
-        let mut blows: Vec<(u64, SingleFault)> = (0..count)
+        let count = if kinds.is_empty() { 0 } else { rng.random_range(0..=SINGLE_FAULTS_MAX) };
+        let mut single: Vec<(u64, SingleFault)> = (0..count)
             .map(|_| {
                 let kind = kinds[rng.random_range(0..kinds.len())];
-                (rng.random_range(200..scenario.troubled_ms), blow(rng, kind, scenario))
+                (rng.random_range(200..scenario.troubled_ms), single_fault(rng, kind, scenario))
             })
             .collect();
-        blows.extend(scenario.stalls(rng));
-        blows.extend(scenario.departures());
-        blows.sort_by_key(|(at_ms, _)| *at_ms);
-        let mut faults = Self { weather: weather(rng), blows };
+        single.extend(super::scenario::usurped::stalls(scenario, rng));
+        single.extend(scenario.upgrades.departures(scenario.gateways));
+        single.sort_by_key(|(at_ms, _)| *at_ms);
+        let mut faults = Self { network: NetworkFaults::draw(rng), single };
         if scenario.are_gateways_spared {
             faults.spare_gateways(scenario.gateways);
         }
         faults
     }
-}
 
-impl Faults {
     /// Takes out whatever keeps a gateway from hearing the bus and knowing that it does.
     fn spare_gateways(&mut self, gateways: usize) {
-        self.weather = NetworkFaults { slow: 0, request_lost: 0, answer_lost: 0, ..self.weather.clone() };
-        self.blows.retain(|(_, blow)| match blow {
+        self.network.spare_gateways();
+        self.single.retain(|(_, fault)| match fault {
             SingleFault::Process(place, _) => *place >= gateways,
-            SingleFault::Broker(Trouble::Down { .. } | Trouble::Mute { .. }) => false,
-            SingleFault::Broker(Trouble::Full { .. } | Trouble::Jump { .. } | Trouble::Archived) => true,
+            SingleFault::Broker(BrokerFault::Down { .. } | BrokerFault::Mute { .. }) => false,
+            SingleFault::Broker(BrokerFault::Full { .. } | BrokerFault::Jump { .. } | BrokerFault::Archived) => true,
         });
     }
 }
 
-fn blow(rng: &mut ChaCha8Rng, kind: u32, scenario: &Scenario) -> SingleFault {
+fn single_fault(rng: &mut ChaCha8Rng, kind: u32, scenario: &Scenario) -> SingleFault {
     let anyone = rng.random_range(0..scenario.gateways + scenario.engines);
     let engine = scenario.gateways + rng.random_range(0..scenario.engines);
-    // Engines hold state: most of the blows go to them.
+    // Engines hold state: most of the faults are theirs.
     let process = if rng.random_range(0..4) == 0 { anyone } else { engine };
     let back_after_ms = rng.random_range(50..2500);
-    let harm = |harm| SingleFault::Process(process, harm);
+    let of_process = |fault| SingleFault::Process(process, fault);
     match kind {
-        0 | 1 => harm(Harm::KillAtCall { calls: rng.random_range(0..40), back_after_ms }),
-        2 => harm(Harm::Kill { back_after_ms }),
-        3 => harm(Harm::Stall { for_ms: rng.random_range(100..4000) }),
-        4 => harm(Harm::Cut { for_ms: rng.random_range(100..3000) }),
-        5 => SingleFault::Broker(Trouble::Down { for_ms: rng.random_range(50..1500) }),
-        6 => SingleFault::Broker(Trouble::Full { for_ms: rng.random_range(50..1500) }),
-        7 => SingleFault::Broker(Trouble::Jump { by_us: jump_us(rng) }),
-        8 => SingleFault::Process(engine, Harm::Leave { back_after_ms }),
+        0 | 1 => of_process(ProcessFault::KillAtCall { calls: rng.random_range(0..40), back_after_ms }),
+        2 => of_process(ProcessFault::Kill { back_after_ms }),
+        3 => of_process(ProcessFault::Stall { for_ms: rng.random_range(100..4000) }),
+        4 => of_process(ProcessFault::Cut { for_ms: rng.random_range(100..3000) }),
+        5 => SingleFault::Broker(BrokerFault::Down { for_ms: rng.random_range(50..1500) }),
+        6 => SingleFault::Broker(BrokerFault::Full { for_ms: rng.random_range(50..1500) }),
+        7 => SingleFault::Broker(BrokerFault::Jump { by_us: jump_us(rng) }),
+        8 => SingleFault::Process(engine, ProcessFault::Leave { back_after_ms }),
         // Sometimes longer than a gateway tries.
-        9 => SingleFault::Broker(Trouble::Mute { for_ms: rng.random_range(200..7000) }),
-        _ => SingleFault::Broker(Trouble::Archived),
+        9 => SingleFault::Broker(BrokerFault::Mute { for_ms: rng.random_range(200..7000) }),
+        _ => SingleFault::Broker(BrokerFault::Archived),
     }
 }
 
@@ -127,23 +125,132 @@ fn jump_us(rng: &mut ChaCha8Rng) -> i64 {
     }
 }
 
-fn weather(rng: &mut ChaCha8Rng) -> NetworkFaults {
-    let latency_us = rng.random_range(300..6000);
-    let timeout_us = rng.random_range(150_000..900_000);
-    if rng.random_range(0..5) == 0 {
-        return NetworkFaults { latency_us, timeout_us, ..NetworkFaults::default() };
+/// What an agent may do wrong, in the order in which its rates are drawn.
+#[derive(Debug, Clone, Copy, strum::VariantArray)]
+pub(super) enum AgentFault {
+    /// A call is declined, in one of three ways.
+    Decline,
+    /// A call is not answered.
+    Ignore,
+    /// An offer comes after the deadline.
+    OfferLate,
+    /// An offer is replaced by another.
+    Revise,
+    /// An offer is withdrawn.
+    Withdraw,
+    /// An offer breaks the policy's gates.
+    OfferUnfit,
+    /// An offer is valid for a short time only.
+    OfferBrief,
+    /// An award is declined, in one of four ways.
+    DeclineAward,
+    /// An award is not answered.
+    IgnoreAward,
+    /// An award is confirmed too late.
+    ConfirmLate,
+    /// Another award is confirmed first.
+    ConfirmWrong,
+    /// The work fails.
+    Fail,
+    /// The work never ends.
+    Dawdle,
+    /// An initiator calls it off.
+    Cancel,
+    /// An initiator that may choose does not, or chooses what is not there.
+    ChooseBadly,
+    /// A message is sent again for no reason.
+    Repeat,
+    /// A message id is used for another body.
+    Conflict,
+    /// A message is sent under another's name.
+    Forge,
+    /// Something is said that nobody asked for.
+    SpeakUnasked,
+    /// A sequence number is lower than the one before.
+    StaleSeq,
+    /// A delivery is not acknowledged.
+    AckSkip,
+    /// It is acknowledged late.
+    AckLate,
+    /// It is acknowledged twice.
+    AckTwice,
+    /// The agent goes away and comes back.
+    Reconnect,
+    /// A bargain is left.
+    Leave,
+    /// Something is said in a bargain out of turn.
+    SpeakOut,
+    /// What the party's own mandate forbids is offered or accepted.
+    Overreach,
+}
+
+impl AgentFault {
+    /// The greatest rate, given that of most faults.
+    const fn rate_max(self, most: u32) -> u32 {
+        match self {
+            Self::OfferUnfit | Self::ConfirmWrong => most / 2,
+            Self::Conflict | Self::Forge | Self::SpeakUnasked | Self::StaleSeq | Self::Leave => most / 3,
+            Self::Reconnect => most / 5,
+            Self::Overreach => 2 * most,
+            Self::Decline
+            | Self::Ignore
+            | Self::OfferLate
+            | Self::Revise
+            | Self::Withdraw
+            | Self::OfferBrief
+            | Self::DeclineAward
+            | Self::IgnoreAward
+            | Self::ConfirmLate
+            | Self::Fail
+            | Self::Dawdle
+            | Self::Cancel
+            | Self::ChooseBadly
+            | Self::Repeat
+            | Self::AckSkip
+            | Self::AckLate
+            | Self::AckTwice
+            | Self::SpeakOut => most,
+        }
     }
-    let mut rate = |most: u32| if rng.random_range(0..2) == 0 { 0 } else { rng.random_range(1..=most) };
-    NetworkFaults {
-        latency_us,
-        slow: rate(100),
-        request_lost: rate(40),
-        answer_lost: rate(40),
-        append_twice: rate(80),
-        message_lost: rate(100),
-        message_twice: rate(80),
-        slow_us: rng.random_range(20_000..400_000),
-        timeout_us,
-        register_foreign: if rng.random_range(0..FOREIGN_ONE_IN) == 0 { rng.random_range(50..=500) } else { 0 },
+}
+
+/// How often an agent commits each fault, in per mille of the occasions.
+#[derive(Debug, Clone)]
+pub(super) struct AgentFaults([u32; AgentFault::VARIANTS.len()]);
+
+impl AgentFaults {
+    /// Half of the agents do what they should, some are a little careless, few are hopeless.
+    pub(super) fn draw(rng: &mut ChaCha8Rng) -> Self {
+        let mut faults = Self([0; AgentFault::VARIANTS.len()]);
+        let most = match rng.random_range(0..8) {
+            0..4 => return faults,
+            4..7 => 150,
+            _ => 500,
+        };
+        for fault in AgentFault::VARIANTS {
+            // Each is absent from half of the agents, so that some runs go deep where others cannot.
+            if rng.random_range(0..2) > 0 {
+                faults.0[*fault as usize] = rng.random_range(0..=fault.rate_max(most));
+            }
+        }
+        match rng.random_range(0..12) {
+            0 => faults.0[AgentFault::AckSkip as usize] = 1000,
+            1 => return Self::unreachable(),
+            _ => {}
+        }
+        faults
+    }
+
+    /// The agent answers and acknowledges nothing, so that deliveries to it are given up.
+    pub(super) fn unreachable() -> Self {
+        let mut faults = Self([0; AgentFault::VARIANTS.len()]);
+        faults.0[AgentFault::AckSkip as usize] = 1000;
+        faults.0[AgentFault::Ignore as usize] = 1000;
+        faults
+    }
+
+    /// How often the agent commits a fault, in per mille.
+    pub(super) const fn rate(&self, fault: AgentFault) -> u32 {
+        self.0[fault as usize]
     }
 }

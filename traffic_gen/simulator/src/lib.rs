@@ -5,8 +5,7 @@
 //! |---|---|
 //! | `scenario` | who takes part, with which settings and policies? |
 //! | `faults` | what goes wrong, when? |
-//! | `world` | what is under way, what has the broker stored, who is cut off? |
-//! | `bus` | how does one process see all that? |
+//! | `world` | what is under way, what has the broker stored, who is cut off, how does one process see all that? |
 //! | `process` | who starts, kills and restarts gateways and engines? |
 //! | `agents` | what do agents do? |
 //! | `observer` | what do engines answer whoever asks for a view? |
@@ -15,9 +14,9 @@
 //! | [`check()`] | did anything happen that must never happen? |
 
 mod agents;
-mod bus;
 mod check;
 mod faults;
+mod keys;
 mod observer;
 mod points;
 mod process;
@@ -30,32 +29,30 @@ mod world;
 mod tests;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Once};
-use std::time::Duration;
 
 use ::bus::Bucket;
 use bytes::Bytes;
-use policy_core::presets;
-use rand::SeedableRng;
-use rand_chacha::ChaCha8Rng;
-use schemas::{AgentId, Digest, Lane};
+use policy_core::{Limits, presets};
+use policy_engine::{BatchConfig, CheckpointConfig, MembershipConfig, OutboxConfig, Trim};
+use schemas::bargain::BargainSpec;
+use schemas::control::{Group, Registration};
+use schemas::{Address, AgentId, NegotiationId, Policy};
 use tokio::runtime::Builder;
 
-use self::agents::{Agents, Profile, ReceivedJournal, SimulatedAgent};
-use self::faults::Faults;
+use self::agents::Agents;
+use self::faults::{AgentFaults, Faults};
 use self::observer::{Observer, Views};
-use self::process::{ProcessManager, keys};
-use self::scenario::Scenario;
-use self::world::{ProcessRole, World};
+use self::process::ProcessManager;
+use self::scenario::Upgrades;
+use self::world::World;
 
 pub use check::check;
 pub use points::Point;
 pub use trace::{AnnouncedDigest, Answer, AnsweredView, Happening, Invited, JournalEntry, Noted, QueueLoad, Trace};
 
 /// After the faults everything must have ended within this time, in milliseconds: the longest negotiation there is, its
-/// grace, and every repetition of a delivery, one wave after another where few may be under way and many to the deaf are.
+/// grace, and every repetition of a delivery, one wave after another where few may be under way and many to the unreachable are.
 const REST_MS_MAX: u64 = 60_000;
 /// How often it is asked whether everything has ended, in milliseconds.
 const REST_STEP_MS: u64 = 250;
@@ -67,6 +64,89 @@ const PANICS_MAX: usize = 8;
 pub struct Options {
     /// Faults stop after a while and everything is given the time to end.
     pub liveness: bool,
+}
+
+/// What a run consists of, drawn from its seed.
+#[derive(Debug, Clone)]
+struct Scenario {
+    lanes: u8,
+    gateways: usize,
+    engines: usize,
+    /// For how long faults happen, in milliseconds.
+    troubled_ms: u64,
+    policies: Vec<Policy>,
+    agents: Vec<AgentPlan>,
+    group: Group,
+    settings: Settings,
+    /// See `scenario::usurped`.
+    is_usurped: bool,
+    /// Nothing befalls gateways, so that it is known whom they have not heard.
+    are_gateways_spared: bool,
+    upgrades: Upgrades,
+}
+
+/// How engines and gateways of the run are set.
+#[derive(Debug, Clone)]
+struct Settings {
+    limits: Limits,
+    outbox: OutboxConfig,
+    batch: BatchConfig,
+    checkpoint: CheckpointConfig,
+    trim: Trim,
+    membership: MembershipConfig,
+    digest_every: u64,
+    /// How long gateways wait for the log, in milliseconds.
+    append_ms: u64,
+}
+
+/// An agent of the run.
+#[derive(Debug, Clone)]
+struct AgentPlan {
+    id: AgentId,
+    registration: Registration,
+    faults: AgentFaults,
+    /// The calls it makes; none for a contractor.
+    calls: Vec<CallPlan>,
+    /// The bargains it calls to.
+    bargains: Vec<BargainPlan>,
+    absences: Vec<Absence>,
+    /// Seed of its own decisions.
+    seed: u64,
+}
+
+/// A call an initiator will make.
+#[derive(Debug, Clone)]
+struct CallPlan {
+    /// When, in milliseconds since the run began.
+    at_ms: u64,
+    negotiation: NegotiationId,
+    policy: String,
+    /// The collection deadline, where it names one.
+    reply_within_ms: Option<u64>,
+    to: Vec<Address>,
+    /// Whether it asks for those who are absent, too.
+    invites_absent: bool,
+}
+
+/// A call to a bargain an initiator will make.
+#[derive(Debug, Clone)]
+struct BargainPlan {
+    /// When, in milliseconds since the run began.
+    at_ms: u64,
+    negotiation: NegotiationId,
+    rules: BargainSpec,
+    /// How long the others have to join, in milliseconds.
+    join_within_ms: u64,
+    to: Vec<Address>,
+}
+
+/// A time in which an agent is away: it neither listens nor says that it is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Absence {
+    /// When it goes, in milliseconds since the run began.
+    from_ms: u64,
+    /// When it comes back.
+    until_ms: u64,
 }
 
 /// Runs an exchange to its end. Takes milliseconds of real time, and no other thread.
@@ -92,123 +172,59 @@ async fn run_in(seed: u64, options: &Options) -> Trace {
     let part = |part: u64| seed.wrapping_mul(8).wrapping_add(part);
     let scenario = Scenario::draw(part(0));
     let faults = Faults::draw(part(1), &scenario);
-    let world = World::new(part(2), scenario.lanes, faults.weather.clone());
+    let world = World::new(part(2), scenario.lanes, faults.network);
     tokio::spawn(Arc::clone(&world).drive());
-    let mut director = ProcessManager::new(&world, &scenario, faults.blows);
+    let mut processes = ProcessManager::new(&world, &scenario, faults.single);
     prepare(&world, &scenario);
-    let company = Agents { world: Arc::clone(&world), busy: Arc::new(AtomicUsize::new(0)) };
-    let journals = start_agents(&company, &scenario);
+    let agents = Agents::start(&world, &scenario);
     let views = Views::default();
     if let Some(observer) = Observer::draw(part(3), &world, &scenario, views.clone()) {
         tokio::spawn(observer.drive());
     }
-    director.direct(scenario.troubled_ms).await;
-    let unfinished = if options.liveness { rest(&company, &mut director, &scenario).await } else { Vec::new() };
-    let views = views.answered();
-    Trace { views, ..collect(seed, options, &scenario, &world, &director, &journals, unfinished) }
+    processes.drive_until(scenario.troubled_ms).await;
+    let unfinished = if options.liveness { rest(&agents, &mut processes, &scenario).await } else { Vec::new() };
+    Trace {
+        is_liveness: options.liveness,
+        journals: agents.journals(),
+        views: views.answered(),
+        loads: processes.loads(),
+        unfinished,
+        ..world.trace(seed, &scenario)
+    }
 }
 
 /// Stores what an exchange that has been up for a while has stored: agents, their group, policies.
 fn prepare(world: &World, scenario: &Scenario) {
     let document = |value: serde_json::Result<Vec<u8>>| Bytes::from(value.expect("control documents can be written"));
-    world.change(|state| {
-        state.broker.hearing.are_gateways_spared = scenario.are_gateways_spared;
-        if let Some(record) = scenario.earlier_rules() {
-            let now = state.log_now();
-            state.broker.begin_lanes(now, &document(serde_json::to_vec(&record)));
-        }
-        for agent in &scenario.agents {
-            let registration = document(serde_json::to_vec(&agent.registration));
-            state.put(Bucket::Agents, agent.id.as_str(), Some(registration));
-        }
-        let group = document(serde_json::to_vec(&scenario.group));
-        state.put(Bucket::Groups, scenario.group.id.as_str(), Some(group));
-        for policy in scenario.policies.iter().chain(&presets()) {
-            let stored = document(serde_json::to_vec(policy));
-            state.put(Bucket::Policies, policy.name(), Some(stored.clone()));
-            state.put(Bucket::Policies, &policy.id.replacen('@', "~", 1), Some(stored));
-        }
-    });
-}
-
-fn start_agents(company: &Agents, scenario: &Scenario) -> BTreeMap<AgentId, ReceivedJournal> {
-    let mut journals = BTreeMap::new();
-    for (index, person) in scenario.agents.iter().enumerate() {
-        let victim = &scenario.agents[(index + 1) % scenario.agents.len()];
-        let profile = Profile {
-            id: person.id.clone(),
-            token: keys::token(&person.id),
-            temper: person.temper.clone(),
-            rng: ChaCha8Rng::seed_from_u64(person.seed),
-            calls: person.calls.clone(),
-            bargains: person.bargains.clone(),
-            absences: person.absences.clone(),
-            lease: Duration::from_millis(person.registration.lease_ms.into()),
-            victim: victim.id.clone(),
-            topic: scenario::topic(),
-        };
-        let link = company.world.change(|state| state.add_link(person.id.to_string(), ProcessRole::Agent));
-        let pub_sub = bus::connect(&company.world, link).pub_sub;
-        let journal = ReceivedJournal::default();
-        tokio::spawn(SimulatedAgent::new(profile, company.clone(), pub_sub, journal.clone()).drive());
-        journals.insert(person.id.clone(), journal);
+    if let Some(record) = scenario.upgrades.earlier_rules() {
+        world.begin_lanes(&document(serde_json::to_vec(&record)));
     }
-    journals
+    for agent in &scenario.agents {
+        world.store(Bucket::Agents, agent.id.as_str(), document(serde_json::to_vec(&agent.registration)));
+    }
+    world.store(Bucket::Groups, scenario.group.id.as_str(), document(serde_json::to_vec(&scenario.group)));
+    for policy in scenario.policies.iter().chain(&presets()) {
+        let stored = document(serde_json::to_vec(policy));
+        world.store(Bucket::Policies, policy.name(), stored.clone());
+        world.store(Bucket::Policies, &policy.id.replacen('@', "~", 1), stored);
+    }
 }
 
 /// Lets everything end without further faults, and says what had not when the time was up.
-async fn rest(company: &Agents, director: &mut ProcessManager, scenario: &Scenario) -> Vec<String> {
-    director.calm();
+async fn rest(agents: &Agents, processes: &mut ProcessManager, scenario: &Scenario) -> Vec<String> {
+    processes.calm();
     let mut waited_ms = 0;
     loop {
         waited_ms += REST_STEP_MS;
-        director.direct(scenario.troubled_ms + waited_ms).await;
-        let mut unfinished = director.unfinished();
-        let busy = company.busy.load(Ordering::Relaxed);
-        if busy > 0 {
-            unfinished.push(format!("agents still have {busy} things to do"));
+        processes.drive_until(scenario.troubled_ms + waited_ms).await;
+        let mut unfinished = processes.unfinished();
+        let pending = agents.pending();
+        if pending > 0 {
+            unfinished.push(format!("agents still have {pending} things to do"));
         }
         if unfinished.is_empty() || waited_ms >= REST_MS_MAX {
             return unfinished;
         }
-    }
-}
-
-fn collect(
-    seed: u64,
-    options: &Options,
-    scenario: &Scenario,
-    world: &World,
-    director: &ProcessManager,
-    journals: &BTreeMap<AgentId, ReceivedJournal>,
-    unfinished: Vec<String>,
-) -> Trace {
-    let loads = director.loads();
-    let state = world.state();
-    let mut records: Vec<_> = state.broker.lanes.iter().flat_map(|lane| lane.records.iter().cloned()).collect();
-    records.sort_by_key(|record| record.seq);
-    let trimmed = state.broker.lanes.iter().zip(0..).map(|(lane, index)| (Lane(index), lane.trimmed)).collect();
-    Trace {
-        seed,
-        is_liveness: options.liveness,
-        lanes: scenario.lanes,
-        limits: scenario.settings.limits.clone(),
-        records,
-        trimmed,
-        register: state.broker.register.clone(),
-        foreign: state.broker.foreign.clone(),
-        registered_at: state.broker.registered_at.clone(),
-        journals: journals.iter().map(|(agent, journal)| (agent.clone(), journal.entries())).collect(),
-        views: Vec::new(),
-        invited: state.broker.hearing.invited.clone(),
-        digests: state.broker.watcher.digests.iter().cloned().collect(),
-        loads,
-        story: state.story.clone(),
-        panics: Vec::new(),
-        unfinished,
-        sometimes: state.sometimes(),
-        ended_at: state.now(),
-        digest: Digest([0; 32]),
     }
 }
 

@@ -11,9 +11,8 @@ use rand_chacha::ChaCha8Rng;
 use schemas::{AgentId, NegotiationId, subject};
 use serde_json::json;
 
-use super::bus::connect;
+use super::Scenario;
 use super::points::Point;
-use super::scenario::Scenario;
 use super::trace::AnsweredView;
 use super::world::{ProcessRole, World};
 
@@ -57,16 +56,23 @@ impl Observer {
         if rng.random_range(0..OBSERVED_ONE_IN) > 0 {
             return None;
         }
-        let viewers: Vec<AgentId> = scenario.agents.iter().map(|person| person.id.clone()).collect();
-        let planned = scenario.agents.iter().flat_map(|person| {
-            let calls = person.calls.iter().map(|call| &call.negotiation);
-            calls.chain(person.bargains.iter().map(|bargain| &bargain.negotiation))
+        let viewers: Vec<AgentId> = scenario.agents.iter().map(|plan| plan.id.clone()).collect();
+        let planned = scenario.agents.iter().flat_map(|plan| {
+            let calls = plan.calls.iter().map(|call| &call.negotiation);
+            calls.chain(plan.bargains.iter().map(|bargain| &bargain.negotiation))
         });
         let nobodys = NegotiationId::form(viewers.last()?, "never").ok();
         let negotiations = planned.cloned().chain(nobodys).collect();
-        let link = world.change(|state| state.add_link("observer".to_owned(), ProcessRole::Agent));
-        let pub_sub = connect(world, link).pub_sub;
-        Some(Self { world: Arc::clone(world), pub_sub, rng, lanes: scenario.lanes, negotiations, viewers, views })
+        let (_, bus) = world.connect("observer".to_owned(), ProcessRole::Agent);
+        Some(Self {
+            world: Arc::clone(world),
+            pub_sub: bus.pub_sub,
+            rng,
+            lanes: scenario.lanes,
+            negotiations,
+            viewers,
+            views,
+        })
     }
 
     /// Asks until the run ends.
@@ -95,13 +101,13 @@ impl Question {
     async fn ask(self, world: Arc<World>, pub_sub: Arc<dyn PubSub>, views: Views) {
         let Self { negotiation, viewer, lanes, patience } = self;
         let lane = negotiation.lane(lanes);
-        let end = || world.state().broker.lanes[usize::from(lane.0)].last_seq();
+        let end = || world.last_seqs()[usize::from(lane.0)];
         let from_seq = end();
         let question = Bytes::from(json!({"negotiation": negotiation, "viewer": viewer}).to_string());
         let answer = match pub_sub.request(subject::view(lane), None, question, patience).await {
             Ok(answer) => answer,
             Err(BusError::NoResponder(_)) => return,
-            Err(_) => return world.state().reached(Point::ViewUnanswered),
+            Err(_) => return world.reached(Point::ViewUnanswered),
         };
         let to_seq = end();
         views.add(AnsweredView { negotiation, viewer, lane, from_seq, to_seq, answer });

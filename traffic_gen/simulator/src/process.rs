@@ -1,9 +1,7 @@
 //! The processes of a run: real gateways and engines, started, killed and started again as a supervisor would. A killed
 //! process goes on computing for a moment, with a dead link: nothing it does is seen by anybody.
 
-pub(super) mod keys;
 mod slot;
-mod strike;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,11 +12,11 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use self::slot::Slot;
-use super::faults::SingleFault;
+use super::Scenario;
+use super::faults::{BrokerFault, ProcessFault, SingleFault};
 use super::points::Point;
-use super::scenario::Scenario;
 use super::trace::QueueLoad;
-use super::world::{LaneLog, LinkId, ProcessRole, World};
+use super::world::{Intervention, LinkId, ProcessRole, World};
 
 /// How often processes are looked at, in milliseconds.
 const INSPECT_MS: u64 = 100;
@@ -32,16 +30,12 @@ const HELD_FACTOR: usize = 4;
 /// What an engine says that has found more deliveries than it may hold.
 const REMEDY: &str = "raise `outbox.in_flight_max`";
 
-/// Something the director will do.
+/// Something the manager will do.
 #[derive(Debug, Clone)]
 enum Deed {
     Start(usize),
-    Strike(SingleFault),
-    Resume(LinkId),
-    Mend(LinkId),
-    BrokerUp,
-    Empty,
-    Unmute,
+    Inject(SingleFault),
+    Apply(Intervention),
     Inspect,
 }
 
@@ -52,7 +46,7 @@ struct Failed {
     why: String,
 }
 
-/// Runs the processes and strikes the blows.
+/// Runs the processes and injects the faults.
 pub(super) struct ProcessManager {
     world: Arc<World>,
     begin: Instant,
@@ -64,14 +58,14 @@ pub(super) struct ProcessManager {
 }
 
 impl ProcessManager {
-    /// Plans the start of every process and every blow.
-    pub(super) fn new(world: &Arc<World>, scenario: &Scenario, blows: Vec<(u64, SingleFault)>) -> Self {
+    /// Plans the start of every process and every fault.
+    pub(super) fn new(world: &Arc<World>, scenario: &Scenario, faults: Vec<(u64, SingleFault)>) -> Self {
         let (sender, failures) = mpsc::unbounded_channel();
         let scenario = Arc::new(scenario.clone());
         let slot = |role, index| Slot::new(role, index, Arc::clone(world), Arc::clone(&scenario), sender.clone());
         let gateways = (0..scenario.gateways).map(|index| slot(ProcessRole::Gateway, index));
         let engines = (0..scenario.engines).map(|index| slot(ProcessRole::Engine, index));
-        let mut director = Self {
+        let mut manager = Self {
             world: Arc::clone(world),
             begin: Instant::now(),
             slots: gateways.chain(engines).collect(),
@@ -80,14 +74,14 @@ impl ProcessManager {
             failures,
             loads: BTreeMap::new(),
         };
-        for process in 0..director.slots.len() {
-            director.plan(0, Deed::Start(process));
+        for process in 0..manager.slots.len() {
+            manager.plan(0, Deed::Start(process));
         }
-        for (at_ms, blow) in blows {
-            director.plan(at_ms, Deed::Strike(blow));
+        for (at_ms, fault) in faults {
+            manager.plan(at_ms, Deed::Inject(fault));
         }
-        director.plan(INSPECT_MS, Deed::Inspect);
-        director
+        manager.plan(INSPECT_MS, Deed::Inspect);
+        manager
     }
 
     fn plan(&mut self, after_ms: u64, deed: Deed) {
@@ -95,14 +89,14 @@ impl ProcessManager {
         self.timeline.insert((Instant::now() + Duration::from_millis(after_ms), self.planned), deed);
     }
 
-    /// Directs until a time, in milliseconds since the run began.
-    pub(super) async fn direct(&mut self, until_ms: u64) {
+    /// Manages the processes until a time, in milliseconds since the run began.
+    pub(super) async fn drive_until(&mut self, until_ms: u64) {
         let until = self.begin + Duration::from_millis(until_ms);
         loop {
             let next = self.timeline.first_key_value().map_or(until, |((at, _), _)| *at);
             tokio::select! {
                 biased;
-                () = self.world.crashed.notified() => self.handle_crashes(),
+                crashed = self.world.crashed() => self.handle_crashes(&crashed),
                 Some(failed) = self.failures.recv() => self.handle_failure(&failed),
                 () = tokio::time::sleep_until(next.min(until)) => {}
             }
@@ -121,20 +115,11 @@ impl ProcessManager {
     /// Ends every fault, and starts whatever is down.
     pub(super) fn calm(&mut self) {
         self.timeline.clear();
-        self.world.change(|state| {
-            state.tell("faults end".to_owned());
-            state.weather = state.weather.calmed();
-            state.broker.is_full = false;
-            state.is_broker_mute = false;
-            state.set_broker_down(false);
-        });
+        self.world.note("faults end".to_owned());
+        self.world.apply(Intervention::Calm);
         for process in 0..self.slots.len() {
             match self.slots[process].link() {
-                Some(link) => self.world.change(|state| {
-                    state.spare(link);
-                    state.set_stalled(link, false);
-                    state.set_cut(link, false);
-                }),
+                Some(link) => self.world.apply(Intervention::Release(link)),
                 None => self.plan(0, Deed::Start(process)),
             }
         }
@@ -144,12 +129,9 @@ impl ProcessManager {
     fn act(&mut self, deed: Deed) {
         match deed {
             Deed::Start(process) => self.slots[process].start(),
-            Deed::Strike(blow) => self.strike(&blow),
-            Deed::Resume(link) => self.world.change(|state| state.set_stalled(link, false)),
-            Deed::Mend(link) => self.world.change(|state| state.set_cut(link, false)),
-            Deed::BrokerUp => self.world.change(|state| state.set_broker_down(false)),
-            Deed::Empty => self.world.change(|state| state.broker.is_full = false),
-            Deed::Unmute => self.world.change(|state| state.is_broker_mute = false),
+            Deed::Inject(SingleFault::Process(process, fault)) => self.inject(process, &fault),
+            Deed::Inject(SingleFault::Broker(fault)) => self.inject_broker(&fault),
+            Deed::Apply(intervention) => self.world.apply(intervention),
             Deed::Inspect => {
                 self.inspect();
                 self.plan(INSPECT_MS, Deed::Inspect);
@@ -157,23 +139,74 @@ impl ProcessManager {
         }
     }
 
+    /// Does something to a process; one that is down already cannot be harmed.
+    fn inject(&mut self, process: usize, fault: &ProcessFault) {
+        let Some(link) = self.slots[process].link() else { return };
+        let name = self.slots[process].name();
+        self.world.note(format!("{name}: {fault:?}"));
+        match fault {
+            ProcessFault::Kill { back_after_ms } => {
+                self.world.apply(Intervention::Kill(link));
+                self.handle_death(process, *back_after_ms);
+            }
+            ProcessFault::KillAtCall { calls, back_after_ms } => {
+                self.slots[process].back_after_ms = *back_after_ms;
+                self.world.apply(Intervention::KillAtCall(link, *calls));
+            }
+            ProcessFault::Stall { for_ms } => {
+                self.apply_for(*for_ms, Intervention::Stall(link), Intervention::Resume(link));
+            }
+            ProcessFault::Cut { for_ms } => {
+                self.apply_for(*for_ms, Intervention::Cut(link), Intervention::Mend(link));
+            }
+            ProcessFault::Leave { back_after_ms } => {
+                if self.slots[process].leave() {
+                    self.world.reached(Point::EngineLeft);
+                    self.plan(*back_after_ms, Deed::Start(process));
+                }
+            }
+        }
+    }
+
+    fn inject_broker(&mut self, fault: &BrokerFault) {
+        self.world.note(format!("broker: {fault:?}"));
+        match fault {
+            BrokerFault::Down { for_ms } => {
+                self.apply_for(*for_ms, Intervention::BrokerDown, Intervention::BrokerUp);
+            }
+            BrokerFault::Full { for_ms } => {
+                self.apply_for(*for_ms, Intervention::LogFull(true), Intervention::LogFull(false));
+            }
+            BrokerFault::Mute { for_ms } => {
+                self.apply_for(*for_ms, Intervention::BrokerMute(true), Intervention::BrokerMute(false));
+            }
+            BrokerFault::Jump { by_us } => self.world.apply(Intervention::ClockJump(*by_us)),
+            BrokerFault::Archived => self.world.apply(Intervention::Archive),
+        }
+    }
+
+    fn apply_for(&mut self, ms: u64, begin: Intervention, end: Intervention) {
+        self.world.apply(begin);
+        self.plan(ms, Deed::Apply(end));
+    }
+
     /// A process is dead: forgets it, and starts it again later.
-    fn bury(&mut self, process: usize, back_after_ms: u64) {
+    fn handle_death(&mut self, process: usize, back_after_ms: u64) {
         let point = match self.slots[process].role() {
             ProcessRole::Engine => Point::EngineCrashed,
             ProcessRole::Gateway | ProcessRole::Agent => Point::GatewayCrashed,
         };
-        self.world.change(|state| state.reached(point));
+        self.world.reached(point);
         self.slots[process].abandon();
         self.plan(back_after_ms, Deed::Start(process));
     }
 
-    fn handle_crashes(&mut self) {
-        for link in self.world.change(|state| std::mem::take(&mut state.crashed)) {
-            let Some(process) = self.slots.iter().position(|slot| slot.link() == Some(link)) else { continue };
+    fn handle_crashes(&mut self, crashed: &[LinkId]) {
+        for link in crashed {
+            let Some(process) = self.slots.iter().position(|slot| slot.link() == Some(*link)) else { continue };
             let (name, back_after_ms) = (self.slots[process].name(), self.slots[process].back_after_ms);
-            self.world.change(|state| state.tell(format!("{name} dies in a call")));
-            self.bury(process, back_after_ms);
+            self.world.note(format!("{name} dies in a call"));
+            self.handle_death(process, back_after_ms);
         }
     }
 
@@ -182,10 +215,8 @@ impl ProcessManager {
             return;
         }
         let name = self.slots[failed.process].name();
-        self.world.change(|state| {
-            state.reached(Point::StartFailed);
-            state.tell(format!("{name} cannot start: {}", failed.why));
-        });
+        self.world.reached(Point::StartFailed);
+        self.world.note(format!("{name} cannot start: {}", failed.why));
         self.retire(failed.process, &failed.why);
     }
 
@@ -196,7 +227,7 @@ impl ProcessManager {
             self.slots[process].in_flight_max *= 2;
         }
         if let Some(link) = self.slots[process].link() {
-            self.world.change(|state| state.kill(link));
+            self.world.apply(Intervention::Kill(link));
         }
         self.slots[process].abandon();
         self.plan(RESTART_MS, Deed::Start(process));
@@ -209,18 +240,18 @@ impl ProcessManager {
             let (in_flight_max, open_max) = (slot.in_flight_max, slot.scenario().settings.limits.open_max);
             for lane in &lanes {
                 let outbox = format!("outbox, in_flight_max {in_flight_max}");
-                self.weigh(outbox, lane.outbox, HELD_FACTOR * in_flight_max, true);
-                self.weigh("open".to_owned(), lane.open, open_max, false);
+                self.note_load(outbox, lane.outbox, HELD_FACTOR * in_flight_max, true);
+                self.note_load("open".to_owned(), lane.open, open_max, false);
             }
             if let Some(reason) = stopped(&lanes).map(ToString::to_string) {
                 let name = self.slots[process].name();
-                self.world.change(|state| state.tell(format!("{name} has stopped: {reason}")));
+                self.world.note(format!("{name} has stopped: {reason}"));
                 self.retire(process, &reason);
             }
         }
     }
 
-    fn weigh(&mut self, what: String, seen: usize, limit: usize, is_asked_between_records: bool) {
+    fn note_load(&mut self, what: String, seen: usize, limit: usize, is_asked_between_records: bool) {
         let (seen, limit) = (seen as u64, limit as u64);
         let load = self.loads.entry(what).or_insert(QueueLoad { seen_max: 0, limit, is_asked_between_records });
         load.seen_max = load.seen_max.max(seen);
@@ -228,7 +259,7 @@ impl ProcessManager {
 
     /// What has not come to rest, in words; nothing when everything has.
     pub(super) fn unfinished(&self) -> Vec<String> {
-        let stored: Vec<u64> = self.world.state().broker.lanes.iter().map(LaneLog::last_seq).collect();
+        let stored = self.world.last_seqs();
         let mut is_owned = vec![false; stored.len()];
         let mut unfinished = Vec::new();
         for slot in &self.slots {

@@ -5,75 +5,29 @@ mod bargains;
 mod leases;
 mod policies;
 mod upgraded;
-mod usurped;
+pub(super) mod usurped;
 
 use policy_core::Limits;
 use policy_engine::{BatchConfig, CheckpointConfig, MembershipConfig, OutboxConfig, Trim};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use schemas::control::{Consent, ConsentEffect, Group, Registration};
-use schemas::ids::Capability;
+use schemas::ids::{AttrName, Capability};
 use schemas::record::Qos;
 use schemas::{Address, AgentId, GroupId, NegotiationId, Policy, TopicName};
 
-use super::agents::{AgentFaults, BargainPlan, CallPlan};
-pub(super) use leases::Absence;
+use super::faults::AgentFaults;
+use super::{AgentPlan, CallPlan, Scenario, Settings};
+pub(super) use upgraded::Upgrades;
 
 /// Names of initiators.
 pub(super) const INITIATORS: [&str; 2] = ["ann", "ben"];
 /// Names of contractors.
 pub(super) const CONTRACTORS: [&str; 6] = ["cat", "dan", "eve", "fay", "gus", "hal"];
-/// Its name.
+/// The topic contractors subscribe to.
 const TOPIC: &str = "courier";
 /// The group they are members of.
 const GROUP: &str = "crew";
-
-/// See the module.
-#[derive(Debug, Clone)]
-pub(super) struct Scenario {
-    pub(super) lanes: u8,
-    pub(super) gateways: usize,
-    pub(super) engines: usize,
-    /// For how long faults happen, in milliseconds.
-    pub(super) troubled_ms: u64,
-    pub(super) policies: Vec<Policy>,
-    pub(super) agents: Vec<Person>,
-    pub(super) group: Group,
-    pub(super) settings: Settings,
-    /// See [`usurped`].
-    pub(super) is_usurped: bool,
-    /// Nothing befalls gateways, so that it is known whom they have not heard.
-    pub(super) are_gateways_spared: bool,
-    /// See [`upgraded`]; empty when all engines are new.
-    upgrades: Vec<u64>,
-}
-
-/// How engines of the run are set.
-#[derive(Debug, Clone)]
-pub(super) struct Settings {
-    pub(super) limits: Limits,
-    pub(super) outbox: OutboxConfig,
-    pub(super) batch: BatchConfig,
-    pub(super) checkpoint: CheckpointConfig,
-    pub(super) trim: Trim,
-    pub(super) membership: MembershipConfig,
-    pub(super) digest_every: u64,
-    /// How long gateways wait for the log, in milliseconds.
-    pub(super) append_ms: u64,
-}
-
-/// An agent of the run.
-#[derive(Debug, Clone)]
-pub(super) struct Person {
-    pub(super) id: AgentId,
-    pub(super) registration: Registration,
-    pub(super) temper: AgentFaults,
-    pub(super) calls: Vec<CallPlan>,
-    pub(super) bargains: Vec<BargainPlan>,
-    pub(super) absences: Vec<Absence>,
-    /// Seed of its own decisions.
-    pub(super) seed: u64,
-}
 
 impl Scenario {
     /// Draws a scenario.
@@ -85,11 +39,11 @@ impl Scenario {
         let names: Vec<AgentId> = CONTRACTORS[..contractors].iter().map(|name| agent(name)).collect();
         let qos = if rng.random_range(0..3) == 0 { Qos::BestEffort } else { Qos::AtLeastOnce };
         let group = Group { id: group(), members: names.clone(), qos };
-        let mut agents: Vec<Person> = names.iter().map(|id| person(rng, id, Vec::new())).collect();
+        let mut agents: Vec<AgentPlan> = names.iter().map(|id| plan(rng, id, Vec::new())).collect();
         for name in &INITIATORS[..rng.random_range(1..=INITIATORS.len())] {
             let id = agent(name);
             let calls = (0..rng.random_range(1..=4)).map(|n| call(rng, &id, n, &names, troubled_ms)).collect();
-            agents.push(person(rng, &id, calls));
+            agents.push(plan(rng, &id, calls));
         }
         let mut scenario = Self {
             lanes: if rng.random_range(0..5) < 3 { 1 } else { 2 },
@@ -102,14 +56,14 @@ impl Scenario {
             settings: Settings::draw(rng),
             is_usurped: rng.random_range(0..usurped::USURPED_ONE_IN) == 0,
             are_gateways_spared: false,
-            upgrades: Vec::new(),
+            upgrades: Upgrades::default(),
         };
         if scenario.is_usurped {
-            scenario.usurp(rng);
+            usurped::apply(&mut scenario, rng);
         }
-        scenario.add_bargains(rng.random());
-        scenario.add_upgrades(rng.random());
-        scenario.add_leases(rng.random());
+        bargains::add(&mut scenario, rng.random());
+        scenario.upgrades = Upgrades::draw(rng.random(), &scenario);
+        leases::add(&mut scenario, rng.random());
         scenario
     }
 }
@@ -119,7 +73,7 @@ impl Settings {
         let limits = Limits {
             open_max: if rng.random_range(0..12) == 0 { 2 } else { 64 },
             tombstones_max: 64,
-            // Longer than the latest repetition of a message travels: see `agents::post` and `faults`.
+            // Longer than the latest repetition of a message travels: see `agents::submission` and `faults`.
             tombstone_grace_ms: rng.random_range(30_000..60_000),
             stranger_receipt_ms: rng.random_range(500..2500),
             ..Limits::default()
@@ -155,13 +109,13 @@ impl Settings {
     }
 }
 
-/// An engine is missed after five beats. Short beats let takeovers fall into what a negotiation waits for.
+/// An engine is missed after five heartbeats. Short intervals let takeovers fall into what a negotiation waits for.
 fn membership(rng: &mut ChaCha8Rng) -> MembershipConfig {
     let heartbeat_ms = [40, 100, 200][rng.random_range(0..3)];
     MembershipConfig { heartbeat_ms, dead_after_ms: 5 * heartbeat_ms }
 }
 
-fn person(rng: &mut ChaCha8Rng, id: &AgentId, calls: Vec<CallPlan>) -> Person {
+fn plan(rng: &mut ChaCha8Rng, id: &AgentId, calls: Vec<CallPlan>) -> AgentPlan {
     let default = match rng.random_range(0..20) {
         0 => ConsentEffect::Deny,
         1 => ConsentEffect::Ask,
@@ -174,9 +128,9 @@ fn person(rng: &mut ChaCha8Rng, id: &AgentId, calls: Vec<CallPlan>) -> Person {
         consent: Consent { default, rules: Vec::new() },
         ..Registration::default()
     };
-    let temper = AgentFaults::draw(rng);
+    let faults = AgentFaults::draw(rng);
     let (bargains, absences) = (Vec::new(), Vec::new());
-    Person { id: id.clone(), registration, temper, calls, bargains, absences, seed: rng.random() }
+    AgentPlan { id: id.clone(), registration, faults, calls, bargains, absences, seed: rng.random() }
 }
 
 /// A call early enough in the run for something to go wrong with it.
@@ -205,11 +159,14 @@ pub(super) fn agent(name: &str) -> AgentId {
     AgentId::try_new(name).expect("an agent's name")
 }
 
-/// The topic contractors subscribe to.
 pub(super) fn topic() -> TopicName {
     TopicName::try_new(TOPIC).expect("a topic's name")
 }
 
 fn group() -> GroupId {
     GroupId::try_new(GROUP).expect("a group's name")
+}
+
+pub(super) fn attr_name(name: &str) -> AttrName {
+    AttrName::try_new(name).expect("an attribute's name")
 }

@@ -4,67 +4,147 @@
 //! happens by itself. Whatever is drawn is drawn from one generator, in that order: hence one seed, one history.
 
 mod broker;
-mod hearing;
 mod link;
-mod routing;
+mod presence;
 mod watcher;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bus::Bucket;
 use bytes::Bytes;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use schemas::Timestamp;
+use schemas::{Digest, Timestamp};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-pub(super) use broker::{Broker, LaneLog, Subscription};
-pub(super) use link::{Departure, LinkId, ProcessRole};
-
-use link::Link;
-
+use self::broker::Broker;
+use self::link::Link;
+use self::presence::PresenceObserver;
+use self::watcher::Watcher;
+use super::Scenario;
 use super::points::{Point, Points};
-use super::trace::Happening;
+use super::trace::{Happening, Trace};
 
 /// True time when a run begins: 2026-01-01T00:00:00Z, in microseconds.
 const BEGIN_US: u64 = 1_767_225_600_000_000;
 
-/// Something that will happen.
-pub(super) type Event = Box<dyn FnOnce(&mut WorldState) + Send>;
+/// In one run of so many the register holds entries of another history.
+const FOREIGN_ONE_IN: u32 = 8;
 
 /// How badly the network behaves. Rates are per mille.
 #[derive(Debug, Clone, Default)]
 pub(super) struct NetworkFaults {
     /// Usual latency of one way, in microseconds, at most.
-    pub(super) latency_us: u64,
+    latency_us: u64,
     /// Latency of a slow one, in microseconds, at most.
-    pub(super) slow_us: u64,
+    slow_us: u64,
     /// Ways that are slow.
-    pub(super) slow: u32,
+    slow: u32,
     /// Requests that never arrive.
-    pub(super) request_lost: u32,
+    request_lost: u32,
     /// Answers that never arrive.
-    pub(super) answer_lost: u32,
+    answer_lost: u32,
     /// Appends that are stored twice.
-    pub(super) append_twice: u32,
+    append_twice: u32,
     /// Messages between subjects that never arrive.
-    pub(super) message_lost: u32,
+    message_lost: u32,
     /// Messages between subjects that arrive twice.
-    pub(super) message_twice: u32,
+    message_twice: u32,
     /// Keys of awards under which another history has written before the first write arrives.
-    pub(super) register_foreign: u32,
+    register_foreign: u32,
     /// When a caller learns that there is no answer, in microseconds.
-    pub(super) timeout_us: u64,
+    timeout_us: u64,
+    /// Nothing befalls gateways: who has not been heard is known to be absent.
+    are_gateways_spared: bool,
 }
 
 impl NetworkFaults {
-    /// The same ways, and nothing lost or repeated.
-    pub(super) fn calmed(&self) -> Self {
-        Self { latency_us: self.latency_us, timeout_us: self.timeout_us, ..Self::default() }
+    /// Draws how the network of a run behaves; in one run of five nothing is lost or repeated.
+    pub(super) fn draw(rng: &mut ChaCha8Rng) -> Self {
+        let latency_us = rng.random_range(300..6000);
+        let timeout_us = rng.random_range(150_000..900_000);
+        if rng.random_range(0..5) == 0 {
+            return Self { latency_us, timeout_us, ..Self::default() };
+        }
+        let mut rate = |most: u32| if rng.random_range(0..2) == 0 { 0 } else { rng.random_range(1..=most) };
+        Self {
+            latency_us,
+            slow: rate(100),
+            request_lost: rate(40),
+            answer_lost: rate(40),
+            append_twice: rate(80),
+            message_lost: rate(100),
+            message_twice: rate(80),
+            slow_us: rng.random_range(20_000..400_000),
+            timeout_us,
+            register_foreign: if rng.random_range(0..FOREIGN_ONE_IN) == 0 { rng.random_range(50..=500) } else { 0 },
+            are_gateways_spared: false,
+        }
     }
+
+    /// Takes out whatever keeps a gateway from hearing the bus and knowing that it does.
+    pub(super) fn spare_gateways(&mut self) {
+        (self.slow, self.request_lost, self.answer_lost) = (0, 0, 0);
+        self.are_gateways_spared = true;
+    }
+
+    /// The same ways, and nothing lost or repeated.
+    fn calmed(&self) -> Self {
+        let &Self { latency_us, timeout_us, are_gateways_spared, .. } = self;
+        Self { latency_us, timeout_us, are_gateways_spared, ..Self::default() }
+    }
+}
+
+/// A link's place in the list of links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct LinkId(usize);
+
+/// Whose link it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum ProcessRole {
+    /// A gateway's.
+    Gateway,
+    /// An engine's.
+    Engine,
+    /// An agent's.
+    Agent,
+}
+
+/// Something done to a process or to the broker from outside.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Intervention {
+    /// The process is dead: nothing leaves it and nothing arrives, for ever.
+    Kill(LinkId),
+    /// The process will be killed by the call after the next so many.
+    KillAtCall(LinkId, u64),
+    /// The process stands still.
+    Stall(LinkId),
+    /// It goes on.
+    Resume(LinkId),
+    /// The network between the process and the broker is cut.
+    Cut(LinkId),
+    /// It is whole again.
+    Mend(LinkId),
+    /// Nothing befalls the process any more.
+    Release(LinkId),
+    /// The broker is gone.
+    BrokerDown,
+    /// It is back.
+    BrokerUp,
+    /// The log takes no more records, or does.
+    LogFull(bool),
+    /// The broker answers no call, or does.
+    BrokerMute(bool),
+    /// The log's clock jumps, by so many microseconds.
+    ClockJump(i64),
+    /// The archive has everything that is in the log now.
+    Archive,
+    /// The broker and the network commit no more faults.
+    Calm,
 }
 
 /// The world. Shared by handle; everything in it is behind one lock that is never held across an `await`.
@@ -72,34 +152,50 @@ pub(super) struct World {
     state: Mutex<WorldState>,
     wake: Notify,
     /// Told when a process has crashed by one of its calls.
-    pub(super) crashed: Notify,
+    crashed: Notify,
 }
 
+/// Something that will happen.
+type ScheduledEvent = Box<dyn FnOnce(&mut WorldState) + Send>;
+
 /// What the lock guards.
-pub(super) struct WorldState {
+struct WorldState {
     begin: Instant,
     queue: BinaryHeap<Reverse<Planned>>,
     made: u64,
     /// What the pump sleeps for; anything earlier must wake it.
     armed: Option<u64>,
-    pub(super) rng: ChaCha8Rng,
-    pub(super) weather: NetworkFaults,
-    pub(super) broker: Broker,
-    pub(super) links: Vec<Link>,
-    pub(super) crashed: Vec<LinkId>,
-    pub(super) points: Points,
-    pub(super) story: Vec<Happening>,
-    pub(super) is_broker_down: bool,
-    /// The broker answers no call.
-    pub(super) is_broker_mute: bool,
-    /// Requests made, to name their answers' subjects.
-    pub(super) requests: u64,
+    rng: ChaCha8Rng,
+    network: NetworkFaults,
+    broker: Broker,
+    broker_faults: BrokerFaults,
+    links: Vec<Link>,
+    /// Processes that crashed by one of their calls, and are not known to have.
+    crashed: Vec<LinkId>,
+    /// Follows whom gateways hear.
+    presence: PresenceObserver,
+    /// Follows what the log says about engines.
+    watcher: Watcher,
+    points: Points,
+    story: Vec<Happening>,
+}
+
+/// What the broker suffers from.
+#[derive(Debug, Clone, Copy, Default)]
+struct BrokerFaults {
+    is_down: bool,
+    /// It answers no call.
+    is_mute: bool,
+    /// The log takes no more records.
+    is_full: bool,
+    /// What the log's clock is off by.
+    clock_offset_us: i64,
 }
 
 struct Planned {
     at_us: u64,
     made: u64,
-    event: Event,
+    event: ScheduledEvent,
 }
 
 impl PartialEq for Planned {
@@ -124,47 +220,103 @@ impl Ord for Planned {
 
 impl World {
     /// A world with an empty broker. Call it inside the runtime, whose clock it reads.
-    pub(super) fn new(seed: u64, lanes: u8, weather: NetworkFaults) -> Arc<Self> {
+    pub(super) fn new(seed: u64, lanes: u8, network: NetworkFaults) -> Arc<Self> {
         let state = WorldState {
             begin: Instant::now(),
             queue: BinaryHeap::new(),
             made: 0,
             armed: None,
             rng: ChaCha8Rng::seed_from_u64(seed),
-            weather,
+            network,
             broker: Broker::new(lanes),
+            broker_faults: BrokerFaults::default(),
             links: Vec::new(),
             crashed: Vec::new(),
+            presence: PresenceObserver::default(),
+            watcher: Watcher::new(lanes),
             points: Points::new(),
             story: Vec::new(),
-            is_broker_down: false,
-            is_broker_mute: false,
-            requests: 0,
         };
         Arc::new(Self { state: Mutex::new(state), wake: Notify::new(), crashed: Notify::new() })
     }
 
-    /// The state, for as long as no `await` stands between.
-    pub(super) fn state(&self) -> MutexGuard<'_, WorldState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// True time.
+    pub(super) fn now(&self) -> Timestamp {
+        self.state().now()
     }
 
-    /// Changes the state, and wakes the pump and whoever waits for crashes if need be.
-    pub(super) fn change<T>(&self, change: impl FnOnce(&mut WorldState) -> T) -> T {
+    /// Milliseconds since the run began.
+    pub(super) fn elapsed_ms(&self) -> u64 {
+        self.state().now_us() / 1000
+    }
+
+    /// A rare path was taken.
+    pub(super) fn reached(&self, point: Point) {
+        self.state().reached(point);
+    }
+
+    /// Notes a happening for people to read.
+    pub(super) fn note(&self, what: String) {
         let mut state = self.state();
-        let crashes = state.crashed.len();
-        let result = change(&mut state);
-        let next = state.queue.peek().map(|planned| planned.0.at_us);
-        let is_earlier = next.is_some_and(|next| state.armed.is_none_or(|armed| next < armed));
-        let has_crashed = state.crashed.len() > crashes;
-        drop(state);
-        if is_earlier {
-            self.wake.notify_one();
-        }
-        if has_crashed {
-            self.crashed.notify_one();
-        }
-        result
+        let at = state.now();
+        state.story.push(Happening { at, what });
+    }
+
+    /// The last record of each lane; 0 before the first.
+    pub(super) fn last_seqs(&self) -> Vec<u64> {
+        self.state().broker.last_seqs()
+    }
+
+    /// Stores what the log of every lane holds before the run.
+    pub(super) fn begin_lanes(&self, record: &Bytes) {
+        let mut state = self.state();
+        let now = state.log_now();
+        state.broker.begin_lanes(now, record);
+    }
+
+    /// Stores a value in a bucket.
+    pub(super) fn store(&self, bucket: Bucket, key: &str, value: Bytes) {
+        self.change(|state| state.put(bucket, key, Some(value)));
+    }
+
+    /// Does something to a process or to the broker.
+    pub(super) fn apply(&self, intervention: Intervention) {
+        self.change(|state| state.apply(intervention));
+    }
+
+    /// Processes that crashed by one of their calls, once there are any.
+    pub(super) async fn crashed(&self) -> Vec<LinkId> {
+        self.crashed.notified().await;
+        std::mem::take(&mut self.state().crashed)
+    }
+
+    /// What the run leaves behind here; what processes, agents and observers add is empty.
+    pub(super) fn trace(&self, seed: u64, scenario: &Scenario) -> Trace {
+        let state = self.state();
+        let mut trace = Trace {
+            seed,
+            is_liveness: false,
+            lanes: scenario.lanes,
+            limits: scenario.settings.limits.clone(),
+            records: Vec::new(),
+            trimmed: BTreeMap::new(),
+            register: Vec::new(),
+            foreign: BTreeSet::new(),
+            registered_at: BTreeMap::new(),
+            journals: BTreeMap::new(),
+            views: Vec::new(),
+            invited: state.presence.invited(),
+            digests: state.watcher.digests(),
+            loads: BTreeMap::new(),
+            story: state.story.clone(),
+            panics: Vec::new(),
+            unfinished: Vec::new(),
+            sometimes: state.points.by_name(),
+            ended_at: state.now(),
+            digest: Digest([0; 32]),
+        };
+        state.broker.fill(&mut trace);
+        trace
     }
 
     /// Lets things happen when their time has come, for ever.
@@ -190,22 +342,44 @@ impl World {
             }
         }
     }
+
+    /// The state, for as long as no `await` stands between.
+    fn state(&self) -> MutexGuard<'_, WorldState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the state, and wakes the pump and whoever waits for crashes if need be.
+    fn change<T>(&self, change: impl FnOnce(&mut WorldState) -> T) -> T {
+        let mut state = self.state();
+        let crashes = state.crashed.len();
+        let result = change(&mut state);
+        let next = state.queue.peek().map(|planned| planned.0.at_us);
+        let is_earlier = next.is_some_and(|next| state.armed.is_none_or(|armed| next < armed));
+        let has_crashed = state.crashed.len() > crashes;
+        drop(state);
+        if is_earlier {
+            self.wake.notify_one();
+        }
+        if has_crashed {
+            self.crashed.notify_one();
+        }
+        result
+    }
 }
 
 impl WorldState {
     /// Microseconds since the run began.
-    pub(super) fn now_us(&self) -> u64 {
+    fn now_us(&self) -> u64 {
         u64::try_from(self.begin.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// True time.
-    pub(super) fn now(&self) -> Timestamp {
+    fn now(&self) -> Timestamp {
         Timestamp(BEGIN_US + self.now_us())
     }
 
     /// What the log's clock says.
-    pub(super) fn log_now(&self) -> Timestamp {
-        Timestamp((BEGIN_US + self.now_us()).saturating_add_signed(self.broker.clock_offset_us))
+    fn log_now(&self) -> Timestamp {
+        Timestamp(self.now().0.saturating_add_signed(self.broker_faults.clock_offset_us))
     }
 
     fn instant(&self, at_us: u64) -> Instant {
@@ -228,50 +402,29 @@ impl WorldState {
     }
 
     /// Lets something happen after a while; at the same time, in the order of the calls.
-    pub(super) fn after(&mut self, us: u64, event: Event) {
+    fn after(&mut self, us: u64, event: ScheduledEvent) {
         self.at(self.now_us().saturating_add(us), event);
     }
 
     /// Lets something happen at a time, in microseconds since the run began.
-    pub(super) fn at(&mut self, at_us: u64, event: Event) {
+    fn at(&mut self, at_us: u64, event: ScheduledEvent) {
         self.made += 1;
         self.queue.push(Reverse(Planned { at_us, made: self.made, event }));
     }
 
     /// Whether something of this rate, in per mille, happens now.
-    pub(super) fn happens(&mut self, per_mille: u32) -> bool {
+    fn happens(&mut self, per_mille: u32) -> bool {
         per_mille > 0 && self.rng.random_range(0..1000) < per_mille
     }
 
     /// The latency of one way, in microseconds.
-    pub(super) fn latency_us(&mut self) -> u64 {
-        let (usual, slow) = (self.weather.latency_us, self.weather.slow_us);
-        let most = if self.happens(self.weather.slow) { slow } else { usual };
+    fn latency_us(&mut self) -> u64 {
+        let (usual, slow) = (self.network.latency_us, self.network.slow_us);
+        let most = if self.happens(self.network.slow) { slow } else { usual };
         self.rng.random_range(0..=most)
     }
 
-    /// The archive has everything that is in the log now.
-    pub(super) fn archive(&mut self) {
-        for index in 0..self.broker.lanes.len() {
-            let position = self.broker.lanes[index].last_seq();
-            let value = Bytes::from(format!("{{\"position\":{position}}}"));
-            self.broker.blobs.insert(format!("archived-{index}"), (position, value));
-        }
-    }
-
-    /// Notes a happening for people to read.
-    pub(super) fn tell(&mut self, what: String) {
-        let at = self.now();
-        self.story.push(Happening { at, what });
-    }
-
-    /// A rare path was taken.
-    pub(super) fn reached(&mut self, point: Point) {
+    fn reached(&mut self, point: Point) {
         self.points.reached(point);
-    }
-
-    /// How often each rare path was taken, by name.
-    pub(super) fn sometimes(&self) -> BTreeMap<&'static str, u64> {
-        self.points.by_name()
     }
 }

@@ -4,24 +4,26 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use schemas::bargain::{BargainSpec, Join, Mandate};
 use schemas::delivery::{
-    Award, BargainCall, Call, Closing, Delivery, Disposition, Misunderstanding, Outcome, Receipt, Standing, Turn,
+    Award, Call, Closing, Delivery, Disposition, Misunderstanding, Outcome, Receipt, Standing, Turn,
 };
 use schemas::payload::{Accept, Confirm, Reasoned, Terms};
 use schemas::{Act, AwardNo, Digest, MsgId, OfferId, Payload, WireTime};
 
-use super::SimulatedAgent;
-use super::mandate::Wants;
+use super::AgentContext;
+use super::contractor;
+use super::mandate::Preferences;
+use crate::faults::AgentFault;
 use crate::points::Point;
 
 /// Most times a party speaks in one bargain: some never tire.
 const SAID_MAX: usize = 60;
 
-/// What a party remembers of a bargain.
+/// A party of a bargain, and what it remembers.
 #[derive(Debug)]
-pub(super) struct PartyState {
-    pub(super) wants: Wants,
+pub(super) struct SimulatedParty {
+    preferences: Preferences,
     /// What it has declared, if it has.
-    pub(super) mandate: Option<Mandate>,
+    mandate: Option<Mandate>,
     said: BTreeMap<MsgId, Act>,
     accepted: BTreeSet<OfferId>,
     /// Its own last offer, which it may try to accept.
@@ -30,7 +32,26 @@ pub(super) struct PartyState {
     has_confirmed: bool,
 }
 
-impl PartyState {
+impl SimulatedParty {
+    /// A party that has not said anything yet.
+    pub(super) fn new(context: &mut AgentContext, rules: &BargainSpec) -> Self {
+        let (preferences, mandate) = Preferences::draw(context, rules);
+        Self {
+            preferences,
+            mandate,
+            said: BTreeMap::new(),
+            accepted: BTreeSet::new(),
+            offered: None,
+            turn: None,
+            has_confirmed: false,
+        }
+    }
+
+    /// What it declares when it calls or joins.
+    pub(super) fn mandate(&self) -> Option<Box<Mandate>> {
+        self.mandate.clone().map(Box::new)
+    }
+
     /// A message is written.
     pub(super) fn note_said(&mut self, msg_id: &MsgId, payload: &Payload) {
         self.said.insert(msg_id.clone(), payload.act());
@@ -55,118 +76,89 @@ impl PartyState {
     fn has_left(&self) -> bool {
         self.said.values().any(|act| matches!(act, Act::End | Act::Refuse | Act::NotUnderstood))
     }
-}
-
-impl SimulatedAgent {
-    pub(super) fn take_seat(&mut self, rules: &BargainSpec) -> PartyState {
-        let (wants, mandate) = self.want(rules);
-        PartyState {
-            wants,
-            mandate,
-            said: BTreeMap::new(),
-            accepted: BTreeSet::new(),
-            offered: None,
-            turn: None,
-            has_confirmed: false,
-        }
-    }
-
-    pub(super) fn is_bargaining(&self, delivery: &Delivery) -> bool {
-        self.seat(delivery).is_some()
-    }
-
-    pub(super) fn seat(&self, delivery: &Delivery) -> Option<&PartyState> {
-        self.deals.get(&delivery.envelope.negotiation)?.seat.as_ref()
-    }
 
     /// Joins, most of the time.
-    pub(super) fn answer_bargain(&mut self, delivery: &Delivery, call: &Call, bargain: &BargainCall) {
+    pub(super) fn join(context: &mut AgentContext, delivery: &Delivery, call: &Call, rules: &BargainSpec) -> Self {
         let window_ms = (call.reply_by.0.since_us(delivery.envelope.ts.0) / 1000).max(1);
-        let soon = self.draw(0..window_ms.min(200));
-        let seat = self.take_seat(&bargain.rules);
-        let mandate = seat.mandate.clone().map(Box::new);
-        self.deals.entry(delivery.envelope.negotiation.clone()).or_default().seat = Some(seat);
-        if self.happens(self.me.temper.ignore) {
-            return;
+        let soon = context.draw(0..window_ms.min(200));
+        let party = Self::new(context, rules);
+        if context.errs(AgentFault::Ignore) {
+            return party;
         }
-        let is_late = self.happens(self.me.temper.offer_late);
-        let after_ms = if is_late { window_ms + self.draw(0..300) } else { soon };
-        let payload = if self.happens(self.me.temper.decline) {
+        let is_late = context.errs(AgentFault::OfferLate);
+        let after_ms = if is_late { window_ms + context.draw(0..300) } else { soon };
+        let payload = if context.errs(AgentFault::Decline) {
             let declines: [fn(Reasoned) -> Payload; 3] = [Payload::Refuse, Payload::NotUnderstood, Payload::End];
-            declines[self.me_index(declines.len())](Reasoned::default())
+            declines[context.index(declines.len())](Reasoned::default())
         } else {
-            Payload::Join(Join { mandate })
+            Payload::Join(Join { mandate: party.mandate() })
         };
-        self.reply(after_ms, delivery, payload);
+        context.reply(after_ms, delivery, payload);
+        party
     }
 
     /// Acts when it is its turn, and sometimes when it is not.
-    pub(super) fn answer_turn(&mut self, delivery: &Delivery, turn: &Turn) {
+    pub(super) fn answer_turn(&mut self, context: &mut AgentContext, delivery: &Delivery, turn: &Turn) {
         let at = delivery.envelope.ts;
-        let Some(seat) = self.deals.get_mut(&delivery.envelope.negotiation).and_then(|deal| deal.seat.as_mut()) else {
-            return;
-        };
-        let before = seat.turn.replace((turn.clone(), at));
+        let before = self.turn.replace((turn.clone(), at));
         if let Some((before, _)) = before
             && before.step == turn.step
             && turn.standing.is_none()
             && before.standing.is_some_and(|standing| standing.valid_until.is_some_and(|until| until < at))
         {
-            self.reached(Point::StandingExpired);
+            context.reached(Point::StandingExpired);
         }
-        if self.happens(self.me.temper.leave) {
-            let after_ms = self.draw(0..200);
-            self.reply(after_ms, delivery, Payload::End(Reasoned::default()));
+        if context.errs(AgentFault::Leave) {
+            let after_ms = context.draw(0..200);
+            context.reply(after_ms, delivery, Payload::End(Reasoned::default()));
         }
-        if turn.party == self.me.id {
-            self.take_turn(delivery, turn);
-        } else if self.happens(self.me.temper.speak_out) {
-            self.speak_out(delivery, turn);
+        if turn.party == context.id {
+            self.take_turn(context, delivery, turn);
+        } else if context.errs(AgentFault::SpeakOut) {
+            self.speak_out(context, delivery, turn);
         }
     }
 
-    fn take_turn(&mut self, delivery: &Delivery, turn: &Turn) {
-        let is_worn = self.seat(delivery).is_none_or(|seat| seat.said.len() > SAID_MAX);
-        if is_worn || self.happens(self.me.temper.dawdle) {
+    fn take_turn(&self, context: &mut AgentContext, delivery: &Delivery, turn: &Turn) {
+        if self.said.len() > SAID_MAX || context.errs(AgentFault::Dawdle) {
             return;
         }
         let window_ms = (turn.act_by.0.since_us(delivery.envelope.ts.0) / 1000).max(1);
-        let is_late = self.happens(self.me.temper.confirm_late);
-        let after_ms = if is_late { window_ms + self.draw(0..100) } else { self.draw(0..window_ms.min(60)) };
-        let overreaches = self.happens(self.me.temper.overreach);
+        let is_late = context.errs(AgentFault::ConfirmLate);
+        let after_ms = if is_late { window_ms + context.draw(0..100) } else { context.draw(0..window_ms.min(60)) };
+        let overreaches = context.errs(AgentFault::Overreach);
         if let Some(standing) = &turn.standing
-            && (overreaches || self.is_content(delivery, standing, turn))
+            && (overreaches || self.is_content(context, standing, turn))
         {
             let mut offer_id = standing.offer_id;
-            if self.happens(self.me.temper.confirm_wrong) {
+            if context.errs(AgentFault::ConfirmWrong) {
                 offer_id.0.seq += 1;
             }
             let accept = Accept { offer_id, terms_digest: Some(standing.terms_digest) };
-            return self.reply(after_ms, delivery, Payload::Accept(accept));
+            return context.reply(after_ms, delivery, Payload::Accept(accept));
         }
-        let Some(offer) = self.bargain_offer(delivery, turn, overreaches) else { return };
-        self.reply(after_ms, delivery, Payload::Offer(offer));
-        if self.happens(self.me.temper.withdraw) {
-            let later = after_ms + self.draw(0..60);
-            self.reply(later, delivery, Payload::Withdraw(Reasoned::default()));
+        let Some(offer) = self.preferences.offer(context, delivery, turn, overreaches) else { return };
+        context.reply(after_ms, delivery, Payload::Offer(offer));
+        if context.errs(AgentFault::Withdraw) {
+            let later = after_ms + context.draw(0..60);
+            context.reply(later, delivery, Payload::Withdraw(Reasoned::default()));
         }
     }
 
     /// It asks for less as time passes.
-    fn is_content(&mut self, delivery: &Delivery, standing: &Standing, turn: &Turn) -> bool {
+    fn is_content(&self, context: &mut AgentContext, standing: &Standing, turn: &Turn) -> bool {
         let patience = 1_000_000 - turn.t_ppm.min(1_000_000);
-        let is_in_haste = self.happens(100);
-        let Some(seat) = self.seat(delivery) else { return false };
-        let wants = &seat.wants;
-        wants.is_acceptable(&standing.terms) && (is_in_haste || wants.worth(&standing.terms) >= patience)
+        let is_in_haste = context.happens(100);
+        let preferences = &self.preferences;
+        preferences.is_acceptable(&standing.terms) && (is_in_haste || preferences.worth(&standing.terms) >= patience)
     }
 
     /// Whatever comes to mind, its own offer above all.
-    fn speak_out(&mut self, delivery: &Delivery, turn: &Turn) {
-        let after_ms = self.draw(0..100);
-        let own = turn.standing.as_ref().filter(|standing| standing.by == self.me.id);
-        let offer = self.bargain_offer(delivery, turn, false).unwrap_or_default();
-        let payload = match (self.draw(0..5), own, &turn.standing) {
+    fn speak_out(&self, context: &mut AgentContext, delivery: &Delivery, turn: &Turn) {
+        let after_ms = context.draw(0..100);
+        let own = turn.standing.as_ref().filter(|standing| standing.by == context.id);
+        let offer = self.preferences.offer(context, delivery, turn, false).unwrap_or_default();
+        let payload = match (context.draw(0..5), own, &turn.standing) {
             (0, ..) => Payload::Offer(offer),
             (1, ..) => Payload::Join(Join::default()),
             (2, ..) => Payload::Withdraw(Reasoned::default()),
@@ -176,84 +168,43 @@ impl SimulatedAgent {
             }
             (_, None, None) => Payload::Confirm(Confirm { award_no: AwardNo(1), terms_digest: None }),
         };
-        self.reply(after_ms, delivery, payload);
+        context.reply(after_ms, delivery, payload);
     }
 
-    /// Everybody accepted: it confirms, most of the time.
-    pub(super) fn answer_agreed(&mut self, delivery: &Delivery, award: &Award) {
-        let window_ms = (award.confirm_by.0.since_us(delivery.envelope.ts.0) / 1000).max(1);
-        if self.happens(self.me.temper.ignore_award) {
-            return;
-        }
-        let is_late = self.happens(self.me.temper.confirm_late);
-        let after_ms = if is_late { window_ms + self.draw(0..300) } else { self.draw(0..window_ms.min(200)) };
-        if self.happens(self.me.temper.decline_award) {
-            let declines: [fn(Reasoned) -> Payload; 3] = [Payload::Refuse, Payload::End, Payload::Withdraw];
-            let payload = declines[self.me_index(declines.len())](Reasoned::default());
-            return self.reply(after_ms, delivery, payload);
-        }
-        let mut terms_digest = self.happens(500).then_some(award.terms_digest);
-        if self.happens(self.me.temper.confirm_wrong) {
-            terms_digest = Some(Digest([0; 32]));
-        }
-        self.reply(after_ms, delivery, Payload::Confirm(Confirm { award_no: award.award_no, terms_digest }));
-    }
-
-    /// It was its turn and still is: it tries something else.
-    pub(super) fn answer_misread(&mut self, delivery: &Delivery, misunderstanding: &Misunderstanding) {
-        if misunderstanding.reason == "unsupported_rules" {
-            self.reached(Point::BargainTooEarly);
-        }
-        let again =
-            ["mandate_violation", "out_of_space", "repeated", "condition", "standing", "not_yet_valid", "validity"];
-        let turn = self.seat(delivery).and_then(|seat| seat.turn.clone());
-        match turn.filter(|(turn, _)| turn.party == self.me.id) {
-            Some((turn, _)) if again.contains(&misunderstanding.reason.as_str()) => {
-                let Some(offer) = self.bargain_offer(delivery, &turn, false) else { return };
-                let after_ms = self.draw(0..60);
-                self.reply(after_ms, delivery, Payload::Offer(offer));
-            }
-            Some(_) | None => self.stray(delivery),
-        }
-    }
-
-    /// What its own messages came to, as far as points are counted by it.
-    pub(super) fn note_in_bargain(&mut self, delivery: &Delivery, receipt: &Receipt) {
-        let Some(seat) = self.seat(delivery) else { return };
-        let point = match (seat.said.get(&receipt.ack_of), receipt.disposition) {
+    /// Counts what its own messages came to; an offer that stands it may try to accept itself.
+    pub(super) fn note_receipt(&self, context: &mut AgentContext, delivery: &Delivery, receipt: &Receipt) {
+        let point = match (self.said.get(&receipt.ack_of), receipt.disposition) {
             (Some(Act::Accept | Act::End), Disposition::Closed) => Point::EndsCrossed,
             (Some(Act::Withdraw), Disposition::Ok) => Point::StandingWithdrawn,
-            (Some(Act::Offer), Disposition::Ok) => return self.tempt(delivery, receipt),
+            (Some(Act::Offer), Disposition::Ok) => return self.tempt(context, delivery, receipt),
             (_, _) => return,
         };
-        self.reached(point);
+        context.reached(point);
     }
 
-    /// Its offer stands: it may try to accept that itself.
-    fn tempt(&mut self, delivery: &Delivery, receipt: &Receipt) {
-        let offered = self.seat(delivery).and_then(|seat| Digest::of(seat.offered.as_ref()?).ok());
+    fn tempt(&self, context: &mut AgentContext, delivery: &Delivery, receipt: &Receipt) {
+        let offered = self.offered.as_ref().and_then(|terms| Digest::of(terms).ok());
         let (Some(offer_id), Some(terms_digest)) = (receipt.offer_id, offered) else { return };
-        if self.happens(self.me.temper.speak_out) {
-            let after_ms = self.draw(0..50);
+        if context.errs(AgentFault::SpeakOut) {
+            let after_ms = context.draw(0..50);
             let accept = Accept { offer_id, terms_digest: Some(terms_digest) };
-            self.reply(after_ms, delivery, Payload::Accept(accept));
+            context.reply(after_ms, delivery, Payload::Accept(accept));
         }
     }
 
-    /// How it ended.
-    pub(super) fn note_bargain_over(&mut self, delivery: &Delivery, closing: &Closing) {
-        let Some(seat) = self.seat(delivery) else { return };
+    /// Counts how the bargain ended.
+    pub(super) fn note_closed(&self, context: &AgentContext, closing: &Closing) {
         let mut reached = Vec::new();
         match (closing.outcome, closing.detail.as_deref()) {
             (Outcome::Agreement, _) => {
                 reached.push(Point::Agreed);
-                if seat.has_confirmed {
+                if self.has_confirmed {
                     reached.push(Point::AgreementConfirmed);
                 }
                 let is_accepted = closing
                     .agreement
                     .as_deref()
-                    .is_none_or(|agreement| agreement.by == self.me.id || seat.accepted.contains(&agreement.offer_id));
+                    .is_none_or(|agreement| agreement.by == context.id || self.accepted.contains(&agreement.offer_id));
                 if !is_accepted {
                     reached.push(Point::AcceptedByPolicy);
                 }
@@ -264,11 +215,56 @@ impl SimulatedAgent {
             (_, Some("step_timeout")) => reached.push(Point::StepTimedOut),
             (_, Some("unconfirmed")) => reached.push(Point::Unconfirmed),
             (Outcome::Ended, who) => {
-                let is_struck = who == Some(self.me.id.as_str()) && !seat.has_left();
+                let is_struck = who == Some(context.id.as_str()) && !self.has_left();
                 reached.push(if is_struck { Point::StruckOut } else { Point::BargainEnded });
             }
             (_, _) => {}
         }
-        reached.into_iter().for_each(|point| self.reached(point));
+        reached.into_iter().for_each(|point| context.reached(point));
+    }
+}
+
+/// Everybody accepted: it confirms, most of the time.
+pub(super) fn answer_agreed(context: &mut AgentContext, delivery: &Delivery, award: &Award) {
+    let window_ms = (award.confirm_by.0.since_us(delivery.envelope.ts.0) / 1000).max(1);
+    if context.errs(AgentFault::IgnoreAward) {
+        return;
+    }
+    let is_late = context.errs(AgentFault::ConfirmLate);
+    let after_ms = if is_late { window_ms + context.draw(0..300) } else { context.draw(0..window_ms.min(200)) };
+    if context.errs(AgentFault::DeclineAward) {
+        let declines: [fn(Reasoned) -> Payload; 3] = [Payload::Refuse, Payload::End, Payload::Withdraw];
+        let payload = declines[context.index(declines.len())](Reasoned::default());
+        return context.reply(after_ms, delivery, payload);
+    }
+    let mut terms_digest = context.happens(500).then_some(award.terms_digest);
+    if context.errs(AgentFault::ConfirmWrong) {
+        terms_digest = Some(Digest([0; 32]));
+    }
+    context.reply(after_ms, delivery, Payload::Confirm(Confirm { award_no: award.award_no, terms_digest }));
+}
+
+/// A party whose turn it still is tries something else.
+pub(super) fn answer_not_understood(
+    party: Option<&SimulatedParty>,
+    context: &mut AgentContext,
+    delivery: &Delivery,
+    misunderstanding: &Misunderstanding,
+) {
+    if misunderstanding.reason == "unsupported_rules" {
+        context.reached(Point::BargainTooEarly);
+    }
+    let again = ["mandate_violation", "out_of_space", "repeated", "condition", "standing", "not_yet_valid", "validity"];
+    let own_turn = party.and_then(|party| {
+        let (turn, _) = party.turn.as_ref().filter(|(turn, _)| turn.party == context.id)?;
+        Some((party, turn))
+    });
+    match own_turn {
+        Some((party, turn)) if again.contains(&misunderstanding.reason.as_str()) => {
+            let Some(offer) = party.preferences.offer(context, delivery, turn, false) else { return };
+            let after_ms = context.draw(0..60);
+            context.reply(after_ms, delivery, Payload::Offer(offer));
+        }
+        Some(_) | None => contractor::say_unasked(context, delivery),
     }
 }

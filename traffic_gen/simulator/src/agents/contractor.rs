@@ -1,201 +1,179 @@
 //! What contractors say: offers, confirmations, results, and everything they should not.
 
 use schemas::delivery::{Award, Call, Cancellation, Closing, Delivery, Disposition, Outcome, Receipt};
-use schemas::ids::AttrName;
 use schemas::payload::{AttrValue, Confirm, Failure, FailurePhase, Inform, InformKind, Offer, Reasoned, Terms};
 use schemas::{AwardNo, Payload};
 
-use super::SimulatedAgent;
-use super::bargainer::PartyState;
-use super::post::Draft;
+use super::AgentContext;
+use crate::faults::AgentFault;
 use crate::points::Point;
+use crate::scenario::attr_name;
 
-/// What a contractor remembers of a negotiation.
-#[derive(Debug, Default)]
-pub(super) struct Deal {
-    is_over: bool,
-    /// What it knows as the party of a bargain.
-    pub(super) seat: Option<PartyState>,
-}
-
-impl SimulatedAgent {
-    pub(super) fn answer_call(&mut self, delivery: &Delivery, call: &Call) {
-        if call.round > 1 {
-            self.reached(Point::SecondRound);
-        }
-        let window_ms = (call.reply_by.0.since_us(delivery.envelope.ts.0) / 1000).max(1);
-        let soon = self.draw(0..window_ms.min(400));
-        if self.happens(self.me.temper.ignore) {
-            return;
-        }
-        if self.happens(self.me.temper.decline) {
-            let payload = match self.draw(0..3) {
-                0 => Payload::Refuse(Reasoned::default()),
-                1 => Payload::NotUnderstood(Reasoned::default()),
-                _ => Payload::Failure(failure(FailurePhase::Offer)),
-            };
-            return self.reply(soon, delivery, payload);
-        }
-        let is_late = self.happens(self.me.temper.offer_late);
-        let after_ms = if is_late { window_ms + self.draw(0..300) } else { soon };
-        let offer = self.offer(call);
-        self.reply(after_ms, delivery, offer);
-        if self.happens(self.me.temper.revise) {
-            let (offer, later) = (self.offer(call), after_ms + self.draw(0..300));
-            self.reply(later, delivery, offer);
-        }
-        if self.happens(self.me.temper.withdraw) {
-            let later = after_ms + self.draw(0..400);
-            self.reply(later, delivery, Payload::Withdraw(Reasoned::default()));
-        }
+pub(super) fn answer_call(context: &mut AgentContext, delivery: &Delivery, call: &Call) {
+    if call.round > 1 {
+        context.reached(Point::SecondRound);
     }
-
-    pub(super) fn answer_accept(&mut self, delivery: &Delivery, award: &Award) {
-        if award.award_no > AwardNo(1) {
-            self.reached(Point::ReAwarded);
-        }
-        let window_ms = (award.confirm_by.0.since_us(delivery.envelope.ts.0) / 1000).max(1);
-        let soon = self.draw(0..window_ms.min(200));
-        if self.happens(self.me.temper.ignore_award) {
-            return;
-        }
-        if self.happens(self.me.temper.decline_award) {
-            let payload = match self.draw(0..4) {
-                0 => Payload::Refuse(Reasoned::default()),
-                1 => Payload::NotUnderstood(Reasoned::default()),
-                2 => Payload::Withdraw(Reasoned::default()),
-                _ => Payload::Failure(failure(FailurePhase::Perform)),
-            };
-            return self.reply(soon, delivery, payload);
-        }
-        if self.happens(self.me.temper.confirm_wrong) {
-            let award_no = AwardNo(award.award_no.0 + 1);
-            self.reply(soon / 2, delivery, Payload::Confirm(Confirm { award_no, terms_digest: None }));
-        }
-        let is_late = self.happens(self.me.temper.confirm_late);
-        let after_ms = if is_late { window_ms + self.draw(0..300) } else { soon };
-        self.reply(after_ms, delivery, Payload::Confirm(Confirm { award_no: award.award_no, terms_digest: None }));
+    let window_ms = (call.reply_by.0.since_us(delivery.envelope.ts.0) / 1000).max(1);
+    let soon = context.draw(0..window_ms.min(400));
+    if context.errs(AgentFault::Ignore) {
+        return;
     }
-
-    pub(super) fn answer_receipt(&mut self, delivery: &Delivery, receipt: &Receipt) {
-        self.note_in_bargain(delivery, receipt);
-        match receipt.disposition {
-            Disposition::Committed => {
-                self.reached(Point::Committed);
-                self.perform(delivery);
-            }
-            Disposition::Late => self.reached(Point::OfferLate),
-            Disposition::Revoked => self.reached(Point::ConfirmedRevoked),
-            Disposition::Conflict => self.reached(Point::Conflicted),
-            Disposition::MandateViolation => self.reached(Point::MandateViolation),
-            Disposition::Ok
-            | Disposition::Duplicate
-            | Disposition::Expired
-            | Disposition::StaleRound
-            | Disposition::OutOfTurn
-            | Disposition::Malformed
-            | Disposition::StaleSeq
-            | Disposition::Unauthorized
-            | Disposition::Closed
-            | Disposition::PolicyReject
-            | Disposition::RateLimited => {}
-        }
-    }
-
-    /// It is bound: the work is done, fails, or never ends.
-    fn perform(&mut self, delivery: &Delivery) {
-        if self.happens(self.me.temper.dawdle) {
-            return;
-        }
-        let after_ms = self.draw(0..400);
-        let payload = if self.happens(self.me.temper.fail) {
-            let phase = if self.happens(500) { FailurePhase::Perform } else { FailurePhase::Decommit };
-            Payload::Failure(failure(phase))
-        } else if self.happens(500) {
-            Payload::Inform(Inform { kind: InformKind::Done, result: None })
-        } else {
-            Payload::Inform(Inform { kind: InformKind::Result, result: Some("as agreed".to_owned()) })
+    if context.errs(AgentFault::Decline) {
+        let payload = match context.draw(0..3) {
+            0 => Payload::Refuse(Reasoned::default()),
+            1 => Payload::NotUnderstood(Reasoned::default()),
+            _ => Payload::Failure(failure(FailurePhase::Offer)),
         };
-        self.reply(after_ms, delivery, payload);
+        return context.reply(soon, delivery, payload);
     }
-
-    pub(super) fn answer_cancel(&mut self, delivery: &Delivery, cancellation: &Cancellation) {
-        if cancellation.reason != "cancelled" || self.happens(self.me.temper.dawdle) {
-            return;
-        }
-        let after_ms = self.draw(0..200);
-        let payload = match self.draw(0..4) {
-            0 => Payload::Failure(failure(FailurePhase::CannotCancel)),
-            1 => Payload::Inform(Inform { kind: InformKind::Done, result: None }),
-            _ => Payload::Inform(Inform { kind: InformKind::Cancelled, result: None }),
-        };
-        self.reply(after_ms, delivery, payload);
+    let is_late = context.errs(AgentFault::OfferLate);
+    let after_ms = if is_late { window_ms + context.draw(0..300) } else { soon };
+    let first = offer(context, call);
+    context.reply(after_ms, delivery, first);
+    if context.errs(AgentFault::Revise) {
+        let (revised, later) = (offer(context, call), after_ms + context.draw(0..300));
+        context.reply(later, delivery, revised);
     }
-
-    pub(super) fn answer_closed(&mut self, delivery: &Delivery, closing: &Closing) {
-        let deal = self.deals.entry(delivery.envelope.negotiation.clone()).or_default();
-        if !std::mem::replace(&mut deal.is_over, true) {
-            match closing.outcome {
-                Outcome::Completed => self.reached(Point::Completed),
-                Outcome::Cancelled => self.reached(Point::Cancelled),
-                Outcome::Timeout => self.reached(Point::TimedOut),
-                Outcome::Agreement | Outcome::NoAgreement | Outcome::Ended => self.note_bargain_over(delivery, closing),
-                Outcome::NoOffers | Outcome::Incomplete | Outcome::NoCandidate | Outcome::Aborted => {}
-            }
-        }
-        self.stray(delivery);
-    }
-
-    /// Says something nobody asked for.
-    pub(super) fn stray(&mut self, delivery: &Delivery) {
-        if !self.happens(self.me.temper.stray) {
-            return;
-        }
-        let after_ms = self.draw(0..1000);
-        let payload = match self.draw(0..4) {
-            0 => Payload::Offer(Offer { terms: self.terms(), ..Offer::default() }),
-            1 => Payload::Confirm(Confirm { award_no: AwardNo(1), terms_digest: None }),
-            2 => Payload::Inform(Inform { kind: InformKind::Done, result: None }),
-            _ => Payload::Cancel(Reasoned::default()),
-        };
-        self.reply(after_ms, delivery, payload);
-    }
-
-    pub(super) fn reply(&mut self, after_ms: u64, delivery: &Delivery, payload: Payload) {
-        if matches!(payload, Payload::Withdraw(_)) {
-            self.reached(Point::Withdrawn);
-        }
-        self.say(after_ms, Draft::new(&delivery.envelope.negotiation, payload));
-    }
-
-    fn offer(&mut self, call: &Call) -> Payload {
-        let mut terms = self.terms();
-        if self.happens(self.me.temper.offer_unfit) {
-            terms.insert(name("price"), AttrValue::Int(5000));
-        }
-        let is_brief = self.happens(self.me.temper.offer_brief);
-        let round = match self.draw(0..20) {
-            0..8 => Some(call.round),
-            8 => Some(call.round.saturating_sub(1).max(1)),
-            _ => None,
-        };
-        let valid_for_ms = is_brief.then(|| self.draw(100..1500));
-        let currency = call.currency.clone();
-        Payload::Offer(Offer { terms, currency, valid_for_ms, round, ..Offer::default() })
-    }
-
-    /// Terms from few values, so that scores are often equal.
-    fn terms(&mut self) -> Terms {
-        let (price, delivery_ms) = (self.draw(1..10) * 100, self.draw(1..5) * 200);
-        let int = |value: u64| AttrValue::Int(i64::try_from(value).unwrap_or(0));
-        Terms::from([(name("price"), int(price)), (name("delivery_ms"), int(delivery_ms))])
+    if context.errs(AgentFault::Withdraw) {
+        let later = after_ms + context.draw(0..400);
+        context.reply(later, delivery, Payload::Withdraw(Reasoned::default()));
     }
 }
 
+pub(super) fn answer_accept(context: &mut AgentContext, delivery: &Delivery, award: &Award) {
+    if award.award_no > AwardNo(1) {
+        context.reached(Point::ReAwarded);
+    }
+    let window_ms = (award.confirm_by.0.since_us(delivery.envelope.ts.0) / 1000).max(1);
+    let soon = context.draw(0..window_ms.min(200));
+    if context.errs(AgentFault::IgnoreAward) {
+        return;
+    }
+    if context.errs(AgentFault::DeclineAward) {
+        let payload = match context.draw(0..4) {
+            0 => Payload::Refuse(Reasoned::default()),
+            1 => Payload::NotUnderstood(Reasoned::default()),
+            2 => Payload::Withdraw(Reasoned::default()),
+            _ => Payload::Failure(failure(FailurePhase::Perform)),
+        };
+        return context.reply(soon, delivery, payload);
+    }
+    if context.errs(AgentFault::ConfirmWrong) {
+        let award_no = AwardNo(award.award_no.0 + 1);
+        context.reply(soon / 2, delivery, Payload::Confirm(Confirm { award_no, terms_digest: None }));
+    }
+    let is_late = context.errs(AgentFault::ConfirmLate);
+    let after_ms = if is_late { window_ms + context.draw(0..300) } else { soon };
+    context.reply(after_ms, delivery, Payload::Confirm(Confirm { award_no: award.award_no, terms_digest: None }));
+}
+
+pub(super) fn answer_receipt(context: &mut AgentContext, delivery: &Delivery, receipt: &Receipt) {
+    match receipt.disposition {
+        Disposition::Committed => {
+            context.reached(Point::Committed);
+            perform(context, delivery);
+        }
+        Disposition::Late => context.reached(Point::OfferLate),
+        Disposition::Revoked => context.reached(Point::ConfirmedRevoked),
+        Disposition::Conflict => context.reached(Point::Conflicted),
+        Disposition::MandateViolation => context.reached(Point::MandateViolation),
+        Disposition::Ok
+        | Disposition::Duplicate
+        | Disposition::Expired
+        | Disposition::StaleRound
+        | Disposition::OutOfTurn
+        | Disposition::Malformed
+        | Disposition::StaleSeq
+        | Disposition::Unauthorized
+        | Disposition::Closed
+        | Disposition::PolicyReject
+        | Disposition::RateLimited => {}
+    }
+}
+
+/// It is bound: the work is done, fails, or never ends.
+fn perform(context: &mut AgentContext, delivery: &Delivery) {
+    if context.errs(AgentFault::Dawdle) {
+        return;
+    }
+    let after_ms = context.draw(0..400);
+    let payload = if context.errs(AgentFault::Fail) {
+        let phase = if context.happens(500) { FailurePhase::Perform } else { FailurePhase::Decommit };
+        Payload::Failure(failure(phase))
+    } else if context.happens(500) {
+        Payload::Inform(Inform { kind: InformKind::Done, result: None })
+    } else {
+        Payload::Inform(Inform { kind: InformKind::Result, result: Some("as agreed".to_owned()) })
+    };
+    context.reply(after_ms, delivery, payload);
+}
+
+pub(super) fn answer_cancel(context: &mut AgentContext, delivery: &Delivery, cancellation: &Cancellation) {
+    if cancellation.reason != "cancelled" || context.errs(AgentFault::Dawdle) {
+        return;
+    }
+    let after_ms = context.draw(0..200);
+    let payload = match context.draw(0..4) {
+        0 => Payload::Failure(failure(FailurePhase::CannotCancel)),
+        1 => Payload::Inform(Inform { kind: InformKind::Done, result: None }),
+        _ => Payload::Inform(Inform { kind: InformKind::Cancelled, result: None }),
+    };
+    context.reply(after_ms, delivery, payload);
+}
+
+/// Counts how a negotiation ended.
+pub(super) fn note_closed(context: &AgentContext, closing: &Closing) {
+    match closing.outcome {
+        Outcome::Completed => context.reached(Point::Completed),
+        Outcome::Cancelled => context.reached(Point::Cancelled),
+        Outcome::Timeout => context.reached(Point::TimedOut),
+        Outcome::Agreement
+        | Outcome::NoAgreement
+        | Outcome::Ended
+        | Outcome::NoOffers
+        | Outcome::Incomplete
+        | Outcome::NoCandidate
+        | Outcome::Aborted => {}
+    }
+}
+
+/// Says something nobody asked for.
+pub(super) fn say_unasked(context: &mut AgentContext, delivery: &Delivery) {
+    if !context.errs(AgentFault::SpeakUnasked) {
+        return;
+    }
+    let after_ms = context.draw(0..1000);
+    let payload = match context.draw(0..4) {
+        0 => Payload::Offer(Offer { terms: terms(context), ..Offer::default() }),
+        1 => Payload::Confirm(Confirm { award_no: AwardNo(1), terms_digest: None }),
+        2 => Payload::Inform(Inform { kind: InformKind::Done, result: None }),
+        _ => Payload::Cancel(Reasoned::default()),
+    };
+    context.reply(after_ms, delivery, payload);
+}
+
+fn offer(context: &mut AgentContext, call: &Call) -> Payload {
+    let mut terms = terms(context);
+    if context.errs(AgentFault::OfferUnfit) {
+        terms.insert(attr_name("price"), AttrValue::Int(5000));
+    }
+    let is_brief = context.errs(AgentFault::OfferBrief);
+    let round = match context.draw(0..20) {
+        0..8 => Some(call.round),
+        8 => Some(call.round.saturating_sub(1).max(1)),
+        _ => None,
+    };
+    let valid_for_ms = is_brief.then(|| context.draw(100..1500));
+    let currency = call.currency.clone();
+    Payload::Offer(Offer { terms, currency, valid_for_ms, round, ..Offer::default() })
+}
+
+/// Terms from few values, so that scores are often equal.
+fn terms(context: &mut AgentContext) -> Terms {
+    let (price, delivery_ms) = (context.draw(1..10) * 100, context.draw(1..5) * 200);
+    let int = |value: u64| AttrValue::Int(i64::try_from(value).unwrap_or(0));
+    Terms::from([(attr_name("price"), int(price)), (attr_name("delivery_ms"), int(delivery_ms))])
+}
 fn failure(phase: FailurePhase) -> Failure {
     Failure { phase, code: "broken".to_owned(), retryable: false, penalty: None }
-}
-
-pub(super) fn name(attr: &str) -> AttrName {
-    AttrName::try_new(attr).expect("an attribute's name")
 }

@@ -11,13 +11,10 @@ use schemas::bargain::{
 use schemas::delivery::{Delivery, Turn};
 use schemas::payload::{AttrValue, Offer, Terms};
 
-use super::SimulatedAgent;
-use super::contractor::name;
+use super::{AgentContext, MARK, MARKED_MIN};
+use crate::faults::AgentFault;
+use crate::scenario::attr_name;
 
-/// How a text of a mandate begins that says whose it is.
-pub(crate) const MARK: &str = "sealed-of-";
-/// Reservation values are no smaller, so that no count, price or duration of a run looks like one.
-pub(crate) const MARKED_MIN: u32 = 10_001;
 /// How many outcomes a party looks at before it offers the best of them.
 const OUTCOMES_SEEN: u64 = 6;
 /// Offers that are valid for a short time, whoever makes them, in per mille.
@@ -25,13 +22,30 @@ const BRIEF: u32 = 150;
 
 /// What one party wants of a bargain.
 #[derive(Debug, Clone)]
-pub(super) struct Wants {
+pub(super) struct Preferences {
     rules: BargainSpec,
     /// As the agent itself would declare it.
     mandate: Mandate,
 }
 
-impl Wants {
+impl Preferences {
+    /// What an agent wants, and what of it it declares.
+    pub(super) fn draw(context: &mut AgentContext, rules: &BargainSpec) -> (Self, Option<Mandate>) {
+        let issues = u32::try_from(rules.issues.len()).unwrap_or(1);
+        let mut rest = 1000;
+        let mut worths = Vec::new();
+        for (index, issue) in (1..).zip(&rules.issues) {
+            let weight = if index == issues { rest } else { rest / 2 };
+            rest -= weight;
+            worths.push(IssueWorth { issue: issue.name.clone(), weight, worth: worth_of(context, issue) });
+        }
+        let reservation = u32::try_from(context.draw(u64::from(MARKED_MIN)..500_000)).unwrap_or(MARKED_MIN);
+        let utility = Utility::Linear(worths);
+        let own = Mandate { utility: Some(utility), reservation, ..Mandate::default() };
+        let declared = context.happens(600).then(|| declare(context, rules, own.clone()));
+        (Self { rules: rules.clone(), mandate: own }, declared)
+    }
+
     /// What terms are worth to the agent, 0 to a million.
     pub(super) fn worth(&self, terms: &Terms) -> u32 {
         let space = OutcomeSpace::new(&self.rules.issues);
@@ -43,104 +57,82 @@ impl Wants {
         self.worth(terms) >= self.mandate.reservation
     }
 
-    fn issues(&self) -> &[Issue] {
-        &self.rules.issues
-    }
-}
-
-impl SimulatedAgent {
-    /// What it wants, and what of it it declares.
-    pub(super) fn want(&mut self, rules: &BargainSpec) -> (Wants, Option<Mandate>) {
-        let issues = u32::try_from(rules.issues.len()).unwrap_or(1);
-        let mut rest = 1000;
-        let mut worths = Vec::new();
-        for (index, issue) in (1..).zip(&rules.issues) {
-            let weight = if index == issues { rest } else { rest / 2 };
-            rest -= weight;
-            worths.push(IssueWorth { issue: issue.name.clone(), weight, worth: self.worth_of(issue) });
-        }
-        let reservation = u32::try_from(self.draw(u64::from(MARKED_MIN)..500_000)).unwrap_or(MARKED_MIN);
-        let utility = Utility::Linear(worths);
-        let own = Mandate { utility: Some(utility), reservation, ..Mandate::default() };
-        let declared = self.happens(600).then(|| self.declare(rules, own.clone()));
-        (Wants { rules: rules.clone(), mandate: own }, declared)
-    }
-
-    /// Ends that lie far apart, so that parties want different things.
-    fn worth_of(&mut self, issue: &Issue) -> Worth {
-        match &issue.values {
-            IssueValues::Discrete { values } => Worth::Listed {
-                worth: values.iter().map(|_| u32::try_from(self.draw(0..1_000_001)).unwrap_or(PPM)).collect(),
-            },
-            IssueValues::Range { .. } if self.happens(500) => Worth::Linear { at_min: PPM, at_max: 0 },
-            IssueValues::Range { .. } => Worth::Linear { at_min: 0, at_max: PPM },
-        }
-    }
-
-    fn declare(&mut self, rules: &BargainSpec, own: Mandate) -> Mandate {
-        let policy = ["bargain-low", "bargain-medium", "bargain-high"];
-        let policy = self.happens(500).then(|| policy[self.me_index(policy.len())].to_owned());
-        let concession = match self.draw(0..4) {
-            0 => Some(Concession::Boulware(u32::try_from(self.draw(2..5)).unwrap_or(2))),
-            1 => Some(Concession::Conceder(u32::try_from(self.draw(2..5)).unwrap_or(2))),
-            2 => Some(Concession::Linear),
-            _ => None,
-        };
-        // One that always holds, and says whose it is.
-        let mark = AttrValue::Text(format!("{MARK}{}", self.me.id));
-        let mut limits = vec![Predicate { attr: rules.issues[0].name.clone(), op: Comparison::Ne, value: mark }];
-        let range = rules.issues.iter().find_map(|issue| match issue.values {
-            IssueValues::Range { min, max } => Some((issue.name.clone(), min, max)),
-            IssueValues::Discrete { .. } => None,
-        });
-        if let Some((attr, min, max)) = range
-            && self.happens(300)
-        {
-            let op = if self.happens(500) { Comparison::Le } else { Comparison::Ge };
-            limits.push(Predicate { attr, op, value: AttrValue::Int(i64::midpoint(min, max)) });
-        }
-        Mandate { policy, limits, concession, ..own }
-    }
-
     /// The best of a few outcomes, or the worst, or none at all.
-    pub(super) fn bargain_offer(&mut self, delivery: &Delivery, turn: &Turn, overreaches: bool) -> Option<Offer> {
-        let wants = self.seat(delivery)?.wants.clone();
-        let outcomes: Vec<Terms> = (0..OUTCOMES_SEEN).map(|_| self.outcome(&wants)).collect();
-        let by_worth = |terms: &Terms| wants.worth(terms);
+    pub(super) fn offer(
+        &self,
+        context: &mut AgentContext,
+        delivery: &Delivery,
+        turn: &Turn,
+        overreaches: bool,
+    ) -> Option<Offer> {
+        let outcomes: Vec<Terms> = (0..OUTCOMES_SEEN).map(|_| self.outcome(context)).collect();
+        let by_worth = |terms: &Terms| self.worth(terms);
         let mut terms = if overreaches {
             outcomes.into_iter().min_by_key(by_worth)?
         } else {
             outcomes.into_iter().max_by_key(by_worth)?
         };
-        if self.happens(self.me.temper.offer_unfit) {
-            terms.insert(name("bribe"), AttrValue::Int(1));
+        if context.errs(AgentFault::OfferUnfit) {
+            terms.insert(attr_name("bribe"), AttrValue::Int(1));
         }
-        let is_brief = self.happens(BRIEF) || self.happens(self.me.temper.offer_brief);
-        let valid_for_ms = is_brief.then(|| self.draw(5..200));
-        let conditions = self.happens(self.me.temper.revise).then(|| {
+        let is_brief = context.happens(BRIEF) || context.errs(AgentFault::OfferBrief);
+        let valid_for_ms = is_brief.then(|| context.draw(5..200));
+        let conditions = context.errs(AgentFault::Revise).then(|| {
             let value = AttrValue::Int(i64::from(turn.round) + 1);
-            Conditions::Predicates(vec![Predicate { attr: name(ATTR_ROUND), op: Comparison::Le, value }])
+            Conditions::Predicates(vec![Predicate { attr: attr_name(ATTR_ROUND), op: Comparison::Le, value }])
         });
-        let valid_from = (is_brief && self.happens(200)).then(|| WireTime(delivery.envelope.ts.0.plus_ms(100)));
+        let valid_from = (is_brief && context.happens(200)).then(|| WireTime(delivery.envelope.ts.0.plus_ms(100)));
         Some(Offer { terms, valid_for_ms, valid_from, conditions, ..Offer::default() })
     }
 
-    fn outcome(&mut self, wants: &Wants) -> Terms {
+    fn outcome(&self, context: &mut AgentContext) -> Terms {
         let mut terms = Terms::new();
-        for issue in wants.issues() {
+        for issue in &self.rules.issues {
             let value = match &issue.values {
-                IssueValues::Discrete { values } => values[self.me_index(values.len())].clone(),
+                IssueValues::Discrete { values } => values[context.index(values.len())].clone(),
                 IssueValues::Range { min, max } => {
                     let width = max.abs_diff(*min);
-                    AttrValue::Int(min.saturating_add_unsigned(self.draw(0..width + 1)))
+                    AttrValue::Int(min.saturating_add_unsigned(context.draw(0..width + 1)))
                 }
             };
             terms.insert(issue.name.clone(), value);
         }
         terms
     }
+}
 
-    pub(super) fn me_index(&mut self, below: usize) -> usize {
-        usize::try_from(self.draw(0..below.max(1) as u64)).unwrap_or_default()
+/// Ends that lie far apart, so that parties want different things.
+fn worth_of(context: &mut AgentContext, issue: &Issue) -> Worth {
+    match &issue.values {
+        IssueValues::Discrete { values } => Worth::Listed {
+            worth: values.iter().map(|_| u32::try_from(context.draw(0..1_000_001)).unwrap_or(PPM)).collect(),
+        },
+        IssueValues::Range { .. } if context.happens(500) => Worth::Linear { at_min: PPM, at_max: 0 },
+        IssueValues::Range { .. } => Worth::Linear { at_min: 0, at_max: PPM },
     }
+}
+
+fn declare(context: &mut AgentContext, rules: &BargainSpec, own: Mandate) -> Mandate {
+    let policy = ["bargain-low", "bargain-medium", "bargain-high"];
+    let policy = context.happens(500).then(|| policy[context.index(policy.len())].to_owned());
+    let concession = match context.draw(0..4) {
+        0 => Some(Concession::Boulware(u32::try_from(context.draw(2..5)).unwrap_or(2))),
+        1 => Some(Concession::Conceder(u32::try_from(context.draw(2..5)).unwrap_or(2))),
+        2 => Some(Concession::Linear),
+        _ => None,
+    };
+    // One that always holds, and says whose it is.
+    let mark = AttrValue::Text(format!("{MARK}{}", context.id));
+    let mut limits = vec![Predicate { attr: rules.issues[0].name.clone(), op: Comparison::Ne, value: mark }];
+    let range = rules.issues.iter().find_map(|issue| match issue.values {
+        IssueValues::Range { min, max } => Some((issue.name.clone(), min, max)),
+        IssueValues::Discrete { .. } => None,
+    });
+    if let Some((attr, min, max)) = range
+        && context.happens(300)
+    {
+        let op = if context.happens(500) { Comparison::Le } else { Comparison::Ge };
+        limits.push(Predicate { attr, op, value: AttrValue::Int(i64::midpoint(min, max)) });
+    }
+    Mandate { policy, limits, concession, ..own }
 }

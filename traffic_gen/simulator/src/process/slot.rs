@@ -8,10 +8,9 @@ use prometheus::Registry;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::{Failed, keys};
-use crate::bus::connect;
-use crate::scenario::Scenario;
-use crate::world::{LinkId, ProcessRole, World};
+use super::Failed;
+use crate::world::{Intervention, LinkId, ProcessRole, World};
+use crate::{Scenario, keys};
 
 /// See the module.
 pub(super) struct Slot {
@@ -107,22 +106,15 @@ impl Slot {
         }
         self.incarnation += 1;
         let (name, role) = (self.name(), self.role);
-        let link = self.world.change(|state| {
-            state.tell(format!("{name} starts"));
-            let link = state.add_link(name.clone(), role);
-            if role == ProcessRole::Gateway {
-                state.begin_hearing(link);
-            }
-            link
-        });
+        self.world.note(format!("{name} starts"));
+        let (link, bus) = self.world.connect(name.clone(), role);
         self.link = Some(link);
         self.running = Arc::default();
         let (running, failures) = (Arc::clone(&self.running), self.failures.clone());
         let (process, incarnation, in_flight_max) = (self.place, self.incarnation, self.in_flight_max);
         let (world, scenario) = (Arc::clone(&self.world), Arc::clone(&self.scenario));
-        let rules_newest = scenario.rules_newest(self.index, world.state().now_us() / 1000);
+        let rules_newest = scenario.upgrades.rules_newest(self.index, world.elapsed_ms());
         self.starting = Some(tokio::spawn(async move {
-            let bus = connect(&world, link);
             let started = match role {
                 ProcessRole::Engine => {
                     let config = engine_config(name, in_flight_max, rules_newest, &world, &scenario);
@@ -134,7 +126,7 @@ impl Slot {
             };
             match started {
                 Ok(started) => *running.lock().unwrap_or_else(PoisonError::into_inner) = Some(started),
-                // The director ends only with the run.
+                // The manager ends only with the run.
                 Err(why) => drop(failures.send(Failed { process, incarnation, why })),
             }
         }));
@@ -165,7 +157,7 @@ impl Slot {
         tokio::spawn(async move {
             engine.shutdown().await;
             if let Some(link) = link {
-                world.change(|state| state.kill(link));
+                world.apply(Intervention::Kill(link));
             }
         });
         true
@@ -192,7 +184,7 @@ fn engine_config(
         digest_every: settings.digest_every,
         // Nobody looks, and what is told would draw from the same numbers as what counts.
         statistics_ms: 0,
-        clock: ClockConfig { now: Arc::new(move || clock.state().now()), ..ClockConfig::default() },
+        clock: ClockConfig { now: Arc::new(move || clock.now()), ..ClockConfig::default() },
         rules_newest: rules_newest.unwrap_or(newest.rules_newest),
         ..newest
     }

@@ -3,44 +3,41 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use schemas::bargain::{BargainSpec, Issue, IssueValues};
-use schemas::ids::AttrName;
 use schemas::payload::AttrValue;
 use schemas::{Address, NegotiationId};
 
-use super::{CONTRACTORS, Scenario, agent};
-use crate::agents::BargainPlan;
+use super::{CONTRACTORS, agent, attr_name};
+use crate::{BargainPlan, Scenario};
 
 /// Bargains one initiator calls to, at most.
 const BARGAINS_MAX: u32 = 3;
 /// Parties beside the initiator, at most.
 const INVITED_MAX: usize = 3;
 
-impl Scenario {
-    /// Adds the bargains. They draw from a generator of their own: everything else stays as it is without them.
-    pub(super) fn add_bargains(&mut self, seed: u64) {
-        let rng = &mut ChaCha8Rng::seed_from_u64(seed);
-        let contractors = self.agents.iter().filter(|person| CONTRACTORS.contains(&person.id.as_str())).count();
-        for person in self.agents.iter_mut().filter(|person| !person.calls.is_empty()) {
-            for n in 0..rng.random_range(0..=BARGAINS_MAX) {
-                let first = rng.random_range(0..contractors);
-                let count = rng.random_range(1..=INVITED_MAX.min(contractors));
-                let invited = (0..count).map(|n| agent(CONTRACTORS[(first + n) % contractors]));
-                person.bargains.push(BargainPlan {
-                    at_ms: rng.random_range(100..self.troubled_ms * 3 / 4),
-                    negotiation: NegotiationId::form(&person.id, &format!("b{n}")).expect("a negotiation's id"),
-                    rules: rules(rng),
-                    join_within_ms: rng.random_range(250..1200),
-                    to: invited.map(Address::Agent).collect(),
-                });
-            }
+/// Adds the bargains. They draw from a generator of their own: everything else stays as it is without them.
+pub(super) fn add(scenario: &mut Scenario, seed: u64) {
+    let rng = &mut ChaCha8Rng::seed_from_u64(seed);
+    let contractors = scenario.agents.iter().filter(|plan| CONTRACTORS.contains(&plan.id.as_str())).count();
+    for plan in scenario.agents.iter_mut().filter(|plan| !plan.calls.is_empty()) {
+        for n in 0..rng.random_range(0..=BARGAINS_MAX) {
+            let first = rng.random_range(0..contractors);
+            let count = rng.random_range(1..=INVITED_MAX.min(contractors));
+            let invited = (0..count).map(|n| agent(CONTRACTORS[(first + n) % contractors]));
+            plan.bargains.push(BargainPlan {
+                at_ms: rng.random_range(100..scenario.troubled_ms * 3 / 4),
+                negotiation: NegotiationId::form(&plan.id, &format!("b{n}")).expect("a negotiation's id"),
+                rules: rules(rng),
+                join_within_ms: rng.random_range(250..1200),
+                to: invited.map(Address::Agent).collect(),
+            });
         }
     }
 }
 
 fn rules(rng: &mut ChaCha8Rng) -> BargainSpec {
-    let price = Issue { name: name("price"), values: IssueValues::Range { min: 0, max: rng.random_range(1..30) } };
+    let price = Issue { name: attr_name("price"), values: IssueValues::Range { min: 0, max: rng.random_range(1..30) } };
     let colours = ["red", "green", "blue"].map(|colour| AttrValue::Text(colour.to_owned()));
-    let colour = Issue { name: name("colour"), values: IssueValues::Discrete { values: colours.to_vec() } };
+    let colour = Issue { name: attr_name("colour"), values: IssueValues::Discrete { values: colours.to_vec() } };
     let issues = match rng.random_range(0..3) {
         0 => vec![price],
         1 => vec![colour],
@@ -57,8 +54,4 @@ fn rules(rng: &mut ChaCha8Rng) -> BargainSpec {
         forbid_repeat: rng.random_range(0..4) == 0,
         max_strikes: rng.random_range(1..4),
     }
-}
-
-fn name(attr: &str) -> AttrName {
-    AttrName::try_new(attr).expect("an attribute's name")
 }

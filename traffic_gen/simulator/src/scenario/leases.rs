@@ -5,8 +5,8 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use schemas::{Address, NegotiationId};
 
-use super::{Scenario, group, topic};
-use crate::agents::CallPlan;
+use super::{group, topic};
+use crate::{Absence, CallPlan, Scenario};
 
 /// One run of so many has them.
 const LEASES_ONE_IN: u32 = 4;
@@ -17,44 +17,33 @@ const AWAY_MS: std::ops::Range<u64> = 300..5000;
 /// Calls to topic or group that an initiator makes beside its others.
 const CALLS: std::ops::RangeInclusive<u32> = 2..=5;
 
-/// A time in which an agent is away: it neither listens nor says that it is there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Absence {
-    /// When it goes, in milliseconds since the run began.
-    pub(crate) from_ms: u64,
-    /// When it comes back.
-    pub(crate) until_ms: u64,
-}
-
-impl Scenario {
-    /// Adds leases, absences and calls. They draw from a generator of their own: other runs stay as they are.
-    pub(super) fn add_leases(&mut self, seed: u64) {
-        let rng = &mut ChaCha8Rng::seed_from_u64(seed);
-        if rng.random_range(0..LEASES_ONE_IN) > 0 {
-            return;
+/// Adds leases, absences and calls. They draw from a generator of their own: other runs stay as they are.
+pub(super) fn add(scenario: &mut Scenario, seed: u64) {
+    let rng = &mut ChaCha8Rng::seed_from_u64(seed);
+    if rng.random_range(0..LEASES_ONE_IN) > 0 {
+        return;
+    }
+    scenario.are_gateways_spared = rng.random_range(0..2) == 0;
+    for plan in &mut scenario.agents {
+        plan.registration.lease_ms = rng.random_range(LEASE_MS);
+        plan.registration.durable = rng.random_range(0..5) == 0;
+        for _ in 0..rng.random_range(0..=2) {
+            let from_ms = rng.random_range(100..scenario.troubled_ms);
+            plan.absences.push(Absence { from_ms, until_ms: from_ms + rng.random_range(AWAY_MS) });
         }
-        self.are_gateways_spared = rng.random_range(0..2) == 0;
-        for person in &mut self.agents {
-            person.registration.lease_ms = rng.random_range(LEASE_MS);
-            person.registration.durable = rng.random_range(0..5) == 0;
-            for _ in 0..rng.random_range(0..=2) {
-                let from_ms = rng.random_range(100..self.troubled_ms);
-                person.absences.push(Absence { from_ms, until_ms: from_ms + rng.random_range(AWAY_MS) });
-            }
-            if person.calls.is_empty() {
-                continue;
-            }
-            for n in 0..rng.random_range(CALLS) {
-                let to = if rng.random_range(0..4) == 0 { Address::Group(group()) } else { Address::Topic(topic()) };
-                person.calls.push(CallPlan {
-                    at_ms: rng.random_range(self.troubled_ms / 4..self.troubled_ms),
-                    negotiation: NegotiationId::form(&person.id, &format!("l{n}")).expect("a negotiation's id"),
-                    policy: format!("p{}", rng.random_range(0..2)),
-                    reply_within_ms: Some(rng.random_range(150..1500)),
-                    to: vec![to],
-                    invites_absent: rng.random_range(0..5) == 0,
-                });
-            }
+        if plan.calls.is_empty() {
+            continue;
+        }
+        for n in 0..rng.random_range(CALLS) {
+            let to = if rng.random_range(0..4) == 0 { Address::Group(group()) } else { Address::Topic(topic()) };
+            plan.calls.push(CallPlan {
+                at_ms: rng.random_range(scenario.troubled_ms / 4..scenario.troubled_ms),
+                negotiation: NegotiationId::form(&plan.id, &format!("l{n}")).expect("a negotiation's id"),
+                policy: format!("p{}", rng.random_range(0..2)),
+                reply_within_ms: Some(rng.random_range(150..1500)),
+                to: vec![to],
+                invites_absent: rng.random_range(0..5) == 0,
+            });
         }
     }
 }

@@ -5,11 +5,12 @@ use policy_core::{check, presets};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use schemas::Policy;
-use schemas::ids::AttrName;
 use schemas::policy::{
     Close, Decider, Direction, FallingThreshold, Gate, HoldUntil, OfferRevision, OnIncomplete, Payment, SCORE_MAX,
     Threshold, TieBreak, Timers, Weight, WindowAnchor,
 };
+
+use super::attr_name;
 
 /// Draws a policy under this id: a preset with timers fit for the run in one case of three.
 pub(super) fn draw(rng: &mut ChaCha8Rng, id: &str) -> Policy {
@@ -92,19 +93,20 @@ fn on_incomplete(rng: &mut ChaCha8Rng) -> OnIncomplete {
 }
 
 fn gates(rng: &mut ChaCha8Rng) -> Vec<Gate> {
-    let mut gates = vec![Gate { attr: price(), min: Some(0), max: Some(1000), one_of: None, required: false }];
+    let mut gates =
+        vec![Gate { attr: attr_name("price"), min: Some(0), max: Some(1000), one_of: None, required: false }];
     if chance(rng, 30) {
-        gates.push(Gate { attr: delivery(), min: None, max: Some(900), one_of: None, required: true });
+        gates.push(Gate { attr: attr_name("delivery_ms"), min: None, max: Some(900), one_of: None, required: true });
     }
     gates
 }
 
 fn weights(rng: &mut ChaCha8Rng) -> Vec<Weight> {
-    let of_price = |w| Weight { attr: price(), dir: Direction::Lower, lo: 0, hi: 1000, w };
+    let of_price = |w| Weight { attr: attr_name("price"), dir: Direction::Lower, lo: 0, hi: 1000, w };
     if chance(rng, 50) {
         return vec![of_price(1000)];
     }
-    let of_delivery = Weight { attr: delivery(), dir: Direction::Lower, lo: 0, hi: 1000, w: 300 };
+    let of_delivery = Weight { attr: attr_name("delivery_ms"), dir: Direction::Lower, lo: 0, hi: 1000, w: 300 };
     vec![of_price(700), of_delivery]
 }
 
@@ -119,12 +121,4 @@ fn tie_break(rng: &mut ChaCha8Rng) -> TieBreak {
 
 fn chance(rng: &mut ChaCha8Rng, percent: u32) -> bool {
     rng.random_range(0..100) < percent
-}
-
-fn price() -> AttrName {
-    AttrName::try_new("price").expect("an attribute's name")
-}
-
-fn delivery() -> AttrName {
-    AttrName::try_new("delivery_ms").expect("an attribute's name")
 }

@@ -1,18 +1,20 @@
-//! The broker: what is stored, who listens, and what happens when a request arrives. Everything here takes effect at
-//! once; that requests and answers take their time is none of its business.
+//! The broker: what is stored, who listens, who gets what when a request arrives. Everything here takes effect at once;
+//! that requests and answers take their time is none of its business.
+
+mod bus;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bus::{Bucket, BusError, Change, LogRecord, Received, Registered};
+use ::bus::{Bucket, BusError, Change, LogRecord, Received, Registered};
 use bytes::Bytes;
+use rand::RngExt;
 use schemas::record::RECORD_BYTES_MAX;
 use schemas::{Lane, RegisterKey, Timestamp};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::hearing::Hearing;
-use super::watcher::Watcher;
-use super::{LinkId, WorldState};
+use super::{LinkId, ProcessRole, WorldState};
 use crate::points::Point;
+use crate::trace::Trace;
 
 /// A record is stamped ahead of true time when it is by more than this.
 const AHEAD_US: u64 = 1_000_000;
@@ -24,40 +26,34 @@ const FOREIGN_ENTRY: &[u8] = b"{\"another\":\"history\"}";
 const REFUSED_TAG: u8 = b'r';
 
 /// See the module.
-pub(crate) struct Broker {
-    pub(crate) lanes: Vec<LaneLog>,
+pub(super) struct Broker {
+    lanes: Vec<LaneLog>,
     last_seq: u64,
-    pub(crate) register: Vec<(RegisterKey, Bytes)>,
+    register: Vec<(RegisterKey, Bytes)>,
     places: BTreeMap<RegisterKey, usize>,
     /// Keys that hold an entry of another history.
-    pub(crate) foreign: BTreeSet<RegisterKey>,
+    foreign: BTreeSet<RegisterKey>,
     /// True time of each write.
-    pub(crate) registered_at: BTreeMap<RegisterKey, Timestamp>,
+    registered_at: BTreeMap<RegisterKey, Timestamp>,
     buckets: [BTreeMap<String, Bytes>; Bucket::ALL.len()],
-    pub(crate) blobs: BTreeMap<String, (u64, Bytes)>,
-    pub(crate) subscriptions: Vec<Subscription>,
+    blobs: BTreeMap<String, (u64, Bytes)>,
+    subscriptions: Vec<Subscription>,
     log_feeds: Vec<LogFeed>,
     watch_feeds: Vec<WatchFeed>,
     feeds_made: u64,
-    /// What the log's clock is off by.
-    pub(crate) clock_offset_us: i64,
-    /// Whether the log takes no more records.
-    pub(crate) is_full: bool,
-    /// Follows whom gateways hear.
-    pub(crate) hearing: Hearing,
-    /// Follows what the log says about engines.
-    pub(crate) watcher: Watcher,
+    /// Requests made, to name their answers' subjects.
+    requests: u64,
 }
 
 /// A lane: every record ever stored, and up to where they are gone.
 #[derive(Default)]
-pub(crate) struct LaneLog {
-    pub(crate) records: Vec<LogRecord>,
-    pub(crate) trimmed: u64,
+struct LaneLog {
+    records: Vec<LogRecord>,
+    trimmed: u64,
 }
 
 /// A reader of a lane.
-pub(crate) struct LogFeed {
+struct LogFeed {
     id: u64,
     link: LinkId,
     lane: Lane,
@@ -69,7 +65,7 @@ pub(crate) struct LogFeed {
 }
 
 /// A watcher of a bucket.
-pub(crate) struct WatchFeed {
+struct WatchFeed {
     id: u64,
     link: LinkId,
     bucket: Bucket,
@@ -78,13 +74,13 @@ pub(crate) struct WatchFeed {
 }
 
 /// A subscriber of subjects.
-pub(crate) struct Subscription {
-    pub(crate) link: LinkId,
-    pub(crate) pattern: String,
-    pub(crate) queue: Option<String>,
-    pub(crate) sender: UnboundedSender<Received>,
+struct Subscription {
+    link: LinkId,
+    pattern: String,
+    queue: Option<String>,
+    sender: UnboundedSender<Received>,
     /// The last message on its way arrives then, as far as is known.
-    pub(crate) last_at_us: u64,
+    last_at_us: u64,
 }
 
 impl Broker {
@@ -102,10 +98,7 @@ impl Broker {
             log_feeds: Vec::new(),
             watch_feeds: Vec::new(),
             feeds_made: 0,
-            clock_offset_us: 0,
-            is_full: false,
-            hearing: Hearing::default(),
-            watcher: Watcher::new(lanes),
+            requests: 0,
         }
     }
 
@@ -117,7 +110,7 @@ impl Broker {
     }
 
     /// A lane.
-    pub(crate) fn lane(&mut self, lane: Lane) -> Result<&mut LaneLog, BusError> {
+    fn lane(&mut self, lane: Lane) -> Result<&mut LaneLog, BusError> {
         self.lanes.get_mut(usize::from(lane.0)).ok_or_else(|| BusError::Invalid(format!("lane {lane}")))
     }
 
@@ -129,7 +122,7 @@ impl Broker {
     }
 
     /// Stores what the log of every lane holds before the run.
-    pub(crate) fn begin_lanes(&mut self, time: Timestamp, bytes: &Bytes) {
+    pub(super) fn begin_lanes(&mut self, time: Timestamp, bytes: &Bytes) {
         for lane in (0..).map(Lane).take(self.lanes.len()) {
             let record = LogRecord { lane, seq: self.last_seq + 1, time, stamped: time, bytes: bytes.clone() };
             self.store(record).expect("the lane is there");
@@ -137,7 +130,7 @@ impl Broker {
     }
 
     /// Writes a value unless the key has one.
-    pub(crate) fn register(&mut self, key: RegisterKey, value: Bytes, now: Timestamp) -> Registered {
+    fn register(&mut self, key: RegisterKey, value: Bytes, now: Timestamp) -> Registered {
         match self.places.get(&key) {
             Some(&place) if self.register[place].1 == value => Registered::Same,
             Some(&place) => Registered::Different(self.register[place].1.clone()),
@@ -151,7 +144,7 @@ impl Broker {
     }
 
     /// Writes an entry of another history under the key of an award that has none.
-    pub(crate) fn register_foreign(&mut self, key: &RegisterKey, now: Timestamp) {
+    fn register_foreign(&mut self, key: &RegisterKey, now: Timestamp) {
         if !self.places.contains_key(key) {
             self.foreign.insert(key.clone());
             self.register(key.clone(), Bytes::from_static(FOREIGN_ENTRY), now);
@@ -160,7 +153,7 @@ impl Broker {
 
     /// Whether a checkpoint names a key that holds an entry of another history as refused: in a frame of that kind, whose
     /// tag and length stand before it.
-    pub(crate) fn names_refused(&self, checkpoint: &[u8]) -> bool {
+    fn names_refused(&self, checkpoint: &[u8]) -> bool {
         self.foreign.iter().any(|key| {
             let name = format!("\"{key}\"");
             let length = u32::try_from(name.len()).unwrap_or(u32::MAX).to_be_bytes();
@@ -170,12 +163,21 @@ impl Broker {
     }
 
     /// The value under a key.
-    pub(crate) fn registered(&self, key: &RegisterKey) -> Option<Bytes> {
+    fn registered(&self, key: &RegisterKey) -> Option<Bytes> {
         self.places.get(key).map(|&place| self.register[place].1.clone())
     }
 
     /// A bucket.
-    pub(crate) fn bucket(&mut self, bucket: Bucket) -> &mut BTreeMap<String, Bytes> {
+    pub(super) fn bucket(&self, bucket: Bucket) -> &BTreeMap<String, Bytes> {
+        let [agents, groups, policies] = &self.buckets;
+        match bucket {
+            Bucket::Agents => agents,
+            Bucket::Groups => groups,
+            Bucket::Policies => policies,
+        }
+    }
+
+    fn bucket_mut(&mut self, bucket: Bucket) -> &mut BTreeMap<String, Bytes> {
         let [agents, groups, policies] = &mut self.buckets;
         match bucket {
             Bucket::Agents => agents,
@@ -183,22 +185,51 @@ impl Broker {
             Bucket::Policies => policies,
         }
     }
+
+    /// The last record of each lane; 0 before the first.
+    pub(super) fn last_seqs(&self) -> Vec<u64> {
+        self.lanes.iter().map(LaneLog::last_seq).collect()
+    }
+
+    /// The last record of a lane that has arrived at a process.
+    pub(super) fn seen(&self, link: LinkId, lane: Lane) -> u64 {
+        let feeds = self.log_feeds.iter().filter(|feed| feed.link == link && feed.lane == lane);
+        feeds.map(|feed| feed.seen).max().unwrap_or(0)
+    }
+
+    /// The archive has everything that is in the log now.
+    pub(super) fn archive(&mut self) {
+        for (index, position) in self.last_seqs().into_iter().enumerate() {
+            let value = Bytes::from(format!("{{\"position\":{position}}}"));
+            self.blobs.insert(format!("archived-{index}"), (position, value));
+        }
+    }
+
+    /// Says what is stored at the end of a run.
+    pub(super) fn fill(&self, trace: &mut Trace) {
+        trace.records = self.lanes.iter().flat_map(|lane| lane.records.iter().cloned()).collect();
+        trace.records.sort_by_key(|record| record.seq);
+        trace.trimmed = self.lanes.iter().zip(0..).map(|(lane, index)| (Lane(index), lane.trimmed)).collect();
+        trace.register.clone_from(&self.register);
+        trace.foreign.clone_from(&self.foreign);
+        trace.registered_at.clone_from(&self.registered_at);
+    }
 }
 
 impl LaneLog {
     /// The last sequence.
-    pub(crate) fn last_seq(&self) -> u64 {
+    fn last_seq(&self) -> u64 {
         self.records.last().map_or(0, |record| record.seq)
     }
 
     /// What is still there, from a sequence on.
-    pub(crate) fn from(&self, seq: u64) -> &[LogRecord] {
+    fn from(&self, seq: u64) -> &[LogRecord] {
         let begin = self.records.partition_point(|record| record.seq < seq.max(self.trimmed + 1));
         &self.records[begin..]
     }
 
     /// Removes what lies below a sequence, except the last record; whether anything went.
-    pub(crate) fn trim(&mut self, below_seq: u64) -> bool {
+    fn trim(&mut self, below_seq: u64) -> bool {
         let up_to = below_seq.min(self.last_seq()).saturating_sub(1);
         let is_news = up_to > self.trimmed && self.records.iter().any(|r| r.seq > self.trimmed && r.seq <= up_to);
         self.trimmed = self.trimmed.max(up_to);
@@ -208,11 +239,11 @@ impl LaneLog {
 
 impl WorldState {
     /// Stores a record and sends it to the lane's readers.
-    pub(crate) fn append(&mut self, link: LinkId, lane: Lane, bytes: Bytes) -> Result<u64, BusError> {
+    fn append(&mut self, link: LinkId, lane: Lane, bytes: Bytes) -> Result<u64, BusError> {
         if bytes.len() > RECORD_BYTES_MAX {
             return Err(BusError::TooLarge { bytes: bytes.len(), limit: RECORD_BYTES_MAX });
         }
-        if self.broker.is_full {
+        if self.broker_faults.is_full {
             self.reached(Point::LogFull);
             return Err(BusError::Full("the simulated disk is full".to_owned()));
         }
@@ -228,8 +259,11 @@ impl WorldState {
         }
         let record = LogRecord { lane, seq, time, stamped, bytes };
         self.broker.store(record.clone())?;
-        self.broker.watcher.handle_record(&record, &mut self.points);
-        self.judge_calls(link, &record);
+        self.watcher.handle_record(&record, &mut self.points);
+        if self.role(link) == ProcessRole::Gateway {
+            let (now_us, is_spared) = (self.now_us(), self.network.are_gateways_spared);
+            self.presence.handle_record(link, &record, now_us, is_spared, &self.broker, &mut self.points);
+        }
         self.feed_log(&record);
         Ok(seq)
     }
@@ -264,7 +298,7 @@ impl WorldState {
     }
 
     /// Begins to feed a reader: what is there at once, then what comes.
-    pub(crate) fn read_log(
+    fn read_log(
         &mut self,
         link: LinkId,
         lane: Lane,
@@ -277,7 +311,7 @@ impl WorldState {
             self.reached(Point::ReadTrimmed);
             return Err(BusError::Trimmed(trimmed));
         }
-        if log.trimmed > 0 && self.link(link).role == super::ProcessRole::Engine {
+        if log.trimmed > 0 && self.role(link) == ProcessRole::Engine {
             self.reached(Point::CheckpointRestored);
         }
         let present = self.broker.lane(lane)?.from(from_seq).to_vec();
@@ -292,14 +326,8 @@ impl WorldState {
         Ok(())
     }
 
-    /// The last record of a lane that has arrived at a process.
-    pub(crate) fn seen(&self, link: LinkId, lane: Lane) -> u64 {
-        let feeds = self.broker.log_feeds.iter().filter(|feed| feed.link == link && feed.lane == lane);
-        feeds.map(|feed| feed.seen).max().unwrap_or(0)
-    }
-
     /// Begins to feed a watcher: what is there at once, then what comes.
-    pub(crate) fn watch(&mut self, link: LinkId, bucket: Bucket, sender: UnboundedSender<Change>) {
+    fn watch(&mut self, link: LinkId, bucket: Bucket, sender: UnboundedSender<Change>) {
         let entries = self.broker.bucket(bucket).iter();
         for (key, value) in entries {
             let _ = sender.send(Change::Put(key.clone(), value.clone()));
@@ -310,15 +338,15 @@ impl WorldState {
         self.broker.watch_feeds.push(WatchFeed { id, link, bucket, sender, last_at_us: 0 });
     }
 
-    /// Stores a value, or removes it, and tells the watchers.
-    pub(crate) fn put(&mut self, bucket: Bucket, key: &str, value: Option<Bytes>) {
+    /// Stores a value, or removes it, and sends the change to watchers.
+    pub(super) fn put(&mut self, bucket: Bucket, key: &str, value: Option<Bytes>) {
         let change = match value {
             Some(value) => {
-                self.broker.bucket(bucket).insert(key.to_owned(), value.clone());
+                self.broker.bucket_mut(bucket).insert(key.to_owned(), value.clone());
                 Change::Put(key.to_owned(), value)
             }
             None => {
-                self.broker.bucket(bucket).remove(key);
+                self.broker.bucket_mut(bucket).remove(key);
                 Change::Deleted(key.to_owned())
             }
         };
@@ -336,6 +364,122 @@ impl WorldState {
                 }
             };
             self.at(at_us, Box::new(move |state| state.owe(link, Box::new(hand_over))));
+        }
+    }
+
+    /// Sends a message to whoever listens on its subject; whether anybody does.
+    fn route(&mut self, from: LinkId, message: &Received) -> bool {
+        self.broker.subscriptions.retain(|subscription| !subscription.sender.is_closed());
+        self.observe_published(from, message);
+        let targets = self.targets(&message.subject);
+        for &target in &targets {
+            if self.happens(self.network.message_lost) || self.is_cut(self.broker.subscriptions[target].link) {
+                self.reached(Point::MessageLost);
+                continue;
+            }
+            self.deliver(target, message.clone());
+            if self.happens(self.network.message_twice) {
+                self.reached(Point::MessageDuplicated);
+                self.deliver(target, message.clone());
+            }
+        }
+        !targets.is_empty()
+    }
+
+    fn deliver(&mut self, target: usize, message: Received) {
+        let at_us = self.now_us() + self.latency_us();
+        let subscription = &mut self.broker.subscriptions[target];
+        let (link, sender) = (subscription.link, subscription.sender.clone());
+        let is_overtaking = at_us < subscription.last_at_us;
+        subscription.last_at_us = subscription.last_at_us.max(at_us);
+        if is_overtaking {
+            self.reached(Point::MessageReordered);
+        }
+        let receive = move |state: &mut Self| {
+            state.observe_arrival(link, &message);
+            // A subscriber that has gone meanwhile hears nothing.
+            let _ = sender.send(message);
+        };
+        self.at(at_us, Box::new(move |state| state.arrive(link, Box::new(receive))));
+    }
+
+    /// The subscriptions a message goes to: each that stands alone, and one of each queue group.
+    fn targets(&mut self, subject: &str) -> Vec<usize> {
+        let mut targets = Vec::new();
+        let mut groups: Vec<(&str, Vec<usize>)> = Vec::new();
+        for (index, subscription) in self.broker.subscriptions.iter().enumerate() {
+            if !matches(&subscription.pattern, subject) {
+                continue;
+            }
+            match &subscription.queue {
+                None => targets.push(index),
+                Some(queue) => match groups.iter_mut().find(|(known, _)| known == queue) {
+                    Some((_, members)) => members.push(index),
+                    None => groups.push((queue, vec![index])),
+                },
+            }
+        }
+        for (_, members) in groups {
+            targets.push(members[self.rng.random_range(0..members.len())]);
+        }
+        targets
+    }
+
+    /// Shows an engine's message to who counts rare paths.
+    fn observe_published(&mut self, from: LinkId, message: &Received) {
+        if self.role(from) == ProcessRole::Engine {
+            let name = self.name(from).to_owned();
+            self.watcher.handle_published(from, &name, message, &self.broker, &mut self.points);
+        }
+    }
+
+    fn observe_arrival(&mut self, at: LinkId, message: &Received) {
+        match self.role(at) {
+            ProcessRole::Engine => self.watcher.handle_arrival(at, message, &self.broker, &mut self.points),
+            ProcessRole::Gateway => {
+                let now_us = self.now_us();
+                self.presence.handle_arrival(at, message, now_us);
+            }
+            ProcessRole::Agent => {}
+        }
+    }
+}
+
+/// Whether a subject fits a pattern: `*` stands for one token, `>` for the rest.
+pub(super) fn matches(pattern: &str, subject: &str) -> bool {
+    let Some(wild) = pattern.find(['*', '>']) else { return pattern == subject };
+    if !subject.starts_with(&pattern[..wild]) {
+        return false;
+    }
+    let (mut wanted, mut found) = (pattern[wild..].split('.'), subject[wild..].split('.'));
+    loop {
+        match (wanted.next(), found.next()) {
+            (Some(">"), Some(_)) | (None, None) => return true,
+            (Some("*"), Some(token)) if !token.is_empty() => {}
+            (Some(literal), Some(token)) if literal == token => {}
+            (Some(_) | None, Some(_) | None) => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_one_token_and_an_angle_for_the_rest() {
+        for (pattern, subject, fits) in [
+            ("agent.a.inbox", "agent.a.inbox", true),
+            ("agent.*.inbox", "agent.a.inbox", true),
+            ("agent.*.inbox", "agent.a.b.inbox", false),
+            ("agent.*.inbox", "agent.a.outbox", false),
+            ("ack.*.*", "ack.a.0", true),
+            ("ack.*.*", "ack.a", false),
+            ("award.>", "award.x.0.1", true),
+            ("award.>", "award", false),
+            ("hello.*", "hello.", false),
+        ] {
+            assert_eq!(matches(pattern, subject), fits, "{pattern} {subject}");
         }
     }
 }

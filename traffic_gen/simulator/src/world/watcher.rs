@@ -7,7 +7,8 @@ use schemas::record::{AdmittedMessage, EngineEvent, Entry, Record};
 use schemas::{Act, AgentId, DeliveryId, Digest, Lane, NegotiationId, subject};
 use serde::Deserialize;
 
-use super::{LinkId, ProcessRole, WorldState};
+use super::LinkId;
+use super::broker::{Broker, matches};
 use crate::points::{Point, Points};
 use crate::trace::AnnouncedDigest;
 
@@ -24,7 +25,7 @@ pub(crate) struct Watcher {
     /// By delivery: how far its first sender had read.
     emitted: BTreeMap<DeliveryId, (LinkId, u64)>,
     /// What engines announced.
-    pub(crate) digests: BTreeSet<AnnouncedDigest>,
+    digests: BTreeSet<AnnouncedDigest>,
 }
 
 #[derive(Default)]
@@ -43,8 +44,13 @@ impl Watcher {
         }
     }
 
+    /// What engines announced.
+    pub(super) fn digests(&self) -> Vec<AnnouncedDigest> {
+        self.digests.iter().cloned().collect()
+    }
+
     /// The engine that owns a lane by the log.
-    pub(crate) fn owner(&self, lane: Lane) -> Option<&str> {
+    fn owner(&self, lane: Lane) -> Option<&str> {
         self.lanes.get(usize::from(lane.0))?.owner.as_deref()
     }
 
@@ -66,8 +72,64 @@ impl Watcher {
         }
     }
 
+    /// An engine's message passes through the broker.
+    pub(super) fn handle_published(
+        &mut self,
+        from: LinkId,
+        name: &str,
+        message: &Received,
+        broker: &Broker,
+        points: &mut Points,
+    ) {
+        if matches(subject::ALL_HEARTBEATS, &message.subject) {
+            self.handle_heartbeat(&message.payload);
+        } else if matches(subject::ALL_INBOXES, &message.subject) {
+            self.handle_deliveries(from, name, message, broker, points);
+        }
+    }
+
+    fn handle_deliveries(
+        &mut self,
+        from: LinkId,
+        name: &str,
+        message: &Received,
+        broker: &Broker,
+        points: &mut Points,
+    ) {
+        let Ok(text) = std::str::from_utf8(&message.payload) else { return };
+        let mut is_stale = false;
+        for (at, _) in text.match_indices(ID_MEMBER) {
+            let begin = at + ID_MEMBER.len();
+            let Some(Ok(id)) = text.get(begin..begin + ID_LEN).map(DeliveryId::try_new) else { continue };
+            is_stale |= self.owner(id.lane()) != Some(name);
+            let (first, _) = *self.emitted.entry(id).or_insert_with(|| (from, broker.seen(from, id.lane())));
+            if first != from {
+                points.reached(Point::RepeatedAfterTakeover);
+            }
+        }
+        if is_stale {
+            points.reached(Point::ZombieEmission);
+        }
+    }
+
+    /// A message arrives at an engine.
+    pub(super) fn handle_arrival(&self, at: LinkId, message: &Received, broker: &Broker, points: &mut Points) {
+        let mut last_seqs = (0..).map(Lane).zip(broker.last_seqs());
+        if let Some((lane, last_seq)) = last_seqs.find(|(lane, _)| subject::view(*lane) == message.subject) {
+            if broker.seen(at, lane) < last_seq {
+                points.reached(Point::ViewFromBehind);
+            }
+            return;
+        }
+        let Some((_, id)) = subject::parse_ack(&message.subject) else { return };
+        let emitted = self.emitted.get(&id);
+        if emitted.is_some_and(|(from, seen)| *from != at && broker.seen(at, id.lane()) < *seen) {
+            points.reached(Point::AckBeforeFold);
+        }
+    }
+
     /// Takes down the digests of a heartbeat.
-    fn handle_beat(&mut self, payload: &[u8]) {
+    fn handle_heartbeat(&mut self, payload: &[u8]) {
         let Ok(Heartbeat { engine, lanes }) = serde_json::from_slice(payload) else { return };
         for LaneHeartbeat { lane, digests } in lanes {
             let announced = digests.into_iter().map(|AnnouncedPoint { position, digest }| AnnouncedDigest {
@@ -138,60 +200,4 @@ struct LaneHeartbeat {
 struct AnnouncedPoint {
     position: u64,
     digest: String,
-}
-
-impl WorldState {
-    /// A message passes through the broker.
-    pub(super) fn observe_message(&mut self, from: LinkId, message: &Received) {
-        if self.link(from).role != ProcessRole::Engine {
-            return;
-        }
-        if message.subject.ends_with(".heartbeat") {
-            self.broker.watcher.handle_beat(&message.payload);
-        } else if message.subject.ends_with(".inbox") {
-            self.observe_deliveries(from, message);
-        }
-    }
-
-    fn observe_deliveries(&mut self, from: LinkId, message: &Received) {
-        let Ok(text) = std::str::from_utf8(&message.payload) else { return };
-        let mut is_stale = false;
-        for (at, _) in text.match_indices(ID_MEMBER) {
-            let begin = at + ID_MEMBER.len();
-            let Some(Ok(id)) = text.get(begin..begin + ID_LEN).map(DeliveryId::try_new) else { continue };
-            is_stale |= self.broker.watcher.owner(id.lane()) != Some(self.link(from).name.as_str());
-            let seen = self.seen(from, id.lane());
-            match self.broker.watcher.emitted.get(&id) {
-                Some((first, _)) if *first != from => self.reached(Point::RepeatedAfterTakeover),
-                Some(_) => {}
-                None => {
-                    self.broker.watcher.emitted.insert(id, (from, seen));
-                }
-            }
-        }
-        if is_stale {
-            self.reached(Point::ZombieEmission);
-        }
-    }
-
-    /// A message arrives at a process.
-    pub(super) fn observe_arrival(&mut self, at: LinkId, message: &Received) {
-        match self.link(at).role {
-            ProcessRole::Engine => {}
-            ProcessRole::Gateway => return self.hear(at, &message.subject, &message.payload),
-            ProcessRole::Agent => return,
-        }
-        let asked = self.broker.lanes.iter().zip(0..).find(|(_, index)| subject::view(Lane(*index)) == message.subject);
-        if let Some((lane, index)) = asked {
-            if self.seen(at, Lane(index)) < lane.last_seq() {
-                self.reached(Point::ViewFromBehind);
-            }
-            return;
-        }
-        let Some((_, id)) = subject::parse_ack(&message.subject) else { return };
-        let emitted = self.broker.watcher.emitted.get(&id).copied();
-        if emitted.is_some_and(|(from, seen)| from != at && self.seen(at, id.lane()) < seen) {
-            self.reached(Point::AckBeforeFold);
-        }
-    }
 }

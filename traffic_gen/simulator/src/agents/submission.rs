@@ -1,8 +1,7 @@
-//! Saying something: a message is written once and handed in until it is answered, under the same id, byte for byte.
+//! A message on its way: it is written once and handed in until it is answered, under the same id, byte for byte.
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bus::PubSub;
@@ -16,9 +15,13 @@ use schemas::{Address, AgentId, Code, Digest, Envelope, MsgId, NegotiationId, Pa
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{Agents, ReceivedJournal, SimulatedAgent};
+use super::bargainer::SimulatedParty;
+use super::{AgentContext, Draft, Pending, ReceivedJournal};
+use crate::faults::AgentFault;
+use crate::keys;
 use crate::points::Point;
 use crate::trace::{Answer, Noted};
+use crate::world::World;
 
 /// How long an agent waits for a gateway's answer, in milliseconds: from less to more than a gateway waits for the log.
 const ANSWER_MS: Range<u64> = 300..4000;
@@ -28,38 +31,20 @@ const ATTEMPTS_MAX: u32 = 6;
 /// stands still it stays below the grace of a closed negotiation: behind that the exchange no longer knows the message.
 const HORIZON: Duration = Duration::from_secs(5);
 
-/// Something to be said.
-#[derive(Debug, Clone)]
-pub(super) struct Draft {
-    pub(super) negotiation: NegotiationId,
-    pub(super) payload: Payload,
-    /// For a call: whom it goes to.
-    pub(super) to: Vec<Address>,
-    /// For a call: whether it asks for those who are absent, too.
-    pub(super) invites_absent: bool,
-    pub(super) in_reply_to: Option<MsgId>,
-    /// The id of an earlier message, to be used again for another body.
-    pub(super) reuses: Option<MsgId>,
-}
-
-impl Draft {
-    /// A message to a negotiation.
-    pub(super) fn new(negotiation: &NegotiationId, payload: Payload) -> Self {
-        Self {
-            negotiation: negotiation.clone(),
-            payload,
-            to: Vec::new(),
-            invites_absent: false,
-            in_reply_to: None,
-            reuses: None,
-        }
-    }
+/// Numbers what an agent says, and says it.
+pub(super) struct Sender {
+    token: String,
+    /// Somebody else, whom the agent may try to be.
+    victim: AgentId,
+    /// Its last sequence number: one counter for everything it says.
+    seq: u64,
 }
 
 /// A message on its way.
 #[derive(Clone)]
-struct Letter {
-    company: Agents,
+struct Submission {
+    pending: Pending,
+    world: Arc<World>,
     pub_sub: Arc<dyn PubSub>,
     journal: ReceivedJournal,
     agent: AgentId,
@@ -89,35 +74,45 @@ struct ProblemDocument {
     code: Code,
 }
 
-impl SimulatedAgent {
+impl Sender {
+    pub(super) fn new(agent: &AgentId, victim: &AgentId) -> Self {
+        Self { token: keys::token(agent), victim: victim.clone(), seq: 0 }
+    }
+
     /// Writes the message and sends it on its way, perhaps more than once, perhaps under a false name.
-    pub(super) fn send(&mut self, draft: Draft) {
-        let is_forged = self.happens(self.me.temper.forge);
-        let Some(letter) = self.write(&draft, is_forged) else { return };
-        let repeats = u32::from(self.happens(self.me.temper.repeat));
-        if draft.reuses.is_none() && self.happens(self.me.temper.conflict) {
-            let reuses = Some(letter.msg_id.clone());
+    pub(super) fn send(&mut self, context: &mut AgentContext, party: Option<&mut SimulatedParty>, draft: Draft) {
+        let is_forged = context.errs(AgentFault::Forge);
+        let Some(submission) = self.write(context, party, &draft, is_forged) else { return };
+        let repeats = u32::from(context.errs(AgentFault::Repeat));
+        if draft.reuses.is_none() && context.errs(AgentFault::Conflict) {
+            let reuses = Some(submission.msg_id.clone());
             let payload = other_body(&draft.payload);
-            let after_ms = self.draw(0..400);
-            self.say(after_ms, Draft { reuses, payload, ..draft });
+            let after_ms = context.draw(0..400);
+            context.say(after_ms, Draft { reuses, payload, ..draft });
         }
-        let seed: u64 = self.me.rng.random();
+        let seed: u64 = context.rng.random();
         for copy in 0..=repeats {
             let rng = ChaCha8Rng::seed_from_u64(seed ^ u64::from(copy));
-            self.company.busy.fetch_add(1, Ordering::Relaxed);
-            tokio::spawn(letter.clone().deliver(copy, rng));
+            context.pending.begin();
+            tokio::spawn(submission.clone().deliver(copy, rng));
         }
     }
 
-    fn write(&mut self, draft: &Draft, is_forged: bool) -> Option<Letter> {
+    fn write(
+        &mut self,
+        context: &mut AgentContext,
+        party: Option<&mut SimulatedParty>,
+        draft: &Draft,
+        is_forged: bool,
+    ) -> Option<Submission> {
         self.seq += 1;
-        let is_stale = self.happens(self.me.temper.stale_seq);
+        let is_stale = context.errs(AgentFault::StaleSeq);
         let seq = if is_stale { self.seq.saturating_sub(3).max(1) } else { self.seq };
         let msg_id = draft.reuses.clone().or_else(|| MsgId::try_new(&format!("m{}", self.seq)).ok())?;
-        let from = if is_forged { self.me.victim.clone() } else { self.me.id.clone() };
+        let from = if is_forged { self.victim.clone() } else { context.id.clone() };
         let envelope = Envelope {
             msg_id: msg_id.clone(),
-            ts: WireTime(self.company.world.state().now()),
+            ts: WireTime(context.world.now()),
             from: Address::Agent(from),
             to: draft.to.clone(),
             capabilities: Vec::new(),
@@ -128,19 +123,20 @@ impl SimulatedAgent {
             }),
             negotiation: Some(draft.negotiation.to_string()),
             seq: Some(seq),
-            in_reply_to: draft.in_reply_to.clone(),
+            in_reply_to: None,
             traceparent: None,
         };
         let message = Message { envelope, payload: draft.payload.clone() };
-        if let Some(seat) = self.deals.get_mut(&draft.negotiation).and_then(|deal| deal.seat.as_mut()) {
-            seat.note_said(&msg_id, &draft.payload);
+        if let Some(party) = party {
+            party.note_said(&msg_id, &draft.payload);
         }
-        Some(Letter {
-            company: self.company.clone(),
-            pub_sub: Arc::clone(&self.pub_sub),
-            journal: self.journal.clone(),
-            agent: self.me.id.clone(),
-            token: self.me.token.clone(),
+        Some(Submission {
+            pending: context.pending.clone(),
+            world: Arc::clone(&context.world),
+            pub_sub: Arc::clone(&context.pub_sub),
+            journal: context.journal.clone(),
+            agent: context.id.clone(),
+            token: self.token.clone(),
             negotiation: draft.negotiation.clone(),
             msg_id,
             act: message.payload.act(),
@@ -170,7 +166,7 @@ fn other_body(payload: &Payload) -> Payload {
     other
 }
 
-impl Letter {
+impl Submission {
     /// Hands the message in until it is answered for good.
     async fn deliver(self, copy: u32, mut rng: ChaCha8Rng) {
         if copy > 0 {
@@ -180,11 +176,11 @@ impl Letter {
         for attempt in 1..=ATTEMPTS_MAX {
             // A deliberate copy counts on, so that every handing-in has a number of its own.
             let attempt = attempt + copy * ATTEMPTS_MAX;
-            self.journal.note(&self.company.world, self.sent(attempt));
+            self.journal.note(&self.world, self.sent(attempt));
             let patience = Duration::from_millis(rng.random_range(ANSWER_MS));
             let answer = self.hand_in(patience).await;
             let (negotiation, msg_id) = (self.negotiation.clone(), self.msg_id.clone());
-            self.journal.note(&self.company.world, Noted::Answered { negotiation, msg_id, attempt, answer });
+            self.journal.note(&self.world, Noted::Answered { negotiation, msg_id, attempt, answer });
             self.count(answer);
             if is_final(answer) || begin.elapsed() > HORIZON {
                 break;
@@ -192,7 +188,7 @@ impl Letter {
             let gap_ms = rng.random_range(50..600);
             tokio::time::sleep(Duration::from_millis(gap_ms)).await;
         }
-        self.company.busy.fetch_sub(1, Ordering::Relaxed);
+        self.pending.end();
     }
 
     fn sent(&self, attempt: u32) -> Noted {
@@ -227,7 +223,7 @@ impl Letter {
             Answer::Refused(Code::NoRecipient) => Point::NobodyPresent,
             Answer::Refused(_) | Answer::Accepted { .. } => return,
         };
-        self.company.world.state().reached(point);
+        self.world.reached(point);
     }
 }
 

@@ -10,7 +10,7 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::bus::{
+use bus::{
     Blobs, Bucket, Bus, BusError, Change, KeyValue, Log, LogRecord, LogStream, PubSub, Received, Register, Registered,
 };
 use bytes::Bytes;
@@ -21,8 +21,9 @@ use schemas::{Lane, RegisterKey};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::sync::oneshot;
 
-use super::points::Point;
-use super::world::{Departure, LinkId, Subscription, World, WorldState};
+use super::super::{LinkId, ProcessRole, World, WorldState};
+use super::Subscription;
+use crate::points::Point;
 
 /// How names of checkpoints begin.
 const CHECKPOINT: &str = "checkpoint-";
@@ -46,16 +47,26 @@ struct Handle {
     lanes: u8,
 }
 
-/// The bus as the process behind this link reaches it.
-pub(super) fn connect(world: &Arc<World>, link: LinkId) -> Bus {
-    let lanes = u8::try_from(world.state().broker.lanes.len()).unwrap_or(u8::MAX);
-    let handle = Arc::new(Handle { world: Arc::clone(world), link, lanes });
-    Bus {
-        log: Arc::clone(&handle) as Arc<dyn Log>,
-        register: Arc::clone(&handle) as Arc<dyn Register>,
-        key_value: Arc::clone(&handle) as Arc<dyn KeyValue>,
-        pub_sub: Arc::clone(&handle) as Arc<dyn PubSub>,
-        blobs: handle,
+impl World {
+    /// Links a process to the broker, under a name that no incarnation shares, and gives it its bus.
+    pub(crate) fn connect(self: &Arc<Self>, name: String, role: ProcessRole) -> (LinkId, Bus) {
+        let (link, lanes) = {
+            let mut state = self.state();
+            let (link, now_us) = (state.add_link(name, role), state.now_us());
+            if role == ProcessRole::Gateway {
+                state.presence.begin(link, now_us);
+            }
+            (link, u8::try_from(state.broker.lanes.len()).unwrap_or(u8::MAX))
+        };
+        let handle = Arc::new(Handle { world: Arc::clone(self), link, lanes });
+        let bus = Bus {
+            log: Arc::clone(&handle) as Arc<dyn Log>,
+            register: Arc::clone(&handle) as Arc<dyn Register>,
+            key_value: Arc::clone(&handle) as Arc<dyn KeyValue>,
+            pub_sub: Arc::clone(&handle) as Arc<dyn PubSub>,
+            blobs: handle,
+        };
+        (link, bus)
     }
 }
 
@@ -69,9 +80,8 @@ impl Handle {
         async move {
             let (answer, outcome) = oneshot::channel();
             let link = self.link;
-            self.world.change(|state| match state.depart(link) {
-                Departure::Never => {}
-                Departure::Leaves | Departure::LeavesLast => {
+            self.world.change(|state| {
+                if state.depart(link) {
                     state.send(link, Box::new(move |state| reach(state, link, call, effect, answer)));
                 }
             });
@@ -93,7 +103,7 @@ impl Log for Handle {
     fn append(&self, lane: Lane, record: Bytes) -> BoxFuture<'_, Result<u64, BusError>> {
         self.call(CallKind::Append, move |state, link| {
             let seq = state.append(link, lane, record.clone())?;
-            if state.happens(state.weather.append_twice) {
+            if state.happens(state.network.append_twice) {
                 state.reached(Point::AppendDuplicated);
                 // The client's own repetition of what it had no answer for: the second is the one that is answered.
                 return state.append(link, lane, record);
@@ -141,7 +151,7 @@ impl Register for Handle {
         self.call(CallKind::Register, move |state, _| {
             let now = state.now();
             let is_award = matches!(key, RegisterKey::Award(..) | RegisterKey::AwardEnd(..));
-            if is_award && state.happens(state.weather.register_foreign) {
+            if is_award && state.happens(state.network.register_foreign) {
                 state.broker.register_foreign(&key, now);
             }
             let registered = state.broker.register(key, value, now);
@@ -241,9 +251,10 @@ impl PubSub for Handle {
         async move {
             let (handed_over, outcome) = oneshot::channel();
             let link = self.link;
-            self.world.change(|state| match state.depart(link) {
-                Departure::Never => {}
-                Departure::Leaves | Departure::LeavesLast => state.post(link, message, handed_over),
+            self.world.change(|state| {
+                if state.depart(link) {
+                    post(state, link, message, handed_over);
+                }
             });
             match outcome.await {
                 Ok(()) => Ok(()),
@@ -282,8 +293,8 @@ impl PubSub for Handle {
             let (sender, receiver) = mpsc::unbounded_channel();
             let named = subject.clone();
             let ask = move |state: &mut WorldState, link| {
-                state.requests += 1;
-                let reply = format!("_INBOX.{}", state.requests);
+                state.broker.requests += 1;
+                let reply = format!("_INBOX.{}", state.broker.requests);
                 let subscription = Subscription { link, pattern: reply.clone(), queue: None, sender, last_at_us: 0 };
                 let message = Received { subject, reply: Some(reply), token, payload };
                 if !state.route(link, &message) {
@@ -320,29 +331,6 @@ impl PubSub for Handle {
     }
 }
 
-impl WorldState {
-    /// A process hands a message over; it is routed when it reaches the broker, if it does.
-    fn post(&mut self, link: LinkId, message: Received, handed_over: oneshot::Sender<()>) {
-        let route = move |state: &mut Self| {
-            if state.is_cut(link) {
-                state.reached(Point::MessageLost);
-            } else {
-                state.route(link, &message);
-            }
-        };
-        if self.is_stalled(link) {
-            let leave = move |state: &mut Self| {
-                let _ = handed_over.send(());
-                route(state);
-            };
-            self.send(link, Box::new(leave));
-        } else {
-            let _ = handed_over.send(());
-            self.send(link, Box::new(route));
-        }
-    }
-}
-
 /// The request reaches the broker.
 fn reach<T: Send + 'static>(
     state: &mut WorldState,
@@ -351,12 +339,12 @@ fn reach<T: Send + 'static>(
     effect: impl FnOnce(&mut WorldState, LinkId) -> Result<T, BusError>,
     answer: AnswerSender<T>,
 ) {
-    if state.is_cut(link) || state.happens(state.weather.request_lost) {
+    if state.is_cut(link) || state.happens(state.network.request_lost) {
         state.reached(Point::RequestLost);
         return give_up(state, link, answer);
     }
     let outcome = effect(state, link);
-    if state.link(link).is_dead {
+    if state.is_dead(link) {
         match call {
             CallKind::Append if outcome.is_ok() => state.reached(Point::CrashAfterAppend),
             CallKind::Register if outcome.is_ok() => state.reached(Point::CrashAfterRegister),
@@ -364,7 +352,7 @@ fn reach<T: Send + 'static>(
         }
         return;
     }
-    if state.is_broker_mute || state.happens(state.weather.answer_lost) {
+    if state.broker_faults.is_mute || state.happens(state.network.answer_lost) {
         state.reached(Point::AnswerLost);
         if call == CallKind::Append && outcome.is_ok() {
             state.reached(Point::AppendStoredUnknown);
@@ -384,7 +372,7 @@ fn reach<T: Send + 'static>(
 /// No answer comes; the caller learns it when its patience ends.
 fn give_up<T: Send + 'static>(state: &mut WorldState, link: LinkId, answer: AnswerSender<T>) {
     let learn = move |_: &mut WorldState| drop(answer.send(Err(BusError::Unknown("no answer in time".to_owned()))));
-    let timeout_us = state.weather.timeout_us;
+    let timeout_us = state.network.timeout_us;
     state.after(timeout_us, Box::new(move |state| state.arrive(link, Box::new(learn))));
 }
 
@@ -397,6 +385,27 @@ fn incoming<T: Send + 'static>(receiver: UnboundedReceiver<T>) -> BoxStream<'sta
         }
     };
     stream::unfold(receiver, next).boxed()
+}
+
+/// A process hands a message over, which waits for nothing but a process that stands still; it is routed when it reaches the broker, if it does.
+fn post(state: &mut WorldState, link: LinkId, message: Received, handed_over: oneshot::Sender<()>) {
+    let route = move |state: &mut WorldState| {
+        if state.is_cut(link) {
+            state.reached(Point::MessageLost);
+        } else {
+            state.route(link, &message);
+        }
+    };
+    if state.is_stalled(link) {
+        let leave = move |state: &mut WorldState| {
+            let _ = handed_over.send(());
+            route(state);
+        };
+        state.send(link, Box::new(leave));
+    } else {
+        let _ = handed_over.send(());
+        state.send(link, Box::new(route));
+    }
 }
 
 /// Ends behind the first error.

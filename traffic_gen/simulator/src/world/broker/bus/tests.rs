@@ -5,10 +5,9 @@ use std::time::Duration;
 use bus::{Bus, BusError, Registered};
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt};
-use schemas::{Lane, NegotiationId, RegisterKey};
+use schemas::{AgentId, Lane, NegotiationId, RegisterKey, subject};
 
-use super::connect;
-use crate::world::{LinkId, NetworkFaults, ProcessRole, World};
+use super::super::super::{Intervention, LinkId, NetworkFaults, ProcessRole, World};
 use std::sync::Arc;
 
 const LANE: Lane = Lane(0);
@@ -47,7 +46,7 @@ async fn a_lost_request_has_no_effect_and_a_lost_answer_has_one() {
 async fn a_call_that_kills_its_process_is_never_answered() {
     for calls in 0..6 {
         let (world, [(link, writer), _]) = world(slow());
-        world.change(|state| state.kill_at_call(link, calls));
+        world.apply(Intervention::KillAtCall(link, calls));
         for _ in 0..calls {
             writer.log.append(LANE, text(1)).await.unwrap();
         }
@@ -62,11 +61,11 @@ async fn a_call_that_kills_its_process_is_never_answered() {
 async fn what_a_stalled_process_sends_goes_through_when_it_wakes() {
     let (world, [(link, zombie), (_, other)]) = world(slow());
     let key = RegisterKey::Closed(NegotiationId::try_new("ann~n0").unwrap());
-    world.change(|state| state.set_stalled(link, true));
+    world.apply(Intervention::Stall(link));
     let mut write = zombie.register.write(key.clone(), text(1));
     assert!(is_pending(&mut write).await);
     assert_eq!(other.register.write(key, text(2)).await.unwrap(), Registered::Written);
-    world.change(|state| state.set_stalled(link, false));
+    world.apply(Intervention::Resume(link));
     assert_eq!(write.await.unwrap(), Registered::Different(text(2)));
 }
 
@@ -76,13 +75,13 @@ async fn a_reader_that_was_cut_off_is_told_that_its_records_are_trimmed() {
     writer.log.append(LANE, text(1)).await.unwrap();
     let mut records = reader.log.read(LANE, 1).await.unwrap();
     assert_eq!(records.next().await.unwrap().unwrap().seq, 1);
-    world.change(|state| state.set_cut(link, true));
+    world.apply(Intervention::Cut(link));
     for n in 2..=5 {
         writer.log.append(LANE, text(n)).await.unwrap();
     }
     writer.log.trim(LANE, 4).await.unwrap();
     assert!(is_pending(records.next()).await);
-    world.change(|state| state.set_cut(link, false));
+    world.apply(Intervention::Mend(link));
     assert!(matches!(records.next().await, Some(Err(BusError::Trimmed(3)))));
     assert!(records.next().await.is_none(), "an error ends the stream");
     assert!(matches!(reader.log.read(LANE, 3).await, Err(BusError::Trimmed(3))));
@@ -92,20 +91,27 @@ async fn a_reader_that_was_cut_off_is_told_that_its_records_are_trimmed() {
 
 #[tokio::test(start_paused = true)]
 async fn one_member_of_a_queue_group_gets_a_request_and_its_answer_comes_back() {
+    let ann = AgentId::try_new("ann").unwrap();
     let (_world, [(_, asker), (_, answerer)]) = world(slow());
-    let bare = asker.pub_sub.request("gw.in.ann".to_owned(), None, text(0), Duration::from_secs(1)).await;
+    let bare = asker.pub_sub.request(subject::gateway_in(&ann), None, text(0), Duration::from_secs(1)).await;
     assert!(matches!(bare, Err(BusError::NoResponder(_))), "{bare:?}");
-    let mut heard = Vec::new();
+    let mut requests = Vec::new();
     for _ in 0..2 {
-        heard.push(answerer.pub_sub.subscribe("gw.in.*".to_owned(), Some("gateways".to_owned())).await.unwrap());
+        requests.push(
+            answerer
+                .pub_sub
+                .subscribe(subject::ALL_GATEWAY_IN.to_owned(), Some(subject::GATEWAY_QUEUE.to_owned()))
+                .await
+                .unwrap(),
+        );
     }
-    let mut heard = futures_util::stream::select_all(heard);
+    let mut requests = futures_util::stream::select_all(requests);
     let answering = async {
-        let request = heard.next().await.unwrap();
+        let request = requests.next().await.unwrap();
         answerer.pub_sub.publish(request.reply.unwrap(), text(7)).await.unwrap();
-        assert!(is_pending(heard.next()).await, "the other member hears nothing");
+        assert!(is_pending(requests.next()).await, "the other member receives nothing");
     };
-    let asking = asker.pub_sub.request("gw.in.ann".to_owned(), None, text(0), Duration::from_secs(1));
+    let asking = asker.pub_sub.request(subject::gateway_in(&ann), None, text(0), Duration::from_secs(1));
     let (answer, ()) = tokio::join!(asking, answering);
     assert_eq!(answer.unwrap(), text(7));
 }
@@ -114,11 +120,7 @@ async fn one_member_of_a_queue_group_gets_a_request_and_its_answer_comes_back() 
 fn world(weather: NetworkFaults) -> (Arc<World>, [(LinkId, Bus); 2]) {
     let world = World::new(7, 1, weather);
     tokio::spawn(Arc::clone(&world).drive());
-    let process = |name: &str| {
-        let link = world.change(|state| state.add_link(name.to_owned(), ProcessRole::Engine));
-        (link, connect(&world, link))
-    };
-    let processes = [process("one"), process("two")];
+    let processes = ["one", "two"].map(|name| world.connect(name.to_owned(), ProcessRole::Engine));
     (world, processes)
 }
 

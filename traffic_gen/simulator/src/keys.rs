@@ -8,7 +8,7 @@ use gateway::KeySource;
 use gateway::keys::{Claims, KeyAlgorithm, SigningKey, key_set};
 use schemas::AgentId;
 
-use crate::scenario::{CONTRACTORS, INITIATORS, agent};
+use super::scenario::{CONTRACTORS, INITIATORS, agent};
 
 const ISSUER: &str = "llmx-simulator";
 /// Lifetime of a token, in seconds: the longest a gateway can be made to take, longer than any batch of runs.
@@ -33,7 +33,7 @@ fn keys() -> &'static Keys {
 }
 
 /// An agent's token.
-pub(crate) fn token(agent: &AgentId) -> String {
+pub(super) fn token(agent: &AgentId) -> String {
     keys().tokens.get(agent).cloned().unwrap_or_default()
 }
 
