@@ -97,7 +97,7 @@ fn tell(batch: &Batch) {
     let trace = run_seed(seed, &options);
     let verdict = check(&trace);
     print(story(&trace, &verdict));
-    print(format_args!("seed {seed}, digest {}", trace.digest));
+    print(format_args!("seed {seed}, digest {}", trace.digest()));
 }
 
 fn line(done: &Done) -> String {

@@ -187,29 +187,16 @@ pub(super) enum AgentFault {
 impl AgentFault {
     /// The greatest rate, given that of most faults.
     const fn rate_max(self, most: u32) -> u32 {
-        match self {
-            Self::OfferUnfit | Self::ConfirmWrong => most / 2,
-            Self::Conflict | Self::Forge | Self::SpeakUnasked | Self::StaleSeq | Self::Leave => most / 3,
-            Self::Reconnect => most / 5,
-            Self::Overreach => 2 * most,
-            Self::Decline
-            | Self::Ignore
-            | Self::OfferLate
-            | Self::Revise
-            | Self::Withdraw
-            | Self::OfferBrief
-            | Self::DeclineAward
-            | Self::IgnoreAward
-            | Self::ConfirmLate
-            | Self::Fail
-            | Self::Dawdle
-            | Self::Cancel
-            | Self::ChooseBadly
-            | Self::Repeat
-            | Self::AckSkip
-            | Self::AckLate
-            | Self::AckTwice
-            | Self::SpeakOut => most,
+        if matches!(self, Self::OfferUnfit | Self::ConfirmWrong) {
+            most / 2
+        } else if matches!(self, Self::Conflict | Self::Forge | Self::SpeakUnasked | Self::StaleSeq | Self::Leave) {
+            most / 3
+        } else if matches!(self, Self::Reconnect) {
+            most / 5
+        } else if matches!(self, Self::Overreach) {
+            2 * most
+        } else {
+            most
         }
     }
 }

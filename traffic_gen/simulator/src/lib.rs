@@ -163,7 +163,6 @@ pub fn run(seed: u64, options: &Options) -> Trace {
     drop(runtime);
     drop(quiet);
     trace.panics = seen_panics();
-    trace.digest = trace.fingerprint();
     trace
 }
 

@@ -1,7 +1,7 @@
 //! What a run leaves behind, and all that judges may know of it: the log, the register, and what each agent sent, was told
 //! and received. Nothing in it comes from inside a gateway or an engine, except what these publish about themselves.
 
-mod fingerprint;
+mod digest;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use schemas::delivery::Delivery;
 use schemas::{Act, AgentId, Code, DeliveryId, Digest, Lane, MsgId, NegotiationId, RegisterKey, Timestamp};
 
 /// One run of the simulator.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Trace {
     /// The seed it grew from: the same seed and options give the same trace.
     pub seed: u64,
@@ -53,8 +53,6 @@ pub struct Trace {
     pub sometimes: BTreeMap<&'static str, u64>,
     /// True time at the end of the run.
     pub ended_at: Timestamp,
-    /// SHA-256 over everything above.
-    pub digest: Digest,
 }
 
 /// A line of an agent's journal.

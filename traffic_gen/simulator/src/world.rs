@@ -9,7 +9,7 @@ mod presence;
 mod watcher;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::BinaryHeap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use bus::Bucket;
 use bytes::Bytes;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use schemas::{Digest, Timestamp};
+use schemas::Timestamp;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -295,25 +295,14 @@ impl World {
         let state = self.state();
         let mut trace = Trace {
             seed,
-            is_liveness: false,
             lanes: scenario.lanes,
             limits: scenario.settings.limits.clone(),
-            records: Vec::new(),
-            trimmed: BTreeMap::new(),
-            register: Vec::new(),
-            foreign: BTreeSet::new(),
-            registered_at: BTreeMap::new(),
-            journals: BTreeMap::new(),
-            views: Vec::new(),
             invited: state.presence.invited(),
             digests: state.watcher.digests(),
-            loads: BTreeMap::new(),
             story: state.story.clone(),
-            panics: Vec::new(),
-            unfinished: Vec::new(),
             sometimes: state.points.by_name(),
             ended_at: state.now(),
-            digest: Digest([0; 32]),
+            ..Trace::default()
         };
         state.broker.fill(&mut trace);
         trace

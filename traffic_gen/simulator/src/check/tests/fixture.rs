@@ -1,6 +1,6 @@
 //! A run made by hand: alice calls bob and carl, carl is awarded, confirms and is done.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bus::LogRecord;
@@ -97,26 +97,13 @@ impl Making {
             seed: 1,
             is_liveness: true,
             lanes: 1,
-            limits: Limits::default(),
-            records: Vec::new(),
-            trimmed: BTreeMap::new(),
-            register: Vec::new(),
-            foreign: BTreeSet::new(),
-            registered_at: BTreeMap::new(),
             journals: journals.into_iter().collect(),
-            views: Vec::new(),
-            invited: Vec::new(),
-            digests: Vec::new(),
             loads: BTreeMap::from([(
                 "engine-1 outbox".to_owned(),
                 QueueLoad { seen_max: 3, limit: 10, is_asked_between_records: false },
             )]),
-            story: Vec::new(),
-            panics: Vec::new(),
-            unfinished: Vec::new(),
-            sometimes: BTreeMap::new(),
             ended_at: BEGIN.plus_ms(10_000),
-            digest: Digest([0; 32]),
+            ..Trace::default()
         };
         Self { trace, lane_state: LaneState::new(Lane(0), Limits::default()), seq: 0 }
     }

@@ -5,8 +5,9 @@ use schemas::Digest;
 use super::{Answer, JournalEntry, Noted, Trace};
 
 impl Trace {
-    /// The digest of everything but the digest.
-    pub(crate) fn fingerprint(&self) -> Digest {
+    /// The digest of everything that is judged: the same for every run of a seed.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
         let mut text = Text(Vec::new());
         text.number(self.seed);
         text.number(self.ended_at.0);
