@@ -14,7 +14,7 @@ use crate::time::Timestamp;
 /// Most things a journal holds of one negotiation: the first and the last; what is left out between them is counted.
 pub const HAPPENED_MAX: usize = 512;
 /// Most issues of an offer that a journal holds.
-pub const ISSUES_MAX: usize = 8;
+pub const ISSUES_SHOWN_MAX: usize = 8;
 /// Most values of an issue that a journal holds; of an issue with more it holds none.
 pub const ISSUE_VALUES_SHOWN_MAX: usize = 64;
 /// Most bytes of text in these values.
@@ -96,7 +96,7 @@ pub enum Happened {
     Rules {
         /// Who takes part, in the order of their turns.
         parties: Vec<AgentId>,
-        /// What is bargained about: of the issues in the order of their names the first [`ISSUES_MAX`], as of the terms. One
+        /// What is bargained about: of the issues in the order of their names the first [`ISSUES_SHOWN_MAX`], as of the terms. One
         /// with more than [`ISSUE_VALUES_SHOWN_MAX`] values, or [`ISSUE_TEXT_SHOWN_MAX`] bytes of text, has no values here.
         issues: Vec<Issue>,
     },
@@ -109,7 +109,7 @@ pub enum Happened {
         round: u32,
         /// Turns taken so far, in all rounds.
         step: u32,
-        /// Its terms, at most [`ISSUES_MAX`] of them.
+        /// Its terms, at most [`ISSUES_SHOWN_MAX`] of them.
         terms: Terms,
     },
     /// What a bargain agreed on, as every party is told.
@@ -120,7 +120,7 @@ pub enum Happened {
         round: u32,
         /// Turns taken, the last acceptance included.
         step: u32,
-        /// Its terms, at most [`ISSUES_MAX`] of them.
+        /// Its terms, at most [`ISSUES_SHOWN_MAX`] of them.
         terms: Terms,
     },
     /// The state changed.

@@ -6,7 +6,7 @@ use policy_core::{AwardLoss, Cause, Decision, Event, Phase, Protocol};
 use schemas::bargain::{Issue, IssueValues};
 use schemas::delivery::{Agreement, BargainCall, CloseReason, Disposition, Outcome, Standing, Turn};
 use schemas::ids::AttrName;
-use schemas::journal::{Happened, ISSUE_TEXT_SHOWN_MAX, ISSUE_VALUES_SHOWN_MAX, ISSUES_MAX, Ranked};
+use schemas::journal::{Happened, ISSUE_TEXT_SHOWN_MAX, ISSUE_VALUES_SHOWN_MAX, ISSUES_SHOWN_MAX, Ranked};
 use schemas::payload::{AttrValue, Terms};
 use schemas::{Act, AgentId, AwardNo, DeliveryId, Lot, NegotiationId, RegisterKey};
 use serde::Serialize;
@@ -128,7 +128,7 @@ impl Fact {
     pub(super) fn rules(bargain: &BargainCall) -> Self {
         let mut issues: Vec<&Issue> = bargain.rules.issues.iter().collect();
         issues.sort_by(|one, other| one.name.cmp(&other.name));
-        let issues = issues.into_iter().take(ISSUES_MAX).map(shown).collect();
+        let issues = issues.into_iter().take(ISSUES_SHOWN_MAX).map(shown).collect();
         Self::Rules(Box::new(Rules { parties: bargain.parties.clone(), issues }))
     }
 
@@ -363,7 +363,7 @@ impl Rules {
 
 impl Proposal {
     fn new(by: &AgentId, round: u32, step: u32, terms: &Terms) -> Self {
-        let terms = terms.iter().take(ISSUES_MAX).map(|(name, value)| (name.clone(), value.clone())).collect();
+        let terms = terms.iter().take(ISSUES_SHOWN_MAX).map(|(name, value)| (name.clone(), value.clone())).collect();
         Self { by: by.clone(), round, step, terms }
     }
 
