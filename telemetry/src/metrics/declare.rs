@@ -23,7 +23,8 @@
 //! # Ok::<_, prometheus::Error>(())
 //! ```
 //!
-//! The comment of a field is the help text; a field is as visible as the struct. Kinds are `Counter`, `Gauge`, `Ratio` (a gauge of what is no whole number) and
+//! The comment of a field is the help text; a field is as visible as the struct, and
+//! private in one that is `pub`. Kinds are `Counter`, `Gauge`, `Ratio` (a gauge of what is no whole number) and
 //! `Histogram(BUCKETS)`. In brackets stand the labels:
 //!
 //! | labels | type of the field | series from the start |
@@ -271,13 +272,21 @@ impl Declared<'_> {
 /// Declares metrics; see [the module](crate::metrics::declare).
 #[macro_export]
 macro_rules! metrics {
-    ($(#[$meta:meta])* $vis:vis struct $Name:ident $(($($given:ident: $Given:ty),+))? {
+    // What is public to other crates keeps its fields to itself.
+    ($(#[$meta:meta])* pub struct $($declared:tt)+) => {
+        $crate::metrics!(@declare [pub,] [,] $(#[$meta])* struct $($declared)+);
+    };
+    ($(#[$meta:meta])* $vis:vis struct $($declared:tt)+) => {
+        $crate::metrics!(@declare [$vis,] [$vis,] $(#[$meta])* struct $($declared)+);
+    };
+
+    (@declare [$vis:vis,] [$field_vis:vis,] $(#[$meta:meta])* struct $Name:ident $(($($given:ident: $Given:ty),+))? {
         $($(#[doc = $help:literal])+ $field:ident: $Kind:ident $(($buckets:expr))? $([$($labels:tt)+])? = $name:literal;)+
     }) => {
         $(#[$meta])*
         #[derive(Debug, Clone)]
         $vis struct $Name {
-            $($(#[doc = $help])+ $vis $field: $crate::metrics!(@type $Kind $([$($labels)+])?),)+
+            $($(#[doc = $help])+ $field_vis $field: $crate::metrics!(@type $Kind $([$($labels)+])?),)+
         }
 
         impl $Name {
