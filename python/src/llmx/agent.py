@@ -100,6 +100,7 @@ class Agent:
         self._driver: asyncio.Task[None] | None = None
         self._connection: Connection | None = None
         self._has_connected = False
+        self._frames_received = 0
         self._is_ending = False
 
     async def __aenter__(self) -> "Agent":
@@ -255,10 +256,12 @@ class Agent:
                 logger.info("%s: not connected: %s", self.participant.name, error)
                 await asyncio.sleep(gap_s(failures, CONNECT_BASE_S, CONNECT_MAX_S))
                 continue
-            began = asyncio.get_running_loop().time()
+            began, received = asyncio.get_running_loop().time(), self._frames_received
             await self._serve(connection)
+            # `hello` alone is no use of a connection.
+            was_useful = self._frames_received > received + 1
+            failures = 0 if was_useful or asyncio.get_running_loop().time() - began >= STABLE_S else failures + 1
             # The first gap is none: another gateway takes over at once.
-            failures = 0 if asyncio.get_running_loop().time() - began >= STABLE_S else failures + 1
             if failures > 1:
                 await asyncio.sleep(gap_s(failures - 1, CONNECT_BASE_S, CONNECT_MAX_S))
 
@@ -347,6 +350,7 @@ class Agent:
     async def _read(self, connection: Connection) -> None:
         while True:
             frame = await connection.receive()
+            self._frames_received += 1
             match frame.get("type"):
                 case "delivery":
                     self._receive(frame.get("delivery"))
