@@ -4,7 +4,6 @@
 mod journal;
 mod statistics;
 mod trace;
-mod uncounted;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,16 +11,15 @@ use std::time::Duration;
 use bus::LogRecord;
 use policy_core::{Deliver, Event, LaneState, Protocol};
 use schemas::journal::Journal;
-use schemas::record::Record;
+use schemas::record::{EngineEvent, Entry, Record};
 use schemas::{Lane, NegotiationId, Position, RegisterKey, Timestamp};
 use telemetry::{TraceContext, TraceId};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use self::journal::{Fact, Journals};
+use self::journal::Journals;
 use self::statistics::LaneCounters;
-use self::trace::{FinishedNegotiation, FoldedMessage, Traces};
-use self::uncounted::UncountedEvents;
+use self::trace::Traces;
 use crate::config::{EngineConfig, WallClock};
 use crate::lane::outbox::{DeliveryEvent, Outbox};
 use crate::metrics::{EngineMetrics, LaneGauges, Observation, WriteResult};
@@ -79,7 +77,7 @@ impl LaneObserver {
     ) -> (Self, watch::Receiver<LaneStatistics>) {
         let (sender, receiver) = watch::channel(LaneStatistics::default());
         let kept = (config.statistics_ms > 0).then(|| Kept {
-            journals: Journals::new(),
+            journals: Journals::default(),
             counters: LaneCounters::default(),
             statistics: sender,
             every: Duration::from_millis(config.statistics_ms) / PARTS_PER_INTERVAL,
@@ -192,27 +190,14 @@ impl LaneObserver {
             }
             if let Some(Kept { journals, counters, .. }) = &mut self.kept {
                 counters.count(event, state.now());
-                journals.note_event(event, state.now(), |negotiation| journal::adopted(state, negotiation));
+                journals.note_event(event, state);
             }
-            self.trace(event, record, state);
+            self.traces.handle_event(event, state.now(), record);
         } else {
             self.uncounted.add(event);
         }
         if let Some(follower) = &self.follower {
             follower.on_event(self.lane, event);
-        }
-    }
-
-    /// Records the spans that end with a fact of the core.
-    fn trace(&mut self, event: &Event, record: &Record, state: &LaneState) {
-        if !self.traces.is_on() {
-            return;
-        }
-        if let Some(folded) = FoldedMessage::of(event, state.now()) {
-            self.traces.handle_folded(&folded, record);
-        }
-        if let Some(finished) = FinishedNegotiation::of(event) {
-            self.traces.handle_end(finished);
         }
     }
 
@@ -264,7 +249,7 @@ impl LaneObserver {
             return;
         }
         if let Some(kept) = &mut self.kept {
-            kept.journals.note(key.negotiation(), (self.clock)(), Fact::Registered { key: key.clone(), result });
+            kept.journals.note_registered(key, result, (self.clock)());
         }
         self.traces.handle_written(key, result, started, state.traceparent(key.negotiation()));
     }
@@ -328,5 +313,109 @@ impl LaneObserver {
     /// When the lane's part of the statistics is due; only its owner has one.
     pub(crate) fn wake_at(&self) -> Option<Instant> {
         self.kept.as_ref().map(|kept| kept.at)
+    }
+}
+
+/// Facts kept while nobody owns the lane; beyond them an outage is not counted whole.
+const FACTS_MAX: usize = 65_536;
+
+/// What happened while nobody owned the lane, so that whoever takes it counts it.
+///
+/// An owner counts what it folds. While there is none (all engines are down, or the next one has not noticed yet), gateways
+/// go on appending, and deadlines pass as of the records' times: without this, an outage would leave no trace in what is
+/// counted. A record that an engine appended shows that somebody owned the lane, who has counted what came before it; from
+/// then on an engine keeps what it folds without owning the lane. Where it then takes the lane from one that is gone, it
+/// counts that. What the one before folded behind its own last record is counted twice: about a second of work.
+#[derive(Debug, Default)]
+struct UncountedEvents {
+    events: Vec<Event>,
+    left_out: u64,
+    /// The record being folded was appended by an owner, who counts it.
+    is_counted: bool,
+}
+
+impl UncountedEvents {
+    /// A record is about to be folded by `own`.
+    fn handle_record(&mut self, record: &Record, own: &str) {
+        let (mut is_engines, mut is_own_claim) = (false, false);
+        for entry in &record.entries {
+            match entry {
+                Entry::Message(_) => {}
+                Entry::Engine { event: EngineEvent::Claim { engine }, .. } if engine == own => is_own_claim = true,
+                Entry::Engine { .. } | Entry::Tick => is_engines = true,
+            }
+        }
+        self.is_counted = is_engines && !is_own_claim;
+        if self.is_counted {
+            self.forget();
+        }
+    }
+
+    /// A fact folded without owning the lane.
+    fn add(&mut self, event: &Event) {
+        if self.is_counted {
+            return;
+        }
+        if self.events.len() < FACTS_MAX {
+            self.events.push(event.clone());
+        } else {
+            self.left_out += 1;
+        }
+    }
+
+    /// What is to be counted, and how much was left out.
+    fn take(&mut self) -> (Vec<Event>, u64) {
+        (std::mem::take(&mut self.events), std::mem::take(&mut self.left_out))
+    }
+
+    /// Somebody else has counted it.
+    fn forget(&mut self) {
+        self.events = Vec::new();
+        self.left_out = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_came_before_a_record_of_an_owner_is_counted_already() {
+        let mut uncounted = UncountedEvents::default();
+        let fold = |uncounted: &mut UncountedEvents, entries: Vec<Entry>| {
+            uncounted.handle_record(&Record::new("somebody", entries), "engine-2");
+            uncounted.add(&fact());
+        };
+        fold(&mut uncounted, vec![]);
+        fold(&mut uncounted, vec![]);
+        fold(&mut uncounted, vec![Entry::Tick]);
+        assert_eq!(count(&mut uncounted), 0, "the owner that appended the tick counts what it led to as well");
+        fold(&mut uncounted, vec![]);
+        fold(&mut uncounted, vec![claim("engine-1")]);
+        assert_eq!(count(&mut uncounted), 0, "another takes the lane, and counts");
+        fold(&mut uncounted, vec![]);
+        fold(&mut uncounted, vec![claim("engine-2")]);
+        assert_eq!(count(&mut uncounted), 2, "its own claim is a record like a gateway's");
+        assert_eq!(count(&mut uncounted), 0, "once");
+    }
+
+    #[test]
+    fn no_outage_is_remembered_without_a_bound() {
+        let mut uncounted = UncountedEvents::default();
+        (0..FACTS_MAX + 3).for_each(|_| uncounted.add(&fact()));
+        let (events, left_out) = uncounted.take();
+        assert_eq!((events.len(), left_out), (FACTS_MAX, 3));
+    }
+
+    fn count(uncounted: &mut UncountedEvents) -> usize {
+        uncounted.take().0.len()
+    }
+
+    fn claim(engine: &str) -> Entry {
+        Entry::Engine { epoch: 1, event: EngineEvent::Claim { engine: engine.to_owned() } }
+    }
+
+    fn fact() -> Event {
+        Event::Claimed { engine: Arc::from("engine-1"), epoch: 1 }
     }
 }

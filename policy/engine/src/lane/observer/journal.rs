@@ -1,276 +1,414 @@
-//! What the owner of a lane remembers of its newest negotiations, for people who look: the ground of `journal.<lane>` and
-//! of the lane's part of the engine's statistics ([`super::statistics`]).
-//!
-//! Nothing is decided by it and nothing survives it. Only what this process did or saw as the owner of a live lane is
-//! noted. Nothing here holds mandates, reservation values, or the terms of a sealed offer: the facts have no place for them.
-//! The rules of a bargain and the terms of its offers are here, as every party is told them.
-//!
-//! Bounds, per lane: [`OPEN_MAX`] open and [`ENDED_MAX`] ended negotiations, `HAPPENED_MAX` facts of each, and
-//! [`WEIGHT_MAX`] facts in all; the oldest negotiations go first. A fact takes 64 bytes, and a vector may be half empty, so
-//! a lane's memory stays below 5 MiB, names that nobody else holds any more included below 8 MiB.
+//! What happened in a negotiation, fact by fact, for people who look: names are shared, words are spelled only when somebody
+//! asks. [`kept`] says what is remembered and for how long.
 
-mod fact;
-mod fact_log;
-#[cfg(test)]
-mod tests;
+mod kept;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use policy_core::{Event, LaneState, Phase, Protocol};
-use schemas::delivery::Notification;
-use schemas::journal::{Journal, JournalEntry};
-use schemas::statistics::{NAMED_MAX, OpenNegotiation};
-use schemas::{AgentId, NegotiationId, OfferId, Timestamp};
+use policy_core::{AwardLoss, Cause, Decision, Event, Phase, Protocol};
+use schemas::bargain::{Issue, IssueValues};
+use schemas::delivery::{Agreement, BargainCall, CloseReason, Disposition, Outcome, Standing, Turn};
+use schemas::ids::AttrName;
+use schemas::journal::{Happened, ISSUE_TEXT_SHOWN_MAX, ISSUE_VALUES_SHOWN_MAX, ISSUES_SHOWN_MAX, Ranked};
+use schemas::payload::{AttrValue, Terms};
+use schemas::{Act, AgentId, AwardNo, DeliveryId, Lot, NegotiationId, RegisterKey};
+use serde::Serialize;
 
-pub(crate) use fact::Fact;
-use fact_log::FactLog;
+use crate::lane::outbox::{DeliveryEvent, DeliveryStep};
+use crate::metrics::{DeadLetterReason, WriteResult};
 
-use crate::lane::outbox::DeliveryEvent;
+pub(super) use kept::Journals;
 
-/// Open negotiations remembered: five times what statistics name, so that one picked from it is still there.
-const OPEN_MAX: usize = 256;
-/// Ended negotiations remembered.
-const ENDED_MAX: usize = 256;
-/// Facts remembered in all: 64 of each negotiation, which is what a call of a dozen contractors leads to.
-const WEIGHT_MAX: usize = 32_768;
+/// Most offers of a decision that are remembered, and most winners.
+const RANKED_MAX: usize = 64;
 
 /// See the module.
-pub(crate) struct Journals {
-    remembered: HashMap<NegotiationId, Remembered>,
-    /// By their number, the oldest first.
-    open: BTreeMap<u64, NegotiationId>,
-    /// The first that ended first.
-    ended: VecDeque<NegotiationId>,
-    weight: usize,
-    made: u64,
-    /// Negotiations that were open when the lane was taken over, and of which nothing has been noted yet.
-    adoptable: usize,
-}
-
-/// One negotiation.
-struct Remembered {
-    number: u64,
-    about: About,
-    offers: u32,
-    bargain: NotedBargain,
-    is_ended: bool,
-    facts: FactLog,
-}
-
-/// What has been noted of a bargain: every party is told the same, and it is noted once.
-#[derive(Default)]
-struct NotedBargain {
-    rules: bool,
-    /// The offer that was noted last as the one that stands.
-    proposed: Option<OfferId>,
-    agreement: bool,
-}
-
-/// What is known of a negotiation from its beginning.
 #[derive(Debug, Clone)]
-pub(crate) struct About {
-    pub(crate) protocol: Protocol,
-    pub(crate) phase: Phase,
-    pub(crate) policy: Arc<str>,
-    pub(crate) called_at: Timestamp,
-    pub(crate) invited: u32,
+enum Fact {
+    Called {
+        protocol: Protocol,
+        policy: Arc<str>,
+        invited: u32,
+        left_out: u32,
+    },
+    Message {
+        from: AgentId,
+        act: Act,
+        disposition: Disposition,
+        score: Option<u32>,
+    },
+    Rules(Box<Rules>),
+    Proposed(Box<Proposal>),
+    Agreed(Box<Proposal>),
+    Moved {
+        from: Phase,
+        to: Phase,
+    },
+    Closed {
+        round: u32,
+        reason: CloseReason,
+        offers: u32,
+        responded: u32,
+        expected: u32,
+    },
+    Decided(Box<Choice>),
+    Registered {
+        key: RegisterKey,
+        result: WriteResult,
+    },
+    /// `settled`: no later fact says what became of it.
+    Sent {
+        to: AgentId,
+        act: Act,
+        delivery: DeliveryId,
+        settled: bool,
+    },
+    Acknowledged {
+        by: AgentId,
+        act: Act,
+        delivery: DeliveryId,
+        attempts: u32,
+    },
+    GivenUp {
+        to: AgentId,
+        act: Act,
+        delivery: DeliveryId,
+        reason: DeadLetterReason,
+        was_sent: bool,
+    },
+    Committed {
+        lot: Lot,
+        award_no: AwardNo,
+        contractor: AgentId,
+    },
+    AwardLost {
+        lot: Lot,
+        award_no: AwardNo,
+        contractor: AgentId,
+        loss: AwardLoss,
+    },
+    Ended {
+        outcome: Outcome,
+        elapsed_us: u64,
+    },
 }
 
-impl Journals {
-    pub(crate) fn new() -> Self {
-        Self {
-            remembered: HashMap::new(),
-            open: BTreeMap::new(),
-            ended: VecDeque::new(),
-            weight: 0,
-            made: 0,
-            adoptable: 0,
-        }
+/// What is remembered of a decision.
+#[derive(Debug, Clone)]
+struct Choice {
+    cause: Cause,
+    ranked: Vec<(AgentId, u32)>,
+    winners: Vec<AgentId>,
+}
+
+/// What is remembered of the rules of a bargain.
+#[derive(Debug, Clone)]
+struct Rules {
+    parties: Vec<AgentId>,
+    issues: Vec<Issue>,
+}
+
+/// An offer that stands in a bargain, or that was agreed on.
+#[derive(Debug, Clone)]
+struct Proposal {
+    by: AgentId,
+    round: u32,
+    step: u32,
+    terms: Terms,
+}
+
+impl Fact {
+    /// The offer that stands, with as many of its issues as a journal holds.
+    fn proposed(turn: &Turn, standing: &Standing) -> Self {
+        Self::Proposed(Box::new(Proposal::new(&standing.by, turn.round, turn.step, &standing.terms)))
     }
 
-    /// The lane is owned from now on, with so many open negotiations that others have begun.
-    pub(crate) fn handle_takeover(&mut self, open: usize) {
-        self.forget();
-        self.adoptable = open;
+    /// What was agreed on, with as many of its issues as a journal holds.
+    fn agreed(agreement: &Agreement) -> Self {
+        let Agreement { by, round, step, terms, .. } = agreement;
+        Self::Agreed(Box::new(Proposal::new(by, *round, *step, terms)))
     }
 
-    /// The lane's state was given up, or has another owner: what was remembered is no longer how things stand.
-    pub(crate) fn forget(&mut self) {
-        self.remembered.clear();
-        self.open.clear();
-        self.ended.clear();
-        (self.weight, self.adoptable) = (0, 0);
+    /// The rules of a bargain, as many of its issues as a journal holds: the same that it holds of terms.
+    fn rules(bargain: &BargainCall) -> Self {
+        let mut issues: Vec<&Issue> = bargain.rules.issues.iter().collect();
+        issues.sort_by(|one, other| one.name.cmp(&other.name));
+        let issues = issues.into_iter().take(ISSUES_SHOWN_MAX).map(shown).collect();
+        Self::Rules(Box::new(Rules { parties: bargain.parties.clone(), issues }))
     }
 
-    /// Takes note of a fact the core reports. `adopt` tells what is known of a negotiation that was begun under another
-    /// owner; it is asked once for each.
-    pub(crate) fn note_event(
-        &mut self,
-        event: &Event,
-        at: Timestamp,
-        adopt: impl FnOnce(&NegotiationId) -> Option<About>,
-    ) {
-        let Some((negotiation, fact)) = Fact::of(event) else { return };
-        if let Event::Started { protocol, policy, invited, .. } = event {
-            let (phase, policy) = (protocol.phases()[0], Arc::clone(policy));
-            self.begin(negotiation, About { protocol: *protocol, phase, policy, called_at: at, invited: *invited });
-        } else if self.adoptable > 0 && fact.is_of_an_open_one() && !self.remembered.contains_key(negotiation) {
-            self.adoptable -= 1;
-            if let Some(about) = adopt(negotiation) {
-                self.begin(negotiation, about);
+    /// What a fact of the core is here, and of which negotiation; some are nothing.
+    fn of(event: &Event) -> Option<(&NegotiationId, Self)> {
+        Some(match event {
+            Event::Started { negotiation, protocol, policy, invited, left_out, at: _ } => {
+                let policy = Arc::clone(policy);
+                (negotiation, Self::Called { protocol: *protocol, policy, invited: *invited, left_out: *left_out })
             }
-        }
-        self.note(negotiation, at, fact);
-    }
-
-    /// Takes note of what became of a delivery.
-    pub(crate) fn note_delivery(&mut self, event: &DeliveryEvent, at: Timestamp) {
-        if let Some(told) = event.bargain.as_deref() {
-            self.note_bargain(&event.negotiation, told, at);
-        }
-        self.note(&event.negotiation, at, Fact::of_delivery_event(event));
-    }
-
-    /// Takes note of what every party of a bargain is told: its rules, the offer that stands, the agreement.
-    fn note_bargain(&mut self, negotiation: &NegotiationId, told: &Notification, at: Timestamp) {
-        let Some(remembered) = self.remembered.get_mut(negotiation) else { return };
-        let noted = &mut remembered.bargain;
-        let fact = match told {
-            Notification::Cfp(call) if !noted.rules => call.bargain.as_deref().map(|bargain| {
-                noted.rules = true;
-                Fact::rules(bargain)
-            }),
-            Notification::Turn(turn) => turn.standing.as_ref().and_then(|standing| {
-                let is_new = noted.proposed.replace(standing.offer_id) != Some(standing.offer_id);
-                is_new.then(|| Fact::proposed(turn, standing))
-            }),
-            Notification::Closed(closing) if !noted.agreement => closing.agreement.as_deref().map(|agreement| {
-                noted.agreement = true;
-                Fact::agreed(agreement)
-            }),
-            Notification::Cfp(_)
-            | Notification::Closed(_)
-            | Notification::Accept(_)
-            | Notification::Reject(_)
-            | Notification::Cancel(_)
-            | Notification::Inform(_)
-            | Notification::Failure(_)
-            | Notification::NotUnderstood(_)
-            | Notification::Ack(_) => None,
-        };
-        if let Some(fact) = fact {
-            self.note(negotiation, at, fact);
-        }
-    }
-
-    /// Takes note of a fact of a negotiation that is remembered; of another it is dropped.
-    pub(crate) fn note(&mut self, negotiation: &NegotiationId, at: Timestamp, fact: Fact) {
-        let Some(remembered) = self.remembered.get_mut(negotiation) else { return };
-        remembered.offers = remembered.offers.saturating_add(u32::from(fact.is_valid_offer()));
-        if let Fact::Moved { to, .. } = &fact {
-            remembered.about.phase = *to;
-        }
-        let has_ended = matches!(fact, Fact::Ended { .. }) && !std::mem::replace(&mut remembered.is_ended, true);
-        self.weight -= remembered.facts.weight();
-        remembered.facts.push(at, fact);
-        self.weight += remembered.facts.weight();
-        if has_ended {
-            let number = remembered.number;
-            self.open.remove(&number);
-            self.ended.push_back(negotiation.clone());
-        }
-        self.keep_within_bounds();
-    }
-
-    /// What a negotiation that is remembered is conducted by.
-    pub(crate) fn protocol(&self, negotiation: &NegotiationId) -> Option<Protocol> {
-        Some(self.remembered.get(negotiation)?.about.protocol)
-    }
-
-    /// What happened in a negotiation, if it is remembered; `engine` is who says so.
-    pub(super) fn journal(&self, engine: &str, negotiation: &NegotiationId) -> Option<Journal> {
-        let remembered = self.remembered.get(negotiation)?;
-        Some(Journal {
-            negotiation: negotiation.clone(),
-            engine: engine.to_owned(),
-            entries: remembered.facts.iter().map(|(at, fact)| JournalEntry { at: *at, what: fact.told() }).collect(),
-            left_out: remembered.facts.left_out(),
-            gap: remembered.facts.gap(),
-            unacknowledged: remembered.facts.waiting(),
+            // Whoever is no party must not fill another's journal.
+            Event::Disposed { disposition: Disposition::Unauthorized, .. } => return None,
+            Event::Disposed { negotiation, from, act, disposition, score, at: _ } => {
+                let (from, act, disposition, score) = (from.clone(), *act, *disposition, *score);
+                (negotiation, Self::Message { from, act, disposition, score })
+            }
+            Event::Transition { negotiation, from, to } => (negotiation, Self::Moved { from: *from, to: *to }),
+            Event::Closed { negotiation, round, reason, offers, responded, expected, .. } => {
+                let (round, reason, offers) = (*round, *reason, *offers);
+                let (responded, expected) = (*responded, *expected);
+                (negotiation, Self::Closed { round, reason, offers, responded, expected })
+            }
+            Event::Decided(decision) => (&decision.negotiation, Self::Decided(Box::new(Choice::of(decision)))),
+            Event::Committed { negotiation, lot, award_no, contractor, elapsed_us: _ } => {
+                (negotiation, Self::Committed { lot: *lot, award_no: *award_no, contractor: contractor.clone() })
+            }
+            Event::AwardLost { negotiation, lot, award_no, contractor, loss } => {
+                let (lot, award_no, contractor, loss) = (*lot, *award_no, contractor.clone(), *loss);
+                (negotiation, Self::AwardLost { lot, award_no, contractor, loss })
+            }
+            Event::Ended { negotiation, outcome, elapsed_us, .. } => {
+                (negotiation, Self::Ended { outcome: *outcome, elapsed_us: *elapsed_us })
+            }
+            Event::Excluded { .. } | Event::Claimed { .. } | Event::InvariantViolated { .. } => return None,
         })
     }
 
-    /// The newest open negotiations that are remembered, newest first.
-    pub(crate) fn newest(&self) -> Vec<OpenNegotiation> {
-        let newest = self.open.values().rev().take(NAMED_MAX);
-        let newest = newest.filter_map(|negotiation| {
-            let Remembered { about, offers, .. } = self.remembered.get(negotiation)?;
-            Some(OpenNegotiation {
-                negotiation: negotiation.clone(),
-                protocol: about.protocol.as_str().to_owned(),
-                phase: about.phase.as_str().to_owned(),
-                policy: about.policy.to_string(),
-                called_at: about.called_at,
-                invited: about.invited,
-                offers: *offers,
-            })
-        });
-        newest.collect()
-    }
-
-    fn begin(&mut self, negotiation: &NegotiationId, about: About) {
-        // An id can be opened again once its first negotiation is forgotten by the lane.
-        self.drop(negotiation);
-        self.made += 1;
-        let number = self.made;
-        let remembered = Remembered {
-            number,
-            about,
-            offers: 0,
-            bargain: NotedBargain::default(),
-            is_ended: false,
-            facts: FactLog::default(),
-        };
-        self.remembered.insert(negotiation.clone(), remembered);
-        self.open.insert(number, negotiation.clone());
-    }
-
-    fn keep_within_bounds(&mut self) {
-        while self.open.len() > OPEN_MAX {
-            let Some((_, oldest)) = self.open.pop_first() else { break };
-            self.drop(&oldest);
-        }
-        while self.ended.len() > ENDED_MAX || (self.weight > WEIGHT_MAX && !self.ended.is_empty()) {
-            let Some(oldest) = self.ended.pop_front() else { break };
-            self.drop(&oldest);
-        }
-        while self.weight > WEIGHT_MAX {
-            let Some((_, oldest)) = self.open.pop_first() else { break };
-            self.drop(&oldest);
+    /// What became of a delivery.
+    fn of_delivery_event(event: &DeliveryEvent) -> Self {
+        let DeliveryEvent { id: delivery, act, attempts, .. } = *event;
+        let to = event.to.clone();
+        match event.step {
+            DeliveryStep::Sent => Self::Sent { to, act, delivery, settled: false },
+            DeliveryStep::SentOnce => Self::Sent { to, act, delivery, settled: true },
+            DeliveryStep::Acknowledged => Self::Acknowledged { by: to, act, delivery, attempts },
+            DeliveryStep::GivenUp(reason) => Self::GivenUp { to, act, delivery, reason, was_sent: attempts > 0 },
         }
     }
 
-    fn drop(&mut self, negotiation: &NegotiationId) {
-        let Some(Remembered { number, facts, is_ended, .. }) = self.remembered.remove(negotiation) else { return };
-        self.weight -= facts.weight();
-        self.open.remove(&number);
-        if is_ended {
-            self.ended.retain(|other| other != negotiation);
+    /// Whether it may be left out of a long journal in favour of what matters more.
+    const fn is_routine(&self) -> bool {
+        match self {
+            Self::Message { .. } | Self::Proposed(_) | Self::Sent { .. } | Self::Acknowledged { .. } => true,
+            Self::Registered { result, .. } => !matches!(result, WriteResult::Different),
+            Self::Called { .. }
+            | Self::Rules(_)
+            | Self::Agreed(_)
+            | Self::Moved { .. }
+            | Self::Closed { .. }
+            | Self::Decided(_)
+            | Self::GivenUp { .. }
+            | Self::Committed { .. }
+            | Self::AwardLost { .. }
+            | Self::Ended { .. } => false,
+        }
+    }
+
+    /// Whether only a negotiation that was open can have led to it.
+    const fn is_of_an_open_one(&self) -> bool {
+        match self {
+            Self::Message { disposition, .. } => matches!(disposition, Disposition::Ok),
+            Self::Moved { .. } | Self::Closed { .. } | Self::Decided(_) | Self::AwardLost { .. } => true,
+            Self::Called { .. }
+            | Self::Rules(_)
+            | Self::Proposed(_)
+            | Self::Agreed(_)
+            | Self::Registered { .. }
+            | Self::Sent { .. }
+            | Self::Acknowledged { .. }
+            | Self::GivenUp { .. }
+            | Self::Committed { .. }
+            | Self::Ended { .. } => false,
+        }
+    }
+
+    /// Whether it is an offer that counts.
+    const fn is_valid_offer(&self) -> bool {
+        matches!(self, Self::Message { act: Act::Offer, disposition: Disposition::Ok, .. })
+    }
+
+    /// The delivery it says the fate of.
+    const fn settles(&self) -> Option<DeliveryId> {
+        match self {
+            Self::Acknowledged { delivery, .. } | Self::GivenUp { delivery, .. } => Some(*delivery),
+            Self::Called { .. }
+            | Self::Message { .. }
+            | Self::Rules(_)
+            | Self::Proposed(_)
+            | Self::Agreed(_)
+            | Self::Moved { .. }
+            | Self::Closed { .. }
+            | Self::Decided(_)
+            | Self::Registered { .. }
+            | Self::Sent { .. }
+            | Self::Committed { .. }
+            | Self::AwardLost { .. }
+            | Self::Ended { .. } => None,
+        }
+    }
+
+    /// By how much it changes the number of deliveries that wait for an acknowledgement.
+    const fn waiting(&self) -> i64 {
+        match self {
+            Self::Sent { settled: false, .. } => 1,
+            Self::Acknowledged { attempts: 1.., .. } | Self::GivenUp { was_sent: true, .. } => -1,
+            Self::Called { .. }
+            | Self::Message { .. }
+            | Self::Rules(_)
+            | Self::Proposed(_)
+            | Self::Agreed(_)
+            | Self::Moved { .. }
+            | Self::Closed { .. }
+            | Self::Decided(_)
+            | Self::Registered { .. }
+            | Self::Sent { .. }
+            | Self::Acknowledged { .. }
+            | Self::GivenUp { .. }
+            | Self::Committed { .. }
+            | Self::AwardLost { .. }
+            | Self::Ended { .. } => 0,
+        }
+    }
+
+    /// How many facts' worth of memory it takes.
+    fn weight(&self) -> usize {
+        match self {
+            Self::Decided(choice) => 2 + (choice.ranked.len() + choice.winners.len()) / 2,
+            Self::Proposed(proposal) | Self::Agreed(proposal) => proposal.weight(),
+            Self::Rules(rules) => rules.weight(),
+            Self::Called { .. }
+            | Self::Message { .. }
+            | Self::Moved { .. }
+            | Self::Closed { .. }
+            | Self::Registered { .. }
+            | Self::Sent { .. }
+            | Self::Acknowledged { .. }
+            | Self::GivenUp { .. }
+            | Self::Committed { .. }
+            | Self::AwardLost { .. }
+            | Self::Ended { .. } => 1,
+        }
+    }
+
+    /// As it is told.
+    fn told(&self) -> Happened {
+        match self.clone() {
+            Self::Called { protocol, policy, invited, left_out } => {
+                let (protocol, policy) = (protocol.as_str().to_owned(), policy.to_string());
+                Happened::Called { protocol, policy, invited, left_out }
+            }
+            Self::Message { from, act, disposition, score } => {
+                let (act, disposition) = (act.as_str().to_owned(), disposition.as_str().to_owned());
+                Happened::Message { from, act, disposition, score }
+            }
+            Self::Proposed(proposal) => {
+                let Proposal { by, round, step, terms } = *proposal;
+                Happened::Proposed { by, round, step, terms }
+            }
+            Self::Agreed(proposal) => {
+                let Proposal { by, round, step, terms } = *proposal;
+                Happened::Agreed { by, round, step, terms }
+            }
+            Self::Rules(rules) => {
+                let Rules { parties, issues } = *rules;
+                Happened::Rules { parties, issues }
+            }
+            Self::Moved { from, to } => Happened::Moved { from: from.as_str().to_owned(), to: to.as_str().to_owned() },
+            Self::Closed { round, reason, offers, responded, expected } => {
+                Happened::Closed { round, reason: word(&reason), offers, responded, expected }
+            }
+            Self::Decided(choice) => choice.told(),
+            Self::Registered { key, result } => {
+                Happened::Registered { key: key.to_string(), result: result.as_str().to_owned() }
+            }
+            Self::Sent { to, act, delivery, settled } => {
+                Happened::Sent { to, act: act.as_str().to_owned(), delivery, settled }
+            }
+            Self::Acknowledged { by, act, delivery, attempts } => {
+                Happened::Acknowledged { by, act: act.as_str().to_owned(), delivery, attempts }
+            }
+            Self::GivenUp { to, act, delivery, reason, was_sent: _ } => {
+                let (act, reason) = (act.as_str().to_owned(), reason.as_str().to_owned());
+                Happened::GivenUp { to, act, delivery, reason }
+            }
+            Self::Committed { lot, award_no, contractor } => Happened::Committed { lot, award_no, contractor },
+            Self::AwardLost { lot, award_no, contractor, loss } => {
+                Happened::AwardLost { lot, award_no, contractor, loss: word(&loss) }
+            }
+            Self::Ended { outcome, elapsed_us } => Happened::Ended { outcome: outcome.as_str().to_owned(), elapsed_us },
         }
     }
 }
 
-/// What the lane's state knows of a negotiation that another owner began.
-pub(super) fn adopted(lane_state: &LaneState, negotiation: &NegotiationId) -> Option<About> {
-    let view = lane_state.view(negotiation, &AgentId::try_new(negotiation.initiator()).ok()?)?;
-    // The initiator's first message is the call.
-    let called_at = view.messages.first().map_or(lane_state.now(), |call| call.at.0);
-    Some(About {
-        protocol: lane_state.protocol(negotiation)?,
-        phase: view.state,
-        policy: Arc::from(view.policy.unwrap_or_default()),
-        called_at,
-        invited: view.invited.unwrap_or_default(),
-    })
+/// An issue with its values, where they are not too many.
+fn shown(issue: &Issue) -> Issue {
+    let mut issue = issue.clone();
+    if let IssueValues::Discrete { values } = &mut issue.values
+        && (values.len() > ISSUE_VALUES_SHOWN_MAX || values.iter().map(text_len).sum::<usize>() > ISSUE_TEXT_SHOWN_MAX)
+    {
+        values.clear();
+    }
+    issue
+}
+
+fn text_len(value: &AttrValue) -> usize {
+    if let AttrValue::Text(text) = value { text.len() } else { 0 }
+}
+
+impl Rules {
+    /// As [`Fact::weight`].
+    fn weight(&self) -> usize {
+        let bytes = |issue: &Issue| match &issue.values {
+            IssueValues::Discrete { values } => {
+                size_of_val(values.as_slice()) + values.iter().map(text_len).sum::<usize>()
+            }
+            IssueValues::Range { .. } => 0,
+        };
+        let issues = self.issues.iter().map(|issue| size_of::<Issue>() + bytes(issue)).sum::<usize>();
+        2 + (size_of_val(self.parties.as_slice()) + issues) / 64
+    }
+}
+
+impl Proposal {
+    fn new(by: &AgentId, round: u32, step: u32, terms: &Terms) -> Self {
+        let terms = terms.iter().take(ISSUES_SHOWN_MAX).map(|(name, value)| (name.clone(), value.clone())).collect();
+        Self { by: by.clone(), round, step, terms }
+    }
+
+    /// As [`Fact::weight`]: a map's node is ten facts' worth, texts come on top.
+    fn weight(&self) -> usize {
+        let text = |(name, value): (&AttrName, &AttrValue)| name.as_str().len() + text_len(value);
+        12 + self.terms.iter().map(text).sum::<usize>() / 64
+    }
+}
+
+impl Choice {
+    fn of(decision: &Decision) -> Self {
+        let winner = |offer_id| decision.offers.iter().find(|offer| offer.offer_id == offer_id);
+        let winners = decision.awards.iter().filter_map(|award| winner(award.offer_id));
+        Self {
+            cause: decision.cause,
+            ranked: decision
+                .offers
+                .iter()
+                .take(RANKED_MAX)
+                .map(|offer| (offer.contractor.clone(), offer.score))
+                .collect(),
+            winners: winners.take(RANKED_MAX).map(|offer| offer.contractor.clone()).collect(),
+        }
+    }
+
+    fn told(self) -> Happened {
+        let cause = match self.cause {
+            Cause::Score => "score",
+            Cause::Initiator => "initiator",
+            Cause::InitiatorSilent => "initiator_silent",
+            // How the award before was lost stands in the entry before.
+            Cause::ReAward(_) => "re_award",
+        };
+        let ranked = self.ranked.into_iter().map(|(contractor, score)| Ranked { contractor, score }).collect();
+        Happened::Decided { cause: cause.to_owned(), ranked, winners: self.winners }
+    }
+}
+
+/// A value of a closed set, as it stands on the wire.
+fn word(value: &impl Serialize) -> String {
+    serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }

@@ -3,22 +3,20 @@
 //! Each owned lane says its part a few times a second ([`LaneStatistics`]); one task adds the parts up and publishes them. What was
 //! counted counts for ever, whoever owns the lane now; what is open counts only where this engine owns the lane.
 
-mod agents;
 mod counters;
-mod minute;
-mod policies;
 #[cfg(test)]
 mod tests;
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bus::PubSub;
 use bytes::Bytes;
 use schemas::statistics::{
-    AGENTS_MAX, EndedNegotiation, FAULTS_MAX, Histogram, NAMED_MAX, OpenNegotiation, PolicyActivity, Statistics,
+    AGENTS_MAX, AgentActivity, EndedNegotiation, FAULTS_MAX, Histogram, NAMED_MAX, OTHER, OpenNegotiation,
+    POLICIES_MAX, PolicyActivity, Statistics,
 };
 use schemas::{AgentId, Lane, Timestamp, subject};
 use tokio::sync::watch;
@@ -59,9 +57,43 @@ pub(crate) struct Totals {
     /// The same of what ended in the last five seconds.
     recent: Histogram,
     policies: Vec<PolicyActivity>,
-    agents: Vec<(AgentId, agents::AgentTotals)>,
+    agents: Vec<(AgentId, AgentTotals)>,
     /// The newest ended ones, newest first.
     latest: Vec<EndedNegotiation>,
+}
+
+/// What one agent did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct AgentTotals {
+    opened: u64,
+    calls: u64,
+    offers: u64,
+    awards: u64,
+    fair_ppm: u64,
+    acknowledged: Histogram,
+    /// The count of everything when something was counted last.
+    last: u64,
+}
+
+impl AgentTotals {
+    /// How busy it was.
+    fn messages(&self) -> u64 {
+        self.opened + self.calls + self.offers + self.awards
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.opened += other.opened;
+        self.calls += other.calls;
+        self.offers += other.offers;
+        self.awards += other.awards;
+        self.fair_ppm = self.fair_ppm.saturating_add(other.fair_ppm);
+        self.acknowledged.merge(&other.acknowledged);
+    }
+
+    fn activity(self, agent: AgentId) -> AgentActivity {
+        let Self { opened, calls, offers, awards, fair_ppm, acknowledged, last: _ } = self;
+        AgentActivity { agent, opened, calls, offers, awards, fair_ppm, acknowledged: acknowledged.spread() }
+    }
 }
 
 /// Publishes the statistics.
@@ -158,8 +190,8 @@ fn sum(engine: &str, at: Timestamp, parts: impl Iterator<Item = LaneStatistics>)
         round: all.round.spread(),
         recent: all.recent.spread(),
         durations: all.round,
-        policies: policies::sum(all.policies.into_iter()),
-        agents: agents::sum(all.agents.into_iter(), AGENTS_MAX),
+        policies: sum_policies(all.policies.into_iter()),
+        agents: sum_agents(all.agents.into_iter(), AGENTS_MAX),
         faults: Vec::new(),
         newest,
         latest,
@@ -168,4 +200,46 @@ fn sum(engine: &str, at: Timestamp, parts: impl Iterator<Item = LaneStatistics>)
 
 fn count(number: usize) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
+}
+
+/// Adds up what lanes counted, in the order of the ids: the policies under which most ended, the others together.
+fn sum_policies(parts: impl Iterator<Item = PolicyActivity>) -> Vec<PolicyActivity> {
+    let mut all = BTreeMap::<String, PolicyActivity>::new();
+    parts.for_each(|part| add_policy(&mut all, part));
+    let mut by_size: Vec<PolicyActivity> = all.into_values().collect();
+    by_size.sort_by_key(|one| (one.policy == OTHER, Reverse(one.ended)));
+    let mut told = BTreeMap::new();
+    for (place, mut one) in by_size.into_iter().enumerate() {
+        if place >= POLICIES_MAX {
+            OTHER.clone_into(&mut one.policy);
+        }
+        add_policy(&mut told, one);
+    }
+    told.into_values().collect()
+}
+
+fn add_policy(all: &mut BTreeMap<String, PolicyActivity>, one: PolicyActivity) {
+    let policy = one.policy.clone();
+    let sum = all.entry(policy.clone()).or_insert_with(|| PolicyActivity {
+        policy,
+        ended: 0,
+        awards: 0,
+        offers: 0,
+        durations: Histogram::default(),
+    });
+    sum.ended += one.ended;
+    sum.awards += one.awards;
+    sum.offers += one.offers;
+    sum.durations.merge(&one.durations);
+}
+
+/// Adds up what lanes counted; the `most` busiest, the busiest first.
+fn sum_agents(parts: impl Iterator<Item = (AgentId, AgentTotals)>, most: usize) -> Vec<AgentActivity> {
+    let mut by_id = HashMap::<AgentId, AgentTotals>::new();
+    for (agent, counted) in parts {
+        by_id.entry(agent).or_default().merge(&counted);
+    }
+    let mut all: Vec<(AgentId, AgentTotals)> = by_id.into_iter().collect();
+    all.sort_by(|(one, left), (other, right)| right.messages().cmp(&left.messages()).then_with(|| one.cmp(other)));
+    all.into_iter().take(most).map(|(agent, counted)| counted.activity(agent)).collect()
 }

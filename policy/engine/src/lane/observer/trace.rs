@@ -5,21 +5,25 @@
 //! that. The trace of a negotiation is its call's; a message may belong to another one (its sender's own), and what it leads
 //! to then hangs at the negotiation, so that each trace stays connected.
 
-mod message;
-mod spans;
-
 use std::collections::HashMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use policy_core::Deliver;
-use schemas::delivery::{Disposition, Notification};
+use policy_core::{Deliver, Event, Protocol};
+use schemas::delivery::{Disposition, Notification, Outcome};
 use schemas::ids::Position;
 use schemas::record::{AdmittedMessage, Entry, Record};
-use schemas::{Lane, MsgId, NegotiationId, RegisterKey};
-use telemetry::{SpanId, TraceContext, TraceId, Tracer};
+use schemas::{Act, AgentId, Lane, MsgId, NegotiationId, RegisterKey, Timestamp, subject};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use telemetry::{Kind, Span, SpanId, TraceContext, TraceId, Tracer};
+use tokio::time::Instant;
 
+use crate::lane::outbox::{DeliveryEvent, DeliveryStep};
 use crate::lane::register::WRITES_PENDING_MAX;
+use crate::metrics::WriteResult;
 
-pub(crate) use spans::{FinishedNegotiation, FoldedMessage};
+/// What goes over.
+const SYSTEM: &str = "nats";
 
 /// See the module.
 pub(crate) struct Traces {
@@ -129,9 +133,15 @@ impl Traces {
         }
     }
 
-    /// A negotiation has ended.
-    pub(crate) fn handle_end(&mut self, finished: FinishedNegotiation) {
-        if self.tracer.is_on() {
+    /// The core reported a fact of `record` at this log time: records the spans that end with it.
+    pub(crate) fn handle_event(&mut self, event: &Event, at: Timestamp, record: &Record) {
+        if !self.tracer.is_on() {
+            return;
+        }
+        if let Some(folded) = FoldedMessage::of(event, at) {
+            self.handle_folded(&folded, record);
+        }
+        if let Some(finished) = FinishedNegotiation::of(event) {
             self.take(Waiting::End(finished));
         }
     }
@@ -188,8 +198,8 @@ impl Traces {
     }
 
     fn caused(&self, message: &AdmittedMessage) -> Caused {
-        let context = message::context_of(message);
-        let msg_id = if self.tracer.keeps(context.trace) { message::id_of(message) } else { None };
+        let context = context_of(message);
+        let msg_id = if self.tracer.keeps(context.trace) { id_of_message(message) } else { None };
         let folded = msg_id.as_ref().map(|msg_id| SpanId::folded(&message.from, msg_id));
         Caused { context, msg_id, folded }
     }
@@ -217,4 +227,268 @@ fn message_at(position: Option<Position>, record: &Record) -> Option<&AdmittedMe
 fn hanging_at(trace: TraceId, negotiation: &NegotiationId, folded: Option<(TraceId, SpanId)>) -> TraceContext {
     let parent = folded.filter(|(of, _)| *of == trace).map_or_else(|| SpanId::of(negotiation), |(_, span)| span);
     TraceContext { trace, parent }
+}
+
+/// A message that was folded.
+struct FoldedMessage {
+    from: AgentId,
+    act: Act,
+    disposition: Disposition,
+    /// Log time of its record.
+    at: Timestamp,
+}
+
+/// A negotiation that has ended.
+struct FinishedNegotiation {
+    negotiation: NegotiationId,
+    protocol: Protocol,
+    outcome: Outcome,
+    at: Timestamp,
+    elapsed_us: u64,
+}
+
+impl FoldedMessage {
+    /// What the core reports of a message, at the log time of its record.
+    fn of(event: &Event, at: Timestamp) -> Option<Self> {
+        match event {
+            Event::Disposed { from, act, disposition, .. } => {
+                Some(Self { from: from.clone(), act: *act, disposition: *disposition, at })
+            }
+            // A call that opens a negotiation has no other disposition.
+            Event::Started { negotiation, .. } => {
+                let from = AgentId::try_new(negotiation.initiator()).ok()?;
+                Some(Self { from, act: Act::Cfp, disposition: Disposition::Ok, at })
+            }
+            Event::Transition { .. }
+            | Event::Closed { .. }
+            | Event::Decided(_)
+            | Event::Excluded { .. }
+            | Event::Committed { .. }
+            | Event::AwardLost { .. }
+            | Event::Ended { .. }
+            | Event::Claimed { .. }
+            | Event::InvariantViolated { .. } => None,
+        }
+    }
+
+    /// Why it was not followed.
+    fn error(&self) -> Option<&'static str> {
+        match self.disposition {
+            // What was done already, or came after the end, is no failure of anybody.
+            Disposition::Ok | Disposition::Duplicate | Disposition::Committed | Disposition::Closed => None,
+            Disposition::Late
+            | Disposition::Expired
+            | Disposition::StaleRound
+            | Disposition::OutOfTurn
+            | Disposition::Malformed
+            | Disposition::Conflict
+            | Disposition::StaleSeq
+            | Disposition::Unauthorized
+            | Disposition::PolicyReject
+            | Disposition::RateLimited
+            | Disposition::Revoked
+            | Disposition::MandateViolation => Some(self.disposition.as_str()),
+        }
+    }
+}
+
+impl FinishedNegotiation {
+    /// The end of a negotiation, if this is one.
+    fn of(event: &Event) -> Option<Self> {
+        let Event::Ended { negotiation, protocol, outcome, at, elapsed_us, .. } = event else { return None };
+        let (negotiation, protocol, outcome) = (negotiation.clone(), *protocol, *outcome);
+        Some(Self { negotiation, protocol, outcome, at: *at, elapsed_us: *elapsed_us })
+    }
+
+    /// Records the negotiation as a whole. It is the root of its trace, unless its call came from another one.
+    fn record(self, tracer: &Tracer, root: TraceContext) {
+        let error = (self.outcome == Outcome::Aborted).then_some("aborted");
+        let make = || {
+            let name = format!("negotiation {}", self.protocol.as_str());
+            let end = system_time(self.at);
+            let start = end.checked_sub(Duration::from_micros(self.elapsed_us)).unwrap_or(UNIX_EPOCH);
+            let id = SpanId::of(&self.negotiation);
+            let mut span = Span::new(name, Kind::Internal, root, id, start)
+                .with("messaging.message.conversation_id", self.negotiation.to_string())
+                .with("llmx.outcome", self.outcome.as_str())
+                .failed(error);
+            span.end = end;
+            span.is_root = root.trace == TraceId::of(&self.negotiation);
+            span
+        };
+        record(tracer, root.trace, error.is_some(), make);
+    }
+}
+
+impl Traces {
+    /// A message was folded, the one whose effects are being done.
+    fn handle_folded(&self, folded: &FoldedMessage, record: &Record) {
+        let Some(cause) = self.cause.as_ref() else { return };
+        let (Some(caused), Some(message)) = (&cause.message, message_at(cause.position, record)) else { return };
+        let error = folded.error();
+        let make = || {
+            // Of a trace that is not kept the message has not been read yet.
+            let msg_id = caused.msg_id.clone().or_else(|| id_of_message(message));
+            let id_of = |of: fn(&AgentId, &schemas::MsgId) -> SpanId| {
+                msg_id.as_ref().map_or(caused.context.parent, |msg_id| of(&message.from, msg_id))
+            };
+            let context = TraceContext { trace: caused.context.trace, parent: id_of(SpanId::admitted) };
+            let mut span = Span::new(
+                format!("fold {}", folded.act.as_str()),
+                Kind::Consumer,
+                context,
+                id_of(SpanId::folded),
+                system_time(folded.at),
+            );
+            span.start = span.start.min(span.end);
+            let span = span
+                .with("messaging.system", SYSTEM)
+                .with("messaging.operation.type", "process")
+                .with("messaging.operation.name", "fold")
+                .with("messaging.destination.name", subject::log(self.lane))
+                .with("messaging.message.conversation_id", message.negotiation.to_string())
+                .with("messaging.message.body.size", message.body.get().len())
+                .with("llmx.act", folded.act.as_str())
+                .with("llmx.agent", folded.from.to_string())
+                .with("llmx.disposition", folded.disposition.as_str())
+                .with("llmx.lane", u32::from(self.lane.0))
+                .failed(error);
+            match msg_id {
+                Some(msg_id) => span.with("messaging.message.id", msg_id.to_string()),
+                None => span,
+            }
+        };
+        record(&self.tracer, caused.context.trace, error.is_some(), make);
+    }
+
+    /// The register has answered a write that was begun at `started`. `traceparent` is the call's, if it is known.
+    pub(crate) fn handle_written(
+        &mut self,
+        key: &RegisterKey,
+        result: WriteResult,
+        started: Instant,
+        traceparent: Option<&str>,
+    ) {
+        if !self.is_on() {
+            return;
+        }
+        let error = (result == WriteResult::Different).then_some("register_conflict");
+        let kept = self.writes.remove(key);
+        if kept.is_none() && error.is_none() {
+            return;
+        }
+        let negotiation = key.negotiation();
+        let context = kept.unwrap_or_else(|| hanging_at(self.trace_of(negotiation, traceparent), negotiation, None));
+        let make = || {
+            let key = key.to_string();
+            Span::new("write register", Kind::Client, context, SpanId::registered(&key), began(started))
+                .with("messaging.system", SYSTEM)
+                .with("messaging.operation.type", "send")
+                .with("messaging.operation.name", "write register")
+                .with("messaging.destination.name", key)
+                .with("messaging.message.conversation_id", negotiation.to_string())
+                .with("llmx.result", result.as_str())
+                .with("llmx.lane", u32::from(self.lane.0))
+                .failed(error)
+        };
+        record(&self.tracer, context.trace, error.is_some(), make);
+    }
+
+    /// Something became of a delivery.
+    pub(crate) fn handle_delivery(&self, event: &DeliveryEvent) {
+        let (Some(context), true) = (event.trace, self.is_on()) else { return };
+        let error = match event.step {
+            DeliveryStep::Sent => return,
+            DeliveryStep::SentOnce | DeliveryStep::Acknowledged => None,
+            DeliveryStep::GivenUp(reason) => Some(reason.as_str()),
+        };
+        let make = || {
+            let id = SpanId::delivered(event.id);
+            Span::new(format!("deliver {}", event.act.as_str()), Kind::Producer, context, id, began(event.made_at))
+                .with("messaging.system", SYSTEM)
+                .with("messaging.operation.type", "send")
+                .with("messaging.operation.name", "deliver")
+                .with("messaging.destination.name", subject::inbox(&event.to))
+                .with("messaging.message.id", event.id.to_string())
+                .with("messaging.message.conversation_id", event.negotiation.to_string())
+                .with("llmx.act", event.act.as_str())
+                .with("llmx.agent", event.to.to_string())
+                .with("llmx.attempts", event.attempts)
+                .with("llmx.lane", u32::from(self.lane.0))
+                .failed(error)
+        };
+        record(&self.tracer, context.trace, error.is_some(), make);
+    }
+}
+
+fn record(tracer: &Tracer, trace: TraceId, is_failed: bool, make: impl FnOnce() -> Span) {
+    if is_failed { tracer.record_failed(trace, make) } else { tracer.record(trace, make) }
+}
+
+/// When something began, by the wall clock.
+fn began(at: Instant) -> SystemTime {
+    SystemTime::now().checked_sub(at.elapsed()).unwrap_or(UNIX_EPOCH)
+}
+
+/// Log time as a time of the wall clock.
+fn system_time(at: Timestamp) -> SystemTime {
+    UNIX_EPOCH.checked_add(Duration::from_micros(at.0)).unwrap_or(UNIX_EPOCH)
+}
+
+/// Where the payload begins. Inside texts quotes are escaped, and the envelope has no member of this name.
+const PAYLOAD: &str = "},\"payload\":";
+/// Where the trace context stands.
+const TRACEPARENT: &str = "\"traceparent\":\"";
+
+#[derive(Deserialize)]
+struct PartialMessage {
+    envelope: PartialEnvelope,
+    #[serde(rename = "payload")]
+    _payload: IgnoredAny,
+}
+
+#[derive(Deserialize)]
+struct PartialEnvelope {
+    msg_id: MsgId,
+}
+
+/// The context of a message: its own where it carries one, otherwise its negotiation's.
+fn context_of(message: &AdmittedMessage) -> TraceContext {
+    TraceContext::of(traceparent(message.body.get()), &message.negotiation)
+}
+
+/// The id of a message.
+fn id_of_message(message: &AdmittedMessage) -> Option<MsgId> {
+    serde_json::from_str::<PartialMessage>(message.body.get()).ok().map(|message| message.envelope.msg_id)
+}
+
+/// The `traceparent` of an envelope, in the canonical body of a message: envelope before payload, without white space.
+fn traceparent(body: &str) -> Option<&str> {
+    let envelope = &body[..body.find(PAYLOAD)?];
+    let begin = envelope.find(TRACEPARENT)? + TRACEPARENT.len();
+    let length = envelope[begin..].find('"')?;
+    Some(&envelope[begin..begin + length])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_envelope_says_which_trace_a_message_belongs_to() {
+        let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let with =
+            format!(r#"{{"envelope":{{"msg_id":"m","traceparent":"{parent}","ts":"x"}},"payload":{{"act":"offer"}}}}"#);
+        assert_eq!(traceparent(&with), Some(parent));
+        let scoped = format!(r#"{{"envelope":{{"scope":{{"ttl":1}},"traceparent":"{parent}"}},"payload":{{}}}}"#);
+        assert_eq!(traceparent(&scoped), Some(parent));
+        for without in [
+            r#"{"envelope":{"msg_id":"m"},"payload":{"terms":{"traceparent":"no"}}}"#,
+            r#"{"envelope":{"msg_id":"\"traceparent\":\"no"},"payload":{}}"#,
+            r#"{"envelope":{"traceparent":"cut"#,
+            "",
+        ] {
+            assert_eq!(traceparent(without), None, "{without}");
+        }
+    }
 }

@@ -11,14 +11,13 @@ use schemas::payload::AttrValue;
 use schemas::statistics::NAMED_MAX;
 use schemas::{Act, AgentId, Digest, NegotiationId, OfferId, Position, Timestamp, WireTime};
 
-use super::fact_log::{FIRST_MAX, LAST_MAX};
-use super::{ENDED_MAX, Fact, Journals, OPEN_MAX, WEIGHT_MAX};
+use super::{ENDED_MAX, FIRST_MAX, Fact, Journals, LAST_MAX, OPEN_MAX, WEIGHT_MAX};
 use crate::lane::outbox::fixture::id as delivery;
 use crate::lane::outbox::{DeliveryEvent, DeliveryStep};
 
 #[test]
 fn a_long_journal_keeps_the_first_and_the_last_entries_and_says_what_it_left_out_between() {
-    let mut memory = Journals::new();
+    let mut memory = Journals::default();
     started(&mut memory, 1);
     for number in 0..2_000 {
         memory.note(&negotiation(1), Timestamp(number), sent(u128::from(number)));
@@ -40,7 +39,7 @@ fn a_long_journal_keeps_the_first_and_the_last_entries_and_says_what_it_left_out
 
 #[test]
 fn a_long_bargain_that_was_acknowledged_wholly_has_nothing_unacknowledged() {
-    let mut memory = Journals::new();
+    let mut memory = Journals::default();
     started(&mut memory, 1);
     let mut delivery = 0;
     let mut send = |memory: &mut Journals, at| {
@@ -75,7 +74,7 @@ fn a_long_bargain_that_was_acknowledged_wholly_has_nothing_unacknowledged() {
 
 #[test]
 fn what_is_sent_once_or_was_never_sent_is_not_waited_for() {
-    let mut memory = Journals::new();
+    let mut memory = Journals::default();
     started(&mut memory, 1);
     let to = AgentId::try_new("bob").unwrap();
     let once = Fact::Sent { to: to.clone(), act: Act::Cfp, delivery: delivery(1), settled: true };
@@ -89,7 +88,7 @@ fn what_is_sent_once_or_was_never_sent_is_not_waited_for() {
 
 #[test]
 fn the_newest_open_ones_and_the_newest_ended_ones_are_remembered() {
-    let mut memory = Journals::new();
+    let mut memory = Journals::default();
     for number in 0..2 * OPEN_MAX + ENDED_MAX {
         started(&mut memory, number);
         if number < OPEN_MAX + ENDED_MAX {
@@ -108,7 +107,7 @@ fn the_newest_open_ones_and_the_newest_ended_ones_are_remembered() {
 #[test]
 fn the_memory_of_a_lane_is_bounded_whatever_happens() {
     assert!(size_of::<(Timestamp, Fact)>() <= 64, "{}", size_of::<(Timestamp, Fact)>());
-    let mut memory = Journals::new();
+    let mut memory = Journals::default();
     for number in 0..1_000 {
         started(&mut memory, number);
         for event in 0..600 {
@@ -131,7 +130,7 @@ fn the_memory_of_a_lane_is_bounded_whatever_happens() {
 
 #[test]
 fn the_offers_of_a_bargain_are_in_its_journal_once_each_however_many_are_told_them() {
-    let mut memory = Journals::new();
+    let mut memory = Journals::default();
     started(&mut memory, 1);
     for (told, offer) in [1, 1, 1, 2, 2, 3].into_iter().enumerate() {
         memory.note_delivery(&turn(told as u128, Some(offer)), Timestamp(told as u64));
@@ -153,7 +152,7 @@ fn the_offers_of_a_bargain_are_in_its_journal_once_each_however_many_are_told_th
 
 #[test]
 fn the_rules_and_the_agreement_of_a_bargain_are_in_its_journal_once_each() {
-    let mut memory = Journals::new();
+    let mut memory = Journals::default();
     started(&mut memory, 1);
     let long = (0..65).map(AttrValue::Int).collect();
     let wordy = ["a", "b"].map(|letter| AttrValue::Text(letter.repeat(600))).to_vec();
@@ -195,7 +194,7 @@ fn the_rules_and_the_agreement_of_a_bargain_are_in_its_journal_once_each() {
 
 #[test]
 fn strangers_and_forgotten_negotiations_leave_no_trace() {
-    let mut memory = Journals::new();
+    let mut memory = Journals::default();
     started(&mut memory, 1);
     note(&mut memory, &disposed(1, Disposition::Unauthorized));
     note(&mut memory, &disposed(2, Disposition::Ok));
@@ -206,21 +205,21 @@ fn strangers_and_forgotten_negotiations_leave_no_trace() {
 
 #[test]
 fn as_many_are_adopted_as_were_open_at_the_takeover() {
-    let mut memory = Journals::new();
+    let mut memory = Journals::default();
     started(&mut memory, 9);
     memory.handle_takeover(2);
     assert!(memory.remembered.is_empty());
     for number in [1, 1, 2, 3] {
-        memory.note_event(&disposed(number, Disposition::Ok), Timestamp(5), |_| Some(about()));
+        memory.note_event_of(&disposed(number, Disposition::Ok), Timestamp(5), |_| Some(about()));
     }
-    memory.note_event(&disposed(4, Disposition::Closed), Timestamp(5), |_| panic!("it is over"));
+    memory.note_event_of(&disposed(4, Disposition::Closed), Timestamp(5), |_| panic!("it is over"));
     let known = [1, 2, 3, 4].map(|number| memory.journal("engine-1", &negotiation(number)).is_some());
     assert_eq!(known, [true, true, false, false]);
 }
 
 #[test]
 fn an_id_that_is_opened_again_begins_a_journal_of_its_own() {
-    let mut memory = Journals::new();
+    let mut memory = Journals::default();
     started(&mut memory, 1);
     ended(&mut memory, 1);
     started(&mut memory, 1);
@@ -231,7 +230,7 @@ fn an_id_that_is_opened_again_begins_a_journal_of_its_own() {
 }
 
 fn note(memory: &mut Journals, event: &Event) {
-    memory.note_event(event, Timestamp(5), |_| None);
+    memory.note_event_of(event, Timestamp(5), |_| None);
 }
 
 fn started(memory: &mut Journals, number: usize) {
@@ -390,7 +389,7 @@ fn negotiation(number: usize) -> NegotiationId {
 fn a_fact_costs_a_fraction_of_a_microsecond() {
     const ROUNDS: usize = 20_000;
     const FACTS: usize = 64;
-    let mut memory = Journals::new();
+    let mut memory = Journals::default();
     let ids: Vec<NegotiationId> = (0..ROUNDS).map(negotiation).collect();
     let facts: Vec<Fact> = (0..FACTS as u128).map(sent).collect();
     let begun = std::time::Instant::now();
