@@ -9,10 +9,11 @@ use policy_core::lane::RULES_VERSION;
 use schemas::{Lane, Timestamp};
 use telemetry::Tracer;
 
-use crate::digests::DIGEST_EVERY;
-
 /// Longest id of an engine, in characters, as of every other name of the exchange.
 const ID_LEN_MAX: usize = 64;
+/// Sequences between two points at which digests are compared. A few hundred thousand records a minute make a few points a
+/// second: enough to notice a difference at once, few enough to cost nothing.
+const DIGEST_EVERY: u64 = 1024;
 /// What people watch changes once a second.
 const STATISTICS_MS_DEFAULT: u64 = 1000;
 

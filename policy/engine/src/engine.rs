@@ -12,9 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::config::EngineConfig;
 use crate::ingress::Ingress;
-use crate::lane::{
-    BacklogReporter, FoldObserver, LaneDriver, RecoveryError, STOP_MAX, Shared, SharedDeadLetters, StatisticsReporter,
-};
+use crate::lane::{BacklogReporter, FoldObserver, LaneDriver, RecoveryError, STOP_MAX, Shared, StatisticsReporter};
 use crate::membership::{HeartbeatTask, MembershipHandle, MembershipInput};
 use crate::metrics::EngineMetrics;
 use crate::status::{LanePhase, LaneStatus, Status, StatusReader, StopReason, lane_status};
@@ -77,17 +75,8 @@ impl Engine {
             HeartbeatTask::subscribe(&bus, &config, served, Arc::clone(&metrics)).await?;
         let leave_max = config.membership.dead_after();
         let (id, mut id_in_use) = (config.id.clone(), heartbeats.id_in_use());
-        let dead_letters = SharedDeadLetters::default();
-        let shared = Shared {
-            bus,
-            config,
-            metrics,
-            observer,
-            cancel: cancel.clone(),
-            dead_letters,
-            backlog_wake: Arc::default(),
-        };
-        let (mut drivers, mut watched, mut statistics, mut backlogs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let shared = Shared::new(bus, config, metrics, observer, cancel.clone());
+        let (mut drivers, mut watched) = (Vec::new(), Vec::new());
         for lane in lanes {
             let (sender, signals) = ingress.connect(lane);
             let opened = LaneDriver::open(lane, shared.clone(), signals, heartbeats.another_handle(&membership)).await;
@@ -97,19 +86,16 @@ impl Engine {
             })?;
             heartbeats.connect(lane.status.clone(), sender);
             drivers.push(driver);
-            watched.push(lane.status);
-            statistics.push(lane.statistics);
-            backlogs.push(lane.backlog);
+            watched.push(lane);
         }
-        let pub_sub = || Arc::clone(&shared.bus.pub_sub);
-        let status = StatusReader::new(watched.clone(), heartbeats.has_duplicate_id());
-        let statistics = StatisticsReporter::new(&shared.config, pub_sub(), statistics, status.clone());
-        let (letters, wake) = (Arc::clone(&shared.dead_letters), Arc::clone(&shared.backlog_wake));
-        let backlogs = BacklogReporter::new(&shared.config, pub_sub(), backlogs, letters, wake);
+        let statuses: Vec<_> = watched.iter().map(|lane| lane.status.clone()).collect();
+        let status = StatusReader::new(statuses.clone(), heartbeats.has_duplicate_id());
+        let statistics = StatisticsReporter::new(&shared, &watched, status.clone());
+        let backlogs = BacklogReporter::new(&shared, &watched);
         let mut handle = EngineHandle {
             _statistics: statistics.map(|reporter| AbortOnDropHandle::new(tokio::spawn(reporter.drive()))),
             _backlogs: AbortOnDropHandle::new(tokio::spawn(backlogs.drive())),
-            lanes: watched,
+            lanes: statuses,
             status,
             membership,
             leave_max,
@@ -239,7 +225,7 @@ impl EngineHandle {
             loop {
                 let is_held = matches!(watched.borrow_and_update().phase, LanePhase::Owner | LanePhase::Claiming);
                 let has_heir =
-                    self.membership.live.borrow_and_update().as_ref().is_some_and(|live| live.first(lane).is_some());
+                    self.membership.live.borrow_and_update().as_ref().is_some_and(|live| !live.ranked(lane).is_empty());
                 if !is_held || !has_heir {
                     break;
                 }

@@ -13,8 +13,8 @@ use schemas::{AgentId, DeliveryId, Lane, subject};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::digests::DigestPoint;
 use crate::metrics::{EngineMetrics, Observation};
+use crate::status::DigestPoint;
 
 /// Most further ids in one acknowledgement: four full inbox messages.
 const ACK_IDS_MAX: usize = 1024;

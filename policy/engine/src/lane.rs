@@ -20,7 +20,6 @@
 mod abort;
 mod backlog;
 mod checkpoint;
-mod clock_health;
 mod delivered;
 mod document;
 mod driver;
@@ -34,80 +33,97 @@ mod publish;
 mod recovery;
 mod register;
 mod requests;
-mod tick;
 
 use std::collections::BTreeSet;
 use std::future::pending;
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bus::appender::AppendError;
 use bus::{Bus, BusError, LogRecord, Received, Registered};
+use bytes::Bytes;
+use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{BoxStream, FuturesUnordered};
-use futures_util::{FutureExt, StreamExt};
 use policy_core::LaneState;
-use schemas::{DeliveryId, NegotiationId, Position, RegisterKey, Timestamp};
+use schemas::delivery::Notification;
+use schemas::{Act, AgentId, DeliveryId, NegotiationId, Position, RegisterKey, Timestamp};
+use telemetry::TraceContext;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::abort::Aborts;
-use self::backlog::LaneBacklog;
-pub(crate) use self::backlog::{BacklogReporter, SharedDeadLetters};
-use self::delivered::Batch;
+pub(crate) use self::backlog::BacklogReporter;
+use self::backlog::SharedDeadLetters;
 pub(crate) use self::driver::{LaneDriver, STOP_MAX};
 use self::log_reader::LogReader;
 use self::maintenance::MaintenanceDone;
 pub use self::observer::FoldObserver;
-use self::observer::LaneStatistics;
 pub(crate) use self::observer::StatisticsReporter;
+use self::observer::{LaneObserver, LaneStatistics};
 use self::outbox::Outbox;
+use self::ownership::Ownership;
+use self::publish::Publisher;
 pub(crate) use self::recovery::RecoveryError;
 use self::register::Registrar;
 use crate::config::EngineConfig;
 use crate::ingress::Signal;
 use crate::membership::LiveEngines;
-use crate::metrics::EngineMetrics;
+use crate::metrics::{DeadLetterReason, EngineMetrics};
 use crate::status::LaneStatus;
 
 /// What every lane of an engine is given.
 #[derive(Clone)]
 pub(crate) struct Shared {
-    pub(crate) bus: Bus,
-    pub(crate) config: EngineConfig,
-    pub(crate) metrics: Arc<EngineMetrics>,
-    pub(crate) observer: Option<Arc<dyn FoldObserver>>,
-    pub(crate) cancel: CancellationToken,
+    bus: Bus,
+    config: EngineConfig,
+    metrics: Arc<EngineMetrics>,
+    observer: Option<Arc<dyn FoldObserver>>,
+    cancel: CancellationToken,
     /// What was given up, for the log.
-    pub(crate) dead_letters: SharedDeadLetters,
+    dead_letters: SharedDeadLetters,
     /// Wakes the task that reports backlogs.
-    pub(crate) backlog_wake: Arc<Notify>,
+    backlog_wake: Arc<Notify>,
+}
+
+impl Shared {
+    /// For lanes that run until `cancel`.
+    pub(crate) fn new(
+        bus: Bus,
+        config: EngineConfig,
+        metrics: Arc<EngineMetrics>,
+        observer: Option<Arc<dyn FoldObserver>>,
+        cancel: CancellationToken,
+    ) -> Self {
+        let (dead_letters, backlog_wake) = (SharedDeadLetters::default(), Arc::default());
+        Self { bus, config, metrics, observer, cancel, dead_letters, backlog_wake }
+    }
 }
 
 /// A lane as it stands before its next record.
 struct Recovered {
-    lane_state: LaneState,
+    beginning: Beginning,
     outbox: Outbox,
     registrar: Registrar,
     aborts: Aborts,
-    blamed: BTreeSet<NegotiationId>,
-    /// Sequence of the last record folded, 0 at the beginning.
-    position: u64,
-    /// Its log time.
-    time: Timestamp,
     /// The last record there was.
     target: u64,
     /// What the log had trimmed.
     trimmed: u64,
-    /// Reads on from `position`.
+    /// Reads on from the beginning's position.
     reader: LogReader,
 }
+
+/// Deliveries that agents have not acknowledged, of one lane.
+type LaneBacklog = Vec<(AgentId, usize)>;
 
 /// What a lane lets others see of it.
 pub(crate) struct Watched {
     pub(crate) status: watch::Receiver<LaneStatus>,
-    pub(crate) statistics: watch::Receiver<LaneStatistics>,
-    pub(crate) backlog: watch::Receiver<LaneBacklog>,
+    statistics: watch::Receiver<LaneStatistics>,
+    backlog: watch::Receiver<LaneBacklog>,
 }
 
 /// What woke the lane.
@@ -156,6 +172,217 @@ enum Purpose {
     DeliveryFailed(DeliveryId),
     Abort(NegotiationId),
     Rules,
+}
+
+/// Longest a flush may take. A bus that takes longer is not connected; what was not handed over goes out again later.
+const FLUSH_MAX: Duration = Duration::from_secs(1);
+/// Most writes in flight: enough to keep one fsync busy with the closings of a whole group commit, few enough that a
+/// lane does not fill the bus's own buffers.
+const WRITES_IN_FLIGHT_MAX: usize = 1024;
+/// At this many pending writes the lane takes no further records in: eight times what can be in flight.
+const WRITES_PENDING_MAX: usize = 8 * WRITES_IN_FLIGHT_MAX;
+/// Something became of a delivery.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct DeliveryEvent {
+    /// The delivery.
+    id: DeliveryId,
+    /// Its negotiation.
+    negotiation: NegotiationId,
+    /// Its recipient.
+    to: AgentId,
+    /// What it says.
+    act: Act,
+    /// Times it was sent; 0 when an earlier owner sent it.
+    attempts: u32,
+    /// When it was made, or this engine came to hold it.
+    made_at: Instant,
+    /// From its first sending to its acknowledgement; absent where it is not acknowledged, or an earlier owner sent it.
+    waited: Option<Duration>,
+    /// What is sent, where it says of a bargain its rules, the offer that stands, or the agreement.
+    bargain: Option<Arc<Notification>>,
+    /// Where it hangs; absent where its trace is not kept, unless it was given up.
+    trace: Option<TraceContext>,
+    /// What became of it.
+    step: DeliveryStep,
+}
+
+/// What became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DeliveryStep {
+    /// It was sent for the first time.
+    Sent,
+    /// It was sent, and will not be again.
+    SentOnce,
+    /// Its recipient acknowledged it.
+    Acknowledged,
+    /// It was given up.
+    GivenUp(DeadLetterReason),
+}
+
+/// A write to hand to the bus.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Write {
+    /// Where.
+    key: RegisterKey,
+    /// What, in canonical form.
+    value: Bytes,
+}
+
+/// Whether the register lets a delivery out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Gate {
+    /// Nothing to wait for, or it is written.
+    Open,
+    /// Not answered yet.
+    Shut(RegisterKey),
+    /// Another value stands there: the delivery must never leave.
+    Refused,
+}
+
+/// What an answer means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum WriteOutcome {
+    /// The key has our value: what waits for it may leave.
+    Written,
+    /// The key has another value: what waits for these keys, it and those refused with it, must never leave, and the
+    /// negotiation must be aborted.
+    Refused(NegotiationId, Vec<RegisterKey>),
+    /// The same, and the log holds the abort already.
+    RefusedAgain(Vec<RegisterKey>),
+    /// Unknown; the write is made again later.
+    Retried,
+}
+
+/// A write that is not known to be answered, as a checkpoint keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct PendingWrite {
+    /// The write.
+    write: Write,
+    /// It starts only once this key is no longer pending.
+    after: Option<RegisterKey>,
+    /// Sequence of the record that caused it.
+    seq: u64,
+    /// Whether only its own answer settles it: its negotiation was aborted, perhaps because it was refused elsewhere.
+    is_contested: bool,
+}
+
+/// What one `delivered` entry says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Batch {
+    /// Deliveries that were acknowledged.
+    ids: Vec<DeliveryId>,
+    /// Up to this record every register write is answered; 0 says nothing.
+    registered: u64,
+}
+
+/// Why a negotiation is stopped, as it stands in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+enum AbortCode {
+    /// The register holds another value.
+    RegisterConflict,
+    /// Folding one of its messages panicked.
+    Internal,
+}
+
+impl AbortCode {
+    fn as_str(self) -> &'static str {
+        self.into()
+    }
+}
+
+/// One inbox message.
+#[derive(Debug, Clone)]
+struct Bundle {
+    /// Its recipient.
+    agent: AgentId,
+    /// A JSON array of deliveries.
+    payload: Bytes,
+    /// Where each delivery's document stands in the payload.
+    documents: Vec<(DeliveryId, Range<usize>)>,
+}
+
+/// A claim on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Claim {
+    epoch: u64,
+    /// The owner is alive and hands over: what it sent need not be sent again at once.
+    is_orderly: bool,
+    /// Somebody owned the lane before, and is gone or about to be.
+    outlives: bool,
+    failures: u32,
+    retry_at: Option<Instant>,
+}
+
+/// What the lane has to do after a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OwnershipStep {
+    /// Nothing further.
+    Settled,
+    /// Nothing, but the lane is not owned here, and what it holds piles up.
+    Waiting,
+    /// Append a claim of this epoch.
+    Claim(u64),
+    /// The lane is owned.
+    Owned(Claim),
+}
+
+/// Where the effects of a fold go.
+struct Sinks<'a> {
+    ownership: &'a Ownership,
+    publisher: &'a mut Publisher,
+    observer: &'a mut LaneObserver,
+}
+
+/// Where a lane's state comes from: a checkpoint, or the beginning.
+struct Beginning {
+    state: LaneState,
+    /// Sequence of the last record folded, 0 at the beginning.
+    position: u64,
+    /// Its log time.
+    time: Timestamp,
+    /// Negotiations whose messages made the fold panic.
+    blamed: BTreeSet<NegotiationId>,
+}
+
+/// Estimates log time. A record is read after it was stamped, so each reading bounds the log's clock from below, and the
+/// highest bound is the best estimate. Nothing is decided by it: it says when a tick or a retry is worth making.
+#[derive(Debug)]
+struct LogClock {
+    stamped: Timestamp,
+    read: Instant,
+}
+
+impl LogClock {
+    fn new(now: Instant) -> Self {
+        Self { stamped: Timestamp(0), read: now }
+    }
+
+    /// Takes a record's time into account.
+    fn observe(&mut self, time: Timestamp, now: Instant) {
+        if time >= self.log_time(now) {
+            self.reset(time, now);
+        }
+    }
+
+    /// Starts over from a record's time: the estimate was ahead (the log's clock was set back).
+    fn reset(&mut self, time: Timestamp, now: Instant) {
+        self.stamped = time;
+        self.read = now;
+    }
+
+    /// The log's time at `now`, as far as known.
+    fn log_time(&self, now: Instant) -> Timestamp {
+        let elapsed_us = now.saturating_duration_since(self.read).as_micros();
+        Timestamp(self.stamped.0.saturating_add(u64::try_from(elapsed_us).unwrap_or(u64::MAX)))
+    }
+
+    /// When the log's time will be `time`; a past instant is given as the anchor's.
+    fn instant_of(&self, time: Timestamp) -> Instant {
+        // An instant cannot lie arbitrarily far ahead; nothing waits longer than a day for a deadline.
+        const AHEAD_US_MAX: u64 = 86_400_000_000;
+        self.read + Duration::from_micros(time.since_us(self.stamped).min(AHEAD_US_MAX))
+    }
 }
 
 /// The sources. Futures and streams that a wake leaves unread keep what they have.
@@ -227,11 +454,6 @@ impl Inputs {
         }
     }
 
-    /// From now on a shutdown wakes the lane no more.
-    fn ignore_shutdown(&mut self) {
-        self.cancel = CancellationToken::new();
-    }
-
     /// Who is alive, if that is known yet.
     fn live(&self) -> Option<Arc<LiveEngines>> {
         self.live.borrow().clone()
@@ -240,75 +462,5 @@ impl Inputs {
     /// As [`Inputs::live`], and wakes the lane only for what changes from here on.
     fn take_live(&mut self) -> Option<Arc<LiveEngines>> {
         self.live.borrow_and_update().clone()
-    }
-
-    /// Reads requests from now on.
-    fn open_requests(&mut self, requests: BoxStream<'static, Received>) {
-        self.requests = Some(requests);
-    }
-
-    /// Nothing is answered for the lane any more.
-    fn close_requests(&mut self) {
-        self.requests = None;
-        self.ends.clear();
-    }
-
-    fn has_requests(&self) -> bool {
-        self.requests.is_some()
-    }
-
-    fn start_write(&mut self, write: BoxFuture<'static, WriteDone>) {
-        self.writes.push(write);
-    }
-
-    fn start_append(&mut self, append: BoxFuture<'static, AppendDone>) {
-        self.appends.push(append);
-    }
-
-    fn start_maintenance(&mut self, work: BoxFuture<'static, MaintenanceDone>) {
-        self.maintenance.push(work);
-    }
-
-    fn start_end(&mut self, end: BoxFuture<'static, Option<u64>>) {
-        self.ends.push(end);
-    }
-
-    /// Writes of the register that are not answered.
-    fn has_writes(&self) -> bool {
-        !self.writes.is_empty()
-    }
-
-    /// Appends that are not answered.
-    fn appends_len(&self) -> usize {
-        self.appends.len()
-    }
-
-    /// The next record, if it is there already; as the next ones, of their source.
-    fn ready_record(&mut self) -> Option<Result<LogRecord, BusError>> {
-        self.log.next().now_or_never()
-    }
-
-    fn ready_signal(&mut self) -> Option<Signal> {
-        self.signals.try_recv().ok()
-    }
-
-    fn ready_write(&mut self) -> Option<WriteDone> {
-        self.writes.next().now_or_never().flatten()
-    }
-
-    fn ready_append(&mut self) -> Option<AppendDone> {
-        self.appends.next().now_or_never().flatten()
-    }
-
-    fn ready_maintenance(&mut self) -> Option<MaintenanceDone> {
-        self.maintenance.next().now_or_never().flatten()
-    }
-
-    fn ready_end(&mut self) -> Option<Option<u64>> {
-        self.ends.next().now_or_never().flatten()
-    }
-
-    fn ready_request(&mut self) -> Option<Received> {
-        self.requests.as_mut()?.next().now_or_never().flatten()
     }
 }

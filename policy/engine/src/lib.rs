@@ -32,7 +32,6 @@
 //! `lane/ownership.rs` (who does it), `lane/{recovery,checkpoint,maintenance}.rs` (how it survives).
 
 mod config;
-mod digests;
 mod engine;
 mod ingress;
 mod lane;

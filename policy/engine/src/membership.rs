@@ -19,9 +19,7 @@ use schemas::{Lane, subject};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use rank::LaneCandidate;
-
-use crate::digests::DigestPoint;
+use crate::status::DigestPoint;
 use crate::status::LaneStatus;
 pub(crate) use task::{HeartbeatTask, MembershipHandle, MembershipInput};
 
@@ -74,6 +72,20 @@ pub(crate) struct PeerState {
     claimed_unheard: BTreeSet<Lane>,
 }
 
+/// An engine that could own lanes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct LaneCandidate<'a> {
+    /// Its name.
+    id: &'a str,
+    /// The lanes it could own at once.
+    fit: &'a BTreeSet<Lane>,
+    /// The lanes that are left to it, whatever its rank.
+    left_to: &'a BTreeSet<Lane>,
+    /// It catches up with no lane any more. One that still does gets only lanes that nobody else could own: its share
+    /// would otherwise move with each lane it has caught up with.
+    is_settled: bool,
+}
+
 /// What a heartbeat was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HeartbeatOrigin {
@@ -103,11 +115,6 @@ pub(crate) struct LiveEngines {
 }
 
 impl LiveEngines {
-    /// The engine that should own a lane; nobody when all are leaving.
-    pub(crate) fn first(&self, lane: Lane) -> Option<&str> {
-        self.ranked(lane).first().map(String::as_str)
-    }
-
     /// The newest rules version that every live engine folds, this one's being `own`.
     pub(crate) fn rules_newest(&self, own: u32) -> u32 {
         self.others.values().map(|standing| standing.rules_newest).fold(own, u32::min)

@@ -7,7 +7,6 @@ mod awards;
 mod lane;
 #[cfg(test)]
 mod tests;
-mod turns;
 
 use std::sync::Arc;
 use std::time::Duration;

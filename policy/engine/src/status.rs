@@ -1,10 +1,12 @@
 //! What an engine reports about itself.
 
-use schemas::{Lane, Timestamp};
-use serde::Serialize;
+mod digests;
+
+use schemas::{Digest, Lane, Timestamp};
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::digests::DigestPoint;
+pub(crate) use digests::Digests;
 
 /// The state of an engine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -71,6 +73,19 @@ impl LaneStatus {
             is_fit: false,
         }
     }
+}
+
+/// The state digest of a lane after one record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct DigestPoint {
+    /// Sequence of the record.
+    position: u64,
+    /// The time the log gave it: where a log has lost its end, another record stands under the same sequence.
+    stamped: Timestamp,
+    /// Rules version of the lane then; states under different rules may differ.
+    rules: u32,
+    /// The digest.
+    digest: Digest,
 }
 
 /// What an engine does with a lane.

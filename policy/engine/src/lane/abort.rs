@@ -6,26 +6,12 @@ use std::time::Duration;
 use schemas::NegotiationId;
 use tokio::time::Instant;
 
+use super::AbortCode;
+
 /// Most negotiations that wait for their abort. More means that the register or the fold is broken as a whole.
 pub(crate) const ABORTS_MAX: usize = 4096;
 /// Gap after an abort that could not be appended.
 const REFUSED_GAP: Duration = Duration::from_millis(100);
-
-/// Why a negotiation is stopped, as it stands in the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
-#[strum(serialize_all = "snake_case")]
-pub(crate) enum AbortCode {
-    /// The register holds another value.
-    RegisterConflict,
-    /// Folding one of its messages panicked.
-    Internal,
-}
-
-impl AbortCode {
-    pub(crate) fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
 
 /// See the module.
 #[derive(Debug)]

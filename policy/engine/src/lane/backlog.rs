@@ -7,7 +7,7 @@
 //! limit as engines own lanes.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bus::PubSub;
@@ -17,15 +17,13 @@ use telemetry::TraceId;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
-use crate::config::EngineConfig;
-use crate::lane::outbox::{DeliveryEvent, DeliveryStep, Outbox};
+use super::{LaneBacklog, Shared, Watched};
+use crate::lane::outbox::Outbox;
+use crate::lane::{DeliveryEvent, DeliveryStep};
 use crate::metrics::DeadLetterReason;
 
 /// How often the lanes are added up.
 const BACKLOG_PERIOD: Duration = Duration::from_secs(1);
-
-/// Deliveries that agents have not acknowledged, of one lane.
-pub(crate) type LaneBacklog = Vec<(AgentId, usize)>;
 
 /// Hands on what one lane says of agents that do not acknowledge.
 pub(crate) struct BacklogSender {
@@ -37,12 +35,9 @@ pub(crate) struct BacklogSender {
 }
 
 impl BacklogSender {
-    pub(crate) fn new(
-        dead_letters: SharedDeadLetters,
-        wake: Arc<Notify>,
-        now: Instant,
-    ) -> (Self, watch::Receiver<LaneBacklog>) {
+    pub(crate) fn new(shared: &Shared, now: Instant) -> (Self, watch::Receiver<LaneBacklog>) {
         let (sender, receiver) = watch::channel(LaneBacklog::new());
+        let (dead_letters, wake) = (shared.dead_letters.clone(), Arc::clone(&shared.backlog_wake));
         (Self { sender, at: now, dead_letters, wake }, receiver)
     }
 
@@ -50,7 +45,7 @@ impl BacklogSender {
     pub(crate) fn note_dead_letters(&self, events: &[DeliveryEvent]) {
         let mut letters = events.iter().filter_map(DeadLetter::of).peekable();
         if letters.peek().is_some() {
-            let mut dead_letters = self.dead_letters.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut dead_letters = self.dead_letters.lock();
             letters.for_each(|letter| dead_letters.note(letter));
             drop(dead_letters);
             self.wake.notify_one();
@@ -79,7 +74,14 @@ impl BacklogSender {
 }
 
 /// Where every lane of an engine notes what it has given up.
-pub(crate) type SharedDeadLetters = Arc<Mutex<DeadLetters>>;
+#[derive(Clone, Default)]
+pub(crate) struct SharedDeadLetters(Arc<Mutex<DeadLetters>>);
+
+impl SharedDeadLetters {
+    fn lock(&self) -> MutexGuard<'_, DeadLetters> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// The task of an engine that adds the lanes up and speaks of dead letters.
 pub(crate) struct BacklogReporter {
@@ -94,15 +96,15 @@ pub(crate) struct BacklogReporter {
 
 impl BacklogReporter {
     /// Adds up what lanes say.
-    pub(crate) fn new(
-        config: &EngineConfig,
-        pub_sub: Arc<dyn PubSub>,
-        lanes: Vec<watch::Receiver<LaneBacklog>>,
-        dead_letters: SharedDeadLetters,
-        wake: Arc<Notify>,
-    ) -> Self {
-        let (engine, backlog_max) = (config.id.clone(), config.outbox.backlog_max);
-        Self { engine, backlog_max, pub_sub, lanes, dead_letters, wake }
+    pub(crate) fn new(shared: &Shared, lanes: &[Watched]) -> Self {
+        Self {
+            engine: shared.config.id.clone(),
+            backlog_max: shared.config.outbox.backlog_max,
+            pub_sub: Arc::clone(&shared.bus.pub_sub),
+            lanes: lanes.iter().map(|lane| lane.backlog.clone()).collect(),
+            dead_letters: shared.dead_letters.clone(),
+            wake: Arc::clone(&shared.backlog_wake),
+        }
     }
 
     /// Reports until it is dropped.
@@ -113,7 +115,7 @@ impl BacklogReporter {
         loop {
             periods.tick().await;
             let (lines, is_quiet) = {
-                let mut letters = self.dead_letters.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut letters = self.dead_letters.lock();
                 (letters.poll_lines(Instant::now()), letters.is_empty())
             };
             lines.iter().for_each(Line::log);
@@ -170,7 +172,7 @@ impl DeadLetter {
 
 /// What the log says of deliveries that were given up: one line an agent and minute, with the number of them.
 #[derive(Debug, Default)]
-pub(crate) struct DeadLetters {
+struct DeadLetters {
     by_agent: BTreeMap<AgentId, UnreportedLetters>,
     others: UnreportedLetters,
 }

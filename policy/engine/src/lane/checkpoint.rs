@@ -22,8 +22,8 @@ use bytes::Bytes;
 use policy_core::Deliver;
 use schemas::{Lane, NegotiationId, RegisterKey};
 
-use crate::lane::abort::AbortCode;
-use crate::lane::register::PendingWrite;
+use crate::lane::AbortCode;
+use crate::lane::PendingWrite;
 
 pub(crate) use store::CheckpointStore;
 pub(crate) use stored::Head;

@@ -5,21 +5,13 @@ use std::time::Duration;
 use schemas::DeliveryId;
 use tokio::time::Instant;
 
+use super::Batch;
 use crate::config::BatchConfig;
 
 /// Most ids in one `delivered` entry: about 70 KiB, a quarter of the largest record.
 const ENTRY_IDS_MAX: usize = 2048;
 /// Most ids that wait. Beyond it the oldest are forgotten, which only means that a restart would repeat them.
 const WAITING_MAX: usize = 64 * ENTRY_IDS_MAX;
-
-/// What one `delivered` entry says.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Batch {
-    /// Deliveries that were acknowledged.
-    pub(crate) ids: Vec<DeliveryId>,
-    /// Up to this record every register write is answered; 0 says nothing.
-    pub(crate) registered: u64,
-}
 
 /// Collects ids and says when an entry is worth appending. One entry is outstanding at a time, so a slow log gets
 /// larger entries instead of more.

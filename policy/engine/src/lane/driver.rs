@@ -4,22 +4,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bus::{BusError, LogRecord};
-use bytes::Bytes;
+use futures_util::{FutureExt, StreamExt};
 use schemas::Lane;
+use schemas::record::{EngineEvent, Entry};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
 
-use super::fold::{Beginning, Fold, Sinks};
+use super::fold::Fold;
 use super::maintenance::Maintenance;
-use super::ownership::{Claim, Ownership, OwnershipStep};
-use super::publish::{Publisher, Unsettled};
+use super::ownership::Ownership;
+use super::publish::Publisher;
 use super::recovery::{RecoveryError, recover_with_retries};
 use super::requests::Requests;
 use super::{AppendDone, Inputs, LaneWake, Purpose, Recovered, Shared, Watched};
 use crate::ingress::Signal;
+use crate::lane::Sinks;
 use crate::lane::backlog::BacklogSender;
-use crate::lane::checkpoint::{Checkpoint, CheckpointStore};
+use crate::lane::checkpoint::CheckpointStore;
 use crate::lane::observer::LaneObserver;
+use crate::lane::{Claim, OwnershipStep};
 use crate::membership::MembershipHandle;
 use crate::metrics::Observation;
 use crate::status::{LanePhase, LaneStatus, StopReason};
@@ -93,22 +97,23 @@ impl LaneDriver {
     /// Handles what is ready, a bounded part of each source, so that none starves another.
     fn handle_ready(&mut self) -> Result<(), StopReason> {
         self.handle_ready_signals()?;
-        while let Some(done) = self.inputs.ready_write() {
+        while let Some(Some(done)) = self.inputs.writes.next().now_or_never() {
             self.publisher.handle_write(&done, self.fold.state(), &mut self.observer);
         }
         self.handle_ready_appends();
-        while let Some(end) = self.inputs.ready_end() {
+        while let Some(Some(end)) = self.inputs.ends.next().now_or_never() {
             self.requests.handle_end(end);
         }
         for _ in 0..REQUESTS_PER_BATCH_MAX {
-            let Some(request) = self.inputs.ready_request() else { break };
+            let Some(requests) = &mut self.inputs.requests else { break };
+            let Some(Some(request)) = requests.next().now_or_never() else { break };
             self.requests.add(request);
         }
         for _ in 1..self.shared.config.batch.records_max {
             if !self.takes_records() {
                 break;
             }
-            match self.inputs.ready_record() {
+            match self.inputs.log.next().now_or_never() {
                 Some(Ok(record)) => self.handle_record(&record)?,
                 Some(Err(error)) => self.handle_unreadable(error)?,
                 None => {
@@ -119,7 +124,7 @@ impl LaneDriver {
                 }
             }
         }
-        while let Some(done) = self.inputs.ready_maintenance() {
+        while let Some(Some(done)) = self.inputs.maintenance.next().now_or_never() {
             self.maintenance.handle(done, &self.observer);
         }
         Ok(())
@@ -147,7 +152,7 @@ impl LaneDriver {
 
     fn handle_ready_signals(&mut self) -> Result<(), StopReason> {
         for _ in 0..self.shared.config.batch.acks_max {
-            let Some(signal) = self.inputs.ready_signal() else { break };
+            let Some(signal) = self.inputs.signals.try_recv().ok() else { break };
             self.handle_signal(signal)?;
         }
         Ok(())
@@ -188,7 +193,7 @@ impl LaneDriver {
     }
 
     fn handle_ready_appends(&mut self) {
-        while let Some(done) = self.inputs.ready_append() {
+        while let Some(Some(done)) = self.inputs.appends.next().now_or_never() {
             self.handle_append(done);
         }
     }
@@ -249,11 +254,12 @@ impl LaneDriver {
         self.publisher.start_due(now, &self.fold, &mut self.inputs, &mut self.observer);
         self.publisher.append_failures(epoch, now, &mut self.inputs);
         if let Some(version) = self.ownership.poll_rules(self.fold.state().rules(), now) {
-            self.publisher.append_rules(epoch, version, &mut self.inputs);
+            let event = EngineEvent::Rules { version };
+            self.publisher.append(Purpose::Rules, Entry::Engine { epoch, event }, &mut self.inputs);
         }
         self.publisher.append_delivered(epoch, self.fold.position(), now, &mut self.inputs);
         if self.fold.poll_tick(now) {
-            self.publisher.append_tick(&mut self.inputs);
+            self.publisher.append(Purpose::Tick, Entry::Tick, &mut self.inputs);
         }
         self.handle_ready_appends();
         self.requests.ask_end(&mut self.inputs);
@@ -274,7 +280,8 @@ impl LaneDriver {
         let now = Instant::now();
         self.publisher.append_all_delivered(epoch, now, &mut self.inputs);
         self.publisher.demote();
-        self.inputs.close_requests();
+        self.inputs.requests = None;
+        self.inputs.ends.clear();
         self.requests.clear();
         self.observer.forget();
         self.ownership.stand_by(now);
@@ -302,14 +309,15 @@ impl LaneDriver {
     /// Starts the maintenance that is due.
     fn start_maintenance(&mut self, now: Instant) {
         if self.maintenance.is_checkpoint_due(self.fold.position(), now) && self.makes_checkpoints() {
-            let checkpoint = self.checkpoint();
+            let mut checkpoint = self.fold.checkpoint();
+            self.publisher.fill_checkpoint(&mut checkpoint);
             let saving = self.maintenance.save(checkpoint);
-            self.inputs.start_maintenance(saving);
+            self.inputs.maintenance.push(saving);
         }
         if self.ownership.is_owner()
             && let Some(trimming) = self.maintenance.poll_trim(now)
         {
-            self.inputs.start_maintenance(trimming);
+            self.inputs.maintenance.push(trimming);
         }
     }
 
@@ -320,14 +328,6 @@ impl LaneDriver {
         let ranked = live.ranked(self.lane);
         let first = ranked.iter().find(|id| !self.fold.state().is_owner(id)).or(ranked.first());
         first.is_some_and(|id| *id == self.shared.config.id)
-    }
-
-    /// The state after the last folded record, with everything the lane still has to do.
-    fn checkpoint(&self) -> Checkpoint {
-        let Unsettled { deliveries, writes, refused, aborts } = self.publisher.unsettled();
-        let lane_state = Bytes::from(self.fold.state().snapshot());
-        let blamed = self.fold.blamed().iter().cloned().collect();
-        Checkpoint { head: self.fold.head(), lane_state, deliveries, writes, refused, aborts, blamed }
     }
 
     /// Says how the lane stands: to the engine's handle, to people, and through the heartbeats to other engines.
@@ -364,17 +364,16 @@ impl LaneDriver {
         let recovered = recover_with_retries(lane, &shared, &store).await?;
         let (status, watched) = watch::channel(LaneStatus::new(lane));
         let (now, config) = (Instant::now(), &shared.config);
-        let (observer, statistics) = LaneObserver::new(lane, config, &shared.metrics, shared.observer.clone(), now);
-        let (backlog, backlogs) =
-            BacklogSender::new(Arc::clone(&shared.dead_letters), Arc::clone(&shared.backlog_wake), now);
-        let Recovered { lane_state, outbox, registrar, aborts, blamed, position, time, target, trimmed, reader } =
-            recovered;
+        let (observer, statistics) = LaneObserver::new(lane, &shared, now);
+        let (backlog, backlogs) = BacklogSender::new(&shared, now);
+        let Recovered { beginning, outbox, registrar, aborts, target, trimmed, reader } = recovered;
+        let position = beginning.position;
         let log = Arc::clone(&shared.bus.log);
         let mut driver = Self {
             lane,
             status,
             inputs: Inputs::new(shared.cancel.clone(), membership.live, signals, reader),
-            fold: Fold::new(lane, config, Beginning { state: lane_state, position, time, blamed }, now),
+            fold: Fold::new(lane, config, beginning, now),
             ownership: Ownership::new(lane, config, membership.inputs, target),
             publisher: Publisher::new(lane, &shared, backlog, (outbox, registrar, aborts), position),
             requests: Requests::new(lane, shared.bus.clone(), now),
@@ -417,11 +416,11 @@ impl LaneDriver {
 
     fn restart(&mut self, recovered: Recovered) {
         let (now, lane, config) = (Instant::now(), self.lane, &self.shared.config);
-        let Recovered { lane_state, outbox, registrar, aborts, blamed, position, time, target, trimmed, reader } =
-            recovered;
+        let Recovered { beginning, outbox, registrar, aborts, target, trimmed, reader } = recovered;
+        let position = beginning.position;
         let (store, log) = (self.maintenance.store().clone(), Arc::clone(&self.shared.bus.log));
         self.inputs.restart(reader);
-        self.fold = Fold::new(lane, config, Beginning { state: lane_state, position, time, blamed }, now);
+        self.fold = Fold::new(lane, config, beginning, now);
         self.ownership.restart(target);
         self.publisher.restart(&self.shared, (outbox, registrar, aborts), position);
         self.requests.clear();
@@ -450,19 +449,19 @@ impl LaneDriver {
     /// answer. No further record is read: the next owner folds it.
     async fn finish(&mut self, epoch: u64) {
         let deadline = Instant::now() + STOP_MAX;
-        while let Some(signal) = self.inputs.ready_signal() {
+        while let Some(signal) = self.inputs.signals.try_recv().ok() {
             let _ = self.handle_signal(signal);
         }
-        self.inputs.ignore_shutdown();
+        self.inputs.cancel = CancellationToken::new();
         let finishing = async {
             self.publish().await;
-            while self.inputs.has_writes() {
+            while !self.inputs.writes.is_empty() {
                 self.finish_next().await;
             }
             let now = Instant::now();
             self.publisher.note_registered(self.fold.position(), now);
             self.publisher.append_all_delivered(epoch, now, &mut self.inputs);
-            while self.inputs.appends_len() > 0 {
+            while self.inputs.appends.len() > 0 {
                 self.finish_next().await;
             }
             let _ = self.shared.bus.pub_sub.flush().await;

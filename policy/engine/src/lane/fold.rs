@@ -1,7 +1,9 @@
-//! Folding: a record of the log into the lane's state, the state's effects to whoever carries them out.
+//! Folding: a record of the log into the lane's state, the state's effects to whoever carries them out; when time alone moves
+//! the state on (a tick, a record that carries time and nothing else), and whether the log's clock can be trusted.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
 use bus::LogRecord;
 use bytes::Bytes;
@@ -11,38 +13,18 @@ use schemas::record::{EngineEvent, Entry, Record, RecordError};
 use schemas::{Digest, Lane, NegotiationId, Timestamp};
 use tokio::time::Instant;
 
-use super::ownership::Ownership;
-use super::publish::Publisher;
-use crate::config::EngineConfig;
-use crate::digests::{DigestPoint, Digests, Mismatch};
-use crate::lane::abort::AbortCode;
-use crate::lane::checkpoint::Head;
-use crate::lane::clock_health::ClockHealth;
+use super::{Beginning, Sinks};
+use crate::config::{ClockConfig, EngineConfig};
+use crate::lane::AbortCode;
+use crate::lane::LogClock;
+use crate::lane::checkpoint::{Checkpoint, Head};
 use crate::lane::observer::LaneObserver;
-use crate::lane::tick::{LogClock, Ticker};
 use crate::metrics::Observation;
+use crate::status::{DigestPoint, Digests};
 use crate::status::{LaneStatus, StopReason};
 
 /// Digests in each heartbeat: those of the last few seconds of a busy lane, and more than one in case one is lost.
 const HEARTBEAT_DIGESTS: usize = 4;
-
-/// Where the effects of a fold go.
-pub(super) struct Sinks<'a> {
-    pub(super) ownership: &'a Ownership,
-    pub(super) publisher: &'a mut Publisher,
-    pub(super) observer: &'a mut LaneObserver,
-}
-
-/// Where a lane's state comes from: a checkpoint, or the beginning.
-pub(super) struct Beginning {
-    pub(super) state: LaneState,
-    /// Sequence of the last record folded, 0 at the beginning.
-    pub(super) position: u64,
-    /// Its log time.
-    pub(super) time: Timestamp,
-    /// Negotiations whose messages made the fold panic.
-    pub(super) blamed: BTreeSet<NegotiationId>,
-}
 
 /// The state of a lane, and how far the log is folded into it.
 pub(super) struct Fold {
@@ -78,7 +60,7 @@ impl Fold {
             clock,
             clock_health: ClockHealth::default(),
             ticker: Ticker::new(now),
-            digests: Digests::starting_at(position).every(config.digest_every),
+            digests: Digests::new(position, config.digest_every),
             blamed,
         }
     }
@@ -101,20 +83,18 @@ impl Fold {
         &self.clock
     }
 
-    /// Negotiations whose messages made the fold panic.
-    pub(super) fn blamed(&self) -> &BTreeSet<NegotiationId> {
-        &self.blamed
-    }
-
-    /// What a checkpoint of the state is of.
-    pub(super) fn head(&self) -> Head {
-        Head {
+    /// A checkpoint of the state, but for what is not settled yet.
+    pub(super) fn checkpoint(&self) -> Checkpoint {
+        let head = Head {
             lane: self.lane,
             position: self.position,
             time: self.state.now(),
             record: Digest::of_bytes(&self.last),
             rules: self.state.rules(),
-        }
+        };
+        let (deliveries, writes, refused, aborts) = Default::default();
+        let (lane_state, blamed) = (Bytes::from(self.state.snapshot()), self.blamed.iter().cloned().collect());
+        Checkpoint { head, lane_state, deliveries, writes, refused, aborts, blamed }
     }
 
     /// Fills in what the fold says of itself.
@@ -160,20 +140,8 @@ impl Fold {
             }
         }
         self.ticker.handle_fold(record.seq, record.time, self.state.poll_deadline(), &mut self.clock, now);
-        match self.note_digest(record) {
-            Some(mismatch) => Err(stopped_by(mismatch, sinks.observer)),
-            None => Ok(()),
-        }
-    }
-
-    fn note_digest(&mut self, record: &LogRecord) -> Option<Mismatch> {
-        let point = self.digests.is_due(record.seq).then(|| DigestPoint {
-            position: record.seq,
-            stamped: record.stamped,
-            rules: self.state.rules(),
-            digest: self.state.digest(),
-        });
-        self.digests.note(record.seq, point)
+        let mismatch = self.digests.note(record, &self.state);
+        self.check_digests(mismatch, sinks.observer)
     }
 
     /// Compares the digests of another engine.
@@ -183,10 +151,15 @@ impl Fold {
         points: &[DigestPoint],
         observer: &LaneObserver,
     ) -> Result<(), StopReason> {
-        match self.digests.compare(engine, points) {
-            Some(mismatch) => Err(stopped_by(mismatch, observer)),
-            None => Ok(()),
-        }
+        let mismatch = self.digests.compare(engine, points);
+        self.check_digests(mismatch, observer)
+    }
+
+    /// Emission stops where two engines differ: one of them is wrong, and nobody knows which.
+    fn check_digests(&self, mismatch: Option<StopReason>, observer: &LaneObserver) -> Result<(), StopReason> {
+        let Some(mismatch) = mismatch else { return Ok(()) };
+        observer.observe(Observation::DigestMismatch);
+        Err(mismatch)
     }
 
     fn fold(
@@ -267,13 +240,6 @@ impl Fold {
     }
 }
 
-/// Emission stops: one of two engines is wrong, and nobody knows which.
-fn stopped_by(mismatch: Mismatch, observer: &LaneObserver) -> StopReason {
-    observer.observe(Observation::DigestMismatch);
-    let Mismatch { engine, position, ours, theirs } = mismatch;
-    StopReason::DigestMismatch { engine, position, ours: ours.to_string(), theirs: theirs.to_string() }
-}
-
 /// The one negotiation a record touches; nothing when it touches none or several.
 fn sole_negotiation(record: &Record) -> Option<&NegotiationId> {
     let mut touched = record.entries.iter().filter_map(negotiation_of);
@@ -295,25 +261,141 @@ fn negotiation_of(entry: &Entry) -> Option<&NegotiationId> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// A timer is due when a record's time is later than its deadline; this much later covers the estimate's rounding and
+/// leaves a busy log the chance to bring a record of its own.
+const MARGIN: Duration = Duration::from_millis(1);
+/// Gap after a tick that came early: the estimate was ahead, and has been corrected by that tick.
+const EARLY_GAP: Duration = Duration::from_millis(2);
+/// Gap after a tick that could not be appended.
+const REFUSED_GAP: Duration = Duration::from_millis(100);
 
-    #[test]
-    fn only_a_record_of_one_negotiation_says_which_is_to_blame() {
-        let abort = |own: &str| Entry::Engine {
-            epoch: 1,
-            event: EngineEvent::Abort { negotiation: negotiation(own), code: "internal".to_owned() },
-        };
-        let claim = Entry::Engine { epoch: 1, event: EngineEvent::Claim { engine: "engine-1".to_owned() } };
-        let blamed = |entries: &[Entry]| sole_negotiation(&Record::new("test", entries.to_vec())).cloned();
-        assert_eq!(blamed(&[]), None);
-        assert_eq!(blamed(&[Entry::Tick, claim.clone()]), None);
-        assert_eq!(blamed(&[abort("a"), Entry::Tick, claim, abort("a")]), Some(negotiation("a")));
-        assert_eq!(blamed(&[abort("a"), abort("b"), abort("a")]), None);
+/// The lane's one outstanding tick.
+#[derive(Debug)]
+struct Ticker {
+    state: TickState,
+    not_before: Instant,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TickState {
+    Idle,
+    Appending,
+    /// Appended; not folded yet.
+    Appended(u64),
+}
+
+impl Ticker {
+    fn new(now: Instant) -> Self {
+        Self { state: TickState::Idle, not_before: now }
     }
 
-    fn negotiation(own: &str) -> NegotiationId {
-        NegotiationId::try_new(&format!("alice~{own}")).unwrap()
+    /// When to ask again; nothing while a tick is outstanding or no timer is armed.
+    fn wake_at(&self, deadline: Option<Timestamp>, clock: &LogClock) -> Option<Instant> {
+        match self.state {
+            TickState::Idle => deadline.map(|deadline| (clock.instant_of(deadline) + MARGIN).max(self.not_before)),
+            TickState::Appending | TickState::Appended(_) => None,
+        }
+    }
+
+    /// Whether a tick must be appended now; the caller appends it.
+    fn poll_tick(&mut self, deadline: Option<Timestamp>, clock: &LogClock, now: Instant) -> bool {
+        let is_due = self.wake_at(deadline, clock).is_some_and(|at| at <= now);
+        if is_due {
+            self.state = TickState::Appending;
+        }
+        is_due
+    }
+
+    /// The append was answered.
+    fn handle_append(&mut self, seq: Option<u64>, folded: u64, now: Instant) {
+        debug_assert_eq!(self.state, TickState::Appending, "one tick is outstanding");
+        match seq {
+            Some(seq) if seq > folded => self.state = TickState::Appended(seq),
+            Some(_) => self.state = TickState::Idle,
+            None => {
+                self.state = TickState::Idle;
+                self.not_before = now + REFUSED_GAP;
+            }
+        }
+    }
+
+    /// A record was folded. Corrects the clock when it is the outstanding tick and the timer has still not fired.
+    fn handle_fold(
+        &mut self,
+        seq: u64,
+        time: Timestamp,
+        deadline: Option<Timestamp>,
+        clock: &mut LogClock,
+        now: Instant,
+    ) {
+        let TickState::Appended(tick) = self.state else { return };
+        if seq < tick {
+            return;
+        }
+        self.state = TickState::Idle;
+        let still_due = deadline.is_some_and(|deadline| deadline <= clock.log_time(now) && deadline >= time);
+        if still_due {
+            clock.reset(time, now);
+            self.not_before = now + EARLY_GAP;
+        }
     }
 }
+
+/// Judges the log's clock by its records. Nothing is decided by it: it refuses readiness, because every deadline is kept
+/// by that clock.
+#[derive(Debug, Default)]
+struct ClockHealth {
+    /// How far the log's clock stands behind log time, in milliseconds.
+    back_ms: u64,
+    /// The stamp of the last record read, until it is judged.
+    unjudged: Option<Timestamp>,
+    /// How far it is from the engine's own, in milliseconds, by the last record that was read at once.
+    skew_ms: i64,
+    /// Such records in a row beyond the bound.
+    beyond: u32,
+}
+
+/// Records in a row that must lie beyond the bound: one may have been held up on its way.
+const SKEWED_MIN: u32 = 3;
+
+impl ClockHealth {
+    /// A record was read.
+    fn observe(&mut self, record: &LogRecord) {
+        self.back_ms = record.time.since_us(record.stamped) / 1000;
+        self.unjudged = Some(record.stamped);
+    }
+
+    /// The log has no further record: the last one was read as soon as it was there, so its stamp is the log's clock now.
+    fn handle_end(&mut self, config: &ClockConfig) {
+        let Some(stamped) = self.unjudged.take() else { return };
+        let now = (config.now)();
+        let ahead_ms = |one: Timestamp, other: Timestamp| i64::try_from(one.since_us(other) / 1000).unwrap_or(i64::MAX);
+        self.skew_ms = ahead_ms(stamped, now) - ahead_ms(now, stamped);
+        let is_beyond = self.skew_ms.unsigned_abs() > config.skew_ms_max;
+        self.beyond = if is_beyond { self.beyond.saturating_add(1) } else { 0 };
+    }
+
+    /// What is wrong, each with its remedy.
+    fn faults(&self, config: &ClockConfig) -> impl Iterator<Item = String> {
+        let back = (self.back_ms > config.back_ms_max).then(|| {
+            format!(
+                "the log's clock went back by {} ms (at most {} are allowed), and log time stands still until it has \
+                 caught up; see to the clock of the NATS leader",
+                self.back_ms, config.back_ms_max
+            )
+        });
+        let skewed = (self.beyond >= SKEWED_MIN).then(|| {
+            format!(
+                "the log's clock is {} ms {} this engine's (at most {} are allowed); synchronise the clocks of both \
+                 machines (NTP)",
+                self.skew_ms.unsigned_abs(),
+                if self.skew_ms > 0 { "ahead of" } else { "behind" },
+                config.skew_ms_max
+            )
+        });
+        back.into_iter().chain(skewed)
+    }
+}
+
+#[cfg(test)]
+mod tests;

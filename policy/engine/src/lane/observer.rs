@@ -12,7 +12,8 @@ use bus::LogRecord;
 use policy_core::{Deliver, Event, LaneState, Protocol};
 use schemas::journal::Journal;
 use schemas::record::{EngineEvent, Entry, Record};
-use schemas::{Lane, NegotiationId, Position, RegisterKey, Timestamp};
+use schemas::statistics::{EndedNegotiation, Histogram, OpenNegotiation, PolicyActivity};
+use schemas::{AgentId, Lane, NegotiationId, Position, RegisterKey, Timestamp};
 use telemetry::{TraceContext, TraceId};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -20,11 +21,13 @@ use tokio::time::Instant;
 use self::journal::Journals;
 use self::statistics::LaneCounters;
 use self::trace::Traces;
-use crate::config::{EngineConfig, WallClock};
-use crate::lane::outbox::{DeliveryEvent, Outbox};
+use super::Shared;
+use crate::config::WallClock;
+use crate::lane::DeliveryEvent;
+use crate::lane::outbox::Outbox;
 use crate::metrics::{EngineMetrics, LaneGauges, Observation, WriteResult};
 
-pub(crate) use self::statistics::{LaneStatistics, StatisticsReporter};
+pub(crate) use self::statistics::StatisticsReporter;
 
 /// How often a lane says its part between two publications: what statistics say is older by a quarter of their gap at most.
 const PARTS_PER_INTERVAL: u32 = 4;
@@ -41,6 +44,54 @@ pub trait FoldObserver: Send + Sync {
     fn on_event(&self, lane: Lane, event: &Event) {
         let _ = (lane, event);
     }
+}
+
+/// What a lane comes to.
+#[derive(Debug, Clone, Default)]
+pub(super) struct LaneStatistics {
+    /// The lane, if it is owned.
+    owned: Option<Lane>,
+    /// Open negotiations.
+    open: usize,
+    /// Deliveries not acknowledged.
+    unacknowledged: usize,
+    /// The newest open ones, newest first.
+    newest: Vec<OpenNegotiation>,
+    /// What was counted.
+    counted: Totals,
+}
+
+/// What was counted since the process started.
+#[derive(Debug, Clone, Default)]
+struct Totals {
+    started: u64,
+    ended: Vec<(&'static str, u64)>,
+    awards: u64,
+    binding: u64,
+    offers: u64,
+    /// An engine that is gone has counted more.
+    lower_bound: bool,
+    /// From call to end, of what ended in the last minute.
+    round: Histogram,
+    /// The same of what ended in the last five seconds.
+    recent: Histogram,
+    policies: Vec<PolicyActivity>,
+    agents: Vec<(AgentId, AgentTotals)>,
+    /// The newest ended ones, newest first.
+    latest: Vec<EndedNegotiation>,
+}
+
+/// What one agent did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct AgentTotals {
+    opened: u64,
+    calls: u64,
+    offers: u64,
+    awards: u64,
+    fair_ppm: u64,
+    acknowledged: Histogram,
+    /// The count of everything when something was counted last.
+    last: u64,
 }
 
 /// What an engine keeps of a lane for people who ask.
@@ -68,13 +119,8 @@ pub(crate) struct LaneObserver {
 
 impl LaneObserver {
     /// Gives the lane's part of the engine's statistics beside the observer.
-    pub(crate) fn new(
-        lane: Lane,
-        config: &EngineConfig,
-        metrics: &Arc<EngineMetrics>,
-        follower: Option<Arc<dyn FoldObserver>>,
-        now: Instant,
-    ) -> (Self, watch::Receiver<LaneStatistics>) {
+    pub(crate) fn new(lane: Lane, shared: &Shared, now: Instant) -> (Self, watch::Receiver<LaneStatistics>) {
+        let Shared { config, metrics, observer: follower, .. } = shared;
         let (sender, receiver) = watch::channel(LaneStatistics::default());
         let kept = (config.statistics_ms > 0).then(|| Kept {
             journals: Journals::default(),
@@ -92,7 +138,7 @@ impl LaneObserver {
             kept,
             uncounted: UncountedEvents::default(),
             traces: Traces::new(config.tracer.clone(), lane),
-            follower,
+            follower: follower.clone(),
         };
         (observer, receiver)
     }
@@ -104,10 +150,7 @@ impl LaneObserver {
         self.uncounted.forget();
         self.forget();
         if self.kept.is_some() || self.traces.is_on() {
-            outbox.keep_events();
-        }
-        if self.traces.is_on() {
-            outbox.trace_all(|deliver| self.traces.of_old_delivery(deliver));
+            outbox.keep_events(|deliver| self.traces.of_old_delivery(deliver));
         }
     }
 

@@ -8,39 +8,33 @@
 //! ```
 //! When the lane is lost to another engine, everything goes back to held ([`Outbox::demote`]).
 //!
-//! Holds no socket and reads no clock: the lane feeds it and carries away [`bundle::Bundle`]s and failures to log. Bounds:
+//! Holds no socket and reads no clock: the lane feeds it and carries away [`Bundle`](super::Bundle)s and failures to log. Bounds:
 //! [`OutboxConfig`].
 
-mod bundle;
-mod event;
 #[cfg(test)]
 pub(crate) mod fixture;
-mod schedule;
 mod sending;
+mod standby;
 #[cfg(test)]
 mod tests;
-mod unreachable;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use policy_core::Deliver;
 use retry::RecentMap;
-use schemas::record::{EngineEvent, Qos};
-use schemas::{AgentId, DeliveryId, RegisterKey, Timestamp};
-use telemetry::TraceContext;
+use schemas::delivery::Notification;
+use schemas::record::EngineEvent;
+use schemas::{AgentId, DeliveryId, RegisterKey};
+use telemetry::{SpanId, TraceContext};
 use tokio::time::Instant;
 
 use crate::config::OutboxConfig;
 use crate::lane::document::DocumentWriter;
-use crate::lane::register::Gate;
+use crate::lane::{DeliveryEvent, DeliveryStep, Gate};
 use crate::metrics::{DeadLetterReason, EngineMetrics, Observation};
-
-pub(crate) use event::{DeliveryEvent, DeliveryStep};
-use schedule::{RetrySchedule, RetrySlot};
-use unreachable::UnreachableAgents;
 
 /// Acknowledgements remembered while the lane is not owned. An owner logs within a second what it receives, so this covers a
 /// busy lane; what is forgotten is only sent once more than it need be.
@@ -206,7 +200,7 @@ impl Outbox {
         }
     }
 
-    /// Deliveries that are neither acknowledged nor given up for good.
+    /// Deliveries neither acknowledged nor given up.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -214,16 +208,13 @@ impl Outbox {
     /// Whether the lane should take no further records in for now. What only waits for a record does not count: the
     /// lane must read on to settle it.
     pub(crate) fn is_full(&self) -> bool {
+        debug_assert!(self.failed <= self.entries.len(), "what has failed is still here");
         self.entries.len().saturating_sub(self.failed) >= self.config.in_flight_max
     }
 
-    /// Takes a delivery in and holds it back until [`Outbox::release`]; unless its recipient has acknowledged it before.
-    pub(crate) fn hold(&mut self, deliver: Deliver, now: Instant) {
-        self.hold_traced(deliver, None, now);
-    }
-
-    /// As [`Outbox::hold`], with where the delivery hangs in its trace.
-    pub(crate) fn hold_traced(&mut self, deliver: Deliver, trace: Option<Box<TraceContext>>, now: Instant) {
+    /// Takes a delivery in and holds it back until it is released; unless its recipient has acknowledged it before. `trace` is
+    /// where it hangs in its trace.
+    pub(crate) fn hold(&mut self, deliver: Deliver, trace: Option<Box<TraceContext>>, now: Instant) {
         let (id, to) = (deliver.id, deliver.to.clone());
         if self.acks.value(&id).is_some_and(|ack| matches!(ack, Ack::Early(from) if *from == to)) {
             self.acks.insert(id, Ack::Settling);
@@ -237,7 +228,7 @@ impl Outbox {
     }
 
     /// The deliveries held back, in the order they were made.
-    pub(crate) fn held(&self) -> Vec<DeliveryId> {
+    fn held(&self) -> Vec<DeliveryId> {
         let mut held: Vec<_> = self
             .entries
             .iter()
@@ -246,11 +237,6 @@ impl Outbox {
             .collect();
         held.sort_unstable();
         held.into_iter().map(|(_, id)| id).collect()
-    }
-
-    /// The register key a delivery waits for.
-    pub(crate) fn after(&self, id: DeliveryId) -> Option<&RegisterKey> {
-        self.entries.get(&id)?.deliver.after.as_ref()
     }
 
     /// Lets a held delivery go as far as its gate allows.
@@ -320,140 +306,10 @@ impl Outbox {
         }
     }
 
-    /// An agent has connected: everything it has not acknowledged goes out again at once, uncounted, so that an agent
-    /// whose connection flaps does not use its attempts up.
-    pub(crate) fn handle_hello(&mut self, agent: &AgentId) {
-        self.unreachable.end(agent);
-        let Some(recipient) = self.recipients.get(agent) else { return };
-        for id in recipient.ids() {
-            if let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.state == DeliveryState::Sent) {
-                entry.state = DeliveryState::Queued { counts: false };
-                self.queue.push(id);
-            }
-        }
-    }
-
-    /// The next instant something may be due for a repeat.
-    pub(crate) fn wake_at(&self) -> Option<Instant> {
-        self.schedule.next()
-    }
-
-    /// Queues what is due for a repeat and gives up what has run out of attempts or time.
-    pub(crate) fn handle_time(&mut self, now: Instant, log_time: Timestamp) {
-        while let Some((slot, ids)) = self.schedule.poll(now) {
-            for id in ids {
-                let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.due == Some(slot)) else { continue };
-                entry.due = None;
-                match entry.state {
-                    DeliveryState::GivenUp => self.given_up.push_back((id, entry.failure())),
-                    DeliveryState::Sent | DeliveryState::Queued { .. } if log_time > entry.deliver.expires => {
-                        self.give_up(id, DeadLetterReason::Expired);
-                    }
-                    DeliveryState::Sent | DeliveryState::Queued { .. }
-                        if entry.attempts >= entry.attempts_max(&self.config) =>
-                    {
-                        self.give_up(id, DeadLetterReason::Attempts);
-                    }
-                    DeliveryState::Sent => {
-                        entry.state = DeliveryState::Queued { counts: true };
-                        self.queue.push(id);
-                    }
-                    DeliveryState::Queued { .. } => entry.state = DeliveryState::Queued { counts: true },
-                    DeliveryState::Held | DeliveryState::Gated | DeliveryState::Failed => {}
-                }
-            }
-        }
-    }
-
-    /// The next delivery whose failure must be logged, with what the log is to say.
-    pub(crate) fn poll_given_up(&mut self) -> Option<(DeliveryId, EngineEvent)> {
-        self.given_up.pop_front()
-    }
-
-    /// The failure of a delivery could not be logged: it is reported again after a while.
-    pub(crate) fn handle_failure_unlogged(&mut self, id: DeliveryId, now: Instant) {
-        let gap = Duration::from_millis(self.config.retry_base_ms);
-        if let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.state == DeliveryState::GivenUp) {
-            entry.due = Some(self.schedule.arm(id, now + gap));
-        }
-    }
-
-    /// The failure of a delivery is in the log: whether it counts is known once it is folded. Beyond as many as may be in
-    /// flight it is taken to count: wrong only where another engine's claim stands before it that is not folded yet, and
-    /// then that engine has the delivery.
-    pub(crate) fn handle_failure_logged(&mut self, id: DeliveryId) {
-        if self.failed >= self.config.in_flight_max {
-            return self.settle(id);
-        }
-        if let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.state == DeliveryState::GivenUp) {
-            entry.state = DeliveryState::Failed;
-            self.failed += 1;
-        }
-    }
-
-    /// The deliveries that are neither acknowledged nor given up for good, in the order they were made: for a
-    /// checkpoint. [`Outbox::hold`] takes them back in. What is sent only once and is on its way is not among them.
-    pub(crate) fn unsettled(&self) -> impl Iterator<Item = &Deliver> {
-        let is_kept = |state: DeliveryState, qos: Qos| state == DeliveryState::Held || qos == Qos::AtLeastOnce;
-        let mut entries: Vec<_> =
-            self.entries.values().filter(|entry| is_kept(entry.state, entry.deliver.qos)).collect();
-        entries.sort_unstable_by_key(|entry| entry.made);
-        entries.into_iter().map(|entry| &entry.deliver)
-    }
-
-    /// An acknowledgement while the lane is not owned: the owner counts and logs it. One that comes before its delivery is
-    /// folded is remembered for a while.
-    pub(crate) fn handle_ack_heard(&mut self, agent: &AgentId, id: DeliveryId) {
-        match self.entries.get(&id) {
-            Some(entry) if entry.deliver.to == *agent => {
-                self.settle(id);
-                self.acks.insert(id, Ack::Settling);
-            }
-            Some(_) => {}
-            None if self.acks.value(&id) == Some(&Ack::Settling) => {}
-            None => self.acks.insert(id, Ack::Early(agent.clone())),
-        }
-    }
-
-    /// The lane is owned from now on: what was acknowledged meanwhile and the log does not know yet, in the order of the
-    /// ids. Whoever owned the lane before may have ended before it could log it.
-    pub(crate) fn take_heard(&mut self) -> Vec<DeliveryId> {
-        let mut settling: Vec<_> =
-            self.acks.drain().filter(|(_, ack)| *ack == Ack::Settling).map(|(id, _)| id).collect();
-        settling.sort_unstable();
-        settling
-    }
-
-    /// The lane has another owner: everything not settled is held back again, as on the start. Attempts are kept, so
-    /// that a lane that comes back does not begin to count anew. A failure that is not in the log is forgotten, and what
-    /// is sent only once is left to the owner.
-    pub(crate) fn demote(&mut self) {
-        self.gated.clear();
-        self.schedule.clear();
-        self.queue.clear();
-        self.given_up.clear();
-        self.events.retain(|event| matches!(event.step, DeliveryStep::GivenUp(_)));
-        self.failed = 0;
-        self.unreachable = UnreachableAgents::default();
-        for entry in self.entries.values_mut() {
-            entry.state = DeliveryState::Held;
-            entry.due = None;
-            // The message it was cut from is many times its size.
-            entry.document = None;
-        }
-        let once = self.entries.iter().filter(|(_, entry)| entry.deliver.qos == Qos::BestEffort).map(|(id, _)| *id);
-        for id in once.collect::<Vec<_>>() {
-            self.settle(id);
-        }
-    }
-
-    /// From now on keeps what becomes of any delivery until [`Outbox::take_events`].
-    pub(crate) fn keep_events(&mut self) {
+    /// From now on keeps what becomes of any delivery until [`Outbox::take_events`]; says of everything that is held where it
+    /// hangs in its trace: of what came out of a checkpoint nobody has said it.
+    pub(crate) fn keep_events(&mut self, trace_of: impl Fn(&Deliver) -> Option<Box<TraceContext>>) {
         self.keeps_events = true;
-    }
-
-    /// Says of everything that is held where it hangs in its trace: of what came out of a checkpoint nobody has said it.
-    pub(crate) fn trace_all(&mut self, trace_of: impl Fn(&Deliver) -> Option<Box<TraceContext>>) {
         self.entries.values_mut().for_each(|entry| entry.trace = trace_of(&entry.deliver));
     }
 
@@ -485,5 +341,162 @@ impl Outbox {
         self.unreachable.note(&entry.deliver.to, reason);
         self.events.push(DeliveryEvent::of(entry, DeliveryStep::GivenUp(reason)));
         self.given_up.push_back((id, entry.failure()));
+    }
+}
+
+impl DeliveryEvent {
+    fn of(entry: &OutboxEntry, step: DeliveryStep) -> Self {
+        let deliver = &entry.deliver;
+        let trace = entry.trace.as_deref().copied();
+        Self {
+            id: deliver.id,
+            negotiation: deliver.negotiation.clone(),
+            to: deliver.to.clone(),
+            act: deliver.told.act(),
+            attempts: entry.attempts,
+            made_at: entry.made_at,
+            waited: None,
+            bargain: (matches!(step, DeliveryStep::Sent | DeliveryStep::SentOnce) && is_of_a_bargain(&deliver.told))
+                .then(|| Arc::clone(&deliver.told)),
+            trace: trace.or_else(|| matches!(step, DeliveryStep::GivenUp(_)).then(|| unkept(deliver))),
+            step,
+        }
+    }
+}
+
+/// Whether it says what a journal keeps of a bargain.
+fn is_of_a_bargain(told: &Notification) -> bool {
+    match told {
+        Notification::Cfp(call) => call.bargain.is_some(),
+        Notification::Turn(turn) => turn.standing.is_some(),
+        Notification::Closed(closing) => closing.agreement.is_some(),
+        Notification::Accept(_)
+        | Notification::Reject(_)
+        | Notification::Cancel(_)
+        | Notification::Inform(_)
+        | Notification::Failure(_)
+        | Notification::NotUnderstood(_)
+        | Notification::Ack(_) => false,
+    }
+}
+
+/// Where a delivery hangs whose trace is not kept: known well enough to tell that it failed.
+fn unkept(deliver: &Deliver) -> TraceContext {
+    let trace = TraceContext::of(deliver.traceparent.as_deref(), &deliver.negotiation).trace;
+    TraceContext { trace, parent: SpanId::of(&deliver.negotiation) }
+}
+
+/// Width of a slot. Repeats come after 500 ms and more, so this much imprecision is not felt.
+const SLOT_MS: u64 = 8;
+
+/// A slot: everything in it is due at its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct RetrySlot(u64);
+
+impl RetrySlot {
+    fn after_start(self) -> Duration {
+        Duration::from_millis(self.0.saturating_mul(SLOT_MS))
+    }
+}
+
+/// Timers are kept in slots: a busy lane arms hundreds of thousands of timers a second, nearly all of which are answered before
+/// they fire. A delivery that was acknowledged stays in its slot until that is due; the owner of the schedule
+/// compares the slot with the one it noted and ignores what no longer holds.
+#[derive(Debug)]
+struct RetrySchedule {
+    start: Instant,
+    ids_by_slot: BTreeMap<RetrySlot, Vec<DeliveryId>>,
+}
+
+impl RetrySchedule {
+    fn new(now: Instant) -> Self {
+        Self { start: now, ids_by_slot: BTreeMap::new() }
+    }
+
+    /// Arms a timer and returns its slot: the first that ends at or after `at`.
+    fn arm(&mut self, id: DeliveryId, at: Instant) -> RetrySlot {
+        let after_ms = at.saturating_duration_since(self.start).as_micros().div_ceil(1000);
+        let slot = RetrySlot(u64::try_from(after_ms).unwrap_or(u64::MAX).div_ceil(SLOT_MS));
+        self.ids_by_slot.entry(slot).or_default().push(id);
+        slot
+    }
+
+    /// Forgets every timer.
+    fn clear(&mut self) {
+        self.ids_by_slot.clear();
+    }
+
+    /// The end of the first slot.
+    fn next(&self) -> Option<Instant> {
+        self.ids_by_slot.keys().next().map(|slot| self.start + slot.after_start())
+    }
+
+    /// Takes the first slot if it is due.
+    fn poll(&mut self, now: Instant) -> Option<(RetrySlot, Vec<DeliveryId>)> {
+        let entry = self.ids_by_slot.first_entry()?;
+        let slot = *entry.key();
+        (self.start + slot.after_start() <= now).then(|| entry.remove_entry())
+    }
+}
+
+/// How many deliveries to each agent were given up since it last acknowledged one or connected.
+/// Agents of which it is remembered that something was given up.
+const AGENTS_MAX: usize = 4096;
+/// How long that is remembered from when the last delivery was given up. An agent to which nothing is sent any more has
+/// nothing to acknowledge: after this long it is given another chance.
+const REMEMBERED: Duration = Duration::from_secs(300);
+
+#[derive(Debug, Default)]
+struct UnreachableAgents(HashMap<AgentId, GivenUpInARow>);
+
+#[derive(Debug, Default)]
+struct GivenUpInARow {
+    count: usize,
+    /// Counts from the first look since the last one was given up.
+    since: Option<Instant>,
+}
+
+impl UnreachableAgents {
+    /// A delivery to an agent was given up.
+    fn note(&mut self, agent: &AgentId, reason: DeadLetterReason) {
+        let is_unreachable = match reason {
+            DeadLetterReason::Attempts | DeadLetterReason::Expired | DeadLetterReason::Overflow => true,
+            DeadLetterReason::RegisterConflict | DeadLetterReason::Unwritable => false,
+        };
+        if is_unreachable && (self.0.len() < AGENTS_MAX || self.0.contains_key(agent)) {
+            let given_up = self.0.entry(agent.clone()).or_default();
+            given_up.count += 1;
+            given_up.since = None;
+        }
+    }
+
+    /// The agent acknowledged something, or has connected.
+    fn end(&mut self, agent: &AgentId) {
+        // Looked up for each acknowledgement, and nearly always empty.
+        if !self.0.is_empty() {
+            self.0.remove(agent);
+        }
+    }
+
+    /// How many deliveries to an agent were given up since it was last heard.
+    fn count(&self, agent: &AgentId) -> usize {
+        self.0.get(agent).map_or(0, |given_up| given_up.count)
+    }
+
+    /// The agents with what was given up to each, in no particular order.
+    fn iter(&self) -> impl Iterator<Item = (&AgentId, usize)> {
+        self.0.iter().map(|(agent, given_up)| (agent, given_up.count))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Gives agents another chance to which nothing was given up for a while.
+    fn forget_old(&mut self, now: Instant) {
+        self.0.retain(|_, given_up| {
+            let since = *given_up.since.get_or_insert(now);
+            now.saturating_duration_since(since) < REMEMBERED
+        });
     }
 }

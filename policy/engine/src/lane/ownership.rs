@@ -16,6 +16,8 @@ use schemas::Lane;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::{Claim, OwnershipStep};
+
 use crate::config::EngineConfig;
 use crate::membership::{LiveEngines, MembershipInput};
 use crate::status::LanePhase;
@@ -36,31 +38,6 @@ enum OwnershipState {
     Owner { epoch: u64, release_at: Option<Instant> },
     /// Has folded another engine's claim: sends what came before it, then stands by.
     Yielding { epoch: u64 },
-}
-
-/// A claim on its way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Claim {
-    epoch: u64,
-    /// The owner is alive and hands over: what it sent need not be sent again at once.
-    pub(super) is_orderly: bool,
-    /// Somebody owned the lane before, and is gone or about to be.
-    pub(super) outlives: bool,
-    failures: u32,
-    retry_at: Option<Instant>,
-}
-
-/// What the lane has to do after a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum OwnershipStep {
-    /// Nothing further.
-    Settled,
-    /// Nothing, but the lane is not owned here, and what it holds piles up.
-    Waiting,
-    /// Append a claim of this epoch.
-    Claim(u64),
-    /// The lane is owned.
-    Owned(Claim),
 }
 
 /// The part of one engine in the ownership of one lane.
@@ -148,7 +125,7 @@ impl Ownership {
     /// Others came or went: whether the lane falls to this engine, and which rules everybody folds. A lane's rules change
     /// by a record only, and only to what every live engine folds.
     pub(super) fn handle_live(&mut self, live: &LiveEngines, rules: u32) {
-        self.is_first = live.first(self.lane) == Some(self.engine.as_str());
+        self.is_first = live.ranked(self.lane).first() == Some(&self.engine);
         let newest = live.rules_newest(self.rules_newest);
         self.rules_wanted = (newest > rules).then(|| (newest, Instant::now()));
     }

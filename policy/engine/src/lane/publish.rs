@@ -1,44 +1,39 @@
 //! What leaves a lane: deliveries, public notices, writes of the register, and the entries an engine appends for them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bus::appender::{Appender, AppenderOptions};
 use bus::{Bus, Registered};
 use bytes::Bytes;
+use futures_util::{FutureExt, StreamExt};
 use policy_core::{Deliver, LaneState, PublicNotice, RegisterWrite};
 use schemas::record::{EngineEvent, Entry, Qos};
-use schemas::{Address, AgentId, DeliveryId, Lane, NegotiationId, RegisterKey, subject};
+use schemas::{Address, AgentId, DeliveryId, Lane, NegotiationId, subject};
 use tokio::time::{Instant, timeout};
 
 use super::fold::Fold;
-use super::{AppendDone, Inputs, Purpose, Shared, WriteDone};
-use crate::lane::abort::{ABORTS_MAX, AbortCode, Aborts};
+use super::{AppendDone, FLUSH_MAX, Inputs, Purpose, Shared, WriteDone};
+use crate::lane::AbortCode;
+use crate::lane::Batch;
+use crate::lane::DeliveryEvent;
+use crate::lane::abort::{ABORTS_MAX, Aborts};
 use crate::lane::backlog::BacklogSender;
-use crate::lane::delivered::{Batch, DeliveredBatch};
+use crate::lane::checkpoint::Checkpoint;
+use crate::lane::delivered::DeliveredBatch;
 use crate::lane::observer::LaneObserver;
-use crate::lane::outbox::{DeliveryEvent, Outbox};
-use crate::lane::register::{PendingWrite, Registrar, WRITES_PENDING_MAX, Write, WriteOutcome};
+use crate::lane::outbox::Outbox;
+use crate::lane::register::Registrar;
+use crate::lane::{WRITES_PENDING_MAX, Write, WriteOutcome};
 use crate::metrics::{Observation, WriteResult};
 use crate::status::{LaneStatus, StopReason};
 
 /// Most engine entries in flight; more wait in the outbox. A quarter of what the appender queues.
 const APPENDS_IN_FLIGHT_MAX: usize = 1024;
-/// Longest a flush may take. A bus that takes longer is not connected; what was not handed over goes out again later.
-pub(super) const FLUSH_MAX: Duration = Duration::from_secs(1);
 /// While a lane is not owned nothing leaves it; at this many times `in_flight_max` held deliveries it gives up.
 const HELD_FACTOR: usize = 4;
 /// At this many register writes not known to be answered it gives up as well: a minute of a very busy lane, during which
 /// nobody has logged that the register answered.
 const WRITES_HELD_MAX: usize = 64 * WRITES_PENDING_MAX;
-
-/// What is not settled yet of a lane's effects: the part of a checkpoint that is not the state.
-pub(super) struct Unsettled {
-    pub(super) deliveries: Vec<Deliver>,
-    pub(super) writes: Vec<PendingWrite>,
-    pub(super) refused: Vec<RegisterKey>,
-    pub(super) aborts: Vec<(NegotiationId, AbortCode)>,
-}
 
 /// See the module.
 pub(super) struct Publisher {
@@ -140,14 +135,12 @@ impl Publisher {
         if pending > limit { Err(StopReason::WritesTooMany { pending, limit }) } else { Ok(()) }
     }
 
-    /// What is not settled yet, for a checkpoint.
-    pub(super) fn unsettled(&self) -> Unsettled {
-        Unsettled {
-            deliveries: self.outbox.unsettled().cloned().collect(),
-            writes: self.registrar.pending(),
-            refused: self.registrar.refused(),
-            aborts: self.aborts.wanted(),
-        }
+    /// Adds what is not settled yet to a checkpoint of the state.
+    pub(super) fn fill_checkpoint(&self, checkpoint: &mut Checkpoint) {
+        checkpoint.deliveries = self.outbox.unsettled().cloned().collect();
+        checkpoint.writes = self.registrar.pending();
+        checkpoint.refused = self.registrar.refused();
+        checkpoint.aborts = self.aborts.wanted();
     }
 
     /// When something is due while the lane is owned.
@@ -210,7 +203,7 @@ impl Publisher {
         let id = deliver.id;
         let gate = is_owner.then(|| self.registrar.gate(deliver.after.as_ref()));
         let trace = observer.trace_delivery(&deliver);
-        self.outbox.hold_traced(deliver, trace, now);
+        self.outbox.hold(deliver, trace, now);
         if let Some(gate) = gate {
             self.outbox.release(id, gate);
         }
@@ -238,7 +231,7 @@ impl Publisher {
                 let trace_id = observer.trace_id(&negotiation, state);
                 tracing::error!(%negotiation, %trace_id, %key, %error, "a register value cannot be written");
                 self.aborts.want(negotiation, AbortCode::Internal);
-                self.registrar.refuse(key, position);
+                self.registrar.refuse(key, position, false);
                 return;
             }
         };
@@ -340,10 +333,8 @@ impl Publisher {
 
     /// Lets go what was held back in favour of the owner before.
     pub(super) fn release_held(&mut self) {
-        for id in self.outbox.held() {
-            let gate = self.registrar.gate(self.outbox.after(id));
-            self.outbox.release(id, gate);
-        }
+        let registrar = &self.registrar;
+        self.outbox.release_held(|after| registrar.gate(after));
     }
 
     /// The lane has another owner: what is not settled is held back again.
@@ -363,13 +354,13 @@ impl Publisher {
             let mut is_started = false;
             while let Some(write) = self.registrar.poll_write(now) {
                 let register = Arc::clone(&self.bus.register);
-                inputs.start_write(Box::pin(async move {
+                inputs.writes.push(Box::pin(async move {
                     let answer = register.write(write.key.clone(), write.value).await;
                     WriteDone { key: write.key, started: now, answer }
                 }));
                 is_started = true;
             }
-            while let Some(done) = inputs.ready_write() {
+            while let Some(Some(done)) = inputs.writes.next().now_or_never() {
                 self.handle_write(&done, fold.state(), observer);
             }
             if !is_started {
@@ -380,13 +371,13 @@ impl Publisher {
 
     /// Appends the aborts and failures that are due under an epoch, as many as may be in flight.
     pub(super) fn append_failures(&mut self, epoch: u64, now: Instant, inputs: &mut Inputs) {
-        while inputs.appends_len() < APPENDS_IN_FLIGHT_MAX
+        while inputs.appends.len() < APPENDS_IN_FLIGHT_MAX
             && let Some((negotiation, code)) = self.aborts.poll_abort(now)
         {
             let event = EngineEvent::Abort { negotiation: negotiation.clone(), code: code.as_str().to_owned() };
             self.append(Purpose::Abort(negotiation), Entry::Engine { epoch, event }, inputs);
         }
-        while inputs.appends_len() < APPENDS_IN_FLIGHT_MAX
+        while inputs.appends.len() < APPENDS_IN_FLIGHT_MAX
             && let Some((id, event)) = self.outbox.poll_given_up()
         {
             self.append(Purpose::DeliveryFailed(id), Entry::Engine { epoch, event }, inputs);
@@ -419,23 +410,16 @@ impl Publisher {
         self.append(Purpose::Delivered(batch), Entry::Engine { epoch, event }, inputs);
     }
 
+    /// Appends a claim of the lane.
     pub(super) fn append_claim(&self, epoch: u64, inputs: &mut Inputs) {
         let event = EngineEvent::Claim { engine: self.engine.clone() };
         self.append(Purpose::Claim, Entry::Engine { epoch, event }, inputs);
     }
 
-    pub(super) fn append_rules(&self, epoch: u64, version: u32, inputs: &mut Inputs) {
-        let event = EngineEvent::Rules { version };
-        self.append(Purpose::Rules, Entry::Engine { epoch, event }, inputs);
-    }
-
-    pub(super) fn append_tick(&self, inputs: &mut Inputs) {
-        self.append(Purpose::Tick, Entry::Tick, inputs);
-    }
-
-    fn append(&self, purpose: Purpose, entry: Entry, inputs: &mut Inputs) {
+    /// Appends an entry of the engine.
+    pub(super) fn append(&self, purpose: Purpose, entry: Entry, inputs: &mut Inputs) {
         let appender = self.appender.clone();
-        inputs.start_append(Box::pin(async move {
+        inputs.appends.push(Box::pin(async move {
             let outcome = appender.append(&entry).await;
             AppendDone { purpose, outcome }
         }));

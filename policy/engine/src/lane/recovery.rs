@@ -12,7 +12,7 @@ use policy_core::LaneState;
 use schemas::{Lane, Timestamp};
 use tokio::time::{Instant, sleep};
 
-use super::{Recovered, Shared};
+use super::{Beginning, Recovered, Shared};
 use crate::config::EngineConfig;
 use crate::lane::abort::Aborts;
 use crate::lane::checkpoint::{Checkpoint, CheckpointError, CheckpointStore};
@@ -144,19 +144,19 @@ impl Recovery<'_> {
         let mut recovered = self.at(lane_state, head.position, head.time, trimmed).await?;
         let now = Instant::now();
         for deliver in deliveries {
-            recovered.outbox.hold(deliver, now);
+            recovered.outbox.hold(deliver, None, now);
         }
-        refused.into_iter().for_each(|key| recovered.registrar.restore_refused(key));
+        refused.into_iter().for_each(|key| recovered.registrar.refuse(key, 0, true));
         writes.into_iter().for_each(|pending| recovered.registrar.restore(pending));
         for (negotiation, code) in aborts {
             recovered.aborts.want(negotiation, code);
         }
-        recovered.blamed.extend(blamed);
+        recovered.beginning.blamed.extend(blamed);
         let position = head.position;
         tracing::info!(
             lane = self.lane.0,
             position,
-            open = recovered.lane_state.open_count(),
+            open = recovered.beginning.state.open_count(),
             "the checkpoint is restored"
         );
         Ok(recovered)
@@ -174,13 +174,10 @@ impl Recovery<'_> {
         let target = self.log.last_seq(self.lane).await?;
         let reader = LogReader::open(Arc::clone(self.log), self.lane, position + 1).await?;
         Ok(Recovered {
-            lane_state,
+            beginning: Beginning { state: lane_state, position, time, blamed: BTreeSet::new() },
             outbox: Outbox::new(self.config.outbox.clone(), Arc::clone(self.metrics), now),
-            registrar: Registrar::new(),
+            registrar: Registrar::default(),
             aborts: Aborts::new(now),
-            blamed: BTreeSet::new(),
-            position,
-            time,
             target,
             trimmed,
             reader,

@@ -23,11 +23,8 @@ use retry::Backoff;
 use schemas::{NegotiationId, RegisterKey};
 use tokio::time::Instant;
 
-/// Most writes in flight: enough to keep one fsync busy with the closings of a whole group commit, few enough that a
-/// lane does not fill the bus's own buffers.
-pub(crate) const WRITES_IN_FLIGHT_MAX: usize = 1024;
-/// At this many pending writes the lane takes no further records in: eight times what can be in flight.
-pub(crate) const WRITES_PENDING_MAX: usize = 8 * WRITES_IN_FLIGHT_MAX;
+use super::{Gate, PendingWrite, WRITES_IN_FLIGHT_MAX, WRITES_PENDING_MAX, Write, WriteOutcome};
+
 /// Gaps after writes whose outcome stayed unknown.
 const RETRY_GAPS: Backoff = Backoff::exact(Duration::from_millis(100), Duration::from_secs(5));
 /// Most refused keys remembered. A refusal means two histories of one log: it pages, and there should be none.
@@ -36,55 +33,8 @@ const REFUSED_MAX: usize = 4096;
 /// sweeping linear in what is added.
 const STALE_SLACK: usize = 16;
 
-/// A write to hand to the bus.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Write {
-    /// Where.
-    pub(crate) key: RegisterKey,
-    /// What, in canonical form.
-    pub(crate) value: Bytes,
-}
-
-/// Whether the register lets a delivery out.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Gate {
-    /// Nothing to wait for, or it is written.
-    Open,
-    /// Not answered yet.
-    Shut(RegisterKey),
-    /// Another value stands there: the delivery must never leave.
-    Refused,
-}
-
-/// What an answer means.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum WriteOutcome {
-    /// The key has our value: what waits for it may leave.
-    Written,
-    /// The key has another value: what waits for these keys, it and those refused with it, must never leave, and the
-    /// negotiation must be aborted.
-    Refused(NegotiationId, Vec<RegisterKey>),
-    /// The same, and the log holds the abort already.
-    RefusedAgain(Vec<RegisterKey>),
-    /// Unknown; the write is made again later.
-    Retried,
-}
-
-/// A write that is not known to be answered, as a checkpoint keeps it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct PendingWrite {
-    /// The write.
-    pub(crate) write: Write,
-    /// It starts only once this key is no longer pending.
-    pub(crate) after: Option<RegisterKey>,
-    /// Sequence of the record that caused it.
-    pub(crate) seq: u64,
-    /// Whether only its own answer settles it: its negotiation was aborted, perhaps because it was refused elsewhere.
-    pub(crate) is_contested: bool,
-}
-
 /// See the module.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Registrar {
     pending: HashMap<RegisterKey, Pending>,
     /// What is pending, by the record that caused it.
@@ -125,19 +75,6 @@ struct RefusedWrite {
 }
 
 impl Registrar {
-    pub(crate) fn new() -> Self {
-        Self {
-            pending: HashMap::new(),
-            order: BTreeMap::new(),
-            added: 0,
-            followers: HashMap::new(),
-            startable: VecDeque::new(),
-            retries: Vec::new(),
-            refused: BTreeMap::new(),
-            in_flight: 0,
-        }
-    }
-
     /// Writes not yet answered.
     pub(crate) fn len(&self) -> usize {
         self.pending.len()
@@ -181,14 +118,9 @@ impl Registrar {
     }
 
     /// Notes that another value than the one the record `seq` asked for stands under a key, or that there is none to
-    /// write.
-    pub(crate) fn refuse(&mut self, key: RegisterKey, seq: u64) {
-        self.note_refused(key, RefusedWrite { seq, value: None, is_logged: false });
-    }
-
-    /// Notes a refused key of a checkpoint.
-    pub(crate) fn restore_refused(&mut self, key: RegisterKey) {
-        self.note_refused(key, RefusedWrite { seq: 0, value: None, is_logged: true });
+    /// write. `is_logged`: the log holds the abort that this leads to, as it does of what a checkpoint says.
+    pub(crate) fn refuse(&mut self, key: RegisterKey, seq: u64, is_logged: bool) {
+        self.note_refused(key, RefusedWrite { seq, value: None, is_logged });
     }
 
     /// Whether a key lets out what waits for it.
@@ -229,6 +161,7 @@ impl Registrar {
         answer: &Result<Registered, BusError>,
         now: Instant,
     ) -> WriteOutcome {
+        debug_assert!(self.in_flight > 0, "only what was started is answered");
         self.in_flight = self.in_flight.saturating_sub(1);
         match answer {
             Ok(Registered::Written | Registered::Same) => {

@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use bus::{Bus, BusError, PubSub, Received};
 use bytes::Bytes;
-use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, select};
+use futures_util::{FutureExt, StreamExt};
 use policy_core::LaneState;
 use schemas::journal::JournalRequest;
 use schemas::{AgentId, Lane, NegotiationId, subject};
@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout};
 
 use super::Inputs;
-use super::publish::FLUSH_MAX;
+use crate::lane::FLUSH_MAX;
 use crate::lane::observer::LaneObserver;
 
 /// Most requests that wait; further ones are dropped, and their senders told by nobody. Far more than gateways ask at once.
@@ -63,19 +63,19 @@ impl Requests {
 
     /// Answers for the lane from now on. Views are a convenience: a bus that takes no subscription stops nothing else.
     pub(super) async fn subscribe(&mut self, now: Instant, has_journals: bool, inputs: &mut Inputs) {
-        if inputs.has_requests() || now < self.subscribe_at {
+        if inputs.requests.is_some() || now < self.subscribe_at {
             return;
         }
         self.subscribe_at = now + SUBSCRIBE_GAP;
         match timeout(FLUSH_MAX, subscribe(&*self.bus.pub_sub, self.lane, has_journals)).await {
-            Ok(Ok(requests)) => inputs.open_requests(requests),
+            Ok(Ok(requests)) => inputs.requests = Some(requests),
             Ok(Err(_)) | Err(_) => tracing::warn!(lane = self.lane.0, "the bus takes no subscription for views yet"),
         }
     }
 
     /// When the subscription is tried again.
     pub(super) fn wake_at(&self, inputs: &Inputs) -> Option<Instant> {
-        (!inputs.has_requests()).then_some(self.subscribe_at)
+        (inputs.requests.is_none()).then_some(self.subscribe_at)
     }
 
     pub(super) fn add(&mut self, request: Received) {
@@ -86,11 +86,11 @@ impl Requests {
     pub(super) fn ask_end(&mut self, inputs: &mut Inputs) {
         while self.queue.poll_end_wanted() {
             let (log, lane) = (Arc::clone(&self.bus.log), self.lane);
-            inputs.start_end(Box::pin(async move {
+            inputs.ends.push(Box::pin(async move {
                 let end = timeout(FLUSH_MAX, log.last_seq(lane)).await;
                 end.ok().and_then(Result::ok)
             }));
-            while let Some(end) = inputs.ready_end() {
+            while let Some(Some(end)) = inputs.ends.next().now_or_never() {
                 self.queue.handle_end(end);
             }
         }

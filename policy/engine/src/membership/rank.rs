@@ -10,19 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use schemas::{Digest, Lane};
 
-/// An engine that could own lanes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct LaneCandidate<'a> {
-    /// Its name.
-    pub(super) id: &'a str,
-    /// The lanes it could own at once.
-    pub(super) fit: &'a BTreeSet<Lane>,
-    /// The lanes that are left to it, whatever its rank.
-    pub(super) left_to: &'a BTreeSet<Lane>,
-    /// It catches up with no lane any more. One that still does gets only lanes that nobody else could own: its share
-    /// would otherwise move with each lane it has caught up with.
-    pub(super) is_settled: bool,
-}
+use super::LaneCandidate;
 
 /// Per lane, the engines that could own it: the one that should first, then the others by their score.
 pub(super) fn ranked(candidates: &[LaneCandidate<'_>]) -> BTreeMap<Lane, Vec<String>> {

@@ -1,13 +1,15 @@
-//! The gauges each lane keeps.
+//! The gauges each lane keeps; how long agents take for their turns, which deadlines they miss, and which negotiations stand
+//! still. All in log time.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use policy_core::{Event, Phase, Protocol};
+use policy_core::{AwardLoss, Cause, Event, Phase, Protocol};
 use prometheus::IntGauge;
-use schemas::{Lane, Timestamp};
+use schemas::delivery::{CloseReason, Disposition, Outcome};
+use schemas::{Act, AgentId, Lane, NegotiationId, Timestamp};
 
-use super::turns::Turns;
-use super::{EngineMetrics, open_phases};
+use super::{Deadline, EngineMetrics, Noticed, OTHER_POLICY, Role, open_phases, policy_index};
 
 /// Gap between two looks for negotiations that stand still, in microseconds: each looks at every open one.
 const LOOK_GAP_US: u64 = 1_000_000;
@@ -141,3 +143,160 @@ impl Drop for LaneGauges {
         self.set_owned(false);
     }
 }
+
+/// Open negotiations of a lane that are followed, in at most 6 MiB; beyond, turns are not measured.
+const FOLLOWED_MAX: usize = 65_536;
+/// A negotiation in which nothing has happened for so long stands still, in milliseconds: twice the longest default timer.
+const STILL_MS: u64 = 120_000;
+
+/// The open negotiations of one lane. At most [`FOLLOWED_MAX`].
+#[derive(Debug, Default)]
+struct Turns(HashMap<NegotiationId, Turn>);
+
+#[derive(Debug, Clone, Copy)]
+struct Turn {
+    protocol: Protocol,
+    /// Where the policy it is conducted under stands in [`POLICIES`](super::POLICIES).
+    policy: usize,
+    phase: Phase,
+    /// When those whose turn it is were asked.
+    asked_at: Timestamp,
+    /// When something happened last.
+    moved_at: Timestamp,
+}
+
+impl Turns {
+    /// Follows a fact that was folded at `at`; tells what is to be counted.
+    fn follow(&mut self, event: &Event, at: Timestamp) -> Option<Noticed> {
+        match event {
+            Event::Started { negotiation, protocol, policy, .. } => {
+                self.begin(negotiation, *protocol, protocol.phases()[0], at);
+                if let Some(turn) = self.0.get_mut(negotiation) {
+                    turn.policy = policy_index(policy);
+                }
+                None
+            }
+            Event::Transition { negotiation, to: Phase::Ended, .. } => {
+                self.0.get_mut(negotiation)?.moved_at = at;
+                None
+            }
+            Event::Transition { negotiation, to, .. } => {
+                let protocol = Protocol::of_phase(*to)?;
+                self.begin(negotiation, protocol, *to, at);
+                None
+            }
+            Event::Disposed { negotiation, from, act, disposition, .. } => {
+                self.0.get_mut(negotiation)?.handle(negotiation, from, *act, *disposition, at)
+            }
+            Event::Closed { negotiation, reason, complete, .. } => {
+                self.ask_again(negotiation, at);
+                (*reason == CloseReason::Deadline && !complete)
+                    .then_some(Noticed::Miss(Protocol::ContractNet, Deadline::Collecting))
+            }
+            Event::Decided(decision) => {
+                self.ask_again(&decision.negotiation, at);
+                (decision.cause == Cause::InitiatorSilent)
+                    .then_some(Noticed::Miss(Protocol::ContractNet, Deadline::Deciding))
+            }
+            Event::AwardLost { negotiation, loss, .. } => {
+                self.ask_again(negotiation, at);
+                match loss {
+                    AwardLoss::ConfirmTimeout => Some(Noticed::Miss(Protocol::ContractNet, Deadline::Awarding)),
+                    AwardLoss::PerformTimeout => Some(Noticed::Miss(Protocol::ContractNet, Deadline::Performing)),
+                    AwardLoss::Refused
+                    | AwardLoss::Failed
+                    | AwardLoss::PerformFailed
+                    | AwardLoss::Undelivered
+                    | AwardLoss::Cancelled
+                    | AwardLoss::Timeout
+                    | AwardLoss::Aborted => None,
+                }
+            }
+            Event::Ended { negotiation, outcome, .. } => missed_at_end(self.0.remove(negotiation)?, *outcome),
+            Event::Committed { negotiation, .. } => {
+                self.0.get_mut(negotiation)?.moved_at = at;
+                None
+            }
+            Event::Excluded { .. } | Event::Claimed { .. } | Event::InvariantViolated { .. } => None,
+        }
+    }
+
+    /// How many have stood still for long.
+    fn still(&self, now: Timestamp) -> usize {
+        self.0.values().filter(|turn| turn.moved_at.plus_ms(STILL_MS) < now).count()
+    }
+
+    /// Where the policy of a negotiation stands in [`POLICIES`](super::POLICIES); the last where that is not known.
+    fn policy(&self, negotiation: &NegotiationId) -> usize {
+        self.0.get(negotiation).map_or(OTHER_POLICY, |turn| turn.policy)
+    }
+
+    fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    fn begin(&mut self, negotiation: &NegotiationId, protocol: Protocol, phase: Phase, at: Timestamp) {
+        let policy = self.policy(negotiation);
+        let turn = Turn { protocol, policy, phase, asked_at: at, moved_at: at };
+        if let Some(known) = self.0.get_mut(negotiation) {
+            *known = turn;
+        } else if self.0.len() < FOLLOWED_MAX {
+            self.0.insert(negotiation.clone(), turn);
+        }
+    }
+
+    fn ask_again(&mut self, negotiation: &NegotiationId, at: Timestamp) {
+        if let Some(turn) = self.0.get_mut(negotiation) {
+            (turn.asked_at, turn.moved_at) = (at, at);
+        }
+    }
+}
+
+impl Turn {
+    /// A message of a party: was it its turn?
+    fn handle(
+        &mut self,
+        negotiation: &NegotiationId,
+        from: &AgentId,
+        act: Act,
+        disposition: Disposition,
+        at: Timestamp,
+    ) -> Option<Noticed> {
+        if !matches!(disposition, Disposition::Ok | Disposition::Committed) {
+            return None;
+        }
+        self.moved_at = at;
+        let is_initiator = negotiation.initiator() == from.as_str();
+        let role =
+            match (self.protocol, self.phase, act) {
+                (Protocol::ContractNet, Phase::Collecting, Act::Offer | Act::Refuse) => Role::Contractor,
+                (Protocol::ContractNet, Phase::Deciding, Act::Accept) => Role::Initiator,
+                (Protocol::ContractNet, Phase::Awarding, Act::Confirm) => Role::Contractor,
+                (Protocol::AlternatingOffers, _, Act::Join | Act::Offer | Act::Accept | Act::Confirm) => {
+                    if is_initiator { Role::Initiator } else { Role::Party }
+                }
+                _ => return None,
+            };
+        let took_us = at.since_us(self.asked_at);
+        // An offer, or an acceptance, makes it the next party's turn.
+        if self.protocol == Protocol::AlternatingOffers && matches!(act, Act::Offer | Act::Accept) {
+            self.asked_at = at;
+        }
+        Some(Noticed::Turn(self.protocol, role, took_us))
+    }
+}
+
+/// Which deadline a negotiation ended by, if by one; `turn` is how it stood before.
+fn missed_at_end(turn: Turn, outcome: Outcome) -> Option<Noticed> {
+    match (outcome, turn.phase) {
+        (Outcome::Timeout, _) => Some(Noticed::Miss(Protocol::ContractNet, Deadline::Hard)),
+        (Outcome::NoAgreement, Phase::Joining) => Some(Noticed::Miss(Protocol::AlternatingOffers, Deadline::Joining)),
+        (Outcome::NoAgreement, Phase::Confirming) => {
+            Some(Noticed::Miss(Protocol::AlternatingOffers, Deadline::Confirming))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

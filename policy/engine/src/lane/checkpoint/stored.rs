@@ -8,8 +8,8 @@ use schemas::record::Qos;
 use schemas::{AgentId, DeliveryId, Digest, Lane, MsgId, NegotiationId, RegisterKey, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::lane::abort::AbortCode;
-use crate::lane::register::{PendingWrite, Write};
+use crate::lane::AbortCode;
+use crate::lane::{PendingWrite, Write};
 
 /// What a frame holds, by its first byte.
 pub(super) mod tag {

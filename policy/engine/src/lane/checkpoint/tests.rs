@@ -11,9 +11,9 @@ use schemas::{AgentId, AwardNo, Digest, Lot, MsgId, Timestamp};
 use self::told::everything_told;
 use super::encode::seal;
 use super::*;
+use crate::lane::Write;
 use crate::lane::document::DocumentWriter;
 use crate::lane::outbox::fixture::deliver;
-use crate::lane::register::Write;
 
 #[tokio::test]
 async fn a_checkpoint_reads_back_as_it_was_written() {

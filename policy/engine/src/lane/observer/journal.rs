@@ -14,7 +14,7 @@ use schemas::payload::{AttrValue, Terms};
 use schemas::{Act, AgentId, AwardNo, DeliveryId, Lot, NegotiationId, RegisterKey};
 use serde::Serialize;
 
-use crate::lane::outbox::{DeliveryEvent, DeliveryStep};
+use crate::lane::{DeliveryEvent, DeliveryStep};
 use crate::metrics::{DeadLetterReason, WriteResult};
 
 pub(super) use kept::Journals;

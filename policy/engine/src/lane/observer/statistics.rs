@@ -18,62 +18,16 @@ use schemas::statistics::{
     AGENTS_MAX, AgentActivity, EndedNegotiation, FAULTS_MAX, Histogram, NAMED_MAX, OTHER, OpenNegotiation,
     POLICIES_MAX, PolicyActivity, Statistics,
 };
-use schemas::{AgentId, Lane, Timestamp, subject};
+use schemas::{AgentId, Timestamp, subject};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use crate::config::{EngineConfig, WallClock};
+use super::{AgentTotals, LaneStatistics, Totals};
+use crate::config::WallClock;
+use crate::lane::{Shared, Watched};
 use crate::status::StatusReader;
 
 pub(crate) use counters::LaneCounters;
-
-/// What a lane comes to.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct LaneStatistics {
-    /// The lane, if it is owned.
-    pub(crate) owned: Option<Lane>,
-    /// Open negotiations.
-    pub(crate) open: usize,
-    /// Deliveries not acknowledged.
-    pub(crate) unacknowledged: usize,
-    /// The newest open ones, newest first.
-    pub(crate) newest: Vec<OpenNegotiation>,
-    /// What was counted.
-    pub(crate) counted: Totals,
-}
-
-/// What was counted since the process started.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Totals {
-    started: u64,
-    ended: Vec<(&'static str, u64)>,
-    awards: u64,
-    binding: u64,
-    offers: u64,
-    /// An engine that is gone has counted more.
-    lower_bound: bool,
-    /// From call to end, of what ended in the last minute.
-    round: Histogram,
-    /// The same of what ended in the last five seconds.
-    recent: Histogram,
-    policies: Vec<PolicyActivity>,
-    agents: Vec<(AgentId, AgentTotals)>,
-    /// The newest ended ones, newest first.
-    latest: Vec<EndedNegotiation>,
-}
-
-/// What one agent did.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct AgentTotals {
-    opened: u64,
-    calls: u64,
-    offers: u64,
-    awards: u64,
-    fair_ppm: u64,
-    acknowledged: Histogram,
-    /// The count of everything when something was counted last.
-    last: u64,
-}
 
 impl AgentTotals {
     /// How busy it was.
@@ -108,15 +62,16 @@ pub(crate) struct StatisticsReporter {
 
 impl StatisticsReporter {
     /// Publishes the sum of what lanes say; nothing where the configuration wants no statistics.
-    pub(crate) fn new(
-        config: &EngineConfig,
-        pub_sub: Arc<dyn PubSub>,
-        lanes: Vec<watch::Receiver<LaneStatistics>>,
-        status: StatusReader,
-    ) -> Option<Self> {
-        let (engine, every) = (config.id.clone(), Duration::from_millis(config.statistics_ms));
-        let clock = Arc::clone(&config.clock.now);
-        (config.statistics_ms > 0).then_some(Self { engine, every, clock, pub_sub, lanes, status })
+    pub(crate) fn new(shared: &Shared, lanes: &[Watched], status: StatusReader) -> Option<Self> {
+        let config = &shared.config;
+        (config.statistics_ms > 0).then(|| Self {
+            engine: config.id.clone(),
+            every: Duration::from_millis(config.statistics_ms),
+            clock: Arc::clone(&config.clock.now),
+            pub_sub: Arc::clone(&shared.bus.pub_sub),
+            lanes: lanes.iter().map(|lane| lane.statistics.clone()).collect(),
+            status,
+        })
     }
 
     /// Publishes until it is dropped.

@@ -18,8 +18,8 @@ use serde::de::IgnoredAny;
 use telemetry::{Kind, Span, SpanId, TraceContext, TraceId, Tracer};
 use tokio::time::Instant;
 
-use crate::lane::outbox::{DeliveryEvent, DeliveryStep};
-use crate::lane::register::WRITES_PENDING_MAX;
+use crate::lane::WRITES_PENDING_MAX;
+use crate::lane::{DeliveryEvent, DeliveryStep};
 use crate::metrics::WriteResult;
 
 /// What goes over.
@@ -316,7 +316,7 @@ impl FinishedNegotiation {
             span.is_root = root.trace == TraceId::of(&self.negotiation);
             span
         };
-        record(tracer, root.trace, error.is_some(), make);
+        record_span(tracer, root.trace, error.is_some(), make);
     }
 }
 
@@ -358,7 +358,7 @@ impl Traces {
                 None => span,
             }
         };
-        record(&self.tracer, caused.context.trace, error.is_some(), make);
+        record_span(&self.tracer, caused.context.trace, error.is_some(), make);
     }
 
     /// The register has answered a write that was begun at `started`. `traceparent` is the call's, if it is known.
@@ -391,7 +391,7 @@ impl Traces {
                 .with("llmx.lane", u32::from(self.lane.0))
                 .failed(error)
         };
-        record(&self.tracer, context.trace, error.is_some(), make);
+        record_span(&self.tracer, context.trace, error.is_some(), make);
     }
 
     /// Something became of a delivery.
@@ -417,11 +417,11 @@ impl Traces {
                 .with("llmx.lane", u32::from(self.lane.0))
                 .failed(error)
         };
-        record(&self.tracer, context.trace, error.is_some(), make);
+        record_span(&self.tracer, context.trace, error.is_some(), make);
     }
 }
 
-fn record(tracer: &Tracer, trace: TraceId, is_failed: bool, make: impl FnOnce() -> Span) {
+fn record_span(tracer: &Tracer, trace: TraceId, is_failed: bool, make: impl FnOnce() -> Span) {
     if is_failed { tracer.record_failed(trace, make) } else { tracer.record(trace, make) }
 }
 

@@ -1,17 +1,19 @@
-//! How queued deliveries become messages, and what their sending leaves behind.
+//! How queued deliveries become messages, as few as possible: one JSON array per agent; and what their sending leaves behind.
 
+use std::collections::HashMap;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
-use schemas::DeliveryId;
-use schemas::record::Qos;
+use retry::Backoff;
+use schemas::record::{EngineEvent, Qos};
+use schemas::{AgentId, DeliveryId, Timestamp};
 use tokio::time::Instant;
 
-use super::DeliveryState;
-use super::bundle::{Bundle, Bundler};
-use super::schedule::retry_gap;
-use super::{DeliveryEvent, DeliveryStep, Outbox};
-use crate::lane::tick::LogClock;
+use super::{DeliveryState, Outbox};
+use crate::config::OutboxConfig;
+use crate::lane::{Bundle, DeliveryEvent, DeliveryStep, LogClock};
 use crate::metrics::DeadLetterReason;
 
 impl Outbox {
@@ -48,6 +50,77 @@ impl Outbox {
         bundles
     }
 
+    /// An agent has connected: everything it has not acknowledged goes out again at once, uncounted, so that an agent
+    /// whose connection flaps does not use its attempts up.
+    pub(crate) fn handle_hello(&mut self, agent: &AgentId) {
+        self.unreachable.end(agent);
+        let Some(recipient) = self.recipients.get(agent) else { return };
+        for id in recipient.ids() {
+            if let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.state == DeliveryState::Sent) {
+                entry.state = DeliveryState::Queued { counts: false };
+                self.queue.push(id);
+            }
+        }
+    }
+
+    /// The next instant something may be due for a repeat.
+    pub(crate) fn wake_at(&self) -> Option<Instant> {
+        self.schedule.next()
+    }
+
+    /// Queues what is due for a repeat and gives up what has run out of attempts or time.
+    pub(crate) fn handle_time(&mut self, now: Instant, log_time: Timestamp) {
+        while let Some((slot, ids)) = self.schedule.poll(now) {
+            for id in ids {
+                let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.due == Some(slot)) else { continue };
+                entry.due = None;
+                match entry.state {
+                    DeliveryState::GivenUp => self.given_up.push_back((id, entry.failure())),
+                    DeliveryState::Sent | DeliveryState::Queued { .. } if log_time > entry.deliver.expires => {
+                        self.give_up(id, DeadLetterReason::Expired);
+                    }
+                    DeliveryState::Sent | DeliveryState::Queued { .. }
+                        if entry.attempts >= entry.attempts_max(&self.config) =>
+                    {
+                        self.give_up(id, DeadLetterReason::Attempts);
+                    }
+                    DeliveryState::Sent => {
+                        entry.state = DeliveryState::Queued { counts: true };
+                        self.queue.push(id);
+                    }
+                    DeliveryState::Queued { .. } => entry.state = DeliveryState::Queued { counts: true },
+                    DeliveryState::Held | DeliveryState::Gated | DeliveryState::Failed => {}
+                }
+            }
+        }
+    }
+
+    /// The next delivery whose failure must be logged, with what the log is to say.
+    pub(crate) fn poll_given_up(&mut self) -> Option<(DeliveryId, EngineEvent)> {
+        self.given_up.pop_front()
+    }
+
+    /// The failure of a delivery could not be logged: it is reported again after a while.
+    pub(crate) fn handle_failure_unlogged(&mut self, id: DeliveryId, now: Instant) {
+        let gap = Duration::from_millis(self.config.retry_base_ms);
+        if let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.state == DeliveryState::GivenUp) {
+            entry.due = Some(self.schedule.arm(id, now + gap));
+        }
+    }
+
+    /// The failure of a delivery is in the log: whether it counts is known once it is folded. Beyond as many as may be in
+    /// flight it is taken to count: wrong only where another engine's claim stands before it that is not folded yet, and
+    /// then that engine has the delivery.
+    pub(crate) fn handle_failure_logged(&mut self, id: DeliveryId) {
+        if self.failed >= self.config.in_flight_max {
+            return self.settle(id);
+        }
+        if let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.state == DeliveryState::GivenUp) {
+            entry.state = DeliveryState::Failed;
+            self.failed += 1;
+        }
+    }
+
     /// The bus did not take a message: its deliveries have not been sent, and go out again after a while. Only their
     /// deadline can end that, not the number of attempts.
     pub(crate) fn handle_unsent(&mut self, bundle: &Bundle, now: Instant) {
@@ -81,5 +154,76 @@ impl Outbox {
             let at = (now + retry_gap(&self.config, &entry.deliver.to, entry.attempts)).min(expiry.max(now + base));
             entry.due = Some(self.schedule.arm(id, at));
         }
+    }
+}
+
+/// A gap is lengthened by up to a quarter; less than a doubling, so that gaps always grow.
+const JITTER_PARTS: u64 = 1024;
+
+/// Gap after the latest attempt: base * 2^(attempts - 1), capped, plus jitter.
+///
+/// The jitter is a hash of recipient and attempt: it spreads recipients that fell silent together, repeats in a test,
+/// and lets one recipient's deliveries stay in one message.
+fn retry_gap(config: &OutboxConfig, to: &AgentId, attempts: u32) -> Duration {
+    let [base, max] = [config.retry_base_ms, config.retry_ms_max].map(Duration::from_millis);
+    let gap_ms = u64::try_from(Backoff::exact(base, max).ceiling(attempts).as_millis()).unwrap_or(config.retry_ms_max);
+    let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one((to, attempts));
+    Duration::from_millis(gap_ms + gap_ms.saturating_mul(hash % (JITTER_PARTS / 4)) / JITTER_PARTS)
+}
+
+/// Collects documents by agent, in the order of the first delivery to each.
+struct Bundler {
+    deliveries_max: usize,
+    bytes_max: usize,
+    filling: Vec<Filling>,
+    filling_by_agent: HashMap<AgentId, usize>,
+}
+
+struct Filling {
+    agent: AgentId,
+    bytes: Vec<u8>,
+    documents: Vec<(DeliveryId, Range<usize>)>,
+}
+
+impl Bundler {
+    fn new(config: &OutboxConfig) -> Self {
+        Self {
+            deliveries_max: config.bundle_deliveries_max,
+            bytes_max: config.bundle_bytes_max,
+            filling: Vec::new(),
+            filling_by_agent: HashMap::new(),
+        }
+    }
+
+    /// Adds the document of a delivery.
+    fn add(&mut self, id: DeliveryId, to: &AgentId, document: &[u8]) {
+        let filling = self.open(to, document.len());
+        let start = filling.bytes.len() + 1;
+        filling.bytes.push(if filling.documents.is_empty() { b'[' } else { b',' });
+        filling.bytes.extend_from_slice(document);
+        filling.documents.push((id, start..filling.bytes.len()));
+    }
+
+    /// The messages.
+    fn finish(self) -> impl Iterator<Item = Bundle> {
+        self.filling.into_iter().map(|mut filling| {
+            filling.bytes.push(b']');
+            Bundle { agent: filling.agent, payload: Bytes::from(filling.bytes), documents: filling.documents }
+        })
+    }
+
+    /// The agent's present message, or a new one when a document of `more` bytes does not fit.
+    fn open(&mut self, agent: &AgentId, more: usize) -> &mut Filling {
+        let present = self.filling_by_agent.get(agent).copied().filter(|&index| {
+            let filling = &self.filling[index];
+            // Beside the document: the comma before it and the bracket at the end.
+            filling.documents.len() < self.deliveries_max && filling.bytes.len() + more + 2 <= self.bytes_max
+        });
+        let index = present.unwrap_or_else(|| {
+            self.filling.push(Filling { agent: agent.clone(), bytes: Vec::new(), documents: Vec::new() });
+            self.filling_by_agent.insert(agent.clone(), self.filling.len() - 1);
+            self.filling.len() - 1
+        });
+        &mut self.filling[index]
     }
 }

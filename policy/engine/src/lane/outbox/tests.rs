@@ -5,12 +5,11 @@ mod standby;
 use prometheus::Registry;
 use schemas::delivery::Delivery;
 use schemas::record::Qos;
-use schemas::{AwardNo, Lot, NegotiationId};
+use schemas::{AwardNo, Lane, Lot, NegotiationId, Timestamp};
 
-use super::bundle::Bundle;
 use super::fixture::{deliver, id};
 use super::*;
-use crate::lane::tick::LogClock;
+use crate::lane::{Bundle, LogClock};
 
 #[test]
 fn a_delivery_nobody_acknowledges_is_repeated_at_growing_gaps_under_one_id_and_then_given_up() {
@@ -285,7 +284,7 @@ fn failures_that_wait_for_their_records_are_bounded() {
 fn what_is_held_leaves_in_the_order_it_was_made_and_may_be_acknowledged_before() {
     let mut bench = Bench::new(OutboxConfig::default());
     for number in [9, 1, 5] {
-        bench.outbox.hold(deliver(number, "bob"), bench.now);
+        bench.outbox.hold(deliver(number, "bob"), None, bench.now);
     }
     assert!(bench.flush().is_empty());
     assert!(bench.ack("bob", 1), "an earlier owner may have sent it");
@@ -310,6 +309,22 @@ fn what_is_remembered_per_agent_stays_in_proportion_to_what_waits() {
     assert!(bench.outbox.recipients.is_empty());
 }
 
+#[test]
+fn a_timer_never_fires_before_its_time_and_at_most_a_slot_later() {
+    let start = Instant::now();
+    let mut schedule = RetrySchedule::new(start);
+    let id = DeliveryId::new(Lane(0), [1; 16]);
+    for after_us in [1_u64, 7_999, 8_000, 8_001, 500_000, 512_345] {
+        let at = start + Duration::from_micros(after_us);
+        let slot = schedule.arm(id, at);
+        let end = schedule.next().unwrap();
+        assert!(end >= at && end <= at + Duration::from_millis(SLOT_MS), "{after_us}");
+        assert_eq!(schedule.poll(end - Duration::from_micros(1)), None);
+        assert_eq!(schedule.poll(end), Some((slot, vec![id])));
+    }
+    assert_eq!(schedule.next(), None);
+}
+
 /// An outbox with a clock of its own. Log time is one second at the start.
 struct Bench {
     outbox: Outbox,
@@ -328,7 +343,7 @@ impl Bench {
 
     fn add(&mut self, deliver: Deliver, gate: Gate) {
         let id = deliver.id;
-        self.outbox.hold(deliver, self.now);
+        self.outbox.hold(deliver, None, self.now);
         self.outbox.release(id, gate);
     }
 

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_write_starts_after_the_one_it_follows_and_opens_its_gate_when_answered() {
-    let (mut registrar, now) = (Registrar::new(), Instant::now());
+    let (mut registrar, now) = (Registrar::default(), Instant::now());
     let (award, end) = (award(1), end(1));
     registrar.add(write(&award), None, 1);
     registrar.add(write(&end), Some(award.clone()), 1);
@@ -20,7 +20,7 @@ fn a_write_starts_after_the_one_it_follows_and_opens_its_gate_when_answered() {
 
 #[test]
 fn another_value_refuses_the_gate_for_good() {
-    let (mut registrar, now) = (Registrar::new(), Instant::now());
+    let (mut registrar, now) = (Registrar::default(), Instant::now());
     registrar.add(write(&award(1)), None, 1);
     registrar.poll_write(now);
     let answer = registrar.handle_answer(&award(1), &Ok(Registered::Different(Bytes::new())), now);
@@ -32,7 +32,7 @@ fn another_value_refuses_the_gate_for_good() {
 
 #[test]
 fn what_follows_a_refused_key_is_refused_with_it_and_never_written() {
-    let (mut registrar, now) = (Registrar::new(), Instant::now());
+    let (mut registrar, now) = (Registrar::default(), Instant::now());
     registrar.add(write(&award(1)), None, 1);
     registrar.add(write(&end(1)), Some(award(1)), 2);
     registrar.add(write(&closed()), Some(end(1)), 2);
@@ -51,13 +51,13 @@ fn what_follows_a_refused_key_is_refused_with_it_and_never_written() {
 
 #[test]
 fn a_checkpoint_written_before_the_abort_is_logged_lets_nothing_out_that_follows() {
-    let (mut registrar, now) = (Registrar::new(), Instant::now());
+    let (mut registrar, now) = (Registrar::default(), Instant::now());
     registrar.add(write(&award(1)), None, 1);
     registrar.add(write(&closed()), Some(award(1)), 1);
     registrar.poll_write(now);
     registrar.handle_answer(&award(1), &Ok(Registered::Different(Bytes::new())), now);
-    let mut restored = Registrar::new();
-    registrar.refused().into_iter().for_each(|key| restored.restore_refused(key));
+    let mut restored = Registrar::default();
+    registrar.refused().into_iter().for_each(|key| restored.refuse(key, 0, true));
     registrar.pending().into_iter().for_each(|pending| restored.restore(pending));
     assert_eq!(restored.gate(Some(&closed())), Gate::Refused);
     assert_eq!(restored.poll_write(now), Some(write(&award(1))), "to be refused again, and lead to the abort");
@@ -66,7 +66,7 @@ fn a_checkpoint_written_before_the_abort_is_logged_lets_nothing_out_that_follows
 
 #[test]
 fn an_unknown_outcome_keeps_the_gate_shut_and_is_tried_again_at_growing_gaps() {
-    let (mut registrar, mut now) = (Registrar::new(), Instant::now());
+    let (mut registrar, mut now) = (Registrar::default(), Instant::now());
     registrar.add(write(&award(1)), None, 1);
     let mut gap = RETRY_GAPS.base;
     for _ in 0..8 {
@@ -83,7 +83,7 @@ fn an_unknown_outcome_keeps_the_gate_shut_and_is_tried_again_at_growing_gaps() {
 
 #[test]
 fn no_more_than_the_bound_is_in_flight() {
-    let (mut registrar, now) = (Registrar::new(), Instant::now());
+    let (mut registrar, now) = (Registrar::default(), Instant::now());
     for number in 0..=u32::try_from(WRITES_IN_FLIGHT_MAX).unwrap() {
         registrar.add(write(&award(number)), None, 1);
     }
@@ -95,7 +95,7 @@ fn no_more_than_the_bound_is_in_flight() {
 
 #[test]
 fn two_values_for_one_key_let_nothing_out_whichever_is_written() {
-    let (mut registrar, now) = (Registrar::new(), Instant::now());
+    let (mut registrar, now) = (Registrar::default(), Instant::now());
     assert!(registrar.add(write(&award(1)), None, 1).is_empty());
     assert!(registrar.add(write(&award(1)), None, 1).is_empty(), "the same value is no other");
     registrar.poll_write(now);
@@ -110,7 +110,7 @@ fn two_values_for_one_key_let_nothing_out_whichever_is_written() {
 
 #[test]
 fn writes_are_registered_up_to_the_record_before_the_first_that_is_not_answered() {
-    let (mut registrar, now) = (Registrar::new(), Instant::now());
+    let (mut registrar, now) = (Registrar::default(), Instant::now());
     assert_eq!(registrar.registered_through(40), 40, "nothing is pending");
     for (number, seq) in [(1, 10), (2, 20), (3, 20), (4, 30)] {
         registrar.add(write(&award(number)), None, seq);
@@ -125,7 +125,7 @@ fn writes_are_registered_up_to_the_record_before_the_first_that_is_not_answered(
 
 #[test]
 fn a_refusal_counts_as_an_answer_only_once_the_abort_is_logged() {
-    let (mut registrar, now) = (Registrar::new(), Instant::now());
+    let (mut registrar, now) = (Registrar::default(), Instant::now());
     registrar.add(write(&award(1)), None, 10);
     registrar.poll_write(now);
     registrar.handle_answer(&award(1), &Ok(Registered::Different(Bytes::new())), now);
@@ -141,7 +141,7 @@ fn a_refusal_counts_as_an_answer_only_once_the_abort_is_logged() {
 
 #[test]
 fn an_engine_that_stands_by_drops_what_the_owner_says_is_answered() {
-    let (mut registrar, now) = (Registrar::new(), Instant::now());
+    let (mut registrar, now) = (Registrar::default(), Instant::now());
     registrar.add(write(&award(1)), None, 10);
     registrar.add(write(&end(1)), Some(award(1)), 20);
     registrar.add(write(&award(2)), None, 20);
@@ -159,7 +159,7 @@ fn an_engine_that_stands_by_drops_what_the_owner_says_is_answered() {
 
 #[test]
 fn what_an_abort_leaves_in_doubt_is_settled_by_its_own_answer_alone() {
-    let (mut registrar, now) = (Registrar::new(), Instant::now());
+    let (mut registrar, now) = (Registrar::default(), Instant::now());
     registrar.add(write(&award(1)), None, 10);
     registrar.add(write(&end(1)), Some(award(1)), 20);
     registrar.handle_abort_logged(&negotiation());
@@ -176,7 +176,7 @@ fn what_an_abort_leaves_in_doubt_is_settled_by_its_own_answer_alone() {
 
 #[test]
 fn a_lost_lane_starts_no_write_twice_and_a_regained_one_starts_all_that_are_left() {
-    let (mut registrar, now) = (Registrar::new(), Instant::now());
+    let (mut registrar, now) = (Registrar::default(), Instant::now());
     for number in 1..=3 {
         registrar.add(write(&award(number)), None, u64::from(number));
     }
@@ -195,13 +195,13 @@ fn a_lost_lane_starts_no_write_twice_and_a_regained_one_starts_all_that_are_left
 
 #[test]
 fn what_is_pending_and_refused_survives_a_checkpoint() {
-    let (mut registrar, now) = (Registrar::new(), Instant::now());
-    registrar.refuse(award(9), 1);
+    let (mut registrar, now) = (Registrar::default(), Instant::now());
+    registrar.refuse(award(9), 1, false);
     registrar.handle_abort_logged(&negotiation());
     registrar.add(write(&award(1)), None, 10);
     registrar.add(write(&end(1)), Some(award(1)), 20);
-    let mut restored = Registrar::new();
-    registrar.refused().into_iter().for_each(|key| restored.restore_refused(key));
+    let mut restored = Registrar::default();
+    registrar.refused().into_iter().for_each(|key| restored.refuse(key, 0, true));
     registrar.pending().into_iter().for_each(|pending| restored.restore(pending));
     assert_eq!((restored.refused(), restored.pending()), (registrar.refused(), registrar.pending()));
     assert_eq!(restored.registered_through(40), 9);

@@ -22,7 +22,7 @@ use schemas::statistics::{NAMED_MAX, OpenNegotiation};
 use schemas::{AgentId, NegotiationId, OfferId, RegisterKey, Timestamp};
 
 use super::Fact;
-use crate::lane::outbox::DeliveryEvent;
+use crate::lane::DeliveryEvent;
 use crate::metrics::WriteResult;
 
 /// Open negotiations remembered: five times what statistics name, so that one picked from it is still there.

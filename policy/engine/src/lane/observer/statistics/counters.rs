@@ -10,8 +10,8 @@ use schemas::delivery::{Disposition, Outcome};
 use schemas::statistics::{EndedNegotiation, Histogram, NAMED_MAX, OTHER, POLICIES_MAX, PolicyActivity};
 use schemas::{Act, AgentId, NegotiationId, Timestamp};
 
-use super::{AgentTotals, Totals};
-use crate::lane::outbox::{DeliveryEvent, DeliveryStep};
+use crate::lane::observer::{AgentTotals, Totals};
+use crate::lane::{DeliveryEvent, DeliveryStep};
 
 /// See the module. Survives the loss of the lane.
 #[derive(Debug, Default)]

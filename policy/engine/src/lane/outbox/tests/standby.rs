@@ -12,12 +12,12 @@ fn what_is_not_settled_is_told_in_the_order_it_was_made_and_can_be_held_again() 
     bench.ack("bob", 1);
     bench.add(deliver(3, "carol"), Gate::Shut(key()));
     bench.add(Deliver { qos: Qos::BestEffort, ..deliver(4, "carol") }, Gate::Open);
-    bench.outbox.hold(Deliver { qos: Qos::BestEffort, ..deliver(6, "carol") }, bench.now);
+    bench.outbox.hold(Deliver { qos: Qos::BestEffort, ..deliver(6, "carol") }, None, bench.now);
     bench.advance(Duration::from_secs(1));
     assert!(bench.outbox.poll_given_up().is_some(), "its failure is not in the log yet");
 
     let mut restored = Bench::new(OutboxConfig::default());
-    bench.outbox.unsettled().for_each(|deliver| restored.outbox.hold(deliver.clone(), bench.now));
+    bench.outbox.unsettled().for_each(|deliver| restored.outbox.hold(deliver.clone(), None, bench.now));
     assert_eq!(restored.outbox.held(), [id(9), id(5), id(7), id(3), id(6)]);
 }
 
@@ -50,7 +50,7 @@ fn a_lost_lane_holds_everything_back_and_keeps_the_attempts() {
 fn an_engine_that_stands_by_settles_what_it_hears_and_hands_it_on_until_the_log_says_it() {
     let mut bench = Bench::new(OutboxConfig::default());
     for number in 1..=4 {
-        bench.outbox.hold(deliver(number, "bob"), bench.now);
+        bench.outbox.hold(deliver(number, "bob"), None, bench.now);
     }
     bench.outbox.handle_ack_heard(&agent("mallory"), id(1));
     for number in [2, 3, 4] {
@@ -68,7 +68,7 @@ fn an_acknowledgement_that_comes_before_its_delivery_is_folded_settles_it() {
     bench.outbox.handle_ack_heard(&agent("bob"), id(1));
     bench.outbox.handle_ack_heard(&agent("mallory"), id(2));
     for number in [1, 2] {
-        bench.outbox.hold(deliver(number, "bob"), bench.now);
+        bench.outbox.hold(deliver(number, "bob"), None, bench.now);
     }
     assert_eq!((bench.outbox.held(), bench.outbox.take_heard()), (vec![id(2)], vec![id(1)]));
     assert!(bench.outbox.recipients[&agent("bob")].ids().eq([id(2)]));
@@ -79,7 +79,7 @@ fn an_early_acknowledgement_settles_only_for_its_own_recipient() {
     let mut bench = Bench::new(OutboxConfig::default());
     bench.outbox.handle_ack_heard(&agent("mallory"), id(1));
     bench.outbox.handle_ack_heard(&agent("bob"), id(1));
-    bench.outbox.hold(deliver(1, "bob"), bench.now);
+    bench.outbox.hold(deliver(1, "bob"), None, bench.now);
     bench.outbox.handle_ack_heard(&agent("mallory"), id(1));
     assert_eq!(bench.outbox.take_heard(), [id(1)], "what settled stays so");
 }
@@ -88,7 +88,7 @@ fn an_early_acknowledgement_settles_only_for_its_own_recipient() {
 fn only_what_settled_a_delivery_and_is_not_logged_is_handed_on_in_the_order_of_the_ids() {
     let mut bench = Bench::new(OutboxConfig::default());
     for number in [3, 1, 2] {
-        bench.outbox.hold(deliver(number, "bob"), bench.now);
+        bench.outbox.hold(deliver(number, "bob"), None, bench.now);
         bench.outbox.handle_ack_heard(&agent("bob"), id(number));
     }
     bench.outbox.handle_ack_heard(&agent("bob"), id(4));
@@ -104,7 +104,7 @@ fn acknowledgements_that_are_remembered_are_bounded_and_the_oldest_go_first() {
     (0..total).for_each(|number| bench.outbox.handle_ack_heard(&agent("bob"), id(number)));
     assert!(bench.outbox.acks.len() <= 2 * ACKS_MAX);
     for number in [total - 1, total - ACKS_MAX as u128, 0, ACKS_MAX as u128] {
-        bench.outbox.hold(deliver(number, "bob"), bench.now);
+        bench.outbox.hold(deliver(number, "bob"), None, bench.now);
     }
     assert_eq!(bench.outbox.take_heard(), [id(total - ACKS_MAX as u128), id(total - 1)]);
 }

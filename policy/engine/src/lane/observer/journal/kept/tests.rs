@@ -13,7 +13,7 @@ use schemas::{Act, AgentId, Digest, NegotiationId, OfferId, Position, Timestamp,
 
 use super::{ENDED_MAX, FIRST_MAX, Fact, Journals, LAST_MAX, OPEN_MAX, WEIGHT_MAX};
 use crate::lane::outbox::fixture::id as delivery;
-use crate::lane::outbox::{DeliveryEvent, DeliveryStep};
+use crate::lane::{DeliveryEvent, DeliveryStep};
 
 #[test]
 fn a_long_journal_keeps_the_first_and_the_last_entries_and_says_what_it_left_out_between() {

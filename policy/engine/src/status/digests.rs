@@ -7,42 +7,15 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use schemas::{Digest, Timestamp};
-use serde::{Deserialize, Serialize};
+use bus::LogRecord;
+use policy_core::LaneState;
 
-/// Sequences between two points. A few hundred thousand records a minute make a few points a second: enough to notice a
-/// difference at once, few enough to cost nothing.
-pub(crate) const DIGEST_EVERY: u64 = 1024;
+use super::{DigestPoint, StopReason};
+
 /// Own points kept to be compared: a peer this many points behind is still checked.
 const OWN_MAX: usize = 256;
 /// Points of peers kept until this engine gets there; beyond, the farthest go first.
 const AWAITED_MAX: usize = 256;
-
-/// The state digest of a lane after one record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct DigestPoint {
-    /// Sequence of the record.
-    pub(crate) position: u64,
-    /// The time the log gave it: where a log has lost its end, another record stands under the same sequence.
-    pub(crate) stamped: Timestamp,
-    /// Rules version of the lane then; states under different rules may differ.
-    pub(crate) rules: u32,
-    /// The digest.
-    pub(crate) digest: Digest,
-}
-
-/// Two engines folded the same records to different states: one of them is wrong, and nobody knows which.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Mismatch {
-    /// The other engine.
-    pub(crate) engine: String,
-    /// Sequence of the record after which they differ; they may have before.
-    pub(crate) position: u64,
-    /// Our digest.
-    pub(crate) ours: Digest,
-    /// Theirs.
-    pub(crate) theirs: Digest,
-}
 
 /// The points of one lane. Bounded by named constants.
 #[derive(Debug, Default)]
@@ -55,25 +28,32 @@ pub(crate) struct Digests {
 }
 
 impl Digests {
-    /// For a state that stands at a record: 0 at the beginning, otherwise a checkpoint's.
-    pub(crate) fn starting_at(position: u64) -> Self {
-        Self { every: DIGEST_EVERY, position, ..Self::default() }
+    /// For a state that stands at a record: 0 at the beginning, otherwise a checkpoint's. Points lie `every` sequences
+    /// apart, at least 1.
+    pub(crate) fn new(position: u64, every: u64) -> Self {
+        Self { every: every.max(1), position, ..Self::default() }
     }
 
-    /// With another number of sequences between two points, at least 1.
-    pub(crate) fn every(self, sequences: u64) -> Self {
-        Self { every: sequences.max(1), ..self }
+    /// Takes note of a folded record and the state after it; tells a peer that came to another. The digest is computed only
+    /// where it is noted.
+    pub(crate) fn note(&mut self, record: &LogRecord, state: &LaneState) -> Option<StopReason> {
+        let point = self.is_due(record.seq).then(|| DigestPoint {
+            position: record.seq,
+            stamped: record.stamped,
+            rules: state.rules(),
+            digest: state.digest(),
+        });
+        self.note_point(record.seq, point)
     }
 
-    /// Whether the record just folded is one whose digest is noted. Ask, and call [`Digests::note`], for every record:
-    /// a digest that nobody wants need not be computed.
-    pub(crate) fn is_due(&self, position: u64) -> bool {
+    /// Whether the record just folded is one whose digest is noted.
+    fn is_due(&self, position: u64) -> bool {
         position / self.every > self.position / self.every
     }
 
-    /// Takes note of a folded record, with its point where [`Digests::is_due`]; tells a peer that came to another state.
-    pub(crate) fn note(&mut self, position: u64, point: Option<DigestPoint>) -> Option<Mismatch> {
-        self.position = self.position.max(position);
+    fn note_point(&mut self, position: u64, point: Option<DigestPoint>) -> Option<StopReason> {
+        debug_assert!(position >= self.position, "records are folded in order");
+        self.position = position;
         let point = point?;
         self.own.push_back(point);
         if self.own.len() > OWN_MAX {
@@ -90,7 +70,7 @@ impl Digests {
     }
 
     /// Compares a peer's points with ours; those we have not reached yet are compared when we do.
-    pub(crate) fn compare(&mut self, engine: &str, points: &[DigestPoint]) -> Option<Mismatch> {
+    pub(crate) fn compare(&mut self, engine: &str, points: &[DigestPoint]) -> Option<StopReason> {
         let mut found = None;
         for theirs in points {
             if theirs.position > self.position {
@@ -106,20 +86,25 @@ impl Digests {
     }
 }
 
-fn mismatch(engine: &str, ours: DigestPoint, theirs: DigestPoint) -> Option<Mismatch> {
+/// Two engines that folded the same records to different states.
+fn mismatch(engine: &str, ours: DigestPoint, theirs: DigestPoint) -> Option<StopReason> {
     let question = |point: DigestPoint| (point.position, point.stamped, point.rules);
     let is_same_question = question(ours) == question(theirs);
-    (is_same_question && ours.digest != theirs.digest).then(|| Mismatch {
+    (is_same_question && ours.digest != theirs.digest).then(|| StopReason::DigestMismatch {
         engine: engine.to_owned(),
         position: ours.position,
-        ours: ours.digest,
-        theirs: theirs.digest,
+        ours: ours.digest.to_string(),
+        theirs: theirs.digest.to_string(),
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use schemas::{Digest, Timestamp};
+
     use super::*;
+
+    const DIGEST_EVERY: u64 = 1024;
 
     #[test]
     fn the_first_record_at_or_after_each_multiple_is_noted() {
@@ -130,7 +115,7 @@ mod tests {
             (1024, vec![1025, 2049], vec![2049]),
             (1030, vec![1031, 2048], vec![2048]),
         ] {
-            let mut digests = Digests::starting_at(start);
+            let mut digests = Digests::new(start, DIGEST_EVERY);
             let due = |seq: &u64| note(&mut digests, *seq, 0).0;
             assert_eq!(seqs.iter().copied().filter(due).collect::<Vec<_>>(), expected, "from {start}");
         }
@@ -147,18 +132,18 @@ mod tests {
             (theirs(100, 1, 8), false),
             (DigestPoint { stamped: Timestamp(1), ..theirs(1024, 1, 8) }, false),
         ] {
-            let mut behind = Digests::starting_at(0);
+            let mut behind = Digests::new(0, DIGEST_EVERY);
             assert_eq!(behind.compare("engine-2", &[point]), None, "not reached yet");
             let late = note(&mut behind, 1024, 7).1;
-            let mut ahead = Digests::starting_at(0);
+            let mut ahead = Digests::new(0, DIGEST_EVERY);
             note(&mut ahead, 1024, 7);
             note(&mut ahead, 1026, 7);
             let early = ahead.compare("engine-2", &[point]);
-            let expected = is_mismatch.then(|| Mismatch {
+            let expected = is_mismatch.then(|| StopReason::DigestMismatch {
                 engine: "engine-2".to_owned(),
                 position: 1024,
-                ours: digest(7),
-                theirs: digest(8),
+                ours: digest(7).to_string(),
+                theirs: digest(8).to_string(),
             });
             assert_eq!((&late, &early), (&expected, &expected), "{point:?}");
         }
@@ -166,18 +151,18 @@ mod tests {
 
     #[test]
     fn one_of_several_points_and_peers_is_enough() {
-        let mut digests = Digests::starting_at(0);
+        let mut digests = Digests::new(0, DIGEST_EVERY);
         let points = [1, 2, 3].map(|n| point(n * 1024, u8::from(n == 2)));
         assert_eq!(digests.compare("engine-3", &points[..1]), None);
         assert_eq!(digests.compare("engine-2", &points), None);
         let found: Vec<_> = (1..=3).filter_map(|n| note(&mut digests, n * 1024, 0).1).collect();
-        assert_eq!(found.iter().map(|mismatch| mismatch.position).collect::<Vec<_>>(), [2048]);
+        assert!(matches!(found[..], [StopReason::DigestMismatch { position: 2048, .. }]), "{found:?}");
         assert_eq!(digests.compare("engine-2", &points), Some(found[0].clone()));
     }
 
     #[test]
     fn what_is_kept_is_bounded_and_the_latest_points_are_told() {
-        let mut digests = Digests::starting_at(0);
+        let mut digests = Digests::new(0, DIGEST_EVERY);
         for n in 1..=1000 {
             digests.compare("engine-2", &[point(10_000_000 + n, 0)]);
             note(&mut digests, n * DIGEST_EVERY, 0);
@@ -189,10 +174,10 @@ mod tests {
     }
 
     /// Notes a record as a lane does.
-    fn note(digests: &mut Digests, position: u64, state: u8) -> (bool, Option<Mismatch>) {
+    fn note(digests: &mut Digests, position: u64, state: u8) -> (bool, Option<StopReason>) {
         let is_due = digests.is_due(position);
         let due = is_due.then(|| point(position, state));
-        (is_due, digests.note(position, due))
+        (is_due, digests.note_point(position, due))
     }
 
     fn point(position: u64, state: u8) -> DigestPoint {
