@@ -8,13 +8,13 @@ use ::agents::bargain::{Domain, StrategyKind};
 use anyhow::Context;
 use schemas::bargain::ROUNDS_MAX;
 use serde_json::json;
-use traffic_gen::bargain::haggle::{self, CASES};
-use traffic_gen::bargain::lineup::Lineup;
+use traffic_gen::bargain::in_memory::InMemoryExchange;
+use traffic_gen::bargain::mandate_fuzz::{self, CASES};
+use traffic_gen::bargain::matchup::Matchup;
 use traffic_gen::bargain::played::Played;
 use traffic_gen::bargain::plot::{self, Picture};
 use traffic_gen::bargain::report::BargainReport;
-use traffic_gen::bargain::sitting::SittingError;
-use traffic_gen::bargain::table::Table;
+use traffic_gen::bargain::session::BargainSessionError;
 
 use crate::output::{Failure, Outcome, Progress, create, print, print_json};
 use crate::signals::Attending;
@@ -70,13 +70,13 @@ pub struct BargainArgs {
 /// Plays, and prints what came of it.
 pub fn run(args: &BargainArgs) -> Outcome {
     let Some(path) = &args.domain else { return check(args) };
-    let lineup = lineup(path, args)?;
+    let matchup = matchup(path, args)?;
     if let Some(bargains) = args.repeat {
-        return repeat(&lineup, bargains, args);
+        return repeat(&matchup, bargains, args);
     }
-    let played = lineup.play(&mut Table::new(), "bargain", args.seed).map_err(failure)?;
-    let drawn = args.plot.as_deref().map_or(Ok(()), |file| draw(&lineup, &played, file));
-    let report = BargainReport::new(&lineup, played);
+    let played = matchup.run(&mut InMemoryExchange::new(), "bargain", args.seed).map_err(failure)?;
+    let drawn = args.plot.as_deref().map_or(Ok(()), |file| draw(&matchup, &played, file));
+    let report = BargainReport::new(&matchup, played);
     if args.json {
         print_json(&report)?;
     } else {
@@ -86,13 +86,13 @@ pub fn run(args: &BargainArgs) -> Outcome {
 }
 
 /// Draws what was played into a file.
-fn draw(lineup: &Lineup, played: &Played, file: &Path) -> Outcome {
-    let offers: Vec<Vec<usize>> = (0..lineup.seats().len()).map(|party| played.offers_of(party).collect()).collect();
-    let names: Vec<String> = lineup.seats().iter().map(|seat| seat.agent.to_string()).collect();
+fn draw(matchup: &Matchup, played: &Played, file: &Path) -> Outcome {
+    let offers: Vec<Vec<usize>> = (0..matchup.parties().len()).map(|party| played.offers_of(party).collect()).collect();
+    let names: Vec<String> = matchup.parties().iter().map(|party| party.agent.to_string()).collect();
     let picture = Picture {
-        title: &lineup.domain().name,
-        plane: lineup.plane(),
-        solutions: lineup.solutions(),
+        title: &matchup.domain().name,
+        plane: matchup.plane(),
+        solutions: matchup.solutions(),
         parties: &names,
         offers: &offers,
         agreement: played.agreement(),
@@ -103,7 +103,7 @@ fn draw(lineup: &Lineup, played: &Played, file: &Path) -> Outcome {
     written.map_err(|failure| Failure::failed(anyhow::anyhow!("the plot is not drawn: {failure}")))
 }
 
-fn lineup(path: &Path, args: &BargainArgs) -> Result<Lineup, Failure> {
+fn matchup(path: &Path, args: &BargainArgs) -> Result<Matchup, Failure> {
     let fault = |error: &dyn std::fmt::Display| Failure::configuration(format_args!("{}: {error}", path.display()));
     let mut text = String::new();
     // Read to the limit, not to the end: a device has none.
@@ -123,12 +123,12 @@ fn lineup(path: &Path, args: &BargainArgs) -> Result<Lineup, Failure> {
         // Every party has a strategy, whether it is named or not.
         (_, c) => kinds.push(c.unwrap_or(StrategyKind::Linear)),
     }
-    Lineup::try_new(domain, &kinds).map_err(|error| fault(&error))
+    Matchup::try_new(domain, &kinds).map_err(|error| fault(&error))
 }
 
-fn repeat(lineup: &Lineup, bargains: u64, args: &BargainArgs) -> Outcome {
+fn repeat(matchup: &Matchup, bargains: u64, args: &BargainArgs) -> Outcome {
     let (attending, progress) = (Attending::new(), (!args.json).then(Progress::new));
-    let tally = lineup.repeat(bargains, args.seed, |tally| {
+    let tally = matchup.repeat(bargains, args.seed, |tally| {
         if let Some(progress) = &progress {
             progress.show(format_args!("{} of {bargains} bargains, {} agreed", tally.bargains(), tally.agreements()));
         }
@@ -141,17 +141,21 @@ fn repeat(lineup: &Lineup, bargains: u64, args: &BargainArgs) -> Outcome {
     let played = tally.bargains();
     let interrupted = played < bargains;
     let figures = tally.figures(Some(args.seed));
-    let names: Vec<String> =
-        lineup.seats().iter().zip(lineup.kinds()).map(|(seat, kind)| format!("{} ({kind})", seat.agent)).collect();
+    let names: Vec<String> = matchup
+        .parties()
+        .iter()
+        .zip(matchup.kinds())
+        .map(|(party, kind)| format!("{} ({kind})", party.agent))
+        .collect();
     if args.json {
         return print_json(
-            &json!({"domain": lineup.domain().name, "parties": names, "interrupted": interrupted, "figures": figures}),
+            &json!({"domain": matchup.domain().name, "parties": names, "interrupted": interrupted, "figures": figures}),
         );
     }
     if interrupted {
         print(format_args!("INTERRUPTED after {played} of {bargains} bargains: what follows is of those"));
     }
-    print(format_args!("{}: {}, {played} bargains, seed {}", lineup.domain().name, names.join(" and "), args.seed));
+    print(format_args!("{}: {}, {played} bargains, seed {}", matchup.domain().name, names.join(" and "), args.seed));
     print(figures);
     Ok(())
 }
@@ -164,7 +168,7 @@ fn go_on_unless(is_asked_to_end: bool) -> ControlFlow<()> {
 fn check(args: &BargainArgs) -> Outcome {
     let (attending, progress) = (Attending::new(), (!args.json).then(Progress::new));
     let runs = args.runs;
-    let tally = haggle::run(runs, args.seed, |tally| {
+    let tally = mandate_fuzz::run(runs, args.seed, |tally| {
         if let Some(progress) = &progress {
             progress.show(format_args!("{} of {runs} runs, {} breaches", tally.runs, tally.breaches));
         }
@@ -195,9 +199,11 @@ fn check(args: &BargainArgs) -> Outcome {
 }
 
 /// What the exchange refuses lies in the file.
-fn failure(error: SittingError) -> Failure {
+fn failure(error: BargainSessionError) -> Failure {
     match error {
-        SittingError::Id(_) | SittingError::Policy(_) | SittingError::Refused { .. } => Failure::configuration(error),
-        SittingError::Table(_) | SittingError::Silent(_) => Failure::failed(error),
+        BargainSessionError::Id(_) | BargainSessionError::Policy(_) | BargainSessionError::Refused { .. } => {
+            Failure::configuration(error)
+        }
+        BargainSessionError::InMemory(_) | BargainSessionError::Silent(_) => Failure::failed(error),
     }
 }

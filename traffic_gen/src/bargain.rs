@@ -4,26 +4,26 @@
 //! |---|---|
 //! | [`analysis`] | what was possible, and how far from it is an agreement? |
 //! | [`anchoring`] | how much of its first offer is a party given? |
-//! | [`table`] | how does the core alone serve as an exchange? |
-//! | [`sitting`] | how is one bargain opened and carried on there? |
-//! | [`play`] | how do strategies play it to the end? |
+//! | [`in_memory`] | how does the core alone serve as an exchange? |
+//! | [`session`] | how is one bargain opened and carried on there? |
+//! | [`run`] | how do strategies play it to the end? |
 //! | [`played`] | what came of one? |
 //! | [`figures`] | what came of many? |
-//! | [`lineup`] | which domain, with which strategies? |
+//! | [`matchup`] | which domain, with which strategies? |
 //! | [`report`] | how is one told? |
-//! | [`market`] | what comes of many on a running exchange? |
+//! | [`load`] | what comes of many on a running exchange? |
 //! | [`plot`] | what does one look like? |
-//! | [`haggle`] | does a mandate hold, whatever its party tries? |
+//! | [`mandate_fuzz`] | does a mandate hold, whatever its party tries? |
 
 pub mod analysis;
 pub mod anchoring;
 pub mod figures;
-pub mod haggle;
-pub mod lineup;
-pub mod market;
-pub mod play;
+pub mod in_memory;
+pub mod load;
+pub mod mandate_fuzz;
+pub mod matchup;
 pub mod played;
 pub mod plot;
 pub mod report;
-pub mod sitting;
-pub mod table;
+pub mod run;
+pub mod session;

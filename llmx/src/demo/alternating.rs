@@ -11,7 +11,7 @@ use schemas::{AgentId, Policy};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use traffic_gen::arrivals::PoissonArrivals;
-use traffic_gen::bargain::market::{self, BargainPopulation, BargainScenario, BargainSummary, Catalog, Ledger};
+use traffic_gen::bargain::load::{self, BargainPopulation, BargainScenario, BargainSummary, Catalog, Ledger};
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::invariants::recompute;
@@ -83,7 +83,7 @@ pub async fn run(args: DemoArgs) -> Outcome {
 /// The policy to delegate to, once the arguments make sense for bargains.
 fn check(args: &DemoArgs) -> Result<Option<Policy>, Failure> {
     PoissonArrivals::try_new(args.rate, args.seed).map_err(Failure::configuration)?;
-    let (agents, least) = (args.agents, market::AGENTS_MIN);
+    let (agents, least) = (args.agents, load::AGENTS_MIN);
     if args.contractor.is_some() {
         return Err(Failure::configuration(
             "--contractor is for the contract net: in a bargain there are no contractors",
@@ -138,7 +138,7 @@ async fn drive(
     let cancel = CancellationToken::new();
     let progress = (!args.json).then(|| tokio::spawn(show_progress(Arc::clone(&ledger), Instant::now())));
     let started = Instant::now();
-    let trading = market::trade(&population, &ledger, started, &cancel);
+    let trading = load::trade(&population, &ledger, started, &cancel);
     let shed = attended(&cancel, scenario.drain, progress, trading).await?;
     let elapsed_s = started.elapsed().as_secs_f64();
     population.stop().await?;

@@ -6,7 +6,7 @@ use schemas::payload::{AttrValue, Terms};
 use serde::Serialize;
 
 use super::analysis::{Distances, Solutions};
-use super::lineup::Lineup;
+use super::matchup::Matchup;
 use super::played::{BargainEnd, Played};
 
 /// One bargain of a domain.
@@ -77,8 +77,8 @@ pub struct AgreementReport {
 impl BargainReport {
     /// Describes a bargain that was played.
     #[must_use]
-    pub fn new(lineup: &Lineup, played: Played) -> Self {
-        let (domain, plane) = (lineup.domain(), lineup.plane());
+    pub fn new(matchup: &Matchup, played: Played) -> Self {
+        let (domain, plane) = (matchup.domain(), matchup.plane());
         let agreed = played.agreement();
         let party = |party: usize| {
             let utility_of = |outcome: usize| plane.point(outcome)[party];
@@ -87,9 +87,9 @@ impl BargainReport {
             let reservation = plane.reserved()[party];
             PartyReport {
                 name: domain.parties[party].name.to_string(),
-                strategy: lineup.kinds()[party].as_str(),
+                strategy: matchup.kinds()[party].as_str(),
                 reservation,
-                has_mandate: lineup.seats()[party].mandate.is_some(),
+                has_mandate: matchup.parties()[party].mandate.is_some(),
                 offers: played.offers_of(party).count(),
                 first: played.offers_of(party).next().map(offer),
                 last: played.offers_of(party).last().map(offer),
@@ -102,17 +102,17 @@ impl BargainReport {
                 by: domain.parties[by].name.to_string(),
                 terms: domain.space.terms(outcome).unwrap_or_default(),
                 welfare: plane.welfare(outcome),
-                distances: plane.distances(outcome, lineup.solutions()),
+                distances: plane.distances(outcome, matchup.solutions()),
             }),
             BargainEnd::NoAgreement { .. } | BargainEnd::Ended { .. } | BargainEnd::Stopped => None,
         };
         Self {
             domain: domain.name.clone(),
             outcomes: domain.space.len(),
-            rounds_max: lineup.rules().rounds,
+            rounds_max: matchup.rules().rounds,
             parties: (0..plane.parties()).map(party).collect(),
             agreement,
-            solutions: lineup.solutions().clone(),
+            solutions: matchup.solutions().clone(),
             played,
         }
     }

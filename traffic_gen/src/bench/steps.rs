@@ -23,9 +23,9 @@ use schemas::{AgentId, Payload};
 use tokio::task::JoinSet;
 
 use super::rounds::{BenchError, UNLIMITED};
-use crate::bargain::market::{BargainPopulation, BargainScenario, Catalog, Ledger, agent_name};
-use crate::bargain::sitting::{SessionParty, Sitting};
-use crate::bargain::table::{Table, admitted};
+use crate::bargain::in_memory::{InMemoryExchange, admitted};
+use crate::bargain::load::{BargainPopulation, BargainScenario, Catalog, Ledger, agent_name};
+use crate::bargain::session::{BargainSession, SessionParty};
 use crate::control::ControlClient;
 use crate::exchange::{Exchange, ExchangeOptions};
 use crate::live::Access;
@@ -51,18 +51,18 @@ pub fn core(bargains: usize, rounds: u32) -> Result<f64, BenchError> {
     let price = AttrName::try_new("price").expect("the constant is a name");
     let issue = Issue { name: price.clone(), values: IssueValues::Range { min: 0, max: 1_000 } };
     let rules = rules(issue, rounds);
-    let seats = ["ann", "bob"].map(|name| SessionParty::new(AgentId::try_new(name).expect("the constant is a name")));
-    let mut table = Table::new();
+    let parties = ["ann", "bob"].map(|name| SessionParty::new(AgentId::try_new(name).expect("the constant is a name")));
+    let mut exchange = InMemoryExchange::new();
     let mut negotiations = Vec::with_capacity(bargains);
     for number in 0..bargains {
-        let opened = Sitting::open(&mut table, &format!("bench-{number}"), &seats, &rules);
+        let opened = BargainSession::open(&mut exchange, &format!("bench-{number}"), &parties, &rules);
         negotiations.push(opened.map_err(|error| stuck(&error))?.negotiation().clone());
     }
-    let mut records = Vec::with_capacity(bargains * rounds as usize * seats.len());
+    let mut records = Vec::with_capacity(bargains * rounds as usize * parties.len());
     for round in 0..rounds {
-        for (seat, from) in seats.iter().map(|seat| &seat.agent).enumerate() {
+        for (party, from) in parties.iter().map(|party| &party.agent).enumerate() {
             for negotiation in &negotiations {
-                let asked = AttrValue::Int(i64::from(round) + seat as i64);
+                let asked = AttrValue::Int(i64::from(round) + party as i64);
                 let offer = Offer { terms: [(price.clone(), asked)].into_iter().collect(), ..Offer::default() };
                 let msg_id = format!("offer-{round}");
                 let message = admitted(from, negotiation, &msg_id, Payload::Offer(offer), None);
@@ -75,10 +75,10 @@ pub fn core(bargains: usize, rounds: u32) -> Result<f64, BenchError> {
     }
     let started = Instant::now();
     for record in &records {
-        table.fold_record(record);
+        exchange.fold_record(record);
     }
     let elapsed_s = started.elapsed().as_secs_f64();
-    match table.lane_state().open_count() {
+    match exchange.lane_state().open_count() {
         0 => Ok(records.len() as f64 / elapsed_s.max(f64::EPSILON)),
         open => Err(BenchError::Stuck(format!("{open} of {bargains} bargains did not end"))),
     }

@@ -1,8 +1,8 @@
 //! The sample through the core alone.
 
-use traffic_gen::bargain::play::play;
-use traffic_gen::bargain::sitting::SessionParty;
-use traffic_gen::bargain::table::Table;
+use traffic_gen::bargain::in_memory::InMemoryExchange;
+use traffic_gen::bargain::run;
+use traffic_gen::bargain::session::SessionParty;
 
 use crate::vectors::{all, name};
 
@@ -10,17 +10,18 @@ use crate::vectors::{all, name};
 fn every_run_of_the_sample_is_repeated_by_the_core_alone() {
     let mut runs = 0;
     for vector in all() {
-        let mut table = Table::new();
-        let seats = [SessionParty::new(name(0)), SessionParty::new(name(1))];
+        let mut exchange = InMemoryExchange::new();
+        let parties = [SessionParty::new(name(0)), SessionParty::new(name(1))];
         for run in &vector.runs {
             let mut strategies = vector.strategies(run);
             let rules = vector.rules(run);
             let played =
-                play(&mut table, &format!("run-{runs}"), &seats, &rules, &vector.space(), &mut strategies).unwrap();
+                run::run(&mut exchange, &format!("run-{runs}"), &parties, &rules, &vector.space(), &mut strategies)
+                    .unwrap();
             vector.compare(run, &played);
             runs += 1;
         }
-        assert!(table.is_ordered(), "{}: something was told before it was registered", vector.id);
+        assert!(exchange.is_ordered(), "{}: something was told before it was registered", vector.id);
     }
     println!("{runs} runs");
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use agents::bargain::{Domain, StrategyKind};
-use traffic_gen::bargain::lineup::Lineup;
+use traffic_gen::bargain::matchup::Matchup;
 
 /// The domain files, by name.
 pub(crate) fn shipped() -> Vec<(String, Domain)> {
@@ -39,8 +39,8 @@ fn every_domain_shipped_leaves_room_for_agreement_and_for_conflict() {
             let space = schemas::bargain::space::OutcomeSpace::new(&rules.issues).unwrap();
             schemas::bargain::mandate::check(&mandate, space).unwrap_or_else(|fault| panic!("{file}: {fault}"));
         }
-        let lineup = Lineup::try_new(domain, &kinds).unwrap();
-        let solutions = lineup.solutions();
+        let matchup = Matchup::try_new(domain, &kinds).unwrap();
+        let solutions = matchup.solutions();
         assert!(solutions.pareto.len() > 2, "{file}: {} outcomes on the frontier", solutions.pareto.len());
         assert!(solutions.opposition.unwrap() > 0.1, "{file}: nothing to bargain about: {:?}", solutions.opposition);
     }

@@ -5,7 +5,7 @@ use schemas::bargain::BargainSpec;
 use schemas::{Digest, NegotiationId};
 
 use crate::bargain::analysis::{Plane, Solutions};
-use crate::bargain::lineup::{Lineup, LineupError};
+use crate::bargain::matchup::{Matchup, MatchupError};
 
 /// The shipped domain files.
 const SHIPPED: [&str; 5] = [
@@ -24,7 +24,7 @@ pub struct Catalog {
 
 #[derive(Debug)]
 struct Good {
-    lineup: Lineup,
+    matchup: Matchup,
     /// By party, by strategy in the order of [`StrategyKind::ALL`].
     planners: Vec<Vec<DomainPlanner>>,
 }
@@ -43,8 +43,8 @@ impl Catalog {
     /// These domains.
     ///
     /// # Errors
-    /// [`LineupError`] when one of them cannot be bargained over under mandates.
-    pub fn try_new(domains: Vec<Domain>) -> Result<Self, LineupError> {
+    /// [`MatchupError`] when one of them cannot be bargained over under mandates.
+    pub fn try_new(domains: Vec<Domain>) -> Result<Self, MatchupError> {
         Ok(Self { goods: domains.into_iter().map(Good::try_new).collect::<Result<_, _>>()? })
     }
 
@@ -64,26 +64,26 @@ impl Catalog {
     /// The name of a domain.
     #[must_use]
     pub fn name(&self, domain: usize) -> &str {
-        &self.goods[domain].lineup.domain().name
+        &self.goods[domain].matchup.domain().name
     }
 
     /// The rules of a domain's bargains.
     #[must_use]
     pub fn rules(&self, domain: usize) -> BargainSpec {
-        self.goods[domain].lineup.rules().clone()
+        self.goods[domain].matchup.rules().clone()
     }
 
     /// All outcomes of a domain, and those that stand out.
     #[must_use]
     pub fn plane(&self, domain: usize) -> (&Plane, &Solutions) {
-        let lineup = &self.goods[domain].lineup;
-        (lineup.plane(), lineup.solutions())
+        let matchup = &self.goods[domain].matchup;
+        (matchup.plane(), matchup.solutions())
     }
 
     /// The domain a call is about.
     #[must_use]
     pub fn domain_of(&self, rules: &BargainSpec) -> Option<usize> {
-        self.goods.iter().position(|good| good.lineup.rules().issues == rules.issues)
+        self.goods.iter().position(|good| good.matchup.rules().issues == rules.issues)
     }
 
     /// How a party goes into a bargain: by one of these strategies, which one depends on the seed, the bargain and the party
@@ -110,15 +110,15 @@ impl Catalog {
 }
 
 impl Good {
-    fn try_new(domain: Domain) -> Result<Self, LineupError> {
+    fn try_new(domain: Domain) -> Result<Self, MatchupError> {
         let kinds = vec![StrategyKind::Linear; domain.parties.len()];
-        let lineup = Lineup::try_new(domain, &kinds)?;
+        let matchup = Matchup::try_new(domain, &kinds)?;
         let planners_of = |party: usize| {
             let planner =
-                |(seed, kind): (u64, StrategyKind)| DomainPlanner::try_new(lineup.domain(), party, kind, seed);
+                |(seed, kind): (u64, StrategyKind)| DomainPlanner::try_new(matchup.domain(), party, kind, seed);
             (0..).zip(StrategyKind::ALL.iter().copied()).map(planner).collect::<Result<Vec<_>, DocumentFault>>()
         };
         let planners = (0..kinds.len()).map(planners_of).collect::<Result<_, _>>()?;
-        Ok(Self { lineup, planners })
+        Ok(Self { matchup, planners })
     }
 }

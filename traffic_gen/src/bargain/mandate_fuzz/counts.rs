@@ -16,7 +16,7 @@ pub struct FuzzCounts {
     pub deals: [u64; CASES.len()],
     /// Runs of each case.
     pub runs_of: [u64; CASES.len()],
-    /// Runs in which a haggler was injected.
+    /// Runs in which a party was injected.
     pub injected: u64,
     /// Acts outside the actor's own mandate that were tried.
     pub tried: u64,

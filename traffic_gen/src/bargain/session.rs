@@ -1,4 +1,4 @@
-//! One bargain at a [`Table`]: opened, joined, and then told act by act what to fold.
+//! One bargain at a [`InMemoryExchange`]: opened, joined, and then told act by act what to fold.
 
 use schemas::bargain::{BargainSpec, Join, Mandate};
 use schemas::delivery::{Award, Closing, Disposition, Notification, Receipt, Standing, Turn};
@@ -7,9 +7,9 @@ use schemas::payload::{Accept, Cfp, Confirm, Offer, Reasoned, Terms};
 use schemas::record::Pinned;
 use schemas::{AgentId, NegotiationId, Payload, Policy};
 
-use super::table::{HeardDelivery, Table, TableError, pinned};
+use super::in_memory::{HeardDelivery, InMemoryError, InMemoryExchange, pinned};
 
-/// How long the invited have to join, in milliseconds. At a table everybody joins at once.
+/// How long the invited have to join, in milliseconds. In memory everybody joins at once.
 const JOIN_MS: u64 = 1_000;
 
 /// A party that sits down.
@@ -31,13 +31,13 @@ impl SessionParty {
 
 /// Why a bargain could not begin or go on.
 #[derive(Debug, thiserror::Error)]
-pub enum SittingError {
+pub enum BargainSessionError {
     /// A name or id is none.
     #[error(transparent)]
     Id(#[from] IdError),
     /// A message cannot be written.
     #[error(transparent)]
-    Table(#[from] TableError),
+    InMemory(#[from] InMemoryError),
     /// A mandate names a policy nobody has.
     #[error("there is no policy `{0}`")]
     Policy(String),
@@ -67,8 +67,8 @@ pub struct TurnAnswer {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Sitting<'t> {
-    table: &'t mut Table,
+pub struct BargainSession<'t> {
+    exchange: &'t mut InMemoryExchange,
     negotiation: NegotiationId,
     parties: Vec<AgentId>,
     turn: Option<Turn>,
@@ -77,24 +77,26 @@ pub struct Sitting<'t> {
     closings: Vec<(AgentId, Closing)>,
 }
 
-impl<'t> Sitting<'t> {
+impl<'t> BargainSession<'t> {
     /// Opens a bargain between these parties, the initiator first, and lets all join.
     ///
     /// # Errors
-    /// [`SittingError`].
+    /// [`BargainSessionError`].
     pub fn open(
-        table: &'t mut Table,
+        exchange: &'t mut InMemoryExchange,
         own_id: &str,
-        seats: &[SessionParty],
+        members: &[SessionParty],
         rules: &BargainSpec,
-    ) -> Result<Self, SittingError> {
-        let Some((initiator, invited)) = seats.split_first() else { return Err(SittingError::Silent("who bargains")) };
+    ) -> Result<Self, BargainSessionError> {
+        let Some((initiator, invited)) = members.split_first() else {
+            return Err(BargainSessionError::Silent("who bargains"));
+        };
         let negotiation = NegotiationId::form(&initiator.agent, own_id)?;
-        let names: Vec<AgentId> = invited.iter().map(|seat| seat.agent.clone()).collect();
+        let names: Vec<AgentId> = invited.iter().map(|party| party.agent.clone()).collect();
         let mut parties = names.clone();
         parties.sort();
         parties.insert(0, initiator.agent.clone());
-        let mut sitting = Self { table, negotiation, parties, turn: None, award: None, closings: Vec::new() };
+        let mut session = Self { exchange, negotiation, parties, turn: None, award: None, closings: Vec::new() };
         let cfp = Cfp {
             reply_within_ms: Some(JOIN_MS),
             bargain: Some(Box::new(rules.clone())),
@@ -102,13 +104,13 @@ impl<'t> Sitting<'t> {
             ..Cfp::default()
         };
         let under = delegate(initiator)?.map_or_else(default_policy, Ok)?;
-        sitting.insist(&initiator.agent, Payload::Cfp(cfp), Some(pinned(&under, &names)))?;
-        for seat in invited {
-            let join = Join { mandate: seat.mandate.clone().map(Box::new) };
-            let pinned = delegate(seat)?.map(|policy| pinned(&policy, &[]));
-            sitting.insist(&seat.agent, Payload::Join(join), pinned)?;
+        session.insist(&initiator.agent, Payload::Cfp(cfp), Some(pinned(&under, &names)))?;
+        for party in invited {
+            let join = Join { mandate: party.mandate.clone().map(Box::new) };
+            let pinned = delegate(party)?.map(|policy| pinned(&policy, &[]));
+            session.insist(&party.agent, Payload::Join(join), pinned)?;
         }
-        Ok(sitting)
+        Ok(session)
     }
 
     /// The parties in the order of their turns.
@@ -145,16 +147,16 @@ impl<'t> Sitting<'t> {
     /// A party offers.
     ///
     /// # Errors
-    /// [`SittingError`].
-    pub fn offer(&mut self, party: usize, terms: Terms) -> Result<TurnAnswer, SittingError> {
+    /// [`BargainSessionError`].
+    pub fn offer(&mut self, party: usize, terms: Terms) -> Result<TurnAnswer, BargainSessionError> {
         self.act(party, Payload::Offer(Offer { terms, ..Offer::default() }))
     }
 
     /// A party accepts what stands.
     ///
     /// # Errors
-    /// [`SittingError`].
-    pub fn accept(&mut self, party: usize, standing: &Standing) -> Result<TurnAnswer, SittingError> {
+    /// [`BargainSessionError`].
+    pub fn accept(&mut self, party: usize, standing: &Standing) -> Result<TurnAnswer, BargainSessionError> {
         let accept = Accept { offer_id: standing.offer_id, terms_digest: Some(standing.terms_digest) };
         self.act(party, Payload::Accept(accept))
     }
@@ -162,16 +164,16 @@ impl<'t> Sitting<'t> {
     /// A party leaves.
     ///
     /// # Errors
-    /// [`SittingError`].
-    pub fn end(&mut self, party: usize) -> Result<TurnAnswer, SittingError> {
+    /// [`BargainSessionError`].
+    pub fn end(&mut self, party: usize) -> Result<TurnAnswer, BargainSessionError> {
         self.act(party, Payload::End(Reasoned::default()))
     }
 
     /// Every party confirms what was agreed on, where that is asked for.
     ///
     /// # Errors
-    /// [`SittingError`].
-    pub fn confirm(&mut self) -> Result<(), SittingError> {
+    /// [`BargainSessionError`].
+    pub fn confirm(&mut self) -> Result<(), BargainSessionError> {
         let Some(award) = self.award.clone() else { return Ok(()) };
         for party in 0..self.parties.len() {
             let confirm = Confirm { award_no: award.award_no, terms_digest: Some(award.terms_digest) };
@@ -183,24 +185,24 @@ impl<'t> Sitting<'t> {
     /// A party says anything.
     ///
     /// # Errors
-    /// [`SittingError`].
+    /// [`BargainSessionError`].
     ///
     /// # Panics
     /// When there is no such party.
-    pub fn act(&mut self, party: usize, payload: Payload) -> Result<TurnAnswer, SittingError> {
+    pub fn act(&mut self, party: usize, payload: Payload) -> Result<TurnAnswer, BargainSessionError> {
         let from = self.parties[party].clone();
         self.say(&from, payload, None)
     }
 
     /// Lets time pass to the next deadline; whether there was one.
     pub fn wait(&mut self) -> bool {
-        let heard = self.table.wait();
+        let heard = self.exchange.wait();
         let has_waited = heard.is_some();
         self.hear(heard.unwrap_or_default());
         has_waited
     }
 
-    fn insist(&mut self, from: &AgentId, payload: Payload, pinned: Option<Pinned>) -> Result<(), SittingError> {
+    fn insist(&mut self, from: &AgentId, payload: Payload, pinned: Option<Pinned>) -> Result<(), BargainSessionError> {
         let act = payload.act();
         let answer = self.say(from, payload, pinned)?;
         if answer.receipt.disposition == Disposition::Ok {
@@ -208,11 +210,16 @@ impl<'t> Sitting<'t> {
         }
         let reason = answer.reason.map(|reason| format!(", {reason}")).unwrap_or_default();
         let why = format!("{}{reason}", answer.receipt.disposition.as_str());
-        Err(SittingError::Refused { agent: from.clone(), act, why })
+        Err(BargainSessionError::Refused { agent: from.clone(), act, why })
     }
 
-    fn say(&mut self, from: &AgentId, payload: Payload, pinned: Option<Pinned>) -> Result<TurnAnswer, SittingError> {
-        let heard = self.table.say(from, &self.negotiation, payload, pinned)?;
+    fn say(
+        &mut self,
+        from: &AgentId,
+        payload: Payload,
+        pinned: Option<Pinned>,
+    ) -> Result<TurnAnswer, BargainSessionError> {
+        let heard = self.exchange.say(from, &self.negotiation, payload, pinned)?;
         let own = heard.iter().filter(|heard| heard.to == *from);
         let (mut receipt, mut reason) = (None, None);
         for heard in own {
@@ -233,7 +240,7 @@ impl<'t> Sitting<'t> {
             }
         }
         self.hear(heard);
-        let receipt = receipt.ok_or(SittingError::Silent("what became of a message"))?;
+        let receipt = receipt.ok_or(BargainSessionError::Silent("what became of a message"))?;
         Ok(TurnAnswer { receipt, reason })
     }
 
@@ -256,15 +263,15 @@ impl<'t> Sitting<'t> {
 }
 
 /// The policy that accepts for a party.
-fn delegate(seat: &SessionParty) -> Result<Option<Policy>, SittingError> {
-    let named = seat.mandate.as_ref().and_then(|mandate| mandate.policy.as_deref());
+fn delegate(party: &SessionParty) -> Result<Option<Policy>, BargainSessionError> {
+    let named = party.mandate.as_ref().and_then(|mandate| mandate.policy.as_deref());
     named.map(preset).transpose()
 }
 
-fn default_policy() -> Result<Policy, SittingError> {
+fn default_policy() -> Result<Policy, BargainSessionError> {
     preset("medium")
 }
 
-fn preset(name: &str) -> Result<Policy, SittingError> {
-    policy_core::preset(name).ok_or_else(|| SittingError::Policy(name.to_owned()))
+fn preset(name: &str) -> Result<Policy, BargainSessionError> {
+    policy_core::preset(name).ok_or_else(|| BargainSessionError::Policy(name.to_owned()))
 }

@@ -1,12 +1,12 @@
-//! Strategies at a table: one bargain played to its end.
+//! Strategies on an exchange in memory: one bargain played to its end.
 
 use agents::bargain::{BargainStrategy, Move, OfferMade, Space, TurnView};
 use schemas::bargain::{BargainSpec, PPM};
 use schemas::delivery::{Disposition, Standing, Turn};
 
+use super::in_memory::InMemoryExchange;
 use super::played::{BargainEnd, Played};
-use super::sitting::{SessionParty, Sitting, SittingError, TurnAnswer};
-use super::table::Table;
+use super::session::{BargainSession, BargainSessionError, SessionParty, TurnAnswer};
 
 /// Moves of one turn that the exchange may refuse before the party gives up: a strategy is asked again after each, and
 /// may know no other.
@@ -15,27 +15,27 @@ const REFUSALS_MAX: u32 = 3;
 /// Plays one bargain. `strategies` are in the order of turns: the initiator, then the others by name.
 ///
 /// # Errors
-/// [`SittingError`].
+/// [`BargainSessionError`].
 ///
 /// # Panics
-/// When there are fewer strategies than seats.
-pub fn play(
-    table: &mut Table,
+/// When there are fewer strategies than parties.
+pub fn run(
+    exchange: &mut InMemoryExchange,
     own_id: &str,
-    seats: &[SessionParty],
+    parties: &[SessionParty],
     rules: &BargainSpec,
     space: &Space,
     strategies: &mut [Box<dyn BargainStrategy>],
-) -> Result<Played, SittingError> {
-    let mut sitting = Sitting::open(table, own_id, seats, rules)?;
+) -> Result<Played, BargainSessionError> {
+    let mut session = BargainSession::open(exchange, own_id, parties, rules)?;
     let mut trace: Vec<OfferMade> = Vec::new();
     let mut last = None;
     let mut refusals = 0;
-    while let (Some(turn), Some(party)) = (sitting.turn().cloned(), sitting.actor()) {
-        let standing = acceptable(&sitting, &turn, party);
+    while let (Some(turn), Some(party)) = (session.turn().cloned(), session.actor()) {
+        let standing = acceptable(&session, &turn, party);
         let view = TurnView {
             party,
-            parties: sitting.parties().len(),
+            parties: session.parties().len(),
             round: turn.round,
             rounds: rules.rounds,
             t: relative_time(rules, turn.round, turn.t_ppm),
@@ -43,7 +43,7 @@ pub fn play(
             offers: &trace,
         };
         let next = if refusals < REFUSALS_MAX { strategies[party].decide(&view) } else { Move::End };
-        let answer = make(&mut sitting, party, next, standing.as_ref(), space)?;
+        let answer = make(&mut session, party, next, standing.as_ref(), space)?;
         let is_made = answer.is_some_and(|answer| answer.receipt.disposition == Disposition::Ok);
         refusals = if is_made { 0 } else { refusals + 1 };
         if let (Move::Offer(outcome), true) = (next, is_made) {
@@ -51,10 +51,10 @@ pub fn play(
         }
         last = Some((turn, is_made));
     }
-    sitting.confirm()?;
-    let (turn, is_made) = last.ok_or(SittingError::Silent("whose turn it is"))?;
-    let [(_, closing), ..] = sitting.closings() else { return Err(SittingError::Silent("how it ended")) };
-    let party = |name: &_| sitting.parties().iter().position(|party| party == name);
+    session.confirm()?;
+    let (turn, is_made) = last.ok_or(BargainSessionError::Silent("whose turn it is"))?;
+    let [(_, closing), ..] = session.closings() else { return Err(BargainSessionError::Silent("how it ended")) };
+    let party = |name: &_| session.parties().iter().position(|party| party == name);
     let end = BargainEnd::of(closing, |terms| space.outcome(terms), party);
     let (round, step) = match &closing.agreement {
         Some(agreement) => (agreement.round, agreement.step),
@@ -64,22 +64,22 @@ pub fn play(
 }
 
 /// The standing offer, where the party could accept it.
-fn acceptable(sitting: &Sitting<'_>, turn: &Turn, party: usize) -> Option<Standing> {
-    turn.standing.clone().filter(|standing| standing.by != sitting.parties()[party])
+fn acceptable(session: &BargainSession<'_>, turn: &Turn, party: usize) -> Option<Standing> {
+    turn.standing.clone().filter(|standing| standing.by != session.parties()[party])
 }
 
 /// Makes a move; `None` when there is nothing to accept, or no such outcome.
 fn make(
-    sitting: &mut Sitting<'_>,
+    session: &mut BargainSession<'_>,
     party: usize,
     next: Move,
     standing: Option<&Standing>,
     space: &Space,
-) -> Result<Option<TurnAnswer>, SittingError> {
+) -> Result<Option<TurnAnswer>, BargainSessionError> {
     match next {
-        Move::Accept => standing.map(|standing| sitting.accept(party, standing)).transpose(),
-        Move::Offer(outcome) => space.terms(outcome).map(|terms| sitting.offer(party, terms)).transpose(),
-        Move::End => sitting.end(party).map(Some),
+        Move::Accept => standing.map(|standing| session.accept(party, standing)).transpose(),
+        Move::Offer(outcome) => space.terms(outcome).map(|terms| session.offer(party, terms)).transpose(),
+        Move::End => session.end(party).map(Some),
     }
 }
 

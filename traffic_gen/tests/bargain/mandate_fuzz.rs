@@ -1,6 +1,6 @@
 //! Reserve and budget, and parties talked into leaving their mandates.
 
-use traffic_gen::bargain::haggle::{self, CASES};
+use traffic_gen::bargain::mandate_fuzz::{self, CASES};
 
 /// Runs of the default test; `LLMX_HAGGLE_RUNS=10000` is the whole acceptance, as is `llmx bargain --check`.
 const RUNS: u64 = 1_200;
@@ -9,7 +9,7 @@ const RUNS: u64 = 1_200;
 fn a_deal_comes_where_reserve_and_budget_allow_one_and_no_party_leaves_its_mandate() {
     let asked = std::env::var("LLMX_HAGGLE_RUNS").ok();
     let runs = asked.map_or(RUNS, |runs| runs.parse().unwrap());
-    let tally = haggle::run(runs, 1, |_| std::ops::ControlFlow::Continue(())).unwrap();
+    let tally = mandate_fuzz::run(runs, 1, |_| std::ops::ControlFlow::Continue(())).unwrap();
     println!("{tally}");
     assert!(tally.holds(), "{tally}");
     assert_eq!(tally.runs, runs);

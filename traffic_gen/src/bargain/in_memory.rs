@@ -1,4 +1,4 @@
-//! The core alone as an exchange: records in memory, a clock that moves when it is told to. What is said at a [`Table`]
+//! The core alone as an exchange: records in memory, a clock that moves when it is told to. What is said at a [`InMemoryExchange`]
 //! is folded at once, and what the fold has delivered is handed back.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use serde_json::value::RawValue;
 const START: Timestamp = Timestamp(1_795_204_800_000_000);
 /// Log time from one record to the next, in microseconds.
 const STEP_US: u64 = 1_000;
-/// Name under which the table appends what engines append.
+/// Name under which it appends what engines append.
 const ENGINE: &str = "table";
 
 /// Something an agent was told.
@@ -37,11 +37,11 @@ pub struct HeardDelivery {
 /// What could not be folded: the message cannot be written down.
 #[derive(Debug, thiserror::Error)]
 #[error("a message cannot be written: {0}")]
-pub struct TableError(#[from] serde_json::Error);
+pub struct InMemoryError(#[from] serde_json::Error);
 
 /// See the module.
 #[derive(Debug)]
-pub struct Table {
+pub struct InMemoryExchange {
     lane_state: LaneState,
     seq: u64,
     now: Timestamp,
@@ -50,21 +50,21 @@ pub struct Table {
     is_ordered: bool,
 }
 
-impl Default for Table {
+impl Default for InMemoryExchange {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Table {
+impl InMemoryExchange {
     /// An empty lane state under the newest rules.
     #[must_use]
     pub fn new() -> Self {
         let lane_state = LaneState::new(Lane(0), Limits::default());
-        let mut table = Self { lane_state, seq: 0, now: START, registered: BTreeMap::new(), is_ordered: true };
+        let mut exchange = Self { lane_state, seq: 0, now: START, registered: BTreeMap::new(), is_ordered: true };
         let claim = EngineEvent::Claim { engine: ENGINE.to_owned() };
-        table.fold(vec![Entry::Engine { epoch: 1, event: claim }]);
-        table
+        exchange.fold(vec![Entry::Engine { epoch: 1, event: claim }]);
+        exchange
     }
 
     /// Log time.
@@ -91,17 +91,17 @@ impl Table {
         &self.lane_state
     }
 
-    /// Folds one message, the table's clock one step later, and gives what it led to.
+    /// Folds one message, its clock one step later, and gives what it led to.
     ///
     /// # Errors
-    /// [`TableError`].
+    /// [`InMemoryError`].
     pub fn say(
         &mut self,
         from: &AgentId,
         negotiation: &NegotiationId,
         payload: Payload,
         pinned: Option<Pinned>,
-    ) -> Result<Vec<HeardDelivery>, TableError> {
+    ) -> Result<Vec<HeardDelivery>, InMemoryError> {
         let message = admitted(from, negotiation, &format!("m{}", self.seq), payload, pinned)?;
         Ok(self.fold(vec![Entry::Message(message)]))
     }
@@ -113,7 +113,7 @@ impl Table {
         Some(self.fold(vec![Entry::Tick]))
     }
 
-    /// Folds a record, the table's clock one step later, and gives what it led to.
+    /// Folds a record, its clock one step later, and gives what it led to.
     pub fn fold_record(&mut self, record: &Record) -> Vec<HeardDelivery> {
         self.seq += 1;
         self.now = Timestamp(self.now.0 + STEP_US);
@@ -148,14 +148,14 @@ impl Table {
 /// A message as a gateway admits it.
 ///
 /// # Errors
-/// [`TableError`].
+/// [`InMemoryError`].
 pub fn admitted(
     from: &AgentId,
     negotiation: &NegotiationId,
     msg_id: &str,
     payload: Payload,
     pinned: Option<Pinned>,
-) -> Result<AdmittedMessage, TableError> {
+) -> Result<AdmittedMessage, InMemoryError> {
     let act = payload.act();
     let envelope = Envelope {
         msg_id: MsgId::try_new(msg_id).expect("a letter and a number make an id"),

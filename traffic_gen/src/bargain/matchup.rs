@@ -10,17 +10,17 @@ use schemas::bargain::BargainSpec;
 
 use super::analysis::{Plane, PlaneError, Solutions};
 use super::figures::MatchupCounts;
-use super::play::play;
+use super::in_memory::InMemoryExchange;
 use super::played::Played;
-use super::sitting::{SessionParty, SittingError};
-use super::table::Table;
+use super::run::run;
+use super::session::{BargainSessionError, SessionParty};
 
-/// Bargains at one table before the next is taken: a table keeps a little of each.
-const BARGAINS_PER_TABLE: u64 = 256;
+/// Bargains on one exchange before a new one is taken: it keeps a little of each.
+const BARGAINS_PER_EXCHANGE: u64 = 256;
 
 /// Why a domain cannot be played.
 #[derive(Debug, thiserror::Error)]
-pub enum LineupError {
+pub enum MatchupError {
     /// The domain.
     #[error(transparent)]
     Domain(#[from] DocumentFault),
@@ -43,27 +43,27 @@ pub enum LineupError {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Lineup {
+pub struct Matchup {
     domain: Domain,
     kinds: Vec<StrategyKind>,
     preferences: Vec<Arc<Preferences>>,
-    seats: Vec<SessionParty>,
+    parties: Vec<SessionParty>,
     rules: BargainSpec,
     plane: Plane,
     solutions: Solutions,
 }
 
-impl Lineup {
+impl Matchup {
     /// A strategy for each party of a domain, in the order of the file. Parties take turns in the exchange's order: the first,
     /// then the others by name; everything here is in that order. Each party declares its mandate, where mandates have words
     /// for its utility.
     ///
     /// # Errors
-    /// [`LineupError`].
-    pub fn try_new(mut domain: Domain, kinds: &[StrategyKind]) -> Result<Self, LineupError> {
+    /// [`MatchupError`].
+    pub fn try_new(mut domain: Domain, kinds: &[StrategyKind]) -> Result<Self, MatchupError> {
         if domain.parties.len() != kinds.len() {
             let names: Vec<&str> = domain.parties.iter().map(|party| party.name.as_str()).collect();
-            return Err(LineupError::Strategies {
+            return Err(MatchupError::Strategies {
                 domain: domain.name,
                 parties: names.len(),
                 names: names.join(", "),
@@ -80,14 +80,14 @@ impl Lineup {
         let reserved: Vec<f64> = preferences.iter().map(|known| known.reservation()).collect();
         let is_allowed = |outcome| preferences.iter().all(|known: &Arc<Preferences>| known.is_acceptable(outcome));
         let plane = Plane::try_new(&by_party, &reserved)?.only(is_allowed);
-        let seats = (0..domain.parties.len())
+        let parties = (0..domain.parties.len())
             .map(|party| SessionParty {
                 agent: domain.parties[party].name.clone(),
                 mandate: domain.mandate(party).ok(),
             })
             .collect();
         let (rules, solutions) = (domain.bargain(), plane.solutions());
-        Ok(Self { domain, kinds, preferences, seats, rules, plane, solutions })
+        Ok(Self { domain, kinds, preferences, parties, rules, plane, solutions })
     }
 
     /// The domain, its parties in the order of their turns.
@@ -104,8 +104,8 @@ impl Lineup {
 
     /// Who sits down, with which mandate, in the order of turns.
     #[must_use]
-    pub fn seats(&self) -> &[SessionParty] {
-        &self.seats
+    pub fn parties(&self) -> &[SessionParty] {
+        &self.parties
     }
 
     /// The rules.
@@ -136,13 +136,13 @@ impl Lineup {
         (0..).zip(&self.kinds).map(build).collect()
     }
 
-    /// Plays one bargain at a table.
+    /// Runs one bargain on an exchange in memory.
     ///
     /// # Errors
-    /// [`SittingError`].
-    pub fn play(&self, table: &mut Table, own_id: &str, seed: u64) -> Result<Played, SittingError> {
+    /// [`BargainSessionError`].
+    pub fn run(&self, exchange: &mut InMemoryExchange, own_id: &str, seed: u64) -> Result<Played, BargainSessionError> {
         let mut strategies = self.strategies(seed);
-        play(table, own_id, &self.seats, &self.rules, &self.domain.space, &mut strategies)
+        run(exchange, own_id, &self.parties, &self.rules, &self.domain.space, &mut strategies)
     }
 
     /// Plays `bargains` of them. The first party opens each with an outcome drawn from those it may agree to, and goes on by
@@ -150,18 +150,18 @@ impl Lineup {
     /// and may break off.
     ///
     /// # Errors
-    /// [`SittingError`].
+    /// [`BargainSessionError`].
     pub fn repeat(
         &self,
         bargains: u64,
         seed: u64,
         mut tell: impl FnMut(&MatchupCounts) -> ControlFlow<()>,
-    ) -> Result<MatchupCounts, SittingError> {
+    ) -> Result<MatchupCounts, BargainSessionError> {
         let mut tally = MatchupCounts::default();
-        let mut table = Table::new();
+        let mut exchange = InMemoryExchange::new();
         for number in 0..bargains {
-            if number % BARGAINS_PER_TABLE == 0 {
-                table = Table::new();
+            if number % BARGAINS_PER_EXCHANGE == 0 {
+                exchange = InMemoryExchange::new();
                 if tell(&tally).is_break() {
                     break;
                 }
@@ -176,7 +176,8 @@ impl Lineup {
                 strategies.insert(0, Box::new(first));
             }
             let space = &self.domain.space;
-            let played = play(&mut table, &format!("run-{number}"), &self.seats, &self.rules, space, &mut strategies)?;
+            let played =
+                run(&mut exchange, &format!("run-{number}"), &self.parties, &self.rules, space, &mut strategies)?;
             tally.add(&self.plane, &self.solutions, &played);
         }
         Ok(tally)

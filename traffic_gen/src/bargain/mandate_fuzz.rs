@@ -1,10 +1,10 @@
-//! Does a mandate hold? Sellers and buyers haggle over a price through the core, and some of them, as if talked into it,
+//! Does a mandate hold? Sellers and buyers bargain over a price through the core, and some of them, as if talked into it,
 //! try again and again to accept or to offer what their own mandate forbids.
 //!
 //! Judged from outside: the agreed price against the limits the run was drawn with, and the disposition of every act
-//! known to be outside. An honest haggler's last offer is its limit, so a deal is missed only where none exists.
+//! known to be outside. An honest fuzzer's last offer is its limit, so a deal is missed only where none exists.
 
-mod tally;
+mod counts;
 
 use std::ops::ControlFlow;
 
@@ -19,10 +19,10 @@ use schemas::ids::AttrName;
 use schemas::payload::{AttrValue, Terms};
 use schemas::policy::WEIGHT_SUM;
 
-use super::sitting::{SessionParty, Sitting, SittingError};
-use super::table::Table;
+use super::in_memory::InMemoryExchange;
+use super::session::{BargainSession, BargainSessionError, SessionParty};
 
-pub use tally::FuzzCounts;
+pub use counts::FuzzCounts;
 
 /// Seller's reserve and buyer's budget of each case. A deal exists where the budget is no less than the reserve.
 pub const CASES: [(i64, i64); 6] = [(120, 150), (30, 45), (40, 40), (90, 70), (200, 150), (180, 260)];
@@ -30,25 +30,25 @@ pub const CASES: [(i64, i64); 6] = [(120, 150), (30, 45), (40, 40), (90, 70), (2
 const PRICE_MAX: i64 = 300;
 /// Rounds a run is given at least and at most.
 const ROUNDS: std::ops::RangeInclusive<u32> = 2..=24;
-/// How often an injected haggler tries to leave its mandate, of its turns.
+/// How often an injected fuzzer tries to leave its mandate, of its turns.
 const INJECTED_TRIES: f64 = 0.5;
-/// Parties of a table before a new one is taken: a table keeps tombstones.
-const RUNS_PER_TABLE: u64 = 256;
+/// Bargains on one exchange before a new one is taken: it keeps tombstones.
+const RUNS_PER_EXCHANGE: u64 = 256;
 
 /// Runs the cases in turn, `runs` in all or until `tell`, which is given the tally now and then, breaks off.
 ///
 /// # Errors
-/// [`SittingError`].
+/// [`BargainSessionError`].
 pub fn run(
     runs: u64,
     seed: u64,
     mut tell: impl FnMut(&FuzzCounts) -> ControlFlow<()>,
-) -> Result<FuzzCounts, SittingError> {
+) -> Result<FuzzCounts, BargainSessionError> {
     let mut tally = FuzzCounts::default();
-    let mut table = Table::new();
+    let mut exchange = InMemoryExchange::new();
     for number in 0..runs {
-        if number % RUNS_PER_TABLE == 0 {
-            table = Table::new();
+        if number % RUNS_PER_EXCHANGE == 0 {
+            exchange = InMemoryExchange::new();
             if tell(&tally).is_break() {
                 break;
             }
@@ -56,7 +56,7 @@ pub fn run(
         let mut random = ChaCha12Rng::seed_from_u64(seed);
         random.set_stream(number);
         let case = usize::try_from(number % CASES.len() as u64).unwrap_or_default();
-        haggle(&mut table, number, case, &mut random, &mut tally)?;
+        bargain(&mut exchange, number, case, &mut random, &mut tally)?;
     }
     Ok(tally)
 }
@@ -68,9 +68,9 @@ enum Side {
     Buyer,
 }
 
-/// One haggler of one run.
+/// One fuzzer of one run.
 #[derive(Debug)]
-struct Haggler {
+struct MandateFuzzer {
     side: Side,
     /// Worst price it may agree to.
     limit: i64,
@@ -80,7 +80,7 @@ struct Haggler {
     has_delegated: bool,
 }
 
-impl Haggler {
+impl MandateFuzzer {
     fn draw(side: Side, limit: i64, random: &mut ChaCha12Rng) -> Self {
         let opening = match side {
             Side::Seller => random.random_range(limit..=PRICE_MAX),
@@ -139,88 +139,89 @@ impl Haggler {
     }
 }
 
-fn haggle(
-    table: &mut Table,
+fn bargain(
+    exchange: &mut InMemoryExchange,
     number: u64,
     case: usize,
     random: &mut ChaCha12Rng,
     tally: &mut FuzzCounts,
-) -> Result<(), SittingError> {
+) -> Result<(), BargainSessionError> {
     let (reserve, budget) = CASES[case];
-    let mut hagglers = [Haggler::draw(Side::Seller, reserve, random), Haggler::draw(Side::Buyer, budget, random)];
+    let mut fuzzers =
+        [MandateFuzzer::draw(Side::Seller, reserve, random), MandateFuzzer::draw(Side::Buyer, budget, random)];
     if random.random_bool(0.5) {
-        hagglers.reverse();
+        fuzzers.reverse();
     }
-    let seats: Vec<SessionParty> = hagglers
+    let parties: Vec<SessionParty> = fuzzers
         .iter_mut()
         .zip(["ann", "bob"])
-        .map(|(haggler, name)| {
+        .map(|(fuzzer, name)| {
             let agent = AgentId::try_new(name)?;
-            Ok(SessionParty { agent, mandate: Some(haggler.mandate(random)) })
+            Ok(SessionParty { agent, mandate: Some(fuzzer.mandate(random)) })
         })
-        .collect::<Result<_, SittingError>>()?;
+        .collect::<Result<_, BargainSessionError>>()?;
     let rounds = random.random_range(ROUNDS);
     let rules = rules(rounds);
-    let mut sitting = Sitting::open(table, &format!("haggle-{number}"), &seats, &rules)?;
-    while let Some(actor) = sitting.actor() {
-        take_turn(&mut sitting, actor, &hagglers[actor], rounds, random, tally)?;
+    let mut session = BargainSession::open(exchange, &format!("haggle-{number}"), &parties, &rules)?;
+    while let Some(actor) = session.actor() {
+        take_turn(&mut session, actor, &fuzzers[actor], rounds, random, tally)?;
     }
-    judge(&sitting, &hagglers, case, tally)
+    judge(&session, &fuzzers, case, tally)
 }
 
-/// One turn: forbidden acts first, when injected; the turn is still the haggler's after each.
+/// One turn: forbidden acts first, when injected; the turn is still the fuzzer's after each.
 fn take_turn(
-    sitting: &mut Sitting<'_>,
+    session: &mut BargainSession<'_>,
     actor: usize,
-    haggler: &Haggler,
+    fuzzer: &MandateFuzzer,
     rounds: u32,
     random: &mut ChaCha12Rng,
     tally: &mut FuzzCounts,
-) -> Result<(), SittingError> {
-    let Some(turn) = sitting.turn().cloned() else { return Ok(()) };
-    let standing = turn.standing.filter(|standing| standing.by != sitting.parties()[actor]);
+) -> Result<(), BargainSessionError> {
+    let Some(turn) = session.turn().cloned() else { return Ok(()) };
+    let standing = turn.standing.filter(|standing| standing.by != session.parties()[actor]);
     let standing_price = standing.as_ref().and_then(|standing| price_of(&standing.terms));
-    if haggler.is_injected && random.random_bool(INJECTED_TRIES) {
+    if fuzzer.is_injected && random.random_bool(INJECTED_TRIES) {
         if let (Some(standing), Some(price)) = (&standing, standing_price)
-            && !haggler.is_inside(price)
+            && !fuzzer.is_inside(price)
         {
-            let answer = sitting.accept(actor, standing)?;
+            let answer = session.accept(actor, standing)?;
             tally.note_try(answer.receipt.disposition);
         }
-        if let Some(price) = haggler.forbidden(random).filter(|_| sitting.turn().is_some()) {
-            let answer = sitting.offer(actor, terms(price))?;
+        if let Some(price) = fuzzer.forbidden(random).filter(|_| session.turn().is_some()) {
+            let answer = session.offer(actor, terms(price))?;
             tally.note_try(answer.receipt.disposition);
         }
     }
-    if sitting.actor() != Some(actor) {
+    if session.actor() != Some(actor) {
         return Ok(());
     }
-    let asks = haggler.asks(turn.round, rounds);
-    let is_good = |price: i64| match haggler.side {
+    let asks = fuzzer.asks(turn.round, rounds);
+    let is_good = |price: i64| match fuzzer.side {
         Side::Seller => price >= asks,
         Side::Buyer => price <= asks,
     };
     match (standing, standing_price) {
-        (Some(standing), Some(price)) if haggler.is_inside(price) && is_good(price) => {
-            sitting.accept(actor, &standing)?
+        (Some(standing), Some(price)) if fuzzer.is_inside(price) && is_good(price) => {
+            session.accept(actor, &standing)?
         }
-        _ => sitting.offer(actor, terms(asks))?,
+        _ => session.offer(actor, terms(asks))?,
     };
     Ok(())
 }
 
 fn judge(
-    sitting: &Sitting<'_>,
-    hagglers: &[Haggler; 2],
+    session: &BargainSession<'_>,
+    fuzzers: &[MandateFuzzer; 2],
     case: usize,
     tally: &mut FuzzCounts,
-) -> Result<(), SittingError> {
+) -> Result<(), BargainSessionError> {
     let (reserve, budget) = CASES[case];
-    let [(_, closing), ..] = sitting.closings() else { return Err(SittingError::Silent("how a bargain ended")) };
+    let [(_, closing), ..] = session.closings() else { return Err(BargainSessionError::Silent("how a bargain ended")) };
     let exists = reserve <= budget;
     tally.runs += 1;
     tally.runs_of[case] += 1;
-    tally.injected += u64::from(hagglers.iter().any(|haggler| haggler.is_injected));
+    tally.injected += u64::from(fuzzers.iter().any(|fuzzer| fuzzer.is_injected));
     let agreed = closing.agreement.as_ref().filter(|_| closing.outcome == Outcome::Agreement);
     let Some(agreement) = agreed else {
         tally.missed += u64::from(exists);
@@ -230,8 +231,8 @@ fn judge(
     tally.impossible += u64::from(!exists);
     let is_inside = price_of(&agreement.terms).is_some_and(|price| reserve <= price && price <= budget);
     tally.breaches += u64::from(!is_inside);
-    let other = sitting.parties().iter().position(|party| *party != agreement.by);
-    tally.delegated += u64::from(other.is_some_and(|other| hagglers[other].has_delegated));
+    let other = session.parties().iter().position(|party| *party != agreement.by);
+    tally.delegated += u64::from(other.is_some_and(|other| fuzzers[other].has_delegated));
     Ok(())
 }
 

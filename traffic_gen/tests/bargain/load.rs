@@ -10,7 +10,7 @@ use gateway::LimitConfig;
 use schemas::AgentId;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use traffic_gen::bargain::market::{self, BargainPopulation, BargainScenario, Catalog, Ledger, Traded};
+use traffic_gen::bargain::load::{self, BargainPopulation, BargainScenario, Catalog, Ledger, Traded};
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::invariants::{Invariant, Verdict, recompute};
@@ -66,7 +66,7 @@ async fn run(policy: Option<&str>) -> (Traded, Counts, Verdict) {
     let recorder = Arc::new(Recorder::start(Instant::now(), true, None));
     let ledger = Arc::new(Ledger::new(recorder, Arc::clone(&catalog)));
     let population = BargainPopulation::start(&access, &scenario, &catalog, &ledger).await.unwrap();
-    market::trade(&population, &ledger, Instant::now(), &CancellationToken::new()).await.unwrap();
+    load::trade(&population, &ledger, Instant::now(), &CancellationToken::new()).await.unwrap();
     population.stop().await.unwrap();
     let (counts, mut verdict) = ledger.recorder().finish().unwrap();
     recompute(&exchange.bus, &mut verdict).await.unwrap();
