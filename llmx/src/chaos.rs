@@ -126,7 +126,7 @@ pub async fn run(args: ChaosArgs) -> Outcome {
     progress.finish();
     let report = &outcome.report;
     if args.json {
-        print_json(&serde_json::json!({"report": report, "strikes": outcome.strikes, "output": outcome.output}))?;
+        print_json(&serde_json::json!({"report": report, "strikes": outcome.faults, "output": outcome.output}))?;
     } else {
         print(report);
         if let Some(output) = &outcome.output {

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use schemas::Timestamp;
 
 use super::gaps::{Claim, decision_gap, lanes_of, publish_gap};
+use super::injection::InjectedFault;
 use super::journal::Notes;
 use super::judge::{Check, Checks};
 use super::report::{ChaosReport, Messages, Target};
 use super::schedule::{FaultAction, FaultKind};
-use super::strikes::InjectedFault;
 use super::{ChaosPlan, Victims};
 use traffic_gen::latency::Latency;
 use traffic_gen::recorder::Counts;
@@ -26,22 +26,22 @@ const COMPLETION: f64 = 0.99;
 /// From each fault that hit engines or the log to the next decision heard, lane by lane.
 pub(super) fn decision_gaps(
     plan: &ChaosPlan,
-    strikes: &[InjectedFault],
+    faults: &[InjectedFault],
     claims: &[Claim],
     notes: &Notes,
     checks: &mut Checks,
 ) -> Latency {
     let mut gaps = Latency::default();
-    for strike in strikes {
-        let lanes = match strike.kind {
-            FaultKind::Engine => lanes_of(&strike.name, strike.at, claims),
+    for fault in faults {
+        let lanes = match fault.kind {
+            FaultKind::Engine => lanes_of(&fault.name, fault.at, claims),
             FaultKind::Nats => (0..plan.lanes).map(schemas::Lane).collect(),
             FaultKind::Gateway | FaultKind::Link => Vec::new(),
         };
         for lane in lanes {
-            let gap = decision_gap(strike.at, lane, &notes.decisions);
+            let gap = decision_gap(fault.at, lane, &notes.decisions);
             checks.check(Check::DecisionsWentOn, gap.is_some(), || {
-                format!("after {} was hit at {:?} nothing was decided on lane {lane}", strike.name, strike.at)
+                format!("after {} was hit at {:?} nothing was decided on lane {lane}", fault.name, fault.at)
             });
             if let Some(gap) = gap {
                 gaps.record(gap);
@@ -52,11 +52,11 @@ pub(super) fn decision_gaps(
 }
 
 /// The longest time without a 202 after each fault.
-pub(super) fn publish_gaps(strikes: &[InjectedFault], admitted: &[Timestamp]) -> Latency {
+pub(super) fn publish_gaps(faults: &[InjectedFault], admitted: &[Timestamp]) -> Latency {
     let mut gaps = Latency::default();
-    for (number, strike) in strikes.iter().enumerate() {
-        let next = strikes.get(number + 1).map(|next| next.at);
-        if let Some(gap) = publish_gap(strike.at, next, admitted) {
+    for (number, fault) in faults.iter().enumerate() {
+        let next = faults.get(number + 1).map(|next| next.at);
+        if let Some(gap) = publish_gap(fault.at, next, admitted) {
             gaps.record(gap);
         }
     }
@@ -64,18 +64,18 @@ pub(super) fn publish_gaps(strikes: &[InjectedFault], admitted: &[Timestamp]) ->
 }
 
 /// Faults by what was hit and how.
-pub(super) fn faults(strikes: &[InjectedFault]) -> BTreeMap<String, u64> {
-    let mut faults = BTreeMap::new();
-    for strike in strikes {
-        *faults.entry(format!("{} {}", strike.kind.as_str(), strike.blow.as_str())).or_default() += 1;
+pub(super) fn faults(faults: &[InjectedFault]) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    for fault in faults {
+        *counts.entry(format!("{} {}", fault.kind.as_str(), fault.action.as_str())).or_default() += 1;
     }
-    faults
+    counts
 }
 
 /// What agents sent and heard.
-pub(super) fn messages(notes: &Notes, counts: &Counts, strikes: &[InjectedFault]) -> Messages {
-    let pauses = strikes.iter().filter(|strike| strike.blow == FaultAction::Pause);
-    let wakes: Vec<Timestamp> = pauses.map(|strike| strike.at.plus_ms(strike.lasting_ms)).collect();
+pub(super) fn messages(notes: &Notes, counts: &Counts, faults: &[InjectedFault]) -> Messages {
+    let pauses = faults.iter().filter(|fault| fault.action == FaultAction::Pause);
+    let wakes: Vec<Timestamp> = pauses.map(|fault| fault.at.plus_ms(fault.lasting_ms)).collect();
     let is_after_wake = |at: &Timestamp| wakes.iter().any(|wake| (*wake..wake.plus_ms(WAKE_MS)).contains(at));
     Messages {
         sent: notes.sent,

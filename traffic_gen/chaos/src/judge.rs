@@ -8,9 +8,9 @@ use schemas::register::{AwardEnd, RegisterValue};
 use schemas::{AwardNo, Lot, NegotiationId, OfferId, RegisterKey};
 use serde::Serialize;
 
+use super::departures::Departures;
 use super::gaps::Claim;
 use super::journal::{Notes, Round};
-use super::tap::Departures;
 use archive::audit::Ledger;
 use traffic_gen::invariants::{Invariant, Tally, Verdict};
 

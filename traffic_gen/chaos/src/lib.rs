@@ -6,24 +6,27 @@
 //! | [`process`] | how is a process started, killed, paused, ended? |
 //! | [`proxy`] | what do networks do to a connection? |
 //! | `servers` | which nats-servers? |
-//! | `site` | which processes make the exchange? |
+//! | `cluster` | which processes make the exchange? |
 //! | `load` | who negotiates? |
-//! | `strikes` | who carries the schedule out? |
+//! | `injection` | who carries the schedule out? |
 //! | [`journal`] | what did agents send, hear and get told? |
-//! | [`tap`] | when did each ACCEPT first leave? |
-//! | [`beats`] | do engines hold the same state? |
+//! | [`departures`] | when did each ACCEPT first leave? |
+//! | [`heartbeats`] | do engines hold the same state? |
 //! | [`gaps`] | how long was a fault felt? (pure) |
 //! | [`judge`] | what must hold, and does it? (pure) |
 //! | `verdict` | how is it put together? |
 //! | [`report`] | what comes out? |
 //!
-//! A run strikes for its duration, then mends everything, opens no further calls, and waits until all that is open has
+//! A run injects faults for its duration, then mends everything, opens no further calls, and waits until all that is open has
 //! ended. What it then holds against the exchange is only what clients sent, were told and received, and what anybody
 //! can read in log and register; no engine is asked how it did.
 
-pub mod beats;
+mod cluster;
+pub mod departures;
 mod figures;
 pub mod gaps;
+pub mod heartbeats;
+mod injection;
 pub mod journal;
 pub mod judge;
 mod load;
@@ -33,9 +36,6 @@ pub mod proxy;
 pub mod report;
 pub mod schedule;
 mod servers;
-mod site;
-mod strikes;
-pub mod tap;
 mod verdict;
 
 use std::path::{Path, PathBuf};
@@ -47,19 +47,19 @@ use tokio::time::Instant;
 use archive::audit;
 use traffic_gen::recorder::{Counts, Recorder};
 
-use beats::Listener;
+use cluster::{READY_TIMEOUT, TestCluster};
+use departures::DepartureWatcher;
+use heartbeats::Listener;
+use injection::FaultInjector;
 use journal::{AgentJournal, WallClock};
 use judge::{Check, Checks};
 use load::AgentLoad;
 use report::ChaosReport;
 use schedule::Schedule;
-use site::{READY_TIMEOUT, TestCluster};
-use strikes::FaultInjector;
-use tap::Tap;
 use verdict::{Evidence, judged};
 
+pub use injection::InjectedFault;
 pub use plan::{ChaosPlan, Victims};
-pub use strikes::InjectedFault;
 
 /// How long everything open may take to end once the faults are over: the hard deadline of the run's policy, the
 /// longest pause of the outbox, and some room.
@@ -120,7 +120,7 @@ pub struct ChaosOutcome {
     /// The report.
     pub report: ChaosReport,
     /// The faults, in order.
-    pub strikes: Vec<InjectedFault>,
+    pub faults: Vec<InjectedFault>,
     /// Where the processes' output lies; present when something was violated.
     pub output: Option<PathBuf>,
 }
@@ -136,21 +136,21 @@ pub async fn run(
 ) -> Result<ChaosOutcome, ChaosError> {
     let mut plan = plan;
     let clock = WallClock::start();
-    let mut site = TestCluster::start(&plan, binary).await?;
-    let bus = site.open_bus(&plan).await?;
-    let tap = Tap::start(&bus, clock).await?;
-    let beats = Listener::start(&bus).await?;
+    let mut cluster = TestCluster::start(&plan, binary).await?;
+    let bus = cluster.open_bus(&plan).await?;
+    let departures = DepartureWatcher::start(&bus, clock).await?;
+    let heartbeats = Listener::start(&bus).await?;
     let recorder = Recorder::start(Instant::now(), true, plan.trace.take());
     let journal = Arc::new(AgentJournal::new(recorder, clock));
-    let load = tokio::time::timeout(READY_TIMEOUT, AgentLoad::start(&plan, &site, &journal)).await;
+    let load = tokio::time::timeout(READY_TIMEOUT, AgentLoad::start(&plan, &cluster, &journal)).await;
     let load = load.map_err(|_| ChaosError::NotReady(format!("agents do not connect within {READY_TIMEOUT:?}")))??;
     let started = Instant::now();
-    let mut striker = FaultInjector::new(Schedule::new(plan.kinds(), plan.pauses, plan.seed), clock);
+    let mut injector = FaultInjector::new(Schedule::new(plan.kinds(), plan.pauses, plan.seed), clock);
     let show = show(&journal, started, progress);
     let work = async {
-        striker.drive(&mut site, started + plan.duration).await?;
+        injector.drive(&mut cluster, started + plan.duration).await?;
         load.end_calls();
-        striker.watch(&mut site, settled(&journal)).await
+        injector.watch(&mut cluster, settled(&journal)).await
     };
     tokio::select! {
         done = work => done?,
@@ -158,21 +158,21 @@ pub async fn run(
     }
     let elapsed_s = started.elapsed().as_secs_f64();
     let dropped = load.end().await?;
-    let unwilling = site.end().await?;
+    let unwilling = cluster.end().await?;
     let mut checks = Checks::default();
-    checks.tally(Check::NoneEndedByItself, site.processes(), &striker.ended);
-    checks.tally(Check::EndedWhenAsked, site.processes(), &unwilling);
+    checks.tally(Check::NoneEndedByItself, cluster.processes(), &injector.ended);
+    checks.tally(Check::EndedWhenAsked, cluster.processes(), &unwilling);
     let evidence = Evidence {
         journal: &journal,
-        departures: tap.departures(),
-        digests: beats.digests(),
-        strikes: &striker.strikes,
+        departures: departures.departures(),
+        digests: heartbeats.digests(),
+        faults: &injector.faults,
         dropped,
         elapsed_s,
     };
     let report = judged(&plan, &bus, evidence, checks).await?;
-    let output = (report.violations() > 0).then(|| site.keep_output());
-    Ok(ChaosOutcome { report, strikes: striker.strikes, output })
+    let output = (report.violations() > 0).then(|| cluster.keep_output());
+    Ok(ChaosOutcome { report, faults: injector.faults, output })
 }
 
 /// Calls `progress` every second, for ever.

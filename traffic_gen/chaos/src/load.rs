@@ -20,8 +20,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::cluster::TestCluster;
 use super::journal::AgentJournal;
-use super::site::TestCluster;
 use super::{ChaosError, ChaosPlan};
 use traffic_gen::control::ControlClient;
 
@@ -73,11 +73,11 @@ impl AgentLoad {
     /// Registers and connects every agent, and begins to call.
     pub(super) async fn start(
         plan: &ChaosPlan,
-        site: &TestCluster,
+        cluster: &TestCluster,
         journal: &Arc<AgentJournal>,
     ) -> Result<Self, ChaosError> {
-        let control = ControlClient::try_new(site.gateway_urls()[0].as_str())?;
-        control.put_policy(&site.admin_token()?, &policy()).await?;
+        let control = ControlClient::try_new(cluster.gateway_urls()[0].as_str())?;
+        control.put_policy(&cluster.admin_token()?, &policy()).await?;
         let crews = plan.agents.saturating_sub(CALLERS).div_ceil(CREW).max(1);
         let mut load = Self {
             contractors: Vec::new(),
@@ -88,10 +88,10 @@ impl AgentLoad {
         };
         for number in 0..plan.agents.saturating_sub(CALLERS) {
             let name = AgentId::try_new(&format!("contractor-{number}")).expect("a number makes a name");
-            let identity = site.identity(&name)?;
+            let identity = cluster.identity(&name)?;
             control.register(&name, &identity.token.current(), &registration(number % crews)).await?;
             let contractor = Contractor::try_new(&name, behaviour(plan.seed))?;
-            let agent = Agent::new(transport(site)?, identity, contractor).with_options(options(journal));
+            let agent = Agent::new(transport(cluster)?, identity, contractor).with_options(options(journal));
             load.contractors.push(agent.spawn(load.end_contractors.clone()));
         }
         for contractor in &load.contractors {
@@ -99,7 +99,7 @@ impl AgentLoad {
         }
         for number in 0..CALLERS {
             let name = AgentId::try_new(&format!("caller-{number}")).expect("a number makes a name");
-            let initiator = Initiator::spawn(transport(site)?, site.identity(&name)?, options(journal));
+            let initiator = Initiator::spawn(transport(cluster)?, cluster.identity(&name)?, options(journal));
             initiator.connected().await?;
             let open = (plan.open + CALLERS - 1 - number) / CALLERS;
             let caller = Caller {
@@ -201,8 +201,8 @@ fn crew(number: u32) -> TopicName {
 }
 
 /// Over every gateway, beginning with one that depends on the agent.
-fn transport(site: &TestCluster) -> Result<FailoverTransport, ChaosError> {
-    let ways = site.gateway_urls().iter().map(|url| Arc::new(WebSocketTransport::new(url)) as Arc<dyn Transport>);
+fn transport(cluster: &TestCluster) -> Result<FailoverTransport, ChaosError> {
+    let ways = cluster.gateway_urls().iter().map(|url| Arc::new(WebSocketTransport::new(url)) as Arc<dyn Transport>);
     Ok(FailoverTransport::try_new(ways.collect())?)
 }
 

@@ -72,7 +72,7 @@ pub struct ScheduledFault {
     /// Which of its kind, from 0.
     pub number: usize,
     /// How.
-    pub blow: FaultAction,
+    pub action: FaultAction,
     /// For how long.
     pub lasting: Duration,
 }
@@ -106,14 +106,14 @@ impl Schedule {
     /// A fault for one of the numbers of a kind that may be hit; none when there is none.
     pub fn fault(&mut self, kind: FaultKind, may_be_hit: &[usize]) -> Option<ScheduledFault> {
         let number = may_be_hit[self.below(may_be_hit.len())?];
-        let (blow, range) = match kind {
+        let (action, range) = match kind {
             FaultKind::Link if self.random.random_bool(0.5) => (FaultAction::Cut, LINK_MS),
             FaultKind::Link => (FaultAction::HalfOpen, LINK_MS),
             FaultKind::Nats if self.pauses => (FaultAction::Pause, NATS_PAUSED_MS),
             FaultKind::Engine | FaultKind::Gateway if self.pauses => (FaultAction::Pause, PAUSED_MS),
             FaultKind::Engine | FaultKind::Gateway | FaultKind::Nats => (FaultAction::Kill, DOWN_MS),
         };
-        Some(ScheduledFault { kind, number, blow, lasting: Duration::from_millis(self.random.random_range(range)) })
+        Some(ScheduledFault { kind, number, action, lasting: Duration::from_millis(self.random.random_range(range)) })
     }
 
     fn below(&mut self, len: usize) -> Option<usize> {
@@ -146,7 +146,7 @@ mod tests {
             assert!((2..=5).contains(&schedule.gap().as_secs()));
             assert!(matches!(schedule.kind(), Some(FaultKind::Engine | FaultKind::Link)));
             let fault = schedule.fault(FaultKind::Engine, &[2]).unwrap();
-            assert_eq!((fault.kind, fault.number, fault.blow), (FaultKind::Engine, 2, FaultAction::Pause));
+            assert_eq!((fault.kind, fault.number, fault.action), (FaultKind::Engine, 2, FaultAction::Pause));
             assert!((1..=30).contains(&fault.lasting.as_secs()));
         }
         assert_eq!(schedule.fault(FaultKind::Engine, &[]), None);

@@ -2,19 +2,19 @@
 
 use bus::Bus;
 
-use super::beats::Digests;
+use super::departures::Departures;
+use super::heartbeats::Digests;
+use super::injection::InjectedFault;
 use super::journal::AgentJournal;
 use super::judge::{self, Check, Checks, judge_lapses, judge_register, judge_told};
 use super::report::ChaosReport;
-use super::strikes::InjectedFault;
-use super::tap::Departures;
 use super::{ChaosError, ChaosPlan, Victims, figures};
 use archive::audit;
 use traffic_gen::invariants::{Invariant, Verdict};
 use traffic_gen::summary::Violations;
 
 /// Faults after which one must have hit the owner of a lane; an engine may own none.
-const STRIKES_THAT_TELL: u64 = 10;
+const FAULTS_CONCLUSIVE: u64 = 10;
 /// Records after which engines must have compared their states: they do every 1024.
 const RECORDS_THAT_TELL: u64 = 4096;
 
@@ -23,7 +23,7 @@ pub(super) struct Evidence<'a> {
     pub(super) journal: &'a AgentJournal,
     pub(super) departures: Departures,
     pub(super) digests: Digests,
-    pub(super) strikes: &'a [InjectedFault],
+    pub(super) faults: &'a [InjectedFault],
     /// Events callers dropped.
     pub(super) dropped: u64,
     pub(super) elapsed_s: f64,
@@ -36,7 +36,7 @@ pub(super) async fn judged(
     evidence: Evidence<'_>,
     mut checks: Checks,
 ) -> Result<ChaosReport, ChaosError> {
-    let Evidence { journal, departures, digests, strikes, dropped, elapsed_s } = evidence;
+    let Evidence { journal, departures, digests, faults, dropped, elapsed_s } = evidence;
     let notes = journal.take();
     let (counts, mut verdict) = journal.recorder.finish()?;
     let ledger = audit::read_bus(bus).await?;
@@ -49,8 +49,8 @@ pub(super) async fn judged(
     judge_register(&register, &mut verdict);
     judge_told(&notes, &register, &mut checks);
     let lapses = judge_lapses(&notes, &departures, &mut checks);
-    let decision_gaps = figures::decision_gaps(plan, strikes, &judge::claims(&ledger), &notes, &mut checks);
-    let publish_gaps = figures::publish_gaps(strikes, &notes.admitted);
+    let decision_gaps = figures::decision_gaps(plan, faults, &judge::claims(&ledger), &notes, &mut checks);
+    let publish_gaps = figures::publish_gaps(faults, &notes.admitted);
     let rounds = judge::rounds(&notes);
     let mut report = ChaosReport {
         kill: plan.victims.as_str().to_owned(),
@@ -59,11 +59,11 @@ pub(super) async fn judged(
         agents: plan.agents,
         open: plan.open,
         elapsed_s,
-        faults: figures::faults(strikes),
+        faults: figures::faults(faults),
         rounds,
         outcomes: counts.outcomes.clone(),
         lapses,
-        messages: figures::messages(&notes, &counts, strikes),
+        messages: figures::messages(&notes, &counts, faults),
         decision_gap_ms: decision_gaps.quantiles(),
         publish_gap_ms: publish_gaps.quantiles(),
         admission_ms: notes.admission.quantiles(),
@@ -92,11 +92,11 @@ fn unchecked(plan: &ChaosPlan, report: &ChaosReport) -> Vec<&'static str> {
         .map(|invariant| invariant.as_str())
         .collect();
     let hits_decisions = matches!(plan.victims, Victims::Engines | Victims::Nats | Victims::All);
-    let strikes: u64 = report.faults.values().sum();
+    let faults: u64 = report.faults.values().sum();
     let expected = [
         (Check::ToldAsRegistered, true),
         (Check::NoUnheardLapse, true),
-        (Check::DecisionsWentOn, hits_decisions && strikes >= STRIKES_THAT_TELL),
+        (Check::DecisionsWentOn, hits_decisions && faults >= FAULTS_CONCLUSIVE),
         (Check::NoneEndedByItself, true),
         (Check::EndedWhenAsked, true),
         (Check::SameDigests, plan.engines > 1 && report.replay.records >= RECORDS_THAT_TELL),

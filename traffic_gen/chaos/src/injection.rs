@@ -1,4 +1,4 @@
-//! Carries a schedule out: strikes, mends, and watches that nothing ends unasked.
+//! Carries a schedule out: injects faults, mends, and watches that nothing ends unasked.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use serde::Serialize;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::ChaosError;
+use super::cluster::TestCluster;
 use super::journal::WallClock;
 use super::schedule::{FaultAction, FaultKind, Schedule, ScheduledFault};
-use super::site::TestCluster;
 
 /// Between two looks at what is due: a tenth of the shortest time anything takes here.
 const STEP: Duration = Duration::from_millis(10);
@@ -25,41 +25,42 @@ pub struct InjectedFault {
     /// Its name.
     pub name: String,
     /// How.
-    pub blow: FaultAction,
+    #[serde(rename = "blow")]
+    pub action: FaultAction,
     /// For how long, in milliseconds.
     pub lasting_ms: u64,
 }
 
-/// Carries faults out on a site.
+/// Carries faults out on a cluster.
 pub(super) struct FaultInjector {
     schedule: Schedule,
     clock: WallClock,
     due: BTreeMap<(Instant, usize), ScheduledFault>,
     /// What was done.
-    pub(super) strikes: Vec<InjectedFault>,
+    pub(super) faults: Vec<InjectedFault>,
     /// Processes that ended unasked, each with its last words.
     pub(super) ended: Vec<String>,
 }
 
 impl FaultInjector {
     pub(super) fn new(schedule: Schedule, clock: WallClock) -> Self {
-        Self { schedule, clock, due: BTreeMap::new(), strikes: Vec::new(), ended: Vec::new() }
+        Self { schedule, clock, due: BTreeMap::new(), faults: Vec::new(), ended: Vec::new() }
     }
 
-    /// Strikes until `until`, then mends what is still to be mended.
-    pub(super) async fn drive(&mut self, site: &mut TestCluster, until: Instant) -> Result<(), ChaosError> {
+    /// Injects faults until `until`, then mends what is still to be mended.
+    pub(super) async fn drive(&mut self, cluster: &mut TestCluster, until: Instant) -> Result<(), ChaosError> {
         let mut steps = tokio::time::interval(STEP);
         steps.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut next = Instant::now() + self.schedule.gap();
         loop {
             let now = steps.tick().await;
-            self.mend(site, now).await?;
-            self.ended.extend(site.supervise()?);
+            self.mend(cluster, now).await?;
+            self.ended.extend(cluster.supervise()?);
             if now >= until {
-                return self.mend_all(site).await;
+                return self.mend_all(cluster).await;
             }
             if now >= next {
-                self.strike(site).await?;
+                self.inject(cluster).await?;
                 next = Instant::now() + self.schedule.gap();
             }
         }
@@ -68,7 +69,7 @@ impl FaultInjector {
     /// Watches until `done` resolves.
     pub(super) async fn watch(
         &mut self,
-        site: &mut TestCluster,
+        cluster: &mut TestCluster,
         done: impl Future<Output = ()>,
     ) -> Result<(), ChaosError> {
         let mut steps = tokio::time::interval(STEP);
@@ -77,36 +78,36 @@ impl FaultInjector {
         loop {
             tokio::select! {
                 () = &mut done => return Ok(()),
-                _ = steps.tick() => self.ended.extend(site.supervise()?),
+                _ = steps.tick() => self.ended.extend(cluster.supervise()?),
             }
         }
     }
 
-    async fn strike(&mut self, site: &mut TestCluster) -> Result<(), ChaosError> {
+    async fn inject(&mut self, cluster: &mut TestCluster) -> Result<(), ChaosError> {
         let Some(kind) = self.schedule.kind() else { return Ok(()) };
-        let Some(fault) = self.schedule.fault(kind, &site.may_be_hit(kind).await) else { return Ok(()) };
-        let name = site.name(fault.kind, fault.number);
-        tracing::info!(target: "llmx::chaos", %name, blow = ?fault.blow, lasting = ?fault.lasting, "strike");
-        // The time before it: whatever follows the blow counts.
+        let Some(fault) = self.schedule.fault(kind, &cluster.may_be_hit(kind).await) else { return Ok(()) };
+        let name = cluster.name(fault.kind, fault.number);
+        tracing::info!(target: "llmx::chaos", %name, action = ?fault.action, lasting = ?fault.lasting, "fault");
+        // The time before it: whatever follows the fault counts.
         let at = self.clock.now();
-        site.strike(&fault)?;
-        self.due.insert((Instant::now() + fault.lasting, self.strikes.len()), fault);
+        cluster.inject(&fault)?;
+        self.due.insert((Instant::now() + fault.lasting, self.faults.len()), fault);
         let lasting_ms = u64::try_from(fault.lasting.as_millis()).unwrap_or(u64::MAX);
-        self.strikes.push(InjectedFault { at, kind: fault.kind, name, blow: fault.blow, lasting_ms });
+        self.faults.push(InjectedFault { at, kind: fault.kind, name, action: fault.action, lasting_ms });
         Ok(())
     }
 
-    async fn mend(&mut self, site: &mut TestCluster, now: Instant) -> Result<(), ChaosError> {
+    async fn mend(&mut self, cluster: &mut TestCluster, now: Instant) -> Result<(), ChaosError> {
         while let Some(entry) = self.due.first_entry().filter(|entry| entry.key().0 <= now) {
             let fault = entry.remove();
-            site.mend(&fault).await?;
+            cluster.mend(&fault).await?;
         }
         Ok(())
     }
 
-    async fn mend_all(&mut self, site: &mut TestCluster) -> Result<(), ChaosError> {
+    async fn mend_all(&mut self, cluster: &mut TestCluster) -> Result<(), ChaosError> {
         for fault in std::mem::take(&mut self.due).into_values() {
-            site.mend(&fault).await?;
+            cluster.mend(&fault).await?;
         }
         Ok(())
     }

@@ -58,7 +58,7 @@ impl TestCluster {
         let key = SigningKey::generate(KeyAlgorithm::EdDsa)?;
         let jwks = folder.path().join("jwks.json");
         std::fs::write(&jwks, key_set(&[&key]))?;
-        let mut site = Self {
+        let mut cluster = Self {
             engines: Vec::new(),
             gateways: Vec::new(),
             links: Vec::new(),
@@ -69,23 +69,23 @@ impl TestCluster {
         };
         for number in 0..plan.engines {
             let name = engine_name(number);
-            let nats = site.way_to_nats(plan).await?;
+            let nats = cluster.way_to_nats(plan).await?;
             let arguments = ["engine", "--id", &name, "--nats", &nats, "--checkpoint-every", CHECKPOINT_EVERY];
             let arguments = arguments.map(str::to_owned).to_vec();
-            site.engines.push(site.service(&name, binary, arguments, plan));
+            cluster.engines.push(cluster.service(&name, binary, arguments, plan));
         }
         for number in 0..plan.gateways {
             let name = format!("gateway-{number}");
-            let nats = site.way_to_nats(plan).await?;
+            let nats = cluster.way_to_nats(plan).await?;
             let listen = SocketAddr::new(LOOPBACK, port()?).to_string();
             let jwks = jwks.display().to_string();
             let arguments =
                 ["gateway", "--id", &name, "--nats", &nats, "--listen", &listen, "--jwks", &jwks, "--issuer", ISSUER];
-            site.gateways.push(site.service(&name, binary, arguments.map(str::to_owned).to_vec(), plan));
-            site.gateway_urls.push(format!("http://{listen}"));
+            cluster.gateways.push(cluster.service(&name, binary, arguments.map(str::to_owned).to_vec(), plan));
+            cluster.gateway_urls.push(format!("http://{listen}"));
         }
-        site.start_all().await?;
-        Ok(site)
+        cluster.start_all().await?;
+        Ok(cluster)
     }
 
     fn service(&self, name: &str, binary: &Path, mut arguments: Vec<String>, plan: &ChaosPlan) -> Service {
@@ -189,9 +189,9 @@ impl TestCluster {
     }
 
     /// Does what a fault says.
-    pub(super) fn strike(&mut self, fault: &ScheduledFault) -> Result<(), ChaosError> {
+    pub(super) fn inject(&mut self, fault: &ScheduledFault) -> Result<(), ChaosError> {
         let number = fault.number;
-        match (fault.kind, fault.blow) {
+        match (fault.kind, fault.action) {
             (FaultKind::Link, FaultAction::HalfOpen) => self.links[number].set(Mode::HalfOpen),
             (FaultKind::Link, _) => self.links[number].set(Mode::Cut),
             (FaultKind::Nats, FaultAction::Pause) => self.nats.pause(number)?,
@@ -207,7 +207,7 @@ impl TestCluster {
     /// Ends what a fault did.
     pub(super) async fn mend(&mut self, fault: &ScheduledFault) -> Result<(), ChaosError> {
         let number = fault.number;
-        match (fault.kind, fault.blow) {
+        match (fault.kind, fault.action) {
             (FaultKind::Link, _) => self.links[number].set(Mode::Forward),
             (FaultKind::Nats, FaultAction::Pause) => self.nats.unpause(number)?,
             (FaultKind::Nats, _) => self.nats.resume(number).await?,

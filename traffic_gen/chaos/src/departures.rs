@@ -18,12 +18,12 @@ const MARK: &[u8] = br#""act":"accept""#;
 pub type Departures = BTreeMap<(NegotiationId, AwardNo), Timestamp>;
 
 /// Listens until it is dropped. What is sent while its own connection is down is not heard.
-pub struct Tap {
+pub struct DepartureWatcher {
     departures: Arc<Mutex<Departures>>,
     task: JoinHandle<()>,
 }
 
-impl Tap {
+impl DepartureWatcher {
     /// Begins to listen.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl Tap {
     }
 }
 
-impl Drop for Tap {
+impl Drop for DepartureWatcher {
     fn drop(&mut self) {
         self.task.abort();
     }

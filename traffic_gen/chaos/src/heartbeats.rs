@@ -41,12 +41,12 @@ pub struct Digests(BTreeMap<DigestPlace, BTreeMap<String, Digest>>);
 
 impl Digests {
     /// Takes a heartbeat in; what is none is ignored.
-    pub fn handle_beat(&mut self, payload: &[u8]) {
-        let Ok(beat) = serde_json::from_slice::<HeartbeatDigests>(payload) else { return };
-        for LaneDigest { lane, digests } in beat.lanes {
+    pub fn handle_heartbeat(&mut self, payload: &[u8]) {
+        let Ok(heartbeat) = serde_json::from_slice::<HeartbeatDigests>(payload) else { return };
+        for LaneDigest { lane, digests } in heartbeat.lanes {
             for DigestPoint { position, stamped, rules, digest } in digests {
                 let place = self.0.entry((lane, position, stamped, rules)).or_default();
-                place.insert(beat.engine.clone(), digest);
+                place.insert(heartbeat.engine.clone(), digest);
             }
         }
     }
@@ -74,12 +74,12 @@ impl Listener {
     /// # Errors
     /// [`BusError`] when the subscription fails.
     pub async fn start(bus: &Bus) -> Result<Self, BusError> {
-        let mut beats = bus.pub_sub.subscribe(subject::ALL_HEARTBEATS.to_owned(), None).await?;
+        let mut heartbeats = bus.pub_sub.subscribe(subject::ALL_HEARTBEATS.to_owned(), None).await?;
         let digests = Arc::new(Mutex::new(Digests::default()));
         let noted = Arc::clone(&digests);
         let task = tokio::spawn(async move {
-            while let Some(beat) = beats.next().await {
-                noted.lock().unwrap_or_else(PoisonError::into_inner).handle_beat(&beat.payload);
+            while let Some(heartbeat) = heartbeats.next().await {
+                noted.lock().unwrap_or_else(PoisonError::into_inner).handle_heartbeat(&heartbeat.payload);
             }
         });
         Ok(Self { digests, task })
@@ -107,24 +107,24 @@ mod tests {
     #[test]
     fn engines_are_compared_where_they_speak_of_the_same_record() {
         let mut digests = Digests::default();
-        digests.handle_beat(&beat("a", 1024, 7, 1, "aa"));
-        digests.handle_beat(&beat("b", 1024, 7, 1, "aa"));
-        digests.handle_beat(&beat("c", 1024, 8, 1, "cc"));
-        digests.handle_beat(&beat("c", 1024, 7, 2, "cc"));
-        digests.handle_beat(b"no beat");
+        digests.handle_heartbeat(&heartbeat("a", 1024, 7, 1, "aa"));
+        digests.handle_heartbeat(&heartbeat("b", 1024, 7, 1, "aa"));
+        digests.handle_heartbeat(&heartbeat("c", 1024, 8, 1, "cc"));
+        digests.handle_heartbeat(&heartbeat("c", 1024, 7, 2, "cc"));
+        digests.handle_heartbeat(b"no heartbeat");
         let mut checks = Checks::default();
         digests.judge(&mut checks);
         let tally = checks.by_name[&Check::SameDigests];
         assert_eq!((tally.checked, tally.violated), (1, 0), "other records and other rules compare with nothing");
 
-        digests.handle_beat(&beat("c", 1024, 7, 1, "cc"));
+        digests.handle_heartbeat(&heartbeat("c", 1024, 7, 1, "cc"));
         let mut checks = Checks::default();
         digests.judge(&mut checks);
         assert_eq!(checks.violated(), 1);
         assert!(checks.examples[0].contains("lane 2 at 1024"), "{:?}", checks.examples);
     }
 
-    fn beat(engine: &str, position: u64, stamped: u64, rules: u32, digest: &str) -> Vec<u8> {
+    fn heartbeat(engine: &str, position: u64, stamped: u64, rules: u32, digest: &str) -> Vec<u8> {
         let point = json!({"position": position, "stamped": stamped, "rules": rules, "digest": digest.repeat(32)});
         json!({"engine": engine, "started": 1, "lanes": [{"lane": 2, "phase": "standby", "digests": [point]}]})
             .to_string()
