@@ -51,7 +51,7 @@ pub enum CallResult {
     Refused,
     /// It is in the log, but opened nothing.
     TurnedDown,
-    /// No end was heard of for [`crate::recorder::OPEN_AGE_MAX`].
+    /// No end was heard of for as long as the recorder keeps a call.
     Lost,
 }
 
@@ -95,7 +95,7 @@ pub struct Run<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 enum DropReason {
-    /// [`crate::live::OPEN_MAX`] were open.
+    /// As many as may be were open.
     TooManyOpen,
 }
 

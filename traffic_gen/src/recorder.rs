@@ -129,7 +129,7 @@ impl Recorder {
     }
 
     /// The same for one run of several under the same names: only negotiations count whose own id begins with `run` and
-    /// a hyphen, as [`crate::live::CallScenario::run`] makes them. An inbox may hold deliveries of an earlier run.
+    /// a hyphen, as a scenario of calls makes them. An inbox may hold deliveries of an earlier run.
     #[must_use]
     pub fn of_run(self, run: &str) -> Self {
         self.lock().own_ids = Some(format!("{run}-"));
