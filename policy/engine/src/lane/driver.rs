@@ -152,7 +152,7 @@ impl LaneDriver {
 
     fn handle_ready_signals(&mut self) -> Result<(), StopReason> {
         for _ in 0..self.shared.config.batch.acks_max {
-            let Some(signal) = self.inputs.signals.try_recv().ok() else { break };
+            let Ok(signal) = self.inputs.signals.try_recv() else { break };
             self.handle_signal(signal)?;
         }
         Ok(())
@@ -449,7 +449,7 @@ impl LaneDriver {
     /// answer. No further record is read: the next owner folds it.
     async fn finish(&mut self, epoch: u64) {
         let deadline = Instant::now() + STOP_MAX;
-        while let Some(signal) = self.inputs.signals.try_recv().ok() {
+        while let Ok(signal) = self.inputs.signals.try_recv() {
             let _ = self.handle_signal(signal);
         }
         self.inputs.cancel = CancellationToken::new();
@@ -461,7 +461,7 @@ impl LaneDriver {
             let now = Instant::now();
             self.publisher.note_registered(self.fold.position(), now);
             self.publisher.append_all_delivered(epoch, now, &mut self.inputs);
-            while self.inputs.appends.len() > 0 {
+            while !self.inputs.appends.is_empty() {
                 self.finish_next().await;
             }
             let _ = self.shared.bus.pub_sub.flush().await;
