@@ -30,16 +30,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::context::ContextBuilder;
-use async_nats::jetstream::{self, stream};
+use async_nats::jetstream::{self, Context, ErrorCode, stream};
+use async_nats::{Client, Message};
+use schemas::Timestamp;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 pub use self::monitor::{Monitor, ServerInfo, SyncMode};
 pub use self::requirement::version_difference;
 pub use status::{Counters, NatsEvent, NatsStatus};
 
-use self::connection::NatsConnection;
-use self::consumer::StreamSource;
 use self::requirement::Mismatches;
 use crate::{Bucket, Bus, BusError, LANES_DEFAULT, retry_until};
 
@@ -298,4 +300,68 @@ async fn find(context: &jetstream::Context, name: &str) -> Result<Option<stream:
             }
         },
     }
+}
+
+/// A connection, and the news that it was made.
+struct NatsConnection {
+    client: Client,
+    /// Changes after every connection, the first one too.
+    connected: watch::Receiver<u64>,
+}
+
+/// What readers read from: a connection, and the news that it was made again.
+#[derive(Debug, Clone)]
+struct StreamSource {
+    context: Context,
+    /// Changes after every connection.
+    connected: watch::Receiver<u64>,
+}
+
+/// Which messages a reader is for.
+#[derive(Debug, Clone)]
+struct Selection {
+    stream: String,
+    /// Filter subject.
+    subject: String,
+    from: DeliverPolicy,
+}
+
+/// A message and its position in the stream.
+#[derive(Debug)]
+struct StoredMessage {
+    message: Message,
+    seq: u64,
+    /// Never goes back from one message to the next, though a new leader's clock may.
+    time: Timestamp,
+    /// The time as the server stamped it.
+    stamped: Timestamp,
+    /// Messages that were waiting behind it when it was sent.
+    pending: u64,
+}
+
+/// What a reader comes across.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "almost every one is a message, and a box for each would cost more")]
+enum ConsumerEvent {
+    /// The next message.
+    Message(StoredMessage),
+    /// A new consumer has taken the place of a lost one, and begins behind the last message given. Whether that message
+    /// still stands in the stream is for those to check who rely on it.
+    Resumed {
+        /// Messages that wait.
+        waiting: u64,
+    },
+    /// The server may have held messages back until now, because those before were not taken.
+    Held,
+}
+
+/// Why a message is not known to be stored.
+#[derive(Debug)]
+enum NotStored {
+    /// The stream refused it.
+    Refused(ErrorCode, String),
+    /// Larger than the connection takes; the limit in bytes.
+    TooLarge(usize),
+    /// No answer, or none of a stream: it may or may not be stored.
+    Unknown(String),
 }

@@ -25,9 +25,9 @@ use schemas::{Digest, Timestamp, WireTime};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::consumer::{OrderedReader, Selection, StreamSource};
-use super::stored::{self, NotStored};
+use super::consumer::OrderedReader;
 use super::{DOCUMENT_BUCKET, DOCUMENT_STREAM};
+use super::{NotStored, Selection, StreamSource, stored};
 use crate::name::check_key;
 use crate::{Blobs, BusError, retry_until};
 

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerAddr};
+use async_nats::{ConnectErrorKind, ConnectOptions, Event, ServerAddr};
 use retry::Backoff;
 use schemas::subject::EXCHANGE_INBOX;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::NatsConnection;
 use super::{Credentials, NatsOptions, shown};
 use crate::BusError;
 
@@ -27,13 +28,6 @@ const SUBSCRIPTION_QUEUE_MAX: usize = 65_536;
 
 /// What a URL looks like.
 const EXAMPLE: &str = "give nats://HOST:PORT, or tls://";
-
-/// A connection, and the news that it was made.
-pub(super) struct NatsConnection {
-    pub(super) client: Client,
-    /// Changes after every connection, the first one too.
-    pub(super) connected: watch::Receiver<u64>,
-}
 
 impl NatsConnection {
     /// Connects, trying again until `deadline`.

@@ -24,56 +24,11 @@ use schemas::Timestamp;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 
+use super::{ConsumerEvent, Selection, StoredMessage, StreamSource};
 use crate::BusError;
 
 /// Longest pause before a lost consumer is replaced again; the actual one is drawn from zero to it.
 const REPLACE_PAUSE_MAX: Duration = Duration::from_millis(500);
-
-/// What readers read from: a connection, and the news that it was made again.
-#[derive(Debug, Clone)]
-pub(super) struct StreamSource {
-    pub(super) context: Context,
-    /// Changes after every connection.
-    pub(super) connected: watch::Receiver<u64>,
-}
-
-/// Which messages a reader is for.
-#[derive(Debug, Clone)]
-pub(super) struct Selection {
-    pub(super) stream: String,
-    /// Filter subject.
-    pub(super) subject: String,
-    pub(super) from: DeliverPolicy,
-}
-
-/// A message and its position in the stream.
-#[derive(Debug)]
-pub(super) struct StoredMessage {
-    pub(super) message: Message,
-    pub(super) seq: u64,
-    /// Never goes back from one message to the next, though a new leader's clock may.
-    pub(super) time: Timestamp,
-    /// The time as the server stamped it.
-    pub(super) stamped: Timestamp,
-    /// Messages that were waiting behind it when it was sent.
-    pub(super) pending: u64,
-}
-
-/// What a reader comes across.
-#[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "almost every one is a message, and a box for each would cost more")]
-pub(super) enum ConsumerEvent {
-    /// The next message.
-    Message(StoredMessage),
-    /// A new consumer has taken the place of a lost one, and begins behind the last message given. Whether that message
-    /// still stands in the stream is for those to check who rely on it.
-    Resumed {
-        /// Messages that wait.
-        waiting: u64,
-    },
-    /// The server may have held messages back until now, because those before were not taken.
-    Held,
-}
 
 /// A reader that resumes by itself.
 pub(super) struct OrderedReader {

@@ -13,8 +13,9 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt};
 
-use super::consumer::{OrderedReader, Selection, StoredMessage, StreamSource};
+use super::consumer::OrderedReader;
 use super::stored;
+use super::{Selection, StoredMessage, StreamSource};
 use crate::name::check_key;
 use crate::{Bucket, BusError, Change, KeyValue};
 

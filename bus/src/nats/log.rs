@@ -16,11 +16,10 @@ use schemas::{Lane, Timestamp, subject};
 use tokio::time::Instant;
 
 use super::blobs::NatsBlobs;
-use super::consumer::StreamSource;
-use super::stored::{self, NotStored};
+use super::consumer::OrderedReader;
+use super::{ConsumerEvent, NotStored, Selection, StoredMessage, StreamSource, stored};
 use super::{LOG_STREAM, NatsOptions};
 use crate::name::check_lane;
-use crate::nats::consumer::{ConsumerEvent, OrderedReader, Selection, StoredMessage};
 use crate::{BusError, Log, LogRecord, LogStream, retry_until};
 
 pub(super) struct NatsLog {

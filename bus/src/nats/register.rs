@@ -11,8 +11,8 @@ use retry::Backoff;
 use schemas::RegisterKey;
 
 use super::REGISTER_STREAM;
-use super::consumer::{OrderedReader, Selection, StreamSource};
-use super::stored::{self, NotStored};
+use super::consumer::OrderedReader;
+use super::{NotStored, Selection, StreamSource, stored};
 use crate::{BusError, Register, Registered};
 
 /// Attempts at one write: with the pauses between them they outlast most changes of leader, which take 4 to 9 s. Whoever

@@ -11,18 +11,8 @@ use async_nats::jetstream::{self, Context, ErrorCode};
 use async_nats::{Client, HeaderMap, Request};
 use bytes::Bytes;
 
+use super::NotStored;
 use crate::BusError;
-
-/// Why a message is not known to be stored.
-#[derive(Debug)]
-pub(super) enum NotStored {
-    /// The stream refused it.
-    Refused(ErrorCode, String),
-    /// Larger than the connection takes; the limit in bytes.
-    TooLarge(usize),
-    /// No answer, or none of a stream: it may or may not be stored.
-    Unknown(String),
-}
 
 /// Publishes and waits for the stream's acknowledgement; returns the sequence.
 ///
