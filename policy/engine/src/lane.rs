@@ -8,9 +8,10 @@
 //!
 //! | part | owns |
 //! |---|---|
-//! | [`fold`] | the lane's state, how far the log is folded into it, log time |
+//! | [`fold`] | the lane's state, how far the log is folded into it, log time, ticks |
 //! | [`ownership`] | whether this engine owns the lane |
-//! | [`publish`] | what leaves: deliveries, writes of the register, entries of the engine |
+//! | [`publish`] | what leaves: deliveries ([`outbox`]), writes of the register ([`register`]), entries of the engine ([`delivered`], [`abort`]) |
+//! | [`backlog`] | which agents do not acknowledge |
 //! | [`requests`] | who asks for views and journals |
 //! | [`maintenance`] | checkpoints and trims |
 //! | [`recovery`] | how the lane gets its state back |

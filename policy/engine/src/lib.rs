@@ -27,9 +27,10 @@
 //! answered, keep state that the log does not give back, fold under rules it does not know, and emit when another engine
 //! has come to another state.
 //!
-//! Reading order: [`EngineConfig`], `lane.rs` (the loop), `lane/fold.rs` (records in), `lane/publish.rs`, `lane/outbox.rs`,
-//! `lane/register.rs` (what leaves, and when), `lane/{tick,delivered,abort}.rs` (what engines log); then `membership.rs` and
-//! `lane/ownership.rs` (who does it), `lane/{recovery,checkpoint,maintenance}.rs` (how it survives).
+//! Reading order: [`EngineConfig`], `lane.rs` (the loop, and what its parts pass to each other), `lane/fold.rs` (records in,
+//! ticks), `lane/{publish,outbox,register}.rs` (what leaves, and when), `lane/{delivered,abort}.rs` (what engines log); then
+//! `membership.rs` and `lane/ownership.rs` (who does it), `lane/{recovery,checkpoint,maintenance}.rs` and
+//! `status/digests.rs` (how it survives). The engine's assembly, `engine.rs`, alone knows all of them.
 
 mod config;
 mod engine;
