@@ -21,7 +21,7 @@
 //! the others when it starts. It proves nothing, and may be deleted. Where the oldest segments were removed to keep the
 //! archive small, `beginning` is the state when the first that is left began; reading begins with it.
 //!
-//! Reading order: [`Line`] and below (the lines), [`verify()`] and `scan` (reading), `scan/writer` and `follow` (writing),
+//! Reading order: `Line` and below (the lines), [`verify()`] and `scan` (reading), `scan/writer` and `follow` (writing),
 //! `segment_store` (the disk).
 //!
 //! The chain shows damage and alteration, not forgery by someone who writes the whole archive anew: keep the chain that
