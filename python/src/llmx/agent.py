@@ -183,9 +183,9 @@ class Agent:
 
         Raises `RefusedError` when the exchange refuses the agent, `UnreachableError` when it stays out of reach.
         """
+        self.participant.attach(self)
         await self.gateways.__aenter__()
         self._driver = asyncio.create_task(self._drive(), name=f"llmx {self.participant.name}")
-        self.participant.attach(self)
         connected = asyncio.create_task(self._connected.wait())
         try:
             await asyncio.wait({connected, self._driver}, return_when=asyncio.FIRST_COMPLETED)
@@ -228,11 +228,12 @@ class Agent:
         await self.gateways.__aexit__(None, None, None)
 
     async def _deregister(self) -> None:
-        if self.participant.registration is None or self._connection is None:
+        if self.participant.registration is None:
             return
         path = f"/v1/agents/{self.participant.name}"
-        with suppress(LlmxError):  # Then the registration lapses by itself.
-            await self.gateways.request("DELETE", path, url=self._connection.url)
+        with suppress(LlmxError, TimeoutError):  # Then the registration lapses by itself.
+            async with asyncio.timeout(self.participant.limits.end_s / 4):
+                await self.gateways.request("DELETE", path)
 
     async def _flush(self) -> None:
         while self._handlers:
