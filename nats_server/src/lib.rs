@@ -7,6 +7,7 @@ mod process;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -15,7 +16,7 @@ use tokio::time::Instant;
 pub use self::binary::{BINARY_IN_WORKSPACE, BINARY_VARIABLE, find_binary};
 pub use self::cluster::{CLUSTER_NODES, LocalCluster};
 use self::plan::{Membership, Ports};
-use self::process::Process;
+pub use self::process::GuardedProcess;
 use bus::BusError;
 
 /// Time a server may take to open its port; it takes 50 ms, and seconds on a busy machine.
@@ -59,7 +60,7 @@ pub struct LocalServer {
     directory: TempDir,
     ports: Ports,
     /// None while stopped.
-    process: Option<Process>,
+    process: Option<GuardedProcess>,
 }
 
 impl LocalServer {
@@ -119,7 +120,7 @@ impl LocalServer {
     /// Its process, none while it is stopped.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
-        self.process.as_ref().map(Process::id)
+        self.process.as_ref().map(GuardedProcess::id)
     }
 
     /// Kills it, as a crash would; what it has stored stays.
@@ -144,7 +145,7 @@ impl LocalServer {
         self.running()?.signal("CONT")
     }
 
-    fn running(&self) -> Result<&Process, BusError> {
+    fn running(&self) -> Result<&GuardedProcess, BusError> {
         self.process.as_ref().ok_or_else(|| BusError::Unreachable("the server is stopped".to_owned()))
     }
 
@@ -168,7 +169,12 @@ impl LocalServer {
         let file = root.join("nats.conf");
         let config = plan::config(root, self.ports, &self.options, self.membership.as_ref(), LOG);
         fs::write(&file, config).map_err(|error| failed("the configuration cannot be written", &error))?;
-        self.process = Some(Process::spawn(&self.binary, root, &file, &root.join(FIRST_WORDS))?);
+        let first_words =
+            fs::File::create(root.join(FIRST_WORDS)).map_err(|error| failed("no file for its output", &error))?;
+        let mut command = Command::new(&self.binary);
+        command.arg("--config").arg(file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(first_words);
+        let process = GuardedProcess::spawn(&mut command, root);
+        self.process = Some(process.map_err(|error| failed("nats-server cannot be started", &error))?);
         Ok(())
     }
 
@@ -179,7 +185,7 @@ impl LocalServer {
             let Some(process) = &mut self.process else {
                 return Err(BusError::Unreachable("the server is stopped".to_owned()));
             };
-            let (id, has_ended) = (process.id(), process.has_ended());
+            let (id, has_ended) = (process.id(), process.ended().is_some());
             if has_written_ports(self.directory.path(), id) {
                 return Ok(());
             }

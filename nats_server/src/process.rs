@@ -1,43 +1,49 @@
-//! One operating system process, killed when it is dropped.
+//! One operating system process that ends with this one, and the folder it works in with it.
 
-use std::fs::File;
 #[cfg(unix)]
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 use super::failed;
 use bus::BusError;
 
-/// Ends the server, and removes its folder, when its standard input closes: the parent is gone then, however it ended.
+/// Ends the process, and removes its folder, when its standard input closes: the parent is gone then, however it ended.
 /// Signals of a terminal are for the parent.
 const GUARD: &str = r#"trap '' HUP INT TERM; while read -r _; do :; done; kill -s KILL "$0"; rm -rf "$1""#;
 
+/// A child process: killed when dropped, and on a system with a shell also when this process is killed.
 #[derive(Debug)]
-pub(super) struct Process {
-    server: Child,
-    /// None where there is no shell: a server whose parent is killed goes on then.
+pub struct GuardedProcess {
+    child: Child,
+    /// None where there is no shell: a child whose parent is killed goes on then. None as well once the child has ended.
     guard: Option<Child>,
 }
 
-impl Process {
-    /// Starts nats-server with a configuration file in its `folder`; what it says before it has read where to log goes to
-    /// `first_words`. It ends with this process, and the folder with it.
-    pub(super) fn spawn(binary: &Path, folder: &Path, config: &Path, first_words: &Path) -> Result<Self, BusError> {
-        let first_words = File::create(first_words).map_err(|error| failed("no file for its output", &error))?;
-        let mut command = Command::new(binary);
-        command.arg("--config").arg(config).stdin(Stdio::null()).stdout(Stdio::null()).stderr(first_words);
-        let server = apart(&mut command).spawn().map_err(|error| failed("nats-server cannot be started", &error))?;
-        let guard = guard(&server, folder).ok();
-        Ok(Self { server, guard })
+impl GuardedProcess {
+    /// Starts what `command` says, in a process group of its own. When this process is killed, the child is as well, and
+    /// `folder` is removed.
+    ///
+    /// # Errors
+    /// What kept it from starting.
+    pub fn spawn(command: &mut Command, folder: &Path) -> std::io::Result<Self> {
+        let child = apart(command).spawn()?;
+        let guard = guard(&child, folder).ok();
+        Ok(Self { child, guard })
     }
 
-    pub(super) fn id(&self) -> u32 {
-        self.server.id()
+    /// Its process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
-    pub(super) fn has_ended(&mut self) -> bool {
-        !matches!(self.server.try_wait(), Ok(None))
+    /// How it ended, once it has. Until this says so, its entry in the process table is kept.
+    pub fn ended(&mut self) -> Option<std::io::Result<ExitStatus>> {
+        let ended = self.child.try_wait().transpose()?;
+        // It would end whoever gets the number next.
+        self.end_guard();
+        Some(ended)
     }
 
     /// Sends a signal, by its name without `SIG`.
@@ -50,22 +56,29 @@ impl Process {
             Err(error) => Err(failed("no shell to send a signal with", &error)),
         }
     }
-}
 
-impl Drop for Process {
-    fn drop(&mut self) {
-        // The guard first: it would end whoever gets the number next. Both fail only when they have ended already.
-        for child in self.guard.iter_mut().chain([&mut self.server]) {
-            let _ = child.kill();
-            let _ = child.wait();
+    fn end_guard(&mut self) {
+        if let Some(mut guard) = self.guard.take() {
+            // Fails only when it has ended already.
+            let _ = guard.kill();
+            let _ = guard.wait();
         }
     }
 }
 
+impl Drop for GuardedProcess {
+    fn drop(&mut self) {
+        // The guard first: it would end whoever gets the number next. Killing fails only what has ended already.
+        self.end_guard();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 /// A shell that waits for the end of this process.
-fn guard(server: &Child, folder: &Path) -> std::io::Result<Child> {
+fn guard(child: &Child, folder: &Path) -> std::io::Result<Child> {
     let mut command = Command::new("sh");
-    command.args(["-c", GUARD]).arg(server.id().to_string()).arg(folder);
+    command.args(["-c", GUARD]).arg(child.id().to_string()).arg(folder);
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     apart(&mut command).spawn()
 }
@@ -79,4 +92,37 @@ fn apart(command: &mut Command) -> &mut Command {
 #[cfg(not(unix))]
 fn apart(command: &mut Command) -> &mut Command {
     command
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_ends_with_its_handle_and_its_guard_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut process = GuardedProcess::spawn(Command::new("sleep").arg("100"), folder.path()).unwrap();
+        assert!(process.ended().is_none());
+        let pids = [process.id(), process.guard.as_ref().unwrap().id()];
+        drop(process);
+        for pid in pids {
+            let is_there = Command::new("sh").args(["-c", "kill -0 \"$0\" 2>&1", &pid.to_string()]).output().unwrap();
+            assert!(!is_there.status.success(), "{pid} goes on");
+        }
+        assert!(folder.path().is_dir(), "who made the folder removes it");
+    }
+
+    #[test]
+    fn a_process_that_ended_says_how_and_is_guarded_no_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut process = GuardedProcess::spawn(Command::new("sh").args(["-c", "exit 3"]), folder.path()).unwrap();
+        let status = loop {
+            match process.ended() {
+                Some(status) => break status.unwrap(),
+                None => std::thread::yield_now(),
+            }
+        };
+        assert_eq!(status.code(), Some(3));
+        assert!(process.guard.is_none());
+    }
 }
