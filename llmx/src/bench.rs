@@ -1,5 +1,7 @@
 //! `llmx bench`: the project's benchmarks, each beside its ceiling.
 
+mod processes;
+
 use traffic_gen::bench::Row;
 use traffic_gen::bench::suite::{BenchPlan, Part, run as run_suite};
 
@@ -7,9 +9,12 @@ use crate::output::{Outcome, print, print_json};
 
 /// Arguments of `llmx bench`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  scripts/nats-server && llmx bench\n\n\
+#[command(after_help = "Examples:\n  scripts/nats-server && llmx bench\n  llmx bench --processes --quick\n  \
+    llmx bench --processes --transport websocket --rate 200 --against ../before/target/release/llmx\n\n\
     Needs a nats-server binary: NATS_SERVER, .tools/nats-server (scripts/nats-server fetches it) or PATH.\n\
-    Ceilings are measured in the same run; ratio is value / ceiling.")]
+    Ceilings are measured in the same run; ratio is value / ceiling. With --processes: microseconds of processor time and\n    \
+    context switches per round and process, messages and bytes of NATS per round, idle cores before; Linux only. Figures\n    \
+    compare builds on one quiet machine, measured in turn (--against).")]
 pub struct BenchArgs {
     /// A third of the time, fewer open negotiations: a look rather than a figure
     #[arg(long)]
@@ -20,6 +25,8 @@ pub struct BenchArgs {
     /// Print the results as JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    processes: processes::ProcessesArgs,
 }
 
 /// [`Part`] on the command line.
@@ -60,6 +67,9 @@ impl From<PartArg> for Part {
 
 /// Runs the benchmarks.
 pub async fn run(args: BenchArgs) -> Outcome {
+    if args.processes.is_asked() {
+        return processes::run(args.processes, args.quick, args.json).await;
+    }
     let plan = if args.quick { BenchPlan::quick() } else { BenchPlan::default() };
     let quiet = args.json;
     let asked: Vec<Part> = args.only.into_iter().map(Part::from).collect();

@@ -328,6 +328,50 @@ async fn a_benchmark_that_only_computes_ends_on_a_signal() {
     }
 }
 
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_benchmark_of_processes_that_is_ended_leaves_none_of_them() {
+    for (signal, is_told) in [("INT", true), ("KILL", false)] {
+        let folder = tempfile::tempdir().unwrap();
+        let arguments = ["bench", "--processes", "--quick", "--paced-only", "--rate", "20", "--transport", "http"];
+        let mut command = Command::new(LLMX);
+        // Its children work in folders below this one.
+        command.args(arguments).env("TMPDIR", folder.path());
+        let mut process = Process::run(command);
+        until(|| commands_below(folder.path()).iter().any(|command| command.contains("gateway"))).await;
+        if is_told {
+            let (code, complained) = process.ended_by(signal).await;
+            assert_eq!(code, Some(1), "{complained}");
+            assert!(complained.contains("before it was done"), "{complained}");
+        } else {
+            process.signal(signal).await;
+        }
+        until(|| commands_below(folder.path()).is_empty()).await;
+        until(|| std::fs::read_dir(folder.path()).unwrap().next().is_none()).await;
+    }
+}
+
+/// Command lines of the processes whose working folder, or whose configuration, is below this one.
+#[cfg(target_os = "linux")]
+fn commands_below(folder: &Path) -> Vec<String> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    let commands = processes.filter_map(|process| {
+        let command = std::fs::read_to_string(process.join("cmdline")).ok()?;
+        let is_below = std::fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd.starts_with(folder));
+        (is_below || command.contains(text(folder))).then_some(command)
+    });
+    commands.collect()
+}
+
+#[cfg(target_os = "linux")]
+async fn until(holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "it did not come to that");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 /// A signing key and its key set.
 struct Keys {
     folder: TempDir,

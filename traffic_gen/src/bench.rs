@@ -9,6 +9,7 @@
 //! | [`durability`] | the log alone: with and without group commit, an fsync before every answer, three copies |
 //! | [`recovery`] | a killed engine: time until ready, memory before and after |
 //! | [`overhead`] | what metrics and traces cost |
+//! | [`processes`] | what a round costs with the processes users run |
 //! | [`fold`] | one message through the core, with few and with many open negotiations; memory |
 
 pub mod admission;
@@ -16,10 +17,12 @@ pub mod bare;
 pub mod durability;
 pub mod fold;
 pub mod overhead;
+pub mod processes;
 pub mod recovery;
 pub mod rounds;
 pub mod steps;
 pub mod suite;
+pub mod usage;
 
 use serde::Serialize;
 

@@ -14,6 +14,7 @@ use schemas::{Act, Address, AgentId, Digest, Lane, MsgId, NegotiationId, Timesta
 use serde_json::value::RawValue;
 
 use super::rounds::BenchError;
+use super::usage::resident_bytes;
 use crate::live::{contractor_name, initiator_name};
 
 /// Contractors invited to each negotiation.
@@ -22,8 +23,6 @@ const CONTRACTORS: u32 = 12;
 const OFFERS_TIMED: usize = 50_000;
 /// Microseconds between two records.
 const STEP_US: u64 = 10;
-/// Bytes of a page in `/proc/self/statm` on the platforms this runs on.
-const PAGE_BYTES: u64 = 4096;
 
 /// What the core costs with `open` negotiations.
 #[derive(Debug, Clone, Copy)]
@@ -42,12 +41,12 @@ pub struct Cost {
 /// [`BenchError::Stuck`] when the log cannot be made up.
 pub fn measure(open: usize) -> Result<Cost, BenchError> {
     let mut bench = Bench::new()?;
-    let before = resident_bytes();
+    let before = resident_bytes("self");
     for number in 0..open {
         let record = bench.call(number)?;
         bench.fold(&record);
     }
-    let opened = resident_bytes();
+    let opened = resident_bytes("self");
     if bench.lane_state.open_count() != open {
         return Err(stuck(&format!("{} of {open} negotiations are open", bench.lane_state.open_count())));
     }
@@ -58,13 +57,13 @@ pub fn measure(open: usize) -> Result<Cost, BenchError> {
     order.truncate(OFFERS_TIMED);
     let records: Vec<Record> =
         order.iter().map(|&(number, contractor)| bench.offer(number, contractor)).collect::<Result<_, _>>()?;
-    let before_offers = resident_bytes();
+    let before_offers = resident_bytes("self");
     let started = Instant::now();
     for record in &records {
         bench.fold(record);
     }
     let elapsed_us = started.elapsed().as_secs_f64() * 1e6;
-    let after = resident_bytes();
+    let after = resident_bytes("self");
     Ok(Cost {
         us_per_message: elapsed_us / records.len() as f64,
         bytes_per_negotiation: opened.saturating_sub(before) as f64 / open as f64,
@@ -149,11 +148,4 @@ fn record(
 
 fn stuck(why: &str) -> BenchError {
     BenchError::Stuck(why.to_owned())
-}
-
-/// Resident memory of this process; 0 where the system does not tell.
-fn resident_bytes() -> u64 {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages = statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok());
-    pages.unwrap_or(0) * PAGE_BYTES
 }

@@ -16,6 +16,7 @@ use telemetry::metrics::SpanCounts;
 use telemetry::otlp::{Otlp, OtlpConfig};
 
 use super::rounds::{self, BenchError, ClosedLoop, Rig, Way};
+use super::usage::own_cpu_us;
 
 /// Share of negotiations that is traced.
 const RATIO: f64 = 0.01;
@@ -79,13 +80,13 @@ pub async fn measure(
     rounds::closed_loop(bus(), contractors, open, duration / 2, Way::Bus, "warm").await?;
     for pair in 0..pairs {
         for is_with in [pair % 2 == 1, pair % 2 == 0] {
-            let (run, before) = (format!("pair{pair}"), cpu_us());
+            let (run, before) = (format!("pair{pair}"), own_cpu_us());
             let ours = if is_with {
                 told(bus(), (contractors, open), duration, &run, &mut overhead).await?
             } else {
                 rounds::closed_loop(bus(), contractors, open, duration, Way::Bus, &run).await?
             };
-            let (rounds_per_s, cpu_us) = (ours.rounds_per_s(), (cpu_us() - before) / ours.rounds.max(1) as f64);
+            let (rounds_per_s, cpu_us) = (ours.rounds_per_s(), (own_cpu_us() - before) / ours.rounds.max(1) as f64);
             tracing::info!(pair, is_with, rounds_per_s, cpu_us, "a run");
             if is_with {
                 overhead.with.push(rounds_per_s);
@@ -144,18 +145,8 @@ async fn scrape(url: String, largest: Arc<AtomicUsize>) {
     }
 }
 
-/// Processor time of this process so far, in microseconds; 0 where the system does not tell.
-fn cpu_us() -> f64 {
-    /// Linux counts it in hundredths of a second.
-    const TICK_US: f64 = 10_000.0;
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name stands in brackets and may hold anything; user and system time are the 12th and 13th behind it.
-    let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
-    let times = behind.split_whitespace().skip(11).take(2);
-    times.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() * TICK_US
-}
-
-fn median(values: &[f64]) -> f64 {
+/// The middle of the values; 0 of none.
+pub(super) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     match sorted.len() {
@@ -202,16 +193,6 @@ fn serve(stream: &TcpStream) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn processor_time_grows_with_work() {
-        let before = cpu_us();
-        assert!(before >= 0.0);
-        let mut sum = 0_u64;
-        while cpu_us() - before < 20_000.0 {
-            sum = (0..1_000_000_u64).fold(sum, |sum, number| std::hint::black_box(sum ^ number));
-        }
-    }
 
     #[test]
     fn the_middle_is_not_moved_by_one_bad_run() {

@@ -8,6 +8,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::bench::rounds::BenchError;
+use crate::bench::usage::resident_bytes;
 
 /// Longest wait for readiness: far beyond what reading a whole log takes.
 const READY_TIMEOUT: Duration = Duration::from_secs(600);
@@ -17,8 +18,6 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 const POLL: Duration = Duration::from_millis(100);
 /// Records between two checkpoints of a lane: a few in the course of a run, however full its records are.
 const CHECKPOINT_EVERY: &str = "1000";
-/// Bytes of a page in `/proc/<pid>/statm` on the platforms this runs on.
-const PAGE_BYTES: u64 = 4096;
 /// Lines of its output that may wait to be read.
 const LINES_MAX: usize = 16;
 
@@ -106,9 +105,7 @@ impl EngineProcess {
 
     /// Resident memory; 0 where the system does not tell.
     pub(super) fn resident_bytes(&self) -> u64 {
-        let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id())).unwrap_or_default();
-        let pages = statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok());
-        pages.unwrap_or(0) * PAGE_BYTES
+        resident_bytes(&self.child.id().to_string())
     }
 
     /// Ends it at once, as a power switch would.

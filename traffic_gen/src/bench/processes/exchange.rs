@@ -1,0 +1,418 @@
+//! One exchange of real processes, and what a load costs each of them.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use nats_server::{GuardedProcess, LocalServer, LocalServerOptions};
+use serde::Deserialize;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep};
+
+use super::{
+    AgentsVia, NATS_PER_ROUND, P95, ProcessFigures, ProcessPlan, REACHED, SWITCHES_PER_ROUND, UNENDED, US_PER_ROUND,
+};
+use crate::bench::rounds::{BenchError, UNLIMITED};
+use crate::bench::usage::ProcessUsage;
+
+/// Longest wait for a process to be ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Between two looks at a process that starts, or at the initiator.
+const POLL: Duration = Duration::from_millis(50);
+/// Longest an initiator may take beyond the time calls arrive: its own waits for what is open are shorter.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(90);
+/// Longest wait for an answer of nats-server or the gateway.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Characters of a process's output repeated when it failed.
+const TAIL_LEN: usize = 1500;
+/// Variables that would change what the processes do.
+const VARIABLES: [&str; 2] = ["LLMX_", "OTEL_"];
+/// The gateway's configuration, in the folder of the processes.
+const GATEWAY_CONFIG_FILE: &str = "gateway.toml";
+/// What nats-server counts of its clients' messages.
+const NATS_COUNTERS: [&str; 4] = ["in_msgs", "out_msgs", "in_bytes", "out_bytes"];
+
+/// The running processes. All end with it, and nothing of them is left.
+pub(super) struct MeasuredExchange {
+    // In the order in which they end.
+    contractors: Service,
+    gateway: Service,
+    engines: Vec<Service>,
+    nats: LocalServer,
+    launcher: Launcher,
+    gateway_url: String,
+    via: AgentsVia,
+    policy: String,
+    idling: Duration,
+    /// Cores used while nothing was asked for; measured once.
+    idle_cores: Option<f64>,
+}
+
+impl MeasuredExchange {
+    /// Starts everything but the initiator, and waits until it is ready.
+    pub(super) async fn start(binary: &Path, plan: &ProcessPlan, via: AgentsVia) -> Result<Self, BenchError> {
+        let launcher = Launcher::new(binary)?;
+        let nats = LocalServer::start(LocalServerOptions::default()).await?;
+        let url = nats.url();
+        let mut keys = launcher.start("keys", &["keys"])?;
+        keys.until_well_ended().await?;
+        let mut engines = Vec::new();
+        for number in 1..=plan.engines {
+            let name = format!("engine-{number}");
+            engines.push(launcher.start(&name, &["engine", "--id", &name, "--nats", &url])?);
+        }
+        for engine in &mut engines {
+            engine.until_said("engine: ").await?;
+        }
+        std::fs::write(launcher.folder.path().join(GATEWAY_CONFIG_FILE), gateway_config()).map_err(stuck)?;
+        let arguments = ["gateway", "--config", GATEWAY_CONFIG_FILE, "--nats", &url, "--listen", "127.0.0.1:0"];
+        let mut gateway = launcher.start("gateway", &arguments)?;
+        let gateway_url = gateway.until_said("gateway: ").await?;
+        until_ready(&gateway_url).await?;
+        let contractors = plan.contractors.to_string();
+        let mut arguments = vec!["agents", "--count", &contractors, "--gateway", &gateway_url];
+        arguments.extend(way(via, &url));
+        let mut contractors = launcher.start("contractors", &arguments)?;
+        contractors.until_said("connected").await?;
+        let (policy, idling) = (plan.policy.clone(), plan.idling);
+        Ok(Self { contractors, gateway, engines, nats, launcher, gateway_url, via, policy, idling, idle_cores: None })
+    }
+
+    /// Offers `rate` calls per second for `calling`, and says what became of them and what that cost.
+    pub(super) async fn measure(&mut self, rate: f64, calling: Duration) -> Result<ProcessFigures, BenchError> {
+        let idle_cores = match self.idle_cores {
+            Some(known) => known,
+            None => *self.idle_cores.insert(self.idle().await?),
+        };
+        let (before, counted) = (self.usage()?, self.nats_counters().await?);
+        let (rate_text, seconds, url) = (format!("{rate:.3}"), calling.as_secs_f64().to_string(), self.nats.url());
+        let mut arguments = vec!["traffic", "--json", "--rate", &rate_text, "--duration", &seconds];
+        arguments.extend(["--gateway", &self.gateway_url, "--policy", &self.policy]);
+        arguments.extend(way(self.via, &url));
+        let initiator = self.launcher.start("initiator", &arguments)?.until_measured(calling + DRAIN_TIMEOUT).await?;
+        let (after, counts) = (self.usage()?, self.nats_counters().await?);
+        let summary = &initiator.summary;
+        let rounds = summary.rounds.max(1) as f64;
+        let mut figures = ProcessFigures::default();
+        figures.add("offered_per_s", rate);
+        figures.add(REACHED, summary.rounds as f64 / summary.elapsed_s.max(f64::EPSILON));
+        figures.add("decision_p50_ms", summary.latency_ms.decision.p50);
+        figures.add(P95, summary.latency_ms.decision.p95);
+        figures.add(UNENDED, (summary.cfps.saturating_sub(summary.rounds) + summary.shed) as f64);
+        let used = before.into_iter().zip(after);
+        let used = used.map(|((name, before), (_, after))| (name, ProcessCost::between(&before, &after)));
+        let used: Vec<(String, ProcessCost)> = used.chain([("initiator".to_owned(), initiator.cost)]).collect();
+        for (group, cost) in [
+            (US_PER_ROUND, ProcessCost::cpu_us as fn(&ProcessCost) -> f64),
+            (SWITCHES_PER_ROUND, ProcessCost::switches),
+        ] {
+            for (name, used) in &used {
+                figures.add(format!("{group}.{name}"), cost(used) / rounds);
+            }
+            figures.add(format!("{group}.total"), used.iter().map(|(_, used)| cost(used)).sum::<f64>() / rounds);
+        }
+        for ((name, before), after) in NATS_COUNTERS.iter().zip(counted).zip(counts) {
+            figures.add(format!("{NATS_PER_ROUND}.{name}"), (after - before) / rounds);
+        }
+        figures.add("idle_cores", idle_cores);
+        Ok(figures)
+    }
+
+    /// Cores used by everything together while nothing is asked for.
+    async fn idle(&self) -> Result<f64, BenchError> {
+        sleep(self.idling).await;
+        let (before, started) = (self.usage()?, Instant::now());
+        sleep(self.idling).await;
+        let (after, elapsed_us) = (self.usage()?, started.elapsed().as_secs_f64() * 1e6);
+        let used_us: f64 =
+            before.iter().zip(&after).map(|((_, before), (_, after))| after.cpu_us - before.cpu_us).sum();
+        Ok(used_us / elapsed_us.max(1.0))
+    }
+
+    /// What each process has used so far, by its name.
+    fn usage(&self) -> Result<Vec<(String, ProcessUsage)>, BenchError> {
+        let nats = self.nats.pid().ok_or_else(|| BenchError::Stuck("nats-server is stopped".to_owned()))?;
+        let mut usage = vec![("nats-server".to_owned(), read_usage("nats-server", nats)?)];
+        for service in self.engines.iter().chain([&self.gateway, &self.contractors]) {
+            usage.push((service.name.clone(), read_usage(&service.name, service.process.id())?));
+        }
+        Ok(usage)
+    }
+
+    async fn nats_counters(&self) -> Result<[f64; 4], BenchError> {
+        let answer = get(&format!("{}/varz", self.nats.monitor_url())).await.map_err(stuck)?;
+        Ok(nats_counters(&answer.json().await.map_err(stuck)?))
+    }
+}
+
+/// What nats-server counts in its answer to `/varz`, in the order of [`NATS_COUNTERS`].
+fn nats_counters(varz: &Value) -> [f64; 4] {
+    NATS_COUNTERS.map(|name| varz[name].as_f64().unwrap_or(0.0))
+}
+
+/// The processor time and context switches of one process during a load.
+struct ProcessCost {
+    cpu_us: f64,
+    switches: f64,
+}
+
+impl ProcessCost {
+    fn between(before: &ProcessUsage, after: &ProcessUsage) -> Self {
+        Self { cpu_us: after.cpu_us - before.cpu_us, switches: after.switches_since(before) as f64 }
+    }
+
+    fn cpu_us(&self) -> f64 {
+        self.cpu_us
+    }
+
+    fn switches(&self) -> f64 {
+        self.switches
+    }
+}
+
+/// The limiter is on, and never the limit. The rest is what a gateway has without a file; builds from before files could
+/// hold a part ask for these tables.
+fn gateway_config() -> String {
+    format!(
+        "[gateway.auth]\nkeys = {{ file = \"run/keys/jwks.json\" }}\nissuer = \"llmx-local\"\naudience = \"llmx\"\n\
+         [gateway.limits]\nrequests_per_s = {UNLIMITED}\nburst = {UNLIMITED}\n"
+    )
+}
+
+/// Arguments that say how agents reach the exchange.
+fn way(via: AgentsVia, nats: &str) -> Vec<&str> {
+    let nats = if via == AgentsVia::Nats { vec!["--nats", nats] } else { Vec::new() };
+    [vec!["--transport", via.as_str()], nats].concat()
+}
+
+/// Starts processes of one build in a folder of their own.
+struct Launcher {
+    binary: PathBuf,
+    folder: TempDir,
+}
+
+impl Launcher {
+    fn new(binary: &Path) -> Result<Self, BenchError> {
+        let folder = TempDir::with_prefix("llmx-bench-").map_err(stuck)?;
+        Ok(Self { binary: binary.to_owned(), folder })
+    }
+
+    fn start(&self, name: &str, arguments: &[&str]) -> Result<Service, BenchError> {
+        let cannot = |error: std::io::Error| {
+            BenchError::Stuck(format!("{name} cannot be started from {}: {error}", self.binary.display()))
+        };
+        let file = |kind: &str| self.folder.path().join(format!("{name}.{kind}"));
+        let mut command = Command::new(&self.binary);
+        command.args(arguments).current_dir(self.folder.path()).stdin(Stdio::null());
+        command.stdout(File::create(file("out")).map_err(cannot)?);
+        command.stderr(File::create(file("err")).map_err(cannot)?);
+        for (variable, _) in std::env::vars_os() {
+            if VARIABLES.iter().any(|prefix| variable.to_string_lossy().starts_with(prefix)) {
+                command.env_remove(&variable);
+            }
+        }
+        let process = GuardedProcess::spawn(&mut command, self.folder.path()).map_err(cannot)?;
+        Ok(Service { name: name.to_owned(), process, out: file("out"), err: file("err") })
+    }
+}
+
+/// One process, ended with its handle.
+struct Service {
+    name: String,
+    process: GuardedProcess,
+    out: PathBuf,
+    err: PathBuf,
+}
+
+impl Service {
+    /// What stands behind `mark` in the first line of its output that holds it, once there is one.
+    async fn until_said(&mut self, mark: &str) -> Result<String, BenchError> {
+        let deadline = Instant::now() + READY_TIMEOUT;
+        loop {
+            // A line is whole only with its end.
+            let output = std::fs::read_to_string(&self.out).map_err(stuck)?;
+            let lines = output.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+            if let Some((_, behind)) = lines.filter_map(|line| line.split_once(mark)).next() {
+                return Ok(behind.to_owned());
+            }
+            if let Some(status) = self.process.ended() {
+                return Err(self.failed(&format!("ended before it was ready, {}", status.map_err(stuck)?)));
+            }
+            if Instant::now() >= deadline {
+                return Err(self.failed(&format!("was not ready within {} s", READY_TIMEOUT.as_secs())));
+            }
+            sleep(POLL).await;
+        }
+    }
+
+    /// Waits until it has ended by itself, with exit code 0.
+    async fn until_well_ended(&mut self) -> Result<(), BenchError> {
+        let deadline = Instant::now() + READY_TIMEOUT;
+        while Instant::now() < deadline {
+            match self.process.ended() {
+                Some(Ok(status)) if status.success() => return Ok(()),
+                Some(ended) => return Err(self.failed(&format!("ended, {}", ended.map_err(stuck)?))),
+                None => sleep(POLL).await,
+            }
+        }
+        Err(self.failed("does not end"))
+    }
+
+    /// Follows an initiator to its end. Its processor time is read between its end and the moment it is waited for, so it
+    /// is exact; its context switches are those of the last look before.
+    async fn until_measured(mut self, limit: Duration) -> Result<MeasuredInitiator, BenchError> {
+        let deadline = Instant::now() + limit;
+        let (began, mut last) = (ProcessUsage::default(), ProcessUsage::default());
+        loop {
+            let usage = read_usage(&self.name, self.process.id())?;
+            if usage.has_ended {
+                let cost = ProcessCost { cpu_us: usage.cpu_us, ..ProcessCost::between(&began, &last) };
+                return self.summary().map(|summary| MeasuredInitiator { summary, cost });
+            }
+            last = usage;
+            if Instant::now() >= deadline {
+                return Err(self.failed(&format!("did not end within {} s", limit.as_secs())));
+            }
+            sleep(POLL).await;
+        }
+    }
+
+    /// What an initiator printed. One that fails because calls did not end has printed what became of the others.
+    fn summary(&mut self) -> Result<InitiatorSummary, BenchError> {
+        let text = std::fs::read_to_string(&self.out).map_err(stuck)?;
+        serde_json::from_str(&text).map_err(|_| self.failed("ended without a summary"))
+    }
+
+    fn failed(&self, how: &str) -> BenchError {
+        let said = [&self.out, &self.err].map(|file| std::fs::read_to_string(file).unwrap_or_default()).concat();
+        let skipped = said.chars().count().saturating_sub(TAIL_LEN);
+        let tail: String = said.trim_end().chars().skip(skipped).collect();
+        BenchError::Stuck(format!("{} {how}: {tail}", self.name))
+    }
+}
+
+/// An initiator that has ended.
+struct MeasuredInitiator {
+    summary: InitiatorSummary,
+    cost: ProcessCost,
+}
+
+/// What is read of the summary of `llmx traffic --json`.
+#[derive(Deserialize)]
+struct InitiatorSummary {
+    rounds: u64,
+    cfps: u64,
+    shed: u64,
+    elapsed_s: f64,
+    latency_ms: InitiatorLatency,
+}
+
+#[derive(Deserialize)]
+struct InitiatorLatency {
+    decision: DecisionLatency,
+}
+
+#[derive(Deserialize)]
+struct DecisionLatency {
+    p50: f64,
+    p95: f64,
+}
+
+fn read_usage(name: &str, pid: u32) -> Result<ProcessUsage, BenchError> {
+    ProcessUsage::read(pid).map_err(|error| BenchError::Stuck(format!("{name} cannot be measured: {error}")))
+}
+
+async fn until_ready(gateway: &str) -> Result<(), BenchError> {
+    let deadline = Instant::now() + READY_TIMEOUT;
+    loop {
+        let answer = get(&format!("{gateway}/readyz")).await;
+        match answer {
+            Ok(answer) if answer.status().is_success() => return Ok(()),
+            Ok(_) | Err(_) if Instant::now() < deadline => sleep(POLL).await,
+            Ok(answer) => return Err(BenchError::Stuck(format!("the gateway is not ready: {}", answer.status()))),
+            Err(error) => return Err(BenchError::Stuck(format!("the gateway does not answer: {error}"))),
+        }
+    }
+}
+
+async fn get(url: &str) -> reqwest::Result<reqwest::Response> {
+    reqwest::Client::builder().no_proxy().timeout(ANSWER_TIMEOUT).build()?.get(url).send().await
+}
+
+fn stuck(error: impl std::fmt::Display) -> BenchError {
+    BenchError::Stuck(error.to_string())
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    /// A build whose `keys` and `engine` do as they should, and whose gateway ends. Each process notes its number and its
+    /// folder in `notes`.
+    const BROKEN: &str = "#!/bin/sh\necho $$ >> NOTES/pids\npwd >> NOTES/folders\ncase $1 in\n  keys) ;;\n  \
+        engine) echo 'engine: engine-1, 4 lanes'; exec sleep 100 ;;\n  *) echo 'no such table' >&2; exit 2 ;;\nesac\n";
+
+    fn plan(binary: &Path) -> ProcessPlan {
+        ProcessPlan {
+            binary: binary.to_owned(),
+            against: None,
+            engines: 2,
+            contractors: 1,
+            policy: "high".to_owned(),
+            via: vec![AgentsVia::Websocket],
+            rates: vec![1],
+            searches: false,
+            runs: 1,
+            calling: Duration::from_secs(1),
+            searching: Duration::from_secs(1),
+            idling: Duration::ZERO,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_process_that_does_not_start_leaves_no_other_and_no_file() {
+        let notes = tempfile::tempdir().unwrap();
+        let binary = notes.path().join("broken");
+        std::fs::write(&binary, BROKEN.replace("NOTES", &notes.path().display().to_string())).unwrap();
+        std::fs::set_permissions(&binary, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let error =
+            MeasuredExchange::start(&binary, &plan(&binary), AgentsVia::Websocket).await.err().unwrap().to_string();
+        assert!(error.contains("gateway ended before it was ready") && error.contains("no such table"), "{error}");
+        let lines = |name: &str| std::fs::read_to_string(notes.path().join(name)).unwrap();
+        let (pids, folders) = (lines("pids"), lines("folders"));
+        assert_eq!(pids.lines().count(), 4, "keys, two engines, the gateway");
+        for pid in pids.lines() {
+            let is_there = Command::new("sh").args(["-c", "kill -0 \"$0\" 2>&1", pid]).output().unwrap();
+            assert!(!is_there.status.success(), "{pid} goes on");
+        }
+        for folder in folders.lines() {
+            assert!(!Path::new(folder).exists(), "{folder} is left");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_build_that_is_not_there_is_named() {
+        let error =
+            MeasuredExchange::start(Path::new("/nowhere/llmx"), &plan(Path::new("/nowhere/llmx")), AgentsVia::Nats)
+                .await;
+        let error = error.err().unwrap().to_string();
+        assert!(error.starts_with("keys cannot be started from /nowhere/llmx: "), "{error}");
+    }
+
+    #[test]
+    fn what_nats_counts_is_read_by_name() {
+        let varz = serde_json::json!({"in_msgs": 8129, "out_msgs": 8514, "in_bytes": 4_515_740, "out_bytes": 2_553_216,
+            "in_client_msgs": 1, "slow_consumers": 0});
+        assert_eq!(nats_counters(&varz).map(|count| count as u64), [8129, 8514, 4_515_740, 2_553_216]);
+    }
+
+    #[test]
+    fn agents_on_nats_know_where_it_is() {
+        assert_eq!(way(AgentsVia::Nats, "nats://x"), ["--transport", "nats", "--nats", "nats://x"]);
+        assert_eq!(way(AgentsVia::Websocket, "nats://x"), ["--transport", "websocket"]);
+    }
+}

@@ -1,0 +1,188 @@
+//! The most an exchange can do: at which rate decisions still come in time, how many rounds it ends at most, and what it
+//! does of more than that.
+
+use std::path::Path;
+
+use super::exchange::MeasuredExchange;
+use super::{AgentsVia, P95, ProcessFigures, ProcessPlan, REACHED, UNENDED};
+use crate::bench::rounds::BenchError;
+
+/// Decisions of a rate that counts as served: their p95, in milliseconds.
+const P95_MS_MAX: f64 = 20.0;
+/// Of the most that was reached, so much is offered as overload.
+const OVERLOAD: f64 = 1.5;
+/// The first rate offered.
+const RATE_FIRST: f64 = 100.0;
+/// The lowest; what does not serve it serves nothing.
+const RATE_MIN: f64 = 5.0;
+/// No search goes beyond.
+const RATE_MAX: f64 = 50_000.0;
+/// Each rate is so many times the one before, until one is not served.
+const RUNG: f64 = 1.5;
+/// A search ends when what is served and what is not are as close as this.
+const CLOSE: f64 = 1.11;
+/// More is done only when it is so many times as much.
+const GROWTH: f64 = 1.03;
+
+/// The highest rate that is served with p95 below [`P95_MS_MAX`]; the most that is done of what is offered; and what is
+/// done of half as much again.
+pub(super) async fn limits(
+    binary: &Path,
+    plan: &ProcessPlan,
+    via: AgentsVia,
+    on_progress: &impl Fn(&str),
+) -> Result<[ProcessFigures; 3], BenchError> {
+    let mut trials = Trials { binary, plan, via, on_progress, exchange: None };
+    let mut search = CapacitySearch::default();
+    let (mut capacity, mut tried) = (ProcessFigures::default(), Vec::new());
+    while let Some(rate) = search.next_rate() {
+        let mut figures = trials.at(rate).await?;
+        if !is_served(&figures) {
+            // One hiccup of the machine is forgiven.
+            tried.push(figures);
+            figures = trials.at(rate).await?;
+        }
+        search.note(rate, is_served(&figures));
+        if is_served(&figures) {
+            capacity = figures.clone();
+        }
+        tried.push(figures);
+    }
+    let mut rate = search.highest_tried();
+    let most = loop {
+        let best = most_reached(&tried);
+        rate *= RUNG;
+        let figures = trials.at(rate).await?;
+        let has_grown = has_grown(&figures, best.as_ref());
+        tried.push(figures);
+        if !has_grown || rate > RATE_MAX {
+            break most_reached(&tried).unwrap_or_default();
+        }
+    };
+    let reached = most.value(REACHED).unwrap_or(0.0);
+    let mut overload = trials.at((reached * OVERLOAD).max(1.0)).await?;
+    let share = overload.value(REACHED).unwrap_or(0.0) / reached.max(f64::EPSILON);
+    overload.add("share_of_most", share);
+    Ok([capacity, most, overload])
+}
+
+fn is_served(figures: &ProcessFigures) -> bool {
+    // Of nothing decided the p95 is 0.
+    figures.value(P95).is_some_and(|p95| p95 > 0.0 && p95 <= P95_MS_MAX) && figures.value(UNENDED) == Some(0.0)
+}
+
+/// The measurements of one search: they share an exchange as long as it is not left behind by what is offered.
+struct Trials<'a, P: Fn(&str)> {
+    binary: &'a Path,
+    plan: &'a ProcessPlan,
+    via: AgentsVia,
+    on_progress: &'a P,
+    exchange: Option<MeasuredExchange>,
+}
+
+impl<P: Fn(&str)> Trials<'_, P> {
+    async fn at(&mut self, rate: f64) -> Result<ProcessFigures, BenchError> {
+        (self.on_progress)(&format!("{}, up to {rate:.0} rounds/s: {}", self.via.as_str(), self.binary.display()));
+        let mut exchange = match self.exchange.take() {
+            Some(exchange) => exchange,
+            None => MeasuredExchange::start(self.binary, self.plan, self.via).await?,
+        };
+        let figures = exchange.measure(rate, self.plan.searching).await?;
+        self.exchange = is_served(&figures).then_some(exchange);
+        Ok(figures)
+    }
+}
+
+/// Looks for the highest rate that is served: up in rungs, then between the last two.
+#[derive(Debug, Default)]
+struct CapacitySearch {
+    served: Option<f64>,
+    refused: Option<f64>,
+}
+
+impl CapacitySearch {
+    /// The rate to try, none when the search is over.
+    fn next_rate(&self) -> Option<f64> {
+        match (self.served, self.refused) {
+            (None, None) => Some(RATE_FIRST),
+            (Some(served), None) => Some(served * RUNG).filter(|rate| *rate <= RATE_MAX),
+            (None, Some(refused)) => Some(refused / 2.0).filter(|rate| *rate >= RATE_MIN),
+            (Some(served), Some(refused)) => (refused / served > CLOSE).then(|| (served * refused).sqrt()),
+        }
+    }
+
+    /// Takes in how a rate was served.
+    fn note(&mut self, rate: f64, is_served: bool) {
+        *(if is_served { &mut self.served } else { &mut self.refused }) = Some(rate);
+    }
+
+    /// Where the search for the most begins: the lowest rate known not to be served.
+    fn highest_tried(&self) -> f64 {
+        self.refused.or(self.served).unwrap_or(RATE_FIRST)
+    }
+}
+
+/// The measurement with the most rounds.
+fn most_reached(tried: &[ProcessFigures]) -> Option<ProcessFigures> {
+    tried.iter().max_by(|a, b| reached(a).total_cmp(&reached(b))).cloned()
+}
+
+/// Whether a measurement shows noticeably more rounds than the best before.
+fn has_grown(figures: &ProcessFigures, best: Option<&ProcessFigures>) -> bool {
+    reached(figures) > GROWTH * best.map_or(0.0, reached)
+}
+
+fn reached(figures: &ProcessFigures) -> f64 {
+    figures.value(REACHED).unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the search finds when every rate up to `limit` is served, and how many rates it tried.
+    fn found(limit: f64) -> (Option<f64>, usize) {
+        let mut search = CapacitySearch::default();
+        let mut tries = 0;
+        while let Some(rate) = search.next_rate() {
+            tries += 1;
+            search.note(rate, rate <= limit);
+        }
+        (search.served, tries)
+    }
+
+    #[test]
+    fn a_search_ends_within_an_eighth_of_the_limit() {
+        for limit in [7.0, 37.0, 99.0, 100.0, 230.0, 1_200.0, 8_000.0, 40_000.0] {
+            let (served, tries) = found(limit);
+            let served = served.unwrap();
+            assert!(served <= limit && served * 1.13 > limit, "{limit}: {served}");
+            assert!(tries <= 20, "{limit}: {tries} tries");
+        }
+    }
+
+    #[test]
+    fn a_search_ends_where_nothing_or_everything_is_served() {
+        assert_eq!(found(0.0).0, None);
+        assert!(found(f64::INFINITY).0.is_some_and(|served| served > RATE_MAX / RUNG));
+    }
+
+    #[test]
+    fn the_most_is_what_was_done_and_noise_is_no_growth() {
+        let of = |reached| figures(&[(REACHED, reached)]);
+        assert_eq!(most_reached(&[of(100.0), of(300.0), of(200.0)]), Some(of(300.0)));
+        assert!(has_grown(&of(100.0), None) && has_grown(&of(110.0), Some(&of(100.0))));
+        assert!(!has_grown(&of(102.0), Some(&of(100.0))));
+    }
+
+    #[test]
+    fn a_rate_is_served_when_decisions_came_in_time_and_every_call_ended() {
+        let served = |p95, unended| is_served(&figures(&[(P95, p95), (UNENDED, unended)]));
+        assert!(served(20.0, 0.0));
+        assert!(!served(20.1, 0.0) && !served(5.0, 1.0) && !served(0.0, 0.0) && !is_served(&ProcessFigures::default()));
+    }
+
+    fn figures(values: &[(&str, f64)]) -> ProcessFigures {
+        ProcessFigures(values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect())
+    }
+}
