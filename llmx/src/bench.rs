@@ -34,6 +34,8 @@ pub struct BenchArgs {
 enum PartArg {
     /// Whole rounds, beside the bare pattern
     Rounds,
+    /// What each stage of an offer costs, beside what it must cost at least
+    Budget,
     /// The gateway's checks
     Admission,
     /// The fold
@@ -54,6 +56,7 @@ impl From<PartArg> for Part {
     fn from(part: PartArg) -> Self {
         match part {
             PartArg::Rounds => Self::Rounds,
+            PartArg::Budget => Self::Budget,
             PartArg::Admission => Self::Admission,
             PartArg::Core => Self::Core,
             PartArg::Populations => Self::Populations,
@@ -92,6 +95,7 @@ fn line(row: &Row) -> String {
         (Some(ceiling), Some(ratio)) => format!("  ceiling {ceiling:>12.2}  ratio {ratio:>6.3}"),
         _ => String::new(),
     };
+    let allocated = row.allocations.map(|count| format!("  allocations {count:>6.1}")).unwrap_or_default();
     let target = row.target.as_deref().map(|target| format!("  target {target}")).unwrap_or_default();
-    format!("{:<34} {:>12.2} {:<11}{beside}{target}", row.name, row.value, row.unit)
+    format!("{:<34} {:>12.2} {:<11}{beside}{allocated}{target}", row.name, row.value, row.unit)
 }

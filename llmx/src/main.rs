@@ -50,8 +50,14 @@ use clap::Parser;
 
 /// Documents are allocated on one thread and freed on another, many per message: the C library's allocator spends a
 /// third of a round on its locks.
+#[cfg(not(feature = "count-allocations"))]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// The same, counted.
+#[cfg(feature = "count-allocations")]
+#[global_allocator]
+static ALLOCATOR: alloc_tracker::Allocator<mimalloc::MiMalloc> = alloc_tracker::Allocator::new(mimalloc::MiMalloc);
 
 /// How long tasks that outlive their command may hold the process: a reader waiting on a dead connection, a computation.
 const OUTLIVING_MAX: std::time::Duration = std::time::Duration::from_secs(1);

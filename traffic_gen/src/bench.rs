@@ -5,6 +5,7 @@
 //! | [`bare`] | the ceiling: a round's messages on the bare bus |
 //! | [`rounds`] | whole rounds through gateway, log, engine and register: closed loop, and latency at a low rate |
 //! | [`steps`] | steps of bargains: the core alone, through everything, and the bare bus |
+//! | [`budget`] | each stage of an offer, beside what it must cost at least |
 //! | [`admission`] | one message through the gateway's checks |
 //! | [`durability`] | the log alone: with and without group commit, an fsync before every answer, three copies |
 //! | [`recovery`] | a killed engine: time until ready, memory before and after |
@@ -14,6 +15,7 @@
 
 pub mod admission;
 pub mod bare;
+pub mod budget;
 pub mod durability;
 pub mod fold;
 pub mod overhead;
@@ -39,6 +41,9 @@ pub struct Row {
     pub ceiling: Option<f64>,
     /// `value / ceiling`.
     pub ratio: Option<f64>,
+    /// Allocations per message, where they were counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allocations: Option<f64>,
     /// Target for the ratio, or for the value where there is no ceiling, as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
@@ -48,7 +53,7 @@ impl Row {
     /// A figure without a ceiling.
     #[must_use]
     pub fn new(name: impl Into<String>, value: f64, unit: &'static str) -> Self {
-        Self { name: name.into(), value, unit, ceiling: None, ratio: None, target: None }
+        Self { name: name.into(), value, unit, ceiling: None, ratio: None, allocations: None, target: None }
     }
 
     /// Sets the ceiling.

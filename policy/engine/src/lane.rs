@@ -58,6 +58,7 @@ use tokio_util::sync::CancellationToken;
 use self::abort::Aborts;
 pub(crate) use self::backlog::BacklogReporter;
 use self::backlog::SharedDeadLetters;
+pub use self::document::DocumentWriter;
 pub(crate) use self::driver::{LaneDriver, STOP_MAX};
 use self::log_reader::LogReader;
 use self::maintenance::MaintenanceDone;

@@ -77,7 +77,9 @@ pub async fn measure() -> Result<AdmissionCost, BenchError> {
     Ok(AdmissionCost { admit_us: per_message(elapsed), check_us, parse_us })
 }
 
-fn body(number: u32) -> Bytes {
+/// An offer of about 500 bytes.
+#[must_use]
+pub fn body(number: u32) -> Bytes {
     let document = serde_json::json!({
         "envelope": {
             "msg_id": format!("offer-{number}"), "ts": "2026-11-20T21:00:00.000Z", "from": "agent://contractor-0",

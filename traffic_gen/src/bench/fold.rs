@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use policy_core::{LaneState, Limits};
+use policy_core::{Effect, LaneState, Limits};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha12Rng;
@@ -40,11 +40,11 @@ pub struct Cost {
 /// # Errors
 /// [`BenchError::Stuck`] when the log cannot be made up.
 pub fn measure(open: usize) -> Result<Cost, BenchError> {
-    let mut bench = Bench::new()?;
+    let mut bench = FoldBench::new()?;
     let before = resident_bytes("self");
     for number in 0..open {
         let record = bench.call(number)?;
-        bench.fold(&record);
+        bench.fold(&record, drop);
     }
     let opened = resident_bytes("self");
     if bench.lane_state.open_count() != open {
@@ -60,7 +60,7 @@ pub fn measure(open: usize) -> Result<Cost, BenchError> {
     let before_offers = resident_bytes("self");
     let started = Instant::now();
     for record in &records {
-        bench.fold(record);
+        bench.fold(record, drop);
     }
     let elapsed_us = started.elapsed().as_secs_f64() * 1e6;
     let after = resident_bytes("self");
@@ -71,14 +71,19 @@ pub fn measure(open: usize) -> Result<Cost, BenchError> {
     })
 }
 
-struct Bench {
+/// One lane, fed with calls to twelve contractors and their offers.
+pub struct FoldBench {
     lane_state: LaneState,
     seq: u64,
     pinned: Pinned,
 }
 
-impl Bench {
-    fn new() -> Result<Self, BenchError> {
+impl FoldBench {
+    /// A lane that is empty.
+    ///
+    /// # Errors
+    /// [`BenchError::Stuck`].
+    pub fn new() -> Result<Self, BenchError> {
         let mut policy = policy_core::preset("high").expect("`high` is a preset");
         policy.timers_ms.hard = schemas::policy::TIMER_MS_MAX;
         let policy_digest = policy.digest().map_err(|error| stuck(&error.to_string()))?;
@@ -89,13 +94,28 @@ impl Bench {
         Ok(Self { lane_state: LaneState::new(Lane(0), Limits::default()), seq: 0, pinned })
     }
 
-    fn fold(&mut self, record: &Record) {
+    /// Folds a record; `on_effect` gets what it leads to.
+    pub fn fold(&mut self, record: &Record, mut on_effect: impl FnMut(Effect)) {
         self.seq += 1;
         self.lane_state.handle_record(self.seq, Timestamp(self.seq * STEP_US), record);
-        while self.lane_state.poll_effect().is_some() {}
+        while let Some(effect) = self.lane_state.poll_effect() {
+            on_effect(effect);
+        }
     }
 
-    fn call(&self, number: usize) -> Result<Record, BenchError> {
+    /// The ids of the first negotiations.
+    ///
+    /// # Errors
+    /// [`BenchError::Stuck`].
+    pub fn negotiations(&self, count: usize) -> Result<Vec<NegotiationId>, BenchError> {
+        (0..count).map(negotiation_id).collect()
+    }
+
+    /// The record of a call that opens a negotiation.
+    ///
+    /// # Errors
+    /// [`BenchError::Stuck`].
+    pub fn call(&self, number: usize) -> Result<Record, BenchError> {
         let cfp = Cfp {
             task: Some("deliver one parcel".to_owned()),
             reply_within_ms: Some(schemas::policy::TIMER_MS_MAX / 2),
@@ -104,7 +124,11 @@ impl Bench {
         record(&initiator_name(), number, "call", Payload::Cfp(cfp), Some(Arc::new(self.pinned.clone())))
     }
 
-    fn offer(&self, number: usize, contractor: u32) -> Result<Record, BenchError> {
+    /// The record of a contractor's offer in it.
+    ///
+    /// # Errors
+    /// [`BenchError::Stuck`].
+    pub fn offer(&self, number: usize, contractor: u32) -> Result<Record, BenchError> {
         let attr = |name: &str| schemas::ids::AttrName::try_new(name).expect("a constant that is a name");
         let price = 50_000_000 + i64::from(contractor) * 1_000_003;
         let terms =
@@ -122,8 +146,7 @@ fn record(
     payload: Payload,
     pinned: Option<Arc<Pinned>>,
 ) -> Result<Record, BenchError> {
-    let negotiation = NegotiationId::form(&initiator_name(), &format!("bench-{number}"))
-        .map_err(|error| stuck(&error.to_string()))?;
+    let negotiation = negotiation_id(number)?;
     let act: Act = payload.act();
     let envelope = Envelope {
         msg_id: MsgId::try_new(msg_id).map_err(|error| stuck(&error.to_string()))?,
@@ -144,6 +167,10 @@ fn record(
     let record = Record::new("bench", vec![Entry::Message(message)]);
     let written = record.encode().map_err(|error| stuck(&error.to_string()))?;
     Record::decode(&written).map_err(|error| stuck(&error.to_string()))
+}
+
+fn negotiation_id(number: usize) -> Result<NegotiationId, BenchError> {
+    NegotiationId::form(&initiator_name(), &format!("bench-{number}")).map_err(|error| stuck(&error.to_string()))
 }
 
 fn stuck(why: &str) -> BenchError {

@@ -11,7 +11,7 @@ use schemas::record::RECORD_ENTRIES_MAX;
 use super::bare::{self, Pace};
 use super::durability::{self, LogPlace};
 use super::rounds::{self, BenchError, Way};
-use super::{Row, admission, fold, overhead, recovery, steps};
+use super::{Row, admission, budget, fold, overhead, recovery, steps};
 
 /// Contractors per round, as in the paper's largest population.
 const CONTRACTORS: u32 = 12;
@@ -29,6 +29,8 @@ const POPULATIONS: [u32; 5] = [5, 12, 50, 200, 1000];
 pub enum Part {
     /// Whole rounds, embedded and on NATS, beside the bare pattern.
     Rounds,
+    /// What each stage of an offer costs, beside what it must cost at least.
+    Budget,
     /// The gateway's checks.
     Admission,
     /// The fold.
@@ -118,6 +120,7 @@ pub async fn run(plan: BenchPlan, parts: &[Part], mut tell: impl FnMut(&Row)) ->
                 in_memory(plan, &mut add).await?;
                 servers.extend(on_nats(plan, &mut add).await?);
             }
+            Part::Budget => servers.push(staged(plan, &mut add).await?),
             Part::Admission => {
                 let cost = admission::measure().await?;
                 add(Row::new("admission", cost.admit_us, "us/message").under(cost.parse_us).aiming_at("<= 8 us"));
@@ -166,6 +169,22 @@ async fn on_nats(plan: BenchPlan, add: &mut impl FnMut(Row)) -> Result<[LocalSer
     let ours = rounds::closed_loop(nats, CONTRACTORS, OPEN, plan.closed_loop, Way::Bus, "sync").await?;
     add(Row::new("rounds.nats.log_sync_always", ours.rounds_per_s(), "rounds/s").under(ceiling).aiming_at(">= 0.12"));
     Ok([server, always])
+}
+
+async fn staged(plan: BenchPlan, add: &mut impl FnMut(Row)) -> Result<LocalServer, BenchError> {
+    let server = LocalServer::start(LocalServerOptions::default()).await?;
+    let nats = bus::nats::open(NatsOptions::new(server.url())).await?;
+    for cost in budget::measure(&nats).await? {
+        let row = Row::new(format!("budget.{}", cost.stage), cost.us, "us/message");
+        let row = Row { allocations: cost.allocations, ..row };
+        add(match cost.floor_us {
+            Some(floor) => row.under(floor),
+            None => row,
+        });
+    }
+    let round = budget::whole_round(plan.closed_loop / 2).await?;
+    add(Row::new("budget.whole_round_embedded", round, "us/round"));
+    Ok(server)
 }
 
 async fn latency(plan: BenchPlan, nats: &Bus, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {

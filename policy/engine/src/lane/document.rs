@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 
 /// Writes documents; remembers the last payload and the last time.
 #[derive(Default)]
-pub(crate) struct DocumentWriter {
+pub struct DocumentWriter {
     payload: Option<(Arc<Notification>, Box<RawValue>)>,
     time: Option<(Timestamp, String)>,
 }
@@ -24,7 +24,7 @@ impl DocumentWriter {
     ///
     /// # Errors
     /// The encoding error, which a delivery of the core cannot cause; `out` may then end in part of a document.
-    pub(crate) fn write(&mut self, deliver: &Deliver, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
+    pub fn write(&mut self, deliver: &Deliver, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
         let (_, payload) = match self.payload.take() {
             Some(known) if Arc::ptr_eq(&known.0, &deliver.told) => self.payload.insert(known),
             Some(_) | None => {
