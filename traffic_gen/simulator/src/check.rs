@@ -29,11 +29,11 @@ mod admitted;
 mod awarded;
 mod in_lane;
 mod mandated;
+mod received;
+mod registered;
 mod sealed;
-mod settled;
-mod told;
 mod viewed;
-mod watched;
+mod witnessed;
 
 #[cfg(test)]
 mod tests;
@@ -63,14 +63,14 @@ pub fn check(trace: &Trace) -> Verdict {
     let mut verdict = Verdict::default();
     let folded = FoldedLog::of(trace, &mut verdict);
     admitted::check(trace, &folded, &mut verdict);
-    settled::check(trace, &folded, &mut verdict);
-    told::check(trace, &folded, &mut verdict);
+    registered::check(trace, &folded, &mut verdict);
+    received::check(trace, &folded, &mut verdict);
     awarded::check(trace, &folded, &mut verdict);
     sealed::check(trace, &folded, &mut verdict);
     mandated::check(trace, &folded, &mut verdict);
     check_invited(trace, &mut verdict);
     viewed::check(trace, &folded, &mut verdict);
-    watched::check(trace, &folded, &mut verdict);
+    witnessed::check(trace, &folded, &mut verdict);
     for (what, load) in &trace.loads {
         let limit = load.limit + if load.is_asked_between_records { folded.deliveries_per_record_max() } else { 0 };
         verdict.check(Invariant::Bounded, load.seen_max <= limit, || {
