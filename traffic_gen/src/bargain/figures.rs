@@ -4,9 +4,9 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::Played;
 use super::analysis::{Plane, Solutions};
 use super::anchoring::Anchoring;
-use super::played::Played;
 
 /// Mean and quantiles of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
@@ -239,7 +239,7 @@ mod tests {
     use agents::bargain::OfferMade;
 
     use super::*;
-    use crate::bargain::played::BargainEnd;
+    use crate::bargain::BargainEnd;
 
     fn played(end: BargainEnd, rounds: u32) -> Played {
         let trace = vec![OfferMade { step: 0, round: 1, party: 0, outcome: 0 }];

@@ -8,10 +8,10 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 use schemas::bargain::BargainSpec;
 
+use super::Played;
 use super::analysis::{Plane, PlaneError, Solutions};
 use super::figures::MatchupCounts;
 use super::in_memory::InMemoryExchange;
-use super::played::Played;
 use super::run::run;
 use super::session::{BargainSessionError, SessionParty};
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::analysis::{Distances, Solutions};
 use super::matchup::Matchup;
-use super::played::{BargainEnd, Played};
+use super::{BargainEnd, Played};
 
 /// One bargain of a domain.
 #[derive(Debug, Clone, Serialize)]

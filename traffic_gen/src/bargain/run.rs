@@ -5,8 +5,8 @@ use schemas::bargain::{BargainSpec, PPM};
 use schemas::delivery::{Disposition, Standing, Turn};
 
 use super::in_memory::InMemoryExchange;
-use super::played::{BargainEnd, Played};
 use super::session::{BargainSession, BargainSessionError, SessionParty, TurnAnswer};
+use super::{BargainEnd, Played};
 
 /// Moves of one turn that the exchange may refuse before the party gives up: a strategy is asked again after each, and
 /// may know no other.

@@ -25,9 +25,9 @@ async fn agents_over_websocket_nats_and_sse_offer_in_one_round_that_a_plain_nats
     let server = LocalServer::start(LocalServerOptions::default()).await.unwrap();
     let rig = Rig::on(open(&server).await, ExchangeOptions::default()).await;
     let plain = async_nats::connect(server.url()).await.unwrap();
-    let mut inboxes = plain.subscribe("agent.*.inbox").await.unwrap();
+    let mut inboxes = plain.subscribe(schemas::subject::ALL_INBOXES).await.unwrap();
     let mut notices = plain.subscribe("topic.*").await.unwrap();
-    let mut acks = plain.subscribe("ack.>").await.unwrap();
+    let mut acks = plain.subscribe(schemas::subject::ALL_ACKS).await.unwrap();
     plain.flush().await.unwrap();
 
     // An agent that speaks NATS has a connection of its own, to the server and not to the exchange.

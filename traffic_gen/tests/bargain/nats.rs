@@ -18,7 +18,7 @@ use schemas::delivery::{BargainCall, Outcome};
 use schemas::{Address, NegotiationId};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use traffic_gen::bargain::played::{BargainEnd, Played};
+use traffic_gen::bargain::{BargainEnd, Played};
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::invariants::{Verdict, recompute};

@@ -9,7 +9,7 @@ use schemas::bargain::{BargainSpec, Issue, IssueValues};
 use schemas::ids::AttrName;
 use serde::Deserialize;
 use traffic_gen::bargain::analysis::Plane;
-use traffic_gen::bargain::played::{BargainEnd, Played};
+use traffic_gen::bargain::{BargainEnd, Played};
 
 /// One domain with its runs.
 #[derive(Debug, Deserialize)]

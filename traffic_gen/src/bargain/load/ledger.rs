@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::Catalog;
 use crate::bargain::figures::MatchupCounts;
-use crate::bargain::played::{BargainEnd, Played};
+use crate::bargain::{BargainEnd, Played};
 use crate::latency::Latency;
 use crate::recorder::Recorder;
 
