@@ -3,10 +3,12 @@
 import asyncio
 import json
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from llmx import (
     Agent,
@@ -20,6 +22,7 @@ from llmx import (
     Offer,
     OverloadedError,
     Refuse,
+    RefusedError,
     TokenRefusedError,
     UnansweredError,
     UnreachableError,
@@ -326,3 +329,83 @@ async def test_a_delivery_of_a_later_version_is_not_acknowledged_and_hides_no_ot
         known = await gateway.deliver(cfp(later_member=1))
         await gateway.until(lambda: gateway.acked() == {known})
         assert agent.summary.unreadable == 1
+
+
+async def test_a_gateway_that_stops_answering_is_left_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("llmx.session.ANSWER_TIMEOUT_S", 0.2)
+    async with FakeGateway() as first, FakeGateway() as second, initiator(first, second) as ann:
+        silent, other = (first, second) if first.sockets else (second, first)
+        silent.answer = lambda _: None
+        await ann.call("topic://courier")
+        assert silent.messages == other.messages
+
+
+@pytest.mark.parametrize(
+    "garbage", ["no json", "[1]", "[" * 100_000, "{}", '{"type":"accepted","id":"1"}', '{"type":7}']
+)
+async def test_what_no_gateway_would_say_ends_no_agent(garbage: str) -> None:
+    async with FakeGateway() as gateway, initiator(gateway, limits=Limits(retry_base_s=0.01)) as ann:
+        is_first = True
+        tasks: list[asyncio.Task[None]] = []
+
+        async def confuse() -> None:
+            socket = gateway.sockets[-1]
+            await socket.send_str(garbage)
+            await asyncio.sleep(0.1)
+            await socket.close()
+
+        def answer(frame: dict[str, Any]) -> dict[str, Any] | None:
+            nonlocal is_first
+            if not is_first:
+                return gateway.accept(frame)
+            is_first = False
+            tasks.append(asyncio.create_task(confuse()))
+            return None
+
+        gateway.answer = answer
+        call = await ann.call("topic://courier")
+        assert gateway.messages[0] == gateway.messages[-1]
+        assert call.negotiation.startswith("ann~")
+
+
+async def test_a_token_does_not_follow_a_redirect() -> None:
+    seen: list[str] = []
+
+    async def elsewhere(request: web.Request) -> web.StreamResponse:
+        seen.append(request.headers.get("Authorization", ""))
+        return web.Response(status=500)
+
+    async def redirect(request: web.Request) -> web.StreamResponse:
+        raise web.HTTPTemporaryRedirect(f"http://localhost:{other.port}{request.path}")
+
+    async with Server(elsewhere) as other, Server(redirect) as gateway:
+        ann = Initiator("ann", gateways=gateway.url, token="secret", limits=Limits(connect_attempts_max=1))
+        with pytest.raises((RefusedError, UnreachableError)):
+            await ann.agent.start()
+    assert not any("secret" in one for one in seen)
+
+
+class Server:
+    """A web server with one handler."""
+
+    def __init__(self, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> None:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", handler)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
+        self.port = 0
+
+    async def __aenter__(self) -> "Server":
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        server: Any = site._server
+        self.port = server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._runner.cleanup()
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return f"http://127.0.0.1:{self.port}"

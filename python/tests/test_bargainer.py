@@ -27,6 +27,7 @@ from llmx import (
     Space,
     TimeDependent,
     TurnedDownError,
+    UnreadableError,
 )
 from llmx.bargaining.preferences import holds
 from llmx.documents import Predicate
@@ -272,3 +273,12 @@ def test_the_domains_of_the_repository_are_read() -> None:
             preferences = domain.preferences(party["name"])
             assert preferences.ranking
             assert domain.mandate(party["name"]).reservation == party["reservation"]
+
+
+def test_a_utility_in_real_numbers_is_refused_where_it_stands() -> None:
+    file = Path(__file__).parents[2] / "domains" / "ecommerce.json"
+    document = json.loads(file.read_text(encoding="utf-8"))
+    document["parties"][1]["utility"] = {"table_real": [0.5]}
+    with pytest.raises(UnreadableError) as caught:
+        Domain.parse(document)
+    assert caught.value.pointer == "/parties/1/utility"

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from llmx.acts import Act, CallAddress
 from llmx.backoff import gap_s
-from llmx.codec import UnreadableError, encode
+from llmx.codec import UnreadableError, decode, encode
 from llmx.deliveries import Delivery, Receipt, read_delivery
 from llmx.documents import Registration
 from llmx.errors import EndedError, LlmxError, RefusedError, TokenRefusedError, UnreachableError, refusal
@@ -356,14 +356,13 @@ class Agent:
                 case "delivery":
                     self._receive(frame.get("delivery"))
                 case "accepted":
-                    accepted = Accepted(frame["msg_id"], frame["negotiation"], frame.get("seq"), frame.get("policy"))
-                    self._answer(frame, accepted)
+                    self._answer(frame, _accepted(frame))
                 case "refused":
                     self._answer(frame, refusal(frame.get("problem")))
                 case _:
                     pass  # `hello`, and whatever later versions add.
 
-    def _answer(self, frame: Any, answer: Accepted | RefusedError) -> None:
+    def _answer(self, frame: Mapping[str, Any], answer: Accepted | RefusedError | None) -> None:
         reference = frame.get("id")
         if isinstance(reference, str) and reference.isdigit():
             self._session.handle_answer(asyncio.get_running_loop().time(), int(reference), answer)
@@ -434,6 +433,14 @@ class Agent:
                 self._acknowledge(delivery_id)
 
         task.add_done_callback(done)
+
+
+def _accepted(frame: Mapping[str, Any]) -> Accepted | None:
+    """Where a message stands; None when the answer cannot be read: it counts as none."""
+    try:
+        return decode(Accepted, frame)
+    except UnreadableError:
+        return None
 
 
 class _Clock:

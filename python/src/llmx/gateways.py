@@ -42,7 +42,10 @@ class Connection:
         while True:
             frame = await self._socket.receive()
             if frame.type is aiohttp.WSMsgType.TEXT:
-                return json.loads(frame.data)
+                document = _read(frame.data)
+                if isinstance(document, dict):
+                    return document
+                raise UnreachableError(f"{self.url}: a frame that is no JSON object: is this a gateway?")
             if frame.type in (aiohttp.WSMsgType.PING, aiohttp.WSMsgType.PONG):
                 continue
             why = str(frame.extra or frame.data or "the connection was lost")
@@ -172,5 +175,5 @@ class Gateways:
 def _read(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None

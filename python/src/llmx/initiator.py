@@ -21,7 +21,7 @@ from llmx.deliveries import (
     Report,
 )
 from llmx.documents import Gate, Registration, Terms
-from llmx.errors import EndedError, LlmxError, TurnedDownError
+from llmx.errors import EndedError, LlmxError, OverloadedError, TurnedDownError
 from llmx.limits import Limits
 from llmx.token import TokenSource
 
@@ -176,7 +176,7 @@ class Initiator:
     async def open(self, cfp: Cfp, address: CallAddress, *, own_id: str | None = None) -> OpenCall:
         """Makes a call from its documents. `own_id` names the negotiation; without one it is drawn."""
         if len(self._calls) >= CALLS_MAX:
-            raise EndedError(f"{CALLS_MAX} calls are open: wait for some to end")
+            raise OverloadedError(f"{CALLS_MAX} calls are open: wait for some to end")
         negotiation = f"{self.name}~{own_id or secrets.token_hex(12)}"
         call = OpenCall(self, negotiation)
         # What happens may be delivered before the call's own answer comes.

@@ -37,7 +37,7 @@ from llmx.deliveries import (
     Turn,
 )
 from llmx.documents import EVERYBODY, BargainRules, Consent, Mandate, Registration, Terms
-from llmx.errors import EndedError, LlmxError, RefusedError, TurnedDownError
+from llmx.errors import EndedError, LlmxError, OverloadedError, RefusedError, TurnedDownError
 from llmx.limits import Limits
 from llmx.session import Outcome as Sent
 
@@ -215,6 +215,8 @@ class Bargainer:
         """
         if self._agent is None:
             raise EndedError("the agent does not run")
+        if len(self._bargains) >= self.limits.engagements_max:
+            raise OverloadedError(f"{self.limits.engagements_max} bargains are open (limits.engagements_max)")
         plan = plan or self._default_plan()
         cfp = Cfp(task=task, currency=currency, reply_within_ms=reply_within_ms, bargain=rules, mandate=plan.mandate)
         negotiation = f"{self.name}~{own_id or secrets.token_hex(12)}"

@@ -8,7 +8,7 @@ from typing import Any
 
 from llmx.bargaining.preferences import PPM, Preferences, evaluate, holds
 from llmx.bargaining.space import Space
-from llmx.codec import decode
+from llmx.codec import UnreadableError, decode
 from llmx.documents import BargainRules, Concession, Mandate, Predicate, Utility
 
 ROUNDS_UNSAID = 100
@@ -51,6 +51,9 @@ class Domain:
         if rules.rounds is None and rules.deadline_ms is None:
             rules = replace(rules, rounds=ROUNDS_UNSAID)
         parties = [decode(Party, party, f"/parties/{index}") for index, party in enumerate(document["parties"])]
+        for index, party in enumerate(parties):
+            if (party.utility.linear is None) == (party.utility.table is None):
+                raise UnreadableError(f"/parties/{index}/utility", "`linear` or `table`, in parts per million")
         return Domain(document["name"], Space(rules.issues), parties, rules)
 
     def party(self, name: str) -> Party:
