@@ -41,14 +41,15 @@ use schemas::{AgentId, AwardNo, Digest, Lot, OfferId, Payload, RegisterKey, Regi
 use serde::{Deserialize, Serialize};
 
 use crate::acceptance::gate::GateFault;
-use crate::effect::{Event, Protocol};
+use crate::effect::Event;
 use crate::limits::Limits;
 use crate::negotiation::context::InputContext;
 use crate::negotiation::disposition::{Incoming, ProtocolRules, Ruling};
 use crate::negotiation::header::{Header, NegotiationEnd};
 use crate::negotiation::party::{DIGEST_KEPT, Party};
-use crate::negotiation::phase::{Phase, Timer, TimerKind};
+use crate::negotiation::phase::{Timer, TimerKind};
 use crate::negotiation::tombstone::{BargainEnd, PastAward, Tombstone};
+use crate::protocol::{Phase, Protocol};
 
 use concession::relative_time_ppm;
 use pledge::{Pledge, Sealed};

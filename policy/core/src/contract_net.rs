@@ -22,25 +22,27 @@ use schemas::policy::{Decider, OnIncomplete};
 use schemas::{AgentId, AwardNo, Digest, Payload, Policy, RegisterKey, WireTime};
 use serde::{Deserialize, Serialize};
 
+use crate::acceptance::decision::AwardLoss;
 use crate::acceptance::decision::Cause;
 use crate::acceptance::gate::GateFault;
 use crate::acceptance::tie_break::OfferCandidate;
-use crate::effect::{AwardLoss, Deliver, Event, Invariant, Protocol};
+use crate::effect::{Deliver, Event, Invariant};
 use crate::limits::Limits;
 use crate::negotiation::context::InputContext;
 use crate::negotiation::disposition::{Incoming, ProtocolRules, Ruling};
 use crate::negotiation::header::{Header, NegotiationEnd};
 use crate::negotiation::party::Party;
-use crate::negotiation::phase::{Phase, Timer, TimerKind, is_numbered};
+use crate::negotiation::phase::{Timer, TimerKind, is_numbered};
 use crate::negotiation::tombstone::Tombstone;
 use crate::policy::{COUNT_MAX, PinnedPolicy};
+use crate::protocol::{Phase, Protocol, SessionState};
 
 use awarding::said;
 use awards::{Awards, end_key};
 use collection::Collection;
 use decision::{CloseFacts, Deciding};
 use rules::{ContractNetAction, Rules, Speaker};
-use session::{ContractorSession, SessionState};
+use session::ContractorSession;
 
 /// One open contract net. `P` is what it runs under: its policy, and in a snapshot the digest of that.
 #[derive(Debug, Serialize, Deserialize)]

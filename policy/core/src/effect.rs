@@ -8,10 +8,9 @@ use schemas::{
     Act, Address, AgentId, AwardNo, DeliveryId, Lot, MsgId, NegotiationId, OfferId, RegisterKey, RegisterValue,
     Timestamp,
 };
-use strum::VariantArray as _;
 
-use crate::acceptance::decision::Decision;
-use crate::negotiation::phase::Phase;
+use crate::acceptance::decision::{AwardLoss, Decision};
+use crate::protocol::{Phase, Protocol};
 
 /// One request to the world, or one fact about it.
 #[derive(Debug, Clone)]
@@ -75,107 +74,6 @@ pub struct PublicNotice {
     pub to: Arc<[Address]>,
     /// The notice.
     pub notice: Notice,
-}
-
-/// How an award was lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AwardLoss {
-    /// REFUSE, WITHDRAW or NOT_UNDERSTOOD in answer to the ACCEPT (docs/spec/contract-net.md#cn-44).
-    Refused,
-    /// FAILURE before the CONFIRM (docs/spec/contract-net.md#cn-46).
-    Failed,
-    /// No CONFIRM in time (docs/spec/contract-net.md#cn-47).
-    ConfirmTimeout,
-    /// FAILURE while performing (docs/spec/contract-net.md#cn-49).
-    PerformFailed,
-    /// No INFORM in time (docs/spec/contract-net.md#cn-50).
-    PerformTimeout,
-    /// The ACCEPT could not be delivered (docs/spec/contract-net.md#cn-48).
-    Undelivered,
-    /// The initiator called it off (docs/spec/contract-net.md#cn-55).
-    Cancelled,
-    /// The hard deadline (docs/spec/contract-net.md#cn-58).
-    Timeout,
-    /// The negotiation was aborted.
-    Aborted,
-}
-
-/// What a negotiation is conducted by.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    serde::Serialize,
-    strum::IntoStaticStr,
-    strum::VariantArray,
-)]
-#[serde(rename_all = "snake_case")]
-#[strum(serialize_all = "snake_case")]
-pub enum Protocol {
-    /// The contract net (docs/spec/contract-net.md).
-    ContractNet,
-    /// Alternating offers: a bargain (docs/spec/alternating-offers.md).
-    AlternatingOffers,
-}
-
-impl Protocol {
-    /// The rules version it came with: on a lane of an earlier one a call to it is answered `unsupported_rules`.
-    #[must_use]
-    pub const fn rules_since(self) -> u32 {
-        match self {
-            // Known before versions were counted.
-            Self::ContractNet => 0,
-            Self::AlternatingOffers => 1,
-        }
-    }
-
-    /// The states in which a negotiation of it is open; it begins in the first.
-    #[must_use]
-    pub const fn phases(self) -> &'static [Phase] {
-        match self {
-            Self::ContractNet => {
-                &[Phase::Collecting, Phase::Deciding, Phase::Awarding, Phase::Performing, Phase::Cancelling]
-            }
-            Self::AlternatingOffers => &[Phase::Joining, Phase::Bargaining, Phase::Confirming],
-        }
-    }
-
-    /// How a negotiation of it can end.
-    #[must_use]
-    pub const fn outcomes(self) -> &'static [Outcome] {
-        match self {
-            Self::ContractNet => &[
-                Outcome::Completed,
-                Outcome::NoOffers,
-                Outcome::Incomplete,
-                Outcome::NoCandidate,
-                Outcome::Timeout,
-                Outcome::Cancelled,
-                Outcome::Aborted,
-            ],
-            Self::AlternatingOffers => {
-                &[Outcome::Agreement, Outcome::NoAgreement, Outcome::Ended, Outcome::Cancelled, Outcome::Aborted]
-            }
-        }
-    }
-
-    /// The protocol that knows a state of open negotiations.
-    #[must_use]
-    pub fn of_phase(phase: Phase) -> Option<Self> {
-        Self::VARIANTS.iter().copied().find(|protocol| protocol.phases().contains(&phase))
-    }
-
-    /// The name as it stands in metrics.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
 }
 
 /// A named invariant (ARCHITECTURE.md, "What must never happen") the fold checks on itself.

@@ -1,6 +1,7 @@
 //! All negotiations of one lane: the fold's only entry.
 
 mod inbound;
+pub(crate) mod negotiation;
 mod shared;
 mod snapshot;
 mod state_hash;
@@ -14,12 +15,12 @@ use schemas::ids::Position;
 use schemas::record::{Entry, Record};
 use schemas::{AgentId, Digest, Lane, NegotiationId, Timestamp};
 
-use crate::effect::{Effect, Protocol};
+use crate::effect::Effect;
 use crate::limits::Limits;
 use crate::negotiation::chain::ChainLink;
 use crate::negotiation::context::{InputContext, Winners};
-use crate::negotiation::phase::Phase;
 use crate::negotiation::view::NegotiationView;
+use crate::protocol::{Phase, Protocol};
 pub use snapshot::{SNAPSHOT_FORMAT, SnapshotError};
 
 use shared::Names;

@@ -33,14 +33,14 @@ pub mod lane;
 pub mod limits;
 mod negotiation;
 pub mod policy;
+mod protocol;
 pub mod replay;
 
-pub use acceptance::decision::{Cause, Decision, Placement, RankedOffer};
-pub use contract_net::session::SessionState;
-pub use effect::{AwardLoss, Deliver, Effect, Event, Invariant, Protocol, PublicNotice, RegisterWrite};
+pub use acceptance::decision::{AwardLoss, Cause, Decision, Placement, RankedOffer};
+pub use effect::{Deliver, Effect, Event, Invariant, PublicNotice, RegisterWrite};
 pub use lane::{LaneState, SnapshotError};
 pub use limits::Limits;
-pub use negotiation::phase::Phase;
 pub use negotiation::view::NegotiationView;
 pub use negotiation::{chain, view};
 pub use policy::{PolicyFault, check, preset, presets};
+pub use protocol::{Phase, Protocol, SessionState};

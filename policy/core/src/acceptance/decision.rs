@@ -6,8 +6,6 @@ use schemas::ids::Position;
 use schemas::{AgentId, AwardNo, Digest, Lot, NegotiationId, OfferId, Timestamp};
 use serde::Serialize;
 
-use crate::effect::AwardLoss;
-
 /// One decision. Serialise with [`schemas::digest::canonical`]; integers and texts only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Decision {
@@ -54,6 +52,30 @@ pub enum Cause {
     InitiatorSilent,
     /// The next runner-up, because an award was lost.
     ReAward(AwardLoss),
+}
+
+/// How an award was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AwardLoss {
+    /// REFUSE, WITHDRAW or NOT_UNDERSTOOD in answer to the ACCEPT (docs/spec/contract-net.md#cn-44).
+    Refused,
+    /// FAILURE before the CONFIRM (docs/spec/contract-net.md#cn-46).
+    Failed,
+    /// No CONFIRM in time (docs/spec/contract-net.md#cn-47).
+    ConfirmTimeout,
+    /// FAILURE while performing (docs/spec/contract-net.md#cn-49).
+    PerformFailed,
+    /// No INFORM in time (docs/spec/contract-net.md#cn-50).
+    PerformTimeout,
+    /// The ACCEPT could not be delivered (docs/spec/contract-net.md#cn-48).
+    Undelivered,
+    /// The initiator called it off (docs/spec/contract-net.md#cn-55).
+    Cancelled,
+    /// The hard deadline (docs/spec/contract-net.md#cn-58).
+    Timeout,
+    /// The negotiation was aborted.
+    Aborted,
 }
 
 /// One valid offer in its rank.

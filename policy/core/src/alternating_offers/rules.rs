@@ -12,11 +12,12 @@ use schemas::{Act, Digest, OfferId, Payload, Timestamp};
 use super::opening::Unfit;
 use super::pledge::{Pledge, Sealed, pledge};
 use super::{AWARD, Bargain, StandingOffer};
-use crate::contract_net::rules::valid_until;
 use crate::negotiation::context::InputContext;
+use crate::negotiation::disposition::valid_until;
 use crate::negotiation::disposition::{Incoming, Ruling, round_of};
 use crate::negotiation::party::{FollowUp, Pointed};
-use crate::negotiation::phase::{ActSet, NotUnderstoodReason, Phase};
+use crate::negotiation::phase::{ActSet, NotUnderstoodReason};
+use crate::protocol::Phase;
 
 /// What follows from a message.
 #[derive(Debug, Default)]

@@ -16,7 +16,7 @@ use super::view::turn_told;
 use super::{AWARD, Bargain, DEADLINE, NOT_JOINED, ROUNDS, STEP_TIMEOUT, StandingOffer, UNCONFIRMED};
 use crate::effect::{Deliver, Event, Invariant};
 use crate::negotiation::context::InputContext;
-use crate::negotiation::phase::Phase;
+use crate::protocol::Phase;
 
 impl Bargain {
     /// An invited party takes part. Once all do, the first turn begins.

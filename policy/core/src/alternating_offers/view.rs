@@ -4,9 +4,9 @@ use schemas::delivery::{self, Disposition};
 use schemas::{AgentId, Timestamp, WireTime};
 
 use super::{Bargain, BargainParty};
-use crate::negotiation::phase::Phase;
 use crate::negotiation::tombstone::{BargainEnd, Tombstone};
 use crate::negotiation::view::{BargainView, NegotiationView, Role, messages};
+use crate::protocol::Phase;
 
 impl NegotiationView {
     /// Of an open bargain at an instant of log time; absent when the viewer takes no part.

@@ -9,13 +9,13 @@ use schemas::payload::{Failure, FailurePhase, Inform, InformKind};
 use schemas::policy::HoldUntil;
 use schemas::{AgentId, AwardNo, DeliveryId, Digest, RegisterKey, Timestamp, WireTime};
 
+use crate::acceptance::decision::AwardLoss;
 use crate::acceptance::decision::Cause;
 use crate::contract_net::awards::{AwardStage, LiveAward, end_key, lot_number};
-use crate::contract_net::session::SessionState;
 use crate::contract_net::{ContractNet, decision};
-use crate::effect::{AwardLoss, Deliver, Event, Invariant};
+use crate::effect::{Deliver, Event, Invariant};
 use crate::negotiation::context::{InputContext, delivery_id};
-use crate::negotiation::phase::Phase;
+use crate::protocol::{Phase, SessionState};
 
 /// How a contractor answers a CANCEL.
 #[derive(Debug)]

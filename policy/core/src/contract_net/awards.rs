@@ -5,7 +5,7 @@ use schemas::register::AwardEnd;
 use schemas::{AwardNo, DeliveryId, Digest, Lot, OfferId, RegisterKey, RegisterValue, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::effect::AwardLoss;
+use crate::acceptance::decision::AwardLoss;
 use crate::negotiation::context::InputContext;
 use crate::negotiation::header::Header;
 use crate::negotiation::phase::{Timer, TimerKind};

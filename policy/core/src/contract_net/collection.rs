@@ -13,10 +13,11 @@ use crate::acceptance::threshold::{self, Period};
 use crate::acceptance::{CollectionStatus, close_reason};
 use crate::contract_net::ContractNet;
 use crate::contract_net::decision::CloseFacts;
-use crate::contract_net::session::{CollectedOffer, ContractorSession, SessionState};
+use crate::contract_net::session::{CollectedOffer, ContractorSession};
 use crate::effect::{Deliver, Event};
 use crate::negotiation::context::{CALL_ORDINAL, InputContext};
-use crate::negotiation::phase::{Phase, Timer, TimerKind};
+use crate::negotiation::phase::{Timer, TimerKind};
+use crate::protocol::{Phase, SessionState};
 
 /// The collection of one round: its period, who has answered, and which offers are in the running.
 #[derive(Debug, Serialize, Deserialize)]

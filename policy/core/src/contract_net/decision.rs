@@ -13,9 +13,9 @@ use crate::acceptance::tie_break::{self, OfferCandidate};
 use crate::contract_net::ContractNet;
 use crate::contract_net::awards::lot_number;
 use crate::contract_net::session::ContractorSession;
-use crate::contract_net::session::SessionState;
 use crate::negotiation::context::InputContext;
 use crate::negotiation::phase::{Timer, TimerKind};
+use crate::protocol::SessionState;
 
 /// What the last close found, and who is held for the next award.
 #[derive(Debug, Default, Serialize, Deserialize)]

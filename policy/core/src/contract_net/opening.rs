@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use schemas::delivery::Call;
-use schemas::envelope::{Envelope, Scope};
+use schemas::envelope::Scope;
 use schemas::payload::Cfp;
 use schemas::policy::{OnIncomplete, Policy, TIMER_MS_MAX};
-use schemas::record::{Invitation, Pinned};
-use schemas::{AgentId, Digest, NegotiationId, Timestamp, WireTime};
+use schemas::{AgentId, Timestamp, WireTime};
 
 use crate::contract_net::ContractNet;
 use crate::contract_net::awards::Awards;
@@ -15,25 +14,12 @@ use crate::contract_net::collection::Collection;
 use crate::contract_net::decision::Deciding;
 use crate::contract_net::rules::Speaker;
 use crate::contract_net::session::{CallDelivery, ContractorSession};
-use crate::effect::Protocol;
-use crate::negotiation::chain::CHAIN_START;
 use crate::negotiation::context::InputContext;
 use crate::negotiation::disposition::ProtocolRules;
-use crate::negotiation::header::{Header, public_addresses};
+use crate::negotiation::opening::{Opening, lifetime_ms, reply_by};
 use crate::negotiation::party::Party;
-use crate::negotiation::phase::{NotUnderstoodReason, Phase};
-use crate::policy::PinnedPolicy;
-
-/// A call on its way to becoming a negotiation.
-pub(crate) struct Opening<'a> {
-    pub(crate) id: NegotiationId,
-    pub(crate) initiator: AgentId,
-    pub(crate) digest: Digest,
-    pub(crate) envelope: &'a Envelope,
-    pub(crate) cfp: &'a Cfp,
-    pub(crate) policy: Arc<PinnedPolicy>,
-    pub(crate) pinned: &'a Pinned,
-}
+use crate::negotiation::phase::NotUnderstoodReason;
+use crate::protocol::{Phase, Protocol};
 
 /// The deadlines of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,15 +57,6 @@ impl Opening<'_> {
         Ok(negotiation)
     }
 
-    /// Who is invited, each once, in the order of their ids. The initiator cannot invite itself.
-    pub(crate) fn invited(&self) -> Vec<&Invitation> {
-        let mut invited: Vec<&Invitation> =
-            self.pinned.invited.iter().filter(|invitation| invitation.agent != self.initiator).collect();
-        invited.sort_by(|left, right| left.agent.cmp(&right.agent));
-        invited.dedup_by(|left, right| left.agent == right.agent);
-        invited
-    }
-
     /// One session per invited contractor.
     fn sessions(&self, invited_max: usize, mut share: impl FnMut(&AgentId) -> AgentId) -> Vec<ContractorSession> {
         let mut invited = self.invited();
@@ -88,21 +65,6 @@ impl Opening<'_> {
             .into_iter()
             .map(|invitation| ContractorSession::new(share(&invitation.agent), CallDelivery::of(invitation)))
             .collect()
-    }
-
-    /// What the negotiation has, whatever its protocol.
-    pub(crate) fn header(&self, ends_by: Timestamp, now: Timestamp) -> Header {
-        Header {
-            id: self.id.clone(),
-            call_msg_id: self.envelope.msg_id.clone(),
-            left_out: self.pinned.left_out,
-            notices: public_addresses(&self.envelope.to),
-            traceparent: self.envelope.traceparent.as_deref().map(Arc::from),
-            started_at: now,
-            ends_by,
-            outcome: None,
-            chain: CHAIN_START,
-        }
     }
 
     fn call(&self, deadlines: Deadlines) -> Call {
@@ -146,20 +108,6 @@ impl Opening<'_> {
             finals: 0,
         }
     }
-}
-
-/// When answers to a call are due: `reply_within_ms`, else `reply_by` (read against log time), else the scope's lifetime,
-/// else `default_ms` from now.
-pub(crate) fn reply_by(default_ms: u64, cfp: &Cfp, scope: Option<&Scope>, now: Timestamp) -> Timestamp {
-    match (cfp.reply_within_ms, cfp.reply_by) {
-        (Some(ms), _) => now.plus_ms(ms),
-        (None, Some(reply_by)) => reply_by.0,
-        (None, None) => now.plus_ms(lifetime_ms(scope).unwrap_or(default_ms)),
-    }
-}
-
-fn lifetime_ms(scope: Option<&Scope>) -> Option<u64> {
-    scope.and_then(|scope| scope.ttl).map(|seconds| seconds.saturating_mul(1000))
 }
 
 /// The collection deadline ([`reply_by`]). The hard deadline: the policy's, or the scope's lifetime if that is shorter and not already spent as the

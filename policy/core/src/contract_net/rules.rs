@@ -3,21 +3,22 @@
 
 use schemas::bargain::Conditions;
 use schemas::delivery::Disposition;
-use schemas::payload::{Confirm, Failure, INTEGER_MAX, Inform, InformKind, Offer as OfferPayload};
+use schemas::payload::{Confirm, Failure, Inform, InformKind, Offer as OfferPayload};
 use schemas::policy::OfferRevision;
-use schemas::{Act, OfferId, Payload, Timestamp};
+use schemas::{Act, OfferId, Payload};
 
+use crate::acceptance::decision::AwardLoss;
 use crate::acceptance::{gate, score};
 use crate::contract_net::ContractNet;
 use crate::contract_net::awarding::{CancelAnswer, said};
 use crate::contract_net::awards::AwardStage;
-use crate::contract_net::session::{CollectedOffer, SessionState};
-use crate::effect::AwardLoss;
+use crate::contract_net::session::CollectedOffer;
 use crate::negotiation::context::InputContext;
-use crate::negotiation::disposition::{Ruling, round_of};
+use crate::negotiation::disposition::{Ruling, round_of, valid_until};
 use crate::negotiation::party::{FollowUp, Pointed};
-use crate::negotiation::phase::{ActSet, NotUnderstoodReason, Phase};
+use crate::negotiation::phase::{ActSet, NotUnderstoodReason};
 use crate::policy::PRICE;
+use crate::protocol::{Phase, SessionState};
 
 /// Which party speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -291,16 +292,6 @@ impl<'a> Rules<'a> {
             ActSet::NONE
         }
     }
-}
-
-/// Until when an offer stands. What lies beyond the integers of a JSON document stands for the whole negotiation.
-pub(crate) fn valid_until(offer: &OfferPayload, now: Timestamp) -> Timestamp {
-    let until = match (offer.valid_for_ms, offer.valid_until) {
-        (Some(ms), _) => now.plus_ms(ms),
-        (None, Some(until)) => until.0,
-        (None, None) => Timestamp::MAX,
-    };
-    if until.0 > INTEGER_MAX.unsigned_abs() { Timestamp::MAX } else { until }
 }
 
 fn price_of(offer: &OfferPayload) -> Option<i64> {

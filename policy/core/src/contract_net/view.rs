@@ -6,8 +6,9 @@ use schemas::{AgentId, WireTime};
 use crate::contract_net::ContractNet;
 use crate::contract_net::session::ContractorSession;
 use crate::negotiation::party::Party;
-use crate::negotiation::phase::{Phase, is_numbered};
+use crate::negotiation::phase::is_numbered;
 use crate::negotiation::view::{AwardView, NegotiationView, OfferView, Role, messages};
+use crate::protocol::Phase;
 
 impl NegotiationView {
     /// Of an open contract net; absent when the viewer takes no part.

@@ -11,12 +11,13 @@ use serde::Deserialize;
 
 use super::LaneState;
 use super::table::{Key, TableEntry};
-use crate::contract_net::opening::Opening;
-use crate::effect::{Deliver, Effect, Event, Protocol};
-use crate::negotiation::Negotiation;
+use crate::effect::{Deliver, Effect, Event};
+use crate::lane::negotiation::Negotiation;
 use crate::negotiation::context::InputContext;
 use crate::negotiation::disposition::Incoming;
+use crate::negotiation::opening::Opening;
 use crate::negotiation::phase::NotUnderstoodReason;
+use crate::protocol::Protocol;
 
 /// What can be said to the sender of a message that reached no negotiation. Nothing of it is stored.
 #[derive(Debug)]

@@ -8,10 +8,11 @@ use indexmap::IndexMap;
 use schemas::{Digest, NegotiationId, Timestamp};
 
 use super::shared::Policies;
+use crate::lane::negotiation::Negotiation;
 use crate::limits::Limits;
-use crate::negotiation::Negotiation;
-use crate::negotiation::phase::{Phase, Timer, TimerKind};
+use crate::negotiation::phase::{Timer, TimerKind};
 use crate::negotiation::tombstone::Tombstone;
+use crate::protocol::Phase;
 
 /// Key of a negotiation: the first 128 bits of the SHA-256 of its id. Initiators choose ids, so the key must not be one
 /// they can make collide.

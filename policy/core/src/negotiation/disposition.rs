@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use schemas::delivery::{Cancellation, Disposition, Misunderstanding, Notification, Receipt, RejectReason, Rejection};
 use schemas::envelope::Envelope;
-use schemas::payload::Reasoned;
-use schemas::{Act, AgentId, AwardNo, Digest, MsgId, OfferId, Payload, RegisterKey};
+use schemas::payload::{INTEGER_MAX, Offer, Reasoned};
+use schemas::{Act, AgentId, AwardNo, Digest, MsgId, OfferId, Payload, RegisterKey, Timestamp};
 
 use crate::effect::{Deliver, Event};
 use crate::limits::Limits;
@@ -284,4 +284,14 @@ pub(crate) fn round_of(payload: &Payload) -> Option<u32> {
         | Payload::Join(_)
         | Payload::End(_) => None,
     }
+}
+
+/// Until when an offer stands. What lies beyond the integers of a JSON document stands for the whole negotiation.
+pub(crate) fn valid_until(offer: &Offer, now: Timestamp) -> Timestamp {
+    let until = match (offer.valid_for_ms, offer.valid_until) {
+        (Some(ms), _) => now.plus_ms(ms),
+        (None, Some(until)) => until.0,
+        (None, None) => Timestamp::MAX,
+    };
+    if until.0 > INTEGER_MAX.unsigned_abs() { Timestamp::MAX } else { until }
 }

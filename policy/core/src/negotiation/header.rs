@@ -7,11 +7,11 @@ use schemas::delivery::{Agreement, Closing, Notice, Notification, Outcome};
 use schemas::{Address, AgentId, Digest, MsgId, NegotiationId, RegisterKey, RegisterValue, Timestamp, WireTime};
 use serde::{Deserialize, Serialize};
 
-use crate::effect::{Deliver, Effect, Event, Protocol, PublicNotice};
+use crate::effect::{Deliver, Effect, Event, PublicNotice};
 use crate::limits::Limits;
 use crate::negotiation::chain::{CHAIN_START, ChainLink, chained};
 use crate::negotiation::context::InputContext;
-use crate::negotiation::phase::Phase;
+use crate::protocol::{Phase, Protocol};
 
 /// See the module.
 #[derive(Debug, Serialize, Deserialize)]

@@ -1,47 +1,9 @@
-//! The states of a negotiation, its timers, and what can be said of an act that cannot be followed
+//! The timers of a negotiation, and what can be said of an act that cannot be followed
 //! (docs/spec/messages.md#ms-40).
 
 use schemas::delivery::Disposition;
 use schemas::{Act, Timestamp};
 use serde::{Deserialize, Serialize};
-
-/// State of a negotiation.
-///
-/// With several lots awards are kept per lot; the negotiation is `Awarding` while any lot waits for a
-/// CONFIRM, and `Performing` when none does and one is committed.
-///
-/// The order is part of the rules: the digest of the state counts with it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, strum::IntoStaticStr, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[strum(serialize_all = "snake_case")]
-pub enum Phase {
-    /// Offers are collected.
-    Collecting,
-    /// `decider: initiator`: closed, and the initiator chooses.
-    Deciding,
-    /// An ACCEPT waits for its CONFIRM.
-    Awarding,
-    /// A contractor is bound and works.
-    Performing,
-    /// The initiator called it off; bound contractors have yet to answer.
-    Cancelling,
-    /// Terminal.
-    Ended,
-    /// A bargain whose parties have yet to join.
-    Joining,
-    /// A bargain in its turns.
-    Bargaining,
-    /// A bargain agreed on, whose parties have yet to confirm.
-    Confirming,
-}
-
-impl Phase {
-    /// The name as it stands in metrics and views.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
 
 /// What a timer is for. Timers that are due together fire in this order: the hard bound comes first, because a
 /// negotiation that has no time left must not award.

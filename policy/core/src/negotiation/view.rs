@@ -5,10 +5,9 @@ use schemas::payload::Terms;
 use schemas::{Act, AgentId, AwardNo, Digest, Lot, MsgId, NegotiationId, OfferId, WireTime};
 use serde::Serialize;
 
-use crate::contract_net::session::SessionState;
 use crate::negotiation::party::Party;
-use crate::negotiation::phase::Phase;
 use crate::negotiation::tombstone::Tombstone;
+use crate::protocol::{Phase, SessionState};
 
 /// One participant's view. A contractor sees its own messages and the outcome; the initiator sees offers after the close
 /// (before it too, where the policy is not sealed). Of an ended negotiation only the outcome and the awards remain.

@@ -1,0 +1,133 @@
+//! An open negotiation of any protocol: one arm each.
+
+use std::sync::Arc;
+
+use schemas::{AgentId, DeliveryId, Timestamp};
+
+use crate::alternating_offers::Bargain;
+use crate::contract_net::ContractNet;
+use crate::limits::Limits;
+use crate::negotiation::context::InputContext;
+use crate::negotiation::disposition::{Incoming, ProtocolRules};
+use crate::negotiation::header::Header;
+use crate::negotiation::phase::{Timer, TimerKind};
+use crate::negotiation::tombstone::Tombstone;
+use crate::negotiation::view::NegotiationView;
+use crate::policy::PinnedPolicy;
+use crate::protocol::{Phase, Protocol};
+
+/// One open negotiation. Whatever differs by protocol is one `match` here.
+#[derive(Debug)]
+pub(crate) enum Negotiation {
+    ContractNet(Box<ContractNet>),
+    Bargain(Box<Bargain>),
+}
+
+impl Negotiation {
+    pub(crate) fn header(&self) -> &Header {
+        match self {
+            Self::ContractNet(negotiation) => negotiation.header(),
+            Self::Bargain(bargain) => bargain.header(),
+        }
+    }
+
+    pub(crate) fn protocol(&self) -> Protocol {
+        match self {
+            Self::ContractNet(_) => Protocol::ContractNet,
+            Self::Bargain(_) => Protocol::AlternatingOffers,
+        }
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        match self {
+            Self::ContractNet(negotiation) => negotiation.phase(),
+            Self::Bargain(bargain) => bargain.phase(),
+        }
+    }
+
+    /// The policy that is shared with others. A bargain has taken from its policies what it needs.
+    pub(crate) fn policy(&self) -> Option<&Arc<PinnedPolicy>> {
+        match self {
+            Self::ContractNet(negotiation) => Some(negotiation.pinned()),
+            Self::Bargain(_) => None,
+        }
+    }
+
+    pub(crate) fn next_timer(&self) -> Option<Timer> {
+        match self {
+            Self::ContractNet(negotiation) => negotiation.next_timer(),
+            Self::Bargain(bargain) => bargain.next_timer(),
+        }
+    }
+
+    /// False when the sender takes no part.
+    pub(crate) fn handle_message(&mut self, incoming: &Incoming, context: &mut InputContext<'_>) -> bool {
+        match self {
+            Self::ContractNet(negotiation) => negotiation.handle_message(incoming, context),
+            Self::Bargain(bargain) => bargain.handle_message(incoming, context),
+        }
+    }
+
+    pub(crate) fn fire(&mut self, kind: TimerKind, context: &mut InputContext<'_>) {
+        match self {
+            Self::ContractNet(negotiation) => negotiation.fire(kind, context),
+            Self::Bargain(bargain) => bargain.fire(kind, context),
+        }
+    }
+
+    pub(crate) fn handle_delivery_failure(
+        &mut self,
+        delivery: DeliveryId,
+        to: &AgentId,
+        may_answer: bool,
+        context: &mut InputContext<'_>,
+    ) {
+        match self {
+            Self::ContractNet(negotiation) => negotiation.handle_delivery_failure(delivery, to, may_answer, context),
+            Self::Bargain(bargain) => bargain.handle_delivery_failure(context),
+        }
+    }
+
+    pub(crate) fn handle_abort(&mut self, code: &str, context: &mut InputContext<'_>) {
+        match self {
+            Self::ContractNet(negotiation) => negotiation.handle_abort(code, context),
+            Self::Bargain(bargain) => bargain.handle_abort(code, context),
+        }
+    }
+
+    pub(crate) fn tombstone(&self, limits: &Limits) -> Tombstone {
+        match self {
+            Self::ContractNet(negotiation) => negotiation.tombstone(limits),
+            Self::Bargain(bargain) => bargain.tombstone(limits),
+        }
+    }
+
+    pub(crate) fn view(&self, viewer: &AgentId, now: Timestamp) -> Option<NegotiationView> {
+        match self {
+            Self::ContractNet(negotiation) => NegotiationView::of_contract_net(negotiation, viewer),
+            Self::Bargain(bargain) => NegotiationView::of_bargain(bargain, viewer, now),
+        }
+    }
+
+    /// After a restart: shares the names of its parties with other negotiations, and the id of its call, which stands in it
+    /// twice. The initiator is the first party, and the call its first message.
+    pub(crate) fn share_names(&mut self, mut shared: impl FnMut(&AgentId) -> AgentId) {
+        let (header, mut parties) = match self {
+            Self::ContractNet(negotiation) => negotiation.header_and_parties(),
+            Self::Bargain(bargain) => bargain.header_and_parties(),
+        };
+        let call = parties.first().and_then(|initiator| initiator.seen.first()).map(|seen| &seen.msg_id);
+        if let Some(call) = call.filter(|call| **call == header.call_msg_id) {
+            header.call_msg_id = call.clone();
+        }
+        parties.iter_mut().for_each(|party| party.agent = shared(&party.agent));
+    }
+
+    /// What the fold relies on between the fields, and a snapshot might not keep.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        match self {
+            Self::ContractNet(negotiation) => negotiation.check(),
+            Self::Bargain(bargain) => bargain.check(),
+        }
+    }
+}

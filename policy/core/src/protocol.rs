@@ -1,0 +1,160 @@
+//! The protocols: the one list of them, and the states each knows.
+
+use schemas::delivery::Outcome;
+use serde::{Deserialize, Serialize};
+use strum::VariantArray as _;
+
+/// What a negotiation is conducted by.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    serde::Serialize,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum Protocol {
+    /// The contract net (docs/spec/contract-net.md).
+    ContractNet,
+    /// Alternating offers: a bargain (docs/spec/alternating-offers.md).
+    AlternatingOffers,
+}
+
+impl Protocol {
+    /// The rules version it came with: on a lane of an earlier one a call to it is answered `unsupported_rules`.
+    #[must_use]
+    pub const fn rules_since(self) -> u32 {
+        match self {
+            // Known before versions were counted.
+            Self::ContractNet => 0,
+            Self::AlternatingOffers => 1,
+        }
+    }
+
+    /// The states in which a negotiation of it is open; it begins in the first.
+    #[must_use]
+    pub const fn phases(self) -> &'static [Phase] {
+        match self {
+            Self::ContractNet => {
+                &[Phase::Collecting, Phase::Deciding, Phase::Awarding, Phase::Performing, Phase::Cancelling]
+            }
+            Self::AlternatingOffers => &[Phase::Joining, Phase::Bargaining, Phase::Confirming],
+        }
+    }
+
+    /// How a negotiation of it can end.
+    #[must_use]
+    pub const fn outcomes(self) -> &'static [Outcome] {
+        match self {
+            Self::ContractNet => &[
+                Outcome::Completed,
+                Outcome::NoOffers,
+                Outcome::Incomplete,
+                Outcome::NoCandidate,
+                Outcome::Timeout,
+                Outcome::Cancelled,
+                Outcome::Aborted,
+            ],
+            Self::AlternatingOffers => {
+                &[Outcome::Agreement, Outcome::NoAgreement, Outcome::Ended, Outcome::Cancelled, Outcome::Aborted]
+            }
+        }
+    }
+
+    /// The protocol that knows a state of open negotiations.
+    #[must_use]
+    pub fn of_phase(phase: Phase) -> Option<Self> {
+        Self::VARIANTS.iter().copied().find(|protocol| protocol.phases().contains(&phase))
+    }
+
+    /// The name as it stands in metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
+}
+
+/// State of a negotiation.
+///
+/// With several lots awards are kept per lot; the negotiation is `Awarding` while any lot waits for a
+/// CONFIRM, and `Performing` when none does and one is committed.
+///
+/// The order is part of the rules: the digest of the state counts with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, strum::IntoStaticStr, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum Phase {
+    /// Offers are collected.
+    Collecting,
+    /// `decider: initiator`: closed, and the initiator chooses.
+    Deciding,
+    /// An ACCEPT waits for its CONFIRM.
+    Awarding,
+    /// A contractor is bound and works.
+    Performing,
+    /// The initiator called it off; bound contractors have yet to answer.
+    Cancelling,
+    /// Terminal.
+    Ended,
+    /// A bargain whose parties have yet to join.
+    Joining,
+    /// A bargain in its turns.
+    Bargaining,
+    /// A bargain agreed on, whose parties have yet to confirm.
+    Confirming,
+}
+
+impl Phase {
+    /// The name as it stands in metrics and views.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
+}
+
+/// State of one contractor's session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SessionState {
+    /// Called, no answer yet.
+    Invited,
+    /// Has an offer in the running.
+    Offered,
+    /// Its last offer failed a gate.
+    PolicyRejected,
+    /// Declined.
+    Refused,
+    /// Did not understand the call.
+    NotUnderstood,
+    /// Took its offer back.
+    Withdrawn,
+    /// Struck out.
+    Excluded,
+    /// Held back as runner-up.
+    Standby,
+    /// Accepted, and asked to confirm.
+    Awarded,
+    /// Bound.
+    Committed,
+    /// Has performed.
+    Done,
+    /// Its call could not be delivered: nobody waits for it, and an offer that still comes is taken.
+    Undelivered,
+    /// Failed, before or after an award.
+    Failed,
+    /// Its offer is out of the running.
+    Rejected,
+    /// Did not confirm in time, or was not called again.
+    Lapsed,
+    /// Asked to stop.
+    CancelPending,
+    /// Has stopped.
+    Cancelled,
+}
