@@ -224,7 +224,7 @@ struct Closed {
     outcome: Outcome,
     /// Head of the hash chain, as the fold has it.
     chain: Digest,
-    /// What the chain runs over, from [`policy_core::chain::CHAIN_START`].
+    /// What the chain runs over, from [`policy_core::CHAIN_START`].
     inputs: Vec<Input>,
     decisions: Vec<Box<RawValue>>,
     /// What is to be registered, in the order of the fold.

@@ -293,6 +293,22 @@ pub enum Payload {
 }
 
 impl Payload {
+    /// The round it refers to, where it names one that counts (docs/spec/messages.md#ms-36).
+    #[must_use]
+    pub fn round(&self) -> Option<u32> {
+        match self {
+            Self::Offer(offer) => offer.round,
+            Self::Refuse(said) | Self::NotUnderstood(said) | Self::Withdraw(said) | Self::Cancel(said) => said.round,
+            Self::Cfp(_)
+            | Self::Accept(_)
+            | Self::Confirm(_)
+            | Self::Inform(_)
+            | Self::Failure(_)
+            | Self::Join(_)
+            | Self::End(_) => None,
+        }
+    }
+
     /// The act.
     #[must_use]
     pub const fn act(&self) -> Act {

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use policy_core::chain::{CHAIN_START, ChainLink, chained};
 use policy_core::lane::RULES_VERSION;
 use policy_core::lane::SnapshotError;
+use policy_core::{CHAIN_START, ChainLink, chained};
 use policy_core::{Effect, Event, LaneState, Limits};
 use schemas::delivery::Outcome;
 use schemas::ids::Position;

@@ -30,23 +30,14 @@ pub(super) fn pin(
     agent: &AgentId,
     checked: &Checked,
 ) -> Result<Option<Arc<Pinned>>, Refusal> {
-    match &checked.message.payload {
-        Payload::Cfp(cfp) => {
-            let (PinnedPolicy { policy, digest }, resolved) = resolve(registry, agent, &checked.message.envelope, cfp)?;
-            let (invited, left_out) = resolved.settle(agent, notes, metrics)?;
-            Ok(Some(Arc::new(Pinned { policy, policy_digest: digest, invited, left_out })))
-        }
-        Payload::Join(join) => pin_mandate(registry, join.mandate.as_deref()),
-        Payload::Offer(_)
-        | Payload::Refuse(_)
-        | Payload::NotUnderstood(_)
-        | Payload::Withdraw(_)
-        | Payload::Accept(_)
-        | Payload::Confirm(_)
-        | Payload::Inform(_)
-        | Payload::Failure(_)
-        | Payload::Cancel(_)
-        | Payload::End(_) => Ok(None),
+    if let Payload::Cfp(cfp) = &checked.message.payload {
+        let (PinnedPolicy { policy, digest }, resolved) = resolve(registry, agent, &checked.message.envelope, cfp)?;
+        let (invited, left_out) = resolved.settle(agent, notes, metrics)?;
+        Ok(Some(Arc::new(Pinned { policy, policy_digest: digest, invited, left_out })))
+    } else if let Payload::Join(join) = &checked.message.payload {
+        pin_mandate(registry, join.mandate.as_deref())
+    } else {
+        Ok(None)
     }
 }
 

@@ -47,8 +47,8 @@ use crate::negotiation::context::InputContext;
 use crate::negotiation::disposition::{Incoming, ProtocolRules, Ruling};
 use crate::negotiation::header::{Header, NegotiationEnd};
 use crate::negotiation::party::{DIGEST_KEPT, Party};
-use crate::negotiation::phase::{Timer, TimerKind};
-use crate::negotiation::tombstone::{BargainEnd, PastAward, Tombstone};
+use crate::negotiation::phase::{BargainTimer, Timer, TimerKind};
+use crate::negotiation::tombstone::{BargainEnd, ProtocolEnd, Tombstone};
 use crate::protocol::{Phase, Protocol};
 
 use concession::relative_time_ppm;
@@ -185,19 +185,9 @@ impl ProtocolRules for Bargain {
 
     /// One that names a round may be of an earlier one, and ends nothing then.
     fn leaves(&self, speaker: usize, payload: &Payload) -> bool {
-        match payload {
-            Payload::End(reasoned) => reasoned.round.is_none(),
-            Payload::Cancel(reasoned) => speaker == 0 && reasoned.round.is_none(),
-            Payload::Cfp(_)
-            | Payload::Offer(_)
-            | Payload::Refuse(_)
-            | Payload::NotUnderstood(_)
-            | Payload::Withdraw(_)
-            | Payload::Accept(_)
-            | Payload::Confirm(_)
-            | Payload::Inform(_)
-            | Payload::Failure(_)
-            | Payload::Join(_) => false,
+        match (payload, speaker) {
+            (Payload::End(reasoned), _) | (Payload::Cancel(reasoned), 0) => reasoned.round.is_none(),
+            (_, _) => false,
         }
     }
 
@@ -322,26 +312,18 @@ impl Bargain {
     /// The timer that is due first.
     pub(crate) fn next_timer(&self) -> Option<Timer> {
         let hard = Some((self.header.ends_by, TimerKind::Hard));
-        let others = match self.phase {
-            Phase::Joining => [Some((self.join_by, TimerKind::Join)), None, None],
-            Phase::Bargaining => {
-                let standing = self.standing.as_ref().map(|standing| standing.valid_until);
-                let standing = standing.filter(|until| *until < Timestamp::MAX);
-                [
-                    self.deadline().map(|deadline| (deadline, TimerKind::Deadline)),
-                    Some((self.turn_by, TimerKind::Turn)),
-                    standing.map(|until| (until, TimerKind::Standing)),
-                ]
-            }
-            Phase::Confirming => [Some((self.confirm_by, TimerKind::Agreement)), None, None],
-            Phase::Ended
-            | Phase::Collecting
-            | Phase::Deciding
-            | Phase::Awarding
-            | Phase::Performing
-            | Phase::Cancelling => return None,
-        };
-        hard.into_iter().chain(others.into_iter().flatten()).min()
+        let is_in = |phase| self.phase == phase;
+        let standing = self.standing.as_ref().map(|standing| standing.valid_until);
+        let standing = standing.filter(|until| is_in(Phase::Bargaining) && *until < Timestamp::MAX);
+        let others = [
+            is_in(Phase::Joining).then_some((self.join_by, BargainTimer::Join)),
+            self.deadline().map(|deadline| (deadline, BargainTimer::Deadline)),
+            is_in(Phase::Bargaining).then_some((self.turn_by, BargainTimer::Turn)),
+            standing.map(|until| (until, BargainTimer::Standing)),
+            is_in(Phase::Confirming).then_some((self.confirm_by, BargainTimer::Agreement)),
+        ];
+        let others = others.into_iter().flatten().map(|(at, timer)| (at, TimerKind::Bargain(timer)));
+        hard.into_iter().filter(|_| !is_in(Phase::Ended)).chain(others).min()
     }
 
     /// What was agreed on: the standing offer, once everybody has accepted it.
@@ -362,48 +344,29 @@ impl Bargain {
     }
 
     /// What a timer does.
-    pub(crate) fn fire(&mut self, kind: TimerKind, context: &mut InputContext<'_>) {
-        self.header.link(&kind.tag(), context);
-        match kind {
-            TimerKind::Hard => self.handle_hard_deadline(context),
-            TimerKind::Join => self.handle_join_timeout(context),
-            TimerKind::Deadline => self.handle_deadline(context),
-            TimerKind::Turn => self.handle_turn_timeout(context),
-            TimerKind::Standing => self.handle_standing_expired(context),
-            TimerKind::Agreement => self.handle_confirm_timeout(context),
-            TimerKind::Collect
-            | TimerKind::Window
-            | TimerKind::Crossing
-            | TimerKind::Decide
-            | TimerKind::Confirm(_)
-            | TimerKind::Perform(_)
-            | TimerKind::Cancel => debug_assert!(false, "a timer of a contract net"),
+    pub(crate) fn fire(&mut self, timer: BargainTimer, context: &mut InputContext<'_>) {
+        match timer {
+            BargainTimer::Join => self.handle_join_timeout(context),
+            BargainTimer::Deadline => self.handle_deadline(context),
+            BargainTimer::Turn => self.handle_turn_timeout(context),
+            BargainTimer::Standing => self.handle_standing_expired(context),
+            BargainTimer::Agreement => self.handle_confirm_timeout(context),
         }
     }
 
     /// `T_hard`: whatever the bargain waits for has not come in time.
-    fn handle_hard_deadline(&mut self, context: &mut InputContext<'_>) {
-        match self.phase {
-            Phase::Joining => self.handle_join_timeout(context),
-            Phase::Confirming => self.handle_confirm_timeout(context),
-            Phase::Bargaining
-            | Phase::Collecting
-            | Phase::Deciding
-            | Phase::Awarding
-            | Phase::Performing
-            | Phase::Cancelling
-            | Phase::Ended => self.handle_deadline(context),
+    pub(crate) fn handle_hard_deadline(&mut self, context: &mut InputContext<'_>) {
+        if self.phase == Phase::Joining {
+            self.handle_join_timeout(context);
+        } else if self.phase == Phase::Confirming {
+            self.handle_confirm_timeout(context);
+        } else {
+            self.handle_deadline(context);
         }
-    }
-
-    /// A delivery was given up. The bargain's own timers judge a party that is not heard of.
-    pub(crate) fn handle_delivery_failure(&mut self, context: &mut InputContext<'_>) {
-        self.header.link(b"delivery_failed", context);
     }
 
     /// An engine met a register conflict, or a panic: nothing more may be agreed on.
     pub(crate) fn handle_abort(&mut self, code: &str, context: &mut InputContext<'_>) {
-        self.header.link(format!("abort:{code}").as_bytes(), context);
         self.end(Outcome::Aborted, Some(code), context);
     }
 
@@ -449,9 +412,8 @@ impl Bargain {
     /// What is left of it, once it has ended.
     pub(crate) fn tombstone(&self, limits: &Limits) -> Tombstone {
         let parties: Vec<&Party> = self.parties.iter().map(|one| &one.party).collect();
-        let awards: Box<[PastAward]> = Box::default();
-        let bargain = Some(self.ended.clone().unwrap_or_default());
-        Tombstone { bargain, ..Tombstone::of(&self.header, self.rounds_begun(), &parties, awards, limits) }
+        let end = ProtocolEnd::Bargain(self.ended.clone().unwrap_or_default());
+        Tombstone::of(&self.header, self.rounds_begun(), &parties, end, limits)
     }
 
     pub(crate) fn header_and_parties(&mut self) -> (&mut Header, Vec<&mut Party>) {

@@ -32,8 +32,8 @@ use crate::negotiation::context::InputContext;
 use crate::negotiation::disposition::{Incoming, ProtocolRules, Ruling};
 use crate::negotiation::header::{Header, NegotiationEnd};
 use crate::negotiation::party::Party;
-use crate::negotiation::phase::{Timer, TimerKind, is_numbered};
-use crate::negotiation::tombstone::Tombstone;
+use crate::negotiation::phase::{ContractNetTimer, Timer, TimerKind, is_numbered};
+use crate::negotiation::tombstone::{ProtocolEnd, Tombstone};
 use crate::policy::{COUNT_MAX, PinnedPolicy};
 use crate::protocol::{Phase, Protocol, SessionState};
 
@@ -232,30 +232,26 @@ impl ContractNet {
     pub(crate) fn next_timer(&self) -> Option<Timer> {
         let hard = (self.header.ends_by, TimerKind::Hard);
         let collecting = if self.phase == Phase::Collecting { self.collection.timers() } else { [None; 3] };
-        let others = collecting.into_iter().flatten().chain(self.deciding.timer()).chain(self.awards.timers());
-        (self.phase != Phase::Ended).then(|| others.fold(hard, std::cmp::min))
+        let own = collecting.into_iter().flatten().chain(self.deciding.timer()).chain(self.awards.timers());
+        let own = own.map(|(at, timer)| (at, TimerKind::ContractNet(timer)));
+        (self.phase != Phase::Ended).then(|| own.fold(hard, std::cmp::min))
     }
 
     /// What a timer does.
-    pub(crate) fn fire(&mut self, kind: TimerKind, context: &mut InputContext<'_>) {
-        self.header.link(&kind.tag(), context);
+    pub(crate) fn fire(&mut self, timer: ContractNetTimer, context: &mut InputContext<'_>) {
         let lot = |lot: u32| usize::try_from(lot).unwrap_or(usize::MAX);
-        match kind {
-            TimerKind::Hard => self.handle_hard_deadline(context),
-            TimerKind::Collect => self.handle_collect(context),
-            TimerKind::Window => self.handle_window(context),
-            TimerKind::Crossing => self.handle_crossing(context),
-            TimerKind::Decide => self.handle_decide(context),
-            TimerKind::Confirm(number) => {
+        match timer {
+            ContractNetTimer::Collect => self.handle_collect(context),
+            ContractNetTimer::Window => self.handle_window(context),
+            ContractNetTimer::Crossing => self.handle_crossing(context),
+            ContractNetTimer::Decide => self.handle_decide(context),
+            ContractNetTimer::Confirm(number) => {
                 self.lose_award(lot(number), AwardLoss::ConfirmTimeout, said("confirm_timeout"), context);
             }
-            TimerKind::Perform(number) => {
+            ContractNetTimer::Perform(number) => {
                 self.lose_award(lot(number), AwardLoss::PerformTimeout, said("perform_timeout"), context);
             }
-            TimerKind::Cancel => self.handle_cancel_timeout(context),
-            TimerKind::Join | TimerKind::Deadline | TimerKind::Turn | TimerKind::Standing | TimerKind::Agreement => {
-                debug_assert!(false, "a timer of a bargain");
-            }
+            ContractNetTimer::Cancel => self.handle_cancel_timeout(context),
         }
     }
 
@@ -404,7 +400,7 @@ impl ContractNet {
     }
 
     /// The hard deadline (docs/spec/contract-net.md#cn-58).
-    fn handle_hard_deadline(&mut self, context: &mut InputContext<'_>) {
+    pub(crate) fn handle_hard_deadline(&mut self, context: &mut InputContext<'_>) {
         if self.phase == Phase::Cancelling {
             return self.handle_cancel_timeout(context);
         }
@@ -414,7 +410,6 @@ impl ContractNet {
 
     /// An engine met a register conflict, or a panic: nothing more may be awarded.
     pub(crate) fn handle_abort(&mut self, code: &str, context: &mut InputContext<'_>) {
-        self.header.link(format!("abort:{code}").as_bytes(), context);
         self.take_all_back(AwardLoss::Aborted, context);
         self.end(Outcome::Aborted, Some(code), context);
     }
@@ -478,7 +473,7 @@ impl ContractNet {
     /// What is left of it, once it has ended.
     pub(crate) fn tombstone(&self, limits: &Limits) -> Tombstone {
         let parties: Vec<&Party> = self.parties().collect();
-        Tombstone::of(&self.header, self.round, &parties, self.awards.past(), limits)
+        Tombstone::of(&self.header, self.round, &parties, ProtocolEnd::ContractNet(self.awards.past()), limits)
     }
 
     pub(crate) fn parties(&self) -> impl Iterator<Item = &Party> {

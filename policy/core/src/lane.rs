@@ -10,15 +10,14 @@ mod table;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use schemas::delivery::Outcome;
 use schemas::ids::Position;
 use schemas::record::{Entry, Record};
 use schemas::{AgentId, Digest, Lane, NegotiationId, Timestamp};
 
 use crate::effect::Effect;
 use crate::limits::Limits;
-use crate::negotiation::chain::ChainLink;
 use crate::negotiation::context::{InputContext, Winners};
+use crate::negotiation::header::ChainLink;
 use crate::negotiation::view::NegotiationView;
 use crate::protocol::{Phase, Protocol};
 pub use snapshot::{SNAPSHOT_FORMAT, SnapshotError};
@@ -220,22 +219,12 @@ impl LaneState {
         }
     }
 
-    /// What a negotiation is, or was, conducted by; absent for unknown ones. Of an ended one its outcome tells, and one that
-    /// more than one protocol has (`cancelled`, `aborted`) counts as a contract net's.
+    /// What a negotiation is, or was, conducted by; absent for unknown ones.
     #[must_use]
     pub fn protocol(&self, negotiation: &NegotiationId) -> Option<Protocol> {
         match self.table.entry(Key::of(negotiation))? {
             TableEntry::Open(open, _) => Some(open.protocol()),
-            TableEntry::Ended(tombstone) => Some(match tombstone.outcome {
-                Outcome::Agreement | Outcome::NoAgreement | Outcome::Ended => Protocol::AlternatingOffers,
-                Outcome::Completed
-                | Outcome::NoOffers
-                | Outcome::Incomplete
-                | Outcome::NoCandidate
-                | Outcome::Timeout
-                | Outcome::Cancelled
-                | Outcome::Aborted => Protocol::ContractNet,
-            }),
+            TableEntry::Ended(tombstone) => Some(tombstone.end.protocol()),
         }
     }
 

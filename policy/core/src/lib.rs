@@ -13,7 +13,7 @@
 //!       +--> EXPIRED      any open state: CANCEL --> CANCELLING --> CANCELLED; hard deadline --> FAILED
 //! ```
 //!
-//! Reading order: [`effect`] (everything the core may ask), `negotiation/disposition.rs` and `header.rs` (what the protocols share),
+//! Reading order: `protocol.rs` (which protocols there are), [`effect`] (everything the core may ask), `negotiation/disposition.rs` and `header.rs` (what the protocols share),
 //! `contract_net/rules.rs` and the parts of its state beside it, `acceptance/` (when to close, how to score, what to
 //! pay), [`alternating_offers`] (bargains), [`lane`], `lane/snapshot.rs` (the state as bytes).
 //!
@@ -40,7 +40,8 @@ pub use acceptance::decision::{AwardLoss, Cause, Decision, Placement, RankedOffe
 pub use effect::{Deliver, Effect, Event, Invariant, PublicNotice, RegisterWrite};
 pub use lane::{LaneState, SnapshotError};
 pub use limits::Limits;
+pub use negotiation::header::{CHAIN_START, ChainLink, chained};
+pub use negotiation::view;
 pub use negotiation::view::NegotiationView;
-pub use negotiation::{chain, view};
 pub use policy::{PolicyFault, check, preset, presets};
 pub use protocol::{Phase, Protocol, SessionState};

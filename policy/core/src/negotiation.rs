@@ -1,6 +1,5 @@
 //! What the negotiations of all protocols share.
 
-pub mod chain;
 pub(crate) mod context;
 pub(crate) mod disposition;
 pub(crate) mod header;

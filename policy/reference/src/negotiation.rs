@@ -1,5 +1,6 @@
 //! What a lane holds: negotiations of either protocol.
 
+use policy_core::{Deliver, Limits};
 use schemas::record::{AdmittedMessage, Message};
 use schemas::{AgentId, Payload, Timestamp};
 
@@ -86,9 +87,40 @@ impl Negotiation {
             (Self::Bargain(bargain), AnyTimer::Hard) => bargain.fire(BargainTimer::Hard, moment),
             (Self::ContractNet(net), AnyTimer::Net(timer)) => net.fire(timer, moment, wins),
             (Self::Bargain(bargain), AnyTimer::Bargain(timer)) => bargain.fire(timer, moment),
-            (Self::ContractNet(_), AnyTimer::Bargain(_)) | (Self::Bargain(_), AnyTimer::Net(_)) => {
-                unreachable!("a timer is its own negotiation's")
+            (_, _) => unreachable!("a timer is its own negotiation's"),
+        }
+    }
+
+    /// One message of a party.
+    pub(crate) fn hear(
+        &mut self,
+        message: &AdmittedMessage,
+        decoded: Message,
+        moment: Moment,
+        wins: &mut Wins,
+        limits: &Limits,
+    ) {
+        let (from, digest) = (&message.from, message.digest);
+        match self {
+            Self::ContractNet(net) => net.hear(from, digest, decoded, moment, wins, limits),
+            Self::Bargain(bargain) => {
+                bargain.hear(from, digest, decoded, message.pinned.as_deref(), moment, limits);
             }
+        }
+    }
+
+    /// A delivery was given up. A party of a bargain that cannot be reached runs out of time.
+    pub(crate) fn delivery_failed(&mut self, deliver: &Deliver, may_answer: bool, moment: Moment, wins: &mut Wins) {
+        match self {
+            Self::ContractNet(net) => net.delivery_failed(deliver, may_answer, moment, wins),
+            Self::Bargain(_) => {}
+        }
+    }
+
+    pub(crate) fn abort(&mut self, moment: Moment) {
+        match self {
+            Self::ContractNet(net) => net.abort(moment),
+            Self::Bargain(bargain) => bargain.abort(moment),
         }
     }
 

@@ -151,17 +151,14 @@ impl Reference {
         let Some(one) = self.negotiations.get_mut(&key(negotiation)).filter(|one| !one.has_ended()) else {
             return;
         };
-        match (event, &mut *one) {
-            (EngineEvent::DeliveryFailed { id, may_answer, .. }, Negotiation::ContractNet(net)) => {
+        match event {
+            EngineEvent::DeliveryFailed { id, may_answer, .. } => {
                 if let Some(deliver) = self.deliveries.get(id) {
-                    net.delivery_failed(deliver, *may_answer, moment, &mut self.wins);
+                    one.delivery_failed(deliver, *may_answer, moment, &mut self.wins);
                 }
             }
-            (EngineEvent::Abort { .. }, Negotiation::ContractNet(net)) => net.abort(moment),
-            (EngineEvent::Abort { .. }, Negotiation::Bargain(bargain)) => bargain.abort(moment),
-            // A party of a bargain that cannot be reached runs out of time.
-            (EngineEvent::DeliveryFailed { .. }, Negotiation::Bargain(_)) => {}
-            (EngineEvent::Claim { .. } | EngineEvent::Delivered { .. } | EngineEvent::Rules { .. }, _) => {}
+            EngineEvent::Abort { .. } => one.abort(moment),
+            EngineEvent::Claim { .. } | EngineEvent::Delivered { .. } | EngineEvent::Rules { .. } => {}
         }
         facts.append(one.facts());
     }
@@ -193,13 +190,7 @@ impl Reference {
         let is_full = message.pinned.is_some() && self.counts().0 >= self.limits.open_max;
         match self.negotiations.get_mut(&key) {
             Some(one) if one.is_party(&message.from) => {
-                let (from, digest, pinned) = (&message.from, message.digest, message.pinned.as_deref());
-                match &mut *one {
-                    Negotiation::ContractNet(net) => {
-                        net.hear(from, digest, decoded, moment, &mut self.wins, &self.limits);
-                    }
-                    Negotiation::Bargain(bargain) => bargain.hear(from, digest, decoded, pinned, moment, &self.limits),
-                }
+                one.hear(message, decoded, moment, &mut self.wins, &self.limits);
                 facts.append(one.facts());
             }
             None if is_own_call(message) && message.pinned.is_some() && self.forgotten.contains(&key) => {

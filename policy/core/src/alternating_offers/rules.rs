@@ -14,7 +14,7 @@ use super::pledge::{Pledge, Sealed, pledge};
 use super::{AWARD, Bargain, StandingOffer};
 use crate::negotiation::context::InputContext;
 use crate::negotiation::disposition::valid_until;
-use crate::negotiation::disposition::{Incoming, Ruling, round_of};
+use crate::negotiation::disposition::{Incoming, Ruling};
 use crate::negotiation::party::{FollowUp, Pointed};
 use crate::negotiation::phase::{ActSet, NotUnderstoodReason};
 use crate::protocol::Phase;
@@ -66,7 +66,7 @@ impl Bargain {
         incoming: &Incoming,
         context: &InputContext<'_>,
     ) -> Ruling<BargainAction> {
-        if let Some(round) = round_of(&incoming.payload) {
+        if let Some(round) = incoming.payload.round() {
             if round < self.round() {
                 return Ruling::refused(Disposition::StaleRound, FollowUp::None);
             }
@@ -95,26 +95,15 @@ impl Bargain {
     }
 
     fn judge_joining(&self, speaker: usize, incoming: &Incoming) -> Ruling<BargainAction> {
-        if self.parties[speaker].has_joined {
-            return self.out_of_turn(speaker);
-        }
-        match &incoming.payload {
-            Payload::Join(join) => match self.judge_join(join, incoming) {
+        match (&incoming.payload, self.parties[speaker].has_joined) {
+            (Payload::Join(join), false) => match self.judge_join(join, incoming) {
                 Ok(action) => Ruling::ok(action),
                 Err(Unfit { reason, pointer }) => {
                     self.refused(speaker, Refusal { disposition: Disposition::Malformed, reason, pointer })
                 }
             },
-            Payload::Refuse(_) | Payload::NotUnderstood(_) => Ruling::ok(BargainAction::End),
-            Payload::Cfp(_)
-            | Payload::Offer(_)
-            | Payload::Withdraw(_)
-            | Payload::Accept(_)
-            | Payload::Confirm(_)
-            | Payload::Inform(_)
-            | Payload::Failure(_)
-            | Payload::Cancel(_)
-            | Payload::End(_) => self.out_of_turn(speaker),
+            (Payload::Refuse(_) | Payload::NotUnderstood(_), false) => Ruling::ok(BargainAction::End),
+            (_, _) => self.out_of_turn(speaker),
         }
     }
 
@@ -125,21 +114,10 @@ impl Bargain {
     }
 
     fn judge_confirming(&self, speaker: usize, payload: &Payload) -> Ruling<BargainAction> {
-        match payload {
-            Payload::Confirm(confirm) if confirm.award_no == AWARD && !self.parties[speaker].has_confirmed => {
-                self.judge_confirm(speaker, confirm)
-            }
-            Payload::Refuse(_) | Payload::NotUnderstood(_) => Ruling::ok(BargainAction::Unconfirmed),
-            Payload::Confirm(_)
-            | Payload::Cfp(_)
-            | Payload::Offer(_)
-            | Payload::Withdraw(_)
-            | Payload::Accept(_)
-            | Payload::Inform(_)
-            | Payload::Failure(_)
-            | Payload::Cancel(_)
-            | Payload::Join(_)
-            | Payload::End(_) => self.out_of_turn(speaker),
+        match (payload, self.parties[speaker].has_confirmed) {
+            (Payload::Confirm(confirm), false) if confirm.award_no == AWARD => self.judge_confirm(speaker, confirm),
+            (Payload::Refuse(_) | Payload::NotUnderstood(_), _) => Ruling::ok(BargainAction::Unconfirmed),
+            (_, _) => self.out_of_turn(speaker),
         }
     }
 
@@ -281,22 +259,15 @@ impl Bargain {
     /// What a party could legally have said: `expected` of a NOT_UNDERSTOOD.
     fn expected_acts(&self, speaker: usize) -> ActSet {
         let party = &self.parties[speaker];
-        let mut acts = match self.phase {
-            Phase::Joining if !party.has_joined => vec![Act::Join, Act::Refuse, Act::NotUnderstood],
-            Phase::Bargaining if self.turn() == speaker => {
+        let mut acts = match (self.phase, self.turn() == speaker) {
+            (Phase::Joining, _) if !party.has_joined => vec![Act::Join, Act::Refuse, Act::NotUnderstood],
+            (Phase::Bargaining, true) => {
                 let may_accept = self.standing.as_ref().is_some_and(|standing| standing.by != speaker);
                 if may_accept { vec![Act::Offer, Act::Accept] } else { vec![Act::Offer] }
             }
-            Phase::Confirming if party.has_confirmed => vec![Act::Refuse],
-            Phase::Confirming => vec![Act::Confirm, Act::Refuse],
-            Phase::Joining
-            | Phase::Bargaining
-            | Phase::Collecting
-            | Phase::Deciding
-            | Phase::Awarding
-            | Phase::Performing
-            | Phase::Cancelling
-            | Phase::Ended => Vec::new(),
+            (Phase::Confirming, _) if party.has_confirmed => vec![Act::Refuse],
+            (Phase::Confirming, _) => vec![Act::Confirm, Act::Refuse],
+            (_, _) => Vec::new(),
         };
         if self.may_withdraw(speaker) {
             acts.push(Act::Withdraw);

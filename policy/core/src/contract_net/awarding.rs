@@ -351,7 +351,6 @@ impl ContractNet {
         may_answer: bool,
         context: &mut InputContext<'_>,
     ) {
-        self.header.link(b"delivery_failed", context);
         let Some(index) = self.session_of(to) else { return };
         if let Some((position, ordinal)) = self.unanswered_call(index)
             && delivery_id(context.lane, &self.header.id, position, ordinal, to) == delivery

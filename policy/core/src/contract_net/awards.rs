@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::acceptance::decision::AwardLoss;
 use crate::negotiation::context::InputContext;
 use crate::negotiation::header::Header;
-use crate::negotiation::phase::{Timer, TimerKind};
+use crate::negotiation::phase::ContractNetTimer;
 use crate::negotiation::tombstone::PastAward;
 
 /// The lots, the live award of each, and the awards that were taken back.
@@ -118,16 +118,16 @@ impl Awards {
         self.revoked.iter().any(|past| past.award_no == award_no && past.session == session)
     }
 
-    pub(super) fn timers(&self) -> impl Iterator<Item = Timer> {
+    pub(super) fn timers(&self) -> impl Iterator<Item = (Timestamp, ContractNetTimer)> {
         let lots = (0..).zip(&self.lots).filter_map(|(index, lot)| {
             let award = lot.award.as_ref()?;
             match award.stage {
-                AwardStage::Awarded => Some((award.deadline, TimerKind::Confirm(index))),
-                AwardStage::Committed => Some((award.deadline, TimerKind::Perform(index))),
+                AwardStage::Awarded => Some((award.deadline, ContractNetTimer::Confirm(index))),
+                AwardStage::Committed => Some((award.deadline, ContractNetTimer::Perform(index))),
                 AwardStage::Done | AwardStage::CancelPending => None,
             }
         });
-        lots.chain(self.cancel_by.map(|at| (at, TimerKind::Cancel)))
+        lots.chain(self.cancel_by.map(|at| (at, ContractNetTimer::Cancel)))
     }
 
     /// Registers the next award of a lot, after what is registered of the one before.

@@ -16,7 +16,7 @@ use crate::contract_net::decision::CloseFacts;
 use crate::contract_net::session::{CollectedOffer, ContractorSession};
 use crate::effect::{Deliver, Event};
 use crate::negotiation::context::{CALL_ORDINAL, InputContext};
-use crate::negotiation::phase::{Timer, TimerKind};
+use crate::negotiation::phase::ContractNetTimer;
 use crate::protocol::{Phase, SessionState};
 
 /// The collection of one round: its period, who has answered, and which offers are in the running.
@@ -90,11 +90,11 @@ impl Collection {
     }
 
     /// The timers while offers are collected.
-    pub(super) fn timers(&self) -> [Option<Timer>; 3] {
+    pub(super) fn timers(&self) -> [Option<(Timestamp, ContractNetTimer)>; 3] {
         [
-            Some((self.reply_by, TimerKind::Collect)),
-            self.window_at.map(|at| (at, TimerKind::Window)),
-            self.crossing_at.map(|at| (at, TimerKind::Crossing)),
+            Some((self.reply_by, ContractNetTimer::Collect)),
+            self.window_at.map(|at| (at, ContractNetTimer::Window)),
+            self.crossing_at.map(|at| (at, ContractNetTimer::Crossing)),
         ]
     }
 

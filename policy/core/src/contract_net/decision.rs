@@ -14,7 +14,7 @@ use crate::contract_net::ContractNet;
 use crate::contract_net::awards::lot_number;
 use crate::contract_net::session::ContractorSession;
 use crate::negotiation::context::InputContext;
-use crate::negotiation::phase::{Timer, TimerKind};
+use crate::negotiation::phase::ContractNetTimer;
 use crate::protocol::SessionState;
 
 /// What the last close found, and who is held for the next award.
@@ -55,8 +55,8 @@ impl Deciding {
         self.close = Some(facts);
     }
 
-    pub(super) fn timer(&self) -> Option<Timer> {
-        self.decide_by.map(|at| (at, TimerKind::Decide))
+    pub(super) fn timer(&self) -> Option<(Timestamp, ContractNetTimer)> {
+        self.decide_by.map(|at| (at, ContractNetTimer::Decide))
     }
 
     /// The initiator has until then to choose.

@@ -14,7 +14,7 @@ use crate::contract_net::awarding::{CancelAnswer, said};
 use crate::contract_net::awards::AwardStage;
 use crate::contract_net::session::CollectedOffer;
 use crate::negotiation::context::InputContext;
-use crate::negotiation::disposition::{Ruling, round_of, valid_until};
+use crate::negotiation::disposition::{Ruling, valid_until};
 use crate::negotiation::party::{FollowUp, Pointed};
 use crate::negotiation::phase::{ActSet, NotUnderstoodReason};
 use crate::policy::PRICE;
@@ -58,7 +58,7 @@ impl<'a> Rules<'a> {
 
     /// What the message meets in the table of acts and states; before it, the round it names.
     pub(super) fn judge(&self, speaker: Speaker, payload: &Payload) -> Ruling<ContractNetAction> {
-        if let Some(round) = round_of(payload) {
+        if let Some(round) = payload.round() {
             if round < self.net.round {
                 return Ruling::refused(Disposition::StaleRound, FollowUp::None);
             }
@@ -74,40 +74,26 @@ impl<'a> Rules<'a> {
     }
 
     fn judge_initiator(&self, payload: &Payload) -> Ruling<ContractNetAction> {
-        match payload {
-            Payload::Cancel(_) if self.net.phase != Phase::Cancelling => Ruling::ok(ContractNetAction::Cancel),
-            Payload::Accept(accept) if self.net.phase == Phase::Deciding => match self.chosen(accept.offer_id) {
+        match (payload, self.net.phase) {
+            (Payload::Cancel(_), phase) if phase != Phase::Cancelling => Ruling::ok(ContractNetAction::Cancel),
+            (Payload::Accept(accept), Phase::Deciding) => match self.chosen(accept.offer_id) {
                 Some(index) => Ruling::ok(ContractNetAction::Choose(index)),
                 None => self.out_of_turn(Speaker::Initiator, NotUnderstoodReason::UnknownOffer),
             },
             // "What you sent me makes no sense" voids nothing (docs/spec/messages.md#ms-38).
-            Payload::NotUnderstood(_) => Ruling::ok(ContractNetAction::Nothing),
-            Payload::Cancel(_)
-            | Payload::Accept(_)
-            | Payload::Cfp(_)
-            | Payload::Offer(_)
-            | Payload::Refuse(_)
-            | Payload::Withdraw(_)
-            | Payload::Confirm(_)
-            | Payload::Inform(_)
-            | Payload::Failure(_)
-            | Payload::Join(_)
-            | Payload::End(_) => self.out_of_turn(Speaker::Initiator, NotUnderstoodReason::OutOfTurn),
+            (Payload::NotUnderstood(_), _) => Ruling::ok(ContractNetAction::Nothing),
+            (_, _) => self.out_of_turn(Speaker::Initiator, NotUnderstoodReason::OutOfTurn),
         }
     }
 
     fn judge_contractor(&self, index: usize, payload: &Payload) -> Ruling<ContractNetAction> {
-        match payload {
-            Payload::Offer(offer) => self.judge_offer(index, offer),
-            Payload::Refuse(_) => self.judge_decline(index, Act::Refuse),
-            Payload::NotUnderstood(_) => self.judge_decline(index, Act::NotUnderstood),
-            Payload::Withdraw(_) => self.judge_decline(index, Act::Withdraw),
-            Payload::Confirm(confirm) => self.judge_confirm(index, confirm),
-            Payload::Inform(inform) => self.judge_inform(index, inform),
-            Payload::Failure(failure) => self.judge_failure(index, failure),
-            Payload::Cfp(_) | Payload::Accept(_) | Payload::Cancel(_) | Payload::Join(_) | Payload::End(_) => {
-                self.out_of_turn(Speaker::Contractor(index), NotUnderstoodReason::OutOfTurn)
-            }
+        match (payload, payload.act()) {
+            (Payload::Offer(offer), _) => self.judge_offer(index, offer),
+            (_, act @ (Act::Refuse | Act::NotUnderstood | Act::Withdraw)) => self.judge_decline(index, act),
+            (Payload::Confirm(confirm), _) => self.judge_confirm(index, confirm),
+            (Payload::Inform(inform), _) => self.judge_inform(index, inform),
+            (Payload::Failure(failure), _) => self.judge_failure(index, failure),
+            (_, _) => self.out_of_turn(Speaker::Contractor(index), NotUnderstoodReason::OutOfTurn),
         }
     }
 
@@ -268,12 +254,10 @@ impl<'a> Rules<'a> {
     /// What a party could legally have said: `expected` of a NOT_UNDERSTOOD.
     fn expected_acts(&self, speaker: Speaker) -> ActSet {
         let Speaker::Contractor(index) = speaker else {
-            return match self.net.phase {
-                Phase::Deciding => ActSet::of(&[Act::Accept, Act::Cancel]),
-                Phase::Collecting | Phase::Awarding | Phase::Performing => ActSet::of(&[Act::Cancel]),
-                Phase::Cancelling | Phase::Joining | Phase::Bargaining | Phase::Confirming | Phase::Ended => {
-                    ActSet::NONE
-                }
+            return match (speaker, self.net.phase) {
+                (_, Phase::Deciding) => ActSet::of(&[Act::Accept, Act::Cancel]),
+                (_, Phase::Collecting | Phase::Awarding | Phase::Performing) => ActSet::of(&[Act::Cancel]),
+                (_, _) => ActSet::NONE,
             };
         };
         let state = self.net.sessions[index].state;

@@ -31,6 +31,13 @@ impl Negotiation {
         }
     }
 
+    fn header_mut(&mut self) -> &mut Header {
+        match self {
+            Self::ContractNet(negotiation) => negotiation.header_mut(),
+            Self::Bargain(bargain) => bargain.header_mut(),
+        }
+    }
+
     pub(crate) fn protocol(&self) -> Protocol {
         match self {
             Self::ContractNet(_) => Protocol::ContractNet,
@@ -69,9 +76,13 @@ impl Negotiation {
     }
 
     pub(crate) fn fire(&mut self, kind: TimerKind, context: &mut InputContext<'_>) {
-        match self {
-            Self::ContractNet(negotiation) => negotiation.fire(kind, context),
-            Self::Bargain(bargain) => bargain.fire(kind, context),
+        self.header_mut().link(&kind.tag(), context);
+        match (self, kind) {
+            (Self::ContractNet(negotiation), TimerKind::Hard) => negotiation.handle_hard_deadline(context),
+            (Self::ContractNet(negotiation), TimerKind::ContractNet(timer)) => negotiation.fire(timer, context),
+            (Self::Bargain(bargain), TimerKind::Hard) => bargain.handle_hard_deadline(context),
+            (Self::Bargain(bargain), TimerKind::Bargain(timer)) => bargain.fire(timer, context),
+            (_, _) => debug_assert!(false, "a timer is its own negotiation's"),
         }
     }
 
@@ -82,13 +93,16 @@ impl Negotiation {
         may_answer: bool,
         context: &mut InputContext<'_>,
     ) {
+        self.header_mut().link(b"delivery_failed", context);
         match self {
             Self::ContractNet(negotiation) => negotiation.handle_delivery_failure(delivery, to, may_answer, context),
-            Self::Bargain(bargain) => bargain.handle_delivery_failure(context),
+            // The bargain's own timers judge a party that is not heard of.
+            Self::Bargain(_) => {}
         }
     }
 
     pub(crate) fn handle_abort(&mut self, code: &str, context: &mut InputContext<'_>) {
+        self.header_mut().link(format!("abort:{code}").as_bytes(), context);
         match self {
             Self::ContractNet(negotiation) => negotiation.handle_abort(code, context),
             Self::Bargain(bargain) => bargain.handle_abort(code, context),

@@ -10,7 +10,7 @@ use schemas::{AgentId, AwardNo, DeliveryId, Digest, Lane, NegotiationId, Registe
 
 use crate::effect::{Deliver, Effect, Event, RegisterWrite};
 use crate::limits::Limits;
-use crate::negotiation::chain::ChainLink;
+use crate::negotiation::header::ChainLink;
 
 /// Ordinals of calls start here, plus the session's index, so that the delivery id of a call can be computed again when
 /// its failure is reported. No input makes as many other deliveries.

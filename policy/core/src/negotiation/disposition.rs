@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use schemas::delivery::{Cancellation, Disposition, Misunderstanding, Notification, Receipt, RejectReason, Rejection};
 use schemas::envelope::Envelope;
-use schemas::payload::{INTEGER_MAX, Offer, Reasoned};
+use schemas::payload::{INTEGER_MAX, Offer};
 use schemas::{Act, AgentId, AwardNo, Digest, MsgId, OfferId, Payload, RegisterKey, Timestamp};
 
 use crate::effect::{Deliver, Event};
@@ -52,7 +52,7 @@ impl<A: Default> Ruling<A> {
     }
 }
 
-/// A negotiation as the ladder sees it.
+/// A negotiation as the order of judgement sees it.
 pub(crate) trait ProtocolRules {
     /// Which party speaks.
     type Speaker: Copy;
@@ -265,24 +265,6 @@ fn seen_of(incoming: &Incoming, disposition: Disposition, reply: FollowUp, conte
         award_no: None,
         position: context.position,
         at: context.now,
-    }
-}
-
-/// The round a message refers to, where it names one.
-pub(crate) fn round_of(payload: &Payload) -> Option<u32> {
-    match payload {
-        Payload::Offer(offer) => offer.round,
-        Payload::Refuse(Reasoned { round, .. })
-        | Payload::NotUnderstood(Reasoned { round, .. })
-        | Payload::Withdraw(Reasoned { round, .. })
-        | Payload::Cancel(Reasoned { round, .. }) => *round,
-        Payload::Cfp(_)
-        | Payload::Accept(_)
-        | Payload::Confirm(_)
-        | Payload::Inform(_)
-        | Payload::Failure(_)
-        | Payload::Join(_)
-        | Payload::End(_) => None,
     }
 }
 

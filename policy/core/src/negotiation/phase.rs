@@ -11,6 +11,13 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum TimerKind {
     /// `T_hard`.
     Hard,
+    ContractNet(ContractNetTimer),
+    Bargain(BargainTimer),
+}
+
+/// The timers of a contract net.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum ContractNetTimer {
     /// `T_collect`.
     Collect,
     /// `T_window`.
@@ -25,9 +32,14 @@ pub(crate) enum TimerKind {
     Perform(u32),
     /// `T_cancel`.
     Cancel,
-    /// `join_by` of a bargain.
+}
+
+/// The timers of a bargain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum BargainTimer {
+    /// `join_by`.
     Join,
-    /// The deadline of a bargain.
+    /// The deadline of the bargain.
     Deadline,
     /// A turn's time is up.
     Turn,
@@ -38,22 +50,22 @@ pub(crate) enum TimerKind {
 }
 
 impl TimerKind {
-    /// Bytes that name the timer in the hash chain.
+    /// Bytes that name the timer in the hash chain: its number, and the lot. Numbers are never used again.
     pub(crate) fn tag(self) -> [u8; 5] {
         let (kind, lot) = match self {
             Self::Hard => (0, 0),
-            Self::Collect => (1, 0),
-            Self::Window => (2, 0),
-            Self::Crossing => (3, 0),
-            Self::Decide => (4, 0),
-            Self::Confirm(lot) => (5, lot),
-            Self::Perform(lot) => (6, lot),
-            Self::Cancel => (7, 0),
-            Self::Join => (8, 0),
-            Self::Deadline => (9, 0),
-            Self::Turn => (10, 0),
-            Self::Standing => (11, 0),
-            Self::Agreement => (12, 0),
+            Self::ContractNet(ContractNetTimer::Collect) => (1, 0),
+            Self::ContractNet(ContractNetTimer::Window) => (2, 0),
+            Self::ContractNet(ContractNetTimer::Crossing) => (3, 0),
+            Self::ContractNet(ContractNetTimer::Decide) => (4, 0),
+            Self::ContractNet(ContractNetTimer::Confirm(lot)) => (5, lot),
+            Self::ContractNet(ContractNetTimer::Perform(lot)) => (6, lot),
+            Self::ContractNet(ContractNetTimer::Cancel) => (7, 0),
+            Self::Bargain(BargainTimer::Join) => (8, 0),
+            Self::Bargain(BargainTimer::Deadline) => (9, 0),
+            Self::Bargain(BargainTimer::Turn) => (10, 0),
+            Self::Bargain(BargainTimer::Standing) => (11, 0),
+            Self::Bargain(BargainTimer::Agreement) => (12, 0),
         };
         let [a, b, c, d] = lot.to_be_bytes();
         [kind, a, b, c, d]

@@ -11,9 +11,10 @@ use serde::{Deserialize, Serialize};
 use crate::effect::{Deliver, Event};
 use crate::limits::Limits;
 use crate::negotiation::context::InputContext;
-use crate::negotiation::disposition::{Incoming, round_of};
+use crate::negotiation::disposition::Incoming;
 use crate::negotiation::header::Header;
 use crate::negotiation::party::{Party, Repeat, SeenMessage};
+use crate::protocol::Protocol;
 
 /// A closed negotiation.
 #[derive(Debug, Serialize, Deserialize)]
@@ -28,9 +29,47 @@ pub(crate) struct Tombstone {
     /// The initiator, then the contractors in the order of their ids.
     pub(crate) parties: Box<[PastParty]>,
     pub(crate) seen: Vec<SeenDigest>,
-    pub(crate) awards: Box<[PastAward]>,
-    /// What else is known of a bargain.
-    pub(crate) bargain: Option<BargainEnd>,
+    /// What else is known, by its protocol.
+    pub(crate) end: ProtocolEnd,
+}
+
+/// What is left of an ended negotiation that others of its protocol have, and those of another have not.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum ProtocolEnd {
+    ContractNet(Box<[PastAward]>),
+    Bargain(BargainEnd),
+}
+
+impl ProtocolEnd {
+    pub(crate) fn protocol(&self) -> Protocol {
+        match self {
+            Self::ContractNet(_) => Protocol::ContractNet,
+            Self::Bargain(_) => Protocol::AlternatingOffers,
+        }
+    }
+
+    pub(crate) fn awards(&self) -> &[PastAward] {
+        match self {
+            Self::ContractNet(awards) => awards,
+            Self::Bargain(_) => &[],
+        }
+    }
+
+    /// Whether an offer that comes now is late: only where offers were collected.
+    fn takes_late_offers(&self) -> bool {
+        match self {
+            Self::ContractNet(_) => true,
+            Self::Bargain(_) => false,
+        }
+    }
+
+    /// What CLOSED says beside the outcome, where it binds its parties by that.
+    pub(crate) fn bargain(&self) -> Option<&BargainEnd> {
+        match self {
+            Self::ContractNet(_) => None,
+            Self::Bargain(end) => Some(end),
+        }
+    }
 }
 
 /// How a bargain ended, beside its outcome.
@@ -68,14 +107,8 @@ pub(crate) struct PastAward {
 
 impl Tombstone {
     /// Of a negotiation that has just ended in some round, with its parties (the initiator first, the others in the order
-    /// of their ids) and its awards.
-    pub(crate) fn of(
-        header: &Header,
-        round: u32,
-        parties: &[&Party],
-        awards: Box<[PastAward]>,
-        limits: &Limits,
-    ) -> Self {
+    /// of their ids).
+    pub(crate) fn of(header: &Header, round: u32, parties: &[&Party], end: ProtocolEnd, limits: &Limits) -> Self {
         let seen = (0..)
             .zip(parties)
             .flat_map(|(index, party)| party.seen.iter().map(move |seen| SeenDigest::of(index, seen)))
@@ -92,8 +125,7 @@ impl Tombstone {
                 .map(|party| PastParty { agent: party.agent.clone(), last_seq: party.last_seq })
                 .collect(),
             seen,
-            awards,
-            bargain: None,
+            end,
         }
     }
 
@@ -118,7 +150,7 @@ impl Tombstone {
 
     /// Awards of one party; all of them for the initiator.
     pub(crate) fn awards_of(&self, party: u16) -> impl Iterator<Item = &PastAward> {
-        self.awards.iter().filter(move |award| party == 0 || award.party == party)
+        self.end.awards().iter().filter(move |award| party == 0 || award.party == party)
     }
 
     /// The contractor of an award.
@@ -163,35 +195,23 @@ impl Tombstone {
         if Party::order(last_seq, incoming.seq) == Repeat::Stale {
             return Disposition::StaleSeq;
         }
-        match &incoming.payload {
-            // Of a bargain there is no collection to be late for.
-            Payload::Offer(_) if party != 0 && self.bargain.is_none() => {
+        match (&incoming.payload, party) {
+            (Payload::Offer(offer), 1..) if self.end.takes_late_offers() => {
                 if context.now > self.ends_by {
                     Disposition::Expired
-                } else if round_of(&incoming.payload).is_some_and(|round| round < self.round) {
+                } else if offer.round.is_some_and(|round| round < self.round) {
                     Disposition::StaleRound
                 } else {
                     Disposition::Late
                 }
             }
-            Payload::Confirm(confirm) if self.is_revoked(party, confirm.award_no) => Disposition::Revoked,
-            Payload::Offer(_)
-            | Payload::Confirm(_)
-            | Payload::Cfp(_)
-            | Payload::Refuse(_)
-            | Payload::NotUnderstood(_)
-            | Payload::Withdraw(_)
-            | Payload::Accept(_)
-            | Payload::Inform(_)
-            | Payload::Failure(_)
-            | Payload::Cancel(_)
-            | Payload::Join(_)
-            | Payload::End(_) => Disposition::Closed,
+            (Payload::Confirm(confirm), _) if self.is_revoked(party, confirm.award_no) => Disposition::Revoked,
+            (_, _) => Disposition::Closed,
         }
     }
 
     fn is_revoked(&self, party: u16, award_no: AwardNo) -> bool {
-        self.awards.iter().any(|award| award.is_revoked && award.party == party && award.award_no == award_no)
+        self.end.awards().iter().any(|award| award.is_revoked && award.party == party && award.award_no == award_no)
     }
 
     fn answer(
@@ -223,7 +243,7 @@ impl Tombstone {
                 Some(Notification::Cancel(Cancellation { award_no, reason: "revoked".to_owned() }))
             }
             (Disposition::Closed, _) => {
-                let BargainEnd { detail, agreement } = self.bargain.clone().unwrap_or_default();
+                let BargainEnd { detail, agreement } = self.end.bargain().cloned().unwrap_or_default();
                 let detail = detail.map(String::from);
                 Some(Notification::Closed(Closing { outcome: self.outcome, digest: self.chain, detail, agreement }))
             }
@@ -235,7 +255,7 @@ impl Tombstone {
         context.event(Event::Disposed {
             negotiation: self.id.clone(),
             from: incoming.from.clone(),
-            act: act_of(incoming),
+            act: incoming.payload.act(),
             disposition,
             score: None,
             at: context.now,
@@ -251,13 +271,9 @@ impl Tombstone {
     /// What a bargain came to binds, so nobody is told of it before it is registered, late askers no more than others. After
     /// an abort nothing waits: the register may hold something else.
     fn awaited_key(&self, told: &Notification) -> Option<RegisterKey> {
-        let binds = self.bargain.is_some() && self.outcome != Outcome::Aborted && told.act() == Act::Closed;
+        let binds = self.end.bargain().is_some() && self.outcome != Outcome::Aborted && told.act() == Act::Closed;
         binds.then(|| RegisterKey::Closed(self.id.clone()))
     }
-}
-
-fn act_of(incoming: &Incoming) -> Act {
-    incoming.payload.act()
 }
 
 impl SeenDigest {

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::negotiation::party::Party;
 use crate::negotiation::tombstone::Tombstone;
-use crate::protocol::{Phase, SessionState};
+use crate::protocol::{Phase, Protocol, SessionState};
 
 /// One participant's view. A contractor sees its own messages and the outcome; the initiator sees offers after the close
 /// (before it too, where the policy is not sealed). Of an ended negotiation only the outcome and the awards remain.
@@ -149,10 +149,10 @@ impl NegotiationView {
             .collect();
         Some(Self {
             negotiation: tombstone.id.clone(),
-            role: match (party, &tombstone.bargain) {
+            role: match (party, tombstone.end.protocol()) {
                 (0, _) => Role::Initiator,
-                (_, Some(_)) => Role::Party,
-                (_, None) => Role::Contractor,
+                (_, Protocol::AlternatingOffers) => Role::Party,
+                (_, Protocol::ContractNet) => Role::Contractor,
             },
             state: Phase::Ended,
             outcome: Some(tombstone.outcome),
@@ -165,7 +165,7 @@ impl NegotiationView {
             messages: Vec::new(),
             offers: Vec::new(),
             awards,
-            bargain: tombstone.bargain.as_ref().map(|end| Box::new(BargainView::of_ended(tombstone, end))),
+            bargain: tombstone.end.bargain().map(|end| Box::new(BargainView::of_ended(tombstone, end))),
             digest: Some(tombstone.chain),
         })
     }

@@ -49,19 +49,7 @@ impl Bargain {
         pinned: Option<&Pinned>,
         moment: Moment,
     ) -> BargainVerdict {
-        let round = match payload {
-            Payload::Offer(offer) => offer.round,
-            Payload::Refuse(said) | Payload::NotUnderstood(said) | Payload::Withdraw(said) | Payload::Cancel(said) => {
-                said.round
-            }
-            Payload::Cfp(_)
-            | Payload::Accept(_)
-            | Payload::Confirm(_)
-            | Payload::Inform(_)
-            | Payload::Failure(_)
-            | Payload::Join(_)
-            | Payload::End(_) => None,
-        };
+        let round = payload.round();
         if round.is_some_and(|round| round < self.round()) {
             return BargainVerdict::of(Disposition::StaleRound);
         }
@@ -70,30 +58,22 @@ impl Bargain {
         }
         let is_turn = self.begun_at.is_some() && self.confirm_by.is_none() && self.turn() == seat;
         let is_invited = self.begun_at.is_none() && !self.seats[seat].has_joined;
-        match payload {
-            Payload::End(_) => self.ended_by(seat),
-            Payload::Cancel(_) if seat == 0 => BargainVerdict::ok(BargainAction::End(Outcome::Cancelled, None)),
-            Payload::Cancel(_) => self.refuse(seat, Disposition::OutOfTurn, "out_of_turn", None),
-            Payload::Withdraw(_) => self.judge_withdrawal(seat),
-            Payload::Join(join) if is_invited => self.judge_join(seat, join, pinned),
-            Payload::Refuse(_) | Payload::NotUnderstood(_) if is_invited => self.ended_by(seat),
-            Payload::Refuse(_) | Payload::NotUnderstood(_) if self.confirm_by.is_some() => {
+        match (payload, is_turn) {
+            (Payload::End(_), _) => self.ended_by(seat),
+            (Payload::Cancel(_), _) if seat == 0 => BargainVerdict::ok(BargainAction::End(Outcome::Cancelled, None)),
+            (Payload::Cancel(_), _) => self.refuse(seat, Disposition::OutOfTurn, "out_of_turn", None),
+            (Payload::Withdraw(_), _) => self.judge_withdrawal(seat),
+            (Payload::Join(join), _) if is_invited => self.judge_join(seat, join, pinned),
+            (Payload::Refuse(_) | Payload::NotUnderstood(_), _) if is_invited => self.ended_by(seat),
+            (Payload::Refuse(_) | Payload::NotUnderstood(_), _) if self.confirm_by.is_some() => {
                 BargainVerdict::ok(BargainAction::End(Outcome::NoAgreement, Some("unconfirmed".to_owned())))
             }
-            Payload::Confirm(confirm) if self.confirm_by.is_some() && !self.seats[seat].has_confirmed => {
+            (Payload::Confirm(confirm), _) if self.confirm_by.is_some() && !self.seats[seat].has_confirmed => {
                 self.judge_confirm(seat, confirm)
             }
-            Payload::Offer(offer) if is_turn => self.judge_offer(seat, offer, moment),
-            Payload::Accept(accept) if is_turn => self.judge_accept(seat, accept, moment),
-            Payload::Cfp(_)
-            | Payload::Offer(_)
-            | Payload::Refuse(_)
-            | Payload::NotUnderstood(_)
-            | Payload::Accept(_)
-            | Payload::Confirm(_)
-            | Payload::Inform(_)
-            | Payload::Failure(_)
-            | Payload::Join(_) => BargainVerdict {
+            (Payload::Offer(offer), true) => self.judge_offer(seat, offer, moment),
+            (Payload::Accept(accept), true) => self.judge_accept(seat, accept, moment),
+            (_, _) => BargainVerdict {
                 then: BargainAction::Strike,
                 ..self.refuse(seat, Disposition::OutOfTurn, "out_of_turn", None)
             },

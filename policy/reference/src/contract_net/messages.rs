@@ -192,20 +192,7 @@ pub(crate) fn is_stale(last: Option<u64>, seq: Option<u64>) -> bool {
 impl ContractNet {
     /// What the message meets in the table of acts and states.
     pub(crate) fn judge(&self, from: &AgentId, payload: &Payload, moment: Moment) -> NetVerdict {
-        let round = match payload {
-            Payload::Offer(offer) => offer.round,
-            Payload::Refuse(said) | Payload::NotUnderstood(said) | Payload::Withdraw(said) | Payload::Cancel(said) => {
-                said.round
-            }
-            Payload::Cfp(_)
-            | Payload::Accept(_)
-            | Payload::Confirm(_)
-            | Payload::Inform(_)
-            | Payload::Failure(_)
-            | Payload::Join(_)
-            | Payload::End(_) => None,
-        };
-        match round {
+        match payload.round() {
             Some(round) if round < self.round => NetVerdict::of(Disposition::StaleRound),
             Some(round) if round > self.round => {
                 NetVerdict { then: NetAction::Nothing, ..self.out_of_turn(from, "bad_round") }
@@ -217,10 +204,10 @@ impl ContractNet {
 
     fn judge_initiator(&self, payload: &Payload, moment: Moment) -> NetVerdict {
         let out_of_turn = |reason| NetVerdict { then: NetAction::Nothing, ..self.out_of_turn(&self.initiator, reason) };
-        match payload {
-            Payload::Cancel(_) if self.phase != Phase::Cancelling => NetVerdict::ok(NetAction::Cancel),
-            Payload::NotUnderstood(_) => NetVerdict::ok(NetAction::Nothing),
-            Payload::Accept(accept) if self.phase == Phase::Deciding => {
+        match (payload, self.phase) {
+            (Payload::Cancel(_), phase) if phase != Phase::Cancelling => NetVerdict::ok(NetAction::Cancel),
+            (Payload::NotUnderstood(_), _) => NetVerdict::ok(NetAction::Nothing),
+            (Payload::Accept(accept), Phase::Deciding) => {
                 let valid = self.valid(moment.now);
                 let chosen = valid.iter().find(|(_, offer)| offer.id == accept.offer_id);
                 match chosen {
@@ -228,17 +215,7 @@ impl ContractNet {
                     None => out_of_turn("unknown_offer"),
                 }
             }
-            Payload::Accept(_)
-            | Payload::Cancel(_)
-            | Payload::Cfp(_)
-            | Payload::Offer(_)
-            | Payload::Refuse(_)
-            | Payload::Withdraw(_)
-            | Payload::Confirm(_)
-            | Payload::Inform(_)
-            | Payload::Failure(_)
-            | Payload::Join(_)
-            | Payload::End(_) => out_of_turn("out_of_turn"),
+            (_, _) => out_of_turn("out_of_turn"),
         }
     }
 
