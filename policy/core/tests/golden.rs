@@ -10,10 +10,12 @@ mod golden;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 
 use policy_core::lane::{RULES_FIRST, RULES_VERSION, SNAPSHOT_FORMAT};
-use policy_core::{Effect, LaneState};
-use schemas::delivery::Notification;
+use policy_core::{Effect, Event, LaneState, Phase, Protocol};
+use schemas::delivery::{Notification, Outcome};
+use strum::VariantArray as _;
 
 use coverage::Reached;
 use golden::GoldenLog;
@@ -140,6 +142,37 @@ fn a_snapshot_of_the_format_is_still_read_and_still_written() {
 }
 
 /// The golden logs of a version, in the order of their names.
+#[test]
+fn a_protocol_has_its_page_its_folders_its_ends_and_its_golden_logs() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut played = BTreeSet::new();
+    for (_, text) in logs(RULES_VERSION) {
+        let log = GoldenLog::read(&text);
+        let mut lane_state = log.lane_state();
+        for effect in log.records.iter().flat_map(|logged| logged.fold(&mut lane_state)) {
+            if let Effect::Event(Event::Started { protocol, .. }) = effect {
+                played.insert(protocol);
+            }
+        }
+    }
+    for protocol in Protocol::VARIANTS {
+        let name = protocol.as_str();
+        let page = format!("docs/spec/{}.md", name.replace('_', "-"));
+        for path in [page, format!("policy/core/src/{name}.rs"), format!("policy/reference/src/{name}.rs")] {
+            assert!(root.join(&path).is_file(), "{path} is missing");
+        }
+        assert!(played.contains(protocol), "no golden log plays {name}");
+    }
+    for phase in Phase::VARIANTS {
+        let owners = Protocol::VARIANTS.iter().filter(|protocol| protocol.phases().contains(phase)).count();
+        assert_eq!(owners, usize::from(*phase != Phase::Ended), "{phase:?} is of one protocol");
+    }
+    for outcome in Outcome::VARIANTS {
+        let is_known = Protocol::VARIANTS.iter().any(|protocol| protocol.outcomes().contains(outcome));
+        assert!(is_known, "{outcome:?} ends no protocol");
+    }
+}
+
 fn logs(version: u32) -> Vec<(String, String)> {
     let folder = golden::rules_folder(version);
     let files = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
