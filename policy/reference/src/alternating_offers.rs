@@ -36,58 +36,58 @@ pub(crate) enum BargainTimer {
 
 #[derive(Debug)]
 pub(crate) struct Bargain {
-    pub(crate) id: NegotiationId,
-    pub(crate) rules: Rules,
+    id: NegotiationId,
+    rules: Rules,
     /// In the order of turns.
-    pub(crate) seats: Vec<Seat>,
-    pub(crate) currency: Option<String>,
-    pub(crate) is_public: bool,
-    pub(crate) join_by: Timestamp,
+    seats: Vec<Seat>,
+    currency: Option<String>,
+    is_public: bool,
+    join_by: Timestamp,
     pub(crate) ends_by: Timestamp,
     pub(crate) outcome: Option<Outcome>,
     /// What else is said of the end.
-    pub(crate) detail: Option<String>,
+    detail: Option<String>,
     /// When the first turn began.
-    pub(crate) begun_at: Option<Timestamp>,
+    begun_at: Option<Timestamp>,
     /// Turns taken.
-    pub(crate) step: u32,
-    pub(crate) act_by: Timestamp,
+    step: u32,
+    act_by: Timestamp,
     /// Every offer that was taken.
-    pub(crate) offers: Vec<Made>,
+    offers: Vec<Made>,
     /// Which of them stands.
-    pub(crate) standing: Option<usize>,
+    standing: Option<usize>,
     /// Which of them stood last, and ran out.
-    pub(crate) expired: Option<usize>,
+    expired: Option<usize>,
     /// Once all have accepted, and somebody has to confirm.
-    pub(crate) confirm_by: Option<Timestamp>,
+    confirm_by: Option<Timestamp>,
     pub(crate) facts: Vec<String>,
 }
 
 /// One party.
 #[derive(Debug)]
 pub(crate) struct Seat {
-    pub(crate) agent: AgentId,
-    pub(crate) party: Party,
-    pub(crate) has_joined: bool,
-    pub(crate) has_confirmed: bool,
-    pub(crate) strikes: u32,
-    pub(crate) mandate: Option<Mandate>,
+    agent: AgentId,
+    party: Party,
+    has_joined: bool,
+    has_confirmed: bool,
+    strikes: u32,
+    mandate: Option<Mandate>,
     /// How a policy accepts for it.
-    pub(crate) rule: Option<BargainRule>,
+    rule: Option<BargainRule>,
 }
 
 /// An offer that was taken.
 #[derive(Debug, Clone)]
 pub(crate) struct Made {
-    pub(crate) id: OfferId,
-    pub(crate) by: usize,
-    pub(crate) terms: Terms,
-    pub(crate) conditions: Vec<Predicate>,
-    pub(crate) from: Option<Timestamp>,
-    pub(crate) until: Option<Timestamp>,
+    id: OfferId,
+    by: usize,
+    terms: Terms,
+    conditions: Vec<Predicate>,
+    from: Option<Timestamp>,
+    until: Option<Timestamp>,
     /// Relative time at which it was made.
-    pub(crate) t_ppm: u32,
-    pub(crate) accepted_by: Vec<usize>,
+    t_ppm: u32,
+    accepted_by: Vec<usize>,
 }
 
 impl Bargain {
@@ -153,7 +153,7 @@ impl Bargain {
     }
 
     /// The last instant of a bargain whose turns begin at `begin`.
-    pub(crate) fn end_after(&self, begin: Timestamp) -> Timestamp {
+    fn end_after(&self, begin: Timestamp) -> Timestamp {
         let by_turns = self.rules.rounds.map(|rounds| {
             let turns = u64::from(rounds) * u64::from(self.parties());
             turns.saturating_mul(self.rules.step_ms)
@@ -229,29 +229,29 @@ impl Bargain {
     }
 
     /// Whose turn it is: each in turn, from the first on.
-    pub(crate) fn turn(&self) -> usize {
+    fn turn(&self) -> usize {
         usize::try_from(self.step).expect("a few thousand") % self.seats.len()
     }
 
     /// The round of the turn, counted from 1.
-    pub(crate) fn round(&self) -> u32 {
+    fn round(&self) -> u32 {
         self.step / self.parties() + 1
     }
 
-    pub(crate) fn parties(&self) -> u32 {
+    fn parties(&self) -> u32 {
         u32::try_from(self.seats.len()).expect("at most 64")
     }
 
-    pub(crate) fn stands(&self) -> Option<&Made> {
+    fn stands(&self) -> Option<&Made> {
         self.standing.map(|index| &self.offers[index])
     }
 
-    pub(crate) fn elapsed_us(&self, now: Timestamp) -> u64 {
+    fn elapsed_us(&self, now: Timestamp) -> u64 {
         self.begun_at.map_or(0, |begun_at| now.since_us(begun_at))
     }
 
     /// max(round / (rounds + 1), elapsed / deadline), in ppm.
-    pub(crate) fn t_ppm(&self, now: Timestamp) -> u32 {
+    fn t_ppm(&self, now: Timestamp) -> u32 {
         let by_rounds = self.rules.rounds.map(|rounds| u64::from(self.round()) * 1_000_000 / (u64::from(rounds) + 1));
         let by_time = self.rules.deadline_ms.map(|ms| {
             let ppm = u128::from(self.elapsed_us(now)) * 1_000_000 / (u128::from(ms) * 1000);

@@ -38,32 +38,32 @@ pub(crate) enum Window {
 
 #[derive(Debug)]
 pub(crate) struct ContractNet {
-    pub(crate) id: NegotiationId,
-    pub(crate) policy: Policy,
-    pub(crate) initiator: AgentId,
-    pub(crate) currency: Option<String>,
-    pub(crate) is_public: bool,
+    id: NegotiationId,
+    policy: Policy,
+    initiator: AgentId,
+    currency: Option<String>,
+    is_public: bool,
     pub(crate) ends_by: Timestamp,
-    pub(crate) parties: BTreeMap<AgentId, Party>,
-    pub(crate) sessions: BTreeMap<AgentId, Session>,
-    pub(crate) phase: Phase,
+    parties: BTreeMap<AgentId, Party>,
+    sessions: BTreeMap<AgentId, Session>,
+    phase: Phase,
     pub(crate) outcome: Option<Outcome>,
-    pub(crate) round: u32,
-    pub(crate) called_at: Timestamp,
-    pub(crate) period_us: u64,
-    pub(crate) reply_by: Timestamp,
-    pub(crate) extensions: u32,
-    pub(crate) window: Window,
-    pub(crate) crossing: Option<Timestamp>,
-    pub(crate) decide_by: Option<Timestamp>,
-    pub(crate) cancel_by: Option<Timestamp>,
+    round: u32,
+    called_at: Timestamp,
+    period_us: u64,
+    reply_by: Timestamp,
+    extensions: u32,
+    window: Window,
+    crossing: Option<Timestamp>,
+    decide_by: Option<Timestamp>,
+    cancel_by: Option<Timestamp>,
     /// Where the input stands that caused the last close.
-    pub(crate) closed_at: Option<Position>,
-    pub(crate) lots: Vec<Lot>,
-    pub(crate) standby: Vec<AgentId>,
-    pub(crate) awards: u32,
-    pub(crate) past: Vec<(AwardNo, AgentId)>,
-    pub(crate) offers: u32,
+    closed_at: Option<Position>,
+    lots: Vec<Lot>,
+    standby: Vec<AgentId>,
+    awards: u32,
+    past: Vec<(AwardNo, AgentId)>,
+    offers: u32,
     pub(crate) facts: Vec<String>,
 }
 
@@ -85,37 +85,37 @@ pub(crate) struct Said {
 
 #[derive(Debug)]
 pub(crate) struct Session {
-    pub(crate) state: SessionState,
-    pub(crate) round: u32,
-    pub(crate) strikes: u32,
+    state: SessionState,
+    round: u32,
+    strikes: u32,
     /// Whether anything of it was folded since its last call or ACCEPT.
-    pub(crate) was_heard: bool,
+    was_heard: bool,
     /// Whether CLOSED is its offer's final notice.
-    pub(crate) was_bound: bool,
-    pub(crate) offer: Option<HeldOffer>,
+    was_bound: bool,
+    offer: Option<HeldOffer>,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct HeldOffer {
-    pub(crate) id: OfferId,
-    pub(crate) terms: Terms,
-    pub(crate) score: u32,
-    pub(crate) payment: Option<i64>,
-    pub(crate) valid_until: Timestamp,
+    id: OfferId,
+    terms: Terms,
+    score: u32,
+    payment: Option<i64>,
+    valid_until: Timestamp,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Lot {
-    pub(crate) tries: u32,
-    pub(crate) award: Option<Award>,
+    tries: u32,
+    award: Option<Award>,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct Award {
-    pub(crate) no: AwardNo,
-    pub(crate) contractor: AgentId,
-    pub(crate) stage: Stage,
-    pub(crate) deadline: Timestamp,
+    no: AwardNo,
+    contractor: AgentId,
+    stage: Stage,
+    deadline: Timestamp,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -175,54 +175,54 @@ impl ContractNet {
         }
     }
 
-    pub(crate) fn session(&mut self, contractor: &AgentId) -> &mut Session {
+    fn session(&mut self, contractor: &AgentId) -> &mut Session {
         self.sessions.get_mut(contractor).expect("only contractors are asked for")
     }
 
-    pub(crate) fn state(&self, contractor: &AgentId) -> SessionState {
+    fn state(&self, contractor: &AgentId) -> SessionState {
         self.sessions[contractor].state
     }
 
     /// The lot a contractor has a live award for.
-    pub(crate) fn lot_of(&self, contractor: &AgentId) -> Option<usize> {
+    fn lot_of(&self, contractor: &AgentId) -> Option<usize> {
         self.lots.iter().position(|lot| lot.award.as_ref().is_some_and(|award| award.contractor == *contractor))
     }
 
-    pub(crate) fn has_stage(&self, stage: Stage) -> bool {
+    fn has_stage(&self, stage: Stage) -> bool {
         self.lots.iter().any(|lot| lot.award.as_ref().is_some_and(|award| award.stage == stage))
     }
 
     /// The valid, unexpired, unwithdrawn offers.
-    pub(crate) fn valid(&self, now: Timestamp) -> Vec<(&AgentId, &HeldOffer)> {
+    fn valid(&self, now: Timestamp) -> Vec<(&AgentId, &HeldOffer)> {
         let offered = self.sessions.iter().filter(|(_, session)| session.state == SessionState::Offered);
         let offers = offered.filter_map(|(contractor, session)| Some((contractor, session.offer.as_ref()?)));
         offers.filter(|(_, offer)| offer.valid_until >= now).collect()
     }
 
     /// Those called in this round, and those of them who have responded.
-    pub(crate) fn called_and_responded(&self) -> (u32, u32) {
+    fn called_and_responded(&self) -> (u32, u32) {
         let called = || self.sessions.values().filter(|session| session.round == self.round);
         let responded = called().filter(|session| has_responded(session.state)).count();
         (count(called().count()), count(responded))
     }
 
     /// A contractor's offer gets its REJECT and leaves the running.
-    pub(crate) fn reject(&mut self, contractor: &AgentId, reason: RejectReason) {
+    fn reject(&mut self, contractor: &AgentId, reason: RejectReason) {
         if let Some(offer) = self.session(contractor).offer.take() {
             let rejection = Rejection { offer_id: Some(offer.id), reason, code: None };
             self.facts.push(fact::reject(&self.id, contractor, &rejection));
         }
     }
 
-    pub(crate) fn tell_initiator(&mut self, what: &str, contractor: &AgentId, award_no: AwardNo) {
+    fn tell_initiator(&mut self, what: &str, contractor: &AgentId, award_no: AwardNo) {
         self.facts.push(fact::inform(&self.id, &self.initiator, what, contractor, award_no));
     }
 
-    pub(crate) fn end_key(&self, lot: usize, award_no: AwardNo) -> String {
+    fn end_key(&self, lot: usize, award_no: AwardNo) -> String {
         RegisterKey::AwardEnd(self.id.clone(), schemas::Lot(count(lot)), award_no).to_string()
     }
 
-    pub(crate) fn ranked(&self, contractor: &AgentId, wins: &Wins) -> Option<Ranked> {
+    fn ranked(&self, contractor: &AgentId, wins: &Wins) -> Option<Ranked> {
         let offer = self.sessions[contractor].offer.as_ref()?;
         let last_win = wins.get(contractor).copied();
         Some(Ranked { contractor: contractor.clone(), offer: offer.id, score: offer.score, last_win })
@@ -260,7 +260,7 @@ pub(crate) fn count(number: usize) -> u32 {
 
 impl ContractNet {
     /// CANCEL of the initiator (docs/spec/contract-net.md#cn-55).
-    pub(crate) fn cancel(&mut self, moment: Moment) {
+    fn cancel(&mut self, moment: Moment) {
         for contractor in self.contractors_in(&[SessionState::Offered, SessionState::Standby], None) {
             self.reject(&contractor, RejectReason::Cancelled);
             self.session(&contractor).state = SessionState::Rejected;
@@ -293,7 +293,7 @@ impl ContractNet {
     }
 
     /// The contractor answers (docs/spec/contract-net.md#cn-56); `informed` is absent after a FAILURE.
-    pub(crate) fn answer_cancel(&mut self, lot: usize, informed: Option<InformKind>, moment: Moment) {
+    fn answer_cancel(&mut self, lot: usize, informed: Option<InformKind>, moment: Moment) {
         let award = self.lots[lot].award.take().expect("called off");
         let state = match informed {
             Some(kind) => {
@@ -312,7 +312,7 @@ impl ContractNet {
     }
 
     /// The hard deadline (docs/spec/contract-net.md#cn-58).
-    pub(crate) fn time_out(&mut self, moment: Moment) {
+    fn time_out(&mut self, moment: Moment) {
         if self.phase == Phase::Cancelling {
             return self.end(Outcome::Cancelled, moment);
         }
@@ -373,7 +373,7 @@ impl ContractNet {
     }
 
     /// The end. A completed negotiation tells the initiator and those who were bound, any other end everybody.
-    pub(crate) fn end(&mut self, outcome: Outcome, moment: Moment) {
+    fn end(&mut self, outcome: Outcome, moment: Moment) {
         let reason = match outcome {
             Outcome::Completed => RejectReason::Awarded,
             Outcome::Cancelled => RejectReason::Cancelled,
