@@ -50,6 +50,7 @@ use futures_util::stream::{BoxStream, FuturesUnordered};
 use policy_core::LaneState;
 use schemas::delivery::Notification;
 use schemas::{Act, AgentId, DeliveryId, NegotiationId, Position, RegisterKey, Timestamp};
+use serde::{Deserialize, Serialize};
 use telemetry::TraceContext;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
@@ -58,6 +59,7 @@ use tokio_util::sync::CancellationToken;
 use self::abort::Aborts;
 pub(crate) use self::backlog::BacklogReporter;
 use self::backlog::SharedDeadLetters;
+pub use self::checkpoint::{CheckpointError, refused_keys};
 pub use self::document::DocumentWriter;
 pub(crate) use self::driver::{LaneDriver, STOP_MAX};
 use self::log_reader::LogReader;
@@ -222,7 +224,7 @@ enum DeliveryStep {
 }
 
 /// A write to hand to the bus.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Write {
     /// Where.
     key: RegisterKey,
@@ -256,7 +258,7 @@ enum WriteOutcome {
 }
 
 /// A write that is not known to be answered, as a checkpoint keeps it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct PendingWrite {
     /// The write.
     write: Write,
@@ -278,7 +280,7 @@ struct Batch {
 }
 
 /// Why a negotiation is stopped, as it stands in the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 enum AbortCode {
     /// The register holds another value.

@@ -44,6 +44,6 @@ pub use config::{
     BatchConfig, CheckpointConfig, ClockConfig, EngineConfig, MembershipConfig, OutboxConfig, Trim, WallClock,
 };
 pub use engine::{Engine, EngineError, EngineHandle};
-pub use lane::{DocumentWriter, FoldObserver};
+pub use lane::{CheckpointError, DocumentWriter, FoldObserver, refused_keys};
 pub use metrics::{EngineMetrics, Jain};
 pub use status::{LanePhase, LaneStatus, Status, StatusReader, StopReason};

@@ -22,9 +22,6 @@ const AHEAD_US: u64 = 1_000_000;
 /// What stands under a key that another history has written.
 const FOREIGN_ENTRY: &[u8] = b"{\"another\":\"history\"}";
 
-/// How a checkpoint marks a refused key.
-const REFUSED_TAG: u8 = b'r';
-
 /// See the module.
 pub(super) struct Broker {
     lanes: Vec<LaneLog>,
@@ -151,15 +148,10 @@ impl Broker {
         }
     }
 
-    /// Whether a checkpoint names a key that holds an entry of another history as refused: in a frame of that kind, whose
-    /// tag and length stand before it.
-    fn names_refused(&self, checkpoint: &[u8]) -> bool {
-        self.foreign.iter().any(|key| {
-            let name = format!("\"{key}\"");
-            let length = u32::try_from(name.len()).unwrap_or(u32::MAX).to_be_bytes();
-            let frame = [&[REFUSED_TAG], &length[..], name.as_bytes()].concat();
-            checkpoint.windows(frame.len()).any(|window| window == frame)
-        })
+    /// Whether a checkpoint names a key that holds an entry of another history as refused.
+    fn names_refused(&self, checkpoint: &Bytes) -> bool {
+        let is_foreign = |keys: Vec<RegisterKey>| keys.iter().any(|key| self.foreign.contains(key));
+        !self.foreign.is_empty() && policy_engine::refused_keys(checkpoint).is_ok_and(is_foreign)
     }
 
     /// The value under a key.
