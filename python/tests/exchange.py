@@ -67,9 +67,9 @@ class Exchange:
             process.wait()
             self.gateways[number] = None
 
-    def token(self, agent: str) -> str:
+    def token(self, agent: str, *options: str) -> str:
         """A token for an agent."""
-        command = [str(BINARY), "token", agent]
+        command = [str(BINARY), "token", agent, *options]
         return subprocess.run(command, cwd=self.folder, check=True, capture_output=True, text=True).stdout.strip()
 
     def token_file(self, agent: str) -> None:

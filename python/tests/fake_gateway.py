@@ -54,7 +54,7 @@ class FakeGateway:
             await self._runner.cleanup()
             self._runner = None
 
-    async def until(self, is_so: Callable[[], bool], timeout_s: float = 5.0) -> None:
+    async def until(self, is_so: Callable[[], bool], timeout_s: float = 15.0) -> None:
         """Waits until what has come satisfies a test."""
         async with asyncio.timeout(timeout_s):
             while not is_so():

@@ -30,7 +30,7 @@ from llmx import (
 
 from .exchange import BINARY, ROOT, Exchange
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
 
 RUNS = int(os.environ.get("LLMX_BARGAINS", "8"))
 RUST = Path(os.environ.get("LLMX_BARGAINER", ROOT / "target" / "debug" / "examples" / "bargainer"))

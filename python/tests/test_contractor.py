@@ -66,7 +66,7 @@ async def commit(gateway: FakeGateway, task: str = "carry") -> None:
 
 async def started(courier: Courier) -> None:
     """Waits until the work has begun."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(15):
         while not courier.jobs:
             await asyncio.sleep(0.01)
 
@@ -169,7 +169,7 @@ async def test_an_award_taken_back_stops_the_work(reason: str, answers: list[Any
         await commit(gateway)
         await started(courier)
         await gateway.deliver({"act": "cancel", "award_no": 1, "reason": reason})
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(15):
             while not courier.stopped:
                 await asyncio.sleep(0.01)
         assert (await said(gateway, 2 + len(answers)))[2:] == answers

@@ -55,6 +55,7 @@ from llmx.deliveries import (
 from llmx.documents import (
     EVERYBODY,
     BargainRules,
+    Close,
     Consent,
     ConsentRule,
     Gate,
@@ -107,6 +108,7 @@ __all__ = [
     "Cancel",
     "Cancellation",
     "Cfp",
+    "Close",
     "Closing",
     "Confirm",
     "ConflictError",

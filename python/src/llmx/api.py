@@ -61,9 +61,15 @@ class Api:
             if after is None:
                 return
 
-    async def policies(self) -> Any:
-        """The policies a call may name, as the gateway lists them."""
-        return await self._gateways.request("GET", "/v1/policies")
+    async def policies(self) -> list[Policy]:
+        """The current version of every policy a call may name."""
+        document = await self._gateways.request("GET", "/v1/policies")
+        return [decode(Policy, one["policy"]) for one in document["policies"]]
+
+    async def default_policy(self) -> str:
+        """The policy of calls that name none."""
+        name: str = (await self._gateways.request("GET", "/v1/policies/default"))["policy"]
+        return name
 
     async def policy(self, name: str) -> Policy:
         """One policy by `name` or `name@version`."""

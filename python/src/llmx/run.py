@@ -4,10 +4,14 @@ import asyncio
 import logging
 import signal
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from llmx.agent import Agent, Participant
 from llmx.token import TokenSource
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""Those that ask an agent to end."""
 
 
 def run(
@@ -37,8 +41,9 @@ async def serve(agent: Agent) -> None:
             serving.cancel()
         asked.set()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, handle_signal)
+    for number in SIGNALS:
+        with suppress(NotImplementedError):  # Windows: Ctrl-C raises KeyboardInterrupt, which ends at once.
+            loop.add_signal_handler(number, handle_signal)
     waiting = asyncio.create_task(asked.wait())
     try:
         starting = asyncio.create_task(agent.start())
@@ -57,5 +62,6 @@ async def serve(agent: Agent) -> None:
             raise failure
     finally:
         waiting.cancel()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
+        for number in SIGNALS:
+            with suppress(NotImplementedError):
+                loop.remove_signal_handler(number)
