@@ -27,6 +27,7 @@ use serde::de::IgnoredAny;
 
 use super::admission::body;
 use super::fold::FoldBench;
+use super::overhead::median;
 use super::rounds::{self, BenchError, UNLIMITED, Way};
 use super::usage::own_cpu_us;
 use crate::exchange::{Exchange, ExchangeOptions};
@@ -34,7 +35,7 @@ use crate::live::contractor_name;
 
 /// Messages of each stage that only computes.
 const MESSAGES: u32 = 20_000;
-/// Messages after which the appender gets a chance to empty its queue.
+/// Messages timed together; between two batches the appender gets a chance to empty its queue.
 const BATCH: usize = 512;
 /// Messages of each stage that speaks to nats-server.
 const ON_NATS: usize = 6_000;
@@ -73,10 +74,10 @@ pub async fn measure(nats: &Bus) -> Result<Vec<StageCost>, BenchError> {
     Ok(stages)
 }
 
-/// Time and allocations of one thread, summed up.
+/// Time and allocations of one thread, batch by batch. The time is the median's: other work on the machine hits some batches.
 #[derive(Default)]
 struct Meter {
-    elapsed: Duration,
+    us_by_batch: Vec<f64>,
     allocations: Option<u64>,
     messages: u64,
 }
@@ -84,12 +85,13 @@ struct Meter {
 impl Meter {
     /// Measures `work` on `messages` messages.
     fn note(&mut self, messages: usize, work: impl FnOnce()) {
-        let elapsed = &mut self.elapsed;
+        let mut elapsed = Duration::ZERO;
         let counted = allocations_of(|| {
             let started = Instant::now();
             work();
-            *elapsed += started.elapsed();
+            elapsed = started.elapsed();
         });
+        self.us_by_batch.push(elapsed.as_secs_f64() * 1e6 / messages.max(1) as f64);
         self.allocations = counted.map(|counted| self.allocations.unwrap_or(0) + counted);
         self.messages += messages as u64;
     }
@@ -97,12 +99,14 @@ impl Meter {
     /// Of one item after another.
     fn over<T>(items: &[T], mut work: impl FnMut(&T)) -> Self {
         let mut meter = Self::default();
-        meter.note(items.len(), || items.iter().for_each(&mut work));
+        for batch in items.chunks(BATCH) {
+            meter.note(batch.len(), || batch.iter().for_each(&mut work));
+        }
         meter
     }
 
     fn us(&self) -> f64 {
-        self.elapsed.as_secs_f64() * 1e6 / self.messages.max(1) as f64
+        median(&self.us_by_batch)
     }
 
     fn stage(&self, stage: &'static str, floor_us: Option<f64>) -> StageCost {
@@ -352,26 +356,25 @@ fn stuck(error: impl std::fmt::Display) -> BenchError {
 mod tests {
     use super::*;
 
-    fn meter(us: u64, allocations: Option<u64>) -> Meter {
-        Meter { elapsed: Duration::from_micros(us * 10), allocations: allocations.map(|of| of * 10), messages: 10 }
+    fn meter(us: f64, allocations: Option<u64>) -> Meter {
+        Meter { us_by_batch: vec![us, us, us * 100.0], allocations: allocations.map(|of| of * 10), messages: 10 }
     }
 
     #[test]
     fn a_stage_inside_another_is_taken_off_and_never_below_nothing() {
-        let (whole, part) = (meter(9, Some(20)), meter(4, Some(5)));
+        let (whole, part) = (meter(9.0, Some(20)), meter(4.0, Some(5)));
         let rest = whole.beyond(&[&part], "rest", Some(1.0));
         assert_eq!((rest.stage, rest.allocations, rest.floor_us), ("rest", Some(15.0), Some(1.0)));
         assert!((rest.us - 5.0).abs() < 1e-9);
         assert!(part.beyond(&[&whole], "noise", None).us.abs() < f64::EPSILON);
-        assert_eq!(meter(1, None).beyond(&[&part], "not counted", None).allocations, None);
+        assert_eq!(meter(1.0, None).beyond(&[&part], "not counted", None).allocations, None);
     }
 
     #[test]
-    fn what_is_measured_is_divided_by_its_messages() {
+    fn every_item_is_measured_once_in_batches() {
         let mut seen = 0;
-        let meter = Meter::over(&[1, 2, 3], |number| seen += number);
-        assert_eq!((seen, meter.messages), (6, 3));
-        assert!(meter.us() * 3.0 <= meter.elapsed.as_secs_f64() * 1e6 + 1e-6);
+        let meter = Meter::over(&[1; 2 * BATCH + 1], |number| seen += number);
+        assert_eq!((seen, meter.messages, meter.us_by_batch.len()), (2 * BATCH + 1, 2 * BATCH as u64 + 1, 3));
     }
 
     #[test]
