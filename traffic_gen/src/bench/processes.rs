@@ -18,6 +18,8 @@ use self::search::limits;
 use super::overhead::median;
 use super::rounds::BenchError;
 
+/// Figure: calls per second that were meant to be made.
+const OFFERED: &str = "offered_per_s";
 /// Figure: rounds that ended per second, the wait for the last of them included.
 const REACHED: &str = "rounds_per_s";
 /// Figure: 95 % of decisions, in milliseconds.

@@ -22,7 +22,7 @@ pub fn is_measurable() -> bool {
 pub struct ProcessUsage {
     /// Processor time of all its threads, ended ones included, in microseconds.
     pub cpu_us: f64,
-    /// Voluntary and involuntary context switches of each thread it has at present.
+    /// Voluntary and involuntary context switches of each thread it had when looked at.
     switches_by_thread: BTreeMap<u32, u64>,
     /// Whether the process has ended; it has no threads then.
     pub has_ended: bool,
@@ -44,6 +44,12 @@ impl ProcessUsage {
             }
         }
         Ok(Self { cpu_us, switches_by_thread, has_ended: state == ZOMBIE })
+    }
+
+    /// Takes in a later look at the same process. Threads that are gone keep what was seen of them last.
+    pub fn update(&mut self, later: Self) {
+        self.switches_by_thread.extend(later.switches_by_thread);
+        (self.cpu_us, self.has_ended) = (later.cpu_us, later.has_ended);
     }
 
     /// Context switches since `earlier`. Those of threads that ended meanwhile are not known.
@@ -113,6 +119,19 @@ mod tests {
         };
         let (before, after) = (usage(&[(1, 10), (2, 1000)]), usage(&[(1, 15), (3, 7)]));
         assert_eq!(after.switches_since(&before), 12);
+    }
+
+    #[test]
+    fn a_process_that_is_followed_keeps_what_its_ended_threads_did() {
+        let usage = |cpu_us, has_ended, switches: &[(u32, u64)]| ProcessUsage {
+            cpu_us,
+            has_ended,
+            switches_by_thread: switches.iter().copied().collect(),
+        };
+        let mut followed = usage(10.0, false, &[(1, 10), (2, 1000)]);
+        followed.update(usage(30.0, true, &[(1, 15)]));
+        assert_eq!(followed.switches_since(&ProcessUsage::default()), 1015);
+        assert!(followed.has_ended && (followed.cpu_us - 30.0).abs() < f64::EPSILON);
     }
 
     #[cfg(target_os = "linux")]

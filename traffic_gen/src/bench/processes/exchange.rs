@@ -12,7 +12,8 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    AgentsVia, NATS_PER_ROUND, P95, ProcessFigures, ProcessPlan, REACHED, SWITCHES_PER_ROUND, UNENDED, US_PER_ROUND,
+    AgentsVia, NATS_PER_ROUND, OFFERED, P95, ProcessFigures, ProcessPlan, REACHED, SWITCHES_PER_ROUND, UNENDED,
+    US_PER_ROUND,
 };
 use crate::bench::rounds::{BenchError, UNLIMITED};
 use crate::bench::usage::ProcessUsage;
@@ -96,7 +97,7 @@ impl MeasuredExchange {
         let summary = &initiator.summary;
         let rounds = summary.rounds.max(1) as f64;
         let mut figures = ProcessFigures::default();
-        figures.add("offered_per_s", rate);
+        figures.add(OFFERED, rate);
         figures.add(REACHED, summary.rounds as f64 / summary.elapsed_s.max(f64::EPSILON));
         figures.add("decision_p50_ms", summary.latency_ms.decision.p50);
         figures.add(P95, summary.latency_ms.decision.p95);
@@ -261,17 +262,16 @@ impl Service {
     }
 
     /// Follows an initiator to its end. Its processor time is read between its end and the moment it is waited for, so it
-    /// is exact; its context switches are those of the last look before.
+    /// is exact; of its context switches what each thread did after the last look at it is left out.
     async fn until_measured(mut self, limit: Duration) -> Result<MeasuredInitiator, BenchError> {
         let deadline = Instant::now() + limit;
-        let (began, mut last) = (ProcessUsage::default(), ProcessUsage::default());
+        let mut followed = ProcessUsage::default();
         loop {
-            let usage = read_usage(&self.name, self.process.id())?;
-            if usage.has_ended {
-                let cost = ProcessCost { cpu_us: usage.cpu_us, ..ProcessCost::between(&began, &last) };
+            followed.update(read_usage(&self.name, self.process.id())?);
+            if followed.has_ended {
+                let cost = ProcessCost::between(&ProcessUsage::default(), &followed);
                 return self.summary().map(|summary| MeasuredInitiator { summary, cost });
             }
-            last = usage;
             if Instant::now() >= deadline {
                 return Err(self.failed(&format!("did not end within {} s", limit.as_secs())));
             }

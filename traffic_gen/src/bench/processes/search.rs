@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::exchange::MeasuredExchange;
-use super::{AgentsVia, P95, ProcessFigures, ProcessPlan, REACHED, UNENDED};
+use super::{AgentsVia, OFFERED, P95, ProcessFigures, ProcessPlan, REACHED, UNENDED};
 use crate::bench::rounds::BenchError;
 
 /// Decisions of a rate that counts as served: their p95, in milliseconds.
@@ -23,6 +23,8 @@ const RUNG: f64 = 1.5;
 const CLOSE: f64 = 1.11;
 /// More is done only when it is so many times as much.
 const GROWTH: f64 = 1.03;
+/// Rungs without more, until there is no more: one may be a hiccup.
+const MISSES_MAX: u32 = 2;
 
 /// The highest rate that is served with p95 below [`P95_MS_MAX`]; the most that is done of what is offered; and what is
 /// done of half as much again.
@@ -48,20 +50,15 @@ pub(super) async fn limits(
         }
         tried.push(figures);
     }
-    let mut rate = search.highest_tried();
-    let most = loop {
-        let best = most_reached(&tried);
-        rate *= RUNG;
+    let mut search = MostSearch::beyond(&tried);
+    while let Some(rate) = search.next_rate() {
         let figures = trials.at(rate).await?;
-        let has_grown = has_grown(&figures, best.as_ref());
+        search.note(rate, reached(&figures));
         tried.push(figures);
-        if !has_grown || rate > RATE_MAX {
-            break most_reached(&tried).unwrap_or_default();
-        }
-    };
-    let reached = most.value(REACHED).unwrap_or(0.0);
-    let mut overload = trials.at((reached * OVERLOAD).max(1.0)).await?;
-    let share = overload.value(REACHED).unwrap_or(0.0) / reached.max(f64::EPSILON);
+    }
+    let most = most_reached(&tried).unwrap_or_default();
+    let mut overload = trials.at((reached(&most) * OVERLOAD).max(1.0)).await?;
+    let share = reached(&overload) / reached(&most).max(f64::EPSILON);
     overload.add("share_of_most", share);
     Ok([capacity, most, overload])
 }
@@ -115,21 +112,40 @@ impl CapacitySearch {
     fn note(&mut self, rate: f64, is_served: bool) {
         *(if is_served { &mut self.served } else { &mut self.refused }) = Some(rate);
     }
+}
 
-    /// Where the search for the most begins: the lowest rate known not to be served.
-    fn highest_tried(&self) -> f64 {
-        self.refused.or(self.served).unwrap_or(RATE_FIRST)
+/// Looks for the most rounds per second, whatever they take: up in rungs from what was offered before, until more offered is
+/// no more done.
+#[derive(Debug)]
+struct MostSearch {
+    offered: f64,
+    best: f64,
+    misses: u32,
+}
+
+impl MostSearch {
+    fn beyond(tried: &[ProcessFigures]) -> Self {
+        let offered = tried.iter().filter_map(|figures| figures.value(OFFERED)).fold(RATE_FIRST, f64::max);
+        Self { offered, best: most_reached(tried).as_ref().map_or(0.0, reached), misses: 0 }
+    }
+
+    /// The rate to try, none when the search is over.
+    fn next_rate(&self) -> Option<f64> {
+        let next = self.offered * RUNG;
+        (self.misses < MISSES_MAX && next <= RATE_MAX).then_some(next)
+    }
+
+    /// Takes in how many rounds a rate gave.
+    fn note(&mut self, offered: f64, reached: f64) {
+        self.offered = offered;
+        self.misses = if reached > GROWTH * self.best { 0 } else { self.misses + 1 };
+        self.best = self.best.max(reached);
     }
 }
 
 /// The measurement with the most rounds.
 fn most_reached(tried: &[ProcessFigures]) -> Option<ProcessFigures> {
     tried.iter().max_by(|a, b| reached(a).total_cmp(&reached(b))).cloned()
-}
-
-/// Whether a measurement shows noticeably more rounds than the best before.
-fn has_grown(figures: &ProcessFigures, best: Option<&ProcessFigures>) -> bool {
-    reached(figures) > GROWTH * best.map_or(0.0, reached)
 }
 
 fn reached(figures: &ProcessFigures) -> f64 {
@@ -167,12 +183,32 @@ mod tests {
         assert!(found(f64::INFINITY).0.is_some_and(|served| served > RATE_MAX / RUNG));
     }
 
+    /// What the search for the most finds beyond one rate that was missed for its latency, of an exchange that does so
+    /// much of what it is offered.
+    fn most_found(does: impl Fn(f64) -> f64) -> f64 {
+        let of = |offered| figures(&[(OFFERED, offered), (REACHED, does(offered))]);
+        let mut tried = vec![of(100.0), of(50.0), of(71.0), of(59.0)];
+        let mut search = MostSearch::beyond(&tried);
+        while let Some(rate) = search.next_rate() {
+            assert!(rate > 100.0, "{rate} was done before");
+            search.note(rate, does(rate));
+            tried.push(of(rate));
+        }
+        assert!(tried.len() < 24, "{tried:?}");
+        most_reached(&tried).as_ref().map_or(0.0, reached)
+    }
+
     #[test]
-    fn the_most_is_what_was_done_and_noise_is_no_growth() {
-        let of = |reached| figures(&[(REACHED, reached)]);
-        assert_eq!(most_reached(&[of(100.0), of(300.0), of(200.0)]), Some(of(300.0)));
-        assert!(has_grown(&of(100.0), None) && has_grown(&of(110.0), Some(&of(100.0))));
-        assert!(!has_grown(&of(102.0), Some(&of(100.0))));
+    fn the_most_is_found_beyond_what_comes_in_time() {
+        let is_near = |found: f64, most: f64| found <= most && found > most / RUNG;
+        assert!(is_near(most_found(|offered| offered.min(650.0)), 650.0));
+        // Overload costs a part of what it could do, and one measurement is disturbed.
+        assert!(is_near(most_found(|offered| if offered > 900.0 { 600.0 } else { offered }), 900.0));
+        assert!(is_near(
+            most_found(|offered| if (offered - 150.0).abs() < 1.0 { 90.0 } else { offered.min(500.0) }),
+            501.0
+        ));
+        assert!(most_found(|_| 0.0).abs() < f64::EPSILON);
     }
 
     #[test]
