@@ -16,9 +16,9 @@ use schemas::{AgentId, Digest, Lane, NegotiationId, Timestamp};
 
 use crate::effect::Effect;
 use crate::limits::Limits;
-use crate::negotiation::context::{InputContext, Winners};
-use crate::negotiation::header::ChainLink;
+use crate::negotiation::ChainLink;
 use crate::negotiation::view::NegotiationView;
+use crate::negotiation::{InputContext, Winners};
 use crate::protocol::{Phase, Protocol};
 pub use snapshot::{SNAPSHOT_FORMAT, SnapshotError};
 

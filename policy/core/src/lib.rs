@@ -13,9 +13,10 @@
 //!       +--> EXPIRED      any open state: CANCEL --> CANCELLING --> CANCELLED; hard deadline --> FAILED
 //! ```
 //!
-//! Reading order: `protocol.rs` (which protocols there are), [`effect`] (everything the core may ask), `negotiation/disposition.rs` and `header.rs` (what the protocols share),
-//! `contract_net/rules.rs` and the parts of its state beside it, `acceptance/` (when to close, how to score, what to
-//! pay), [`alternating_offers`] (bargains), [`lane`], `lane/snapshot.rs` (the state as bytes).
+//! Reading order: `protocol.rs` (which protocols there are), [`effect`] (everything the core may ask), `negotiation.rs` and
+//! `negotiation/disposition.rs` (what the protocols share), `negotiation/contract_net/rules.rs` and the parts of its state beside
+//! it, `acceptance/` (when to close, how to score, what to pay), [`alternating_offers`] (bargains), [`lane`],
+//! `lane/snapshot.rs` (the state as bytes).
 //!
 //! # Invariants
 //! * A [`Effect::Register`] precedes, in the queue, every effect that waits for its key.
@@ -26,8 +27,6 @@
 //! * A terminal negotiation never changes; every negotiation is terminal by its hard deadline.
 
 mod acceptance;
-pub mod alternating_offers;
-mod contract_net;
 pub mod effect;
 pub mod lane;
 pub mod limits;
@@ -40,8 +39,9 @@ pub use acceptance::decision::{AwardLoss, Cause, Decision, Placement, RankedOffe
 pub use effect::{Deliver, Effect, Event, Invariant, PublicNotice, RegisterWrite};
 pub use lane::{LaneState, SnapshotError};
 pub use limits::Limits;
-pub use negotiation::header::{CHAIN_START, ChainLink, chained};
+pub use negotiation::alternating_offers;
 pub use negotiation::view;
 pub use negotiation::view::NegotiationView;
+pub use negotiation::{CHAIN_START, ChainLink, chained};
 pub use policy::{PolicyFault, check, preset, presets};
 pub use protocol::{Phase, Protocol, SessionState};

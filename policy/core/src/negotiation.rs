@@ -1,10 +1,431 @@
-//! What the negotiations of all protocols share.
+//! What every negotiation has, whatever its protocol: its header, its parties and what is remembered of each, and the
+//! context of one input on its way through it. The protocols are modules of this one.
 
-pub(crate) mod context;
+pub mod alternating_offers;
+pub(crate) mod contract_net;
 pub(crate) mod disposition;
-pub(crate) mod header;
 pub(crate) mod opening;
-pub(crate) mod party;
 pub(crate) mod phase;
+#[cfg(test)]
+mod tests;
 pub(crate) mod tombstone;
 pub mod view;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use schemas::delivery::{Agreement, Closing, Disposition, Notice, Notification, Outcome};
+use schemas::ids::Position;
+use schemas::record::Qos;
+use schemas::{
+    Act, Address, AgentId, AwardNo, DeliveryId, Digest, Lane, MsgId, NegotiationId, RegisterKey, RegisterValue,
+    Timestamp, WireTime,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::acceptance::gate::GateFault;
+use crate::effect::{Deliver, Effect, Event, PublicNotice, RegisterWrite};
+use crate::limits::Limits;
+use crate::protocol::{Phase, Protocol};
+
+use phase::{ActSet, NotUnderstoodReason};
+
+/// Its names, its bounds in time, and the hash chain over its inputs. The chain's head stands in decisions, in the register
+/// and in CLOSED, and whoever holds the inputs computes it again without the fold.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Header {
+    pub(crate) id: NegotiationId,
+    pub(crate) call_msg_id: MsgId,
+    /// Addressed agents the gateway left out.
+    left_out: u32,
+    /// Topics and groups the call was addressed to.
+    notices: Option<Arc<[Address]>>,
+    pub(crate) traceparent: Option<Arc<str>>,
+    started_at: Timestamp,
+    /// The hard deadline.
+    ends_by: Timestamp,
+    pub(crate) outcome: Option<Outcome>,
+    pub(crate) chain: Digest,
+}
+
+/// An end, as everybody is told it.
+struct NegotiationEnd<'a> {
+    outcome: Outcome,
+    detail: Option<&'a str>,
+    agreement: Option<Agreement>,
+    /// The entry of the register that comes before the end's.
+    before: Option<RegisterKey>,
+}
+
+impl Header {
+    /// Until when its deliveries are retried, and it is recognised after its end.
+    fn remembered_until(&self, limits: &Limits) -> Timestamp {
+        self.ends_by.plus_ms(limits.tombstone_grace_ms)
+    }
+
+    /// Extends the hash chain ([`chained`]). `input` is the digest of a message, or the tag of a timer or engine event.
+    pub(crate) fn link(&mut self, input: &[u8], context: &mut InputContext<'_>) {
+        if let Some(links) = &mut context.links {
+            let is_first = self.chain == CHAIN_START;
+            let (negotiation, input) = (self.id.clone(), Box::from(input));
+            links.push(ChainLink { negotiation, input, position: context.position, at: context.now, is_first });
+        }
+        self.chain = chained(self.chain, input, context.position, context.now);
+    }
+
+    /// A delivery to a party, retried as long as the negotiation is remembered, and that long again when it comes late: a
+    /// pause of the exchange must not take from anyone the notice of how it ended.
+    fn delivery(&self, context: &mut InputContext<'_>, to: &AgentId, told: impl Into<Arc<Notification>>) -> Deliver {
+        let grace_ms = context.limits.tombstone_grace_ms;
+        let expires = self.remembered_until(context.limits).max(context.clock.plus_ms(grace_ms));
+        Deliver { traceparent: self.traceparent.clone(), ..context.delivery(&self.id, to, told, expires) }
+    }
+
+    /// Tells the topics and groups of the call that it is out, and everyone who measures that it began.
+    fn announce(
+        &self,
+        protocol: Protocol,
+        policy: &Arc<str>,
+        invited: usize,
+        reply_by: Timestamp,
+        context: &mut InputContext<'_>,
+    ) {
+        let invited = u32::try_from(invited).unwrap_or(u32::MAX);
+        if let Some(to) = &self.notices {
+            let notice = Notice::Called { negotiation: self.id.clone(), invited, reply_by: WireTime(reply_by) };
+            context.out.push_back(Effect::Notice(PublicNotice { to: Arc::clone(to), notice }));
+        }
+        context.event(Event::Started {
+            negotiation: self.id.clone(),
+            protocol,
+            policy: Arc::clone(policy),
+            invited,
+            left_out: self.left_out,
+            at: context.now,
+        });
+    }
+
+    /// The state changes.
+    fn note_transition(&self, from: Phase, to: Phase, context: &mut InputContext<'_>) {
+        context.event(Event::Transition { negotiation: self.id.clone(), from, to });
+    }
+
+    /// Registers the end, then tells it: to the initiator in answer to its call, to `others`, and to the call's topics.
+    fn tell_closed<'a>(
+        &mut self,
+        end: NegotiationEnd<'_>,
+        initiator: &AgentId,
+        others: impl Iterator<Item = &'a AgentId>,
+        context: &mut InputContext<'_>,
+    ) {
+        let NegotiationEnd { outcome, detail, agreement, before } = end;
+        let key = RegisterKey::Closed(self.id.clone());
+        // After an abort an earlier entry may have been refused: nothing may wait for it.
+        let before = before.filter(|_| outcome != Outcome::Aborted);
+        context.register(key.clone(), RegisterValue::Closed { outcome, chain: self.chain }, before);
+        let after = (outcome != Outcome::Aborted).then_some(key);
+        let (detail, agreement) = (detail.map(str::to_owned), agreement.map(Box::new));
+        let told = Arc::new(Notification::Closed(Closing { outcome, digest: self.chain, detail, agreement }));
+        let delivery = self.delivery(context, initiator, Arc::clone(&told));
+        context.deliver(Deliver { in_reply_to: Some(self.call_msg_id.clone()), after: after.clone(), ..delivery });
+        for other in others {
+            let delivery = self.delivery(context, other, Arc::clone(&told));
+            context.deliver(Deliver { after: after.clone(), ..delivery });
+        }
+        if let Some(to) = &self.notices {
+            let notice = Notice::Closed { negotiation: self.id.clone(), outcome };
+            context.out.push_back(Effect::Notice(PublicNotice { to: Arc::clone(to), notice }));
+        }
+    }
+}
+
+/// The topics and groups among the addresses of a call.
+fn public_addresses(to: &[Address]) -> Option<Arc<[Address]>> {
+    let public: Vec<Address> = to
+        .iter()
+        .filter(|address| match address {
+            Address::Topic(_) | Address::Group(_) => true,
+            Address::Agent(_) => false,
+        })
+        .cloned()
+        .collect();
+    (!public.is_empty()).then(|| Arc::from(public))
+}
+
+/// The chain before the first input.
+pub const CHAIN_START: Digest = Digest([0; 32]);
+
+/// One input of a negotiation. Kept only where [`crate::LaneState::keep_links`] asks for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChainLink {
+    /// The negotiation.
+    pub negotiation: NegotiationId,
+    /// The digest of a message, or the tag of a timer or engine event.
+    pub input: Box<[u8]>,
+    /// Where it stands; of a timer as in [`crate::LaneState::handle_record`].
+    pub position: Position,
+    /// The instant it was evaluated at: a record's time, or a timer's deadline.
+    pub at: Timestamp,
+    /// Whether it opened the negotiation.
+    pub is_first: bool,
+}
+
+/// The chain after an input: `SHA-256(chain, input, sequence, index, instant)`, each part preceded by its length in eight
+/// bytes; numbers are big-endian, the instant in microseconds.
+#[must_use]
+pub fn chained(before: Digest, input: &[u8], position: Position, at: Timestamp) -> Digest {
+    Digest::of_parts(&[
+        &before.0,
+        input,
+        &position.seq.to_be_bytes(),
+        &position.index.to_be_bytes(),
+        &at.0.to_be_bytes(),
+    ])
+}
+
+/// Bytes of a message digest that are kept to tell a duplicate from a conflict: 128 bits leave no practical collision.
+const DIGEST_KEPT: usize = 16;
+
+/// What the sender of a message was answered beside its receipt; kept so that a duplicate is answered alike.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum FollowUp {
+    /// Nothing.
+    None,
+    /// REJECT{late}.
+    Late,
+    /// REJECT{policy}.
+    Policy(GateFault),
+    /// NOT_UNDERSTOOD.
+    NotUnderstood(NotUnderstoodReason, ActSet),
+    /// NOT_UNDERSTOOD, and where.
+    Pointed(Box<Pointed>),
+    /// CLOSED.
+    Closed,
+    /// CANCEL of an award taken back before.
+    Revoked(AwardNo),
+}
+
+/// What could not be followed, and where in the message it stands. Rare, so it is boxed: every message keeps a [`FollowUp`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Pointed {
+    reason: NotUnderstoodReason,
+    expected: ActSet,
+    /// JSON pointer.
+    pointer: Box<str>,
+}
+
+impl FollowUp {
+    /// The award that is answered as taken back.
+    fn revoked_award(&self) -> Option<AwardNo> {
+        match self {
+            Self::Revoked(award_no) => Some(*award_no),
+            Self::None | Self::Late | Self::Policy(_) | Self::NotUnderstood(..) | Self::Pointed(_) | Self::Closed => {
+                None
+            }
+        }
+    }
+}
+
+/// One message, as far as a duplicate of it needs to be recognised and answered.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct SeenMessage {
+    pub(crate) msg_id: MsgId,
+    digest: [u8; DIGEST_KEPT],
+    act: Act,
+    disposition: Disposition,
+    reply: FollowUp,
+    /// The award a CONFIRM was for.
+    award_no: Option<AwardNo>,
+    position: Position,
+    at: Timestamp,
+}
+
+/// One party of a negotiation: the initiator, or a contractor.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Party {
+    pub(crate) agent: AgentId,
+    /// Highest `seq` folded; absent while the party numbers nothing.
+    last_seq: Option<u64>,
+    pub(crate) seen: Vec<SeenMessage>,
+}
+
+/// What a message is to what its sender sent before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Repeat {
+    /// Nothing alike: go on.
+    New,
+    /// The same message: index of the first.
+    Duplicate(usize),
+    /// The same id with another body: index of the first.
+    Conflict(usize),
+    /// Older than one folded already.
+    Stale,
+}
+
+impl Party {
+    fn new(agent: AgentId) -> Self {
+        Self { agent, last_seq: None, seen: Vec::new() }
+    }
+
+    /// Repeats and order. A party that numbers nothing has no order to protect; once it has numbered a message, one
+    /// without a number counts as older than every numbered one.
+    fn repeat(&self, msg_id: &MsgId, digest: Digest, seq: Option<u64>) -> Repeat {
+        if let Some(index) = self.seen.iter().position(|seen| seen.msg_id == *msg_id) {
+            return if self.seen[index].digest == digest.short() {
+                Repeat::Duplicate(index)
+            } else {
+                Repeat::Conflict(index)
+            };
+        }
+        Self::order(self.last_seq, seq)
+    }
+
+    /// Remembers a message. Most parties send one to three, and a vector's first growth is to four: it grows exactly while
+    /// it is small.
+    fn remember(&mut self, seen: SeenMessage, seq: Option<u64>) {
+        self.last_seq = self.last_seq.max(seq);
+        if self.seen.len() < 4 {
+            self.seen.reserve_exact(1);
+        }
+        self.seen.push(seen);
+    }
+
+    /// Whether a new message comes in its sender's order.
+    fn order(last_seq: Option<u64>, seq: Option<u64>) -> Repeat {
+        match (last_seq, seq) {
+            (Some(last), Some(seq)) if seq <= last => Repeat::Stale,
+            (Some(_), None) => Repeat::Stale,
+            (Some(_) | None, Some(_)) | (None, None) => Repeat::New,
+        }
+    }
+}
+
+/// Ordinals of calls start here, plus the session's index, so that the delivery id of a call can be computed again when
+/// its failure is reported. No input makes as many other deliveries.
+const CALL_ORDINAL: u32 = 1 << 31;
+
+/// The context of one input.
+pub(crate) struct InputContext<'a> {
+    pub(crate) lane: Lane,
+    pub(crate) limits: &'a Limits,
+    /// Rules version of the lane.
+    pub(crate) rules: u32,
+    /// Where the input stands.
+    pub(crate) position: Position,
+    /// Number of the input in the lane's count.
+    pub(crate) input: u64,
+    /// The instant the input is evaluated at: a record's time, or a timer's deadline.
+    pub(crate) now: Timestamp,
+    /// The record's time: what new timers count from, so that a pause of the exchange costs agents nothing.
+    pub(crate) clock: Timestamp,
+    pub(crate) winners: &'a mut Winners,
+    pub(crate) out: &'a mut VecDeque<Effect>,
+    /// Deliveries made so far by this input.
+    pub(crate) ordinal: u32,
+    /// Where the inputs of negotiations are kept, if anywhere.
+    pub(crate) links: Option<&'a mut Vec<ChainLink>>,
+}
+
+impl InputContext<'_> {
+    /// A delivery with its id; nothing is queued yet.
+    pub(crate) fn delivery(
+        &mut self,
+        negotiation: &NegotiationId,
+        to: &AgentId,
+        told: impl Into<Arc<Notification>>,
+        expires: Timestamp,
+    ) -> Deliver {
+        let ordinal = self.ordinal;
+        self.ordinal += 1;
+        self.delivery_at(ordinal, negotiation, to, told, expires)
+    }
+
+    /// As [`Self::delivery`], at an ordinal the caller can find again.
+    fn delivery_at(
+        &self,
+        ordinal: u32,
+        negotiation: &NegotiationId,
+        to: &AgentId,
+        told: impl Into<Arc<Notification>>,
+        expires: Timestamp,
+    ) -> Deliver {
+        Deliver {
+            id: delivery_id(self.lane, negotiation, self.position, ordinal, to),
+            to: to.clone(),
+            negotiation: negotiation.clone(),
+            from: None,
+            in_reply_to: None,
+            told: told.into(),
+            at: self.clock,
+            expires,
+            qos: Qos::AtLeastOnce,
+            attempts_max: None,
+            after: None,
+            traceparent: None,
+        }
+    }
+
+    pub(crate) fn deliver(&mut self, delivery: Deliver) {
+        self.out.push_back(Effect::Deliver(delivery));
+    }
+
+    fn register(&mut self, key: RegisterKey, value: RegisterValue, after: Option<RegisterKey>) {
+        self.out.push_back(Effect::Register(RegisterWrite { key, value, after }));
+    }
+
+    pub(crate) fn event(&mut self, event: Event) {
+        self.out.push_back(Effect::Event(event));
+    }
+}
+
+/// The id of a delivery: see [`Deliver::id`].
+fn delivery_id(lane: Lane, negotiation: &NegotiationId, position: Position, ordinal: u32, to: &AgentId) -> DeliveryId {
+    let hash = Digest::of_parts(&[
+        negotiation.as_str().as_bytes(),
+        &position.seq.to_be_bytes(),
+        &position.index.to_be_bytes(),
+        &ordinal.to_be_bytes(),
+        to.as_str().as_bytes(),
+    ]);
+    DeliveryId::new(lane, hash.short())
+}
+
+/// When each contractor last won in this lane, for `tie_break: least_recent_winner`.
+#[derive(Debug, Default)]
+pub(crate) struct Winners {
+    wins_by_agent: BTreeMap<AgentId, Win>,
+    agents_by_win: BTreeMap<Win, AgentId>,
+}
+
+/// A win: its position, and the award's number, because one input may make several awards.
+type Win = (Position, u32);
+
+impl Winners {
+    fn last_win(&self, agent: &AgentId) -> Option<Position> {
+        self.wins_by_agent.get(agent).map(|(position, _)| *position)
+    }
+
+    /// Winners remembered.
+    pub(crate) fn len(&self) -> usize {
+        self.agents_by_win.len()
+    }
+
+    /// Every winner's last win, the least recent first.
+    pub(crate) fn wins(&self) -> impl Iterator<Item = (&AgentId, Position, AwardNo)> {
+        self.agents_by_win.iter().map(|((position, award_no), agent)| (agent, *position, AwardNo(*award_no)))
+    }
+
+    /// Notes a win and forgets the least recent winner beyond `max`.
+    pub(crate) fn note(&mut self, agent: &AgentId, position: Position, award_no: AwardNo, max: usize) {
+        let win = (position, award_no.0);
+        if let Some(earlier) = self.wins_by_agent.insert(agent.clone(), win) {
+            self.agents_by_win.remove(&earlier);
+        }
+        self.agents_by_win.insert(win, agent.clone());
+        if self.wins_by_agent.len() > max
+            && let Some((_, forgotten)) = self.agents_by_win.pop_first()
+        {
+            self.wins_by_agent.remove(&forgotten);
+        }
+    }
+}

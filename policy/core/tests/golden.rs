@@ -158,7 +158,8 @@ fn a_protocol_has_its_page_its_folders_its_ends_and_its_golden_logs() {
     for protocol in Protocol::VARIANTS {
         let name = protocol.as_str();
         let page = format!("docs/spec/{}.md", name.replace('_', "-"));
-        for path in [page, format!("policy/core/src/{name}.rs"), format!("policy/reference/src/{name}.rs")] {
+        for path in [page, format!("policy/core/src/negotiation/{name}.rs"), format!("policy/reference/src/{name}.rs")]
+        {
             assert!(root.join(&path).is_file(), "{path} is missing");
         }
         assert!(played.contains(protocol), "no golden log plays {name}");

@@ -13,7 +13,7 @@ use super::LaneState;
 use super::table::{Key, TableEntry};
 use crate::effect::{Deliver, Effect, Event};
 use crate::lane::negotiation::Negotiation;
-use crate::negotiation::context::InputContext;
+use crate::negotiation::InputContext;
 use crate::negotiation::disposition::Incoming;
 use crate::negotiation::opening::Opening;
 use crate::negotiation::phase::NotUnderstoodReason;

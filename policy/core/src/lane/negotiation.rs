@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use schemas::{AgentId, DeliveryId, Timestamp};
 
-use crate::alternating_offers::Bargain;
-use crate::contract_net::ContractNet;
 use crate::limits::Limits;
-use crate::negotiation::context::InputContext;
+use crate::negotiation::Header;
+use crate::negotiation::InputContext;
+use crate::negotiation::alternating_offers::Bargain;
+use crate::negotiation::contract_net::ContractNet;
 use crate::negotiation::disposition::{Incoming, ProtocolRules};
-use crate::negotiation::header::Header;
 use crate::negotiation::phase::{Timer, TimerKind};
 use crate::negotiation::tombstone::Tombstone;
 use crate::negotiation::view::NegotiationView;

@@ -29,11 +29,11 @@ use serde::{Deserialize, Serialize};
 use super::shared::Names;
 use super::table::{Key, NegotiationTable, TableEntry};
 use super::{Causes, LaneContext, LaneState};
-use crate::alternating_offers::Bargain;
-use crate::contract_net::ContractNet;
 use crate::lane::negotiation::Negotiation;
 use crate::limits::Limits;
-use crate::negotiation::context::Winners;
+use crate::negotiation::Winners;
+use crate::negotiation::alternating_offers::Bargain;
+use crate::negotiation::contract_net::ContractNet;
 use crate::negotiation::tombstone::Tombstone;
 use crate::policy::PinnedPolicy;
 

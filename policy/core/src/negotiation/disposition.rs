@@ -14,9 +14,9 @@ use schemas::{Act, AgentId, AwardNo, Digest, MsgId, OfferId, Payload, RegisterKe
 
 use crate::effect::{Deliver, Event};
 use crate::limits::Limits;
-use crate::negotiation::context::InputContext;
-use crate::negotiation::header::Header;
-use crate::negotiation::party::{FollowUp, Party, Repeat, SeenMessage};
+use crate::negotiation::Header;
+use crate::negotiation::InputContext;
+use crate::negotiation::{FollowUp, Party, Repeat, SeenMessage};
 use crate::policy::PinnedPolicy;
 
 /// A message on its way to a negotiation.

@@ -7,7 +7,7 @@ use schemas::payload::Cfp;
 use schemas::record::{Invitation, Pinned};
 use schemas::{AgentId, Digest, NegotiationId, Timestamp};
 
-use crate::negotiation::header::{CHAIN_START, Header, public_addresses};
+use crate::negotiation::{CHAIN_START, Header, public_addresses};
 use crate::policy::PinnedPolicy;
 
 /// A call on its way to becoming a negotiation.

@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::effect::{Deliver, Event};
 use crate::limits::Limits;
-use crate::negotiation::context::InputContext;
+use crate::negotiation::Header;
+use crate::negotiation::InputContext;
 use crate::negotiation::disposition::Incoming;
-use crate::negotiation::header::Header;
-use crate::negotiation::party::{Party, Repeat, SeenMessage};
+use crate::negotiation::{Party, Repeat, SeenMessage};
 use crate::protocol::Protocol;
 
 /// A closed negotiation.

@@ -5,7 +5,7 @@ use schemas::payload::Terms;
 use schemas::{Act, AgentId, AwardNo, Digest, Lot, MsgId, NegotiationId, OfferId, WireTime};
 use serde::Serialize;
 
-use crate::negotiation::party::Party;
+use crate::negotiation::Party;
 use crate::negotiation::tombstone::Tombstone;
 use crate::protocol::{Phase, Protocol, SessionState};
 

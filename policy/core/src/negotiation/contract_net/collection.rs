@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::acceptance::threshold::{self, Period};
 use crate::acceptance::{CollectionStatus, close_reason};
-use crate::contract_net::ContractNet;
-use crate::contract_net::decision::CloseFacts;
-use crate::contract_net::session::{CollectedOffer, ContractorSession};
 use crate::effect::{Deliver, Event};
-use crate::negotiation::context::{CALL_ORDINAL, InputContext};
+use crate::negotiation::contract_net::ContractNet;
+use crate::negotiation::contract_net::decision::CloseFacts;
+use crate::negotiation::contract_net::session::{CollectedOffer, ContractorSession};
 use crate::negotiation::phase::ContractNetTimer;
+use crate::negotiation::{CALL_ORDINAL, InputContext};
 use crate::protocol::{Phase, SessionState};
 
 /// The collection of one round: its period, who has answered, and which offers are in the running.

@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use crate::acceptance::decision::{Cause, Decision, Placement, RankedOffer};
 use crate::acceptance::payment;
 use crate::acceptance::tie_break::{self, OfferCandidate};
-use crate::contract_net::ContractNet;
-use crate::contract_net::awards::lot_number;
-use crate::contract_net::session::ContractorSession;
-use crate::negotiation::context::InputContext;
+use crate::negotiation::InputContext;
+use crate::negotiation::contract_net::ContractNet;
+use crate::negotiation::contract_net::awards::lot_number;
+use crate::negotiation::contract_net::session::ContractorSession;
 use crate::negotiation::phase::ContractNetTimer;
 use crate::protocol::SessionState;
 

@@ -1,5 +1,5 @@
 //! What becomes of a message that is no repeat and comes in its order (docs/spec/contract-net.md#what-is-legal).
-//! Judging changes nothing.
+//! Judging changes nothing. Whether an offer comes too late is judged here, while the negotiation is open.
 
 use schemas::bargain::Conditions;
 use schemas::delivery::Disposition;
@@ -9,14 +9,14 @@ use schemas::{Act, OfferId, Payload};
 
 use crate::acceptance::decision::AwardLoss;
 use crate::acceptance::{gate, score};
-use crate::contract_net::ContractNet;
-use crate::contract_net::awarding::{CancelAnswer, said};
-use crate::contract_net::awards::AwardStage;
-use crate::contract_net::session::CollectedOffer;
-use crate::negotiation::context::InputContext;
+use crate::negotiation::InputContext;
+use crate::negotiation::contract_net::ContractNet;
+use crate::negotiation::contract_net::awarding::{CancelAnswer, said};
+use crate::negotiation::contract_net::awards::AwardStage;
+use crate::negotiation::contract_net::session::CollectedOffer;
 use crate::negotiation::disposition::{Ruling, valid_until};
-use crate::negotiation::party::{FollowUp, Pointed};
 use crate::negotiation::phase::{ActSet, NotUnderstoodReason};
+use crate::negotiation::{FollowUp, Pointed};
 use crate::policy::PRICE;
 use crate::protocol::{Phase, SessionState};
 

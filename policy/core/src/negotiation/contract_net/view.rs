@@ -3,9 +3,9 @@
 
 use schemas::{AgentId, WireTime};
 
-use crate::contract_net::ContractNet;
-use crate::contract_net::session::ContractorSession;
-use crate::negotiation::party::Party;
+use crate::negotiation::Party;
+use crate::negotiation::contract_net::ContractNet;
+use crate::negotiation::contract_net::session::ContractorSession;
 use crate::negotiation::phase::is_numbered;
 use crate::negotiation::view::{AwardView, NegotiationView, OfferView, Role, messages};
 use crate::protocol::Phase;

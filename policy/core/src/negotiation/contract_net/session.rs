@@ -6,7 +6,7 @@ use schemas::{AgentId, MsgId, OfferId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::CALL_ATTEMPTS_MAX;
-use crate::negotiation::party::Party;
+use crate::negotiation::Party;
 use crate::protocol::SessionState;
 
 impl SessionState {

@@ -12,10 +12,10 @@ use schemas::{AgentId, Digest, Timestamp, WireTime};
 use super::pledge::pledge;
 use super::{Bargain, BargainParty, POLICY_WORD};
 use crate::effect::Deliver;
-use crate::negotiation::context::{CALL_ORDINAL, InputContext};
 use crate::negotiation::disposition::ProtocolRules;
 use crate::negotiation::opening::{Opening, reply_by};
 use crate::negotiation::phase::NotUnderstoodReason;
+use crate::negotiation::{CALL_ORDINAL, InputContext};
 use crate::protocol::{Phase, Protocol};
 
 /// Why a call or a JOIN cannot be followed, and where that stands in the message.

@@ -8,16 +8,16 @@ use schemas::payload::Cfp;
 use schemas::policy::{OnIncomplete, Policy, TIMER_MS_MAX};
 use schemas::{AgentId, Timestamp, WireTime};
 
-use crate::contract_net::ContractNet;
-use crate::contract_net::awards::Awards;
-use crate::contract_net::collection::Collection;
-use crate::contract_net::decision::Deciding;
-use crate::contract_net::rules::Speaker;
-use crate::contract_net::session::{CallDelivery, ContractorSession};
-use crate::negotiation::context::InputContext;
+use crate::negotiation::InputContext;
+use crate::negotiation::Party;
+use crate::negotiation::contract_net::ContractNet;
+use crate::negotiation::contract_net::awards::Awards;
+use crate::negotiation::contract_net::collection::Collection;
+use crate::negotiation::contract_net::decision::Deciding;
+use crate::negotiation::contract_net::rules::Speaker;
+use crate::negotiation::contract_net::session::{CallDelivery, ContractorSession};
 use crate::negotiation::disposition::ProtocolRules;
 use crate::negotiation::opening::{Opening, lifetime_ms, reply_by};
-use crate::negotiation::party::Party;
 use crate::negotiation::phase::NotUnderstoodReason;
 use crate::protocol::{Phase, Protocol};
 

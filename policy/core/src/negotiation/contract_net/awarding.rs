@@ -11,10 +11,10 @@ use schemas::{AgentId, AwardNo, DeliveryId, Digest, RegisterKey, Timestamp, Wire
 
 use crate::acceptance::decision::AwardLoss;
 use crate::acceptance::decision::Cause;
-use crate::contract_net::awards::{AwardStage, LiveAward, end_key, lot_number};
-use crate::contract_net::{ContractNet, decision};
 use crate::effect::{Deliver, Event, Invariant};
-use crate::negotiation::context::{InputContext, delivery_id};
+use crate::negotiation::contract_net::awards::{AwardStage, LiveAward, end_key, lot_number};
+use crate::negotiation::contract_net::{ContractNet, decision};
+use crate::negotiation::{InputContext, delivery_id};
 use crate::protocol::{Phase, SessionState};
 
 /// How a contractor answers a CANCEL.

@@ -12,11 +12,11 @@ use schemas::{Act, Digest, OfferId, Payload, Timestamp};
 use super::opening::Unfit;
 use super::pledge::{Pledge, Sealed, pledge};
 use super::{AWARD, Bargain, StandingOffer};
-use crate::negotiation::context::InputContext;
+use crate::negotiation::InputContext;
 use crate::negotiation::disposition::valid_until;
 use crate::negotiation::disposition::{Incoming, Ruling};
-use crate::negotiation::party::{FollowUp, Pointed};
 use crate::negotiation::phase::{ActSet, NotUnderstoodReason};
+use crate::negotiation::{FollowUp, Pointed};
 use crate::protocol::Phase;
 
 /// What follows from a message.

@@ -6,8 +6,8 @@ use schemas::{AwardNo, DeliveryId, Digest, Lot, OfferId, RegisterKey, RegisterVa
 use serde::{Deserialize, Serialize};
 
 use crate::acceptance::decision::AwardLoss;
-use crate::negotiation::context::InputContext;
-use crate::negotiation::header::Header;
+use crate::negotiation::Header;
+use crate::negotiation::InputContext;
 use crate::negotiation::phase::ContractNetTimer;
 use crate::negotiation::tombstone::PastAward;
 

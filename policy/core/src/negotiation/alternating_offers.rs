@@ -43,12 +43,12 @@ use serde::{Deserialize, Serialize};
 use crate::acceptance::gate::GateFault;
 use crate::effect::Event;
 use crate::limits::Limits;
-use crate::negotiation::context::InputContext;
+use crate::negotiation::InputContext;
 use crate::negotiation::disposition::{Incoming, ProtocolRules, Ruling};
-use crate::negotiation::header::{Header, NegotiationEnd};
-use crate::negotiation::party::{DIGEST_KEPT, Party};
 use crate::negotiation::phase::{BargainTimer, Timer, TimerKind};
 use crate::negotiation::tombstone::{BargainEnd, ProtocolEnd, Tombstone};
+use crate::negotiation::{DIGEST_KEPT, Party};
+use crate::negotiation::{Header, NegotiationEnd};
 use crate::protocol::{Phase, Protocol};
 
 use concession::relative_time_ppm;

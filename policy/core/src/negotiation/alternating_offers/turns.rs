@@ -15,7 +15,7 @@ use super::pledge::{Pledge, Sealed};
 use super::view::turn_told;
 use super::{AWARD, Bargain, DEADLINE, NOT_JOINED, ROUNDS, STEP_TIMEOUT, StandingOffer, UNCONFIRMED};
 use crate::effect::{Deliver, Event, Invariant};
-use crate::negotiation::context::InputContext;
+use crate::negotiation::InputContext;
 use crate::protocol::Phase;
 
 impl Bargain {
