@@ -14,11 +14,12 @@ use schemas::ids::Position;
 use schemas::record::{Entry, Record};
 use schemas::{AgentId, Digest, Lane, NegotiationId, Timestamp};
 
+use crate::acceptance::tie_break::Winners;
 use crate::effect::Effect;
 use crate::limits::Limits;
 use crate::negotiation::ChainLink;
+use crate::negotiation::InputContext;
 use crate::negotiation::view::NegotiationView;
-use crate::negotiation::{InputContext, Winners};
 use crate::protocol::{Phase, Protocol};
 pub use snapshot::{SNAPSHOT_FORMAT, SnapshotError};
 

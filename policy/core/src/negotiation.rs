@@ -4,19 +4,20 @@
 pub mod alternating_offers;
 pub(crate) mod contract_net;
 pub(crate) mod disposition;
-pub(crate) mod opening;
 pub(crate) mod phase;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tombstone;
 pub mod view;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use schemas::delivery::{Agreement, Closing, Disposition, Notice, Notification, Outcome};
+use schemas::envelope::{Envelope, Scope};
 use schemas::ids::Position;
-use schemas::record::Qos;
+use schemas::payload::Cfp;
+use schemas::record::{AdmittedMessage, Invitation, Pinned, Qos};
 use schemas::{
     Act, Address, AgentId, AwardNo, DeliveryId, Digest, Lane, MsgId, NegotiationId, RegisterKey, RegisterValue,
     Timestamp, WireTime,
@@ -24,8 +25,10 @@ use schemas::{
 use serde::{Deserialize, Serialize};
 
 use crate::acceptance::gate::GateFault;
+use crate::acceptance::tie_break::Winners;
 use crate::effect::{Deliver, Effect, Event, PublicNotice, RegisterWrite};
 use crate::limits::Limits;
+use crate::policy::PinnedPolicy;
 use crate::protocol::{Phase, Protocol};
 
 use phase::{ActSet, NotUnderstoodReason};
@@ -304,6 +307,91 @@ impl Party {
 /// its failure is reported. No input makes as many other deliveries.
 const CALL_ORDINAL: u32 = 1 << 31;
 
+/// What becomes of a message, and what follows from it.
+pub(crate) struct Ruling<A> {
+    disposition: Disposition,
+    reply: FollowUp,
+    action: A,
+    score: Option<u32>,
+}
+
+impl<A> Ruling<A> {
+    /// The message is followed.
+    fn ok(action: A) -> Self {
+        Self { disposition: Disposition::Ok, reply: FollowUp::None, action, score: None }
+    }
+}
+
+impl<A: Default> Ruling<A> {
+    /// The message is not followed; nothing happens.
+    fn refused(disposition: Disposition, reply: FollowUp) -> Self {
+        Self { disposition, reply, action: A::default(), score: None }
+    }
+}
+
+/// A call on its way to becoming a negotiation.
+pub(crate) struct Opening<'a> {
+    id: NegotiationId,
+    initiator: AgentId,
+    digest: Digest,
+    envelope: &'a Envelope,
+    cfp: &'a Cfp,
+    policy: Arc<PinnedPolicy>,
+    pinned: &'a Pinned,
+}
+
+impl<'a> Opening<'a> {
+    /// The call of an admitted message, under the policy pinned with it.
+    pub(crate) fn new(
+        admitted: &AdmittedMessage,
+        envelope: &'a Envelope,
+        cfp: &'a Cfp,
+        pinned: &'a Pinned,
+        policy: Arc<PinnedPolicy>,
+        initiator: AgentId,
+    ) -> Self {
+        Self { id: admitted.negotiation.clone(), initiator, digest: admitted.digest, envelope, cfp, policy, pinned }
+    }
+
+    /// Who is invited, each once, in the order of their ids. The initiator cannot invite itself.
+    fn invited(&self) -> Vec<&Invitation> {
+        let mut invited: Vec<&Invitation> =
+            self.pinned.invited.iter().filter(|invitation| invitation.agent != self.initiator).collect();
+        invited.sort_by(|left, right| left.agent.cmp(&right.agent));
+        invited.dedup_by(|left, right| left.agent == right.agent);
+        invited
+    }
+
+    /// What the negotiation has, whatever its protocol.
+    fn header(&self, ends_by: Timestamp, now: Timestamp) -> Header {
+        Header {
+            id: self.id.clone(),
+            call_msg_id: self.envelope.msg_id.clone(),
+            left_out: self.pinned.left_out,
+            notices: public_addresses(&self.envelope.to),
+            traceparent: self.envelope.traceparent.as_deref().map(Arc::from),
+            started_at: now,
+            ends_by,
+            outcome: None,
+            chain: CHAIN_START,
+        }
+    }
+}
+
+/// When answers to a call are due: `reply_within_ms`, else `reply_by` (read against log time), else the scope's lifetime,
+/// else `default_ms` from now.
+fn reply_by(default_ms: u64, cfp: &Cfp, scope: Option<&Scope>, now: Timestamp) -> Timestamp {
+    match (cfp.reply_within_ms, cfp.reply_by) {
+        (Some(ms), _) => now.plus_ms(ms),
+        (None, Some(reply_by)) => reply_by.0,
+        (None, None) => now.plus_ms(lifetime_ms(scope).unwrap_or(default_ms)),
+    }
+}
+
+fn lifetime_ms(scope: Option<&Scope>) -> Option<u64> {
+    scope.and_then(|scope| scope.ttl).map(|seconds| seconds.saturating_mul(1000))
+}
+
 /// The context of one input.
 pub(crate) struct InputContext<'a> {
     pub(crate) lane: Lane,
@@ -388,44 +476,4 @@ fn delivery_id(lane: Lane, negotiation: &NegotiationId, position: Position, ordi
         to.as_str().as_bytes(),
     ]);
     DeliveryId::new(lane, hash.short())
-}
-
-/// When each contractor last won in this lane, for `tie_break: least_recent_winner`.
-#[derive(Debug, Default)]
-pub(crate) struct Winners {
-    wins_by_agent: BTreeMap<AgentId, Win>,
-    agents_by_win: BTreeMap<Win, AgentId>,
-}
-
-/// A win: its position, and the award's number, because one input may make several awards.
-type Win = (Position, u32);
-
-impl Winners {
-    fn last_win(&self, agent: &AgentId) -> Option<Position> {
-        self.wins_by_agent.get(agent).map(|(position, _)| *position)
-    }
-
-    /// Winners remembered.
-    pub(crate) fn len(&self) -> usize {
-        self.agents_by_win.len()
-    }
-
-    /// Every winner's last win, the least recent first.
-    pub(crate) fn wins(&self) -> impl Iterator<Item = (&AgentId, Position, AwardNo)> {
-        self.agents_by_win.iter().map(|((position, award_no), agent)| (agent, *position, AwardNo(*award_no)))
-    }
-
-    /// Notes a win and forgets the least recent winner beyond `max`.
-    pub(crate) fn note(&mut self, agent: &AgentId, position: Position, award_no: AwardNo, max: usize) {
-        let win = (position, award_no.0);
-        if let Some(earlier) = self.wins_by_agent.insert(agent.clone(), win) {
-            self.agents_by_win.remove(&earlier);
-        }
-        self.agents_by_win.insert(win, agent.clone());
-        if self.wins_by_agent.len() > max
-            && let Some((_, forgotten)) = self.agents_by_win.pop_first()
-        {
-            self.wins_by_agent.remove(&forgotten);
-        }
-    }
 }

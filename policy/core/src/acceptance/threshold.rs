@@ -52,7 +52,7 @@ fn is_below(falling: FallingThreshold, period: Period, score: u32, now: Timestam
 
 /// 64-bit limbs of a wide integer, most significant first, so that the derived order is the numeric one. A score (2^20)
 /// times a day in microseconds (2^37) to the 8th power needs 316 bits.
-pub(crate) type Wide = [u64; 5];
+type Wide = [u64; 5];
 
 /// `factor * base^exponent`.
 pub(crate) fn product(factor: u64, base: u64, exponent: u32) -> Wide {

@@ -4,9 +4,11 @@
 //! The `hash` key contains the closing position, which nobody knows before the close, and nothing of the offer itself:
 //! revising an offer cannot improve its place in a tie.
 
+use std::collections::BTreeMap;
+
 use schemas::ids::Position;
 use schemas::policy::{Policy, TieBreak};
-use schemas::{AgentId, Digest, NegotiationId, OfferId};
+use schemas::{AgentId, AwardNo, Digest, NegotiationId, OfferId};
 
 /// One valid offer, as the ranking sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,6 +57,46 @@ fn key(seed: Option<u64>, negotiation: &NegotiationId, contractor: &AgentId, clo
     match seed {
         None => Digest::of_parts(&parts),
         Some(seed) => Digest::of_parts(&[&seed.to_be_bytes(), parts[0], parts[1], parts[2]]),
+    }
+}
+
+/// When each contractor last won in this lane, for `tie_break: least_recent_winner`.
+#[derive(Debug, Default)]
+pub(crate) struct Winners {
+    wins_by_agent: BTreeMap<AgentId, Win>,
+    agents_by_win: BTreeMap<Win, AgentId>,
+}
+
+/// A win: its position, and the award's number, because one input may make several awards.
+type Win = (Position, u32);
+
+impl Winners {
+    pub(crate) fn last_win(&self, agent: &AgentId) -> Option<Position> {
+        self.wins_by_agent.get(agent).map(|(position, _)| *position)
+    }
+
+    /// Winners remembered.
+    pub(crate) fn len(&self) -> usize {
+        self.agents_by_win.len()
+    }
+
+    /// Every winner's last win, the least recent first.
+    pub(crate) fn wins(&self) -> impl Iterator<Item = (&AgentId, Position, AwardNo)> {
+        self.agents_by_win.iter().map(|((position, award_no), agent)| (agent, *position, AwardNo(*award_no)))
+    }
+
+    /// Notes a win and forgets the least recent winner beyond `max`.
+    pub(crate) fn note(&mut self, agent: &AgentId, position: Position, award_no: AwardNo, max: usize) {
+        let win = (position, award_no.0);
+        if let Some(earlier) = self.wins_by_agent.insert(agent.clone(), win) {
+            self.agents_by_win.remove(&earlier);
+        }
+        self.agents_by_win.insert(win, agent.clone());
+        if self.wins_by_agent.len() > max
+            && let Some((_, forgotten)) = self.agents_by_win.pop_first()
+        {
+            self.wins_by_agent.remove(&forgotten);
+        }
     }
 }
 

@@ -13,10 +13,9 @@ use super::LaneState;
 use super::table::{Key, TableEntry};
 use crate::effect::{Deliver, Effect, Event};
 use crate::lane::negotiation::Negotiation;
-use crate::negotiation::InputContext;
 use crate::negotiation::disposition::Incoming;
-use crate::negotiation::opening::Opening;
 use crate::negotiation::phase::NotUnderstoodReason;
+use crate::negotiation::{InputContext, Opening};
 use crate::protocol::Protocol;
 
 /// What can be said to the sender of a message that reached no negotiation. Nothing of it is stored.
@@ -132,15 +131,8 @@ impl LaneState {
             .policies
             .share(pinned)
             .ok_or(UnknownSender::NotUnderstood(NotUnderstoodReason::InvalidPolicy, None))?;
-        let opening = Opening {
-            id: admitted.negotiation.clone(),
-            initiator: self.context.names.share(&admitted.from),
-            digest: admitted.digest,
-            envelope: &message.envelope,
-            cfp,
-            policy,
-            pinned,
-        };
+        let initiator = self.context.names.share(&admitted.from);
+        let opening = Opening::new(admitted, &message.envelope, cfp, pinned, policy, initiator);
         let now = self.context.now;
         let protocol = if cfp.bargain.is_some() { Protocol::AlternatingOffers } else { Protocol::ContractNet };
         let opened = self.context.with_context(position, now, |context, names| {

@@ -248,7 +248,7 @@ const EXPIRED_MAX: usize = 1 << 20;
 /// Which negotiations have been: of those whose tombstones are gone, the key is kept, so that a call which arrives late
 /// cannot open one again. A negotiation has one end.
 #[derive(Debug, Default)]
-pub(super) struct ExpiredIds {
+pub(crate) struct ExpiredIds {
     keys: BTreeSet<Key>,
     /// The same, oldest first.
     order: VecDeque<Key>,

@@ -43,12 +43,12 @@ use serde::{Deserialize, Serialize};
 use crate::acceptance::gate::GateFault;
 use crate::effect::Event;
 use crate::limits::Limits;
-use crate::negotiation::InputContext;
-use crate::negotiation::disposition::{Incoming, ProtocolRules, Ruling};
+use crate::negotiation::disposition::{Incoming, ProtocolRules};
 use crate::negotiation::phase::{BargainTimer, Timer, TimerKind};
 use crate::negotiation::tombstone::{BargainEnd, ProtocolEnd, Tombstone};
 use crate::negotiation::{DIGEST_KEPT, Party};
 use crate::negotiation::{Header, NegotiationEnd};
+use crate::negotiation::{InputContext, Ruling};
 use crate::protocol::{Phase, Protocol};
 
 use concession::relative_time_ppm;
@@ -56,7 +56,7 @@ use pledge::{Pledge, Sealed};
 use rules::BargainAction;
 
 /// What stands where a contract net names its policy.
-pub(crate) const POLICY_WORD: &str = "alternating_offers";
+const POLICY_WORD: &str = "alternating_offers";
 /// No agreement: somebody did not join.
 const NOT_JOINED: &str = "not_joined";
 /// No agreement: the last round is over.
@@ -69,7 +69,7 @@ const STEP_TIMEOUT: &str = "step_timeout";
 const UNCONFIRMED: &str = "unconfirmed";
 
 /// The award of a bargain: there is one.
-pub(crate) const AWARD: AwardNo = AwardNo(1);
+const AWARD: AwardNo = AwardNo(1);
 
 /// One open bargain.
 #[derive(Debug, Serialize, Deserialize)]
@@ -103,7 +103,7 @@ pub(crate) struct Bargain {
 
 /// One party.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct BargainParty {
+struct BargainParty {
     party: Party,
     has_joined: bool,
     has_confirmed: bool,
@@ -133,7 +133,7 @@ pub(crate) struct StandingOffer {
 }
 
 impl BargainParty {
-    pub(crate) fn new(agent: AgentId) -> Self {
+    fn new(agent: AgentId) -> Self {
         Self {
             party: Party::new(agent),
             has_joined: false,
@@ -145,7 +145,7 @@ impl BargainParty {
     }
 
     /// Whether terms are inside its mandate, if it has one.
-    pub(crate) fn allows(&self, space: OutcomeSpace<'_>, terms: &Terms) -> Result<(), SpaceFault> {
+    fn allows(&self, space: OutcomeSpace<'_>, terms: &Terms) -> Result<(), SpaceFault> {
         self.pledge.as_ref().map_or(Ok(()), |Sealed(pledge)| mandate::inside(&pledge.mandate, space, terms))
     }
 }
@@ -233,10 +233,6 @@ impl ProtocolRules for Bargain {
 }
 
 impl Bargain {
-    pub(crate) fn header(&self) -> &Header {
-        &self.header
-    }
-
     pub(crate) fn phase(&self) -> Phase {
         self.phase
     }

@@ -28,12 +28,12 @@ use crate::acceptance::gate::GateFault;
 use crate::acceptance::tie_break::OfferCandidate;
 use crate::effect::{Deliver, Event, Invariant};
 use crate::limits::Limits;
-use crate::negotiation::InputContext;
 use crate::negotiation::Party;
-use crate::negotiation::disposition::{Incoming, ProtocolRules, Ruling};
+use crate::negotiation::disposition::{Incoming, ProtocolRules};
 use crate::negotiation::phase::{ContractNetTimer, Timer, TimerKind, is_numbered};
 use crate::negotiation::tombstone::{ProtocolEnd, Tombstone};
 use crate::negotiation::{Header, NegotiationEnd};
+use crate::negotiation::{InputContext, Ruling};
 use crate::policy::{COUNT_MAX, PinnedPolicy};
 use crate::protocol::{Phase, Protocol, SessionState};
 
@@ -192,10 +192,6 @@ impl ContractNet<Digest> {
 }
 
 impl ContractNet {
-    pub(crate) fn header(&self) -> &Header {
-        &self.header
-    }
-
     pub(crate) fn phase(&self) -> Phase {
         self.phase
     }

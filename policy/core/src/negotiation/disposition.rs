@@ -15,8 +15,8 @@ use schemas::{Act, AgentId, AwardNo, Digest, MsgId, OfferId, Payload, RegisterKe
 use crate::effect::{Deliver, Event};
 use crate::limits::Limits;
 use crate::negotiation::Header;
-use crate::negotiation::InputContext;
 use crate::negotiation::{FollowUp, Party, Repeat, SeenMessage};
+use crate::negotiation::{InputContext, Ruling};
 use crate::policy::PinnedPolicy;
 
 /// A message on its way to a negotiation.
@@ -28,28 +28,6 @@ pub(crate) struct Incoming {
     pub(crate) payload: Payload,
     /// The policy a gateway pinned to it, if it is one that can be followed.
     pub(crate) policy: Option<Arc<PinnedPolicy>>,
-}
-
-/// What becomes of a message, and what follows from it.
-pub(crate) struct Ruling<A> {
-    pub(crate) disposition: Disposition,
-    pub(crate) reply: FollowUp,
-    pub(crate) action: A,
-    pub(crate) score: Option<u32>,
-}
-
-impl<A> Ruling<A> {
-    /// The message is followed.
-    pub(crate) fn ok(action: A) -> Self {
-        Self { disposition: Disposition::Ok, reply: FollowUp::None, action, score: None }
-    }
-}
-
-impl<A: Default> Ruling<A> {
-    /// The message is not followed; nothing happens.
-    pub(crate) fn refused(disposition: Disposition, reply: FollowUp) -> Self {
-        Self { disposition, reply, action: A::default(), score: None }
-    }
 }
 
 /// A negotiation as the order of judgement sees it.

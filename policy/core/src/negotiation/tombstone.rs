@@ -48,7 +48,7 @@ impl ProtocolEnd {
         }
     }
 
-    pub(crate) fn awards(&self) -> &[PastAward] {
+    fn awards(&self) -> &[PastAward] {
         match self {
             Self::ContractNet(awards) => awards,
             Self::Bargain(_) => &[],
@@ -84,17 +84,17 @@ pub(crate) struct BargainEnd {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct PastParty {
     pub(crate) agent: AgentId,
-    pub(crate) last_seq: Option<u64>,
+    last_seq: Option<u64>,
 }
 
 /// A message, reduced to hashes. Both are only ever compared within one sender's own messages, so whoever makes them
 /// collide confuses nobody else.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct SeenDigest {
-    pub(crate) party: u16,
-    pub(crate) disposition: Disposition,
-    pub(crate) msg_id: u64,
-    pub(crate) digest: u64,
+    party: u16,
+    disposition: Disposition,
+    msg_id: u64,
+    digest: u64,
 }
 
 /// An award and whether it was kept.

@@ -13,9 +13,9 @@ use super::pledge::pledge;
 use super::{Bargain, BargainParty, POLICY_WORD};
 use crate::effect::Deliver;
 use crate::negotiation::disposition::ProtocolRules;
-use crate::negotiation::opening::{Opening, reply_by};
 use crate::negotiation::phase::NotUnderstoodReason;
 use crate::negotiation::{CALL_ORDINAL, InputContext};
+use crate::negotiation::{Opening, reply_by};
 use crate::protocol::{Phase, Protocol};
 
 /// Why a call or a JOIN cannot be followed, and where that stands in the message.
@@ -26,7 +26,7 @@ pub(crate) struct Unfit {
 }
 
 impl Unfit {
-    pub(crate) fn plain(reason: NotUnderstoodReason) -> Self {
+    fn plain(reason: NotUnderstoodReason) -> Self {
         Self { reason, pointer: None }
     }
 

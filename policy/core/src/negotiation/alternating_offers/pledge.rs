@@ -27,7 +27,7 @@ pub(crate) struct Pledge {
     /// Its best outcome's utility. Follows from the mandate.
     pub(super) best: u32,
     /// Where `rule` looks back: the best that others offered at each moment, as (relative time, utility), oldest first.
-    pub(super) window: VecDeque<(u32, u32)>,
+    window: VecDeque<(u32, u32)>,
 }
 
 /// Something no `Debug` output may show.

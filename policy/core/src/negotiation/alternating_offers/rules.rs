@@ -13,10 +13,10 @@ use super::opening::Unfit;
 use super::pledge::{Pledge, Sealed, pledge};
 use super::{AWARD, Bargain, StandingOffer};
 use crate::negotiation::InputContext;
+use crate::negotiation::disposition::Incoming;
 use crate::negotiation::disposition::valid_until;
-use crate::negotiation::disposition::{Incoming, Ruling};
 use crate::negotiation::phase::{ActSet, NotUnderstoodReason};
-use crate::negotiation::{FollowUp, Pointed};
+use crate::negotiation::{FollowUp, Pointed, Ruling};
 use crate::protocol::Phase;
 
 /// What follows from a message.

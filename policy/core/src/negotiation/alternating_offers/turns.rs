@@ -94,13 +94,13 @@ impl Bargain {
     }
 
     /// Gives the next turn its time.
-    pub(super) fn begin_turn(&mut self, context: &InputContext<'_>) {
+    fn begin_turn(&mut self, context: &InputContext<'_>) {
         self.turn_by = context.clock.plus_ms(self.rules.step_ms);
     }
 
     /// Tells everybody how it stands, except for the party whose message made it so. Once the turn is over the notice says
     /// nothing any more.
-    pub(super) fn tell_turn(&self, speaker: Option<usize>, context: &mut InputContext<'_>) {
+    fn tell_turn(&self, speaker: Option<usize>, context: &mut InputContext<'_>) {
         let told = Arc::new(Notification::Turn(turn_told(self, context.now)));
         for (index, one) in self.parties.iter().enumerate() {
             if Some(index) != speaker {
@@ -143,14 +143,14 @@ impl Bargain {
     }
 
     /// Whether it is a party's last turn: in the last round, or with less than a turn and a millisecond left.
-    pub(super) fn is_last_turn(&self, now: Timestamp) -> bool {
+    fn is_last_turn(&self, now: Timestamp) -> bool {
         let is_last_round = self.rules.rounds.is_some_and(|rounds| self.round() >= rounds);
         let enough_us = self.rules.step_ms.saturating_add(1).saturating_mul(1000);
         is_last_round || self.deadline().is_some_and(|deadline| deadline.since_us(now) < enough_us)
     }
 
     /// Keeps an offer for the policies of the other parties that look back.
-    pub(super) fn note_offer(&mut self, offer: &StandingOffer, now: Timestamp) {
+    fn note_offer(&mut self, offer: &StandingOffer, now: Timestamp) {
         let t_ppm = self.t_ppm(now);
         let space = schemas::bargain::space::OutcomeSpace::of_checked(&self.rules.issues);
         for (index, party) in self.parties.iter_mut().enumerate() {
@@ -165,7 +165,7 @@ impl Bargain {
     }
 
     /// Whether a party's policy accepts the standing offer for it, in its turn.
-    pub(super) fn is_delegate_willing(&self, index: usize, now: Timestamp) -> bool {
+    fn is_delegate_willing(&self, index: usize, now: Timestamp) -> bool {
         let (Some(Sealed(pledge)), Some(standing)) = (&self.parties[index].pledge, self.standing.as_deref()) else {
             return false;
         };
@@ -197,7 +197,7 @@ impl Bargain {
     }
 
     /// Everybody has accepted: the agreement, unless it has to be confirmed.
-    pub(super) fn agree(&mut self, context: &mut InputContext<'_>) {
+    fn agree(&mut self, context: &mut InputContext<'_>) {
         let Some(confirm_ms) = self.rules.confirm_ms else { return self.end(Outcome::Agreement, None, context) };
         self.confirm_by = context.clock.plus_ms(confirm_ms).min(self.header.ends_by);
         self.enter(Phase::Confirming, context);

@@ -363,7 +363,7 @@ impl ContractNet {
     }
 
     /// The session whose ACCEPT this delivery is, while nothing has been heard of its contractor since.
-    pub(super) fn unanswered_accept(&self, session: usize, delivery: DeliveryId) -> Option<usize> {
+    fn unanswered_accept(&self, session: usize, delivery: DeliveryId) -> Option<usize> {
         let (lot, award) = self.awards.of_session(session)?;
         let is_waiting = award.stage == AwardStage::Awarded
             && award.accept.0 == delivery

@@ -17,8 +17,8 @@ use crate::negotiation::contract_net::decision::Deciding;
 use crate::negotiation::contract_net::rules::Speaker;
 use crate::negotiation::contract_net::session::{CallDelivery, ContractorSession};
 use crate::negotiation::disposition::ProtocolRules;
-use crate::negotiation::opening::{Opening, lifetime_ms, reply_by};
 use crate::negotiation::phase::NotUnderstoodReason;
+use crate::negotiation::{Opening, lifetime_ms, reply_by};
 use crate::protocol::{Phase, Protocol};
 
 /// The deadlines of a call.

@@ -14,9 +14,9 @@ use crate::negotiation::contract_net::ContractNet;
 use crate::negotiation::contract_net::awarding::{CancelAnswer, said};
 use crate::negotiation::contract_net::awards::AwardStage;
 use crate::negotiation::contract_net::session::CollectedOffer;
-use crate::negotiation::disposition::{Ruling, valid_until};
+use crate::negotiation::disposition::valid_until;
 use crate::negotiation::phase::{ActSet, NotUnderstoodReason};
-use crate::negotiation::{FollowUp, Pointed};
+use crate::negotiation::{FollowUp, Pointed, Ruling};
 use crate::policy::PRICE;
 use crate::protocol::{Phase, SessionState};
 
