@@ -13,7 +13,7 @@
 //! | [`publish`] | what leaves: deliveries ([`outbox`]), writes of the register ([`register`]), entries of the engine ([`delivered`], [`abort`]) |
 //! | [`backlog`] | which agents do not acknowledge |
 //! | [`requests`] | who asks for views and journals |
-//! | [`maintenance`] | checkpoints and trims |
+//! | [`checkpoint_and_trim`] | checkpoints and trims |
 //! | [`recovery`] | how the lane gets its state back |
 //! | `Inputs`, here | everything that can wake the lane |
 //! | [`observer`] | what people are told of all this |
@@ -21,12 +21,12 @@
 mod abort;
 mod backlog;
 mod checkpoint;
+mod checkpoint_and_trim;
 mod delivered;
 mod document;
 mod driver;
 mod fold;
 mod log_reader;
-mod maintenance;
 mod observer;
 mod outbox;
 mod ownership;
@@ -60,10 +60,10 @@ use self::abort::Aborts;
 pub(crate) use self::backlog::BacklogReporter;
 use self::backlog::SharedDeadLetters;
 pub use self::checkpoint::{CheckpointError, refused_keys};
+use self::checkpoint_and_trim::MaintenanceDone;
 pub use self::document::DocumentWriter;
 pub(crate) use self::driver::{LaneDriver, STOP_MAX};
 use self::log_reader::LogReader;
-use self::maintenance::MaintenanceDone;
 pub use self::observer::FoldObserver;
 pub(crate) use self::observer::StatisticsReporter;
 use self::observer::{LaneObserver, LaneStatistics};

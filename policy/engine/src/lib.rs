@@ -29,7 +29,7 @@
 //!
 //! Reading order: [`EngineConfig`], `lane.rs` (the loop, and what its parts pass to each other), `lane/fold.rs` (records in,
 //! ticks), `lane/{publish,outbox,register}.rs` (what leaves, and when), `lane/{delivered,abort}.rs` (what engines log); then
-//! `membership.rs` and `lane/ownership.rs` (who does it), `lane/{recovery,checkpoint,maintenance}.rs` and
+//! `membership.rs` and `lane/ownership.rs` (who does it), `lane/{recovery,checkpoint,checkpoint_and_trim}.rs` and
 //! `status/digests.rs` (how it survives). The engine's assembly, `engine.rs`, alone knows all of them.
 
 mod config;

@@ -11,8 +11,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use super::checkpoint_and_trim::Maintenance;
 use super::fold::Fold;
-use super::maintenance::Maintenance;
 use super::ownership::Ownership;
 use super::publish::Publisher;
 use super::recovery::{RecoveryError, recover_with_retries};

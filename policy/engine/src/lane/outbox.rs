@@ -13,7 +13,7 @@
 
 #[cfg(test)]
 pub(crate) mod fixture;
-mod sending;
+mod send_and_retry;
 mod standby;
 #[cfg(test)]
 mod tests;
