@@ -171,7 +171,7 @@ async fn a_hang_up_that_is_ignored_from_the_start_stays_ignored() {
 async fn a_demo_leaves_no_nats_server_and_no_folder_behind_however_it_ends() {
     for signal in ["HUP", "KILL"] {
         let folder = tempfile::tempdir().unwrap();
-        let mut command = Command::new(LLMX);
+        let mut command = heeding_every_signal(LLMX);
         command.args(["demo", "--nats-local", "--agents", "2", "--rate", "5", "--duration", "600"]);
         command.env("TMPDIR", folder.path());
         let mut demo = Process::run(command);
@@ -334,7 +334,7 @@ async fn a_benchmark_of_processes_that_is_ended_leaves_none_of_them() {
     for (signal, is_told) in [("INT", true), ("KILL", false)] {
         let folder = tempfile::tempdir().unwrap();
         let arguments = ["bench", "--processes", "--quick", "--paced-only", "--rate", "20", "--transport", "http"];
-        let mut command = Command::new(LLMX);
+        let mut command = heeding_every_signal(LLMX);
         // Its children work in folders below this one.
         command.args(arguments).env("TMPDIR", folder.path());
         let mut process = Process::run(command);
@@ -413,7 +413,7 @@ impl Process {
     }
 
     fn of(program: &str, args: &[&str]) -> Self {
-        let mut command = Command::new(program);
+        let mut command = heeding_every_signal(program);
         command.args(args);
         Self::run(command)
     }
@@ -465,6 +465,14 @@ impl Process {
         also.unwrap();
         (tokio::time::timeout(PATIENCE, self.child.wait()).await.unwrap().unwrap().code(), said, complained)
     }
+}
+
+/// A program that SIGHUP ends although these tests may run under `nohup`: what is ignored stays so in a new program, and llmx
+/// heeds that.
+fn heeding_every_signal(program: &str) -> Command {
+    let mut command = Command::new("env");
+    command.arg("--default-signal=HUP").arg(program);
+    command
 }
 
 async fn line_with(from: &mut BufReader<impl AsyncRead + Unpin>, part: &str) -> String {
