@@ -5,6 +5,7 @@
 
 mod awards;
 mod lane;
+mod rounds;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +22,7 @@ use telemetry::metrics::LATENCY_S;
 use awards::AwardMetrics;
 pub use awards::Jain;
 pub(crate) use lane::LaneGauges;
+use rounds::{OTHER_POLICY, RoundMetrics};
 
 /// The engine's metrics; one per process, shared by its lanes.
 pub struct EngineMetrics {
@@ -62,21 +64,6 @@ telemetry::metrics! {
             = "exchange_state_transitions_total";
         /// Logged messages by what became of them.
         dispositions: Counter[kind: Act = Act::FROM_AGENTS, disposition: Disposition] = "exchange_dispositions_total";
-    }
-}
-
-telemetry::metrics! {
-    /// Rounds of collection.
-    struct RoundMetrics {
-        /// Log time from the call to the close of its collection, where the award is decided; by policy, and by how many
-        /// agents were invited at most. The policy `other` is one of the exchange's administrators, or not known because
-        /// the call is older than the process.
-        decisions: Histogram(NEGOTIATION_S)[
-            protocol: Protocol = [Protocol::ContractNet], policy: &'static str = POLICIES, invited: &'static str = INVITED_LABELS
-        ] = "exchange_decision_duration_seconds";
-        /// Valid offers of each round of collection when it closes; by policy, and by how many agents were invited at most.
-        offers: Histogram(OFFERS)[policy: &'static str = POLICIES, invited: &'static str = INVITED_LABELS]
-            = "exchange_offers_per_round";
     }
 }
 
@@ -168,22 +155,6 @@ const NEGOTIATION_S: [f64; 14] =
 const ROUNDS: [f64; 12] = [1.0, 2.0, 3.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1000.0];
 /// Buckets of what waits for an agent, in seconds: up to the longest delivery worth retrying.
 const DELIVERY_S: [f64; 15] = [5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0];
-/// The policies that come with the exchange and contract nets may name, and whatever else: policies of its administrators,
-/// and calls from before the engine started.
-const POLICIES: [&str; 9] =
-    ["low", "medium", "high", "high-strict", "threshold", "paper41-low", "paper41-medium", "paper41-high", OTHER];
-/// Where a policy that is none of the exchange's stands in [`POLICIES`].
-const OTHER_POLICY: usize = POLICIES.len() - 1;
-const OTHER: &str = "other";
-/// What the version of a policy that comes with the exchange is.
-const PRESET_VERSION: &str = "@1";
-/// Agents a call invites: at most so many, beyond them `more`.
-const INVITED: [u32; 5] = [5, 9, 12, 50, 200];
-/// How those are called, and the rest.
-const INVITED_LABELS: [&str; INVITED.len() + 1] = ["5", "9", "12", "50", "200", "more"];
-/// Buckets of offers in one round: each population of [`INVITED`] can be told from the next.
-const OFFERS: [f64; 11] = [0.0, 1.0, 2.0, 3.0, 5.0, 9.0, 12.0, 25.0, 50.0, 100.0, 200.0];
-
 /// The invariants, as reports and the fold name them.
 const INVARIANTS: [&str; 12] = [
     "one_award",
@@ -216,12 +187,6 @@ pub(crate) enum DeadLetterReason {
     Unwritable,
 }
 
-impl DeadLetterReason {
-    pub(crate) fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
-
 /// How the register answered a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
@@ -230,12 +195,6 @@ pub(crate) enum WriteResult {
     Same,
     Different,
     Error,
-}
-
-impl WriteResult {
-    pub(crate) fn as_str(self) -> &'static str {
-        self.into()
-    }
 }
 
 /// What becomes of a checkpoint.
@@ -319,16 +278,6 @@ fn transitions() -> Vec<(Protocol, Phase, Phase)> {
 fn ends() -> Vec<(Protocol, Outcome)> {
     let of = |protocol: &Protocol| protocol.outcomes().iter().map(|outcome| (*protocol, *outcome)).collect::<Vec<_>>();
     Protocol::VARIANTS.iter().flat_map(of).collect()
-}
-
-/// Where a policy's id stands in [`POLICIES`]. Another version under the name of a preset is another policy.
-fn policy_index(id: &str) -> usize {
-    let name = id.strip_suffix(PRESET_VERSION).filter(|name| *name != OTHER);
-    name.and_then(|name| POLICIES.iter().position(|known| *known == name)).unwrap_or(OTHER_POLICY)
-}
-
-fn population(invited: u32) -> usize {
-    INVITED.iter().position(|most| invited <= *most).unwrap_or(INVITED.len())
 }
 
 /// Something that is only counted.
@@ -509,15 +458,6 @@ impl NegotiationMetrics {
             | Event::Claimed { .. }
             | Event::InvariantViolated { .. } => {}
         }
-    }
-}
-
-impl RoundMetrics {
-    /// A round closed; `policy` stands in [`POLICIES`].
-    fn count(&self, policy: usize, invited: u32, offers: u32, elapsed_us: u64) {
-        let (policy, invited) = (POLICIES[policy], INVITED_LABELS[population(invited)]);
-        self.decisions.of(Protocol::ContractNet, policy, invited).observe(seconds(elapsed_us));
-        self.offers.of(policy, invited).observe(f64::from(offers));
     }
 }
 

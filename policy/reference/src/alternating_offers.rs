@@ -65,7 +65,7 @@ pub(crate) struct Bargain {
 
 /// One party.
 #[derive(Debug)]
-pub(crate) struct Seat {
+struct Seat {
     agent: AgentId,
     party: Party,
     has_joined: bool,
@@ -78,7 +78,7 @@ pub(crate) struct Seat {
 
 /// An offer that was taken.
 #[derive(Debug, Clone)]
-pub(crate) struct Made {
+struct Made {
     id: OfferId,
     by: usize,
     terms: Terms,

@@ -30,7 +30,7 @@ pub(crate) enum Timer {
 
 /// Where the window stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Window {
+enum Window {
     NotBegun,
     EndsAt(Timestamp),
     Past,
@@ -84,7 +84,7 @@ pub(crate) struct Said {
 }
 
 #[derive(Debug)]
-pub(crate) struct Session {
+struct Session {
     state: SessionState,
     round: u32,
     strikes: u32,
@@ -105,7 +105,7 @@ pub(crate) struct HeldOffer {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Lot {
+struct Lot {
     tries: u32,
     award: Option<Award>,
 }
@@ -119,7 +119,7 @@ pub(crate) struct Award {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stage {
+enum Stage {
     Awarded,
     Committed,
     Done,
@@ -406,7 +406,7 @@ impl ContractNet {
     }
 }
 
-pub(crate) fn word(kind: InformKind) -> &'static str {
+fn word(kind: InformKind) -> &'static str {
     match kind {
         InformKind::Done => "done",
         InformKind::Result => "result",

@@ -271,7 +271,7 @@ fn decided(decision: &Decision) -> String {
 }
 
 /// An offer in its rank: its score, price, payment and validity.
-pub(crate) type RankFact = (OfferId, u32, Option<i64>, Option<i64>, Option<Timestamp>);
+type RankFact = (OfferId, u32, Option<i64>, Option<i64>, Option<Timestamp>);
 
 /// A decision: the offers in their rank, and the awards.
 pub(crate) fn decision_fact(

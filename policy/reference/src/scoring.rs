@@ -144,7 +144,7 @@ pub(crate) fn payment(policy: &Policy, terms: &Terms, losing: Option<u32>) -> Op
 }
 
 /// The strictest price gate on the side a payment moves to.
-pub(crate) fn reserve(policy: &Policy, step: i64) -> Option<i64> {
+fn reserve(policy: &Policy, step: i64) -> Option<i64> {
     let gates = policy.gates.iter().filter(|gate| gate.attr.as_str() == "price");
     if step > 0 { gates.filter_map(|gate| gate.max).min() } else { gates.filter_map(|gate| gate.min).max() }
 }

@@ -11,6 +11,8 @@ mod decision;
 pub(crate) mod opening;
 pub(crate) mod rules;
 pub(crate) mod session;
+#[cfg(test)]
+mod tests;
 mod view;
 
 use std::sync::Arc;
@@ -498,21 +500,5 @@ impl ContractNet {
         } else {
             self.awards.check(self.sessions.len(), usize::try_from(COUNT_MAX).unwrap_or(usize::MAX))
         }
-    }
-}
-
-#[cfg(test)]
-impl ContractNet {
-    /// The ids of the messages it refers to.
-    pub(crate) fn message_ids(&self) -> impl Iterator<Item = &schemas::MsgId> {
-        let seen = self.parties().flat_map(|party| &party.seen).map(|seen| &seen.msg_id);
-        seen.chain([&self.header.call_msg_id])
-    }
-
-    /// Elements its lists could take without growing.
-    pub(crate) fn spare(&self) -> usize {
-        let seen: usize = self.parties().map(|party| party.seen.capacity() - party.seen.len()).sum();
-        let sessions = self.sessions.capacity() - self.sessions.len();
-        seen + sessions + self.awards.spare() + self.deciding.spare()
     }
 }

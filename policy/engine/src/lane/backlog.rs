@@ -235,7 +235,7 @@ impl UnreportedLetters {
 impl Line {
     fn log(&self) {
         let DeadLetter { id, to, negotiation, trace_id, attempts, reason } = &self.last;
-        let (count, reason) = (self.count, reason.as_str());
+        let (count, reason): (_, &str) = (self.count, (*reason).into());
         if self.is_of_others {
             tracing::warn!(count, %negotiation, %trace_id, %id, %to, attempts, reason, "dead letters of several agents; this is the last");
         } else {

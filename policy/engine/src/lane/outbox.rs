@@ -17,6 +17,7 @@ mod send_and_retry;
 mod standby;
 #[cfg(test)]
 mod tests;
+mod unreachable;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -35,6 +36,7 @@ use crate::config::OutboxConfig;
 use crate::lane::document::DocumentWriter;
 use crate::lane::{DeliveryEvent, DeliveryStep, Gate};
 use crate::metrics::{DeadLetterReason, EngineMetrics, Observation};
+use unreachable::UnreachableAgents;
 
 /// Acknowledgements remembered while the lane is not owned. An owner logs within a second what it receives, so this covers a
 /// busy lane; what is forgotten is only sent once more than it need be.
@@ -436,67 +438,5 @@ impl RetrySchedule {
         let entry = self.ids_by_slot.first_entry()?;
         let slot = *entry.key();
         (self.start + slot.after_start() <= now).then(|| entry.remove_entry())
-    }
-}
-
-/// How many deliveries to each agent were given up since it last acknowledged one or connected.
-/// Agents of which it is remembered that something was given up.
-const AGENTS_MAX: usize = 4096;
-/// How long that is remembered from when the last delivery was given up. An agent to which nothing is sent any more has
-/// nothing to acknowledge: after this long it is given another chance.
-const REMEMBERED: Duration = Duration::from_secs(300);
-
-#[derive(Debug, Default)]
-struct UnreachableAgents(HashMap<AgentId, GivenUpInARow>);
-
-#[derive(Debug, Default)]
-struct GivenUpInARow {
-    count: usize,
-    /// Counts from the first look since the last one was given up.
-    since: Option<Instant>,
-}
-
-impl UnreachableAgents {
-    /// A delivery to an agent was given up.
-    fn note(&mut self, agent: &AgentId, reason: DeadLetterReason) {
-        let is_unreachable = match reason {
-            DeadLetterReason::Attempts | DeadLetterReason::Expired | DeadLetterReason::Overflow => true,
-            DeadLetterReason::RegisterConflict | DeadLetterReason::Unwritable => false,
-        };
-        if is_unreachable && (self.0.len() < AGENTS_MAX || self.0.contains_key(agent)) {
-            let given_up = self.0.entry(agent.clone()).or_default();
-            given_up.count += 1;
-            given_up.since = None;
-        }
-    }
-
-    /// The agent acknowledged something, or has connected.
-    fn end(&mut self, agent: &AgentId) {
-        // Looked up for each acknowledgement, and nearly always empty.
-        if !self.0.is_empty() {
-            self.0.remove(agent);
-        }
-    }
-
-    /// How many deliveries to an agent were given up since it was last heard.
-    fn count(&self, agent: &AgentId) -> usize {
-        self.0.get(agent).map_or(0, |given_up| given_up.count)
-    }
-
-    /// The agents with what was given up to each, in no particular order.
-    fn iter(&self) -> impl Iterator<Item = (&AgentId, usize)> {
-        self.0.iter().map(|(agent, given_up)| (agent, given_up.count))
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Gives agents another chance to which nothing was given up for a while.
-    fn forget_old(&mut self, now: Instant) {
-        self.0.retain(|_, given_up| {
-            let since = *given_up.since.get_or_insert(now);
-            now.saturating_duration_since(since) < REMEMBERED
-        });
     }
 }

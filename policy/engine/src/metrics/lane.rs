@@ -9,7 +9,8 @@ use prometheus::IntGauge;
 use schemas::delivery::{CloseReason, Disposition, Outcome};
 use schemas::{Act, AgentId, Lane, NegotiationId, Timestamp};
 
-use super::{Deadline, EngineMetrics, Noticed, OTHER_POLICY, Role, open_phases, policy_index};
+use super::rounds::{OTHER_POLICY, policy_index};
+use super::{Deadline, EngineMetrics, Noticed, Role, open_phases};
 
 /// Gap between two looks for negotiations that stand still, in microseconds: each looks at every open one.
 const LOOK_GAP_US: u64 = 1_000_000;
@@ -156,7 +157,7 @@ struct Turns(HashMap<NegotiationId, Turn>);
 #[derive(Debug, Clone, Copy)]
 struct Turn {
     protocol: Protocol,
-    /// Where the policy it is conducted under stands in [`POLICIES`](super::POLICIES).
+    /// Where the policy it is conducted under stands in `POLICIES` of `rounds.rs`.
     policy: usize,
     phase: Phase,
     /// When those whose turn it is were asked.
@@ -226,7 +227,7 @@ impl Turns {
         self.0.values().filter(|turn| turn.moved_at.plus_ms(STILL_MS) < now).count()
     }
 
-    /// Where the policy of a negotiation stands in [`POLICIES`](super::POLICIES); the last where that is not known.
+    /// Where the policy of a negotiation stands in `POLICIES` of `rounds.rs`; the last where that is not known.
     fn policy(&self, negotiation: &NegotiationId) -> usize {
         self.0.get(negotiation).map_or(OTHER_POLICY, |turn| turn.policy)
     }

@@ -85,27 +85,6 @@ fn a_state_is_of_one_protocol_which_begins_in_one_of_its_own() {
     }));
 }
 
-#[test]
-fn every_preset_of_the_contract_net_has_a_label_and_every_other_policy_the_last() {
-    let presets = policy_core::presets();
-    let named: Vec<&str> =
-        presets.iter().map(schemas::Policy::name).filter(|name| !name.starts_with("bargain-")).collect();
-    assert_eq!(named, POLICIES[..OTHER_POLICY]);
-    for (index, preset) in presets.iter().take(OTHER_POLICY).enumerate() {
-        assert_eq!(policy_index(&preset.id), index, "{}", preset.id);
-    }
-    for id in ["low@2", "low", "mine@1", "other@1", "", "alternating_offers"] {
-        assert_eq!(policy_index(id), OTHER_POLICY, "{id}");
-    }
-}
-
-#[test]
-fn a_population_is_the_least_that_holds_all_who_were_invited() {
-    let labels = [0, 1, 5, 6, 9, 12, 13, 50, 200, 201, u32::MAX].map(|invited| INVITED_LABELS[population(invited)]);
-    assert_eq!(labels, ["5", "5", "5", "9", "9", "12", "50", "50", "200", "more", "more"]);
-    assert!(INVITED.iter().zip(INVITED_LABELS).all(|(most, label)| most.to_string() == label));
-}
-
 /// Policy, population and count of each histogram that has counted anything.
 fn counted(registry: &Registry, name: &str) -> Vec<String> {
     let families = registry.gather();

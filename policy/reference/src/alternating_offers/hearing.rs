@@ -223,7 +223,7 @@ impl Bargain {
     }
 
     /// How it ended, as everybody is told; nobody is told of words.
-    pub(super) fn closed(&self, seat: usize) -> String {
+    fn closed(&self, seat: usize) -> String {
         let outcome = self.outcome.expect("it has ended");
         let agreement = (outcome == Outcome::Agreement).then(|| self.agreement());
         let (to, detail) = (&self.seats[seat].agent, self.detail.as_deref());

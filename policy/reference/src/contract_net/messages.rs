@@ -17,7 +17,7 @@ use crate::{Moment, Wins, fact, scoring};
 pub(crate) struct NetVerdict {
     pub(crate) disposition: Disposition,
     pub(crate) reply: Option<String>,
-    pub(crate) award_no: Option<AwardNo>,
+    award_no: Option<AwardNo>,
     pub(crate) then: NetAction,
 }
 
@@ -134,7 +134,7 @@ impl ContractNet {
         NetVerdict { reply: closed, ..NetVerdict::of(Disposition::Closed) }
     }
 
-    pub(crate) fn late(&self, to: &AgentId) -> String {
+    fn late(&self, to: &AgentId) -> String {
         fact::reject(&self.id, to, &Rejection { offer_id: None, reason: RejectReason::Late, code: None })
     }
 
@@ -146,7 +146,7 @@ impl ContractNet {
         self.past.contains(&(award_no, contractor.clone()))
     }
 
-    pub(crate) fn judge_revoked(&self, from: &AgentId, award_no: AwardNo) -> NetVerdict {
+    fn judge_revoked(&self, from: &AgentId, award_no: AwardNo) -> NetVerdict {
         let reply = Some(self.revoked(from, award_no));
         NetVerdict { reply, award_no: Some(award_no), ..NetVerdict::of(Disposition::Revoked) }
     }

@@ -316,7 +316,7 @@ impl Fact {
             }
             Self::Decided(choice) => choice.told(),
             Self::Registered { key, result } => {
-                Happened::Registered { key: key.to_string(), result: result.as_str().to_owned() }
+                Happened::Registered { key: key.to_string(), result: <&str>::from(result).to_owned() }
             }
             Self::Sent { to, act, delivery, settled } => {
                 Happened::Sent { to, act: act.as_str().to_owned(), delivery, settled }
@@ -325,7 +325,7 @@ impl Fact {
                 Happened::Acknowledged { by, act: act.as_str().to_owned(), delivery, attempts }
             }
             Self::GivenUp { to, act, delivery, reason, was_sent: _ } => {
-                let (act, reason) = (act.as_str().to_owned(), reason.as_str().to_owned());
+                let (act, reason) = (act.as_str().to_owned(), <&str>::from(reason).to_owned());
                 Happened::GivenUp { to, act, delivery, reason }
             }
             Self::Committed { lot, award_no, contractor } => Happened::Committed { lot, award_no, contractor },

@@ -387,7 +387,7 @@ impl Traces {
                 .with("messaging.operation.name", "write register")
                 .with("messaging.destination.name", key)
                 .with("messaging.message.conversation_id", negotiation.to_string())
-                .with("llmx.result", result.as_str())
+                .with("llmx.result", <&str>::from(result))
                 .with("llmx.lane", u32::from(self.lane.0))
                 .failed(error)
         };
@@ -400,7 +400,7 @@ impl Traces {
         let error = match event.step {
             DeliveryStep::Sent => return,
             DeliveryStep::SentOnce | DeliveryStep::Acknowledged => None,
-            DeliveryStep::GivenUp(reason) => Some(reason.as_str()),
+            DeliveryStep::GivenUp(reason) => Some(<&str>::from(reason)),
         };
         let make = || {
             let id = SpanId::delivered(event.id);
