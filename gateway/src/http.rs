@@ -52,6 +52,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower_http::catch_panic::CatchPanicLayer;
 
+use crate::acknowledgements::Acknowledgements;
 use crate::admission::{Admission, audit};
 use crate::auth::Identity;
 use crate::config::{ConsoleAccess, GatewayConfig};
@@ -66,6 +67,7 @@ pub(crate) use streams::StreamLimit;
 /// What every handler can reach.
 struct Site {
     admission: Admission,
+    acknowledgements: Acknowledgements,
     registry: Arc<Registry>,
     pub_sub: Arc<dyn PubSub>,
     health: Arc<HealthProbe>,
@@ -132,6 +134,7 @@ impl Site {
     ) -> Self {
         Self {
             admission: gateway.admission.clone(),
+            acknowledgements: gateway.acknowledgements.clone(),
             registry: gateway.registry.clone(),
             pub_sub: bus.pub_sub.clone(),
             health,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! HTTP, WebSocket, bus ──> Admission: size → token → rate → parse → schema → scope → consent → duplicates ──> log
-//! HTTP, WebSocket, SSE <── inbox of the agent <── engine (by the bus);   acknowledgements ──> engine
+//! HTTP, WebSocket, SSE <── inbox of the agent <── engine (by the bus);   acknowledgements, collected ──> engine
 //! /v1/agents, /v1/groups, /v1/policies ──> buckets of the bus, followed by every gateway
 //! ```
 //!
@@ -14,12 +14,12 @@
 //!
 //! Reading order: [`Admission`], then `auth`, `admission/invite`, `registry`, `registry/presence`, `http`.
 
+mod acknowledgements;
 mod admission;
 mod auth;
 mod bus_ingress;
 mod config;
 mod console;
-mod delivery;
 mod error;
 mod http;
 pub mod keys;
@@ -37,6 +37,7 @@ use bus::{Bucket, Bus};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use acknowledgements::Acknowledgements;
 pub use admission::{Accepted, Admission, Credentials, Ingress};
 pub use auth::{Identity, TOKEN_BYTES_MAX};
 pub use config::{AuthConfig, ConsoleAccess, GatewayConfig, KeySource, LimitConfig, Secret};
@@ -89,6 +90,7 @@ pub struct Gateway;
 /// A running gateway. Dropping it stops it without waiting.
 pub struct GatewayHandle {
     admission: Admission,
+    acknowledgements: Acknowledgements,
     registry: Arc<Registry>,
     local_addr: Option<SocketAddr>,
     /// Streams that are open.
@@ -126,8 +128,10 @@ impl Gateway {
         let (notes, noted) = RequestNotes::new(registry.clone());
         let admission =
             Admission::new(&bus, &config, auth.clone(), limits.clone(), registry.clone(), notes, metrics.clone());
+        let acknowledgements = Acknowledgements::new(&bus.pub_sub, &config.id, metrics.clone());
         let handle = GatewayHandle {
             admission,
+            acknowledgements: acknowledgements.clone(),
             registry: registry.clone(),
             local_addr: None,
             stream_limit: StreamLimit::new(config.limits.streams_per_agent_max),
@@ -141,6 +145,7 @@ impl Gateway {
         handle.tasks.spawn(auth.drive_refresh(handle.stop.clone()));
         handle.tasks.spawn(limits.drive_sweeps(handle.stop.clone()));
         handle.tasks.spawn(noted.drive(handle.stop.clone()));
+        handle.tasks.spawn(acknowledgements.drive(handle.stop.clone()));
         tokio::time::timeout(CATCH_UP_TIMEOUT, registry.caught_up())
             .await
             .map_err(|_| GatewayError::NotCaughtUp(CATCH_UP_TIMEOUT))?;
@@ -179,11 +184,22 @@ impl GatewayHandle {
         self.admission.clone()
     }
 
-    /// Stops: no new connections, streams closed with a reason, requests under way answered, within a bounded time.
+    /// Takes acknowledgements of agents in the same process.
+    #[must_use]
+    pub fn acknowledgements(&self) -> Acknowledgements {
+        self.acknowledgements.clone()
+    }
+
+    /// Stops: no new connections, streams closed with a reason, requests under way answered, acknowledgements passed
+    /// on, within a bounded time.
     pub async fn shutdown(self) {
         self.stop.cancel();
         self.tasks.close();
-        if tokio::time::timeout(SHUTDOWN_TIMEOUT, self.tasks.wait()).await.is_err() {
+        let ending = async {
+            self.tasks.wait().await;
+            self.acknowledgements.flush().await;
+        };
+        if tokio::time::timeout(SHUTDOWN_TIMEOUT, ending).await.is_err() {
             tracing::warn!("the gateway stopped before everything under way had ended");
         }
     }

@@ -12,6 +12,7 @@
 //! | [`record`] | what one record of the log holds |
 //! | [`register`] | the write-once register's keys and values |
 //! | [`delivery`] | what an agent receives |
+//! | [`acknowledgement`] | how a gateway passes on what its agents acknowledged |
 //! | [`control`] | agents, groups, consent: the control plane's documents |
 //! | [`presence`] | how gateways learn which agents are there |
 //! | [`subject`] | every NATS subject |
@@ -22,6 +23,7 @@
 //!
 //! This crate does no input or output, reads no clock and draws no random number.
 
+pub mod acknowledgement;
 pub mod bargain;
 pub mod code;
 pub mod control;

@@ -4,7 +4,8 @@
 //! |---|---|---|
 //! | `agent.<agent>.inbox` | engine | a JSON array of deliveries |
 //! | `topic.<name>`, `group.<id>` | engine | public notices, without terms |
-//! | `ack.<agent>.<delivery_id>` | agent, or its gateway | acknowledges that delivery, and those in its body |
+//! | `ack.<agent>.<delivery_id>` | agent | acknowledges that delivery, and those in its body |
+//! | `acks.<gateway>` | gateway | what its agents acknowledged (`acknowledgement`); no agent may publish or read it |
 //! | `gw.in.<agent>` | agent | an envelope, token in the header [`TOKEN_HEADER`]; answered by a gateway |
 //! | `gw.end.<agent>` | gateway | every gateway ends the streams it holds for that agent |
 //! | `hello.<agent>` | gateway, agent | the agent has connected: send what is unacknowledged; or, with `presence::RENEWAL`, that it is still there |
@@ -32,8 +33,10 @@ const CLIENT_INBOX: &str = "_INBOX";
 const OWN_REPLY: &str = "_reply";
 /// Every inbox.
 pub const ALL_INBOXES: &str = "agent.*.inbox";
-/// Every acknowledgement.
+/// Every acknowledgement of agents that speak NATS.
 pub const ALL_ACKS: &str = "ack.*.*";
+/// What every gateway collected of acknowledgements.
+pub const ALL_COLLECTED_ACKS: &str = "acks.*";
 /// Every hello.
 pub const ALL_HELLOS: &str = "hello.*";
 /// What every gateway says of whom it heard.
@@ -54,6 +57,12 @@ pub const GATEWAY_QUEUE: &str = "gateways";
 pub const ALL_LOG: &str = "log.*";
 /// Subjects of the register stream.
 pub const ALL_REGISTER: [&str; 2] = ["award.>", "closed.*"];
+
+/// A name as one token of a subject: whatever may not stand there becomes `_`.
+#[must_use]
+pub fn token(name: &str) -> String {
+    name.replace(|letter: char| !letter.is_ascii_alphanumeric() && !"_-".contains(letter), "_")
+}
 
 /// An agent's inbox.
 #[must_use]
@@ -77,6 +86,12 @@ pub fn group(group: &GroupId) -> String {
 #[must_use]
 pub fn ack(agent: &AgentId, delivery: DeliveryId) -> String {
     format!("ack.{agent}.{delivery}")
+}
+
+/// What a gateway's agents acknowledged. `gateway` must be one token: letters, digits, `_` and `-`.
+#[must_use]
+pub fn collected_acks(gateway: &str) -> String {
+    format!("acks.{gateway}")
 }
 
 /// Where an agent that speaks NATS sends its envelopes.

@@ -14,7 +14,6 @@ use serde::Deserialize;
 use super::{Caller, HttpResult, JsonBody, MESSAGES, PeerConnection, RouteSpec, Site, bearer};
 use crate::Transport;
 use crate::admission::{Credentials, Ingress};
-use crate::delivery::acknowledge;
 use crate::registry::PresenceSignal;
 
 pub(super) fn routes() -> Vec<RouteSpec> {
@@ -41,8 +40,8 @@ struct Acks {
     delivery_ids: Vec<DeliveryId>,
 }
 
-/// Acknowledges deliveries: 204 once the bus has it. Transport acknowledgements are not confirmed further; what is not
-/// acknowledged is delivered again.
+/// Acknowledges deliveries: 204 once the gateway has it. Transport acknowledgements are not confirmed further; what is
+/// not acknowledged is delivered again.
 async fn post_acks(State(site): State<Arc<Site>>, caller: Caller, JsonBody(bytes): JsonBody) -> HttpResult {
     let document = validate::parse(&bytes)?;
     let acks = Acks::deserialize(document).map_err(|_| {
@@ -50,7 +49,7 @@ async fn post_acks(State(site): State<Arc<Site>>, caller: Caller, JsonBody(bytes
             .at("/delivery_ids")
             .expecting(r#"{"delivery_ids": ["<32 hexadecimal digits>", …]}"#)
     })?;
-    acknowledge(&site.pub_sub, &caller.0.agent, &acks.delivery_ids).await?;
+    site.acknowledgements.collect(&caller.0.agent, &acks.delivery_ids)?;
     site.registry.note_presence(&caller.0.agent, PresenceSignal::Here);
     Ok(StatusCode::NO_CONTENT.into_response())
 }

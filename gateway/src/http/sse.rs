@@ -20,9 +20,8 @@ use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::streams::{StreamLifetime, StreamPermit};
+use super::streams::{StreamLifetime, StreamPermit, open_inbox};
 use super::{Caller, HttpResult, PeerConnection, RouteSpec, Site};
-use crate::delivery::open_inbox;
 use crate::metrics::{CloseReason, GatewayMetrics, StreamKind, StreamResult};
 
 pub(super) fn routes() -> Vec<RouteSpec> {

@@ -12,7 +12,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
 use axum::routing::delete;
-use bus::Received;
+use bus::{BusError, PubSub, Received};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
@@ -23,12 +23,29 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Caller, HttpResult, RouteSpec, Site, identifier};
 use crate::auth::{Authenticator, Identity, now_s};
-use crate::delivery::unavailable;
 use crate::metrics::{CloseReason, Shed};
 use crate::registry::PresenceSignal;
 
 pub(super) fn routes() -> Vec<RouteSpec> {
     vec![("/v1/agents/{id}/streams", &["delete"], delete(end))]
+}
+
+/// Subscribes to an agent's inbox, then says hello for it, so that engines send at once what is unacknowledged.
+///
+/// # Errors
+/// [`Code::Unavailable`] when the bus does not answer.
+pub(super) async fn open_inbox(
+    pub_sub: &Arc<dyn PubSub>,
+    agent: &AgentId,
+) -> Result<BoxStream<'static, Received>, Refusal> {
+    let deliveries = pub_sub.subscribe(subject::inbox(agent), None).await.map_err(|error| unavailable(&error))?;
+    pub_sub.publish(subject::hello(agent), Bytes::new()).await.map_err(|error| unavailable(&error))?;
+    Ok(deliveries)
+}
+
+fn unavailable(error: &BusError) -> Refusal {
+    tracing::warn!(%error, "the bus does not take messages");
+    Refusal::new(Code::Unavailable, "the bus did not answer; try again").retry_after_ms(1000)
 }
 
 /// Open streams, by agent.

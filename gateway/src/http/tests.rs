@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use axum::routing::get;
+use schemas::acknowledgement::COLLECTED_IDS_MAX;
 use schemas::presence::REPORT_AGENTS_MAX;
 use schemas::{DeliveryId, GroupId, Lane, TopicName, subject};
 use serde_json::Value;
@@ -52,6 +53,7 @@ fn the_asyncapi_document_describes_the_subjects_that_the_code_spells() {
         ("gatewayIn", subject::gateway_in(bob)),
         ("inbox", subject::inbox(bob)),
         ("acks", subject::ack(bob, delivery)),
+        ("collectedAcks", subject::collected_acks("bob")),
         ("topic", subject::topic(&TopicName::try_new("bob").unwrap())),
         ("group", subject::group(&GroupId::try_new("bob").unwrap())),
         ("hello", subject::hello(bob)),
@@ -64,6 +66,8 @@ fn the_asyncapi_document_describes_the_subjects_that_the_code_spells() {
         let payload = &document.pointer(message.trim_start_matches('#')).unwrap()["payload"];
         assert_eq!((&payload["type"], &payload["maxItems"]), (&"array".into(), &REPORT_AGENTS_MAX.into()));
     }
+    let collected = &document["components"]["messages"]["collected"]["payload"];
+    assert_eq!(collected["maxItems"], COLLECTED_IDS_MAX);
 }
 
 #[test]

@@ -28,10 +28,9 @@ use schemas::{AgentId, Code, DeliveryId, Refusal};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::streams::StreamLifetime;
+use super::streams::{StreamLifetime, open_inbox};
 use super::{Caller, HttpResult, PeerConnection, Refused, RouteSpec, Site};
 use crate::admission::Accepted;
-use crate::delivery::open_inbox;
 use crate::problem::Problem;
 
 pub(super) fn routes() -> Vec<RouteSpec> {

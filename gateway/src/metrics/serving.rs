@@ -7,6 +7,10 @@ telemetry::metrics! {
         stream_closed: Counter[transport: StreamKind, reason: CloseReason] = "exchange_stream_closed_total";
         /// Deliveries handed to streams, by result; what was not sent comes again.
         stream_events: Counter[transport: StreamKind, result: StreamResult] = "exchange_stream_events_total";
+        /// Acknowledged deliveries by what became of the acknowledgement; those not sent come again.
+        acks: Counter[result: AckResult] = "exchange_acks_total";
+        /// Messages in which acknowledgements of all agents went to the engines.
+        ack_messages: Counter = "exchange_ack_messages_total";
         /// Agents that have at least one stream open to this gateway.
         agents_connected: Gauge = "exchange_agents_connected";
         /// Bus messages lost so far by subscribers of this process that did not keep up.
@@ -21,10 +25,30 @@ impl ServingMetrics {
         self.stream_closed.of(stream, reason).inc();
     }
 
+    /// Acknowledgements of so many deliveries were passed on in one message, or dropped.
+    pub(crate) fn acknowledged(&self, result: AckResult, count: usize) {
+        self.acks.of(result).inc_by(count as u64);
+        if result == AckResult::Sent {
+            self.ack_messages.inc();
+        }
+    }
+
     /// Deliveries were handed to a stream, or could not be.
     pub(crate) fn delivered(&self, stream: StreamKind, result: StreamResult, count: usize) {
         self.stream_events.of(stream, result).inc_by(count as u64);
     }
+}
+
+/// What became of an acknowledgement. None but the first reaches an engine: the delivery comes again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum AckResult {
+    /// Passed on to the engines.
+    Sent,
+    /// Dropped: too many were waiting.
+    Full,
+    /// Dropped: the bus did not take it.
+    Failed,
 }
 
 /// Streams to agents.

@@ -57,8 +57,7 @@ impl PresenceReports {
         let hellos = pub_sub.subscribe(subject::ALL_HELLOS.to_owned(), None).await?;
         let reports = pub_sub.subscribe(subject::ALL_PRESENCE.to_owned(), None).await?;
         let backlogs = pub_sub.subscribe(subject::ALL_BACKLOGS.to_owned(), None).await?;
-        let token = gateway.replace(|letter: char| !letter.is_ascii_alphanumeric() && !"_-".contains(letter), "_");
-        let subject = subject::presence(&token);
+        let subject = subject::presence(&subject::token(gateway));
         Ok(Self {
             pub_sub: pub_sub.clone(),
             hellos,

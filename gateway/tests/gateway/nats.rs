@@ -61,7 +61,7 @@ async fn two_gateways_on_nats_share_agents_policies_and_messages() {
 }
 
 #[tokio::test]
-async fn an_agent_writes_nowhere_through_a_gateways_answers_and_reads_nobodys() {
+async fn an_agent_writes_nowhere_through_a_gateways_answers_reads_nobodys_and_acknowledges_for_nobody_else() {
     let conf = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../nats.example.conf")).unwrap();
     let extra_config = conf[conf.find("authorization {").unwrap()..].to_owned();
     let server = LocalServer::start(LocalServerOptions { extra_config, ..Default::default() }).await.unwrap();
@@ -92,6 +92,16 @@ async fn an_agent_writes_nowhere_through_a_gateways_answers_and_reads_nobodys() 
     bob.send("SUB _EXCHANGE.> 2\r\nSUB _INBOX.> 3\r\nPING\r\n").await;
     let refused = bob.read_until("PONG").await;
     assert_eq!(refused.matches("Permissions Violation").count(), 2, "{refused}");
+
+    // What gateways collect is believed whoever it names: nobody else publishes it, and it says who is told what.
+    let acks = subject::collected_acks("gateway-1");
+    let denied = [format!("PUB {acks} 2\r\n[]\r\n"), format!("SUB {acks} 4\r\n"), "SUB acks.* 5\r\n".to_owned()];
+    bob.send(&format!("{}PING\r\n", denied.concat())).await;
+    let refused = bob.read_until("PONG").await;
+    assert_eq!(refused.matches("Permissions Violation").count(), denied.len(), "{refused}");
+    spy.send("PING\r\n").await;
+    let seen = spy.read_until("PONG").await;
+    assert!(!seen.contains("MSG acks."), "{seen}");
 }
 
 /// A client that says what it is told, without a library's good manners.

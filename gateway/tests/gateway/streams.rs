@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
-use futures_util::{SinkExt as _, StreamExt as _};
+use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
+use schemas::acknowledgement::{AgentAcks, decode_collected};
 use schemas::{DeliveryId, Lane, subject};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
@@ -19,7 +20,7 @@ pub(crate) type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 async fn a_websocket_carries_messages_answers_deliveries_and_acknowledgements() {
     let rig = Rig::start().await;
     let mut hellos = subscribe(&rig, "hello.bob").await;
-    let mut acks = subscribe(&rig, "ack.bob.*").await;
+    let mut acks = subscribe(&rig, "acks.*").await;
     let mut socket = connect(&rig, &rig.token("bob")).await.unwrap();
     assert_eq!(frame(&mut socket).await, json!({ "type": "hello", "agent": "bob" }));
     assert_eq!(hellos.next().await.unwrap().subject, "hello.bob");
@@ -44,9 +45,7 @@ async fn a_websocket_carries_messages_answers_deliveries_and_acknowledgements() 
         );
     }
     send(&mut socket, json!({ "type": "ack", "delivery_ids": ids })).await;
-    let ack = acks.next().await.unwrap();
-    assert_eq!(ack.subject, subject::ack(&agent("bob"), ids[0]));
-    assert_eq!(serde_json::from_slice::<Vec<DeliveryId>>(&ack.payload).unwrap(), [ids[1]]);
+    assert_eq!(collected(&mut acks).await, [(agent("bob"), ids.to_vec())]);
 }
 
 #[tokio::test]
@@ -174,7 +173,7 @@ async fn a_websocket_without_a_token_is_not_opened() {
 async fn server_sent_events_carry_deliveries_under_their_ids_and_acknowledgements_go_by_post() {
     let rig = Rig::start().await;
     let mut hellos = subscribe(&rig, "hello.bob").await;
-    let mut acks = subscribe(&rig, "ack.bob.*").await;
+    let mut acks = subscribe(&rig, "acks.*").await;
     let request = rig.request("GET", "/v1/inbox").bearer_auth(rig.token("bob")).header("last-event-id", "whatever");
     let response = request.send().await.unwrap();
     assert_eq!(response.headers()["content-type"], "text/event-stream");
@@ -194,14 +193,60 @@ async fn server_sent_events_carry_deliveries_under_their_ids_and_acknowledgement
     let (status, _) =
         rig.call("POST", "/v1/acks", Some(&rig.token("bob")), Some(&json!({ "delivery_ids": [ids[0]] }))).await;
     assert_eq!(status, 204);
-    let ack = acks.next().await.unwrap();
-    assert_eq!((ack.subject, ack.payload.len()), (subject::ack(&agent("bob"), ids[0]), 0));
+    assert_eq!(collected(&mut acks).await, [(agent("bob"), vec![ids[0]])]);
     for wrong in
         [json!({}), json!({ "delivery_ids": "x" }), json!({ "delivery_ids": ["x"] }), json!({ "delivery_ids": [] })]
     {
         let (status, _) = rig.call("POST", "/v1/acks", Some(&rig.token("bob")), Some(&wrong)).await;
         assert_eq!(status, 422, "{wrong}");
     }
+}
+
+#[tokio::test]
+async fn acknowledgements_of_many_agents_over_every_way_in_leave_in_few_messages_and_none_is_lost_when_it_stops() {
+    let rig = Rig::start().await;
+    let mut acks = subscribe(&rig, "acks.*").await;
+    let mut single = subscribe(&rig, "ack.*.*").await;
+    let names: Vec<String> = (0..6).map(|number| format!("agent-{number}")).collect();
+    let mut sockets = Vec::new();
+    for name in &names {
+        sockets.push(opened(&rig, name).await);
+    }
+    let mut expected = Vec::new();
+    for number in 0..20 {
+        for (place, name) in names.iter().enumerate() {
+            let id = DeliveryId::new(Lane(number % 4), [number; 16]);
+            expected.push((agent(name), id));
+            if place == 0 {
+                let (token, body) = (rig.token(name), json!({ "delivery_ids": [id] }));
+                assert_eq!(rig.call("POST", "/v1/acks", Some(&token), Some(&body)).await.0, 204);
+            } else {
+                send(&mut sockets[place], json!({ "type": "ack", "delivery_ids": [id] })).await;
+            }
+        }
+    }
+    // Whoever has been answered has been read.
+    for socket in &mut sockets {
+        send(socket, json!([])).await;
+        assert_eq!(frame(socket).await["type"], "refused");
+    }
+    let registry = rig.registry.clone();
+    rig.handle.shutdown().await;
+    let mut messages = 0;
+    let mut found = Vec::new();
+    while let Some(Some(message)) = acks.next().now_or_never() {
+        messages += 1;
+        for (agent, ids) in decode_collected(&message.payload).unwrap() {
+            found.extend(ids.into_iter().map(|id| (agent.clone(), id)));
+        }
+    }
+    found.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(found, expected);
+    assert!(single.next().now_or_never().is_none(), "agents' own subjects carry none of them");
+    let counted = |name, labels: &[(&str, &str)]| metric(&registry, name, labels);
+    assert_eq!(counted("exchange_acks_total", &[("result", "sent")]), 120.0);
+    assert_eq!(counted("exchange_ack_messages_total", &[]), f64::from(messages));
 }
 
 #[tokio::test]
@@ -281,6 +326,12 @@ pub(crate) async fn closed(socket: &mut Socket) -> (CloseCode, String) {
         }
     };
     tokio::time::timeout(PATIENCE, reading).await.unwrap()
+}
+
+/// The next message of collected acknowledgements.
+async fn collected(acks: &mut BoxStream<'static, bus::Received>) -> Vec<AgentAcks> {
+    let message = tokio::time::timeout(PATIENCE, acks.next()).await.unwrap().unwrap();
+    decode_collected(&message.payload).unwrap()
 }
 
 async fn subscribe(rig: &Rig, subject: &str) -> BoxStream<'static, bus::Received> {

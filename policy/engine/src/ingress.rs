@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bus::{Bus, BusError, Received};
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt};
+use schemas::acknowledgement::{AgentAcks, decode_collected};
 use schemas::presence::is_renewal;
 use schemas::{AgentId, DeliveryId, Lane, subject};
 use tokio::sync::mpsc;
@@ -16,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::metrics::{EngineMetrics, Observation};
 use crate::status::DigestPoint;
 
-/// Most further ids in one acknowledgement: four full inbox messages.
+/// Most further ids in an agent's own acknowledgement: four full inbox messages.
 const ACK_IDS_MAX: usize = 1024;
 /// Most signals that wait for a busy lane; beyond it they are dropped and counted. A lane takes in a thousand between
 /// two flushes.
@@ -25,8 +26,8 @@ const SIGNALS_MAX: usize = 16_384;
 /// What a lane hears beside its log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Signal {
-    /// The agent acknowledged these deliveries of this lane.
-    Acked(AgentId, Vec<DeliveryId>),
+    /// Agents acknowledged these deliveries of this lane.
+    Acked(Vec<AgentAcks>),
     /// The agent has connected.
     Hello(AgentId),
     /// State digests of another engine.
@@ -36,6 +37,7 @@ pub(crate) enum Signal {
 /// The one task of an engine that listens.
 pub(crate) struct Ingress {
     acks: BoxStream<'static, Received>,
+    collected: BoxStream<'static, Received>,
     hellos: BoxStream<'static, Received>,
     lanes: BTreeMap<Lane, mpsc::Sender<Signal>>,
     metrics: Arc<EngineMetrics>,
@@ -45,8 +47,9 @@ impl Ingress {
     /// Subscribes; signals are heard from here on.
     pub(crate) async fn subscribe(bus: &Bus, metrics: Arc<EngineMetrics>) -> Result<Self, BusError> {
         let acks = bus.pub_sub.subscribe(subject::ALL_ACKS.to_owned(), None).await?;
+        let collected = bus.pub_sub.subscribe(subject::ALL_COLLECTED_ACKS.to_owned(), None).await?;
         let hellos = bus.pub_sub.subscribe(subject::ALL_HELLOS.to_owned(), None).await?;
-        Ok(Self { acks, hellos, lanes: BTreeMap::new(), metrics })
+        Ok(Self { acks, collected, hellos, lanes: BTreeMap::new(), metrics })
     }
 
     /// Opens the way to a lane.
@@ -66,22 +69,41 @@ impl Ingress {
                     Some(received) => self.handle_hello(&received),
                     None => return,
                 },
+                received = self.collected.next() => match received {
+                    Some(received) => self.handle_collected(&received),
+                    None => return,
+                },
                 received = self.acks.next() => match received {
                     Some(received) => self.handle_ack(&received),
                     None => return,
                 },
             }
-            // However many hellos there are, acknowledgements get their turn.
-            if let Some(received) = self.acks.next().now_or_never().flatten() {
-                self.handle_ack(&received);
-            }
+            // However many of the others there are, acknowledgements get their turn.
+            self.handle_ready();
         }
+    }
+
+    /// Takes in one acknowledgement of each kind, if they are there; whether one was.
+    fn handle_ready(&mut self) -> bool {
+        let collected = self.collected.next().now_or_never().flatten();
+        let ack = self.acks.next().now_or_never().flatten();
+        collected.iter().for_each(|received| self.handle_collected(received));
+        ack.iter().for_each(|received| self.handle_ack(received));
+        collected.is_some() || ack.is_some()
     }
 
     fn handle_received(mut self) {
         for _ in 0..SIGNALS_MAX {
-            let Some(received) = self.acks.next().now_or_never().flatten() else { return };
-            self.handle_ack(&received);
+            if !self.handle_ready() {
+                return;
+            }
+        }
+    }
+
+    fn handle_collected(&self, received: &Received) {
+        match decode_collected(&received.payload) {
+            Ok(acks) => self.send_acks(acks),
+            Err(_) => self.metrics.observe(Observation::AckIgnored),
         }
     }
 
@@ -90,12 +112,17 @@ impl Ingress {
             self.metrics.observe(Observation::AckIgnored);
             return;
         };
-        let further = parse_ids(&received.payload).unwrap_or_else(|| {
+        let mut ids = parse_ids(&received.payload).unwrap_or_else(|| {
             self.metrics.observe(Observation::AckIgnored);
             Vec::new()
         });
-        for (lane, ids) in by_lane(first, further) {
-            self.send(lane, Signal::Acked(agent.clone(), ids));
+        ids.insert(0, first);
+        self.send_acks(vec![(agent, ids)]);
+    }
+
+    fn send_acks(&self, acks: Vec<AgentAcks>) {
+        for (lane, acks) in by_lane(acks) {
+            self.send(lane, Signal::Acked(acks));
         }
     }
 
@@ -130,25 +157,63 @@ fn parse_ids(payload: &[u8]) -> Option<Vec<DeliveryId>> {
     texts.into_iter().map(|text| DeliveryId::try_new(text).ok()).collect()
 }
 
-/// The ids of one acknowledgement by lane; nearly always all of one lane, since an inbox message comes from one.
-fn by_lane(first: DeliveryId, further: Vec<DeliveryId>) -> BTreeMap<Lane, Vec<DeliveryId>> {
-    let mut ids_by_lane: BTreeMap<Lane, Vec<DeliveryId>> = BTreeMap::new();
-    ids_by_lane.insert(first.lane(), vec![first]);
-    for id in further {
-        ids_by_lane.entry(id.lane()).or_default().push(id);
+/// The acknowledgements of one message by lane: each lane hears of one message at most once.
+fn by_lane(acks: Vec<AgentAcks>) -> BTreeMap<Lane, Vec<AgentAcks>> {
+    let mut by_lane: BTreeMap<Lane, Vec<AgentAcks>> = BTreeMap::new();
+    for (agent, ids) in acks {
+        for id in ids {
+            let acks = by_lane.entry(id.lane()).or_default();
+            match acks.last_mut() {
+                Some((last, ids)) if *last == agent => ids.push(id),
+                Some(_) | None => acks.push((agent.clone(), vec![id])),
+            }
+        }
     }
-    ids_by_lane
+    by_lane
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn agent(name: &str) -> AgentId {
+        AgentId::try_new(name).unwrap()
+    }
+
+    fn id(lane: u8, number: u8) -> DeliveryId {
+        DeliveryId::new(Lane(lane), [number; 16])
+    }
+
     #[test]
-    fn an_acknowledgement_is_split_by_lane() {
-        let id = |lane, number| DeliveryId::new(Lane(lane), [number; 16]);
-        let split = by_lane(id(1, 1), vec![id(0, 2), id(1, 3)]);
-        assert_eq!(split, BTreeMap::from([(Lane(0), vec![id(0, 2)]), (Lane(1), vec![id(1, 1), id(1, 3)])]));
+    fn acknowledgements_are_split_by_lane_and_stay_their_agents() {
+        let (alice, bob) = (agent("alice"), agent("bob"));
+        let split = by_lane(vec![(alice.clone(), vec![id(1, 1), id(0, 2), id(1, 3)]), (bob.clone(), vec![id(1, 4)])]);
+        let expected = BTreeMap::from([
+            (Lane(0), vec![(alice.clone(), vec![id(0, 2)])]),
+            (Lane(1), vec![(alice, vec![id(1, 1), id(1, 3)]), (bob, vec![id(1, 4)])]),
+        ]);
+        assert_eq!(split, expected);
+    }
+
+    #[tokio::test]
+    async fn a_lane_hears_what_gateways_collected_and_what_agents_acknowledge_themselves() {
+        let bus = bus::memory::open(bus::memory::MemoryOptions::default());
+        let metrics = Arc::new(EngineMetrics::new(&prometheus::Registry::new()).unwrap());
+        let mut ingress = Ingress::subscribe(&bus, metrics).await.unwrap();
+        let (_sender, mut signals) = ingress.connect(Lane(0));
+        let cancel = CancellationToken::new();
+        let driving = tokio::spawn(ingress.drive(cancel.clone()));
+        let publish = |subject: String, body: Vec<u8>| bus.pub_sub.publish(subject, bytes::Bytes::from(body));
+        let collected = vec![(agent("alice"), vec![id(0, 1), id(1, 2)]), (agent("bob"), vec![id(0, 3)])];
+        let body = schemas::acknowledgement::encode_collected(&collected).unwrap();
+        publish(subject::collected_acks("gateway-1"), b"nonsense".to_vec()).await.unwrap();
+        publish(subject::collected_acks("gateway-1"), body).await.unwrap();
+        let split = vec![(agent("alice"), vec![id(0, 1)]), (agent("bob"), vec![id(0, 3)])];
+        assert_eq!(signals.recv().await, Some(Signal::Acked(split)));
+        publish(subject::ack(&agent("carol"), id(0, 4)), Vec::new()).await.unwrap();
+        assert_eq!(signals.recv().await, Some(Signal::Acked(vec![(agent("carol"), vec![id(0, 4)])])));
+        cancel.cancel();
+        driving.await.unwrap();
     }
 
     #[tokio::test]

@@ -28,6 +28,7 @@ async fn agents_over_websocket_nats_and_sse_offer_in_one_round_that_a_plain_nats
     let mut inboxes = plain.subscribe(schemas::subject::ALL_INBOXES).await.unwrap();
     let mut notices = plain.subscribe("topic.*").await.unwrap();
     let mut acks = plain.subscribe(schemas::subject::ALL_ACKS).await.unwrap();
+    let mut collected = plain.subscribe(schemas::subject::ALL_COLLECTED_ACKS).await.unwrap();
     plain.flush().await.unwrap();
 
     // An agent that speaks NATS has a connection of its own, to the server and not to the exchange.
@@ -73,10 +74,13 @@ async fn agents_over_websocket_nats_and_sse_offer_in_one_round_that_a_plain_nats
             called.insert(owner);
         }
     }
-    let mut acknowledging = BTreeSet::new();
+    let message = next(&mut acks).await;
+    let mut acknowledging = BTreeSet::from([subject::parse_ack(&message.subject).unwrap().0.to_string()]);
+    assert_eq!(acknowledging, ["over-nats".to_owned()].into(), "the others' acknowledgements are collected");
     while acknowledging != everyone {
-        let message = next(&mut acks).await;
-        acknowledging.insert(subject::parse_ack(&message.subject).unwrap().0.to_string());
+        let message = next(&mut collected).await;
+        let acks = schemas::acknowledgement::decode_collected(&message.payload).unwrap();
+        acknowledging.extend(acks.into_iter().map(|(agent, _)| agent.to_string()));
     }
     let notices = [next(&mut notices).await, next(&mut notices).await].map(|message| {
         assert_eq!(message.subject.as_str(), "topic.courier");

@@ -16,7 +16,6 @@ use super::{ClientFrame, ServerFrame, delivery_frame};
 use crate::Transport;
 use crate::admission::{Accepted, Credentials, Ingress};
 use crate::auth::Identity;
-use crate::delivery::acknowledge;
 use crate::http::Site;
 use crate::http::streams::StreamLifetime;
 use crate::metrics::{CloseReason, StreamKind, StreamResult};
@@ -150,7 +149,7 @@ impl WebSocketSession {
             let mut wake = self.next(socket).await;
             // Whatever else is ready goes out with the same flush; when nothing is, nothing waits.
             loop {
-                if let Err(end) = self.handle(wake, &mut frames).await {
+                if let Err(end) = self.handle(wake, &mut frames) {
                     self.settle(&Err(Unwritten::Gone));
                     return end;
                 }
@@ -191,9 +190,9 @@ impl WebSocketSession {
         }
     }
 
-    async fn handle(&mut self, wake: SessionEvent, frames: &mut Vec<Message>) -> Result<(), SessionEnd> {
+    fn handle(&mut self, wake: SessionEvent, frames: &mut Vec<Message>) -> Result<(), SessionEnd> {
         match wake {
-            SessionEvent::Frame(Some(Ok(message))) => self.handle_frame(message, frames).await,
+            SessionEvent::Frame(Some(Ok(message))) => self.handle_frame(message, frames),
             SessionEvent::Frame(Some(Err(_))) => Err(CloseReason::Protocol.into()),
             SessionEvent::Frame(None) => Err(CloseReason::Client.into()),
             SessionEvent::Delivery(Some(received)) => {
@@ -210,7 +209,7 @@ impl WebSocketSession {
         }
     }
 
-    async fn handle_frame(&mut self, message: Message, frames: &mut Vec<Message>) -> Result<(), SessionEnd> {
+    fn handle_frame(&mut self, message: Message, frames: &mut Vec<Message>) -> Result<(), SessionEnd> {
         self.missed_pings = 0;
         let text = match message {
             Message::Text(text) => text,
@@ -224,13 +223,10 @@ impl WebSocketSession {
         match ClientFrame::parse(&text.into()) {
             Ok(ClientFrame::Message { id, bytes }) => self.admit(id, bytes, frames),
             Ok(ClientFrame::Ack { delivery_ids }) => {
+                let agent = &self.identity.agent;
                 let charged = self.site.admission.charge(&self.identity);
-                let acknowledged = match charged {
-                    Ok(()) => acknowledge(&self.site.pub_sub, &self.identity.agent, &delivery_ids).await,
-                    Err(refusal) => Err(refusal),
-                };
-                match acknowledged {
-                    Ok(()) => self.site.registry.note_presence(&self.identity.agent, PresenceSignal::Here),
+                match charged.and_then(|()| self.site.acknowledgements.collect(agent, &delivery_ids)) {
+                    Ok(()) => self.site.registry.note_presence(agent, PresenceSignal::Here),
                     Err(refusal) => frames.push(refused(None, &refusal).into()),
                 }
             }

@@ -160,8 +160,9 @@ impl LaneDriver {
 
     fn handle_signal(&mut self, signal: Signal) -> Result<(), StopReason> {
         match signal {
-            Signal::Acked(agent, ids) => {
-                self.publisher.handle_acked(&agent, ids, self.ownership.is_owner());
+            Signal::Acked(acks) => {
+                let is_owner = self.ownership.is_owner();
+                acks.into_iter().for_each(|(agent, ids)| self.publisher.handle_acked(&agent, ids, is_owner));
                 self.observe_deliveries();
             }
             Signal::Hello(agent) => self.publisher.handle_hello(&agent),
