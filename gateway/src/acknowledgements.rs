@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bus::PubSub;
 use bytes::Bytes;
-use schemas::acknowledgement::{AgentAcks, COLLECTED_IDS_MAX, encode_collected};
+use schemas::acknowledgement::{COLLECTED_IDS_MAX, CollectedMessage, encode_collected};
 use schemas::{AgentId, Code, DeliveryId, Refusal, subject};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -107,9 +107,8 @@ impl Acknowledgements {
     pub(crate) async fn flush(&self) {
         let Collector { pub_sub, subject, metrics, .. } = &*self.0;
         let waiting = std::mem::take(&mut *self.0.waiting());
-        for acks in messages(waiting.ids_by_agent) {
-            let count = acks.iter().map(|(_, ids)| ids.len()).sum();
-            let Ok(body) = encode_collected(&acks) else { continue };
+        let Ok(messages) = encode_collected(waiting.ids_by_agent) else { return };
+        for CollectedMessage { body, ids: count } in messages {
             let result = match pub_sub.publish(subject.clone(), Bytes::from(body)).await {
                 Ok(()) => AckResult::Sent,
                 Err(error) => {
@@ -133,27 +132,6 @@ impl Collector {
             self.changed.notified().await;
         }
     }
-}
-
-/// Cuts acknowledgements into messages of [`COLLECTED_IDS_MAX`] ids.
-fn messages(ids_by_agent: BTreeMap<AgentId, Vec<DeliveryId>>) -> Vec<Vec<AgentAcks>> {
-    let mut messages: Vec<Vec<AgentAcks>> = Vec::new();
-    let mut room = 0;
-    for (agent, mut ids) in ids_by_agent {
-        while !ids.is_empty() {
-            if room == 0 {
-                messages.push(Vec::new());
-                room = COLLECTED_IDS_MAX;
-            }
-            let rest = ids.split_off(ids.len().min(room));
-            room -= ids.len();
-            if let Some(message) = messages.last_mut() {
-                message.push((agent.clone(), ids));
-            }
-            ids = rest;
-        }
-    }
-    messages
 }
 
 #[cfg(test)]

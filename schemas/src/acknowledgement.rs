@@ -1,5 +1,7 @@
 //! Acknowledgements as a gateway passes them on: those of many agents in one message, `[[agent, [id, …]], …]`.
 
+use std::collections::BTreeMap;
+
 use crate::ids::{AgentId, DeliveryId};
 
 /// Most ids in one message. With an agent's name for each it stays below 112 KiB.
@@ -8,12 +10,43 @@ pub const COLLECTED_IDS_MAX: usize = 1024;
 /// Deliveries and the agent that acknowledges them.
 pub type AgentAcks = (AgentId, Vec<DeliveryId>);
 
-/// A message for [`crate::subject::collected_acks`].
+/// One message for [`crate::subject::collected_acks`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CollectedMessage {
+    /// Its body.
+    pub body: Vec<u8>,
+    /// How many ids are in it.
+    pub ids: usize,
+}
+
+/// Acknowledgements as messages of at most [`COLLECTED_IDS_MAX`] ids; none where there are none.
 ///
 /// # Errors
 /// The encoding error, which ids cannot cause.
-pub fn encode_collected(acks: &[AgentAcks]) -> Result<Vec<u8>, serde_json::Error> {
-    serde_json::to_vec(acks)
+pub fn encode_collected(
+    ids_by_agent: BTreeMap<AgentId, Vec<DeliveryId>>,
+) -> Result<Vec<CollectedMessage>, serde_json::Error> {
+    let mut messages: Vec<Vec<AgentAcks>> = Vec::new();
+    let mut room = 0;
+    for (agent, mut ids) in ids_by_agent {
+        while !ids.is_empty() {
+            if room == 0 {
+                messages.push(Vec::new());
+                room = COLLECTED_IDS_MAX;
+            }
+            let rest = ids.split_off(ids.len().min(room));
+            room -= ids.len();
+            if let Some(message) = messages.last_mut() {
+                message.push((agent.clone(), ids));
+            }
+            ids = rest;
+        }
+    }
+    let encode = |acks: Vec<AgentAcks>| {
+        let ids = acks.iter().map(|(_, ids)| ids.len()).sum();
+        Ok(CollectedMessage { body: serde_json::to_vec(&acks)?, ids })
+    };
+    messages.into_iter().map(encode).collect()
 }
 
 /// What a gateway collected.
@@ -45,18 +78,29 @@ mod tests {
     #[test]
     fn acknowledgements_of_several_agents_and_lanes_are_read_back_whole() {
         let acks = vec![(agent("alice"), vec![id(1)]), (agent("bob"), vec![id(2), id(3)])];
-        let bytes = encode_collected(&acks).unwrap();
-        assert_eq!(
-            String::from_utf8_lossy(&bytes),
-            format!(r#"[["alice",["{}"]],["bob",["{}","{}"]]]"#, id(1), id(2), id(3))
-        );
-        assert_eq!(decode_collected(&bytes).unwrap(), acks);
+        let messages = encode_collected(acks.iter().cloned().collect()).unwrap();
+        let body = format!(r#"[["alice",["{}"]],["bob",["{}","{}"]]]"#, id(1), id(2), id(3)).into_bytes();
+        assert_eq!(messages, [CollectedMessage { body: body.clone(), ids: 3 }]);
+        assert_eq!(decode_collected(&body).unwrap(), acks);
+    }
+
+    #[test]
+    fn acknowledgements_are_split_into_messages_that_are_read() {
+        let (alice, bob) = (agent("alice"), agent("bob"));
+        let ids_by_agent = [(alice.clone(), vec![id(1); 600]), (bob.clone(), vec![id(2); 2000])].into();
+        let messages = encode_collected(ids_by_agent).unwrap();
+        assert_eq!(messages.iter().map(|message| message.ids).collect::<Vec<_>>(), [1024, 1024, 552]);
+        let read: Vec<_> = messages.iter().map(|message| decode_collected(&message.body).unwrap()).collect();
+        let counts: Vec<Vec<_>> =
+            read.into_iter().map(|acks| acks.into_iter().map(|(agent, ids)| (agent, ids.len())).collect()).collect();
+        assert_eq!(counts, [vec![(alice, 600), (bob.clone(), 424)], vec![(bob.clone(), 1024)], vec![(bob, 552)]]);
+        assert_eq!(encode_collected(BTreeMap::new()).unwrap(), []);
     }
 
     #[test]
     fn what_no_gateway_writes_is_not_read() {
-        let too_many = encode_collected(&[(agent("bob"), vec![id(1); COLLECTED_IDS_MAX + 1])]).unwrap();
-        let too_many_agents = encode_collected(&vec![(agent("bob"), vec![]); COLLECTED_IDS_MAX + 1]).unwrap();
+        let too_many = serde_json::to_vec(&[(agent("bob"), vec![id(1); COLLECTED_IDS_MAX + 1])]).unwrap();
+        let too_many_agents = serde_json::to_vec(&vec![("bob", [""; 0]); COLLECTED_IDS_MAX + 1]).unwrap();
         for bytes in [
             &b""[..],
             b"{}",

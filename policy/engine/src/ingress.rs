@@ -205,7 +205,7 @@ mod tests {
         let driving = tokio::spawn(ingress.drive(cancel.clone()));
         let publish = |subject: String, body: Vec<u8>| bus.pub_sub.publish(subject, bytes::Bytes::from(body));
         let collected = vec![(agent("alice"), vec![id(0, 1), id(1, 2)]), (agent("bob"), vec![id(0, 3)])];
-        let body = schemas::acknowledgement::encode_collected(&collected).unwrap();
+        let body = serde_json::to_vec(&collected).unwrap();
         publish(subject::collected_acks("gateway-1"), b"nonsense".to_vec()).await.unwrap();
         publish(subject::collected_acks("gateway-1"), body).await.unwrap();
         let split = vec![(agent("alice"), vec![id(0, 1)]), (agent("bob"), vec![id(0, 3)])];
