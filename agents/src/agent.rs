@@ -1,5 +1,6 @@
 //! Running a strategy: connect, hear, act, repeat, acknowledge.
 
+mod acks;
 mod clock;
 mod connect;
 mod delayed;

@@ -2,8 +2,8 @@
 //!
 //! | transport | out | in | acknowledgement |
 //! |---|---|---|---|
-//! | [`bus::BusTransport`] | request on `gw.in.<agent>` | `agent.<agent>.inbox` | one publish per inbox message |
-//! | [`websocket::WebSocketTransport`] | text frame | text frame | one frame per batch |
+//! | [`bus::BusTransport`] | request on `gw.in.<agent>` | `agent.<agent>.inbox` | publish on `ack.<agent>.<id>` |
+//! | [`websocket::WebSocketTransport`] | text frame | text frame | frame, in the same write as a message that leaves |
 //! | [`http::HttpTransport`] | `POST /v1/messages` | server-sent events on `/v1/inbox` | `POST /v1/acks` |
 //! | [`failover::FailoverTransport`] | whichever of several transports answers | the same | the same |
 //! | [`faulty::FaultyTransport`] | another transport's, with faults | the same | the same |
@@ -66,7 +66,7 @@ pub struct Connection {
 /// Inbox messages as they arrive.
 pub type Inbox = BoxStream<'static, InboxMessage>;
 
-/// Deliveries that arrived together and are acknowledged together.
+/// Deliveries that arrived together.
 #[derive(Debug, Clone, Default)]
 pub struct InboxMessage {
     /// The deliveries.
@@ -81,7 +81,8 @@ pub trait Uplink: Send + Sync {
     /// Sends one document and waits for its answer, at most [`ANSWER_TIMEOUT`].
     fn send(&self, document: Bytes) -> BoxFuture<'static, SendReply>;
 
-    /// Acknowledges deliveries. Nothing depends on its success: what is not acknowledged is delivered again.
+    /// Acknowledges deliveries, together with documents whose sending has begun before the future is first polled where
+    /// the transport can. Nothing depends on its success: what is not acknowledged is delivered again.
     fn ack(&self, deliveries: Vec<DeliveryId>) -> BoxFuture<'static, Result<(), TransportError>>;
 }
 

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Alarm;
+use super::acks::WaitingAcks;
 use super::clock::AgentClock;
 use super::connect::Connector;
 use super::delayed::{DelayedMessage, DelayedMessages};
@@ -23,8 +24,6 @@ use crate::session::{AgentSession, Origin};
 use crate::strategy::{Action, Outgoing, SendOutcome, Sent, Strategy};
 use crate::transport::{Connection, Inbox, InboxMessage, SendReply, TransportError, Uplink};
 
-/// Most deliveries acknowledged together: what a gateway takes.
-const ACKS_TOGETHER_MAX: usize = 256;
 /// A connection that is lost sooner counts as a failed attempt, so that one closed at once is not made in a hot loop.
 const CONNECTION_LIFE_MIN: Duration = Duration::from_secs(5);
 
@@ -35,6 +34,7 @@ pub(super) struct Drive<S> {
     options: AgentOptions,
     session: AgentSession,
     schedule: DelayedMessages,
+    acks: WaitingAcks,
     clock: AgentClock,
     alarm: Alarm,
     spans: Spans,
@@ -87,6 +87,7 @@ impl<S: Strategy + 'static> Drive<S> {
         Self {
             session: AgentSession::new(identity.agent.clone(), instance, options.limits.clone()),
             schedule: DelayedMessages::new(options.delayed_max),
+            acks: WaitingAcks::default(),
             alarm: Alarm::new(),
             spans: Spans::new(options.tracer.clone(), identity.agent.clone()),
             connector: Connector::new(transport, options.connect_attempts_max, cancel.clone()),
@@ -138,7 +139,7 @@ impl<S: Strategy + 'static> Drive<S> {
                 return Left::Stopped;
             }
             match self.next_wake(&mut inbox).await {
-                LoopEvent::Inbox(Some(message)) => self.handle_inbox(&*link, message),
+                LoopEvent::Inbox(Some(message)) => self.handle_inbox(&message),
                 LoopEvent::Inbox(None) => return Left::Lost,
                 LoopEvent::Done(done) => self.handle_done(done),
                 LoopEvent::NoRoom => self.handle_no_room(),
@@ -169,7 +170,8 @@ impl<S: Strategy + 'static> Drive<S> {
 
     fn next_deadline(&self) -> Option<Timestamp> {
         let strategy = self.strategy.poll_timer().map(|at| self.clock.local_time(at));
-        [self.schedule.poll_due(), self.session.poll_timeout(), strategy].into_iter().flatten().min()
+        let acks = self.acks.poll_timeout();
+        [self.schedule.poll_due(), self.session.poll_timeout(), strategy, acks].into_iter().flatten().min()
     }
 
     /// Waits for answers to what was sent, a bounded time; the inbox is not read any more.
@@ -204,15 +206,15 @@ impl<S: Strategy + 'static> Drive<S> {
         }
     }
 
-    fn handle_inbox(&mut self, link: &dyn Uplink, message: InboxMessage) {
+    fn handle_inbox(&mut self, message: &InboxMessage) {
         let (now, received_at) = (self.clock.now(), self.spans.received_at());
         self.summary.unreadable += u64::from(message.unreadable);
         if message.unreadable > 0 {
             let count = message.unreadable;
             tracing::warn!(agent = %self.identity.agent, count, "deliveries of a later version: update this agent");
         }
-        let ids: Vec<_> = message.deliveries.iter().map(|delivery| delivery.envelope.msg_id).collect();
         for delivery in &message.deliveries {
+            self.acks.handle_delivery(now, delivery.envelope.msg_id);
             let log_time = delivery.envelope.ts.0;
             self.clock.handle_log_time(now, log_time);
             let is_repeat = !self.session.handle_delivery(delivery.envelope.msg_id);
@@ -230,9 +232,6 @@ impl<S: Strategy + 'static> Drive<S> {
             let actions = self.strategy.handle(log_time, delivery);
             self.perform(actions, Some(delivery));
             self.spans.processed(delivery, received_at);
-        }
-        for together in ids.chunks(ACKS_TOGETHER_MAX) {
-            self.acknowledge(link, together.to_vec());
         }
     }
 
@@ -344,9 +343,19 @@ impl<S: Strategy + 'static> Drive<S> {
         }
     }
 
+    /// Sends what is ready. Acknowledgements that wait leave with it, and with the agent's end.
     fn transmit(&mut self, link: &dyn Uplink) {
+        let is_leaving = self.transmit_messages(link) || self.is_stopping;
+        while let Some(ids) = self.acks.poll(self.clock.now(), is_leaving) {
+            self.acknowledge(link, ids);
+        }
+    }
+
+    /// Whether there were any.
+    fn transmit_messages(&mut self, link: &dyn Uplink) -> bool {
+        let before = self.summary.transmitted;
         while self.sends_in_flight < SENDS_IN_FLIGHT_MAX {
-            let Some(transmit) = self.session.poll_transmit() else { return };
+            let Some(transmit) = self.session.poll_transmit() else { break };
             self.observe(Observed::Transmitted {
                 negotiation: &transmit.negotiation,
                 msg_id: &transmit.msg_id,
@@ -359,6 +368,7 @@ impl<S: Strategy + 'static> Drive<S> {
             let number = transmit.number;
             self.work.push(link.send(transmit.document).map(move |answer| Done::Answered(number, answer)).boxed());
         }
+        self.summary.transmitted > before
     }
 
     fn acknowledge(&mut self, link: &dyn Uplink, ids: Vec<DeliveryId>) {

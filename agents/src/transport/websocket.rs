@@ -4,6 +4,7 @@
 //! inbox, so a full inbox slows the gateway down and cannot lock the two up.
 
 use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -33,7 +34,7 @@ use crate::identity::Identity;
 const FRAMES_MAX: usize = 1024;
 /// Deliveries waiting for the agent; beyond them the socket is not read.
 const DELIVERIES_MAX: usize = 1024;
-/// Most deliveries handed to the agent, and acknowledged, at a time.
+/// Most deliveries handed to the agent at a time.
 const BATCH_MAX: usize = 128;
 /// Largest frame read: a delivery to an initiator with a thousand offers fits.
 const FRAME_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -82,23 +83,26 @@ impl Transport for WebSocketTransport {
             let (deliveries, delivery_receiver) = mpsc::channel(DELIVERIES_MAX);
             let (sink, stream) = socket.split();
             let keepalive = Keepalive::new(Instant::now());
+            let acks = WrittenSoon::default();
             let pump = Pump {
                 sink,
                 stream,
                 commands: command_receiver,
                 deliveries,
+                acks: acks.clone(),
                 asked: HashMap::new(),
                 last: 0,
                 keepalive,
             };
             tokio::spawn(pump.drive());
-            Ok(Connection { link: std::sync::Arc::new(WebSocketUplink { commands }), inbox: inbox(delivery_receiver) })
+            let link = WebSocketUplink { commands, acks };
+            Ok(Connection { link: Arc::new(link), inbox: inbox(delivery_receiver) })
         }
         .boxed()
     }
 }
 
-/// Everything that is ready goes to the agent together, and is acknowledged together.
+/// Everything that is ready goes to the agent together.
 fn inbox(receiver: mpsc::Receiver<Option<Delivery>>) -> Inbox {
     futures_util::stream::unfold(receiver, |mut receiver| async move {
         let mut batch = Vec::new();
@@ -112,12 +116,24 @@ fn inbox(receiver: mpsc::Receiver<Option<Delivery>>) -> Inbox {
 
 struct WebSocketUplink {
     commands: mpsc::Sender<SocketCommand>,
+    acks: WrittenSoon,
+}
+
+/// Acknowledgements that go into the next write, whatever makes it. Bounded by how many an agent has under way.
+#[derive(Clone, Default)]
+struct WrittenSoon(Arc<Mutex<Vec<Vec<DeliveryId>>>>);
+
+impl WrittenSoon {
+    fn lock(&self) -> MutexGuard<'_, Vec<Vec<DeliveryId>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What the agent asks of the task that owns the socket.
 enum SocketCommand {
     Send(Bytes, oneshot::Sender<SendReply>),
-    Ack(Vec<DeliveryId>),
+    /// Acknowledgements are to be written.
+    Ack,
 }
 
 impl Uplink for WebSocketUplink {
@@ -141,10 +157,15 @@ impl Uplink for WebSocketUplink {
     }
 
     fn ack(&self, deliveries: Vec<DeliveryId>) -> BoxFuture<'static, Result<(), TransportError>> {
-        let commands = self.commands.clone();
+        // From here on they leave with any message that is handed over.
+        self.acks.lock().push(deliveries);
+        let (commands, acks) = (self.commands.clone(), self.acks.clone());
         async move {
+            if acks.lock().is_empty() {
+                return Ok(());
+            }
             let lost = |_| TransportError::Unreachable("the connection was lost".to_owned());
-            commands.send(SocketCommand::Ack(deliveries)).await.map_err(lost)
+            commands.send(SocketCommand::Ack).await.map_err(lost)
         }
         .boxed()
     }
@@ -155,6 +176,7 @@ struct Pump {
     sink: SplitSink<Socket, Message>,
     stream: SplitStream<Socket>,
     commands: mpsc::Receiver<SocketCommand>,
+    acks: WrittenSoon,
     /// `None` stands for a delivery this build cannot read.
     deliveries: mpsc::Sender<Option<Delivery>>,
     /// Who waits for the answer to which message, by the reference given to the gateway. Those whose asker has given
@@ -209,23 +231,29 @@ impl Pump {
         self.asked.retain(|_, sender| !sender.is_closed());
         let mut next = Some(first);
         while let Some(command) = next {
-            let frame = match command {
-                SocketCommand::Send(document, sender) => {
-                    self.last += 1;
-                    let frame = message_frame(self.last, &document);
-                    self.asked.insert(self.last, sender);
-                    self.keepalive.handle_asked(Instant::now());
-                    frame
+            if let SocketCommand::Send(document, sender) = command {
+                self.last += 1;
+                self.asked.insert(self.last, sender);
+                self.keepalive.handle_asked(Instant::now());
+                if !self.feed(message_frame(self.last, &document)).await {
+                    return false;
                 }
-                SocketCommand::Ack(ids) => ack_frame(&ids),
-            };
-            let Ok(text) = Utf8Bytes::try_from(frame) else { return true };
-            if !is_written(self.sink.feed(Message::Text(text))).await {
-                return false;
             }
             next = self.commands.try_recv().ok();
         }
+        let acks = std::mem::take(&mut *self.acks.lock());
+        for ids in acks {
+            if !self.feed(ack_frame(&ids)).await {
+                return false;
+            }
+        }
         is_written(self.sink.flush()).await
+    }
+
+    /// False when the connection is over.
+    async fn feed(&mut self, frame: Vec<u8>) -> bool {
+        let Ok(text) = Utf8Bytes::try_from(frame) else { return true };
+        is_written(self.sink.feed(Message::Text(text))).await
     }
 
     /// False when the connection is over.

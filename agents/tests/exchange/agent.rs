@@ -36,6 +36,47 @@ async fn deliveries_that_came_together_are_acknowledged_together() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn acknowledgements_leave_with_the_next_message_or_together_after_20_ms() {
+    let mut exchange = FakeExchange::start().await;
+    let silent = |_now: Timestamp, delivery: &Delivery| -> Vec<Action> {
+        match delivery.envelope.negotiation.as_str() {
+            "alice~answered" => vec![agents::Outgoing::reply(delivery, refuse()).into()],
+            _ => Vec::new(),
+        }
+    };
+    let _handle = agent_with(&exchange, silent).spawn(CancellationToken::new());
+    exchange.hello().await;
+    let start = Instant::now();
+    for (number, own) in [(1, "n1"), (2, "n2"), (3, "n3")] {
+        exchange.deliver(&agent("bob"), &[call(number, own)]).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(exchange.ack().await.1, [delivery_id(1), delivery_id(2), delivery_id(3)]);
+    let waited = start.elapsed();
+    assert!(waited >= Duration::from_millis(20) && waited < Duration::from_millis(25), "{waited:?}");
+
+    exchange.deliver(&agent("bob"), &[call(4, "n4")]).await;
+    exchange.deliver(&agent("bob"), &[call(5, "answered")]).await;
+    let start = Instant::now();
+    assert_eq!(exchange.message().await.document["payload"]["act"], "refuse");
+    assert_eq!((exchange.ack().await.1, start.elapsed()), (vec![delivery_id(4), delivery_id(5)], Duration::ZERO));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_ends_acknowledges_what_it_has_received() {
+    let mut exchange = FakeExchange::start().await;
+    let silent = |_now: Timestamp, _delivery: &Delivery| -> Vec<Action> { Vec::new() };
+    let handle = agent_with(&exchange, silent).spawn(CancellationToken::new());
+    exchange.hello().await;
+    exchange.deliver(&agent("bob"), &[call(1, "n1")]).await;
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let start = Instant::now();
+    let summary = handle.shutdown().await.unwrap();
+    assert_eq!((summary.deliveries, summary.acks_lost, start.elapsed()), (1, 0, Duration::ZERO));
+    assert_eq!(exchange.ack().await.1, [delivery_id(1)]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_repeated_delivery_is_acknowledged_each_time_and_acted_upon_once() {
     let mut exchange = FakeExchange::start().await;
     let handle = contractor(&exchange).spawn(CancellationToken::new());
