@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use crate::observer::{Observed, Observer};
 use crate::strategy::{Action, SendOutcome, Sent};
+use crate::transport::can_pass;
 
 #[cfg(test)]
 mod tests;
@@ -72,6 +73,11 @@ impl From<Said> for &'static str {
     }
 }
 
+/// The codes of refusals that are not final.
+fn passing() -> Vec<Code> {
+    Code::ALL.iter().copied().filter(|code| can_pass(*code)).collect()
+}
+
 telemetry::metrics! {
     /// The metrics of all agents of a process. Cheap to clone.
     pub struct AgentMetrics {
@@ -91,6 +97,8 @@ telemetry::metrics! {
         messages: Counter[act: Act = Act::FROM_AGENTS, outcome: SendResult] = "agent_messages_total";
         /// Messages refused, by code.
         refusals: Counter[code: Code] = "agent_refusals_total";
+        /// Refusals for now, by code: what was refused is sent again.
+        deferrals: Counter[code: Code = passing()] = "agent_deferrals_total";
         /// From writing a message until it is in the log, refused or given up.
         durations: Histogram(DURATION_BUCKETS)[outcome: SendResult] = "agent_message_duration_seconds";
     }
@@ -165,6 +173,7 @@ impl Observer for Counting {
                 metrics.transmissions.of(Repetition::of(attempt != 1)).inc();
             }
             Observed::Settled { sent, took } => metrics.settled(sent, took),
+            Observed::Deferred { refusal } => metrics.deferrals.of(refusal.code).inc(),
             Observed::Delivered { delivery, is_repeat } => {
                 metrics.deliveries.of(delivery.payload.act(), Repetition::of(is_repeat)).inc();
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use schemas::delivery::Delivery;
-use schemas::{Act, AgentId, MsgId, NegotiationId};
+use schemas::{Act, AgentId, MsgId, NegotiationId, Refusal};
 use tokio::time::Instant;
 
 use crate::strategy::{Action, Sent};
@@ -42,6 +42,12 @@ pub enum Observed<'a> {
         sent: &'a Sent,
         /// From writing it to now.
         took: Duration,
+    },
+    /// A gateway refused a message or an acknowledgement for now. The message leaves again; what is not acknowledged is
+    /// delivered again.
+    Deferred {
+        /// Why, and until when.
+        refusal: &'a Refusal,
     },
     /// A delivery arrived.
     Delivered {

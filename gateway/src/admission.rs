@@ -142,7 +142,7 @@ impl Admission {
     /// [`Code::Unauthenticated`], [`Code::TokenExpired`], [`Code::RateLimited`], [`Code::Overloaded`].
     pub async fn identify(&self, token: Option<&str>, peer: Option<IpAddr>) -> Result<Identity, Refusal> {
         let identity = self.authenticate(token, &peer.map_or(Peer::Unknown, Peer::Address)).await?;
-        self.0.limits.charge_agent(&identity.agent)?;
+        self.0.limits.charge_agent(&identity.agent, 0)?;
         Ok(identity)
     }
 
@@ -152,7 +152,7 @@ impl Admission {
     /// [`Code::TokenExpired`], [`Code::Unauthenticated`], [`Code::RateLimited`], [`Code::Overloaded`].
     pub(crate) fn charge(&self, identity: &Identity) -> Result<(), Refusal> {
         self.0.auth.still_valid(identity)?;
-        self.0.limits.charge_agent(&identity.agent)
+        self.0.limits.charge_agent(&identity.agent, 0)
     }
 
     pub(crate) fn auth(&self) -> &Arc<Authenticator> {
@@ -200,7 +200,7 @@ impl Admission {
         }
         context.passed(metrics, Stage::Auth);
 
-        self.0.limits.charge_agent(&agent)?;
+        self.0.limits.charge_agent(&agent, ingress.bytes.len())?;
         context.passed(metrics, Stage::Rate);
 
         let checked = check_message(&ingress.bytes);

@@ -124,7 +124,8 @@ impl std::fmt::Debug for Secret {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitConfig {
-    /// Requests per second of one agent, over all its connections to this gateway. Refused ones count too.
+    /// Requests per second of one agent, over all its connections to this gateway. Refused ones count too; a message
+    /// counts once for each 8 KiB it has begun.
     pub requests_per_s: u32,
     /// Requests one agent may send at once after a pause.
     pub burst: u32,
@@ -152,8 +153,8 @@ pub struct LimitConfig {
 impl Default for LimitConfig {
     fn default() -> Self {
         Self {
-            requests_per_s: 200,
-            burst: 1000,
+            requests_per_s: 2000,
+            burst: 4000,
             rate_keys_max: 100_000,
             verifications_per_s: 500,
             verification_burst: 12_000,

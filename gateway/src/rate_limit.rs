@@ -11,7 +11,7 @@ use governor::clock::{Clock as _, DefaultClock};
 use governor::nanos::Nanos;
 use governor::state::StateStore;
 use governor::state::keyed::{DashMapStateStore, ShrinkableKeyedStateStore};
-use governor::{Quota, RateLimiter};
+use governor::{InsufficientCapacity, Quota, RateLimiter};
 use schemas::{AgentId, Code, Refusal};
 use tokio_util::sync::CancellationToken;
 
@@ -24,6 +24,9 @@ const SWEEP_PERIOD: Duration = Duration::from_secs(10);
 const FORCED_SWEEP_MS_MIN: u64 = 1000;
 /// Peers tracked at once; as many as connections can come from.
 const PEERS_MAX: usize = 65_536;
+/// A request of more bytes costs as many permits as it has such parts: an agent's bytes per second are bounded with its
+/// requests. An offer has a tenth of it.
+const PERMIT_BYTES: usize = 8192;
 
 /// Who is charged for the verification of a token.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -40,6 +43,9 @@ pub(crate) enum Peer {
 pub(crate) struct RateLimits {
     agents: KeyedLimiter<AgentId>,
     peers: KeyedLimiter<Peer>,
+    /// What a refusal by each limiter expects, settings named.
+    agents_expected: String,
+    peers_expected: String,
     metrics: Arc<GatewayMetrics>,
 }
 
@@ -48,16 +54,25 @@ impl RateLimits {
         Self {
             agents: KeyedLimiter::new(config.requests_per_s, config.burst, config.rate_keys_max),
             peers: KeyedLimiter::new(config.verifications_per_s, config.verification_burst, PEERS_MAX),
+            agents_expected: format!(
+                "at most {} requests per second of one agent (requests_per_s), {} at once after a pause (burst)",
+                config.requests_per_s, config.burst
+            ),
+            peers_expected: format!(
+                "at most {} new tokens per second of one peer (verifications_per_s), {} at once after a pause \
+                 (verification_burst)",
+                config.verifications_per_s, config.verification_burst
+            ),
             metrics,
         }
     }
 
-    /// Charges an agent for one request.
+    /// Charges an agent for one request with a document of so many bytes: 0 where it has none.
     ///
     /// # Errors
     /// [`Code::RateLimited`] with the time of the next permit; [`Code::Overloaded`] when no further agent is tracked.
-    pub(crate) fn charge_agent(&self, agent: &AgentId) -> Result<(), Refusal> {
-        self.answer(Limiter::Agent, self.agents.charge(agent))
+    pub(crate) fn charge_agent(&self, agent: &AgentId, bytes: usize) -> Result<(), Refusal> {
+        self.answer(Limiter::Agent, self.agents.charge(agent, permits(bytes)))
     }
 
     /// Charges a peer for the verification of a token that is not remembered.
@@ -65,7 +80,7 @@ impl RateLimits {
     /// # Errors
     /// As [`RateLimits::charge_agent`].
     pub(crate) fn charge_peer(&self, peer: &Peer) -> Result<(), Refusal> {
-        self.answer(Limiter::Peer, self.peers.charge(peer))
+        self.answer(Limiter::Peer, self.peers.charge(peer, NonZeroU32::MIN))
     }
 
     /// Drops keys at full quota at intervals until the gateway stops.
@@ -88,7 +103,12 @@ impl RateLimits {
         match verdict {
             RateDecision::Allowed => Ok(()),
             RateDecision::Limited { retry_after_ms } => {
+                let expected = match limiter {
+                    Limiter::Agent => &self.agents_expected,
+                    Limiter::Peer => &self.peers_expected,
+                };
                 Err(Refusal::new(Code::RateLimited, "the rate is used up; requests that are refused count too")
+                    .expecting(expected)
                     .retry_after_ms(retry_after_ms))
             }
             RateDecision::Full => {
@@ -98,6 +118,12 @@ impl RateLimits {
             }
         }
     }
+}
+
+/// How many permits a request with a document of so many bytes costs.
+fn permits(bytes: usize) -> NonZeroU32 {
+    let parts = u32::try_from(bytes.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
+    NonZeroU32::new(parts).unwrap_or(NonZeroU32::MIN)
 }
 
 /// What a limiter says.
@@ -112,6 +138,7 @@ enum RateDecision {
 struct KeyedLimiter<K: Hash + Eq + Clone> {
     keys: Keys<K>,
     limiter: RateLimiter<K, Keys<K>, DefaultClock>,
+    burst: NonZeroU32,
     keys_max: usize,
     created: Instant,
     swept_ms: AtomicU64,
@@ -122,12 +149,14 @@ struct KeyedLimiter<K: Hash + Eq + Clone> {
 impl<K: Hash + Eq + Clone> KeyedLimiter<K> {
     fn new(per_s: u32, burst: u32, keys_max: usize) -> Self {
         let at_least_one = |value: u32| NonZeroU32::new(value).unwrap_or(NonZeroU32::MIN);
-        let quota = Quota::per_second(at_least_one(per_s)).allow_burst(at_least_one(burst));
+        let burst = at_least_one(burst);
+        let quota = Quota::per_second(at_least_one(per_s)).allow_burst(burst);
         let keys = Keys(Arc::new(DashMapStateStore::default()));
         let limiter = RateLimiter::new(quota, keys.clone(), DefaultClock::default());
         Self {
             keys,
             limiter,
+            burst,
             keys_max,
             created: Instant::now(),
             swept_ms: AtomicU64::new(0),
@@ -135,16 +164,18 @@ impl<K: Hash + Eq + Clone> KeyedLimiter<K> {
         }
     }
 
-    fn charge(&self, key: &K) -> RateDecision {
+    /// Takes permits of a key, at most a burst: what costs more would never be allowed.
+    fn charge(&self, key: &K, permits: NonZeroU32) -> RateDecision {
         if !self.keys.0.contains_key(key) && self.limiter.len() >= self.keys_max {
             self.sweep_if_due();
             if self.limiter.len() >= self.keys_max {
                 return RateDecision::Full;
             }
         }
-        match self.limiter.check_key(key) {
-            Ok(()) => RateDecision::Allowed,
-            Err(until) => {
+        match self.limiter.check_key_n(key, permits.min(self.burst)) {
+            // More than a burst is never asked for.
+            Ok(Ok(())) | Err(InsufficientCapacity(_)) => RateDecision::Allowed,
+            Ok(Err(until)) => {
                 let wait = until.wait_time_from(self.limiter.clock().now());
                 let ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
                 RateDecision::Limited { retry_after_ms: ms.saturating_add(1) }
@@ -226,41 +257,56 @@ impl<K: Hash + Eq + Clone> ShrinkableKeyedStateStore<K> for Keys<K> {
 mod tests {
     use super::*;
 
+    const ONE: NonZeroU32 = NonZeroU32::MIN;
+
     #[test]
     fn a_burst_is_allowed_and_then_the_wait_is_named() {
         let limiter: KeyedLimiter<u32> = KeyedLimiter::new(1, 3, 10);
-        assert!((0..3).all(|_| limiter.charge(&7) == RateDecision::Allowed));
-        let RateDecision::Limited { retry_after_ms } = limiter.charge(&7) else { panic!("a fourth was allowed") };
+        assert!((0..3).all(|_| limiter.charge(&7, ONE) == RateDecision::Allowed));
+        let RateDecision::Limited { retry_after_ms } = limiter.charge(&7, ONE) else { panic!("a fourth was allowed") };
         assert!((1..=1001).contains(&retry_after_ms), "{retry_after_ms}");
-        assert_eq!(limiter.charge(&8), RateDecision::Allowed, "another key has its own rate");
+        assert_eq!(limiter.charge(&8, ONE), RateDecision::Allowed, "another key has its own rate");
+    }
+
+    #[test]
+    fn a_request_costs_a_permit_for_each_8_kib_it_has_begun_and_at_most_a_burst() {
+        for (bytes, cost) in [(0, 1), (1, 1), (8192, 1), (8193, 2), (65_536, 8)] {
+            assert_eq!(permits(bytes).get(), cost, "{bytes}");
+        }
+        let limiter: KeyedLimiter<u32> = KeyedLimiter::new(1, 8, 10);
+        assert_eq!(limiter.charge(&1, permits(65_536)), RateDecision::Allowed);
+        assert!(matches!(limiter.charge(&1, ONE), RateDecision::Limited { .. }), "a large one used all up");
+        let tight: KeyedLimiter<u32> = KeyedLimiter::new(1, 3, 10);
+        assert_eq!(tight.charge(&1, permits(65_536)), RateDecision::Allowed, "no request costs more than there is");
+        assert!(matches!(tight.charge(&1, ONE), RateDecision::Limited { .. }));
     }
 
     #[test]
     fn one_agent_on_the_bus_uses_up_no_others_verifications() {
         let peer = |agent: &str| Peer::OnBus(AgentId::try_new(agent).expect("an agent's name"));
         let limiter: KeyedLimiter<Peer> = KeyedLimiter::new(1, 2, 10);
-        assert!((0..2).all(|_| limiter.charge(&peer("mallory")) == RateDecision::Allowed));
-        assert!(matches!(limiter.charge(&peer("mallory")), RateDecision::Limited { .. }));
-        assert_eq!(limiter.charge(&peer("dave")), RateDecision::Allowed);
+        assert!((0..2).all(|_| limiter.charge(&peer("mallory"), ONE) == RateDecision::Allowed));
+        assert!(matches!(limiter.charge(&peer("mallory"), ONE), RateDecision::Limited { .. }));
+        assert_eq!(limiter.charge(&peer("dave"), ONE), RateDecision::Allowed);
     }
 
     #[test]
     fn a_full_key_map_refuses_newcomers_and_keeps_those_it_tracks() {
         let limiter: KeyedLimiter<u32> = KeyedLimiter::new(1, 100, 50);
         for key in 0..50 {
-            assert_eq!(limiter.charge(&key), RateDecision::Allowed);
+            assert_eq!(limiter.charge(&key, ONE), RateDecision::Allowed);
         }
         for key in 50..1000 {
-            assert_eq!(limiter.charge(&key), RateDecision::Full);
+            assert_eq!(limiter.charge(&key, ONE), RateDecision::Full);
         }
         assert_eq!(limiter.len(), 50);
-        assert_eq!(limiter.charge(&3), RateDecision::Allowed);
+        assert_eq!(limiter.charge(&3, ONE), RateDecision::Allowed);
     }
 
     #[test]
     fn keys_that_are_back_at_full_quota_are_dropped_and_counted_once() {
         let limiter: KeyedLimiter<u32> = KeyedLimiter::new(u32::MAX, u32::MAX, 50);
-        assert!((0..20).all(|key| limiter.charge(&key) == RateDecision::Allowed));
+        assert!((0..20).all(|key| limiter.charge(&key, ONE) == RateDecision::Allowed));
         limiter.sweep();
         assert_eq!((limiter.len(), limiter.take_evicted(), limiter.take_evicted()), (0, 20, 0));
     }

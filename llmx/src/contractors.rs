@@ -9,6 +9,7 @@ use agents::observer::Observer;
 use schemas::TopicName;
 use schemas::ids::Capability;
 use serde_json::json;
+use traffic_gen::deferrals::DeferralCounter;
 use traffic_gen::invariants::Watch;
 use traffic_gen::live::{self, Access, CallScenario, Population};
 
@@ -57,8 +58,9 @@ pub async fn run(args: ContractorsArgs) -> Outcome {
     let remote = args.remote.open("llmx-contractors").await?;
     let (transport, identity) = (|_: &_| remote.transport(), |name: &_| remote.identity(name));
     let access = Access { control: &remote.control, transport: &transport, identity: &identity };
+    let deferrals = Arc::new(DeferralCounter::default());
     let watchers: Vec<Arc<dyn Observer>> =
-        vec![metrics.observer(AgentRole::Contractor), Arc::new(Watch::try_new(&registry)?)];
+        vec![metrics.observer(AgentRole::Contractor), Arc::new(Watch::try_new(&registry)?), deferrals.clone()];
     let options = AgentOptions { observer: Some(Arc::new(watchers)), tracer: tracer(), ..AgentOptions::default() };
     let scenario = CallScenario {
         contractors: args.count,
@@ -77,6 +79,10 @@ pub async fn run(args: ContractorsArgs) -> Outcome {
         () = connections.watch() => {}
     }
     population.stop().await?;
+    let deferrals = deferrals.total();
+    if !deferrals.is_empty() {
+        print(format_args!("contractors: held back by gateways: {deferrals}"));
+    }
     if let Some(health) = health {
         health.close().await;
     }

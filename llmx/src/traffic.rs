@@ -18,6 +18,7 @@ use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use traffic_gen::arrivals::PoissonArrivals;
+use traffic_gen::deferrals::{DeferralCounter, Deferrals};
 use traffic_gen::invariants::Watch;
 use traffic_gen::latency::Quantiles;
 use traffic_gen::live::{self, Access, CallScenario};
@@ -41,9 +42,10 @@ const PROGRESS_LOG_S: u64 = 5;
 #[command(
     after_help = "Examples:\n  llmx traffic --gateway http://127.0.0.1:8080 --rate 20 --duration 120\n  llmx traffic --to agent://bob --policy high --task \"carry a piano\"\n\n\
     Counts are what the initiator sees. Offers, fairness and the invariants need every agent's view: `llmx demo`.\n\
-    One initiator is held to the gateway's rate like every agent: 200 requests a second by default, acknowledgements\n\
-    included, which is about 40 calls a second with 12 contractors. What is beyond waits and is sent again, and latencies\n\
-    then measure the waiting: start several, each with a name (--initiator), or raise `requests_per_s`.\n\
+    One initiator is held to the gateway's rate like every agent: 2,000 requests a second by default, acknowledgements\n\
+    included, which is at least 200 calls a second. What is beyond waits and is sent again, and latencies then measure\n\
+    the waiting; the summary counts it as held back. Start several, each with a name (--initiator), or raise\n\
+    `requests_per_s`.\n\
     Ctrl-C and SIGTERM end it with a summary, marked as interrupted, once its open calls have ended, 30 s at most; a\n\
     second one at once.\n\
     Fails when no gateway answers (--wait), when a call has not ended 30 s after the last one, or within an hour of its\n\
@@ -101,8 +103,9 @@ pub async fn run(args: TrafficArgs) -> Outcome {
     }
     let trace = args.trace.as_deref().map(TraceFile::create).transpose().map_err(Failure::configuration)?;
     let mut csv = args.csv.as_deref().map(create).transpose()?;
+    let deferrals = Arc::new(DeferralCounter::default());
     let watchers: Vec<Arc<dyn Observer>> =
-        vec![agent_metrics.observer(AgentRole::Initiator), Arc::new(Watch::try_new(&registry)?)];
+        vec![agent_metrics.observer(AgentRole::Initiator), Arc::new(Watch::try_new(&registry)?), deferrals.clone()];
     let options = AgentOptions { observer: Some(Arc::new(watchers)), tracer: tracer(), ..AgentOptions::default() };
     let remote = args.remote.open("llmx-traffic").await?;
     let scenario = args.scenario(duration, remote.connect_within, options);
@@ -116,7 +119,9 @@ pub async fn run(args: TrafficArgs) -> Outcome {
     }
     let admitted = calls::judge(&counts);
     let unended = recorder.open() as u64 + counts.lost;
-    let seen = SeenAgents { interrupted, ..SeenAgents::new(&args, counts, shed, started.elapsed().as_secs_f64()) };
+    let elapsed_s = started.elapsed().as_secs_f64();
+    let seen =
+        SeenAgents { deferred: deferrals.total(), interrupted, ..SeenAgents::new(&args, counts, shed, elapsed_s) };
     if args.json {
         print_json(&seen)?;
     } else {
@@ -229,6 +234,7 @@ struct SeenAgents {
     award_rate: f64,
     latency_ms: SeenLatencies,
     rejected: BTreeMap<String, u64>,
+    deferred: Deferrals,
     dispositions: BTreeMap<String, u64>,
     outcomes: BTreeMap<String, u64>,
     shed: u64,
@@ -257,6 +263,7 @@ impl SeenAgents {
             award_rate: if counts.rounds == 0 { 0.0 } else { counts.awarded as f64 / counts.rounds as f64 },
             latency_ms: SeenLatencies { decision: counts.decision.quantiles(), round: counts.round.quantiles() },
             rejected: counts.rejected,
+            deferred: Deferrals::default(),
             dispositions: counts.dispositions,
             outcomes: counts.outcomes,
             shed,
@@ -282,7 +289,11 @@ impl fmt::Display for SeenAgents {
             writeln!(f, "  {name:<22} p50 {p50:>8.2}   p95 {p95:>8.2}   p99 {p99:>8.2}   max {max:>8.2}  ms")?;
         }
         writeln!(f, "  outcomes {}", counted(&self.outcomes))?;
-        write!(f, "  rejected at the gateway {}", counted(&self.rejected))
+        write!(f, "  rejected at the gateway {}", counted(&self.rejected))?;
+        if self.deferred.is_empty() {
+            return Ok(());
+        }
+        write!(f, "\n  held back by the gateway {}", self.deferred)
     }
 }
 

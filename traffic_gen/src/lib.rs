@@ -6,6 +6,7 @@
 //! | [`exchange`] | a whole exchange in this process |
 //! | [`live`] | contractors and calls against an exchange |
 //! | [`recorder`] | what did the agents see, how long did it take? |
+//! | [`deferrals`] | which limits held the agents back? |
 //! | [`invariants`] | did anything happen that must never happen? |
 //! | [`metrics`] | what does Prometheus learn of it? |
 //! | [`summary`] | what came of the run? |
@@ -17,6 +18,7 @@ pub mod bargain;
 #[cfg(feature = "bench")]
 pub mod bench;
 pub mod control;
+pub mod deferrals;
 pub mod exchange;
 pub mod invariants;
 pub mod latency;

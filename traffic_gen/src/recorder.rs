@@ -246,7 +246,7 @@ impl Observer for Recorder {
             trace.write(since_start, agent, &event);
         }
         match event {
-            Observed::Connected | Observed::Disconnected | Observed::Decided { .. } => {}
+            Observed::Connected | Observed::Disconnected | Observed::Deferred { .. } | Observed::Decided { .. } => {}
             Observed::Transmitted { negotiation, act, attempt, document, .. } => {
                 inner.in_flight += u64::from(attempt == 1);
                 if act == Act::Cfp && attempt == 1 {

@@ -42,6 +42,7 @@ impl TraceFile {
                 json!({"event": "sent", "negotiation": negotiation, "msg_id": msg_id, "act": act, "attempt": attempt,
                        "message": document})
             }
+            Observed::Deferred { refusal } => json!({"event": "deferred", "code": refusal.code}),
             Observed::Settled { sent, .. } => {
                 let (outcome, code) = match &sent.outcome {
                     SendOutcome::Accepted { .. } => ("accepted", None),

@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use schemas::delivery::{Delivery, Notification};
-use schemas::{DeliveryId, Timestamp};
+use schemas::{DeliveryId, Refusal, Timestamp};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -22,7 +22,7 @@ use crate::identity::Identity;
 use crate::observer::Observed;
 use crate::session::{AgentSession, Origin};
 use crate::strategy::{Action, Outgoing, SendOutcome, Sent, Strategy};
-use crate::transport::{Connection, Inbox, InboxMessage, SendReply, TransportError, Uplink};
+use crate::transport::{Connection, Inbox, InboxMessage, SendReply, TransportError, Uplink, can_pass};
 
 /// A connection that is lost sooner counts as a failed attempt, so that one closed at once is not made in a hot loop.
 const CONNECTION_LIFE_MIN: Duration = Duration::from_secs(5);
@@ -240,6 +240,9 @@ impl<S: Strategy + 'static> Drive<S> {
         match done {
             Done::Answered(number, answer) => {
                 self.sends_in_flight -= 1;
+                if let SendReply::Refused(refusal) = &answer {
+                    self.observe_deferral(refusal);
+                }
                 if let Some(sent) = self.session.handle_answer(now, number, answer) {
                     self.handle_sent(self.clock.log_time(now), &sent, None);
                 }
@@ -247,6 +250,9 @@ impl<S: Strategy + 'static> Drive<S> {
             Done::Acked(result) => {
                 self.acks_in_flight -= 1;
                 self.summary.acks_lost += u64::from(result.is_err());
+                if let Err(TransportError::Refused(refusal)) = &result {
+                    self.observe_deferral(refusal);
+                }
             }
         }
     }
@@ -378,6 +384,13 @@ impl<S: Strategy + 'static> Drive<S> {
         }
         self.acks_in_flight += 1;
         self.work.push(link.ack(ids).map(Done::Acked).boxed());
+    }
+
+    /// Shows the observer a refusal that is not final.
+    fn observe_deferral(&self, refusal: &Refusal) {
+        if can_pass(refusal.code) {
+            self.observe(Observed::Deferred { refusal });
+        }
     }
 
     fn observe(&self, event: Observed<'_>) {

@@ -15,6 +15,7 @@ fn every_label_is_there_before_anything_happens() {
         "agent_decisions_total{action=\"silence\",strategy=\"contractor\"} 0",
         "agent_messages_total{act=\"offer\",outcome=\"refused\"} 0",
         "agent_refusals_total{code=\"rate_limited\"} 0",
+        "agent_deferrals_total{code=\"rate_limited\"} 0",
         "agent_deliveries_total{act=\"turn\",result=\"repeated\"} 0",
         "agent_connected{strategy=\"initiator\"} 0",
     ] {
@@ -41,6 +42,8 @@ fn what_agents_see_and_do_is_counted() {
         (metrics.transmissions.of(Repetition::Repeated), 1),
         (metrics.messages.of(Act::Refuse, SendResult::Refused), 1),
         (metrics.refusals.of(Code::NoConsent), 1),
+        (metrics.refusals.of(Code::RateLimited), 0),
+        (metrics.deferrals.of(Code::RateLimited), 1),
         (metrics.deliveries.of(Act::Cfp, Repetition::Repeated), 1),
         (metrics.decisions.of(role, Said(Some(Act::Refuse))), 1),
         (metrics.decisions.of(role, Said(None)), 1),
@@ -65,6 +68,7 @@ fn exercise(metrics: &AgentMetrics) {
         outcome: SendOutcome::Refused(Refusal::new(Code::NoConsent, "no")),
         way: Way::default(),
     };
+    let slow_down = Refusal::new(Code::RateLimited, "slow down");
     let left = |attempt| Observed::Transmitted {
         negotiation: &negotiation,
         msg_id: &msg_id,
@@ -77,6 +81,7 @@ fn exercise(metrics: &AgentMetrics) {
         Observed::Connected,
         Observed::Disconnected,
         left(1),
+        Observed::Deferred { refusal: &slow_down },
         left(2),
         Observed::Settled { sent: &sent, took: Duration::from_millis(3) },
         Observed::Delivered { delivery: &call, is_repeat: true },

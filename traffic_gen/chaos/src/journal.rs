@@ -171,7 +171,7 @@ impl Notes {
     fn handle(&mut self, agent: &AgentId, at: Timestamp, event: Observed<'_>) {
         match event {
             Observed::Connected => self.connections += 1,
-            Observed::Disconnected | Observed::Decided { .. } => {}
+            Observed::Disconnected | Observed::Deferred { .. } | Observed::Decided { .. } => {}
             Observed::Transmitted { negotiation, msg_id, act, attempt: 1, .. } => {
                 self.sent += 1;
                 self.departures.insert((agent.clone(), msg_id.clone()), at);

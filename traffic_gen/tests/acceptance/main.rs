@@ -10,6 +10,7 @@
 //! | `consent` | no consent, no delivery; `ask`; groups and their quality of service |
 //! | `lost_acks` | repeats at growing gaps, one action, a logged failure |
 //! | `identity` | duplicates, conflicts, order, ties, ids |
+//! | `limits` | what the default rate is enough for; what a tighter one holds back |
 //! | `bad_semantics` | what is well-formed and still wrong |
 //! | `bad_order` | replays, order, duplication, foreign hands in the log |
 //! | `replay` | an export is recomputed; every altered byte is found |
@@ -21,6 +22,7 @@ mod bad_semantics;
 mod consent;
 mod identity;
 mod journal;
+mod limits;
 mod lost_acks;
 mod mixed_case;
 mod party;

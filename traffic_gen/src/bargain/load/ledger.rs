@@ -145,6 +145,7 @@ impl Observer for Ledger {
             | Observed::Delivered { .. }
             | Observed::Connected
             | Observed::Disconnected
+            | Observed::Deferred { .. }
             | Observed::Decided { .. }
             | Observed::Settled { .. } => {}
         }
