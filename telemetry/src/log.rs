@@ -14,7 +14,7 @@ use tracing::Subscriber;
 use tracing::field::Field;
 use tracing::{Level, Metadata};
 use tracing_subscriber::field::MakeExt as _;
-use tracing_subscriber::filter::{FilterExt as _, filter_fn};
+use tracing_subscriber::filter::{FilterExt as _, LevelFilter, filter_fn};
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::fmt::{FormatFields, MakeWriter};
 use tracing_subscriber::{EnvFilter, Layer, Registry, layer::SubscriberExt as _, util::SubscriberInitExt as _};
@@ -80,7 +80,10 @@ where
         Format::Text => lines.with_ansi(false).fmt_fields(text_fields()).boxed(),
         Format::Json => lines.event_format(json::Json).boxed(),
     };
-    lines.with_filter(filter(asked).and(filter_fn(may_be_told)))
+    // Without a hint of its own, this second filter would hide the first one's, and every `trace!` of every library would be
+    // looked at.
+    let discreet = filter_fn(may_be_told).with_max_level_hint(LevelFilter::TRACE);
+    lines.with_filter(filter(asked).and(discreet))
 }
 
 /// The fields of an event for a person: `message` first as it stands, then `name=value`.

@@ -38,6 +38,9 @@ const DELIVERIES_MAX: usize = 1024;
 const BATCH_MAX: usize = 128;
 /// Largest frame read: a delivery to an initiator with a thousand offers fits.
 const FRAME_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Buffers of one connection, in bytes. The reading one is zeroed before every read, so the library's 128 KiB cost more than
+/// the frames.
+const BUFFER_BYTES: usize = 4 * 1024;
 /// How long the farewell may take.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -75,6 +78,8 @@ impl Transport for WebSocketTransport {
             bearer.set_sensitive(true);
             request.headers_mut().insert("authorization", bearer);
             let config = WebSocketConfig::default()
+                .read_buffer_size(BUFFER_BYTES)
+                .write_buffer_size(BUFFER_BYTES)
                 .max_message_size(Some(FRAME_BYTES_MAX))
                 .max_frame_size(Some(FRAME_BYTES_MAX));
             let (socket, _) =

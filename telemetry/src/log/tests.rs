@@ -71,6 +71,14 @@ fn warnings_and_refusals_are_logged_unless_more_is_asked_for() {
 }
 
 #[test]
+fn libraries_need_not_ask_below_the_level_that_is_logged() {
+    for (asked, expected) in [(None, LevelFilter::INFO), (Some("error"), LevelFilter::WARN), (Some("trace"), LevelFilter::TRACE)] {
+        let subscriber = subscriber(asked, Format::Json, io::sink);
+        assert_eq!(subscriber.max_level_hint(), Some(expected), "{asked:?}");
+    }
+}
+
+#[test]
 fn what_would_log_whole_messages_may_only_warn() {
     for asked in ["trace", "debug", "async_nats=trace", "tungstenite=trace", "tungstenite::protocol=trace"] {
         let lines = written(Format::Json, Some(asked), || {
