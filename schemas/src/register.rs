@@ -75,41 +75,42 @@ pub enum AwardEnd {
     Revoked,
 }
 
-/// A value of the register; stored in canonical form, so that equal values are equal bytes.
+/// A value of the register; stored in canonical form, so that equal values are equal bytes. Members stand in the order of
+/// their names, so that compact JSON is that form.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RegisterValue {
     /// Under [`RegisterKey::Award`].
     Award {
+        /// Head of the hash chain over the negotiation's inputs when it was made.
+        chain: Digest,
         /// Digest of the decision record.
         decision: Digest,
         /// The winning offer.
         offer_id: OfferId,
-        /// Head of the hash chain over the negotiation's inputs when it was made.
-        chain: Digest,
     },
     /// Under [`RegisterKey::AwardEnd`].
     AwardEnd {
-        /// How.
-        end: AwardEnd,
         /// Head of the hash chain.
         chain: Digest,
+        /// How.
+        end: AwardEnd,
     },
     /// What a bargain agreed on, under the key of lot 0, award 1.
     Agreement {
+        /// Head of the negotiation's hash chain.
+        chain: Digest,
         /// The accepted offer.
         offer_id: OfferId,
         /// Digest of its terms.
         terms_digest: Digest,
-        /// Head of the negotiation's hash chain.
-        chain: Digest,
     },
     /// Under [`RegisterKey::Closed`].
     Closed {
-        /// How.
-        outcome: Outcome,
         /// Head of the hash chain.
         chain: Digest,
+        /// How.
+        outcome: Outcome,
     },
 }
 

@@ -72,7 +72,9 @@ fn warnings_and_refusals_are_logged_unless_more_is_asked_for() {
 
 #[test]
 fn libraries_need_not_ask_below_the_level_that_is_logged() {
-    for (asked, expected) in [(None, LevelFilter::INFO), (Some("error"), LevelFilter::WARN), (Some("trace"), LevelFilter::TRACE)] {
+    for (asked, expected) in
+        [(None, LevelFilter::INFO), (Some("error"), LevelFilter::WARN), (Some("trace"), LevelFilter::TRACE)]
+    {
         let subscriber = subscriber(asked, Format::Json, io::sink);
         assert_eq!(subscriber.max_level_hint(), Some(expected), "{asked:?}");
     }

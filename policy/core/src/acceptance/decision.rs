@@ -4,40 +4,42 @@
 use schemas::delivery::CloseReason;
 use schemas::ids::Position;
 use schemas::{AgentId, AwardNo, Digest, Lot, NegotiationId, OfferId, Timestamp};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
-/// One decision. Serialise with [`schemas::digest::canonical`]; integers and texts only.
+/// One decision: integers and texts only. Members stand in the order of their names, here and in what it contains, so that
+/// compact JSON is the canonical form.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Decision {
-    /// The negotiation.
-    pub negotiation: NegotiationId,
-    /// Digest of the policy it runs under.
-    pub policy: Digest,
-    /// The round.
-    pub round: u32,
-    /// Position of the input that caused it; at a close this is the closing position that breaks ties.
-    pub position: Position,
     /// When: log time of a message, deadline of a timer; microseconds.
     pub at: Timestamp,
+    /// The awards it makes.
+    pub awards: Vec<Placement>,
     /// Who or what chose.
     pub cause: Cause,
+    /// Head of the hash chain over the negotiation's inputs.
+    pub chain: Digest,
     /// Why collection closed.
     pub closed: CloseReason,
     /// Whether everybody called had responded by then.
     pub complete: bool,
-    /// Contractors that had responded by then.
-    pub responded: u32,
     /// Contractors called.
     pub expected: u32,
+    /// The negotiation.
+    pub negotiation: NegotiationId,
     /// The valid offers in rank order (after a lost award: those still held).
     pub offers: Vec<RankedOffer>,
-    /// The awards it makes.
-    pub awards: Vec<Placement>,
-    /// Head of the hash chain over the negotiation's inputs.
-    pub chain: Digest,
+    /// Digest of the policy it runs under.
+    pub policy: Digest,
+    /// Position of the input that caused it; at a close this is the closing position that breaks ties.
+    #[serde(serialize_with = "in_order")]
+    pub position: Position,
     /// After a lost award: digest of the decision before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub previous: Option<Digest>,
+    /// Contractors that had responded by then.
+    pub responded: u32,
+    /// The round.
+    pub round: u32,
 }
 
 /// Who or what chose.
@@ -81,43 +83,59 @@ pub enum AwardLoss {
 /// One valid offer in its rank.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RankedOffer {
-    /// The offer.
-    pub offer_id: OfferId,
     /// Its contractor.
     pub contractor: AgentId,
-    /// Digest of its terms.
-    pub terms: Digest,
-    /// Its score.
-    pub score: u32,
-    /// Its own price, in micro-units, where it has one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub price: Option<i64>,
+    /// Its contractor's last win in this lane, under `tie_break: least_recent_winner`.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "in_order")]
+    pub last_win: Option<Position>,
+    /// The offer.
+    pub offer_id: OfferId,
     /// What it would be paid at its rank.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payment: Option<i64>,
+    /// Its own price, in micro-units, where it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub price: Option<i64>,
+    /// Its score.
+    pub score: u32,
+    /// Digest of its terms.
+    pub terms: Digest,
     /// Valid until then; absent when it stands for the whole negotiation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub valid_until: Option<Timestamp>,
-    /// Its contractor's last win in this lane, under `tie_break: least_recent_winner`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_win: Option<Position>,
 }
 
 /// One award.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Placement {
-    /// The lot.
-    pub lot: Lot,
     /// The award.
     pub award_no: AwardNo,
+    /// The lot.
+    pub lot: Lot,
     /// The offer.
     pub offer_id: OfferId,
+}
+
+/// A position with its members in the order of their names.
+fn in_order<P, S>(position: &P, serializer: S) -> Result<S::Ok, S::Error>
+where
+    P: Copy + Into<Option<Position>>,
+    S: Serializer,
+{
+    #[derive(Serialize)]
+    struct Ordered {
+        index: u32,
+        seq: u64,
+    }
+    let position: Option<Position> = (*position).into();
+    position.map(|Position { seq, index }| Ordered { index, seq }).serialize(serializer)
 }
 
 impl Decision {
     /// Digest of the canonical record.
     #[must_use]
     pub fn digest(&self) -> Digest {
-        Digest::of(self).expect("a decision holds integers, texts and digests only, which all have a canonical form")
+        Digest::of_ordered(self)
+            .expect("a decision holds integers, texts and digests only, which all have a canonical form")
     }
 }

@@ -36,13 +36,17 @@ impl Names {
 #[derive(Debug, Default)]
 pub(super) struct Policies {
     uses_by_digest: BTreeMap<Digest, (Arc<PinnedPolicy>, usize)>,
+    /// The last that fell out of use: the next call nearly always has it again, and its digest takes longer than a fold.
+    last_released: Option<Arc<PinnedPolicy>>,
 }
 
 impl Policies {
     /// The shared form of a pinned policy, without counting a use. Absent when the document contradicts itself or is not
     /// the one whose digest is pinned: a gateway must not be able to put another policy under a known digest.
     pub(super) fn share(&self, pinned: &Pinned) -> Option<Arc<PinnedPolicy>> {
-        if let Some((known, _)) = self.uses_by_digest.get(&pinned.policy_digest) {
+        let in_use = self.uses_by_digest.get(&pinned.policy_digest).map(|(known, _)| known);
+        let released = || self.last_released.as_ref().filter(|known| known.digest == pinned.policy_digest);
+        if let Some(known) = in_use.or_else(released) {
             return (known.policy == *pinned.policy).then(|| Arc::clone(known));
         }
         let digest = pinned.policy.digest().ok()?;
@@ -67,7 +71,7 @@ impl Policies {
         if let Some((_, uses)) = self.uses_by_digest.get_mut(&digest) {
             *uses -= 1;
             if *uses == 0 {
-                self.uses_by_digest.remove(&digest);
+                self.last_released = self.uses_by_digest.remove(&digest).map(|(policy, _)| policy);
             }
         }
     }

@@ -224,7 +224,7 @@ impl Publisher {
             observer.handle_write_wanted(&key);
         }
         let negotiation = key.negotiation().clone();
-        let value = match schemas::digest::canonical(&value) {
+        let value = match schemas::digest::canonical_ordered(&value) {
             Ok(value) => Bytes::from(value),
             Err(error) => {
                 // Digests, ids and names always have a canonical form; without one the gate must stay shut.
