@@ -371,6 +371,7 @@ impl Composer {
             seq: Some(self.instance + number),
             in_reply_to,
             traceparent,
+            receipt: false,
         };
         let document = serde_json::to_vec(&Message { envelope, payload })
             .expect("envelopes and payloads hold only integers, texts and maps with text keys, which JSON can express");

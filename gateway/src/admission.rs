@@ -15,6 +15,7 @@ use std::time::{Instant, SystemTime};
 
 use bus::Bus;
 use bytes::Bytes;
+use schemas::control::ReceiptPreference;
 use schemas::record::{AdmittedMessage, Entry, Pinned};
 use schemas::validate::{BODY_BYTES_MAX, Checked, check_message};
 use schemas::{Act, AgentId, Code, MsgId, NegotiationId, Position, Refusal};
@@ -237,6 +238,13 @@ impl Admission {
         outcome
     }
 
+    /// Whether an agent's registration asks for every receipt at once.
+    fn asks_for_all_receipts(&self, agent: &AgentId) -> bool {
+        let tables = self.0.registry.read();
+        let registration = tables.agents.registration(agent);
+        registration.is_none_or(|registration| registration.receipts == ReceiptPreference::All)
+    }
+
     async fn store(
         &self,
         from: AgentId,
@@ -255,8 +263,10 @@ impl Admission {
 
         context.publishes();
         let (act, digest, body) = (checked.act, checked.digest, checked.body);
-        let entry =
-            Entry::Message(AdmittedMessage { from, negotiation: negotiation.clone(), act, digest, body, pinned });
+        let receipts_all = self.asks_for_all_receipts(&from);
+        let negotiation_id = negotiation.clone();
+        let admitted = AdmittedMessage { from, negotiation: negotiation_id, act, digest, body, pinned, receipts_all };
+        let entry = Entry::Message(admitted);
         match self.0.log.append(&negotiation, &entry).await {
             Ok(Position { seq, index }) => Ok(Accepted { seq, index, msg_id, negotiation, policy: None }),
             Err(refusal) => {

@@ -39,9 +39,23 @@ pub struct Registration {
     /// Whether calls to topics and groups invite it while it is absent.
     #[serde(default)]
     pub durable: bool,
+    /// Which receipts are deliveries of their own.
+    #[serde(default)]
+    pub receipts: ReceiptPreference,
     /// For people: a name or description.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
+}
+
+/// Which receipts an agent is sent at once (docs/spec/messages.md#ms-56).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReceiptPreference {
+    /// Those that say more than `ok`; others come with the next delivery of the negotiation.
+    Exceptions,
+    /// Each.
+    #[default]
+    All,
 }
 
 impl Default for Registration {
@@ -52,6 +66,7 @@ impl Default for Registration {
             consent: Consent::default(),
             lease_ms: LEASE_MS_DEFAULT,
             durable: false,
+            receipts: ReceiptPreference::default(),
             description: None,
         }
     }

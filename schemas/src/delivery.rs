@@ -26,6 +26,17 @@ pub struct Delivery {
     pub envelope: DeliveryEnvelope,
     /// The payload.
     pub payload: Notification,
+    /// What became of earlier messages of the recipient, where that was `ok` and was not told by itself, in their order
+    /// (docs/spec/messages.md#ms-56).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub receipts: Vec<Receipt>,
+}
+
+impl Delivery {
+    /// Every receipt it carries: those of earlier messages, then the one it may be itself.
+    pub fn receipts_told(&self) -> impl Iterator<Item = &Receipt> {
+        self.receipts.iter().chain(self.payload.receipt())
+    }
 }
 
 /// The envelope of a delivery.
@@ -76,6 +87,12 @@ pub enum Notification {
 }
 
 impl Notification {
+    /// The receipt it is, if it is one.
+    #[must_use]
+    pub const fn receipt(&self) -> Option<&Receipt> {
+        if let Self::Ack(receipt) = self { Some(receipt) } else { None }
+    }
+
     /// The act.
     #[must_use]
     pub const fn act(&self) -> Act {

@@ -106,6 +106,9 @@ pub struct Envelope {
     /// W3C trace context of the sender.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
+    /// Asks for a receipt at once, even if it says no more than `ok`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub receipt: bool,
 }
 
 impl Envelope {

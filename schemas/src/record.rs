@@ -124,6 +124,9 @@ pub struct AdmittedMessage {
     /// On a call: what the gateway pins. Only the first record's counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pinned: Option<Arc<Pinned>>,
+    /// The sender's registration asked for every receipt at once (docs/spec/messages.md#ms-56).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub receipts_all: bool,
 }
 
 /// What a negotiation runs under, pinned by the gateway that admitted its call.

@@ -92,6 +92,8 @@ fn documents_that_depart_from_their_schema_are_refused() {
         (45, "2026-11-20T21:00:00.000Z", "2016-12-31T23:59:60Z", Code::BadFormat, "/envelope/ts"),
         (45, "2026-11-20T21:00:00.000Z", "9999-12-31T23:59:59Z", Code::BadFormat, "/envelope/ts"),
         (45, "2026-11-20T21:00:00.000Z", "1969-12-31T23:59:59Z", Code::BadFormat, "/envelope/ts"),
+        (42, "\"ts\":", "\"receipt\":1,\"ts\":", Code::WrongType, "/envelope/receipt"),
+        (42, "\"ts\":", "\"receipt\":\"all\",\"ts\":", Code::WrongType, "/envelope/receipt"),
         (46, "m1", "agent://bob/1", Code::BadFormat, "/envelope/msg_id"),
         (46, "\"m1\"", "1", Code::WrongType, "/envelope/msg_id"),
         (46, "\"msg_id\":\"m1\",", "", Code::MissingField, "/envelope/msg_id"),

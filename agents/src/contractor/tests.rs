@@ -296,7 +296,7 @@ fn delivery(own: &str, payload: Notification) -> Delivery {
         in_reply_to: None,
         traceparent: None,
     };
-    Delivery { envelope, payload }
+    Delivery { envelope, payload, receipts: Vec::new() }
 }
 
 fn call(own: &str, round: u32) -> Delivery {

@@ -117,7 +117,7 @@ pub(crate) fn delivery(n: u8, own: &str, payload: Notification) -> Delivery {
         in_reply_to: None,
         traceparent: None,
     };
-    Delivery { envelope, payload }
+    Delivery { envelope, payload, receipts: Vec::new() }
 }
 
 pub(crate) fn call(n: u8, own: &str) -> Delivery {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use schemas::delivery::{CloseReason, Disposition, Notice, Notification, Outcome};
+use schemas::delivery::{CloseReason, Disposition, Notice, Notification, Outcome, Receipt};
 use schemas::record::Qos;
 use schemas::{
     Act, Address, AgentId, AwardNo, DeliveryId, Lot, MsgId, NegotiationId, OfferId, RegisterKey, RegisterValue,
@@ -42,6 +42,8 @@ pub struct Deliver {
     pub in_reply_to: Option<MsgId>,
     /// What is said; shared between the recipients of a call.
     pub told: Arc<Notification>,
+    /// The receipts that waited for a delivery to this recipient, in the order of its messages.
+    pub receipts: Box<[Receipt]>,
     /// Log time of the record that caused it.
     pub at: Timestamp,
     /// Retry until then.
@@ -54,6 +56,13 @@ pub struct Deliver {
     pub after: Option<RegisterKey>,
     /// W3C trace context of the negotiation's call.
     pub traceparent: Option<Arc<str>>,
+}
+
+impl Deliver {
+    /// Every receipt it carries: those that waited, then the one it may be itself.
+    pub fn receipts_told(&self) -> impl Iterator<Item = &Receipt> {
+        self.receipts.iter().chain(self.told.receipt())
+    }
 }
 
 /// A write to the register.

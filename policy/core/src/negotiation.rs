@@ -250,6 +250,9 @@ pub(crate) struct Party {
     /// Highest `seq` folded; absent while the party numbers nothing.
     last_seq: Option<u64>,
     pub(crate) seen: Vec<SeenMessage>,
+    /// Of how many of the last messages in `seen` the receipt waits for the next delivery to the party
+    /// (docs/spec/messages.md#ms-56).
+    waiting: u32,
 }
 
 /// What a message is to what its sender sent before.
@@ -267,7 +270,24 @@ enum Repeat {
 
 impl Party {
     fn new(agent: AgentId) -> Self {
-        Self { agent, last_seq: None, seen: Vec::new() }
+        Self { agent, last_seq: None, seen: Vec::new(), waiting: 0 }
+    }
+
+    /// The messages whose receipts wait, in their order.
+    fn waiting(&self) -> &[SeenMessage] {
+        let count = usize::try_from(self.waiting).unwrap_or(usize::MAX);
+        &self.seen[self.seen.len().saturating_sub(count)..]
+    }
+
+    /// What is relied on between the fields, and a snapshot might not keep.
+    fn check(&self) -> Result<(), &'static str> {
+        let is_followed = |seen: &SeenMessage| seen.disposition == Disposition::Ok && seen.award_no.is_none();
+        let count = usize::try_from(self.waiting).unwrap_or(usize::MAX);
+        if count <= self.seen.len() && self.waiting().iter().all(is_followed) {
+            Ok(())
+        } else {
+            Err("a receipt waits that is none, or says more than ok")
+        }
     }
 
     /// Repeats and order. A party that numbers nothing has no order to protect; once it has numbered a message, one
@@ -444,6 +464,7 @@ impl InputContext<'_> {
             from: None,
             in_reply_to: None,
             told: told.into(),
+            receipts: Box::default(),
             at: self.clock,
             expires,
             qos: Qos::AtLeastOnce,

@@ -26,6 +26,8 @@ mod memory;
 mod offering;
 #[path = "properties/policies.rs"]
 mod policies;
+#[path = "properties/receipts.rs"]
+mod receipts;
 #[path = "properties/recomputed.rs"]
 mod recomputed;
 #[path = "properties/recording.rs"]
@@ -96,7 +98,7 @@ fn every_message_is_answered_once_every_delivery_is_unique_and_every_timer_leads
 #[test]
 fn the_naive_reference_says_the_same_at_every_record() {
     explore_times(REFERENCE_TIMES, any_case(), &[Check::LikeReference], |case, counts| {
-        let run = Run::of(case);
+        let run = Run::of(case).asking(receipts::are_wanted);
         let mut reference = Reference::new(&run.limits);
         for step in &run.steps {
             let expected = reference.fold(step.seq, step.time, &step.record);
@@ -116,13 +118,22 @@ fn the_naive_reference_says_the_same_at_every_record() {
 #[test]
 fn the_same_log_gives_the_same_effects_and_the_same_register() {
     let recomputable = [Check::Recomputable];
-    explore(any_case(), &recomputable, |case, counts| recomputed::check(&Run::of(case), counts));
+    explore(any_case(), &recomputable, |case, counts| {
+        recomputed::check(&Run::of(case).asking(receipts::are_wanted), counts)
+    });
 }
 
 #[test]
 fn a_lane_restored_anywhere_goes_on_as_if_it_had_never_stopped() {
     let cases = (any_case(), vec(0_usize..1000, 1..8));
-    explore(cases, &[Check::Restorable], |(case, cuts), counts| restored::check(&Run::of(case), cuts, counts));
+    explore(cases, &[Check::Restorable], |(case, cuts), counts| {
+        restored::check(&Run::of(case).asking(receipts::are_wanted), cuts, counts)
+    });
+}
+
+#[test]
+fn who_asks_for_receipts_is_told_sooner_and_nothing_else_changes() {
+    explore(any_case(), &[Check::ReceiptsByException], receipts::check);
 }
 
 #[test]

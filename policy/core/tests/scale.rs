@@ -115,6 +115,7 @@ fn message(from: &AgentId, negotiation: &NegotiationId, act: Act, payload: Value
         digest: Digest::of_bytes(&body),
         body: Arc::from(RawValue::from_string(String::from_utf8(body).expect("text")).expect("JSON")),
         pinned: None,
+        receipts_all: false,
     }
 }
 

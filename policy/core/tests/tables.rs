@@ -24,6 +24,8 @@ mod engine_records;
 mod legality;
 #[path = "tables/mixed_case.rs"]
 mod mixed_case;
+#[path = "tables/receipts.rs"]
+mod receipts;
 #[path = "tables/several_lots.rs"]
 mod several_lots;
 #[path = "tables/views.rs"]

@@ -16,9 +16,17 @@ use schemas::{
 
 /// The facts of some effects, sorted. Dispositions, notices, register entries, closes, decisions, awards, ends.
 pub fn facts<'a>(effects: impl IntoIterator<Item = &'a Effect>) -> Vec<String> {
-    let mut facts: Vec<String> = effects.into_iter().filter_map(of).collect();
+    let mut facts: Vec<String> = effects.into_iter().flat_map(|effect| along(effect).chain(of(effect))).collect();
     facts.sort();
     facts
+}
+
+/// The receipts that came along with a delivery, each as if it were one, and marked.
+fn along(effect: &Effect) -> impl Iterator<Item = String> {
+    let deliver = if let Effect::Deliver(deliver) = effect { Some(deliver) } else { None };
+    deliver.into_iter().flat_map(|Deliver { negotiation, to, receipts, .. }| {
+        receipts.iter().map(move |receipt| format!("{} along", ack(negotiation, to, receipt)))
+    })
 }
 
 fn of(effect: &Effect) -> Option<String> {

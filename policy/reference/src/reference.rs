@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use policy_core::{Deliver, Effect, Limits};
 use schemas::delivery::{Disposition, Notification, Receipt};
-use schemas::record::{AdmittedMessage, EngineEvent, Entry, Record};
+use schemas::record::{AdmittedMessage, EngineEvent, Entry, Qos, Record};
 use schemas::{Act, AgentId, DeliveryId, Digest, MsgId, NegotiationId, Position, Timestamp};
 
 use serde_json::Value;
@@ -40,6 +40,7 @@ pub struct Reference {
     /// Those that have been, and are no longer recognised.
     forgotten: BTreeSet<[u8; 16]>,
     wins: Wins,
+    waiting: BTreeMap<[u8; 16], UntoldReceipts>,
     /// The calls and ACCEPTs the lane's state delivered: their failure is logged by delivery id.
     deliveries: BTreeMap<DeliveryId, Deliver>,
 }
@@ -56,6 +57,7 @@ impl Reference {
             negotiations: BTreeMap::new(),
             forgotten: BTreeSet::new(),
             wins: BTreeMap::new(),
+            waiting: BTreeMap::new(),
             deliveries: BTreeMap::new(),
         }
     }
@@ -70,6 +72,7 @@ impl Reference {
         self.negotiations.retain(|key, one| {
             let is_recognised = !one.has_ended() || one.ends_by().plus_ms(grace_ms) >= now;
             if !is_recognised {
+                self.waiting.remove(key);
                 self.forgotten.insert(*key);
             }
             is_recognised
@@ -121,7 +124,7 @@ impl Reference {
             let moment = Moment { now: at, clock: self.now, position: Position { seq, index }, rules: self.rules };
             let one = self.negotiations.get_mut(&key).expect("it has a timer");
             one.fire(timer, moment, &mut self.wins);
-            facts.append(one.facts());
+            self.tell(key, facts);
             index -= 1;
         }
     }
@@ -148,7 +151,8 @@ impl Reference {
             EngineEvent::DeliveryFailed { negotiation, .. } | EngineEvent::Abort { negotiation, .. } => negotiation,
             EngineEvent::Claim { .. } | EngineEvent::Delivered { .. } | EngineEvent::Rules { .. } => return,
         };
-        let Some(one) = self.negotiations.get_mut(&key(negotiation)).filter(|one| !one.has_ended()) else {
+        let key = key(negotiation);
+        let Some(one) = self.negotiations.get_mut(&key).filter(|one| !one.has_ended()) else {
             return;
         };
         match event {
@@ -160,7 +164,37 @@ impl Reference {
             EngineEvent::Abort { .. } => one.abort(moment),
             EngineEvent::Claim { .. } | EngineEvent::Delivered { .. } | EngineEvent::Rules { .. } => {}
         }
-        facts.append(one.facts());
+        self.tell(key, facts);
+    }
+
+    /// What one input of a negotiation led to. Who is told anything is told with it what waits; what waits at the end, and
+    /// goes with nothing, nobody is told (docs/spec/messages.md#ms-56).
+    fn tell(&mut self, key: [u8; 16], facts: &mut Vec<String>) {
+        let one = self.negotiations.get_mut(&key).expect("it had an input");
+        let waiting = self.waiting.get_mut(&key).expect("it was opened");
+        let mut told = std::mem::take(one.facts());
+        let once = &waiting.called_once;
+        let (leaving, staying): (Vec<_>, Vec<_>) = std::mem::take(&mut waiting.receipts)
+            .into_iter()
+            .partition(|(to, receipt)| told.iter().any(|fact| goes_along(fact, receipt, once.contains(to))));
+        waiting.receipts = if one.has_ended() { Vec::new() } else { staying };
+        told.extend(leaving.into_iter().map(|(_, receipt)| format!("{receipt} along")));
+        facts.append(&mut told);
+    }
+
+    /// Nobody asked for the receipt of this message: if it says no more than `ok`, it waits.
+    fn hold_receipt(&mut self, key: [u8; 16], message: &AdmittedMessage, id: &MsgId) {
+        let one = self.negotiations.get_mut(&key).expect("it had an input");
+        let is_bare = |fact: &String| {
+            let words: Vec<&str> = fact.split(' ').collect();
+            words.starts_with(&[message.negotiation.as_str(), message.from.as_str(), "ack", id.as_str(), "Ok"])
+                && words[5] != "first"
+                && words.ends_with(&["None"])
+        };
+        let (bare, others): (Vec<String>, Vec<String>) = std::mem::take(one.facts()).into_iter().partition(is_bare);
+        *one.facts() = others;
+        let waiting = self.waiting.get_mut(&key).expect("it was opened");
+        waiting.receipts.extend(bare.into_iter().map(|receipt| (message.from.clone(), receipt)));
     }
 
     fn hear(&mut self, message: &AdmittedMessage, moment: Moment, facts: &mut Vec<String>) {
@@ -190,17 +224,22 @@ impl Reference {
         let is_full = message.pinned.is_some() && self.counts().0 >= self.limits.open_max;
         match self.negotiations.get_mut(&key) {
             Some(one) if one.is_party(&message.from) => {
+                let is_asked = message.receipts_all || decoded.envelope.receipt;
                 one.hear(message, decoded, moment, &mut self.wins, &self.limits);
-                facts.append(one.facts());
+                if !is_asked {
+                    self.hold_receipt(key, message, &msg_id);
+                }
+                self.tell(key, facts);
             }
             None if is_own_call(message) && message.pinned.is_some() && self.forgotten.contains(&key) => {
                 facts.push(stranger(msg_id, Disposition::Closed));
             }
             None if is_own_call(message) && is_full => facts.push(stranger(msg_id, Disposition::RateLimited)),
             None if is_own_call(message) => match Negotiation::open(message, &decoded, moment) {
-                Ok(mut one) => {
-                    facts.append(one.facts());
+                Ok(one) => {
                     self.negotiations.insert(key, one);
+                    self.waiting.insert(key, UntoldReceipts::of(message));
+                    self.tell(key, facts);
                 }
                 Err(misread) => {
                     facts.push(stranger(msg_id, Disposition::Malformed));
@@ -212,6 +251,35 @@ impl Reference {
             Some(_) | None => facts.push(stranger(msg_id, Disposition::Unauthorized)),
         }
     }
+}
+
+/// The receipts of one negotiation that nobody has been told yet.
+#[derive(Debug)]
+struct UntoldReceipts {
+    receipts: Vec<(AgentId, String)>,
+    /// Who is called once only: nothing goes along with what may be lost.
+    called_once: BTreeSet<AgentId>,
+}
+
+impl UntoldReceipts {
+    fn of(call: &AdmittedMessage) -> Self {
+        let invited = call.pinned.iter().flat_map(|pinned| &pinned.invited);
+        let once = invited.filter(|invitation| invitation.qos == Qos::BestEffort);
+        Self { receipts: Vec::new(), called_once: once.map(|invitation| invitation.agent.clone()).collect() }
+    }
+}
+
+/// Whether a fact is something told in the same negotiation to the one a receipt is for.
+fn goes_along(fact: &str, receipt: &str, is_called_once: bool) -> bool {
+    let (mut said, mut waits) = (fact.split(' '), receipt.split(' '));
+    let is_for_both = (said.next(), said.next()) == (waits.next(), waits.next());
+    let is_told = match said.next().unwrap_or_default() {
+        "ack" | "accept" | "reject" | "cancel" | "offers" | "inform" | "failure" => true,
+        "not_understood" | "closed" | "Turn" => true,
+        "cfp" => !is_called_once,
+        _ => false,
+    };
+    is_for_both && is_told
 }
 
 /// The id of a message that cannot be read otherwise.

@@ -67,7 +67,7 @@ impl Disposition {
     }
 }
 
-/// The disposition of one message.
+/// The disposition of one message: the payload of an `ack`, or one of [`super::Delivery::receipts`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Receipt {
     /// The message.
@@ -89,4 +89,15 @@ pub struct Receipt {
     /// For `committed` and `revoked`: the award.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub award_no: Option<AwardNo>,
+}
+
+impl Receipt {
+    /// Whether it says no more than that the message was applied (docs/spec/messages.md#ms-55): such a receipt waits for
+    /// the next delivery to its sender, unless the sender asked for it.
+    #[must_use]
+    pub fn is_bare(&self) -> bool {
+        let Self { ack_of: _, disposition, first, offer_id: _, invited, left_out, award_no } = self;
+        let says_more = first.is_some() || invited.is_some() || left_out.is_some() || award_no.is_some();
+        *disposition == Disposition::Ok && !says_more
+    }
 }

@@ -124,7 +124,7 @@ impl Caused {
             in_reply_to: deliver.in_reply_to.clone(),
             traceparent: deliver.traceparent.as_deref().map(str::to_owned),
         };
-        Delivery { envelope, payload: (*deliver.told).clone() }
+        Delivery { envelope, payload: (*deliver.told).clone(), receipts: deliver.receipts.to_vec() }
     }
 }
 

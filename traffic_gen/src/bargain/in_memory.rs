@@ -168,12 +168,21 @@ pub fn admitted(
         seq: None,
         in_reply_to: None,
         traceparent: None,
+        receipt: false,
     };
     let body = serde_json::to_string(&Message { envelope, payload })?;
     let digest = Digest::of_bytes(body.as_bytes());
     let body = RawValue::from_string(body)?.into();
     let pinned = pinned.map(Arc::new);
-    Ok(AdmittedMessage { from: from.clone(), negotiation: negotiation.clone(), act, digest, body, pinned })
+    Ok(AdmittedMessage {
+        from: from.clone(),
+        negotiation: negotiation.clone(),
+        act,
+        digest,
+        body,
+        pinned,
+        receipts_all: true,
+    })
 }
 
 /// What a gateway pins: the policy, and whom it invites.

@@ -180,7 +180,15 @@ fn entry() -> Result<Entry, BenchError> {
     let body = String::from_utf8(canonical(&document).map_err(stuck)?).map_err(stuck)?;
     let digest = Digest::of_bytes(body.as_bytes());
     let body = RawValue::from_string(body).map_err(stuck)?.into();
-    Ok(Entry::Message(AdmittedMessage { from: agent, negotiation, act: Act::Offer, digest, body, pinned: None }))
+    Ok(Entry::Message(AdmittedMessage {
+        from: agent,
+        negotiation,
+        act: Act::Offer,
+        digest,
+        body,
+        pinned: None,
+        receipts_all: false,
+    }))
 }
 
 fn record_bytes(entry: &Entry, entries: usize) -> Result<usize, BenchError> {

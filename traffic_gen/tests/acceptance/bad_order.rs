@@ -234,5 +234,6 @@ fn message(from: &str, act: Act, negotiation: &NegotiationId, body: &str) -> Ent
         digest: Digest::of_bytes(body.as_bytes()),
         body: serde_json::value::RawValue::from_string(body.to_owned()).unwrap().into(),
         pinned: None,
+        receipts_all: true,
     })
 }

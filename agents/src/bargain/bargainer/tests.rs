@@ -382,7 +382,7 @@ fn delivery(payload: Notification) -> Delivery {
         in_reply_to: None,
         traceparent: None,
     };
-    Delivery { envelope, payload }
+    Delivery { envelope, payload, receipts: Vec::new() }
 }
 
 fn sent(act: Act, outcome: SendOutcome) -> Sent {

@@ -93,6 +93,7 @@ impl LaneState {
             msg_id: message.envelope.msg_id,
             seq: message.envelope.seq,
             payload: message.payload,
+            wants_receipt: admitted.receipts_all || message.envelope.receipt,
             policy: pinned.and_then(|pinned| self.table.policies.share(pinned)),
         };
         let now = self.context.now;

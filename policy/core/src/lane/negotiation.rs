@@ -69,21 +69,21 @@ impl Negotiation {
 
     /// False when the sender takes no part.
     pub(crate) fn handle_message(&mut self, incoming: &Incoming, context: &mut InputContext<'_>) -> bool {
-        match self {
+        self.handle(context, |open, context| match open {
             Self::ContractNet(negotiation) => negotiation.handle_message(incoming, context),
             Self::Bargain(bargain) => bargain.handle_message(incoming, context),
-        }
+        })
     }
 
     pub(crate) fn fire(&mut self, kind: TimerKind, context: &mut InputContext<'_>) {
         self.header_mut().link(&kind.tag(), context);
-        match (self, kind) {
+        self.handle(context, |open, context| match (open, kind) {
             (Self::ContractNet(negotiation), TimerKind::Hard) => negotiation.handle_hard_deadline(context),
             (Self::ContractNet(negotiation), TimerKind::ContractNet(timer)) => negotiation.fire(timer, context),
             (Self::Bargain(bargain), TimerKind::Hard) => bargain.handle_hard_deadline(context),
             (Self::Bargain(bargain), TimerKind::Bargain(timer)) => bargain.fire(timer, context),
             (_, _) => debug_assert!(false, "a timer is its own negotiation's"),
-        }
+        });
     }
 
     pub(crate) fn handle_delivery_failure(
@@ -94,19 +94,34 @@ impl Negotiation {
         context: &mut InputContext<'_>,
     ) {
         self.header_mut().link(b"delivery_failed", context);
-        match self {
+        self.handle(context, |open, context| match open {
             Self::ContractNet(negotiation) => negotiation.handle_delivery_failure(delivery, to, may_answer, context),
             // The bargain's own timers judge a party that is not heard of.
             Self::Bargain(_) => {}
-        }
+        });
     }
 
     pub(crate) fn handle_abort(&mut self, code: &str, context: &mut InputContext<'_>) {
         self.header_mut().link(format!("abort:{code}").as_bytes(), context);
-        match self {
+        self.handle(context, |open, context| match open {
             Self::ContractNet(negotiation) => negotiation.handle_abort(code, context),
             Self::Bargain(bargain) => bargain.handle_abort(code, context),
+        });
+    }
+
+    /// Handles an input; the receipts that wait for whoever it tells something leave with that.
+    fn handle<R>(
+        &mut self,
+        context: &mut InputContext<'_>,
+        input: impl FnOnce(&mut Self, &mut InputContext<'_>) -> R,
+    ) -> R {
+        let first_effect = context.out.len();
+        let result = input(self, context);
+        match self {
+            Self::ContractNet(negotiation) => negotiation.attach_receipts(first_effect, context),
+            Self::Bargain(bargain) => bargain.attach_receipts(first_effect, context),
         }
+        result
     }
 
     pub(crate) fn tombstone(&self, limits: &Limits) -> Tombstone {

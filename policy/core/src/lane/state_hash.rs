@@ -1,7 +1,7 @@
 //! The running hash of what a lane has decided and told: a part of [`super::LaneState::digest`].
 //!
 //! What goes in is chosen so that two folds that come to differ in anything they tell or register differ here at the same
-//! record: every delivery by its id (negotiation, position, ordinal and recipient), every register write by its value (an
+//! record: every delivery by its id (negotiation, position, ordinal and recipient) and the receipts it carries, every register write by its value (an
 //! award's holds the digest of its decision, and so the ranking, the last wins, the policy and the payments), every turn of
 //! a bargain with the offer that stands in it, every disposition and score. It belongs to the rules version: engines compare it, and the golden logs pin it.
 
@@ -30,6 +30,10 @@ impl StateHash {
             Effect::Deliver(deliver) => {
                 self.bytes(&[1, deliver.told.act() as u8]);
                 self.bytes(&deliver.id.to_bytes());
+                for receipt in &deliver.receipts {
+                    self.bytes(&[8]);
+                    self.bytes(receipt.ack_of.as_str().as_bytes());
+                }
                 if let Notification::Turn(turn) = &*deliver.told {
                     self.note_turn(turn);
                 }

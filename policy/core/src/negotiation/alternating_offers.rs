@@ -425,6 +425,7 @@ impl Bargain {
         ensure((2..=PARTIES_MAX).contains(&parties.len()), "a bargain has too few parties, or too many")?;
         let invited = parties.get(1..).unwrap_or_default();
         ensure(invited.is_sorted_by(|one, next| one.party.agent < next.party.agent), "parties are not in their order")?;
+        parties.iter().try_for_each(|one| one.party.check())?;
         let space = check_rules(&self.rules).map_err(|_| "the rules of a bargain contradict themselves")?;
         let fits = |party: &BargainParty| {
             party.pledge.as_ref().is_none_or(|Sealed(pledge)| mandate::check(&pledge.mandate, space).is_ok())

@@ -498,6 +498,7 @@ impl ContractNet {
         } else if self.phase == Phase::Collecting && answers != self.collection.responded() {
             Err("the answers do not add up")
         } else {
+            self.parties().try_for_each(Party::check)?;
             self.awards.check(self.sessions.len(), usize::try_from(COUNT_MAX).unwrap_or(usize::MAX))
         }
     }

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use schemas::delivery::{Cancellation, Disposition, Misunderstanding, Notification, Receipt, RejectReason, Rejection};
 use schemas::envelope::Envelope;
 use schemas::payload::{INTEGER_MAX, Offer};
+use schemas::record::Qos;
 use schemas::{Act, AgentId, AwardNo, Digest, MsgId, OfferId, Payload, RegisterKey, Timestamp};
 
-use crate::effect::{Deliver, Event};
+use crate::effect::{Deliver, Effect, Event};
 use crate::limits::Limits;
 use crate::negotiation::Header;
 use crate::negotiation::{FollowUp, Party, Repeat, SeenMessage};
@@ -26,6 +27,8 @@ pub(crate) struct Incoming {
     pub(crate) msg_id: MsgId,
     pub(crate) seq: Option<u64>,
     pub(crate) payload: Payload,
+    /// Whether its sender asked for a receipt even if it says no more than `ok`.
+    pub(crate) wants_receipt: bool,
     /// The policy a gateway pinned to it, if it is one that can be followed.
     pub(crate) policy: Option<Arc<PinnedPolicy>>,
 }
@@ -109,9 +112,19 @@ pub(crate) trait ProtocolRules {
         let (award_no, after) = self.register(&action, context).unzip();
         let award_no = award_no.or(reply.revoked_award());
         let seen = SeenMessage { award_no, ..seen_of(incoming, disposition, reply, context) };
-        self.party_mut(speaker).remember(seen.clone(), incoming.seq);
         let receipt = self.receipt(&seen, seen.disposition, None);
-        self.send_receipt(speaker, receipt, after.flatten(), context);
+        if receipt.is_bare() && !incoming.wants_receipt {
+            let party = self.party_mut(speaker);
+            party.remember(seen.clone(), incoming.seq);
+            party.waiting += 1;
+            // Its ordinal is not given to another delivery: no id depends on who asks for receipts.
+            context.ordinal += 1;
+        } else {
+            // Those that wait are of the last messages remembered, so they leave before another is.
+            let receipts = self.take_waiting(speaker);
+            self.party_mut(speaker).remember(seen.clone(), incoming.seq);
+            self.send_receipt(speaker, receipt, receipts, after.flatten(), context);
+        }
         self.reply(speaker, &seen, context);
         self.note(speaker, &seen, score, context);
         self.follow(speaker, action, context);
@@ -120,7 +133,7 @@ pub(crate) trait ProtocolRules {
     /// Answers a message that is not remembered.
     fn answer(&self, speaker: Self::Speaker, seen: &SeenMessage, context: &mut InputContext<'_>) {
         let receipt = self.receipt(seen, seen.disposition, None);
-        self.send_receipt(speaker, receipt, None, context);
+        self.send_receipt(speaker, receipt, Box::default(), None, context);
         self.note(speaker, seen, None, context);
     }
 
@@ -138,7 +151,7 @@ pub(crate) trait ProtocolRules {
             (Disposition::Committed, Some(award_no)) => self.commitment_key(award_no),
             _ => None,
         };
-        self.send_receipt(speaker, receipt, after, context);
+        self.send_receipt(speaker, receipt, Box::default(), after, context);
         if disposition == Disposition::Duplicate {
             self.reply(speaker, &seen, context);
         }
@@ -179,7 +192,7 @@ pub(crate) trait ProtocolRules {
             at: context.now,
         };
         let receipt = self.receipt(&seen, Disposition::Ok, None);
-        self.send_receipt(initiator, receipt, None, context);
+        self.send_receipt(initiator, receipt, Box::default(), None, context);
         self.party_mut(initiator).remember(seen, envelope.seq);
     }
 
@@ -187,12 +200,35 @@ pub(crate) trait ProtocolRules {
         &self,
         speaker: Self::Speaker,
         receipt: Receipt,
+        receipts: Box<[Receipt]>,
         after: Option<RegisterKey>,
         context: &mut InputContext<'_>,
     ) {
         let in_reply_to = Some(receipt.ack_of.clone());
         let delivery = self.header().delivery(context, &self.party(speaker).agent, Notification::Ack(receipt));
-        context.deliver(Deliver { in_reply_to, after, ..delivery });
+        context.deliver(Deliver { in_reply_to, after, receipts, ..delivery });
+    }
+
+    /// The receipts that wait for a party: none does any longer.
+    fn take_waiting(&mut self, speaker: Self::Speaker) -> Box<[Receipt]> {
+        let waiting = self.party(speaker).waiting().iter();
+        let receipts = waiting.map(|seen| self.receipt(seen, seen.disposition, None)).collect();
+        self.party_mut(speaker).waiting = 0;
+        receipts
+    }
+
+    /// Lets receipts that wait leave with the first delivery to their party that the input has made; not with one that is
+    /// sent only once (docs/spec/messages.md#ms-56). `first_effect` is where the effects of the input begin.
+    fn attach_receipts(&mut self, first_effect: usize, context: &mut InputContext<'_>) {
+        for effect in context.out.range_mut(first_effect..) {
+            if let Effect::Deliver(deliver) = effect
+                && deliver.qos == Qos::AtLeastOnce
+                && let Some(speaker) = self.speaker(&deliver.to)
+                && self.party(speaker).waiting > 0
+            {
+                deliver.receipts = self.take_waiting(speaker);
+            }
+        }
     }
 
     fn reply(&self, speaker: Self::Speaker, seen: &SeenMessage, context: &mut InputContext<'_>) {

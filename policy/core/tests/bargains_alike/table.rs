@@ -287,7 +287,13 @@ fn admitted(from: &AgentId, act: Act, document: &Value) -> AdmittedMessage {
         digest: Digest::of_bytes(&body),
         body: RawValue::from_string(String::from_utf8(body).expect("JSON")).expect("JSON").into(),
         pinned: None,
+        receipts_all: asks(from),
     }
+}
+
+/// Whether a party's registration asks for every receipt at once.
+pub(crate) fn asks(party_id: &AgentId) -> bool {
+    *party_id == party(1) || *party_id == party(2)
 }
 
 fn pinned(rule: Option<Value>, invited: Vec<Invitation>) -> Arc<Pinned> {

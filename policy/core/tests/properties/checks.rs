@@ -49,6 +49,8 @@ pub(crate) enum Check {
     NoViolation,
     /// A snapshot restores the same state, wherever it is taken.
     Restorable,
+    /// A receipt that says no more than `ok` waits for the next delivery that is repeated; nothing else depends on it.
+    ReceiptsByException,
     /// The naive reference says the same.
     LikeReference,
 }

@@ -51,6 +51,8 @@ pub(crate) fn admitted(from: &AgentId, negotiation: &NegotiationId, act: Act, do
         digest: Digest::of_bytes(body.as_bytes()),
         body: Arc::from(RawValue::from_string(body).expect("JSON")),
         pinned: None,
+        // So that a ledger sees each; `Run::asking` has some of them wait.
+        receipts_all: true,
     }
 }
 

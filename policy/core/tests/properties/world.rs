@@ -68,6 +68,22 @@ impl Run {
         Self { limits, steps: world.steps, lane_state: world.lane_state }
     }
 
+    /// The same log, but only some of its messages ask for a receipt; folded anew.
+    pub(crate) fn asking(self, asks: impl Fn(&AdmittedMessage) -> bool) -> Self {
+        let mut lane_state = LaneState::new(LANE, self.limits.clone());
+        let mut steps = self.steps;
+        for step in &mut steps {
+            for entry in &mut step.record.entries {
+                if let Entry::Message(message) = entry {
+                    message.receipts_all = asks(message);
+                }
+            }
+            lane_state.handle_record(step.seq, step.time, &step.record);
+            step.effects = std::iter::from_fn(|| lane_state.poll_effect()).collect();
+        }
+        Self { limits: self.limits, steps, lane_state }
+    }
+
     pub(crate) fn log(&self) -> Log {
         self.steps.iter().map(|step| (step.seq, step.time, step.record.clone())).collect()
     }

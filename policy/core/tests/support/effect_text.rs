@@ -6,7 +6,7 @@
 //! | `award.0.1`, `award.0.1.end=committed`, `closed=completed` | write to the register |
 //! | `notice:called`, `notice:closed` | public notice |
 //!
-//! `@award.0.1` behind a text: it waits for that register key. Events have no text.
+//! `+m2` behind a text: the receipt of m2 comes along; `@award.0.1`: it waits for that register key. Events have no text.
 
 use policy_core::Effect;
 use schemas::delivery::{Notice, Notification, ProgressReport};
@@ -17,7 +17,8 @@ use schemas::{RegisterKey, RegisterValue};
 pub fn text(effect: &Effect) -> Option<String> {
     Some(match effect {
         Effect::Deliver(deliver) => {
-            format!("{}<{}{}", deliver.to, told(&deliver.told), waits_for(deliver.after.as_ref()))
+            let along: String = deliver.receipts.iter().map(|receipt| format!("+{}", receipt.ack_of)).collect();
+            format!("{}<{}{along}{}", deliver.to, told(&deliver.told), waits_for(deliver.after.as_ref()))
         }
         Effect::Register(write) => {
             let value = match &write.value {

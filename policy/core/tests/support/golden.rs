@@ -105,7 +105,8 @@ fn words(effect: &Effect) -> Option<String> {
             let waits = deliver.after.as_ref().map(ToString::to_string);
             let (from, answers) = (&deliver.from, &deliver.in_reply_to);
             let times = (deliver.at, deliver.expires, deliver.qos, &deliver.traceparent);
-            let parts = (&deliver.id, &deliver.to, &deliver.negotiation, from, answers, &deliver.told, times, waits);
+            let told = (&deliver.told, &deliver.receipts);
+            let parts = (&deliver.id, &deliver.to, &deliver.negotiation, from, answers, told, times, waits);
             Some(text(&parts))
         }
         Effect::Notice(notice) => Some(text(&(&notice.to, &notice.notice))),

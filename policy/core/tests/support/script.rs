@@ -43,6 +43,8 @@ pub struct Script {
     pub deliveries: Vec<Deliver>,
     pub events: Vec<Event>,
     pub effects: Vec<Effect>,
+    /// Whether everybody's registration asks for every receipt at once.
+    pub receipts_all: bool,
     seq: u64,
     messages: u32,
     log: Vec<(u64, Timestamp, Record)>,
@@ -61,6 +63,7 @@ impl Script {
             deliveries: Vec::new(),
             events: Vec::new(),
             effects: Vec::new(),
+            receipts_all: true,
             seq: 0,
             messages: 0,
             log: Vec::new(),
@@ -163,6 +166,7 @@ impl Script {
             digest: Digest::of_bytes(body.as_bytes()),
             body: Arc::from(RawValue::from_string(body).expect("json")),
             pinned: None,
+            receipts_all: self.receipts_all,
         }
     }
 

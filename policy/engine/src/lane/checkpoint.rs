@@ -20,7 +20,7 @@ use std::sync::Arc;
 use bus::BusError;
 use bytes::Bytes;
 use policy_core::Deliver;
-use schemas::delivery::Notification;
+use schemas::delivery::{Notification, Receipt};
 use schemas::record::Qos;
 use schemas::{AgentId, DeliveryId, Digest, Lane, MsgId, NegotiationId, RegisterKey, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -98,6 +98,8 @@ struct StoredDelivery {
     negotiation: NegotiationId,
     from: Option<AgentId>,
     in_reply_to: Option<MsgId>,
+    #[serde(with = "schemas::text::json")]
+    receipts: Box<[Receipt]>,
     at: Timestamp,
     expires: Timestamp,
     qos: Qos,
@@ -252,6 +254,7 @@ impl StoredDelivery {
             from,
             in_reply_to,
             told: _,
+            receipts,
             at,
             expires,
             qos,
@@ -259,12 +262,39 @@ impl StoredDelivery {
             after,
             traceparent,
         } = deliver;
-        Self { id, to, negotiation, from, in_reply_to, at, expires, qos, attempts_max, after, traceparent }
+        Self { id, to, negotiation, from, in_reply_to, receipts, at, expires, qos, attempts_max, after, traceparent }
     }
 
     fn into_deliver(self, told: Arc<Notification>) -> Deliver {
-        let Self { id, to, negotiation, from, in_reply_to, at, expires, qos, attempts_max, after, traceparent } = self;
-        Deliver { id, to, negotiation, from, in_reply_to, told, at, expires, qos, attempts_max, after, traceparent }
+        let Self {
+            id,
+            to,
+            negotiation,
+            from,
+            in_reply_to,
+            receipts,
+            at,
+            expires,
+            qos,
+            attempts_max,
+            after,
+            traceparent,
+        } = self;
+        Deliver {
+            id,
+            to,
+            negotiation,
+            from,
+            in_reply_to,
+            told,
+            receipts,
+            at,
+            expires,
+            qos,
+            attempts_max,
+            after,
+            traceparent,
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use policy_core::Deliver;
-use schemas::delivery::{EXCHANGE, Notification};
+use schemas::delivery::{EXCHANGE, Notification, Receipt};
 use schemas::{AgentId, Timestamp, WireTime};
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -47,6 +47,7 @@ impl DocumentWriter {
                 traceparent: deliver.traceparent.as_deref(),
             },
             payload,
+            receipts: &deliver.receipts,
         };
         serde_json::to_writer(out, &document)
     }
@@ -56,6 +57,8 @@ impl DocumentWriter {
 struct Document<'a> {
     envelope: DocumentEnvelope<'a>,
     payload: &'a RawValue,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    receipts: &'a [Receipt],
 }
 
 #[derive(Serialize)]
@@ -96,7 +99,7 @@ impl Serialize for From<'_> {
 
 #[cfg(test)]
 mod tests {
-    use schemas::delivery::{Delivery, DeliveryEnvelope, Receipt};
+    use schemas::delivery::{Delivery, DeliveryEnvelope};
     use schemas::{MsgId, delivery::Disposition};
 
     use super::*;
@@ -120,12 +123,18 @@ mod tests {
             deliver.from = from.map(|name| AgentId::try_new(name).unwrap());
             deliver.in_reply_to = from.map(|_| MsgId::try_new("m-1").unwrap());
             deliver.traceparent = from.map(|_| Arc::from("00-\"quoted\"-01"));
+            deliver.receipts = from.map(|_| receipt_along()).into_iter().collect();
             let mut out = Vec::new();
             writer.write(&deliver, &mut out).unwrap();
             let read: Delivery = serde_json::from_slice(&out).unwrap();
             assert_eq!(read, expected(&deliver));
             assert_eq!(serde_json::to_vec(&read).unwrap(), out);
         }
+    }
+
+    fn receipt_along() -> Receipt {
+        let (ack_of, disposition) = (MsgId::try_new("m-2").unwrap(), Disposition::Ok);
+        Receipt { ack_of, disposition, first: None, offer_id: None, invited: None, left_out: None, award_no: None }
     }
 
     fn expected(deliver: &Deliver) -> Delivery {
@@ -140,6 +149,7 @@ mod tests {
                 traceparent: deliver.traceparent.as_deref().map(str::to_owned),
             },
             payload: (*deliver.told).clone(),
+            receipts: deliver.receipts.to_vec(),
         }
     }
 }

@@ -138,6 +138,7 @@ fn admitted(from: &str, own: &str, msg_id: &str, payload: Payload) -> AdmittedMe
         seq: None,
         in_reply_to: None,
         traceparent: None,
+        receipt: false,
     };
     let body = schemas::digest::canonical(&Message { envelope, payload }).unwrap();
     AdmittedMessage {
@@ -147,6 +148,7 @@ fn admitted(from: &str, own: &str, msg_id: &str, payload: Payload) -> AdmittedMe
         digest: Digest::of_bytes(&body),
         body: Arc::from(RawValue::from_string(String::from_utf8(body).unwrap()).unwrap()),
         pinned: None,
+        receipts_all: true,
     }
 }
 

@@ -201,6 +201,7 @@ impl Table {
             digest: Digest::of_bytes(&body),
             body: RawValue::from_string(String::from_utf8(body).expect("JSON")).expect("JSON").into(),
             pinned: None,
+            receipts_all: true,
         }
     }
 

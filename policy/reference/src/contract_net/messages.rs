@@ -142,7 +142,7 @@ impl ContractNet {
         fact::cancel(&self.id, to, award_no, "revoked")
     }
 
-    pub(crate) fn was_revoked(&self, award_no: AwardNo, contractor: &AgentId) -> bool {
+    fn was_revoked(&self, award_no: AwardNo, contractor: &AgentId) -> bool {
         self.past.contains(&(award_no, contractor.clone()))
     }
 

@@ -170,7 +170,7 @@ impl ContractNet {
 
     /// Another round (docs/spec/contract-net.md#cn-28), else the end. Called again are those who answered this round
     /// and did not fail to understand it.
-    pub(crate) fn no_award_this_round(&mut self, outcome: Outcome, moment: Moment) {
+    fn no_award_this_round(&mut self, outcome: Outcome, moment: Moment) {
         use SessionState as S;
         let states = [S::Offered, S::PolicyRejected, S::Refused, S::Withdrawn, S::Rejected];
         let called = self.contractors_in(&states, Some(self.round));
@@ -180,7 +180,7 @@ impl ContractNet {
     }
 
     /// Another round, if there is one left, somebody to call, and time for it.
-    pub(crate) fn begin_round(&mut self, called: &[AgentId], moment: Moment) -> bool {
+    fn begin_round(&mut self, called: &[AgentId], moment: Moment) -> bool {
         let reply_by = Timestamp(moment.clock.0 + self.period_us);
         if self.round >= self.policy.max_rounds || called.is_empty() || reply_by > self.ends_by {
             return false;
@@ -412,7 +412,7 @@ impl ContractNet {
     }
 
     /// Where the negotiation stands, over all lots (docs/spec/contract-net.md#cn-53).
-    pub(crate) fn settle(&mut self, moment: Moment) {
+    fn settle(&mut self, moment: Moment) {
         if self.has_stage(Stage::Awarded) {
             self.phase = Phase::Awarding;
         } else if self.has_stage(Stage::Committed) {

@@ -270,7 +270,7 @@ fn told(name: &'static str, recipient: &str, number: u8, made: u64, payload: Not
         in_reply_to: None,
         traceparent: None,
     };
-    let what = What::Heard(Box::new(Delivery { envelope, payload }));
+    let what = What::Heard(Box::new(Delivery { envelope, payload, receipts: Vec::new() }));
     Step { name, agent: agent(recipient), at: made + 6, what }
 }
 

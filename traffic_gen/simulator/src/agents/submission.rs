@@ -125,6 +125,7 @@ impl Sender {
             seq: Some(seq),
             in_reply_to: None,
             traceparent: None,
+            receipt: false,
         };
         let message = Message { envelope, payload: draft.payload.clone() };
         if let Some(party) = party {

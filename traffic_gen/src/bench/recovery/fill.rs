@@ -142,7 +142,15 @@ fn entry(
     let act = serde_json::from_value(act).map_err(stuck)?;
     // A body no payload decodes from would be a message nobody answers.
     Payload::decode(act, &payload.to_string()).map_err(stuck)?;
-    Ok(Entry::Message(AdmittedMessage { from: from.clone(), negotiation: id.clone(), act, digest, body, pinned }))
+    Ok(Entry::Message(AdmittedMessage {
+        from: from.clone(),
+        negotiation: id.clone(),
+        act,
+        digest,
+        body,
+        pinned,
+        receipts_all: false,
+    }))
 }
 
 fn stuck(error: impl std::fmt::Display) -> BenchError {

@@ -209,5 +209,5 @@ fn received(name: &str, number: u8, payload: Notification) -> (AgentId, Observat
         in_reply_to: None,
         traceparent: None,
     };
-    (agent(name), Observation::Received(Box::new(Delivery { envelope, payload })))
+    (agent(name), Observation::Received(Box::new(Delivery { envelope, payload, receipts: Vec::new() })))
 }

@@ -21,6 +21,7 @@ pub(crate) fn deliver(number: u128, to: &str) -> Deliver {
             detail: None,
             agreement: None,
         })),
+        receipts: Box::default(),
         at: Timestamp::from_ms(1_000),
         expires: Timestamp::from_ms(86_400_000),
         qos: Qos::AtLeastOnce,

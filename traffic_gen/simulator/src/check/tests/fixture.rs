@@ -137,6 +137,7 @@ impl Making {
             digest,
             body: body.into(),
             pinned,
+            receipts_all: true,
         };
         self.append(Entry::Message(message));
         let answer = Answer::Accepted { seq: self.seq, index: 0 };
@@ -180,7 +181,8 @@ impl Making {
             in_reply_to: deliver.in_reply_to.clone(),
             traceparent: None,
         };
-        let received = receipt(at, Delivery { envelope, payload: (*deliver.told).clone() });
+        let received =
+            receipt(at, Delivery { envelope, payload: (*deliver.told).clone(), receipts: deliver.receipts.to_vec() });
         self.trace.journals.get_mut(&deliver.to).expect("known").push(received);
         self.note(&deliver.to, Noted::Acknowledged { ids: vec![deliver.id] });
     }
