@@ -85,7 +85,10 @@ fn main() -> ExitCode {
     runtime.shutdown_timeout(OUTLIVING_MAX);
     output::traces::finish();
     match outcome.and_then(|()| output::printed()) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => {
+            output::flush_logs();
+            ExitCode::SUCCESS
+        }
         Err(failure) => failure.report(),
     }
 }

@@ -70,6 +70,7 @@ pub fn registry() -> Result<Registry, Failure> {
     process_metrics::process::register(&registry, BUILD)?;
     process_metrics::runtime::register(&registry)?;
     traces::counts()?.register(&registry)?;
+    telemetry::log::stderr::stderr().register(&registry)?;
     Ok(registry)
 }
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 use ::gateway::GatewayError;
 use bus::BusError;
 use serde::Serialize;
+use telemetry::log::stderr::stderr;
 use telemetry::log::{self, Format};
 use telemetry::terminal;
 use tokio::time::{Instant, sleep_until};
@@ -25,6 +26,9 @@ pub use traces::tracer;
 const ANNOUNCED_AFTER: Duration = Duration::from_millis(500);
 /// How often a wait is announced again.
 const ANNOUNCED_EVERY: Duration = Duration::from_secs(5);
+
+/// How long stderr may take for what was logged, at the end and before results.
+const FLUSH_MAX: Duration = Duration::from_secs(1);
 
 /// Why a command did not succeed, and the exit code that says so.
 #[derive(Debug)]
@@ -51,6 +55,8 @@ impl Failure {
 
     /// Prints the failure with its causes and gives the exit code. Only its first line begins like one of this program.
     pub fn report(self) -> ExitCode {
+        // Behind what the log still holds: a reader may be slow.
+        flush_logs();
         note(format_args!("llmx: {self}").to_string().replace('\n', "\n  "));
         ExitCode::from(self.code)
     }
@@ -149,8 +155,13 @@ pub fn print_instead(answer: &clap::Error) -> ExitCode {
 
 /// Prints one line on stderr, without control characters as [`print()`] does: what a person wants to know beside the result.
 pub fn note(text: impl std::fmt::Display) {
-    // A closed stderr leaves nobody to tell.
-    let _ = writeln!(std::io::stderr().lock(), "{}", terminal::lines(&text.to_string()));
+    stderr().note(&format!("{}\n", terminal::lines(&text.to_string())));
+    flush_logs();
+}
+
+/// Waits until stderr has taken what was logged, a bounded time: nobody may read it.
+pub fn flush_logs() {
+    let _ = stderr().flush_within(FLUSH_MAX);
 }
 
 /// Prints a document as indented JSON on stdout.
@@ -192,15 +203,19 @@ impl Progress {
     /// Shows the present state.
     pub fn show(&self, line: impl std::fmt::Display) {
         let line = terminal::lines(&line.to_string());
-        let mut stderr = std::io::stderr().lock();
-        let _ = if self.in_place { write!(stderr, "\r\x1b[2K{line}") } else { writeln!(stderr, "{}", line.trim_end()) };
-        let _ = stderr.flush();
+        if self.in_place {
+            stderr().note(&format!("\r\x1b[2K{line}"));
+            flush_logs();
+        } else {
+            stderr().note(&format!("{}\n", line.trim_end()));
+        }
     }
 
     /// Ends the line.
     pub fn finish(&self) {
         if self.in_place {
-            let _ = writeln!(std::io::stderr().lock());
+            stderr().note("\n");
+            flush_logs();
         }
     }
 }

@@ -372,6 +372,64 @@ async fn until(holds: impl Fn() -> bool) {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_whose_stderr_nobody_reads_answers_and_says_later_what_it_dropped() {
+    let server = LocalServer::start(LocalServerOptions::default()).await.unwrap();
+    let (nats, keys) = (server.url(), Keys::new());
+    let mut command = heeding_every_signal(LLMX);
+    command.args(["gateway", "--nats", &nats, "--listen", "127.0.0.1:0", "--jwks", keys.jwks()]);
+    command.env("LLMX_LOG", "trace,hyper=trace,hyper_util=trace");
+    let mut gateway = Process::run(command);
+    let url = gateway.says("gateway: ").await;
+    let client = reqwest::Client::builder().no_proxy().timeout(PROMPT).build().unwrap();
+    let dropped = async || -> u64 {
+        let metrics = client.get(format!("{url}/metrics")).send().await.unwrap().text().await.unwrap();
+        let count = metrics.lines().find_map(|line| line.strip_prefix("llmx_log_lines_dropped_total ")).unwrap();
+        count.parse().unwrap()
+    };
+    let refused = async || {
+        let request = client.post(format!("{url}/v1/messages")).header("content-type", "application/json");
+        request.body("{}").send().await.unwrap().status()
+    };
+    let began = std::time::Instant::now();
+    while dropped().await == 0 {
+        for _ in 0..50 {
+            assert_eq!(refused().await, 401);
+        }
+        assert!(began.elapsed() < PATIENCE, "the pipe and the buffer are full sooner");
+    }
+    assert_eq!(refused().await, 401, "it answers although its pipe is full");
+    let said = gateway.complains("{\"fields\":{\"dropped\":").await;
+    assert!(said.contains("lines of the log were dropped: nobody read stderr"), "{said}");
+    // All that it still says is read from here on, so that it can end in order.
+    let Process { mut child, mut complained, .. } = gateway;
+    let rest = tokio::spawn(async move { tokio::io::copy(&mut complained, &mut tokio::io::sink()).await });
+    let pid = child.id().unwrap().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().await.unwrap().success());
+    assert_eq!(tokio::time::timeout(PATIENCE, child.wait()).await.unwrap().unwrap().code(), Some(0));
+    rest.await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_whose_stderr_nobody_reads_ends_and_one_that_fails_at_once_says_why() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut full = writer.try_clone().unwrap();
+    // More than a pipe holds; it returns once the test reads.
+    let filling = std::thread::spawn(move || std::io::Write::write_all(&mut full, &[b'x'; 1 << 20]));
+    let mut command = heeding_every_signal(LLMX);
+    command.args(["policy", "show", "no-such-policy"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(writer);
+    let mut child = command.kill_on_drop(true).spawn().unwrap();
+    drop(command);
+    let ended = tokio::time::timeout(PATIENCE, child.wait()).await.expect("it does not wait for a reader");
+    assert_eq!(ended.unwrap().code(), Some(2));
+    drop(reader);
+    assert!(filling.join().unwrap().is_err(), "nobody has read");
+
+    let (code, _, complained) = Process::start(&["policy", "show", "no-such-policy"]).end_by_itself().await;
+    assert_eq!(code, Some(2));
+    assert!(complained.contains("llmx: ") && complained.contains("no-such-policy"), "{complained}");
+}
+
 /// A signing key and its key set.
 struct Keys {
     folder: TempDir,

@@ -6,8 +6,9 @@
 
 mod json;
 pub mod redact;
+pub mod stderr;
 
-use std::{fmt, io};
+use std::fmt;
 
 #[cfg(test)]
 use tracing::Subscriber;
@@ -64,11 +65,11 @@ impl Format {
     }
 }
 
-/// Sends the logs of this process to stderr. `asked` is a filter as `RUST_LOG` has it; one that cannot be read, or none,
+/// Sends the logs of this process to stderr, by [`mod@stderr`]. `asked` is a filter as `RUST_LOG` has it; one that cannot be read, or none,
 /// gives [`FILTER_DEFAULT`]. Only the first start counts.
 pub fn start(asked: Option<&str>, format: Format) {
     // A second start can only come from tests in one process.
-    let _ = tracing_subscriber::registry().with(layer(asked, format, io::stderr)).try_init();
+    let _ = tracing_subscriber::registry().with(layer(asked, format, stderr::stderr().clone())).try_init();
 }
 
 fn layer<W>(asked: Option<&str>, format: Format, writer: W) -> impl Layer<Registry>
