@@ -32,9 +32,7 @@ impl Protocol {
     #[must_use]
     pub const fn rules_since(self) -> u32 {
         match self {
-            // Known before versions were counted.
-            Self::ContractNet => 0,
-            Self::AlternatingOffers => 1,
+            Self::ContractNet | Self::AlternatingOffers => 1,
         }
     }
 

@@ -1,5 +1,5 @@
 //! COLLECTING: offers and answers come in until the close rule or the deadline ends it; the next round begins it again (FIPA
-//! SC00030).
+//! SC00030). Whether an offer comes too late is judged with all else a message is judged by, in `rules.rs`.
 
 use std::sync::Arc;
 

@@ -226,45 +226,19 @@ impl Fact {
 
     /// The delivery it says the fate of.
     const fn settles(&self) -> Option<DeliveryId> {
-        match self {
-            Self::Acknowledged { delivery, .. } | Self::GivenUp { delivery, .. } => Some(*delivery),
-            Self::Called { .. }
-            | Self::Message { .. }
-            | Self::Rules(_)
-            | Self::Proposed(_)
-            | Self::Agreed(_)
-            | Self::Moved { .. }
-            | Self::Closed { .. }
-            | Self::Decided(_)
-            | Self::Registered { .. }
-            | Self::Sent { .. }
-            | Self::Committed { .. }
-            | Self::AwardLost { .. }
-            | Self::Ended { .. } => None,
+        if let Self::Acknowledged { delivery, .. } | Self::GivenUp { delivery, .. } = self {
+            Some(*delivery)
+        } else {
+            None
         }
     }
 
     /// By how much it changes the number of deliveries that wait for an acknowledgement.
     const fn waiting(&self) -> i64 {
-        match self {
-            Self::Sent { settled: false, .. } => 1,
-            Self::Acknowledged { attempts: 1.., .. } | Self::GivenUp { was_sent: true, .. } => -1,
-            Self::Called { .. }
-            | Self::Message { .. }
-            | Self::Rules(_)
-            | Self::Proposed(_)
-            | Self::Agreed(_)
-            | Self::Moved { .. }
-            | Self::Closed { .. }
-            | Self::Decided(_)
-            | Self::Registered { .. }
-            | Self::Sent { .. }
-            | Self::Acknowledged { .. }
-            | Self::GivenUp { .. }
-            | Self::Committed { .. }
-            | Self::AwardLost { .. }
-            | Self::Ended { .. } => 0,
-        }
+        let is_sent = matches!(self, Self::Sent { settled: false, .. });
+        let is_settled =
+            matches!(self, Self::Acknowledged { attempts: 1.., .. } | Self::GivenUp { was_sent: true, .. });
+        is_sent as i64 - is_settled as i64
     }
 
     /// How many facts' worth of memory it takes.
