@@ -30,9 +30,9 @@ Examples:
   llmx engine --nats nats://127.0.0.1:4222 --id engine-1 --listen 127.0.0.1:9464
   llmx healthcheck http://127.0.0.1:9464/readyz
 
-Engines share the lanes: start as many as you like, each under its own name. Every one folds every lane and stands by
-for those of the others. One that is killed is replaced within 1.2 seconds; one that is asked to end (Ctrl-C, SIGTERM)
-hands its lanes over first. The process ends by itself, with exit code 1, only when all its lanes have stopped.";
+Engines share the lanes: start as many as you like, each under its own name. Every one folds the lanes it owns and those
+it stands by for (--standbys). One that is killed is replaced within 1.2 seconds; one that is asked to end (Ctrl-C,
+SIGTERM) hands its lanes over first. The process ends by itself, with exit code 1, only when all its lanes have stopped.";
 
 /// Arguments of `llmx engine`.
 #[derive(Debug, clap::Args)]
@@ -60,6 +60,10 @@ struct EngineSettings {
     /// Records of a lane between two checkpoints; 0: none by number (one is made every minute, too) (default: 20000)
     #[arg(long, env = "LLMX_ENGINE_CHECKPOINT_EVERY", value_name = "RECORDS")]
     checkpoint_every: Option<u64>,
+    /// Engines that stand by for each lane, 0 to 3, the same for every engine; with 0 a take-over reads a checkpoint first
+    /// (default: 1)
+    #[arg(long, env = "LLMX_ENGINE_STANDBYS", value_name = "ENGINES", value_parser = clap::value_parser!(u32).range(STANDBYS_RANGE))]
+    standbys: Option<u32>,
     /// Deliveries an agent may leave unacknowledged; beyond, gateways invite it no more until it acknowledges (default: 4096)
     #[arg(long, env = "LLMX_ENGINE_BACKLOG_MAX", value_name = "DELIVERIES", value_parser = clap::value_parser!(u32).range(BACKLOG_RANGE))]
     backlog_max: Option<u32>,
@@ -71,6 +75,8 @@ struct EngineSettings {
 
 /// Records of a lane between two checkpoints unless said otherwise.
 const CHECKPOINT_EVERY_DEFAULT: u64 = 20_000;
+/// How many engines may stand by for a lane.
+const STANDBYS_RANGE: RangeInclusive<i64> = 0..=3;
 /// What the limit of unacknowledged deliveries may be. The most is some times what a lane holds for all agents.
 const BACKLOG_RANGE: RangeInclusive<i64> = 1..=1_000_000;
 
@@ -103,6 +109,10 @@ impl EngineSections {
         Ok(serde_json::to_value(EngineSettings {
             trim: Some(settings.trim.unwrap_or(TrimArg::AfterArchive)),
             checkpoint_every: Some(settings.checkpoint_every.unwrap_or(CHECKPOINT_EVERY_DEFAULT)),
+            standbys: Some(match settings.standbys {
+                Some(standbys) => standbys,
+                None => u32::try_from(EngineConfig::new("").standbys)?,
+            }),
             backlog_max: Some(match settings.backlog_max {
                 Some(limit) => limit,
                 None => u32::try_from(OutboxConfig::default().backlog_max)?,
@@ -115,6 +125,10 @@ impl EngineSections {
         let settings: EngineSettings = self.engine.read()?;
         if let Some(Err(wrong)) = settings.id.as_deref().map(ops::instance_id) {
             return Err(self.engine.fault("id", &wrong));
+        }
+        if settings.standbys.is_some_and(|standbys| !STANDBYS_RANGE.contains(&i64::from(standbys))) {
+            let wrong = format!("must be {} to {}", STANDBYS_RANGE.start(), STANDBYS_RANGE.end());
+            return Err(self.engine.fault("standbys", &wrong));
         }
         if settings.backlog_max.is_some_and(|limit| !BACKLOG_RANGE.contains(&i64::from(limit))) {
             let wrong = format!("must be {} to {}", BACKLOG_RANGE.start(), BACKLOG_RANGE.end());
@@ -169,6 +183,9 @@ pub async fn run(given: Given<EngineArgs>) -> Outcome {
     config.trim = settings.trim.unwrap_or(TrimArg::AfterArchive).into();
     config.tracer = crate::output::tracer();
     config.checkpoint.every_records = settings.checkpoint_every.unwrap_or(CHECKPOINT_EVERY_DEFAULT);
+    if let Some(standbys) = settings.standbys {
+        config.standbys = usize::try_from(standbys)?;
+    }
     if let Some(limit) = settings.backlog_max {
         config.outbox.backlog_max = usize::try_from(limit)?;
     }
@@ -203,7 +220,7 @@ fn report(id: &str, reader: &StatusReader, is_leaving: bool) -> HealthReport {
         LanePhase::CatchingUp => Some(format!("lane {} is catching up with the log; wait", lane.lane)),
         LanePhase::Claiming => Some(format!("lane {} is being claimed; wait", lane.lane)),
         // A lane that stopped is among the faults, with its reason.
-        LanePhase::Standby | LanePhase::Owner | LanePhase::Stopped(_) => None,
+        LanePhase::Elsewhere | LanePhase::Standby | LanePhase::Owner | LanePhase::Stopped(_) => None,
     });
     let leaves = is_leaving.then(|| "the engine hands its lanes over and ends".to_owned());
     let faults = leaves.into_iter().chain(waits).chain(status.faults.iter().cloned()).collect();
@@ -226,7 +243,11 @@ async fn all_stopped(engine: &EngineHandle) -> (Lane, StopReason) {
         let stopped: Option<Vec<_>> = lanes
             .map(|status| match status.phase {
                 LanePhase::Stopped(reason) => Some((status.lane, reason)),
-                LanePhase::CatchingUp | LanePhase::Standby | LanePhase::Claiming | LanePhase::Owner => None,
+                LanePhase::Elsewhere
+                | LanePhase::CatchingUp
+                | LanePhase::Standby
+                | LanePhase::Claiming
+                | LanePhase::Owner => None,
             })
             .collect();
         if let Some(last) = stopped.and_then(|mut stopped| stopped.pop()) {

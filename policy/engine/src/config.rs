@@ -14,6 +14,10 @@ const ID_LEN_MAX: usize = 64;
 /// Sequences between two points at which digests are compared. A few hundred thousand records a minute make a few points a
 /// second: enough to notice a difference at once, few enough to cost nothing.
 const DIGEST_EVERY: u64 = 1024;
+/// Most engines that stand by for a lane: more survive what no exchange of this size does.
+pub(crate) const STANDBYS_MAX: usize = 3;
+/// One engine may fail at any time, and its lanes go on within a second.
+const STANDBYS_DEFAULT: usize = 1;
 /// What people watch changes once a second.
 const STATISTICS_MS_DEFAULT: u64 = 1000;
 
@@ -23,8 +27,11 @@ pub struct EngineConfig {
     /// Names this running instance in the log (`by`, `claim`) and to other engines: 1 to 64 of `A-Z a-z 0-9 _ -`. Must
     /// differ between two engines that run at once.
     pub id: String,
-    /// The lanes it may serve, all of which it folds; absent: every lane of the log.
+    /// The lanes it may serve; absent: every lane of the log. It folds those it should own and those it stands by for.
     pub lanes: Option<Vec<Lane>>,
+    /// Engines that stand by for each lane, 0 to 3; every engine of an exchange needs the same value. With 0 a lane whose
+    /// owner is gone waits until another engine has read its checkpoint and the log behind it.
+    pub standbys: usize,
     /// Bounds of each lane's state.
     pub limits: Limits,
     /// The outbox.
@@ -58,6 +65,7 @@ impl EngineConfig {
         Self {
             id: id.into(),
             lanes: None,
+            standbys: STANDBYS_DEFAULT,
             limits: Limits::default(),
             outbox: OutboxConfig::default(),
             batch: BatchConfig::default(),
@@ -80,6 +88,9 @@ impl EngineConfig {
         }
         if self.membership.heartbeat_ms == 0 || self.membership.dead_after_ms < 2 * self.membership.heartbeat_ms {
             return Err("`membership.dead_after_ms` must be at least twice `heartbeat_ms`, which is not 0");
+        }
+        if self.standbys > STANDBYS_MAX {
+            return Err("`standbys` must be 0 to 3");
         }
         if self.outbox.backlog_max == 0 {
             return Err("`outbox.backlog_max` must be at least 1");

@@ -12,8 +12,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::config::EngineConfig;
 use crate::ingress::Ingress;
-use crate::lane::{BacklogReporter, FoldObserver, LaneDriver, RecoveryError, STOP_MAX, Shared, StatisticsReporter};
-use crate::membership::{HeartbeatTask, MembershipHandle, MembershipInput};
+use crate::lane::{BacklogReporter, FoldObserver, LaneHost, STOP_MAX, Shared, StatisticsReporter};
+use crate::membership::{HeartbeatTask, LiveEngines, MembershipHandle, MembershipInput};
 use crate::metrics::EngineMetrics;
 use crate::status::{LanePhase, LaneStatus, Status, StatusReader, StopReason, lane_status};
 
@@ -51,9 +51,12 @@ pub enum EngineError {
 #[derive(Debug)]
 pub struct Engine;
 
+/// Longest a shutdown waits for engines that have to read a checkpoint first.
+const COLD_LEAVE_MAX: Duration = Duration::from_secs(5);
+
 impl Engine {
-    /// Starts a task per lane and returns when every lane has caught up with the end of the log and is owned, or stood
-    /// by because another engine should own it.
+    /// Starts a task per lane and returns when every lane that this engine is to fold has caught up with the end of the
+    /// log and is owned, or stood by because another engine should own it.
     ///
     /// # Errors
     /// [`EngineError`]; nothing runs any more then. [`EngineError::IdInUse`] after an engine of the same id, which was
@@ -76,16 +79,14 @@ impl Engine {
         let leave_max = config.membership.dead_after();
         let (id, mut id_in_use) = (config.id.clone(), heartbeats.id_in_use());
         let shared = Shared::new(bus, config, metrics, observer, cancel.clone());
-        let (mut drivers, mut watched) = (Vec::new(), Vec::new());
+        let (mut hosts, mut watched) = (Vec::new(), Vec::new());
         for lane in lanes {
-            let (sender, signals) = ingress.connect(lane);
-            let opened = LaneDriver::open(lane, shared.clone(), signals, heartbeats.another_handle(&membership)).await;
-            let (driver, lane) = opened.map_err(|error| match error {
-                RecoveryError::Bus(error) => EngineError::Bus(error),
-                RecoveryError::Stop(reason) => EngineError::LaneStopped { lane, reason },
-            })?;
+            let (status, shown) = watch::channel(LaneStatus::new(lane));
+            let (sender, signals) = ingress.connect(lane, shown);
+            let handle = heartbeats.another_handle(&membership);
+            let (host, lane) = LaneHost::new(lane, shared.clone(), (status, signals), handle);
             heartbeats.connect(lane.status.clone(), sender);
-            drivers.push(driver);
+            hosts.push(host);
             watched.push(lane);
         }
         let statuses: Vec<_> = watched.iter().map(|lane| lane.status.clone()).collect();
@@ -101,7 +102,7 @@ impl Engine {
             leave_max,
             ingress: tokio::spawn(ingress.drive(ingress_cancel.clone())),
             heartbeats: tokio::spawn(heartbeats.drive(heartbeat_cancel.clone())),
-            tasks: drivers.into_iter().map(|driver| tokio::spawn(driver.drive())).collect(),
+            tasks: hosts.into_iter().map(|host| tokio::spawn(host.drive())).collect(),
             ingress_cancel: ingress_cancel.drop_guard(),
             cancel: cancel.drop_guard(),
             heartbeat_cancel: heartbeat_cancel.drop_guard(),
@@ -178,7 +179,7 @@ impl EngineHandle {
     pub async fn shutdown(mut self) {
         // An engine that has ended already has nothing to hand over.
         if self.membership.inputs.send(MembershipInput::Leave).await.is_ok() {
-            let leave_max = self.leave_max;
+            let leave_max = if self.has_cold_heirs() { COLD_LEAVE_MAX } else { self.leave_max };
             let _ = timeout(leave_max, self.until_handed_over()).await;
         }
         // Listening ends first, so that the lanes can log every acknowledgement that was heard.
@@ -205,17 +206,28 @@ impl EngineHandle {
         for watched in &mut self.lanes {
             let lane = watched.borrow().lane;
             let is_settled = |status: &LaneStatus| match status.phase {
-                LanePhase::Standby | LanePhase::Owner | LanePhase::Stopped(_) => true,
+                LanePhase::Elsewhere | LanePhase::Standby | LanePhase::Owner | LanePhase::Stopped(_) => true,
                 LanePhase::CatchingUp | LanePhase::Claiming => false,
             };
             // An error means that the lane's task has ended, which its status tells.
             let _ = watched.wait_for(is_settled).await;
             match lane_status(watched).phase {
                 LanePhase::Stopped(reason) => stopped = Some(EngineError::LaneStopped { lane, reason }),
-                LanePhase::CatchingUp | LanePhase::Standby | LanePhase::Claiming | LanePhase::Owner => served += 1,
+                LanePhase::Elsewhere
+                | LanePhase::CatchingUp
+                | LanePhase::Standby
+                | LanePhase::Claiming
+                | LanePhase::Owner => served += 1,
             }
         }
         stopped.filter(|_| served == 0).map_or(Ok(()), Err)
+    }
+
+    /// Whether a lane is owned here that only an engine could take which does not fold it yet.
+    fn has_cold_heirs(&self) -> bool {
+        let Some(live) = self.membership.live.borrow().clone() else { return false };
+        let mut owned = self.lanes.iter().map(|lane| lane.borrow()).filter(|lane| lane.phase == LanePhase::Owner);
+        owned.any(|lane| has_other(&live, live.assigned(lane.lane)) && !has_other(&live, live.ranked(lane.lane)))
     }
 
     /// Waits until no lane is owned that another engine could take.
@@ -224,8 +236,8 @@ impl EngineHandle {
             let lane = watched.borrow().lane;
             loop {
                 let is_held = matches!(watched.borrow_and_update().phase, LanePhase::Owner | LanePhase::Claiming);
-                let has_heir =
-                    self.membership.live.borrow_and_update().as_ref().is_some_and(|live| !live.ranked(lane).is_empty());
+                let live = self.membership.live.borrow_and_update().clone();
+                let has_heir = live.is_some_and(|live| has_other(&live, live.assigned(lane)));
                 if !is_held || !has_heir {
                     break;
                 }
@@ -240,6 +252,11 @@ impl EngineHandle {
             }
         }
     }
+}
+
+/// Whether other live engines are among these.
+fn has_other(live: &LiveEngines, ids: &[String]) -> bool {
+    ids.iter().any(|id| live.others.contains_key(id))
 }
 
 /// Waits for a task that has been told to end. Tasks bound themselves; the bound here is for one that cannot.

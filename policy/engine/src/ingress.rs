@@ -11,11 +11,11 @@ use futures_util::{FutureExt, StreamExt};
 use schemas::acknowledgement::{AgentAcks, decode_collected};
 use schemas::presence::is_renewal;
 use schemas::{AgentId, DeliveryId, Lane, subject};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::{EngineMetrics, Observation};
-use crate::status::DigestPoint;
+use crate::status::{DigestPoint, LanePhase, LaneStatus};
 
 /// Most further ids in an agent's own acknowledgement: four full inbox messages.
 const ACK_IDS_MAX: usize = 1024;
@@ -39,7 +39,8 @@ pub(crate) struct Ingress {
     acks: BoxStream<'static, Received>,
     collected: BoxStream<'static, Received>,
     hellos: BoxStream<'static, Received>,
-    lanes: BTreeMap<Lane, mpsc::Sender<Signal>>,
+    /// The way to each lane, and whether it is folded here.
+    lanes: BTreeMap<Lane, (mpsc::Sender<Signal>, watch::Receiver<LaneStatus>)>,
     metrics: Arc<EngineMetrics>,
 }
 
@@ -52,10 +53,14 @@ impl Ingress {
         Ok(Self { acks, collected, hellos, lanes: BTreeMap::new(), metrics })
     }
 
-    /// Opens the way to a lane.
-    pub(crate) fn connect(&mut self, lane: Lane) -> (mpsc::Sender<Signal>, mpsc::Receiver<Signal>) {
+    /// Opens the way to a lane, for as long as it is folded here.
+    pub(crate) fn connect(
+        &mut self,
+        lane: Lane,
+        status: watch::Receiver<LaneStatus>,
+    ) -> (mpsc::Sender<Signal>, mpsc::Receiver<Signal>) {
         let (sender, receiver) = mpsc::channel(SIGNALS_MAX);
-        self.lanes.insert(lane, sender.clone());
+        self.lanes.insert(lane, (sender.clone(), status));
         (sender, receiver)
     }
 
@@ -139,7 +144,8 @@ impl Ingress {
 
     fn send(&self, lane: Lane, signal: Signal) {
         // Lanes of other engines are not ours to tell; a full lane loses the signal, which is counted.
-        if self.lanes.get(&lane).is_some_and(|sender| sender.try_send(signal).is_err()) {
+        let Some((signals, status)) = self.lanes.get(&lane) else { return };
+        if status.borrow().phase != LanePhase::Elsewhere && signals.try_send(signal).is_err() {
             self.metrics.observe(Observation::SignalDropped);
         }
     }
@@ -200,7 +206,8 @@ mod tests {
         let bus = bus::memory::open(bus::memory::MemoryOptions::default());
         let metrics = Arc::new(EngineMetrics::new(&prometheus::Registry::new()).unwrap());
         let mut ingress = Ingress::subscribe(&bus, metrics).await.unwrap();
-        let (_sender, mut signals) = ingress.connect(Lane(0));
+        let (_status, watched) = watch::channel(LaneStatus::new(Lane(0)));
+        let (_sender, mut signals) = ingress.connect(Lane(0), watched);
         let cancel = CancellationToken::new();
         let driving = tokio::spawn(ingress.drive(cancel.clone()));
         let publish = |subject: String, body: Vec<u8>| bus.pub_sub.publish(subject, bytes::Bytes::from(body));
@@ -217,11 +224,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_hello_reaches_every_lane_and_a_renewal_none() {
+    async fn a_hello_reaches_every_lane_that_is_folded_and_a_renewal_none() {
         let bus = bus::memory::open(bus::memory::MemoryOptions::default());
         let metrics = Arc::new(EngineMetrics::new(&prometheus::Registry::new()).unwrap());
         let mut ingress = Ingress::subscribe(&bus, metrics).await.unwrap();
-        let (_sender, mut signals) = ingress.connect(Lane(0));
+        let (_status, watched) = watch::channel(LaneStatus::new(Lane(0)));
+        let (_sender, mut signals) = ingress.connect(Lane(0), watched);
+        let elsewhere = LaneStatus { phase: LanePhase::Elsewhere, ..LaneStatus::new(Lane(1)) };
+        let (_status, watched) = watch::channel(elsewhere);
+        let (_sender, mut unheard) = ingress.connect(Lane(1), watched);
         let bob = AgentId::try_new("bob").unwrap();
         let cancel = CancellationToken::new();
         let driving = tokio::spawn(ingress.drive(cancel.clone()));
@@ -231,6 +242,7 @@ mod tests {
         bus.pub_sub.publish(subject::hello(&AgentId::try_new("carol").unwrap()), bytes::Bytes::new()).await.unwrap();
         assert_eq!(signals.recv().await, Some(Signal::Hello(bob)));
         assert_eq!(signals.recv().await, Some(Signal::Hello(AgentId::try_new("carol").unwrap())));
+        assert!(unheard.try_recv().is_err(), "another engine folds it");
         cancel.cancel();
         driving.await.unwrap();
     }

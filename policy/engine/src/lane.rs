@@ -9,6 +9,7 @@
 //! | part | owns |
 //! |---|---|
 //! | [`fold`] | the lane's state, how far the log is folded into it, log time, ticks |
+//! | [`host`] | whether the lane is folded here at all, and its loop |
 //! | [`ownership`] | whether this engine owns the lane |
 //! | [`publish`] | what leaves: deliveries ([`outbox`]), writes of the register ([`register`]), entries of the engine ([`delivered`], [`abort`]) |
 //! | [`backlog`] | which agents do not acknowledge |
@@ -24,8 +25,8 @@ mod checkpoint;
 mod checkpoint_and_trim;
 mod delivered;
 mod document;
-mod driver;
 mod fold;
+mod host;
 mod log_reader;
 mod observer;
 mod outbox;
@@ -52,17 +53,19 @@ use schemas::delivery::Notification;
 use schemas::{Act, AgentId, DeliveryId, NegotiationId, Position, RegisterKey, Timestamp};
 use serde::{Deserialize, Serialize};
 use telemetry::TraceContext;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
+use tokio::task::block_in_place;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::abort::Aborts;
 pub(crate) use self::backlog::BacklogReporter;
-use self::backlog::SharedDeadLetters;
+use self::backlog::{BacklogSender, SharedDeadLetters};
 pub use self::checkpoint::{CheckpointError, refused_keys};
 use self::checkpoint_and_trim::MaintenanceDone;
 pub use self::document::DocumentWriter;
-pub(crate) use self::driver::{LaneDriver, STOP_MAX};
+pub(crate) use self::host::LaneHost;
 use self::log_reader::LogReader;
 pub use self::observer::FoldObserver;
 pub(crate) use self::observer::StatisticsReporter;
@@ -70,7 +73,6 @@ use self::observer::{LaneObserver, LaneStatistics};
 use self::outbox::Outbox;
 use self::ownership::Ownership;
 use self::publish::Publisher;
-pub(crate) use self::recovery::RecoveryError;
 use self::register::Registrar;
 use crate::config::EngineConfig;
 use crate::ingress::Signal;
@@ -90,7 +92,13 @@ pub(crate) struct Shared {
     dead_letters: SharedDeadLetters,
     /// Wakes the task that reports backlogs.
     backlog_wake: Arc<Notify>,
+    /// One for each lane that may be recovered at a time.
+    recoveries: Arc<Semaphore>,
 }
+
+/// Lanes of an engine that are recovered at a time: each holds a checkpoint and the state it becomes, and keeps a processor
+/// busy.
+const RECOVERIES_MAX: usize = 4;
 
 impl Shared {
     /// For lanes that run until `cancel`.
@@ -102,7 +110,8 @@ impl Shared {
         cancel: CancellationToken,
     ) -> Self {
         let (dead_letters, backlog_wake) = (SharedDeadLetters::default(), Arc::default());
-        Self { bus, config, metrics, observer, cancel, dead_letters, backlog_wake }
+        let recoveries = Arc::new(Semaphore::new(RECOVERIES_MAX));
+        Self { bus, config, metrics, observer, cancel, dead_letters, backlog_wake, recoveries }
     }
 }
 
@@ -128,6 +137,15 @@ pub(crate) struct Watched {
     pub(crate) status: watch::Receiver<LaneStatus>,
     statistics: watch::Receiver<LaneStatistics>,
     backlog: watch::Receiver<LaneBacklog>,
+}
+
+/// What of a lane outlives its state, so that it can be taken up again.
+struct LanePorts {
+    status: watch::Sender<LaneStatus>,
+    live: watch::Receiver<Option<Arc<LiveEngines>>>,
+    signals: mpsc::Receiver<Signal>,
+    observer: LaneObserver,
+    backlog: BacklogSender,
 }
 
 /// What woke the lane.
@@ -178,6 +196,8 @@ enum Purpose {
     Rules,
 }
 
+/// Time for a clean stop: several fsyncs of a slow disk, and well under the ten seconds a container is given.
+pub(crate) const STOP_MAX: Duration = Duration::from_secs(2);
 /// Longest a flush may take. A bus that takes longer is not connected; what was not handed over goes out again later.
 const FLUSH_MAX: Duration = Duration::from_secs(1);
 /// Most writes in flight: enough to keep one fsync busy with the closings of a whole group commit, few enough that a
@@ -389,6 +409,14 @@ impl LogClock {
     }
 }
 
+/// Does what keeps a processor busy for long: where the runtime has other threads, its other tasks go on there.
+fn at_length<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::current().runtime_flavor() {
+        RuntimeFlavor::MultiThread => block_in_place(work),
+        RuntimeFlavor::CurrentThread | _ => work(),
+    }
+}
+
 /// The sources. Futures and streams that a wake leaves unread keep what they have.
 struct Inputs {
     cancel: CancellationToken,
@@ -456,6 +484,11 @@ impl Inputs {
             Some(request) = request => LaneWake::Request(request),
             () = time => LaneWake::Time,
         }
+    }
+
+    /// Whether nothing is waited for that this engine has begun.
+    fn is_idle(&self) -> bool {
+        self.writes.is_empty() && self.appends.is_empty() && self.maintenance.is_empty()
     }
 
     /// Who is alive, if that is known yet.

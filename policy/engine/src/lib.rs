@@ -14,10 +14,10 @@
 //!            +-----> backlog.<id>: agents that gateways should invite no more until they acknowledge
 //! ```
 //!
-//! **Many engines.** Every engine folds every lane it may serve. Engines hear each other's heartbeats
-//! (`engine.<id>.heartbeat`), and rank themselves per lane; the first claims the lane with a `claim` entry and emits from the
-//! moment it folds its own claim. The others stand by: they fold silently and hear the acknowledgements, so that a
-//! take-over repeats only what nobody acknowledged. Who owns a lane saves work and decides nothing; an owner that folds
+//! **Many engines.** Engines hear each other's heartbeats (`engine.<id>.heartbeat`), and rank themselves per lane. The first
+//! claims the lane with a `claim` entry and emits from the moment it folds its own claim. The next stand by: they fold
+//! silently and hear the acknowledgements, so that a take-over repeats only what nobody acknowledged. The others do not fold
+//! the lane; one that comes to be ranked among the first takes it up from its checkpoint. Who owns a lane saves work and decides nothing; an owner that folds
 //! another's claim sends what came before it, and stands by.
 //!
 //! **Recovery.** A lane starts from its checkpoint and the log behind it, or from the whole log. Where the log has lost
@@ -29,7 +29,7 @@
 //!
 //! Reading order: [`EngineConfig`], `lane.rs` (the loop, and what its parts pass to each other), `lane/fold.rs` (records in,
 //! ticks), `lane/{publish,outbox,register}.rs` (what leaves, and when), `lane/{delivered,abort}.rs` (what engines log); then
-//! `membership.rs` and `lane/ownership.rs` (who does it), `lane/{recovery,checkpoint,checkpoint_and_trim}.rs` and
+//! `membership.rs` and `lane/{host,ownership}.rs` (who does it), `lane/{recovery,checkpoint,checkpoint_and_trim}.rs` and
 //! `status/digests.rs` (how it survives). The engine's assembly, `engine.rs`, alone knows all of them.
 
 mod config;

@@ -1,8 +1,10 @@
 //! Which engines are alive, and which of them should own which lane. Holds no socket and reads no clock.
 //!
-//! An engine is alive for `dead_after` from its last heartbeat or claim. Of the engines that are alive, not leaving and
-//! caught up with a lane, rendezvous hashing with equal shares (`rank.rs`) ranks the same one first everywhere: it claims
-//! the lane, the others stand by. Nothing here is binding: two engines that disagree only do the same work twice, until the log orders their claims.
+//! An engine is alive for `dead_after` from its last heartbeat or claim. Rendezvous hashing with equal shares (`rank.rs`)
+//! assigns every lane to the engines that are alive, not leaving, and have not given it up: the first should own it, those
+//! behind it stand by, as many as the configuration says, and the others need not fold it. Of those that have caught up
+//! with a lane the first claims it, so that an engine that must catch up first takes a lane from nobody before it has.
+//! Nothing here is binding: two engines that disagree only do the same work twice, until the log orders their claims.
 //!
 //! **Engines that cannot hear each other.** A claim of an engine whose heartbeats are not heard counts as a sign of life
 //! that lasts twice as long each time, and leaves it the lane for so long, whatever its rank. Such engines would otherwise
@@ -39,7 +41,6 @@ struct Membership {
     lanes: BTreeSet<Lane>,
     dead_after: Duration,
     is_leaving: bool,
-    is_settled: bool,
     peers_by_id: BTreeMap<String, Peer>,
     /// Another engine of the same name counts as alive until then.
     duplicate_until: Option<Instant>,
@@ -62,10 +63,10 @@ struct Peer {
 pub(crate) struct PeerState {
     /// It hands its lanes over and takes none.
     pub(crate) is_leaving: bool,
+    /// The lanes it folds, or could take up.
+    serves: BTreeSet<Lane>,
     /// The lanes it could own at once.
     fit: BTreeSet<Lane>,
-    /// It catches up with no lane any more.
-    is_settled: bool,
     /// The newest rules version it folds.
     rules_newest: u32,
     /// The lanes it has claimed without being heard: they are left to it.
@@ -77,13 +78,10 @@ pub(crate) struct PeerState {
 struct LaneCandidate<'a> {
     /// Its name.
     id: &'a str,
-    /// The lanes it could own at once.
-    fit: &'a BTreeSet<Lane>,
+    /// The lanes it folds, or could take up.
+    serves: &'a BTreeSet<Lane>,
     /// The lanes that are left to it, whatever its rank.
     left_to: &'a BTreeSet<Lane>,
-    /// It catches up with no lane any more. One that still does gets only lanes that nobody else could own: its share
-    /// would otherwise move with each lane it has caught up with.
-    is_settled: bool,
 }
 
 /// What a heartbeat was.
@@ -106,12 +104,14 @@ enum HeartbeatOrigin {
 pub(crate) struct LiveEngines {
     /// The other live engines.
     pub(crate) others: BTreeMap<String, PeerState>,
-    /// Per lane, the engines that could own it, first choice first. This engine is among them unless it leaves.
+    /// Per lane, the engines that could fold it, first choice first. This engine is among them unless it leaves.
+    assigned_by_lane: BTreeMap<Lane, Vec<String>>,
+    /// The same engines, without those that have to catch up first.
     ranked_by_lane: BTreeMap<Lane, Vec<String>>,
+    /// The lanes this engine serves.
+    own: BTreeSet<Lane>,
     /// This engine hands its lanes over and takes none.
     is_leaving: bool,
-    /// This engine catches up with no lane any more.
-    is_settled: bool,
 }
 
 impl LiveEngines {
@@ -120,7 +120,12 @@ impl LiveEngines {
         self.others.values().map(|standing| standing.rules_newest).fold(own, u32::min)
     }
 
-    /// The engines that could own a lane, first choice first.
+    /// The engines that should fold a lane, first choice first: the first should own it, the others stand by.
+    pub(crate) fn assigned(&self, lane: Lane) -> &[String] {
+        self.assigned_by_lane.get(&lane).map_or(&[], Vec::as_slice)
+    }
+
+    /// The engines that could own a lane at once, first choice first.
     pub(crate) fn ranked(&self, lane: Lane) -> &[String] {
         self.ranked_by_lane.get(&lane).map_or(&[], Vec::as_slice)
     }
@@ -130,13 +135,13 @@ impl Membership {
     /// Nobody else is known yet. `started` tells engines of one name apart.
     fn new(own: String, started: u64, lanes: Vec<Lane>, dead_after: Duration) -> Self {
         let (lanes, peers_by_id) = (lanes.into_iter().collect(), BTreeMap::new());
-        let (is_leaving, is_settled, duplicate_until, known) = (false, false, None, Arc::new(LiveEngines::default()));
-        Self { own, started, lanes, dead_after, is_leaving, is_settled, peers_by_id, duplicate_until, known }
+        let (is_leaving, duplicate_until, known) = (false, None, Arc::new(LiveEngines::default()));
+        Self { own, started, lanes, dead_after, is_leaving, peers_by_id, duplicate_until, known }
     }
 
-    /// Whether this engine still catches up with a lane.
-    fn set_settled(&mut self, is_settled: bool) {
-        self.is_settled = is_settled;
+    /// This engine has given a lane up.
+    fn give_up(&mut self, lane: Lane) {
+        self.lanes.remove(&lane);
     }
 
     /// This engine takes no lane any more.
@@ -161,8 +166,8 @@ impl Membership {
         peer.silent_claims = 0;
         peer.standing = PeerState {
             is_leaving: heartbeat.is_leaving,
+            serves: heartbeat.lanes.iter().filter(|lane| !lane.is_given_up()).map(|lane| lane.lane).collect(),
             fit: heartbeat.lanes.iter().filter(|lane| lane.is_fit).map(|lane| lane.lane).collect(),
-            is_settled: heartbeat.lanes.iter().all(LaneHeartbeat::is_settled),
             rules_newest: heartbeat.rules_newest,
             claimed_unheard: BTreeSet::new(),
         };
@@ -201,12 +206,13 @@ impl Membership {
         self.peers_by_id.retain(|_, peer| peer.until > now || peer.forgotten_at > now);
         let alive = self.peers_by_id.iter().filter(|(_, peer)| peer.until > now);
         let others = alive.map(|(id, peer)| (id.clone(), peer.standing.clone())).collect();
-        let (is_leaving, is_settled) = (self.is_leaving, self.is_settled);
         let known = &self.known;
-        let is_known = known.others == others && (known.is_leaving, known.is_settled) == (is_leaving, is_settled);
-        if !is_known || known.ranked_by_lane.is_empty() {
-            let ranked_by_lane = self.ranked(&others);
-            self.known = Arc::new(LiveEngines { others, ranked_by_lane, is_leaving, is_settled });
+        let is_known = known.others == others && known.is_leaving == self.is_leaving && known.own == self.lanes;
+        if !is_known || known.assigned_by_lane.is_empty() {
+            let assigned_by_lane = self.assigned(&others);
+            let ranked_by_lane = self.ranked(&others, &assigned_by_lane);
+            let (own, is_leaving) = (self.lanes.clone(), self.is_leaving);
+            self.known = Arc::new(LiveEngines { others, assigned_by_lane, ranked_by_lane, own, is_leaving });
         }
         Arc::clone(&self.known)
     }
@@ -216,17 +222,30 @@ impl Membership {
         self.duplicate_until.is_some_and(|until| until > now)
     }
 
-    /// Per lane, the engines that could own it, first choice first. This engine counts as one that could own every lane it
-    /// folds: nobody else may be there.
-    fn ranked(&self, others: &BTreeMap<String, PeerState>) -> BTreeMap<Lane, Vec<String>> {
+    /// Per lane, the engines that could fold it, first choice first.
+    fn assigned(&self, others: &BTreeMap<String, PeerState>) -> BTreeMap<Lane, Vec<String>> {
         let nothing = BTreeSet::new();
-        let own = LaneCandidate { id: &self.own, fit: &self.lanes, left_to: &nothing, is_settled: self.is_settled };
+        let own = LaneCandidate { id: &self.own, serves: &self.lanes, left_to: &nothing };
         let mut candidates: Vec<_> = (!self.is_leaving).then_some(own).into_iter().collect();
         for (id, standing) in others.iter().filter(|(_, standing)| !standing.is_leaving) {
-            let PeerState { fit, claimed_unheard: left_to, is_settled, .. } = standing;
-            candidates.push(LaneCandidate { id, fit, left_to, is_settled: *is_settled });
+            let PeerState { serves, claimed_unheard: left_to, .. } = standing;
+            candidates.push(LaneCandidate { id, serves, left_to });
         }
         rank::ranked(&candidates)
+    }
+
+    /// The same without those that have to catch up first. This engine counts as one that has caught up with every lane: it
+    /// claims none before, and nobody else may be there.
+    fn ranked(
+        &self,
+        others: &BTreeMap<String, PeerState>,
+        assigned_by_lane: &BTreeMap<Lane, Vec<String>>,
+    ) -> BTreeMap<Lane, Vec<String>> {
+        let is_fit = |lane: &Lane, id: &String| others.get(id).is_none_or(|standing| standing.fit.contains(lane));
+        let ranked = |(lane, assigned): (&Lane, &Vec<String>)| {
+            (*lane, assigned.iter().filter(|id| is_fit(lane, id)).cloned().collect())
+        };
+        assigned_by_lane.iter().map(ranked).collect()
     }
 
     /// When somebody will be dead unless heard before.
@@ -272,7 +291,7 @@ struct Heartbeat {
     is_leaving: bool,
     /// The newest rules version it folds.
     rules_newest: u32,
-    /// The lanes it folds.
+    /// The lanes it folds or could take up.
     lanes: Vec<LaneHeartbeat>,
 }
 
@@ -296,9 +315,9 @@ struct LaneHeartbeat {
 }
 
 impl LaneHeartbeat {
-    /// Whether the engine has caught up with the lane, or has given it up.
-    fn is_settled(&self) -> bool {
-        self.is_fit || self.phase == STOPPED
+    /// Whether the engine has given the lane up.
+    fn is_given_up(&self) -> bool {
+        self.phase == STOPPED
     }
 
     /// Whether the engine owns the lane.

@@ -122,13 +122,13 @@ telemetry::metrics! {
         fold_duration: Histogram(LATENCY_S) = "exchange_fold_duration_seconds";
         /// Log time between a record's stamp and its fold, as the engine estimates it.
         fold_lag: Histogram(LATENCY_S) = "exchange_fold_lag_seconds";
-        /// Deliveries not yet acknowledged.
+        /// Deliveries not yet acknowledged, of the lanes folded here.
         outbox: Gauge[lane; open] = "exchange_outbox_deliveries";
-        /// Sequence of the last folded record.
+        /// Sequence of the last folded record, of the lanes folded here.
         position: Gauge[lane; open] = "exchange_lane_position";
         /// 1 where this engine owns the lane.
         owned: Gauge[lane; open] = "exchange_lane_owned";
-        /// Sequence of the last checkpoint this engine stored or restored.
+        /// Sequence of the last checkpoint this engine stored or restored, of the lanes folded here.
         checkpoint: Gauge[lane; open] = "exchange_lane_checkpoint_position";
     }
 }

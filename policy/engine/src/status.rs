@@ -18,10 +18,11 @@ pub struct Status {
 }
 
 impl Status {
-    /// Whether every lane is owned or stood by, and nothing refuses readiness.
+    /// Whether every lane is owned, stood by or other engines', and nothing refuses readiness.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        let is_served = |lane: &LaneStatus| matches!(lane.phase, LanePhase::Owner | LanePhase::Standby);
+        let is_served =
+            |lane: &LaneStatus| matches!(lane.phase, LanePhase::Owner | LanePhase::Standby | LanePhase::Elsewhere);
         !self.lanes.is_empty() && self.lanes.iter().all(is_served) && self.faults.is_empty()
     }
 }
@@ -93,7 +94,9 @@ pub(crate) struct DigestPoint {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum LanePhase {
-    /// Folds the stored log silently.
+    /// Is not assigned the lane and folds nothing of it: other engines own it and stand by.
+    Elsewhere,
+    /// Reads the lane's checkpoint, and folds the stored log silently.
     CatchingUp,
     /// Folds silently what another engine owns, and hears what is acknowledged to it.
     Standby,
@@ -209,7 +212,11 @@ impl StatusReader {
         });
         let stopped = lanes.iter().filter_map(|lane| match &lane.phase {
             LanePhase::Stopped(reason) => Some(format!("lane {} stopped: {reason}", lane.lane)),
-            LanePhase::CatchingUp | LanePhase::Standby | LanePhase::Claiming | LanePhase::Owner => None,
+            LanePhase::Elsewhere
+            | LanePhase::CatchingUp
+            | LanePhase::Standby
+            | LanePhase::Claiming
+            | LanePhase::Owner => None,
         });
         let faults = stopped.chain(lanes.iter().flat_map(|lane| lane.faults.clone())).chain(duplicate).collect();
         Status { lanes, faults }

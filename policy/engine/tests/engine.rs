@@ -24,6 +24,8 @@ mod register;
 mod registering;
 #[path = "engine/round.rs"]
 mod round;
+#[path = "engine/spread.rs"]
+mod spread;
 #[path = "engine/statistics.rs"]
 mod statistics;
 #[path = "engine/switched.rs"]

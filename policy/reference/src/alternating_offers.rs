@@ -307,6 +307,6 @@ pub fn is_inside(mandate: &Mandate, rules: &Rules, terms: &Terms) -> bool {
     mandate::outside(mandate, rules, terms).is_none()
 }
 
-pub(crate) fn digest(terms: &Terms) -> Digest {
+fn digest(terms: &Terms) -> Digest {
     Digest::of(terms).expect("integers and texts")
 }

@@ -10,7 +10,7 @@ use super::{Span, TraceId};
 /// Trace ids are random in 56 bits.
 const RANDOM_BITS: u32 = 56;
 /// Failed spans kept each second beside the sampled ones: enough to see what goes wrong, and no more when everything does.
-pub(crate) const ERRORS_PER_S: u64 = 50;
+const ERRORS_PER_S: u64 = 50;
 
 /// Takes finished spans. Must not block: it is called on the way of messages.
 pub trait Spans: Send + Sync {

@@ -260,7 +260,7 @@ impl TestCluster {
 }
 
 /// The id of an engine, in claims too.
-pub(super) fn engine_name(number: usize) -> String {
+fn engine_name(number: usize) -> String {
     format!("engine-{number}")
 }
 

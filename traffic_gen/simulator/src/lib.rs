@@ -94,6 +94,7 @@ struct Settings {
     checkpoint: CheckpointConfig,
     trim: Trim,
     membership: MembershipConfig,
+    standbys: usize,
     digest_every: u64,
     /// How long gateways wait for the log, in milliseconds.
     append_ms: u64,

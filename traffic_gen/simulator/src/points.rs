@@ -69,6 +69,12 @@ pub enum Point {
     // What engines did, as the log shows it.
     /// A lane went from one engine to another.
     OwnerChanged,
+    /// An engine took up a lane it did not fold.
+    LaneTakenUp,
+    /// An engine let go of a lane that others fold.
+    LaneLetGo,
+    /// A lane that no engine folded any more came to be owned by one that had to read its checkpoint first.
+    ColdTakeover,
     /// A claim was overtaken by another of the same epoch, or a newer one.
     ClaimOutbid,
     /// An engine logged something under an epoch that was over.

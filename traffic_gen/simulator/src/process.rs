@@ -3,11 +3,12 @@
 
 mod slot;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use policy_engine::{LanePhase, LaneStatus, StopReason};
+use schemas::Lane;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -55,6 +56,7 @@ pub(super) struct ProcessManager {
     planned: u64,
     failures: mpsc::UnboundedReceiver<Failed>,
     loads: BTreeMap<String, QueueLoad>,
+    folding: Folding,
 }
 
 impl ProcessManager {
@@ -73,6 +75,7 @@ impl ProcessManager {
             planned: 0,
             failures,
             loads: BTreeMap::new(),
+            folding: Folding::default(),
         };
         for process in 0..manager.slots.len() {
             manager.plan(0, Deed::Start(process));
@@ -234,6 +237,10 @@ impl ProcessManager {
     }
 
     fn inspect(&mut self) {
+        let engines: Vec<_> = self.slots.iter().filter_map(|slot| Some((slot.name(), slot.lanes()?))).collect();
+        for point in self.folding.handle(&engines) {
+            self.world.reached(point);
+        }
         for process in 0..self.slots.len() {
             let Some(lanes) = self.slots[process].lanes() else { continue };
             let slot = &self.slots[process];
@@ -260,7 +267,10 @@ impl ProcessManager {
     /// What has not come to rest, in words; nothing when everything has.
     pub(super) fn unfinished(&self) -> Vec<String> {
         let stored = self.world.last_seqs();
-        let mut is_owned = vec![false; stored.len()];
+        let (mut is_owned, mut is_folded) = (vec![false; stored.len()], vec![0; stored.len()]);
+        let engines = self.slots.iter().filter(|slot| slot.role() == ProcessRole::Engine);
+        let folding = engines.clone().map(|slot| slot.scenario().settings.standbys + 1).max().unwrap_or(0);
+        let folding = folding.min(engines.count());
         let mut unfinished = Vec::new();
         for slot in &self.slots {
             if !slot.is_running() {
@@ -269,13 +279,18 @@ impl ProcessManager {
             for lane in slot.lanes().unwrap_or_default() {
                 let index = usize::from(lane.lane.0);
                 is_owned[index] |= lane.phase == LanePhase::Owner;
-                if !is_at_rest(&lane) || lane.position < stored[index] {
+                is_folded[index] += usize::from(lane.phase != LanePhase::Elsewhere);
+                let is_behind = lane.phase != LanePhase::Elsewhere && lane.position < stored[index];
+                if !is_at_rest(&lane) || is_behind {
                     unfinished.push(format!("{}: {lane:?}", slot.name()));
                 }
             }
         }
         let orphans = is_owned.iter().enumerate().filter(|(_, is_owned)| !**is_owned);
         unfinished.extend(orphans.map(|(lane, _)| format!("nobody owns lane {lane}")));
+        for (lane, engines) in is_folded.into_iter().enumerate().filter(|(_, engines)| *engines != folding) {
+            unfinished.push(format!("{engines} engines fold lane {lane}, {folding} should"));
+        }
         unfinished
     }
 
@@ -285,10 +300,57 @@ impl ProcessManager {
     }
 }
 
+/// Which engines fold which lanes, as they say themselves: for the rare paths of lanes that are taken up and let go.
+#[derive(Debug, Default)]
+struct Folding {
+    /// By engine and lane: whether the engine folded it when it was looked at last.
+    is_folded: BTreeMap<(String, Lane), bool>,
+    /// Lanes that an engine has taken up while nobody folded them, and nobody else has owned since.
+    cold: BTreeSet<(String, Lane)>,
+}
+
+impl Folding {
+    /// What the lanes of every running engine show.
+    fn handle(&mut self, engines: &[(String, Vec<LaneStatus>)]) -> Vec<Point> {
+        let (mut points, mut folded) = (Vec::new(), BTreeMap::new());
+        let was_folded = std::mem::take(&mut self.is_folded);
+        let lanes = || engines.iter().flat_map(|(engine, lanes)| lanes.iter().map(move |lane| (engine, lane)));
+        let is_warm = |lane: &LaneStatus| matches!(lane.phase, LanePhase::Standby | LanePhase::Owner);
+        for (engine, status) in lanes() {
+            let is_folded = !matches!(status.phase, LanePhase::Elsewhere | LanePhase::Stopped(_));
+            let place = (engine.clone(), status.lane);
+            match (was_folded.get(&place), is_folded) {
+                (Some(false), true) => {
+                    points.push(Point::LaneTakenUp);
+                    let is_others = |(other, lane): (&String, &LaneStatus)| {
+                        other != engine && lane.lane == status.lane && is_warm(lane)
+                    };
+                    if !lanes().any(is_others) {
+                        self.cold.insert(place.clone());
+                    }
+                }
+                (Some(true), false) if status.phase == LanePhase::Elsewhere => points.push(Point::LaneLetGo),
+                (Some(_) | None, _) => {}
+            }
+            if status.phase == LanePhase::Owner {
+                if self.cold.contains(&place) {
+                    points.push(Point::ColdTakeover);
+                }
+                self.cold.retain(|(_, lane)| *lane != status.lane);
+            }
+            folded.insert(place, is_folded);
+        }
+        self.is_folded = folded;
+        points
+    }
+}
+
 fn stopped(lanes: &[LaneStatus]) -> Option<&StopReason> {
     lanes.iter().find_map(|lane| match &lane.phase {
         LanePhase::Stopped(reason) => Some(reason),
-        LanePhase::CatchingUp | LanePhase::Standby | LanePhase::Claiming | LanePhase::Owner => None,
+        LanePhase::Elsewhere | LanePhase::CatchingUp | LanePhase::Standby | LanePhase::Claiming | LanePhase::Owner => {
+            None
+        }
     })
 }
 

@@ -26,6 +26,8 @@ pub(super) const INITIATORS: [&str; 2] = ["ann", "ben"];
 pub(super) const CONTRACTORS: [&str; 6] = ["cat", "dan", "eve", "fay", "gus", "hal"];
 /// The topic contractors subscribe to.
 const TOPIC: &str = "courier";
+/// Runs with many lanes and engines: one in so many.
+const SPREAD_ONE_IN: u32 = 4;
 /// The group they are members of.
 const GROUP: &str = "crew";
 
@@ -62,9 +64,21 @@ impl Scenario {
             usurped::apply(&mut scenario, rng);
         }
         bargains::add(&mut scenario, rng.random());
+        scenario.spread(rng.random());
         scenario.upgrades = Upgrades::draw(rng.random(), &scenario);
         leases::add(&mut scenario, rng.random());
         scenario
+    }
+
+    /// Draws how many engines stand by for each lane, and the theme of some runs: more lanes and engines, so that most engines
+    /// fold only some lanes, and take up and let go of others as engines come and go.
+    fn spread(&mut self, seed: u64) {
+        let rng = &mut ChaCha8Rng::seed_from_u64(seed);
+        self.settings.standbys = [0, 0, 1, 1, 1, 2][rng.random_range(0..6)];
+        if rng.random_range(0..SPREAD_ONE_IN) == 0 {
+            (self.lanes, self.engines) = (rng.random_range(2..=4), rng.random_range(3..=4));
+            self.settings.standbys = rng.random_range(0..2);
+        }
     }
 }
 
@@ -103,6 +117,7 @@ impl Settings {
             checkpoint: CheckpointConfig { every_records, every_ms },
             trim: trim[rng.random_range(0..trim.len())],
             membership: membership(rng),
+            standbys: 1,
             digest_every: rng.random_range(1..20),
             append_ms: rng.random_range(300..3000),
         }

@@ -26,6 +26,7 @@ use crate::metrics::DeadLetterReason;
 const BACKLOG_PERIOD: Duration = Duration::from_secs(1);
 
 /// Hands on what one lane says of agents that do not acknowledge.
+#[derive(Clone)]
 pub(crate) struct BacklogSender {
     sender: watch::Sender<LaneBacklog>,
     at: Instant,

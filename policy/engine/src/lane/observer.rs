@@ -145,6 +145,7 @@ impl LaneObserver {
 
     /// The lane begins with a state at the record `position`, and what it has left to deliver.
     pub(crate) fn begin(&mut self, state: &LaneState, position: u64, outbox: &mut Outbox) {
+        self.gauges = self.metrics.lane(self.lane);
         self.gauges.restart(state.open_phases());
         self.gauges.set_checkpoint(position);
         self.uncounted.forget();
@@ -152,6 +153,13 @@ impl LaneObserver {
         if self.kept.is_some() || self.traces.is_on() {
             outbox.keep_events(|deliver| self.traces.of_old_delivery(deliver));
         }
+    }
+
+    /// The lane is not folded here: what was counted stays, and nothing is shown of a state.
+    pub(crate) fn rest(&mut self) {
+        self.gauges.hide();
+        self.uncounted.forget();
+        self.forget();
     }
 
     /// The lane has another owner, or begins anew: what was kept is no longer how things stand.

@@ -30,7 +30,8 @@ const CLAIM_GAPS: Backoff = Backoff::exact(Duration::from_millis(250), Duration:
 enum OwnershipState {
     /// Folds silently up to what was stored when the lane was opened.
     CatchingUp { target: u64 },
-    /// Folds silently; does not claim before an instant, so that a claim just lost is heard of first.
+    /// Folds silently; does not claim before an instant, so that a claim just lost, or who else has caught up, is heard of
+    /// first.
     Standby { not_before: Instant },
     /// Has asked, or asks at `retry_at`, for the lane.
     Claiming(Claim),
@@ -45,8 +46,10 @@ pub(super) struct Ownership {
     lane: Lane,
     engine: String,
     state: OwnershipState,
-    /// Of the live engines, this one should own the lane.
+    /// Of the live engines that have caught up, this one should own the lane.
     is_first: bool,
+    /// Another one should own it once it has caught up.
+    is_substitute: bool,
     /// The newest rules version this engine folds.
     rules_newest: u32,
     /// The rules version every live engine folds, where it is newer than the lane's, and when to append it.
@@ -71,6 +74,7 @@ impl Ownership {
             engine: config.id.clone(),
             state: OwnershipState::CatchingUp { target },
             is_first: false,
+            is_substitute: false,
             rules_newest: config.rules_newest,
             rules_wanted: None,
             claim_failure: None,
@@ -126,6 +130,7 @@ impl Ownership {
     /// by a record only, and only to what every live engine folds.
     pub(super) fn handle_live(&mut self, live: &LiveEngines, rules: u32) {
         self.is_first = live.ranked(self.lane).first() == Some(&self.engine);
+        self.is_substitute = live.assigned(self.lane).first() != Some(&self.engine);
         let newest = live.rules_newest(self.rules_newest);
         self.rules_wanted = (newest > rules).then(|| (newest, Instant::now()));
     }
@@ -151,7 +156,9 @@ impl Ownership {
         now: Instant,
     ) -> OwnershipStep {
         if matches!(self.state, OwnershipState::CatchingUp { target } if position >= target) {
-            self.state = OwnershipState::Standby { not_before: now };
+            // Engines that start together catch up together: the one that should own the lane is about to.
+            let not_before = if self.is_substitute { now + self.heartbeat } else { now };
+            self.state = OwnershipState::Standby { not_before };
         }
         let owned = state.is_owner(&self.engine).then_some(state.epoch());
         match self.state {

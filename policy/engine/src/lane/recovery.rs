@@ -12,7 +12,7 @@ use policy_core::LaneState;
 use schemas::{Lane, Timestamp};
 use tokio::time::{Instant, sleep};
 
-use super::{Beginning, Recovered, Shared};
+use super::{Beginning, Recovered, Shared, at_length};
 use crate::config::EngineConfig;
 use crate::lane::abort::Aborts;
 use crate::lane::checkpoint::{Checkpoint, CheckpointError, CheckpointStore};
@@ -31,7 +31,7 @@ const BEGINNINGS_MAX: u32 = 4;
 
 /// Why a lane did not get its state back.
 #[derive(Debug)]
-pub(crate) enum RecoveryError {
+pub(super) enum RecoveryError {
     /// The bus did not answer: worth trying again.
     Bus(BusError),
     /// Trying again does not help.
@@ -128,7 +128,8 @@ impl Recovery<'_> {
         if !checkpoint.head.is_of(&**self.log).await? {
             return Ok(Err(Some("it is of another log, or of records this log has lost".to_owned())));
         }
-        match LaneState::restore(&checkpoint.lane_state, self.lane, self.config.limits.clone()) {
+        let limits = self.config.limits.clone();
+        match at_length(|| LaneState::restore(&checkpoint.lane_state, self.lane, limits)) {
             Ok(lane_state) => Ok(Ok(self.filled(lane_state, checkpoint, trimmed).await?)),
             Err(error) => Ok(Err(Some(error.to_string()))),
         }

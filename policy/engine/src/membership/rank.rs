@@ -1,32 +1,37 @@
-//! Rendezvous hashing with bounded loads: every engine computes the same order, the numbers of lanes that engines own
-//! differ by at most one, and an engine that comes or goes moves few lanes beside its own.
+//! Rendezvous hashing with bounded loads: every engine computes the same order, the numbers of lanes that engines own, or
+//! own and stand by for, differ by at most one, and an engine that comes or goes moves few lanes beside its own.
 //!
-//! Pairs of a lane and an engine are taken best score first; a pair is matched unless its lane has an owner or its engine
-//! owns its share. That is the stable matching of lanes and engines under one common preference: it depends on nothing but
-//! who takes part.
+//! Places are filled one after the other: the owner of every lane, then the first engine that stands by for it, and so on.
+//! Pairs of a lane and an engine are taken best score first; a pair is matched unless the lane's place is taken, or the
+//! engine has its share of all places filled so far. For owners that is the stable matching of lanes and engines under one
+//! common preference: it depends on nothing but who takes part.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use schemas::{Digest, Lane};
 
 use super::LaneCandidate;
+use crate::config::STANDBYS_MAX;
 
-/// Per lane, the engines that could own it: the one that should first, then the others by their score.
+/// Per lane, the engines that could serve it: the one that should own it, those that should stand by, [`STANDBYS_MAX`] in
+/// equal shares, then the others by their score.
 pub(super) fn ranked(candidates: &[LaneCandidate<'_>]) -> BTreeMap<Lane, Vec<String>> {
-    let pairs = Pairs::of(candidates);
-    let owners = pairs.owners();
-    let mut ranked: BTreeMap<Lane, Vec<String>> = BTreeMap::new();
-    for (lane, owner) in &owners {
-        ranked.insert(*lane, vec![candidates[*owner].id.to_owned()]);
+    let mut places = Places::of(candidates);
+    places.leave();
+    for place in 0..=STANDBYS_MAX {
+        places.share(place);
     }
-    for pair in pairs.best_first.iter().filter(|pair| owners.get(&pair.lane) != Some(&pair.engine)) {
-        ranked.entry(pair.lane).or_default().push(candidates[pair.engine].id.to_owned());
+    for Pair { lane, engine } in places.best_first.clone() {
+        if !places.has(lane, engine) {
+            places.fill(lane, engine);
+        }
     }
-    ranked
+    let names = |engines: Vec<usize>| engines.into_iter().map(|engine| candidates[engine].id.to_owned()).collect();
+    places.by_lane.into_iter().map(|(lane, engines)| (lane, names(engines))).collect()
 }
 
-/// A lane and an engine that could own it.
+/// A lane and an engine that could serve it.
 #[derive(Debug, Clone, Copy)]
 struct Pair {
     lane: Lane,
@@ -34,63 +39,99 @@ struct Pair {
     engine: usize,
 }
 
-struct Pairs<'a> {
+/// The places of each lane, as far as they are filled.
+struct Places<'a> {
     candidates: &'a [LaneCandidate<'a>],
     best_first: Vec<Pair>,
+    by_lane: BTreeMap<Lane, Vec<usize>>,
+    /// Places each engine fills.
+    loads: Vec<usize>,
 }
 
-impl<'a> Pairs<'a> {
+impl<'a> Places<'a> {
     fn of(candidates: &'a [LaneCandidate<'a>]) -> Self {
         let pairs_of = |(engine, candidate): (usize, &LaneCandidate<'a>)| -> Vec<_> {
             let scored = |lane: &Lane| (score(*lane, candidate.id), candidate.id, Pair { lane: *lane, engine });
-            candidate.fit.union(candidate.left_to).map(scored).collect()
+            candidate.serves.union(candidate.left_to).map(scored).collect()
         };
         let mut scored: Vec<_> = candidates.iter().enumerate().flat_map(pairs_of).collect();
         scored.sort_unstable_by_key(|(score, id, pair)| Reverse((*score, *id, pair.lane)));
-        Self { candidates, best_first: scored.into_iter().map(|(_, _, pair)| pair).collect() }
+        let best_first: Vec<Pair> = scored.into_iter().map(|(_, _, pair)| pair).collect();
+        let by_lane = best_first.iter().map(|pair| (pair.lane, Vec::new())).collect();
+        Self { candidates, best_first, by_lane, loads: vec![0; candidates.len()] }
     }
 
-    /// The engine that should own each lane, by its index.
-    fn owners(&self) -> BTreeMap<Lane, usize> {
-        let mut owners = BTreeMap::new();
-        for pair in self.best_first.iter().filter(|pair| self.candidates[pair.engine].left_to.contains(&pair.lane)) {
-            owners.entry(pair.lane).or_insert(pair.engine);
-        }
-        for is_settled in [true, false] {
-            self.share(is_settled, &mut owners);
-        }
-        owners
+    fn has(&self, lane: Lane, engine: usize) -> bool {
+        self.by_lane[&lane].contains(&engine)
     }
 
-    /// Shares the lanes without an owner among the engines that have caught up, or among those that have not.
-    fn share(&self, is_settled: bool, owners: &mut BTreeMap<Lane, usize>) {
-        let of_tier = |engine: usize| self.candidates[engine].is_settled == is_settled;
-        let engines = (0..self.candidates.len()).filter(|engine| of_tier(*engine)).count();
-        let pairs: Vec<Pair> = self.best_first.iter().filter(|pair| of_tier(pair.engine)).copied().collect();
-        let free: BTreeSet<Lane> =
-            pairs.iter().map(|pair| pair.lane).filter(|lane| !owners.contains_key(lane)).collect();
-        let mut loads: BTreeMap<usize, usize> = BTreeMap::new();
-        owners.values().filter(|engine| of_tier(**engine)).for_each(|engine| *loads.entry(*engine).or_default() += 1);
-        let lanes = free.len() + loads.values().sum::<usize>();
-        let (share, mut extra) = (lanes.checked_div(engines).unwrap_or(0), lanes.checked_rem(engines).unwrap_or(0));
+    fn fill(&mut self, lane: Lane, engine: usize) {
+        self.by_lane.entry(lane).or_default().push(engine);
+        self.loads[engine] += 1;
+    }
+
+    /// Makes those the owners to whom a lane is left.
+    fn leave(&mut self) {
+        for Pair { lane, engine } in self.best_first.clone() {
+            if self.candidates[engine].left_to.contains(&lane) && self.by_lane[&lane].is_empty() {
+                self.fill(lane, engine);
+            }
+        }
+    }
+
+    /// The pairs that could fill a place that is still free.
+    fn free(&self, place: usize) -> Vec<Pair> {
+        let is_free = |pair: &&Pair| self.by_lane[&pair.lane].len() == place && !self.has(pair.lane, pair.engine);
+        self.best_first.iter().filter(is_free).copied().collect()
+    }
+
+    /// Fills a place of every lane in equal shares.
+    fn share(&mut self, place: usize) {
+        let pairs = self.free(place);
+        let mut free: Vec<Lane> = pairs.iter().map(|pair| pair.lane).collect();
+        free.sort_unstable();
+        free.dedup();
+        let places = free.len() + self.loads.iter().sum::<usize>();
+        let share = places.checked_div(self.loads.len()).unwrap_or(0);
+        let beyond = self.loads.iter().filter(|load| **load > share).count();
+        let mut extra = places.checked_rem(self.loads.len()).unwrap_or(0).saturating_sub(beyond);
         for pair in &pairs {
-            let load = loads.entry(pair.engine).or_default();
-            let has_room = *load < share || (*load == share && extra > 0);
-            if has_room && !owners.contains_key(&pair.lane) {
-                extra -= usize::from(*load == share);
-                *load += 1;
-                owners.insert(pair.lane, pair.engine);
+            let load = self.loads[pair.engine];
+            if self.by_lane[&pair.lane].len() == place && (load < share || (load == share && extra > 0)) {
+                extra -= usize::from(load == share);
+                self.fill(pair.lane, pair.engine);
             }
         }
-        // Not every engine could own every lane, so some lanes are left over by those that own their share.
         for lane in free {
-            if !owners.contains_key(&lane)
-                && let Some(pair) =
-                    pairs.iter().filter(|pair| pair.lane == lane).min_by_key(|pair| loads.get(&pair.engine))
-            {
-                *loads.entry(pair.engine).or_default() += 1;
-                owners.insert(lane, pair.engine);
+            if self.by_lane[&lane].len() == place && !self.swap(&pairs, lane, place, share + usize::from(extra > 0)) {
+                self.fill_with_least(&pairs, lane);
             }
+        }
+    }
+
+    /// Fills a lane's place where nobody who could has room: an engine that gives another lane to one that has room takes
+    /// it. False where there is none.
+    fn swap(&mut self, pairs: &[Pair], lane: Lane, place: usize, limit: usize) -> bool {
+        let takers = pairs.iter().filter(|pair| pair.lane == lane).map(|pair| pair.engine);
+        let is_given = |pair: &Pair| self.by_lane[&pair.lane].get(place).is_some();
+        let found = takers.into_iter().find_map(|taker| {
+            let others = pairs.iter().filter(|pair| is_given(pair) && !self.has(pair.lane, pair.engine));
+            let mut given = others.filter(|pair| self.by_lane[&pair.lane][place] == taker);
+            given.find(|pair| self.loads[pair.engine] < limit).map(|pair| (taker, *pair))
+        });
+        let Some((taker, given)) = found else { return false };
+        self.by_lane.entry(given.lane).or_default()[place] = given.engine;
+        self.loads[given.engine] += 1;
+        self.loads[taker] -= 1;
+        self.fill(lane, taker);
+        true
+    }
+
+    /// Not every engine could serve every lane, so some places are left over by those that have their share.
+    fn fill_with_least(&mut self, pairs: &[Pair], lane: Lane) {
+        let takers = pairs.iter().filter(|pair| pair.lane == lane);
+        if let Some(pair) = takers.min_by_key(|pair| self.loads[pair.engine]).copied() {
+            self.fill(lane, pair.engine);
         }
     }
 }
@@ -101,6 +142,8 @@ fn score(lane: Lane, engine: &str) -> [u8; 16] {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -116,6 +159,21 @@ mod tests {
             for engines in ranked.values() {
                 let distinct: BTreeSet<&String> = engines.iter().collect();
                 prop_assert_eq!(distinct.len(), names.len(), "everybody stands by once");
+            }
+        }
+
+        #[test]
+        fn engines_fold_as_many_lanes_as_each_other_or_one_more(names in names(12), lanes in 1_u8..=64) {
+            let ranked = ranked_whole(&names, lanes);
+            // Where nearly every engine folds every lane a share may be missed by one more.
+            for (standbys, most_apart) in [(0, 1), (1, 1), (2, 2), (3, 2)] {
+                let count = |id: &String| {
+                    let folded = ranked.values().filter(|engines| engines.iter().take(1 + standbys).any(|one| one == id));
+                    folded.count()
+                };
+                let folded: Vec<usize> = names.iter().map(count).collect();
+                let (least, most) = (folded.iter().min().unwrap(), folded.iter().max().unwrap());
+                prop_assert!(most - least <= most_apart, "{} stand by: {:?}", standbys, folded);
             }
         }
 
@@ -160,27 +218,22 @@ mod tests {
     }
 
     #[test]
-    fn who_catches_up_gets_only_what_nobody_else_could_own() {
-        let (all, some) = (lanes(4), lanes(2));
-        let none = BTreeSet::new();
-        let half = LaneCandidate { id: "half", fit: &some, left_to: &none, is_settled: true };
-        let late = LaneCandidate { id: "late", fit: &all, left_to: &none, is_settled: false };
-        let owners = |candidates: &[LaneCandidate<'_>]| -> Vec<String> {
-            ranked(candidates).into_values().map(|engines| engines[0].clone()).collect()
-        };
-        assert_eq!(owners(&[half.clone(), late.clone()]), ["half", "half", "late", "late"]);
-        assert_eq!(owners(std::slice::from_ref(&late)), ["late"; 4]);
-        let whole = LaneCandidate { id: "whole", fit: &all, left_to: &none, is_settled: true };
-        assert_eq!(owners(&[whole.clone(), late]), ["whole"; 4]);
-        assert_eq!(owners(&[whole, half])[2..], ["whole", "whole"], "nobody else folds them");
+    fn who_could_not_serve_a_lane_gets_others_instead() {
+        let (all, some, none) = (lanes(4), lanes(2), BTreeSet::new());
+        let half = LaneCandidate { id: "half", serves: &some, left_to: &none };
+        let whole = LaneCandidate { id: "whole", serves: &all, left_to: &none };
+        let ranked = ranked(&[half, whole]);
+        let owners: Vec<_> = ranked.values().map(|engines| engines[0].as_str()).collect();
+        assert_eq!(owners, ["half", "half", "whole", "whole"]);
+        assert_eq!(ranked[&Lane(3)].len(), 1, "nobody else could stand by");
     }
 
     #[test]
     fn a_lane_that_is_left_to_an_engine_counts_as_part_of_its_share() {
         let (all, none) = (lanes(4), BTreeSet::new());
         for left_to in all.iter().map(|lane| BTreeSet::from([*lane])) {
-            let one = LaneCandidate { id: "one", fit: &all, left_to: &none, is_settled: true };
-            let other = LaneCandidate { id: "other", fit: &all, left_to: &left_to, is_settled: true };
+            let one = LaneCandidate { id: "one", serves: &all, left_to: &none };
+            let other = LaneCandidate { id: "other", serves: &all, left_to: &left_to };
             let ranked = ranked(&[one, other]);
             assert!(left_to.iter().all(|lane| ranked[lane] == ["other", "one"]), "{ranked:?}");
             assert_eq!(ranked.values().filter(|engines| engines[0] == "other").count(), 2, "{ranked:?}");
@@ -197,8 +250,8 @@ mod tests {
 
     /// The ranks where every engine could own every lane.
     fn ranked_whole(names: &[String], count: u8) -> BTreeMap<Lane, Vec<String>> {
-        let (fit, left_to) = (lanes(count), BTreeSet::new());
-        let whole = |id| LaneCandidate { id, fit: &fit, left_to: &left_to, is_settled: true };
+        let (serves, left_to) = (lanes(count), BTreeSet::new());
+        let whole = |id| LaneCandidate { id, serves: &serves, left_to: &left_to };
         ranked(&names.iter().map(|id| whole(id.as_str())).collect::<Vec<_>>())
     }
 

@@ -16,7 +16,7 @@ use super::{Heartbeat, HeartbeatOrigin, LaneHeartbeat, LiveEngines, Membership};
 use crate::config::EngineConfig;
 use crate::ingress::Signal;
 use crate::metrics::{EngineMetrics, Observation};
-use crate::status::{LanePhase, LaneStatus};
+use crate::status::{LanePhase, LaneStatus, lane_status};
 
 /// Most inputs of lanes that wait. A lane makes a few per claim; one that is lost costs a heartbeat of delay.
 const INPUTS_MAX: usize = 1024;
@@ -236,7 +236,10 @@ impl HeartbeatTask {
     /// Hands another engine's digests to the lanes. One that is lost comes with the next heartbeats as well.
     fn forward_digests(&self, heartbeat: Heartbeat) {
         for LaneHeartbeat { lane, digests, .. } in heartbeat.lanes.into_iter().filter(|lane| !lane.digests.is_empty()) {
-            let connected = self.lanes.iter().find(|connected| connected.status.borrow().lane == lane);
+            let connected = self.lanes.iter().find(|connected| {
+                let status = connected.status.borrow();
+                status.lane == lane && status.phase != LanePhase::Elsewhere
+            });
             if let Some(connected) = connected {
                 let _ = connected.signals.try_send(Signal::Digests(heartbeat.engine.clone(), digests));
             }
@@ -264,7 +267,11 @@ impl HeartbeatTask {
             return;
         }
         self.is_participating = true;
-        self.membership.set_settled(self.lanes.iter().all(is_settled));
+        for status in self.lanes.iter().map(|lane| lane_status(&lane.status)) {
+            if matches!(status.phase, LanePhase::Stopped(_)) {
+                self.membership.give_up(status.lane);
+            }
+        }
         self.has_duplicate_id.send_replace(self.membership.has_duplicate_id(now));
         let live = self.membership.live(now);
         self.metrics.observe(Observation::EnginesAlive(live.others.len() + 1));
@@ -289,7 +296,8 @@ impl HeartbeatTask {
             started: self.started,
             is_leaving: self.is_leaving,
             rules_newest: self.rules_newest,
-            lanes: self.lanes.iter().map(lane_heartbeat).collect(),
+            // A lane whose task has ended is stopped, whatever it said last.
+            lanes: self.lanes.iter().map(|lane| LaneHeartbeat::of(&lane_status(&lane.status))).collect(),
         };
         (self.published_at, self.publish_at) = (now, now + self.interval);
         let Ok(payload) = serde_json::to_vec(&heartbeat).map(Bytes::from) else { return };
@@ -298,17 +306,4 @@ impl HeartbeatTask {
             tracing::debug!("the bus did not take a heartbeat");
         }
     }
-}
-
-/// Whether a lane has caught up, or is given up; as others read it in the heartbeat.
-fn is_settled(lane: &Connected) -> bool {
-    let status = lane.status.borrow();
-    let is_fit = status.is_fit && lane.status.has_changed().is_ok();
-    is_fit || matches!(status.phase, LanePhase::Stopped(_))
-}
-
-/// What is said of a lane. One whose task has ended can own nothing, whatever it said last.
-fn lane_heartbeat(lane: &Connected) -> LaneHeartbeat {
-    let heartbeat = LaneHeartbeat::of(&lane.status.borrow());
-    LaneHeartbeat { is_fit: heartbeat.is_fit && lane.status.has_changed().is_ok(), ..heartbeat }
 }

@@ -18,6 +18,7 @@ const LOOK_GAP_US: u64 = 1_000_000;
 /// What one lane adds to the gauges; taken back when the lane stops. Negotiations are shown by the lane's owner only, so
 /// that the sum over all engines is what there is.
 pub(crate) struct LaneGauges {
+    lane: Lane,
     outbox: IntGauge,
     position: IntGauge,
     owned: IntGauge,
@@ -35,6 +36,7 @@ impl LaneGauges {
     pub(super) fn new(metrics: &Arc<EngineMetrics>, lane: Lane) -> Self {
         let label = lane.to_string();
         Self {
+            lane,
             outbox: metrics.lanes.outbox.with_label_values(&[&label]),
             position: metrics.lanes.position.with_label_values(&[&label]),
             owned: metrics.lanes.owned.with_label_values(&[&label]),
@@ -104,6 +106,16 @@ impl LaneGauges {
         self.open = none_open();
         self.turns.clear();
         phases.for_each(|phase| self.add(phase, 1));
+    }
+
+    /// Shows nothing of a state: the lane is not folded here.
+    pub(crate) fn hide(&mut self) {
+        self.restart(std::iter::empty());
+        let (lanes, label) = (&self.metrics.lanes, self.lane.to_string());
+        for gauge in [&lanes.outbox, &lanes.position, &lanes.checkpoint] {
+            // One that is not shown already.
+            let _ = gauge.remove_label_values(&[&label]);
+        }
     }
 
     fn set_owned(&mut self, is_owned: bool) {

@@ -80,14 +80,14 @@ pub(crate) async fn open_steadily(bus: &Bus, agents: &Agents, name: &str, count:
     longest
 }
 
-/// The engine that owns each lane, by its index; every other engine stands by.
+/// The engine that owns each lane, by its index; another one stands by, if there is one.
 pub(crate) fn owners(engines: &[&EngineHandle]) -> Vec<usize> {
     let by_engine: Vec<_> = engines.iter().map(|engine| engine.status().lanes).collect();
     let owner = |lane: usize| {
         let phases: Vec<_> = by_engine.iter().map(|lanes| lanes[lane].phase.clone()).collect();
         let owning: Vec<_> = (0..phases.len()).filter(|engine| phases[*engine] == LanePhase::Owner).collect();
         let standing_by = phases.iter().filter(|phase| **phase == LanePhase::Standby).count();
-        assert_eq!((owning.len(), standing_by), (1, phases.len() - 1), "lane {lane}: {phases:?}");
+        assert!(owning.len() == 1 && standing_by >= 1.min(phases.len() - 1), "lane {lane}: {phases:?}");
         owning[0]
     };
     (0..by_engine[0].len()).map(owner).collect()

@@ -1,6 +1,7 @@
 //! A log that can be replaced under its readers, as a server does that comes back with an older store.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bus::{Bus, BusError, Log, LogRecord, LogStream};
 use bytes::Bytes;
@@ -13,13 +14,20 @@ use tokio::sync::watch;
 pub(crate) struct SwitchedLog {
     current: Mutex<Arc<dyn Log>>,
     interruption: watch::Sender<Option<BusError>>,
+    /// Gap before each record that is read.
+    gap: Duration,
 }
 
 impl SwitchedLog {
     /// Puts itself before the log of a bus.
     pub(crate) fn install(bus: &mut Bus) -> Arc<Self> {
+        Self::install_slow(bus, Duration::ZERO)
+    }
+
+    /// The same, and gives records one by one, each after a gap.
+    pub(crate) fn install_slow(bus: &mut Bus, gap: Duration) -> Arc<Self> {
         let (current, interruption) = (Mutex::new(Arc::clone(&bus.log)), watch::Sender::new(None));
-        let switched = Arc::new(Self { current, interruption });
+        let switched = Arc::new(Self { current, interruption, gap });
         bus.log = Arc::clone(&switched) as Arc<dyn Log>;
         switched
     }
@@ -51,7 +59,14 @@ impl Log for SwitchedLog {
     fn read(&self, lane: Lane, from_seq: u64) -> BoxFuture<'_, Result<LogStream, BusError>> {
         async move {
             let mut interruption = self.interruption.subscribe();
-            let records = self.current().read(lane, from_seq).await?;
+            let gap = self.gap;
+            let records = self.current().read(lane, from_seq).await?.then(move |record| async move {
+                if !gap.is_zero() {
+                    tokio::time::sleep(gap).await;
+                }
+                record
+            });
+            let records = records.boxed();
             let interrupted = async move {
                 let _ = interruption.changed().await;
                 Err(interruption.borrow().clone().unwrap_or(BusError::Closed))

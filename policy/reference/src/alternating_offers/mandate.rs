@@ -95,7 +95,7 @@ pub(crate) fn outside(mandate: &Mandate, rules: &Rules, terms: &Terms) -> Option
 }
 
 /// What terms are worth, where the mandate says so.
-pub(crate) fn utility(mandate: &Mandate, rules: &Rules, terms: &Terms) -> Option<u32> {
+fn utility(mandate: &Mandate, rules: &Rules, terms: &Terms) -> Option<u32> {
     match mandate.utility.as_ref()? {
         Utility::Table(table) => {
             let number = space::outcomes(rules).iter().position(|outcome| outcome == terms);

@@ -181,6 +181,7 @@ fn engine_config(
         checkpoint: settings.checkpoint,
         trim: settings.trim,
         membership: settings.membership,
+        standbys: settings.standbys,
         digest_every: settings.digest_every,
         // Nobody looks, and what is told would draw from the same numbers as what counts.
         statistics_ms: 0,

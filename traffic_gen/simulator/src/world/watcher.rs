@@ -123,7 +123,8 @@ impl Watcher {
         }
         let Some((_, id)) = subject::parse_ack(&message.subject) else { return };
         let emitted = self.emitted.get(&id);
-        if emitted.is_some_and(|(from, seen)| *from != at && broker.seen(at, id.lane()) < *seen) {
+        let reads = broker.seen(at, id.lane()) > 0;
+        if emitted.is_some_and(|(from, seen)| reads && *from != at && broker.seen(at, id.lane()) < *seen) {
             points.reached(Point::AckBeforeFold);
         }
     }

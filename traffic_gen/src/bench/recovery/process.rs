@@ -69,7 +69,7 @@ impl EngineProcess {
     }
 
     /// Deliveries that wait for an acknowledgement, over all lanes; and open negotiations.
-    pub(super) async fn outbox_and_open(&self) -> Result<(u64, u64), BenchError> {
+    async fn outbox_and_open(&self) -> Result<(u64, u64), BenchError> {
         let answer = reqwest::get(&self.status_url).await.map_err(stuck)?;
         let status: Value = answer.json().await.map_err(stuck)?;
         let sum = |name: &str| {

@@ -7,6 +7,7 @@ use schemas::{Digest, Lane};
 use serde::Deserialize;
 
 use super::{Checkpoint, CheckpointError, Head};
+use crate::lane::at_length;
 
 /// See the module.
 #[derive(Clone)]
@@ -31,7 +32,7 @@ impl CheckpointStore {
     /// [`CheckpointError`]: there is one, and it cannot be used; or nobody knows.
     pub(crate) async fn load(&self, lane: Lane) -> Result<Option<Checkpoint>, CheckpointError> {
         let Some(bytes) = self.blobs.value(name(lane)).await? else { return Ok(None) };
-        let checkpoint = Checkpoint::decode(&bytes)?;
+        let checkpoint = at_length(|| Checkpoint::decode(&bytes))?;
         checkpoint.head.check_lane(lane)?;
         Ok(Some(checkpoint))
     }

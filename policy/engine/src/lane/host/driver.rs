@@ -1,38 +1,36 @@
-//! The loop of one lane, its beginning and its end.
+//! The loop of one lane, and its beginning.
+
+mod stop;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bus::{BusError, LogRecord};
 use futures_util::{FutureExt, StreamExt};
 use schemas::Lane;
 use schemas::record::{EngineEvent, Entry};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, timeout_at};
-use tokio_util::sync::CancellationToken;
+use tokio::time::Instant;
 
-use super::checkpoint_and_trim::Maintenance;
-use super::fold::Fold;
-use super::ownership::Ownership;
-use super::publish::Publisher;
-use super::recovery::{RecoveryError, recover_with_retries};
-use super::requests::Requests;
-use super::{AppendDone, Inputs, LaneWake, Purpose, Recovered, Shared, Watched};
+use super::Assignment;
 use crate::ingress::Signal;
 use crate::lane::Sinks;
 use crate::lane::backlog::BacklogSender;
 use crate::lane::checkpoint::CheckpointStore;
+use crate::lane::checkpoint_and_trim::Maintenance;
+use crate::lane::fold::Fold;
 use crate::lane::observer::LaneObserver;
+use crate::lane::ownership::Ownership;
+use crate::lane::publish::Publisher;
+use crate::lane::recovery::{RecoveryError, recover_with_retries};
+use crate::lane::requests::Requests;
+use crate::lane::{AppendDone, Inputs, LanePorts, LaneWake, Purpose, Recovered, Shared};
 use crate::lane::{Claim, OwnershipStep};
-use crate::membership::MembershipHandle;
+use crate::membership::MembershipInput;
 use crate::metrics::Observation;
 use crate::status::{LanePhase, LaneStatus, StopReason};
 
 /// Most requests for views taken in between two flushes; each costs one look-up and one document.
 const REQUESTS_PER_BATCH_MAX: usize = 16;
-
-/// Time for a clean stop: several fsyncs of a slow disk, and well under the ten seconds a container is given.
-pub(crate) const STOP_MAX: Duration = Duration::from_secs(2);
 
 /// See [`super`].
 pub(crate) struct LaneDriver {
@@ -46,18 +44,24 @@ pub(crate) struct LaneDriver {
     requests: Requests,
     maintenance: Maintenance,
     observer: LaneObserver,
+    assignment: Assignment,
+    backlog: BacklogSender,
     /// Why the log cannot be read on.
     broken: Option<BusError>,
 }
 
 impl LaneDriver {
-    /// Runs until the engine shuts down or the lane cannot go on.
-    pub(crate) async fn drive(mut self) {
+    /// Runs until the engine shuts down or the lane cannot go on; or until others fold it, and gives its ports back.
+    pub(super) async fn drive(mut self) -> Option<LanePorts> {
+        self.handle_peers();
         let reason = loop {
             if let Err(reason) = self.handle_progress() {
                 break reason;
             }
             self.act().await;
+            if self.lets_go(Instant::now()) {
+                return Some(self.into_ports());
+            }
             let wake = self.inputs.wait(self.wake_at(), self.takes_records()).await;
             if let Err(reason) = self.handle(wake).and_then(|()| self.handle_ready()) {
                 break reason;
@@ -69,6 +73,21 @@ impl LaneDriver {
             }
         };
         self.stop(reason).await;
+        None
+    }
+
+    /// Whether the lane is let go now: others fold it, this engine neither owns it nor is about to, and nothing is left that
+    /// only this one could do.
+    fn lets_go(&self, now: Instant) -> bool {
+        let is_over = self.assignment.let_go_at().is_some_and(|at| at <= now);
+        let has_handed_over = match self.ownership.phase(true) {
+            LanePhase::CatchingUp => true,
+            LanePhase::Standby => {
+                self.ownership.yielding().is_none() && !self.fold.state().is_owner(&self.shared.config.id)
+            }
+            LanePhase::Elsewhere | LanePhase::Claiming | LanePhase::Owner | LanePhase::Stopped(_) => false,
+        };
+        is_over && has_handed_over && self.inputs.is_idle()
     }
 
     /// Whether there is room for what further records cause. While the lane is not owned nothing can make room.
@@ -203,6 +222,7 @@ impl LaneDriver {
     fn handle_peers(&mut self) {
         if let Some(live) = self.inputs.take_live() {
             self.ownership.handle_live(&live, self.fold.state().rules());
+            self.assignment.handle_live(&live, Instant::now());
         }
     }
 
@@ -300,7 +320,8 @@ impl LaneDriver {
         ];
         let owners = owners.into_iter().filter(|_| is_owner);
         let maintenance = self.maintenance.wake_at(self.fold.position(), || self.makes_checkpoints(), is_owner);
-        owners.chain([self.ownership.wake_at(), maintenance]).flatten().min()
+        let let_go_at = self.assignment.let_go_at().filter(|at| *at > Instant::now());
+        owners.chain([self.ownership.wake_at(), maintenance, let_go_at]).flatten().min()
     }
 
     fn observe_deliveries(&mut self) {
@@ -352,39 +373,45 @@ impl LaneDriver {
     }
 }
 
-/// The beginning, and the end.
+/// The beginning, again where the log is not what it was.
 impl LaneDriver {
-    /// Opens a lane.
-    pub(crate) async fn open(
+    /// Begins a lane with the state it got back.
+    pub(super) fn new(
         lane: Lane,
         shared: Shared,
-        signals: mpsc::Receiver<Signal>,
-        membership: MembershipHandle,
-    ) -> Result<(Self, Watched), RecoveryError> {
-        let store = CheckpointStore::new(Arc::clone(&shared.bus.blobs));
-        let recovered = recover_with_retries(lane, &shared, &store).await?;
-        let (status, watched) = watch::channel(LaneStatus::new(lane));
+        ports: LanePorts,
+        membership: mpsc::Sender<MembershipInput>,
+        recovered: Recovered,
+    ) -> Self {
         let (now, config) = (Instant::now(), &shared.config);
-        let (observer, statistics) = LaneObserver::new(lane, &shared, now);
-        let (backlog, backlogs) = BacklogSender::new(&shared, now);
+        let store = CheckpointStore::new(Arc::clone(&shared.bus.blobs));
+        let LanePorts { status, live, signals, observer, backlog } = ports;
         let Recovered { beginning, outbox, registrar, aborts, target, trimmed, reader } = recovered;
         let position = beginning.position;
         let log = Arc::clone(&shared.bus.log);
         let mut driver = Self {
             lane,
             status,
-            inputs: Inputs::new(shared.cancel.clone(), membership.live, signals, reader),
+            inputs: Inputs::new(shared.cancel.clone(), live, signals, reader),
             fold: Fold::new(lane, config, beginning, now),
-            ownership: Ownership::new(lane, config, membership.inputs, target),
-            publisher: Publisher::new(lane, &shared, backlog, (outbox, registrar, aborts), position),
+            ownership: Ownership::new(lane, config, membership, target),
+            publisher: Publisher::new(lane, &shared, backlog.clone(), (outbox, registrar, aborts), position),
             requests: Requests::new(lane, shared.bus.clone(), now),
             maintenance: Maintenance::new((lane, log), config, store, (position, trimmed), now),
             observer,
+            assignment: Assignment::new(lane, config),
+            backlog,
             broken: None,
             shared,
         };
         driver.begin_observing();
-        Ok((driver, Watched { status: watched, statistics, backlog: backlogs }))
+        driver
+    }
+
+    /// Lets the state go.
+    fn into_ports(self) -> LanePorts {
+        let Self { status, inputs: Inputs { live, signals, .. }, observer, backlog, .. } = self;
+        LanePorts { status, live, signals, observer, backlog }
     }
 
     fn begin_observing(&mut self) {
@@ -427,69 +454,5 @@ impl LaneDriver {
         self.requests.clear();
         self.maintenance = Maintenance::new((lane, log), config, store, (position, trimmed), now);
         self.begin_observing();
-    }
-
-    /// Stops the lane. After a shutdown what is under way is finished first; after anything else nothing more may leave.
-    async fn stop(mut self, reason: StopReason) {
-        if let (StopReason::Shutdown, Some(epoch)) = (&reason, self.ownership.epoch()) {
-            self.finish(epoch).await;
-        } else if reason != StopReason::Shutdown {
-            tracing::error!(lane = self.lane.0, %reason, "the lane stops");
-        }
-        self.report(Instant::now());
-        self.status.send_modify(|status| {
-            status.phase = LanePhase::Stopped(reason);
-            status.is_fit = false;
-            // The state goes with the task.
-            (status.open, status.outbox, status.register_pending) = (0, 0, 0);
-        });
-        self.ownership.announce();
-    }
-
-    /// Publishes what is queued, logs what was acknowledged and registered, and waits for what the bus still has to
-    /// answer. No further record is read: the next owner folds it.
-    async fn finish(&mut self, epoch: u64) {
-        let deadline = Instant::now() + STOP_MAX;
-        while let Ok(signal) = self.inputs.signals.try_recv() {
-            let _ = self.handle_signal(signal);
-        }
-        self.inputs.cancel = CancellationToken::new();
-        let finishing = async {
-            self.publish().await;
-            while !self.inputs.writes.is_empty() {
-                self.finish_next().await;
-            }
-            let now = Instant::now();
-            self.publisher.note_registered(self.fold.position(), now);
-            self.publisher.append_all_delivered(epoch, now, &mut self.inputs);
-            while !self.inputs.appends.is_empty() {
-                self.finish_next().await;
-            }
-            let _ = self.shared.bus.pub_sub.flush().await;
-        };
-        if timeout_at(deadline, finishing).await.is_err() {
-            tracing::warn!(lane = self.lane.0, "the bus did not answer in time; the next owner finishes what is left");
-        }
-    }
-
-    async fn finish_next(&mut self) {
-        match self.inputs.wait(None, false).await {
-            LaneWake::Write(done) => {
-                self.publisher.handle_write(&done, self.fold.state(), &mut self.observer);
-                self.publish().await;
-            }
-            LaneWake::Signal(signal) => {
-                let _ = self.handle_signal(signal);
-            }
-            LaneWake::Append(_)
-            | LaneWake::Maintenance(_)
-            | LaneWake::Request(_)
-            | LaneWake::End(_)
-            | LaneWake::Record(_)
-            | LaneWake::Peers
-            | LaneWake::Time
-            | LaneWake::Shutdown => {}
-        }
-        self.observe_deliveries();
     }
 }
