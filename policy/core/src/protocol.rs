@@ -32,7 +32,10 @@ impl Protocol {
     #[must_use]
     pub const fn rules_since(self) -> u32 {
         match self {
-            Self::ContractNet | Self::AlternatingOffers => 1,
+            // Under every version. No lane begins under 0: it stands for the rules before a new version where changes of
+            // rules are tested.
+            Self::ContractNet => 0,
+            Self::AlternatingOffers => 1,
         }
     }
 
