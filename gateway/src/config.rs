@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use schemas::{AgentId, Policy};
+use schemas::{AgentId, GatewayId, Policy};
 use serde::{Deserialize, Serialize, Serializer};
 use telemetry::Tracer;
 
@@ -216,7 +216,7 @@ impl GatewayConfig {
             return Some(ConfigFault { member, expected: "must be at least 1".to_owned() });
         }
         // A gateway's name is a token of a subject, as an agent's is.
-        if AgentId::try_new(&self.id).is_err() {
+        if GatewayId::try_new(&self.id).is_err() {
             return Some(ConfigFault { member: "id", expected: "must have 1 to 64 of A-Z a-z 0-9 _ -".to_owned() });
         }
         self.auth.fault()

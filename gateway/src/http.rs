@@ -61,8 +61,8 @@ use crate::error::GatewayError;
 use crate::metrics::GatewayMetrics;
 use crate::problem::{MEDIA_TYPE, Problem};
 use crate::registry::Registry;
+use crate::streams::AgentStreams;
 use crate::{GatewayHandle, Transport};
-pub(crate) use streams::StreamLimit;
 
 /// What every handler can reach.
 struct Site {
@@ -74,7 +74,7 @@ struct Site {
     lanes: u8,
     config: Arc<GatewayConfig>,
     metrics: Arc<GatewayMetrics>,
-    stream_limit: StreamLimit,
+    streams: AgentStreams,
     console: Arc<Console>,
     stop: CancellationToken,
     tasks: TaskTracker,
@@ -107,8 +107,6 @@ impl GatewayHandle {
             self.tasks.spawn(console.clone().drive(bus.pub_sub.clone(), self.stop.clone()));
         }
         let site = Arc::new(Site::new(&self, &bus, config, metrics, health.clone(), console));
-        let orders = bus.pub_sub.subscribe(schemas::subject::ALL_STREAM_ENDS.to_owned(), None).await?;
-        self.tasks.spawn(streams::drive(orders, self.stream_limit.clone(), self.stop.clone()));
         let router = router(site);
         let stop = self.stop.clone();
         self.tasks.spawn(async move {
@@ -141,7 +139,7 @@ impl Site {
             lanes: bus.log.lanes(),
             config: Arc::new(config),
             metrics,
-            stream_limit: gateway.stream_limit.clone(),
+            streams: gateway.streams.clone(),
             console,
             stop: gateway.stop.clone(),
             tasks: gateway.tasks.clone(),

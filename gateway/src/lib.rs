@@ -27,6 +27,7 @@ mod metrics;
 mod problem;
 mod rate_limit;
 mod registry;
+mod streams;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -34,6 +35,7 @@ use std::time::Duration;
 
 use bus::health::HealthProbe;
 use bus::{Bucket, Bus};
+use schemas::GatewayId;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -45,10 +47,10 @@ pub use config::{TOKEN_LIFETIME_S_DEFAULT, TOKEN_LIFETIME_S_MAX};
 pub use error::{ConfigFault, GatewayError, KeyError};
 pub use http::server;
 pub use metrics::GatewayMetrics;
+pub use streams::{AgentStream, AgentStreams, UnreadableInbox};
 
 use auth::Authenticator;
 use bus_ingress::BusIngress;
-use http::StreamLimit;
 use rate_limit::RateLimits;
 use registry::{PresenceReports, Registry, RequestNotes};
 
@@ -94,7 +96,7 @@ pub struct GatewayHandle {
     registry: Arc<Registry>,
     local_addr: Option<SocketAddr>,
     /// Streams that are open.
-    stream_limit: StreamLimit,
+    streams: AgentStreams,
     /// Whether the bus answers; asked only where somebody may want to know.
     health: Option<Arc<HealthProbe>>,
     stop: CancellationToken,
@@ -129,12 +131,19 @@ impl Gateway {
         let admission =
             Admission::new(&bus, &config, auth.clone(), limits.clone(), registry.clone(), notes, metrics.clone());
         let acknowledgements = Acknowledgements::new(&bus.pub_sub, &config.id, metrics.clone());
+        let streams = AgentStreams::new(
+            GatewayId::try_new(&config.id).map_err(|error| GatewayError::Config(error.to_string()))?,
+            bus.pub_sub.clone(),
+            registry.clone(),
+            metrics.clone(),
+            config.limits.streams_per_agent_max,
+        );
         let handle = GatewayHandle {
             admission,
             acknowledgements: acknowledgements.clone(),
             registry: registry.clone(),
             local_addr: None,
-            stream_limit: StreamLimit::new(config.limits.streams_per_agent_max),
+            streams,
             health: None,
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -150,12 +159,13 @@ impl Gateway {
             .await
             .map_err(|_| GatewayError::NotCaughtUp(CATCH_UP_TIMEOUT))?;
         registry::seed(&registry, &config).await?;
-        let streams = handle.stream_limit.clone();
-        let open_streams = Box::new(move || streams.open());
+        let streams = handle.streams.clone();
+        let open_streams = Box::new(move || streams.agents());
         let presence =
             PresenceReports::subscribe(&bus.pub_sub, &config.id, registry.clone(), open_streams, metrics.clone())
                 .await?;
         handle.tasks.spawn(presence.drive(handle.stop.clone()));
+        handle.streams.start(&handle.tasks, &handle.stop).await?;
         let in_flight_max = config.limits.bus_in_flight_max;
         let ingress = BusIngress::subscribe(&bus, handle.admission.clone(), in_flight_max).await?;
         handle.tasks.spawn(ingress.drive(handle.stop.clone()));
@@ -188,6 +198,12 @@ impl GatewayHandle {
     #[must_use]
     pub fn acknowledgements(&self) -> Acknowledgements {
         self.acknowledgements.clone()
+    }
+
+    /// The streams of agents, which callers in the same process may open as well.
+    #[must_use]
+    pub fn streams(&self) -> AgentStreams {
+        self.streams.clone()
     }
 
     /// Stops: no new connections, streams closed with a reason, requests under way answered, acknowledgements passed

@@ -20,7 +20,7 @@ use http::HttpMetrics;
 use messages::MessageMetrics;
 pub(crate) use messages::{Shed, Stage};
 use serving::ServingMetrics;
-pub(crate) use serving::{AckResult, CloseReason, StreamKind, StreamResult};
+pub(crate) use serving::{AckResult, CloseReason, RoutedResult, StreamKind, StreamResult};
 
 /// Latency buckets in seconds from 5 µs up because admission takes microseconds.
 const LATENCY_S: [f64; 18] = [

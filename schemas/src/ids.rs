@@ -1,5 +1,6 @@
 //! Identifiers. Each is a newtype whose constructor refuses what could not be a NATS token, a log key or a file name.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -92,6 +93,11 @@ name!(
     "group id"
 );
 name!(
+    /// A gateway, as it names itself to engines.
+    GatewayId,
+    "gateway id"
+);
+name!(
     /// A capability an agent declares, and a call asks for.
     Capability,
     "capability"
@@ -101,6 +107,13 @@ name!(
     AttrName,
     "attribute name"
 );
+
+/// Tables by agent are searched with what stands in a message.
+impl Borrow<str> for AgentId {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
 
 /// The id of a negotiation: `<initiator>~<the initiator's own id>`.
 ///

@@ -14,7 +14,8 @@
 //! | [`delivery`] | what an agent receives |
 //! | [`acknowledgement`] | how a gateway passes on what its agents acknowledged |
 //! | [`control`] | agents, groups, consent: the control plane's documents |
-//! | [`presence`] | how gateways learn which agents are there |
+//! | [`presence`] | how gateways learn which agents are there, and engines by which gateway |
+//! | [`routed`] | what an engine sends to a gateway for the streams it holds |
 //! | [`subject`] | every NATS subject |
 //! | [`text`] | types that are one text, and JSON inside of formats that do not describe themselves |
 //! | [`digest`] | RFC 8785 canonical form and SHA-256 |
@@ -37,6 +38,7 @@ pub mod policy;
 pub mod presence;
 pub mod record;
 pub mod register;
+pub mod routed;
 pub mod statistics;
 pub mod subject;
 pub mod terms;
@@ -48,7 +50,9 @@ pub mod validate;
 pub use code::{Code, Refusal};
 pub use digest::Digest;
 pub use envelope::{Address, Envelope};
-pub use ids::{AgentId, AwardNo, DeliveryId, GroupId, Lane, Lot, MsgId, NegotiationId, OfferId, Position, TopicName};
+pub use ids::{
+    AgentId, AwardNo, DeliveryId, GatewayId, GroupId, Lane, Lot, MsgId, NegotiationId, OfferId, Position, TopicName,
+};
 pub use payload::{Act, Payload};
 pub use policy::Policy;
 pub use register::{RegisterKey, RegisterValue};

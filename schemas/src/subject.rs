@@ -3,13 +3,15 @@
 //! | subject | who publishes | what |
 //! |---|---|---|
 //! | `agent.<agent>.inbox` | engine | a JSON array of deliveries |
+//! | `deliver.<gateway>` | engine | deliveries to agents that have their streams at that gateway, sent for the first time (`routed`) |
 //! | `topic.<name>`, `group.<id>` | engine | public notices, without terms |
 //! | `ack.<agent>.<delivery_id>` | agent | acknowledges that delivery, and those in its body |
 //! | `acks.<gateway>` | gateway | what its agents acknowledged (`acknowledgement`); no agent may publish or read it |
 //! | `gw.in.<agent>` | agent | an envelope, token in the header [`TOKEN_HEADER`]; answered by a gateway |
 //! | `gw.end.<agent>` | gateway | every gateway ends the streams it holds for that agent |
-//! | `hello.<agent>` | gateway, agent | the agent has connected: send what is unacknowledged; or, with `presence::RENEWAL`, that it is still there |
+//! | `hello.<agent>` | gateway, agent | the agent has connected, is still there, or has closed its streams at a gateway (`presence::Hello`) |
 //! | `presence.<gateway>` | gateway | a JSON array of the agents it heard (`presence`) |
+//! | `streams.<gateway>` | gateway | a JSON array of the agents that have a stream open there |
 //! | `view.<lane>` | gateway | asks the lane's engine for one negotiation |
 //! | `engine.<id>.heartbeat` | engine | that it lives, and how far each of its lanes has come |
 //! | `engine.<id>.statistics` | engine | numbers for people who look (`statistics::Statistics`) |
@@ -20,7 +22,7 @@
 //! | `_INBOX.…`, `_INBOX_<agent>.…`, `_reply.<agent>` | gateway | answers to what an agent sent with that reply subject |
 //! | `award.<negotiation>.<lot>.<award_no>[.end]`, `closed.<negotiation>` | engine | the write-once register (JetStream) |
 
-use crate::ids::{AgentId, DeliveryId, GroupId, Lane, TopicName};
+use crate::ids::{AgentId, DeliveryId, GatewayId, GroupId, Lane, TopicName};
 
 /// Header that carries the token on [`gateway_in`].
 pub const TOKEN_HEADER: &str = "Llmx-Token";
@@ -33,6 +35,8 @@ const CLIENT_INBOX: &str = "_INBOX";
 const OWN_REPLY: &str = "_reply";
 /// Every inbox.
 pub const ALL_INBOXES: &str = "agent.*.inbox";
+/// What engines send to every gateway, for the streams it holds.
+pub const ALL_GATEWAY_DELIVERIES: &str = "deliver.*";
 /// Every acknowledgement of agents that speak NATS.
 pub const ALL_ACKS: &str = "ack.*.*";
 /// What every gateway collected of acknowledgements.
@@ -41,6 +45,8 @@ pub const ALL_COLLECTED_ACKS: &str = "acks.*";
 pub const ALL_HELLOS: &str = "hello.*";
 /// What every gateway says of whom it heard.
 pub const ALL_PRESENCE: &str = "presence.*";
+/// What every gateway says of whose streams it holds.
+pub const ALL_STREAMS: &str = "streams.*";
 /// Every engine's heartbeat.
 pub const ALL_HEARTBEATS: &str = "engine.*.heartbeat";
 /// Every engine's statistics.
@@ -68,6 +74,18 @@ pub fn token(name: &str) -> String {
 #[must_use]
 pub fn inbox(agent: &AgentId) -> String {
     format!("agent.{agent}.inbox")
+}
+
+/// Deliveries for the streams that a gateway holds.
+#[must_use]
+pub fn gateway_deliveries(gateway: &GatewayId) -> String {
+    format!("deliver.{gateway}")
+}
+
+/// Whether deliveries under this subject are for the streams of a gateway: lines, where an inbox has a JSON array.
+#[must_use]
+pub fn is_gateway_deliveries(subject: &str) -> bool {
+    subject.starts_with("deliver.")
 }
 
 /// A topic's public notices.
@@ -122,6 +140,18 @@ pub fn presence(gateway: &str) -> String {
 #[must_use]
 pub fn gateway_of(subject: &str) -> Option<&str> {
     subject.strip_prefix("presence.")
+}
+
+/// Whose streams a gateway holds.
+#[must_use]
+pub fn streams(gateway: &GatewayId) -> String {
+    format!("streams.{gateway}")
+}
+
+/// The gateway named by the subject of what it says of whose streams it holds.
+#[must_use]
+pub fn streams_gateway_of(subject: &str) -> Option<GatewayId> {
+    GatewayId::try_new(subject.strip_prefix("streams.")?).ok()
 }
 
 /// Views of a lane's negotiations.
@@ -238,6 +268,8 @@ mod tests {
             ("gw.end.alice", false),
             ("gw.in.bob", false),
             ("agent.bob.inbox", false),
+            ("deliver.gateway-1", false),
+            ("streams.gateway-1", false),
             ("log.0", false),
             ("award.alice~job.0.1", false),
             ("$KV.agents.alice", false),

@@ -8,13 +8,11 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use bus::{Bucket, PubSub};
-use bytes::Bytes;
+use bus::Bucket;
 use schemas::control::Registration;
 use schemas::ids::Capability;
-use schemas::presence::RENEWAL;
 use schemas::validate::check_registration;
-use schemas::{AgentId, Code, Refusal, TopicName, subject};
+use schemas::{AgentId, Code, Refusal, TopicName};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -142,7 +140,7 @@ async fn register(
     let registration = registration?;
     let is_new = site.registry.register(&agent, &registration, site.config.limits.agents_max).await?;
     site.registry.note_presence(&agent, PresenceSignal::Here);
-    renew(&site.pub_sub, &agent).await;
+    site.streams.renew(&agent).await;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     let tables = site.registry.read();
     let registration = tables.agents.registration(&agent).ok_or_else(not_registered)?;
@@ -176,12 +174,5 @@ fn public<'a>(agent: &'a AgentId, registration: &'a Registration, present: bool)
         lease_ms: registration.lease_ms,
         durable: registration.durable,
         description: registration.description.as_deref(),
-    }
-}
-
-/// Says to every gateway that an agent is there. What is lost they learn from the next report.
-async fn renew(pub_sub: &Arc<dyn PubSub>, agent: &AgentId) {
-    if let Err(error) = pub_sub.publish(subject::hello(agent), Bytes::from_static(RENEWAL)).await {
-        tracing::debug!(%error, "a renewal was not published");
     }
 }

@@ -54,7 +54,7 @@ fn unwritable(error: &dyn std::error::Error) -> Refusal {
 fn measure(site: &Site) {
     let serving = &site.metrics.serving;
     site.metrics.messages.queue_depth.set(gauge_value(site.admission.queued()));
-    serving.agents_connected.set(gauge_value(site.stream_limit.agents()));
+    serving.agents_connected.set(gauge_value(site.streams.agents_len()));
     serving.bus_dropped.set(i64::try_from(site.pub_sub.dropped()).unwrap_or(i64::MAX));
     let tables = site.registry.read();
     site.metrics.access.agents(tables.agents.len(), tables.agents.present_len());

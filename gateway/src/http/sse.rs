@@ -12,17 +12,16 @@ use axum::extract::{Request, State};
 use axum::response::IntoResponse as _;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::routing::get;
-use bus::Received;
-use futures_util::stream::{self, BoxStream};
-use futures_util::{Stream, StreamExt as _};
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt as _, stream};
 use schemas::DeliveryId;
 use serde::Deserialize;
 use serde_json::json;
-use serde_json::value::RawValue;
 
-use super::streams::{StreamLifetime, StreamPermit, open_inbox};
+use super::streams::StreamLifetime;
 use super::{Caller, HttpResult, PeerConnection, RouteSpec, Site};
 use crate::metrics::{CloseReason, GatewayMetrics, StreamKind, StreamResult};
+use crate::streams::{AgentStream, UnreadableInbox};
 
 pub(super) fn routes() -> Vec<RouteSpec> {
     vec![("/v1/inbox", &["get"], get(open))]
@@ -34,15 +33,13 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Opens the stream.
 async fn open(State(site): State<Arc<Site>>, caller: Caller, request: Request) -> HttpResult {
     let identity = caller.0;
-    let permit = site.open_stream(&identity.agent)?;
-    let deliveries = open_inbox(&site.pub_sub, &identity.agent).await?;
+    let stream = site.streams.open(&identity.agent).await?;
     site.metrics.serving.stream_connections.of(StreamKind::Sse).inc();
     let inbox = SseStream {
-        deliveries,
-        lifetime: StreamLifetime::new(&site, Arc::new(identity), Some(&permit)),
+        lifetime: StreamLifetime::new(&site, Arc::new(identity), Some(&stream)),
+        stream,
         metrics: site.metrics.clone(),
         ended: CloseReason::Client,
-        _permit: permit,
         _connection: request.extensions().get::<PeerConnection>().cloned(),
     };
     Ok(Sse::new(events(inbox)).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
@@ -50,11 +47,10 @@ async fn open(State(site): State<Arc<Site>>, caller: Caller, request: Request) -
 
 /// One open stream. Dropped when the client goes, or when it ends by itself.
 struct SseStream {
-    deliveries: BoxStream<'static, Received>,
+    stream: AgentStream,
     lifetime: StreamLifetime,
     metrics: Arc<GatewayMetrics>,
     ended: CloseReason,
-    _permit: StreamPermit,
     _connection: Option<PeerConnection>,
 }
 
@@ -65,10 +61,10 @@ impl Drop for SseStream {
 }
 
 impl SseStream {
-    /// The next bus message, or the reason why there is none.
-    async fn next(&mut self) -> Result<Received, CloseReason> {
+    /// The next delivery, or the reason why there is none.
+    async fn next(&mut self) -> Result<Result<Bytes, UnreadableInbox>, CloseReason> {
         tokio::select! {
-            received = self.deliveries.next() => received.ok_or(CloseReason::Bus),
+            delivery = self.stream.next() => delivery.ok_or(CloseReason::Bus),
             reason = self.lifetime.over() => Err(reason),
         }
     }
@@ -80,19 +76,11 @@ impl SseStream {
         reason.farewell().map(|detail| Ok(Event::default().event("closing").data(data(detail)))).into_iter().collect()
     }
 
-    fn events_of(&self, received: &Received) -> Vec<Result<Event, Infallible>> {
-        let deliveries = serde_json::from_slice::<Vec<&RawValue>>(&received.payload).unwrap_or_default();
-        let events: Vec<_> = deliveries
-            .iter()
-            .filter_map(|delivery| {
-                let id = delivery_id(delivery)?;
-                Some(Ok(Event::default().event("delivery").id(id.to_string()).data(delivery.get())))
-            })
-            .collect();
-        let unreadable = if deliveries.is_empty() { 1 } else { deliveries.len() - events.len() };
-        self.metrics.serving.delivered(StreamKind::Sse, StreamResult::Unreadable, unreadable);
-        self.metrics.serving.delivered(StreamKind::Sse, StreamResult::Sent, events.len());
-        events
+    fn event_of(&self, delivery: Result<Bytes, UnreadableInbox>) -> Option<Result<Event, Infallible>> {
+        let event = delivery.ok().and_then(|delivery| delivery_event(&delivery));
+        let result = if event.is_some() { StreamResult::Sent } else { StreamResult::Unreadable };
+        self.metrics.serving.delivered(StreamKind::Sse, result, 1);
+        event.map(Ok)
     }
 }
 
@@ -101,15 +89,15 @@ fn events(inbox: SseStream) -> impl Stream<Item = Result<Event, Infallible>> {
     let batches = stream::unfold(Some(inbox), |inbox| async move {
         let mut inbox = inbox?;
         match inbox.next().await {
-            Ok(received) => Some((stream::iter(inbox.events_of(&received)), Some(inbox))),
+            Ok(delivery) => Some((stream::iter(inbox.event_of(delivery).into_iter().collect::<Vec<_>>()), Some(inbox))),
             Err(reason) => Some((stream::iter(inbox.end(reason)), None)),
         }
     });
     hello.chain(batches.flatten())
 }
 
-/// The id of a delivery, without decoding the rest.
-fn delivery_id(delivery: &RawValue) -> Option<DeliveryId> {
+/// A delivery as an event; nothing where its id cannot be read. The rest is not decoded.
+fn delivery_event(delivery: &[u8]) -> Option<Event> {
     #[derive(Deserialize)]
     struct Peeked {
         envelope: PeekedEnvelope,
@@ -118,5 +106,7 @@ fn delivery_id(delivery: &RawValue) -> Option<DeliveryId> {
     struct PeekedEnvelope {
         msg_id: DeliveryId,
     }
-    serde_json::from_str::<Peeked>(delivery.get()).ok().map(|peeked| peeked.envelope.msg_id)
+    let delivery = std::str::from_utf8(delivery).ok()?;
+    let id = serde_json::from_str::<Peeked>(delivery).ok()?.envelope.msg_id;
+    Some(Event::default().event("delivery").id(id.to_string()).data(delivery))
 }

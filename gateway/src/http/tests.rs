@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use axum::routing::get;
 use schemas::acknowledgement::COLLECTED_IDS_MAX;
 use schemas::presence::REPORT_AGENTS_MAX;
-use schemas::{DeliveryId, GroupId, Lane, TopicName, subject};
+use schemas::{DeliveryId, GatewayId, GroupId, Lane, TopicName, subject};
 use serde_json::Value;
 
 use super::*;
@@ -49,6 +49,7 @@ fn the_asyncapi_document_describes_the_subjects_that_the_code_spells() {
         })
         .collect();
     let bob = &AgentId::try_new("bob").unwrap();
+    let gateway = &GatewayId::try_new("bob").unwrap();
     let spelt = [
         ("gatewayIn", subject::gateway_in(bob)),
         ("inbox", subject::inbox(bob)),
@@ -58,10 +59,12 @@ fn the_asyncapi_document_describes_the_subjects_that_the_code_spells() {
         ("group", subject::group(&GroupId::try_new("bob").unwrap())),
         ("hello", subject::hello(bob)),
         ("presence", subject::presence("bob")),
+        ("streams", subject::streams(gateway)),
+        ("gatewayDeliveries", subject::gateway_deliveries(gateway)),
         ("backlog", subject::backlog("bob")),
     ];
     assert_eq!(described, spelt.map(|(name, subject)| (name.to_owned(), subject)).into());
-    for channel in ["presence", "backlog"] {
+    for channel in ["presence", "streams", "backlog"] {
         let message = document["channels"][channel]["messages"]["agents"]["$ref"].as_str().unwrap();
         let payload = &document.pointer(message.trim_start_matches('#')).unwrap()["payload"];
         assert_eq!((&payload["type"], &payload["maxItems"]), (&"array".into(), &REPORT_AGENTS_MAX.into()));

@@ -28,7 +28,7 @@ use schemas::{AgentId, Code, DeliveryId, Refusal};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::streams::{StreamLifetime, open_inbox};
+use super::streams::StreamLifetime;
 use super::{Caller, HttpResult, PeerConnection, Refused, RouteSpec, Site};
 use crate::admission::Accepted;
 use crate::problem::Problem;
@@ -47,12 +47,11 @@ async fn open(State(site): State<Arc<Site>>, caller: Caller, mut request: Reques
     let upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection> = request.extract_parts().await;
     let upgrade = upgrade.map_err(|rejection| refused(&rejection))?;
     let identity = caller.0;
-    let permit = site.open_stream(&identity.agent)?;
+    let stream = site.streams.open(&identity.agent).await?;
     let connection = request.extensions().get::<PeerConnection>().cloned();
-    let deliveries = open_inbox(&site.pub_sub, &identity.agent).await?;
     let tracked = site.tasks.token();
     let identity = Arc::new(identity);
-    let lifetime = StreamLifetime::new(&site, identity.clone(), Some(&permit));
+    let lifetime = StreamLifetime::new(&site, identity.clone(), Some(&stream));
     let response: Response = upgrade
         .read_buffer_size(BUFFER_BYTES)
         .write_buffer_size(BUFFER_BYTES)
@@ -60,8 +59,8 @@ async fn open(State(site): State<Arc<Site>>, caller: Caller, mut request: Reques
         .max_message_size(FRAME_BYTES_MAX)
         .max_frame_size(FRAME_BYTES_MAX)
         .on_upgrade(move |socket| async move {
-            session::serve(site, identity, deliveries, lifetime, socket).await;
-            drop((permit, connection, tracked));
+            session::serve(site, identity, stream, lifetime, socket).await;
+            drop((connection, tracked));
         })
         .into_response();
     Ok(response)
@@ -183,7 +182,13 @@ impl ServerFrame<'_> {
     }
 }
 
-/// A delivery as a text frame; its bytes are passed on as the engine wrote them.
-fn delivery_frame(delivery: &RawValue) -> String {
-    format!(r#"{{"type":"delivery","delivery":{}}}"#, delivery.get())
+/// A delivery as a text frame, its bytes passed on as the engine wrote them; nothing where they are no text.
+fn delivery_frame(delivery: &[u8]) -> Option<String> {
+    const BEGIN: &str = r#"{"type":"delivery","delivery":"#;
+    let delivery = std::str::from_utf8(delivery).ok()?;
+    let mut frame = String::with_capacity(BEGIN.len() + delivery.len() + 1);
+    frame.push_str(BEGIN);
+    frame.push_str(delivery);
+    frame.push('}');
+    Some(frame)
 }

@@ -11,6 +11,8 @@ telemetry::metrics! {
         acks: Counter[result: AckResult] = "exchange_acks_total";
         /// Messages in which acknowledgements of all agents went to the engines.
         ack_messages: Counter = "exchange_ack_messages_total";
+        /// Deliveries engines sent to this gateway for its streams, by result; what was not handed to a stream comes again.
+        routed: Counter[result: RoutedResult] = "exchange_routed_deliveries_total";
         /// Agents that have at least one stream open to this gateway.
         agents_connected: Gauge = "exchange_agents_connected";
         /// Bus messages lost so far by subscribers of this process that did not keep up.
@@ -98,4 +100,18 @@ pub(crate) enum StreamResult {
     Timeout,
     /// The client was gone before it was written.
     Gone,
+}
+
+/// What became of a delivery that an engine sent to the gateway. None but the first is there: it comes again on the inbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum RoutedResult {
+    /// Handed to a stream.
+    Handed,
+    /// The agent has no stream here.
+    Nobody,
+    /// A stream had no room for it.
+    Full,
+    /// Not readable.
+    Unreadable,
 }

@@ -133,7 +133,7 @@ impl AgentTable {
     ) -> impl Iterator<Item = (&'a AgentId, &'a Arc<Member>)> {
         use std::ops::Bound;
         let begin = after.map_or(Bound::Unbounded, Bound::Excluded);
-        self.by_id.range((begin, Bound::Unbounded))
+        self.by_id.range::<AgentId, _>((begin, Bound::Unbounded))
     }
 
     /// The agents whose ids stand around `agent` in alphabetical order, at most `each_max` on either side.

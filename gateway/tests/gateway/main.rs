@@ -18,6 +18,7 @@ mod nats;
 mod nobody;
 mod presence;
 mod rig;
+mod routed;
 mod sealed;
 mod series;
 mod spans;

@@ -102,6 +102,12 @@ async fn an_agent_writes_nowhere_through_a_gateways_answers_reads_nobodys_and_ac
     spy.send("PING\r\n").await;
     let seen = spy.read_until("PONG").await;
     assert!(!seen.contains("MSG acks."), "{seen}");
+    // What engines and gateways say to each other of agents and their streams.
+    for subject in ["deliver.gateway", "streams.gateway"] {
+        bob.send(&format!("SUB {subject} 4\r\nPUB {subject} 1\r\nx\r\nPING\r\n")).await;
+        let refused = bob.read_until("PONG").await;
+        assert_eq!(refused.matches("Permissions Violation").count(), 2, "{subject}: {refused}");
+    }
 }
 
 /// A client that says what it is told, without a library's good manners.

@@ -78,7 +78,7 @@ impl Engine {
             HeartbeatTask::subscribe(&bus, &config, served, Arc::clone(&metrics)).await?;
         let leave_max = config.membership.dead_after();
         let (id, mut id_in_use) = (config.id.clone(), heartbeats.id_in_use());
-        let shared = Shared::new(bus, config, metrics, observer, cancel.clone());
+        let shared = Shared::new(bus, config, metrics, observer, ingress.routes(), cancel.clone());
         let (mut hosts, mut watched) = (Vec::new(), Vec::new());
         for lane in lanes {
             let (status, shown) = watch::channel(LaneStatus::new(lane));

@@ -9,12 +9,14 @@ use bus::{Bus, BusError, Received};
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt};
 use schemas::acknowledgement::{AgentAcks, decode_collected};
-use schemas::presence::is_renewal;
+use schemas::presence::{Hello, decode_report};
 use schemas::{AgentId, DeliveryId, Lane, subject};
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::{EngineMetrics, Observation};
+use crate::routes::AgentRoutes;
 use crate::status::{DigestPoint, LanePhase, LaneStatus};
 
 /// Most further ids in an agent's own acknowledgement: four full inbox messages.
@@ -39,6 +41,8 @@ pub(crate) struct Ingress {
     acks: BoxStream<'static, Received>,
     collected: BoxStream<'static, Received>,
     hellos: BoxStream<'static, Received>,
+    streams: BoxStream<'static, Received>,
+    routes: Arc<AgentRoutes>,
     /// The way to each lane, and whether it is folded here.
     lanes: BTreeMap<Lane, (mpsc::Sender<Signal>, watch::Receiver<LaneStatus>)>,
     metrics: Arc<EngineMetrics>,
@@ -50,7 +54,13 @@ impl Ingress {
         let acks = bus.pub_sub.subscribe(subject::ALL_ACKS.to_owned(), None).await?;
         let collected = bus.pub_sub.subscribe(subject::ALL_COLLECTED_ACKS.to_owned(), None).await?;
         let hellos = bus.pub_sub.subscribe(subject::ALL_HELLOS.to_owned(), None).await?;
-        Ok(Self { acks, collected, hellos, lanes: BTreeMap::new(), metrics })
+        let streams = bus.pub_sub.subscribe(subject::ALL_STREAMS.to_owned(), None).await?;
+        Ok(Self { acks, collected, hellos, streams, routes: Arc::default(), lanes: BTreeMap::new(), metrics })
+    }
+
+    /// Where agents are, as far as is heard of it.
+    pub(crate) fn routes(&self) -> Arc<AgentRoutes> {
+        Arc::clone(&self.routes)
     }
 
     /// Opens the way to a lane, for as long as it is folded here.
@@ -70,6 +80,11 @@ impl Ingress {
             tokio::select! {
                 biased;
                 () = cancel.cancelled() => return self.handle_received(),
+                // Before hellos: a list was made before the hellos that arrive with it.
+                received = self.streams.next() => match received {
+                    Some(received) => self.handle_streams(&received),
+                    None => return,
+                },
                 received = self.hellos.next() => match received {
                     Some(received) => self.handle_hello(&received),
                     None => return,
@@ -131,14 +146,24 @@ impl Ingress {
         }
     }
 
-    /// A renewal is for the gateways, which keep presence: the agent has what was sent to it.
+    /// Beside where the agent is, a renewal is for the gateways, which keep presence: the agent has what was sent to it.
     fn handle_hello(&self, received: &Received) {
-        if is_renewal(&received.payload) {
+        let Some(agent) = subject::agent_of(&received.subject) else { return };
+        let hello = Hello::parse(&received.payload);
+        self.routes.handle_hello(&agent, &hello, Instant::now());
+        if !matches!(hello, Hello::Connected(_)) {
             return;
         }
-        let Some(agent) = subject::agent_of(&received.subject) else { return };
         for lane in self.lanes.keys() {
             self.send(*lane, Signal::Hello(agent.clone()));
+        }
+    }
+
+    fn handle_streams(&self, received: &Received) {
+        let Some(gateway) = subject::streams_gateway_of(&received.subject) else { return };
+        match decode_report(&received.payload) {
+            Ok(agents) => self.routes.handle_list(&gateway, &agents, Instant::now()),
+            Err(error) => tracing::debug!(%gateway, %error, "a list of streams is not readable"),
         }
     }
 
@@ -224,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_hello_reaches_every_lane_that_is_folded_and_a_renewal_none() {
+    async fn a_hello_reaches_every_lane_that_is_folded_and_a_renewal_or_the_end_of_a_stream_none() {
         let bus = bus::memory::open(bus::memory::MemoryOptions::default());
         let metrics = Arc::new(EngineMetrics::new(&prometheus::Registry::new()).unwrap());
         let mut ingress = Ingress::subscribe(&bus, metrics).await.unwrap();
@@ -236,7 +261,8 @@ mod tests {
         let bob = AgentId::try_new("bob").unwrap();
         let cancel = CancellationToken::new();
         let driving = tokio::spawn(ingress.drive(cancel.clone()));
-        for body in [schemas::presence::RENEWAL, b"", schemas::presence::RENEWAL] {
+        let closed = br#"{"gateway":"one","closed":true}"#;
+        for body in [schemas::presence::RENEWAL, closed, b"", schemas::presence::RENEWAL] {
             bus.pub_sub.publish(subject::hello(&bob), bytes::Bytes::from_static(body)).await.unwrap();
         }
         bus.pub_sub.publish(subject::hello(&AgentId::try_new("carol").unwrap()), bytes::Bytes::new()).await.unwrap();

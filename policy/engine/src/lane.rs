@@ -50,7 +50,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{BoxStream, FuturesUnordered};
 use policy_core::LaneState;
 use schemas::delivery::Notification;
-use schemas::{Act, AgentId, DeliveryId, NegotiationId, Position, RegisterKey, Timestamp};
+use schemas::{Act, AgentId, DeliveryId, GatewayId, NegotiationId, Position, RegisterKey, Timestamp};
 use serde::{Deserialize, Serialize};
 use telemetry::TraceContext;
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -78,6 +78,7 @@ use crate::config::EngineConfig;
 use crate::ingress::Signal;
 use crate::membership::LiveEngines;
 use crate::metrics::{DeadLetterReason, EngineMetrics};
+use crate::routes::AgentRoutes;
 use crate::status::LaneStatus;
 
 /// What every lane of an engine is given.
@@ -87,6 +88,8 @@ pub(crate) struct Shared {
     config: EngineConfig,
     metrics: Arc<EngineMetrics>,
     observer: Option<Arc<dyn FoldObserver>>,
+    /// Where agents are.
+    routes: Arc<AgentRoutes>,
     cancel: CancellationToken,
     /// What was given up, for the log.
     dead_letters: SharedDeadLetters,
@@ -107,11 +110,12 @@ impl Shared {
         config: EngineConfig,
         metrics: Arc<EngineMetrics>,
         observer: Option<Arc<dyn FoldObserver>>,
+        routes: Arc<AgentRoutes>,
         cancel: CancellationToken,
     ) -> Self {
         let (dead_letters, backlog_wake) = (SharedDeadLetters::default(), Arc::default());
         let recoveries = Arc::new(Semaphore::new(RECOVERIES_MAX));
-        Self { bus, config, metrics, observer, cancel, dead_letters, backlog_wake, recoveries }
+        Self { bus, config, metrics, observer, routes, cancel, dead_letters, backlog_wake, recoveries }
     }
 }
 
@@ -315,12 +319,19 @@ impl AbortCode {
     }
 }
 
-/// One inbox message.
+/// Where a message with deliveries goes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Destination {
+    /// To an agent's inbox: a JSON array.
+    Inbox(AgentId),
+    /// To the gateway that holds the streams of its agents: lines.
+    Gateway(GatewayId),
+}
+
+/// One message with deliveries.
 #[derive(Debug, Clone)]
 struct Bundle {
-    /// Its recipient.
-    agent: AgentId,
-    /// A JSON array of deliveries.
+    destination: Destination,
     payload: Bytes,
     /// Where each delivery's document stands in the payload.
     documents: Vec<(DeliveryId, Range<usize>)>,

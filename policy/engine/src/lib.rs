@@ -4,7 +4,7 @@
 //! One task per lane owns the lane's [`policy_core::LaneState`] and everything around it:
 //!
 //! ```text
-//! log ---> LaneState ---> deliveries --[gate: register]--> outbox ---> agent.<id>.inbox   (repeated until acknowledged)
+//! log ---> LaneState ---> deliveries --[gate: register]--> outbox ---> deliver.<gateway>, or agent.<id>.inbox (repeated there until acknowledged)
 //!            |                                          ^  |
 //!            |                    ack.*.*, hello.* -----+  +--> log: delivered, delivery_failed
 //!            +-----> register writes ---> register --conflict--> log: abort
@@ -28,8 +28,9 @@
 //! has come to another state.
 //!
 //! Reading order: [`EngineConfig`], `lane.rs` (the loop, and what its parts pass to each other), `lane/fold.rs` (records in,
-//! ticks), `lane/{publish,outbox,register}.rs` (what leaves, and when), `lane/{delivered,abort}.rs` (what engines log); then
-//! `membership.rs` and `lane/{host,ownership}.rs` (who does it), `lane/{recovery,checkpoint,checkpoint_and_trim}.rs` and
+//! ticks), `lane/{publish,outbox,register}.rs` and `routes.rs` (what leaves, when, and by which way),
+//! `lane/{delivered,abort}.rs` (what engines log); then `membership.rs` and `lane/{host,ownership}.rs` (who does it),
+//! `lane/{recovery,checkpoint,checkpoint_and_trim}.rs` and
 //! `status/digests.rs` (how it survives). The engine's assembly, `engine.rs`, alone knows all of them.
 
 mod config;
@@ -38,6 +39,7 @@ mod ingress;
 mod lane;
 mod membership;
 mod metrics;
+mod routes;
 mod status;
 
 pub use config::{

@@ -82,6 +82,10 @@ telemetry::metrics! {
         inbox_messages: Counter = "exchange_inbox_messages_total";
         /// Inbox messages the bus did not take.
         inbox_failures: Counter = "exchange_inbox_failures_total";
+        /// Messages published to gateways for the streams they hold.
+        gateway_messages: Counter = "exchange_gateway_messages_total";
+        /// Messages to gateways the bus did not take.
+        gateway_failures: Counter = "exchange_gateway_failures_total";
         /// Deliveries given up.
         dead_letters: Counter[reason: DeadLetterReason] = "exchange_dead_letters_total";
         /// Acknowledgements that could not be read.
@@ -295,6 +299,8 @@ pub(crate) enum Observation {
     TickAnswered,
     /// A message was handed to the bus, or could not be.
     InboxMessage { is_published: bool },
+    /// A message for the streams of a gateway was published, or the bus did not take it.
+    GatewayMessage { is_published: bool },
     /// A delivery was given up.
     DeadLetter(DeadLetterReason),
     /// An acknowledgement could not be read.
@@ -349,6 +355,8 @@ impl EngineMetrics {
             Observation::TickAnswered => lanes.ticks.inc(),
             Observation::InboxMessage { is_published: true } => deliveries.inbox_messages.inc(),
             Observation::InboxMessage { is_published: false } => deliveries.inbox_failures.inc(),
+            Observation::GatewayMessage { is_published: true } => deliveries.gateway_messages.inc(),
+            Observation::GatewayMessage { is_published: false } => deliveries.gateway_failures.inc(),
             Observation::DeadLetter(reason) => deliveries.dead_letters.of(reason).inc(),
             Observation::AckIgnored => deliveries.acks_ignored.inc(),
             Observation::SignalDropped => deliveries.signals_dropped.inc(),

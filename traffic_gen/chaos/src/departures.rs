@@ -1,12 +1,13 @@
-//! When each ACCEPT was first sent: heard on the inboxes' own subjects, whether or not the agent got it.
+//! When each ACCEPT was first sent: heard on the subjects of inboxes and gateways, whether or not the agent got it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bus::{Bus, BusError, Received};
 use futures_util::StreamExt;
+use futures_util::stream::select;
 use schemas::delivery::{Delivery, Notification};
-use schemas::{AwardNo, NegotiationId, Timestamp, subject};
+use schemas::{AwardNo, NegotiationId, Timestamp, routed, subject};
 use tokio::task::JoinHandle;
 
 use super::journal::WallClock;
@@ -29,11 +30,13 @@ impl DepartureWatcher {
     /// # Errors
     /// [`BusError`] when the subscription fails.
     pub async fn start(bus: &Bus, clock: WallClock) -> Result<Self, BusError> {
-        let mut inboxes = bus.pub_sub.subscribe(subject::ALL_INBOXES.to_owned(), None).await?;
+        let inboxes = bus.pub_sub.subscribe(subject::ALL_INBOXES.to_owned(), None).await?;
+        let routed = bus.pub_sub.subscribe(subject::ALL_GATEWAY_DELIVERIES.to_owned(), None).await?;
+        let mut sent = select(inboxes, routed);
         let departures = Arc::new(Mutex::new(Departures::new()));
         let noted = Arc::clone(&departures);
         let task = tokio::spawn(async move {
-            while let Some(received) = inboxes.next().await {
+            while let Some(received) = sent.next().await {
                 let at = clock.now();
                 for award in awards(&received) {
                     noted.lock().unwrap_or_else(PoisonError::into_inner).entry(award).or_insert(at);
@@ -60,7 +63,7 @@ fn awards(received: &Received) -> Vec<(NegotiationId, AwardNo)> {
     if !received.payload.windows(MARK.len()).any(|window| window == MARK) {
         return Vec::new();
     }
-    let deliveries: Vec<Delivery> = serde_json::from_slice(&received.payload).unwrap_or_default();
+    let deliveries = routed::read_deliveries(&received.subject, &received.payload);
     let accepted = |delivery: Delivery| match delivery.payload {
         Notification::Accept(award) => Some((delivery.envelope.negotiation, award.award_no)),
         Notification::Cfp(_)
@@ -73,5 +76,5 @@ fn awards(received: &Received) -> Vec<(NegotiationId, AwardNo)> {
         | Notification::Turn(_)
         | Notification::Ack(_) => None,
     };
-    deliveries.into_iter().filter_map(accepted).collect()
+    deliveries.into_iter().filter_map(|(_, delivery)| accepted(delivery)).collect()
 }

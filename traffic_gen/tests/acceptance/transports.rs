@@ -10,11 +10,12 @@ use agents::transport::http::HttpTransport;
 use agents::transport::websocket::WebSocketTransport;
 use agents::{Agent, AgentOptions, CallReport, CallRequest, Contractor, ContractorConfig, Initiator};
 use bus::nats::{self, NatsOptions};
-use futures_util::StreamExt;
+use futures_util::stream::select;
+use futures_util::{Stream, StreamExt};
 use nats_server::{LocalServer, LocalServerOptions};
-use schemas::delivery::{Delivery, Notice, Notification, Outcome};
+use schemas::delivery::{Notice, Notification, Outcome};
 use schemas::payload::Cfp;
-use schemas::{Address, subject};
+use schemas::{Address, routed, subject};
 use tokio_util::sync::CancellationToken;
 use traffic_gen::exchange::ExchangeOptions;
 
@@ -25,7 +26,8 @@ async fn agents_over_websocket_nats_and_sse_offer_in_one_round_that_a_plain_nats
     let server = LocalServer::start(LocalServerOptions::default()).await.unwrap();
     let rig = Rig::on(open(&server).await, ExchangeOptions::default()).await;
     let plain = async_nats::connect(server.url()).await.unwrap();
-    let mut inboxes = plain.subscribe(schemas::subject::ALL_INBOXES).await.unwrap();
+    let inboxes = plain.subscribe(schemas::subject::ALL_INBOXES).await.unwrap();
+    let mut sent = select(inboxes, plain.subscribe(schemas::subject::ALL_GATEWAY_DELIVERIES).await.unwrap());
     let mut notices = plain.subscribe("topic.*").await.unwrap();
     let mut acks = plain.subscribe(schemas::subject::ALL_ACKS).await.unwrap();
     let mut collected = plain.subscribe(schemas::subject::ALL_COLLECTED_ACKS).await.unwrap();
@@ -65,13 +67,13 @@ async fn agents_over_websocket_nats_and_sse_offer_in_one_round_that_a_plain_nats
     let mut called = BTreeSet::new();
     let mut addressed = BTreeSet::new();
     while addressed != everyone || called.len() < 3 {
-        let message = next(&mut inboxes).await;
-        let deliveries: Vec<Delivery> = serde_json::from_slice(&message.payload).unwrap();
-        let owner = subject::agent_of(&message.subject).unwrap();
-        assert!(deliveries.iter().all(|delivery| delivery.envelope.to == [format!("agent://{owner}")]));
-        addressed.insert(owner.to_string());
-        if deliveries.iter().any(|delivery| matches!(delivery.payload, Notification::Cfp(_))) {
-            called.insert(owner);
+        let message = next(&mut sent).await;
+        for (owner, delivery) in routed::read_deliveries(&message.subject, &message.payload) {
+            assert_eq!(delivery.envelope.to, [format!("agent://{owner}")]);
+            if matches!(delivery.payload, Notification::Cfp(_)) {
+                called.insert(owner.clone());
+            }
+            addressed.insert(owner.to_string());
         }
     }
     let message = next(&mut acks).await;
@@ -95,6 +97,6 @@ async fn open(server: &LocalServer) -> bus::Bus {
     nats::open(NatsOptions::new(server.url())).await.unwrap()
 }
 
-async fn next(subscriber: &mut async_nats::Subscriber) -> async_nats::Message {
-    tokio::time::timeout(PATIENCE, subscriber.next()).await.expect("nothing more was published").unwrap()
+async fn next(messages: &mut (impl Stream<Item = async_nats::Message> + Unpin)) -> async_nats::Message {
+    tokio::time::timeout(PATIENCE, messages.next()).await.expect("nothing more was published").unwrap()
 }

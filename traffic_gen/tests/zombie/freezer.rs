@@ -12,8 +12,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt};
-use schemas::delivery::Delivery;
-use schemas::{DeliveryId, Lane, RegisterKey};
+use schemas::{DeliveryId, Lane, RegisterKey, routed, subject};
 use tokio::sync::watch;
 
 /// Where it freezes.
@@ -114,11 +113,12 @@ impl Freezer {
             .boxed()
     }
 
-    fn note_sent(&self, payload: &[u8]) {
+    fn note_sent(&self, subject: &str, payload: &[u8]) {
         let mut state = self.state.lock().unwrap();
         if state.is_stale {
-            let deliveries: Vec<Delivery> = serde_json::from_slice(payload).unwrap();
-            state.stale.extend(deliveries.iter().map(|delivery| delivery.envelope.msg_id));
+            let deliveries = routed::read_deliveries(subject, payload);
+            assert!(!deliveries.is_empty());
+            state.stale.extend(deliveries.iter().map(|(_, delivery)| delivery.envelope.msg_id));
         }
     }
 }
@@ -183,10 +183,10 @@ impl Register for Frozen<dyn Register> {
 impl PubSub for Frozen<dyn PubSub> {
     fn publish(&self, subject: String, payload: Bytes) -> BoxFuture<'_, Result<(), BusError>> {
         async move {
-            let is_inbox = subject.ends_with(".inbox");
+            let is_inbox = subject.ends_with(".inbox") || subject::is_gateway_deliveries(&subject);
             self.freezer.write(is_inbox.then_some(Point::Send)).await;
             if is_inbox {
-                self.freezer.note_sent(&payload);
+                self.freezer.note_sent(&subject, &payload);
             }
             self.inner.publish(subject, payload).await
         }

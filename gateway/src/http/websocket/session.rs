@@ -1,15 +1,16 @@
 //! One open WebSocket: a single task that reads, admits, delivers and writes.
 
+use std::error::Error;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, close_code};
-use bus::Received;
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use futures_util::stream::{BoxStream, FuturesUnordered};
+use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
 use schemas::Refusal;
-use serde_json::value::RawValue;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use super::{ClientFrame, ServerFrame, delivery_frame};
@@ -21,6 +22,7 @@ use crate::http::streams::StreamLifetime;
 use crate::metrics::{CloseReason, StreamKind, StreamResult};
 use crate::problem::Problem;
 use crate::registry::PresenceSignal;
+use crate::streams::{AgentStream, UnreadableInbox};
 
 /// Messages of one connection being admitted at once. Beyond it nothing further is read: the client waits.
 const IN_FLIGHT_MAX: usize = 256;
@@ -35,7 +37,7 @@ const MISSED_PINGS_MAX: u32 = 2;
 struct WebSocketSession {
     site: Arc<Site>,
     identity: Arc<Identity>,
-    deliveries: BoxStream<'static, Received>,
+    stream: AgentStream,
     in_flight: FuturesUnordered<BoxFuture<'static, Admitted>>,
     pings: Interval,
     missed_pings: u32,
@@ -55,7 +57,7 @@ struct Admitted {
 /// Everything that can wake the task.
 enum SessionEvent {
     Frame(Option<Result<Message, axum::Error>>),
-    Delivery(Option<Received>),
+    Delivery(Option<Result<Bytes, UnreadableInbox>>),
     Admitted(Admitted),
     Ping,
     Over(CloseReason),
@@ -105,7 +107,7 @@ impl From<Unwritten> for SessionEnd {
 pub(super) async fn serve(
     site: Arc<Site>,
     identity: Arc<Identity>,
-    deliveries: BoxStream<'static, Received>,
+    stream: AgentStream,
     lifetime: StreamLifetime,
     socket: WebSocket,
 ) {
@@ -116,7 +118,7 @@ pub(super) async fn serve(
     let session = WebSocketSession {
         site,
         identity,
-        deliveries,
+        stream,
         in_flight,
         pings,
         missed_pings: 0,
@@ -183,7 +185,7 @@ impl WebSocketSession {
     async fn next(&mut self, socket: &mut WebSocket) -> SessionEvent {
         tokio::select! {
             Some(admitted) = self.in_flight.next(), if !self.in_flight.is_empty() => SessionEvent::Admitted(admitted),
-            received = self.deliveries.next() => SessionEvent::Delivery(received),
+            delivery = self.stream.next() => SessionEvent::Delivery(delivery),
             frame = socket.recv(), if self.in_flight.len() < IN_FLIGHT_MAX => SessionEvent::Frame(frame),
             _ = self.pings.tick() => SessionEvent::Ping,
             reason = self.lifetime.over() => SessionEvent::Over(reason),
@@ -195,8 +197,8 @@ impl WebSocketSession {
             SessionEvent::Frame(Some(Ok(message))) => self.handle_frame(message, frames),
             SessionEvent::Frame(Some(Err(_))) => Err(CloseReason::Protocol.into()),
             SessionEvent::Frame(None) => Err(CloseReason::Client.into()),
-            SessionEvent::Delivery(Some(received)) => {
-                self.handle_delivery(&received, frames);
+            SessionEvent::Delivery(Some(delivery)) => {
+                self.handle_delivery(delivery, frames);
                 Ok(())
             }
             SessionEvent::Delivery(None) => Err(CloseReason::Bus.into()),
@@ -260,18 +262,13 @@ impl WebSocketSession {
         }
     }
 
-    fn handle_delivery(&mut self, received: &Received, frames: &mut Vec<Message>) {
-        // Each delivery as its engine wrote it.
-        match serde_json::from_slice::<Vec<&RawValue>>(&received.payload) {
-            Ok(deliveries) => {
-                self.unsettled += deliveries.len();
-                frames.extend(deliveries.into_iter().map(|delivery| Message::from(delivery_frame(delivery))));
+    fn handle_delivery(&mut self, delivery: Result<Bytes, UnreadableInbox>, frames: &mut Vec<Message>) {
+        match delivery.ok().and_then(|delivery| delivery_frame(&delivery)) {
+            Some(frame) => {
+                self.unsettled += 1;
+                frames.push(frame.into());
             }
-            Err(error) => {
-                tracing::error!(%error, "an inbox message is not readable");
-                let serving = &self.site.metrics.serving;
-                serving.delivered(StreamKind::WebSocket, StreamResult::Unreadable, 1);
-            }
+            None => self.site.metrics.serving.delivered(StreamKind::WebSocket, StreamResult::Unreadable, 1),
         }
     }
 
@@ -298,9 +295,23 @@ async fn write(socket: &mut WebSocket, frames: Vec<Message>, patience: Duration)
     };
     match tokio::time::timeout(patience, writing).await {
         Ok(Ok(())) => Ok(()),
+        // The connection waits as long as this does: either may notice first.
+        Ok(Err(error)) if is_timeout(&error) => Err(Unwritten::Late),
         Ok(Err(_)) => Err(Unwritten::Gone),
         Err(_) => Err(Unwritten::Late),
     }
+}
+
+/// Whether a write failed because it waited too long.
+fn is_timeout(error: &axum::Error) -> bool {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::TimedOut) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 fn answer(admitted: &Admitted) -> String {

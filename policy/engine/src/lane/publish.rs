@@ -23,8 +23,9 @@ use crate::lane::delivered::DeliveredBatch;
 use crate::lane::observer::LaneObserver;
 use crate::lane::outbox::Outbox;
 use crate::lane::register::Registrar;
-use crate::lane::{WRITES_PENDING_MAX, Write, WriteOutcome};
+use crate::lane::{Destination, WRITES_PENDING_MAX, Write, WriteOutcome};
 use crate::metrics::{Observation, WriteResult};
+use crate::routes::AgentRoutes;
 use crate::status::{LaneStatus, StopReason};
 
 /// Most engine entries in flight; more wait in the outbox. A quarter of what the appender queues.
@@ -40,6 +41,7 @@ pub(super) struct Publisher {
     lane: Lane,
     engine: String,
     bus: Bus,
+    routes: Arc<AgentRoutes>,
     in_flight_max: usize,
     appender: Appender,
     outbox: Outbox,
@@ -62,12 +64,13 @@ impl Publisher {
         (outbox, registrar, aborts): (Outbox, Registrar, Aborts),
         position: u64,
     ) -> Self {
-        let Shared { bus, config, .. } = shared;
+        let Shared { bus, config, routes, .. } = shared;
         let options = AppenderOptions::default();
         Self {
             lane,
             engine: config.id.clone(),
             bus: bus.clone(),
+            routes: Arc::clone(routes),
             in_flight_max: config.outbox.in_flight_max,
             appender: Appender::spawn(Arc::clone(&bus.log), lane, config.id.clone(), options),
             outbox,
@@ -428,7 +431,10 @@ impl Publisher {
     /// Publishes what the outbox and notices have ready, and `answers` to requests, by their subjects.
     pub(super) async fn publish(&mut self, fold: &Fold, answers: Vec<(String, Bytes)>, observer: &LaneObserver) {
         let now = Instant::now();
-        let bundles = self.outbox.poll_bundles(now, fold.clock());
+        let bundles = {
+            let gateway_of = self.routes.lock(now);
+            self.outbox.poll_bundles(now, fold.clock(), gateway_of)
+        };
         let others: Vec<(String, Bytes)> = self.notices.drain(..).chain(answers).collect();
         if bundles.is_empty() && others.is_empty() {
             return;
@@ -437,7 +443,11 @@ impl Publisher {
         let mut is_published = vec![false; bundles.len()];
         let publishing = async {
             for (bundle, is_published) in bundles.iter().zip(&mut is_published) {
-                let outcome = pub_sub.publish(subject::inbox(&bundle.agent), bundle.payload.clone()).await;
+                let to = match &bundle.destination {
+                    Destination::Inbox(agent) => subject::inbox(agent),
+                    Destination::Gateway(gateway) => subject::gateway_deliveries(gateway),
+                };
+                let outcome = pub_sub.publish(to, bundle.payload.clone()).await;
                 *is_published = outcome.is_ok();
             }
             for (subject, payload) in others {
@@ -449,7 +459,10 @@ impl Publisher {
             tracing::warn!(lane = self.lane.0, "the bus takes no messages; deliveries are repeated");
         }
         for (bundle, is_published) in bundles.iter().zip(is_published) {
-            observer.observe(Observation::InboxMessage { is_published });
+            observer.observe(match bundle.destination {
+                Destination::Inbox(_) => Observation::InboxMessage { is_published },
+                Destination::Gateway(_) => Observation::GatewayMessage { is_published },
+            });
             if !is_published {
                 self.outbox.handle_unsent(bundle, now);
             }

@@ -1,4 +1,5 @@
-//! How queued deliveries become messages, as few as possible: one JSON array per agent; and what their sending leaves behind.
+//! How queued deliveries become messages, as few as possible: one per gateway for those that leave for the first time and are
+//! routed, one per agent for all others; and what their sending leaves behind.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -8,17 +9,23 @@ use std::time::Duration;
 use bytes::Bytes;
 use retry::Backoff;
 use schemas::record::{EngineEvent, Qos};
-use schemas::{AgentId, DeliveryId, Timestamp};
+use schemas::{AgentId, DeliveryId, GatewayId, Timestamp, routed};
 use tokio::time::Instant;
 
-use super::{DeliveryState, Outbox};
+use super::{DeliveryState, Outbox, OutboxEntry};
 use crate::config::OutboxConfig;
-use crate::lane::{Bundle, DeliveryEvent, DeliveryStep, LogClock};
+use crate::lane::{Bundle, DeliveryEvent, DeliveryStep, Destination, LogClock};
 use crate::metrics::DeadLetterReason;
 
 impl Outbox {
-    /// Everything queued, as messages to publish; they count as sent.
-    pub(crate) fn poll_bundles(&mut self, now: Instant, clock: &LogClock) -> Vec<Bundle> {
+    /// Everything queued, as messages to publish; they count as sent. `route` names the gateway that alone holds an agent's
+    /// streams.
+    pub(crate) fn poll_bundles(
+        &mut self,
+        now: Instant,
+        clock: &LogClock,
+        route: impl Fn(&AgentId) -> Option<GatewayId>,
+    ) -> Vec<Bundle> {
         let mut bundler = Bundler::new(&self.config);
         let mut written = Vec::new();
         for id in std::mem::take(&mut self.queue) {
@@ -26,13 +33,16 @@ impl Outbox {
             else {
                 continue;
             };
+            let to = &entry.deliver.to;
+            let gateway = if entry.may_be_routed(&self.config) { route(to) } else { None };
+            let destination = gateway.map_or_else(|| Destination::Inbox(to.clone()), Destination::Gateway);
             if let Some(document) = &entry.document {
-                bundler.add(id, &entry.deliver.to, document);
+                bundler.add(id, destination, to, document);
                 continue;
             }
             written.clear();
             match self.writer.write(&entry.deliver, &mut written) {
-                Ok(()) => bundler.add(id, &entry.deliver.to, &written),
+                Ok(()) => bundler.add(id, destination, to, &written),
                 Err(error) => {
                     // The core builds no such delivery; retrying could not help.
                     let negotiation = &entry.deliver.negotiation;
@@ -44,7 +54,11 @@ impl Outbox {
         let bundles: Vec<Bundle> = bundler.finish().collect();
         for bundle in &bundles {
             for (id, range) in &bundle.documents {
-                self.note_sent(*id, bundle.payload.slice(range.clone()), now, clock);
+                // A message to a gateway is many agents': the slowest of them would keep all of it in memory. What is
+                // repeated is written again.
+                let is_kept = matches!(bundle.destination, Destination::Inbox(_));
+                let document = is_kept.then(|| bundle.payload.slice(range.clone()));
+                self.note_sent(*id, document, now, clock);
             }
         }
         bundles
@@ -133,7 +147,7 @@ impl Outbox {
         }
     }
 
-    fn note_sent(&mut self, id: DeliveryId, document: Bytes, now: Instant, clock: &LogClock) {
+    fn note_sent(&mut self, id: DeliveryId, document: Option<Bytes>, now: Instant, clock: &LogClock) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         self.metrics.count_sent(&entry.deliver.told, entry.attempts > 0);
         if self.keeps_events && entry.attempts == 0 {
@@ -143,7 +157,7 @@ impl Outbox {
         }
         let counts = entry.state == DeliveryState::Queued { counts: true };
         entry.state = DeliveryState::Sent;
-        entry.document = Some(document);
+        entry.document = document;
         if entry.deliver.qos == Qos::BestEffort {
             self.settle(id);
         } else if counts {
@@ -171,16 +185,24 @@ fn retry_gap(config: &OutboxConfig, to: &AgentId, attempts: u32) -> Duration {
     Duration::from_millis(gap_ms + gap_ms.saturating_mul(hash % (JITTER_PARTS / 4)) / JITTER_PARTS)
 }
 
-/// Collects documents by agent, in the order of the first delivery to each.
+impl OutboxEntry {
+    /// Whether it may leave by a gateway: nobody has seen it yet, and where the gateway turns out to be the wrong one, it will
+    /// be sent again.
+    fn may_be_routed(&self, config: &OutboxConfig) -> bool {
+        self.attempts == 0 && self.attempts_max(config) > 1 && self.deliver.qos == Qos::AtLeastOnce
+    }
+}
+
+/// Collects documents by destination, in the order of the first delivery to each.
 struct Bundler {
     deliveries_max: usize,
     bytes_max: usize,
     filling: Vec<Filling>,
-    filling_by_agent: HashMap<AgentId, usize>,
+    filling_by_destination: HashMap<Destination, usize>,
 }
 
 struct Filling {
-    agent: AgentId,
+    destination: Destination,
     bytes: Vec<u8>,
     documents: Vec<(DeliveryId, Range<usize>)>,
 }
@@ -191,37 +213,49 @@ impl Bundler {
             deliveries_max: config.bundle_deliveries_max,
             bytes_max: config.bundle_bytes_max,
             filling: Vec::new(),
-            filling_by_agent: HashMap::new(),
+            filling_by_destination: HashMap::new(),
         }
     }
 
     /// Adds the document of a delivery.
-    fn add(&mut self, id: DeliveryId, to: &AgentId, document: &[u8]) {
-        let filling = self.open(to, document.len());
-        let start = filling.bytes.len() + 1;
-        filling.bytes.push(if filling.documents.is_empty() { b'[' } else { b',' });
-        filling.bytes.extend_from_slice(document);
-        filling.documents.push((id, start..filling.bytes.len()));
+    fn add(&mut self, id: DeliveryId, destination: Destination, to: &AgentId, document: &[u8]) {
+        // Beside the document: the comma before it and the bracket at the end, or what makes it a line.
+        let more = match destination {
+            Destination::Inbox(_) => document.len() + 2,
+            Destination::Gateway(_) => document.len() + to.as_str().len() + routed::LINE_EXTRA,
+        };
+        let filling = self.open(destination, more);
+        let range = match filling.destination {
+            Destination::Inbox(_) => {
+                let start = filling.bytes.len() + 1;
+                filling.bytes.push(if filling.documents.is_empty() { b'[' } else { b',' });
+                filling.bytes.extend_from_slice(document);
+                start..filling.bytes.len()
+            }
+            Destination::Gateway(_) => routed::push_line(&mut filling.bytes, to, document),
+        };
+        filling.documents.push((id, range));
     }
 
     /// The messages.
     fn finish(self) -> impl Iterator<Item = Bundle> {
-        self.filling.into_iter().map(|mut filling| {
-            filling.bytes.push(b']');
-            Bundle { agent: filling.agent, payload: Bytes::from(filling.bytes), documents: filling.documents }
+        self.filling.into_iter().map(|Filling { destination, mut bytes, documents }| {
+            if matches!(destination, Destination::Inbox(_)) {
+                bytes.push(b']');
+            }
+            Bundle { destination, payload: Bytes::from(bytes), documents }
         })
     }
 
-    /// The agent's present message, or a new one when a document of `more` bytes does not fit.
-    fn open(&mut self, agent: &AgentId, more: usize) -> &mut Filling {
-        let present = self.filling_by_agent.get(agent).copied().filter(|&index| {
+    /// The destination's present message, or a new one when `more` bytes do not fit.
+    fn open(&mut self, destination: Destination, more: usize) -> &mut Filling {
+        let present = self.filling_by_destination.get(&destination).copied().filter(|&index| {
             let filling = &self.filling[index];
-            // Beside the document: the comma before it and the bracket at the end.
-            filling.documents.len() < self.deliveries_max && filling.bytes.len() + more + 2 <= self.bytes_max
+            filling.documents.len() < self.deliveries_max && filling.bytes.len() + more <= self.bytes_max
         });
         let index = present.unwrap_or_else(|| {
-            self.filling.push(Filling { agent: agent.clone(), bytes: Vec::new(), documents: Vec::new() });
-            self.filling_by_agent.insert(agent.clone(), self.filling.len() - 1);
+            self.filling.push(Filling { destination: destination.clone(), bytes: Vec::new(), documents: Vec::new() });
+            self.filling_by_destination.insert(destination, self.filling.len() - 1);
             self.filling.len() - 1
         });
         &mut self.filling[index]

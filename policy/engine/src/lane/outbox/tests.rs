@@ -1,5 +1,7 @@
-//! Deliveries one by one; `standby` tells what happens while another engine owns the lane.
+//! Deliveries one by one; `routed` tells what goes to gateways, `standby` what happens while another
+//! engine owns the lane.
 
+mod routed;
 mod standby;
 
 use prometheus::Registry;
@@ -9,7 +11,7 @@ use schemas::{AwardNo, Lane, Lot, NegotiationId, Timestamp};
 
 use super::fixture::{deliver, id};
 use super::*;
-use crate::lane::{Bundle, LogClock};
+use crate::lane::{Bundle, Destination, LogClock};
 
 #[test]
 fn a_delivery_nobody_acknowledges_is_repeated_at_growing_gaps_under_one_id_and_then_given_up() {
@@ -121,7 +123,7 @@ fn what_the_bus_did_not_take_is_no_attempt() {
     let mut bench = Bench::new(OutboxConfig { attempts_max: 2, ..OutboxConfig::default() });
     bench.add(deliver(1, "bob"), Gate::Open);
     for _ in 0..10 {
-        let bundles = bench.outbox.poll_bundles(bench.now, &bench.clock);
+        let bundles = bench.outbox.poll_bundles(bench.now, &bench.clock, |_| None);
         assert_eq!(bundles.len(), 1);
         bench.outbox.handle_unsent(&bundles[0], bench.now);
         bench.advance(Duration::from_millis(508));
@@ -188,11 +190,11 @@ fn deliveries_that_leave_together_share_one_message_per_agent_within_bounds() {
 
     let mut one = Bench::new(OutboxConfig::default());
     one.add(deliver(1, "bob"), Gate::Open);
-    let size = one.outbox.poll_bundles(one.now, &one.clock)[0].payload.len();
+    let size = one.outbox.poll_bundles(one.now, &one.clock, |_| None)[0].payload.len();
     for (bundle_bytes_max, messages) in [(1, 4), (2 * size - 2, 4), (2 * size - 1, 2), (4 * size, 1)] {
         let mut bench = Bench::new(OutboxConfig { bundle_bytes_max, ..OutboxConfig::default() });
         (1..=4).for_each(|number| bench.add(deliver(number, "bob"), Gate::Open));
-        let bundles = bench.outbox.poll_bundles(bench.now, &bench.clock);
+        let bundles = bench.outbox.poll_bundles(bench.now, &bench.clock, |_| None);
         assert_eq!(bundles.len(), messages, "at most {bundle_bytes_max} bytes");
         assert!(messages == 4 || bundles.iter().all(|bundle| bundle.payload.len() <= bundle_bytes_max));
     }
@@ -203,9 +205,9 @@ fn a_repeat_is_the_same_document_byte_for_byte() {
     let mut bench = Bench::new(OutboxConfig::default());
     bench.add(deliver(1, "bob"), Gate::Open);
     bench.add(deliver(2, "bob"), Gate::Open);
-    let first = bench.outbox.poll_bundles(bench.now, &bench.clock);
+    let first = bench.outbox.poll_bundles(bench.now, &bench.clock, |_| None);
     bench.advance_to_next();
-    let second = bench.outbox.poll_bundles(bench.now, &bench.clock);
+    let second = bench.outbox.poll_bundles(bench.now, &bench.clock, |_| None);
     assert_eq!(first[0].payload, second[0].payload);
 }
 
@@ -362,9 +364,10 @@ impl Bench {
     fn flush(&mut self) -> Vec<(String, Vec<DeliveryId>)> {
         let read = |bundle: Bundle| {
             let deliveries: Vec<Delivery> = serde_json::from_slice(&bundle.payload).unwrap();
-            (bundle.agent.to_string(), deliveries.iter().map(|delivery| delivery.envelope.msg_id).collect())
+            let Destination::Inbox(agent) = bundle.destination else { panic!("{bundle:?}") };
+            (agent.to_string(), deliveries.iter().map(|delivery| delivery.envelope.msg_id).collect())
         };
-        self.outbox.poll_bundles(self.now, &self.clock).into_iter().map(read).collect()
+        self.outbox.poll_bundles(self.now, &self.clock, |_| None).into_iter().map(read).collect()
     }
 
     fn advance(&mut self, by: Duration) {
