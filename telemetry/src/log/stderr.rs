@@ -1,7 +1,7 @@
 //! Lines for stderr that hold nobody up: whoever writes puts them into a bounded buffer, and a thread of its own passes them
 //! on.
 //!
-//! A pipe that nobody reads takes 64 KiB, and then no write to it returns. Beyond [`BYTES_MAX`] lines are dropped; how
+//! A pipe that nobody reads takes 64 KiB, and then no write to it returns. Beyond 1 MiB lines are dropped; how
 //! many is counted, and said once the reader takes lines again. [`LineWriter::flush_within`] waits for what is in the buffer, a
 //! bounded time: for the end of a process.
 //!
