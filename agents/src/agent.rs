@@ -222,7 +222,13 @@ impl<S: Strategy + 'static> AgentHandle<S> {
         &self,
         command: impl FnOnce(&mut S, Timestamp) -> Vec<Action> + Send + 'static,
     ) -> Result<(), AgentError> {
-        self.commands.send(Box::new(command)).await.map_err(|_| AgentError::Ended)
+        self.commander().command(command).await
+    }
+
+    /// Gives commands as this handle does, apart from it.
+    #[must_use]
+    pub fn commander(&self) -> AgentCommander<S> {
+        AgentCommander { commands: self.commands.clone() }
     }
 
     /// Ends the agent, once what it has sent is answered or the drain time is over.
@@ -240,6 +246,24 @@ impl<S: Strategy + 'static> AgentHandle<S> {
     /// As [`Agent::run`]; [`AgentError::Ended`] when its loop panicked.
     pub async fn join(self) -> Result<Summary, AgentError> {
         self.task.await.unwrap_or(Err(AgentError::Ended))
+    }
+}
+
+/// Gives commands to a running agent.
+pub struct AgentCommander<S> {
+    commands: mpsc::Sender<Command<S>>,
+}
+
+impl<S: Strategy + 'static> AgentCommander<S> {
+    /// As [`AgentHandle::command`].
+    ///
+    /// # Errors
+    /// [`AgentError::Ended`] when the loop has ended.
+    pub async fn command(
+        &self,
+        command: impl FnOnce(&mut S, Timestamp) -> Vec<Action> + Send + 'static,
+    ) -> Result<(), AgentError> {
+        self.commands.send(Box::new(command)).await.map_err(|_| AgentError::Ended)
     }
 }
 

@@ -38,6 +38,8 @@ pub use distribution::Distribution;
 const CANCELLED_BY_INITIATOR: &str = "cancelled";
 /// Code of every scripted failure.
 const FAILURE_CODE: &str = "scripted";
+/// Reason of a call that is refused for no other.
+pub const NOT_INTERESTED: &str = "not interested";
 
 /// A scripted contractor.
 #[derive(Debug)]
@@ -110,13 +112,30 @@ impl Contractor {
         }
         let until_deadline_ms = call.reply_by.0.since_us(now).div_ceil(1000);
         let delay_ms = plan.late_by_ms.map_or(plan.reply_delay_ms, |late_ms| until_deadline_ms + late_ms.max(1));
+        self.answer_call(delivery, call, plan, delay_ms)
+    }
+
+    /// Offers these terms at once instead of drawing an answer: somebody else has decided. What follows is scripted.
+    pub fn offer(&mut self, delivery: &Delivery, call: &Call, terms: Terms) -> Vec<Action> {
+        self.counts.calls += 1;
+        self.answer_call(delivery, call, CallPlan::of_terms(terms), 0)
+    }
+
+    /// Refuses a call at once, as [`Contractor::offer`] offers.
+    pub fn refuse(&mut self, delivery: &Delivery, round: u32, reason: &str) -> Vec<Action> {
+        self.counts.calls += 1;
+        self.counts.refusals += 1;
+        vec![refuse_call(delivery, round, reason, 0)]
+    }
+
+    fn answer_call(&mut self, delivery: &Delivery, call: &Call, plan: CallPlan, delay_ms: u64) -> Vec<Action> {
+        let negotiation = &delivery.envelope.negotiation;
         let offered: Vec<Terms> = std::iter::once(plan.terms).chain(plan.revised_terms).collect();
         let has_room = plan.is_refusal || self.engagements.begin(negotiation, call, offered.clone());
         if plan.is_refusal || !has_room {
             self.counts.refusals += 1;
-            let reason = if has_room { "not interested" } else { "busy" };
-            let refusal = Payload::Refuse(Reasoned { reason: Some(reason.to_owned()), round: Some(call.round) });
-            return vec![Outgoing::reply(delivery, refusal).after_ms(delay_ms).once(call.round).into()];
+            let reason = if has_room { NOT_INTERESTED } else { "busy" };
+            return vec![refuse_call(delivery, call.round, reason, delay_ms)];
         }
         let mut actions = Vec::new();
         for (revision, terms) in (0_u32..).zip(offered) {
@@ -279,6 +298,11 @@ impl Strategy for Contractor {
     }
 }
 
+fn refuse_call(delivery: &Delivery, round: u32, reason: &str, delay_ms: u64) -> Action {
+    let refusal = Payload::Refuse(Reasoned { reason: Some(reason.to_owned()), round: Some(round) });
+    Outgoing::reply(delivery, refusal).after_ms(delay_ms).once(round).into()
+}
+
 fn refuse_award(delivery: &Delivery, award_no: AwardNo, reason: &str) -> Action {
     let refusal = Payload::Refuse(Reasoned { reason: Some(reason.to_owned()), round: None });
     // Apart from the rounds, which number the refusals of calls.
@@ -390,6 +414,20 @@ struct CallPlan {
 }
 
 impl CallPlan {
+    /// One offer, at once.
+    fn of_terms(terms: Terms) -> Self {
+        Self {
+            is_silent: false,
+            is_refusal: false,
+            reply_delay_ms: 0,
+            late_by_ms: None,
+            terms,
+            revised_terms: None,
+            revise_after_ms: 0,
+            withdraw_after_ms: None,
+        }
+    }
+
     fn draw(config: &ContractorConfig, draws: &mut Draws) -> Self {
         let is_silent = draws.comes_true(config.silent);
         let is_refusal = draws.comes_true(config.refuse);

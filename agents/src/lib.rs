@@ -9,6 +9,7 @@
 //! | [`contractor`] | a scripted contractor: cost, delay, refusal, silence, failure, lateness from a seed |
 //! | [`initiator`] | open calls and hear how they end |
 //! | [`bargain`] | alternating offers: domains, utilities, strategies, and an agent that bargains |
+//! | `model` | an adapter for language models, and a contractor that asks one (feature `llm`) |
 //! | [`observer`] | see everything an agent sends and receives |
 //! | `metrics` | the same, counted for Prometheus (feature `metrics`) |
 //!
@@ -26,6 +27,8 @@ pub mod identity;
 pub mod initiator;
 #[cfg(feature = "metrics")]
 pub mod metrics;
+#[cfg(feature = "llm")]
+pub mod model;
 pub mod observer;
 pub mod session;
 pub mod strategy;

@@ -79,7 +79,11 @@ impl Process {
                 of_the_exchange(&registry)?;
                 Arc::new(EngineMetrics::new(&registry)?).show_lane(Lane(0));
             }
-            Self::Contractors => of_agents(&registry)?,
+            Self::Contractors => {
+                of_agents(&registry)?;
+                #[cfg(feature = "llm")]
+                ::agents::model::metrics::ModelMetrics::try_new(&registry)?;
+            }
             Self::Traffic => {
                 of_agents(&registry)?;
                 let run = Run { scenario: ScenarioKind::ContractNet, seed: 1, git_sha: "unknown" };

@@ -14,7 +14,7 @@ const TABLE: [&str; 2] = ["<!-- begin: llmx metrics --markdown -->\n", "<!-- end
 const OF_PROMETHEUS: [&str; 5] =
     ["up", "ALERTS", "ALERTS_FOR_STATE", "scrape_duration_seconds", "scrape_samples_scraped"];
 /// Beginnings of our names.
-const PREFIXES: [&str; 5] = ["exchange_", "llmx_", "trafficgen_", "agent_", "http_server_"];
+const PREFIXES: [&str; 6] = ["exchange_", "llmx_", "trafficgen_", "agent_", "gen_ai_client_", "http_server_"];
 /// Where metrics are registered.
 const SOURCES: [&str; 6] =
     ["gateway/src", "policy/engine/src", "agents/src", "traffic_gen/src", "telemetry/src/metrics", "llmx/src/ops"];

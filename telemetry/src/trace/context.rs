@@ -96,6 +96,12 @@ impl SpanId {
         Self(hash("process", &[&delivery.to_string()]))
     }
 
+    /// An agent asks a model about a negotiation; `call` tells its calls apart.
+    #[must_use]
+    pub fn asked(agent: &AgentId, negotiation: &NegotiationId, call: &str) -> Self {
+        Self(hash("ask", &[agent.as_str(), negotiation.as_str(), call]))
+    }
+
     /// Its bytes.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; 8] {

@@ -1,0 +1,167 @@
+//! Agents that ask a language model: one adapter for whoever needs an answer of a model (feature `llm`).
+//!
+//! | module | question it answers |
+//! |---|---|
+//! | [`config`] | which endpoint, which limits, what instead of an answer |
+//! | [`shape`] | what must an answer look like? (as JSON Schema, and as the check of it) |
+//! | [`answer`] | what did the model say? (lenient about the envelope, strict about the JSON) |
+//! | [`accounts`] | what was spent, and may more be? |
+//! | [`consultation`] | what to ask next: first question, repair, retry, step-down, end (pure) |
+//! | [`http`], [`scripted`] | the two forms of a [`Model`] |
+//! | [`consultant`] | who runs consultations: one model, its accounts, metrics and spans |
+//! | [`contractor`] | a contractor whose terms a model chooses |
+//! | [`prompt`] | how words of others stand in a prompt |
+//! | `metrics` | calls, tokens, cost and unusable answers (feature `metrics`) |
+//!
+//! Everything but [`http`] and [`consultant`] is pure: time is an argument, and nothing is drawn. Whatever the model
+//! says, an agent sends what it would have sent without one: the answer is typed terms or a refusal, checked against
+//! the owner's limits, which no prompt contains.
+
+pub mod accounts;
+pub mod answer;
+pub mod config;
+pub mod consultant;
+pub mod consultation;
+pub mod contractor;
+pub mod http;
+#[cfg(feature = "metrics")]
+pub mod metrics;
+pub mod prompt;
+pub mod scripted;
+pub mod shape;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use serde::Serialize;
+use serde_json::Value;
+
+pub use accounts::{ModelAccounts, ModelTotals, TokenUsage};
+pub use config::{ModelAgentConfig, ModelConfig, ModelConfigError};
+pub use consultant::{Consultant, Subject};
+pub use consultation::{Consultation, ConsultationStep, GaveUp, Question};
+pub use contractor::ModelContractor;
+pub use http::HttpModel;
+pub use scripted::ScriptedModel;
+pub use shape::{AnswerShape, InvalidReason, Misfit};
+
+/// Something that completes a conversation.
+pub trait Model: Send + Sync {
+    /// Completes a conversation within the request's time.
+    fn complete(&self, request: CompletionRequest) -> BoxFuture<'static, Result<Completion, CompletionError>>;
+}
+
+/// One question to a model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CompletionRequest {
+    /// The conversation so far.
+    pub messages: Vec<ChatMessage>,
+    /// How the answer's form is asked for.
+    pub form: AnswerForm,
+    /// JSON Schema of the answer.
+    pub schema: Arc<Value>,
+    /// Most tokens of the answer.
+    pub answer_tokens: u32,
+    /// Calls of the same consultation before this one.
+    pub retry: u32,
+    /// Longest wait for the answer.
+    pub timeout: Duration,
+}
+
+/// One message of a conversation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ChatMessage {
+    /// Who says it.
+    pub role: ChatRole,
+    /// What is said.
+    pub content: String,
+}
+
+/// Who says a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChatRole {
+    /// The agent's owner.
+    System,
+    /// The agent.
+    User,
+    /// The model.
+    Assistant,
+}
+
+/// How an endpoint is asked for structured output, from the strongest form down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AnswerForm {
+    /// `response_format` of type `json_schema`.
+    JsonSchema,
+    /// `response_format` of type `json_object`; the schema stands in the prompt.
+    JsonObject,
+    /// No `response_format`; the schema stands in the prompt.
+    Plain,
+}
+
+impl AnswerForm {
+    /// The next weaker form.
+    #[must_use]
+    pub const fn weaker(self) -> Option<Self> {
+        match self {
+            Self::JsonSchema => Some(Self::JsonObject),
+            Self::JsonObject => Some(Self::Plain),
+            Self::Plain => None,
+        }
+    }
+}
+
+/// What a model answered.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Completion {
+    /// Its text.
+    pub content: String,
+    /// Whether it refused to answer.
+    pub is_refusal: bool,
+    /// Whether the answer was cut at the token limit.
+    pub is_truncated: bool,
+    /// Tokens as the endpoint counted them.
+    pub usage: Option<TokenUsage>,
+}
+
+/// Why there is no answer. No variant repeats what the endpoint wrote.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CompletionError {
+    /// Too many requests: ask again later.
+    #[error("the endpoint takes no more requests for now (429)")]
+    RateLimited {
+        /// When to ask again, in milliseconds from now.
+        retry_after_ms: Option<u64>,
+    },
+    /// The endpoint has a fault: ask again.
+    #[error("the endpoint answers {status}")]
+    Failed {
+        /// HTTP status, 5xx.
+        status: u16,
+        /// When to ask again, in milliseconds from now.
+        retry_after_ms: Option<u64>,
+    },
+    /// No connection, or one that was lost: ask again.
+    #[error("no connection to the endpoint, or it was lost: {0}")]
+    Unreachable(String),
+    /// No answer in time: ask again.
+    #[error("no answer in time")]
+    TimedOut,
+    /// The endpoint does not know this [`AnswerForm`]: ask with a weaker one.
+    #[error("the endpoint does not know this response_format")]
+    FormUnknown,
+    /// The answer is larger than [`answer::BODY_BYTES_MAX`].
+    #[error("the answer is larger than {} bytes", answer::BODY_BYTES_MAX)]
+    TooLarge,
+    /// The body is no chat completion: see that the URL is that of an OpenAI-compatible endpoint.
+    #[error("the answer is no chat completion; see that `url` is that of an OpenAI-compatible endpoint")]
+    Unreadable,
+    /// The endpoint refuses: see to the key, the model's name and the URL.
+    #[error("the endpoint refuses with status {status}; see to the key, the model's name and the URL")]
+    Refused {
+        /// HTTP status, 3xx or 4xx.
+        status: u16,
+    },
+}

@@ -1,0 +1,218 @@
+//! From what an endpoint sends to JSON: lenient about the envelope, which compatible servers fill in differently, and
+//! strict about the answer inside of it.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+
+use super::accounts::TokenUsage;
+use super::shape::{InvalidReason, Misfit};
+use super::{Completion, CompletionError};
+
+/// Largest body that is read, in bytes.
+pub const BODY_BYTES_MAX: usize = 1024 * 1024;
+/// Where a block of thinking begins and ends, as some models write it.
+const THINKING: (&str, &str) = ("<think>", "</think>");
+const FENCE: &str = "```";
+
+/// Reads a chat completion. Only `choices[0].message` is needed; all else may be missing, null or of another kind.
+///
+/// # Errors
+/// [`CompletionError::Unreadable`].
+pub fn read_completion(body: &[u8]) -> Result<Completion, CompletionError> {
+    let body: Value = serde_json::from_slice(body).map_err(|_| CompletionError::Unreadable)?;
+    let choice = body.pointer("/choices/0").ok_or(CompletionError::Unreadable)?;
+    let message = choice.get("message").and_then(Value::as_object).ok_or(CompletionError::Unreadable)?;
+    let is_said = |refusal: &Value| refusal.as_str().is_some_and(|words| !words.is_empty());
+    let finish = choice.get("finish_reason").and_then(Value::as_str).unwrap_or_default();
+    Ok(Completion {
+        content: message.get("content").map(text_of).unwrap_or_default(),
+        is_refusal: message.get("refusal").is_some_and(is_said) || finish == "content_filter",
+        is_truncated: finish == "length",
+        usage: body.get("usage").and_then(read_usage),
+    })
+}
+
+/// A text, or the texts of a list of parts.
+fn text_of(content: &Value) -> String {
+    match content {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => parts.iter().filter_map(|part| part.get("text")?.as_str()).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => String::new(),
+    }
+}
+
+fn read_usage(usage: &Value) -> Option<TokenUsage> {
+    let count = |name| usage.get(name).and_then(Value::as_u64);
+    Some(TokenUsage { input: count("prompt_tokens")?, output: count("completion_tokens")? })
+}
+
+/// The JSON in a completion: without a leading block of thinking and one code fence, and nothing before or behind it.
+///
+/// # Errors
+/// Why there is none. The pointer is empty: it concerns the whole answer.
+pub fn extract(completion: &Completion) -> Result<Value, Misfit> {
+    let fault = |reason, expected: &str| Misfit::new(reason, "", expected);
+    if completion.is_refusal {
+        return Err(fault(InvalidReason::Refusal, "an answer; `refuse` is one of its acts"));
+    }
+    let text = unfenced(without_thinking(&completion.content));
+    let parsed = parse(text);
+    match parsed {
+        Some(value) => Ok(value),
+        None if completion.is_truncated => Err(fault(InvalidReason::Truncated, "a shorter answer")),
+        None if text.is_empty() => Err(fault(InvalidReason::Empty, "one JSON object")),
+        None => Err(fault(InvalidReason::NotJson, "one JSON object, every member once, and nothing around it")),
+    }
+}
+
+fn without_thinking(text: &str) -> &str {
+    let text = text.trim();
+    let thought = text.strip_prefix(THINKING.0).and_then(|rest| rest.split_once(THINKING.1));
+    thought.map_or(text, |(_, answer)| answer.trim())
+}
+
+fn unfenced(text: &str) -> &str {
+    let inside = text.strip_prefix(FENCE).and_then(|rest| rest.strip_suffix(FENCE));
+    let Some(inside) = inside else { return text };
+    // A fence may name the language behind it.
+    let (first, rest) = inside.split_once('\n').unwrap_or(("", inside));
+    let is_language = first.trim().chars().all(|c| c.is_ascii_alphanumeric());
+    if is_language { rest.trim() } else { inside.trim() }
+}
+
+/// One JSON text without a member named twice.
+fn parse(text: &str) -> Option<Value> {
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let value = UniqueMembers.deserialize(&mut deserializer).ok()?;
+    deserializer.end().ok().map(|()| value)
+}
+
+#[derive(Clone, Copy)]
+struct UniqueMembers;
+
+impl<'de> DeserializeSeed<'de> for UniqueMembers {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for UniqueMembers {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element_seed(self)? {
+            list.push(item);
+        }
+        Ok(list.into())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
+        let mut object = Map::new();
+        while let Some(name) = members.next_key::<String>()? {
+            if object.insert(name, members.next_value_seed(self)?).is_some() {
+                return Err(A::Error::custom("a member twice"));
+            }
+        }
+        Ok(object.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn said(content: &str) -> Completion {
+        Completion { content: content.to_owned(), ..Completion::default() }
+    }
+
+    #[test]
+    fn an_answer_is_found_behind_thinking_and_inside_a_fence_and_nowhere_else() {
+        for content in [
+            r#"{"act":"offer"}"#,
+            " \n{\"act\":\"offer\"}\n",
+            "```json\n{\"act\":\"offer\"}\n```",
+            "```\n{\"act\":\"offer\"}```",
+            "<think>{\"act\":\"refuse\"} or ``` not?</think>\n\n{\"act\":\"offer\"}",
+            "<think>hm</think>```json\n{\"act\":\"offer\"}\n```\n",
+        ] {
+            assert_eq!(extract(&said(content)), Ok(json!({"act": "offer"})), "{content}");
+        }
+        for (content, reason) in [
+            ("", InvalidReason::Empty),
+            ("<think>only that</think>", InvalidReason::Empty),
+            ("I would offer 5.", InvalidReason::NotJson),
+            ("Here it is: {\"act\":\"offer\"}", InvalidReason::NotJson),
+            ("{\"act\":\"offer\"} {\"act\":\"offer\"}", InvalidReason::NotJson),
+            ("{\"act\":\"offer\",\"act\":\"refuse\"}", InvalidReason::NotJson),
+            ("{\"terms\":{\"price\":1,\"price\":2}}", InvalidReason::NotJson),
+            ("{'act':'offer'}", InvalidReason::NotJson),
+            ("<think>unended {\"act\":\"offer\"}", InvalidReason::NotJson),
+            ("{\"a\":1e999}", InvalidReason::NotJson),
+        ] {
+            assert_eq!(extract(&said(content)).unwrap_err().reason, reason, "{content}");
+        }
+        let deep = "[".repeat(200_000);
+        assert_eq!(extract(&said(&deep)).unwrap_err().reason, InvalidReason::NotJson);
+        let cut = Completion { is_truncated: true, ..said("{\"act\":\"of") };
+        assert_eq!(extract(&cut).unwrap_err().reason, InvalidReason::Truncated);
+        let refused = Completion { is_refusal: true, ..said("{\"act\":\"offer\"}") };
+        assert_eq!(extract(&refused).unwrap_err().reason, InvalidReason::Refusal);
+    }
+
+    #[test]
+    fn only_the_message_of_a_completion_is_needed() {
+        let read = |body: Value| read_completion(body.to_string().as_bytes());
+        let bare = json!({"choices": [{"message": {"content": "x"}}]});
+        assert_eq!(read(bare).unwrap(), said("x"));
+        let full = json!({"id": 7, "created": "then", "object": null, "choices": [{"index": "0", "finish_reason": "length",
+            "logprobs": null, "message": {"role": "assistant", "content": "x", "refusal": null, "more": []}}],
+            "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}});
+        let usage = Some(TokenUsage { input: 3, output: 2 });
+        assert_eq!(read(full).unwrap(), Completion { is_truncated: true, usage, ..said("x") });
+        let parts = json!({"choices": [{"message": {"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}}],
+            "usage": {"prompt_tokens": -3}});
+        assert_eq!(read(parts).unwrap(), said("ab"));
+        let refusal =
+            json!({"choices": [{"message": {"content": null, "refusal": "no"}, "finish_reason": "unheard_of"}]});
+        assert_eq!(read(refusal).unwrap(), Completion { is_refusal: true, ..said("") });
+        for unreadable in [json!({}), json!({"choices": []}), json!({"choices": [{"text": "x"}]}), json!("x")] {
+            assert_eq!(read(unreadable), Err(CompletionError::Unreadable));
+        }
+        assert_eq!(read_completion(b"<html>"), Err(CompletionError::Unreadable));
+    }
+}

@@ -1,0 +1,252 @@
+//! Configuration of agents that ask a model: one document, `llmx contractors --model FILE` reads it.
+
+use std::collections::BTreeMap;
+
+use schemas::ids::AttrName;
+use schemas::payload::{ATTR_TEXT_LEN_MAX, INTEGER_MAX, TERMS_MAX};
+use serde::{Deserialize, Serialize};
+
+use crate::contractor::ContractorConfig;
+
+/// Longest instructions of an owner, in bytes: two pages.
+const INSTRUCTIONS_BYTES_MAX: usize = 8192;
+/// Most attempts and repairs: more would be a storm of requests, not patience.
+const TRIES_MAX: u32 = 10;
+
+/// The document: the model, and the agents that ask it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelAgentConfig {
+    /// The model.
+    pub model: ModelConfig,
+    /// What contractors are told and may offer.
+    #[serde(default)]
+    pub contractor: ModelContractorConfig,
+}
+
+/// An endpoint and the limits of using it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ModelConfig {
+    /// Address of the endpoint; `/chat/completions` is added.
+    pub url: String,
+    /// The model's name there.
+    pub name: String,
+    /// Environment variable that holds the key. Empty: no `Authorization` header is sent.
+    pub key_env: String,
+    /// Longest wait for one answer, in milliseconds.
+    pub timeout_ms: u64,
+    /// Most attempts of one question: 429, 5xx, no connection, no answer in time.
+    pub attempts: u32,
+    /// Most repairs of one question: answers that do not fit.
+    pub repairs: u32,
+    /// Most tokens of one answer.
+    pub answer_tokens: u32,
+    /// Most calls of one agent in one negotiation.
+    pub calls_per_negotiation: u32,
+    /// Most tokens of one agent in one negotiation.
+    pub tokens_per_negotiation: u64,
+    /// Micro-units that all agents together may spend in a day (UTC).
+    pub budget: u64,
+    /// Micro-units per million tokens.
+    pub price: TokenPrice,
+    /// What an agent does without an answer.
+    pub fallback: ModelFallback,
+    /// What a prompt says of others' words.
+    pub words: QuotedWords,
+}
+
+/// Prices in micro-units per million tokens.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenPrice {
+    /// Of what is sent.
+    pub input: u64,
+    /// Of what is answered.
+    pub output: u64,
+}
+
+/// What an agent does when its model gives no usable answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelFallback {
+    /// It refuses, and says why by a code.
+    #[default]
+    Refuse,
+    /// It does what the scripted agent does.
+    Scripted,
+}
+
+/// Whether a model is shown the words of others.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QuotedWords {
+    /// Typed terms only.
+    #[default]
+    Never,
+    /// Quoted, marked and bounded (see [`super::prompt`]).
+    Quoted,
+}
+
+/// What a model contractor is told, may offer, and does besides.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ModelContractorConfig {
+    /// The owner's words to the model: what the agent is, how it should price. Limits do not belong here.
+    pub instructions: String,
+    /// What it offers, by attribute.
+    pub terms: BTreeMap<AttrName, TermConfig>,
+    /// The rest of its behaviour, and all of it with `fallback = "scripted"`.
+    pub script: ContractorConfig,
+}
+
+/// One attribute of an offer.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TermConfig {
+    /// What it is and in which unit, for the model.
+    pub about: String,
+    /// The owner's limit: never less. No prompt contains it.
+    pub min: Option<i64>,
+    /// The owner's limit: never more. No prompt contains it.
+    pub max: Option<i64>,
+    /// Texts to choose from; empty: an integer.
+    pub values: Vec<String>,
+}
+
+/// A parameter that makes no sense.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{parameter}`: {fault}")]
+pub struct ModelConfigError {
+    /// Its name.
+    pub parameter: String,
+    /// What is wrong, and what would be right.
+    pub fault: String,
+}
+
+impl Default for ModelConfig {
+    fn default() -> Self {
+        Self {
+            url: "http://127.0.0.1:9090/v1".to_owned(),
+            name: "stub".to_owned(),
+            key_env: String::new(),
+            timeout_ms: 20_000,
+            attempts: 3,
+            repairs: 2,
+            answer_tokens: 1024,
+            calls_per_negotiation: 8,
+            tokens_per_negotiation: 20_000,
+            budget: 5_000_000,
+            price: TokenPrice::default(),
+            fallback: ModelFallback::default(),
+            words: QuotedWords::default(),
+        }
+    }
+}
+
+impl ModelAgentConfig {
+    /// Whether the parameters make sense.
+    ///
+    /// # Errors
+    /// [`ModelConfigError`] names the first that does not.
+    pub fn check(&self) -> Result<(), ModelConfigError> {
+        self.model.check()?;
+        self.contractor.check()
+    }
+}
+
+impl ModelConfig {
+    fn check(&self) -> Result<(), ModelConfigError> {
+        let is_web = self.url.starts_with("http://") || self.url.starts_with("https://");
+        let authority = self.url.split("://").nth(1).unwrap_or_default().split('/').next().unwrap_or_default();
+        if !is_web || authority.is_empty() || authority.contains('@') || self.url.contains(['?', '#']) {
+            return Err(fault("model.url", "an http or https address without a name, a key or a query in it"));
+        }
+        if self.name.is_empty() {
+            return Err(fault("model.name", "the model's name at its endpoint"));
+        }
+        if !(1..=TRIES_MAX).contains(&self.attempts) {
+            return Err(fault("model.attempts", "1 to 10"));
+        }
+        if self.repairs > TRIES_MAX {
+            return Err(fault("model.repairs", "0 to 10"));
+        }
+        if self.timeout_ms == 0 || self.answer_tokens == 0 || self.calls_per_negotiation == 0 {
+            return Err(fault("model.timeout_ms", "it, answer_tokens and calls_per_negotiation are at least 1"));
+        }
+        Ok(())
+    }
+}
+
+impl ModelContractorConfig {
+    fn check(&self) -> Result<(), ModelConfigError> {
+        if self.instructions.len() > INSTRUCTIONS_BYTES_MAX {
+            return Err(fault("contractor.instructions", format!("at most {INSTRUCTIONS_BYTES_MAX} bytes")));
+        }
+        if self.terms.is_empty() || self.terms.len() > TERMS_MAX {
+            return Err(fault("contractor.terms", format!("1 to {TERMS_MAX} attributes, each a table of its own")));
+        }
+        for (name, term) in &self.terms {
+            let name = format!("contractor.terms.{name}");
+            let limits = [term.min, term.max].into_iter().flatten();
+            if limits.clone().any(|limit| limit.abs() > INTEGER_MAX) || term.min > term.max.or(term.min) {
+                return Err(fault(&name, "min and max lie within ± (2^53 - 1), min first"));
+            }
+            if !term.values.is_empty() && limits.count() > 0 {
+                return Err(fault(&name, "either values, or min and max"));
+            }
+            if term.values.iter().any(|value| value.chars().count() > ATTR_TEXT_LEN_MAX) {
+                return Err(fault(&name, format!("a value has at most {ATTR_TEXT_LEN_MAX} characters")));
+            }
+        }
+        self.script.check().map_err(|error| fault(&format!("contractor.script.{}", error.parameter), error.fault))
+    }
+}
+
+fn fault(parameter: &str, fault: impl Into<String>) -> ModelConfigError {
+    ModelConfigError { parameter: parameter.to_owned(), fault: fault.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn read(model: Value, contractor: Value) -> Result<(), String> {
+        let config: ModelAgentConfig = serde_json::from_value(json!({"model": model, "contractor": contractor}))
+            .map_err(|error| error.to_string())?;
+        config.check().map_err(|error| error.parameter)
+    }
+
+    #[test]
+    fn parameters_that_make_no_sense_are_named() {
+        let terms = json!({"terms": {"price": {"min": 5}}});
+        assert_eq!(read(json!({}), terms.clone()), Ok(()));
+        for (model, parameter) in [
+            (json!({"url": "ftp://x"}), "model.url"),
+            (json!({"url": "https://key@host/v1"}), "model.url"),
+            (json!({"url": "https://host/v1?key=1"}), "model.url"),
+            (json!({"url": "https://"}), "model.url"),
+            (json!({"name": ""}), "model.name"),
+            (json!({"attempts": 0}), "model.attempts"),
+            (json!({"repairs": 11}), "model.repairs"),
+            (json!({"timeout_ms": 0}), "model.timeout_ms"),
+        ] {
+            assert_eq!(read(model, terms.clone()), Err(parameter.to_owned()));
+        }
+        for (contractor, parameter) in [
+            (json!({}), "contractor.terms"),
+            (json!({"terms": {"price": {"min": 5, "max": 4}}}), "contractor.terms.price"),
+            (json!({"terms": {"price": {"min": 5, "values": ["a"]}}}), "contractor.terms.price"),
+            (json!({"terms": {"price": {}}, "instructions": "x".repeat(9000)}), "contractor.instructions"),
+            (json!({"terms": {"price": {}}, "script": {"refuse": 2.0}}), "contractor.script.refuse"),
+        ] {
+            assert_eq!(read(json!({}), contractor), Err(parameter.to_owned()));
+        }
+        assert!(
+            read(json!({"key": "sk-1"}), terms).unwrap_err().contains("unknown field `key`"),
+            "keys are in no file"
+        );
+    }
+}

@@ -1,0 +1,257 @@
+//! Runs consultations: one model, shared by the agents of a process, with its accounts, metrics and spans.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use schemas::{AgentId, Digest, NegotiationId, Timestamp};
+use telemetry::{Kind, Span, SpanId, TraceContext, Tracer};
+use tokio::time::Instant;
+
+use super::accounts::{ModelAccounts, ModelTotals, PaidCall, TokenUsage};
+use super::config::ModelConfig;
+use super::consultation::{Consultation, ConsultationStep, GaveUp, Question};
+#[cfg(feature = "metrics")]
+use super::metrics::ModelMetrics;
+use super::{AnswerForm, Completion, CompletionError, CompletionRequest, Model};
+
+/// Who asks, about what, and until when an answer is of use.
+#[derive(Debug, Clone)]
+pub struct Subject {
+    /// The agent.
+    pub agent: AgentId,
+    /// The negotiation.
+    pub negotiation: NegotiationId,
+    /// Where in a trace the question arises.
+    pub context: TraceContext,
+    /// Log time at which it arises.
+    pub asked_at: Timestamp,
+    /// Log time at which the last answer is of use.
+    pub deadline: Timestamp,
+}
+
+/// A model with all that its use needs. Cheap to share as an `Arc`.
+pub struct Consultant {
+    model: Box<dyn Model>,
+    config: ModelConfig,
+    accounts: Mutex<ModelAccounts>,
+    /// The strongest form the endpoint has not refused, as an index of [`FORMS`].
+    form: AtomicU8,
+    tracer: Tracer,
+    #[cfg(feature = "metrics")]
+    metrics: Option<ModelMetrics>,
+}
+
+const FORMS: [AnswerForm; 3] = [AnswerForm::JsonSchema, AnswerForm::JsonObject, AnswerForm::Plain];
+
+impl Consultant {
+    /// A consultant that asks this model.
+    #[must_use]
+    pub fn new(model: impl Model + 'static, config: ModelConfig) -> Self {
+        Self {
+            model: Box::new(model),
+            accounts: Mutex::new(ModelAccounts::new(&config)),
+            config,
+            form: AtomicU8::new(0),
+            tracer: Tracer::off(),
+            #[cfg(feature = "metrics")]
+            metrics: None,
+        }
+    }
+
+    /// The same, whose spans go to `tracer`.
+    #[must_use]
+    pub fn traced(mut self, tracer: Tracer) -> Self {
+        self.tracer = tracer;
+        self
+    }
+
+    /// The same, counted.
+    #[cfg(feature = "metrics")]
+    #[must_use]
+    pub fn counted(mut self, metrics: ModelMetrics) -> Self {
+        self.metrics = Some(metrics);
+        self
+    }
+
+    /// Everything spent so far.
+    #[must_use]
+    pub fn totals(&self) -> ModelTotals {
+        self.accounts.lock().unwrap_or_else(PoisonError::into_inner).totals()
+    }
+
+    /// Asks a question until it is answered or given up.
+    ///
+    /// # Errors
+    /// [`GaveUp`] says why there is no choice.
+    pub async fn consult<Q: Question>(&self, subject: &Subject, question: Q) -> Result<Q::Choice, GaveUp> {
+        let began = Instant::now();
+        let elapsed_us = || u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let now = || Timestamp(subject.asked_at.0.saturating_add(elapsed_us()));
+        let seed = retry::hash(subject.negotiation.as_str(), retry::hash(subject.agent.as_str(), 0));
+        let first_form = FORMS[usize::from(self.form.load(Ordering::Relaxed)).min(FORMS.len() - 1)];
+        let mut consultation = Consultation::new(question, &self.config, first_form, subject.deadline, seed);
+        loop {
+            match consultation.poll(now()) {
+                ConsultationStep::End => break,
+                ConsultationStep::Wait(until) => {
+                    tokio::time::sleep(Duration::from_micros(until.since_us(now()))).await;
+                }
+                ConsultationStep::Ask(request) => {
+                    let Some(answer) = self.ask(subject, now(), *request).await else {
+                        consultation.give_up(GaveUp::Budget);
+                        continue;
+                    };
+                    let unusable = consultation.handle_completion(now(), answer);
+                    if let Some(reason) = unusable {
+                        let Subject { agent, negotiation, .. } = subject;
+                        tracing::debug!(%agent, %negotiation, ?reason, "the model's answer does not fit");
+                        #[cfg(feature = "metrics")]
+                        self.metrics.iter().for_each(|metrics| metrics.unusable(reason));
+                    }
+                    self.note_form(consultation.form());
+                }
+            }
+        }
+        let outcome = consultation.into_outcome().unwrap_or(Err(GaveUp::Deadline));
+        #[cfg(feature = "metrics")]
+        self.metrics.iter().for_each(|metrics| metrics.ended(outcome.as_ref().map(|_| ()).map_err(|reason| *reason)));
+        outcome
+    }
+
+    /// One call, if the accounts have room for it.
+    async fn ask(
+        &self,
+        subject: &Subject,
+        now: Timestamp,
+        request: CompletionRequest,
+    ) -> Option<Result<Completion, CompletionError>> {
+        let Subject { agent, negotiation, .. } = subject;
+        let input_bytes = request.messages.iter().map(|message| message.content.len()).sum();
+        let sent = TokenUsage::estimated(input_bytes, 0);
+        let most = TokenUsage { output: request.answer_tokens.into(), ..sent };
+        let room = {
+            let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+            accounts.reserve(now, agent, negotiation, most)?
+        };
+        let (began, start, retry, form) = (Instant::now(), SystemTime::now(), request.retry, request.form);
+        let digest = self.tracer.is_on().then(|| Digest::of(&request.messages).ok()).flatten();
+        let timeout = request.timeout;
+        let answering = tokio::time::timeout(timeout, self.model.complete(request)).await;
+        let answer = answering.unwrap_or(Err(CompletionError::TimedOut));
+        let took = began.elapsed();
+        let call = {
+            let (counted, estimate) = tokens(&answer, sent);
+            let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+            accounts.settle(room, counted, estimate)
+        };
+        if let Err(error) = &answer {
+            tracing::debug!(%agent, %negotiation, retry, %error, "the model gives no answer");
+        }
+        #[cfg(feature = "metrics")]
+        self.metrics.iter().for_each(|metrics| metrics.called(took, answer.as_ref().err(), &call));
+        self.record(subject, (retry, form, digest), (start, took), &call, answer.as_ref().err());
+        Some(answer)
+    }
+
+    /// Later questions begin with the form that works.
+    fn note_form(&self, form: AnswerForm) {
+        let index = FORMS.iter().position(|known| *known == form).unwrap_or_default();
+        self.form.fetch_max(u8::try_from(index).unwrap_or_default(), Ordering::Relaxed);
+    }
+
+    /// The span of a call: `chat <model>`, in the conversation that is the negotiation. Prompts are in it by digest.
+    fn record(
+        &self,
+        subject: &Subject,
+        (retry, form, digest): (u32, AnswerForm, Option<Digest>),
+        (start, took): (SystemTime, Duration),
+        call: &PaidCall,
+        error: Option<&CompletionError>,
+    ) {
+        if !self.tracer.is_on() {
+            return;
+        }
+        let Subject { agent, negotiation, context, asked_at, .. } = subject;
+        let make = || {
+            let id = SpanId::asked(agent, negotiation, &format!("{}-{retry}", asked_at.0));
+            let count = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
+            let mut span = Span::new(format!("chat {}", self.config.name), Kind::Client, *context, id, start)
+                .with("gen_ai.operation.name", "chat")
+                .with("gen_ai.request.model", self.config.name.clone())
+                .with("gen_ai.request.max_tokens", self.config.answer_tokens)
+                .with("gen_ai.conversation.id", negotiation.to_string())
+                .with("gen_ai.usage.input_tokens", count(call.usage.input))
+                .with("gen_ai.usage.output_tokens", count(call.usage.output))
+                .with("llmx.agent", agent.to_string())
+                .with("llmx.model.retry", retry)
+                .with("llmx.model.form", form_name(form))
+                .with("llmx.model.cost_micro_units", count(call.cost))
+                .with("llmx.model.estimated", i64::from(call.is_estimated))
+                .failed(error.map(error_type));
+            if let Some(digest) = digest {
+                span = span.with("llmx.model.prompt", digest.to_string());
+            }
+            span.end = start.checked_add(took).unwrap_or(start);
+            span
+        };
+        match error {
+            None => self.tracer.record(context.trace, make),
+            Some(_) => self.tracer.record_failed(context.trace, make),
+        }
+    }
+}
+
+impl fmt::Debug for Consultant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Consultant").field("config", &self.config).field("totals", &self.totals()).finish()
+    }
+}
+
+/// Tokens as counted, and an estimate where nobody counted: of a call that was cut short, what was sent; of one that was
+/// turned away, nothing.
+fn tokens(answer: &Result<Completion, CompletionError>, sent: TokenUsage) -> (Option<TokenUsage>, TokenUsage) {
+    match answer {
+        Ok(completion) => {
+            let output = TokenUsage::estimated(0, completion.content.len()).output;
+            (completion.usage, TokenUsage { output, ..sent })
+        }
+        Err(
+            CompletionError::TimedOut
+            | CompletionError::Unreachable(_)
+            | CompletionError::TooLarge
+            | CompletionError::Unreadable,
+        ) => (None, sent),
+        Err(
+            CompletionError::RateLimited { .. }
+            | CompletionError::Failed { .. }
+            | CompletionError::FormUnknown
+            | CompletionError::Refused { .. },
+        ) => (Some(TokenUsage::default()), sent),
+    }
+}
+
+const fn form_name(form: AnswerForm) -> &'static str {
+    match form {
+        AnswerForm::JsonSchema => "json_schema",
+        AnswerForm::JsonObject => "json_object",
+        AnswerForm::Plain => "plain",
+    }
+}
+
+const fn error_type(error: &CompletionError) -> &'static str {
+    match error {
+        CompletionError::RateLimited { .. } => "rate_limited",
+        CompletionError::Failed { .. } => "failed",
+        CompletionError::Unreachable(_) => "unreachable",
+        CompletionError::TimedOut => "timed_out",
+        CompletionError::FormUnknown => "form_unknown",
+        CompletionError::TooLarge => "too_large",
+        CompletionError::Unreadable => "unreadable",
+        CompletionError::Refused { .. } => "refused",
+    }
+}
+
+#[cfg(test)]
+mod tests;

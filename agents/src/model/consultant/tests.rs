@@ -1,0 +1,138 @@
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use serde_json::Value;
+
+use super::*;
+#[cfg(feature = "metrics")]
+use crate::model::config::TokenPrice;
+use crate::model::{AnswerShape, ChatMessage, ChatRole, Misfit, ScriptedModel};
+
+/// Any integer below a hundred.
+struct Number;
+
+impl Question for Number {
+    type Choice = i64;
+
+    fn messages(&self) -> Vec<ChatMessage> {
+        vec![ChatMessage { role: ChatRole::System, content: "Say a number.".to_owned() }]
+    }
+
+    fn shape(&self) -> AnswerShape {
+        AnswerShape::Integer { min: 0, max: 99 }
+    }
+
+    fn judge(&self, answer: &Value) -> Result<i64, Misfit> {
+        Ok(answer.as_i64().unwrap_or_default())
+    }
+}
+
+fn subject(own: &str) -> Subject {
+    let negotiation = NegotiationId::try_new(&format!("alice~{own}")).unwrap();
+    let context = TraceContext::of(None, &negotiation);
+    let asked_at = Timestamp::from_ms(1_000_000);
+    let agent = AgentId::try_new("bob").unwrap();
+    Subject { agent, negotiation, context, asked_at, deadline: asked_at.plus_ms(10_000) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_of_one_call_is_never_exceeded() {
+    let config = ModelConfig { calls_per_negotiation: 1, ..ModelConfig::default() };
+    let called = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&called);
+    let model = ScriptedModel::new(move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        Ok(Completion { content: "junk".to_owned(), ..Completion::default() })
+    });
+    let consultant = Consultant::new(model, config);
+    for own in ["1", "2", "1", "3", "3"] {
+        assert_eq!(consultant.consult(&subject(own), Number).await, Err(GaveUp::Budget));
+    }
+    assert_eq!((called.load(Ordering::Relaxed), consultant.totals().calls), (3, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_form_that_works_is_remembered() {
+    let model = ScriptedModel::new(|request| match request.form {
+        AnswerForm::JsonSchema | AnswerForm::JsonObject => Err(CompletionError::FormUnknown),
+        AnswerForm::Plain => Ok(Completion { content: "5".to_owned(), ..Completion::default() }),
+    });
+    let consultant = Consultant::new(model, ModelConfig::default());
+    for (own, calls) in [("1", 3), ("2", 4), ("3", 5)] {
+        assert_eq!(consultant.consult(&subject(own), Number).await, Ok(5));
+        assert_eq!(consultant.totals().calls, calls);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_that_never_answers_costs_no_more_than_the_deadline() {
+    struct Silent;
+    impl Model for Silent {
+        fn complete(
+            &self,
+            _: CompletionRequest,
+        ) -> futures_util::future::BoxFuture<'static, Result<Completion, CompletionError>> {
+            Box::pin(std::future::pending())
+        }
+    }
+    let config = ModelConfig { timeout_ms: 4000, ..ModelConfig::default() };
+    let (consultant, began) = (Consultant::new(Silent, config), Instant::now());
+    assert_eq!(consultant.consult(&subject("1"), Number).await, Err(GaveUp::Unavailable));
+    assert!(began.elapsed() <= Duration::from_secs(10), "{:?}", began.elapsed());
+}
+
+#[cfg(feature = "metrics")]
+#[tokio::test(start_paused = true)]
+async fn metrics_spans_and_totals_add_up_and_estimates_are_marked() {
+    #[derive(Default)]
+    struct Kept(Mutex<Vec<Span>>);
+    impl telemetry::Spans for Kept {
+        fn take(&self, span: Span) {
+            self.0.lock().unwrap().push(span);
+        }
+    }
+    let kept = Arc::new(Kept::default());
+    let registry = prometheus::Registry::new();
+    let price = TokenPrice { input: 333_333, output: 777_777 };
+    let turn = AtomicU32::new(0);
+    let model = ScriptedModel::new(move |_| {
+        let turn = turn.fetch_add(1, Ordering::Relaxed);
+        let usage = turn.is_multiple_of(2).then_some(TokenUsage { input: 100 + u64::from(turn), output: 7 });
+        match turn % 5 {
+            3 => Err(CompletionError::RateLimited { retry_after_ms: None }),
+            4 => Ok(Completion { content: "secret words".to_owned(), usage, ..Completion::default() }),
+            _ => Ok(Completion { content: "5".to_owned(), usage, ..Completion::default() }),
+        }
+    });
+    let consultant = Consultant::new(model, ModelConfig { price, ..ModelConfig::default() })
+        .traced(Tracer::new(1.0, Arc::clone(&kept) as _))
+        .counted(ModelMetrics::try_new(&registry).unwrap());
+    for own in 0..20 {
+        assert_eq!(consultant.consult(&subject(&own.to_string()), Number).await, Ok(5));
+    }
+    let (totals, spans) = (consultant.totals(), kept.0.lock().unwrap());
+    let sum = |name: &str| -> u64 {
+        let numbers = spans.iter().flat_map(|span| &span.attributes).filter(|(known, _)| *known == name);
+        numbers
+            .map(|(_, value)| if let telemetry::trace::Value::Number(number) = value { *number as u64 } else { 0 })
+            .sum()
+    };
+    assert_eq!(spans.len() as u64, totals.calls);
+    assert_eq!(sum("gen_ai.usage.input_tokens"), totals.usage.input);
+    assert_eq!(sum("gen_ai.usage.output_tokens"), totals.usage.output);
+    assert_eq!(sum("llmx.model.cost_micro_units"), totals.cost);
+    assert_eq!(sum("llmx.model.estimated"), totals.estimated_calls);
+    assert!(totals.estimated_calls > 0 && totals.cost > 0);
+    let text = telemetry::metrics::to_text(&registry).unwrap();
+    for line in [
+        format!("gen_ai_client_token_usage_sum{{gen_ai_token_type=\"input\"}} {}", totals.usage.input),
+        format!("gen_ai_client_token_usage_sum{{gen_ai_token_type=\"output\"}} {}", totals.usage.output),
+        format!("agent_model_cost_micro_units_total {}", totals.cost),
+        format!("agent_model_estimated_calls_total {}", totals.estimated_calls),
+        "agent_model_consultations_total{result=\"answered\"} 20".to_owned(),
+    ] {
+        assert!(text.contains(&line), "{line} is not in {text}");
+    }
+    assert!(spans.iter().all(|span| !format!("{span:?}").contains("secret words")), "answers are in no span");
+    assert!(spans.iter().all(|span| !format!("{span:?}").contains("Say a number")), "prompts are in no span");
+}

@@ -1,0 +1,161 @@
+//! A model behind an OpenAI-compatible endpoint: one POST.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use reqwest::redirect::Policy;
+use reqwest::{Client, Response};
+use serde_json::{Value, json};
+
+use super::answer::{BODY_BYTES_MAX, read_completion};
+use super::config::ModelConfig;
+use super::{AnswerForm, Completion, CompletionError, CompletionRequest, Model};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Name of the schema, which the format of the question wants.
+const SCHEMA_NAME: &str = "answer";
+/// Says to the endpoint the how manieth call of a question this is, 0 first.
+pub const RETRY_HEADER: &str = "x-retry-count";
+
+/// An endpoint. The key goes to its address and nowhere else: redirects are not followed, no proxy is used, and neither
+/// `Debug` nor an error shows it.
+#[derive(Clone)]
+pub struct HttpModel {
+    client: Client,
+    url: Arc<str>,
+    name: Arc<str>,
+    authorization: Option<HeaderValue>,
+}
+
+/// An endpoint that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum HttpModelError {
+    /// No HTTP client can be made (no certificates for `https`).
+    #[error("no HTTP client: {0}")]
+    Client(String),
+    /// The key is none that a header can hold; it is not shown.
+    #[error("the key has characters that no header may hold; see that the variable holds the key alone")]
+    Key,
+}
+
+impl HttpModel {
+    /// The endpoint of a configuration, with the key its `key_env` names, where there is one.
+    ///
+    /// # Errors
+    /// [`HttpModelError`].
+    pub fn try_new(config: &ModelConfig, key: Option<&str>) -> Result<Self, HttpModelError> {
+        let client = Client::builder().connect_timeout(CONNECT_TIMEOUT).redirect(Policy::none()).no_proxy();
+        // Without TLS no certificates are needed, and a machine without any must not fail.
+        let client = if config.url.starts_with("https://") { client } else { client.tls_certs_only([]) };
+        let client = client.build().map_err(|error| HttpModelError::Client(error.to_string()))?;
+        let header = |key: &str| {
+            let mut value =
+                HeaderValue::from_str(&format!("Bearer {}", key.trim())).map_err(|_| HttpModelError::Key)?;
+            value.set_sensitive(true);
+            Ok(value)
+        };
+        let authorization = key.filter(|key| !key.trim().is_empty()).map(header).transpose()?;
+        let url = format!("{}/chat/completions", config.url.trim_end_matches('/')).into();
+        Ok(Self { client, url, name: config.name.as_str().into(), authorization })
+    }
+
+    fn body(&self, request: &CompletionRequest) -> Value {
+        let mut body = json!({
+            "model": &*self.name,
+            "messages": request.messages,
+            "max_tokens": request.answer_tokens,
+        });
+        match request.form {
+            AnswerForm::JsonSchema => {
+                let schema = json!({ "name": SCHEMA_NAME, "strict": true, "schema": &*request.schema });
+                body["response_format"] = json!({ "type": "json_schema", "json_schema": schema });
+            }
+            AnswerForm::JsonObject => body["response_format"] = json!({ "type": "json_object" }),
+            AnswerForm::Plain => {}
+        }
+        body
+    }
+}
+
+impl fmt::Debug for HttpModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let has_key = self.authorization.is_some();
+        f.debug_struct("HttpModel")
+            .field("url", &self.url)
+            .field("name", &self.name)
+            .field("has_key", &has_key)
+            .finish()
+    }
+}
+
+impl Model for HttpModel {
+    fn complete(&self, request: CompletionRequest) -> BoxFuture<'static, Result<Completion, CompletionError>> {
+        let mut headers = HeaderMap::new();
+        if let Some(authorization) = &self.authorization {
+            headers.insert(AUTHORIZATION, authorization.clone());
+        }
+        headers.insert(RETRY_HEADER, request.retry.into());
+        let post = self.client.post(&*self.url).headers(headers).json(&self.body(&request)).timeout(request.timeout);
+        async move { read(post.send().await.map_err(lost)?, request.form).await }.boxed()
+    }
+}
+
+async fn read(response: Response, form: AnswerForm) -> Result<Completion, CompletionError> {
+    let status = response.status();
+    let retry_after_ms = retry_after_ms(response.headers());
+    let body = body(response).await;
+    match status.as_u16() {
+        200..=299 => read_completion(&body?),
+        429 => Err(CompletionError::RateLimited { retry_after_ms }),
+        status @ 500.. => Err(CompletionError::Failed { status, retry_after_ms }),
+        400 | 422 if form != AnswerForm::Plain && body.as_ref().is_ok_and(|body| names_form(body)) => {
+            Err(CompletionError::FormUnknown)
+        }
+        status => Err(CompletionError::Refused { status }),
+    }
+}
+
+/// Whether an error is about the form that was asked for.
+fn names_form(body: &[u8]) -> bool {
+    let body = String::from_utf8_lossy(body);
+    ["response_format", "json_schema", "json_object"].iter().any(|name| body.contains(name))
+}
+
+/// The wait an endpoint asks for: in milliseconds as OpenAI says it, or in seconds. A date counts as none.
+fn retry_after_ms(headers: &HeaderMap) -> Option<u64> {
+    let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<f64>().ok();
+    let seconds = number("retry-after-ms").map(|ms| ms / 1000.0).or_else(|| number("retry-after"))?;
+    let wait = Duration::try_from_secs_f64(seconds).ok()?;
+    u64::try_from(wait.as_micros().div_ceil(1000)).ok()
+}
+
+async fn body(mut response: Response) -> Result<Vec<u8>, CompletionError> {
+    let announced = response.content_length().unwrap_or(0);
+    if announced > BODY_BYTES_MAX as u64 {
+        return Err(CompletionError::TooLarge);
+    }
+    let mut body = Vec::new();
+    while let Some(piece) = response.chunk().await.map_err(lost)? {
+        if body.len() + piece.len() > BODY_BYTES_MAX {
+            return Err(CompletionError::TooLarge);
+        }
+        body.extend_from_slice(&piece);
+    }
+    Ok(body)
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "the signature `map_err` wants")]
+fn lost(error: reqwest::Error) -> CompletionError {
+    if error.is_timeout() {
+        return CompletionError::TimedOut;
+    }
+    let kind = if error.is_connect() { "cannot connect" } else { "the connection was lost" };
+    CompletionError::Unreachable(kind.to_owned())
+}
+
+#[cfg(test)]
+mod tests;
