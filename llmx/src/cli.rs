@@ -10,8 +10,12 @@ use crate::chaos;
 use crate::missing as bench;
 #[cfg(not(feature = "chaos"))]
 use crate::missing as chaos;
+#[cfg(not(feature = "llm"))]
+use crate::missing as model_stub;
 #[cfg(not(feature = "simulate"))]
 use crate::missing as simulate;
+#[cfg(feature = "llm")]
+use crate::model_stub;
 use crate::output::Outcome;
 use crate::output::traces::{self, Traced};
 use crate::settings::Given;
@@ -62,9 +66,12 @@ enum Command {
     Gateway(Box<Given<gateway::GatewayArgs>>),
     /// One policy engine, on NATS
     Engine(Box<Given<engine::EngineArgs>>),
-    /// Scripted contractors
+    /// Contractors, scripted or with a language model
     #[command(visible_alias = "agents")]
     Contractors(contractors::ContractorsArgs),
+    /// An OpenAI-compatible endpoint without a model: every answer from a seed, faults included
+    #[cfg_attr(not(feature = "llm"), command(hide = true))]
+    ModelStub(model_stub::ModelStubArgs),
     /// Who is registered at a running exchange: list, show, remove
     Agent(agent::AgentArgs),
     /// What arrives for an agent, live
@@ -123,6 +130,7 @@ impl Cli {
             Command::Traffic(_) => ("llmx-traffic", None),
             Command::Call(_) => ("llmx-call", None),
             Command::Agent(_)
+            | Command::ModelStub(_)
             | Command::Top(_)
             | Command::Completions(_)
             | Command::Man(_)
@@ -152,6 +160,7 @@ impl Cli {
             Command::Gateway(args) => Box::pin(gateway::run(*args)).await,
             Command::Engine(args) => Box::pin(engine::run(*args)).await,
             Command::Contractors(args) => Box::pin(contractors::run(args)).await,
+            Command::ModelStub(args) => model_stub::run(args).await,
             Command::Agent(args) => agent::run(args).await,
             Command::Listen(args) => listen::run(args).await,
             Command::Traffic(args) => Box::pin(traffic::run(args)).await,

@@ -1,11 +1,17 @@
-//! `llmx contractors`: scripted contractors against an exchange that runs elsewhere.
+//! `llmx contractors`: contractors against an exchange that runs elsewhere, scripted or with a language model.
+
+#[cfg(feature = "llm")]
+mod model;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use agents::AgentOptions;
 use agents::metrics::{AgentMetrics, AgentRole};
 use agents::observer::Observer;
+#[cfg(feature = "llm")]
+pub use model::key_of;
 use schemas::TopicName;
 use schemas::ids::Capability;
 use serde_json::json;
@@ -22,7 +28,8 @@ use crate::signals::asked_to_end;
 /// Arguments of `llmx contractors`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  llmx contractors --gateway http://127.0.0.1:8080 --count 12 --transport websocket"
+    after_help = "Examples:\n  llmx contractors --gateway http://127.0.0.1:8080 --count 12 --transport websocket\n  \
+    llmx contractors --count 3 --model model.toml                with a language model (docs/models.md)"
 )]
 pub struct ContractorsArgs {
     #[command(flatten)]
@@ -43,6 +50,9 @@ pub struct ContractorsArgs {
     /// for example 127.0.0.1:9465 (default: none)
     #[arg(long, env = "LLMX_AGENTS_LISTEN", value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
+    /// Let a language model choose the terms, as this TOML file says (docs/models.md)
+    #[arg(long, value_name = "FILE")]
+    model: Option<PathBuf>,
 }
 
 /// Runs until asked to end.
@@ -54,6 +64,12 @@ pub async fn run(args: ContractorsArgs) -> Outcome {
         print(format_args!("health: http://{}/readyz", health.address()));
         let (metrics, wanted) = (metrics.clone(), args.count);
         health.report(move || report(metrics.connected(), wanted));
+    }
+    #[cfg(feature = "llm")]
+    let asked = args.model.as_deref().map(|path| model::open(path, &registry)).transpose()?;
+    #[cfg(not(feature = "llm"))]
+    if args.model.is_some() {
+        return Err(crate::missing::failure("--model"));
     }
     let remote = args.remote.open("llmx-contractors").await?;
     let (transport, identity) = (|_: &_| remote.transport(), |name: &_| remote.identity(name));
@@ -69,6 +85,8 @@ pub async fn run(args: ContractorsArgs) -> Outcome {
         seed: args.seed,
         connect_within: remote.connect_within,
         options,
+        #[cfg(feature = "llm")]
+        model: asked.clone(),
         ..CallScenario::default()
     };
     let population = remote.connected(Population::start(&access, &scenario, None)).await?;
@@ -82,6 +100,10 @@ pub async fn run(args: ContractorsArgs) -> Outcome {
     let deferrals = deferrals.total();
     if !deferrals.is_empty() {
         print(format_args!("contractors: held back by gateways: {deferrals}"));
+    }
+    #[cfg(feature = "llm")]
+    if let Some(asked) = asked {
+        model::print_totals(&asked);
     }
     if let Some(health) = health {
         health.close().await;

@@ -27,8 +27,10 @@ mod keys;
 mod listen;
 mod man;
 mod metrics;
-#[cfg(not(all(feature = "bench", feature = "chaos", feature = "nats-local", feature = "simulate")))]
+#[cfg(not(all(feature = "bench", feature = "chaos", feature = "llm", feature = "nats-local", feature = "simulate")))]
 mod missing;
+#[cfg(feature = "llm")]
+mod model_stub;
 mod nats;
 mod ops;
 mod output;

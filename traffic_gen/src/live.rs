@@ -1,14 +1,13 @@
 //! A run against a real exchange: contractors, one initiator, open-loop calls, a verdict.
 
+mod contractors;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use agents::transport::Transport;
-use agents::{
-    Agent, AgentError, AgentHandle, AgentOptions, CallEvent, CallReport, CallRequest, Contractor, ContractorConfig,
-    Identity, Initiator,
-};
+use agents::{AgentError, AgentOptions, CallEvent, CallReport, CallRequest, ContractorConfig, Identity, Initiator};
 use futures_util::StreamExt;
 use schemas::control::{Consent, ConsentEffect, Registration};
 use schemas::ids::Capability;
@@ -23,6 +22,10 @@ use crate::arrivals::{PoissonArrivals, RateError, pace};
 use crate::control::{ControlClient, ControlError};
 use crate::metrics::Phase;
 use crate::recorder::{Recorder, observed};
+
+#[cfg(feature = "llm")]
+pub use contractors::ModelPopulation;
+pub use contractors::RunningContractor;
 
 /// The topic contractors register and calls go to, unless a scenario names another.
 pub const TOPIC: &str = "courier";
@@ -74,6 +77,9 @@ pub struct CallScenario {
     pub run: String,
     /// How contractors behave.
     pub contractor: ContractorConfig,
+    /// Contractors ask this model instead.
+    #[cfg(feature = "llm")]
+    pub model: Option<ModelPopulation>,
     /// Collection deadline of each call, in milliseconds.
     pub reply_within_ms: u64,
     /// How long to wait for open negotiations after the last call.
@@ -104,6 +110,8 @@ impl Default for CallScenario {
             seed: 1,
             run: "run".to_owned(),
             contractor: ContractorConfig::default(),
+            #[cfg(feature = "llm")]
+            model: None,
             reply_within_ms: 2_000,
             drain: Duration::from_secs(30),
             prefix: String::new(),
@@ -167,7 +175,7 @@ pub struct Access<'a> {
 
 /// Contractors that are connected and registered.
 pub struct Population {
-    contractors: Vec<AgentHandle<Contractor>>,
+    contractors: Vec<RunningContractor>,
     registered: RegisteredAgents,
     cancel: CancellationToken,
 }
@@ -247,7 +255,7 @@ impl Population {
             capabilities: scenario.capabilities.clone(),
             topics: vec![scenario.topic.clone()],
             consent: Consent { default: ConsentEffect::Allow, rules: Vec::new() },
-            description: Some("scripted contractor".to_owned()),
+            description: Some(RunningContractor::description(scenario).to_owned()),
             durable: scenario.durable,
             ..Registration::default()
         };
@@ -257,11 +265,8 @@ impl Population {
             let name = scenario.contractor_name(number);
             let identity = (access.identity)(&name);
             registered.register(&identity, &registration).await?;
-            let config = ContractorConfig { seed: scenario.seed, ..scenario.contractor.clone() };
-            let strategy = Contractor::try_new(&name, config)?;
-            let options = observed(&scenario.options, observer);
-            let agent = Agent::new((access.transport)(&name), identity, strategy).with_options(options);
-            contractors.push(agent.spawn(cancel.clone()));
+            let way = ((access.transport)(&name), identity, observed(&scenario.options, observer));
+            contractors.push(RunningContractor::start(scenario, way, &cancel)?);
         }
         for index in 0..contractors.len() {
             let contractor = &contractors[index];
