@@ -54,11 +54,11 @@ impl Acknowledgements {
         }))
     }
 
-    /// Takes an agent's acknowledgement in. It leaves within [`COLLECT_FOR`]; what there is no room for is dropped and
+    /// Takes an agent's acknowledgement in. It leaves within `COLLECT_FOR`; what there is no room for is dropped and
     /// counted.
     ///
     /// # Errors
-    /// [`Code::OutOfRange`] unless 1 to [`ACKS_MAX`] deliveries are named.
+    /// [`Code::OutOfRange`] unless 1 to `ACKS_MAX` deliveries are named.
     pub fn collect(&self, agent: &AgentId, deliveries: &[DeliveryId]) -> Result<(), Refusal> {
         if deliveries.is_empty() || deliveries.len() > ACKS_MAX {
             return Err(Refusal::new(Code::OutOfRange, "an acknowledgement names no delivery, or too many")
