@@ -242,7 +242,7 @@ impl Admission {
     fn asks_for_all_receipts(&self, agent: &AgentId) -> bool {
         let tables = self.0.registry.read();
         let registration = tables.agents.registration(agent);
-        registration.is_none_or(|registration| registration.receipts == ReceiptPreference::All)
+        registration.is_some_and(|registration| registration.receipts == ReceiptPreference::All)
     }
 
     async fn store(

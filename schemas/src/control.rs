@@ -52,9 +52,9 @@ pub struct Registration {
 #[serde(rename_all = "snake_case")]
 pub enum ReceiptPreference {
     /// Those that say more than `ok`; others come with the next delivery of the negotiation.
+    #[default]
     Exceptions,
     /// Each.
-    #[default]
     All,
 }
 

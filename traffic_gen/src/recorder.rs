@@ -331,9 +331,11 @@ impl RecorderState {
         if is_initiator && !self.is_of_run(negotiation) {
             return;
         }
+        for receipt in delivery.receipts_told() {
+            *self.counts.dispositions.entry(receipt.disposition.as_str().to_owned()).or_default() += 1;
+        }
         match &delivery.payload {
             Notification::Ack(receipt) => {
-                *self.counts.dispositions.entry(receipt.disposition.as_str().to_owned()).or_default() += 1;
                 if receipt.disposition == Disposition::Committed && self.is_of_run(negotiation) {
                     self.counts.confirms += 1;
                     self.minutes.confirmed(since_start);

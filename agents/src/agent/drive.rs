@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use schemas::delivery::{Delivery, Notification};
+use schemas::delivery::Delivery;
 use schemas::{DeliveryId, Refusal, Timestamp};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -224,10 +224,10 @@ impl<S: Strategy + 'static> Drive<S> {
                 continue;
             }
             self.summary.deliveries += 1;
-            if let Notification::Ack(receipt) = &delivery.payload
-                && let Some(sent) = self.session.handle_receipt(&receipt.ack_of)
-            {
-                self.handle_sent(log_time, &sent, Some(delivery));
+            for receipt in delivery.receipts_told() {
+                if let Some(sent) = self.session.handle_receipt(&receipt.ack_of) {
+                    self.handle_sent(log_time, &sent, Some(delivery));
+                }
             }
             let actions = self.strategy.handle(log_time, delivery);
             self.perform(actions, Some(delivery));

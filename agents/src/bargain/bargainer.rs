@@ -203,6 +203,10 @@ impl Bargainer {
 impl Strategy for Bargainer {
     fn handle(&mut self, now: Timestamp, delivery: &Delivery) -> Vec<Action> {
         let mut actions = self.expire(now);
+        // What came along is of earlier messages than the delivery, and says that they were applied.
+        if let Some(side) = self.bargains.side(&delivery.envelope.negotiation) {
+            delivery.receipts.iter().for_each(|receipt| side.handle_applied(receipt.offer_id));
+        }
         actions.extend(match &delivery.payload {
             Notification::Cfp(call) => self.handle_call(now, delivery, call),
             Notification::Turn(turn) => self.handle_turn(now, delivery, turn),

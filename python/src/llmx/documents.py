@@ -44,6 +44,7 @@ class Registration:
     consent: Consent | None = None
     lease_ms: int | None = None
     durable: bool | None = None
+    receipts: Literal["exceptions", "all"] | None = None
     description: str | None = None
 
 

@@ -212,8 +212,8 @@ impl Notes {
         }
         let is_initiator = negotiation.initiator() == agent.as_str();
         let round = self.round(negotiation);
+        delivery.receipts_told().for_each(|receipt| round.disposed(agent, receipt));
         match &delivery.payload {
-            Notification::Ack(receipt) => round.disposed(agent, receipt),
             Notification::Accept(award) => {
                 let heard = AwardHeard { contractor: agent.clone(), offer: award.offer_id, heard: at };
                 round.awards.entry(award.award_no).or_insert(heard);
@@ -222,7 +222,8 @@ impl Notes {
                 round.lapsed.entry(cancellation.award_no).or_insert(made);
             }
             Notification::Closed(closing) if is_initiator => round.outcome = Some(closing.outcome),
-            Notification::Cfp(_)
+            Notification::Ack(_)
+            | Notification::Cfp(_)
             | Notification::Reject(_)
             | Notification::Cancel(_)
             | Notification::Inform(_)

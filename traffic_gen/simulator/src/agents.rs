@@ -344,6 +344,12 @@ impl SimulatedAgent {
     fn answer(&mut self, delivery: &Delivery) {
         let (context, negotiation) = (&mut self.context, &delivery.envelope.negotiation);
         let party = self.parties.get_mut(negotiation);
+        if let Some(party) = &party {
+            delivery.receipts.iter().for_each(|receipt| party.note_receipt(context, delivery, receipt));
+        }
+        if !delivery.receipts.is_empty() {
+            context.reached(Point::ReceiptAlong);
+        }
         match &delivery.payload {
             Notification::Cfp(call) => match &call.bargain {
                 Some(bargain) => {

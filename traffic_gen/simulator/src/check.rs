@@ -8,7 +8,7 @@
 //! | invariant | how it is checked |
 //! |---|---|
 //! | one_award | in the log (no second award of a lot while one lives), in the register (no next award before the end of the one before; no ACCEPT and no `committed` received before it is registered), in inboxes (an award number names one contractor) |
-//! | no_lost_admission | what was answered 202 stands in the log at that place; every logged message has one disposition; at rest each was received or given up in the log; nothing counts as acknowledged that its agent did not acknowledge |
+//! | no_lost_admission | what was answered 202 stands in the log at that place; every logged message has one disposition: told at once, or, where it is a bare `ok` nobody asked for, with the next delivery of its negotiation; at rest each was received or given up in the log; nothing counts as acknowledged that its agent did not acknowledge |
 //! | recomputable | fold = reference after every record; register = replay, byte for byte; announced digests = fold's; every delivery received = fold's; every view = the fold's at a moment between question and answer; a lane state restored in the middle ends in the same state |
 //! | idempotent | a delivery id has one content; a message is applied at most once |
 //! | no_late_winner | an accepted offer is the contractor's own, in time, within the gates, unexpired, not withdrawn or replaced |

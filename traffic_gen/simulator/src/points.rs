@@ -117,6 +117,8 @@ pub enum Point {
     // What agents saw.
     /// A delivery arrived again.
     DeliveryRepeated,
+    /// Receipts came along with another delivery.
+    ReceiptAlong,
     /// A delivery arrived again from another engine.
     RepeatedAfterTakeover,
     /// A gateway's answer was "unknown, repeat".

@@ -11,7 +11,7 @@ use policy_core::Limits;
 use policy_engine::{BatchConfig, CheckpointConfig, MembershipConfig, OutboxConfig, Trim};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use schemas::control::{Consent, ConsentEffect, Group, Registration};
+use schemas::control::{Consent, ConsentEffect, Group, ReceiptPreference, Registration};
 use schemas::ids::{AttrName, Capability};
 use schemas::record::Qos;
 use schemas::{Address, AgentId, GroupId, NegotiationId, Policy, TopicName};
@@ -137,10 +137,12 @@ fn plan(rng: &mut ChaCha8Rng, id: &AgentId, calls: Vec<CallPlan>) -> AgentPlan {
         _ => ConsentEffect::Allow,
     };
     let capabilities = vec![Capability::try_new("parcels").expect("a capability's name")];
+    let receipts = if rng.random() { ReceiptPreference::All } else { ReceiptPreference::Exceptions };
     let registration = Registration {
         capabilities,
         topics: vec![topic()],
         consent: Consent { default, rules: Vec::new() },
+        receipts,
         ..Registration::default()
     };
     let faults = AgentFaults::draw(rng);

@@ -164,15 +164,8 @@ fn record(
     let body = serde_json::to_string(&Message { envelope, payload }).map_err(|error| stuck(&error.to_string()))?;
     let digest = Digest::of_bytes(body.as_bytes());
     let body = RawValue::from_string(body).map_err(|error| stuck(&error.to_string()))?;
-    let message = AdmittedMessage {
-        from: from.clone(),
-        negotiation,
-        act,
-        digest,
-        body: body.into(),
-        pinned,
-        receipts_all: false,
-    };
+    let message =
+        AdmittedMessage { from: from.clone(), negotiation, act, digest, body: body.into(), pinned, receipts_all: true };
     let record = Record::new("bench", vec![Entry::Message(message)]);
     let written = record.encode().map_err(|error| stuck(&error.to_string()))?;
     Record::decode(&written).map_err(|error| stuck(&error.to_string()))

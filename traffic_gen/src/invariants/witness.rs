@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use schemas::delivery::{Delivery, Disposition, Notification, Outcome, ProgressReport};
+use schemas::delivery::{Delivery, Disposition, Notification, Outcome, ProgressReport, Receipt};
 use schemas::{Act, AgentId, AwardNo, DeliveryId, Digest, Lot, MsgId, NegotiationId, OfferId};
 
 use super::{Invariant, Verdict};
@@ -30,6 +30,10 @@ struct AwardSeen {
 struct NegotiationSeen {
     admitted: BTreeSet<(AgentId, MsgId)>,
     disposed: BTreeSet<(AgentId, MsgId)>,
+    /// Messages whose sender is to be told whatever becomes of them.
+    asked: BTreeSet<(AgentId, MsgId)>,
+    /// Who was told how it ended when it did, and with that whatever was to be told until then.
+    informed: BTreeSet<AgentId>,
     offers: BTreeMap<OfferId, OfferSeen>,
     awards: BTreeMap<AwardNo, AwardSeen>,
     /// Of awards whose ACCEPT may still be under way: what is said later may arrive earlier.
@@ -78,10 +82,19 @@ impl Witness {
         seen.admitted.insert((agent.clone(), msg_id.clone()));
     }
 
+    /// The sender of a message asks for its receipt at once, whatever it says: its registration does.
+    pub fn asked(&mut self, agent: &AgentId, msg_id: &MsgId, negotiation: &NegotiationId) {
+        let seen = self.negotiations.entry(negotiation.clone()).or_default();
+        seen.asked.insert((agent.clone(), msg_id.clone()));
+    }
+
     /// An agent sent a message, for the first time or again; the document is what it sent.
     pub fn sent(&mut self, agent: &AgentId, negotiation: &NegotiationId, act: Act, document: &[u8]) {
         let seen = self.negotiations.entry(negotiation.clone()).or_default();
         seen.senders.insert(agent.clone());
+        if let Some(msg_id) = asks_itself(document) {
+            seen.asked.insert((agent.clone(), msg_id));
+        }
         match act {
             Act::Failure => {
                 seen.failed.insert(agent.clone());
@@ -160,21 +173,8 @@ impl NegotiationSeen {
     fn told(&mut self, agent: &AgentId, delivery: &Delivery, verdict: &mut Verdict) {
         let negotiation = &delivery.envelope.negotiation;
         let at = delivery.envelope.ts.0;
+        delivery.receipts_told().for_each(|receipt| self.told_receipt(agent, receipt));
         match &delivery.payload {
-            Notification::Ack(receipt) => {
-                self.bargain.told_receipt(agent, receipt);
-                // It may well arrive before the gateway's 202.
-                self.disposed.insert((agent.clone(), receipt.ack_of.clone()));
-                if receipt.invited.is_some() {
-                    self.called = true;
-                }
-                if let (Disposition::Ok, Some(offer)) = (receipt.disposition, receipt.offer_id) {
-                    self.offers.entry(offer).or_default().contractor = Some(agent.clone());
-                }
-                if receipt.disposition == Disposition::Committed {
-                    self.committed.extend(receipt.award_no);
-                }
-            }
             Notification::Accept(award) if self.bargain.is_one() => self.bargain.told_accept(award, at),
             Notification::Accept(award) => {
                 let known = self.awards.get(&award.award_no);
@@ -196,6 +196,10 @@ impl NegotiationSeen {
                 self.cancelled.insert(cancellation.award_no);
             }
             Notification::Closed(closing) => {
+                // An ended negotiation answers CLOSED once more to whoever asks, and nothing comes along with that.
+                if delivery.envelope.in_reply_to.is_none() || negotiation.initiator() == agent.as_str() {
+                    self.informed.insert(agent.clone());
+                }
                 self.bargain.told_closed(&delivery.envelope, agent, closing);
                 self.told_closed.insert(agent.clone(), closing.outcome);
                 self.outcomes.insert(closing.outcome);
@@ -215,7 +219,25 @@ impl NegotiationSeen {
             }
             Notification::Cfp(call) => self.bargain.told_call(call),
             Notification::Turn(turn) => self.bargain.told_turn(turn, at),
-            Notification::Inform(_) | Notification::Failure(_) | Notification::NotUnderstood(_) => {}
+            Notification::Ack(_)
+            | Notification::Inform(_)
+            | Notification::Failure(_)
+            | Notification::NotUnderstood(_) => {}
+        }
+    }
+
+    fn told_receipt(&mut self, agent: &AgentId, receipt: &Receipt) {
+        self.bargain.told_receipt(agent, receipt);
+        // It may well arrive before the gateway's 202.
+        self.disposed.insert((agent.clone(), receipt.ack_of.clone()));
+        if receipt.invited.is_some() {
+            self.called = true;
+        }
+        if let (Disposition::Ok, Some(offer)) = (receipt.disposition, receipt.offer_id) {
+            self.offers.entry(offer).or_default().contractor = Some(agent.clone());
+        }
+        if receipt.disposition == Disposition::Committed {
+            self.committed.extend(receipt.award_no);
         }
     }
 
@@ -242,7 +264,14 @@ impl NegotiationSeen {
     }
 
     fn judge_admissions(&self, id: &NegotiationId, verdict: &mut Verdict) {
-        for message in self.admitted.iter().filter(|(sender, _)| !self.unreached.contains(sender)) {
+        // Who did not ask may not be told of a bare `ok`, unless it was told later how the negotiation ended. A call is
+        // always answered, and so is whatever is said where none was followed.
+        let is_call = |sender: &AgentId| !self.called && sender.as_str() == id.initiator();
+        let is_owed = |message: &&(AgentId, MsgId)| {
+            self.asked.contains(message) || self.informed.contains(&message.0) || is_call(&message.0)
+        };
+        let reached = self.admitted.iter().filter(|(sender, _)| !self.unreached.contains(sender));
+        for message in reached.filter(is_owed) {
             verdict.check(Invariant::NoLostAdmission, self.disposed.contains(message), || {
                 format!("{}'s {} in {id} got no disposition", message.0, message.1)
             });
@@ -288,4 +317,21 @@ impl NegotiationSeen {
             verdict.check(Invariant::OneAward, live <= 1, || format!("lot {lot} of {id} has {live} live awards"));
         }
     }
+}
+
+/// The id of a message whose own envelope asks for a receipt.
+fn asks_itself(document: &[u8]) -> Option<MsgId> {
+    #[derive(serde::Deserialize)]
+    struct Sent {
+        envelope: SentEnvelope,
+    }
+    #[derive(serde::Deserialize)]
+    struct SentEnvelope {
+        msg_id: MsgId,
+        #[serde(default)]
+        receipt: bool,
+    }
+    let says_so = document.windows(b"\"receipt\"".len()).any(|member| member == b"\"receipt\"");
+    let Sent { envelope } = says_so.then(|| serde_json::from_slice(document).ok()).flatten()?;
+    envelope.receipt.then_some(envelope.msg_id)
 }

@@ -51,6 +51,7 @@ impl Party {
                 "ts": "2026-11-20T20:00:00.000Z",
                 "from": format!("agent://{}", self.name()),
                 "negotiation": negotiation,
+                "receipt": true,
             },
             "payload": payload,
         })

@@ -125,7 +125,7 @@ impl Sender {
             seq: Some(seq),
             in_reply_to: None,
             traceparent: None,
-            receipt: false,
+            receipt: context.happens(100),
         };
         let message = Message { envelope, payload: draft.payload.clone() };
         if let Some(party) = party {

@@ -58,11 +58,10 @@ fn applied(folded: &FoldedLog) -> Applied<'_> {
     let mut applied: Applied<'_> = BTreeMap::new();
     for caused in folded.deliveries.values() {
         let deliver = &caused.deliver;
-        if let Notification::Ack(receipt) = &*deliver.told
-            && receipt.disposition == Disposition::Ok
-            && let Some(found) = positions.get(&(&deliver.negotiation, &deliver.to, &receipt.ack_of))
-        {
-            applied.entry((&deliver.negotiation, &deliver.to)).or_default().push(*found);
+        for receipt in deliver.receipts_told().filter(|receipt| receipt.disposition == Disposition::Ok) {
+            if let Some(found) = positions.get(&(&deliver.negotiation, &deliver.to, &receipt.ack_of)) {
+                applied.entry((&deliver.negotiation, &deliver.to)).or_default().push(*found);
+            }
         }
     }
     applied

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use policy_core::{Deliver, Effect, Event, LaneState, Limits, NegotiationView};
 use policy_reference::{Reference, fact};
-use schemas::delivery::{Call, Notification};
-use schemas::record::{Entry, Record};
-use schemas::{AgentId, AwardNo, Digest, Lane, Lot, MsgId, NegotiationId, Timestamp};
+use schemas::delivery::{Call, Disposition, Notification};
+use schemas::record::{AdmittedMessage, Entry, Qos, Record};
+use schemas::{Act, AgentId, AwardNo, Digest, Lane, Lot, MsgId, NegotiationId, Timestamp};
 
 use super::{Caused, Collection, FoldedLog, NegotiationHistory};
 use traffic_gen::invariants::{Invariant, Verdict};
@@ -23,6 +23,7 @@ pub(super) struct InLane {
     records: u64,
     live: BTreeMap<(NegotiationId, Lot), AwardNo>,
     open: BTreeMap<NegotiationId, Timestamp>,
+    owed: OwedReceipts,
 }
 
 impl InLane {
@@ -35,6 +36,7 @@ impl InLane {
             records: 0,
             live: BTreeMap::new(),
             open: BTreeMap::new(),
+            owed: OwedReceipts::default(),
         }
     }
 
@@ -57,7 +59,7 @@ impl InLane {
         self.lane_state.handle_record(seq, time, record);
         let effects: Vec<Effect> = std::iter::from_fn(|| self.lane_state.poll_effect()).collect();
         self.compare(seq, time, record, &effects, verdict);
-        check_dispositions(seq, record, &effects, verdict);
+        self.owed.check(seq, record, &effects, verdict);
         for effect in &effects {
             self.check_absorbed(seq, effect, folded, verdict);
             self.take(seq, effect, record, folded, verdict);
@@ -226,28 +228,90 @@ impl NegotiationHistory {
     }
 }
 
-/// Every logged message gets exactly one disposition.
-fn check_dispositions(seq: u64, record: &Record, effects: &[Effect], verdict: &mut Verdict) {
-    let mut given: BTreeMap<(AgentId, MsgId), i64> = BTreeMap::new();
-    for effect in effects {
-        if let Effect::Deliver(deliver) = effect
-            && let Notification::Ack(receipt) = &*deliver.told
-        {
-            *given.entry((deliver.to.clone(), receipt.ack_of.clone())).or_default() += 1;
+/// The receipts that wait, of each party of each negotiation.
+#[derive(Default)]
+struct OwedReceipts(BTreeMap<(NegotiationId, AgentId), Vec<MsgId>>);
+
+impl OwedReceipts {
+    /// Every logged message gets exactly one disposition: at once, unless that is a bare `ok` nobody asked for; such a one
+    /// comes along with the next delivery of the negotiation.
+    fn check(&mut self, seq: u64, record: &Record, effects: &[Effect], verdict: &mut Verdict) {
+        let mut told: BTreeMap<(NegotiationId, AgentId, MsgId), i64> = BTreeMap::new();
+        for deliver in effects.iter().filter_map(delivered) {
+            for receipt in deliver.receipts_told() {
+                let key = (deliver.negotiation.clone(), deliver.to.clone(), receipt.ack_of.clone());
+                *told.entry(key).or_default() += 1;
+            }
+        }
+        for ((negotiation, agent), owed) in &mut self.0 {
+            let is_told_something = effects.iter().filter_map(delivered).any(|deliver| {
+                (&deliver.negotiation, &deliver.to) == (negotiation, agent) && takes_receipts_along(deliver)
+            });
+            owed.retain(|msg_id| {
+                let count = told.get_mut(&(negotiation.clone(), agent.clone(), msg_id.clone()));
+                let is_told = count.is_some_and(|count| std::mem::replace(count, *count - 1) > 0);
+                verdict.check(Invariant::NoLostAdmission, is_told || !is_told_something, || {
+                    format!("record {seq}: {agent} is told something in {negotiation}, and not that {msg_id} is ok")
+                });
+                !is_told
+            });
+        }
+        self.check_messages(seq, record, effects, told, verdict);
+        for effect in effects {
+            if let Effect::Event(Event::Ended { negotiation, .. }) = effect {
+                self.0.retain(|(of, _), _| of != negotiation);
+            }
+        }
+        self.0.retain(|_, owed| !owed.is_empty());
+    }
+
+    /// The messages of the record against what was told beside what was owed.
+    fn check_messages(
+        &mut self,
+        seq: u64,
+        record: &Record,
+        effects: &[Effect],
+        mut told: BTreeMap<(NegotiationId, AgentId, MsgId), i64>,
+        verdict: &mut Verdict,
+    ) {
+        for entry in &record.entries {
+            let Entry::Message(message) = entry else { continue };
+            let Ok(decoded) = message.message() else { continue };
+            let msg_id = decoded.envelope.msg_id;
+            let key = (message.negotiation.clone(), message.from.clone(), msg_id.clone());
+            let count = told.entry(key).or_default();
+            *count -= 1;
+            let is_asked = message.receipts_all || decoded.envelope.receipt;
+            if *count < 0 && !is_asked && effects.iter().any(|effect| is_bare_ok(effect, message)) {
+                *count += 1;
+                self.0.entry((message.negotiation.clone(), message.from.clone())).or_default().push(msg_id);
+            }
+        }
+        for ((_, agent, msg_id), surplus) in told {
+            verdict.check(Invariant::NoLostAdmission, surplus == 0, || {
+                format!("record {seq}: {agent}'s {msg_id} got {surplus:+} dispositions too many")
+            });
         }
     }
-    for entry in &record.entries {
-        if let Entry::Message(message) = entry
-            && let Ok(decoded) = message.message()
-        {
-            *given.entry((message.from.clone(), decoded.envelope.msg_id)).or_default() -= 1;
-        }
-    }
-    for ((agent, msg_id), surplus) in given {
-        verdict.check(Invariant::NoLostAdmission, surplus == 0, || {
-            format!("record {seq}: {agent}'s {msg_id} got {surplus:+} dispositions too many")
-        });
-    }
+}
+
+fn delivered(effect: &Effect) -> Option<&Deliver> {
+    if let Effect::Deliver(deliver) = effect { Some(deliver) } else { None }
+}
+
+/// Whether it is of the negotiation itself, and sure to arrive: not the answer to what cannot be read or is a stranger's.
+fn takes_receipts_along(deliver: &Deliver) -> bool {
+    let answers_nobody = deliver
+        .told
+        .receipt()
+        .is_some_and(|receipt| matches!(receipt.disposition, Disposition::Malformed | Disposition::Unauthorized));
+    deliver.qos == Qos::AtLeastOnce && !answers_nobody
+}
+
+/// Whether a message of this kind was applied in the record. A confirmation's receipt always names its award.
+fn is_bare_ok(effect: &Effect, message: &AdmittedMessage) -> bool {
+    matches!(effect, Effect::Event(Event::Disposed { negotiation, from, act, disposition: Disposition::Ok, .. })
+        if (negotiation, from, *act) == (&message.negotiation, &message.from, message.act) && *act != Act::Confirm)
 }
 
 fn difference(seq: u64, found: &[String], expected: &[String]) -> String {

@@ -33,7 +33,7 @@ pub(super) fn check(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
                         }
                         let is_remembered = caused.is_none_or(|caused| folded.remembers(agent, caused, &trace.limits));
                         if is_remembered {
-                            seen.note_receipt(agent, delivery, verdict);
+                            seen.note_receipts(agent, delivery, verdict);
                         }
                     }
                 }
@@ -73,16 +73,15 @@ impl Seen {
     }
 
     /// A message is applied once: every later answer to it says `duplicate` or `conflict`.
-    fn note_receipt(&mut self, agent: &AgentId, delivery: &Delivery, verdict: &mut Verdict) {
-        let Notification::Ack(receipt) = &delivery.payload else { return };
-        if receipt.first.is_some() || !is_remembered(receipt.disposition) {
-            return;
-        }
+    fn note_receipts(&mut self, agent: &AgentId, delivery: &Delivery, verdict: &mut Verdict) {
+        let firsts = delivery.receipts_told().filter(|told| told.first.is_none() && is_remembered(told.disposition));
         let (id, negotiation) = (delivery.envelope.msg_id, &delivery.envelope.negotiation);
-        let before = self.applied.insert((agent.clone(), negotiation.clone(), receipt.ack_of.clone()), id);
-        verdict.check(Invariant::Idempotent, before.is_none(), || {
-            format!("{agent}'s {} in {negotiation} was judged twice: {before:?} and {id}", receipt.ack_of)
-        });
+        for receipt in firsts {
+            let before = self.applied.insert((agent.clone(), negotiation.clone(), receipt.ack_of.clone()), id);
+            verdict.check(Invariant::Idempotent, before.is_none(), || {
+                format!("{agent}'s {} in {negotiation} was judged twice: {before:?} and {id}", receipt.ack_of)
+            });
+        }
     }
 
     /// What the log calls acknowledged was acknowledged by its recipient.

@@ -37,6 +37,7 @@ fn of_agents(trace: &Trace, folded: &FoldedLog) -> Witness {
             }
         }
     }
+    ask(&mut witness, folded);
     for id in &folded.given_up {
         if let Some(Caused { deliver, .. }) = folded.deliveries.get(id) {
             witness.unreached(&deliver.to, &deliver.negotiation);
@@ -56,10 +57,20 @@ fn of_the_log(folded: &FoldedLog) -> Witness {
             witness.accepted(&message.from, msg_id, &message.negotiation);
         }
     }
+    ask(&mut witness, folded);
     for caused in folded.deliveries.values() {
         if has_ended(&caused.deliver.negotiation) {
             witness.received(&caused.deliver.to, &caused.delivery());
         }
     }
     witness
+}
+
+/// The messages of those whose registration asks for every receipt.
+fn ask(witness: &mut Witness, folded: &FoldedLog) {
+    for logged in folded.messages.values().filter(|logged| logged.message.receipts_all) {
+        if let Some(msg_id) = &logged.msg_id {
+            witness.asked(&logged.message.from, msg_id, &logged.message.negotiation);
+        }
+    }
 }

@@ -44,6 +44,39 @@ fn each_mutation_of_a_round_trips_its_invariant() {
 }
 
 #[test]
+fn who_did_not_ask_is_owed_its_receipts_once_it_is_told_the_end_and_a_call_always() {
+    let judged = |script: &[(AgentId, Observation)]| {
+        let mut witness = Witness::default();
+        for (agent, observation) in script {
+            match observation {
+                Observation::Accepted(msg_id) => witness.accepted(agent, msg_id, &negotiation()),
+                Observation::Received(delivery) => witness.received(agent, delivery),
+            }
+        }
+        witness.finish().by_name[&Invariant::NoLostAdmission].violated
+    };
+    let without = |index: usize| {
+        let mut script = round();
+        script.remove(index);
+        script
+    };
+    assert_eq!(judged(&without(5)), 0, "nobody told bob how it ended");
+    assert_eq!(judged(&without(3)), 1, "carl was told");
+    let mut silent = round();
+    silent.truncate(1);
+    assert_eq!(judged(&silent), 1, "a call");
+    let mut along = without(3);
+    for (_, observation) in &mut along {
+        if let Observation::Received(delivery) = observation
+            && matches!(delivery.payload, Notification::Accept(_))
+        {
+            delivery.receipts = vec![Receipt { offer_id: Some(offer(1)), ..receipt("c1", Disposition::Ok) }];
+        }
+    }
+    assert_eq!(judged(&along), 0, "it came along with the award");
+}
+
+#[test]
 fn two_live_commitments_on_one_lot_are_two_awards() {
     let mut script = round();
     script.push(received("bob", 70, accept(2, 2)));
@@ -127,7 +160,10 @@ fn watched(script: &[(AgentId, Observation)]) -> Witness {
     let mut witness = Witness::default();
     for (agent, observation) in script {
         match observation {
-            Observation::Accepted(msg_id) => witness.accepted(agent, msg_id, &negotiation()),
+            Observation::Accepted(msg_id) => {
+                witness.accepted(agent, msg_id, &negotiation());
+                witness.asked(agent, msg_id, &negotiation());
+            }
             Observation::Received(delivery) => witness.received(agent, delivery),
         }
     }
