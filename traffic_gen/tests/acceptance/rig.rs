@@ -13,7 +13,7 @@ use futures_util::StreamExt;
 use gateway::{AuthConfig, Gateway, GatewayConfig, GatewayHandle, GatewayMetrics, KeySource};
 use prometheus::Registry;
 use reqwest::Client;
-use schemas::control::{Consent, ConsentEffect, Registration};
+use schemas::control::{Consent, ConsentEffect, ReceiptPreference, Registration};
 use schemas::ids::Capability;
 use schemas::record::{EngineEvent, Entry, Record};
 use schemas::{AgentId, Lane, Policy, Timestamp, TopicName};
@@ -194,7 +194,8 @@ pub(crate) fn open_registration() -> Registration {
 pub(crate) fn registration(default: ConsentEffect, capabilities: &[&str]) -> Registration {
     let capabilities = capabilities.iter().map(|name| Capability::try_new(name).unwrap()).collect();
     let topics = vec![TopicName::try_new("courier").unwrap()];
-    Registration { capabilities, topics, consent: Consent { default, rules: Vec::new() }, ..Registration::default() }
+    let (consent, receipts) = (Consent { default, rules: Vec::new() }, ReceiptPreference::All);
+    Registration { capabilities, topics, consent, receipts, ..Registration::default() }
 }
 
 /// The preset `high` under another name, changed.
