@@ -15,15 +15,17 @@ use std::time::Duration;
 
 use bus::{PubSub, Received};
 use bytes::Bytes;
-use futures_util::StreamExt;
-use futures_util::stream::{BoxStream, select};
+use futures_util::stream::{BoxStream, select, unfold};
+use futures_util::{Stream, StreamExt};
+use gateway::AgentStream;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use schemas::delivery::{Delivery, Notification};
 use schemas::presence::RENEWAL;
 use schemas::{Address, AgentId, DeliveryId, Digest, MsgId, NegotiationId, Payload, subject};
 use serde_json::value::RawValue;
-use tokio::time::Instant;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
 
 use self::bargainer::SimulatedParty;
 use self::submission::Sender;
@@ -31,7 +33,7 @@ use super::faults::{AgentFault, AgentFaults};
 use super::points::Point;
 use super::scenario::topic;
 use super::trace::{JournalEntry, Noted};
-use super::world::{ProcessRole, World};
+use super::world::{LinkId, ProcessRole, World};
 use super::{Absence, AgentPlan, Scenario};
 
 /// How a text of a mandate begins that says whose it is.
@@ -45,6 +47,15 @@ const CONNECT_GAP_MS: u64 = 150;
 
 /// Hellos of a connected agent in each lease.
 const HELLOS_PER_LEASE: u32 = 3;
+
+/// Connections by a stream at a gateway, in per mille; the others are on the bus.
+const BY_STREAM: u32 = 500;
+/// Connections on the bus that name a gateway all the same, which holds no stream of the agent, in per mille.
+const NAMES_GATEWAY: u32 = 100;
+/// The gateway they name: the first of a run, whether it is there still or not.
+const NAMED_GATEWAY: &[u8] = br#"{"gateway":"gateway-0-1"}"#;
+/// How long an agent waits for a gateway to open its stream; one that is gone never does.
+const OPEN_MAX: Duration = Duration::from_secs(2);
 
 /// Connections on which notices are read as well, in per mille.
 const READS_NOTICES: u32 = 250;
@@ -261,7 +272,10 @@ impl SimulatedAgent {
             };
             tokio::select! {
                 biased;
-                Some(message) = message => self.receive(message),
+                message = message => match message {
+                    Some(message) => self.receive(message),
+                    None => self.lose_stream(),
+                },
                 () = sleep_until(at) => self.act().await,
                 () = sleep_until(renew_at) => self.say_hello(RENEWAL).await,
             }
@@ -282,7 +296,36 @@ impl SimulatedAgent {
         self.context.pending.end();
     }
 
+    /// The gateway of the stream is gone.
+    fn lose_stream(&mut self) {
+        (self.inbox, self.renew_at) = (None, None);
+        self.context.plan(CONNECT_GAP_MS, Job::Connect);
+    }
+
+    /// Opens a stream at one of the gateways that run; whether one is there.
+    async fn open_stream(&mut self) -> bool {
+        let gateways = self.context.world.gateways();
+        if gateways.is_empty() {
+            return false;
+        }
+        let (link, streams, runs) = gateways[self.context.index(gateways.len())].clone();
+        (self.inbox, self.renew_at) = (None, None);
+        let world = Arc::clone(&self.context.world);
+        let open = OpenStream::new(world, link, self.context.id.clone());
+        let Ok(Ok(stream)) = timeout(OPEN_MAX, streams.open(&self.context.id)).await else {
+            self.context.plan(CONNECT_GAP_MS, Job::Connect);
+            return true;
+        };
+        let subject = self.subject.clone();
+        self.inbox = Some(messages(stream, subject, (open, runs)).boxed());
+        self.context.note(Noted::Connected);
+        true
+    }
+
     async fn connect(&mut self) {
+        if self.context.happens(BY_STREAM) && self.open_stream().await {
+            return;
+        }
         let subscribed = self.context.pub_sub.subscribe(self.subject.clone(), None).await;
         let Ok(inbox) = subscribed else {
             return self.context.plan(CONNECT_GAP_MS, Job::Connect);
@@ -293,7 +336,8 @@ impl SimulatedAgent {
         {
             self.inbox = self.inbox.take().map(|inbox| select(inbox, notices).boxed());
         }
-        self.say_hello(b"").await;
+        let hello = if self.context.happens(NAMES_GATEWAY) { NAMED_GATEWAY } else { b"" };
+        self.say_hello(hello).await;
         self.context.note(Noted::Connected);
     }
 
@@ -416,6 +460,47 @@ impl SimulatedAgent {
         debug_assert!(published.is_ok(), "publishing only hands over");
         self.context.note(Noted::Acknowledged { ids: ids.to_vec() });
     }
+}
+
+/// Says to the world that an agent has a stream open, until it is dropped.
+struct OpenStream {
+    world: Arc<World>,
+    gateway: LinkId,
+    agent: AgentId,
+}
+
+impl OpenStream {
+    fn new(world: Arc<World>, gateway: LinkId, agent: AgentId) -> Self {
+        world.note_stream(gateway, &agent, true);
+        Self { world, gateway, agent }
+    }
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        self.world.note_stream(self.gateway, &self.agent, false);
+    }
+}
+
+/// The deliveries of a stream, each as a message of the agent's inbox.
+fn messages(
+    stream: AgentStream,
+    subject: String,
+    open: (OpenStream, watch::Receiver<()>),
+) -> impl Stream<Item = Received> {
+    unfold((stream, subject, open), |(mut stream, subject, mut open)| async move {
+        let delivery = tokio::select! {
+            biased;
+            _ = open.1.changed() => None,
+            delivery = stream.next() => delivery,
+        };
+        let payload = match delivery? {
+            Ok(document) => Bytes::from([b"[", document.as_ref(), b"]"].concat()),
+            Err(_) => Bytes::new(),
+        };
+        let received = Received { subject: subject.clone(), reply: None, token: None, payload };
+        Some((received, (stream, subject, open)))
+    })
 }
 
 /// Never, where there is no instant.

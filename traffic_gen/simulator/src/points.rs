@@ -115,6 +115,10 @@ pub enum Point {
     NobodyPresent,
 
     // What agents saw.
+    /// Deliveries left by the gateway that holds their agents' streams.
+    Routed,
+    /// A delivery came to a gateway at which its agent has no stream.
+    RoutedWrong,
     /// A delivery arrived again.
     DeliveryRepeated,
     /// Receipts came along with another delivery.

@@ -9,16 +9,17 @@ mod presence;
 mod watcher;
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bus::Bucket;
 use bytes::Bytes;
+use gateway::AgentStreams;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use schemas::Timestamp;
-use tokio::sync::Notify;
+use schemas::{AgentId, Timestamp};
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use self::broker::Broker;
@@ -176,6 +177,8 @@ struct WorldState {
     presence: PresenceObserver,
     /// Follows what the log says about engines.
     watcher: Watcher,
+    /// The gateways that run, as agents reach them.
+    gateways: BTreeMap<LinkId, (AgentStreams, watch::Sender<()>)>,
     points: Points,
     story: Vec<Happening>,
 }
@@ -234,6 +237,7 @@ impl World {
             crashed: Vec::new(),
             presence: PresenceObserver::default(),
             watcher: Watcher::new(lanes),
+            gateways: BTreeMap::new(),
             points: Points::new(),
             story: Vec::new(),
         };
@@ -277,6 +281,29 @@ impl World {
     /// Stores a value in a bucket.
     pub(super) fn store(&self, bucket: Bucket, key: &str, value: Bytes) {
         self.change(|state| state.put(bucket, key, Some(value)));
+    }
+
+    /// A gateway runs and holds streams, or is no more.
+    pub(super) fn set_gateway(&self, link: LinkId, streams: Option<AgentStreams>) {
+        let mut state = self.state();
+        match streams {
+            Some(streams) => drop(state.gateways.insert(link, (streams, watch::Sender::new(())))),
+            None => drop(state.gateways.remove(&link)),
+        }
+    }
+
+    /// The gateways that run; the receiver of each fails once it does not.
+    pub(super) fn gateways(&self) -> Vec<(LinkId, AgentStreams, watch::Receiver<()>)> {
+        let state = self.state();
+        let running = state.gateways.iter();
+        running.map(|(link, (streams, runs))| (*link, streams.clone(), runs.subscribe())).collect()
+    }
+
+    /// An agent has a stream open at a gateway, or none any more.
+    pub(super) fn note_stream(&self, gateway: LinkId, agent: &AgentId, is_open: bool) {
+        let mut state = self.state();
+        let now_us = state.now_us();
+        state.presence.note_stream(gateway, agent, is_open, now_us);
     }
 
     /// Does something to a process or to the broker.

@@ -32,7 +32,7 @@ pub(super) struct Slot {
 
 /// A process that has started; it stops when this is dropped.
 enum Running {
-    Gateway(#[expect(dead_code, reason = "held so that it runs")] GatewayHandle),
+    Gateway(GatewayHandle),
     Engine(EngineHandle),
 }
 
@@ -125,7 +125,12 @@ impl Slot {
                 }
             };
             match started {
-                Ok(started) => *running.lock().unwrap_or_else(PoisonError::into_inner) = Some(started),
+                Ok(started) => {
+                    if let Running::Gateway(gateway) = &started {
+                        world.set_gateway(link, Some(gateway.streams()));
+                    }
+                    *running.lock().unwrap_or_else(PoisonError::into_inner) = Some(started);
+                }
                 // The manager ends only with the run.
                 Err(why) => drop(failures.send(Failed { process, incarnation, why })),
             }
@@ -138,7 +143,9 @@ impl Slot {
             starting.abort();
         }
         *self.running.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        self.link = None;
+        if let Some(link) = self.link.take() {
+            self.world.set_gateway(link, None);
+        }
     }
 
     /// Asks an engine to leave; whether one runs here. It goes on by itself, on its own link, until it has left.

@@ -430,6 +430,9 @@ impl WorldState {
             ProcessRole::Engine => self.watcher.handle_arrival(at, message, &self.broker, &mut self.points),
             ProcessRole::Gateway => {
                 let now_us = self.now_us();
+                if self.presence.is_routed_wrong(at, message) {
+                    self.reached(Point::RoutedWrong);
+                }
                 self.presence.handle_arrival(at, message, now_us);
             }
             ProcessRole::Agent => {}

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bus::{Bucket, LogRecord, Received};
 use schemas::control::{ConsentEffect, Group, Registration};
 use schemas::record::{AdmittedMessage, Entry, Record};
-use schemas::{Act, Address, AgentId, Digest, presence, subject};
+use schemas::{Act, Address, AgentId, Digest, presence, routed, subject};
 use serde_json::Value;
 
 use super::LinkId;
@@ -38,6 +38,8 @@ struct HeardMessages {
     hellos: BTreeMap<AgentId, Vec<u64>>,
     /// Anything at all from an agent, or a report that it was heard: no lease is longer than from the last of these.
     last: BTreeMap<AgentId, u64>,
+    /// Agents that have a stream open to it.
+    streams: BTreeSet<AgentId>,
     /// First arrival of each message, by its content.
     asked: BTreeMap<(AgentId, Digest), u64>,
 }
@@ -52,7 +54,7 @@ impl HeardMessages {
     /// Whether every lease had ended at a time, whatever began it: something heard, or the gateway's own start.
     fn is_surely_absent(&self, agent: &AgentId, lease_us: u64, at_us: u64) -> bool {
         let last_us = self.last.get(agent).copied().unwrap_or_default();
-        last_us.max(self.started_us + START_US) + lease_us < at_us
+        !self.streams.contains(agent) && last_us.max(self.started_us + START_US) + lease_us < at_us
     }
 
     /// Whether a lease ended before the agent was heard again.
@@ -125,6 +127,24 @@ impl PresenceObserver {
     /// What follows for the calls that were logged.
     pub(super) fn invited(&self) -> Vec<Invited> {
         self.invited.clone()
+    }
+
+    /// An agent has opened a stream at a gateway, or closed it.
+    pub(super) fn note_stream(&mut self, at: LinkId, agent: &AgentId, is_open: bool, now_us: u64) {
+        let Some(heard) = self.gateways.get_mut(&at) else { return };
+        heard.last.insert(agent.clone(), now_us);
+        if is_open {
+            heard.streams.insert(agent.clone());
+        } else {
+            heard.streams.remove(agent);
+        }
+    }
+
+    /// Whether deliveries that arrive at a gateway are for an agent that has no stream there.
+    pub(super) fn is_routed_wrong(&self, at: LinkId, message: &Received) -> bool {
+        let Some(heard) = self.gateways.get(&at) else { return false };
+        subject::is_gateway_deliveries(&message.subject)
+            && routed::lines(&message.payload).flatten().any(|(agent, _)| !heard.streams.contains(agent))
     }
 
     /// A message arrives at a gateway.

@@ -85,6 +85,9 @@ impl Watcher {
             self.handle_heartbeat(&message.payload);
         } else if matches(subject::ALL_INBOXES, &message.subject) {
             self.handle_deliveries(from, name, message, broker, points);
+        } else if subject::is_gateway_deliveries(&message.subject) {
+            points.reached(Point::Routed);
+            self.handle_deliveries(from, name, message, broker, points);
         }
     }
 
