@@ -55,7 +55,7 @@ fn each_member_comes_from_the_first_layer_that_gives_it() {
         ("gateway.auth.allow_hs256_dev_secret", json!("(redacted)"), of_file(10, 1)),
         ("gateway.limits.burst", json!(7), of_file(12, 1)),
         ("gateway.limits.agents_max", json!(10), json!({"flag": "--agents-max"})),
-        ("gateway.limits.requests_per_s", json!(200), json!({"default": true})),
+        ("gateway.limits.requests_per_s", json!(2000), json!({"default": true})),
     ] {
         assert_eq!(shown[member], json!({"value": value, "source": source}), "{member}");
     }
