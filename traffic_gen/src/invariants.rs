@@ -45,6 +45,9 @@ pub enum Invariant {
     Authentic,
     /// A call to a topic or group reaches whoever is present, and of the absent only whom it must.
     Invited,
+    /// An acknowledgement is passed on whole and under its agent's name, and an engine that has heard it sends nothing
+    /// again.
+    Acknowledged,
     /// No queue or map passed its limit.
     Bounded,
 }
@@ -59,11 +62,11 @@ impl Invariant {
         self.into()
     }
 
-    /// Whether only some runs can show it: those with bargains, or in which it is known whom a gateway has heard. Others
-    /// leave it unchecked.
+    /// Whether only some runs can show it: those with bargains, or in which it is known what a gateway or an engine has
+    /// heard. Others leave it unchecked.
     #[must_use]
     pub const fn needs_more_than_rounds(self) -> bool {
-        matches!(self, Self::TurnOrder | Self::Invited)
+        matches!(self, Self::TurnOrder | Self::Invited | Self::Acknowledged)
     }
 }
 

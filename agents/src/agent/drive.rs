@@ -12,12 +12,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Alarm;
-use super::acks::WaitingAcks;
 use super::clock::AgentClock;
 use super::connect::Connector;
 use super::delayed::{DelayedMessage, DelayedMessages};
 use super::spans::Spans;
-use super::{Agent, AgentError, AgentOptions, Command, Summary};
+use super::{Agent, AgentError, AgentOptions, Command, Summary, WaitingAcks};
 use crate::identity::Identity;
 use crate::observer::Observed;
 use crate::session::{AgentSession, Origin};

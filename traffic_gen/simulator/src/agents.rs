@@ -5,6 +5,7 @@ mod bargainer;
 mod contractor;
 mod initiator;
 mod mandate;
+mod stream;
 mod submission;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,17 +16,15 @@ use std::time::Duration;
 
 use bus::{PubSub, Received};
 use bytes::Bytes;
-use futures_util::stream::{BoxStream, select, unfold};
-use futures_util::{Stream, StreamExt};
-use gateway::AgentStream;
+use futures_util::StreamExt;
+use futures_util::stream::{BoxStream, select};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use schemas::delivery::{Delivery, Notification};
 use schemas::presence::RENEWAL;
 use schemas::{Address, AgentId, DeliveryId, Digest, MsgId, NegotiationId, Payload, subject};
 use serde_json::value::RawValue;
-use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use self::bargainer::SimulatedParty;
 use self::submission::Sender;
@@ -33,7 +32,7 @@ use super::faults::{AgentFault, AgentFaults};
 use super::points::Point;
 use super::scenario::topic;
 use super::trace::{JournalEntry, Noted};
-use super::world::{LinkId, ProcessRole, World};
+use super::world::{ProcessRole, World};
 use super::{Absence, AgentPlan, Scenario};
 
 /// How a text of a mandate begins that says whose it is.
@@ -54,8 +53,8 @@ const BY_STREAM: u32 = 500;
 const NAMES_GATEWAY: u32 = 100;
 /// The gateway they name: the first of a run, whether it is there still or not.
 const NAMED_GATEWAY: &[u8] = br#"{"gateway":"gateway-0-1"}"#;
-/// How long an agent waits for a gateway to open its stream; one that is gone never does.
-const OPEN_MAX: Duration = Duration::from_secs(2);
+/// Acknowledgements that go through a gateway, in per mille.
+const ACKS_AT_GATEWAY: u32 = 500;
 
 /// Connections on which notices are read as well, in per mille.
 const READS_NOTICES: u32 = 250;
@@ -302,26 +301,6 @@ impl SimulatedAgent {
         self.context.plan(CONNECT_GAP_MS, Job::Connect);
     }
 
-    /// Opens a stream at one of the gateways that run; whether one is there.
-    async fn open_stream(&mut self) -> bool {
-        let gateways = self.context.world.gateways();
-        if gateways.is_empty() {
-            return false;
-        }
-        let (link, streams, runs) = gateways[self.context.index(gateways.len())].clone();
-        (self.inbox, self.renew_at) = (None, None);
-        let world = Arc::clone(&self.context.world);
-        let open = OpenStream::new(world, link, self.context.id.clone());
-        let Ok(Ok(stream)) = timeout(OPEN_MAX, streams.open(&self.context.id)).await else {
-            self.context.plan(CONNECT_GAP_MS, Job::Connect);
-            return true;
-        };
-        let subject = self.subject.clone();
-        self.inbox = Some(messages(stream, subject, (open, runs)).boxed());
-        self.context.note(Noted::Connected);
-        true
-    }
-
     async fn connect(&mut self) {
         if self.context.happens(BY_STREAM) && self.open_stream().await {
             return;
@@ -452,55 +431,18 @@ impl SimulatedAgent {
         }
     }
 
+    /// Acknowledges at a gateway, as over a stream, or on the bus itself.
     async fn acknowledge(&mut self, ids: &[DeliveryId]) {
         let Some((first, others)) = ids.split_first() else { return };
+        self.context.note(Noted::Acknowledged { ids: ids.to_vec() });
+        if self.context.happens(ACKS_AT_GATEWAY) && self.context.world.acknowledge(&self.context.id, ids) {
+            return;
+        }
         let body = if others.is_empty() { Vec::new() } else { serde_json::to_vec(others).unwrap_or_default() };
         let subject = subject::ack(&self.context.id, *first);
         let published = self.context.pub_sub.publish(subject, Bytes::from(body)).await;
         debug_assert!(published.is_ok(), "publishing only hands over");
-        self.context.note(Noted::Acknowledged { ids: ids.to_vec() });
     }
-}
-
-/// Says to the world that an agent has a stream open, until it is dropped.
-struct OpenStream {
-    world: Arc<World>,
-    gateway: LinkId,
-    agent: AgentId,
-}
-
-impl OpenStream {
-    fn new(world: Arc<World>, gateway: LinkId, agent: AgentId) -> Self {
-        world.note_stream(gateway, &agent, true);
-        Self { world, gateway, agent }
-    }
-}
-
-impl Drop for OpenStream {
-    fn drop(&mut self) {
-        self.world.note_stream(self.gateway, &self.agent, false);
-    }
-}
-
-/// The deliveries of a stream, each as a message of the agent's inbox.
-fn messages(
-    stream: AgentStream,
-    subject: String,
-    open: (OpenStream, watch::Receiver<()>),
-) -> impl Stream<Item = Received> {
-    unfold((stream, subject, open), |(mut stream, subject, mut open)| async move {
-        let delivery = tokio::select! {
-            biased;
-            _ = open.1.changed() => None,
-            delivery = stream.next() => delivery,
-        };
-        let payload = match delivery? {
-            Ok(document) => Bytes::from([b"[", document.as_ref(), b"]"].concat()),
-            Err(_) => Bytes::new(),
-        };
-        let received = Received { subject: subject.clone(), reply: None, token: None, payload };
-        Some((received, (stream, subject, open)))
-    })
 }
 
 /// Never, where there is no instant.

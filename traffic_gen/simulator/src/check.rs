@@ -19,12 +19,14 @@
 //! | turn_order | every standing that is told follows from strict rotation; nobody accepts its own offer; the agreement is the offer that stood last, the same for everybody, registered before it is told, within every mandate |
 //! | authentic | every logged message was sent, byte for byte, by its sender with its own token |
 //! | invited | a logged call to a topic or group invites whoever had been heard by its gateway within the lease, is durable or was asked for; and nobody else |
+//! | acknowledged | whatever a gateway was told is acknowledged it passes on soon, under the agent's name, and nothing else; no engine sends again what it has heard acknowledged |
 //! | bounded | queues within their limits; records within theirs |
 //!
 //! Panics are no invariant's; [`report`](super::report) counts each as a violation of its own.
 //!
 //! A safety run ends amid faults, so only what must hold at any time is asked of it.
 
+mod acknowledged;
 mod admitted;
 mod awarded;
 mod in_lane;
@@ -69,6 +71,7 @@ pub fn check(trace: &Trace) -> Verdict {
     sealed::check(trace, &folded, &mut verdict);
     mandated::check(trace, &folded, &mut verdict);
     check_invited(trace, &mut verdict);
+    acknowledged::check(trace, &mut verdict);
     viewed::check(trace, &folded, &mut verdict);
     witnessed::check(trace, &folded, &mut verdict);
     for (what, load) in &trace.loads {

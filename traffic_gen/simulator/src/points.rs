@@ -99,6 +99,10 @@ pub enum Point {
     GroupCommit,
     /// An engine that did not own the lane any more published deliveries.
     ZombieEmission,
+    /// A gateway took an acknowledgement in.
+    AckCollected,
+    /// A gateway passed acknowledgements of several agents on in one message.
+    AcksTogether,
     /// An acknowledgement reached an engine that had not read the record behind the delivery.
     AckBeforeFold,
 

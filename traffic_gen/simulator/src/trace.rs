@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bus::LogRecord;
 use bytes::Bytes;
 use policy_core::Limits;
+use schemas::acknowledgement::AgentAcks;
 use schemas::delivery::Delivery;
 use schemas::{Act, AgentId, Code, DeliveryId, Digest, Lane, MsgId, NegotiationId, RegisterKey, Timestamp};
 
@@ -39,6 +40,8 @@ pub struct Trace {
     pub views: Vec<AnsweredView>,
     /// Of calls to topics and groups: who had to be invited, and who not, in the order of the log.
     pub invited: Vec<Invited>,
+    /// What became of acknowledgements at gateways and engines, in the order it happened.
+    pub acks: Vec<AckEvent>,
     /// State digests as engines announced them.
     pub digests: Vec<AnnouncedDigest>,
     /// The greatest load of each bounded thing that processes report.
@@ -156,6 +159,36 @@ pub struct Invited {
     pub must: BTreeSet<AgentId>,
     /// Who was absent, and not to be invited all the same.
     pub must_not: BTreeSet<AgentId>,
+}
+
+/// What became of acknowledgements.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AckEvent {
+    /// True time.
+    pub at: Timestamp,
+    /// The gateway or engine, unique among all incarnations.
+    pub process: String,
+    /// What happened there.
+    pub kind: AckEventKind,
+}
+
+/// What happens to acknowledgements at a gateway or an engine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AckEventKind {
+    /// A gateway took one in.
+    Taken(AgentAcks),
+    /// A gateway handed some to the bus.
+    Passed(Vec<AgentAcks>),
+    /// One reached an engine that stood by and had read the lane as far as whoever had first sent the deliveries.
+    Heard(AgentAcks),
+    /// An engine handed deliveries of lanes it owns, to an agent, to the bus.
+    Sent(AgentAcks),
+    /// An engine began to read a lane.
+    Read(Lane),
+    /// The process goes on after it stood still, and has what arrived meanwhile.
+    Resumed,
+    /// The process died.
+    Died,
 }
 
 /// A view that an engine answered with.

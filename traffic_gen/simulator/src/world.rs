@@ -4,6 +4,7 @@
 //! happens by itself. Whatever is drawn is drawn from one generator, in that order: hence one seed, one history.
 
 mod broker;
+mod gateways;
 mod link;
 mod presence;
 mod watcher;
@@ -15,10 +16,10 @@ use std::time::Duration;
 
 use bus::Bucket;
 use bytes::Bytes;
-use gateway::AgentStreams;
+use gateway::{Acknowledgements, AgentStreams};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use schemas::{AgentId, Timestamp};
+use schemas::{DeliveryId, Timestamp};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -28,7 +29,7 @@ use self::presence::PresenceObserver;
 use self::watcher::Watcher;
 use super::Scenario;
 use super::points::{Point, Points};
-use super::trace::{Happening, Trace};
+use super::trace::{AckEvent, AckEventKind, Happening, Trace};
 
 /// True time when a run begins: 2026-01-01T00:00:00Z, in microseconds.
 const BEGIN_US: u64 = 1_767_225_600_000_000;
@@ -99,6 +100,11 @@ impl NetworkFaults {
         Self { latency_us, timeout_us, are_gateways_spared, ..Self::default() }
     }
 }
+
+/// How a delivery begins in an inbox message.
+const ID_MEMBER: &str = "\"msg_id\":\"";
+/// Digits of a delivery id.
+const ID_LEN: usize = 32;
 
 /// A link's place in the list of links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -173,14 +179,24 @@ struct WorldState {
     links: Vec<Link>,
     /// Processes that crashed by one of their calls, and are not known to have.
     crashed: Vec<LinkId>,
+    /// What became of acknowledgements.
+    acks: Vec<AckEvent>,
     /// Follows whom gateways hear.
     presence: PresenceObserver,
     /// Follows what the log says about engines.
     watcher: Watcher,
-    /// The gateways that run, as agents reach them.
-    gateways: BTreeMap<LinkId, (AgentStreams, watch::Sender<()>)>,
+    /// The gateways that run, in the order they started.
+    gateways: BTreeMap<LinkId, RunningGateway>,
     points: Points,
     story: Vec<Happening>,
+}
+
+/// A gateway that runs, as agents reach it.
+struct RunningGateway {
+    acknowledgements: Acknowledgements,
+    streams: AgentStreams,
+    /// Dropped with the gateway: its receivers fail then.
+    runs: watch::Sender<()>,
 }
 
 /// What the broker suffers from.
@@ -235,6 +251,7 @@ impl World {
             broker_faults: BrokerFaults::default(),
             links: Vec::new(),
             crashed: Vec::new(),
+            acks: Vec::new(),
             presence: PresenceObserver::default(),
             watcher: Watcher::new(lanes),
             gateways: BTreeMap::new(),
@@ -283,29 +300,6 @@ impl World {
         self.change(|state| state.put(bucket, key, Some(value)));
     }
 
-    /// A gateway runs and holds streams, or is no more.
-    pub(super) fn set_gateway(&self, link: LinkId, streams: Option<AgentStreams>) {
-        let mut state = self.state();
-        match streams {
-            Some(streams) => drop(state.gateways.insert(link, (streams, watch::Sender::new(())))),
-            None => drop(state.gateways.remove(&link)),
-        }
-    }
-
-    /// The gateways that run; the receiver of each fails once it does not.
-    pub(super) fn gateways(&self) -> Vec<(LinkId, AgentStreams, watch::Receiver<()>)> {
-        let state = self.state();
-        let running = state.gateways.iter();
-        running.map(|(link, (streams, runs))| (*link, streams.clone(), runs.subscribe())).collect()
-    }
-
-    /// An agent has a stream open at a gateway, or none any more.
-    pub(super) fn note_stream(&self, gateway: LinkId, agent: &AgentId, is_open: bool) {
-        let mut state = self.state();
-        let now_us = state.now_us();
-        state.presence.note_stream(gateway, agent, is_open, now_us);
-    }
-
     /// Does something to a process or to the broker.
     pub(super) fn apply(&self, intervention: Intervention) {
         self.change(|state| state.apply(intervention));
@@ -326,6 +320,7 @@ impl World {
             limits: scenario.settings.limits.clone(),
             invited: state.presence.invited(),
             digests: state.watcher.digests(),
+            acks: state.acks.clone(),
             story: state.story.clone(),
             sometimes: state.points.by_name(),
             ended_at: state.now(),
@@ -440,7 +435,21 @@ impl WorldState {
         self.rng.random_range(0..=most)
     }
 
+    fn note_acks(&mut self, link: LinkId, kind: AckEventKind) {
+        let (at, process) = (self.now(), self.name(link).to_owned());
+        self.acks.push(AckEvent { at, process, kind });
+    }
+
     fn reached(&mut self, point: Point) {
         self.points.reached(point);
     }
+}
+
+/// The ids of the deliveries in an inbox message.
+fn delivery_ids(payload: &[u8]) -> impl Iterator<Item = DeliveryId> {
+    let text = std::str::from_utf8(payload).unwrap_or_default();
+    text.match_indices(ID_MEMBER).filter_map(|(at, _)| {
+        let begin = at + ID_MEMBER.len();
+        DeliveryId::try_new(text.get(begin..begin + ID_LEN)?).ok()
+    })
 }

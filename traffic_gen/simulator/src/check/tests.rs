@@ -9,10 +9,10 @@ use bus::LogRecord;
 use bytes::Bytes;
 use schemas::delivery::{Delivery, Notification};
 use schemas::record::{EngineEvent, Entry, Record};
-use schemas::{Act, DeliveryId, Digest, Lane, MsgId, RegisterKey};
+use schemas::{Act, AgentId, DeliveryId, Digest, Lane, MsgId, RegisterKey, Timestamp};
 
 use super::check;
-use crate::trace::{AnnouncedDigest, Answer, Noted, QueueLoad, Trace};
+use crate::trace::{AckEvent, AckEventKind, AnnouncedDigest, Answer, Noted, QueueLoad, Trace};
 use fixture::{agent, round, unfinished_round};
 use traffic_gen::invariants::{Invariant, Verdict};
 
@@ -82,6 +82,45 @@ fn a_contractor_that_hears_of_the_award_before_the_close_breaks_the_seal() {
         }
     }
     assert!(is_broken(&check(&trace), Invariant::Sealed));
+}
+
+#[test]
+fn acknowledgements_are_followed_through_gateways_and_take_overs() {
+    let (bob, eve) = (agent("bob"), agent("eve"));
+    let [one, two] = [1, 2].map(|number| DeliveryId::new(Lane(0), [number; 16]));
+    let verdict = |events: &[(u64, &str, AckEventKind)]| {
+        let at = |ms: u64| Timestamp::from_ms(1000).plus_ms(ms);
+        let event = |(ms, process, kind): &(u64, &str, AckEventKind)| AckEvent {
+            at: at(*ms),
+            process: (*process).to_owned(),
+            kind: kind.clone(),
+        };
+        let acks = events.iter().map(event).collect();
+        check(&Trace { acks, ended_at: at(60_000), ..round() })
+    };
+    let taken = |ids: &[DeliveryId]| AckEventKind::Taken((bob.clone(), ids.to_vec()));
+    let passed = |to: &AgentId, ids: &[DeliveryId]| AckEventKind::Passed(vec![(to.clone(), ids.to_vec())]);
+    let heard = || AckEventKind::Heard((bob.clone(), vec![one]));
+    let sent = |ids: &[DeliveryId]| AckEventKind::Sent((bob.clone(), ids.to_vec()));
+    let (gateway, engine) = ("gateway-0-1", "engine-0-1");
+    let rows: [(&str, Vec<_>, bool); 8] = [
+        ("whole", vec![(0, gateway, taken(&[one, two])), (10, gateway, passed(&bob, &[one, two]))], false),
+        ("half", vec![(0, gateway, taken(&[one, two])), (10, gateway, passed(&bob, &[one]))], true),
+        ("nothing", vec![(0, gateway, taken(&[one]))], true),
+        ("nothing, dead", vec![(0, gateway, taken(&[one])), (5, gateway, AckEventKind::Died)], false),
+        ("for another", vec![(0, gateway, taken(&[one])), (10, gateway, passed(&eve, &[one]))], true),
+        ("sent again", vec![(0, engine, heard()), (900, engine, sent(&[two, one]))], true),
+        ("sent by another", vec![(0, engine, heard()), (900, "engine-1-1", sent(&[one]))], false),
+        (
+            "folded anew",
+            vec![(0, engine, heard()), (5, engine, AckEventKind::Read(Lane(0))), (900, engine, sent(&[one]))],
+            false,
+        ),
+    ];
+    for (name, events, is_harmed) in rows {
+        let verdict = verdict(&events);
+        assert_eq!(is_broken(&verdict, Invariant::Acknowledged), is_harmed, "{name}: {:#?}", verdict.examples);
+    }
 }
 
 #[test]

@@ -127,7 +127,7 @@ impl Slot {
             match started {
                 Ok(started) => {
                     if let Running::Gateway(gateway) = &started {
-                        world.set_gateway(link, Some(gateway.streams()));
+                        world.set_gateway(link, Some(gateway));
                     }
                     *running.lock().unwrap_or_else(PoisonError::into_inner) = Some(started);
                 }

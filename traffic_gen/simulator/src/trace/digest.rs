@@ -1,8 +1,9 @@
 //! The digest of a trace: two runs of one seed must agree in everything that is judged.
 
 use schemas::Digest;
+use schemas::acknowledgement::AgentAcks;
 
-use super::{Answer, JournalEntry, Noted, Trace};
+use super::{AckEvent, AckEventKind, Answer, JournalEntry, Noted, Trace};
 
 impl Trace {
     /// The digest of everything that is judged: the same for every run of a seed.
@@ -45,6 +46,7 @@ impl Trace {
             text.numbers(&[view.from_seq, view.to_seq]);
             text.bytes(&view.answer);
         }
+        self.acks.iter().for_each(|event| text.ack_event(event));
         for digest in &self.digests {
             text.bytes(digest.engine.as_bytes());
             text.numbers(&[u64::from(digest.lane.0), digest.position]);
@@ -84,6 +86,28 @@ impl Text {
     fn bytes(&mut self, bytes: &[u8]) {
         self.number(bytes.len() as u64);
         self.0.extend_from_slice(bytes);
+    }
+
+    fn ack_event(&mut self, event: &AckEvent) {
+        self.number(event.at.0);
+        self.bytes(event.process.as_bytes());
+        match &event.kind {
+            AckEventKind::Taken(acks) => self.acks(0, std::slice::from_ref(acks)),
+            AckEventKind::Passed(acks) => self.acks(1, acks),
+            AckEventKind::Heard(acks) => self.acks(2, std::slice::from_ref(acks)),
+            AckEventKind::Sent(acks) => self.acks(3, std::slice::from_ref(acks)),
+            AckEventKind::Read(lane) => self.numbers(&[4, u64::from(lane.0)]),
+            AckEventKind::Resumed => self.number(5),
+            AckEventKind::Died => self.number(6),
+        }
+    }
+
+    fn acks(&mut self, tag: u64, acks: &[AgentAcks]) {
+        self.number(tag);
+        for (agent, ids) in acks {
+            self.bytes(agent.as_str().as_bytes());
+            ids.iter().for_each(|id| self.bytes(&id.to_bytes()));
+        }
     }
 
     fn entry(&mut self, entry: &JournalEntry) {

@@ -14,7 +14,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::{LinkId, ProcessRole, WorldState};
 use crate::points::Point;
-use crate::trace::Trace;
+use crate::trace::{AckEventKind, Trace};
 
 /// A record is stamped ahead of true time when it is by more than this.
 const AHEAD_US: u64 = 1_000_000;
@@ -303,6 +303,10 @@ impl WorldState {
             self.reached(Point::ReadTrimmed);
             return Err(BusError::Trimmed(trimmed));
         }
+        if self.role(link) == ProcessRole::Engine {
+            self.note_acks(link, AckEventKind::Read(lane));
+        }
+        let log = self.broker.lane(lane)?;
         if log.trimmed > 0 && self.role(link) == ProcessRole::Engine {
             self.reached(Point::CheckpointRestored);
         }
@@ -427,7 +431,11 @@ impl WorldState {
 
     fn observe_arrival(&mut self, at: LinkId, message: &Received) {
         match self.role(at) {
-            ProcessRole::Engine => self.watcher.handle_arrival(at, message, &self.broker, &mut self.points),
+            ProcessRole::Engine => {
+                let name = self.name(at).to_owned();
+                let heard = self.watcher.handle_arrival(at, &name, message, &self.broker, &mut self.points);
+                heard.into_iter().for_each(|acks| self.note_acks(at, AckEventKind::Heard(acks)));
+            }
             ProcessRole::Gateway => {
                 let now_us = self.now_us();
                 if self.presence.is_routed_wrong(at, message) {

@@ -6,6 +6,7 @@ use rand::RngExt;
 
 use super::{Intervention, LinkId, ProcessRole, ScheduledEvent, WorldState};
 use crate::points::Point;
+use crate::trace::AckEventKind;
 
 /// A process's link to the broker.
 pub(super) struct Link {
@@ -167,6 +168,7 @@ impl WorldState {
     }
 
     fn kill(&mut self, id: LinkId) {
+        self.note_acks(id, AckEventKind::Died);
         let link = self.link(id);
         link.is_dead = true;
         link.outgoing.clear();
@@ -184,6 +186,7 @@ impl WorldState {
         for event in incoming {
             self.arrive(id, event);
         }
+        self.note_acks(id, AckEventKind::Resumed);
         for event in outgoing {
             self.send(id, event);
         }

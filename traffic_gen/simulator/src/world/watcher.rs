@@ -3,19 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bus::{LogRecord, Received};
+use schemas::acknowledgement::{AgentAcks, decode_collected};
 use schemas::record::{AdmittedMessage, EngineEvent, Entry, Record};
 use schemas::{Act, AgentId, DeliveryId, Digest, Lane, NegotiationId, subject};
 use serde::Deserialize;
 
-use super::LinkId;
 use super::broker::{Broker, matches};
+use super::{LinkId, delivery_ids};
 use crate::points::{Point, Points};
 use crate::trace::AnnouncedDigest;
-
-/// How a delivery begins in an inbox message.
-const ID_MEMBER: &str = "\"msg_id\":\"";
-/// Digits of a delivery id.
-const ID_LEN: usize = 32;
 
 /// What it remembers.
 pub(crate) struct Watcher {
@@ -50,7 +46,7 @@ impl Watcher {
     }
 
     /// The engine that owns a lane by the log.
-    fn owner(&self, lane: Lane) -> Option<&str> {
+    pub(super) fn owner(&self, lane: Lane) -> Option<&str> {
         self.lanes.get(usize::from(lane.0))?.owner.as_deref()
     }
 
@@ -99,11 +95,8 @@ impl Watcher {
         broker: &Broker,
         points: &mut Points,
     ) {
-        let Ok(text) = std::str::from_utf8(&message.payload) else { return };
         let mut is_stale = false;
-        for (at, _) in text.match_indices(ID_MEMBER) {
-            let begin = at + ID_MEMBER.len();
-            let Some(Ok(id)) = text.get(begin..begin + ID_LEN).map(DeliveryId::try_new) else { continue };
+        for id in delivery_ids(&message.payload) {
             is_stale |= self.owner(id.lane()) != Some(name);
             let (first, _) = *self.emitted.entry(id).or_insert_with(|| (from, broker.seen(from, id.lane())));
             if first != from {
@@ -115,21 +108,36 @@ impl Watcher {
         }
     }
 
-    /// A message arrives at an engine.
-    pub(super) fn handle_arrival(&self, at: LinkId, message: &Received, broker: &Broker, points: &mut Points) {
+    /// A message arrives at an engine. Says what it acknowledges of what the engine has read of lanes it stands by for: an
+    /// owner does not count what it may not send yet.
+    pub(super) fn handle_arrival(
+        &self,
+        at: LinkId,
+        name: &str,
+        message: &Received,
+        broker: &Broker,
+        points: &mut Points,
+    ) -> Vec<AgentAcks> {
         let mut last_seqs = (0..).map(Lane).zip(broker.last_seqs());
         if let Some((lane, last_seq)) = last_seqs.find(|(lane, _)| subject::view(*lane) == message.subject) {
             if broker.seen(at, lane) < last_seq {
                 points.reached(Point::ViewFromBehind);
             }
-            return;
+            return Vec::new();
         }
-        let Some((_, id)) = subject::parse_ack(&message.subject) else { return };
-        let emitted = self.emitted.get(&id);
-        let reads = broker.seen(at, id.lane()) > 0;
-        if emitted.is_some_and(|(from, seen)| reads && *from != at && broker.seen(at, id.lane()) < *seen) {
-            points.reached(Point::AckBeforeFold);
+        let mut acks = acknowledged(message);
+        for (_, ids) in &mut acks {
+            ids.retain(|id| {
+                let Some((from, emitted_at)) = self.emitted.get(id) else { return false };
+                let seen = broker.seen(at, id.lane());
+                let (reads, is_read) = (seen > 0, seen >= *emitted_at);
+                if reads && *from != at && !is_read {
+                    points.reached(Point::AckBeforeFold);
+                }
+                reads && is_read && self.owner(id.lane()) != Some(name)
+            });
         }
+        acks
     }
 
     /// Takes down the digests of a heartbeat.
@@ -184,6 +192,16 @@ impl Watcher {
             points.reached(Point::OldEpoch);
         }
     }
+}
+
+/// What a message acknowledges; nothing where it is no acknowledgement.
+fn acknowledged(message: &Received) -> Vec<AgentAcks> {
+    if matches(subject::ALL_COLLECTED_ACKS, &message.subject) {
+        return decode_collected(&message.payload).unwrap_or_default();
+    }
+    let Some((agent, first)) = subject::parse_ack(&message.subject) else { return Vec::new() };
+    let further: Vec<DeliveryId> = serde_json::from_slice(&message.payload).unwrap_or_default();
+    vec![(agent, std::iter::once(first).chain(further).collect())]
 }
 
 /// A heartbeat, as far as it announces digests.

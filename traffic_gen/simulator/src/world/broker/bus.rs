@@ -17,13 +17,15 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt, stream};
-use schemas::{Lane, RegisterKey};
+use schemas::acknowledgement::{AgentAcks, decode_collected};
+use schemas::{AgentId, DeliveryId, Lane, RegisterKey, routed, subject};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::sync::oneshot;
 
-use super::super::{LinkId, ProcessRole, World, WorldState};
-use super::Subscription;
+use super::super::{LinkId, ProcessRole, World, WorldState, delivery_ids};
+use super::{Subscription, matches};
 use crate::points::Point;
+use crate::trace::AckEventKind;
 
 /// How names of checkpoints begin.
 const CHECKPOINT: &str = "checkpoint-";
@@ -389,6 +391,7 @@ fn incoming<T: Send + 'static>(receiver: UnboundedReceiver<T>) -> BoxStream<'sta
 
 /// A process hands a message over, which waits for nothing but a process that stands still; it is routed when it reaches the broker, if it does.
 fn post(state: &mut WorldState, link: LinkId, message: Received, handed_over: oneshot::Sender<()>) {
+    observe_posted(state, link, &message);
     let route = move |state: &mut WorldState| {
         if state.is_cut(link) {
             state.reached(Point::MessageLost);
@@ -406,6 +409,37 @@ fn post(state: &mut WorldState, link: LinkId, message: Received, handed_over: on
         let _ = handed_over.send(());
         state.send(link, Box::new(route));
     }
+}
+
+/// Notes what a process hands to the bus, whether or not it arrives.
+fn observe_posted(state: &mut WorldState, from: LinkId, message: &Received) {
+    let Received { subject, payload, .. } = message;
+    match state.role(from) {
+        ProcessRole::Gateway if matches(subject::ALL_COLLECTED_ACKS, subject) => {
+            let acks = decode_collected(payload).unwrap_or_default();
+            if acks.len() > 1 {
+                state.reached(Point::AcksTogether);
+            }
+            state.note_acks(from, AckEventKind::Passed(acks));
+        }
+        ProcessRole::Engine => {
+            let owns = |id: &DeliveryId| state.watcher.owner(id.lane()) == Some(state.name(from));
+            let sent: Vec<AgentAcks> = documents(subject, payload)
+                .map(|(agent, documents)| (agent, delivery_ids(documents).filter(owns).collect()))
+                .collect();
+            sent.into_iter().for_each(|sent| state.note_acks(from, AckEventKind::Sent(sent)));
+        }
+        ProcessRole::Gateway | ProcessRole::Agent => {}
+    }
+}
+
+/// The deliveries of a message by agent, whether they go to an inbox or to a gateway.
+fn documents<'a>(subject: &str, payload: &'a [u8]) -> impl Iterator<Item = (AgentId, &'a [u8])> {
+    let inbox = matches(subject::ALL_INBOXES, subject).then(|| subject::agent_of(subject)).flatten();
+    let lines = subject::is_gateway_deliveries(subject).then(|| routed::lines(payload).flatten());
+    let routed = lines.into_iter().flatten();
+    let read = |(agent, document)| Some((AgentId::try_new(agent).ok()?, document));
+    inbox.map(|agent| (agent, payload)).into_iter().chain(routed.filter_map(read))
 }
 
 /// Ends behind the first error.
