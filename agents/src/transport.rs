@@ -84,6 +84,12 @@ pub trait Uplink: Send + Sync {
     /// Acknowledges deliveries, together with documents whose sending has begun before the future is first polled where
     /// the transport can. Nothing depends on its success: what is not acknowledged is delivered again.
     fn ack(&self, deliveries: Vec<DeliveryId>) -> BoxFuture<'static, Result<(), TransportError>>;
+
+    /// Whether an acknowledgement that leaves with a document costs no write of its own. Where it does, it waits for others
+    /// instead.
+    fn acks_with_documents(&self) -> bool {
+        false
+    }
 }
 
 /// What came back for one document.

@@ -348,9 +348,10 @@ impl<S: Strategy + 'static> Drive<S> {
         }
     }
 
-    /// Sends what is ready. Acknowledgements that wait leave with it, and with the agent's end.
+    /// Sends what is ready. Acknowledgements that wait leave with it where that costs nothing, and with the agent's end.
     fn transmit(&mut self, link: &dyn Uplink) {
-        let is_leaving = self.transmit_messages(link) || self.is_stopping;
+        let has_sent = self.transmit_messages(link);
+        let is_leaving = has_sent && link.acks_with_documents() || self.is_stopping;
         while let Some(ids) = self.acks.poll(self.clock.now(), is_leaving) {
             self.acknowledge(link, ids);
         }

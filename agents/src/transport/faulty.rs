@@ -197,4 +197,8 @@ impl Uplink for FaultyUplink {
         let surviving = self.surviving(deliveries);
         if surviving.is_empty() { std::future::ready(Ok(())).boxed() } else { self.inner.ack(surviving) }
     }
+
+    fn acks_with_documents(&self) -> bool {
+        self.inner.acks_with_documents()
+    }
 }

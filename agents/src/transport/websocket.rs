@@ -174,6 +174,10 @@ impl Uplink for WebSocketUplink {
         }
         .boxed()
     }
+
+    fn acks_with_documents(&self) -> bool {
+        true
+    }
 }
 
 /// The task that owns the socket.
