@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+use std::future::ready;
 use std::path::Path;
+use std::pin::pin;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,6 +18,7 @@ use bus::nats::{self, NatsOptions};
 use futures_util::StreamExt as _;
 use gateway::keys::{Claims, KeyAlgorithm, SigningKey, key_set};
 use nats_server::{LocalServer, LocalServerOptions};
+use schemas::presence::Hello;
 use schemas::{AgentId, subject};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
@@ -56,7 +59,9 @@ async fn streams_end_soon_after_their_key_has_left_the_file_and_agents_come_back
     ended(&mut over_sse).await;
     ended(&mut over_websocket).await;
     assert!(removed.elapsed() <= REFRESH_AND_GRACE, "{:?}", removed.elapsed());
-    tokio::time::timeout(PATIENCE, hellos.next()).await.unwrap().unwrap();
+    // The stream that ended says so; what follows is the new one.
+    let connected = hellos.filter(|hello| ready(matches!(Hello::parse(&hello.payload), Hello::Connected(_))));
+    tokio::time::timeout(PATIENCE, pin!(connected).next()).await.unwrap().unwrap();
     assert!(asked.load(Ordering::Relaxed) >= 3, "one connection, one refusal of the old token, one with the fresh one");
     running.shutdown().await.unwrap();
 }

@@ -106,7 +106,7 @@ fn assert_completed(trace: &[Span]) {
 }
 
 /// Every step of a completed contract net, beside its parent.
-const STEPS: [(&str, &str); 37] = [
+const STEPS: [(&str, &str); 35] = [
     ("admit cfp", "send cfp"),
     ("admit confirm", "send confirm"),
     ("admit inform", "send inform"),
@@ -114,8 +114,6 @@ const STEPS: [(&str, &str); 37] = [
     ("deliver accept", "fold offer"),
     ("deliver ack", "fold cfp"),
     ("deliver ack", "fold confirm"),
-    ("deliver ack", "fold inform"),
-    ("deliver ack", "fold offer"),
     ("deliver cfp", "fold cfp"),
     ("deliver closed", "fold inform"),
     ("deliver inform", "fold confirm"),

@@ -32,7 +32,7 @@ fn planted_violations_of_invariants_are_named() {
     let without = |left_out: &str| round().into_iter().filter(|step| step.name != left_out).collect::<Vec<_>>();
     let plus = |step: Step| round().into_iter().chain([step]).collect::<Vec<_>>();
     for (planted, script, broken) in [
-        ("a lost admission", without("receipt of bob's offer"), Invariant::NoLostAdmission),
+        ("a lost admission", without("receipt of the call"), Invariant::NoLostAdmission),
         ("no notice", without("reject of bob"), Invariant::FinalNotice),
         ("no end", without("end for alice"), Invariant::Terminates),
         ("the award given to another", plus(told("again", "bob", 90, 20, accept(1, 1))), Invariant::OneAward),
