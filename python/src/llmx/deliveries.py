@@ -260,10 +260,10 @@ Notification = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RiddenReceipt:
-    """A receipt that says no more than what became of a message, and comes with another delivery."""
+    """A receipt that says no more than `ok` and comes with another delivery."""
 
     ack_of: str
-    disposition: Disposition
+    disposition: Literal["ok"]
     offer_id: str | None = None
 
 

@@ -96,7 +96,7 @@ fn acknowledgements_are_followed_through_gateways_and_take_overs() {
             kind: kind.clone(),
         };
         let acks = events.iter().map(event).collect();
-        check(&Trace { acks, ended_at: at(60_000), ..round() })
+        check(&Trace { acks, ended_at: at(60_000), is_liveness: false, ..round() })
     };
     let taken = |ids: &[DeliveryId]| AckEventKind::Taken((bob.clone(), ids.to_vec()));
     let passed = |to: &AgentId, ids: &[DeliveryId]| AckEventKind::Passed(vec![(to.clone(), ids.to_vec())]);

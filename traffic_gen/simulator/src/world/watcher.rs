@@ -28,6 +28,8 @@ pub(crate) struct Watcher {
 struct Ownership {
     epoch: u64,
     owner: Option<String>,
+    /// Who owned it before.
+    before: Option<String>,
 }
 
 impl Watcher {
@@ -48,6 +50,12 @@ impl Watcher {
     /// The engine that owns a lane by the log.
     pub(super) fn owner(&self, lane: Lane) -> Option<&str> {
         self.lanes.get(usize::from(lane.0))?.owner.as_deref()
+    }
+
+    /// Whether the lane is another engine's, and was so before: who has just lost it may not know yet.
+    fn stands_by(&self, name: &str, lane: Lane) -> bool {
+        let is = |owner: &Option<String>| owner.as_deref() == Some(name);
+        self.lanes.get(usize::from(lane.0)).is_some_and(|known| !is(&known.owner) && !is(&known.before))
     }
 
     pub(super) fn handle_record(&mut self, record: &LogRecord, points: &mut Points) {
@@ -109,7 +117,7 @@ impl Watcher {
     }
 
     /// A message arrives at an engine. Says what it acknowledges of what the engine has read of lanes it stands by for: an
-    /// owner does not count what it may not send yet.
+    /// owner, or who still takes itself for one, does not count what it may not send yet.
     pub(super) fn handle_arrival(
         &self,
         at: LinkId,
@@ -134,7 +142,7 @@ impl Watcher {
                 if reads && *from != at && !is_read {
                     points.reached(Point::AckBeforeFold);
                 }
-                reads && is_read && self.owner(id.lane()) != Some(name)
+                reads && is_read && self.stands_by(name, id.lane())
             });
         }
         acks
@@ -177,7 +185,7 @@ impl Watcher {
                 if known.owner.as_ref().is_some_and(|owner| owner != engine) {
                     points.reached(Point::OwnerChanged);
                 }
-                *known = Ownership { epoch, owner: Some(engine.clone()) };
+                *known = Ownership { epoch, owner: Some(engine.clone()), before: known.owner.take() };
                 return;
             }
             EngineEvent::Claim { .. } => points.reached(Point::ClaimOutbid),
