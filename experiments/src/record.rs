@@ -1,0 +1,167 @@
+//! What a cell leaves: `cells/<id>/rounds.jsonl` with one [`RoundRecord`] per line, and `cells/<id>/cell.json` with the
+//! [`CellRecord`], written last: a cell without it is run again.
+//!
+//! Times are microseconds from the start of the cell, by one monotonic clock. Latencies are taken from `intended_us`, so
+//! that a generator which falls behind makes them longer instead of hiding them (coordinated omission).
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead};
+
+use serde::{Deserialize, Serialize};
+
+/// What was asked of a cell, and how it ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CellRecord {
+    /// Name of its folder; unique in the experiment.
+    pub id: String,
+    /// `contract-net` or `alternating`.
+    pub protocol: String,
+    /// Contractors.
+    pub contractors: u32,
+    /// Acceptance policy, such as `high@1`.
+    pub policy: String,
+    /// Calls per second that were offered, before time was scaled.
+    pub rate: f64,
+    /// How long calls arrived, in seconds, before time was scaled.
+    pub duration_s: f64,
+    /// How many times faster than planned the calls arrived.
+    pub time_scale: f64,
+    /// Seed of arrivals and contractors.
+    pub seed: u64,
+    /// `memory` or `nats`.
+    pub bus: String,
+    /// `scripted`, `stub` or `live`: who decided.
+    pub deciders: String,
+    /// What is true of every round and is no column of its own, such as the distribution of delays.
+    pub labels: BTreeMap<String, String>,
+    /// Lines of `rounds.jsonl`.
+    pub rounds: u64,
+    /// From the first intended call to the last end, in seconds.
+    pub elapsed_s: f64,
+    /// Violations of invariants, by name.
+    pub violations: BTreeMap<String, u64>,
+    /// Whether it was asked to end before its time.
+    pub is_interrupted: bool,
+}
+
+/// One negotiation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RoundRecord {
+    /// Number in the cell, by intended time, from 0.
+    pub round: u64,
+    /// Its id in the exchange; absent where the call was refused.
+    pub negotiation: Option<String>,
+    /// When the call was due.
+    pub intended_us: u64,
+    /// When it was handed to a gateway.
+    pub sent_us: u64,
+    /// When a gateway said that it is stored.
+    pub stored_us: Option<u64>,
+    /// Whether it belongs to the warm-up.
+    pub is_warm_up: bool,
+    /// Contractors invited.
+    pub invited: u32,
+    /// When its initiator knew the award, or that there is none.
+    pub decided_us: Option<u64>,
+    /// When its initiator knew that the award binds.
+    pub confirmed_us: Option<u64>,
+    /// When its initiator knew the end.
+    pub ended_us: Option<u64>,
+    /// How it ended, such as `completed`.
+    pub outcome: Option<String>,
+    /// Why the call was refused.
+    pub refusal: Option<String>,
+    /// Every offer a contractor made, in the order of [`BidRecord::sent_us`].
+    pub offers: Vec<BidRecord>,
+    /// Every award in its order; more than one where the first did not bind.
+    pub awards: Vec<AwardRecord>,
+    /// What agents sent, by act.
+    pub sent: BTreeMap<String, MessageCount>,
+    /// What agents were sent, by act.
+    pub delivered: BTreeMap<String, MessageCount>,
+    /// Messages sent again.
+    pub retries: u64,
+    /// Deliveries that came again.
+    pub duplicates: u64,
+    /// Dispositions other than `ok`, by name.
+    pub dispositions: BTreeMap<String, u64>,
+}
+
+/// One offer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BidRecord {
+    /// Contractor.
+    pub from: String,
+    /// Position in the call's list of contractors, from 0, where there is a list.
+    pub position: Option<u32>,
+    /// Cost asked for; the lowest is the best.
+    pub cost: f64,
+    /// The cost it has itself, where its script says so.
+    pub own_cost: Option<f64>,
+    /// How long its script waited, in microseconds.
+    pub delay_us: Option<u64>,
+    /// When it was handed to a gateway.
+    pub sent_us: u64,
+    /// When a gateway said that it is stored.
+    pub stored_us: Option<u64>,
+    /// What the exchange made of it: `ok`, `late`, `out_of_turn`, ..., or the code of a gateway's refusal.
+    pub disposition: String,
+    /// Whether its terms hold words that are meant as instructions.
+    #[serde(default)]
+    pub is_injection: bool,
+}
+
+/// One award.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AwardRecord {
+    /// Contractor.
+    pub to: String,
+    /// When the initiator knew it.
+    pub at_us: u64,
+    /// Whether the contractor confirmed it.
+    pub is_bound: bool,
+}
+
+/// Messages and their bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MessageCount {
+    /// Distinct messages.
+    pub messages: u64,
+    /// Bytes of their documents.
+    pub bytes: u64,
+}
+
+/// A line that is no record.
+#[derive(Debug, thiserror::Error)]
+#[error("line {line}: {reason}")]
+pub struct RecordError {
+    /// Number of the line, from 1.
+    pub line: u64,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// The rounds of a cell, in the order of their lines.
+pub fn read_rounds(lines: impl BufRead) -> impl Iterator<Item = Result<RoundRecord, RecordError>> {
+    (1_u64..).zip(lines.lines()).map(|(line, text)| {
+        let text = text.map_err(|error: io::Error| RecordError { line, reason: error.to_string() })?;
+        serde_json::from_str(&text).map_err(|error| RecordError { line, reason: error.to_string() })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_is_no_round_is_named_by_its_number() {
+        let read: Vec<_> = read_rounds(&b"{}\nnot json\n"[..]).collect();
+        let lines: Vec<_> = read.iter().map(|round| round.as_ref().map_err(|error| error.line)).collect();
+        assert!(matches!(lines[..], [Err(1), Err(2)]), "{read:?}");
+    }
+}
