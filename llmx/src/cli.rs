@@ -18,6 +18,7 @@ use crate::missing as simulate;
 use crate::model_stub;
 use crate::output::Outcome;
 use crate::output::traces::{self, Traced};
+use crate::runtime::Threads;
 use crate::settings::Given;
 #[cfg(feature = "simulate")]
 use crate::simulate;
@@ -151,6 +152,38 @@ impl Cli {
             | Command::Healthcheck(_) => return Ok(()),
         };
         traces::start(&Traced { service, instance })
+    }
+
+    /// The threads it needs.
+    pub fn threads(&self) -> Threads {
+        match &self.command {
+            Command::Gateway(args) => args.args.threads(),
+            Command::Engine(args) => args.args.threads(),
+            Command::Contractors(args) => args.threads(),
+            Command::Traffic(args) => args.threads(),
+            Command::Call(_)
+            | Command::Listen(_)
+            | Command::Agent(_)
+            | Command::Top(_)
+            | Command::Completions(_)
+            | Command::Man(_)
+            | Command::Policy(_)
+            | Command::Token(_)
+            | Command::Keys(_)
+            | Command::Schema(_)
+            | Command::Metrics(_)
+            | Command::Config(_)
+            | Command::Healthcheck(_) => Threads::One,
+            Command::Demo(_)
+            | Command::ModelStub(_)
+            | Command::Replay(_)
+            | Command::Archive(_)
+            | Command::Audit(_)
+            | Command::Bargain(_)
+            | Command::Bench(_)
+            | Command::Chaos(_)
+            | Command::Simulate(_) => Threads::Cores,
+        }
     }
 
     /// Runs the command.

@@ -23,6 +23,7 @@ use crate::connections::Connections;
 use crate::ops::{self, HealthReport};
 use crate::output::{Outcome, print, tracer};
 use crate::remote::RemoteArgs;
+use crate::runtime::{Threads, ThreadsArgs};
 use crate::signals::asked_to_end;
 
 /// Arguments of `llmx contractors`.
@@ -53,6 +54,15 @@ pub struct ContractorsArgs {
     /// Let a language model choose the terms, as this TOML file says (docs/models.md)
     #[arg(long, value_name = "FILE")]
     model: Option<PathBuf>,
+    #[command(flatten)]
+    threads: ThreadsArgs,
+}
+
+impl ContractorsArgs {
+    /// The threads it runs on.
+    pub const fn threads(&self) -> Threads {
+        Threads::Given(self.threads)
+    }
 }
 
 /// Runs until asked to end.

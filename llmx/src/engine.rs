@@ -19,6 +19,7 @@ use telemetry::metrics::process;
 use crate::nats::NatsArgs;
 use crate::ops::{self, HealthReport};
 use crate::output::{Failure, Outcome, print};
+use crate::runtime::{Threads, ThreadsArgs};
 use crate::settings::{File, Given, Section};
 use crate::signals::asked_to_end;
 
@@ -45,6 +46,8 @@ pub struct EngineArgs {
     config: Option<PathBuf>,
     #[command(flatten)]
     settings: EngineSettings,
+    #[command(flatten)]
+    threads: ThreadsArgs,
 }
 
 /// Members of `[engine]`.
@@ -142,6 +145,11 @@ impl EngineArgs {
     /// Its name, where the command line gives one.
     pub fn id(&self) -> Option<&str> {
         self.settings.id.as_deref()
+    }
+
+    /// The threads it runs on.
+    pub const fn threads(&self) -> Threads {
+        Threads::Given(self.threads)
     }
 }
 

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use self::settings::Settings;
 use crate::nats::NatsArgs;
 use crate::output::{Failure, Outcome, print};
+use crate::runtime::{Threads, ThreadsArgs};
 use crate::settings::{File, Given, Section};
 use crate::signals::asked_to_end;
 
@@ -30,6 +31,8 @@ pub struct GatewayArgs {
     config: Option<PathBuf>,
     #[command(flatten)]
     settings: Settings,
+    #[command(flatten)]
+    threads: ThreadsArgs,
 }
 
 /// Who may look at the console.
@@ -68,6 +71,11 @@ impl GatewayArgs {
     /// Its name, where the command line gives one.
     pub fn id(&self) -> Option<&str> {
         self.settings.id.as_deref()
+    }
+
+    /// The threads it runs on.
+    pub const fn threads(&self) -> Threads {
+        Threads::Given(self.threads)
     }
 }
 

@@ -37,6 +37,7 @@ mod output;
 mod policy;
 mod remote;
 mod replay;
+mod runtime;
 mod schema;
 mod settings;
 mod signals;
@@ -72,7 +73,7 @@ fn main() -> ExitCode {
     if let Err(failure) = output::start_logging().and_then(|()| cli.start_tracing()) {
         return failure.report();
     }
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match cli.threads().runtime() {
         Ok(runtime) => runtime,
         Err(error) => return output::Failure::configuration(format!("cannot start the runtime: {error}")).report(),
     };
