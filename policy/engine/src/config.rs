@@ -106,7 +106,8 @@ impl EngineConfig {
 #[derive(Debug, Clone)]
 pub struct OutboxConfig {
     /// Gap before the first repeat, in milliseconds; each further gap is twice the one before. 500 is far above any
-    /// healthy round trip, so that a repeat means a loss.
+    /// healthy round trip, so that a repeat means a loss. To an agent that is slow to acknowledge it is up to eight times
+    /// as long.
     pub retry_base_ms: u64,
     /// Largest gap, in milliseconds.
     pub retry_ms_max: u64,

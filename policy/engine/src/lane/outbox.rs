@@ -11,6 +11,7 @@
 //! Holds no socket and reads no clock: the lane feeds it and carries away [`Bundle`](super::Bundle)s and failures to log. Bounds:
 //! [`OutboxConfig`].
 
+mod answer_times;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod send_and_retry;
@@ -36,6 +37,7 @@ use crate::config::OutboxConfig;
 use crate::lane::document::DocumentWriter;
 use crate::lane::{DeliveryEvent, DeliveryStep, Gate};
 use crate::metrics::{DeadLetterReason, EngineMetrics, Observation};
+use answer_times::AnswerTimes;
 use unreachable::UnreachableAgents;
 
 /// Acknowledgements remembered while the lane is not owned. An owner logs within a second what it receives, so this covers a
@@ -176,6 +178,7 @@ pub(crate) struct Outbox {
     made: u64,
     writer: DocumentWriter,
     unreachable: UnreachableAgents,
+    answer_times: AnswerTimes,
     /// What became of deliveries since the lane last asked: of all where `keeps_events`, otherwise of those given up.
     events: Vec<DeliveryEvent>,
     keeps_events: bool,
@@ -183,6 +186,7 @@ pub(crate) struct Outbox {
 
 impl Outbox {
     pub(crate) fn new(config: OutboxConfig, metrics: Arc<EngineMetrics>, now: Instant) -> Self {
+        let answer_times = AnswerTimes::new(Duration::from_millis(config.retry_base_ms));
         Self {
             config,
             metrics,
@@ -197,6 +201,7 @@ impl Outbox {
             made: 0,
             writer: DocumentWriter::default(),
             unreachable: UnreachableAgents::default(),
+            answer_times,
             events: Vec::new(),
             keeps_events: false,
         }
@@ -285,6 +290,9 @@ impl Outbox {
         };
         let waited = (entry.attempts > 0).then(|| now.saturating_duration_since(entry.made_at));
         self.metrics.count_acked(&entry.deliver.told, waited);
+        if let Some(waited) = waited {
+            self.answer_times.note(agent, waited);
+        }
         self.unreachable.end(agent);
         if self.keeps_events {
             self.events.push(DeliveryEvent { waited, ..DeliveryEvent::of(entry, DeliveryStep::Acknowledged) });

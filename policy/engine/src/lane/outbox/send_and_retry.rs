@@ -165,7 +165,9 @@ impl Outbox {
             let base = Duration::from_millis(self.config.retry_base_ms);
             let expiry = clock.instant_of(entry.deliver.expires) + Duration::from_millis(1);
             // Even what expires now gets one gap in which its acknowledgement can arrive.
-            let at = (now + retry_gap(&self.config, &entry.deliver.to, entry.attempts)).min(expiry.max(now + base));
+            let to = &entry.deliver.to;
+            let gap = retry_gap(self.answer_times.gap(to), &self.config, to, entry.attempts);
+            let at = (now + gap).min(expiry.max(now + base));
             entry.due = Some(self.schedule.arm(id, at));
         }
     }
@@ -174,13 +176,13 @@ impl Outbox {
 /// A gap is lengthened by up to a quarter; less than a doubling, so that gaps always grow.
 const JITTER_PARTS: u64 = 1024;
 
-/// Gap after the latest attempt: base * 2^(attempts - 1), capped, plus jitter.
+/// Gap after the latest attempt: first * 2^(attempts - 1), capped, plus jitter.
 ///
 /// The jitter is a hash of recipient and attempt: it spreads recipients that fell silent together, repeats in a test,
 /// and lets one recipient's deliveries stay in one message.
-fn retry_gap(config: &OutboxConfig, to: &AgentId, attempts: u32) -> Duration {
-    let [base, max] = [config.retry_base_ms, config.retry_ms_max].map(Duration::from_millis);
-    let gap_ms = u64::try_from(Backoff::exact(base, max).ceiling(attempts).as_millis()).unwrap_or(config.retry_ms_max);
+fn retry_gap(first: Duration, config: &OutboxConfig, to: &AgentId, attempts: u32) -> Duration {
+    let max = Duration::from_millis(config.retry_ms_max);
+    let gap_ms = u64::try_from(Backoff::exact(first, max).ceiling(attempts).as_millis()).unwrap_or(config.retry_ms_max);
     let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one((to, attempts));
     Duration::from_millis(gap_ms + gap_ms.saturating_mul(hash % (JITTER_PARTS / 4)) / JITTER_PARTS)
 }
