@@ -3,4 +3,9 @@
 //! An experiment leaves a folder. `experiment.json` is the plan as it was resolved; each folder under `cells` holds what one
 //! cell measured ([`record`]), and every figure of the report is computed from those lines and nothing else.
 
+/// Figures of an experiment, and how they are drawn.
+pub mod figures {
+    pub mod draw;
+}
+
 pub mod record;
