@@ -1,7 +1,8 @@
 //! Experiments: what is asked of the exchange, measured over a grid of cells, and reported with intervals.
 //!
 //! An experiment leaves a folder. `experiment.json` is the plan as it was resolved; each folder under `cells` holds what one
-//! cell measured ([`record`]), and every figure of the report is computed from those lines and nothing else.
+//! cell measured ([`record`]), and every figure of the report is computed from those lines and nothing else. A [`soak`]
+//! leaves its samples instead.
 
 /// Figures of an experiment, and how they are drawn.
 pub mod figures {
@@ -9,3 +10,4 @@ pub mod figures {
 }
 
 pub mod record;
+pub mod soak;
