@@ -11,3 +11,4 @@ pub mod figures {
 
 pub mod record;
 pub mod soak;
+pub mod run;

@@ -84,9 +84,13 @@ pub struct Counts {
     pub offer: Latency,
 }
 
+/// Learns of each call before it is made: its negotiation, and when it was due.
+pub type DueListener = Box<dyn Fn(&NegotiationId, Instant) + Send + Sync>;
+
 /// Records a run. One lock: agents' loops hold it for microseconds per event.
 pub struct Recorder {
     started: Instant,
+    due: Option<DueListener>,
     inner: Mutex<RecorderState>,
 }
 
@@ -105,7 +109,7 @@ impl Recorder {
             agents: None,
             own_ids: None,
         };
-        Self { started, inner: Mutex::new(inner) }
+        Self { started, due: None, inner: Mutex::new(inner) }
     }
 
     /// The same, which also counts the calls for Prometheus.
@@ -135,6 +139,12 @@ impl Recorder {
         self
     }
 
+    /// The same, which passes on when calls are due: the one thing about a call that no agent sees.
+    #[must_use]
+    pub fn with_due(self, due: DueListener) -> Self {
+        Self { due: Some(due), ..self }
+    }
+
     /// Where calls are counted, if they are.
     #[must_use]
     pub fn metrics(&self) -> Option<TrafficMetrics> {
@@ -148,6 +158,9 @@ impl Recorder {
 
     /// Notes that a call was due at `intended`; latencies of its negotiation count from there.
     pub fn call_due(&self, negotiation: NegotiationId, intended: Instant) {
+        if let Some(due) = &self.due {
+            due(&negotiation, intended);
+        }
         let mut inner = self.lock();
         inner.open.insert(negotiation, OpenCall { intended, left: None, decided: false });
         inner.count_open();

@@ -1,0 +1,298 @@
+//! One cell: an exchange of its own, contractors, a warm-up, the load, and what came of it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agents::transport::Transport;
+use agents::transport::bus::BusTransport;
+use agents::{ContractorConfig, Identity, Initiator};
+use bus::Bus;
+use gateway::LimitConfig;
+use schemas::{AgentId, NegotiationId, Policy};
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use traffic_gen::control::ControlClient;
+use traffic_gen::exchange::{Exchange, ExchangeOptions};
+use traffic_gen::invariants::{Verdict, recompute};
+use traffic_gen::live::{self, Access, CallScenario, Population};
+use traffic_gen::recorder::{Finished, Recorder};
+
+use super::files::CellFiles;
+use super::rounds::RoundObserver;
+use super::{CellBus, FileError, RunError, RunOptions};
+use crate::record::CellRecord;
+
+/// Begins the ids of a cell's calls. The same in every cell, so that cells of one seed meet the same draws.
+const RUN: &str = "cell";
+/// How often complete rounds are written.
+const WRITE_PERIOD: Duration = Duration::from_millis(500);
+/// Longest wait for the warm-up's calls.
+const WARM_UP_MAX: Duration = Duration::from_secs(60);
+/// Longest wait for the last events of rounds that have ended, after everything else.
+const LAST_EVENTS_MAX: Duration = Duration::from_secs(3);
+/// How often is looked whether they have come.
+const LOOK_PERIOD: Duration = Duration::from_millis(20);
+/// Requests of one agent per call, at most: the call or offer, revision, confirmation, report, and repeats.
+const REQUESTS_PER_CALL: f64 = 20.0;
+
+/// What a cell is asked to be.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CellSpec {
+    /// Name of its folder.
+    pub id: String,
+    /// Contractors.
+    pub contractors: u32,
+    /// The acceptance policy, whole.
+    pub policy: Policy,
+    /// Calls per second, before time is scaled.
+    pub rate: f64,
+    /// How long calls arrive, in seconds, before time is scaled.
+    pub duration_s: f64,
+    /// Seed of arrivals and contractors.
+    pub seed: u64,
+    /// How contractors behave.
+    pub contractor: ContractorConfig,
+    /// What contractors add to their own cost, as a share of it.
+    pub markup: f64,
+    /// Calls made one after another before the measured ones.
+    pub warm_up_rounds: u32,
+    /// Collection deadline of each call, in milliseconds.
+    pub reply_within_ms: u64,
+    /// What is true of every round and is no column of its own.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// A cell that runs, for whoever shows progress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CellStanding {
+    /// Rounds begun.
+    pub begun: u64,
+    /// Rounds ended.
+    pub ended: u64,
+}
+
+/// Runs a cell into its folder: `rounds.jsonl` grows while it runs, `cell.json` is written last. Once `cancel` is
+/// cancelled no call is made any more, and what is open is waited for.
+///
+/// # Errors
+/// [`RunError`]; what was measured until then is in the folder.
+pub async fn run_cell(
+    spec: &CellSpec,
+    options: &RunOptions,
+    folder: &Path,
+    cancel: &CancellationToken,
+    show: &(dyn Fn(CellStanding) + Sync),
+) -> Result<CellRecord, RunError> {
+    let mut files = CellFiles::create(folder)?;
+    let opened = OpenedBus::open(options.bus).await?;
+    let exchange = Exchange::start(opened.bus.clone(), exchange_options(spec, options)).await?;
+    let observer = Arc::new(RoundObserver::new(Instant::now(), spec.markup));
+    let measured = measure(spec, options, (&exchange, &observer), (&mut files, cancel, show)).await;
+    // What was measured is kept, whatever went wrong behind it.
+    let rest = files.write(&observer.take_rest());
+    let measured = measured?;
+    rest?;
+    let mut verdict = measured.verdict;
+    recompute(&opened.bus, &mut verdict).await?;
+    exchange.check_bounds(&mut verdict);
+    exchange.shutdown().await;
+    let record = CellRecord {
+        id: spec.id.clone(),
+        protocol: "contract-net".to_owned(),
+        contractors: spec.contractors,
+        policy: spec.policy.id.clone(),
+        rate: spec.rate,
+        duration_s: spec.duration_s,
+        time_scale: options.time_scale,
+        seed: spec.seed,
+        bus: <&str>::from(options.bus).to_owned(),
+        deciders: "scripted".to_owned(),
+        labels: spec.labels.clone(),
+        rounds: files.written(),
+        elapsed_s: measured.elapsed.as_secs_f64(),
+        violations: violations(&verdict),
+        is_interrupted: cancel.is_cancelled(),
+    };
+    files.finish(&record)?;
+    Ok(record)
+}
+
+/// What is known of a cell besides its rounds.
+struct Measured {
+    verdict: Verdict,
+    elapsed: Duration,
+}
+
+async fn measure(
+    spec: &CellSpec,
+    options: &RunOptions,
+    (exchange, observer): (&Exchange, &Arc<RoundObserver>),
+    (files, cancel, show): (&mut CellFiles, &CancellationToken, &(dyn Fn(CellStanding) + Sync)),
+) -> Result<Measured, RunError> {
+    let mut scenario = scenario(spec, options);
+    scenario.options.observer = Some(Arc::clone(observer) as _);
+    let control = ControlClient::try_new(exchange.url())?;
+    let bus = exchange.bus.clone();
+    let transport = move |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&bus)) };
+    let names = (0..scenario.contractors).map(|number| scenario.contractor_name(number));
+    let names = names.chain([scenario.initiator.clone()]);
+    let identities: BTreeMap<AgentId, Identity> =
+        names.map(|name| exchange.identity(&name).map(|identity| (name, identity))).collect::<Result<_, _>>()?;
+    let identity = |name: &AgentId| identities[name].clone();
+    let access = Access { control: &control, transport: &transport, identity: &identity };
+    let due = {
+        let observer = Arc::clone(observer);
+        Box::new(move |negotiation: &NegotiationId, intended| observer.call_due(negotiation, intended))
+    };
+    let recorder = Arc::new(Recorder::start(Instant::now(), true, None).of_run(RUN).with_due(due));
+    let population = Population::start(&access, &scenario, Some(&recorder)).await?;
+    let initiator = live::connect(&access, &scenario, &recorder).await?;
+    observer.set_warm_up(true);
+    warm_up(&initiator, &scenario, &recorder, spec.warm_up_rounds).await?;
+    observer.set_warm_up(false);
+    let started = Instant::now();
+    let ends = cancel.child_token();
+    let calls = live::call_from(initiator, &scenario, &recorder, started, &ends);
+    let written = attend(calls, observer, files, &ends, show).await;
+    let elapsed = started.elapsed();
+    await_last_events(observer).await;
+    let stopped = population.stop().await;
+    written?;
+    stopped?;
+    let Finished { verdict, .. } = recorder
+        .finish_after(cancel.is_cancelled())
+        .map_err(|source| FileError { path: Path::new("trace").to_owned(), source })?;
+    Ok(Measured { verdict, elapsed })
+}
+
+/// Drives the load to its end, and writes what is complete meanwhile. A file that takes no more ends the load.
+async fn attend(
+    load: impl Future<Output = Result<u64, live::LiveError>>,
+    observer: &RoundObserver,
+    files: &mut CellFiles,
+    ends: &CancellationToken,
+    show: &(dyn Fn(CellStanding) + Sync),
+) -> Result<(), RunError> {
+    let mut load = Box::pin(load);
+    let mut period = tokio::time::interval(WRITE_PERIOD);
+    loop {
+        tokio::select! {
+            outcome = &mut load => {
+                outcome?;
+                return Ok(());
+            }
+            now = period.tick() => {
+                if let Err(error) = files.write(&observer.take_complete(now)) {
+                    ends.cancel();
+                    // Its agents are to end in order.
+                    load.await?;
+                    return Err(error.into());
+                }
+                let (begun, ended) = observer.counts();
+                show(CellStanding { begun, ended });
+            }
+        }
+    }
+}
+
+/// Makes calls one after another, so that connections and code are in use before anything is measured.
+async fn warm_up(
+    initiator: &Initiator,
+    scenario: &CallScenario,
+    recorder: &Recorder,
+    calls: u32,
+) -> Result<(), RunError> {
+    let failed = |reason: String| RunError::WarmUp { waited_s: WARM_UP_MAX.as_secs(), reason };
+    let all = async {
+        for number in 0..calls {
+            let own_id = format!("{RUN}-warm-{number}");
+            if let Ok(negotiation) = NegotiationId::form(&scenario.initiator, &own_id) {
+                recorder.call_due(negotiation, Instant::now());
+            }
+            let call = initiator.call_to_end(live::request(scenario, own_id)).await;
+            call.map_err(|error| failed(error.to_string()))?;
+        }
+        Ok(())
+    };
+    let late = || failed("its calls are open; see why with LLMX_LOG=info".to_owned());
+    tokio::time::timeout(WARM_UP_MAX, all).await.map_err(|_| late())?
+}
+
+async fn await_last_events(observer: &RoundObserver) {
+    let deadline = Instant::now() + LAST_EVENTS_MAX;
+    while Instant::now() < deadline && observer.awaits_offers() {
+        tokio::time::sleep(LOOK_PERIOD).await;
+    }
+}
+
+fn scenario(spec: &CellSpec, options: &RunOptions) -> CallScenario {
+    CallScenario {
+        contractors: spec.contractors,
+        rate: spec.rate * options.time_scale,
+        duration: Duration::from_secs_f64(spec.duration_s / options.time_scale),
+        seed: spec.seed,
+        run: RUN.to_owned(),
+        contractor: spec.contractor.clone(),
+        reply_within_ms: spec.reply_within_ms,
+        ..CallScenario::default()
+    }
+}
+
+/// The usual exchange, with the cell's policy and limits that its rate does not reach: they are not what is measured.
+fn exchange_options(spec: &CellSpec, options: &RunOptions) -> ExchangeOptions {
+    let usual = LimitConfig::default();
+    let needed = (spec.rate * options.time_scale * REQUESTS_PER_CALL).clamp(1.0, f64::from(u32::MAX)) as u32;
+    let limits = LimitConfig {
+        requests_per_s: usual.requests_per_s.max(needed),
+        burst: usual.burst.max(needed.saturating_mul(2)),
+        ..usual
+    };
+    ExchangeOptions {
+        policies: vec![spec.policy.clone()],
+        default_policy: Some(spec.policy.name().to_owned()),
+        limits,
+        ..ExchangeOptions::default()
+    }
+}
+
+fn violations(verdict: &Verdict) -> BTreeMap<String, u64> {
+    let broken = verdict.by_name.iter().filter(|(_, tally)| tally.violated > 0);
+    broken.map(|(invariant, tally)| (invariant.as_str().to_owned(), tally.violated)).collect()
+}
+
+/// A bus, and the server that ends with it.
+struct OpenedBus {
+    bus: Bus,
+    #[cfg(feature = "nats-local")]
+    _server: Option<nats_server::LocalServer>,
+}
+
+impl OpenedBus {
+    #[cfg(feature = "nats-local")]
+    async fn open(bus: CellBus) -> Result<Self, RunError> {
+        match bus {
+            CellBus::Memory => Ok(Self { bus: in_memory(), _server: None }),
+            CellBus::Nats => {
+                let server = nats_server::LocalServer::start(nats_server::LocalServerOptions::default()).await?;
+                let bus = bus::nats::open(bus::nats::NatsOptions::new(server.url())).await?;
+                Ok(Self { bus, _server: Some(server) })
+            }
+        }
+    }
+
+    #[cfg(not(feature = "nats-local"))]
+    #[allow(clippy::unused_async, reason = "stands in for what starts a server")]
+    async fn open(bus: CellBus) -> Result<Self, RunError> {
+        match bus {
+            CellBus::Memory => Ok(Self { bus: in_memory() }),
+            CellBus::Nats => Err(RunError::NoNats),
+        }
+    }
+}
+
+fn in_memory() -> Bus {
+    bus::memory::open(bus::memory::MemoryOptions::default())
+}

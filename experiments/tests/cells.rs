@@ -1,0 +1,180 @@
+//! Cells on real exchanges: what they leave, and what of it a seed fixes.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use std::collections::BTreeMap;
+use std::io::BufReader;
+use std::path::Path;
+
+use agents::ContractorConfig;
+use agents::contractor::Distribution;
+use experiments::record::{CellRecord, RoundRecord, read_rounds};
+use experiments::run::{CellBus, CellSpec, RunError, RunOptions, run_cell};
+use tokio_util::sync::CancellationToken;
+
+const IN_MEMORY: RunOptions = RunOptions { bus: CellBus::Memory, time_scale: 1.0 };
+
+fn spec(policy: &str, seed: u64) -> CellSpec {
+    let attr = |name| schemas::ids::AttrName::try_new(name).unwrap();
+    let price = Distribution::Uniform { lo: 50_000_000, hi: 150_000_000 };
+    let contractor = ContractorConfig {
+        terms: [(attr("price"), price), (attr("delivery_ms"), Distribution::Constant(1_000))].into(),
+        reply_delay_ms: Distribution::Uniform { lo: 0, hi: 300 },
+        offers_after_close: true,
+        ..ContractorConfig::default()
+    };
+    CellSpec {
+        id: format!("{policy}-{seed}"),
+        contractors: 5,
+        policy: policy_core::preset(policy).unwrap(),
+        rate: 10.0,
+        duration_s: 2.0,
+        seed,
+        contractor,
+        markup: 0.25,
+        warm_up_rounds: 2,
+        reply_within_ms: 2_000,
+        labels: BTreeMap::from([("delay".to_owned(), "uniform".to_owned())]),
+    }
+}
+
+async fn run(spec: &CellSpec, options: &RunOptions, folder: &Path) -> (CellRecord, Vec<RoundRecord>) {
+    let record = run_cell(spec, options, folder, &CancellationToken::new(), &|_| {}).await.unwrap();
+    let text = std::fs::read_to_string(folder.join("cell.json")).unwrap();
+    assert_eq!(serde_json::from_str::<CellRecord>(&text).unwrap(), record);
+    let lines = BufReader::new(std::fs::File::open(folder.join("rounds.jsonl")).unwrap());
+    let mut rounds: Vec<_> = read_rounds(lines).collect::<Result<_, _>>().unwrap();
+    rounds.sort_by_key(|round| round.round);
+    (record, rounds)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cell_leaves_every_round_with_its_offers_award_and_messages() {
+    let folder = tempfile::tempdir().unwrap();
+    let (record, rounds) = run(&spec("high", 3), &IN_MEMORY, folder.path()).await;
+    assert_eq!((record.rounds, record.violations.len(), record.is_interrupted), (rounds.len() as u64, 0, false));
+    assert!(rounds.len() > 10, "{}", rounds.len());
+    assert_eq!(rounds.iter().filter(|round| round.is_warm_up).count(), 2);
+    for round in &rounds {
+        assert_eq!((round.invited, round.offers.len(), round.awards.len()), (5, 5, 1), "{round:?}");
+        assert_eq!((round.outcome.as_deref(), round.refusal.as_deref()), (Some("completed"), None));
+        let times = [
+            Some(round.intended_us),
+            Some(round.sent_us),
+            round.stored_us,
+            round.decided_us,
+            round.confirmed_us,
+            round.ended_us,
+        ];
+        assert!(times.iter().all(Option::is_some) && times.is_sorted(), "{round:?}");
+        let lowest = round.offers.iter().min_by(|one, other| one.cost.total_cmp(&other.cost)).unwrap();
+        assert!(round.awards[0].to == lowest.from && round.awards[0].is_bound, "{round:?}");
+        for offer in &round.offers {
+            let markup = offer.cost / offer.own_cost.unwrap();
+            assert!((50.0..=150.0).contains(&offer.cost) && (markup - 1.25).abs() < 1e-9, "{offer:?}");
+            let waited_us = offer.sent_us - round.sent_us;
+            assert!(offer.delay_us.unwrap() <= 300_000 && waited_us >= offer.delay_us.unwrap(), "{offer:?}");
+            assert_eq!(offer.disposition, "ok");
+        }
+        assert_eq!(
+            (round.sent["cfp"].messages, round.sent["offer"].messages, round.sent["confirm"].messages),
+            (1, 5, 1)
+        );
+        assert_eq!((round.delivered["cfp"].messages, round.delivered["accept"].messages), (5, 1));
+        assert!(round.delivered["cfp"].bytes > 5 * 100 && round.sent["offer"].bytes > 5 * 100);
+    }
+    let lines = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap().lines().count();
+    assert_eq!((lines("rounds.csv"), lines("offers.csv")), (rounds.len() + 1, rounds.len() * 5 + 1));
+}
+
+/// Offers whose delays lie closer than this may change places from run to run.
+const APART_US: u64 = 40_000;
+
+/// Whether the first offer comes clearly before the second.
+fn is_clear(round: &RoundRecord) -> bool {
+    let mut delays: Vec<u64> = round.offers.iter().filter_map(|offer| offer.delay_us).collect();
+    delays.sort_unstable();
+    delays.len() > 1 && delays[1] - delays[0] > APART_US
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_seed_fixes_arrivals_costs_delays_and_decisions() {
+    let folder = tempfile::tempdir().unwrap();
+    for policy in ["high", "low"] {
+        let mut seen = Vec::new();
+        for (name, seed) in [("once", 1), ("again", 1), ("other", 2)] {
+            let (_, rounds) = run(&spec(policy, seed), &IN_MEMORY, &folder.path().join(name)).await;
+            let rounds: Vec<_> = rounds.into_iter().filter(|round| !round.is_warm_up).collect();
+            let gaps: Vec<_> = rounds.windows(2).map(|pair| pair[1].intended_us - pair[0].intended_us).collect();
+            let offers = |round: &RoundRecord| -> BTreeMap<String, (u64, Option<u64>)> {
+                let of = |offer: &experiments::record::BidRecord| (offer.cost.to_bits(), offer.delay_us);
+                round.offers.iter().map(|offer| (offer.from.clone(), of(offer))).collect()
+            };
+            let offers: Vec<_> = rounds.iter().map(offers).collect();
+            let decisions: Vec<_> = rounds
+                .iter()
+                .filter(|round| policy == "high" || is_clear(round))
+                .map(|round| (round.round, round.awards[0].to.clone()))
+                .collect();
+            assert!(decisions.len() > 3, "{policy}: {decisions:?}");
+            seen.push((gaps, offers, decisions));
+        }
+        let gap_differences = seen[0].0.iter().zip(&seen[1].0).map(|(one, other)| one.abs_diff(*other));
+        assert!(gap_differences.max() <= Some(1) && seen[0].0.len() == seen[1].0.len(), "arrivals differ");
+        assert_eq!(seen[0].1, seen[1].1, "costs and delays");
+        assert_eq!(seen[0].2, seen[1].2, "decisions");
+        assert!(seen[0].0 != seen[2].0 && seen[0].1 != seen[2].1, "another seed is another run");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn time_that_is_scaled_has_as_many_rounds_in_less_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let asked = CellSpec { rate: 0.5, duration_s: 40.0, ..spec("high", 3) };
+    let options = RunOptions { time_scale: 20.0, ..IN_MEMORY };
+    let (record, rounds) = run(&asked, &options, folder.path()).await;
+    let (_, unscaled) = run(&spec("high", 3), &IN_MEMORY, folder.path()).await;
+    assert_eq!(rounds.len(), unscaled.len());
+    assert_eq!((record.rate, record.duration_s, record.time_scale), (0.5, 40.0, 20.0));
+    assert!(record.elapsed_s < 10.0, "{record:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cell_that_is_asked_to_end_keeps_what_it_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let cancel = CancellationToken::new();
+    let asked = CellSpec { duration_s: 600.0, ..spec("low", 1) };
+    let show = |standing: experiments::run::cell::CellStanding| {
+        if standing.ended > 3 {
+            cancel.cancel();
+        }
+    };
+    let record = run_cell(&asked, &IN_MEMORY, folder.path(), &cancel, &show).await.unwrap();
+    assert!(record.is_interrupted && record.rounds > 3, "{record:?}");
+    assert_eq!(record.violations, BTreeMap::new());
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_ends_the_cell_and_names_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink("/dev/full", folder.path().join("offers.csv")).unwrap();
+    let asked = CellSpec { duration_s: 600.0, ..spec("low", 1) };
+    let error = run_cell(&asked, &IN_MEMORY, folder.path(), &CancellationToken::new(), &|_| {}).await.unwrap_err();
+    let RunError::File(file) = error else { panic!("{error}") };
+    assert!(file.path.ends_with("offers.csv"), "{file}");
+    assert!(file.to_string().contains("No space left on device"), "{file}");
+    let kept = std::fs::read_to_string(folder.path().join("rounds.jsonl")).unwrap();
+    assert!(kept.lines().count() > 0, "what was measured is kept");
+    assert!(!folder.path().join("cell.json").exists(), "and the cell is not complete");
+}
+
+#[cfg(feature = "nats-local")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cell_runs_on_a_nats_server_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = RunOptions { bus: CellBus::Nats, ..IN_MEMORY };
+    let (record, rounds) = run(&spec("high", 3), &options, folder.path()).await;
+    assert_eq!((record.bus.as_str(), record.violations.len()), ("nats", 0));
+    assert!(rounds.len() > 10 && rounds.iter().all(|round| round.offers.len() == 5), "{record:?}");
+}
