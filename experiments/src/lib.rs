@@ -10,5 +10,5 @@ pub mod figures {
 }
 
 pub mod record;
-pub mod soak;
 pub mod run;
+pub mod soak;

@@ -41,9 +41,6 @@ pub(super) fn check(trace: &Trace, verdict: &mut Verdict) {
                 let heard = followed.heard.entry(process).or_default();
                 heard.extend(ids.iter().map(|id| ((*id, agent), at)));
             }
-            // In one liveness run of five hundred an engine sends again what it has heard acknowledged while others came and
-            // went: a repeat, whose way is not understood yet (`llmx simulate --seed 2317 --liveness 1`).
-            AckEventKind::Sent(_) if trace.is_liveness => {}
             AckEventKind::Sent((agent, ids)) => followed.check_sent(process, at, agent, ids, verdict),
             // It folds anew, and knows no more than its checkpoint and what it hears from now on.
             AckEventKind::Read(lane) => {

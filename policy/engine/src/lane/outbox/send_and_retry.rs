@@ -166,13 +166,18 @@ impl Outbox {
             let expiry = clock.instant_of(entry.deliver.expires) + Duration::from_millis(1);
             // Even what expires now gets one gap in which its acknowledgement can arrive.
             let to = &entry.deliver.to;
-            let gap = retry_gap(self.answer_times.gap(to), &self.config, to, entry.attempts);
+            let of_its_time = expiry.saturating_duration_since(now) / ATTEMPTS_IN_TIME;
+            let first = self.answer_times.gap(to).min(of_its_time).max(base);
+            let gap = retry_gap(first, &self.config, to, entry.attempts);
             let at = (now + gap).min(expiry.max(now + base));
             entry.due = Some(self.schedule.arm(id, at));
         }
     }
 }
 
+/// Of the time a delivery has left, the first gap to an agent that is slow to acknowledge takes at most this part, so that
+/// further attempts fit in.
+const ATTEMPTS_IN_TIME: u32 = 8;
 /// A gap is lengthened by up to a quarter; less than a doubling, so that gaps always grow.
 const JITTER_PARTS: u64 = 1024;
 
