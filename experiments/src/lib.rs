@@ -4,10 +4,7 @@
 //! cell measured ([`record`]), and every figure of the report is computed from those lines and nothing else. A [`soak`]
 //! leaves its samples instead.
 
-/// Figures of an experiment, and how they are drawn.
-pub mod figures {
-    pub mod draw;
-}
+pub mod figures;
 
 pub mod record;
 pub mod run;

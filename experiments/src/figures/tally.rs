@@ -1,0 +1,328 @@
+//! What the rounds of one seed come to: sums, latencies and awards by contractor, from which every figure is computed.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+
+use crate::record::{AwardRecord, BidRecord, CellRecord, MessageCount, RoundRecord};
+
+use super::theory;
+
+/// A latency is kept with three significant digits.
+const DIGITS: u8 = 3;
+/// Dispositions of offers that the policy would have taken, had they come in time.
+const LATE: [&str; 3] = ["late", "closed", "expired"];
+
+/// One seed of a group: the rounds of one cell behind its warm-up.
+#[derive(Debug, Clone)]
+pub struct Tally {
+    /// Its cell.
+    pub cell: CellRecord,
+    /// Rounds whose call was admitted.
+    pub rounds: u64,
+    /// Latencies by name, in microseconds.
+    pub latencies: BTreeMap<&'static str, Histogram<u64>>,
+    /// What came of each contractor.
+    pub contractors: BTreeMap<String, ContractorTally>,
+    /// When each decided call was due, and how long the decision took, in microseconds.
+    pub timeline: Vec<(u64, u64)>,
+    /// Lowest and highest cost that was asked for.
+    pub costs: (f64, f64),
+    means: BTreeMap<String, (f64, f64)>,
+    winners: Vec<String>,
+}
+
+/// One contractor in one seed.
+#[derive(Debug, Clone)]
+pub struct ContractorTally {
+    /// Rounds it made a valid offer in, in time or late.
+    pub offers: u64,
+    /// First awards to it.
+    pub wins: u64,
+    /// Rounds in which its offer was the best of all.
+    pub best: u64,
+    /// Sum of the costs it asked for.
+    pub cost: f64,
+    /// Offers that were stored.
+    pub stored: u64,
+    /// Sum of the times from the intended call to their admission, in microseconds.
+    pub taken_us: f64,
+    /// The same times one by one.
+    pub latency: Histogram<u64>,
+}
+
+impl Default for ContractorTally {
+    fn default() -> Self {
+        Self { offers: 0, wins: 0, best: 0, cost: 0.0, stored: 0, taken_us: 0.0, latency: histogram() }
+    }
+}
+
+fn histogram() -> Histogram<u64> {
+    #[allow(clippy::expect_used, reason = "three digits are within the bounds the crate names")]
+    Histogram::new(DIGITS).expect("0 to 5 significant digits")
+}
+
+/// Counts a latency. The histogram grows with what it is given; one beyond 64 bits there is not.
+fn record(histogram: &mut Histogram<u64>, taken: u64) {
+    let _ = histogram.record(taken);
+}
+
+/// The valid offers of a round, one of each contractor.
+struct Bids<'a> {
+    /// In time, in the order they were stored in.
+    in_time: Vec<&'a BidRecord>,
+    /// All, the best first.
+    ranked: Vec<&'a BidRecord>,
+}
+
+impl<'a> Bids<'a> {
+    fn of(round: &'a RoundRecord) -> Self {
+        let mut by_contractor: BTreeMap<&str, &BidRecord> = BTreeMap::new();
+        for bid in &round.offers {
+            let is_in_time = bid.disposition == "ok";
+            let earlier = by_contractor.get(bid.from.as_str());
+            // A revision replaces; what came late replaces nothing.
+            if is_in_time || (LATE.contains(&bid.disposition.as_str()) && earlier.is_none()) {
+                by_contractor.insert(&bid.from, bid);
+            }
+        }
+        let mut in_time: Vec<_> = by_contractor.values().copied().filter(|bid| bid.disposition == "ok").collect();
+        in_time.sort_by_key(|bid| (bid.stored_us.unwrap_or(bid.sent_us), bid.sent_us));
+        let mut ranked: Vec<_> = by_contractor.into_values().collect();
+        ranked.sort_by(|a, b| a.cost.total_cmp(&b.cost));
+        Self { in_time, ranked }
+    }
+}
+
+impl Tally {
+    /// A seed without rounds.
+    #[must_use]
+    pub fn new(cell: CellRecord) -> Self {
+        Self {
+            cell,
+            rounds: 0,
+            latencies: BTreeMap::new(),
+            contractors: BTreeMap::new(),
+            timeline: Vec::new(),
+            costs: (f64::INFINITY, f64::NEG_INFINITY),
+            means: BTreeMap::new(),
+            winners: Vec::new(),
+        }
+    }
+
+    /// Counts a round; one of the warm-up is left out.
+    pub fn add(&mut self, round: &RoundRecord) {
+        if round.is_warm_up {
+            return;
+        }
+        let is_completed = matches!(round.outcome.as_deref(), Some("completed" | "agreement"));
+        self.share("completed", is_completed);
+        if round.refusal.is_some() {
+            return;
+        }
+        self.rounds += 1;
+        self.add_latencies(round);
+        self.add_messages(round);
+        if self.cell.protocol == "alternating" {
+            self.share("agreed", round.outcome.as_deref() == Some("agreement"));
+            if is_completed {
+                self.mean("turns", round.offers.len() as f64);
+            }
+            return;
+        }
+        self.add_answers(round);
+        let bids = Bids::of(round);
+        self.add_offers(round, &bids);
+        self.add_awards(&round.awards);
+        let chosen = round.awards.first();
+        if let Some(chosen) = chosen.and_then(|award| bids.in_time.iter().find(|bid| bid.from == award.to)) {
+            self.add_choice(chosen, &bids);
+        }
+    }
+
+    /// Every mean by its name: the sum of its values, and how many.
+    #[must_use]
+    pub fn means(&self) -> &BTreeMap<String, (f64, f64)> {
+        &self.means
+    }
+
+    /// How many standard deviations the runs of one winner differ from a random order of these winners (Wald-Wolfowitz for
+    /// several kinds): below 0 where winners repeat, above where they take turns.
+    #[must_use]
+    pub fn runs(&self) -> Option<f64> {
+        let rounds = self.winners.len() as f64;
+        let runs = 1.0 + self.winners.windows(2).filter(|pair| pair[0] != pair[1]).count() as f64;
+        let wins = || self.contractors.values().map(|contractor| contractor.wins as f64);
+        let (squares, cubes): (f64, f64) =
+            (wins().map(|wins| wins.powi(2)).sum(), wins().map(|wins| wins.powi(3)).sum());
+        let mean = rounds + 1.0 - squares / rounds;
+        let variance = (squares * (squares + rounds * (rounds + 1.0)) - 2.0 * rounds * cubes - rounds.powi(3))
+            / (rounds.powi(2) * (rounds - 1.0));
+        (variance > 0.0).then(|| (runs - mean) / variance.sqrt())
+    }
+
+    fn mean(&mut self, name: &str, value: f64) {
+        let sum = self.means.entry(name.to_owned()).or_default();
+        sum.0 += value;
+        sum.1 += 1.0;
+    }
+
+    fn share(&mut self, name: &str, is_so: bool) {
+        self.mean(name, f64::from(u8::from(is_so)));
+    }
+
+    fn latency(&mut self, name: &'static str, from: u64, until: u64) {
+        let taken = until.saturating_sub(from);
+        record(self.latencies.entry(name).or_insert_with(histogram), taken);
+        self.mean(name, taken as f64);
+    }
+
+    fn add_latencies(&mut self, round: &RoundRecord) {
+        let from = round.intended_us;
+        self.mean("lag", round.sent_us.saturating_sub(from) as f64);
+        if let Some(decided) = round.decided_us {
+            self.latency("decision", from, decided);
+            self.timeline.push((from, decided.saturating_sub(from)));
+            if !round.awards.is_empty() {
+                self.latency("award", from, decided);
+            }
+        }
+        for (name, at) in [("confirm", round.confirmed_us), ("end", round.ended_us)] {
+            if let Some(at) = at {
+                self.latency(name, from, at);
+            }
+        }
+    }
+
+    fn add_messages(&mut self, round: &RoundRecord) {
+        self.mean("retries", round.retries as f64);
+        self.mean("duplicates", round.duplicates as f64);
+        for (way, counts) in [("sent", &round.sent), ("delivered", &round.delivered)] {
+            let total = counts.values().fold(MessageCount::default(), |total, count| MessageCount {
+                messages: total.messages + count.messages,
+                bytes: total.bytes + count.bytes,
+            });
+            self.mean(&format!("messages.{way}"), total.messages as f64);
+            self.mean(&format!("bytes.{way}"), total.bytes as f64);
+            for (act, count) in counts {
+                self.mean(&format!("messages.{way}.{act}"), count.messages as f64);
+                self.mean(&format!("bytes.{way}.{act}"), count.bytes as f64);
+            }
+        }
+        for (name, count) in &round.dispositions {
+            self.mean(&format!("disposition.{name}"), *count as f64);
+        }
+    }
+
+    fn add_answers(&mut self, round: &RoundRecord) {
+        let invited = f64::from(round.invited.max(1));
+        let in_time = round.offers.iter().filter(|bid| bid.disposition == "ok");
+        let offering: std::collections::BTreeSet<_> = in_time.map(|bid| bid.from.as_str()).collect();
+        let refused = round.sent.get("refuse").map_or(0, |count| count.messages);
+        let answered = (offering.len() as f64 + refused as f64).min(invited);
+        self.mean("invited", invited);
+        self.mean("answered", answered / invited);
+        self.share("all answered", answered >= invited);
+        self.share("empty", offering.is_empty());
+        self.share("awarded", !round.awards.is_empty());
+        if answered >= invited && is_full(round) {
+            let sent: u64 = round.sent.values().map(|count| count.messages).sum();
+            self.mean("messages of full rounds", sent as f64);
+        }
+    }
+
+    fn add_offers(&mut self, round: &RoundRecord, bids: &Bids<'_>) {
+        self.mean("offers", round.offers.len() as f64);
+        self.mean("wasted", (bids.ranked.len() - bids.in_time.len()) as f64);
+        if round.decided_us.is_some() && !bids.in_time.is_empty() {
+            let in_time = u32::try_from(bids.in_time.len()).unwrap_or(u32::MAX);
+            self.mean("theory arrival", theory::kth_arrival(round.invited, in_time.min(round.invited)));
+        }
+        for bid in &round.offers {
+            self.costs = (self.costs.0.min(bid.cost), self.costs.1.max(bid.cost));
+            self.mean("cost", bid.cost);
+            self.mean("cost squared", bid.cost * bid.cost);
+            if let Some(delay) = bid.delay_us {
+                self.mean("delay", delay as f64);
+                self.mean("delay squared", (delay as f64).powi(2));
+            }
+            if let Some(stored) = bid.stored_us {
+                self.latency("offer", round.intended_us, stored);
+                let taken = stored.saturating_sub(round.intended_us);
+                let contractor = self.contractors.entry(bid.from.clone()).or_default();
+                contractor.taken_us += taken as f64;
+                contractor.stored += 1;
+                record(&mut contractor.latency, taken);
+            }
+        }
+        for (place, bid) in bids.ranked.iter().enumerate() {
+            let contractor = self.contractors.entry(bid.from.clone()).or_default();
+            contractor.offers += 1;
+            contractor.cost += bid.cost;
+            contractor.best += u64::from(place == 0);
+        }
+        let costs: Vec<f64> = bids.in_time.iter().map(|bid| bid.cost).collect();
+        if costs.len() >= 2 {
+            let mean = costs.iter().sum::<f64>() / costs.len() as f64;
+            let variance = costs.iter().map(|cost| (cost - mean).powi(2)).sum::<f64>() / (costs.len() - 1) as f64;
+            if mean > 0.0 {
+                self.mean("variation", variance.sqrt() / mean);
+            }
+            for (place, cost) in costs.iter().enumerate() {
+                for other in &costs[place + 1..] {
+                    self.share("identical", cost == other);
+                }
+            }
+        }
+    }
+
+    fn add_awards(&mut self, awards: &[AwardRecord]) {
+        let Some(first) = awards.first() else { return };
+        self.share("first bound", first.is_bound);
+        if !first.is_bound {
+            self.share("saved", awards[1..].iter().any(|award| award.is_bound));
+            if let Some(next) = awards.get(1) {
+                self.mean("next award", next.at_us.saturating_sub(first.at_us) as f64);
+            }
+        }
+        self.contractors.entry(first.to.clone()).or_default().wins += 1;
+        self.winners.push(first.to.clone());
+    }
+
+    fn add_choice(&mut self, chosen: &BidRecord, bids: &Bids<'_>) {
+        let Some(best) = bids.ranked.first() else { return };
+        let (n, k) = (bids.ranked.len() as f64, bids.in_time.len() as f64);
+        let better = bids.ranked.iter().filter(|bid| bid.cost < chosen.cost).count() as f64;
+        self.mean("chosen cost", chosen.cost);
+        self.mean("regret", chosen.cost - best.cost);
+        self.mean("theory regret", theory::regret(n, k));
+        self.share("best chosen", better == 0.0);
+        self.mean("theory best chosen", theory::best_chosen(n, k));
+        self.mean("rank", better + 1.0);
+        self.mean("theory rank", theory::rank(n, k));
+        self.share("beyond the first", n > k);
+        if best.cost > 0.0 {
+            self.mean("price ratio", chosen.cost / best.cost);
+        }
+        if let Some(own) = chosen.own_cost {
+            self.mean("payment less cost", chosen.cost - own);
+        }
+        let losing: Vec<f64> = bids.in_time.iter().filter(|bid| bid.from != chosen.from).map(|bid| bid.cost).collect();
+        if !losing.is_empty() {
+            self.mean("gap", losing.iter().sum::<f64>() / losing.len() as f64 - chosen.cost);
+        }
+        if n >= 2.0 {
+            let is_first = bids.in_time.first().is_some_and(|first| first.from == chosen.from);
+            self.share("first wins", is_first);
+            self.mean("another wins", f64::from(u8::from(!is_first)) / (n - 1.0));
+            self.mean("theory first wins", 1.0 / k);
+            self.mean("theory another wins", (1.0 - 1.0 / k) / (n - 1.0));
+        }
+    }
+}
+
+/// Whether everything that can be said in a round was said: all invited offered in time, one was awarded and performed.
+fn is_full(round: &RoundRecord) -> bool {
+    let in_time = round.offers.iter().filter(|bid| bid.disposition == "ok").count();
+    in_time == round.invited as usize && round.awards.len() == 1 && round.outcome.as_deref() == Some("completed")
+}
