@@ -32,6 +32,8 @@ pub struct Recovery {
     pub from_checkpoint_s: f64,
     /// The same without checkpoints: the whole log.
     pub from_log_s: f64,
+    /// From the end of an engine until another owns its lanes, which knew nothing of them before.
+    pub cold_takeover_s: f64,
     /// Resident bytes of the engine that folded the log as it came.
     pub resident_before: u64,
     /// Resident bytes of the one that recovered from the checkpoints.
@@ -39,7 +41,7 @@ pub struct Recovery {
 }
 
 /// Opens `open` negotiations with twelve contractors and their offers, kills the engine, and starts another one: first from
-/// its checkpoints, then from the log alone.
+/// its checkpoints, beside which a third takes over half of the lanes and then all; then from the log alone.
 ///
 /// # Errors
 /// [`BenchError`].
@@ -61,15 +63,23 @@ pub async fn measure(open: u32) -> Result<Recovery, BenchError> {
     second.until_idle(u64::from(open)).await?;
     tokio::time::sleep(SETTLE).await;
     let resident_after = second.resident_bytes();
+
+    let mut heir = EngineProcess::start(&server.url(), "recovery-3").await?;
+    heir.until_owner(1).await?;
+    let ended = Instant::now();
     second.kill();
+    heir.until_owner(bus.log.lanes().into()).await?;
+    let cold_takeover_s = ended.elapsed().as_secs_f64();
+    heir.until_idle(u64::from(open)).await?;
+    heir.kill();
 
     spoil_checkpoints(&bus).await?;
-    let mut third = EngineProcess::start(&server.url(), "recovery-3").await?;
-    let from_log_s = third.ready_after().as_secs_f64();
-    third.until_idle(u64::from(open)).await?;
-    third.kill();
+    let mut last = EngineProcess::start(&server.url(), "recovery-4").await?;
+    let from_log_s = last.ready_after().as_secs_f64();
+    last.until_idle(u64::from(open)).await?;
+    last.kill();
     drop(ackers);
-    Ok(Recovery { from_checkpoint_s, from_log_s, resident_before, resident_after })
+    Ok(Recovery { from_checkpoint_s, from_log_s, cold_takeover_s, resident_before, resident_after })
 }
 
 /// Waits until every lane has a checkpoint at or behind `from`.

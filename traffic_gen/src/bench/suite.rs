@@ -292,6 +292,7 @@ async fn recovered(plan: BenchPlan, add: &mut impl FnMut(Row)) -> Result<(), Ben
     let name = format!("recovery.open_{}", plan.recovered);
     add(Row::new(format!("{name}.from_checkpoint"), took.from_checkpoint_s, "s").aiming_at("<= 10 s"));
     add(Row::new(format!("{name}.from_log"), took.from_log_s, "s"));
+    add(Row::new(format!("{name}.cold_takeover"), took.cold_takeover_s, "s").aiming_at("<= 3 s"));
     let (before, after) = (took.resident_before as f64 / MIB, took.resident_after as f64 / MIB);
     add(Row::new(format!("{name}.memory"), after, "MiB").under(before).aiming_at("<= 1.10"));
     Ok(())

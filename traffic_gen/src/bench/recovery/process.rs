@@ -16,6 +16,8 @@ const READY_TIMEOUT: Duration = Duration::from_secs(600);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 /// How often its state is asked for.
 const POLL: Duration = Duration::from_millis(100);
+/// The same where the time until then is measured.
+const OWNER_POLL: Duration = Duration::from_millis(10);
 /// Records between two checkpoints of a lane: a few in the course of a run, however full its records are.
 const CHECKPOINT_EVERY: &str = "1000";
 /// Lines of its output that may wait to be read.
@@ -35,7 +37,8 @@ impl EngineProcess {
         let started = Instant::now();
         let mut child = Command::new(program)
             .args(["engine", "--nats", nats, "--id", id, "--listen", "127.0.0.1:0", "--trim", "never"])
-            .args(["--checkpoint-every", CHECKPOINT_EVERY])
+            // Nobody stands by: what one engine takes over from another is cold.
+            .args(["--checkpoint-every", CHECKPOINT_EVERY, "--standbys", "0"])
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -68,15 +71,33 @@ impl EngineProcess {
         self.ready_after
     }
 
-    /// Deliveries that wait for an acknowledgement, over all lanes; and open negotiations.
-    async fn outbox_and_open(&self) -> Result<(u64, u64), BenchError> {
+    /// What it says of each lane.
+    async fn lanes(&self) -> Result<Vec<Value>, BenchError> {
         let answer = reqwest::get(&self.status_url).await.map_err(stuck)?;
         let status: Value = answer.json().await.map_err(stuck)?;
-        let sum = |name: &str| {
-            let lanes = status["state"]["lanes"].as_array().into_iter().flatten();
-            lanes.filter_map(|lane| lane[name].as_u64()).sum::<u64>()
-        };
+        Ok(status["state"]["lanes"].as_array().cloned().unwrap_or_default())
+    }
+
+    /// Deliveries that wait for an acknowledgement, over all lanes; and open negotiations.
+    async fn outbox_and_open(&self) -> Result<(u64, u64), BenchError> {
+        let lanes = self.lanes().await?;
+        let sum = |name: &str| lanes.iter().filter_map(|lane| lane[name].as_u64()).sum::<u64>();
         Ok((sum("outbox"), sum("open")))
+    }
+
+    /// Waits until it owns at least so many lanes.
+    pub(super) async fn until_owner(&self, lanes_min: usize) -> Result<(), BenchError> {
+        let deadline = Instant::now() + READY_TIMEOUT;
+        loop {
+            let owned = self.lanes().await?.iter().filter(|lane| lane["phase"] == "owner").count();
+            if owned >= lanes_min {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(stuck(format!("it owns {owned} lanes, not {lanes_min}")));
+            }
+            tokio::time::sleep(OWNER_POLL).await;
+        }
     }
 
     /// Waits until at most `outbox_max` deliveries wait.
