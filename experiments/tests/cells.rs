@@ -28,6 +28,7 @@ fn spec(policy: &str, seed: u64) -> CellSpec {
         contractors: 5,
         policy: policy_core::preset(policy).unwrap(),
         rate: 10.0,
+        load: traffic_gen::arrivals::Load::Poisson,
         duration_s: 2.0,
         seed,
         contractor,

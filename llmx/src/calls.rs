@@ -1,6 +1,7 @@
 //! Options of commands that call: whom, for what, and under which policy.
 
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use schemas::{Address, Code, Refusal, TopicName};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use traffic_gen::arrivals::Load;
 use traffic_gen::live::{self, CallScenario};
 use traffic_gen::recorder::{Counts, Recorder};
 
@@ -37,12 +39,23 @@ pub struct CallsArgs {
     /// What calls ask for, in words
     #[arg(long, default_value = live::TASK, value_name = "TEXT")]
     task: String,
+    /// How calls are spread over time: poisson, uniform, burst:CALLS, ramp:TO_RATE, diurnal:PERIOD_S[:SWING],
+    /// closed:CALLS[:THINK_S] (the rate has no part in it), replay:FILE (rounds of an experiment, or a --trace)
+    #[arg(long, default_value = "poisson", value_parser = Load::from_str, value_name = "SHAPE")]
+    load: Load,
 }
 
 impl CallsArgs {
     /// The topic.
     pub fn topic(&self) -> &TopicName {
         &self.topic
+    }
+
+    /// How they are spread over time, if that can be at this rate.
+    pub fn load(&self, rate: f64, duration: Duration, seed: u64) -> Result<&Load, Failure> {
+        let arrivals = self.load.arrivals(rate, duration, seed).map_err(Failure::configuration)?;
+        drop(arrivals);
+        Ok(&self.load)
     }
 
     /// The scenario whose calls these are.
@@ -52,6 +65,7 @@ impl CallsArgs {
             to: self.to.clone(),
             capabilities: self.capability.clone(),
             task: self.task.clone(),
+            load: self.load.clone(),
             ..scenario
         }
     }

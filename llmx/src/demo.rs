@@ -21,7 +21,6 @@ use nats_server::{LocalServer, LocalServerOptions};
 use schemas::{AgentId, Policy};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use traffic_gen::arrivals::PoissonArrivals;
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::invariants::recompute;
@@ -42,6 +41,7 @@ use crate::output::{Failure, Outcome, Progress, create, print, print_json};
 #[command(
     after_help = "Examples:\n  llmx demo --policy low --agents 5\n  llmx demo --nats-local --rate 100 --duration 60\n  \
     llmx demo --trace trace.jsonl --csv minutes.csv --export log.jsonl\n  \
+    llmx demo --load burst:20 --rate 40\n  \
     llmx demo --protocol alternating --policy bargain-medium\n  \
     llmx demo --listen 127.0.0.1:8080 --duration 600\n\n\
     The exchange runs in this process and its memory, or over the NATS that --nats or --config names on the command line;\n\
@@ -62,7 +62,7 @@ pub struct DemoArgs {
     /// a switch of the default shows at once; with --nats they name it. Default: medium; bargaining agents accept themselves
     #[arg(long, value_name = "NAME|FILE")]
     policy: Option<String>,
-    /// Calls or bargains per second, Poisson: above 0, up to 1000000; one machine does some thousands
+    /// Calls or bargains per second: above 0, up to 1000000; one machine does some thousands
     #[arg(long, default_value_t = 10.0)]
     rate: f64,
     /// How long calls arrive, in seconds
@@ -279,8 +279,7 @@ pub async fn run(args: DemoArgs) -> Outcome {
 }
 
 async fn contract_net(args: DemoArgs) -> Outcome {
-    PoissonArrivals::try_new(args.rate, args.seed).map_err(Failure::configuration)?;
-    args.duration()?;
+    args.calls.load(args.rate, args.duration()?, args.seed)?;
     let policy = crate::policy::preset_or_file(args.policy.as_deref().unwrap_or(POLICY_DEFAULT))?;
     if policy.bargain.is_some() && policy.weights.is_empty() {
         let policy = policy.id;

@@ -79,7 +79,7 @@ impl<E: Into<anyhow::Error>> From<E> for Failure {
 fn is_configuration(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         matches!(cause.downcast_ref(), Some(BusError::Mismatch(_) | BusError::Unusable(_)))
-            || matches!(cause.downcast_ref(), Some(LiveError::Rate(_) | LiveError::Contractor(_)))
+            || matches!(cause.downcast_ref(), Some(LiveError::Rate(_) | LiveError::Load(_) | LiveError::Contractor(_)))
             || matches!(
                 cause.downcast_ref(),
                 Some(GatewayError::Config(_) | GatewayError::Setting(_) | GatewayError::Keys(_))

@@ -17,7 +17,6 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use traffic_gen::arrivals::PoissonArrivals;
 use traffic_gen::deferrals::{DeferralCounter, Deferrals};
 use traffic_gen::invariants::Watch;
 use traffic_gen::latency::Quantiles;
@@ -41,7 +40,8 @@ const PROGRESS_LOG_S: u64 = 5;
 /// Arguments of `llmx traffic`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  llmx traffic --gateway http://127.0.0.1:8080 --rate 20 --duration 120\n  llmx traffic --to agent://bob --policy high --task \"carry a piano\"\n\n\
+    after_help = "Examples:\n  llmx traffic --gateway http://127.0.0.1:8080 --rate 20 --duration 120\n  llmx traffic --to agent://bob --policy high --task \"carry a piano\"\n  \
+    llmx traffic --load ramp:200 --rate 10 --duration 60\n\n\
     Counts are what the initiator sees. Offers, fairness and the invariants need every agent's view: `llmx demo`.\n\
     One initiator is held to the gateway's rate like every agent: 2,000 requests a second by default, acknowledgements\n\
     included, which is at least 200 calls a second. What is beyond waits and is sent again, and latencies then measure\n\
@@ -63,7 +63,7 @@ pub struct TrafficArgs {
     /// Policy that calls name; none or empty: the exchange's default applies
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
-    /// Calls per second, Poisson: above 0, up to 1000000; what one initiator does depends on the gateway's limits
+    /// Calls per second: above 0, up to 1000000; what one initiator does depends on the gateway's limits
     #[arg(long, default_value_t = 10.0)]
     rate: f64,
     /// How long calls arrive, in seconds
@@ -98,8 +98,8 @@ impl TrafficArgs {
 
 /// Runs the traffic and prints its summary.
 pub async fn run(args: TrafficArgs) -> Outcome {
-    PoissonArrivals::try_new(args.rate, args.seed).map_err(Failure::configuration)?;
     let duration = run_length(args.duration)?;
+    args.calls.load(args.rate, duration, args.seed)?;
     let registry = ops::registry()?;
     let agent_metrics = AgentMetrics::try_new(&registry)?;
     let of_run = Run { scenario: ScenarioKind::ContractNet, seed: args.seed, git_sha: env!("LLMX_BUILT_FROM") };
@@ -255,6 +255,7 @@ struct SeenAgents {
 
 #[derive(Serialize)]
 struct SeenLatencies {
+    lag: Quantiles,
     decision: Quantiles,
     round: Quantiles,
 }
@@ -271,7 +272,11 @@ impl SeenAgents {
             cfps: counts.cfps,
             awards: counts.awards,
             award_rate: if counts.rounds == 0 { 0.0 } else { counts.awarded as f64 / counts.rounds as f64 },
-            latency_ms: SeenLatencies { decision: counts.decision.quantiles(), round: counts.round.quantiles() },
+            latency_ms: SeenLatencies {
+                lag: counts.lag.quantiles(),
+                decision: counts.decision.quantiles(),
+                round: counts.round.quantiles(),
+            },
             rejected: counts.rejected,
             deferred: Deferrals::default(),
             dispositions: counts.dispositions,

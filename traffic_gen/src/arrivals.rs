@@ -1,7 +1,9 @@
-//! Open-loop Poisson arrivals (LLM-X paper, section 4.1).
+//! When calls are due: open-loop Poisson arrivals (LLM-X paper, section 4.1) and the other shapes of a load.
 //!
 //! Times are absolute offsets from the start of the run: a late send never shifts the ones behind it, so latencies
 //! taken from the intended time are free of coordinated omission.
+
+mod load;
 
 use std::time::{Duration, Instant};
 
@@ -9,6 +11,8 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha12Rng;
 use rand_distr::{Distribution, Exp};
 use tokio::sync::mpsc;
+
+pub use load::{Arrivals, Load, LoadError};
 
 /// A rate that is no positive, finite number of arrivals per second.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]

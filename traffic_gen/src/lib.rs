@@ -2,7 +2,7 @@
 //!
 //! | module | question it answers |
 //! |---|---|
-//! | [`arrivals`] | when is the next call due, and who waits until then? |
+//! | [`arrivals`] | when is the next call due, in which shape of load, and who waits until then? |
 //! | [`exchange`] | a whole exchange in this process |
 //! | [`live`] | contractors and calls against an exchange |
 //! | [`recorder`] | what did the agents see, how long did it take? |

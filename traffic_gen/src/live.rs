@@ -1,6 +1,7 @@
 //! A run against a real exchange: contractors, one initiator, open-loop calls, a verdict.
 
 mod contractors;
+pub mod due;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,10 +19,11 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::arrivals::{PoissonArrivals, RateError, pace};
+use crate::arrivals::{Load, LoadError, RateError};
 use crate::control::{ControlClient, ControlError};
 use crate::metrics::Phase;
 use crate::recorder::{Recorder, observed};
+use due::DueCalls;
 
 #[cfg(feature = "llm")]
 pub use contractors::ModelPopulation;
@@ -68,6 +70,8 @@ pub struct CallScenario {
     pub policy: Option<String>,
     /// Calls per second.
     pub rate: f64,
+    /// How they are spread over time.
+    pub load: Load,
     /// How long calls arrive.
     pub duration: Duration,
     /// Seed of arrivals and contractors.
@@ -106,6 +110,7 @@ impl Default for CallScenario {
             task: TASK.to_owned(),
             policy: None,
             rate: 10.0,
+            load: Load::default(),
             duration: Duration::from_secs(20),
             seed: 1,
             run: "run".to_owned(),
@@ -144,6 +149,9 @@ pub enum LiveError {
     /// The rate.
     #[error(transparent)]
     Rate(#[from] RateError),
+    /// The load.
+    #[error(transparent)]
+    Load(#[from] LoadError),
     /// A contractor's parameters.
     #[error(transparent)]
     Contractor(#[from] agents::contractor::ConfigError),
@@ -356,12 +364,13 @@ pub async fn call_from(
     let set_phase = |phase| metrics.iter().for_each(|metrics| metrics.set_phase(phase));
     metrics.iter().for_each(|metrics| metrics.set_target_rate(scenario.rate));
     let (events, noted) = mpsc::channel(EVENTS_MAX);
-    let noting = tokio::spawn(note(Arc::clone(recorder), noted));
+    let (due, ends) = DueCalls::try_new(scenario, started)?;
+    let noting = tokio::spawn(note(Arc::clone(recorder), noted, ends));
     let shed = AtomicU64::new(0);
     set_phase(Phase::Running);
     // An initiator that has lost its connection takes no further call: its queue is full, and stays so.
     tokio::select! {
-        made = make_calls(&initiator, scenario, recorder, (started, events), &shed) => made?,
+        made = make_calls(&initiator, scenario, recorder, (due, events), &shed) => made?,
         () = cancel.cancelled() => {}
         () = tokio::time::sleep_until(started + scenario.duration + OVERTIME) => {}
     }
@@ -379,16 +388,14 @@ async fn make_calls(
     initiator: &Initiator,
     scenario: &CallScenario,
     recorder: &Arc<Recorder>,
-    (started, events): (Instant, mpsc::Sender<CallEvent>),
+    (mut due, events): (DueCalls, mpsc::Sender<CallEvent>),
     shed: &AtomicU64,
 ) -> Result<(), LiveError> {
     let metrics = recorder.metrics();
-    let arrivals = PoissonArrivals::try_new(scenario.rate, scenario.seed)?;
-    let mut due = pace(started.into_std(), arrivals, scenario.duration);
     let mut sweep = tokio::time::interval(SWEEP_PERIOD);
     loop {
         let next = tokio::select! {
-            next = due.recv() => next,
+            next = due.next() => next,
             now = sweep.tick() => {
                 for lost in recorder.forget_lost(now) {
                     initiator.forget(lost).await?;
@@ -405,7 +412,7 @@ async fn make_calls(
         }
         let own_id = format!("{}-{number}", scenario.run);
         if let Ok(negotiation) = NegotiationId::form(&scenario.initiator, &own_id) {
-            recorder.call_due(negotiation, Instant::from_std(intended));
+            recorder.call_due(negotiation, intended);
         }
         match initiator.call(request(scenario, own_id), events.clone()).await {
             Ok(_) => {}
@@ -416,8 +423,12 @@ async fn make_calls(
 }
 
 /// Notes what only the initiator's strategy can tell; all else the recorder sees by itself.
-async fn note(recorder: Arc<Recorder>, mut events: mpsc::Receiver<CallEvent>) {
+async fn note(recorder: Arc<Recorder>, mut events: mpsc::Receiver<CallEvent>, ends: mpsc::Sender<()>) {
     while let Some(event) = events.recv().await {
+        if event.report.is_last() {
+            // Nobody waits for it in an open load.
+            let _ = ends.send(()).await;
+        }
         if matches!(event.report, CallReport::TurnedDown(_)) {
             recorder.turned_down(&event.negotiation);
         }

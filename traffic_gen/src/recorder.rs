@@ -76,6 +76,8 @@ pub struct Counts {
     pub outcomes: BTreeMap<String, u64>,
     /// Awards won, by contractor.
     pub wins: BTreeMap<AgentId, u64>,
+    /// From the intended time to the time at which the call left: how far the generator is behind its schedule.
+    pub lag: Latency,
     /// From the intended time to the decision known to the initiator.
     pub decision: Latency,
     /// From the intended time to the end known to the initiator.
@@ -414,6 +416,7 @@ impl RecorderState {
     fn left(&mut self, negotiation: &NegotiationId, at: Instant) {
         let Some(open) = self.open.get_mut(negotiation) else { return };
         open.left = Some(at);
+        self.counts.lag.record(at.saturating_duration_since(open.intended));
         if let Some(metrics) = &self.metrics {
             metrics.left(at.saturating_duration_since(open.intended));
         }

@@ -69,6 +69,8 @@ pub struct CallSummary {
 /// Latencies in milliseconds.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Latencies {
+    /// From the call's intended time until it left: how far the generator is behind its schedule.
+    pub lag: Quantiles,
     /// From the call's intended time until its initiator knows the award (or that there is none). The paper's "round".
     pub decision: Quantiles,
     /// From the call's intended time until its initiator knows the end: confirmed and performed.
@@ -214,6 +216,7 @@ impl CallSummary {
             completion: ratio(counts.offers, asked),
             award_rate: ratio(counts.awarded, counts.rounds),
             latency_ms: Latencies {
+                lag: counts.lag.quantiles(),
                 decision: counts.decision.quantiles(),
                 round: counts.round.quantiles(),
                 offer: counts.offer.quantiles(),

@@ -14,6 +14,7 @@ use schemas::{AgentId, NegotiationId, Policy};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use traffic_gen::arrivals::Load;
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::invariants::{Verdict, recompute};
@@ -49,6 +50,8 @@ pub struct CellSpec {
     pub policy: Policy,
     /// Calls per second, before time is scaled.
     pub rate: f64,
+    /// How they are spread over time, before it is scaled.
+    pub load: Load,
     /// How long calls arrive, in seconds, before time is scaled.
     pub duration_s: f64,
     /// Seed of arrivals and contractors.
@@ -232,6 +235,7 @@ fn scenario(spec: &CellSpec, options: &RunOptions) -> CallScenario {
     CallScenario {
         contractors: spec.contractors,
         rate: spec.rate * options.time_scale,
+        load: spec.load.clone().scaled(options.time_scale),
         duration: Duration::from_secs_f64(spec.duration_s / options.time_scale),
         seed: spec.seed,
         run: RUN.to_owned(),

@@ -10,7 +10,7 @@ use archive::audit;
 use schemas::{AgentId, Policy};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use traffic_gen::arrivals::PoissonArrivals;
+use traffic_gen::arrivals::{Load, PoissonArrivals};
 use traffic_gen::bargain::load::{self, BargainPopulation, BargainScenario, BargainSummary, Catalog, Ledger};
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
@@ -83,6 +83,9 @@ pub async fn run(args: DemoArgs) -> Outcome {
 /// The policy to delegate to, once the arguments make sense for bargains.
 fn check(args: &DemoArgs) -> Result<Option<Policy>, Failure> {
     PoissonArrivals::try_new(args.rate, args.seed).map_err(Failure::configuration)?;
+    if *args.calls.load(args.rate, args.duration()?, args.seed)? != Load::Poisson {
+        return Err(Failure::configuration("--load is for the contract net: bargains begin as a Poisson process"));
+    }
     let (agents, least) = (args.agents, load::AGENTS_MIN);
     if args.contractor.is_some() {
         return Err(Failure::configuration(
