@@ -38,7 +38,7 @@ pub(super) fn routes() -> Vec<RouteSpec> {
 }
 
 /// Buffers of one connection, in bytes: small, because ten thousand of them are idle at once.
-const BUFFER_BYTES: usize = 4 * 1024;
+const BUFFER_BYTES: usize = 3 * 1024;
 /// Bytes that may wait to be written before the client counts as slow.
 const WRITE_BYTES_MAX: usize = 1024 * 1024;
 

@@ -34,6 +34,9 @@ pub struct ProcessesArgs {
     /// and what is done of half as much again
     #[arg(long, requires = "processes")]
     paced_only: bool,
+    /// Ask for nothing: what idle processes use, and what an agent that is connected costs the gateway
+    #[arg(long, requires = "processes", conflicts_with_all = ["rate", "paced_only"])]
+    idle_only: bool,
     /// How long calls arrive for each row, in seconds (default: 15, with --quick 4)
     #[arg(long, requires = "processes", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: Option<u64>,
@@ -44,7 +47,7 @@ pub struct ProcessesArgs {
     #[arg(long, requires = "processes", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
     engines: u8,
     /// Contractors
-    #[arg(long, requires = "processes", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, requires = "processes", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     agents: u32,
     /// Policy that calls name
     #[arg(long, requires = "processes", default_value = "high", value_name = "NAME")]
@@ -86,8 +89,8 @@ impl ProcessesArgs {
             contractors: self.agents,
             policy: self.policy,
             via: via.collect(),
-            rates: or(self.rate, &[400, 200, 50]),
-            searches: !self.paced_only,
+            rates: if self.idle_only { Vec::new() } else { or(self.rate, &[400, 200, 50]) },
+            searches: !(self.paced_only || self.idle_only),
             runs: self.runs.into(),
             calling: self.seconds.map_or_else(|| of(SECONDS), Duration::from_secs),
             searching: of(SEARCH_SECONDS),
@@ -133,6 +136,7 @@ pub async fn run(args: ProcessesArgs, quick: bool, json: bool) -> Outcome {
 /// A heading, then a line for each figure.
 fn text(row: &ProcessRow) -> String {
     let what = match row.situation {
+        "idle" => "nothing asked for".to_owned(),
         "paced" => format!("{:.0} rounds/s offered", row.figures.value("offered_per_s").unwrap_or(0.0)),
         "capacity" => "the highest rate with decisions' p95 at 20 ms or less".to_owned(),
         "most" => "the most it can do".to_owned(),
@@ -196,6 +200,12 @@ mod tests {
         assert_eq!((plan.engines, plan.contractors, plan.policy.as_str(), plan.runs), (1, 12, "high", 1));
         assert_eq!((plan.calling, plan.searches), (Duration::from_secs(15), true));
         assert_eq!((plan.binary, plan.against), (std::env::current_exe().unwrap(), None));
+    }
+
+    #[test]
+    fn idle_processes_can_be_measured_alone() {
+        let plan = plan(&["--idle-only", "--agents", "10000"]).unwrap();
+        assert_eq!((plan.contractors, plan.rates.len(), plan.searches), (10_000, 0, false));
     }
 
     #[test]

@@ -76,7 +76,7 @@ pub struct ProcessPlan {
     pub calling: Duration,
     /// The same in one step of a search.
     pub searching: Duration,
-    /// How long the exchange is left alone after it has started, and again while its idle cost is measured.
+    /// How long an idle exchange is left alone after it has started, and again while it is measured.
     pub idling: Duration,
 }
 
@@ -138,7 +138,7 @@ impl ProcessFigures {
 pub struct ProcessRow {
     /// How agents reached the exchange.
     pub via: &'static str,
-    /// The situation: `paced`, `capacity`, `most`, `overload`.
+    /// The situation: `idle`, `paced`, `capacity`, `most`, `overload`.
     pub situation: &'static str,
     /// ProcessFigures of [`ProcessPlan::binary`].
     pub figures: ProcessFigures,
@@ -176,6 +176,13 @@ pub async fn run(
     let mut rows = Vec::new();
     let mut turn = 0_usize;
     for &via in &plan.via {
+        let mut measured = Vec::new();
+        for build in &builds {
+            on_progress(&format!("{}, idle: {}", via.as_str(), build.display()));
+            measured.push(MeasuredExchange::start(build, plan, via).await?.idle().await?);
+        }
+        rows.push(ProcessRow::new(via, "idle", measured));
+        rows.last().into_iter().for_each(&mut on_row);
         for &rate in &plan.rates {
             let mut measured = vec![Vec::new(); builds.len()];
             for run in 0..plan.runs {

@@ -16,7 +16,7 @@ use super::{
     US_PER_ROUND,
 };
 use crate::bench::rounds::{BenchError, UNLIMITED};
-use crate::bench::usage::ProcessUsage;
+use crate::bench::usage::{ProcessUsage, resident_bytes};
 
 /// Longest wait for a process to be ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -47,8 +47,9 @@ pub(super) struct MeasuredExchange {
     via: AgentsVia,
     policy: String,
     idling: Duration,
-    /// Cores used while nothing was asked for; measured once.
-    idle_cores: Option<f64>,
+    agents: u32,
+    /// The gateway's resident memory before the contractors connected.
+    gateway_bytes: u64,
 }
 
 impl MeasuredExchange {
@@ -72,21 +73,31 @@ impl MeasuredExchange {
         let mut gateway = launcher.start("gateway", &arguments)?;
         let gateway_url = gateway.until_said("gateway: ").await?;
         until_ready(&gateway_url).await?;
-        let contractors = plan.contractors.to_string();
+        let gateway_bytes = gateway.resident_bytes();
+        let agents = plan.contractors;
+        let contractors = agents.to_string();
         let mut arguments = vec!["agents", "--count", &contractors, "--gateway", &gateway_url];
         arguments.extend(way(via, &url));
         let mut contractors = launcher.start("contractors", &arguments)?;
         contractors.until_said("connected").await?;
         let (policy, idling) = (plan.policy.clone(), plan.idling);
-        Ok(Self { contractors, gateway, engines, nats, launcher, gateway_url, via, policy, idling, idle_cores: None })
+        Ok(Self {
+            contractors,
+            gateway,
+            engines,
+            nats,
+            launcher,
+            gateway_url,
+            via,
+            policy,
+            idling,
+            agents,
+            gateway_bytes,
+        })
     }
 
     /// Offers `rate` calls per second for `calling`, and says what became of them and what that cost.
     pub(super) async fn measure(&mut self, rate: f64, calling: Duration) -> Result<ProcessFigures, BenchError> {
-        let idle_cores = match self.idle_cores {
-            Some(known) => known,
-            None => *self.idle_cores.insert(self.idle().await?),
-        };
         let (before, counted) = (self.usage()?, self.nats_counters().await?);
         let (rate_text, seconds, url) = (format!("{rate:.3}"), calling.as_secs_f64().to_string(), self.nats.url());
         let mut arguments = vec!["traffic", "--json", "--rate", &rate_text, "--duration", &seconds];
@@ -117,19 +128,23 @@ impl MeasuredExchange {
         for ((name, before), after) in NATS_COUNTERS.iter().zip(counted).zip(counts) {
             figures.add(format!("{NATS_PER_ROUND}.{name}"), (after - before) / rounds);
         }
-        figures.add("idle_cores", idle_cores);
         Ok(figures)
     }
 
-    /// Cores used by everything together while nothing is asked for.
-    async fn idle(&self) -> Result<f64, BenchError> {
+    /// What each process uses while nothing is asked for, and what an agent that is connected costs the gateway.
+    pub(super) async fn idle(&self) -> Result<ProcessFigures, BenchError> {
         sleep(self.idling).await;
         let (before, started) = (self.usage()?, Instant::now());
         sleep(self.idling).await;
         let (after, elapsed_us) = (self.usage()?, started.elapsed().as_secs_f64() * 1e6);
-        let used_us: f64 =
-            before.iter().zip(&after).map(|((_, before), (_, after))| after.cpu_us - before.cpu_us).sum();
-        Ok(used_us / elapsed_us.max(1.0))
+        let mut figures = ProcessFigures::default();
+        for ((name, before), (_, after)) in before.iter().zip(&after) {
+            figures.add(format!("idle_cores.{name}"), (after.cpu_us - before.cpu_us) / elapsed_us.max(1.0));
+        }
+        let grown = self.gateway.resident_bytes().saturating_sub(self.gateway_bytes);
+        figures.add("agents", f64::from(self.agents));
+        figures.add("gateway_bytes_per_agent", grown as f64 / f64::from(self.agents.max(1)));
+        Ok(figures)
     }
 
     /// What each process has used so far, by its name.
@@ -228,6 +243,11 @@ struct Service {
 }
 
 impl Service {
+    /// Resident memory.
+    fn resident_bytes(&self) -> u64 {
+        resident_bytes(&self.process.id().to_string())
+    }
+
     /// What stands behind `mark` in the first line of its output that holds it, once there is one.
     async fn until_said(&mut self, mark: &str) -> Result<String, BenchError> {
         let deadline = Instant::now() + READY_TIMEOUT;
