@@ -1,11 +1,12 @@
 //! Figures of an experiment: M1 to M40, each with its interval over seeds and, where there is one, what theory expects.
 //!
 //! [`tally`] counts the rounds of one seed, [`group`] holds the seeds of one configuration, [`resample`] makes intervals,
-//! [`theory`] says what to expect, and [`draw`] makes pictures.
+//! [`theory`] says what to expect, [`hypotheses`] judges H1 to H7, and [`draw`] makes pictures.
 
 pub mod draw;
 pub mod fairness;
 pub mod group;
+pub mod hypotheses;
 pub mod quality;
 pub mod resample;
 pub mod tally;

@@ -18,6 +18,8 @@ const MOMENTS_TOLERANCE: f64 = 0.1;
 /// Cells that differ in nothing but their seed.
 #[derive(Debug)]
 pub struct Group {
+    /// What it is called: policy, contractors, and whatever else the groups differ in.
+    pub name: String,
     /// The seeds, in their order.
     pub tallies: Vec<Tally>,
     resamples: Resamples,
@@ -51,7 +53,16 @@ impl Group {
         for tally in tallies {
             by_key.entry(key(&tally.cell)).or_default().push(tally);
         }
-        by_key.into_values().map(Self::new).collect()
+        let mut groups: Vec<Self> = by_key.into_values().map(Self::new).collect();
+        let parts: Vec<Vec<String>> = groups.iter().map(|group| parts(group.cell())).collect();
+        for (group, own) in groups.iter_mut().zip(&parts) {
+            let told = own
+                .iter()
+                .enumerate()
+                .filter(|(place, part)| *place < 2 || parts.iter().any(|other| other.get(*place) != Some(part)));
+            group.name = told.map(|(_, part)| part.as_str()).collect::<Vec<_>>().join(", ");
+        }
+        groups
     }
 
     fn new(mut tallies: Vec<Tally>) -> Self {
@@ -71,6 +82,7 @@ impl Group {
             contractors.iter().map(|name| tally.contractors.get(*name).cloned().unwrap_or_default()).collect()
         };
         Self {
+            name: String::new(),
             resamples: Resamples::of(tallies.len()),
             distributions,
             means,
@@ -100,6 +112,12 @@ impl Group {
     /// A statistic with what the resamples make of it.
     pub fn estimate(&self, statistic: impl Fn(Weighted<'_>) -> Option<f64>) -> Option<Estimate> {
         self.resamples.estimate(self.tallies.len(), |weights| statistic(Weighted { group: self, weights }))
+    }
+
+    /// What groups must be alike in to be compared by policy: everything but that.
+    #[must_use]
+    pub fn population(&self) -> String {
+        key(&CellRecord { policy: String::new(), ..self.cell().clone() })
     }
 
     /// Contractors, in the order of [`Weighted::by_contractor`].
@@ -274,6 +292,23 @@ impl Counted {
 
 fn is_near(value: f64, expected: f64) -> bool {
     (value - expected).abs() <= MOMENTS_TOLERANCE * expected.abs()
+}
+
+/// What a cell may be called by, the most telling first.
+fn parts(cell: &CellRecord) -> Vec<String> {
+    let CellRecord { protocol, contractors, policy, rate, duration_s, time_scale, bus, deciders, labels, .. } = cell;
+    let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    vec![
+        policy.clone(),
+        format!("{contractors} contractors"),
+        protocol.clone(),
+        format!("{rate} calls/s"),
+        format!("{duration_s} s"),
+        format!("time x{time_scale}"),
+        bus.clone(),
+        deciders.clone(),
+        labels.join(", "),
+    ]
 }
 
 /// Everything of a cell but its seed and what it came to, so that keys sort by contractors first.

@@ -100,11 +100,26 @@ impl Estimate {
         Some(Interval { low: self.value - margin, high: self.value + margin })
     }
 
-    /// This less another, resample by resample where they drew alike.
+    /// This less another.
     #[must_use]
     pub fn less(&self, other: &Self) -> Self {
-        let resampled = self.resampled.iter().zip(&other.resampled).map(|(own, other)| own - other).collect();
-        Self { value: self.value - other.value, seeds: self.seeds.min(other.seeds), resampled }
+        Self::combined(&[self, other], |values| values[0] - values[1])
+    }
+
+    /// A function of several estimates, resample by resample; of as many seeds as the one with the fewest.
+    #[must_use]
+    pub fn combined(of: &[&Self], function: impl Fn(&[f64]) -> f64) -> Self {
+        let resamples = of.iter().map(|estimate| estimate.resampled.len()).min().unwrap_or(0);
+        let of_resample = |resample: usize| {
+            let values: Vec<f64> = of.iter().map(|estimate| estimate.resampled[resample]).collect();
+            function(&values)
+        };
+        let values: Vec<f64> = of.iter().map(|estimate| estimate.value).collect();
+        Self {
+            value: function(&values),
+            seeds: of.iter().map(|estimate| estimate.seeds).min().unwrap_or(0),
+            resampled: (0..resamples).map(of_resample).filter(|value| value.is_finite()).collect(),
+        }
     }
 
     /// Seeds it was drawn from.

@@ -3,4 +3,5 @@
 #![allow(unreachable_pub, clippy::unwrap_used, reason = "a test has no public interface, and may panic")]
 
 mod figures;
+mod verdicts;
 mod world;

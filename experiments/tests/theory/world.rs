@@ -13,7 +13,7 @@ use rand_distr::Exp;
 /// A configuration whose truth is known.
 #[derive(Debug, Clone)]
 pub struct World {
-    pub policy: &'static str,
+    pub policy: String,
     pub contractors: u32,
     /// How many offers are waited for.
     pub first: u32,
@@ -38,9 +38,9 @@ pub struct World {
     pub bus: &'static str,
 }
 
-pub fn world(policy: &'static str, contractors: u32, first: u32) -> World {
+pub fn world(policy: &str, contractors: u32, first: u32) -> World {
     World {
-        policy,
+        policy: policy.to_owned(),
         contractors,
         first,
         threshold: None,
@@ -57,14 +57,19 @@ pub fn world(policy: &'static str, contractors: u32, first: u32) -> World {
     }
 }
 
+/// The groups of several worlds.
+pub fn groups(worlds: &[World]) -> Vec<Group> {
+    let tallies = worlds.iter().flat_map(World::cells).map(|(cell, rounds)| {
+        let mut tally = Tally::new(cell);
+        rounds.iter().for_each(|round| tally.add(round));
+        tally
+    });
+    Group::all(tallies.collect())
+}
+
 impl World {
     pub fn group(&self) -> Group {
-        let tallies = self.cells().into_iter().map(|(cell, rounds)| {
-            let mut tally = Tally::new(cell);
-            rounds.iter().for_each(|round| tally.add(round));
-            tally
-        });
-        let mut groups = Group::all(tallies.collect());
+        let mut groups = groups(std::slice::from_ref(self));
         assert_eq!(groups.len(), 1);
         groups.remove(0)
     }
@@ -78,7 +83,7 @@ impl World {
             id: format!("{}-{}-{}-{seed}", self.policy.replace('@', "-"), self.contractors, self.bus),
             protocol: "contract-net".into(),
             contractors: self.contractors,
-            policy: self.policy.into(),
+            policy: self.policy.clone(),
             rate: 0.05,
             duration_s: 120.0,
             time_scale: 1.0,
