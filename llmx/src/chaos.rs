@@ -41,6 +41,9 @@ pub struct ChaosArgs {
     /// Engines
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=16))]
     engines: u8,
+    /// Engines that stand by for each lane; with 0 every take-over reads a checkpoint
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=3))]
+    standbys: u8,
     /// Gateways
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=16))]
     gateways: u8,
@@ -107,6 +110,7 @@ impl ChaosArgs {
             agents: self.agents,
             open: self.open,
             engines: usize::from(self.engines),
+            standbys: self.standbys,
             gateways: usize::from(self.gateways),
             lanes: self.lanes,
             seed: self.seed,

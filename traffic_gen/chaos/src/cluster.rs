@@ -70,8 +70,10 @@ impl TestCluster {
         for number in 0..plan.engines {
             let name = engine_name(number);
             let nats = cluster.way_to_nats(plan).await?;
-            let arguments = ["engine", "--id", &name, "--nats", &nats, "--checkpoint-every", CHECKPOINT_EVERY];
-            let arguments = arguments.map(str::to_owned).to_vec();
+            let standbys = plan.standbys.to_string();
+            let mut arguments = vec!["engine", "--id", &name, "--nats", &nats, "--standbys", &standbys];
+            arguments.extend(["--checkpoint-every", CHECKPOINT_EVERY]);
+            let arguments = arguments.into_iter().map(str::to_owned).collect();
             cluster.engines.push(cluster.service(&name, binary, arguments, plan));
         }
         for number in 0..plan.gateways {

@@ -47,6 +47,8 @@ pub struct ChaosPlan {
     pub open: u32,
     /// Engines.
     pub engines: usize,
+    /// Engines that stand by for each lane.
+    pub standbys: u8,
     /// Gateways.
     pub gateways: usize,
     /// Lanes of the log.
