@@ -6,12 +6,23 @@
 //! | [`scrape`] | what does a process say of itself? |
 //! | [`trend`] | does a series rise or fall? (pure) |
 //! | [`drift`] | which series drift, and what would be too much? (pure) |
+//! | [`report`] | what comes out? |
+//! | [`html`] | how is it shown? |
+//! | [`measure`] | who calls, and who takes the samples? |
+//! | [`subject`] | what is soaked? |
 
 pub mod drift;
+pub mod html;
+pub mod measure;
+pub mod report;
 pub mod sample;
 pub mod scrape;
+pub mod subject;
 pub mod trend;
 
+use std::time::Duration;
+
+use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
 /// What is soaked, and how; the same in every part of a soak but for its duration.
@@ -97,7 +108,86 @@ impl SoakPlan {
     }
 }
 
+/// A length of time as people write it: `12h`, `3m`, `1h 30m`, `250ms`; a number alone is seconds.
+///
+/// # Errors
+/// What is expected.
+pub fn length_of(text: &str) -> Result<Duration, String> {
+    let expected = || format!("a length of time such as 12h, 3m, 90s or 2s is expected, at least 100ms, not `{text}`");
+    let seconds = text.trim().parse::<f64>().ok();
+    let length = match seconds {
+        Some(seconds) => Duration::try_from_secs_f64(seconds).ok(),
+        None => text.parse::<SignedDuration>().ok().and_then(|length| Duration::try_from(length).ok()),
+    };
+    length.filter(|length| (LENGTH_MIN..=LENGTH_MAX).contains(length)).ok_or_else(expected)
+}
+
+/// Shortest length of time, and longest: a year.
+const LENGTH_MIN: Duration = Duration::from_millis(100);
+const LENGTH_MAX: Duration = Duration::from_secs(31_536_000);
 /// Share of a run that is warm-up.
 const WARM_UP_SHARE: f64 = 0.2;
 /// Longest warm-up: half an hour.
 const WARM_UP_S_MAX: f64 = 1_800.0;
+
+/// Why a soak could not be run to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum SoakError {
+    /// Its folder.
+    #[error(transparent)]
+    Folder(#[from] sample::SoakFolderError),
+    /// The bus.
+    #[error(transparent)]
+    Bus(#[from] bus::BusError),
+    /// The exchange.
+    #[error("the exchange does not start: {0}")]
+    Exchange(#[from] traffic_gen::exchange::ExchangeError),
+    /// The agents.
+    #[error(transparent)]
+    Live(#[from] traffic_gen::live::LiveError),
+    /// The control plane.
+    #[error(transparent)]
+    Control(#[from] traffic_gen::control::ControlError),
+    /// An agent's transport.
+    #[error(transparent)]
+    Transport(#[from] agents::transport::TransportError),
+    /// The archive.
+    #[error(transparent)]
+    Archive(#[from] archive::ArchiveError),
+    /// Processes of the run's own.
+    #[cfg(feature = "kills")]
+    #[error(transparent)]
+    Processes(#[from] chaos::ChaosError),
+    /// The client of scrapes.
+    #[error("processes cannot be scraped: {0}")]
+    Scraper(#[from] reqwest::Error),
+    /// The metrics.
+    #[error("metrics: {0}")]
+    Metrics(#[from] prometheus::Error),
+    /// The report.
+    #[error("the report cannot be written: {0}")]
+    Report(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_of_time_are_read_as_people_write_them() {
+        for (text, seconds) in [
+            ("12h", 43_200.0),
+            ("3m", 180.0),
+            ("2s", 2.0),
+            ("90", 90.0),
+            ("1h 30m", 5_400.0),
+            ("250ms", 0.25),
+            ("0.5", 0.5),
+        ] {
+            assert_eq!(length_of(text), Ok(Duration::from_secs_f64(seconds)), "{text}");
+        }
+        for bad in ["", "-1", "-3m", "0", "1ms", "NaN", "inf", "ten", "1d2", "2y", "1e99", "3 parsecs"] {
+            assert!(length_of(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -14,6 +14,8 @@ use crate::missing as chaos;
 use crate::missing as model_stub;
 #[cfg(not(feature = "simulate"))]
 use crate::missing as simulate;
+#[cfg(not(feature = "experiments"))]
+use crate::missing as soak;
 #[cfg(feature = "llm")]
 use crate::model_stub;
 use crate::output::Outcome;
@@ -22,6 +24,8 @@ use crate::runtime::Threads;
 use crate::settings::Given;
 #[cfg(feature = "simulate")]
 use crate::simulate;
+#[cfg(feature = "experiments")]
+use crate::soak;
 use crate::{
     agent, archive, audit, bargain, call, completions, config, contractors, demo, engine, gateway, healthcheck, keys,
     listen, man, metrics, policy, replay, schema, token, top, traffic,
@@ -108,6 +112,9 @@ enum Command {
     /// The whole exchange under faults on a virtual clock, judged by every invariant
     #[cfg_attr(not(feature = "simulate"), command(hide = true))]
     Simulate(simulate::SimulateArgs),
+    /// Load for hours, and a verdict on everything that could drift: latency, memory, handles, streams
+    #[cfg_attr(not(feature = "experiments"), command(hide = true))]
+    Soak(Box<soak::SoakArgs>),
     /// Every metric of every process
     Metrics(metrics::MetricsArgs),
     /// What is configured, and where each value comes from
@@ -147,6 +154,7 @@ impl Cli {
             | Command::Bench(_)
             | Command::Chaos(_)
             | Command::Simulate(_)
+            | Command::Soak(_)
             | Command::Metrics(_)
             | Command::Config(_)
             | Command::Healthcheck(_) => return Ok(()),
@@ -182,7 +190,8 @@ impl Cli {
             | Command::Bargain(_)
             | Command::Bench(_)
             | Command::Chaos(_)
-            | Command::Simulate(_) => Threads::Cores,
+            | Command::Simulate(_)
+            | Command::Soak(_) => Threads::Cores,
         }
     }
 
@@ -212,6 +221,7 @@ impl Cli {
             Command::Bench(args) => bench::run(args).await,
             Command::Chaos(args) => chaos::run(args).await,
             Command::Simulate(args) => simulate::run(args).await,
+            Command::Soak(args) => Box::pin(soak::run(*args)).await,
             Command::Metrics(args) => metrics::run(&args),
             Command::Config(args) => config::run(args),
             Command::Healthcheck(args) => healthcheck::run(args).await,

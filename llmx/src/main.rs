@@ -27,7 +27,14 @@ mod keys;
 mod listen;
 mod man;
 mod metrics;
-#[cfg(not(all(feature = "bench", feature = "chaos", feature = "llm", feature = "nats-local", feature = "simulate")))]
+#[cfg(not(all(
+    feature = "bench",
+    feature = "chaos",
+    feature = "experiments",
+    feature = "llm",
+    feature = "nats-local",
+    feature = "simulate"
+)))]
 mod missing;
 #[cfg(feature = "llm")]
 mod model_stub;
@@ -43,6 +50,8 @@ mod settings;
 mod signals;
 #[cfg(feature = "simulate")]
 mod simulate;
+#[cfg(feature = "experiments")]
+mod soak;
 mod token;
 mod top;
 mod traffic;

@@ -108,6 +108,12 @@ pub fn client(timeout: Duration) -> reqwest::Result<reqwest::Client> {
 }
 
 impl RemoteArgs {
+    /// Which NATS, where agents or an exchange go over one.
+    #[cfg(feature = "experiments")]
+    pub fn nats(&self) -> &NatsSource {
+        &self.nats
+    }
+
     /// Reads the key, waits for a gateway that answers, or connects to NATS.
     pub async fn open(&self, name: &str) -> Result<Remote, Failure> {
         let key = Arc::new(read_key(&self.key)?);

@@ -12,7 +12,7 @@ use gateway::{
     AuthConfig, ConsoleAccess, Gateway, GatewayConfig, GatewayHandle, GatewayMetrics, KeySource, LimitConfig,
 };
 use policy_core::Limits;
-use policy_engine::{Engine, EngineConfig, EngineHandle, EngineMetrics, FoldObserver, OutboxConfig};
+use policy_engine::{CheckpointConfig, Engine, EngineConfig, EngineHandle, EngineMetrics, FoldObserver, OutboxConfig};
 use prometheus::Registry;
 use schemas::{AgentId, Policy};
 use telemetry::Tracer;
@@ -59,6 +59,8 @@ pub struct ExchangeOptions {
     pub limits: LimitConfig,
     /// Gaps, attempts and bounds of the engine's deliveries.
     pub outbox: OutboxConfig,
+    /// How often the engines store their states.
+    pub checkpoint: CheckpointConfig,
     /// Hears what the lanes of the first engine fold.
     pub observer: Option<Arc<dyn FoldObserver>>,
     /// How many engines share the lanes; 0 is taken as 1. Only the first one's metrics are in the registry.
@@ -79,6 +81,7 @@ impl Default for ExchangeOptions {
             default_policy: None,
             limits: LimitConfig::default(),
             outbox: OutboxConfig::default(),
+            checkpoint: CheckpointConfig::default(),
             observer: None,
             engines: 1,
             console: ConsoleAccess::default(),
@@ -115,11 +118,17 @@ impl Exchange {
         let registry = Registry::new();
         let engine_metrics = Arc::new(EngineMetrics::new(&registry)?);
         let outbox_max = options.outbox.in_flight_max;
-        let engine = start_engine(&bus, 0, &options.outbox, &options.tracer, engine_metrics, options.observer).await?;
+        let engine_config = EngineConfig {
+            outbox: options.outbox,
+            checkpoint: options.checkpoint,
+            tracer: options.tracer.clone(),
+            ..EngineConfig::new("")
+        };
+        let engine = start_engine(&bus, 0, &engine_config, engine_metrics, options.observer).await?;
         let mut standbys = Vec::new();
         for number in 1..options.engines {
             let metrics = Arc::new(EngineMetrics::new(&Registry::new())?);
-            standbys.push(start_engine(&bus, number, &options.outbox, &options.tracer, metrics, None).await?);
+            standbys.push(start_engine(&bus, number, &engine_config, metrics, None).await?);
         }
         let mut config =
             GatewayConfig::new(AuthConfig::new(KeySource::Inline(gateway::keys::key_set(&[&key])), ISSUER));
@@ -214,8 +223,7 @@ impl Exchange {
 async fn start_engine(
     bus: &Bus,
     number: usize,
-    outbox: &OutboxConfig,
-    tracer: &Tracer,
+    config: &EngineConfig,
     metrics: Arc<EngineMetrics>,
     observer: Option<Arc<dyn FoldObserver>>,
 ) -> Result<EngineHandle, ExchangeError> {
@@ -223,7 +231,7 @@ async fn start_engine(
         0 => format!("engine-{}", std::process::id()),
         number => format!("engine-{}-{number}", std::process::id()),
     };
-    let config = EngineConfig { outbox: outbox.clone(), tracer: tracer.clone(), ..EngineConfig::new(id) };
+    let config = EngineConfig { id, ..config.clone() };
     let starting = Engine::start(bus.clone(), config, metrics, observer);
     Ok(tokio::time::timeout(READY_TIMEOUT, starting).await.map_err(|_| ExchangeError::NotReady)??)
 }

@@ -33,6 +33,16 @@ impl Latency {
         self.0.add(&other.0).expect("both histograms have the same bounds");
     }
 
+    /// What was recorded since this was a copy of `earlier`; everything where it never was.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut later = self.clone();
+        match later.0.subtract(&earlier.0) {
+            Ok(()) => later,
+            Err(_) => self.clone(),
+        }
+    }
+
     /// Durations recorded.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -87,6 +97,17 @@ mod tests {
         assert!((quantiles.p50 - 50.0).abs() < 0.1 && (quantiles.p95 - 95.0).abs() < 0.1, "{quantiles:?}");
         assert!((quantiles.max - 100.0).abs() < 0.1);
         assert_eq!(quantiles.count, 100);
+    }
+
+    #[test]
+    fn what_was_recorded_since_a_copy_is_told_apart() {
+        let mut latency = Latency::default();
+        latency.record(Duration::from_millis(900));
+        let earlier = latency.clone();
+        latency.record(Duration::from_millis(10));
+        let since = latency.since(&earlier).quantiles();
+        assert!(since.count == 1 && (since.max - 10.0).abs() < 0.1, "{since:?}");
+        assert_eq!(earlier.since(&latency).count(), 1, "never a copy: everything");
     }
 
     #[test]

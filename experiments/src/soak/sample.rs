@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Seek, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -124,22 +124,26 @@ pub enum SoakFolderError {
     },
 }
 
-/// The folder of a soak, open to be added to.
+/// The folder of a soak, open to be added to. Nothing of what it holds is kept in memory: a soak lasts.
 #[derive(Debug)]
 pub struct SoakFolder {
     path: PathBuf,
     file: File,
     /// Bytes of whole lines.
     len: u64,
-    lines: Vec<SoakLine>,
+    plan: SoakPlan,
+    /// Parts that were begun.
+    part: u32,
+    /// Seconds measured in the parts before this one.
+    offset_s: f64,
 }
 
 impl SoakFolder {
-    /// Opens a folder, made where there is none, and begins the next part of its soak.
+    /// Opens a folder, made where there is none; a line that was cut off is taken away.
     ///
     /// # Errors
     /// [`SoakFolderError`].
-    pub fn begin(path: &Path, plan: &SoakPlan) -> Result<Self, SoakFolderError> {
+    pub fn open(path: &Path, plan: &SoakPlan) -> Result<Self, SoakFolderError> {
         let samples = path.join(SAMPLES);
         let fault = |source| SoakFolderError::File { path: samples.clone(), source };
         std::fs::create_dir_all(path).map_err(fault)?;
@@ -151,21 +155,29 @@ impl SoakFolder {
         }
         let (lines, len) = read(&samples)?;
         file.set_len(len).map_err(fault)?;
-        let mut folder = Self { path: path.to_owned(), file, len, lines };
-        let begins: Vec<&Begin> = folder.begins().collect();
-        if let Some(member) = begins.first().and_then(|begin| begin.plan.difference(plan)) {
+        if let Some(member) = begins(&lines).next().and_then(|begin| begin.plan.difference(plan)) {
             return Err(SoakFolderError::Other { path: path.to_owned(), member });
         }
-        let begin = Begin {
-            part: u32::try_from(begins.len()).unwrap_or(u32::MAX).saturating_add(1),
+        let part = begins(&lines).last().map_or(0, |begin| begin.part);
+        Ok(Self { path: path.to_owned(), file, len, plan: plan.clone(), part, offset_s: measured_s(&lines) })
+    }
+
+    /// Begins the next part.
+    ///
+    /// # Errors
+    /// [`SoakFolderError::File`].
+    pub fn begin(&mut self) -> Result<(), SoakFolderError> {
+        self.part += 1;
+        let (plan, offset_s, part) = (self.plan.clone(), self.offset_s, self.part);
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        self.add(&SoakLine::Begin(Begin {
+            part,
             at: Timestamp::now(),
-            offset_s: folder.measured_s(),
+            offset_s,
             warm_up_s: plan.warm_up_s(),
-            plan: plan.clone(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-        };
-        folder.add(SoakLine::Begin(begin)).map_err(fault)?;
-        Ok(folder)
+            plan,
+            version,
+        }))
     }
 
     /// Where it is.
@@ -174,42 +186,42 @@ impl SoakFolder {
         &self.path
     }
 
-    /// Everything measured so far.
+    /// What is soaked.
     #[must_use]
-    pub fn lines(&self) -> &[SoakLine] {
-        &self.lines
+    pub fn plan(&self) -> &SoakPlan {
+        &self.plan
     }
 
-    /// The part that was begun last.
+    /// The part that was begun last, from 1; 0 before the first.
     #[must_use]
     pub fn part(&self) -> u32 {
-        self.begins().last().map_or(0, |begin| begin.part)
+        self.part
     }
 
-    /// Seconds measured in all parts.
+    /// Seconds that are still to be measured.
     #[must_use]
-    pub fn measured_s(&self) -> f64 {
-        measured_s(&self.lines)
-    }
-
-    fn begins(&self) -> impl Iterator<Item = &Begin> {
-        begins(&self.lines)
+    pub fn remaining_s(&self) -> f64 {
+        (self.plan.duration_s - self.offset_s).max(0.0)
     }
 
     /// Adds a line. Where it does not fit on the disk, nothing of it stays.
     ///
     /// # Errors
-    /// The file's.
-    pub fn add(&mut self, line: SoakLine) -> io::Result<()> {
-        let mut text = serde_json::to_vec(&line)?;
-        text.push(b'\n');
-        if let Err(error) = self.file.write_all(&text).and_then(|()| self.file.flush()) {
-            // What was written of it is none of the file's lines; reading leaves it out where it cannot be taken away.
-            let _ = self.file.set_len(self.len).and_then(|()| self.file.seek(io::SeekFrom::End(0)).map(drop));
-            return Err(error);
+    /// [`SoakFolderError::File`].
+    pub fn add(&mut self, line: &SoakLine) -> Result<(), SoakFolderError> {
+        let written = serde_json::to_vec(line).map_err(io::Error::from).and_then(|mut text| {
+            text.push(b'\n');
+            self.file.write_all(&text)?;
+            Ok(text.len() as u64)
+        });
+        match written {
+            Ok(bytes) => self.len += bytes,
+            Err(source) => {
+                // Where it cannot be taken away, reading leaves out what was written of it.
+                let _ = self.file.set_len(self.len);
+                return Err(SoakFolderError::File { path: self.path.join(SAMPLES), source });
+            }
         }
-        self.len += text.len() as u64;
-        self.lines.push(line);
         Ok(())
     }
 }
@@ -287,36 +299,39 @@ mod tests {
     #[test]
     fn a_soak_that_was_killed_goes_on_behind_its_last_whole_line() {
         let folder = tempfile::tempdir().unwrap();
-        let mut first = SoakFolder::begin(folder.path(), &plan()).unwrap();
-        first.add(sample(2.0)).unwrap();
-        first.add(sample(4.0)).unwrap();
+        let mut first = SoakFolder::open(folder.path(), &plan()).unwrap();
+        first.begin().unwrap();
+        first.add(&sample(2.0)).unwrap();
+        first.add(&sample(4.0)).unwrap();
         drop(first);
         let path = folder.path().join(SAMPLES);
         let mut torn = std::fs::read_to_string(&path).unwrap();
         torn.push_str("{\"sample\":{\"at\":");
         std::fs::write(&path, torn).unwrap();
-        let second = SoakFolder::begin(folder.path(), &plan()).unwrap();
-        let begins: Vec<(u32, f64)> = second.begins().map(|begin| (begin.part, begin.offset_s)).collect();
-        assert_eq!(begins, [(1, 0.0), (2, 4.0)]);
-        assert_eq!(read(&path).unwrap().0, second.lines());
+        let mut second = SoakFolder::open(folder.path(), &plan()).unwrap();
+        assert!((second.remaining_s() - 176.0).abs() < 1e-9, "{second:?}");
+        second.begin().unwrap();
+        let (lines, _) = read(&path).unwrap();
+        let begun: Vec<(u32, f64)> = begins(&lines).map(|begin| (begin.part, begin.offset_s)).collect();
+        assert_eq!((begun, lines.len()), (vec![(1, 0.0), (2, 4.0)], 4));
     }
 
     #[test]
     fn a_folder_of_another_soak_is_refused_with_what_differs() {
         let folder = tempfile::tempdir().unwrap();
-        drop(SoakFolder::begin(folder.path(), &plan()).unwrap());
+        SoakFolder::open(folder.path(), &plan()).unwrap().begin().unwrap();
         let longer = SoakPlan { duration_s: 999.0, ..plan() };
-        drop(SoakFolder::begin(folder.path(), &longer).unwrap());
+        SoakFolder::open(folder.path(), &longer).unwrap().begin().unwrap();
         let other = SoakPlan { agents: 5, ..plan() };
-        let refused = SoakFolder::begin(folder.path(), &other).unwrap_err();
+        let refused = SoakFolder::open(folder.path(), &other).unwrap_err();
         assert!(matches!(refused, SoakFolderError::Other { member: "--agents", .. }), "{refused}");
     }
 
     #[test]
     fn a_folder_that_is_being_written_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let first = SoakFolder::begin(folder.path(), &plan()).unwrap();
-        let refused = SoakFolder::begin(folder.path(), &plan()).unwrap_err();
+        let first = SoakFolder::open(folder.path(), &plan()).unwrap();
+        let refused = SoakFolder::open(folder.path(), &plan()).unwrap_err();
         assert!(matches!(refused, SoakFolderError::Busy { .. }), "{refused}");
         drop(first);
     }
@@ -324,11 +339,11 @@ mod tests {
     #[test]
     fn a_line_that_is_none_is_named_by_its_number() {
         let folder = tempfile::tempdir().unwrap();
-        drop(SoakFolder::begin(folder.path(), &plan()).unwrap());
+        SoakFolder::open(folder.path(), &plan()).unwrap().begin().unwrap();
         let path = folder.path().join(SAMPLES);
         let text = std::fs::read_to_string(&path).unwrap() + "no line\n";
         std::fs::write(&path, text).unwrap();
-        let refused = SoakFolder::begin(folder.path(), &plan()).unwrap_err();
+        let refused = SoakFolder::open(folder.path(), &plan()).unwrap_err();
         assert!(matches!(refused, SoakFolderError::Damaged { line: 2, .. }), "{refused}");
     }
 }

@@ -1,8 +1,11 @@
 //! The exchange under test: real processes of this very binary and of nats-server, on one machine.
 
+mod rig;
+
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agents::{Identity, Token};
@@ -18,6 +21,8 @@ use super::proxy::{Mode, Proxy};
 use super::schedule::{FaultAction, FaultKind, ScheduledFault};
 use super::servers::Servers;
 use super::{ChaosError, ChaosPlan};
+
+pub use rig::{ProcessRig, Signer};
 
 /// Issuer and audience of the tokens of a run.
 const ISSUER: &str = "llmx-chaos";
@@ -47,6 +52,7 @@ pub(super) struct TestCluster {
     links: Vec<Proxy>,
     nats: Servers,
     gateway_urls: Vec<String>,
+    engine_urls: Vec<String>,
     key: SigningKey,
     folder: TempDir,
 }
@@ -64,17 +70,19 @@ impl TestCluster {
             links: Vec::new(),
             nats,
             gateway_urls: Vec::new(),
+            engine_urls: Vec::new(),
             key,
             folder,
         };
         for number in 0..plan.engines {
             let name = engine_name(number);
             let nats = cluster.way_to_nats(plan).await?;
-            let standbys = plan.standbys.to_string();
+            let (standbys, listen) = (plan.standbys.to_string(), SocketAddr::new(LOOPBACK, port()?).to_string());
             let mut arguments = vec!["engine", "--id", &name, "--nats", &nats, "--standbys", &standbys];
-            arguments.extend(["--checkpoint-every", CHECKPOINT_EVERY]);
+            arguments.extend(["--listen", &listen, "--checkpoint-every", CHECKPOINT_EVERY]);
             let arguments = arguments.into_iter().map(str::to_owned).collect();
             cluster.engines.push(cluster.service(&name, binary, arguments, plan));
+            cluster.engine_urls.push(format!("http://{listen}"));
         }
         for number in 0..plan.gateways {
             let name = format!("gateway-{number}");
@@ -153,6 +161,18 @@ impl TestCluster {
 
     pub(super) fn gateway_urls(&self) -> &[String] {
         &self.gateway_urls
+    }
+
+    /// Where each process serves its metrics, by its name.
+    fn metrics_urls(&self) -> Vec<(String, String)> {
+        let services = self.engines.iter().zip(&self.engine_urls).chain(self.gateways.iter().zip(&self.gateway_urls));
+        services.map(|(service, url)| (service.name().to_owned(), format!("{url}/metrics"))).collect()
+    }
+
+    /// What signs tokens of agents.
+    fn signer(&self) -> Signer {
+        let key = self.key.clone();
+        Arc::new(move |agent| key.sign(&Claims::new(agent, ISSUER, AUDIENCE, TOKEN_LIFETIME_S)).unwrap_or_default())
     }
 
     pub(super) fn identity(&self, agent: &AgentId) -> Result<Identity, ChaosError> {
@@ -247,11 +267,6 @@ impl TestCluster {
             }
         }
         Ok(failed)
-    }
-
-    /// Processes asked to end by [`TestCluster::end`].
-    pub(super) fn processes(&self) -> usize {
-        self.engines.len() + self.gateways.len()
     }
 
     /// Leaves the folder with the processes' output behind; where it is.

@@ -1,11 +1,13 @@
 //! Carries a schedule out: injects faults, mends, and watches that nothing ends unasked.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use schemas::Timestamp;
 use serde::Serialize;
 use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
 
 use super::ChaosError;
 use super::cluster::TestCluster;
@@ -14,6 +16,9 @@ use super::schedule::{FaultAction, FaultKind, Schedule, ScheduledFault};
 
 /// Between two looks at what is due: a tenth of the shortest time anything takes here.
 const STEP: Duration = Duration::from_millis(10);
+
+/// Faults since somebody took the counts, by kind and action.
+pub type FaultCounts = Arc<Mutex<BTreeMap<String, u64>>>;
 
 /// A fault that was carried out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -38,17 +43,24 @@ pub(super) struct FaultInjector {
     due: BTreeMap<(Instant, usize), ScheduledFault>,
     /// What was done.
     pub(super) faults: Vec<InjectedFault>,
+    /// Of that, what nobody has taken yet.
+    counts: FaultCounts,
     /// Processes that ended unasked, each with its last words.
     pub(super) ended: Vec<String>,
 }
 
 impl FaultInjector {
-    pub(super) fn new(schedule: Schedule, clock: WallClock) -> Self {
-        Self { schedule, clock, due: BTreeMap::new(), faults: Vec::new(), ended: Vec::new() }
+    pub(super) fn new(schedule: Schedule, clock: WallClock, counts: FaultCounts) -> Self {
+        Self { schedule, clock, due: BTreeMap::new(), faults: Vec::new(), counts, ended: Vec::new() }
     }
 
-    /// Injects faults until `until`, then mends what is still to be mended.
-    pub(super) async fn drive(&mut self, cluster: &mut TestCluster, until: Instant) -> Result<(), ChaosError> {
+    /// Injects faults until `until`, or until `cancel`, then mends what is still to be mended.
+    pub(super) async fn drive(
+        &mut self,
+        cluster: &mut TestCluster,
+        until: Instant,
+        cancel: &CancellationToken,
+    ) -> Result<(), ChaosError> {
         let mut steps = tokio::time::interval(STEP);
         steps.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut next = Instant::now() + self.schedule.gap();
@@ -56,7 +68,7 @@ impl FaultInjector {
             let now = steps.tick().await;
             self.mend(cluster, now).await?;
             self.ended.extend(cluster.supervise()?);
-            if now >= until {
+            if now >= until || cancel.is_cancelled() {
                 return self.mend_all(cluster).await;
             }
             if now >= next {
@@ -92,6 +104,8 @@ impl FaultInjector {
         let at = self.clock.now();
         cluster.inject(&fault)?;
         self.due.insert((Instant::now() + fault.lasting, self.faults.len()), fault);
+        let count = format!("{}_{}", fault.kind.as_str(), fault.action.as_str());
+        *self.counts.lock().unwrap_or_else(PoisonError::into_inner).entry(count).or_default() += 1;
         let lasting_ms = u64::try_from(fault.lasting.as_millis()).unwrap_or(u64::MAX);
         self.faults.push(InjectedFault { at, kind: fault.kind, name, action: fault.action, lasting_ms });
         Ok(())

@@ -9,6 +9,7 @@
 //! | `cluster` | which processes make the exchange? |
 //! | `load` | who negotiates? |
 //! | `injection` | who carries the schedule out? |
+//! | [`ProcessRig`] | the same under a load of somebody else's |
 //! | [`journal`] | what did agents send, hear and get told? |
 //! | [`departures`] | when did each ACCEPT first leave? |
 //! | [`heartbeats`] | do engines hold the same state? |
@@ -43,6 +44,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use archive::audit;
 use traffic_gen::recorder::{Counts, Recorder};
@@ -58,7 +60,8 @@ use report::ChaosReport;
 use schedule::Schedule;
 use verdict::{Evidence, judged};
 
-pub use injection::InjectedFault;
+pub use cluster::{ProcessRig, Signer};
+pub use injection::{FaultCounts, InjectedFault};
 pub use plan::{ChaosPlan, Victims};
 
 /// How long everything open may take to end once the faults are over: the hard deadline of the run's policy, the
@@ -145,10 +148,11 @@ pub async fn run(
     let load = tokio::time::timeout(READY_TIMEOUT, AgentLoad::start(&plan, &cluster, &journal)).await;
     let load = load.map_err(|_| ChaosError::NotReady(format!("agents do not connect within {READY_TIMEOUT:?}")))??;
     let started = Instant::now();
-    let mut injector = FaultInjector::new(Schedule::new(plan.kinds(), plan.pauses, plan.seed), clock);
+    let mut injector =
+        FaultInjector::new(Schedule::new(plan.kinds(), plan.pauses, plan.seed), clock, FaultCounts::default());
     let show = show(&journal, started, progress);
     let work = async {
-        injector.drive(&mut cluster, started + plan.duration).await?;
+        injector.drive(&mut cluster, started + plan.duration, &CancellationToken::new()).await?;
         load.end_calls();
         injector.watch(&mut cluster, settled(&journal)).await
     };
@@ -160,8 +164,9 @@ pub async fn run(
     let dropped = load.end().await?;
     let unwilling = cluster.end().await?;
     let mut checks = Checks::default();
-    checks.tally(Check::NoneEndedByItself, cluster.processes(), &injector.ended);
-    checks.tally(Check::EndedWhenAsked, cluster.processes(), &unwilling);
+    let processes = plan.engines + plan.gateways;
+    checks.tally(Check::NoneEndedByItself, processes, &injector.ended);
+    checks.tally(Check::EndedWhenAsked, processes, &unwilling);
     let evidence = Evidence {
         journal: &journal,
         departures: departures.departures(),

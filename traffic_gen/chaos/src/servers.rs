@@ -32,6 +32,14 @@ impl Servers {
         }
     }
 
+    /// The monitoring port of one server; none of a cluster, whose streams every node would tell of.
+    pub(super) fn monitor_url(&self) -> Option<String> {
+        match self {
+            Self::One { server, .. } => Some(server.monitor_url()),
+            Self::Three { .. } => None,
+        }
+    }
+
     /// The servers that may be hit: one of three is spared while another is down or has not caught up, for two of
     /// three decide.
     pub(super) async fn may_be_hit(&self) -> Vec<usize> {
