@@ -16,7 +16,7 @@ pub mod traffic;
 use serde::Serialize;
 
 use group::{Group, Weighted};
-use resample::Interval;
+use resample::{Estimate, Interval};
 
 /// One value of a metric, over the seeds of one group.
 #[derive(Debug, Clone, Serialize)]
@@ -35,6 +35,9 @@ pub struct Figure {
     pub interval: Option<Interval>,
     /// What theory expects of these rounds.
     pub theory: Option<f64>,
+    /// The value with its resamples.
+    #[serde(skip)]
+    pub estimate: Option<Estimate>,
     /// Why there is no value, and what would be needed.
     pub missing: Option<String>,
 }
@@ -86,9 +89,10 @@ impl Sheet<'_> {
             unit: entry.unit,
             definition: entry.definition,
             value: estimate.as_ref().map(|estimate| estimate.value),
-            interval: estimate.as_ref().and_then(resample::Estimate::interval),
+            interval: estimate.as_ref().and_then(Estimate::interval),
             theory: None,
             missing: estimate.is_none().then(|| format!("cannot be said: {}", entry.needs)),
+            estimate,
         });
         #[allow(clippy::expect_used, reason = "pushed above")]
         self.figures.last_mut().expect("a figure")

@@ -5,7 +5,7 @@
 //! leaves its samples instead.
 
 pub mod figures;
-
 pub mod record;
+pub mod report;
 pub mod run;
 pub mod soak;

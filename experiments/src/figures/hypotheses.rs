@@ -30,6 +30,18 @@ pub enum Judgement {
     CannotBeSaid,
 }
 
+impl Judgement {
+    /// As a reader says it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Held => "held",
+            Self::Broken => "broken",
+            Self::CannotBeSaid => "cannot be said",
+        }
+    }
+}
+
 /// A hypothesis, judged.
 #[derive(Debug, Clone, Serialize)]
 pub struct HypothesisVerdict {

@@ -2,6 +2,7 @@
 //! known beforehand.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use experiments::figures::group::Group;
 use experiments::figures::tally::Tally;
@@ -20,6 +21,7 @@ pub struct World {
     /// Closes at the first offer of at most this cost instead.
     pub threshold: Option<f64>,
     pub seeds: u64,
+    pub first_seed: u64,
     pub rounds: u64,
     /// Mean delay in microseconds.
     pub delay_us: f64,
@@ -45,6 +47,7 @@ pub fn world(policy: &str, contractors: u32, first: u32) -> World {
         first,
         threshold: None,
         seeds: 20,
+        first_seed: 1,
         rounds: 150,
         delay_us: 40_000.0,
         overhead_us: 900,
@@ -74,8 +77,19 @@ impl World {
         groups.remove(0)
     }
 
+    /// Writes the cells as an experiment leaves them.
+    pub fn write(&self, folder: &Path) {
+        for (cell, rounds) in self.cells() {
+            let folder = folder.join("cells").join(&cell.id);
+            std::fs::create_dir_all(&folder).unwrap();
+            let lines: Vec<String> = rounds.iter().map(|round| serde_json::to_string(round).unwrap()).collect();
+            std::fs::write(folder.join("rounds.jsonl"), lines.join("\n") + "\n").unwrap();
+            std::fs::write(folder.join("cell.json"), serde_json::to_string(&cell).unwrap()).unwrap();
+        }
+    }
+
     fn cells(&self) -> Vec<(CellRecord, Vec<RoundRecord>)> {
-        (1..=self.seeds).map(|seed| (self.cell(seed), self.seed(seed))).collect()
+        (self.first_seed..self.first_seed + self.seeds).map(|seed| (self.cell(seed), self.seed(seed))).collect()
     }
 
     fn cell(&self, seed: u64) -> CellRecord {

@@ -1,0 +1,222 @@
+//! The report of an experiment, recomputed from the rounds its folder holds and from nothing else.
+//!
+//! [`compute`] reads and computes; [`write`] does both and leaves `report.html`, `report.md`, `figures.json` and `tables/*.csv`
+//! beside the cells. Nothing is written before everything is computed, and each file is put in place whole.
+
+pub mod charts;
+pub mod differences;
+pub mod folder;
+pub mod markdown;
+pub mod page;
+pub mod paper;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::figures::draw::DrawError;
+use crate::figures::group::Group;
+use crate::figures::hypotheses::{self, HypothesisVerdict};
+use crate::figures::{self, Figure};
+
+use charts::{Picture, Volume};
+use differences::Differences;
+use folder::{FolderError, ReadFolder};
+use paper::PaperComparison;
+
+/// Everything a report says.
+#[derive(Debug, Serialize)]
+pub struct ExperimentReport {
+    /// Name of the experiment.
+    pub name: String,
+    /// Cells that were read.
+    pub cells: usize,
+    /// Cells without a `cell.json`: they did not end, and are left out.
+    pub unfinished: Vec<String>,
+    /// Cells that were asked to end before their time; what they measured counts.
+    pub interrupted: Vec<String>,
+    /// Figures by group.
+    pub groups: Vec<GroupFigures>,
+    /// H1 to H7.
+    pub hypotheses: Vec<HypothesisVerdict>,
+    /// The paper's runs against these.
+    pub paper: Vec<PaperComparison>,
+    /// How the number of messages grows with that of contractors.
+    pub volume: Vec<Volume>,
+    /// Pictures, drawn in the page.
+    #[serde(skip)]
+    pub pictures: Vec<Picture>,
+}
+
+/// The figures of cells that differ in nothing but their seed.
+#[derive(Debug, Serialize)]
+pub struct GroupFigures {
+    /// What it is called here.
+    pub name: String,
+    /// What its cells are alike in.
+    pub key: String,
+    /// Seeds.
+    pub seeds: usize,
+    /// Rounds behind the warm-up.
+    pub rounds: u64,
+    /// The figures.
+    pub figures: Vec<Figure>,
+}
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    /// The folder cannot be read as an experiment's.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// A picture cannot be drawn.
+    #[error(transparent)]
+    Draw(#[from] DrawError),
+    /// A file cannot be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Computes the report of an experiment's folder.
+///
+/// # Errors
+/// [`ReportError`]. Nothing is written.
+pub fn compute(folder: &Path) -> Result<ExperimentReport, ReportError> {
+    let ReadFolder { name, tallies, unfinished } = folder::read(folder)?;
+    let cells = tallies.len();
+    let interrupted =
+        tallies.iter().filter(|tally| tally.cell.is_interrupted).map(|tally| tally.cell.id.clone()).collect();
+    let groups = Group::all(tallies);
+    let of_group = |group: &Group| GroupFigures {
+        name: group.name.clone(),
+        key: group.key(),
+        seeds: group.tallies.len(),
+        rounds: group.rounds(),
+        figures: figures::all(group),
+    };
+    let volume = charts::volume(&groups);
+    Ok(ExperimentReport {
+        name,
+        cells,
+        unfinished,
+        interrupted,
+        groups: groups.iter().map(of_group).collect(),
+        hypotheses: hypotheses::all(&groups),
+        paper: paper::compare(&groups),
+        pictures: charts::all(&groups, &volume)?,
+        volume,
+    })
+}
+
+/// Computes the report of a folder and writes it there.
+///
+/// # Errors
+/// [`ReportError`]. Nothing is written unless everything could be computed.
+pub fn write(folder: &Path) -> Result<ExperimentReport, ReportError> {
+    let report = compute(folder)?;
+    report.write(folder, None)?;
+    Ok(report)
+}
+
+impl ExperimentReport {
+    /// Writes the report into a folder, with what differs from another experiment.
+    ///
+    /// # Errors
+    /// [`ReportError::Write`].
+    pub fn write(&self, folder: &Path, differences: Option<&Differences>) -> Result<(), ReportError> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| ReportError::Write { path, source }
+        };
+        let document = serde_json::json!({"report": self, "differences": differences});
+        let json =
+            serde_json::to_string_pretty(&document).map_err(|error| failed(Path::new("figures.json"))(error.into()))?;
+        let mut files = vec![
+            (PathBuf::from("report.html"), page::html(self, differences)),
+            (PathBuf::from("report.md"), markdown::text(self, differences)),
+            (PathBuf::from("figures.json"), json + "\n"),
+        ];
+        for (name, rows) in self.tables() {
+            let path = Path::new("tables").join(name);
+            let text = csv_text(&rows).map_err(failed(&path))?;
+            files.push((path, text));
+        }
+        let tables = folder.join("tables");
+        fs::create_dir_all(&tables).map_err(failed(&tables))?;
+        // Under other names first: a disk that is full leaves the earlier report as it was.
+        let staged = |path: &Path| folder.join(format!("{}.new", path.display()));
+        for (path, text) in &files {
+            fs::write(staged(path), text).map_err(failed(&staged(path)))?;
+        }
+        for (path, _) in &files {
+            fs::rename(staged(path), folder.join(path)).map_err(failed(path))?;
+        }
+        Ok(())
+    }
+
+    /// The value of a figure of a group.
+    #[must_use]
+    pub fn figure(&self, group: &str, key: &str) -> Option<&Figure> {
+        let group = self.groups.iter().find(|found| found.name == group)?;
+        group.figures.iter().find(|figure| figure.key == key)
+    }
+
+    fn tables(&self) -> Vec<(&'static str, Vec<Vec<String>>)> {
+        let number = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
+        let row = |cells: &[&str]| cells.iter().map(|cell| (*cell).to_owned()).collect::<Vec<String>>();
+        let mut figures = vec![row(&[
+            "group", "seeds", "rounds", "metric", "name", "unit", "value", "low", "high", "theory", "missing",
+        ])];
+        for group in &self.groups {
+            for figure in &group.figures {
+                let (low, high) =
+                    (figure.interval.map(|interval| interval.low), figure.interval.map(|interval| interval.high));
+                let mut cells = vec![group.name.clone(), group.seeds.to_string(), group.rounds.to_string()];
+                cells.extend(row(&[&figure.key, &figure.name, figure.unit]));
+                cells.extend([figure.value, low, high, figure.theory].map(number));
+                cells.push(figure.missing.clone().unwrap_or_default());
+                figures.push(cells);
+            }
+        }
+        let mut verdicts = vec![row(&["hypothesis", "claim", "judgement", "reason", "rounds_needed"])];
+        for verdict in &self.hypotheses {
+            let needed = verdict.rounds_needed.map(|needed| needed.to_string()).unwrap_or_default();
+            verdicts.push(row(&[verdict.id, verdict.claim, verdict.judgement.as_str(), &verdict.reason, &needed]));
+        }
+        let mut paper = vec![row(&[
+            "run",
+            "group",
+            "measure",
+            "paper_mean_ms",
+            "mean_ms",
+            "paper_p95_ms",
+            "p95_ms",
+            "factor",
+            "completion",
+        ])];
+        for run in &self.paper {
+            let mut cells = row(&[&run.run, &run.group, run.measure, &run.paper_mean.to_string()]);
+            cells.push(number(run.mean_ms));
+            cells.push(run.paper_p95.to_string());
+            cells.extend([run.p95_ms, run.factor, run.completion].map(number));
+            paper.push(cells);
+        }
+        vec![("figures.csv", figures), ("hypotheses.csv", verdicts), ("paper.csv", paper)]
+    }
+}
+
+fn csv_text(rows: &[Vec<String>]) -> io::Result<String> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    for row in rows {
+        writer.write_record(row)?;
+    }
+    let bytes = writer.into_inner().map_err(|error| error.into_error())?;
+    String::from_utf8(bytes).map_err(io::Error::other)
+}

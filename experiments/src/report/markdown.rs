@@ -1,0 +1,137 @@
+//! The report in a form short enough for a pull request.
+
+use std::fmt::Write;
+
+use crate::figures::Figure;
+
+use super::ExperimentReport;
+use super::differences::Differences;
+
+/// Metrics of the table, the most asked for.
+const SHOWN: [&str; 7] = ["M2d", "M2d.p95", "M5", "M8", "M14", "M16", "M23"];
+/// Most groups in the table, and most differences listed.
+const ROWS_MAX: usize = 40;
+
+/// The report as Markdown.
+#[must_use]
+pub fn text(report: &ExperimentReport, differences: Option<&Differences>) -> String {
+    let mut text = format!("# {}\n\n{}\n", report.name, scope(report));
+    let _ = writeln!(text, "\n| hypothesis | verdict | because |\n|---|---|---|");
+    for verdict in &report.hypotheses {
+        let _ = writeln!(
+            text,
+            "| {} {} | {} | {} |",
+            verdict.id,
+            verdict.claim,
+            verdict.judgement.as_str(),
+            verdict.reason
+        );
+    }
+    if !report.paper.is_empty() {
+        let _ = writeln!(text, "\n| paper | ours | p95 paper, ms | p95 ours, ms | factor |\n|---|---|---|---|---|");
+        for run in &report.paper {
+            let (ours, factor) = (number(run.p95_ms), number(run.factor));
+            let _ = writeln!(
+                text,
+                "| {} | {}, {} | {} | {ours} | {factor} |",
+                run.run, run.group, run.measure, run.paper_p95
+            );
+        }
+    }
+    let _ = writeln!(text, "\n| group | rounds | {} |", SHOWN.map(|key| title(report, key)).join(" | "));
+    let _ = writeln!(text, "|---|---|{}", "---|".repeat(SHOWN.len()));
+    for group in report.groups.iter().take(ROWS_MAX) {
+        let cell = |key: &&str| value(group.figures.iter().find(|figure| figure.key == **key));
+        let cells: Vec<String> = SHOWN.iter().map(cell).collect();
+        let _ = writeln!(text, "| {} | {} | {} |", group.name, group.rounds, cells.join(" | "));
+    }
+    if report.groups.len() > ROWS_MAX {
+        let _ = writeln!(text, "\n{} further groups are in `figures.json`.", report.groups.len() - ROWS_MAX);
+    }
+    if let Some(differences) = differences {
+        changes(&mut text, differences);
+    }
+    text
+}
+
+/// What was read, and what was not.
+#[must_use]
+pub fn scope(report: &ExperimentReport) -> String {
+    let rounds: u64 = report.groups.iter().map(|group| group.rounds).sum();
+    let mut text = format!(
+        "{} cells in {} groups, {rounds} rounds. Intervals are of 95 %, over seeds; from fewer than 6 seeds they are no more than the \
+         seeds' range.",
+        report.cells,
+        report.groups.len()
+    );
+    for (what, cells) in
+        [("Left out, because they did not end", &report.unfinished), ("Ended before their time", &report.interrupted)]
+    {
+        if !cells.is_empty() {
+            let _ = write!(text, " {what}: {}.", cells.join(", "));
+        }
+    }
+    text
+}
+
+/// What a comparison says as a whole.
+#[must_use]
+pub fn summary(differences: &Differences) -> String {
+    let Differences { with, compared, unmatched, single, beyond_noise } = differences;
+    let mut text = format!("Against {with}: {} of {compared} figures differ beyond noise.", beyond_noise.len());
+    for (what, groups) in [("Not compared", unmatched), ("Of one seed, so nothing can be said", single)] {
+        if !groups.is_empty() {
+            let _ = write!(text, " {what}: {}.", groups.join(", "));
+        }
+    }
+    text
+}
+
+/// A value with its interval.
+#[must_use]
+pub fn value(figure: Option<&Figure>) -> String {
+    match figure {
+        Some(Figure { value: Some(value), interval: Some(interval), .. }) => {
+            format!("{} [{}, {}]", digits(*value), digits(interval.low), digits(interval.high))
+        }
+        Some(Figure { value: Some(value), .. }) => digits(*value),
+        Some(_) | None => "-".to_owned(),
+    }
+}
+
+/// A number with as many digits as tell it apart.
+#[must_use]
+pub fn digits(value: f64) -> String {
+    let magnitude = if value == 0.0 { 0.0 } else { value.abs().log10().floor() };
+    let digits = (3.0 - magnitude).clamp(0.0, 6.0) as usize;
+    let text = format!("{value:.digits$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+/// A number, where there is one.
+#[must_use]
+pub fn number(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), digits)
+}
+
+fn title(report: &ExperimentReport, key: &str) -> String {
+    let figure = report.groups.iter().flat_map(|group| &group.figures).find(|figure| figure.key == key);
+    figure.map_or_else(|| key.to_owned(), |figure| format!("{key} {}, {}", figure.name, figure.unit))
+}
+
+fn changes(text: &mut String, differences: &Differences) {
+    let _ = writeln!(text, "\n{}", summary(differences));
+    if differences.beyond_noise.is_empty() {
+        return;
+    }
+    let _ = writeln!(text, "\n| group | figure | here | there | difference |\n|---|---|---|---|---|");
+    for found in differences.beyond_noise.iter().take(ROWS_MAX) {
+        let (here, there) = (digits(found.value), digits(found.other));
+        let (low, high) = (digits(found.interval.low), digits(found.interval.high));
+        let _ = writeln!(
+            text,
+            "| {} | {} {}, {} | {here} | {there} | [{low}, {high}] |",
+            found.group, found.key, found.name, found.unit
+        );
+    }
+}

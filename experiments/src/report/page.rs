@@ -1,0 +1,162 @@
+//! The report as one page: no script, nothing from elsewhere, light and dark.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use crate::figures::Figure;
+use crate::figures::hypotheses::{HypothesisVerdict, Judgement};
+
+use super::charts::Picture;
+use super::differences::Differences;
+use super::markdown::{digits, number, scope, summary, value};
+use super::paper::PaperComparison;
+use super::{ExperimentReport, GroupFigures};
+
+const STYLE: &str = include_str!("page.css");
+
+/// The report as HTML.
+#[must_use]
+pub fn html(report: &ExperimentReport, differences: Option<&Differences>) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { (report.name) " - experiment" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body { main {
+                h1 { "Experiment " (report.name) }
+                p { (scope(report)) }
+                h2 { "Hypotheses" }
+                (hypotheses(&report.hypotheses))
+                @if !report.paper.is_empty() { h2 { "The paper's runs" } (paper(&report.paper)) }
+                @if let Some(differences) = differences { h2 { "Differences" } (changes(differences)) }
+                h2 { "Figures" }
+                div.figures { @for picture in &report.pictures { (figure(picture)) } }
+                h2 { "Metrics" }
+                p.quiet { "A value, its interval over seeds, and what theory expects of these rounds. What a round does not hold says what it needs." }
+                @for group in &report.groups { (metrics(group)) }
+            } }
+        }
+    };
+    page.into_string()
+}
+
+/// A table that scrolls by itself where the page is narrow.
+fn table(name: &str, head: &Markup, rows: &Markup) -> Markup {
+    html! {
+        div.scroll role="region" aria-label=(name) tabindex="0" {
+            table { thead { tr { (head) } } tbody { (rows) } }
+        }
+    }
+}
+
+fn hypotheses(verdicts: &[HypothesisVerdict]) -> Markup {
+    let class = |judgement| match judgement {
+        Judgement::Held => "held",
+        Judgement::Broken => "broken",
+        Judgement::CannotBeSaid => "cannot",
+    };
+    let head = html! { th { "" } th { "claim" } th { "verdict" } th { "because" } };
+    let rows = html! {
+        @for verdict in verdicts {
+            tr {
+                th scope="row" { (verdict.id) }
+                td { (verdict.claim) }
+                td class=(class(verdict.judgement)) { (verdict.judgement.as_str()) }
+                td {
+                    (verdict.reason)
+                    @if let Some(needed) = verdict.rounds_needed { ". In all about " (needed) " rounds per group would do." }
+                }
+            }
+        }
+    };
+    table("Hypotheses", &head, &rows)
+}
+
+fn paper(runs: &[PaperComparison]) -> Markup {
+    let head = html! {
+        th { "paper" } th { "ours" } th { "measure" } th.number { "mean, paper (ms)" } th.number { "mean, ours (ms)" }
+        th.number { "p95, paper (ms)" } th.number { "p95, ours (ms)" } th.number { "factor" } th.number { "offers / (calls x N)" }
+    };
+    let rows = html! {
+        @for run in runs {
+            tr {
+                th scope="row" { (run.run) }
+                td { (run.group) }
+                td { (run.measure) }
+                td.number { (run.paper_mean) }
+                td.number { (number(run.mean_ms)) }
+                td.number { (run.paper_p95) }
+                td.number { (number(run.p95_ms)) }
+                td.number { span class=(if run.is_met { "held" } else { "broken" }) { (number(run.factor)) } }
+                td.number { (number(run.completion)) }
+            }
+        }
+    };
+    html! {
+        (table("The paper's runs", &head, &rows))
+        p.quiet {
+            "The factor is the paper's 95th percentile, the upper end where it prints a range, over ours: below 1 we are slower. \
+             Rounds of the paper ran on another machine, and it does not say how it measured."
+        }
+    }
+}
+
+fn changes(differences: &Differences) -> Markup {
+    let head = html! {
+        th { "group" } th { "figure" } th.number { "here" } th.number { "there" } th.number { "difference, from" } th.number { "to" }
+    };
+    let rows = html! {
+        @for found in &differences.beyond_noise {
+            tr {
+                th scope="row" { (found.group) }
+                td { (found.key) " " (found.name) " (" (found.unit) ")" }
+                td.number { (digits(found.value)) }
+                td.number { (digits(found.other)) }
+                td.number { (digits(found.interval.low)) }
+                td.number { (digits(found.interval.high)) }
+            }
+        }
+    };
+    html! {
+        p { (summary(differences)) }
+        @if !differences.beyond_noise.is_empty() { (table("Differences beyond noise", &head, &rows)) }
+    }
+}
+
+fn figure(picture: &Picture) -> Markup {
+    html! {
+        figure {
+            @match &picture.svg {
+                Ok(svg) => (PreEscaped(svg)),
+                Err(missing) => p { strong { (picture.title) } ": not drawn, " (missing) "." },
+            }
+            figcaption { (picture.note) }
+        }
+    }
+}
+
+fn metrics(group: &GroupFigures) -> Markup {
+    let head = html! { th { "metric" } th.number { "value" } th { "unit" } th.number { "theory" } th { "is" } };
+    let rows = html! { @for figure in &group.figures { (metric(figure)) } };
+    html! {
+        details {
+            summary { (group.name) ": " (group.rounds) " rounds of " (group.seeds) " seeds" }
+            (table(&group.name, &head, &rows))
+        }
+    }
+}
+
+fn metric(figure: &Figure) -> Markup {
+    html! {
+        tr {
+            th scope="row" { (figure.key) " " (figure.name) }
+            td.number { (value(Some(figure))) }
+            td { (figure.unit) }
+            td.number { (number(figure.theory)) }
+            td.quiet { (figure.missing.as_deref().unwrap_or(figure.definition)) }
+        }
+    }
+}
