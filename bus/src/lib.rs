@@ -3,7 +3,7 @@
 //! | trait | promise |
 //! |---|---|
 //! | [`Log`] | an acknowledged append is stored; every reader of a lane sees the same records, in one order, with the same times, which never go back |
-//! | [`Register`] | the first value under a key stays; later writers learn what it is |
+//! | [`Register`] | the first value under a key stays until it is removed; later writers learn what it is |
 //! | [`KeyValue`] | last value per key, and a watch that sees every key's latest value |
 //! | [`PubSub`] | at-most-once messages by subject; nothing binding relies on it |
 //! | [`Blobs`] | large documents by name, replaced as a whole |
@@ -148,6 +148,28 @@ pub enum Registered {
     Different(Bytes),
 }
 
+/// An entry as it stands in the register.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StandingEntry {
+    /// Its key.
+    pub key: RegisterKey,
+    /// Its value.
+    pub value: Bytes,
+    /// Counts the entries ever written; names this one even if its key is written again once it was removed.
+    pub seq: u64,
+    /// When it was written, by the register's clock.
+    pub written_at: Timestamp,
+}
+
+/// How much the register holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RegisterSize {
+    /// Entries.
+    pub entries: u64,
+    /// Bytes, as far as the store counts them.
+    pub bytes: u64,
+}
+
 /// The write-once register.
 pub trait Register: Send + Sync {
     /// Writes a value unless the key has one. Retries unknown outcomes itself: rewriting the same value is harmless.
@@ -167,6 +189,27 @@ pub trait Register: Send + Sync {
     /// # Errors
     /// [`BusError`] when the register cannot be reached.
     fn entries(&self) -> BoxFuture<'_, Result<Vec<(RegisterKey, Bytes)>, BusError>>;
+
+    /// The entries from a sequence on, in the order they were written, `max` at most. May leave out what was written after
+    /// the call was made.
+    ///
+    /// # Errors
+    /// [`BusError`] when the register cannot be reached.
+    fn entries_from(&self, seq: u64, max: usize) -> BoxFuture<'_, Result<Vec<StandingEntry>, BusError>>;
+
+    /// Removes the entry of a key if it is the one of this sequence, or an earlier one. Nothing is removed where the key was
+    /// written again since. From then on the key can be written like any other: whoever removes must know that nobody will
+    /// (docs/spec/log.md#lg-42).
+    ///
+    /// # Errors
+    /// [`BusError::Unusable`] when this register keeps everything; another when it is not known to be done. Safe to repeat.
+    fn remove(&self, key: RegisterKey, seq: u64) -> BoxFuture<'_, Result<(), BusError>>;
+
+    /// How much the register holds.
+    ///
+    /// # Errors
+    /// [`BusError`] when the register cannot be reached.
+    fn size(&self) -> BoxFuture<'_, Result<RegisterSize, BusError>>;
 }
 
 /// The control plane's buckets.

@@ -7,8 +7,7 @@ mod key_value;
 mod log;
 mod pub_sub;
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -19,7 +18,7 @@ use futures_util::future::BoxFuture;
 use schemas::{RegisterKey, Timestamp};
 
 use crate::name::check_key;
-use crate::{Blobs, Bus, BusError, LANES_DEFAULT, Register, Registered};
+use crate::{Blobs, Bus, BusError, LANES_DEFAULT, Register, RegisterSize, Registered, StandingEntry};
 
 /// Bytes of records the log takes before it is full, unless told otherwise. The log is never trimmed here: 2 GiB is
 /// half an hour of a thousand messages per second, and fits the machines a demo runs on.
@@ -58,8 +57,8 @@ impl fmt::Debug for MemoryOptions {
 #[must_use]
 pub fn open(options: MemoryOptions) -> Bus {
     Bus {
+        register: Arc::new(MemoryRegister::new(Arc::clone(&options.clock))),
         log: Arc::new(log::MemoryLog::new(options)),
-        register: Arc::new(MemoryRegister::default()),
         key_value: Arc::new(key_value::MemoryKeyValue::default()),
         pub_sub: Arc::new(pub_sub::MemoryPubSub::default()),
         blobs: Arc::new(MemoryBlobs::default()),
@@ -123,27 +122,58 @@ impl Blobs for MemoryBlobs {
 /// Most keys, about 2 GiB of them: as much as the log's default holds of the rounds that write them.
 const KEYS_MAX: usize = 8_000_000;
 
-#[derive(Default)]
 struct MemoryRegister {
-    values_by_key: Mutex<HashMap<RegisterKey, Bytes>>,
+    clock: MemoryClock,
+    values: Mutex<MemoryEntries>,
+}
+
+#[derive(Default)]
+struct MemoryEntries {
+    seq_by_key: HashMap<RegisterKey, u64>,
+    by_seq: BTreeMap<u64, StandingEntry>,
+    written: u64,
+    bytes: u64,
 }
 
 impl MemoryRegister {
-    fn values(&self) -> MutexGuard<'_, HashMap<RegisterKey, Bytes>> {
-        self.values_by_key.lock().unwrap_or_else(PoisonError::into_inner)
+    fn new(clock: MemoryClock) -> Self {
+        Self { clock, values: Mutex::default() }
+    }
+
+    fn values(&self) -> MutexGuard<'_, MemoryEntries> {
+        self.values.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write_now(&self, key: RegisterKey, value: Bytes) -> Result<Registered, BusError> {
-        let mut values = self.values();
-        let is_full = values.len() >= KEYS_MAX;
-        match values.entry(key) {
-            Entry::Occupied(standing) if *standing.get() == value => Ok(Registered::Same),
-            Entry::Occupied(standing) => Ok(Registered::Different(standing.get().clone())),
-            Entry::Vacant(_) if is_full => Err(BusError::Full(format!("the register holds {KEYS_MAX} keys"))),
-            Entry::Vacant(place) => {
-                place.insert(value);
-                Ok(Registered::Written)
+        let written_at = (self.clock)();
+        let mut entries = self.values();
+        match entries.standing(&key) {
+            Some(standing) if standing.value == value => return Ok(Registered::Same),
+            Some(standing) => return Ok(Registered::Different(standing.value.clone())),
+            None if entries.by_seq.len() >= KEYS_MAX => {
+                return Err(BusError::Full(format!("the register holds {KEYS_MAX} keys")));
             }
+            None => {}
+        }
+        entries.written += 1;
+        entries.bytes += value.len() as u64;
+        let seq = entries.written;
+        entries.seq_by_key.insert(key.clone(), seq);
+        entries.by_seq.insert(seq, StandingEntry { key, value, seq, written_at });
+        Ok(Registered::Written)
+    }
+}
+
+impl MemoryEntries {
+    fn standing(&self, key: &RegisterKey) -> Option<&StandingEntry> {
+        self.by_seq.get(self.seq_by_key.get(key)?)
+    }
+
+    fn remove(&mut self, key: &RegisterKey, seq: u64) {
+        if let Some(standing) = self.seq_by_key.get(key).copied().filter(|standing| *standing <= seq) {
+            self.seq_by_key.remove(key);
+            let removed = self.by_seq.remove(&standing);
+            self.bytes -= removed.map_or(0, |removed| removed.value.len() as u64);
         }
     }
 }
@@ -154,10 +184,33 @@ impl Register for MemoryRegister {
     }
 
     fn value(&self, key: RegisterKey) -> BoxFuture<'_, Result<Option<Bytes>, BusError>> {
-        async move { Ok(self.values().get(&key).cloned()) }.boxed()
+        async move { Ok(self.values().standing(&key).map(|standing| standing.value.clone())) }.boxed()
     }
 
     fn entries(&self) -> BoxFuture<'_, Result<Vec<(RegisterKey, Bytes)>, BusError>> {
-        async move { Ok(self.values().iter().map(|(key, value)| (key.clone(), value.clone())).collect()) }.boxed()
+        let all = |entries: &MemoryEntries| {
+            entries.by_seq.values().map(|entry| (entry.key.clone(), entry.value.clone())).collect()
+        };
+        async move { Ok(all(&self.values())) }.boxed()
+    }
+
+    fn entries_from(&self, seq: u64, max: usize) -> BoxFuture<'_, Result<Vec<StandingEntry>, BusError>> {
+        async move { Ok(self.values().by_seq.range(seq..).take(max).map(|(_, entry)| entry.clone()).collect()) }.boxed()
+    }
+
+    fn remove(&self, key: RegisterKey, seq: u64) -> BoxFuture<'_, Result<(), BusError>> {
+        async move {
+            self.values().remove(&key, seq);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn size(&self) -> BoxFuture<'_, Result<RegisterSize, BusError>> {
+        async move {
+            let entries = self.values();
+            Ok(RegisterSize { entries: entries.by_seq.len() as u64, bytes: entries.bytes })
+        }
+        .boxed()
     }
 }

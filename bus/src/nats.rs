@@ -192,7 +192,7 @@ pub async fn open(options: NatsOptions) -> Result<Bus, BusError> {
     mismatches.check_server(&info, info.jetstream || answers_behind(&context).await);
     // A leaf node keeps no streams: how it would flush says nothing.
     mismatches.extend(monitor::check(&options, info.jetstream.then_some(info.server_id.as_str())).await?);
-    let lanes = Box::pin(ensure_streams(&context, &options, mismatches, deadline)).await?;
+    let (lanes, keeps_register) = Box::pin(ensure_streams(&context, &options, mismatches, deadline)).await?;
     let source = StreamSource { context: self::context(&read, &options), connected: read.connected };
     let timeout = options.request_timeout;
     let documents = StreamSource { context: self::context(&documents, &options), connected: documents.connected };
@@ -200,7 +200,7 @@ pub async fn open(options: NatsOptions) -> Result<Bus, BusError> {
     let blobs = Arc::new(blobs::NatsBlobs::new(documents, timeout, deadline).await);
     Ok(Bus {
         log: Arc::new(log::NatsLog::new(write.client.clone(), source.clone(), Arc::clone(&blobs), lanes, &options)),
-        register: Arc::new(register::NatsRegister::new(write.client, source.clone(), timeout)),
+        register: Arc::new(register::NatsRegister::new(write.client, source.clone(), timeout, keeps_register)),
         key_value: Arc::new(key_value),
         pub_sub: Arc::new(pub_sub::NatsPubSub::new(messages.client, timeout, options.status)),
         blobs,
@@ -222,13 +222,14 @@ async fn answers_behind(context: &jetstream::Context) -> bool {
     false
 }
 
-/// Finds or creates every stream, and returns the log's number of lanes. Creates none where something does not fit.
+/// Finds or creates every stream, and returns the log's number of lanes, and whether the register keeps everything: one that
+/// was created with `deny_purge` cannot be changed. Creates none where something does not fit.
 async fn ensure_streams(
     context: &jetstream::Context,
     options: &NatsOptions,
     mut mismatches: Mismatches,
     deadline: Instant,
-) -> Result<u8, BusError> {
+) -> Result<(u8, bool), BusError> {
     let may_create = mismatches.is_empty();
     let streams = match retry_until(deadline, || ensure_all(context, options, may_create)).await {
         Ok(streams) => streams,
@@ -236,19 +237,22 @@ async fn ensure_streams(
         // What is wrong with the server is the better answer.
         Err(_) => Vec::new(),
     };
-    let mut lanes = LANES_DEFAULT;
+    let (mut lanes, mut keeps_register) = (LANES_DEFAULT, false);
     for (found, needed) in &streams {
-        if needed.name == LOG_STREAM {
-            lanes = mismatches.check_log(found, options);
-        } else {
-            mismatches.check_stream(found, needed);
+        match needed.name.as_str() {
+            LOG_STREAM => lanes = mismatches.check_log(found, options),
+            REGISTER_STREAM => {
+                keeps_register = found.deny_purge;
+                mismatches.check_stream(found, &stream::Config { deny_purge: keeps_register, ..needed.clone() });
+            }
+            _ => mismatches.check_stream(found, needed),
         }
     }
     mismatches.into_result()?;
     for (_, needed) in streams {
         retry_until(deadline, || answers(context, &needed.name)).await?;
     }
-    Ok(lanes)
+    Ok((lanes, keeps_register))
 }
 
 /// Asks the leader of a stream: another process may have created it a moment ago.

@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use schemas::{Lane, RegisterKey};
 use tokio::time::Instant;
 
-use crate::{Bus, BusError, Log, LogRecord, LogStream, Register, Registered, nats};
+use crate::{Bus, BusError, Log, LogRecord, LogStream, Register, RegisterSize, Registered, StandingEntry, nats};
 
 /// What is published into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray)]
@@ -174,6 +174,18 @@ impl Register for ObservedRegister {
 
     fn entries(&self) -> BoxFuture<'_, Result<Vec<(RegisterKey, Bytes)>, BusError>> {
         self.register.entries()
+    }
+
+    fn entries_from(&self, seq: u64, max: usize) -> BoxFuture<'_, Result<Vec<StandingEntry>, BusError>> {
+        self.register.entries_from(seq, max)
+    }
+
+    fn remove(&self, key: RegisterKey, seq: u64) -> BoxFuture<'_, Result<(), BusError>> {
+        self.register.remove(key, seq)
+    }
+
+    fn size(&self) -> BoxFuture<'_, Result<RegisterSize, BusError>> {
+        self.register.size()
     }
 }
 

@@ -196,4 +196,16 @@ impl bus::Register for Late {
     fn entries(&self) -> BoxFuture<'_, Result<Vec<(RegisterKey, Bytes)>, BusError>> {
         self.register.entries()
     }
+
+    fn entries_from(&self, seq: u64, max: usize) -> BoxFuture<'_, Result<Vec<bus::StandingEntry>, BusError>> {
+        self.register.entries_from(seq, max)
+    }
+
+    fn remove(&self, key: RegisterKey, seq: u64) -> BoxFuture<'_, Result<(), BusError>> {
+        self.register.remove(key, seq)
+    }
+
+    fn size(&self) -> BoxFuture<'_, Result<bus::RegisterSize, BusError>> {
+        self.register.size()
+    }
 }

@@ -1,9 +1,10 @@
-//! The register: a stream that takes one message per subject, ever.
+//! The register: a stream that takes one message per subject. An entry goes by a purge of its subject, up to its sequence.
 
 use std::time::Duration;
 
 use async_nats::Client;
 use async_nats::jetstream::consumer::DeliverPolicy;
+use async_nats::jetstream::stream::State;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -13,7 +14,7 @@ use schemas::RegisterKey;
 use super::REGISTER_STREAM;
 use super::consumer::OrderedReader;
 use super::{NotStored, Selection, StreamSource, stored};
-use crate::{BusError, Register, Registered};
+use crate::{BusError, Register, RegisterSize, Registered, StandingEntry};
 
 /// Attempts at one write: with the pauses between them they outlast most changes of leader, which take 4 to 9 s. Whoever
 /// is told that the outcome is unknown writes again.
@@ -27,11 +28,13 @@ pub(super) struct NatsRegister {
     write: Client,
     read: StreamSource,
     timeout: Duration,
+    /// The stream is of a build whose registers kept everything.
+    keeps_all: bool,
 }
 
 impl NatsRegister {
-    pub(super) fn new(write: Client, read: StreamSource, timeout: Duration) -> Self {
-        Self { write, read, timeout }
+    pub(super) fn new(write: Client, read: StreamSource, timeout: Duration, keeps_all: bool) -> Self {
+        Self { write, read, timeout, keeps_all }
     }
 
     async fn write(&self, key: RegisterKey, value: Bytes) -> Result<Registered, BusError> {
@@ -74,26 +77,42 @@ impl NatsRegister {
         Ok(stored::last_on(&self.read.context, REGISTER_STREAM, subject).await?.map(|message| message.payload))
     }
 
-    async fn entries(&self) -> Result<Vec<(RegisterKey, Bytes)>, BusError> {
+    async fn entries_from(&self, seq: u64, max: usize) -> Result<Vec<StandingEntry>, BusError> {
         let unknown = |reason: String| BusError::Unknown(format!("the register cannot be read: {reason}"));
-        let stream = stored::stream(&self.read.context, REGISTER_STREAM).await?;
-        let last_seq = stream.get_info().await.map_err(|error| unknown(error.to_string()))?.state.last_sequence;
-        let (name, subject) = (REGISTER_STREAM.to_owned(), ALL_KEYS.to_owned());
-        let selection = Selection { stream: name, subject, from: DeliverPolicy::All };
+        let last_seq = self.state().await?.last_sequence;
+        if last_seq < seq || max == 0 {
+            return Ok(Vec::new());
+        }
+        let from = DeliverPolicy::ByStartSequence { start_sequence: seq.max(1) };
+        let selection = Selection { stream: REGISTER_STREAM.to_owned(), subject: ALL_KEYS.to_owned(), from };
         let (mut reader, pending) = OrderedReader::start(self.read.clone(), selection).await?;
-        let mut entries = Vec::with_capacity(usize::try_from(pending).unwrap_or(0));
+        let mut entries = Vec::with_capacity(usize::try_from(pending).unwrap_or(0).min(max));
         let mut is_done = pending == 0;
         while !is_done {
             let next = tokio::time::timeout(self.timeout, reader.next()).await;
             let stored = next.map_err(|_| unknown("no answer".to_owned()))?.ok_or(BusError::Closed)??;
-            is_done = stored.seq >= last_seq || stored.pending == 0;
-            let message = stored.message;
+            let (seq, written_at, message) = (stored.seq, stored.stamped, stored.message);
             match RegisterKey::parse(&message.subject) {
-                Some(key) => entries.push((key, message.payload)),
+                Some(key) => entries.push(StandingEntry { key, value: message.payload, seq, written_at }),
                 None => tracing::warn!(subject = %message.subject, "the register holds a key of another make"),
             }
+            is_done = seq >= last_seq || stored.pending == 0 || entries.len() >= max;
         }
         Ok(entries)
+    }
+
+    async fn remove(&self, key: RegisterKey, seq: u64) -> Result<(), BusError> {
+        if self.keeps_all {
+            let remedy = "it was created by an earlier build (`deny_purge`) and keeps every entry";
+            return Err(BusError::Unusable(format!("stream {REGISTER_STREAM}: {remedy}")));
+        }
+        stored::purge(&self.read.context, REGISTER_STREAM, &key.to_string(), Some(seq.saturating_add(1))).await
+    }
+
+    async fn state(&self) -> Result<State, BusError> {
+        let stream = stored::stream(&self.read.context, REGISTER_STREAM).await?;
+        let info = stream.get_info().await;
+        Ok(info.map_err(|error| BusError::Unknown(format!("the register cannot be read: {error}")))?.state)
     }
 }
 
@@ -107,6 +126,23 @@ impl Register for NatsRegister {
     }
 
     fn entries(&self) -> BoxFuture<'_, Result<Vec<(RegisterKey, Bytes)>, BusError>> {
-        self.entries().boxed()
+        let all = self.entries_from(1, usize::MAX);
+        async move { Ok(all.await?.into_iter().map(|entry| (entry.key, entry.value)).collect()) }.boxed()
+    }
+
+    fn entries_from(&self, seq: u64, max: usize) -> BoxFuture<'_, Result<Vec<StandingEntry>, BusError>> {
+        self.entries_from(seq, max).boxed()
+    }
+
+    fn remove(&self, key: RegisterKey, seq: u64) -> BoxFuture<'_, Result<(), BusError>> {
+        self.remove(key, seq).boxed()
+    }
+
+    fn size(&self) -> BoxFuture<'_, Result<RegisterSize, BusError>> {
+        async move {
+            let state = self.state().await?;
+            Ok(RegisterSize { entries: state.messages, bytes: state.bytes })
+        }
+        .boxed()
     }
 }

@@ -185,8 +185,8 @@ pub(super) fn register(options: &NatsOptions) -> Config {
     config.subjects = subject::ALL_REGISTER.map(str::to_owned).to_vec();
     config.max_messages_per_subject = 1;
     config.discard_new_per_subject = true;
+    // Single messages stay; what is archived goes by a purge of its subject (docs/spec/log.md#lg-42).
     config.deny_delete = true;
-    config.deny_purge = true;
     config
 }
 

@@ -11,6 +11,8 @@ use super::world::NetworkFaults;
 
 /// Kinds of single faults, see [`single_fault`].
 const KINDS: u32 = 11;
+/// Gap between two looks of an archiver that follows the log, in milliseconds.
+const ARCHIVED_MS: u64 = 150;
 /// Most single faults of one run that are no theme's.
 const SINGLE_FAULTS_MAX: usize = 8;
 
@@ -75,6 +77,7 @@ impl Faults {
             .collect();
         single.extend(super::scenario::usurped::stalls(scenario, rng));
         single.extend(scenario.upgrades.departures(scenario.gateways));
+        single.extend(archived(scenario));
         single.sort_by_key(|(at_ms, _)| *at_ms);
         let mut faults = Self { network: NetworkFaults::draw(rng), single };
         if scenario.are_gateways_spared {
@@ -92,6 +95,13 @@ impl Faults {
             SingleFault::Broker(BrokerFault::Full { .. } | BrokerFault::Jump { .. } | BrokerFault::Archived) => true,
         });
     }
+}
+
+/// An archiver that follows the log, where entries of the register wait for one.
+fn archived(scenario: &Scenario) -> impl Iterator<Item = (u64, SingleFault)> {
+    let is_followed = scenario.settings.register_keep_ms > 0;
+    let times = (1..scenario.troubled_ms / ARCHIVED_MS).filter(move |_| is_followed);
+    times.map(|time| (time * ARCHIVED_MS, SingleFault::Broker(BrokerFault::Archived)))
 }
 
 fn single_fault(rng: &mut ChaCha8Rng, kind: u32, scenario: &Scenario) -> SingleFault {

@@ -93,6 +93,8 @@ struct Settings {
     batch: BatchConfig,
     checkpoint: CheckpointConfig,
     trim: Trim,
+    /// How long entries of the register stay at least, in milliseconds.
+    register_keep_ms: u64,
     membership: MembershipConfig,
     standbys: usize,
     digest_every: u64,

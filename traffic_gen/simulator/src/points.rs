@@ -31,6 +31,8 @@ pub enum Point {
     RegisterSame,
     /// A write to the register found the entry of another history there.
     RegisterRefused,
+    /// An entry was removed from the register.
+    RegisterExpired,
     /// Records were removed from the log.
     LogTrimmed,
     /// A reader asked for records that had been removed.

@@ -67,6 +67,7 @@ impl Scenario {
         scenario.spread(rng.random());
         scenario.upgrades = Upgrades::draw(rng.random(), &scenario);
         leases::add(&mut scenario, rng.random());
+        scenario.settings.expire(rng.random());
         scenario
     }
 
@@ -116,10 +117,24 @@ impl Settings {
             batch,
             checkpoint: CheckpointConfig { every_records, every_ms },
             trim: trim[rng.random_range(0..trim.len())],
+            register_keep_ms: 0,
             membership: membership(rng),
             standbys: 1,
             digest_every: rng.random_range(1..20),
             append_ms: rng.random_range(300..3000),
+        }
+    }
+}
+
+impl Settings {
+    /// Where there is an archive, lets entries of the register go within the run: in much less time than faults last, so that
+    /// a process that stood still wakes behind their removal.
+    fn expire(&mut self, seed: u64) {
+        let rng = &mut ChaCha8Rng::seed_from_u64(seed);
+        if self.trim == Trim::AfterArchive && rng.random_range(0..8) > 0 {
+            self.register_keep_ms = rng.random_range(50..1500);
+            let every_ms = rng.random_range(200..800);
+            self.checkpoint.every_ms = self.checkpoint.every_ms.clamp(1, every_ms);
         }
     }
 }

@@ -28,12 +28,14 @@ pub struct Trace {
     pub records: Vec<LogRecord>,
     /// Up to where each lane was trimmed.
     pub trimmed: BTreeMap<Lane, u64>,
-    /// What the register holds at the end, in the order of the writes.
+    /// What was written to the register, in the order of the writes: entries that were removed later, too.
     pub register: Vec<(RegisterKey, Bytes)>,
     /// Keys of the register under which another history had written: no write of the exchange took effect there.
     pub foreign: BTreeSet<RegisterKey>,
     /// True time of each write to the register.
     pub registered_at: BTreeMap<RegisterKey, Timestamp>,
+    /// Entries of the register that were removed, in the order they went.
+    pub expired: Vec<ExpiredEntry>,
     /// What each agent did and saw, in the order it did and saw it.
     pub journals: BTreeMap<AgentId, Vec<JournalEntry>>,
     /// Views that were asked for and answered, in the order of the answers.
@@ -56,6 +58,17 @@ pub struct Trace {
     pub sometimes: BTreeMap<&'static str, u64>,
     /// True time at the end of the run.
     pub ended_at: Timestamp,
+}
+
+/// An entry of the register that was removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExpiredEntry {
+    /// Its key.
+    pub key: RegisterKey,
+    /// How far its lane was archived then, register entries included.
+    pub archived: u64,
+    /// The position of its lane's checkpoint then.
+    pub checkpoint: u64,
 }
 
 /// A line of an agent's journal.

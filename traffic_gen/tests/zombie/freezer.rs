@@ -7,7 +7,9 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bus::{Bus, BusError, Log, LogRecord, LogStream, PubSub, Received, Register, Registered};
+use bus::{
+    Bus, BusError, Log, LogRecord, LogStream, PubSub, Received, Register, RegisterSize, Registered, StandingEntry,
+};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
@@ -177,6 +179,18 @@ impl Register for Frozen<dyn Register> {
 
     fn entries(&self) -> BoxFuture<'_, Result<Vec<(RegisterKey, Bytes)>, BusError>> {
         self.inner.entries()
+    }
+
+    fn entries_from(&self, seq: u64, max: usize) -> BoxFuture<'_, Result<Vec<StandingEntry>, BusError>> {
+        self.inner.entries_from(seq, max)
+    }
+
+    fn remove(&self, key: RegisterKey, seq: u64) -> BoxFuture<'_, Result<(), BusError>> {
+        self.inner.remove(key, seq)
+    }
+
+    fn size(&self) -> BoxFuture<'_, Result<RegisterSize, BusError>> {
+        self.inner.size()
     }
 }
 

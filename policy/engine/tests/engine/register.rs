@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use bus::{Bus, BusError, Register, Registered};
+use bus::{Bus, BusError, Register, RegisterSize, Registered, StandingEntry};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -16,6 +16,8 @@ pub(crate) struct GatedRegister {
     pub(crate) gate: Semaphore,
     pub(crate) asked: AtomicU32,
     failures: AtomicU32,
+    /// Removals that are made; further ones are not answered.
+    pub(crate) removals: AtomicU32,
 }
 
 impl GatedRegister {
@@ -26,6 +28,7 @@ impl GatedRegister {
             gate: Semaphore::new(permits),
             asked: AtomicU32::new(0),
             failures: AtomicU32::new(failures),
+            removals: AtomicU32::new(u32::MAX),
         });
         bus.register = Arc::clone(&gated) as Arc<dyn Register>;
         gated
@@ -55,5 +58,21 @@ impl Register for GatedRegister {
 
     fn entries(&self) -> BoxFuture<'_, Result<Vec<(RegisterKey, Bytes)>, BusError>> {
         self.inner.entries()
+    }
+
+    fn entries_from(&self, seq: u64, max: usize) -> BoxFuture<'_, Result<Vec<StandingEntry>, BusError>> {
+        self.inner.entries_from(seq, max)
+    }
+
+    fn remove(&self, key: RegisterKey, seq: u64) -> BoxFuture<'_, Result<(), BusError>> {
+        let count = |left: u32| left.checked_sub(1);
+        match self.removals.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count) {
+            Ok(_) => self.inner.remove(key, seq),
+            Err(_) => async { std::future::pending().await }.boxed(),
+        }
+    }
+
+    fn size(&self) -> BoxFuture<'_, Result<RegisterSize, BusError>> {
+        self.inner.size()
     }
 }

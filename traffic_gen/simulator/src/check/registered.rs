@@ -1,18 +1,19 @@
 //! The register, and what engines announced of their state, against the fold.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use schemas::digest::canonical;
 use schemas::{AwardNo, Lot, NegotiationId, RegisterKey};
 
 use super::FoldedLog;
-use crate::trace::Trace;
+use crate::trace::{ExpiredEntry, Trace};
 use traffic_gen::invariants::{Invariant, Verdict};
 
 /// Checks the register and the digests.
 pub(super) fn check(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
     check_values(trace, folded, verdict);
+    check_expired(trace, folded, verdict);
     check_order(trace, verdict);
     for announced in &trace.digests {
         let computed = folded.digests.get(&(announced.lane, announced.position)).map(ToString::to_string);
@@ -33,8 +34,10 @@ pub(super) fn check(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
 fn check_values(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
     let mut unexplained: BTreeMap<&RegisterKey, &Bytes> = BTreeMap::new();
     for (key, value) in &trace.register {
-        let is_new = unexplained.insert(key, value).is_none();
-        verdict.check(Invariant::OneAward, is_new, || format!("{key} was written twice"));
+        let before = unexplained.insert(key, value);
+        // Once an entry was removed, an engine that had stood still may write it again. What it says must be the same.
+        let is_again = || trace.expired.iter().any(|expired| expired.key == *key) && before == Some(value);
+        verdict.check(Invariant::OneAward, before.is_none() || is_again(), || format!("{key} was written twice"));
     }
     for (seq, write) in &folded.writes {
         let registered = unexplained.remove(&write.key);
@@ -55,6 +58,18 @@ fn check_values(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
     }
 }
 
+/// Entries go only once their negotiation has ended, and what led to them and they themselves are in the archive and behind
+/// the checkpoint.
+fn check_expired(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
+    for ExpiredEntry { key, archived, checkpoint } in &trace.expired {
+        let ended_by = folded.histories.get(key.negotiation()).and_then(|history| history.ended_by);
+        let is_covered = ended_by.is_some_and(|ended| ended <= *archived && ended <= *checkpoint);
+        verdict.check(Invariant::Recomputable, is_covered, || {
+            format!("{key} was removed; its negotiation ended by {ended_by:?}, archived is {archived}, checkpoint {checkpoint}")
+        });
+    }
+}
+
 /// An entry that another history has written stops the negotiation, and nothing of ours follows it in the register.
 fn check_refused(trace: &Trace, folded: &FoldedLog, key: &RegisterKey, is_there: bool, verdict: &mut Verdict) {
     verdict.check(Invariant::OneAward, !is_there || trace.foreign.contains(key), || {
@@ -69,7 +84,8 @@ fn check_refused(trace: &Trace, folded: &FoldedLog, key: &RegisterKey, is_there:
 /// No lot is awarded again before the end of its last award is registered; no award ends before it is registered.
 fn check_order(trace: &Trace, verdict: &mut Verdict) {
     let mut unended: BTreeMap<(&NegotiationId, Lot), AwardNo> = BTreeMap::new();
-    for (key, _) in &trace.register {
+    let mut seen = BTreeSet::new();
+    for (key, _) in trace.register.iter().filter(|(key, _)| seen.insert(key)) {
         match key {
             RegisterKey::Award(negotiation, lot, award_no) => {
                 let before = unended.insert((negotiation, *lot), *award_no);

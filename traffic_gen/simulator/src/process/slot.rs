@@ -187,6 +187,7 @@ fn engine_config(
         batch: settings.batch,
         checkpoint: settings.checkpoint,
         trim: settings.trim,
+        register_keep_ms: settings.register_keep_ms,
         membership: settings.membership,
         standbys: settings.standbys,
         digest_every: settings.digest_every,

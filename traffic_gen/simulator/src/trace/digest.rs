@@ -26,6 +26,10 @@ impl Trace {
         for key in &self.foreign {
             text.bytes(key.to_string().as_bytes());
         }
+        for expired in &self.expired {
+            text.bytes(expired.key.to_string().as_bytes());
+            text.numbers(&[expired.archived, expired.checkpoint]);
+        }
         for at in self.registered_at.values() {
             text.number(at.0);
         }

@@ -8,13 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use ::bus::{Bucket, BusError, Change, LogRecord, Received, Registered};
 use bytes::Bytes;
 use rand::RngExt;
-use schemas::record::RECORD_BYTES_MAX;
+use schemas::record::{EngineEvent, Entry, RECORD_BYTES_MAX, Record};
 use schemas::{Lane, RegisterKey, Timestamp};
+use serde::Deserialize;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{LinkId, ProcessRole, WorldState};
 use crate::points::Point;
-use crate::trace::{AckEventKind, Trace};
+use crate::trace::{AckEventKind, ExpiredEntry, Trace};
 
 /// A record is stamped ahead of true time when it is by more than this.
 const AHEAD_US: u64 = 1_000_000;
@@ -32,6 +33,8 @@ pub(super) struct Broker {
     foreign: BTreeSet<RegisterKey>,
     /// True time of each write.
     registered_at: BTreeMap<RegisterKey, Timestamp>,
+    /// Entries that were removed, with what was stored then.
+    expired: Vec<ExpiredEntry>,
     buckets: [BTreeMap<String, Bytes>; Bucket::ALL.len()],
     blobs: BTreeMap<String, (u64, Bytes)>,
     subscriptions: Vec<Subscription>,
@@ -47,6 +50,12 @@ pub(super) struct Broker {
 struct LaneLog {
     records: Vec<LogRecord>,
     trimmed: u64,
+}
+
+/// How far the archive has come, as engines are told.
+#[derive(Deserialize)]
+struct Archived {
+    registered: u64,
 }
 
 /// A reader of a lane.
@@ -89,6 +98,7 @@ impl Broker {
             places: BTreeMap::new(),
             foreign: BTreeSet::new(),
             registered_at: BTreeMap::new(),
+            expired: Vec::new(),
             buckets: Default::default(),
             blobs: BTreeMap::new(),
             subscriptions: Vec::new(),
@@ -159,6 +169,27 @@ impl Broker {
         self.places.get(key).map(|&place| self.register[place].1.clone())
     }
 
+    /// What stands in the register, in the order it was written, with its sequence.
+    fn standing(&self) -> impl Iterator<Item = (u64, &(RegisterKey, Bytes))> {
+        let is_standing = |(place, (key, _)): &(usize, &(RegisterKey, Bytes))| self.places.get(key) == Some(place);
+        (self.register.iter().enumerate()).filter(is_standing).map(|(place, entry)| (place as u64 + 1, entry))
+    }
+
+    /// Removes the entry of a key unless it was written again behind a sequence; whether it was there.
+    fn remove(&mut self, key: &RegisterKey, seq: u64) -> bool {
+        let is_it = self.places.get(key).is_some_and(|&place| (place as u64) < seq);
+        if is_it {
+            self.places.remove(key);
+            let lane = key.negotiation().lane(u8::try_from(self.lanes.len()).unwrap_or(u8::MAX));
+            let blob = |name: &str| self.blobs.get(&format!("{name}-{lane}"));
+            let archived = blob("archived").and_then(|(_, value)| serde_json::from_slice::<Archived>(value).ok());
+            let archived = archived.map_or(0, |archived| archived.registered);
+            let checkpoint = blob("checkpoint").map_or(0, |(version, _)| *version);
+            self.expired.push(ExpiredEntry { key: key.clone(), archived, checkpoint });
+        }
+        is_it
+    }
+
     /// A bucket.
     pub(super) fn bucket(&self, bucket: Bucket) -> &BTreeMap<String, Bytes> {
         let [agents, groups, policies] = &self.buckets;
@@ -192,7 +223,8 @@ impl Broker {
     /// The archive has everything that is in the log now.
     pub(super) fn archive(&mut self) {
         for (index, position) in self.last_seqs().into_iter().enumerate() {
-            let value = Bytes::from(format!("{{\"position\":{position}}}"));
+            let registered = self.lanes[index].answered();
+            let value = Bytes::from(format!("{{\"position\":{position},\"registered\":{registered}}}"));
             self.blobs.insert(format!("archived-{index}"), (position, value));
         }
     }
@@ -205,10 +237,22 @@ impl Broker {
         trace.register.clone_from(&self.register);
         trace.foreign.clone_from(&self.foreign);
         trace.registered_at.clone_from(&self.registered_at);
+        trace.expired.clone_from(&self.expired);
     }
 }
 
 impl LaneLog {
+    /// Up to this record the log says that the register is answered: an archiver has asked it by then, and writes down what
+    /// it holds.
+    fn answered(&self) -> u64 {
+        let records = self.records.iter().filter_map(|record| Record::decode(&record.bytes).ok());
+        let said = records.flat_map(|record| record.entries).filter_map(|entry| match entry {
+            Entry::Engine { event: EngineEvent::Delivered { registered, .. }, .. } => Some(registered),
+            Entry::Engine { .. } | Entry::Message(_) | Entry::Tick => None,
+        });
+        said.max().unwrap_or(0)
+    }
+
     /// The last sequence.
     fn last_seq(&self) -> u64 {
         self.records.last().map_or(0, |record| record.seq)

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bus::{
-    Blobs, Bucket, Bus, BusError, Change, KeyValue, Log, LogRecord, LogStream, PubSub, Received, Register, Registered,
+    Blobs, Bucket, Bus, BusError, Change, KeyValue, Log, LogRecord, LogStream, PubSub, Received, Register,
+    RegisterSize, Registered, StandingEntry,
 };
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -171,7 +172,34 @@ impl Register for Handle {
     }
 
     fn entries(&self) -> BoxFuture<'_, Result<Vec<(RegisterKey, Bytes)>, BusError>> {
-        self.call(CallKind::Other, |state, _| Ok(state.broker.register.clone()))
+        self.call(CallKind::Other, |state, _| Ok(state.broker.standing().map(|(_, entry)| entry.clone()).collect()))
+    }
+
+    fn entries_from(&self, seq: u64, max: usize) -> BoxFuture<'_, Result<Vec<StandingEntry>, BusError>> {
+        self.call(CallKind::Other, move |state, _| {
+            let standing = state.broker.standing().filter(|(standing, _)| *standing >= seq).take(max);
+            let entry = |(seq, (key, value)): (u64, &(RegisterKey, Bytes))| {
+                let written_at = state.broker.registered_at.get(key).copied().unwrap_or_default();
+                StandingEntry { key: key.clone(), value: value.clone(), seq, written_at }
+            };
+            Ok(standing.map(entry).collect())
+        })
+    }
+
+    fn remove(&self, key: RegisterKey, seq: u64) -> BoxFuture<'_, Result<(), BusError>> {
+        self.call(CallKind::Other, move |state, _| {
+            if state.broker.remove(&key, seq) {
+                state.reached(Point::RegisterExpired);
+            }
+            Ok(())
+        })
+    }
+
+    fn size(&self) -> BoxFuture<'_, Result<RegisterSize, BusError>> {
+        self.call(CallKind::Other, |state, _| {
+            let bytes = state.broker.standing().map(|(_, (_, value))| value.len() as u64).sum();
+            Ok(RegisterSize { entries: state.broker.standing().count() as u64, bytes })
+        })
     }
 }
 
