@@ -69,8 +69,8 @@ struct LaneArchiver<M> {
     until: Option<u64>,
     status: Arc<ArchiveStatus>,
     cancel: CancellationToken,
-    /// What the engines were told.
-    told: Option<u64>,
+    /// What the engines were told: how far the records are stored, and how far what the register held.
+    told: Option<(u64, u64)>,
     /// The closed negotiation whose register entries were asked for last.
     asked: Option<(u64, NegotiationId)>,
 }
@@ -254,17 +254,20 @@ impl<M: Media> LaneArchiver<M> {
         }
     }
 
-    /// Tells the engines what is stored: they may trim it.
+    /// Tells the engines what is stored: they may trim it, and remove the register entries it has.
     async fn tell(&mut self) -> Result<(), ArchiveError> {
         let (lane, stored) = (self.lane, self.writer().stored());
-        if stored == 0 || self.told == Some(stored) {
+        // What was said last was stored with the records it is about.
+        let waiting = self.writer().awaiting().0.first_key_value().map(|((seq, _), _)| seq.saturating_sub(1));
+        let registered = waiting.map_or(stored, |before| before.min(stored));
+        if stored == 0 || self.told == Some((stored, registered)) {
             return Ok(());
         }
-        let document = Bytes::from(format!(r#"{{"position":{stored}}}"#));
+        let document = Bytes::from(format!(r#"{{"position":{stored},"registered":{registered}}}"#));
         match self.bus.blobs.put(position_name(lane), stored, document).await {
             // Where a later position stands, another folder has come further: see `check_told`.
             Ok(_) => {
-                self.told = Some(stored);
+                self.told = Some((stored, registered));
                 self.status.update(lane, |lane| (lane.position, lane.told) = (stored, stored));
                 Ok(())
             }
@@ -307,13 +310,13 @@ impl<M: Media> LaneArchiver<M> {
 
     /// Asks about all of them when too many wait; the oldest of those the register has no answer for then wait no longer.
     async fn bound_awaiting(&mut self) -> Result<(), ArchiveError> {
-        if self.writer().awaiting().len() > AWAITING_MAX { self.ask_all().await } else { Ok(()) }
+        if self.writer().awaiting().0.len() > AWAITING_MAX { self.ask_all().await } else { Ok(()) }
     }
 
     /// Asks the register about closed negotiations, going round among those that wait, and writes down what is complete.
     async fn ask_register(&mut self) -> Result<(), ArchiveError> {
         let asked = self.asked.clone();
-        let awaiting = self.writer().awaiting();
+        let (awaiting, answered) = self.writer().awaiting();
         let behind = awaiting.iter().filter(|(id, _)| asked.as_ref().is_none_or(|asked| *id > asked));
         let keys =
             |expected: &Expected| expected.entries.iter().filter_map(|entry| RegisterKey::parse(&entry.key)).collect();
@@ -344,7 +347,8 @@ impl<M: Media> LaneArchiver<M> {
                     break;
                 }
             };
-            let is_complete = values.iter().all(Option::is_some);
+            // What the log says is answered was refused, or has expired since: it will not come.
+            let is_complete = values.iter().all(Option::is_some) || id.0 <= answered;
             given_up += usize::from(!is_complete);
             if is_complete || given_up <= too_many {
                 self.writer().handle_registered(&id, &values);

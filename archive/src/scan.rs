@@ -73,6 +73,8 @@ struct Ending {
 struct FoldedRecord {
     endings: Vec<Ending>,
     messages: u64,
+    /// Up to this record it says that every write of the register is answered.
+    answered: u64,
     /// A record of a foreign writer: engines skip it.
     is_unreadable: bool,
     /// A message whose body does not have the digest beside it, in words.
@@ -114,6 +116,9 @@ pub(super) struct Scan {
     owed: VecDeque<Closed>,
     /// Closed negotiations without a `registered` line, by the record that ended them.
     awaiting: BTreeMap<(u64, NegotiationId), Expected>,
+    /// Up to this record the log says that every write of the register is answered: what the register does not hold of
+    /// negotiations that ended by then it will not hold.
+    answered: u64,
     /// Whether the last line is `end`.
     is_ended: bool,
     tally: ArchiveCounts,
@@ -130,6 +135,7 @@ impl Scan {
             chronicle: NegotiationHistory::new(lane),
             owed: VecDeque::new(),
             awaiting: BTreeMap::new(),
+            answered: 0,
             is_ended: false,
             tally: ArchiveCounts::default(),
         }
@@ -249,6 +255,7 @@ impl Scan {
     fn fold(&mut self, seq: u64, time: Timestamp, bytes: &[u8]) -> Result<(Vec<Closed>, Option<String>), ScanFault> {
         let folded: FoldedRecord = self.chronicle.handle_record(seq, time, bytes).map_err(ScanFault::Newer)?;
         self.records_in_segment += 1;
+        self.answered = self.answered.max(folded.answered);
         self.tally.records += 1;
         self.tally.unreadable += u64::from(folded.is_unreadable);
         self.tally.messages += folded.messages;

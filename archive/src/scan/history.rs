@@ -8,7 +8,7 @@ use policy_core::{CHAIN_START, ChainLink, chained};
 use policy_core::{Effect, Event, LaneState, Limits};
 use schemas::delivery::Outcome;
 use schemas::ids::Position;
-use schemas::record::{Entry, Record, RecordError};
+use schemas::record::{EngineEvent, Entry, Record, RecordError};
 use schemas::{Digest, Lane, NegotiationId, RegisterValue, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -87,6 +87,7 @@ impl NegotiationHistory {
         };
         folded.messages = record.entries.iter().filter(|entry| matches!(entry, Entry::Message(_))).count() as u64;
         folded.forged = forged(seq, &record);
+        folded.answered = record.entries.iter().filter_map(answered).max().unwrap_or(0);
         self.lane_state.handle_record(seq, time, &record);
         if self.lane_state.rules() > RULES_VERSION {
             return Err(format!("record {seq}: from here on its rules are of version {}", self.lane_state.rules()));
@@ -141,6 +142,14 @@ impl NegotiationHistory {
                 last.inputs.push(Input::of(&link));
             }
         }
+    }
+}
+
+/// How far an entry says that the register is answered.
+fn answered(entry: &Entry) -> Option<u64> {
+    match entry {
+        Entry::Engine { event: EngineEvent::Delivered { registered, .. }, .. } => Some(*registered),
+        Entry::Engine { .. } | Entry::Message(_) | Entry::Tick => None,
     }
 }
 

@@ -63,9 +63,10 @@ impl<M: Media> LaneWriter<M> {
         self.walk.tally
     }
 
-    /// Closed negotiations without a `registered` line, by the record that ended them.
-    pub(crate) fn awaiting(&self) -> &BTreeMap<(u64, NegotiationId), Expected> {
-        &self.walk.awaiting
+    /// Closed negotiations without a `registered` line, by the record that ended them; and up to which record the log says
+    /// that the register is answered.
+    pub(crate) fn awaiting(&self) -> (&BTreeMap<(u64, NegotiationId), Expected>, u64) {
+        (&self.walk.awaiting, self.walk.answered)
     }
 
     /// Digest of the last record taken.

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use bus::Bus;
-use schemas::Lane;
+use schemas::{Lane, NegotiationId};
 use tokio_util::sync::CancellationToken;
 
 use super::disk::{Disk, Late};
@@ -133,4 +133,54 @@ async fn register_entries_that_come_late_are_asked_for_again() {
     archived.outcome.unwrap();
     let [lane] = &archived.status.lanes()[..] else { panic!("one lane") };
     assert_eq!((lane.tally.register_entries, lane.tally.unregistered), (6, 0));
+}
+
+#[tokio::test]
+async fn engines_are_told_what_the_register_held_only_once_that_is_archived() {
+    let mut lab = Lab::new(1);
+    let folder = tempfile::tempdir().unwrap();
+    lab.fill(2).await;
+    lab.archive_once(folder.path(), 5000).await.unwrap();
+    let (position, registered) = told(&lab.bus).await;
+    assert_eq!(registered, position);
+    lab.negotiate(Lane(0)).await;
+    lab.archive_once(folder.path(), 5000).await.unwrap();
+    let (further, registered) = told(&lab.bus).await;
+    assert!(further > position && registered == further - 1, "the last record ended a negotiation: {registered}");
+    lab.register_all().await;
+    lab.archive_once(folder.path(), 5000).await.unwrap();
+    assert_eq!(told(&lab.bus).await, (further, further));
+}
+
+#[tokio::test]
+async fn what_has_expired_is_proved_by_the_archive_and_waited_for_by_none() {
+    let mut lab = Lab::new(1);
+    let (folder, later) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    lab.fill(4).await;
+    lab.archive_once(folder.path(), 5000).await.unwrap();
+    for entry in lab.bus.register.entries_from(1, 1000).await.unwrap() {
+        lab.bus.register.remove(entry.key, entry.seq).await.unwrap();
+    }
+    let registered = lab.bus.log.last_seq(Lane(0)).await.unwrap();
+    lab.log_answered(registered).await;
+
+    lab.archive_once(folder.path(), 5000).await.unwrap();
+    let only = Some(NegotiationId::try_new("alice~job-2").unwrap());
+    let report = verify(folder.path(), &VerifyOptions { only, ..VerifyOptions::default() }).unwrap();
+    assert_eq!((report.first_difference, report.total.unregistered), (None, 0));
+    assert!(report.total.register_entries > 0 && report.closings[0].is_registered);
+
+    lab.archive_once(later.path(), 5000).await.unwrap();
+    let report = verify(later.path(), &VerifyOptions::default()).unwrap();
+    assert_eq!((report.first_difference, report.total.register_entries), (None, 0), "an archive begun too late");
+    assert!(report.total.unregistered > 0);
+    let (position, told) = told(&lab.bus).await;
+    assert_eq!(told, position, "it waits for nothing that will not come");
+}
+
+/// How far the archive has the records, and how far what the register held.
+async fn told(bus: &Bus) -> (u64, u64) {
+    let document = bus.blobs.value("archived-0".to_owned()).await.unwrap().unwrap();
+    let document: serde_json::Value = serde_json::from_slice(&document).unwrap();
+    (document["position"].as_u64().unwrap(), document["registered"].as_u64().unwrap())
 }

@@ -120,6 +120,12 @@ impl Lab {
         }
     }
 
+    /// An engine logs that the register is answered up to a record.
+    pub(super) async fn log_answered(&self, registered: u64) {
+        let event = EngineEvent::Delivered { ids: Vec::new(), registered };
+        self.append_entries(Lane(0), vec![Entry::Engine { epoch: 1, event }]).await;
+    }
+
     /// Archives to a folder up to the present end.
     pub(super) async fn archive_once(&self, folder: &std::path::Path, segment_bytes: u64) -> Result<(), ArchiveError> {
         self.archive_bounded(folder, segment_bytes, None).await
