@@ -60,6 +60,10 @@ struct EngineSettings {
     /// What must be durable before records of the log are removed (default: after-archive)
     #[arg(long, env = "LLMX_ENGINE_TRIM", value_enum)]
     trim: Option<TrimArg>,
+    /// Seconds an entry of the register stays at least once it was written; then it goes with --trim after-archive, behind
+    /// archive and checkpoint; 0: for ever; the same for every engine (default: 3600)
+    #[arg(long, env = "LLMX_ENGINE_REGISTER_KEEP_S", value_name = "SECONDS", value_parser = register_keep)]
+    register_keep_s: Option<u64>,
     /// Records of a lane between two checkpoints; 0: none by number (one is made every minute, too) (default: 20000)
     #[arg(long, env = "LLMX_ENGINE_CHECKPOINT_EVERY", value_name = "RECORDS")]
     checkpoint_every: Option<u64>,
@@ -78,6 +82,9 @@ struct EngineSettings {
 
 /// Records of a lane between two checkpoints unless said otherwise.
 const CHECKPOINT_EVERY_DEFAULT: u64 = 20_000;
+/// How long entries of the register stay at least, where they do not stay for ever: longer than clocks differ, and no longer
+/// than a year.
+const REGISTER_KEEP_S: RangeInclusive<u64> = 10..=31_536_000;
 /// How many engines may stand by for a lane.
 const STANDBYS_RANGE: RangeInclusive<i64> = 0..=3;
 /// What the limit of unacknowledged deliveries may be. The most is some times what a lane holds for all agents.
@@ -112,6 +119,10 @@ impl EngineSections {
         Ok(serde_json::to_value(EngineSettings {
             trim: Some(settings.trim.unwrap_or(TrimArg::AfterArchive)),
             checkpoint_every: Some(settings.checkpoint_every.unwrap_or(CHECKPOINT_EVERY_DEFAULT)),
+            register_keep_s: Some(match settings.register_keep_s {
+                Some(seconds) => seconds,
+                None => EngineConfig::new("").register_keep_ms / 1000,
+            }),
             standbys: Some(match settings.standbys {
                 Some(standbys) => standbys,
                 None => u32::try_from(EngineConfig::new("").standbys)?,
@@ -128,6 +139,9 @@ impl EngineSections {
         let settings: EngineSettings = self.engine.read()?;
         if let Some(Err(wrong)) = settings.id.as_deref().map(ops::instance_id) {
             return Err(self.engine.fault("id", &wrong));
+        }
+        if let Some(Err(wrong)) = settings.register_keep_s.map(|seconds| register_keep(&seconds.to_string())) {
+            return Err(self.engine.fault("register_keep_s", &wrong));
         }
         if settings.standbys.is_some_and(|standbys| !STANDBYS_RANGE.contains(&i64::from(standbys))) {
             let wrong = format!("must be {} to {}", STANDBYS_RANGE.start(), STANDBYS_RANGE.end());
@@ -151,6 +165,13 @@ impl EngineArgs {
     pub const fn threads(&self) -> Threads {
         Threads::Given(self.threads)
     }
+}
+
+/// Reads how long entries of the register stay at least.
+fn register_keep(text: &str) -> Result<u64, String> {
+    let seconds = text.parse().ok().filter(|seconds| *seconds == 0 || REGISTER_KEEP_S.contains(seconds));
+    let wrong = || format!("must be 0, or {} to {}", REGISTER_KEEP_S.start(), REGISTER_KEEP_S.end());
+    seconds.ok_or_else(wrong)
 }
 
 /// [`Trim`] on the command line.
@@ -189,6 +210,9 @@ pub async fn run(given: Given<EngineArgs>) -> Outcome {
     }
     let mut config = EngineConfig::new(id.clone());
     config.trim = settings.trim.unwrap_or(TrimArg::AfterArchive).into();
+    if let Some(seconds) = settings.register_keep_s {
+        config.register_keep_ms = seconds.saturating_mul(1000);
+    }
     config.tracer = crate::output::tracer();
     config.checkpoint.every_records = settings.checkpoint_every.unwrap_or(CHECKPOINT_EVERY_DEFAULT);
     if let Some(standbys) = settings.standbys {

@@ -181,6 +181,12 @@ impl LaneState {
         self.table.open_count()
     }
 
+    /// Whether a negotiation has begun and not ended.
+    #[must_use]
+    pub fn is_open(&self, negotiation: &NegotiationId) -> bool {
+        matches!(self.table.entry(Key::of(negotiation)), Some(TableEntry::Open(..)))
+    }
+
     /// The phase of each negotiation that has not ended, in no particular order.
     pub fn open_phases(&self) -> impl Iterator<Item = Phase> + '_ {
         self.table.open_phases()

@@ -21,6 +21,10 @@ const STANDBYS_DEFAULT: usize = 1;
 /// What people watch changes once a second.
 const STATISTICS_MS_DEFAULT: u64 = 1000;
 
+/// An hour: thirty times what a server flushes to disk late, and a bound on the register of some hundred thousand entries at ten
+/// negotiations a second.
+const REGISTER_KEEP_MS_DEFAULT: u64 = 3_600_000;
+
 /// Settings of one engine.
 #[derive(Debug, Clone)]
 pub struct EngineConfig {
@@ -47,6 +51,9 @@ pub struct EngineConfig {
     pub checkpoint: CheckpointConfig,
     /// How far the log is trimmed.
     pub trim: Trim,
+    /// How long an entry of the register stays at least, in milliseconds; 0: for ever, as it does without an archive
+    /// ([`Trim::AfterArchive`]). More than the log can lose of its end, and the same for every engine of an exchange.
+    pub register_keep_ms: u64,
     /// The engine's own clock, and how far the log's may be from it.
     pub clock: ClockConfig,
     /// The newest rules version this engine folds; lower than the build's only to hold a roll-out back.
@@ -73,6 +80,7 @@ impl EngineConfig {
             digest_every: DIGEST_EVERY,
             checkpoint: CheckpointConfig::default(),
             trim: Trim::default(),
+            register_keep_ms: REGISTER_KEEP_MS_DEFAULT,
             clock: ClockConfig::default(),
             rules_newest: RULES_VERSION,
             statistics_ms: STATISTICS_MS_DEFAULT,

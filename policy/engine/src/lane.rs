@@ -50,7 +50,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{BoxStream, FuturesUnordered};
 use policy_core::LaneState;
 use schemas::delivery::Notification;
-use schemas::{Act, AgentId, DeliveryId, GatewayId, NegotiationId, Position, RegisterKey, Timestamp};
+use schemas::{Act, AgentId, DeliveryId, GatewayId, Lane, NegotiationId, Position, RegisterKey, Timestamp};
 use serde::{Deserialize, Serialize};
 use telemetry::TraceContext;
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -74,7 +74,7 @@ use self::outbox::Outbox;
 use self::ownership::Ownership;
 use self::publish::Publisher;
 use self::register::Registrar;
-use crate::config::EngineConfig;
+use crate::config::{EngineConfig, Trim};
 use crate::ingress::Signal;
 use crate::membership::LiveEngines;
 use crate::metrics::{DeadLetterReason, EngineMetrics};
@@ -181,6 +181,8 @@ struct WriteDone {
     key: RegisterKey,
     started: Instant,
     answer: Result<Registered, BusError>,
+    /// The write came after entries of its time were removed: nothing may follow from it.
+    is_expired: bool,
 }
 
 /// An answer of the log.
@@ -418,6 +420,40 @@ impl LogClock {
         const AHEAD_US_MAX: u64 = 86_400_000_000;
         self.read + Duration::from_micros(time.since_us(self.stamped).min(AHEAD_US_MAX))
     }
+}
+
+/// What must hold for register entries to go, beside what is stored: as the lane stands now.
+struct Answered<'a> {
+    /// Last record that led to a write of the register.
+    wrote_at: u64,
+    /// Up to this record the log says that every write is answered.
+    logged: u64,
+    /// Negotiations with deliveries that are neither acknowledged nor given up.
+    unsettled: BTreeSet<&'a NegotiationId>,
+}
+
+/// A write of the register that is answered before its record is this part as old as entries become at least meets none that
+/// was removed.
+const FENCE_PART: u32 = 60;
+/// Longest such time; also where this engine keeps every entry, for another may not.
+const FENCE_MAX: Duration = Duration::from_secs(60);
+
+/// How long entries of the register stay at least; absent where they stay for ever.
+fn register_keep(config: &EngineConfig) -> Option<Duration> {
+    let expires = config.register_keep_ms > 0 && config.trim == Trim::AfterArchive;
+    expires.then(|| Duration::from_millis(config.register_keep_ms))
+}
+
+/// How old the record may be that caused a write of the register, beyond which it is asked whether the write comes too late
+/// (docs/spec/log.md#lg-44).
+fn register_fence(config: &EngineConfig) -> Duration {
+    register_keep(config).map_or(FENCE_MAX, |keep| (keep / FENCE_PART).min(FENCE_MAX))
+}
+
+/// Name of the document that says up to which log time entries of a lane's register may have been removed. Its version is
+/// that time, so it never goes back.
+fn expired_name(lane: Lane) -> String {
+    format!("expired-{lane}")
 }
 
 /// Does what keeps a processor busy for long: where the runtime has other threads, its other tasks go on there.

@@ -142,6 +142,12 @@ telemetry::metrics! {
     struct RegisterMetrics {
         /// Writes to the register, by answer.
         writes: Counter[result: WriteResult] = "exchange_register_writes_total";
+        /// Entries the register holds, as an engine that owns a lane was told last; all engines show the same register.
+        entries: Gauge = "exchange_register_entries";
+        /// Bytes the register holds, as above.
+        bytes: Gauge = "exchange_register_bytes";
+        /// Entries removed because their negotiation is archived and their time has passed.
+        expired: Counter = "exchange_register_expired_total";
         /// Time until the register answered.
         write_duration: Histogram(LATENCY_S) = "exchange_register_write_duration_seconds";
         /// Writes refused because another value stands there: two histories of one log.
@@ -198,6 +204,8 @@ pub(crate) enum WriteResult {
     Written,
     Same,
     Different,
+    /// Entries of its time were removed already: nothing follows from it.
+    Expired,
     Error,
 }
 
@@ -309,6 +317,10 @@ pub(crate) enum Observation {
     SignalDropped,
     /// A checkpoint is stored, or a later one was; absent where it could not be.
     Checkpoint(Option<bool>),
+    /// So many entries of the register were removed.
+    RegisterExpired(u64),
+    /// The register holds so many entries and bytes.
+    RegisterSize(bus::RegisterSize),
     /// This engine took a lane.
     LaneTaken,
     /// A heartbeat could not be read, or came from another engine of the same name.
@@ -342,7 +354,7 @@ impl EngineMetrics {
 
     /// Counts what only has to be counted.
     pub(crate) fn observe(&self, observation: Observation) {
-        let Self { deliveries, engines, lanes, .. } = self;
+        let Self { deliveries, engines, lanes, register, .. } = self;
         match observation {
             Observation::RecordSkipped => lanes.records_skipped.inc(),
             Observation::FoldPanicked => {
@@ -363,6 +375,11 @@ impl EngineMetrics {
             Observation::Checkpoint(Some(true)) => engines.checkpoints.of(CheckpointResult::Stored).inc(),
             Observation::Checkpoint(Some(false)) => engines.checkpoints.of(CheckpointResult::Outdated).inc(),
             Observation::Checkpoint(None) => engines.checkpoints.of(CheckpointResult::Failed).inc(),
+            Observation::RegisterExpired(count) => register.expired.inc_by(count),
+            Observation::RegisterSize(size) => {
+                register.entries.set(i64::try_from(size.entries).unwrap_or(i64::MAX));
+                register.bytes.set(i64::try_from(size.bytes).unwrap_or(i64::MAX));
+            }
             Observation::LaneTaken => engines.takeovers.inc(),
             Observation::HeartbeatIgnored => engines.heartbeats_ignored.inc(),
             Observation::EnginesAlive(count) => engines.alive.set(i64::try_from(count).unwrap_or(i64::MAX)),

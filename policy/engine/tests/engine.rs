@@ -10,6 +10,8 @@ mod current;
 mod delivery;
 #[path = "engine/exchange.rs"]
 mod exchange;
+#[path = "engine/expiry.rs"]
+mod expiry;
 #[path = "engine/lane.rs"]
 mod lane;
 #[path = "engine/many.rs"]

@@ -1,21 +1,32 @@
-//! What keeps recovery short and the log small: checkpoints, and trims behind them.
+//! What keeps recovery short, the log small and the register bounded: checkpoints, trims behind them, and the removal of
+//! register entries.
 //!
 //! The first engine that stands by makes the checkpoints, so that the owner is not held up; the owner does where nobody
 //! stands by. Both are written in the background, one at a time per lane, while the lane goes on. Only the owner trims,
-//! and only below what it has read back.
+//! and only below what it has read back. Only the owner removes register entries, in turns: each removes what earlier turns
+//! have found, as far as that is covered by now, and looks for more.
 
+#[cfg(test)]
+mod tests;
+
+use std::mem::take;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bus::Log;
+use bus::{Bus, BusError, Log, RegisterSize};
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use schemas::Lane;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use policy_core::LaneState;
+use schemas::{Lane, RegisterKey, Timestamp};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::config::{EngineConfig, Trim};
+use crate::config::{EngineConfig, Trim, WallClock};
 use crate::lane::checkpoint::{Checkpoint, CheckpointError, CheckpointStore};
 use crate::lane::observer::LaneObserver;
+use crate::lane::{Answered, LogClock, expired_name, register_keep};
 use crate::metrics::Observation;
 
 /// Gap after a checkpoint that could not be stored.
@@ -24,6 +35,15 @@ const FAILED_GAP: Duration = Duration::from_secs(10);
 const TRIM_GAP_MAX: Duration = Duration::from_secs(10);
 /// Fewest sequences worth a trim: each costs the bus a request, and its store a rewrite.
 const TRIM_STEP: u64 = 1024;
+/// Register entries looked at in one turn: those of every lane, of 500 negotiations a second. A few megabytes.
+const LOOKED_AT_MAX: usize = 16_384;
+/// Register entries that wait for archive and checkpoint. Beyond, none are looked for.
+const WAITING_MAX: usize = 65_536;
+/// Register entries removed at once.
+const REMOVED_AT_ONCE: usize = 32;
+/// Turns after which the register is looked through from its first entry again: those of negotiations that were open then
+/// were passed over.
+const TURNS_PER_ROUND: u32 = 6;
 
 /// When the next checkpoint and the next trim are due.
 pub(super) struct Maintenance {
@@ -46,6 +66,7 @@ pub(super) struct Maintenance {
     retention: Option<Retention>,
     trim_gap: Duration,
     trim_at: Instant,
+    expiry: Expiry,
 }
 
 /// What became of work in the background.
@@ -54,13 +75,15 @@ pub(super) enum MaintenanceDone {
     Saved(u64, Result<bool, CheckpointError>),
     /// A trim, with the position of the stored checkpoint.
     Trimmed(Retention, Result<Option<u64>, CheckpointError>),
+    /// A turn at the register's entries.
+    Expired,
     /// The task ended without an answer.
     Lost,
 }
 
 impl Maintenance {
     pub(super) fn new(
-        (lane, log): (Lane, Arc<dyn Log>),
+        (lane, bus): (Lane, &Bus),
         config: &EngineConfig,
         store: CheckpointStore,
         (stored, trimmed): (u64, u64),
@@ -73,7 +96,8 @@ impl Maintenance {
         let trim_gap = every.map_or(TRIM_GAP_MAX, |every| every.min(TRIM_GAP_MAX));
         Self {
             lane,
-            log,
+            log: Arc::clone(&bus.log),
+            expiry: Expiry::new((lane, bus), config, store.clone(), trim_gap, now),
             store,
             every_records: checkpoint.every_records,
             every,
@@ -108,10 +132,6 @@ impl Maintenance {
         (self.trim != Trim::Never && self.retention.is_some()).then_some(self.trim_at)
     }
 
-    pub(super) fn store(&self) -> &CheckpointStore {
-        &self.store
-    }
-
     /// When maintenance is due at a position.
     pub(super) fn wake_at(
         &self,
@@ -121,11 +141,8 @@ impl Maintenance {
     ) -> Option<Instant> {
         let checkpoint = self.checkpoint_at(position).filter(|_| makes_checkpoints());
         let trim = self.trim_at().filter(|_| is_owner);
-        checkpoint.into_iter().chain(trim).min()
-    }
-
-    pub(super) fn is_checkpoint_due(&self, position: u64, now: Instant) -> bool {
-        self.checkpoint_at(position).is_some_and(|at| at <= now)
+        let expiry = self.expiry.wake_at().filter(|_| is_owner);
+        checkpoint.into_iter().chain(trim).chain(expiry).min()
     }
 
     /// Stores a checkpoint in the background.
@@ -139,8 +156,25 @@ impl Maintenance {
         })
     }
 
+    /// What only the owner does and is due, in the background: a trim of the log, and a turn at the register's entries.
+    /// `state` stands at `position`.
+    pub(super) fn poll_as_owner<'a>(
+        &mut self,
+        (state, position): (&LaneState, u64),
+        clock: &LogClock,
+        answered: impl FnOnce() -> Answered<'a>,
+    ) -> impl Iterator<Item = BoxFuture<'static, MaintenanceDone>> {
+        let now = Instant::now();
+        let turn = self.expiry.is_due(position, now).then(|| {
+            let answered = answered();
+            self.expiry.judge((state, position), &answered);
+            self.expiry.poll(now, clock.log_time(now), answered.logged)
+        });
+        self.poll_trim(now).into_iter().chain(turn.flatten())
+    }
+
     /// Trims the log in the background, when that is due.
-    pub(super) fn poll_trim(&mut self, now: Instant) -> Option<BoxFuture<'static, MaintenanceDone>> {
+    fn poll_trim(&mut self, now: Instant) -> Option<BoxFuture<'static, MaintenanceDone>> {
         self.trim_at().filter(|at| *at <= now)?;
         let retention = self.retention.take()?;
         self.trim_at = now + self.trim_gap;
@@ -180,6 +214,7 @@ impl Maintenance {
                     Err(error) => tracing::warn!(lane = self.lane.0, %error, "the log could not be trimmed"),
                 }
             }
+            MaintenanceDone::Expired => self.expiry.handle_turn(observer),
             MaintenanceDone::Lost => {
                 tracing::error!(lane = self.lane.0, "maintenance ended unexpectedly");
                 self.is_saving = false;
@@ -213,7 +248,7 @@ async fn trim_below(
     lane: Lane,
 ) -> Result<Option<u64>, CheckpointError> {
     let stored = store.position(lane).await?;
-    let archived = store.archived(lane).await?;
+    let archived = store.archived(lane).await?.map(|(position, _)| position);
     if retention.poll_trim(stored, archived).is_none() {
         return Ok(stored);
     }
@@ -258,68 +293,219 @@ impl Retention {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use bus::memory::{self, MemoryOptions};
-    use bytes::Bytes;
-    use schemas::{Digest, Timestamp};
+/// Removes register entries whose negotiation has ended and is covered (docs/spec/log.md#lg-42).
+struct Expiry {
+    /// Entries stay at least so long; absent where they stay for ever.
+    keep: Option<Duration>,
+    clock: WallClock,
+    gap: Duration,
+    due_at: Instant,
+    /// Away while a turn is on its way.
+    turn: Option<Box<ExpiryTurn>>,
+    running: Option<oneshot::Receiver<TurnDone>>,
+}
 
-    use super::*;
-    use crate::lane::checkpoint::Head;
+/// A turn that is over.
+type TurnDone = (Box<ExpiryTurn>, Result<(), CheckpointError>);
 
-    #[tokio::test]
-    async fn nothing_is_trimmed_below_a_checkpoint_that_is_stored_and_not_proven() {
-        let bus = memory::open(MemoryOptions::default());
-        let store = CheckpointStore::new(bus.blobs.clone());
-        let mut seqs = Vec::new();
-        for number in 0..10 {
-            seqs.push(bus.log.append(Lane(0), Bytes::from(format!("record {number}"))).await.unwrap());
-        }
-        for (position, record, below_seq) in [(seqs[5], "of another log", 0), (seqs[7], "record 7", seqs[7] - 1)] {
-            assert!(store.save(at(position, record)).await.unwrap());
-            let mut retention = Retention::new(Trim::AfterCheckpoint, 1, 0);
-            let proven = trim_below(&mut retention, &store, &*bus.log, Lane(0)).await.unwrap();
-            assert_eq!(proven, (below_seq > 0).then_some(position), "{record}");
-            assert_eq!(bus.log.trimmed(Lane(0)).await.unwrap(), below_seq, "{record}");
+/// What goes from turn to turn.
+struct ExpiryTurn {
+    lane: Lane,
+    bus: Bus,
+    store: CheckpointStore,
+    /// The position of a checkpoint that was read back whole.
+    proven: u64,
+    /// What may go once it is covered, in the order of the positions.
+    ended: Vec<EndedEntries>,
+    found: FoundEntries,
+    /// The next entry to look at.
+    next: u64,
+    /// Turns since the register was looked through from its first entry.
+    turns: u32,
+    /// Entries written later stay.
+    written_before: Timestamp,
+    /// Up to this record the log says that every write is answered.
+    answered: u64,
+    removed: u64,
+    size: Option<RegisterSize>,
+}
+
+/// Entries of a lane that are old enough, and where its log ended after they were read. Whatever caused them is folded by
+/// whoever has folded that far.
+#[derive(Default)]
+struct FoundEntries {
+    entries: Vec<(RegisterKey, u64)>,
+    end: u64,
+}
+
+/// Entries of negotiations that had ended at a position.
+struct EndedEntries {
+    position: u64,
+    time: Timestamp,
+    /// The last record up to there that led to a write.
+    wrote_at: u64,
+    entries: Vec<(RegisterKey, u64)>,
+}
+
+impl FoundEntries {
+    fn is_folded(&self, position: u64) -> bool {
+        !self.entries.is_empty() && position >= self.end
+    }
+}
+
+impl Expiry {
+    fn new(
+        (lane, bus): (Lane, &Bus),
+        config: &EngineConfig,
+        store: CheckpointStore,
+        gap: Duration,
+        now: Instant,
+    ) -> Self {
+        let turn = ExpiryTurn {
+            lane,
+            bus: bus.clone(),
+            store,
+            proven: 0,
+            ended: Vec::new(),
+            found: FoundEntries::default(),
+            next: 0,
+            turns: 0,
+            written_before: Timestamp(0),
+            answered: 0,
+            removed: 0,
+            size: None,
+        };
+        let clock = Arc::clone(&config.clock.now);
+        Self { keep: register_keep(config), clock, gap, due_at: now + gap, turn: Some(Box::new(turn)), running: None }
+    }
+
+    /// When the next turn is due; nothing while one is on its way, or what it found is still to be judged.
+    fn wake_at(&self) -> Option<Instant> {
+        let turn = self.turn.as_ref().filter(|turn| turn.found.entries.is_empty());
+        (self.keep.is_some() && turn.is_some()).then_some(self.due_at)
+    }
+
+    fn is_due(&self, position: u64, now: Instant) -> bool {
+        let is_found = self.turn.as_ref().is_some_and(|turn| turn.found.is_folded(position));
+        is_found || self.wake_at().is_some_and(|at| at <= now)
+    }
+
+    /// Takes what was found of negotiations that have ended, and of which nothing is on its way any more. The rest is found
+    /// again later.
+    fn judge(&mut self, (state, position): (&LaneState, u64), answered: &Answered<'_>) {
+        let Some(turn) = self.turn.as_mut().filter(|turn| turn.found.is_folded(position)) else { return };
+        let mut entries = take(&mut turn.found).entries;
+        entries.retain(|(key, _)| {
+            let negotiation = key.negotiation();
+            !state.is_open(negotiation) && !answered.unsettled.contains(negotiation)
+        });
+        if !entries.is_empty() {
+            turn.ended.push(EndedEntries { position, time: state.now(), wrote_at: answered.wrote_at, entries });
         }
     }
 
-    /// A checkpoint of a lane with nothing in it.
-    fn at(position: u64, record: &str) -> Checkpoint {
-        let record = Digest::of_bytes(record.as_bytes());
-        let head = Head { lane: Lane(0), position, time: Timestamp(0), record, rules: 1 };
-        let (deliveries, writes, refused, aborts, blamed) = Default::default();
-        Checkpoint { head, lane_state: Bytes::new(), deliveries, writes, refused, aborts, blamed }
+    /// Begins a turn that is due. Entries are old enough only by the log's clock and by the engine's own, so that neither
+    /// alone can make them so.
+    fn poll(
+        &mut self,
+        now: Instant,
+        log_time: Timestamp,
+        answered: u64,
+    ) -> Option<BoxFuture<'static, MaintenanceDone>> {
+        self.wake_at().filter(|at| *at <= now)?;
+        let keep_us = u64::try_from(self.keep?.as_micros()).unwrap_or(u64::MAX);
+        let mut turn = self.turn.take()?;
+        self.due_at = now + self.gap;
+        turn.written_before = Timestamp(log_time.min((self.clock)()).0.saturating_sub(keep_us));
+        turn.answered = answered;
+        let (sender, done) = oneshot::channel();
+        self.running = Some(done);
+        let task = AbortOnDropHandle::new(tokio::spawn(async move {
+            let _ = sender.send(turn.run().await);
+        }));
+        Some(Box::pin(async move { task.await.map_or(MaintenanceDone::Lost, |()| MaintenanceDone::Expired) }))
     }
 
-    #[test]
-    fn the_log_is_trimmed_below_the_lower_of_what_must_be_durable() {
-        use Trim::{AfterArchive, AfterCheckpoint, Never};
-        for (trim, checkpoint, archived, expected) in [
-            (Never, Some(9_000), Some(9_000), None),
-            (AfterCheckpoint, Some(9_000), None, Some(9_000)),
-            (AfterCheckpoint, Some(9_000), Some(5_000), Some(9_000)),
-            (AfterCheckpoint, None, Some(9_000), None),
-            (AfterArchive, Some(9_000), None, None),
-            (AfterArchive, None, Some(9_000), None),
-            (AfterArchive, Some(9_000), Some(5_000), Some(5_000)),
-            (AfterArchive, Some(5_000), Some(9_000), Some(5_000)),
-        ] {
-            let retention = Retention::new(trim, TRIM_STEP, 0);
-            assert_eq!(retention.poll_trim(checkpoint, archived), expected, "{trim:?} {checkpoint:?} {archived:?}");
+    fn handle_turn(&mut self, observer: &LaneObserver) {
+        let Some((mut turn, outcome)) = self.running.take().and_then(|mut done| done.try_recv().ok()) else { return };
+        let (lane, removed) = (turn.lane.0, take(&mut turn.removed));
+        if removed > 0 {
+            tracing::info!(lane, removed, "register entries of archived negotiations are removed");
+            observer.observe(Observation::RegisterExpired(removed));
+        }
+        if let Some(size) = turn.size.take() {
+            observer.observe(Observation::RegisterSize(size));
+        }
+        self.turn = Some(turn);
+        match outcome {
+            Ok(()) => {}
+            Err(CheckpointError::Bus(error @ BusError::Unusable(_))) => {
+                tracing::warn!(lane, %error, "no entry of the register is removed");
+                self.keep = None;
+            }
+            Err(error) => tracing::warn!(lane, %error, "register entries could not be removed; it is tried again"),
         }
     }
+}
 
-    #[test]
-    fn a_trim_waits_until_it_is_worth_it_and_never_goes_back() {
-        let mut retention = Retention::new(Trim::AfterCheckpoint, 100, 50);
-        let due = |retention: &Retention, at| retention.poll_trim(Some(at), None);
-        assert_eq!(due(&retention, 150), None, "51 to 149 are 99 records");
-        assert_eq!(due(&retention, 151), Some(151));
-        assert_eq!(due(&retention, 151), Some(151), "again, until the log has done it");
-        retention.handle_trimmed(151);
-        retention.handle_trimmed(20);
-        assert_eq!((due(&retention, 151), due(&retention, 250), due(&retention, 251)), (None, None, Some(251)));
-        assert_eq!(due(&Retention::new(Trim::AfterCheckpoint, 0, u64::MAX), u64::MAX), None);
+impl ExpiryTurn {
+    async fn run(mut self: Box<Self>) -> TurnDone {
+        let outcome = self.sweep().await;
+        let outcome = match outcome {
+            Ok(()) => self.look().await.map_err(CheckpointError::from),
+            failed => failed,
+        };
+        (self, outcome)
+    }
+
+    /// Removes what checkpoint and archive cover, and whose writes the log says are answered.
+    async fn sweep(&mut self) -> Result<(), CheckpointError> {
+        while let Some(first) = self.ended.first() {
+            let (position, is_answered) = (first.position, first.wrote_at <= self.answered);
+            let archived = self.store.archived(self.lane).await?.map_or(0, |(_, registered)| registered);
+            if !is_answered || archived < position || !self.is_proven(position).await? {
+                return Ok(());
+            }
+            // Whoever writes later than this reads that it is too late; see `publish::Fence`.
+            let Some(EndedEntries { time, entries, .. }) = self.ended.first() else { return Ok(()) };
+            let document = Bytes::from(format!("{{\"time\":{}}}", time.0));
+            self.bus.blobs.put(expired_name(self.lane), time.0, document).await?;
+            let removing = stream::iter(entries.clone()).map(|(key, seq)| self.bus.register.remove(key, seq));
+            removing.buffer_unordered(REMOVED_AT_ONCE).try_collect::<()>().await?;
+            self.removed += entries.len() as u64;
+            self.ended.remove(0);
+        }
+        Ok(())
+    }
+
+    /// Whether a checkpoint at this position or behind it was read back whole, and is of this log.
+    async fn is_proven(&mut self, position: u64) -> Result<bool, CheckpointError> {
+        let is_stored = self.store.position(self.lane).await?.is_some_and(|stored| stored >= position);
+        if self.proven < position && is_stored {
+            self.proven = self.store.proven(self.lane, &*self.bus.log).await?.unwrap_or(0);
+        }
+        Ok(self.proven >= position)
+    }
+
+    /// Looks at the entries that come next, and from the first again once in a while, as long as nothing waits.
+    async fn look(&mut self) -> Result<(), BusError> {
+        self.size = Some(self.bus.register.size().await?);
+        self.turns += 1;
+        if self.turns >= TURNS_PER_ROUND && self.ended.is_empty() {
+            (self.turns, self.next) = (0, 0);
+        }
+        let waiting: usize = self.ended.iter().map(|ended| ended.entries.len()).sum();
+        if waiting >= WAITING_MAX {
+            return Ok(());
+        }
+        let mut entries = self.bus.register.entries_from(self.next, LOOKED_AT_MAX).await?;
+        let old = entries.iter().take_while(|entry| entry.written_at < self.written_before).count();
+        entries.truncate(old);
+        self.next = entries.last().map_or(self.next, |last| last.seq + 1);
+        let (lane, lanes) = (self.lane, self.bus.log.lanes());
+        let ours = entries.into_iter().filter(|entry| entry.key.negotiation().lane(lanes) == lane);
+        let entries = ours.map(|entry| (entry.key, entry.seq)).collect();
+        self.found = FoundEntries { entries, end: self.bus.log.last_seq(lane).await? };
+        Ok(())
     }
 }

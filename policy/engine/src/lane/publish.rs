@@ -1,18 +1,20 @@
 //! What leaves a lane: deliveries, public notices, writes of the register, and the entries an engine appends for them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bus::appender::{Appender, AppenderOptions};
-use bus::{Bus, Registered};
+use bus::{Blobs, Bus, BusError, Registered};
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt};
 use policy_core::{Deliver, LaneState, PublicNotice, RegisterWrite};
 use schemas::record::{EngineEvent, Entry, Qos};
-use schemas::{Address, AgentId, DeliveryId, Lane, NegotiationId, subject};
+use schemas::{Address, AgentId, DeliveryId, Lane, NegotiationId, Timestamp, subject};
 use tokio::time::{Instant, timeout};
 
 use super::fold::Fold;
-use super::{AppendDone, FLUSH_MAX, Inputs, Purpose, Shared, WriteDone};
+use super::{Answered, AppendDone, FLUSH_MAX, Inputs, Purpose, Shared, WriteDone, expired_name, register_fence};
+use crate::config::WallClock;
 use crate::lane::AbortCode;
 use crate::lane::Batch;
 use crate::lane::DeliveryEvent;
@@ -36,6 +38,37 @@ const HELD_FACTOR: usize = 4;
 /// nobody has logged that the register answered.
 const WRITES_HELD_MAX: usize = 64 * WRITES_PENDING_MAX;
 
+/// Tells a write of the register that comes too late: entries of its time may have been removed (docs/spec/log.md#lg-44).
+#[derive(Clone)]
+struct Fence {
+    lane: Lane,
+    blobs: Arc<dyn Blobs>,
+    /// Own time.
+    clock: WallClock,
+    /// A write is not looked at before the record that caused it is so old.
+    after: Duration,
+}
+
+impl Fence {
+    /// Whether nothing may follow from an answer to a write that is of log time `at`. `started`: an instant, and log time as
+    /// it was estimated then. To be asked once the answer is there: entries are removed only after the document says so.
+    async fn is_expired(
+        &self,
+        answer: &Result<Registered, BusError>,
+        at: Timestamp,
+        (started, log_time): (Instant, Timestamp),
+    ) -> Result<bool, BusError> {
+        let Ok(Registered::Written | Registered::Same) = answer else { return Ok(false) };
+        let estimated = Duration::from_micros(log_time.since_us(at)) + started.elapsed();
+        let by_own_clock = Duration::from_micros((self.clock)().since_us(at));
+        if estimated.max(by_own_clock) < self.after {
+            return Ok(false);
+        }
+        let expired = self.blobs.version(expired_name(self.lane)).await?;
+        Ok(expired.is_some_and(|expired| expired > at.0))
+    }
+}
+
 /// See the module.
 pub(super) struct Publisher {
     lane: Lane,
@@ -51,6 +84,9 @@ pub(super) struct Publisher {
     backlog: BacklogSender,
     /// Last record that led to a register write.
     wrote_at: u64,
+    /// Up to this record the log says that every register write is answered.
+    answered: u64,
+    fence: Fence,
     /// Public notices to publish with the next flush.
     notices: Vec<(String, Bytes)>,
 }
@@ -79,6 +115,13 @@ impl Publisher {
             delivered: DeliveredBatch::new(&config.batch),
             backlog,
             wrote_at: position,
+            answered: 0,
+            fence: Fence {
+                lane,
+                blobs: Arc::clone(&bus.blobs),
+                clock: Arc::clone(&config.clock.now),
+                after: register_fence(config),
+            },
             notices: Vec::new(),
         }
     }
@@ -92,7 +135,7 @@ impl Publisher {
     ) {
         (self.outbox, self.registrar, self.aborts) = (outbox, registrar, aborts);
         self.delivered = DeliveredBatch::new(&shared.config.batch);
-        self.wrote_at = position;
+        (self.wrote_at, self.answered) = (position, 0);
         self.notices.clear();
     }
 
@@ -146,6 +189,12 @@ impl Publisher {
         checkpoint.aborts = self.aborts.wanted();
     }
 
+    /// How far the register is answered, and which negotiations have deliveries on their way.
+    pub(super) fn answered(&self) -> Answered<'_> {
+        let unsettled = self.outbox.unsettled().map(|deliver| &deliver.negotiation).collect();
+        Answered { wrote_at: self.wrote_at, logged: self.answered, unsettled }
+    }
+
     /// When something is due while the lane is owned.
     pub(super) fn wake_at(&self) -> Option<Instant> {
         let all = [
@@ -177,6 +226,7 @@ impl Publisher {
                 EngineEvent::Delivered { ids, registered } => {
                     ids.iter().for_each(|id| self.outbox.settle(*id));
                     self.delivered.handle_logged(*registered);
+                    self.answered = self.answered.max(*registered);
                     if !is_owner {
                         self.registrar.settle_through(*registered);
                     }
@@ -238,7 +288,7 @@ impl Publisher {
                 return;
             }
         };
-        let refused = self.registrar.add(Write { key: key.clone(), value }, after, position);
+        let refused = self.registrar.add(Write { key: key.clone(), value }, after, position, state.now());
         if !refused.is_empty() {
             let trace_id = observer.trace_id(&negotiation, state);
             tracing::error!(%negotiation, %trace_id, %key, "the log leads to two values for one key of the register; the negotiation is aborted");
@@ -295,8 +345,16 @@ impl Publisher {
             Ok(Registered::Different(_)) => WriteResult::Different,
             Err(_) => WriteResult::Error,
         };
+        let result = if done.is_expired { WriteResult::Expired } else { result };
         observer.handle_write_answered(&done.key, result, done.started, now, state);
-        match self.registrar.handle_answer(&done.key, &done.answer, now) {
+        let outcome = if done.is_expired {
+            let (negotiation, lane) = (done.key.negotiation(), self.lane.0);
+            tracing::warn!(lane, %negotiation, key = %done.key, "a register write came after entries of its time were removed; nothing follows from it");
+            self.registrar.handle_expired(&done.key)
+        } else {
+            self.registrar.handle_answer(&done.key, &done.answer, now)
+        };
+        match outcome {
             WriteOutcome::Written => self.outbox.handle_register(&done.key, false),
             WriteOutcome::Refused(negotiation, keys) => {
                 let trace_id = observer.trace_id(&negotiation, state);
@@ -355,11 +413,14 @@ impl Publisher {
         self.outbox.handle_time(now, fold.clock().log_time(now));
         loop {
             let mut is_started = false;
-            while let Some(write) = self.registrar.poll_write(now) {
-                let register = Arc::clone(&self.bus.register);
+            while let Some((Write { key, value }, at)) = self.registrar.poll_write(now) {
+                let (register, fence) = (Arc::clone(&self.bus.register), self.fence.clone());
+                let read_at = fold.clock().log_time(now);
                 inputs.writes.push(Box::pin(async move {
-                    let answer = register.write(write.key.clone(), write.value).await;
-                    WriteDone { key: write.key, started: now, answer }
+                    let answer = register.write(key.clone(), value).await;
+                    let is_expired = fence.is_expired(&answer, at, (now, read_at)).await;
+                    let (answer, is_expired) = is_expired.map_or_else(|error| (Err(error), false), |is| (answer, is));
+                    WriteDone { key, started: now, answer, is_expired }
                 }));
                 is_started = true;
             }

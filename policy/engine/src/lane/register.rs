@@ -20,7 +20,7 @@ use std::time::Duration;
 use bus::{BusError, Registered};
 use bytes::Bytes;
 use retry::Backoff;
-use schemas::{NegotiationId, RegisterKey};
+use schemas::{NegotiationId, RegisterKey, Timestamp};
 use tokio::time::Instant;
 
 use super::{Gate, PendingWrite, WRITES_IN_FLIGHT_MAX, WRITES_PENDING_MAX, Write, WriteOutcome};
@@ -58,6 +58,8 @@ struct Pending {
     value: Bytes,
     after: Option<RegisterKey>,
     order: Order,
+    /// Log time of the record that caused it, or of a later one.
+    at: Timestamp,
     failures: u32,
     is_in_flight: bool,
     is_contested: bool,
@@ -89,17 +91,23 @@ impl Registrar {
     ///
     /// Gives keys when another value is pending under this one: the log leads to two, of which the register can hold one.
     /// The key is refused then, whichever it will hold: what waits for it cannot tell which one it waits for.
-    pub(crate) fn add(&mut self, write: Write, after: Option<RegisterKey>, seq: u64) -> Vec<RegisterKey> {
+    pub(crate) fn add(
+        &mut self,
+        write: Write,
+        after: Option<RegisterKey>,
+        seq: u64,
+        at: Timestamp,
+    ) -> Vec<RegisterKey> {
         if self.pending.get(&write.key).is_some_and(|pending| pending.value != write.value) {
             self.remove(&write.key);
             return self.refuse_with_followers(write.key, RefusedWrite { seq, value: None, is_logged: false });
         }
-        self.restore(PendingWrite { write, after, seq, is_contested: false });
+        self.restore(PendingWrite { write, after, seq, is_contested: false }, at);
         Vec::new()
     }
 
-    /// Takes in a write of a checkpoint.
-    pub(crate) fn restore(&mut self, pending: PendingWrite) {
+    /// Takes in a write of a checkpoint that was made at a log time.
+    pub(crate) fn restore(&mut self, pending: PendingWrite, at: Timestamp) {
         let PendingWrite { write: Write { key, value }, after, seq, is_contested } = pending;
         if self.refused.contains_key(&key) || self.pending.contains_key(&key) {
             return;
@@ -114,7 +122,7 @@ impl Registrar {
         self.queue(key.clone(), after.as_ref());
         let (failures, is_in_flight, is_abort_logged) = (0, false, false);
         self.pending
-            .insert(key, Pending { value, after, order, failures, is_in_flight, is_contested, is_abort_logged });
+            .insert(key, Pending { value, after, order, at, failures, is_in_flight, is_contested, is_abort_logged });
     }
 
     /// Notes that another value than the one the record `seq` asked for stands under a key, or that there is none to
@@ -132,8 +140,8 @@ impl Registrar {
         }
     }
 
-    /// The next write to hand to the bus, as long as not too many are in flight.
-    pub(crate) fn poll_write(&mut self, now: Instant) -> Option<Write> {
+    /// The next write to hand to the bus, with the log time it is of, as long as not too many are in flight.
+    pub(crate) fn poll_write(&mut self, now: Instant) -> Option<(Write, Timestamp)> {
         if self.in_flight >= WRITES_IN_FLIGHT_MAX {
             return None;
         }
@@ -144,7 +152,7 @@ impl Registrar {
             let Some(pending) = self.pending.get_mut(&key).filter(|pending| !pending.is_in_flight) else { continue };
             pending.is_in_flight = true;
             self.in_flight += 1;
-            return Some(Write { key, value: pending.value.clone() });
+            return Some((Write { key, value: pending.value.clone() }, pending.at));
         }
         None
     }
@@ -188,6 +196,15 @@ impl Registrar {
                 WriteOutcome::Retried
             }
         }
+    }
+
+    /// A write came after entries of its time were removed: what it stands for has ended, elsewhere and long ago. What waits
+    /// for it must never leave from here.
+    pub(crate) fn handle_expired(&mut self, key: &RegisterKey) -> WriteOutcome {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        let seq = self.remove(key).map_or(0, |pending| pending.order.0);
+        let refusal = RefusedWrite { seq, value: None, is_logged: true };
+        WriteOutcome::RefusedAgain(self.refuse_with_followers(key.clone(), refusal))
     }
 
     /// Every write caused by records up to this sequence is answered, as far as the records up to `position` tell: what

@@ -19,6 +19,9 @@ pub(crate) struct CheckpointStore {
 #[derive(Deserialize)]
 struct Archived {
     position: u64,
+    /// What the register held for every negotiation that ended up to here is archived, too.
+    #[serde(default)]
+    registered: u64,
 }
 
 impl CheckpointStore {
@@ -66,15 +69,16 @@ impl CheckpointStore {
         Ok(head.is_of(log).await?.then_some(head.position))
     }
 
-    /// Everything up to this sequence is archived; absent when nothing is.
+    /// Everything up to the first sequence is archived, and up to the second what the register held for negotiations that
+    /// ended; absent when nothing is.
     ///
     /// # Errors
     /// [`CheckpointError`] when it cannot be read.
-    pub(crate) async fn archived(&self, lane: Lane) -> Result<Option<u64>, CheckpointError> {
+    pub(crate) async fn archived(&self, lane: Lane) -> Result<Option<(u64, u64)>, CheckpointError> {
         let Some(bytes) = self.blobs.value(format!("archived-{lane}")).await? else { return Ok(None) };
         let archived: Archived =
             serde_json::from_slice(&bytes).map_err(|error| CheckpointError::malformed(error.column(), error))?;
-        Ok(Some(archived.position))
+        Ok(Some((archived.position, archived.registered)))
     }
 }
 

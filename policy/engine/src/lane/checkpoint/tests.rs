@@ -165,7 +165,14 @@ async fn the_archivers_position_is_read_as_it_writes_it() {
     let store = CheckpointStore::new(bus.blobs.clone());
     assert_eq!(store.archived(Lane(3)).await.unwrap(), None);
     bus.blobs.put("archived-3".to_owned(), 17, Bytes::from_static(b"{\"position\":17}")).await.unwrap();
-    assert_eq!(store.archived(Lane(3)).await.unwrap(), Some(17));
+    assert_eq!(
+        store.archived(Lane(3)).await.unwrap(),
+        Some((17, 0)),
+        "an archiver of an earlier build says nothing of the register"
+    );
+    let both = Bytes::from_static(b"{\"position\":18,\"registered\":12}");
+    bus.blobs.put("archived-3".to_owned(), 18, both).await.unwrap();
+    assert_eq!(store.archived(Lane(3)).await.unwrap(), Some((18, 12)));
     bus.blobs.put("archived-3".to_owned(), 18, Bytes::from_static(b"18")).await.unwrap();
     assert!(store.archived(Lane(3)).await.is_err());
 }

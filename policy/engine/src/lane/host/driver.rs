@@ -330,16 +330,17 @@ impl LaneDriver {
 
     /// Starts the maintenance that is due.
     fn start_maintenance(&mut self, now: Instant) {
-        if self.maintenance.is_checkpoint_due(self.fold.position(), now) && self.makes_checkpoints() {
+        let checkpoint_at = self.maintenance.wake_at(self.fold.position(), || true, false);
+        if checkpoint_at.is_some_and(|at| at <= now) && self.makes_checkpoints() {
             let mut checkpoint = self.fold.checkpoint();
             self.publisher.fill_checkpoint(&mut checkpoint);
             let saving = self.maintenance.save(checkpoint);
             self.inputs.maintenance.push(saving);
         }
-        if self.ownership.is_owner()
-            && let Some(trimming) = self.maintenance.poll_trim(now)
-        {
-            self.inputs.maintenance.push(trimming);
+        let Self { fold, publisher, maintenance, .. } = self;
+        if self.ownership.is_owner() {
+            let at = (fold.state(), fold.position());
+            self.inputs.maintenance.extend(maintenance.poll_as_owner(at, fold.clock(), || publisher.answered()));
         }
     }
 
@@ -388,7 +389,6 @@ impl LaneDriver {
         let LanePorts { status, live, signals, observer, backlog } = ports;
         let Recovered { beginning, outbox, registrar, aborts, target, trimmed, reader } = recovered;
         let position = beginning.position;
-        let log = Arc::clone(&shared.bus.log);
         let mut driver = Self {
             lane,
             status,
@@ -397,7 +397,7 @@ impl LaneDriver {
             ownership: Ownership::new(lane, config, membership, target),
             publisher: Publisher::new(lane, &shared, backlog.clone(), (outbox, registrar, aborts), position),
             requests: Requests::new(lane, shared.bus.clone(), now),
-            maintenance: Maintenance::new((lane, log), config, store, (position, trimmed), now),
+            maintenance: Maintenance::new((lane, &shared.bus), config, store, (position, trimmed), now),
             observer,
             assignment: Assignment::new(lane, config),
             backlog,
@@ -422,7 +422,9 @@ impl LaneDriver {
     /// lane until it has caught up and been claimed anew.
     async fn rebuild(&mut self, error: BusError) -> Result<(), StopReason> {
         self.report_loss(&error).await;
-        let recovered = recover_with_retries(self.lane, &self.shared, self.maintenance.store()).await;
+        let recovered =
+            recover_with_retries(self.lane, &self.shared, &CheckpointStore::new(Arc::clone(&self.shared.bus.blobs)))
+                .await;
         self.restart(recovered.map_err(|error| match error {
             RecoveryError::Stop(reason) => reason,
             RecoveryError::Bus(failure) => StopReason::LogUnreadable(failure.to_string()),
@@ -446,13 +448,13 @@ impl LaneDriver {
         let (now, lane, config) = (Instant::now(), self.lane, &self.shared.config);
         let Recovered { beginning, outbox, registrar, aborts, target, trimmed, reader } = recovered;
         let position = beginning.position;
-        let (store, log) = (self.maintenance.store().clone(), Arc::clone(&self.shared.bus.log));
+        let store = CheckpointStore::new(Arc::clone(&self.shared.bus.blobs));
         self.inputs.restart(reader);
         self.fold = Fold::new(lane, config, beginning, now);
         self.ownership.restart(target);
         self.publisher.restart(&self.shared, (outbox, registrar, aborts), position);
         self.requests.clear();
-        self.maintenance = Maintenance::new((lane, log), config, store, (position, trimmed), now);
+        self.maintenance = Maintenance::new((lane, &self.shared.bus), config, store, (position, trimmed), now);
         self.begin_observing();
     }
 }
