@@ -289,8 +289,8 @@ impl Alarm {
 
 /// Most deliveries acknowledged together: what a gateway takes.
 const ACKS_TOGETHER_MAX: usize = 256;
-/// Longest an acknowledgement waits for a message, in milliseconds: a twenty-fifth of the gap before a repeat.
-const ACK_WAIT_MS: u64 = 20;
+/// Longest an acknowledgement waits for a message, in milliseconds: an eighth of the gap before a repeat.
+const ACK_WAIT_MS: u64 = 60;
 
 /// Acknowledgements that wait: they leave with the next message, after a while, or when one is full. Fewer than
 /// [`ACKS_TOGETHER_MAX`] stay behind [`WaitingAcks::poll`].
@@ -344,12 +344,12 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledgement_waits_20_ms_from_its_first_delivery_or_for_a_message() {
+    fn an_acknowledgement_waits_60_ms_from_its_first_delivery_or_for_a_message() {
         let begin = Timestamp::from_ms(1000);
         let mut acks = waiting(0..2, begin);
         acks.handle_delivery(begin.plus_ms(15), id(2));
-        assert_eq!((acks.poll_timeout(), acks.poll(begin.plus_ms(19), false)), (Some(begin.plus_ms(20)), None));
-        assert_eq!(acks.poll(begin.plus_ms(20), false), Some(vec![id(0), id(1), id(2)]));
+        assert_eq!((acks.poll_timeout(), acks.poll(begin.plus_ms(59), false)), (Some(begin.plus_ms(60)), None));
+        assert_eq!(acks.poll(begin.plus_ms(60), false), Some(vec![id(0), id(1), id(2)]));
         assert_eq!((acks.poll_timeout(), acks.poll(begin.plus_ms(99), true)), (None, None));
         let mut acks = waiting(3..4, begin);
         assert_eq!(acks.poll(begin, true), Some(vec![id(3)]));
@@ -363,6 +363,6 @@ mod tests {
             assert_eq!(acks.poll(begin, false), Some((first..first + 256).map(id).collect()));
         }
         assert_eq!(acks.poll(begin, false), None);
-        assert_eq!(acks.poll(begin.plus_ms(20), false), Some((512..600).map(id).collect()));
+        assert_eq!(acks.poll(begin.plus_ms(60), false), Some((512..600).map(id).collect()));
     }
 }

@@ -57,16 +57,16 @@ async def test_acknowledgements_are_collected_and_leave_together_never_one_per_d
         ids = {await gateway.deliver(closed(), negotiation=f"x~{number}") for number in range(1000)}
         await gateway.until(lambda: gateway.acked() == ids)
         assert all(1 <= len(one) <= 256 for one in gateway.acks)
-        assert len(gateway.acks) < 200, "collected for 20 ms at a time"
+        assert len(gateway.acks) < 200, "collected for 60 ms at a time"
         assert ann.agent.summary.deliveries == 1000
 
 
-async def test_an_acknowledgement_waits_twenty_milliseconds_for_a_message_to_leave_with() -> None:
+async def test_an_acknowledgement_waits_sixty_milliseconds_for_a_message_to_leave_with() -> None:
     async with FakeGateway() as gateway, initiator(gateway):
         began = time.monotonic()
         await gateway.deliver(closed())
         await gateway.until(lambda: bool(gateway.acks))
-        assert 0.015 < time.monotonic() - began < 1.0
+        assert 0.050 < time.monotonic() - began < 1.0
     async with FakeGateway() as gateway, Agent(contractor(), gateways=gateway.url, token="t"):
         delivery_id = await gateway.deliver(cfp())
         await gateway.until(lambda: bool(gateway.messages))

@@ -36,7 +36,7 @@ async fn deliveries_that_came_together_are_acknowledged_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn on_the_bus_acknowledgements_leave_together_after_20_ms_and_wait_for_no_message() {
+async fn on_the_bus_acknowledgements_leave_together_after_60_ms_and_wait_for_no_message() {
     let mut exchange = FakeExchange::start().await;
     let silent = |_now: Timestamp, delivery: &Delivery| -> Vec<Action> {
         match delivery.envelope.negotiation.as_str() {
@@ -53,7 +53,7 @@ async fn on_the_bus_acknowledgements_leave_together_after_20_ms_and_wait_for_no_
     }
     assert_eq!(exchange.ack().await.1, [delivery_id(1), delivery_id(2), delivery_id(3)]);
     let waited = start.elapsed();
-    assert!(waited >= Duration::from_millis(20) && waited < Duration::from_millis(25), "{waited:?}");
+    assert!(waited >= Duration::from_millis(60) && waited < Duration::from_millis(65), "{waited:?}");
 
     exchange.deliver(&agent("bob"), &[call(4, "n4")]).await;
     exchange.deliver(&agent("bob"), &[call(5, "answered")]).await;
@@ -62,7 +62,7 @@ async fn on_the_bus_acknowledgements_leave_together_after_20_ms_and_wait_for_no_
     assert_eq!(start.elapsed(), Duration::ZERO, "the message waits for nothing");
     assert_eq!(exchange.ack().await.1, [delivery_id(4), delivery_id(5)]);
     let waited = start.elapsed();
-    assert!(waited >= Duration::from_millis(20) && waited < Duration::from_millis(25), "{waited:?}");
+    assert!(waited >= Duration::from_millis(60) && waited < Duration::from_millis(65), "{waited:?}");
 }
 
 #[tokio::test(start_paused = true)]

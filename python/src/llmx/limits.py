@@ -8,8 +8,8 @@ ACKS_TOGETHER_MAX = 256
 ACKS_WAITING_MAX = 65_536
 """Most acknowledgements that wait for a connection. The oldest give way: their deliveries come again."""
 
-ACK_WAIT_S = 0.020
-"""Longest wait of an acknowledgement for a message it can leave with: a twenty-fifth of the gap before a repeat."""
+ACK_WAIT_S = 0.060
+"""Longest wait of an acknowledgement for a message it can leave with: an eighth of the gap before a repeat."""
 
 HANDLER_ACK_S = 0.250
 """A delivery whose handler takes longer is acknowledged meanwhile: it would be repeated after half a second."""
