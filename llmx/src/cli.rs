@@ -15,11 +15,15 @@ use crate::missing as model_stub;
 #[cfg(not(feature = "simulate"))]
 use crate::missing as simulate;
 #[cfg(not(feature = "experiments"))]
+use crate::missing as report;
+#[cfg(not(feature = "experiments"))]
 use crate::missing as soak;
 #[cfg(feature = "llm")]
 use crate::model_stub;
 use crate::output::Outcome;
 use crate::output::traces::{self, Traced};
+#[cfg(feature = "experiments")]
+use crate::report;
 use crate::runtime::Threads;
 use crate::settings::Given;
 #[cfg(feature = "simulate")]
@@ -112,6 +116,9 @@ enum Command {
     /// The whole exchange under faults on a virtual clock, judged by every invariant
     #[cfg_attr(not(feature = "simulate"), command(hide = true))]
     Simulate(simulate::SimulateArgs),
+    /// Every figure of an experiment, recomputed from its rounds: tables, pictures, hypotheses, what differs from another
+    #[cfg_attr(not(feature = "experiments"), command(hide = true))]
+    Report(report::ReportArgs),
     /// Load for hours, and a verdict on everything that could drift: latency, memory, handles, streams
     #[cfg_attr(not(feature = "experiments"), command(hide = true))]
     Soak(Box<soak::SoakArgs>),
@@ -154,6 +161,7 @@ impl Cli {
             | Command::Bench(_)
             | Command::Chaos(_)
             | Command::Simulate(_)
+            | Command::Report(_)
             | Command::Soak(_)
             | Command::Metrics(_)
             | Command::Config(_)
@@ -191,6 +199,7 @@ impl Cli {
             | Command::Bench(_)
             | Command::Chaos(_)
             | Command::Simulate(_)
+            | Command::Report(_)
             | Command::Soak(_) => Threads::Cores,
         }
     }
@@ -221,6 +230,7 @@ impl Cli {
             Command::Bench(args) => bench::run(args).await,
             Command::Chaos(args) => chaos::run(args).await,
             Command::Simulate(args) => simulate::run(args).await,
+            Command::Report(args) => report::run(args).await,
             Command::Soak(args) => Box::pin(soak::run(*args)).await,
             Command::Metrics(args) => metrics::run(&args),
             Command::Config(args) => config::run(args),

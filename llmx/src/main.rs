@@ -44,6 +44,8 @@ mod output;
 mod policy;
 mod remote;
 mod replay;
+#[cfg(feature = "experiments")]
+mod report;
 mod runtime;
 mod schema;
 mod settings;

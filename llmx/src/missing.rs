@@ -19,6 +19,8 @@ pub use MissingArgs as ChaosArgs;
 #[cfg(not(feature = "llm"))]
 pub use MissingArgs as ModelStubArgs;
 #[cfg(not(feature = "experiments"))]
+pub use MissingArgs as ReportArgs;
+#[cfg(not(feature = "experiments"))]
 pub use MissingArgs as SoakArgs;
 #[cfg(not(feature = "simulate"))]
 pub use MissingArgs as SimulateArgs;

@@ -270,6 +270,7 @@ fn help_of_every_command_has_an_example() {
         "listen",
         "traffic",
         "replay",
+        "report",
         "archive",
         "audit",
         "policy",
