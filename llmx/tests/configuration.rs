@@ -262,6 +262,7 @@ fn a_fault_names_file_line_column_member_and_what_was_expected() {
     for (text, parts) in [
         ("trim = \"sometimes\"", [":2:8: `engine.trim`", "`after-archive`"]),
         ("standbys = 4", [":2:12: `engine.standbys`", "must be 0 to 3"]),
+        ("register_keep_s = 9", [":2:19: `engine.register_keep_s`", "must be 0, or 10 to 31536000"]),
         ("backlog_max = 0", [":2:15: `engine.backlog_max`", "must be 1 to 1000000"]),
         ("backlog_max = 1000001", [":2:15: `engine.backlog_max`", "must be 1 to 1000000"]),
         ("backlog_max = -1", [":2:15: `engine.backlog_max`", "`-1`, expected u32"]),

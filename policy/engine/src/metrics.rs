@@ -144,7 +144,7 @@ telemetry::metrics! {
         writes: Counter[result: WriteResult] = "exchange_register_writes_total";
         /// Entries the register holds, as an engine that owns a lane was told last; all engines show the same register.
         entries: Gauge = "exchange_register_entries";
-        /// Bytes the register holds, as above.
+        /// Bytes the register holds, as an engine that owns a lane was told last.
         bytes: Gauge = "exchange_register_bytes";
         /// Entries removed because their negotiation is archived and their time has passed.
         expired: Counter = "exchange_register_expired_total";
