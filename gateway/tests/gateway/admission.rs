@@ -37,6 +37,27 @@ async fn an_accepted_call_is_in_the_log_with_its_policy_and_its_invited() {
 }
 
 #[tokio::test]
+async fn what_an_agent_registered_for_receipts_is_noted_in_each_of_its_messages_as_it_is_then() {
+    let rig = Rig::start().await;
+    rig.register("bob").await;
+    let mut expected = Vec::new();
+    for (number, receipts) in [None, Some("all"), Some("exceptions"), Some("all")].into_iter().enumerate() {
+        let mut registration = json!({});
+        if let Some(receipts) = receipts {
+            registration["receipts"] = receipts.into();
+        }
+        rig.register_as("alice", &registration).await;
+        let call = cfp("alice", &format!("job{number}"), &["agent://bob"]);
+        assert_eq!(rig.send("alice", &call).await.0, 202);
+        expected.push((format!("alice~job{number}"), receipts == Some("all")));
+    }
+    let logged = rig.logged().await;
+    let mut noted: Vec<_> = logged.iter().map(|one| (one.negotiation.to_string(), one.receipts_all)).collect();
+    noted.sort();
+    assert_eq!(noted, expected);
+}
+
+#[tokio::test]
 async fn gates_of_a_call_are_pinned_behind_those_of_its_policy_under_a_digest_of_their_own() {
     let rig = Rig::start().await;
     rig.register("bob").await;
