@@ -201,7 +201,22 @@ async fn single_records_and_register_entries_cannot_be_deleted() {
     let register = context.get_stream(REGISTER_STREAM).await.unwrap();
     assert!(log.delete_message(seq).await.is_err());
     assert!(register.delete_message(1).await.is_err());
-    assert!(register.purge().await.is_err());
+}
+
+#[tokio::test]
+async fn a_register_of_a_build_that_kept_everything_is_taken_as_it_is() {
+    let server = start().await;
+    drop(nats::open(NatsOptions::new(server.url())).await.unwrap());
+    let context = jetstream::new(async_nats::connect(server.url()).await.unwrap());
+    let config = context.get_stream(REGISTER_STREAM).await.unwrap().cached_info().config.clone();
+    context.delete_stream(REGISTER_STREAM).await.unwrap();
+    context.create_stream(Config { deny_purge: true, ..config }).await.unwrap();
+    let bus = nats::open(NatsOptions::new(server.url())).await.unwrap();
+    let key = RegisterKey::Closed(NegotiationId::try_new("alice~job").unwrap());
+    bus.register.write(key.clone(), Bytes::from_static(b"x")).await.unwrap();
+    let refused = bus.register.remove(key.clone(), 1).await;
+    assert!(matches!(&refused, Err(BusError::Unusable(told)) if told.contains("deny_purge")), "{refused:?}");
+    assert_eq!(bus.register.value(key).await.unwrap(), Some(Bytes::from_static(b"x")));
 }
 
 #[tokio::test]
