@@ -20,7 +20,7 @@ const POINTS_MAX: usize = 2_000;
 const TITLE_HEIGHT: u32 = 34;
 const LEGEND_HEIGHT: u32 = 22;
 /// Width of one character of the legend, about.
-const CHARACTER: i32 = 8;
+const CHARACTER: i32 = 9;
 
 // Placeholders that no palette holds: each is replaced by a variable.
 const INK: RGBColor = RGBColor(1, 0, 1);

@@ -103,7 +103,7 @@ fn order(sheet: &mut Sheet<'_>) {
     };
     sheet.put(&speed, speed_and_awards);
     for (key, name, definition) in [
-        ("M25", "list position", "win rates by place in the list a deciding model reads"),
+        ("M25", "list position", "win rates by place among the offers as a deciding model reads them"),
         (
             "M30",
             "injection success",

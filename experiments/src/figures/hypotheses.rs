@@ -216,8 +216,10 @@ fn regret(group: &Group) -> Option<Compared> {
 
 /// Slope of the time to decision on the time theory says, over policies; what the exchange itself takes is the intercept.
 fn latency(groups: &[&Group]) -> Option<Compared> {
-    let delay = groups.iter().find_map(|group| group.exponential_delay())?;
-    let points = groups.iter().filter_map(|group| {
+    let delay = groups.iter().filter_map(|group| group.exponential_delay()).max_by(f64::total_cmp)?;
+    // Of one that closes early the delays are not known, and its contractors are taken for alike.
+    let is_alike = |group: &&&Group| group.exponential_delay().is_none_or(|own| own > delay * 0.8);
+    let points = groups.iter().filter(is_alike).filter_map(|group| {
         let expected = group.whole(|seeds| seeds.mean("theory arrival"))? * delay;
         Some((expected, group.estimate(|seeds| seeds.mean("decision"))?))
     });

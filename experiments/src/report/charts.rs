@@ -110,7 +110,7 @@ fn over_time(groups: &[&Group]) -> Plotted {
         series,
     };
     let note = "The paper's figure 3: medians over equal parts of the run, all seeds together; time is the plan's, before it was \
-                compressed. A rise is drift; `llmx soak` tests for it, this picture does not.";
+                compressed. A rise is drift; the soak tests for it, this picture does not.";
     (chart, note, "no call was decided")
 }
 
@@ -229,7 +229,7 @@ fn messages(volume: &[Volume]) -> Plotted {
             fits.join("; ")
         ),
         x: Axis::new("contractors", "count"),
-        y: Axis::new("messages sent per negotiation", "count"),
+        y: Axis::new("messages", "per negotiation"),
         series,
     };
     let note = "What agents sent, each message once; repeats are M7, and what they were sent is M5d. R\u{b2} says how straight the \

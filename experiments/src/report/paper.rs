@@ -78,6 +78,9 @@ const RUNS: [PaperRun; 12] = [
     run("high", 720.0, 12, (6.18, 6.18), (11.0, 11.0)),
 ];
 
+/// Longest mean delay of contractors that answer at once, in microseconds.
+const DELAY_MAX_US: f64 = 100.0;
+
 /// Every group that repeats a run of the paper, beside it.
 #[must_use]
 pub fn compare(groups: &[Group]) -> Vec<PaperComparison> {
@@ -96,6 +99,8 @@ impl PaperRun {
             && cell.contractors == self.contractors
             && cell.protocol != "alternating"
             && (cell.duration_s / 60.0 - self.minutes).abs() < 0.01
+            // The paper's contractors answer at once.
+            && group.whole(|seeds| seeds.mean("delay")).is_none_or(|delay| delay <= DELAY_MAX_US)
     }
 
     fn beside(&self, group: &Group) -> PaperComparison {

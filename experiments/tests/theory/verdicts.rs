@@ -50,6 +50,8 @@ fn time_to_decision_is_held_to_harmonic_numbers() {
     let queued = World { overhead_us: 60_000, ..world("high@1", 12, 12) };
     judged("H2", &[worlds[0].clone(), worlds[1].clone(), queued], Judgement::Broken);
     judged("H2", &short(&worlds), Judgement::CannotBeSaid);
+    let at_once = World { delay_us: 20.0, ..world("medium@1", 12, 12) };
+    judged("H2", &[worlds.to_vec(), vec![at_once]].concat(), Judgement::Held);
     let alone = verdict("H2", &worlds[..1]);
     assert!(alone.reason.contains("at least two policies"), "{}", alone.reason);
 }
