@@ -5,6 +5,7 @@
 //! leaves its samples instead.
 
 pub mod figures;
+pub mod plan;
 pub mod record;
 pub mod report;
 pub mod run;

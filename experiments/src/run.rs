@@ -5,14 +5,17 @@
 //! | [`rounds`] | what did the agents of a cell see, round by round? |
 //! | [`files`] | how does it get into the cell's folder? |
 //! | [`cell`] | how is one cell run? |
+//! | [`experiment`] | how are all cells of a plan run, each once? |
 
 pub mod cell;
+pub mod experiment;
 pub mod files;
 pub mod rounds;
 
 use serde::Serialize;
 
-pub use cell::{CellSpec, run_cell};
+pub use cell::run_cell;
+pub use experiment::{ExperimentError, ExperimentSummary, Standing, run_experiment};
 pub use files::FileError;
 
 /// How cells are run, whatever is in them.

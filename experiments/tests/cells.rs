@@ -8,8 +8,9 @@ use std::path::Path;
 
 use agents::ContractorConfig;
 use agents::contractor::Distribution;
+use experiments::plan::CellSpec;
 use experiments::record::{CellRecord, RoundRecord, read_rounds};
-use experiments::run::{CellBus, CellSpec, RunError, RunOptions, run_cell};
+use experiments::run::{CellBus, RunError, RunOptions, run_cell};
 use tokio_util::sync::CancellationToken;
 
 const IN_MEMORY: RunOptions = RunOptions { bus: CellBus::Memory, time_scale: 1.0 };

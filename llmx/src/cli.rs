@@ -6,10 +6,14 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::bench;
 #[cfg(feature = "chaos")]
 use crate::chaos;
+#[cfg(feature = "experiments")]
+use crate::experiment;
 #[cfg(not(feature = "bench"))]
 use crate::missing as bench;
 #[cfg(not(feature = "chaos"))]
 use crate::missing as chaos;
+#[cfg(not(feature = "experiments"))]
+use crate::missing as experiment;
 #[cfg(not(feature = "llm"))]
 use crate::missing as model_stub;
 #[cfg(not(feature = "simulate"))]
@@ -51,6 +55,7 @@ Examples:
   llmx demo --export run.jsonl && llmx replay run.jsonl
   llmx bargain domains/car_purchase.json --a boulware --b conceder --plot car.svg
   llmx bench --json
+  llmx experiment paper --time-scale 60          the paper's runs, as many rounds in less time
   llmx simulate --seeds 1000                     faults from a seed, every invariant checked
 
 Exit codes: 0 fine, 1 the thing asked for failed, 2 bad usage or configuration.
@@ -62,6 +67,7 @@ OTEL_TRACES_SAMPLER_ARG is the share of negotiations that is traced, 0.01 unless
 fn examples() -> String {
     let is_missing = |line: &&str| {
         (cfg!(not(feature = "bench")) && line.contains("llmx bench "))
+            || (cfg!(not(feature = "experiments")) && line.contains("llmx experiment "))
             || (cfg!(not(feature = "simulate")) && line.contains("llmx simulate "))
     };
     EXAMPLES.lines().filter(|line| !is_missing(line)).collect::<Vec<_>>().join("\n")
@@ -110,6 +116,9 @@ enum Command {
     /// The project's benchmarks, each beside its ceiling
     #[cfg_attr(not(feature = "bench"), command(hide = true))]
     Bench(bench::BenchArgs),
+    /// Plans of cells, each run once into a folder: list, show, run, the paper's
+    #[cfg_attr(not(feature = "experiments"), command(hide = true))]
+    Experiment(experiment::ExperimentArgs),
     /// Real processes, killed under load; whether anything was lost or doubled
     #[cfg_attr(not(feature = "chaos"), command(hide = true))]
     Chaos(chaos::ChaosArgs),
@@ -160,6 +169,7 @@ impl Cli {
             | Command::Schema(_)
             | Command::Bench(_)
             | Command::Chaos(_)
+            | Command::Experiment(_)
             | Command::Simulate(_)
             | Command::Report(_)
             | Command::Soak(_)
@@ -198,6 +208,7 @@ impl Cli {
             | Command::Bargain(_)
             | Command::Bench(_)
             | Command::Chaos(_)
+            | Command::Experiment(_)
             | Command::Simulate(_)
             | Command::Report(_)
             | Command::Soak(_) => Threads::Cores,
@@ -228,6 +239,7 @@ impl Cli {
             Command::Keys(args) => keys::run(&args),
             Command::Schema(args) => schema::run(args),
             Command::Bench(args) => bench::run(args).await,
+            Command::Experiment(args) => Box::pin(experiment::run(args)).await,
             Command::Chaos(args) => chaos::run(args).await,
             Command::Simulate(args) => simulate::run(args).await,
             Command::Report(args) => report::run(args).await,

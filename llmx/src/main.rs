@@ -21,6 +21,8 @@ mod connections;
 mod contractors;
 mod demo;
 mod engine;
+#[cfg(feature = "experiments")]
+mod experiment;
 mod gateway;
 mod healthcheck;
 mod keys;

@@ -16,6 +16,8 @@ pub struct MissingArgs {
 pub use MissingArgs as BenchArgs;
 #[cfg(not(feature = "chaos"))]
 pub use MissingArgs as ChaosArgs;
+#[cfg(not(feature = "experiments"))]
+pub use MissingArgs as ExperimentArgs;
 #[cfg(not(feature = "llm"))]
 pub use MissingArgs as ModelStubArgs;
 #[cfg(not(feature = "experiments"))]

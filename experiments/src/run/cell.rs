@@ -7,14 +7,12 @@ use std::time::Duration;
 
 use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
-use agents::{ContractorConfig, Identity, Initiator};
+use agents::{Identity, Initiator};
 use bus::Bus;
 use gateway::LimitConfig;
-use schemas::{AgentId, NegotiationId, Policy};
-use serde::{Deserialize, Serialize};
+use schemas::{AgentId, NegotiationId};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use traffic_gen::arrivals::Load;
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::invariants::{Verdict, recompute};
@@ -24,6 +22,7 @@ use traffic_gen::recorder::{Finished, Recorder};
 use super::files::CellFiles;
 use super::rounds::RoundObserver;
 use super::{CellBus, FileError, RunError, RunOptions};
+use crate::plan::CellSpec;
 use crate::record::CellRecord;
 
 /// Begins the ids of a cell's calls. The same in every cell, so that cells of one seed meet the same draws.
@@ -38,35 +37,6 @@ const LAST_EVENTS_MAX: Duration = Duration::from_secs(3);
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
 /// Requests of one agent per call, at most: the call or offer, revision, confirmation, report, and repeats.
 const REQUESTS_PER_CALL: f64 = 20.0;
-
-/// What a cell is asked to be.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CellSpec {
-    /// Name of its folder.
-    pub id: String,
-    /// Contractors.
-    pub contractors: u32,
-    /// The acceptance policy, whole.
-    pub policy: Policy,
-    /// Calls per second, before time is scaled.
-    pub rate: f64,
-    /// How they are spread over time, before it is scaled.
-    pub load: Load,
-    /// How long calls arrive, in seconds, before time is scaled.
-    pub duration_s: f64,
-    /// Seed of arrivals and contractors.
-    pub seed: u64,
-    /// How contractors behave.
-    pub contractor: ContractorConfig,
-    /// What contractors add to their own cost, as a share of it.
-    pub markup: f64,
-    /// Calls made one after another before the measured ones.
-    pub warm_up_rounds: u32,
-    /// Collection deadline of each call, in milliseconds.
-    pub reply_within_ms: u64,
-    /// What is true of every round and is no column of its own.
-    pub labels: BTreeMap<String, String>,
-}
 
 /// A cell that runs, for whoever shows progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,0 +1,78 @@
+//! Plans: what an experiment asks, as TOML. A plan is checked whole before anything of it runs, and becomes a list of cells.
+//!
+//! | module | question it answers |
+//! |---|---|
+//! | [`file`] | what may stand in a file? |
+//! | [`check`] | does it make sense, and which cells does it ask for? |
+//! | [`fault`] | what is wrong, where, and what would be right? |
+//! | [`hypothesis`] | what is claimed, and does it hold? |
+//! | [`presets`] | which plans come along? |
+
+pub mod check;
+pub mod fault;
+pub mod file;
+pub mod hypothesis;
+pub mod presets;
+
+use std::collections::BTreeMap;
+
+use agents::ContractorConfig;
+use schemas::Policy;
+use serde::{Deserialize, Serialize};
+use traffic_gen::arrivals::Load;
+
+pub use check::{Asked, read};
+pub use fault::{PlanFault, PlanFaults};
+pub use hypothesis::Hypothesis;
+
+/// A plan that was checked: what it asks, cell by cell.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Its name.
+    pub name: String,
+    /// What it is about.
+    pub text: String,
+    /// How many times faster than planned calls arrive.
+    pub time_scale: f64,
+    /// What it claims.
+    pub hypotheses: Vec<Hypothesis>,
+    /// What is run, in this order.
+    pub cells: Vec<CellSpec>,
+}
+
+impl Plan {
+    /// How long calls arrive in all cells together, in seconds, as time is scaled.
+    #[must_use]
+    pub fn length_s(&self) -> f64 {
+        self.cells.iter().map(|cell| cell.duration_s).sum::<f64>() / self.time_scale
+    }
+}
+
+/// What a cell is asked to be.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CellSpec {
+    /// Name of its folder.
+    pub id: String,
+    /// Contractors.
+    pub contractors: u32,
+    /// The acceptance policy, whole.
+    pub policy: Policy,
+    /// Calls per second, before time is scaled.
+    pub rate: f64,
+    /// How they are spread over time, before it is scaled.
+    pub load: Load,
+    /// How long calls arrive, in seconds, before time is scaled.
+    pub duration_s: f64,
+    /// Seed of arrivals and contractors.
+    pub seed: u64,
+    /// How contractors behave.
+    pub contractor: ContractorConfig,
+    /// What contractors add to their own cost, as a share of it.
+    pub markup: f64,
+    /// Calls made one after another before the measured ones.
+    pub warm_up_rounds: u32,
+    /// Collection deadline of each call, in milliseconds.
+    pub reply_within_ms: u64,
+    /// What is true of every round and is no column of its own.
+    pub labels: BTreeMap<String, String>,
+}

@@ -1,0 +1,474 @@
+//! Checks a plan, and makes its cells.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::time::Duration;
+
+use agents::ContractorConfig;
+use agents::contractor::Distribution;
+use schemas::ids::AttrName;
+use schemas::{Digest, Policy};
+use toml::Spanned;
+use traffic_gen::arrivals::{Load, RATE_MAX};
+
+use super::fault::{FaultList, PlanFaults, nearest};
+use super::file::{ContractorFile, DistributionFile, GridFile, PlanFile, ValueList};
+use super::{CellSpec, Hypothesis, Plan};
+
+/// Longest duration of a cell: a month.
+const DURATION_MAX_S: f64 = 30.0 * 86_400.0;
+/// Most contractors of a cell.
+const CONTRACTORS_MAX: i64 = 10_000;
+/// Most seeds of a cell.
+const SEEDS_MAX: u64 = 10_000;
+/// Most cells of a plan.
+const CELLS_MAX: usize = 10_000;
+/// Most calls of a warm-up.
+const WARM_UP_MAX: i64 = 1_000;
+/// Calls of a warm-up unless said otherwise.
+const WARM_UP_DEFAULT: u32 = 3;
+/// Time to offer unless said otherwise, in milliseconds, and the most a call may give.
+const REPLY_WITHIN_DEFAULT_MS: u64 = 2_000;
+const REPLY_WITHIN_MAX_S: f64 = 3_600.0;
+/// Fastest time.
+const TIME_SCALE_MAX: f64 = 1e6;
+/// Most units of cost, and milliseconds of delay.
+const AMOUNT_MAX: f64 = 1e9;
+/// Micro-units of one unit.
+const MICROS: f64 = 1e6;
+/// The one protocol that cells run.
+const PROTOCOL: &str = "contract-net";
+/// What begins the policies that take the best of the first offers.
+const FIRST: &str = "first-";
+/// Longest name.
+const NAME_LEN_MAX: usize = 64;
+
+/// What the command line asks of a plan, over what stands in it.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Asked {
+    /// The first seed.
+    pub seed: Option<u64>,
+    /// How many seeds.
+    pub seeds: Option<u64>,
+    /// How many times faster.
+    pub time_scale: Option<f64>,
+}
+
+/// Reads a plan, and checks it whole. `name` names the file in what is said of it.
+///
+/// # Errors
+/// [`PlanFaults`]: every fault, with line, column and remedy.
+pub fn read(name: &str, text: &str, asked: Asked) -> Result<Plan, PlanFaults> {
+    let mut faults = FaultList::new(text);
+    let plan = match toml::from_str::<PlanFile>(text) {
+        Ok(file) => Checker { faults: &mut faults, asked }.plan(&file),
+        Err(error) => {
+            faults.add_unreadable(&error);
+            None
+        }
+    };
+    let checked = faults.finish(name);
+    match plan {
+        Some(plan) => checked.map(|()| plan),
+        None => Err(checked.err().unwrap_or_else(|| PlanFaults { name: name.to_owned(), faults: Vec::new() })),
+    }
+}
+
+struct Checker<'a, 't> {
+    faults: &'a mut FaultList<'t>,
+    asked: Asked,
+}
+
+/// The cells of a plan so far.
+#[derive(Default)]
+struct KnownCells {
+    ids: BTreeSet<String>,
+    /// Ids by what is in a cell besides its id.
+    contents: BTreeMap<Digest, String>,
+}
+
+/// The lists of a grid.
+struct Axes {
+    contractors: Vec<u32>,
+    policies: Vec<Policy>,
+    rates: Vec<f64>,
+    loads: Vec<Load>,
+    durations: Vec<f64>,
+    seed: u64,
+    seeds: u64,
+}
+
+impl Axes {
+    fn product(&self) -> u64 {
+        let Self { contractors, policies, rates, loads, durations, seed: _, seeds } = self;
+        let lengths = [contractors.len(), policies.len(), rates.len(), loads.len(), durations.len()];
+        lengths.iter().fold(*seeds, |product, length| product.saturating_mul(*length as u64))
+    }
+
+    /// The product of the lists; seeds change fastest.
+    fn cells(&self, name: Option<&str>, parts: &GridParts) -> Vec<CellSpec> {
+        let Self { contractors, policies, rates, loads, durations, seed, seeds } = self;
+        let begins = name.map(|name| format!("{name}-")).unwrap_or_default();
+        let varying = |name: &str, length: usize, value: String| match length {
+            0 | 1 => String::new(),
+            _ => format!("-{name}{value}"),
+        };
+        let mut cells = Vec::new();
+        let pairs = policies.iter().flat_map(|policy| contractors.iter().map(move |count| (policy, *count)));
+        for (policy, contractors) in pairs {
+            let loads = rates.iter().flat_map(|rate| loads.iter().map(move |load| (*rate, load)));
+            for (rate, load) in loads {
+                let rate_part = varying("r", rates.len(), rate.to_string());
+                let load_part = varying("", self.loads.len(), folder_name(&load.to_string()));
+                let times = durations.iter().flat_map(|duration| (0..*seeds).map(move |number| (*duration, number)));
+                for (duration_s, number) in times {
+                    let seed = seed.wrapping_add(number);
+                    let duration_part = varying("d", durations.len(), duration_s.to_string());
+                    let policy_name = policy.name();
+                    cells.push(CellSpec {
+                        id: format!(
+                            "{begins}{policy_name}-n{contractors}{rate_part}{load_part}{duration_part}-s{seed}"
+                        ),
+                        contractors,
+                        policy: policy.clone(),
+                        rate,
+                        load: load.clone(),
+                        duration_s,
+                        seed,
+                        contractor: parts.contractor.clone(),
+                        markup: parts.markup,
+                        warm_up_rounds: parts.warm_up_rounds,
+                        reply_within_ms: parts.reply_within_ms,
+                        labels: labels(&parts.labels, load),
+                    });
+                }
+            }
+        }
+        cells
+    }
+}
+
+/// What all cells of a grid have in common.
+struct GridParts {
+    contractor: ContractorConfig,
+    markup: f64,
+    warm_up_rounds: u32,
+    reply_within_ms: u64,
+    labels: BTreeMap<String, String>,
+}
+
+impl Checker<'_, '_> {
+    fn plan(mut self, file: &PlanFile) -> Option<Plan> {
+        self.name(&file.name);
+        if file.text.get_ref().trim().is_empty() {
+            self.faults.add(&file.text.span(), "the text is empty", "say what the experiment is to show");
+        }
+        let seed = self.asked.seed.or(file.seed.as_ref().map(|seed| *seed.get_ref())).unwrap_or(1);
+        let time_scale = file.time_scale.as_ref().map(|scale| (*scale.get_ref(), scale.span()));
+        if let Some((scale, span)) = &time_scale
+            && !(*scale > 0.0 && *scale <= TIME_SCALE_MAX)
+        {
+            self.faults.add(span, format!("time_scale is {scale}"), "give a number above 0, up to 1000000");
+        }
+        let hypotheses = file.hypothesis.iter().filter_map(|claim| self.hypothesis(claim)).collect();
+        if file.grid.get_ref().is_empty() {
+            self.faults.add(
+                &file.grid.span(),
+                "there is no grid",
+                "add [[grid]] with contractors, policy, rate, duration",
+            );
+        }
+        let (mut cells, mut known) = (Vec::new(), KnownCells::default());
+        for grid in file.grid.get_ref() {
+            let seeds = grid.get_ref().seeds.as_ref().or(file.seeds.as_ref());
+            let count = self.seeds(seeds);
+            let of_grid = self.grid(grid, seed, count);
+            if cells.len() + of_grid.len() > CELLS_MAX {
+                self.too_many(&grid.span());
+                break;
+            }
+            for cell in of_grid {
+                self.add_cell(&mut known, &mut cells, cell, &grid.span());
+            }
+        }
+        let time_scale = self.asked.time_scale.or(time_scale.map(|(scale, _)| scale)).unwrap_or(1.0);
+        let (name, text) = (file.name.get_ref().clone(), file.text.get_ref().clone());
+        Some(Plan { name, text, time_scale, hypotheses, cells })
+    }
+
+    fn name(&mut self, name: &Spanned<String>) {
+        let is_name = |name: &str| {
+            (1..=NAME_LEN_MAX).contains(&name.len())
+                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+        };
+        if !is_name(name.get_ref()) {
+            let found = format!("`{}` is no name", name.get_ref());
+            self.faults.add(&name.span(), found, "use 1 to 64 letters, digits, - and _");
+        }
+    }
+
+    fn hypothesis(&mut self, claim: &super::file::HypothesisFile) -> Option<Hypothesis> {
+        match claim.test.get_ref().parse() {
+            Ok(test) => Some(Hypothesis { text: claim.text.get_ref().clone(), test }),
+            Err(error) => {
+                let found = format!("`{}` is no test: {error}", claim.test.get_ref());
+                self.faults.add(&claim.test.span(), found, super::hypothesis::EXPECTED);
+                None
+            }
+        }
+    }
+
+    fn seeds(&mut self, seeds: Option<&Spanned<u64>>) -> u64 {
+        if let Some(seeds) = seeds
+            && !(1..=SEEDS_MAX).contains(seeds.get_ref())
+        {
+            self.faults.add(&seeds.span(), format!("{} seeds", seeds.get_ref()), "give 1 to 10000");
+        }
+        self.asked.seeds.or(seeds.map(|seeds| *seeds.get_ref())).unwrap_or(1)
+    }
+
+    /// Adds a cell, unless it is there: under its name, or under another.
+    fn add_cell(&mut self, known: &mut KnownCells, cells: &mut Vec<CellSpec>, cell: CellSpec, span: &Range<usize>) {
+        let content = content(&cell);
+        let same = known.contents.get(&content).cloned().or_else(|| known.ids.get(&cell.id).cloned());
+        if let Some(same) = same {
+            let found = format!("the cell {} is there already, as {same}", cell.id);
+            let remedy = "take a value out that is there twice, or give one grid another name and content";
+            self.faults.add(span, found, remedy);
+            return;
+        }
+        known.contents.insert(content, cell.id.clone());
+        known.ids.insert(cell.id.clone());
+        cells.push(cell);
+    }
+
+    fn too_many(&mut self, span: &Range<usize>) {
+        let found = format!("there are more than {CELLS_MAX} cells");
+        self.faults.add(span, found, "shorten a list, or ask for fewer seeds");
+    }
+
+    fn grid(&mut self, grid: &Spanned<GridFile>, seed: u64, seeds: u64) -> Vec<CellSpec> {
+        let (span, grid) = (grid.span(), grid.get_ref());
+        if let Some(name) = &grid.name {
+            self.name(name);
+        }
+        if let Some(protocols) = &grid.protocol {
+            self.each(protocols, "protocol", |protocol: &String| match protocol.as_str() {
+                PROTOCOL => Ok(()),
+                "alternating" => {
+                    Err("cells run no bargains yet: take it out, or use `llmx demo --protocol alternating`".to_owned())
+                }
+                _ => Err(format!("give {PROTOCOL}")),
+            });
+        }
+        let contractors = self.each(&grid.contractors, "contractors", |count| match u32::try_from(*count) {
+            Ok(number) if (1..=CONTRACTORS_MAX).contains(count) => Ok(number),
+            _ => Err(format!("give 1 to {CONTRACTORS_MAX}")),
+        });
+        let policies = self.each(&grid.policy, "policy", |name| policy(name));
+        let rates = self.each(&grid.rate, "rate", |rate| {
+            let is_rate = *rate > 0.0 && *rate <= RATE_MAX;
+            if is_rate { Ok(*rate) } else { Err(format!("give calls per second, above 0, up to {RATE_MAX}")) }
+        });
+        let durations = self.each(&grid.duration, "duration", |text| seconds(text, DURATION_MAX_S));
+        let loads = grid.load.as_ref().map_or(vec![Load::Poisson], |loads| {
+            self.each(loads, "load", |text| {
+                let load: Load = text.parse().map_err(|error: traffic_gen::arrivals::LoadError| error.to_string())?;
+                let arrivals = load.arrivals(1.0, Duration::from_secs(1), seed);
+                arrivals.map(|_| load).map_err(|error| format!("{error}; name a file that is there"))
+            })
+        });
+        let axes = Axes { contractors, policies, rates, loads, durations, seed, seeds: seeds.min(SEEDS_MAX) };
+        let parts = self.parts(grid);
+        if axes.product() > CELLS_MAX as u64 {
+            self.too_many(&span);
+            return Vec::new();
+        }
+        axes.cells(grid.name.as_ref().map(|name| name.get_ref().as_str()), &parts)
+    }
+
+    /// The values of a list, each as `read` takes it; a fault for every other one, and for an empty list.
+    fn each<T, V>(&mut self, axis: &ValueList<T>, name: &str, read: impl Fn(&T) -> Result<V, String>) -> Vec<V>
+    where
+        T: std::fmt::Display,
+    {
+        if axis.get_ref().is_empty() {
+            self.faults.add(
+                &axis.span(),
+                format!("{name} is an empty list: nothing would run"),
+                "give one value at least",
+            );
+        }
+        let mut values = Vec::new();
+        for value in axis.get_ref() {
+            match read(value.get_ref()) {
+                Ok(read) => values.push(read),
+                Err(remedy) => {
+                    self.faults.add(&value.span(), format!("{name} `{}` cannot be", value.get_ref()), remedy)
+                }
+            }
+        }
+        values
+    }
+
+    fn parts(&mut self, grid: &GridFile) -> GridParts {
+        let warm_up = grid.warm_up.as_ref().map_or(Some(WARM_UP_DEFAULT), |calls| {
+            let number = u32::try_from(*calls.get_ref()).ok().filter(|_| *calls.get_ref() <= WARM_UP_MAX);
+            if number.is_none() {
+                let found = format!("warm_up is {}", calls.get_ref());
+                self.faults.add(&calls.span(), found, format!("give calls, 0 to {WARM_UP_MAX}"));
+            }
+            number
+        });
+        let reply_within_ms =
+            grid.reply_within.as_ref().map(|text| match seconds(text.get_ref(), REPLY_WITHIN_MAX_S) {
+                Ok(seconds) => (seconds * 1e3) as u64,
+                Err(remedy) => {
+                    self.faults.add(&text.span(), format!("reply_within `{}` cannot be", text.get_ref()), remedy);
+                    REPLY_WITHIN_DEFAULT_MS
+                }
+            });
+        let (contractor, markup, labels) = self.contractor(&grid.contractor);
+        GridParts {
+            contractor,
+            markup,
+            warm_up_rounds: warm_up.unwrap_or(WARM_UP_DEFAULT),
+            reply_within_ms: reply_within_ms.unwrap_or(REPLY_WITHIN_DEFAULT_MS),
+            labels,
+        }
+    }
+
+    fn contractor(&mut self, file: &ContractorFile) -> (ContractorConfig, f64, BTreeMap<String, String>) {
+        let markup = file.markup.as_ref().map_or(0.0, |markup| {
+            if !(0.0..=10.0).contains(markup.get_ref()) {
+                let found = format!("markup is {}", markup.get_ref());
+                self.faults.add(&markup.span(), found, "give a share of the cost, 0 to 10");
+            }
+            *markup.get_ref()
+        });
+        let mut labels = BTreeMap::new();
+        let mut config =
+            ContractorConfig { offers_after_close: file.offers_after_close, ..ContractorConfig::default() };
+        if let Some(delay) = &file.delay_ms {
+            labels.insert("delay_ms".to_owned(), shown(*delay.get_ref()));
+            config.reply_delay_ms = self.distribution("delay_ms", delay, 1.0);
+        } else {
+            labels.insert("delay_ms".to_owned(), "fixed 0".to_owned());
+        }
+        let price = match &file.cost {
+            Some(cost) => {
+                labels.insert("cost".to_owned(), shown(*cost.get_ref()));
+                self.distribution("cost", cost, MICROS * (1.0 + markup))
+            }
+            None => {
+                labels.insert("cost".to_owned(), "uniform 50 150".to_owned());
+                scaled(DistributionFile::Uniform { lo: 50.0, hi: 150.0 }, MICROS * (1.0 + markup))
+            }
+        };
+        // Equal delivery times: the lowest cost is the best offer under every preset.
+        config.terms = [("price", price), ("delivery_ms", Distribution::Constant(1_000))]
+            .into_iter()
+            .filter_map(|(name, values)| AttrName::try_new(name).ok().map(|name| (name, values)))
+            .collect();
+        let chances = [
+            ("silent", &file.silent, &mut config.silent),
+            ("refuse", &file.refuse, &mut config.refuse),
+            ("late", &file.late, &mut config.late),
+            ("decline", &file.decline, &mut config.decline),
+            ("ignore_award", &file.ignore_award, &mut config.ignore_award),
+            ("fail", &file.fail, &mut config.fail),
+        ];
+        let mut faults = Vec::new();
+        for (name, given, chance) in chances {
+            let Some(given) = given else { continue };
+            if !(0.0..=1.0).contains(given.get_ref()) {
+                self.faults.add(&given.span(), format!("{name} is {}", given.get_ref()), "give a chance, 0 to 1");
+            }
+            *chance = *given.get_ref();
+            faults.push(format!("{name} {}", given.get_ref()));
+        }
+        if !faults.is_empty() {
+            labels.insert("faults".to_owned(), faults.join(", "));
+        }
+        (config, markup, labels)
+    }
+
+    fn distribution(&mut self, name: &str, given: &Spanned<DistributionFile>, factor: f64) -> Distribution {
+        let is_amount = |amount: f64| (0.0..=AMOUNT_MAX).contains(&amount);
+        let is_fine = match *given.get_ref() {
+            DistributionFile::Fixed(value) => is_amount(value),
+            DistributionFile::Uniform { lo, hi } => is_amount(lo) && is_amount(hi) && lo <= hi,
+            DistributionFile::Exponential { mean } => is_amount(mean) && mean > 0.0,
+        };
+        if !is_fine {
+            let found = format!("{name} `{}` cannot be", shown(*given.get_ref()));
+            self.faults.add(&given.span(), found, "give amounts from 0 to 1000000000, lo not above hi, a mean above 0");
+        }
+        scaled(*given.get_ref(), factor)
+    }
+}
+
+fn scaled(file: DistributionFile, factor: f64) -> Distribution {
+    let scaled = |amount: f64| (amount * factor).round() as i64;
+    match file {
+        DistributionFile::Fixed(value) => Distribution::Constant(scaled(value)),
+        DistributionFile::Uniform { lo, hi } => Distribution::Uniform { lo: scaled(lo), hi: scaled(hi) },
+        DistributionFile::Exponential { mean } => Distribution::Exponential { mean: mean * factor },
+    }
+}
+
+fn shown(file: DistributionFile) -> String {
+    match file {
+        DistributionFile::Fixed(value) => format!("fixed {value}"),
+        DistributionFile::Uniform { lo, hi } => format!("uniform {lo} {hi}"),
+        DistributionFile::Exponential { mean } => format!("exponential {mean}"),
+    }
+}
+
+fn labels(of_grid: &BTreeMap<String, String>, load: &Load) -> BTreeMap<String, String> {
+    let mut labels = of_grid.clone();
+    labels.insert("load".to_owned(), load.to_string());
+    labels
+}
+
+fn folder_name(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_ascii_alphanumeric() || letter == '.' { letter } else { '-' }).collect()
+}
+
+/// A preset, or the best of the first offers.
+fn policy(name: &str) -> Result<Policy, String> {
+    if let Some(count) = name.strip_prefix(FIRST) {
+        let count: u32 =
+            count.parse().ok().filter(|count| (1..=1_000).contains(count)).ok_or("give first-1 to first-1000")?;
+        let mut policy = policy_core::preset("low").ok_or("give a preset")?;
+        policy.id = format!("{FIRST}{count}@1");
+        policy.close.k_valid = Some(count);
+        // Refusals may leave fewer.
+        policy.close.all_responded = true;
+        return Ok(policy);
+    }
+    let presets = policy_core::presets();
+    let names = || presets.iter().filter(|policy| !policy.weights.is_empty()).map(Policy::name);
+    if let Some(policy) = presets.iter().find(|policy| policy.name() == name && !policy.weights.is_empty()) {
+        return Ok(policy.clone());
+    }
+    let meant = nearest(name, names()).map(|name| format!("did you mean `{name}`? ")).unwrap_or_default();
+    Err(format!("{meant}give {} or first-K", names().collect::<Vec<_>>().join(", ")))
+}
+
+/// A length of time such as `90s`, `2m` or `12h`, in seconds.
+fn seconds(text: &str, most: f64) -> Result<f64, String> {
+    let expected = || format!("give a length such as 30s, 2m or 12h, above 0, up to {most} s");
+    let length: jiff::SignedDuration = text.parse().map_err(|_| expected())?;
+    let seconds = length.as_secs_f64();
+    if seconds > 0.0 && seconds <= most { Ok(seconds) } else { Err(expected()) }
+}
+
+/// What makes a cell another than its neighbours.
+fn content(cell: &CellSpec) -> Digest {
+    let CellSpec { id: _, contractors, policy, rate, load, duration_s, seed, contractor, markup, .. } = cell;
+    let CellSpec { warm_up_rounds, reply_within_ms, .. } = cell;
+    let numbers =
+        format!("{contractors} {rate} {duration_s} {seed} {markup} {warm_up_rounds} {reply_within_ms} {load}");
+    Digest::of_parts(&[policy.id.as_bytes(), numbers.as_bytes(), format!("{contractor:?}").as_bytes()])
+}

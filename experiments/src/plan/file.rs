@@ -1,0 +1,114 @@
+//! What may stand in the file of a plan. Every value knows its place.
+
+use serde::Deserialize;
+use toml::Spanned;
+
+/// A list of values, each with its place.
+pub type ValueList<T> = Spanned<Vec<Spanned<T>>>;
+
+/// The whole file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlanFile {
+    /// Letters, digits, `-` and `_`.
+    pub name: Spanned<String>,
+    /// What it is about.
+    pub text: Spanned<String>,
+    /// The first seed (1).
+    pub seed: Option<Spanned<u64>>,
+    /// How many seeds each cell is run with (1).
+    pub seeds: Option<Spanned<u64>>,
+    /// How many times faster than planned calls arrive (1).
+    pub time_scale: Option<Spanned<f64>>,
+    /// What is run: each is a product of its lists.
+    pub grid: Spanned<Vec<Spanned<GridFile>>>,
+    /// What is claimed.
+    #[serde(default)]
+    pub hypothesis: Vec<HypothesisFile>,
+}
+
+/// One product of lists.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GridFile {
+    /// Begins the names of its cells.
+    pub name: Option<Spanned<String>>,
+    /// `contract-net`.
+    pub protocol: Option<ValueList<String>>,
+    /// How many.
+    pub contractors: ValueList<i64>,
+    /// Presets, or `first-K`.
+    pub policy: ValueList<String>,
+    /// Calls per second.
+    pub rate: ValueList<f64>,
+    /// Shapes of loads (`poisson`).
+    pub load: Option<ValueList<String>>,
+    /// Such as `2m` or `12h`.
+    pub duration: ValueList<String>,
+    /// Overrides the plan's.
+    pub seeds: Option<Spanned<u64>>,
+    /// Calls made one after another before the measured ones (3).
+    pub warm_up: Option<Spanned<i64>>,
+    /// How long contractors have to offer (`2s`).
+    pub reply_within: Option<Spanned<String>>,
+    /// How contractors behave.
+    #[serde(default)]
+    pub contractor: ContractorFile,
+}
+
+/// How contractors behave; chances are 0 unless given.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ContractorFile {
+    /// From call to answer, in milliseconds (0).
+    pub delay_ms: Option<Spanned<DistributionFile>>,
+    /// What they would have to spend, in units (uniform, 50 to 150).
+    pub cost: Option<Spanned<DistributionFile>>,
+    /// What they add to it, as a share (0).
+    pub markup: Option<Spanned<f64>>,
+    /// Offers go out although the negotiation has closed, to be counted as late.
+    #[serde(default)]
+    pub offers_after_close: bool,
+    /// Chance to say nothing.
+    pub silent: Option<Spanned<f64>>,
+    /// Chance to refuse.
+    pub refuse: Option<Spanned<f64>>,
+    /// Chance to offer after the deadline.
+    pub late: Option<Spanned<f64>>,
+    /// Chance to refuse an award.
+    pub decline: Option<Spanned<f64>>,
+    /// Chance to say nothing to an award.
+    pub ignore_award: Option<Spanned<f64>>,
+    /// Chance to fail behind an award.
+    pub fail: Option<Spanned<f64>>,
+}
+
+/// A distribution.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum DistributionFile {
+    /// Always the same.
+    Fixed(f64),
+    /// Equally often between both.
+    Uniform {
+        /// Smallest.
+        lo: f64,
+        /// Largest.
+        hi: f64,
+    },
+    /// Exponential.
+    Exponential {
+        /// Mean.
+        mean: f64,
+    },
+}
+
+/// A claim.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HypothesisFile {
+    /// In words.
+    pub text: Spanned<String>,
+    /// `H1` to `H7`, or a figure with its bound, such as `decision_p95_ms <= 11`.
+    pub test: Spanned<String>,
+}

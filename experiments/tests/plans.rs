@@ -1,0 +1,109 @@
+//! Plans that make no sense: each is refused with line, column and remedy, before anything runs.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use experiments::plan::{Asked, PlanFaults, read};
+
+const GOOD: &str = r#"name = "mine"
+text = "What waiting costs"
+seeds = 2
+[[grid]]
+contractors = [5, 12]
+policy = ["low", "high"]
+rate = [2.5, 10]
+duration = ["2m"]
+[grid.contractor]
+delay_ms = { exponential = { mean = 40 } }
+cost = { uniform = { lo = 50, hi = 150 } }
+[[hypothesis]]
+text = "Waiting is slower"
+test = "decision_p95_ms <= 500"
+"#;
+
+fn refused(text: &str) -> PlanFaults {
+    read("mine.toml", text, Asked::default()).expect_err(text)
+}
+
+#[test]
+fn a_plan_is_the_product_of_its_lists() {
+    let plan = read("mine.toml", GOOD, Asked::default()).unwrap();
+    assert_eq!(plan.cells.len(), 2 * 2 * 2 * 2);
+    assert_eq!(plan.cells[0].id, "low-n5-r2.5-s1");
+    assert_eq!(plan.cells[15].id, "high-n12-r10-s2");
+    assert!(plan.cells.iter().all(|cell| cell.duration_s == 120.0 && cell.labels["delay_ms"] == "exponential 40"));
+    let asked = Asked { seed: Some(7), seeds: Some(1), time_scale: Some(4.0) };
+    let plan = read("mine.toml", GOOD, asked).unwrap();
+    assert!(plan.cells.len() == 8 && plan.cells.iter().all(|cell| cell.seed == 7));
+    assert!((plan.length_s() - 8.0 * 30.0).abs() < 1e-9);
+}
+
+/// What in [`GOOD`] is replaced, by what, where the fault is, and words of fault and remedy.
+const BAD: [(&str, &str, (usize, usize), &str); 36] = [
+    ("name = \"mine\"", "name = \"my plan\"", (1, 8), "is no name; use 1 to 64 letters"),
+    ("name = \"mine\"", "name = \"\"", (1, 8), "is no name; use 1 to 64 letters"),
+    ("name = \"mine\"\n", "", (1, 1), "missing field `name`; add it"),
+    ("\"What waiting costs\"", "\" \"", (2, 8), "the text is empty; say what"),
+    ("text = \"What waiting costs\"", "text = What", (2, 8), "write TOML"),
+    ("seeds = 2", "seeds = 0", (3, 9), "0 seeds; give 1 to 10000"),
+    ("seeds = 2", "seeds = 20000", (3, 9), "20000 seeds; give 1 to 10000"),
+    ("seeds = 2", "seeds = -1", (3, 9), "invalid value"),
+    ("seeds = 2", "seeds = \"two\"", (3, 9), "invalid type"),
+    ("seeds = 2", "sedes = 2", (3, 1), "did you mean `seeds`?"),
+    ("seeds = 2", "seeds = 2\nseeds = 3", (4, 1), "duplicate key"),
+    ("seeds = 2", "time_scale = 0.0", (3, 14), "time_scale is 0; give a number above 0"),
+    ("seeds = 2", "time_scale = -60", (3, 14), "time_scale is -60; give a number above 0"),
+    ("[5, 12]", "[]", (5, 15), "contractors is an empty list: nothing would run; give one value"),
+    ("[5, 12]", "[5, 0]", (5, 19), "contractors `0` cannot be; give 1 to 10000"),
+    ("[5, 12]", "[5, 10001]", (5, 19), "contractors `10001` cannot be; give 1 to 10000"),
+    ("[5, 12]", "5", (5, 15), "invalid type"),
+    ("[5, 12]", "[5, 12, 5]", (4, 1), "is there already"),
+    ("\"low\", \"high\"", "\"low\", \"hihg\"", (6, 18), "did you mean `high`?"),
+    ("\"low\", \"high\"", "\"first-0\"", (6, 11), "give first-1 to first-1000"),
+    ("\"low\", \"high\"", "\"bargain-low\"", (6, 11), "policy `bargain-low` cannot be"),
+    ("[2.5, 10]", "[-2.5]", (7, 9), "rate `-2.5` cannot be; give calls per second"),
+    ("[2.5, 10]", "[0]", (7, 9), "rate `0` cannot be; give calls per second"),
+    ("[2.5, 10]", "[nan]", (7, 9), "rate `NaN` cannot be; give calls per second"),
+    ("[\"2m\"]", "[\"31d\"]", (8, 13), "duration `31d` cannot be; give a length"),
+    ("[\"2m\"]", "[\"800h\"]", (8, 13), "duration `800h` cannot be; give a length"),
+    ("[\"2m\"]", "[\"0s\"]", (8, 13), "duration `0s` cannot be; give a length"),
+    ("[\"2m\"]", "[\"soon\"]", (8, 13), "duration `soon` cannot be; give a length"),
+    ("[\"2m\"]", "[\"2m\"]\nload = [\"burts:3\"]", (9, 9), "there is no such kind; give poisson"),
+    ("[\"2m\"]", "[\"2m\"]\nload = [\"replay:/nowhere/rounds.jsonl\"]", (9, 9), "name a file that is there"),
+    ("[\"2m\"]", "[\"2m\"]\nprotocol = [\"alternating\"]", (9, 13), "cells run no bargains yet"),
+    ("[\"2m\"]", "[\"2m\"]\nwarm_up = 1001", (9, 11), "warm_up is 1001; give calls, 0 to 1000"),
+    ("{ mean = 40 }", "{ mean = -40 }", (10, 12), "delay_ms `exponential -40` cannot be; give amounts"),
+    ("lo = 50, hi = 150", "lo = 150, hi = 50", (11, 8), "cost `uniform 150 50` cannot be; give amounts"),
+    ("delay_ms =", "silent = 1.5\ndelay_ms =", (10, 10), "silent is 1.5; give a chance, 0 to 1"),
+    ("decision_p95_ms", "decision_p59_ms", (14, 8), "did you mean decision_p95_ms?"),
+];
+
+#[test]
+fn a_plan_that_makes_no_sense_is_refused_with_line_column_and_remedy() {
+    for (good, bad, (line, column), words) in BAD {
+        assert!(GOOD.contains(good), "{good}");
+        let faults = refused(&GOOD.replacen(good, bad, 1));
+        let fault = &faults.faults[0];
+        assert_eq!((fault.line, fault.column), (line, column), "{bad}: {faults}");
+        let told = faults.to_string();
+        assert!(told.starts_with(&format!("mine.toml:{line}:{column}: ")) && told.contains(words), "{bad}: {told}");
+        assert!(!fault.remedy.is_empty(), "{bad}");
+    }
+}
+
+#[test]
+fn every_fault_of_a_plan_is_told_in_the_order_of_the_file() {
+    let bad = GOOD.replace("[5, 12]", "[0]").replace("\"high\"", "\"hgih\"").replace("[\"2m\"]", "[]");
+    let lines: Vec<_> = refused(&bad).faults.iter().map(|fault| fault.line).collect();
+    assert_eq!(lines, [5, 6, 8]);
+}
+
+#[test]
+fn a_plan_without_a_grid_or_with_too_many_cells_is_refused() {
+    let empty = "name = \"mine\"\ntext = \"nothing\"\ngrid = []\n";
+    assert!(refused(empty).to_string().contains("there is no grid; add [[grid]]"));
+    let many = GOOD.replace("seeds = 2", "seeds = 10000").replace("[5, 12]", "[1, 2, 3]");
+    assert!(refused(&many).to_string().contains("more than 10000 cells"));
+    let twice =
+        format!("{GOOD}{}", GOOD.split_once("[[grid]]").unwrap().1.split_once("[[hypothesis]]").unwrap().0.to_owned());
+    assert!(read("mine.toml", &twice, Asked::default()).is_err());
+}

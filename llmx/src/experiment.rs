@@ -1,0 +1,264 @@
+//! `llmx experiment`: a plan of cells, run one after another into a folder, each once.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use experiments::plan::presets::{PRESETS, preset};
+use experiments::plan::{Asked, Plan, read};
+use experiments::run::{CellBus, ExperimentError, ExperimentSummary, Standing, run_experiment};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use crate::arguments::read_text;
+use crate::calls::end_when_asked;
+use crate::output::{Failure, Outcome, Progress, print, print_json, table};
+
+/// Most bytes of a plan.
+const PLAN_BYTES_MAX: u64 = 1024 * 1024;
+/// What is open when the user asks to end is waited for, so long at most.
+const DRAIN: Duration = Duration::from_secs(30);
+/// Where experiments go, each under its name.
+const FOLDER: &str = "run/experiments";
+/// The plan of `llmx experiment paper`.
+const PAPER: &str = "paper";
+
+/// Arguments of `llmx experiment`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  llmx experiment list\n  llmx experiment show policies > mine.toml\n  \
+    llmx experiment run mine.toml --seeds 20\n  llmx experiment paper --time-scale 60\n\n\
+    docs/experiments.md says how a plan is written, and what a run leaves.")]
+pub struct ExperimentArgs {
+    #[command(subcommand)]
+    command: ExperimentCommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum ExperimentCommand {
+    /// The plans that come along
+    #[command(after_help = "Examples:\n  llmx experiment list\n  llmx experiment list --json")]
+    List {
+        /// Print them as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// The text of a plan that comes along
+    #[command(after_help = "Examples:\n  llmx experiment show paper\n  llmx experiment show policies > mine.toml")]
+    Show {
+        /// Its name
+        name: String,
+        /// Print the cells it asks for, as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run a plan: its file, or the name of one that comes along
+    #[command(
+        after_help = "Examples:\n  llmx experiment run mine.toml\n  llmx experiment run policies --seeds 3 --out run/policies\n  \
+        llmx experiment run mine.toml --seed 100 --nats-local --json\n\n\
+        The plan is checked whole before anything runs; what is wrong with it is told with line, column and remedy (2).\n\
+        Each cell has an exchange of its own. The folder keeps what each measured: cells/ID/rounds.jsonl, rounds.csv,\n\
+        offers.csv and cell.json. Started again, it runs only the cells that are not complete; a folder of another plan is\n\
+        refused. Ctrl-C ends the cell that runs with what it measured; a second one at once.\n\
+        Fails (1) when an invariant is violated, and when a file takes no more: what was measured until then is kept."
+    )]
+    Run(Box<PlanArgs>),
+    /// The runs of the paper, in both readings of its policies
+    #[command(
+        after_help = "Examples:\n  llmx experiment paper --time-scale 60         as many rounds in less time: some 20 minutes\n  \
+        llmx experiment paper --time-scale 60 --nats-local --out run/paper-nats\n  llmx experiment paper    as long as it took: 18 hours"
+    )]
+    Paper(RunArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct PlanArgs {
+    /// A file, or the name of a plan that comes along
+    #[arg(value_name = "FILE|NAME")]
+    plan: String,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+#[derive(Debug, clap::Args)]
+struct RunArgs {
+    /// The first seed (default: the plan's, or 1)
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How many seeds each cell is run with (default: the plan's)
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    seeds: Option<u64>,
+    /// Where to keep what is measured (default: run/experiments/NAME)
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Run each cell on a nats-server of its own instead of in memory
+    #[arg(long)]
+    nats_local: bool,
+    /// How many times faster than planned calls arrive: as many rounds in so much less time (default: the plan's, or 1)
+    #[arg(long, value_name = "X")]
+    time_scale: Option<f64>,
+    /// Print the summary as JSON, and no progress
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs one of the commands.
+pub async fn run(args: ExperimentArgs) -> Outcome {
+    match args.command {
+        ExperimentCommand::List { json } => list(json),
+        ExperimentCommand::Show { name, json } => show(&name, json),
+        ExperimentCommand::Run(args) => {
+            let (name, text) = find(&args.plan)?;
+            experiment(&name, &text, args.run).await
+        }
+        ExperimentCommand::Paper(args) => experiment(PAPER, known(PAPER)?, args).await,
+    }
+}
+
+fn list(as_json: bool) -> Outcome {
+    let plans = PRESETS.iter().map(|(name, text)| read(name, text, Asked::default()));
+    let plans: Vec<Plan> = plans.collect::<Result<_, _>>().map_err(Failure::configuration)?;
+    if as_json {
+        let documents = plans.iter().map(|plan| {
+            json!({"name": plan.name, "cells": plan.cells.len(), "length_s": plan.length_s(), "text": plan.text})
+        });
+        return print_json(&documents.collect::<Vec<_>>());
+    }
+    let heading = ["name", "cells", "takes", "is about"].map(str::to_owned).to_vec();
+    let row = |plan: &Plan| {
+        let text = plan.text.trim();
+        let end = [": ", "; ", ". "].iter().filter_map(|mark| text.find(mark)).min().unwrap_or(text.len());
+        let first = text.get(..end).unwrap_or(text).to_owned();
+        vec![plan.name.clone(), plan.cells.len().to_string(), time(Duration::from_secs_f64(plan.length_s())), first]
+    };
+    print(table(&std::iter::once(heading).chain(plans.iter().map(row)).collect::<Vec<_>>()));
+    Ok(())
+}
+
+fn show(name: &str, as_json: bool) -> Outcome {
+    let text = known(name)?;
+    if as_json {
+        return print_json(&read(name, text, Asked::default()).map_err(Failure::configuration)?);
+    }
+    print(text.trim_end());
+    Ok(())
+}
+
+/// A plan that comes along.
+fn known(name: &str) -> Result<&'static str, Failure> {
+    preset(name).ok_or_else(|| {
+        let names: Vec<&str> = PRESETS.iter().map(|(name, _)| *name).collect();
+        Failure::configuration(format_args!("there is no plan `{name}`; there are {}", names.join(", ")))
+    })
+}
+
+/// A plan by the name of its file, or its own.
+fn find(plan: &str) -> Result<(String, String), Failure> {
+    let path = Path::new(plan);
+    if !path.exists() && preset(plan).is_some() {
+        return Ok((plan.to_owned(), known(plan)?.to_owned()));
+    }
+    let text = read_text(path, PLAN_BYTES_MAX).map_err(|error| {
+        Failure::configuration(format_args!(
+            "cannot read {plan}: {error}; name a file, or a plan that `llmx experiment list` has"
+        ))
+    })?;
+    Ok((plan.to_owned(), text))
+}
+
+async fn experiment(name: &str, text: &str, args: RunArgs) -> Outcome {
+    if let Some(scale) = args.time_scale.filter(|scale| !(*scale > 0.0 && *scale <= 1e6)) {
+        return Err(Failure::configuration(format_args!("--time-scale: a number above 0, up to 1000000, not {scale}")));
+    }
+    let asked = Asked { seed: args.seed, seeds: args.seeds, time_scale: args.time_scale };
+    let plan = read(name, text, asked).map_err(Failure::configuration)?;
+    let folder = args.out.unwrap_or_else(|| Path::new(FOLDER).join(&plan.name));
+    let bus = if args.nats_local { CellBus::Nats } else { CellBus::Memory };
+    let cancel = CancellationToken::new();
+    let interrupt = end_when_asked(&cancel, DRAIN);
+    let progress = ShownProgress::new(!args.json);
+    let ran = Box::pin(run_experiment(&plan, bus, &folder, &cancel, &|standing| progress.show(standing))).await;
+    interrupt.abort();
+    progress.finish();
+    let summary = ran.map_err(failure)?;
+    if summary.rounds > 0 {
+        // The bootstrap computes for seconds.
+        let of = folder.clone();
+        let written = tokio::task::spawn_blocking(move || experiments::report::write(&of)).await?;
+        written.context("the report; what was measured is kept, and `llmx report` computes it again")?;
+    }
+    if args.json {
+        print_json(&summary)?;
+    } else {
+        print(told(&summary));
+    }
+    match summary.violations {
+        0 => Ok(()),
+        count => {
+            Err(Failure::failed(anyhow::anyhow!("{count} violations of invariants; cells/*/cell.json names them")))
+        }
+    }
+}
+
+fn failure(error: ExperimentError) -> Failure {
+    match error {
+        ExperimentError::OtherPlan(_) | ExperimentError::Folder { .. } => Failure::configuration(error),
+        ExperimentError::Cell { .. } => Failure::failed(error),
+    }
+}
+
+fn told(summary: &ExperimentSummary) -> String {
+    let ExperimentSummary { name, folder, cells, cells_found, cells_complete, rounds, elapsed_s, .. } = summary;
+    let begins = if summary.is_interrupted { "INTERRUPTED: start it again to go on\n" } else { "" };
+    let found = if *cells_found > 0 { format!(", {cells_found} of them before") } else { String::new() };
+    format!(
+        "{begins}{name}: {cells_complete} of {cells} cells complete{found}, {rounds} rounds, {} violations of invariants: \
+         {elapsed_s:.1} s\n  {}",
+        summary.violations,
+        folder.display()
+    )
+}
+
+/// How often a line of progress is shown where no terminal rewrites it; in one it is each time.
+const LINE_PERIOD: Duration = Duration::from_secs(5);
+
+/// The line of progress.
+struct ShownProgress {
+    progress: Option<Progress>,
+    shown_at: std::sync::Mutex<Option<tokio::time::Instant>>,
+    period: Duration,
+}
+
+impl ShownProgress {
+    fn new(is_wanted: bool) -> Self {
+        use std::io::IsTerminal;
+        let period = if std::io::stderr().is_terminal() { Duration::ZERO } else { LINE_PERIOD };
+        Self { progress: is_wanted.then(Progress::new), shown_at: std::sync::Mutex::default(), period }
+    }
+
+    fn show(&self, standing: Standing<'_>) {
+        let Some(progress) = &self.progress else { return };
+        let now = tokio::time::Instant::now();
+        let mut shown_at = self.shown_at.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if shown_at.is_some_and(|at| now.saturating_duration_since(at) < self.period) {
+            return;
+        }
+        *shown_at = Some(now);
+        let Standing { cell, rounds, done, total, left } = standing;
+        let (begun, ended) = (rounds.begun, rounds.ended);
+        progress
+            .show(format_args!("cells {done}/{total}   {} left   {cell}: rounds {begun}, ended {ended}", time(left)));
+    }
+
+    fn finish(&self) {
+        self.progress.iter().for_each(Progress::finish);
+    }
+}
+
+/// A length of time in the unit that suits it.
+fn time(length: Duration) -> String {
+    match length.as_secs() {
+        seconds @ 0..=119 => format!("{seconds} s"),
+        seconds @ 120..=7_199 => format!("{} min", seconds.div_ceil(60)),
+        seconds => format!("{:.1} h", seconds as f64 / 3600.0),
+    }
+}

@@ -1,0 +1,134 @@
+//! `llmx experiment` as scripts rely on it: what it refuses, what it leaves, how it goes on.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+const LLMX: &str = env!("CARGO_BIN_EXE_llmx");
+
+const PLAN: &str = r#"name = "small"
+text = "Two policies, for a second"
+seeds = 2
+[[grid]]
+contractors = [3]
+policy = ["low", "high"]
+rate = [20]
+duration = ["1s"]
+warm_up = 1
+"#;
+
+fn llmx(args: &[&str], folder: &Path) -> Output {
+    Command::new(LLMX).args(args).current_dir(folder).output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn plan(folder: &Path, text: &str) {
+    fs::write(folder.join("plan.toml"), text).unwrap();
+}
+
+#[test]
+fn plans_that_come_along_are_listed_and_shown_and_a_plan_with_faults_runs_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let listed = llmx(&["experiment", "list", "--json"], folder.path());
+    let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    for plan in listed.as_array().unwrap() {
+        let shown = llmx(&["experiment", "show", plan["name"].as_str().unwrap()], folder.path());
+        assert!(String::from_utf8_lossy(&shown.stdout).contains("[[grid]]"), "{plan}");
+    }
+    plan(folder.path(), &PLAN.replace("\"high\"", "\"hihg\"").replace("\"1s\"", "\"40d\""));
+    let refused = llmx(&["experiment", "run", "plan.toml"], folder.path());
+    let said = stderr(&refused);
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains("plan.toml:6:18: policy `hihg` cannot be; did you mean `high`?"), "{said}");
+    assert!(said.contains("plan.toml:8:13: duration `40d` cannot be; give a length"), "{said}");
+    assert!(!folder.path().join("run").exists(), "nothing runs");
+    let scale = llmx(&["experiment", "paper", "--time-scale", "0"], folder.path());
+    assert_eq!(scale.status.code(), Some(2), "{}", stderr(&scale));
+    let missing = llmx(&["experiment", "run", "nothing.toml"], folder.path());
+    assert!(missing.status.code() == Some(2) && stderr(&missing).contains("name a file"), "{}", stderr(&missing));
+}
+
+#[test]
+fn a_run_leaves_its_cells_and_report_and_goes_on_where_it_was_but_not_with_another_plan() {
+    let folder = tempfile::tempdir().unwrap();
+    plan(folder.path(), PLAN);
+    let run = |args: &[&str]| {
+        let common = ["experiment", "run", "plan.toml", "--out", "kept", "--json"];
+        llmx(&[&common[..], args].concat(), folder.path())
+    };
+    let first = run(&[]);
+    assert_eq!(first.status.code(), Some(0), "{}", stderr(&first));
+    let summary: Value = serde_json::from_slice(&first.stdout).unwrap();
+    assert_eq!(
+        (&summary["cells"], &summary["cells_complete"], &summary["cells_found"]),
+        (&4.into(), &4.into(), &0.into())
+    );
+    assert!(summary["rounds"].as_u64().unwrap() > 20 && summary["violations"] == 0, "{summary}");
+    let kept = folder.path().join("kept");
+    for file in
+        ["experiment.json", "report.md", "report.html", "cells/low-n3-s1/rounds.jsonl", "cells/high-n3-s2/offers.csv"]
+    {
+        assert!(kept.join(file).metadata().unwrap().len() > 0, "{file}");
+    }
+    // A cell without its record is run again, the others are not.
+    fs::remove_file(kept.join("cells/high-n3-s1/cell.json")).unwrap();
+    let untouched = fs::metadata(kept.join("cells/low-n3-s1/rounds.jsonl")).unwrap().modified().unwrap();
+    let second: Value = serde_json::from_slice(&run(&[]).stdout).unwrap();
+    assert_eq!((&second["cells_found"], &second["cells_complete"]), (&3.into(), &4.into()));
+    assert_eq!(fs::metadata(kept.join("cells/low-n3-s1/rounds.jsonl")).unwrap().modified().unwrap(), untouched);
+    let other = run(&["--seeds", "1"]);
+    assert_eq!(other.status.code(), Some(2));
+    assert!(
+        stderr(&other).contains("holds another experiment") && stderr(&other).contains("--out"),
+        "{}",
+        stderr(&other)
+    );
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_fails_with_the_name_of_the_file_and_keeps_what_was_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    plan(folder.path(), PLAN);
+    let cell = folder.path().join("kept/cells/high-n3-s1");
+    fs::create_dir_all(&cell).unwrap();
+    std::os::unix::fs::symlink("/dev/full", cell.join("rounds.csv")).unwrap();
+    let run = llmx(&["experiment", "run", "plan.toml", "--out", "kept"], folder.path());
+    let said = stderr(&run);
+    assert_eq!(run.status.code(), Some(1), "{said}");
+    assert!(said.contains("cell high-n3-s1: cannot write") && said.contains("rounds.csv"), "{said}");
+    assert!(said.contains("what was measured until then is kept"), "{said}");
+    assert!(folder.path().join("kept/cells/low-n3-s2/cell.json").exists(), "cells before it are complete");
+    assert!(fs::read_to_string(cell.join("rounds.jsonl")).unwrap().lines().count() > 0);
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_run_keeps_its_rounds_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    plan(folder.path(), &PLAN.replace("\"1s\"", "\"600s\""));
+    let mut command = Command::new(LLMX);
+    command.args(["experiment", "run", "plan.toml", "--out", "kept", "--json"]).current_dir(folder.path());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let rounds = folder.path().join("kept/cells/low-n3-s1/rounds.jsonl");
+    let began = Instant::now();
+    while fs::metadata(&rounds).map_or(0, |metadata| metadata.len()) == 0 {
+        assert!(child.try_wait().unwrap().is_none() && began.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&summary["is_interrupted"], &summary["cells_complete"]), (&true.into(), &0.into()));
+    let record = fs::read_to_string(folder.path().join("kept/cells/low-n3-s1/cell.json")).unwrap();
+    assert!(serde_json::from_str::<Value>(&record).unwrap()["is_interrupted"] == true);
+}
