@@ -1,4 +1,5 @@
-# The images of docker-compose.yml: `exchange` is llmx alone, `proxy` the same with HAProxy in front of gateways.
+# The images of docker-compose.yml: `exchange` is llmx alone, `proxy` the same with HAProxy in front of gateways, `soak` llmx
+# with its soaks.
 # Builder and base are of one Debian release, because llmx links its C library. To pin them for a release, add the digests
 # of the day: docker buildx imagetools inspect rust:1.95-slim-bookworm
 
@@ -34,6 +35,19 @@ COPY deploy/haproxy.cfg /etc/haproxy/haproxy.cfg
 USER 10001:10001
 ENTRYPOINT ["haproxy"]
 CMD ["-f", "/etc/haproxy/haproxy.cfg"]
+
+FROM build AS build-soak
+RUN --mount=type=cache,target=/usr/local/cargo/registry,sharing=locked \
+    --mount=type=cache,target=/src/target,sharing=locked \
+    cargo build --profile dist --no-default-features --features experiments --locked --package llmx \
+    && install -D target/dist/llmx /out/llmx-soak
+
+FROM exchange AS soak
+COPY --from=build-soak /out/llmx-soak /usr/local/bin/llmx
+USER 0
+RUN install -d -o 10001 -g 10001 -m 0750 /soak
+USER 10001:10001
+WORKDIR /soak
 
 # What is built when no target is named.
 FROM exchange

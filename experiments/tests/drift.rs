@@ -144,6 +144,23 @@ fn a_register_that_grows_is_found() {
 }
 
 #[test]
+fn a_register_that_grows_with_every_round_is_found() {
+    for seed in 0..SEEDS / 4 {
+        let plan = plan(180.0, 2.0);
+        let mut lines = run(seed, &plan, |_, _, _| {});
+        let mut random = ChaCha12Rng::seed_from_u64(seed);
+        let mut entries = 0.0;
+        for line in &mut lines {
+            if let SoakLine::Sample(sample) = line {
+                entries += f64::from(random.random_range(5..30));
+                sample.values.insert("register/entries".to_owned(), entries);
+            }
+        }
+        assert!(drifting(&verdicts(&lines)).contains(&"register/entries"), "seed {seed}");
+    }
+}
+
+#[test]
 fn a_noisy_start_does_not_count() {
     let noisy: Plant = |values, part, _| {
         if part < 0.2 {

@@ -102,10 +102,12 @@ impl Soak<'_> {
         let mut verdict = Verdict::default();
         exchange.check_bounds(&mut verdict);
         exchange.shutdown().await;
-        if let Some(archiver) = archiver {
-            archiver.end().await?;
-        }
-        self.conclude(measured, verdict)
+        let archived = match archiver {
+            Some(archiver) => archiver.end().await,
+            None => Ok(()),
+        };
+        let report = self.conclude(measured, verdict)?;
+        archived.map(|()| report)
     }
 
     /// Soaks an exchange in this process on a nats-server of the run's own.
@@ -197,7 +199,7 @@ impl Soak<'_> {
         let (measured, driven) = tokio::join!(work, rig.drive(faults_until, &self.cancel, &over));
         let ended = driven?;
         let unwilling = rig.end().await?;
-        archiver.end().await?;
+        let archived = archiver.end().await;
         let measured = measured.map(|mut end| {
             for (name, words) in [("processes/none_ended_by_itself", ended), ("processes/ended_when_asked", unwilling)]
             {
@@ -208,7 +210,8 @@ impl Soak<'_> {
             }
             end
         });
-        self.conclude(measured, Verdict::default())
+        let report = self.conclude(measured, Verdict::default())?;
+        archived.map(|()| report)
     }
 
     /// Adds the end of the part, and writes the report; also over a part that failed, which is what is answered then.
