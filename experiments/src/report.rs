@@ -1,6 +1,6 @@
 //! The report of an experiment, recomputed from the rounds its folder holds and from nothing else.
 //!
-//! [`compute`] reads and computes; [`write`] does both and leaves `report.html`, `report.md`, `figures.json` and `tables/*.csv`
+//! [`compute`] reads and computes; [`write()`] does both and leaves `report.html`, `report.md`, `figures.json` and `tables/*.csv`
 //! beside the cells. Nothing is written before everything is computed, and each file is put in place whole.
 
 pub mod charts;
