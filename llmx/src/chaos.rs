@@ -111,6 +111,7 @@ impl ChaosArgs {
             open: self.open,
             engines: usize::from(self.engines),
             standbys: self.standbys,
+            register_keep_s: None,
             gateways: usize::from(self.gateways),
             lanes: self.lanes,
             seed: self.seed,

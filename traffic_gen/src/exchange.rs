@@ -61,6 +61,8 @@ pub struct ExchangeOptions {
     pub outbox: OutboxConfig,
     /// How often the engines store their states.
     pub checkpoint: CheckpointConfig,
+    /// How long entries of the register stay at least, in milliseconds; 0: for ever.
+    pub register_keep_ms: u64,
     /// Hears what the lanes of the first engine fold.
     pub observer: Option<Arc<dyn FoldObserver>>,
     /// How many engines share the lanes; 0 is taken as 1. Only the first one's metrics are in the registry.
@@ -82,6 +84,7 @@ impl Default for ExchangeOptions {
             limits: LimitConfig::default(),
             outbox: OutboxConfig::default(),
             checkpoint: CheckpointConfig::default(),
+            register_keep_ms: EngineConfig::new("").register_keep_ms,
             observer: None,
             engines: 1,
             console: ConsoleAccess::default(),
@@ -121,6 +124,7 @@ impl Exchange {
         let engine_config = EngineConfig {
             outbox: options.outbox,
             checkpoint: options.checkpoint,
+            register_keep_ms: options.register_keep_ms,
             tracer: options.tracer.clone(),
             ..EngineConfig::new("")
         };

@@ -43,6 +43,9 @@ const CHECKPOINT_MS_MIN: u64 = 1_000;
 const CHECKPOINT_RECORDS_MIN: u64 = 50;
 /// Records of one lane for each round of all, about: six over four lanes.
 const RECORDS_PER_ROUND: f64 = 1.5;
+/// Entries of the register stay this part of a run, within these bounds in seconds.
+const REGISTER_KEEP_PARTS: f64 = 30.0;
+const REGISTER_KEEP_S: (f64, f64) = (10.0, 3_600.0);
 /// The exchange's own process, in series.
 const OWN: &str = "llmx";
 /// A nats-server of the run's own, in series.
@@ -75,6 +78,7 @@ impl Soak<'_> {
             default_policy: self.policy.as_ref().map(|policy| policy.name().to_owned()),
             limits: limits(plan.rate),
             checkpoint: checkpoint(plan.duration_s, plan.rate),
+            register_keep_ms: u64::try_from(register_keep(plan.duration_s).as_millis()).unwrap_or(u64::MAX),
             ..ExchangeOptions::default()
         };
         let archiver = (plan.place != Place::Nats).then(|| self.archive(&bus));
@@ -153,7 +157,8 @@ impl Soak<'_> {
         use agents::transport::websocket::WebSocketTransport;
 
         let seed = self.folder.plan().seed.wrapping_add(u64::from(self.folder.part()));
-        let mut rig = chaos::ProcessRig::start(seed, &binary).await?;
+        let keep = register_keep(self.folder.plan().duration_s);
+        let mut rig = chaos::ProcessRig::start(seed, keep, &binary).await?;
         let bus = rig.bus();
         let archiver = self.archive(&bus);
         let control = ControlClient::try_new(rig.gateway_urls()[0].as_str())?;
@@ -328,6 +333,12 @@ fn checkpoint(duration_s: f64, rate: f64) -> CheckpointConfig {
         every_ms: every_ms.clamp(CHECKPOINT_MS_MIN, usual.every_ms),
         every_records: every_records.clamp(CHECKPOINT_RECORDS_MIN, usual.every_records),
     }
+}
+
+/// So short that entries of the register are removed as fast as they are written before the warm-up, a fifth of the run, is
+/// over; an hour at most, as in an exchange that nobody has configured.
+fn register_keep(duration_s: f64) -> Duration {
+    Duration::from_secs_f64((duration_s / REGISTER_KEEP_PARTS).clamp(REGISTER_KEEP_S.0, REGISTER_KEEP_S.1))
 }
 
 /// An agent whose token is signed anew long before it expires.

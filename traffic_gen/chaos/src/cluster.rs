@@ -80,6 +80,8 @@ impl TestCluster {
             let (standbys, listen) = (plan.standbys.to_string(), SocketAddr::new(LOOPBACK, port()?).to_string());
             let mut arguments = vec!["engine", "--id", &name, "--nats", &nats, "--standbys", &standbys];
             arguments.extend(["--listen", &listen, "--checkpoint-every", CHECKPOINT_EVERY]);
+            let register_keep_s = plan.register_keep_s.map(|seconds| seconds.to_string());
+            arguments.extend(register_keep_s.iter().flat_map(|seconds| ["--register-keep-s", seconds]));
             let arguments = arguments.into_iter().map(str::to_owned).collect();
             cluster.engines.push(cluster.service(&name, binary, arguments, plan));
             cluster.engine_urls.push(format!("http://{listen}"));

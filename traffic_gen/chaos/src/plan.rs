@@ -49,6 +49,8 @@ pub struct ChaosPlan {
     pub engines: usize,
     /// Engines that stand by for each lane.
     pub standbys: u8,
+    /// How long entries of the register stay at least, in seconds; absent: as long as by default.
+    pub register_keep_s: Option<u32>,
     /// Gateways.
     pub gateways: usize,
     /// Lanes of the log.

@@ -32,11 +32,12 @@ pub struct ProcessRig {
 }
 
 impl ProcessRig {
-    /// Starts the processes of `binary`, a build of `llmx`, and waits until they are ready.
+    /// Starts the processes of `binary`, a build of `llmx`, and waits until they are ready. Entries of the register stay
+    /// `register_keep` at least.
     ///
     /// # Errors
     /// [`ChaosError`].
-    pub async fn start(seed: u64, binary: &Path) -> Result<Self, ChaosError> {
+    pub async fn start(seed: u64, register_keep: Duration, binary: &Path) -> Result<Self, ChaosError> {
         let plan = ChaosPlan {
             victims: Victims::All,
             pauses: false,
@@ -46,6 +47,7 @@ impl ProcessRig {
             open: 0,
             engines: ENGINES,
             standbys: STANDBYS,
+            register_keep_s: u32::try_from(register_keep.as_secs()).ok(),
             gateways: GATEWAYS,
             lanes: bus::LANES_DEFAULT,
             seed,
