@@ -2,7 +2,7 @@
 //!
 //! | module | question it answers |
 //! |---|---|
-//! | [`file`] | what may stand in a file? |
+//! | [`mod@file`] | what may stand in a file? |
 //! | [`check`] | does it make sense, and which cells does it ask for? |
 //! | [`fault`] | what is wrong, where, and what would be right? |
 //! | [`hypothesis`] | what is claimed, and does it hold? |

@@ -39,8 +39,9 @@ pub struct CallsArgs {
     /// What calls ask for, in words
     #[arg(long, default_value = live::TASK, value_name = "TEXT")]
     task: String,
-    /// How calls are spread over time: poisson, uniform, burst:CALLS, ramp:TO_RATE, diurnal:PERIOD_S[:SWING],
-    /// closed:CALLS[:THINK_S] (the rate has no part in it), replay:FILE (rounds of an experiment, or a --trace)
+    /// How calls are spread over time: poisson, uniform, burst:CALLS, ramp:TO_RATE, diurnal:PERIOD_S or
+    /// diurnal:PERIOD_S:SWING, closed:CALLS or closed:CALLS:THINK_S (the rate has no part in it), replay:FILE (rounds of an
+    /// experiment, or a --trace)
     #[arg(long, default_value = "poisson", value_parser = Load::from_str, value_name = "SHAPE")]
     load: Load,
 }
