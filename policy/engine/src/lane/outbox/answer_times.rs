@@ -10,8 +10,6 @@ use schemas::AgentId;
 const AGENTS_MAX: usize = 4096;
 /// A gap is lengthened to at most this many times the usual one.
 const LENGTHENED_MAX: u32 = 8;
-/// Acknowledgements that come within this part of the usual gap say nothing about it.
-const QUICK_PARTS: u32 = 4;
 
 /// Smoothed times of the agents that are slow to acknowledge. Of all others nothing is kept.
 pub(super) struct AnswerTimes {
@@ -35,13 +33,11 @@ impl AnswerTimes {
     /// An agent acknowledged something this long after it was made. Of what was sent twice the time of the first counts: that
     /// is too long where the first was lost, but what counts from the second would be too short for a queue to be seen.
     pub(super) fn note(&mut self, agent: &AgentId, waited: Duration) {
-        let is_quick = waited < self.gap_min / QUICK_PARTS;
         let time = match self.by_agent.value(agent) {
-            None if is_quick => return,
             None => AnswerTime { mean: waited, deviation: waited / 2 },
             Some(time) => time.after(waited),
         };
-        if time.mean < self.gap_min / (2 * QUICK_PARTS) {
+        if time.gap() <= self.gap_min {
             self.by_agent.remove(agent);
         } else {
             self.by_agent.insert(agent.clone(), time);
@@ -51,11 +47,15 @@ impl AnswerTimes {
     /// The gap before the first repeat to an agent.
     pub(super) fn gap(&self, agent: &AgentId) -> Duration {
         let Some(time) = self.by_agent.value(agent) else { return self.gap_min };
-        (time.mean + 4 * time.deviation).clamp(self.gap_min, LENGTHENED_MAX * self.gap_min)
+        time.gap().clamp(self.gap_min, LENGTHENED_MAX * self.gap_min)
     }
 }
 
 impl AnswerTime {
+    fn gap(self) -> Duration {
+        self.mean + 4 * self.deviation
+    }
+
     fn after(self, waited: Duration) -> Self {
         let deviation = (3 * self.deviation + self.mean.abs_diff(waited)) / 4;
         Self { mean: (7 * self.mean + waited) / 8, deviation }
@@ -98,7 +98,7 @@ mod tests {
         let mut times = AnswerTimes::new(GAP);
         times.note(&agent, Duration::from_secs(2));
         for _ in 0..40 {
-            times.note(&agent, Duration::from_millis(5));
+            times.note(&agent, Duration::from_millis(60));
         }
         assert_eq!((times.gap(&agent), times.by_agent.len()), (GAP, 0));
     }
