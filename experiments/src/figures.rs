@@ -1,4 +1,4 @@
-//! Figures of an experiment: M1 to M40, each with its interval over seeds and, where there is one, what theory expects.
+//! Figures of an experiment: M1 to M40 and those of populations, each with its interval over seeds and, where there is one, what theory expects.
 //!
 //! [`tally`] counts the rounds of one seed, [`group`] holds the seeds of one configuration, [`resample`] makes intervals,
 //! [`theory`] says what to expect, [`hypotheses`] judges H1 to H7, and [`draw`] makes pictures.
@@ -7,6 +7,7 @@ pub mod draw;
 pub mod fairness;
 pub mod group;
 pub mod hypotheses;
+pub mod populations;
 pub mod quality;
 pub mod resample;
 pub mod tally;
@@ -68,12 +69,13 @@ pub fn all(group: &Group) -> Vec<Figure> {
     if !is_bargain {
         quality::put(&mut sheet);
         fairness::put(&mut sheet);
+        populations::put(&mut sheet);
     }
     sheet.figures.sort_by_key(|figure| number(&figure.key));
     sheet.figures
 }
 
-/// The number of a metric.
+/// The number of a metric; those of populations come last.
 fn number(key: &str) -> u32 {
     let digits = key.trim_start_matches('M');
     digits.split('.').next().and_then(|digits| digits.parse().ok()).unwrap_or(u32::MAX)

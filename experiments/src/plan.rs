@@ -4,14 +4,18 @@
 //! |---|---|
 //! | [`mod@file`] | what may stand in a file? |
 //! | [`check`] | does it make sense, and which cells does it ask for? |
+//! | [`behaviour`] | what do contractors do? |
+//! | [`population`] | which of them do otherwise? |
 //! | [`fault`] | what is wrong, where, and what would be right? |
 //! | [`hypothesis`] | what is claimed, and does it hold? |
 //! | [`presets`] | which plans come along? |
 
+pub mod behaviour;
 pub mod check;
 pub mod fault;
 pub mod file;
 pub mod hypothesis;
+pub mod population;
 pub mod presets;
 
 use std::collections::BTreeMap;
@@ -24,6 +28,7 @@ use traffic_gen::arrivals::Load;
 pub use check::{Asked, read};
 pub use fault::{PlanFault, PlanFaults};
 pub use hypothesis::Hypothesis;
+pub use population::PopulationSpec;
 
 /// A plan that was checked: what it asks, cell by cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -65,9 +70,12 @@ pub struct CellSpec {
     pub duration_s: f64,
     /// Seed of arrivals and contractors.
     pub seed: u64,
-    /// How contractors behave.
+    /// How contractors behave that are in no population.
     pub contractor: ContractorConfig,
-    /// What contractors add to their own cost, as a share of it.
+    /// The others: the contractors of the first have the lowest numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub populations: Vec<PopulationSpec>,
+    /// What contractors in no population add to their own cost, as a share of it.
     pub markup: f64,
     /// Calls made one after another before the measured ones.
     pub warm_up_rounds: u32,

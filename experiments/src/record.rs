@@ -35,6 +35,9 @@ pub struct CellRecord {
     pub deciders: String,
     /// What is true of every round and is no column of its own, such as the distribution of delays.
     pub labels: BTreeMap<String, String>,
+    /// Who behaved alike, where not all did.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub populations: Vec<PopulationRecord>,
     /// Lines of `rounds.jsonl`.
     pub rounds: u64,
     /// From the first intended call to the last end, in seconds.
@@ -43,6 +46,16 @@ pub struct CellRecord {
     pub violations: BTreeMap<String, u64>,
     /// Whether it was asked to end before its time.
     pub is_interrupted: bool,
+}
+
+/// Contractors that behaved alike.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PopulationRecord {
+    /// Their name.
+    pub name: String,
+    /// Their ids.
+    pub contractors: Vec<String>,
 }
 
 /// One negotiation.
@@ -77,6 +90,9 @@ pub struct RoundRecord {
     pub offers: Vec<BidRecord>,
     /// Every award in its order; more than one where the first did not bind.
     pub awards: Vec<AwardRecord>,
+    /// Refusals by contractor: of the call, and of awards.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub refusals: BTreeMap<String, u64>,
     /// What agents sent, by act.
     pub sent: BTreeMap<String, MessageCount>,
     /// What agents were sent, by act.

@@ -20,6 +20,7 @@ use crate::figures::draw::DrawError;
 use crate::figures::group::Group;
 use crate::figures::hypotheses::{self, HypothesisVerdict};
 use crate::figures::{self, Figure};
+use crate::record::PopulationRecord;
 
 use charts::{Picture, Volume};
 use differences::Differences;
@@ -61,6 +62,9 @@ pub struct GroupFigures {
     pub seeds: usize,
     /// Rounds behind the warm-up.
     pub rounds: u64,
+    /// Who behaved alike, where not all did.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub populations: Vec<PopulationRecord>,
     /// The figures.
     pub figures: Vec<Figure>,
 }
@@ -99,6 +103,7 @@ pub fn compute(folder: &Path) -> Result<ExperimentReport, ReportError> {
         key: group.key(),
         seeds: group.tallies.len(),
         rounds: group.rounds(),
+        populations: group.cell().populations.clone(),
         figures: figures::all(group),
     };
     let volume = charts::volume(&groups);

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use agents::ContractorConfig;
 use agents::contractor::Distribution;
-use experiments::plan::CellSpec;
+use experiments::plan::{CellSpec, PopulationSpec};
 use experiments::record::{CellRecord, RoundRecord, read_rounds};
 use experiments::run::{CellBus, RunError, RunOptions, run_cell};
 use tokio_util::sync::CancellationToken;
@@ -33,6 +33,7 @@ fn spec(policy: &str, seed: u64) -> CellSpec {
         duration_s: 2.0,
         seed,
         contractor,
+        populations: Vec::new(),
         markup: 0.25,
         warm_up_rounds: 2,
         reply_within_ms: 2_000,
@@ -87,6 +88,46 @@ async fn a_cell_leaves_every_round_with_its_offers_award_and_messages() {
     }
     let lines = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap().lines().count();
     assert_eq!((lines("rounds.csv"), lines("offers.csv")), (rounds.len() + 1, rounds.len() * 5 + 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn populations_behave_each_in_its_own_way_and_are_told_apart_in_the_record_and_the_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let usual = spec("high", 3);
+    let declining = ContractorConfig { decline: 1.0, ..usual.contractor.clone() };
+    let refusing = ContractorConfig { refuse: 1.0, ..usual.contractor.clone() };
+    let population =
+        |name: &str, contractor| PopulationSpec { name: name.to_owned(), count: 1, contractor, markup: 0.0 };
+    let populations = vec![population("declining", declining), population("refusing", refusing)];
+    let asked = CellSpec { populations, ..usual };
+    let (record, rounds) = run(&asked, &IN_MEMORY, &folder.path().join("cells").join(&asked.id)).await;
+    assert_eq!(record.violations, BTreeMap::new());
+    let members: Vec<_> = record.populations.iter().map(|part| (part.name.as_str(), part.contractors.len())).collect();
+    assert_eq!(members, [("declining", 1), ("refusing", 1), ("rest", 3)]);
+    assert_eq!(record.populations[1].contractors, ["contractor-1"]);
+    for round in &rounds {
+        assert_eq!(round.refusals["contractor-1"], 1, "{round:?}");
+        assert!(round.offers.len() == 4 && round.offers.iter().all(|offer| offer.from != "contractor-1"), "{round:?}");
+        let (last, earlier) = round.awards.split_last().unwrap();
+        assert!(last.is_bound && last.to != "contractor-0", "{round:?}");
+        assert!(earlier.iter().all(|award| !award.is_bound && award.to == "contractor-0"), "{round:?}");
+        for offer in round.offers.iter().filter(|offer| offer.from == "contractor-0") {
+            assert_eq!(offer.own_cost, Some(offer.cost), "a markup of its own");
+        }
+    }
+    let declined = rounds.iter().filter(|round| !round.is_warm_up && round.awards.len() > 1).count();
+    assert!(declined > 0, "the declining contractor was never the best");
+    let report = experiments::report::write(folder.path()).unwrap();
+    let group = &report.groups[0];
+    let value = |key: &str| group.figures.iter().find(|figure| figure.key == key).unwrap().value;
+    let measured = group.rounds as f64;
+    assert_eq!([value("P1.declining"), value("P1.refusing"), value("P1.rest")], [Some(1.0), Some(0.0), Some(1.0)]);
+    assert_eq!([value("P5.declining"), value("P5.rest")], [Some(0.0), Some(1.0)]);
+    assert_eq!([value("P6.refusing"), value("P6.rest")], [Some(1.0), Some(0.0)]);
+    assert!((value("P4.declining").unwrap() - declined as f64 / measured).abs() < 1e-9);
+    assert_eq!(value("P7.declining"), Some(1.0));
+    let markdown = std::fs::read_to_string(folder.path().join("report.md")).unwrap();
+    assert!(markdown.contains("| 1 refusing | 0 |") && markdown.contains("| 3 rest | 1 |"), "{markdown}");
 }
 
 /// Offers whose delays lie closer than this may change places from run to run.

@@ -37,8 +37,27 @@ fn a_plan_is_the_product_of_its_lists() {
     assert!((plan.length_s() - 8.0 * 30.0).abs() < 1e-9);
 }
 
+#[test]
+fn a_population_behaves_as_the_grid_says_but_for_what_it_says_itself() {
+    let populations = "[[grid.population]]\nname = \"griefer\"\ncount = 1\ncontractor = { ignore_award = 1.0 }\n\
+                       [[grid.population]]\nname = \"dear\"\nshare = 0.4\ncontractor = { markup = 0.5 }\n[[hyp";
+    let plan = read("mine.toml", &GOOD.replace("[[hyp", populations), Asked::default()).unwrap();
+    assert_eq!(plan.cells.len(), 16);
+    for cell in &plan.cells {
+        let [griefer, dear] = &cell.populations[..] else { panic!("{cell:?}") };
+        assert_eq!((griefer.count, dear.count), (1, if cell.contractors == 5 { 2 } else { 5 }));
+        assert_eq!((cell.contractor.ignore_award, griefer.contractor.ignore_award), (0.0, 1.0));
+        assert_eq!((cell.markup, griefer.markup, dear.markup), (0.0, 0.0, 0.5));
+        assert_eq!(griefer.contractor.reply_delay_ms, cell.contractor.reply_delay_ms);
+        let expected = format!("1 griefer (ignore_award 1); {} dear (markup 0.5)", dear.count);
+        assert_eq!(cell.labels["populations"], expected);
+    }
+    let (alike, text) = (read("mine.toml", GOOD, Asked::default()).unwrap(), serde_json::to_string);
+    assert!(!text(&alike.cells[0]).unwrap().contains("population"), "plans without populations are as they were");
+}
+
 /// What in [`GOOD`] is replaced, by what, where the fault is, and words of fault and remedy.
-const BAD: [(&str, &str, (usize, usize), &str); 36] = [
+const BAD: [(&str, &str, (usize, usize), &str); 46] = [
     ("name = \"mine\"", "name = \"my plan\"", (1, 8), "is no name; use 1 to 64 letters"),
     ("name = \"mine\"", "name = \"\"", (1, 8), "is no name; use 1 to 64 letters"),
     ("name = \"mine\"\n", "", (1, 1), "missing field `name`; add it"),
@@ -74,6 +93,26 @@ const BAD: [(&str, &str, (usize, usize), &str); 36] = [
     ("{ mean = 40 }", "{ mean = -40 }", (10, 12), "delay_ms `exponential -40` cannot be; give amounts"),
     ("lo = 50, hi = 150", "lo = 150, hi = 50", (11, 8), "cost `uniform 150 50` cannot be; give amounts"),
     ("delay_ms =", "silent = 1.5\ndelay_ms =", (10, 10), "silent is 1.5; give a chance, 0 to 1"),
+    ("[[hyp", "[[grid.population]]\nname = \"my odd\"\ncount = 1\n[[hyp", (13, 8), "is no name; use 1 to 64 letters"),
+    ("[[hyp", "[[grid.population]]\ncount = 1\n[[hyp", (12, 1), "missing field `name`; add it"),
+    (
+        "[[hyp",
+        "[[grid.population]]\nname = \"rest\"\ncount = 1\n[[hyp",
+        (13, 8),
+        "there is a population `rest` already",
+    ),
+    ("[[hyp", "[[grid.population]]\nname = \"odd\"\n[[hyp", (12, 1), "neither count nor share; give one of the two"),
+    ("[[hyp", "[[grid.population]]\nname = \"odd\"\ncount = 1\nshare = 0.1\n[[hyp", (12, 1), "both count and share"),
+    ("[[hyp", "[[grid.population]]\nname = \"odd\"\ncount = 0\n[[hyp", (14, 9), "count is 0; give contractors"),
+    ("[[hyp", "[[grid.population]]\nname = \"odd\"\nshare = 1.5\n[[hyp", (14, 9), "share is 1.5; give a share"),
+    ("[[hyp", "[[grid.population]]\nname = \"odd\"\nshare = 0.01\n[[hyp", (12, 1), "odd would be 0 of 5 contractors"),
+    ("[[hyp", "[[grid.population]]\nname = \"odd\"\ncount = 6\n[[hyp", (12, 1), "odd would be 6 of 5 contractors"),
+    (
+        "[[hyp",
+        "[[grid.population]]\nname = \"odd\"\ncount = 1\ncontractor = { silnet = 1.0 }\n[[hyp",
+        (15, 16),
+        "did you mean `silent`?",
+    ),
     ("decision_p95_ms", "decision_p59_ms", (14, 8), "did you mean decision_p95_ms?"),
 ];
 

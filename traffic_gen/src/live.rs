@@ -3,6 +3,7 @@
 mod contractors;
 pub mod due;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -81,6 +82,8 @@ pub struct CallScenario {
     pub run: String,
     /// How contractors behave.
     pub contractor: ContractorConfig,
+    /// How some of them behave instead.
+    pub by_contractor: BTreeMap<AgentId, ContractorConfig>,
     /// Contractors ask this model instead.
     #[cfg(feature = "llm")]
     pub model: Option<ModelPopulation>,
@@ -115,6 +118,7 @@ impl Default for CallScenario {
             seed: 1,
             run: "run".to_owned(),
             contractor: ContractorConfig::default(),
+            by_contractor: BTreeMap::new(),
             #[cfg(feature = "llm")]
             model: None,
             reply_within_ms: 2_000,

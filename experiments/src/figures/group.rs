@@ -23,7 +23,7 @@ pub struct Group {
     /// The seeds, in their order.
     pub tallies: Vec<Tally>,
     resamples: Resamples,
-    distributions: BTreeMap<&'static str, Counted>,
+    distributions: BTreeMap<String, Counted>,
     /// Sum and count of every mean in each seed.
     means: BTreeMap<String, Vec<(f64, f64)>>,
     /// Every contractor of any seed, in the order of names.
@@ -69,7 +69,7 @@ impl Group {
         tallies.sort_by(|a, b| (a.cell.seed, &a.cell.id).cmp(&(b.cell.seed, &b.cell.id)));
         let mut distributions = BTreeMap::new();
         for name in tallies.iter().flat_map(|tally| tally.latencies.keys()) {
-            distributions.entry(*name).or_insert_with(|| Counted::of(name, &tallies));
+            distributions.entry(name.clone()).or_insert_with(|| Counted::of(name, &tallies));
         }
         let mut means: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
         for (place, tally) in tallies.iter().enumerate() {

@@ -1,10 +1,10 @@
 //! What the rounds of one seed come to: sums, latencies and awards by contractor, from which every figure is computed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hdrhistogram::Histogram;
 
-use crate::record::{AwardRecord, BidRecord, CellRecord, MessageCount, RoundRecord};
+use crate::record::{AwardRecord, BidRecord, CellRecord, MessageCount, PopulationRecord, RoundRecord};
 
 use super::theory;
 
@@ -21,7 +21,7 @@ pub struct Tally {
     /// Rounds whose call was admitted.
     pub rounds: u64,
     /// Latencies by name, in microseconds.
-    pub latencies: BTreeMap<&'static str, Histogram<u64>>,
+    pub latencies: BTreeMap<String, Histogram<u64>>,
     /// What came of each contractor.
     pub contractors: BTreeMap<String, ContractorTally>,
     /// When each decided call was due, and how long the decision took, in microseconds.
@@ -30,6 +30,8 @@ pub struct Tally {
     pub costs: (f64, f64),
     means: BTreeMap<String, (f64, f64)>,
     winners: Vec<String>,
+    /// The populations with their contractors, where not all behave alike.
+    populations: Vec<(String, BTreeSet<String>)>,
 }
 
 /// One contractor in one seed.
@@ -98,7 +100,9 @@ impl Tally {
     /// A seed without rounds.
     #[must_use]
     pub fn new(cell: CellRecord) -> Self {
+        let members = |population: &PopulationRecord| population.contractors.iter().cloned().collect();
         Self {
+            populations: cell.populations.iter().map(|part| (part.name.clone(), members(part))).collect(),
             cell,
             rounds: 0,
             latencies: BTreeMap::new(),
@@ -134,6 +138,7 @@ impl Tally {
         let bids = Bids::of(round);
         self.add_offers(round, &bids);
         self.add_awards(&round.awards);
+        self.add_populations(round, is_completed);
         let chosen = round.awards.first();
         if let Some(chosen) = chosen.and_then(|award| bids.in_time.iter().find(|bid| bid.from == award.to)) {
             self.add_choice(chosen, &bids);
@@ -171,9 +176,9 @@ impl Tally {
         self.mean(name, f64::from(u8::from(is_so)));
     }
 
-    fn latency(&mut self, name: &'static str, from: u64, until: u64) {
+    fn latency(&mut self, name: &str, from: u64, until: u64) {
         let taken = until.saturating_sub(from);
-        record(self.latencies.entry(name).or_insert_with(histogram), taken);
+        record(self.latencies.entry(name.to_owned()).or_insert_with(histogram), taken);
         self.mean(name, taken as f64);
     }
 
@@ -217,7 +222,7 @@ impl Tally {
     fn add_answers(&mut self, round: &RoundRecord) {
         let invited = f64::from(round.invited.max(1));
         let in_time = round.offers.iter().filter(|bid| bid.disposition == "ok");
-        let offering: std::collections::BTreeSet<_> = in_time.map(|bid| bid.from.as_str()).collect();
+        let offering: BTreeSet<_> = in_time.map(|bid| bid.from.as_str()).collect();
         let refused = round.sent.get("refuse").map_or(0, |count| count.messages);
         let answered = (offering.len() as f64 + refused as f64).min(invited);
         self.mean("invited", invited);
@@ -287,6 +292,40 @@ impl Tally {
         }
         self.contractors.entry(first.to.clone()).or_default().wins += 1;
         self.winners.push(first.to.clone());
+    }
+
+    /// What each population did, and how the negotiations went that awarded nothing to it.
+    fn add_populations(&mut self, round: &RoundRecord, is_completed: bool) {
+        for (name, members) in std::mem::take(&mut self.populations) {
+            let count = members.len() as f64;
+            let mine = |contractor: &str| members.contains(contractor);
+            let offers: Vec<_> = round.offers.iter().filter(|bid| mine(&bid.from)).collect();
+            self.mean(&format!("offers of {name}"), offers.len() as f64 / count);
+            let refusals: u64 = round.refusals.iter().filter(|(from, _)| mine(from)).map(|(_, count)| count).sum();
+            self.mean(&format!("refusals of {name}"), refusals as f64 / count);
+            for bid in offers {
+                self.share(&format!("refused offers of {name}"), bid.disposition != "ok");
+                if let Some(stored) = bid.stored_us {
+                    self.latency(&format!("offer of {name}"), round.intended_us, stored);
+                }
+            }
+            let awards: Vec<_> = round.awards.iter().filter(|award| mine(&award.to)).collect();
+            if let Some(first) = round.awards.first() {
+                self.share(&format!("first awards of {name}"), mine(&first.to));
+            }
+            for award in &awards {
+                self.share(&format!("bound awards of {name}"), award.is_bound);
+            }
+            if awards.is_empty() {
+                self.share(&format!("completed beside {name}"), is_completed);
+                for (what, at) in [("decision", round.decided_us), ("confirm", round.confirmed_us)] {
+                    if let Some(at) = at {
+                        self.latency(&format!("{what} beside {name}"), round.intended_us, at);
+                    }
+                }
+            }
+            self.populations.push((name, members));
+        }
     }
 
     fn add_choice(&mut self, chosen: &BidRecord, bids: &Bids<'_>) {

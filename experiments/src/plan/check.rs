@@ -4,16 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
 
-use agents::ContractorConfig;
-use agents::contractor::Distribution;
-use schemas::ids::AttrName;
 use schemas::{Digest, Policy};
 use toml::Spanned;
 use traffic_gen::arrivals::{Load, RATE_MAX};
 
 use super::fault::{FaultList, PlanFaults, nearest};
-use super::file::{ContractorFile, DistributionFile, GridFile, PlanFile, ValueList};
-use super::{CellSpec, Hypothesis, Plan};
+use super::file::{GridFile, PlanFile, ValueList};
+use super::population::Populations;
+use super::{CellSpec, Hypothesis, Plan, PopulationSpec};
 
 /// Longest duration of a cell: a month.
 const DURATION_MAX_S: f64 = 30.0 * 86_400.0;
@@ -32,10 +30,6 @@ const REPLY_WITHIN_DEFAULT_MS: u64 = 2_000;
 const REPLY_WITHIN_MAX_S: f64 = 3_600.0;
 /// Fastest time.
 const TIME_SCALE_MAX: f64 = 1e6;
-/// Most units of cost, and milliseconds of delay.
-const AMOUNT_MAX: f64 = 1e9;
-/// Micro-units of one unit.
-const MICROS: f64 = 1e6;
 /// The one protocol that cells run.
 const PROTOCOL: &str = "contract-net";
 /// What begins the policies that take the best of the first offers.
@@ -116,9 +110,12 @@ impl Axes {
         let mut cells = Vec::new();
         let pairs = policies.iter().flat_map(|policy| contractors.iter().map(move |count| (policy, *count)));
         for (policy, contractors) in pairs {
+            let populations = parts.by_contractors.get(&contractors).cloned().unwrap_or_default();
+            let mut labels = parts.populations.labels(&populations);
             let loads = rates.iter().flat_map(|rate| loads.iter().map(move |load| (*rate, load)));
             for (rate, load) in loads {
                 let rate_part = varying("r", rates.len(), rate.to_string());
+                labels.insert("load".to_owned(), load.to_string());
                 let load_part = varying("", self.loads.len(), folder_name(&load.to_string()));
                 let times = durations.iter().flat_map(|duration| (0..*seeds).map(move |number| (*duration, number)));
                 for (duration_s, number) in times {
@@ -135,11 +132,12 @@ impl Axes {
                         load: load.clone(),
                         duration_s,
                         seed,
-                        contractor: parts.contractor.clone(),
-                        markup: parts.markup,
+                        contractor: parts.populations.rest().contractor.clone(),
+                        populations: populations.clone(),
+                        markup: parts.populations.rest().markup,
                         warm_up_rounds: parts.warm_up_rounds,
                         reply_within_ms: parts.reply_within_ms,
-                        labels: labels(&parts.labels, load),
+                        labels: labels.clone(),
                     });
                 }
             }
@@ -150,11 +148,11 @@ impl Axes {
 
 /// What all cells of a grid have in common.
 struct GridParts {
-    contractor: ContractorConfig,
-    markup: f64,
+    populations: Populations,
+    /// The populations of each cell, by its number of contractors.
+    by_contractors: BTreeMap<u32, Vec<PopulationSpec>>,
     warm_up_rounds: u32,
     reply_within_ms: u64,
-    labels: BTreeMap<String, String>,
 }
 
 impl Checker<'_, '_> {
@@ -278,8 +276,8 @@ impl Checker<'_, '_> {
                 arrivals.map(|_| load).map_err(|error| format!("{error}; name a file that is there"))
             })
         });
+        let parts = self.parts(grid, &contractors);
         let axes = Axes { contractors, policies, rates, loads, durations, seed, seeds: seeds.min(SEEDS_MAX) };
-        let parts = self.parts(grid);
         if axes.product() > CELLS_MAX as u64 {
             self.too_many(&span);
             return Vec::new();
@@ -311,7 +309,7 @@ impl Checker<'_, '_> {
         values
     }
 
-    fn parts(&mut self, grid: &GridFile) -> GridParts {
+    fn parts(&mut self, grid: &GridFile, contractors: &[u32]) -> GridParts {
         let warm_up = grid.warm_up.as_ref().map_or(Some(WARM_UP_DEFAULT), |calls| {
             let number = u32::try_from(*calls.get_ref()).ok().filter(|_| *calls.get_ref() <= WARM_UP_MAX);
             if number.is_none() {
@@ -328,107 +326,16 @@ impl Checker<'_, '_> {
                     REPLY_WITHIN_DEFAULT_MS
                 }
             });
-        let (contractor, markup, labels) = self.contractor(&grid.contractor);
+        grid.population.iter().for_each(|population| self.name(&population.get_ref().name));
+        let populations = Populations::read(&grid.population, &grid.contractor, self.faults);
+        let by_contractors = contractors.iter().map(|count| (*count, populations.of(*count, self.faults)));
         GridParts {
-            contractor,
-            markup,
+            by_contractors: by_contractors.collect(),
+            populations,
             warm_up_rounds: warm_up.unwrap_or(WARM_UP_DEFAULT),
             reply_within_ms: reply_within_ms.unwrap_or(REPLY_WITHIN_DEFAULT_MS),
-            labels,
         }
     }
-
-    fn contractor(&mut self, file: &ContractorFile) -> (ContractorConfig, f64, BTreeMap<String, String>) {
-        let markup = file.markup.as_ref().map_or(0.0, |markup| {
-            if !(0.0..=10.0).contains(markup.get_ref()) {
-                let found = format!("markup is {}", markup.get_ref());
-                self.faults.add(&markup.span(), found, "give a share of the cost, 0 to 10");
-            }
-            *markup.get_ref()
-        });
-        let mut labels = BTreeMap::new();
-        let mut config =
-            ContractorConfig { offers_after_close: file.offers_after_close, ..ContractorConfig::default() };
-        if let Some(delay) = &file.delay_ms {
-            labels.insert("delay_ms".to_owned(), shown(*delay.get_ref()));
-            config.reply_delay_ms = self.distribution("delay_ms", delay, 1.0);
-        } else {
-            labels.insert("delay_ms".to_owned(), "fixed 0".to_owned());
-        }
-        let price = match &file.cost {
-            Some(cost) => {
-                labels.insert("cost".to_owned(), shown(*cost.get_ref()));
-                self.distribution("cost", cost, MICROS * (1.0 + markup))
-            }
-            None => {
-                labels.insert("cost".to_owned(), "uniform 50 150".to_owned());
-                scaled(DistributionFile::Uniform { lo: 50.0, hi: 150.0 }, MICROS * (1.0 + markup))
-            }
-        };
-        // Equal delivery times: the lowest cost is the best offer under every preset.
-        config.terms = [("price", price), ("delivery_ms", Distribution::Constant(1_000))]
-            .into_iter()
-            .filter_map(|(name, values)| AttrName::try_new(name).ok().map(|name| (name, values)))
-            .collect();
-        let chances = [
-            ("silent", &file.silent, &mut config.silent),
-            ("refuse", &file.refuse, &mut config.refuse),
-            ("late", &file.late, &mut config.late),
-            ("decline", &file.decline, &mut config.decline),
-            ("ignore_award", &file.ignore_award, &mut config.ignore_award),
-            ("fail", &file.fail, &mut config.fail),
-        ];
-        let mut faults = Vec::new();
-        for (name, given, chance) in chances {
-            let Some(given) = given else { continue };
-            if !(0.0..=1.0).contains(given.get_ref()) {
-                self.faults.add(&given.span(), format!("{name} is {}", given.get_ref()), "give a chance, 0 to 1");
-            }
-            *chance = *given.get_ref();
-            faults.push(format!("{name} {}", given.get_ref()));
-        }
-        if !faults.is_empty() {
-            labels.insert("faults".to_owned(), faults.join(", "));
-        }
-        (config, markup, labels)
-    }
-
-    fn distribution(&mut self, name: &str, given: &Spanned<DistributionFile>, factor: f64) -> Distribution {
-        let is_amount = |amount: f64| (0.0..=AMOUNT_MAX).contains(&amount);
-        let is_fine = match *given.get_ref() {
-            DistributionFile::Fixed(value) => is_amount(value),
-            DistributionFile::Uniform { lo, hi } => is_amount(lo) && is_amount(hi) && lo <= hi,
-            DistributionFile::Exponential { mean } => is_amount(mean) && mean > 0.0,
-        };
-        if !is_fine {
-            let found = format!("{name} `{}` cannot be", shown(*given.get_ref()));
-            self.faults.add(&given.span(), found, "give amounts from 0 to 1000000000, lo not above hi, a mean above 0");
-        }
-        scaled(*given.get_ref(), factor)
-    }
-}
-
-fn scaled(file: DistributionFile, factor: f64) -> Distribution {
-    let scaled = |amount: f64| (amount * factor).round() as i64;
-    match file {
-        DistributionFile::Fixed(value) => Distribution::Constant(scaled(value)),
-        DistributionFile::Uniform { lo, hi } => Distribution::Uniform { lo: scaled(lo), hi: scaled(hi) },
-        DistributionFile::Exponential { mean } => Distribution::Exponential { mean: mean * factor },
-    }
-}
-
-fn shown(file: DistributionFile) -> String {
-    match file {
-        DistributionFile::Fixed(value) => format!("fixed {value}"),
-        DistributionFile::Uniform { lo, hi } => format!("uniform {lo} {hi}"),
-        DistributionFile::Exponential { mean } => format!("exponential {mean}"),
-    }
-}
-
-fn labels(of_grid: &BTreeMap<String, String>, load: &Load) -> BTreeMap<String, String> {
-    let mut labels = of_grid.clone();
-    labels.insert("load".to_owned(), load.to_string());
-    labels
 }
 
 fn folder_name(text: &str) -> String {
@@ -467,8 +374,8 @@ fn seconds(text: &str, most: f64) -> Result<f64, String> {
 /// What makes a cell another than its neighbours.
 fn content(cell: &CellSpec) -> Digest {
     let CellSpec { id: _, contractors, policy, rate, load, duration_s, seed, contractor, markup, .. } = cell;
-    let CellSpec { warm_up_rounds, reply_within_ms, .. } = cell;
+    let CellSpec { warm_up_rounds, reply_within_ms, populations, .. } = cell;
     let numbers =
         format!("{contractors} {rate} {duration_s} {seed} {markup} {warm_up_rounds} {reply_within_ms} {load}");
-    Digest::of_parts(&[policy.id.as_bytes(), numbers.as_bytes(), format!("{contractor:?}").as_bytes()])
+    Digest::of_parts(&[policy.id.as_bytes(), numbers.as_bytes(), format!("{contractor:?} {populations:?}").as_bytes()])
 }

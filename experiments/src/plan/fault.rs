@@ -78,6 +78,8 @@ impl<'a> FaultList<'a> {
     /// [`PlanFaults`] where anything was.
     pub fn finish(mut self, name: &str) -> Result<(), PlanFaults> {
         self.found.sort_by_key(|fault| (fault.line, fault.column));
+        // A value that stands for several populations or sizes is looked at once for each.
+        self.found.dedup();
         if self.found.is_empty() { Ok(()) } else { Err(PlanFaults { name: name.to_owned(), faults: self.found }) }
     }
 }

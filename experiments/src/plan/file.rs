@@ -54,10 +54,28 @@ pub struct GridFile {
     /// How contractors behave.
     #[serde(default)]
     pub contractor: ContractorFile,
+    /// Those that behave otherwise.
+    #[serde(default)]
+    pub population: Vec<Spanned<PopulationFile>>,
+}
+
+/// Some of the contractors.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PopulationFile {
+    /// What they are called in the report.
+    pub name: Spanned<String>,
+    /// How many; or
+    pub count: Option<Spanned<i64>>,
+    /// which share of all.
+    pub share: Option<Spanned<f64>>,
+    /// How they behave; what is not said is as in the grid.
+    #[serde(default)]
+    pub contractor: ContractorFile,
 }
 
 /// How contractors behave; chances are 0 unless given.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ContractorFile {
     /// From call to answer, in milliseconds (0).
@@ -67,8 +85,7 @@ pub struct ContractorFile {
     /// What they add to it, as a share (0).
     pub markup: Option<Spanned<f64>>,
     /// Offers go out although the negotiation has closed, to be counted as late.
-    #[serde(default)]
-    pub offers_after_close: bool,
+    pub offers_after_close: Option<bool>,
     /// Chance to say nothing.
     pub silent: Option<Spanned<f64>>,
     /// Chance to refuse.
@@ -81,6 +98,25 @@ pub struct ContractorFile {
     pub ignore_award: Option<Spanned<f64>>,
     /// Chance to fail behind an award.
     pub fail: Option<Spanned<f64>>,
+}
+
+impl ContractorFile {
+    /// This, with what it does not say from another.
+    #[must_use]
+    pub fn over(self, other: Self) -> Self {
+        Self {
+            delay_ms: self.delay_ms.or(other.delay_ms),
+            cost: self.cost.or(other.cost),
+            markup: self.markup.or(other.markup),
+            offers_after_close: self.offers_after_close.or(other.offers_after_close),
+            silent: self.silent.or(other.silent),
+            refuse: self.refuse.or(other.refuse),
+            late: self.late.or(other.late),
+            decline: self.decline.or(other.decline),
+            ignore_award: self.ignore_award.or(other.ignore_award),
+            fail: self.fail.or(other.fail),
+        }
+    }
 }
 
 /// A distribution.

@@ -45,6 +45,7 @@ pub fn text(report: &ExperimentReport, differences: Option<&Differences>) -> Str
         let cells: Vec<String> = SHOWN.iter().map(cell).collect();
         let _ = writeln!(text, "| {} | {} | {} |", group.name, group.rounds, cells.join(" | "));
     }
+    populations(&mut text, report);
     if report.groups.len() > ROWS_MAX {
         let _ = writeln!(text, "\n{} further groups are in `figures.json`.", report.groups.len() - ROWS_MAX);
     }
@@ -117,6 +118,54 @@ pub fn number(value: Option<f64>) -> String {
 fn title(report: &ExperimentReport, key: &str) -> String {
     let figure = report.groups.iter().flat_map(|group| &group.figures).find(|figure| figure.key == key);
     figure.map_or_else(|| key.to_owned(), |figure| format!("{key} {}, {}", figure.name, figure.unit))
+}
+
+/// What is shown of each population: what it did, and what those saw that it did not win.
+pub const OF_POPULATIONS: [(&str, &str, &str); 9] = [
+    ("offers per call", "P1", ""),
+    ("refused offers", "P2", ""),
+    ("time to offer, p50, ms", "P3", ".p50"),
+    ("p99, ms", "P3", ".p99"),
+    ("first awards", "P4", ""),
+    ("of its awards binding", "P5", ""),
+    ("refusals per call", "P6", ""),
+    ("decision beside, p99, ms", "P8d", ".p99"),
+    ("completion beside", "P7", ""),
+];
+
+/// A row for each population of each group: the group, the population with its size, a value for each of [`OF_POPULATIONS`].
+#[must_use]
+pub fn population_rows(report: &ExperimentReport) -> Vec<[String; 11]> {
+    let mut rows = Vec::new();
+    for group in &report.groups {
+        for population in &group.populations {
+            let name = &population.name;
+            let shown = |(_, key, rest): (&str, &str, &str)| {
+                let key = format!("{key}.{name}{rest}");
+                value(group.figures.iter().find(|figure| figure.key == key))
+            };
+            let mut row = std::array::from_fn(|_| String::new());
+            row[0].clone_from(&group.name);
+            row[1] = format!("{} {name}", population.contractors.len());
+            for (cell, column) in row[2..].iter_mut().zip(OF_POPULATIONS) {
+                *cell = shown(column);
+            }
+            rows.push(row);
+        }
+    }
+    rows
+}
+
+fn populations(text: &mut String, report: &ExperimentReport) {
+    let rows = population_rows(report);
+    if rows.is_empty() {
+        return;
+    }
+    let _ = writeln!(text, "\n| group | population | {} |", OF_POPULATIONS.map(|(title, ..)| title).join(" | "));
+    let _ = writeln!(text, "|---|---|{}", "---|".repeat(OF_POPULATIONS.len()));
+    for row in rows.iter().take(ROWS_MAX) {
+        let _ = writeln!(text, "| {} |", row.join(" | "));
+    }
 }
 
 fn changes(text: &mut String, differences: &Differences) {

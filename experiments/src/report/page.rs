@@ -7,7 +7,7 @@ use crate::figures::hypotheses::{HypothesisVerdict, Judgement};
 
 use super::charts::Picture;
 use super::differences::Differences;
-use super::markdown::{digits, number, scope, summary, value};
+use super::markdown::{OF_POPULATIONS, digits, number, population_rows, scope, summary, value};
 use super::paper::PaperComparison;
 use super::{ExperimentReport, GroupFigures};
 
@@ -34,6 +34,7 @@ pub fn html(report: &ExperimentReport, differences: Option<&Differences>) -> Str
                 @if let Some(differences) = differences { h2 { "Differences" } (changes(differences)) }
                 h2 { "Figures" }
                 div.figures { @for picture in &report.pictures { (figure(picture)) } }
+                (populations(report))
                 h2 { "Metrics" }
                 p.quiet { "A value, its interval over seeds, and what theory expects of these rounds. What a round does not hold says what it needs." }
                 @for group in &report.groups { (metrics(group)) }
@@ -100,6 +101,26 @@ fn paper(runs: &[PaperComparison]) -> Markup {
         p.quiet {
             "The factor is the paper's 95th percentile, the upper end where it prints a range, over ours: below 1 we are slower. \
              Rounds of the paper ran on another machine, and it does not say how it measured."
+        }
+    }
+}
+
+/// What each population did; nothing where all contractors behave alike.
+fn populations(report: &ExperimentReport) -> Markup {
+    let rows = population_rows(report);
+    let head = html! {
+        th { "group" } th { "population" } @for (title, ..) in OF_POPULATIONS { th.number { (title) } }
+    };
+    let body = html! {
+        @for [group, population, values @ ..] in &rows {
+            tr { th scope="row" { (group) } td { (population) } @for value in values { td.number { (value) } } }
+        }
+    };
+    html! {
+        @if !rows.is_empty() {
+            h2 { "Populations" }
+            (table("Populations", &head, &body))
+            p.quiet { "What is beside a population is the negotiations that awarded nothing to it." }
         }
     }
 }

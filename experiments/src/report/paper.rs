@@ -98,6 +98,7 @@ impl PaperRun {
         policy.strip_prefix("paper41-").unwrap_or(policy) == self.policy
             && cell.contractors == self.contractors
             && cell.protocol != "alternating"
+            && cell.populations.is_empty()
             && (cell.duration_s / 60.0 - self.minutes).abs() < 0.01
             // The paper's contractors answer at once.
             && group.whole(|seeds| seeds.mean("delay")).is_none_or(|delay| delay <= DELAY_MAX_US)

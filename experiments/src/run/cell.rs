@@ -20,10 +20,11 @@ use traffic_gen::live::{self, Access, CallScenario, Population};
 use traffic_gen::recorder::{Finished, Recorder};
 
 use super::files::CellFiles;
-use super::rounds::RoundObserver;
+use super::rounds::{Markups, RoundObserver};
 use super::{CellBus, FileError, RunError, RunOptions};
-use crate::plan::CellSpec;
-use crate::record::CellRecord;
+use crate::plan::population::REST;
+use crate::plan::{CellSpec, PopulationSpec};
+use crate::record::{CellRecord, PopulationRecord};
 
 /// Begins the ids of a cell's calls. The same in every cell, so that cells of one seed meet the same draws.
 const RUN: &str = "cell";
@@ -62,7 +63,7 @@ pub async fn run_cell(
     let mut files = CellFiles::create(folder)?;
     let opened = OpenedBus::open(options.bus).await?;
     let exchange = Exchange::start(opened.bus.clone(), exchange_options(spec, options)).await?;
-    let observer = Arc::new(RoundObserver::new(Instant::now(), spec.markup));
+    let observer = Arc::new(RoundObserver::new(Instant::now(), markups(spec)));
     let measured = measure(spec, options, (&exchange, &observer), (&mut files, cancel, show)).await;
     // What was measured is kept, whatever went wrong behind it.
     let rest = files.write(&observer.take_rest());
@@ -84,6 +85,7 @@ pub async fn run_cell(
         bus: <&str>::from(options.bus).to_owned(),
         deciders: "scripted".to_owned(),
         labels: spec.labels.clone(),
+        populations: populations(spec),
         rounds: files.written(),
         elapsed_s: measured.elapsed.as_secs_f64(),
         violations: violations(&verdict),
@@ -210,9 +212,38 @@ fn scenario(spec: &CellSpec, options: &RunOptions) -> CallScenario {
         seed: spec.seed,
         run: RUN.to_owned(),
         contractor: spec.contractor.clone(),
+        by_contractor: members(spec, |population| population.contractor.clone()),
         reply_within_ms: spec.reply_within_ms,
         ..CallScenario::default()
     }
+}
+
+/// Something of the contractors that are in a population.
+fn members<T>(spec: &CellSpec, of: impl Fn(&PopulationSpec) -> T) -> BTreeMap<AgentId, T> {
+    let each =
+        spec.populations.iter().flat_map(|population| std::iter::repeat_n(population, population.count as usize));
+    (0..).zip(each).map(|(number, population)| (live::contractor_name(number), of(population))).collect()
+}
+
+fn markups(spec: &CellSpec) -> Markups {
+    Markups { usual: spec.markup, by_contractor: members(spec, |population| population.markup) }
+}
+
+/// The populations with their contractors, those in none as the last.
+fn populations(spec: &CellSpec) -> Vec<PopulationRecord> {
+    if spec.populations.is_empty() {
+        return Vec::new();
+    }
+    let mut names = (0..spec.contractors).map(|number| live::contractor_name(number).as_str().to_owned());
+    let sizes = spec.populations.iter().map(|population| (population.name.as_str(), population.count));
+    let mut record = |(name, count): (&str, u32)| PopulationRecord {
+        name: name.to_owned(),
+        contractors: names.by_ref().take(count as usize).collect(),
+    };
+    let mut records: Vec<PopulationRecord> = sizes.map(&mut record).collect();
+    let rest = record((REST, u32::MAX));
+    records.extend(Some(rest).filter(|rest| !rest.contractors.is_empty()));
+    records
 }
 
 /// The usual exchange, with the cell's policy and limits that its rate does not reach: they are not what is measured.

@@ -28,9 +28,17 @@ const PRICE: &str = "price";
 pub struct RoundObserver {
     /// When the cell began.
     zero: Instant,
-    /// What contractors add to their own cost, as a share of it.
-    markup: f64,
+    markups: Markups,
     rounds: Mutex<Rounds>,
+}
+
+/// What contractors add to their own cost, as a share of it.
+#[derive(Debug, Clone, Default)]
+pub struct Markups {
+    /// Of everybody else.
+    pub usual: f64,
+    /// Of these.
+    pub by_contractor: BTreeMap<AgentId, f64>,
 }
 
 #[derive(Default)]
@@ -60,8 +68,8 @@ struct DecidedOffer {
 
 impl RoundObserver {
     /// Observes from now on.
-    pub fn new(zero: Instant, markup: f64) -> Self {
-        Self { zero, markup, rounds: Mutex::default() }
+    pub fn new(zero: Instant, markups: Markups) -> Self {
+        Self { zero, markups, rounds: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Rounds> {
@@ -96,6 +104,7 @@ impl RoundObserver {
             refusal: None,
             offers: Vec::new(),
             awards: Vec::new(),
+            refusals: BTreeMap::new(),
             sent: BTreeMap::new(),
             delivered: BTreeMap::new(),
             retries: 0,
@@ -228,7 +237,10 @@ impl Observer for RoundObserver {
                 if act == Act::Cfp {
                     open.record.sent_us = at_us;
                 } else if act == Act::Offer {
-                    open.offered(agent, msg_id, at_us, self.markup);
+                    let markup = self.markups.by_contractor.get(agent).unwrap_or(&self.markups.usual);
+                    open.offered(agent, msg_id, at_us, *markup);
+                } else if act == Act::Refuse {
+                    *open.record.refusals.entry(agent.as_str().to_owned()).or_default() += 1;
                 }
             }
             Observed::Settled { sent, .. } => self.settled(at, sent),

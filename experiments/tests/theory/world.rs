@@ -105,6 +105,7 @@ impl World {
             bus: self.bus.into(),
             deciders: "scripted".into(),
             labels: BTreeMap::new(),
+            populations: Vec::new(),
             rounds: self.rounds,
             elapsed_s: 120.0,
             violations: BTreeMap::new(),
@@ -169,6 +170,7 @@ impl World {
                 .map(|to| AwardRecord { to, at_us: decided_us.unwrap(), is_bound: true })
                 .into_iter()
                 .collect(),
+            refusals: BTreeMap::new(),
             sent: BTreeMap::from([
                 ("cfp".to_owned(), MessageCount { messages: 1, bytes: 500 }),
                 ("offer".to_owned(), MessageCount { messages: bids.len() as u64, bytes: 400 * bids.len() as u64 }),

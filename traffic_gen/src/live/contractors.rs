@@ -51,7 +51,8 @@ impl RunningContractor {
             let way = (transport, identity, options);
             return Ok(Self::Asking(spawn(contractor, consultant, way, cancel.clone())));
         }
-        let config = ContractorConfig { seed: scenario.seed, ..scenario.contractor.clone() };
+        let own = scenario.by_contractor.get(&name).unwrap_or(&scenario.contractor);
+        let config = ContractorConfig { seed: scenario.seed, ..own.clone() };
         let strategy = Contractor::try_new(&name, config)?;
         let agent = Agent::new(transport, identity, strategy).with_options(options);
         Ok(Self::Scripted(agent.spawn(cancel.clone())))

@@ -1,0 +1,119 @@
+//! What each population did, where not all contractors of a group behave alike, and how the negotiations went that awarded
+//! nothing to it. Keys are `P1` to `P8` with the population's name.
+
+use super::group::Weighted;
+use super::{Sheet, Wording};
+
+const OFFERED: &str = "none of them offered";
+const AWARDED: &str = "nothing was awarded to them";
+const BESIDE: &str = "every negotiation awarded something to them";
+
+/// Adds the figures of every population.
+pub fn put(sheet: &mut Sheet<'_>) {
+    let names: Vec<String> = sheet.group.cell().populations.iter().map(|population| population.name.clone()).collect();
+    for name in &names {
+        own(sheet, name);
+        beside(sheet, name);
+    }
+}
+
+/// A metric of populations.
+struct Entry {
+    key: &'static str,
+    name: &'static str,
+    unit: &'static str,
+    definition: &'static str,
+    needs: &'static str,
+}
+
+impl Sheet<'_> {
+    fn of_population(&mut self, entry: &Entry, population: &str, of: impl Fn(Weighted<'_>) -> Option<f64>) {
+        let &Entry { key, name, unit, definition, needs } = entry;
+        let figure = self.put(&Wording { key, name, unit, definition, needs }, of);
+        figure.key = format!("{key}.{population}");
+        figure.name = format!("{name}, {population}");
+    }
+
+    fn latency_of_population(&mut self, entry: &Entry, population: &str, sum: &str) {
+        let of = format!("{sum} {population}");
+        self.of_population(entry, population, |seeds| Some(seeds.mean(&of)? / 1e3));
+        for (label, quantile) in [("p50", 0.5), ("p95", 0.95), ("p99", 0.99)] {
+            self.of_population(entry, population, |seeds| Some(seeds.quantile(&of, quantile)? / 1e3));
+            if let Some(figure) = self.figures.last_mut() {
+                figure.key = format!("{}.{population}.{label}", entry.key);
+                figure.name = format!("{}, {population}, {label}", entry.name);
+            }
+        }
+    }
+}
+
+fn own(sheet: &mut Sheet<'_>, population: &str) {
+    let means = [
+        ("P1", "offers", "offers", "offers per call and contractor of the population", "offers of", OFFERED),
+        (
+            "P2",
+            "refused offers",
+            "share",
+            "of its offers those that a gateway refused or that did not come to count, late ones included",
+            "refused offers of",
+            OFFERED,
+        ),
+        ("P4", "first awards", "share", "of the calls that awarded anything", "first awards of", "nothing was awarded"),
+        (
+            "P5",
+            "binding awards",
+            "share",
+            "of the awards to the population those that became binding",
+            "bound awards of",
+            AWARDED,
+        ),
+        (
+            "P6",
+            "refusals",
+            "refusals",
+            "of calls and awards, per call and contractor of the population",
+            "refusals of",
+            OFFERED,
+        ),
+    ];
+    for (key, name, unit, definition, sum, needs) in means {
+        let of = format!("{sum} {population}");
+        sheet.of_population(&Entry { key, name, unit, definition, needs }, population, |seeds| seeds.mean(&of));
+    }
+    let offer = Entry {
+        key: "P3",
+        name: "time to offer",
+        unit: "ms",
+        definition: "from the intended time of the call to the admission of each of its offers",
+        needs: OFFERED,
+    };
+    sheet.latency_of_population(&offer, population, "offer of");
+}
+
+fn beside(sheet: &mut Sheet<'_>, population: &str) {
+    let completed = Entry {
+        key: "P7",
+        name: "completion beside",
+        unit: "share",
+        definition: "completed, of the negotiations that awarded nothing to the population",
+        needs: BESIDE,
+    };
+    let of = format!("completed beside {population}");
+    sheet.of_population(&completed, population, |seeds| seeds.mean(&of));
+    for (key, name, definition, sum) in [
+        (
+            "P8d",
+            "time to decision beside",
+            "from the intended time to the decision, of the negotiations that awarded nothing to the population",
+            "decision beside",
+        ),
+        (
+            "P8c",
+            "time to confirmation beside",
+            "from the intended time to a binding award, of the negotiations that awarded nothing to the population",
+            "confirm beside",
+        ),
+    ] {
+        sheet.latency_of_population(&Entry { key, name, unit: "ms", definition, needs: BESIDE }, population, sum);
+    }
+}

@@ -1,0 +1,162 @@
+//! Populations of a cell: so many of its contractors behave otherwise than the rest.
+
+use std::collections::BTreeMap;
+
+use agents::ContractorConfig;
+use serde::{Deserialize, Serialize};
+use toml::Spanned;
+
+use super::behaviour::Behaviour;
+use super::fault::FaultList;
+use super::file::{ContractorFile, PopulationFile};
+
+/// What those are called that are in no population, where there are any.
+pub const REST: &str = "rest";
+/// Most populations of a grid: as many as a table of a report can show.
+const POPULATIONS_MAX: usize = 16;
+
+/// Contractors of a cell that behave alike.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PopulationSpec {
+    /// Their name.
+    pub name: String,
+    /// How many.
+    pub count: u32,
+    /// How each behaves.
+    pub contractor: ContractorConfig,
+    /// What they add to their own cost, as a share of it.
+    pub markup: f64,
+}
+
+/// A population of a grid, whatever its number of contractors.
+struct Part {
+    name: String,
+    size: PartSize,
+    behaviour: Behaviour,
+    /// What sets it apart from the rest, in words.
+    words: String,
+    place: std::ops::Range<usize>,
+}
+
+#[derive(Clone, Copy)]
+enum PartSize {
+    Count(u32),
+    Share(f64),
+}
+
+/// The populations of a grid.
+pub struct Populations {
+    parts: Vec<Part>,
+    rest: Behaviour,
+}
+
+impl Populations {
+    /// Reads the populations of a grid; what they do not say is as in `rest`, which is everybody else. Every fault is noted.
+    #[must_use]
+    pub fn read(files: &[Spanned<PopulationFile>], rest: &ContractorFile, faults: &mut FaultList<'_>) -> Self {
+        let behaviour = Behaviour::read(rest, faults);
+        if let Some(beyond) = files.get(POPULATIONS_MAX) {
+            let found = format!("there are {} populations", files.len());
+            faults.add(&beyond.span(), found, format!("give {POPULATIONS_MAX} at most"));
+        }
+        let mut parts: Vec<Part> = Vec::new();
+        for file in files.iter().take(POPULATIONS_MAX) {
+            let (place, file) = (file.span(), file.get_ref());
+            let name = file.name.get_ref();
+            if name == REST || parts.iter().any(|part| part.name == *name) {
+                let remedy = format!("give each its own name; `{REST}` are those in no population");
+                faults.add(&file.name.span(), format!("there is a population `{name}` already"), remedy);
+                continue;
+            }
+            let Some(size) = PartSize::read(file, &place, faults) else { continue };
+            let own = Behaviour::read(&file.contractor.clone().over(rest.clone()), faults);
+            let words = own.beside(&behaviour);
+            parts.push(Part { name: name.clone(), size, behaviour: own, words, place });
+        }
+        Self { parts, rest: behaviour }
+    }
+
+    /// How those behave that are in no population.
+    #[must_use]
+    pub const fn rest(&self) -> &Behaviour {
+        &self.rest
+    }
+
+    /// The populations of a cell with so many contractors, without the rest. A population without contractors and
+    /// populations of more than all are faults.
+    #[must_use]
+    pub fn of(&self, contractors: u32, faults: &mut FaultList<'_>) -> Vec<PopulationSpec> {
+        let mut left = contractors;
+        let mut specs = Vec::new();
+        for Part { name, size, behaviour, place, .. } in &self.parts {
+            let count = size.among(contractors);
+            if count == 0 || count > left {
+                let found =
+                    format!("{name} would be {count} of {contractors} contractors, with {left} in no population");
+                faults.add(
+                    place,
+                    found,
+                    "give counts and shares that leave one contractor to each, and no more than all",
+                );
+                continue;
+            }
+            left -= count;
+            let (contractor, markup) = (behaviour.contractor.clone(), behaviour.markup);
+            specs.push(PopulationSpec { name: name.clone(), count, contractor, markup });
+        }
+        specs
+    }
+
+    /// What is true of every round of a cell with these populations and is no column of its own.
+    #[must_use]
+    pub fn labels(&self, specs: &[PopulationSpec]) -> BTreeMap<String, String> {
+        let Behaviour { delay, cost, wrongs, .. } = &self.rest;
+        let mut labels = BTreeMap::from([("delay_ms".to_owned(), delay.clone()), ("cost".to_owned(), cost.clone())]);
+        if !wrongs.is_empty() {
+            labels.insert("faults".to_owned(), wrongs.join(", "));
+        }
+        let words = |spec: &PopulationSpec| {
+            let part = self.parts.iter().find(|part| part.name == spec.name);
+            format!("{} {} ({})", spec.count, spec.name, part.map_or("", |part| &part.words))
+        };
+        if !specs.is_empty() {
+            labels.insert("populations".to_owned(), specs.iter().map(words).collect::<Vec<_>>().join("; "));
+        }
+        labels
+    }
+}
+
+impl PartSize {
+    fn read(file: &PopulationFile, place: &std::ops::Range<usize>, faults: &mut FaultList<'_>) -> Option<Self> {
+        match (&file.count, &file.share) {
+            (Some(count), None) => {
+                let number = u32::try_from(*count.get_ref()).ok().filter(|number| *number > 0);
+                if number.is_none() {
+                    faults.add(&count.span(), format!("count is {}", count.get_ref()), "give contractors, 1 at least");
+                }
+                number.map(Self::Count)
+            }
+            (None, Some(share)) => {
+                let is_share = *share.get_ref() > 0.0 && *share.get_ref() <= 1.0;
+                if !is_share {
+                    let found = format!("share is {}", share.get_ref());
+                    faults.add(&share.span(), found, "give a share of the contractors, above 0, up to 1");
+                }
+                is_share.then_some(Self::Share(*share.get_ref()))
+            }
+            (given, _) => {
+                let found = if given.is_some() { "both count and share" } else { "neither count nor share" };
+                let name = file.name.get_ref();
+                faults.add(place, format!("the population {name} has {found}"), "give one of the two");
+                None
+            }
+        }
+    }
+
+    fn among(self, contractors: u32) -> u32 {
+        match self {
+            Self::Count(count) => count,
+            Self::Share(share) => (f64::from(contractors) * share).round() as u32,
+        }
+    }
+}
