@@ -16,6 +16,8 @@
 //! # mod anyhow_free { pub type R = Result<(), Box<dyn std::error::Error>>; }
 //! ```
 
+mod deciding;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -37,6 +39,8 @@ use crate::agent::{Agent, AgentError, AgentHandle, AgentOptions, Summary};
 use crate::identity::Identity;
 use crate::strategy::{Action, CallAddress, Outgoing, SendOutcome, Sent, Strategy};
 use crate::transport::Transport;
+
+pub use deciding::{OfferChooser, OpenDecision};
 
 /// Events of one call waiting for [`Initiator::call_to_end`]: several times what the longest negotiation gives.
 const EVENTS_PER_CALL_MAX: usize = 256;
@@ -296,6 +300,8 @@ const CALLS_OPEN_MAX: usize = 1_048_576;
 struct Calls {
     calls_by_negotiation: HashMap<NegotiationId, OpenCall>,
     counters: Counters,
+    /// Where offers go of which one is to be chosen, and who chooses.
+    decisions: Option<(AgentId, mpsc::Sender<OpenDecision>)>,
 }
 
 struct OpenCall {
@@ -342,7 +348,7 @@ impl Counters {
 
 impl Calls {
     fn new() -> Self {
-        Self { calls_by_negotiation: HashMap::new(), counters: Counters::default() }
+        Self { calls_by_negotiation: HashMap::new(), counters: Counters::default(), decisions: None }
     }
 
     fn counters(&self) -> Counters {
@@ -404,6 +410,22 @@ impl Calls {
         Some(CallReport::Opened { invited, left_out: receipt.left_out.unwrap_or(0) })
     }
 
+    /// Hands offers to whoever chooses. With no room left there the exchange decides.
+    fn pass_on(&self, now: Timestamp, delivery: &Delivery, offers: &OffersReport) {
+        let Some((agent, decisions)) = &self.decisions else { return };
+        let envelope = &delivery.envelope;
+        let decision = OpenDecision {
+            agent: agent.clone(),
+            negotiation: envelope.negotiation.clone(),
+            traceparent: envelope.traceparent.clone(),
+            closed_at: now,
+            report: offers.clone(),
+        };
+        if decisions.try_send(decision).is_err() {
+            tracing::debug!(negotiation = %envelope.negotiation, "too many decisions wait: the score decides");
+        }
+    }
+
     fn count_open(&self) {
         self.counters.0.open.store(self.calls_by_negotiation.len(), Ordering::Relaxed);
     }
@@ -414,7 +436,10 @@ impl Strategy for Calls {
         let negotiation = &delivery.envelope.negotiation;
         let report = match &delivery.payload {
             Notification::Inform(ProgressReport::Awarded(award)) => Some(CallReport::Awarded(Box::new(award.clone()))),
-            Notification::Inform(ProgressReport::Offers(offers)) => Some(CallReport::Offers(offers.clone())),
+            Notification::Inform(ProgressReport::Offers(offers)) => {
+                self.pass_on(now, delivery, offers);
+                Some(CallReport::Offers(offers.clone()))
+            }
             Notification::Inform(ProgressReport::Committed(report)) => Some(CallReport::Committed(report.clone())),
             Notification::Inform(ProgressReport::Done(report) | ProgressReport::Result(report)) => {
                 Some(CallReport::Done(report.clone()))

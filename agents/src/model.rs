@@ -7,9 +7,10 @@
 //! | [`answer`] | what did the model say? (lenient about the envelope, strict about the JSON) |
 //! | [`accounts`] | what was spent, and may more be? |
 //! | [`consultation`] | what to ask next: first question, repair, retry, step-down, end (pure) |
-//! | [`http`], [`scripted`] | the two forms of a [`Model`] |
+//! | [`http`], [`scripted`], [`stub`] | the forms of a [`Model`] |
 //! | [`consultant`] | who runs consultations: one model, its accounts, metrics and spans |
 //! | [`contractor`] | a contractor whose terms a model chooses |
+//! | [`decider`] | an initiator's choice among offers, made by a model |
 //! | [`prompt`] | how words of others stand in a prompt |
 //! | `metrics` | calls, tokens, cost and unusable answers (feature `metrics`) |
 //!
@@ -23,28 +24,32 @@ pub mod config;
 pub mod consultant;
 pub mod consultation;
 pub mod contractor;
+pub mod decider;
 pub mod http;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 pub mod prompt;
 pub mod scripted;
 pub mod shape;
+pub mod stub;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 pub use accounts::{ModelAccounts, ModelTotals, TokenUsage};
 pub use config::{ModelAgentConfig, ModelConfig, ModelConfigError};
 pub use consultant::{Consultant, Subject};
 pub use consultation::{Consultation, ConsultationStep, GaveUp, Question};
 pub use contractor::ModelContractor;
+pub use decider::ModelDecider;
 pub use http::HttpModel;
 pub use scripted::ScriptedModel;
 pub use shape::{AnswerShape, InvalidReason, Misfit};
+pub use stub::StubModel;
 
 /// Something that completes a conversation.
 pub trait Model: Send + Sync {
@@ -67,6 +72,26 @@ pub struct CompletionRequest {
     pub retry: u32,
     /// Longest wait for the answer.
     pub timeout: Duration,
+}
+
+/// Name of the schema, which the format of the question wants.
+const SCHEMA_NAME: &str = "answer";
+
+impl CompletionRequest {
+    /// As the body of a request to an endpoint, for the model of this name.
+    #[must_use]
+    pub fn to_body(&self, name: &str) -> Value {
+        let mut body = json!({ "model": name, "messages": self.messages, "max_tokens": self.answer_tokens });
+        match self.form {
+            AnswerForm::JsonSchema => {
+                let schema = json!({ "name": SCHEMA_NAME, "strict": true, "schema": &*self.schema });
+                body["response_format"] = json!({ "type": "json_schema", "json_schema": schema });
+            }
+            AnswerForm::JsonObject => body["response_format"] = json!({ "type": "json_object" }),
+            AnswerForm::Plain => {}
+        }
+        body
+    }
 }
 
 /// One message of a conversation.

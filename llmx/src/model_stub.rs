@@ -1,13 +1,12 @@
 //! `llmx model-stub`: an OpenAI-compatible endpoint without a model, for tests, experiments and a first look.
 
-mod behaviour;
-
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::agents::model::stub::{StubReply, StubScript, reply};
 use ::gateway::server::{self, ServerOptions};
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -21,7 +20,6 @@ use tokio_util::task::TaskTracker;
 
 use crate::output::{Failure, Outcome, print};
 use crate::signals::asked_to_end;
-use behaviour::{StubReply, StubScript, reply};
 
 /// Largest request that is read, in bytes.
 const REQUEST_BYTES_MAX: usize = 4 * 1024 * 1024;

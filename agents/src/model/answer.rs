@@ -8,13 +8,40 @@ use serde_json::{Map, Value};
 
 use super::accounts::TokenUsage;
 use super::shape::{InvalidReason, Misfit};
-use super::{Completion, CompletionError};
+use super::{AnswerForm, Completion, CompletionError};
 
 /// Largest body that is read, in bytes.
 pub const BODY_BYTES_MAX: usize = 1024 * 1024;
 /// Where a block of thinking begins and ends, as some models write it.
 const THINKING: (&str, &str) = ("<think>", "</think>");
 const FENCE: &str = "```";
+
+/// Reads what an endpoint answers to a request of this form.
+///
+/// # Errors
+/// [`CompletionError`], by status.
+pub fn read_response(
+    status: u16,
+    retry_after_ms: Option<u64>,
+    form: AnswerForm,
+    body: Result<Vec<u8>, CompletionError>,
+) -> Result<Completion, CompletionError> {
+    match status {
+        200..=299 => read_completion(&body?),
+        429 => Err(CompletionError::RateLimited { retry_after_ms }),
+        500.. => Err(CompletionError::Failed { status, retry_after_ms }),
+        400 | 422 if form != AnswerForm::Plain && body.as_ref().is_ok_and(|body| names_form(body)) => {
+            Err(CompletionError::FormUnknown)
+        }
+        status => Err(CompletionError::Refused { status }),
+    }
+}
+
+/// Whether an error is about the form that was asked for.
+fn names_form(body: &[u8]) -> bool {
+    let body = String::from_utf8_lossy(body);
+    ["response_format", "json_schema", "json_object"].iter().any(|name| body.contains(name))
+}
 
 /// Reads a chat completion. Only `choices[0].message` is needed; all else may be missing, null or of another kind.
 ///

@@ -22,6 +22,9 @@ pub struct ModelAgentConfig {
     /// What contractors are told and may offer.
     #[serde(default)]
     pub contractor: ModelContractorConfig,
+    /// What initiators are told, and may choose.
+    #[serde(default)]
+    pub initiator: ModelDeciderConfig,
 }
 
 /// An endpoint and the limits of using it.
@@ -100,6 +103,29 @@ pub struct ModelContractorConfig {
     pub script: ContractorConfig,
 }
 
+/// What the decider of an initiator is told, and may choose.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ModelDeciderConfig {
+    /// The owner's words to the model: what matters. Limits do not belong here.
+    pub instructions: String,
+    /// What it is shown of offers, by attribute.
+    pub terms: BTreeMap<AttrName, TermConfig>,
+    /// In which order it is shown them.
+    pub order: OfferOrder,
+}
+
+/// In which order a model is shown offers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OfferOrder {
+    /// Drawn anew for every prompt, so that no place in the list can be had by whoever offers.
+    #[default]
+    Drawn,
+    /// As they arrived: for experiments about what that leads to.
+    Arrival,
+}
+
 /// One attribute of an offer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -153,6 +179,16 @@ impl ModelAgentConfig {
         self.model.check()?;
         self.contractor.check()
     }
+
+    /// Whether the parameters of a deciding initiator make sense.
+    ///
+    /// # Errors
+    /// [`ModelConfigError`] names the first that does not.
+    pub fn check_initiator(&self) -> Result<(), ModelConfigError> {
+        self.model.check()?;
+        let ModelDeciderConfig { instructions, terms, order: _ } = &self.initiator;
+        check_section("initiator", instructions, terms)
+    }
 }
 
 impl ModelConfig {
@@ -180,27 +216,40 @@ impl ModelConfig {
 
 impl ModelContractorConfig {
     fn check(&self) -> Result<(), ModelConfigError> {
-        if self.instructions.len() > INSTRUCTIONS_BYTES_MAX {
-            return Err(fault("contractor.instructions", format!("at most {INSTRUCTIONS_BYTES_MAX} bytes")));
-        }
-        if self.terms.is_empty() || self.terms.len() > TERMS_MAX {
-            return Err(fault("contractor.terms", format!("1 to {TERMS_MAX} attributes, each a table of its own")));
-        }
-        for (name, term) in &self.terms {
-            let name = format!("contractor.terms.{name}");
-            let limits = [term.min, term.max].into_iter().flatten();
-            if limits.clone().any(|limit| limit.abs() > INTEGER_MAX) || term.min > term.max.or(term.min) {
-                return Err(fault(&name, "min and max lie within ± (2^53 - 1), min first"));
-            }
-            if !term.values.is_empty() && limits.count() > 0 {
-                return Err(fault(&name, "either values, or min and max"));
-            }
-            if term.values.iter().any(|value| value.chars().count() > ATTR_TEXT_LEN_MAX) {
-                return Err(fault(&name, format!("a value has at most {ATTR_TEXT_LEN_MAX} characters")));
-            }
-        }
+        check_section("contractor", &self.instructions, &self.terms)?;
         self.script.check().map_err(|error| fault(&format!("contractor.script.{}", error.parameter), error.fault))
     }
+}
+
+/// The words and limits of one kind of agent.
+fn check_section(
+    section: &str,
+    instructions: &str,
+    terms: &BTreeMap<AttrName, TermConfig>,
+) -> Result<(), ModelConfigError> {
+    if instructions.len() > INSTRUCTIONS_BYTES_MAX {
+        return Err(fault(&format!("{section}.instructions"), format!("at most {INSTRUCTIONS_BYTES_MAX} bytes")));
+    }
+    if terms.is_empty() || terms.len() > TERMS_MAX {
+        return Err(fault(
+            &format!("{section}.terms"),
+            format!("1 to {TERMS_MAX} attributes, each a table of its own"),
+        ));
+    }
+    for (name, term) in terms {
+        let name = format!("{section}.terms.{name}");
+        let limits = [term.min, term.max].into_iter().flatten();
+        if limits.clone().any(|limit| limit.abs() > INTEGER_MAX) || term.min > term.max.or(term.min) {
+            return Err(fault(&name, "min and max lie within ± (2^53 - 1), min first"));
+        }
+        if !term.values.is_empty() && limits.count() > 0 {
+            return Err(fault(&name, "either values, or min and max"));
+        }
+        if term.values.iter().any(|value| value.chars().count() > ATTR_TEXT_LEN_MAX) {
+            return Err(fault(&name, format!("a value has at most {ATTR_TEXT_LEN_MAX} characters")));
+        }
+    }
+    Ok(())
 }
 
 fn fault(parameter: &str, fault: impl Into<String>) -> ModelConfigError {

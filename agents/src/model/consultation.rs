@@ -199,6 +199,29 @@ impl<Q: Question> Consultation<Q> {
         self.calls
     }
 
+    /// Runs it to its end on a virtual clock that begins at `now`. `ask` answers a request, and says how many microseconds
+    /// that took.
+    ///
+    /// # Errors
+    /// [`GaveUp`] says why there is no choice.
+    pub fn run(
+        mut self,
+        mut now: Timestamp,
+        mut ask: impl FnMut(&CompletionRequest) -> (Result<Completion, CompletionError>, u64),
+    ) -> Result<Q::Choice, GaveUp> {
+        loop {
+            match self.poll(now) {
+                ConsultationStep::End => return self.into_outcome().unwrap_or(Err(GaveUp::Deadline)),
+                ConsultationStep::Wait(until) => now = until,
+                ConsultationStep::Ask(request) => {
+                    let (completion, took_us) = ask(&request);
+                    now = Timestamp(now.0.saturating_add(took_us));
+                    self.handle_completion(now, completion);
+                }
+            }
+        }
+    }
+
     /// How it ended, once it has.
     #[must_use]
     pub fn into_outcome(self) -> Option<Result<Q::Choice, GaveUp>> {

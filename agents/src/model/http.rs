@@ -9,15 +9,12 @@ use futures_util::future::BoxFuture;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Response};
-use serde_json::{Value, json};
 
-use super::answer::{BODY_BYTES_MAX, read_completion};
+use super::answer::{BODY_BYTES_MAX, read_response};
 use super::config::ModelConfig;
 use super::{AnswerForm, Completion, CompletionError, CompletionRequest, Model};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Name of the schema, which the format of the question wants.
-const SCHEMA_NAME: &str = "answer";
 /// Says to the endpoint the how manieth call of a question this is, 0 first.
 pub const RETRY_HEADER: &str = "x-retry-count";
 
@@ -62,23 +59,6 @@ impl HttpModel {
         let url = format!("{}/chat/completions", config.url.trim_end_matches('/')).into();
         Ok(Self { client, url, name: config.name.as_str().into(), authorization })
     }
-
-    fn body(&self, request: &CompletionRequest) -> Value {
-        let mut body = json!({
-            "model": &*self.name,
-            "messages": request.messages,
-            "max_tokens": request.answer_tokens,
-        });
-        match request.form {
-            AnswerForm::JsonSchema => {
-                let schema = json!({ "name": SCHEMA_NAME, "strict": true, "schema": &*request.schema });
-                body["response_format"] = json!({ "type": "json_schema", "json_schema": schema });
-            }
-            AnswerForm::JsonObject => body["response_format"] = json!({ "type": "json_object" }),
-            AnswerForm::Plain => {}
-        }
-        body
-    }
 }
 
 impl fmt::Debug for HttpModel {
@@ -99,7 +79,8 @@ impl Model for HttpModel {
             headers.insert(AUTHORIZATION, authorization.clone());
         }
         headers.insert(RETRY_HEADER, request.retry.into());
-        let post = self.client.post(&*self.url).headers(headers).json(&self.body(&request)).timeout(request.timeout);
+        let post =
+            self.client.post(&*self.url).headers(headers).json(&request.to_body(&self.name)).timeout(request.timeout);
         async move { read(post.send().await.map_err(lost)?, request.form).await }.boxed()
     }
 }
@@ -108,21 +89,7 @@ async fn read(response: Response, form: AnswerForm) -> Result<Completion, Comple
     let status = response.status();
     let retry_after_ms = retry_after_ms(response.headers());
     let body = body(response).await;
-    match status.as_u16() {
-        200..=299 => read_completion(&body?),
-        429 => Err(CompletionError::RateLimited { retry_after_ms }),
-        status @ 500.. => Err(CompletionError::Failed { status, retry_after_ms }),
-        400 | 422 if form != AnswerForm::Plain && body.as_ref().is_ok_and(|body| names_form(body)) => {
-            Err(CompletionError::FormUnknown)
-        }
-        status => Err(CompletionError::Refused { status }),
-    }
-}
-
-/// Whether an error is about the form that was asked for.
-fn names_form(body: &[u8]) -> bool {
-    let body = String::from_utf8_lossy(body);
-    ["response_format", "json_schema", "json_object"].iter().any(|name| body.contains(name))
+    read_response(status.as_u16(), retry_after_ms, form, body)
 }
 
 /// The wait an endpoint asks for: in milliseconds as OpenAI says it, or in seconds. A date counts as none.

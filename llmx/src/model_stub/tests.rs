@@ -4,11 +4,11 @@ use ::agents::model::{
     AnswerForm, ChatMessage, ChatRole, CompletionError, CompletionRequest, HttpModel, Model, ModelConfig,
 };
 
-use super::behaviour::{Behaviour, StubValue};
 use super::*;
+use agents::model::stub::{StubBehaviour, StubValue};
 
 /// Serves a stub of one behaviour; returns the URL of its interface.
-async fn serve(behaviour: Behaviour, key: Option<&str>) -> String {
+async fn serve(behaviour: StubBehaviour, key: Option<&str>) -> String {
     let script = StubScript {
         shares: BTreeMap::from([(behaviour, 1)]),
         answer: BTreeMap::from([("price".to_owned(), StubValue::Number(85))]),
@@ -38,13 +38,13 @@ fn question(timeout_ms: u64) -> CompletionRequest {
 async fn the_adapter_sees_every_fault_as_what_it_is() {
     let fine = ::agents::model::Completion { content: r#"{"price":85}"#.to_owned(), ..Default::default() };
     for (behaviour, timeout_ms, expected) in [
-        (Behaviour::NoUsage, 20_000, Ok(fine)),
-        (Behaviour::RateLimited, 20_000, Err(CompletionError::RateLimited { retry_after_ms: Some(1000) })),
-        (Behaviour::Failed, 20_000, Err(CompletionError::Failed { status: 500, retry_after_ms: None })),
-        (Behaviour::Drop, 20_000, Err(CompletionError::Unreachable("the connection was lost".to_owned()))),
-        (Behaviour::Huge, 20_000, Err(CompletionError::TooLarge)),
-        (Behaviour::Slow, 50, Err(CompletionError::TimedOut)),
-        (Behaviour::NoJsonSchema, 20_000, Err(CompletionError::FormUnknown)),
+        (StubBehaviour::NoUsage, 20_000, Ok(fine)),
+        (StubBehaviour::RateLimited, 20_000, Err(CompletionError::RateLimited { retry_after_ms: Some(1000) })),
+        (StubBehaviour::Failed, 20_000, Err(CompletionError::Failed { status: 500, retry_after_ms: None })),
+        (StubBehaviour::Drop, 20_000, Err(CompletionError::Unreachable("the connection was lost".to_owned()))),
+        (StubBehaviour::Huge, 20_000, Err(CompletionError::TooLarge)),
+        (StubBehaviour::Slow, 50, Err(CompletionError::TimedOut)),
+        (StubBehaviour::NoJsonSchema, 20_000, Err(CompletionError::FormUnknown)),
     ] {
         let config = ModelConfig { url: serve(behaviour, None).await, ..ModelConfig::default() };
         let model = HttpModel::try_new(&config, None).unwrap();
@@ -54,7 +54,7 @@ async fn the_adapter_sees_every_fault_as_what_it_is() {
 
 #[tokio::test]
 async fn a_key_that_is_asked_for_must_be_there() {
-    let url = serve(Behaviour::Good, Some("sk-1")).await;
+    let url = serve(StubBehaviour::Good, Some("sk-1")).await;
     let config = ModelConfig { url: url.clone(), ..ModelConfig::default() };
     for (key, is_known) in [(Some("sk-1"), true), (Some("sk-2"), false), (None, false)] {
         let outcome = HttpModel::try_new(&config, key).unwrap().complete(question(20_000)).await;
@@ -69,7 +69,7 @@ async fn a_key_that_is_asked_for_must_be_there() {
 
 #[tokio::test]
 async fn models_are_listed_and_what_is_not_there_is_an_error_object() {
-    let url = serve(Behaviour::Good, None).await;
+    let url = serve(StubBehaviour::Good, None).await;
     let read = async |path: &str| {
         let response = reqwest::get(format!("{url}{path}")).await.unwrap();
         (response.status().as_u16(), serde_json::from_str::<Value>(&response.text().await.unwrap()).unwrap())
@@ -89,7 +89,7 @@ async fn models_are_listed_and_what_is_not_there_is_an_error_object() {
 
 #[tokio::test]
 async fn a_stream_holds_the_same_text_in_pieces() {
-    let url = serve(Behaviour::Junk, None).await;
+    let url = serve(StubBehaviour::Junk, None).await;
     let ask = async |stream: bool| {
         let body = json!({"model": "m", "stream": stream, "stream_options": {"include_usage": true}, "messages":
             [{"role": "user", "content": "x"}], "response_format": {"type": "json_schema", "json_schema": {"schema": {}}}});

@@ -1,12 +1,18 @@
-//! What a stub answers: a function of its seed and the request, so that the same questions always get the same answers.
+//! A model that is none: what it answers is a function of its seed and the request, so that the same questions always get
+//! the same answers. `llmx model-stub` serves it; [`StubModel`] is it in process.
 
 use std::collections::BTreeMap;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use schemas::Digest;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+
+use super::answer::{BODY_BYTES_MAX, read_response};
+use super::{Completion, CompletionError, CompletionRequest, Model};
 
 /// Content of an answer that is too large: ten times what a client should read.
 const HUGE_BYTES: usize = 10 * 1024 * 1024;
@@ -28,7 +34,7 @@ const ORDERS: [&str; 10] =
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-pub enum Behaviour {
+pub enum StubBehaviour {
     /// What fits the schema.
     Good,
     /// Prose.
@@ -80,9 +86,11 @@ pub enum Behaviour {
 #[serde(deny_unknown_fields, default)]
 pub struct StubScript {
     /// How often each behaviour comes, as a share of the sum.
-    pub shares: BTreeMap<Behaviour, u32>,
+    pub shares: BTreeMap<StubBehaviour, u32>,
     /// What good answers say, by the member's name. Other members get what the schema lists first, or a draw.
     pub answer: BTreeMap<String, StubValue>,
+    /// Of offers listed with their terms, good answers choose the one with the least of this; absent: one is drawn.
+    pub prefer: Option<String>,
     /// How long `slow` takes, in milliseconds.
     pub slow_ms: u64,
     /// What `429` says in `Retry-After`, in seconds.
@@ -108,13 +116,16 @@ pub enum StubValue {
 
 impl Default for StubScript {
     fn default() -> Self {
-        let shares = [(Behaviour::Good, 1)].into();
-        Self { shares, answer: BTreeMap::new(), slow_ms: 30_000, retry_after_s: 1 }
+        let shares = [(StubBehaviour::Good, 1)].into();
+        Self { shares, answer: BTreeMap::new(), prefer: None, slow_ms: 30_000, retry_after_s: 1 }
     }
 }
 
 impl StubScript {
     /// What makes no sense about it.
+    ///
+    /// # Errors
+    /// The first such thing.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.shares.values().map(|share| u64::from(*share)).sum::<u64>() == 0 {
             return Err("`shares` gives no behaviour a share above 0");
@@ -141,6 +152,7 @@ pub struct StubReply {
 
 impl StubReply {
     /// An error as endpoints give it.
+    #[must_use]
     pub fn error(status: u16, kind: &str, code: Option<&str>, param: Option<&str>, message: &str) -> Self {
         let error = json!({ "message": message, "type": kind, "param": param, "code": code });
         Self { body: json!({ "error": error }), ..Self::of(status, Value::Null) }
@@ -151,7 +163,54 @@ impl StubReply {
     }
 }
 
+/// A stub as a model, in process and at once: `slow` costs no time, but is no answer in time.
+#[derive(Debug, Clone)]
+pub struct StubModel {
+    script: StubScript,
+    seed: u64,
+}
+
+impl StubModel {
+    /// A stub of a script.
+    #[must_use]
+    pub fn new(script: StubScript, seed: u64) -> Self {
+        Self { script, seed }
+    }
+
+    /// A stub that always behaves in one way.
+    #[must_use]
+    pub fn always(behaviour: StubBehaviour, seed: u64) -> Self {
+        Self::new(StubScript { shares: [(behaviour, 1)].into(), ..StubScript::default() }, seed)
+    }
+
+    /// What it answers.
+    ///
+    /// # Errors
+    /// As an endpoint that behaves so.
+    pub fn answer(&self, request: &CompletionRequest) -> Result<Completion, CompletionError> {
+        let body = request.to_body("stub").to_string();
+        let reply = reply(&self.script, self.seed, body.as_bytes(), &request.retry.to_string());
+        if u128::from(reply.delay_ms) >= request.timeout.as_millis() {
+            return Err(CompletionError::TimedOut);
+        }
+        if reply.is_dropped {
+            return Err(CompletionError::Unreachable("the connection was lost".to_owned()));
+        }
+        let body = reply.body.to_string().into_bytes();
+        let body = if body.len() > BODY_BYTES_MAX { Err(CompletionError::TooLarge) } else { Ok(body) };
+        let retry_after_ms = reply.retry_after_s.map(|seconds| seconds.saturating_mul(1000));
+        read_response(reply.status, retry_after_ms, request.form, body)
+    }
+}
+
+impl Model for StubModel {
+    fn complete(&self, request: CompletionRequest) -> BoxFuture<'static, Result<Completion, CompletionError>> {
+        std::future::ready(self.answer(&request)).boxed()
+    }
+}
+
 /// Answers a request. `retry` is how often the client says it has asked before.
+#[must_use]
 pub fn reply(script: &StubScript, seed: u64, body: &[u8], retry: &str) -> StubReply {
     let invalid = |param, message| StubReply::error(400, "invalid_request_error", None, param, message);
     let Ok(request) = serde_json::from_slice::<Value>(body) else {
@@ -163,37 +222,43 @@ pub fn reply(script: &StubScript, seed: u64, body: &[u8], retry: &str) -> StubRe
     if !request["model"].is_string() {
         return invalid(Some("model"), "you must provide a model parameter");
     }
-    let mut draws = Draws::new(seed, body, retry);
+    let mut draws = StubDraws::new(seed, body, retry);
     let behaviour = draws.behaviour(script);
     let form = request["response_format"]["type"].as_str().unwrap_or("text");
-    let is_unknown = (behaviour == Behaviour::NoJsonSchema && form == "json_schema")
-        || (behaviour == Behaviour::NoResponseFormat && form != "text");
+    let is_unknown = (behaviour == StubBehaviour::NoJsonSchema && form == "json_schema")
+        || (behaviour == StubBehaviour::NoResponseFormat && form != "text");
     if is_unknown {
         let message =
             format!("Invalid parameter: 'response_format' of type '{form}' is not supported with this model.");
         return StubReply::error(400, "invalid_request_error", None, Some("response_format"), &message);
     }
-    if behaviour == Behaviour::RateLimited {
+    if behaviour == StubBehaviour::RateLimited {
         let error =
             StubReply::error(429, "requests", Some("rate_limit_exceeded"), None, "Rate limit reached for requests.");
         return StubReply { retry_after_s: Some(script.retry_after_s), ..error };
     }
-    if behaviour == Behaviour::Failed {
+    if behaviour == StubBehaviour::Failed {
         let message = "The server had an error while processing your request.";
         return StubReply::error(500, "server_error", None, None, message);
     }
-    let writer = AnswerWriter { script, is_first: behaviour == Behaviour::First };
+    let writer = StubWriter { script, is_first: behaviour == StubBehaviour::First };
     let message = writer.message(behaviour, &request, messages, &mut draws);
     let body = completion(&request, messages, &message, behaviour, &draws);
-    let delay_ms = if behaviour == Behaviour::Slow { script.slow_ms } else { 0 };
-    StubReply { delay_ms, is_dropped: behaviour == Behaviour::Drop, ..StubReply::of(200, body) }
+    let delay_ms = if behaviour == StubBehaviour::Slow { script.slow_ms } else { 0 };
+    StubReply { delay_ms, is_dropped: behaviour == StubBehaviour::Drop, ..StubReply::of(200, body) }
 }
 
-fn completion(request: &Value, messages: &[Value], message: &Value, behaviour: Behaviour, draws: &Draws) -> Value {
+fn completion(
+    request: &Value,
+    messages: &[Value],
+    message: &Value,
+    behaviour: StubBehaviour,
+    draws: &StubDraws,
+) -> Value {
     let length = |text: &Value| text.as_str().map_or(0, str::len);
     let input = messages.iter().map(|message| length(&message["content"])).sum::<usize>().div_ceil(TOKEN_BYTES);
     let output = (length(&message["content"]) + length(&message["refusal"])).div_ceil(TOKEN_BYTES);
-    let finish = if behaviour == Behaviour::Truncated { "length" } else { "stop" };
+    let finish = if behaviour == StubBehaviour::Truncated { "length" } else { "stop" };
     let mut body = json!({
         "id": format!("chatcmpl-{}", draws.id),
         "object": "chat.completion",
@@ -202,7 +267,7 @@ fn completion(request: &Value, messages: &[Value], message: &Value, behaviour: B
         "choices": [{ "index": 0, "message": message, "logprobs": null, "finish_reason": finish }],
         "usage": { "prompt_tokens": input, "completion_tokens": output, "total_tokens": input + output },
     });
-    if behaviour == Behaviour::NoUsage
+    if behaviour == StubBehaviour::NoUsage
         && let Some(members) = body.as_object_mut()
     {
         members.remove("usage");
@@ -211,44 +276,50 @@ fn completion(request: &Value, messages: &[Value], message: &Value, behaviour: B
 }
 
 /// Writes answers.
-struct AnswerWriter<'a> {
+struct StubWriter<'a> {
     script: &'a StubScript,
     is_first: bool,
 }
 
-impl AnswerWriter<'_> {
-    fn message(&self, behaviour: Behaviour, request: &Value, messages: &[Value], draws: &mut Draws) -> Value {
+impl StubWriter<'_> {
+    fn message(&self, behaviour: StubBehaviour, request: &Value, messages: &[Value], draws: &mut StubDraws) -> Value {
         let assistant =
             |content: Value, refusal: Value| json!({ "role": "assistant", "content": content, "refusal": refusal });
         let Some(schema) = schema_of(request, messages) else { return assistant("ok".into(), Value::Null) };
-        let good = self.write("", &schema, draws);
+        let mut good = self.write("", &schema, draws);
+        if let Some(index) =
+            self.script.prefer.as_deref().filter(|_| !self.is_first).and_then(|name| least(name, messages))
+            && schema.pointer("/properties/choice").is_some()
+        {
+            good["choice"] = index.into();
+        }
         let content = match behaviour {
-            Behaviour::Refusal => return assistant(Value::Null, REFUSAL.into()),
-            Behaviour::Junk => JUNK.to_owned(),
-            Behaviour::Empty => String::new(),
-            Behaviour::Huge => "x".repeat(HUGE_BYTES),
-            Behaviour::Truncated => half(&good.to_string()),
-            Behaviour::Fenced => format!("```json\n{good}\n```"),
-            Behaviour::Thinking => format!("<think>Is {{}} enough? No.</think>\n{good}"),
-            Behaviour::WrongType => blurred(good).to_string(),
-            Behaviour::OutsideSchema => with_surplus(good).to_string(),
-            Behaviour::OtherAct => json!({ "act": "accept", "award_no": 1 }).to_string(),
-            Behaviour::Gullible => obeying(good, &schema, messages).to_string(),
-            Behaviour::Good
-            | Behaviour::Slow
-            | Behaviour::RateLimited
-            | Behaviour::Failed
-            | Behaviour::Drop
-            | Behaviour::NoJsonSchema
-            | Behaviour::NoResponseFormat
-            | Behaviour::NoUsage
-            | Behaviour::First => good.to_string(),
+            StubBehaviour::Refusal => return assistant(Value::Null, REFUSAL.into()),
+            StubBehaviour::Junk => JUNK.to_owned(),
+            StubBehaviour::Empty => String::new(),
+            StubBehaviour::Huge => "x".repeat(HUGE_BYTES),
+            StubBehaviour::Truncated => half(&good.to_string()),
+            StubBehaviour::Fenced => format!("```json\n{good}\n```"),
+            StubBehaviour::Thinking => format!("<think>Is {{}} enough? No.</think>\n{good}"),
+            StubBehaviour::WrongType => blurred(good).to_string(),
+            StubBehaviour::OutsideSchema => with_surplus(good).to_string(),
+            StubBehaviour::OtherAct => json!({ "act": "accept", "award_no": 1 }).to_string(),
+            StubBehaviour::Gullible => obeying(good, &schema, messages).to_string(),
+            StubBehaviour::Good
+            | StubBehaviour::Slow
+            | StubBehaviour::RateLimited
+            | StubBehaviour::Failed
+            | StubBehaviour::Drop
+            | StubBehaviour::NoJsonSchema
+            | StubBehaviour::NoResponseFormat
+            | StubBehaviour::NoUsage
+            | StubBehaviour::First => good.to_string(),
         };
         assistant(content.into(), Value::Null)
     }
 
     /// A value that fits a schema.
-    fn write(&self, name: &str, schema: &Value, draws: &mut Draws) -> Value {
+    fn write(&self, name: &str, schema: &Value, draws: &mut StubDraws) -> Value {
         match self.script.answer.get(name) {
             Some(StubValue::Number(number)) => return (*number).into(),
             Some(StubValue::Text(text)) => return text.as_str().into(),
@@ -302,6 +373,14 @@ fn schema_of(request: &Value, messages: &[Value]) -> Option<Value> {
     serde_json::Deserializer::from_str(object).into_iter::<Value>().next()?.ok()
 }
 
+/// Of the offers listed in the data, one JSON object on each line, the index of the one with the least of a term.
+fn least(name: &str, messages: &[Value]) -> Option<i64> {
+    let lines = messages.iter().filter_map(|message| message["content"].as_str()).flat_map(str::lines);
+    let offers = lines.filter(|line| line.starts_with('{')).filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let worth = offers.filter_map(|offer| Some((offer["terms"].get(name)?.as_i64()?, offer["index"].as_i64()?)));
+    worth.min().map(|(_, index)| index)
+}
+
 fn half(text: &str) -> String {
     text.chars().take(text.chars().count() / 2).collect()
 }
@@ -334,17 +413,28 @@ fn blur(value: &mut Value) -> bool {
     }
 }
 
-/// As an instruction in the data wants it: integers among the terms become the first number behind it.
+/// As an instruction in the data wants it: of listed offers the one whose words hold it; integers among the terms become
+/// the first number behind it.
 fn obeying(mut good: Value, schema: &Value, messages: &[Value]) -> Value {
-    let data: String = messages
+    let lines: Vec<String> = messages
         .iter()
         .filter(|message| message["role"] == "user")
         .filter_map(|message| message["content"].as_str())
+        .flat_map(str::lines)
         .map(readable)
         .collect();
-    let Some(order) = ORDERS.iter().find_map(|order| data.find(order)) else { return good };
-    let digits = data[order..].chars().skip_while(|c| !c.is_ascii_digit()).take_while(char::is_ascii_digit);
-    let Ok(number) = digits.collect::<String>().parse::<i64>() else { return good };
+    let Some((line, order)) =
+        lines.iter().find_map(|line| ORDERS.iter().find_map(|order| line.find(order)).map(|order| (line, order)))
+    else {
+        return good;
+    };
+    if schema.pointer("/properties/choice").is_some() {
+        if let Some(index) = first_number(line) {
+            good["choice"] = index.into();
+        }
+        return good;
+    }
+    let Some(number) = first_number(&line[order..]) else { return good };
     let is_integer = |name: &String| {
         let terms = schema.pointer("/properties/terms/anyOf/0/properties").and_then(|terms| terms.get(name));
         terms.is_some_and(|term| term["type"] == "integer")
@@ -355,6 +445,11 @@ fn obeying(mut good: Value, schema: &Value, messages: &[Value]) -> Value {
         }
     }
     good
+}
+
+fn first_number(text: &str) -> Option<i64> {
+    let digits = text.chars().skip_while(|c| !c.is_ascii_digit()).take_while(char::is_ascii_digit);
+    digits.collect::<String>().parse().ok()
 }
 
 /// The text as a reader that wants to obey reads it: in lower case, without invisible characters, base64 decoded.
@@ -374,14 +469,14 @@ fn readable(text: &str) -> String {
     format!("{visible} {decoded}").to_lowercase()
 }
 
-/// Draws of one request.
-struct Draws {
+/// StubDraws of one request.
+struct StubDraws {
     id: String,
     digest: Digest,
     count: u32,
 }
 
-impl Draws {
+impl StubDraws {
     fn new(seed: u64, body: &[u8], retry: &str) -> Self {
         let digest = Digest::of_parts(&[&seed.to_be_bytes(), body, retry.as_bytes()]);
         Self { id: digest.to_string()[..24].to_owned(), digest, count: 0 }
@@ -403,7 +498,7 @@ impl Draws {
         lo.saturating_add_unsigned(self.next() % width.max(1))
     }
 
-    fn behaviour(&mut self, script: &StubScript) -> Behaviour {
+    fn behaviour(&mut self, script: &StubScript) -> StubBehaviour {
         let sum: u64 = script.shares.values().map(|share| u64::from(*share)).sum();
         let mut left = self.next() % sum.max(1);
         for (behaviour, share) in &script.shares {
@@ -413,7 +508,7 @@ impl Draws {
             }
             left -= share;
         }
-        Behaviour::Good
+        StubBehaviour::Good
     }
 }
 
