@@ -132,20 +132,22 @@ impl AgentMetrics {
     }
 
     fn decided(&self, role: AgentRole, cause: Option<&Delivery>, actions: &[Action]) {
-        let mut said = 0;
+        let mut is_settled = false;
         for action in actions {
             match action {
                 Action::Send(outgoing) => {
-                    said += 1;
+                    is_settled = true;
                     self.decisions.of(role, Said(Some(outgoing.payload.act()))).inc();
                 }
+                // What it comes to is counted when it comes.
+                Action::Defer => is_settled = true,
                 Action::Unschedule(_) | Action::Release(_) | Action::Stop => {}
             }
         }
         // Everything else may go without an answer; that is no decision.
         let is_asked =
             cause.is_some_and(|cause| matches!(cause.payload, Notification::Cfp(_) | Notification::Accept(_)));
-        if is_asked && said == 0 {
+        if is_asked && !is_settled {
             self.decisions.of(role, Said(None)).inc();
         }
     }

@@ -149,6 +149,8 @@ pub struct Completion {
     pub is_truncated: bool,
     /// Tokens as the endpoint counted them.
     pub usage: Option<TokenUsage>,
+    /// Whether the endpoint says that it is `llmx model-stub`.
+    pub is_stub: bool,
 }
 
 /// Why there is no answer. No variant repeats what the endpoint wrote.

@@ -47,6 +47,8 @@ pub enum Action {
     Send(Box<Outgoing>),
     /// Do not send what still waits for its delay in this negotiation.
     Unschedule(NegotiationId),
+    /// Send nothing yet: the answer to the delivery is still being worked out.
+    Defer,
     /// This agent's part in the negotiation is over: unschedule, and forget what was said in it.
     Release(NegotiationId),
     /// End the agent, once what it has sent is answered.

@@ -33,6 +33,12 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
     if (SECONDS_MIN..=SECONDS_MAX).contains(&seconds) { Ok(Duration::from_secs_f64(seconds)) } else { Err(expected()) }
 }
 
+/// A part of a whole, from 0 to 1.
+pub fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "a share from 0 to 1 is expected".to_owned())
+}
+
 /// An amount in units, such as `90` or `89.50`, in micro-units: exactly, or not at all.
 pub fn micros(text: &str) -> Result<i64, String> {
     let expected = || {

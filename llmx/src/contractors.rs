@@ -9,9 +9,11 @@ use std::sync::Arc;
 
 use agents::AgentOptions;
 use agents::metrics::{AgentMetrics, AgentRole};
+#[cfg(feature = "llm")]
+use agents::model::metrics::ModelMetrics;
 use agents::observer::Observer;
 #[cfg(feature = "llm")]
-pub use model::key_of;
+pub use model::{key_of, open as open_model};
 use schemas::TopicName;
 use schemas::ids::Capability;
 use serde_json::json;
@@ -19,6 +21,7 @@ use traffic_gen::deferrals::DeferralCounter;
 use traffic_gen::invariants::Watch;
 use traffic_gen::live::{self, Access, CallScenario, Population};
 
+use crate::arguments::share;
 use crate::connections::Connections;
 use crate::ops::{self, HealthReport};
 use crate::output::{Outcome, print, tracer};
@@ -26,18 +29,25 @@ use crate::remote::RemoteArgs;
 use crate::runtime::{Threads, ThreadsArgs};
 use crate::signals::asked_to_end;
 
+/// Longest beginning of names: an id has 64 characters, of which the rest of a name takes at most 24.
+const PREFIX_LEN_MAX: usize = 40;
+
 /// Arguments of `llmx contractors`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  llmx contractors --gateway http://127.0.0.1:8080 --count 12 --transport websocket\n  \
-    llmx contractors --count 3 --model model.toml                with a language model (docs/models.md)"
+    llmx contractors --count 3 --model model.toml                with a language model (docs/models.md)\n  \
+    llmx contractors --model model.toml --model-share 0.5        with it for every other one"
 )]
 pub struct ContractorsArgs {
     #[command(flatten)]
     remote: RemoteArgs,
-    /// Contractors, named contractor-0 and so on
+    /// Contractors, named contractor-0 and so on; those that ask a model, model-contractor-0 and so on
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     count: u32,
+    /// Begins their names, where others have these already (default: nothing): up to 40 of A-Z a-z 0-9 _ -
+    #[arg(long, default_value = "", hide_default_value = true, value_parser = prefix, value_name = "TEXT")]
+    prefix: String,
     /// Topic they register
     #[arg(long, default_value = live::TOPIC, value_parser = TopicName::try_new, value_name = "NAME")]
     topic: TopicName,
@@ -54,6 +64,9 @@ pub struct ContractorsArgs {
     /// Let a language model choose the terms, as this TOML file says (docs/models.md)
     #[arg(long, value_name = "FILE")]
     model: Option<PathBuf>,
+    /// With --model: which share of them asks it, from 0 to 1; the others are scripted
+    #[arg(long, default_value_t = 1.0, value_parser = share, value_name = "SHARE")]
+    model_share: f64,
     #[command(flatten)]
     threads: ThreadsArgs,
 }
@@ -76,7 +89,10 @@ pub async fn run(args: ContractorsArgs) -> Outcome {
         health.report(move || report(metrics.connected(), wanted));
     }
     #[cfg(feature = "llm")]
-    let asked = args.model.as_deref().map(|path| model::open(path, &registry)).transpose()?;
+    let asked = match &args.model {
+        Some(path) => Some(model::open(path, args.model_share, Some(ModelMetrics::try_new(&registry)?))?),
+        None => None,
+    };
     #[cfg(not(feature = "llm"))]
     if args.model.is_some() {
         return Err(crate::missing::failure("--model"));
@@ -90,6 +106,7 @@ pub async fn run(args: ContractorsArgs) -> Outcome {
     let options = AgentOptions { observer: Some(Arc::new(watchers)), tracer: tracer(), ..AgentOptions::default() };
     let scenario = CallScenario {
         contractors: args.count,
+        prefix: args.prefix,
         topic: args.topic,
         capabilities: args.capability,
         seed: args.seed,
@@ -106,19 +123,31 @@ pub async fn run(args: ContractorsArgs) -> Outcome {
         () = asked_to_end() => {}
         () = connections.watch() => {}
     }
+    #[cfg(feature = "llm")]
+    let summary = match &asked {
+        Some(asked) => Some(asked.summary(&population).await),
+        None => None,
+    };
     population.stop().await?;
     let deferrals = deferrals.total();
     if !deferrals.is_empty() {
         print(format_args!("contractors: held back by gateways: {deferrals}"));
     }
     #[cfg(feature = "llm")]
-    if let Some(asked) = asked {
-        model::print_totals(&asked);
+    if let Some(summary) = summary {
+        print(summary);
     }
     if let Some(health) = health {
         health.close().await;
     }
     Ok(())
+}
+
+/// What begins the names of agents.
+fn prefix(text: &str) -> Result<String, String> {
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-');
+    let is_prefix = text.len() <= PREFIX_LEN_MAX && text.chars().all(is_part);
+    if is_prefix { Ok(text.to_owned()) } else { Err(format!("up to {PREFIX_LEN_MAX} of A-Z a-z 0-9 _ - are expected")) }
 }
 
 /// What the health port says.

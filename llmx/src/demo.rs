@@ -24,12 +24,15 @@ use tokio_util::sync::CancellationToken;
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::invariants::recompute;
+#[cfg(feature = "llm")]
+use traffic_gen::live::ModelPopulation;
 use traffic_gen::live::{self, Access, CallScenario, Population};
+use traffic_gen::models::ModelSummary;
 use traffic_gen::recorder::{Counts, Finished, Recorder};
 use traffic_gen::summary::CallSummary;
 use traffic_gen::trace::TraceFile;
 
-use crate::arguments::{read_text, run_length};
+use crate::arguments::{read_text, run_length, share};
 use crate::calls::{self, CallsArgs};
 use crate::gateway::Console;
 use crate::keys;
@@ -42,6 +45,7 @@ use crate::output::{Failure, Outcome, Progress, create, print, print_json};
     after_help = "Examples:\n  llmx demo --policy low --agents 5\n  llmx demo --nats-local --rate 100 --duration 60\n  \
     llmx demo --trace trace.jsonl --csv minutes.csv --export log.jsonl\n  \
     llmx demo --load burst:20 --rate 40\n  \
+    llmx demo --contractor-model model.toml --model-share 0.5\n  \
     llmx demo --protocol alternating --policy bargain-medium\n  \
     llmx demo --listen 127.0.0.1:8080 --duration 600\n\n\
     The exchange runs in this process and its memory, or over the NATS that --nats or --config names on the command line;\n\
@@ -79,6 +83,12 @@ pub struct DemoArgs {
     /// How contractors behave: a JSON file with distributions of cost, delay, refusal, failure …
     #[arg(long, value_name = "FILE")]
     contractor: Option<PathBuf>,
+    /// Let a language model choose the terms of contractors, as this TOML file says (docs/models.md)
+    #[arg(long, value_name = "FILE", hide = cfg!(not(feature = "llm")))]
+    contractor_model: Option<PathBuf>,
+    /// With --contractor-model: which share of the contractors asks it, from 0 to 1; the others are scripted
+    #[arg(long, default_value_t = 1.0, value_parser = share, value_name = "SHARE", hide = cfg!(not(feature = "llm")))]
+    model_share: f64,
     /// Write every message of every agent, one JSON document per line
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -183,8 +193,14 @@ impl DemoArgs {
                     .map_err(|error| Failure::configuration(format_args!("{}: {error}", path.display())))?
             }
         };
+        #[cfg(not(feature = "llm"))]
+        if self.contractor_model.is_some() {
+            return Err(crate::missing::failure("--contractor-model"));
+        }
         let scenario = CallScenario {
             contractors: self.agents,
+            #[cfg(feature = "llm")]
+            model: self.model(is_kept)?,
             // An exchange that is kept has a default of its own, which is not this run's to change.
             policy: (is_kept && self.policy.is_some()).then(|| policy.name().to_owned()),
             rate: self.rate,
@@ -198,6 +214,18 @@ impl DemoArgs {
             ..CallScenario::default()
         };
         Ok(self.calls.of(scenario).traced(crate::output::tracer()))
+    }
+
+    /// The model that contractors ask. Among agents of the run alone, the markers around words of others are the seed's,
+    /// so that its prompts repeat.
+    #[cfg(feature = "llm")]
+    fn model(&self, is_kept: bool) -> Result<Option<ModelPopulation>, Failure> {
+        let Some(path) = &self.contractor_model else { return Ok(None) };
+        let mut model = crate::contractors::open_model(path, self.model_share, None)?;
+        if self.listen.is_none() && !is_kept {
+            model.marker_seed = self.seed;
+        }
+        Ok(Some(model))
     }
 
     /// The key of the exchange's tokens: the one `llmx token` uses, where agents of others are let in. Where it cannot be
@@ -309,7 +337,7 @@ async fn contract_net(args: DemoArgs) -> Outcome {
     args.show_way_in(&exchange);
     let is_alone = args.listen.is_none() && !opened.is_kept;
     let driven = drive(&args, &exchange, &scenario, trace, is_alone).await?;
-    let Driven { recorder, shed, elapsed_s, interrupted } = driven;
+    let Driven { recorder, model, shed, elapsed_s, interrupted } = driven;
     let finished = recorder.finish_after(interrupted).context("cannot write the trace")?;
     let Finished { counts, mut verdict, is_cut_off } = finished;
     let report = recompute(&opened.bus, &mut verdict).await?;
@@ -322,7 +350,8 @@ async fn contract_net(args: DemoArgs) -> Outcome {
     }
     exchange.shutdown().await;
     let admitted = calls::judge(&counts);
-    let summary = CallSummary::new(&scenario, opened.name, &policy.id, counts, verdict, shed, elapsed_s);
+    let summary =
+        CallSummary::new(&scenario, opened.name, &policy.id, counts, verdict, shed, elapsed_s).with_model(model);
     let summary = CallSummary { interrupted, is_cut_off, ..summary };
     if args.json {
         print_json(&summary)?;
@@ -338,6 +367,8 @@ async fn contract_net(args: DemoArgs) -> Outcome {
 /// A load that is over.
 struct Driven {
     recorder: Arc<Recorder>,
+    /// What a model was asked.
+    model: Option<ModelSummary>,
     /// Calls that were not made.
     shed: u64,
     elapsed_s: f64,
@@ -374,8 +405,15 @@ async fn drive(
     let calls = live::call(&access, scenario, &recorder, &cancel);
     let shed = attended(&cancel, scenario.drain, progress, calls).await?;
     let elapsed_s = started.elapsed().as_secs_f64();
+    #[cfg(feature = "llm")]
+    let model = match &scenario.model {
+        Some(model) => Some(model.summary(&population).await),
+        None => None,
+    };
+    #[cfg(not(feature = "llm"))]
+    let model = None;
     population.stop().await?;
-    Ok(Driven { recorder, shed, elapsed_s, interrupted: cancel.is_cancelled() })
+    Ok(Driven { recorder, model, shed, elapsed_s, interrupted: cancel.is_cancelled() })
 }
 
 /// Runs a load until it is over or the user asks to end, and takes its progress away then.

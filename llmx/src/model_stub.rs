@@ -199,7 +199,7 @@ fn streamed(reply: &StubReply, request: &Value) -> Response {
 fn chunks(completion: &Value, is_usage_wanted: bool) -> Vec<Value> {
     let chunk = |choices: Value, usage: &Value| {
         let mut chunk = json!({ "id": completion["id"], "object": "chat.completion.chunk", "created": 0,
-            "model": completion["model"], "choices": choices });
+            "model": completion["model"], "system_fingerprint": completion["system_fingerprint"], "choices": choices });
         if is_usage_wanted {
             chunk["usage"] = usage.clone();
         }

@@ -25,6 +25,7 @@ pub mod latency;
 pub mod live;
 pub mod metrics;
 pub mod minutes;
+pub mod models;
 pub mod recorder;
 pub mod summary;
 pub mod trace;

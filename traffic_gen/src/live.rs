@@ -28,7 +28,7 @@ use due::DueCalls;
 
 #[cfg(feature = "llm")]
 pub use contractors::ModelPopulation;
-pub use contractors::RunningContractor;
+pub use contractors::{RunningContractor, contractor_name};
 
 /// The topic contractors register and calls go to, unless a scenario names another.
 pub const TOPIC: &str = "courier";
@@ -84,7 +84,7 @@ pub struct CallScenario {
     pub contractor: ContractorConfig,
     /// How some of them behave instead.
     pub by_contractor: BTreeMap<AgentId, ContractorConfig>,
-    /// Contractors ask this model instead.
+    /// A share of the contractors asks this model instead.
     #[cfg(feature = "llm")]
     pub model: Option<ModelPopulation>,
     /// Collection deadline of each call, in milliseconds.
@@ -132,13 +132,6 @@ impl Default for CallScenario {
 }
 
 impl CallScenario {
-    /// The name of a contractor of this scenario.
-    #[must_use]
-    pub fn contractor_name(&self, number: u32) -> AgentId {
-        let name = contractor_name(number);
-        AgentId::try_new(&format!("{}{name}", self.prefix)).unwrap_or(name)
-    }
-
     /// The same, whose agents' spans go to `tracer`.
     #[must_use]
     pub fn traced(mut self, tracer: Tracer) -> Self {
@@ -230,15 +223,6 @@ impl RegisteredAgents {
     }
 }
 
-/// The name of a contractor.
-///
-/// # Panics
-/// Never: the name is made of letters and digits.
-#[must_use]
-pub fn contractor_name(number: u32) -> AgentId {
-    AgentId::try_new(&format!("contractor-{number}")).expect("a number makes a name")
-}
-
 /// The initiator's id, unless the scenario names another.
 ///
 /// # Panics
@@ -267,7 +251,6 @@ impl Population {
             capabilities: scenario.capabilities.clone(),
             topics: vec![scenario.topic.clone()],
             consent: Consent { default: ConsentEffect::Allow, rules: Vec::new() },
-            description: Some(RunningContractor::description(scenario).to_owned()),
             durable: scenario.durable,
             ..Registration::default()
         };
@@ -276,9 +259,10 @@ impl Population {
         for number in 0..scenario.contractors {
             let name = scenario.contractor_name(number);
             let identity = (access.identity)(&name);
-            registered.register(&identity, &registration).await?;
+            let description = Some(RunningContractor::description(scenario, number).to_owned());
+            registered.register(&identity, &Registration { description, ..registration.clone() }).await?;
             let way = ((access.transport)(&name), identity, observed(&scenario.options, observer));
-            contractors.push(RunningContractor::start(scenario, way, &cancel)?);
+            contractors.push(RunningContractor::start(scenario, number, way, &cancel)?);
         }
         for index in 0..contractors.len() {
             let contractor = &contractors[index];

@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::invariants::{Invariant, Tally, Verdict};
 use crate::latency::Quantiles;
 use crate::live::CallScenario;
+use crate::models::{ModelSource, ModelSummary};
 use crate::recorder::Counts;
 
 /// The result of a run. Counts are of distinct messages; latencies are in milliseconds, from the intended time.
@@ -24,6 +25,11 @@ pub struct CallSummary {
     pub policies: BTreeMap<String, u64>,
     /// Contractors.
     pub agents: u32,
+    /// What decided for them.
+    pub model_source: ModelSource,
+    /// What a model was asked, where contractors asked one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelSummary>,
     /// Target calls per second.
     pub rate: f64,
     /// Negotiations that ended.
@@ -134,6 +140,9 @@ impl fmt::Display for CallSummary {
         }
         writeln!(f, "  outcomes {}", counts(&self.outcomes))?;
         writeln!(f, "  rejected at the gateway {}", counts(&self.rejected))?;
+        if let Some(model) = &self.model {
+            writeln!(f, "  {model}")?;
+        }
         write!(f, "{}", self.invariant_violations)?;
         if self.is_cut_off { write!(f, "{CUT_OFF}") } else { Ok(()) }
     }
@@ -185,6 +194,14 @@ pub(crate) fn counts(map: &BTreeMap<String, u64>) -> String {
 }
 
 impl CallSummary {
+    /// The same, with what a model was asked.
+    #[must_use]
+    pub fn with_model(mut self, model: Option<ModelSummary>) -> Self {
+        self.model_source = model.as_ref().map_or(ModelSource::Scripted, |model| model.source);
+        self.model = model;
+        self
+    }
+
     /// Puts a run's results together.
     #[must_use]
     pub fn new(
@@ -206,6 +223,8 @@ impl CallSummary {
             policy: counts.policy.unwrap_or_else(|| policy.to_owned()),
             policies: counts.policies,
             agents: scenario.contractors,
+            model_source: ModelSource::Scripted,
+            model: None,
             rate: scenario.rate,
             rounds: counts.rounds,
             cfps: counts.cfps,

@@ -315,6 +315,7 @@ impl<S: Strategy + 'static> Drive<S> {
                         self.delay(DelayedMessage { outgoing, origin });
                     }
                 }
+                Action::Defer => {}
                 Action::Unschedule(negotiation) => self.schedule.drop_negotiation(&negotiation),
                 Action::Release(negotiation) => {
                     self.schedule.drop_negotiation(&negotiation);

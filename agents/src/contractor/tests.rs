@@ -251,7 +251,7 @@ fn offered(contractor: &mut Contractor, own: &str) -> Terms {
         .into_iter()
         .find_map(|action| match action {
             Action::Send(outgoing) => Some(outgoing.payload),
-            Action::Unschedule(_) | Action::Release(_) | Action::Stop => None,
+            Action::Defer | Action::Unschedule(_) | Action::Release(_) | Action::Stop => None,
         })
         .map(|payload| if let Payload::Offer(offer) = payload { offer.terms } else { panic!("{payload:?}") })
         .unwrap()
@@ -269,7 +269,7 @@ fn acts(actions: Vec<Action>) -> Vec<(Act, u64)> {
         .into_iter()
         .map(|action| match action {
             Action::Send(out) => (out.payload.act(), u64::try_from(out.delay.as_millis()).unwrap()),
-            Action::Unschedule(_) | Action::Release(_) | Action::Stop => panic!("{action:?}"),
+            Action::Defer | Action::Unschedule(_) | Action::Release(_) | Action::Stop => panic!("{action:?}"),
         })
         .collect()
 }

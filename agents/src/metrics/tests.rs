@@ -87,6 +87,7 @@ fn exercise(metrics: &AgentMetrics) {
         Observed::Delivered { delivery: &call, is_repeat: true },
         Observed::Decided { cause: Some(&call), actions: &[outgoing.into()] },
         Observed::Decided { cause: Some(&call), actions: &[] },
+        Observed::Decided { cause: Some(&call), actions: &[Action::Defer] },
         Observed::Decided { cause: None, actions: &[Action::Stop] },
     ] {
         observer.handle(&agent, at, event);

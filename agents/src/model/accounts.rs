@@ -66,6 +66,12 @@ pub struct ModelTotals {
     pub usage: TokenUsage,
     /// What they cost, in micro-units.
     pub cost: u64,
+    /// Calls that brought an answer.
+    pub answers: u64,
+    /// Of these, the answers of `llmx model-stub`.
+    pub stub_answers: u64,
+    /// Answers that were sent back to be repaired.
+    pub repairs: u64,
 }
 
 /// Room for one call; given back by [`ModelAccounts::settle`].
@@ -168,6 +174,17 @@ impl ModelAccounts {
         call
     }
 
+    /// Notes that a call brought an answer.
+    pub fn note_answer(&mut self, is_stub: bool) {
+        self.totals.answers += 1;
+        self.totals.stub_answers += u64::from(is_stub);
+    }
+
+    /// Notes that an answer was sent back to be repaired.
+    pub fn note_repair(&mut self) {
+        self.totals.repairs += 1;
+    }
+
     /// Budgets are by day (UTC); time that runs back begins none anew.
     fn turn_day(&mut self, now: Timestamp) {
         let day = now.0 / DAY_US;
@@ -232,7 +249,10 @@ mod tests {
         assert_eq!(calls[0], PaidCall { usage: TokenUsage { input: 1001, output: 3 }, is_estimated: false, cost: 152 });
         assert_eq!(calls[1], PaidCall { usage: TokenUsage { input: 3, output: 1 }, is_estimated: true, cost: 2 });
         let usage = TokenUsage { input: 1004, output: 4 };
-        assert_eq!(accounts.totals(), ModelTotals { calls: 2, estimated_calls: 1, usage, cost: 154 });
+        assert_eq!(
+            accounts.totals(),
+            ModelTotals { calls: 2, estimated_calls: 1, usage, cost: 154, ..ModelTotals::default() }
+        );
     }
 
     fn at(day: u64) -> Timestamp {

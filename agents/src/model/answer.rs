@@ -12,6 +12,8 @@ use super::{AnswerForm, Completion, CompletionError};
 
 /// Largest body that is read, in bytes.
 pub const BODY_BYTES_MAX: usize = 1024 * 1024;
+/// `system_fingerprint` of answers that no model has given.
+pub const STUB_FINGERPRINT: &str = "llmx-model-stub";
 /// Where a block of thinking begins and ends, as some models write it.
 const THINKING: (&str, &str) = ("<think>", "</think>");
 const FENCE: &str = "```";
@@ -58,6 +60,7 @@ pub fn read_completion(body: &[u8]) -> Result<Completion, CompletionError> {
         is_refusal: message.get("refusal").is_some_and(is_said) || finish == "content_filter",
         is_truncated: finish == "length",
         usage: body.get("usage").and_then(read_usage),
+        is_stub: body.get("system_fingerprint").is_some_and(|print| print == STUB_FINGERPRINT),
     })
 }
 

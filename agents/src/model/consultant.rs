@@ -92,6 +92,7 @@ impl Consultant {
         let seed = retry::hash(subject.negotiation.as_str(), retry::hash(subject.agent.as_str(), 0));
         let first_form = FORMS[usize::from(self.form.load(Ordering::Relaxed)).min(FORMS.len() - 1)];
         let mut consultation = Consultation::new(question, &self.config, first_form, subject.deadline, seed);
+        let mut repairs = 0;
         loop {
             match consultation.poll(now()) {
                 ConsultationStep::End => break,
@@ -103,6 +104,10 @@ impl Consultant {
                         consultation.give_up(GaveUp::Budget);
                         continue;
                     };
+                    if consultation.repairs() > repairs {
+                        repairs = consultation.repairs();
+                        self.accounts.lock().unwrap_or_else(PoisonError::into_inner).note_repair();
+                    }
                     let unusable = consultation.handle_completion(now(), answer);
                     if let Some(reason) = unusable {
                         let Subject { agent, negotiation, .. } = subject;
@@ -144,6 +149,9 @@ impl Consultant {
         let call = {
             let (counted, estimate) = tokens(&answer, sent);
             let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Ok(Completion { is_stub, .. }) = &answer {
+                accounts.note_answer(*is_stub);
+            }
             accounts.settle(room, counted, estimate)
         };
         if let Err(error) = &answer {

@@ -97,6 +97,8 @@ pub struct Consultation<Q: Question> {
     deadline: Timestamp,
     seed: u64,
     calls: u32,
+    repairs: u32,
+    is_repair_due: bool,
     failures_left: u32,
     repairs_left: u32,
     not_before: Timestamp,
@@ -120,6 +122,8 @@ impl<Q: Question> Consultation<Q> {
             deadline,
             seed,
             calls: 0,
+            repairs: 0,
+            is_repair_due: false,
             failures_left: config.attempts.saturating_sub(1),
             repairs_left: config.repairs,
             not_before: Timestamp(0),
@@ -147,6 +151,7 @@ impl<Q: Question> Consultation<Q> {
             timeout: self.timeout.min(Duration::from_micros(self.deadline.since_us(now))),
         };
         self.calls += 1;
+        self.repairs += u32::from(std::mem::take(&mut self.is_repair_due));
         ConsultationStep::Ask(Box::new(request))
     }
 
@@ -222,6 +227,12 @@ impl<Q: Question> Consultation<Q> {
         }
     }
 
+    /// Answers sent back to be repaired so far.
+    #[must_use]
+    pub fn repairs(&self) -> u32 {
+        self.repairs
+    }
+
     /// How it ended, once it has.
     #[must_use]
     pub fn into_outcome(self) -> Option<Result<Q::Choice, GaveUp>> {
@@ -243,6 +254,7 @@ impl<Q: Question> Consultation<Q> {
                     Some(left) => {
                         self.repairs_left = left;
                         self.repair = repair(completion, &misfit);
+                        self.is_repair_due = true;
                     }
                     None => self.give_up(GaveUp::Output),
                 }

@@ -9,6 +9,7 @@ mod asking;
 mod question;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::AddAssign;
 use std::sync::Arc;
 
 use schemas::delivery::{Call, Delivery, Notification};
@@ -61,6 +62,15 @@ struct WaitingCall {
     number: u64,
     delivery: Delivery,
     deadline: Timestamp,
+}
+
+impl AddAssign for ModelContractorCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.questions += other.questions;
+        self.answers += other.answers;
+        self.fallbacks += other.fallbacks;
+        self.stale += other.stale;
+    }
 }
 
 impl ModelContractor {
@@ -153,7 +163,7 @@ impl ModelContractor {
         self.counts.questions += 1;
         self.by_deadline.insert((deadline, negotiation.clone()));
         self.waiting.insert(negotiation.clone(), WaitingCall { number, delivery: delivery.clone(), deadline });
-        Vec::new()
+        vec![Action::Defer]
     }
 
     fn fall_back(&mut self, now: Timestamp, delivery: &Delivery, call: &Call, reason: GaveUp) -> Vec<Action> {

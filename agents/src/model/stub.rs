@@ -11,7 +11,7 @@ use schemas::Digest;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::answer::{BODY_BYTES_MAX, read_response};
+use super::answer::{BODY_BYTES_MAX, STUB_FINGERPRINT, read_response};
 use super::{Completion, CompletionError, CompletionRequest, Model};
 
 /// Content of an answer that is too large: ten times what a client should read.
@@ -264,6 +264,7 @@ fn completion(
         "object": "chat.completion",
         "created": 0,
         "model": request["model"],
+        "system_fingerprint": STUB_FINGERPRINT,
         "choices": [{ "index": 0, "message": message, "logprobs": null, "finish_reason": finish }],
         "usage": { "prompt_tokens": input, "completion_tokens": output, "total_tokens": input + output },
     });

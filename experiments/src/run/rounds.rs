@@ -168,7 +168,7 @@ impl RoundObserver {
                         open.waiting.remove(agent);
                     }
                 }
-                Action::Stop => {}
+                Action::Defer | Action::Stop => {}
             }
         }
     }

@@ -7,6 +7,8 @@
 mod backlog;
 mod examples;
 mod frozen;
+#[cfg(feature = "llm")]
+mod models;
 mod presence;
 mod process;
 mod reach;

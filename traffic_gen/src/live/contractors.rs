@@ -3,26 +3,108 @@
 use std::sync::Arc;
 
 #[cfg(feature = "llm")]
-use agents::model::contractor::{AskingContractor, spawn};
+use agents::model::contractor::{AskingContractor, ModelContractorCounts, spawn};
 #[cfg(feature = "llm")]
 use agents::model::{Consultant, ModelAgentConfig, ModelContractor};
 use agents::transport::Transport;
 use agents::{Agent, AgentError, AgentHandle, AgentOptions, Contractor, ContractorConfig, Identity};
 use schemas::AgentId;
+#[cfg(feature = "llm")]
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
+#[cfg(feature = "llm")]
+use super::Population;
 use super::{CallScenario, LiveError};
+#[cfg(feature = "llm")]
+use crate::models::{ModelSource, ModelSummary};
 
-/// What contractors ask: a model that they share.
+/// Contractors that ask a model, which they share.
 #[cfg(feature = "llm")]
 #[derive(Debug, Clone)]
 pub struct ModelPopulation {
+    /// How many of the contractors of a scenario ask it, from 0 to 1; the others are scripted.
+    pub share: f64,
     /// What they are told, and may offer.
     pub config: Arc<ModelAgentConfig>,
     /// The model, with its accounts.
     pub consultant: Arc<Consultant>,
     /// Makes the markers around words of others, who must not know it.
     pub marker_seed: u64,
+}
+
+#[cfg(feature = "llm")]
+impl ModelPopulation {
+    /// How many of so many contractors ask the model.
+    #[must_use]
+    pub fn count_of(&self, contractors: u32) -> u32 {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a u32 is one")]
+        let count = (f64::from(contractors) * self.share.clamp(0.0, 1.0)).round() as u32;
+        count
+    }
+
+    /// What the model was asked in a run, and what that cost. Ask before the population is stopped.
+    pub async fn summary(&self, population: &Population) -> ModelSummary {
+        let mut counts = ModelContractorCounts::default();
+        for contractor in &population.contractors {
+            counts += contractor.model_counts().await;
+        }
+        let totals = self.consultant.totals();
+        let is_stub = totals.answers > 0 && totals.stub_answers == totals.answers;
+        ModelSummary {
+            name: self.config.model.name.clone(),
+            source: if is_stub { ModelSource::Stub } else { ModelSource::Live },
+            agents: self.count_of(population.contractors.len().try_into().unwrap_or(u32::MAX)),
+            questions: counts.questions,
+            calls: totals.calls,
+            repairs: totals.repairs,
+            fallbacks: counts.fallbacks,
+            estimated_calls: totals.estimated_calls,
+            input_tokens: totals.usage.input,
+            output_tokens: totals.usage.output,
+            cost_micro_units: totals.cost,
+        }
+    }
+}
+
+#[cfg(feature = "llm")]
+impl CallScenario {
+    /// Whether a contractor asks the model. Those that do are spread evenly over the numbers.
+    fn asks_model(&self, number: u32) -> bool {
+        let Some(model) = &self.model else { return false };
+        let (count, all) = (u64::from(model.count_of(self.contractors)), u64::from(self.contractors.max(1)));
+        let until = |number: u64| number * count / all;
+        until(u64::from(number) + 1) > until(number.into())
+    }
+}
+
+#[cfg(not(feature = "llm"))]
+impl CallScenario {
+    const fn asks_model(&self, _: u32) -> bool {
+        false
+    }
+}
+
+impl CallScenario {
+    /// The name of a contractor of this scenario: scripted ones and those that ask a model never share one.
+    #[must_use]
+    pub fn contractor_name(&self, number: u32) -> AgentId {
+        let name = if self.asks_model(number) { model_contractor_name(number) } else { contractor_name(number) };
+        AgentId::try_new(&format!("{}{name}", self.prefix)).unwrap_or(name)
+    }
+}
+
+/// The name of a scripted contractor.
+///
+/// # Panics
+/// Never: the name is made of letters and digits.
+#[must_use]
+pub fn contractor_name(number: u32) -> AgentId {
+    AgentId::try_new(&format!("contractor-{number}")).expect("a number makes a name")
+}
+
+fn model_contractor_name(number: u32) -> AgentId {
+    AgentId::try_new(&format!("model-contractor-{number}")).expect("a number makes a name")
 }
 
 /// A contractor that runs.
@@ -35,18 +117,21 @@ pub enum RunningContractor {
 }
 
 impl RunningContractor {
-    /// Starts a contractor of a scenario.
+    /// Starts a contractor of a scenario, by its number.
     ///
     /// # Errors
     /// [`LiveError::Contractor`].
     pub fn start(
         scenario: &CallScenario,
+        number: u32,
         (transport, identity, options): (Arc<dyn Transport>, Identity, AgentOptions),
         cancel: &CancellationToken,
     ) -> Result<Self, LiveError> {
         let name = identity.agent.clone();
         #[cfg(feature = "llm")]
-        if let Some(ModelPopulation { config, consultant, marker_seed }) = scenario.model.clone() {
+        if scenario.asks_model(number)
+            && let Some(ModelPopulation { config, consultant, marker_seed, .. }) = scenario.model.clone()
+        {
             let contractor = ModelContractor::try_new(&name, config, scenario.seed, marker_seed)?;
             let way = (transport, identity, options);
             return Ok(Self::Asking(spawn(contractor, consultant, way, cancel.clone())));
@@ -58,15 +143,26 @@ impl RunningContractor {
         Ok(Self::Scripted(agent.spawn(cancel.clone())))
     }
 
-    /// What a registration says of the contractors of a scenario.
+    /// What the registration of a contractor of a scenario says of it.
     #[must_use]
-    pub fn description(scenario: &CallScenario) -> &'static str {
-        #[cfg(feature = "llm")]
-        if scenario.model.is_some() {
-            return "model contractor";
+    pub fn description(scenario: &CallScenario, number: u32) -> &'static str {
+        if scenario.asks_model(number) { "model contractor" } else { "scripted contractor" }
+    }
+
+    /// What its calls came to, where it asks a model.
+    #[cfg(feature = "llm")]
+    async fn model_counts(&self) -> ModelContractorCounts {
+        let Self::Asking(handle) = self else { return ModelContractorCounts::default() };
+        let (sender, counts) = oneshot::channel();
+        let asked = handle.command(move |asking, _| {
+            // Whoever asked may have gone.
+            let _ = sender.send(asking.counts());
+            Vec::new()
+        });
+        if asked.await.is_err() {
+            return ModelContractorCounts::default();
         }
-        let _ = scenario;
-        "scripted contractor"
+        counts.await.unwrap_or_default()
     }
 
     /// The agent.
@@ -102,5 +198,37 @@ impl RunningContractor {
             Self::Asking(handle) => handle.join().await,
         };
         summary.map(|_| ())
+    }
+}
+
+#[cfg(all(test, feature = "llm"))]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use agents::model::{ModelConfig, ScriptedModel};
+
+    use super::*;
+
+    #[test]
+    fn a_share_of_the_contractors_asks_the_model_and_no_two_have_one_name() {
+        for (contractors, share, expected) in [(12, 1.0, 12), (12, 0.5, 6), (12, 0.0, 0), (3, 0.5, 2), (7, 0.3, 2)] {
+            let consultant = Arc::new(Consultant::new(ScriptedModel::saying("5"), ModelConfig::default()));
+            let config = Arc::new(ModelAgentConfig::default());
+            let model = Some(ModelPopulation { share, config, consultant, marker_seed: 1 });
+            let scenario = CallScenario { contractors, model, ..CallScenario::default() };
+            let asking = (0..contractors).filter(|number| scenario.asks_model(*number));
+            assert_eq!(asking.clone().count(), expected, "{share} of {contractors}");
+            for number in asking {
+                assert_eq!(scenario.contractor_name(number).as_str(), format!("model-contractor-{number}"));
+                assert_eq!(RunningContractor::description(&scenario, number), "model contractor");
+            }
+            let names: BTreeSet<AgentId> = (0..contractors).map(|number| scenario.contractor_name(number)).collect();
+            assert_eq!(names.len(), contractors as usize);
+            let scripted = (0..contractors).filter(|number| !scenario.asks_model(*number));
+            let all_scripted = CallScenario { contractors, ..CallScenario::default() };
+            for number in scripted {
+                assert_eq!(scenario.contractor_name(number), all_scripted.contractor_name(number));
+            }
+        }
     }
 }

@@ -9,7 +9,7 @@ use schemas::delivery::Delivery;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{CallAnswer, CallQuestion, ModelContractor};
+use super::{CallAnswer, CallQuestion, ModelContractor, ModelContractorCounts};
 use crate::agent::{Agent, AgentCommander, AgentHandle, AgentOptions};
 use crate::identity::Identity;
 use crate::model::consultant::Consultant;
@@ -30,6 +30,12 @@ pub struct AskingContractor {
 }
 
 impl AskingContractor {
+    /// What its calls came to.
+    #[must_use]
+    pub fn counts(&self) -> ModelContractorCounts {
+        self.contractor.counts()
+    }
+
     /// Hands the contractor's questions on, after whatever it was told.
     fn pass(&mut self, now: Timestamp, mut actions: Vec<Action>) -> Vec<Action> {
         while let Some(question) = self.contractor.poll_question() {

@@ -64,7 +64,7 @@ fn offer() -> Value {
 fn payloads(actions: &[Action]) -> Vec<(Payload, Duration, Option<u32>)> {
     let payload = |action: &Action| match action {
         Action::Send(out) => Some((out.payload.clone(), out.delay, out.once)),
-        Action::Unschedule(_) | Action::Release(_) | Action::Stop => None,
+        Action::Defer | Action::Unschedule(_) | Action::Release(_) | Action::Stop => None,
     };
     actions.iter().filter_map(payload).collect()
 }

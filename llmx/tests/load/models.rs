@@ -1,0 +1,91 @@
+//! Contractors that ask a language model, in a demo and beside one.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::process::{PATIENCE, Process};
+
+/// The folder of the examples.
+const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples");
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_demo_with_a_faulty_model_violates_nothing_and_says_the_same_for_the_same_seed() {
+    let mut stub = stub("model-stub-faulty.toml").await;
+    let args = ["--policy", "high", "--rate", "4", "--duration", "4", "--model-share", "0.5", "--seed", "7", "--json"];
+    let mut runs = Vec::new();
+    for _ in 0..2 {
+        let demo = Process::start(&[&["demo", "--contractor-model", &stub.config][..], &args].concat());
+        let (code, summary) = demo.end_by_itself().await;
+        assert_eq!(code, Some(0), "{summary}");
+        runs.push(serde_json::from_str::<Value>(&summary).unwrap());
+    }
+    let run = &runs[0];
+    assert_eq!((&run["invariant_violations"]["total"], &run["model_source"]), (&0.into(), &"stub".into()), "{run}");
+    let model = &run["model"];
+    let count = |name: &str| model[name].as_u64().unwrap();
+    assert_eq!((count("agents"), count("questions")), (6, run["cfps"].as_u64().unwrap() * 6), "{model}");
+    for name in ["repairs", "fallbacks", "input_tokens", "output_tokens", "cost_micro_units", "estimated_calls"] {
+        assert!(count(name) > 0, "{name}: {model}");
+    }
+    assert!(count("calls") >= count("questions") + count("repairs"), "{model}");
+    for member in ["cfps", "rounds", "offers", "awards", "confirms", "completion", "outcomes", "rejected", "model"] {
+        assert_eq!(run[member], runs[1][member], "{member} of two runs of one seed");
+    }
+    assert_eq!(stub.process.end().await, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn contractors_that_ask_a_model_join_a_demo_under_names_of_their_own() {
+    let mut stub = stub("model-stub.toml").await;
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("key.pem");
+    let key = key.to_str().unwrap();
+    let args = ["demo", "--listen", "127.0.0.1:0", "--rate", "4", "--duration", "60", "--policy", "high", "--key", key];
+    let mut demo = Process::start(&[&args[..], &["--agents", "2"]].concat());
+    let way_in = demo.complains("agents of your own: ").await;
+    let url = way_in.split_once(" at ").unwrap().1.split(';').next().unwrap();
+    let args = ["contractors", "--gateway", url, "--key", key, "--count", "2", "--model", &stub.config];
+    let mut contractors = Process::start(&[&args[..], &["--listen", "127.0.0.1:0"]].concat());
+    let health_url = contractors.says("health: ").await.replace("/readyz", "");
+    contractors.says("contractors: 2 connected").await;
+    let began = Instant::now();
+    let seen = loop {
+        let metrics = crate::metrics(&health_url).await;
+        let completed = "agent_deliveries_total{act=\"closed\",result=\"first\"} ";
+        let completed = metrics.lines().find_map(|line| line.strip_prefix(completed)).unwrap();
+        if completed.parse::<u64>().unwrap() >= 4 {
+            break metrics;
+        }
+        assert!(began.elapsed() < PATIENCE, "{metrics}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    let silences = "agent_decisions_total{action=\"silence\",strategy=\"contractor\"} 0\n";
+    assert!(seen.contains(silences), "a question that is put to a model is no silence: {seen}");
+    assert_eq!(contractors.end().await, Some(0));
+    demo.interrupt().await;
+    let (code, summary) = demo.end_by_itself().await;
+    assert_eq!(code, Some(0), "{summary}");
+    assert!(summary.contains("0 violations"), "{summary}");
+    assert_eq!(stub.process.end().await, Some(0));
+}
+
+/// A stub that runs, and the configuration of agents that ask it.
+struct Stub {
+    process: Process,
+    config: String,
+    _folder: tempfile::TempDir,
+}
+
+async fn stub(script: &str) -> Stub {
+    let script = format!("{EXAMPLES}/{script}");
+    let mut process = Process::start(&["model-stub", "--listen", "127.0.0.1:0", "--script", &script]);
+    let url = process.says("model stub: ").await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.toml");
+    let example = std::fs::read_to_string(format!("{EXAMPLES}/model.toml")).unwrap();
+    let config = example.replace("http://127.0.0.1:9090/v1", &url);
+    assert_ne!(config, example, "the example names the stub's address");
+    std::fs::write(&path, config).unwrap();
+    Stub { process, config: path.to_str().unwrap().to_owned(), _folder: folder }
+}

@@ -1,0 +1,58 @@
+//! What models were asked in a run, and by which label a run is known.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// What decides for the agents of a run: its label.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelSource {
+    /// Scripts alone.
+    #[default]
+    Scripted,
+    /// For some of them `llmx model-stub`, by its own account.
+    Stub,
+    /// For some of them any other endpoint.
+    Live,
+}
+
+/// What the model of a run was asked, and what that cost.
+#[derive(Debug, Clone, Serialize)]
+pub struct ModelSummary {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub source: ModelSource,
+    /// Agents that ask it.
+    pub agents: u32,
+    /// Questions.
+    pub questions: u64,
+    /// Calls of the endpoint for them, repairs and repeats included.
+    pub calls: u64,
+    /// Answers that were sent back to be repaired.
+    pub repairs: u64,
+    /// Questions that were answered without the model.
+    pub fallbacks: u64,
+    /// Calls whose tokens were estimated.
+    pub estimated_calls: u64,
+    /// Tokens of all calls.
+    pub input_tokens: u64,
+    /// Tokens of all answers.
+    pub output_tokens: u64,
+    /// What they cost, in micro-units.
+    pub cost_micro_units: u64,
+}
+
+impl fmt::Display for ModelSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, calls, input_tokens, output_tokens, cost_micro_units, .. } = self;
+        let source = if self.source == ModelSource::Stub { "stub" } else { "live" };
+        write!(f, "model {name} ({source}), {} agents: {calls} calls", self.agents)?;
+        if self.estimated_calls > 0 {
+            write!(f, ", {} of them estimated", self.estimated_calls)?;
+        }
+        write!(f, ", {input_tokens} tokens in, {output_tokens} out, {cost_micro_units} micro-units; ")?;
+        write!(f, "{} questions, {} repairs, {} fallbacks", self.questions, self.repairs, self.fallbacks)
+    }
+}
