@@ -1,0 +1,42 @@
+//! Protocol documents of Agora: texts that say how two agents talk about one kind of task, named by their hash.
+//!
+//! | module | question it answers |
+//! |---|---|
+//! | [`hash`] | what names a document, in which spellings? |
+//! | [`front_matter`] | what does a document say of itself? |
+//! | [`document`] | what is a document, and how large may it be? |
+//! | [`source`] | where can a document be had; what does a `data:` source hold? |
+//! | [`selection`] | which document does a request name, in any dialect? |
+//! | [`reference`] | which other documents does a document rest on? |
+//!
+//! A document is read once, by [`ProtocolDocument::try_new`], and never changes. What cannot be read is a
+//! [`schemas::Refusal`] with a stable code and a pointer to the member at fault.
+//!
+//! ```
+//! use agora::{DocumentSource, Origin, ProtocolDocument};
+//!
+//! let text = "---\nname: Weather\ndescription: The temperature of a city.\nmultiround: false\n---\nSend `city`.\n";
+//! let document = ProtocolDocument::try_new(text, Origin::Own)?;
+//! assert_eq!(document.front_matter().name, "Weather");
+//! assert!(!document.front_matter().multiround);
+//! assert_eq!(document.hash().to_string(), "+hj+I3JX2NfNd/x3owtQyHBGnlM=");
+//! assert_eq!(DocumentSource::try_new(&DocumentSource::of_text(text).to_string())?, DocumentSource::of_text(text));
+//! # Ok::<(), schemas::Refusal>(())
+//! ```
+//!
+//! Invariants: no input or output, no clock, no randomness; no text ends the process or makes it do work beyond a named
+//! limit. The rules are in docs/spec/agora.md, a page for users is docs/agora.md.
+
+pub mod document;
+pub mod front_matter;
+pub mod hash;
+pub mod reference;
+pub mod selection;
+pub mod source;
+
+pub use document::{Origin, ProtocolDocument};
+pub use front_matter::FrontMatter;
+pub use hash::DocumentHash;
+pub use reference::Reference;
+pub use selection::Selection;
+pub use source::DocumentSource;
