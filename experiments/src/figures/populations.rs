@@ -18,7 +18,7 @@ pub fn put(sheet: &mut Sheet<'_>) {
 }
 
 /// A metric of populations.
-struct Entry {
+struct PopulationFigure {
     key: &'static str,
     name: &'static str,
     unit: &'static str,
@@ -27,14 +27,14 @@ struct Entry {
 }
 
 impl Sheet<'_> {
-    fn of_population(&mut self, entry: &Entry, population: &str, of: impl Fn(Weighted<'_>) -> Option<f64>) {
-        let &Entry { key, name, unit, definition, needs } = entry;
+    fn of_population(&mut self, entry: &PopulationFigure, population: &str, of: impl Fn(Weighted<'_>) -> Option<f64>) {
+        let &PopulationFigure { key, name, unit, definition, needs } = entry;
         let figure = self.put(&Wording { key, name, unit, definition, needs }, of);
         figure.key = format!("{key}.{population}");
         figure.name = format!("{name}, {population}");
     }
 
-    fn latency_of_population(&mut self, entry: &Entry, population: &str, sum: &str) {
+    fn latency_of_population(&mut self, entry: &PopulationFigure, population: &str, sum: &str) {
         let of = format!("{sum} {population}");
         self.of_population(entry, population, |seeds| Some(seeds.mean(&of)? / 1e3));
         for (label, quantile) in [("p50", 0.5), ("p95", 0.95), ("p99", 0.99)] {
@@ -78,9 +78,11 @@ fn own(sheet: &mut Sheet<'_>, population: &str) {
     ];
     for (key, name, unit, definition, sum, needs) in means {
         let of = format!("{sum} {population}");
-        sheet.of_population(&Entry { key, name, unit, definition, needs }, population, |seeds| seeds.mean(&of));
+        sheet.of_population(&PopulationFigure { key, name, unit, definition, needs }, population, |seeds| {
+            seeds.mean(&of)
+        });
     }
-    let offer = Entry {
+    let offer = PopulationFigure {
         key: "P3",
         name: "time to offer",
         unit: "ms",
@@ -91,7 +93,7 @@ fn own(sheet: &mut Sheet<'_>, population: &str) {
 }
 
 fn beside(sheet: &mut Sheet<'_>, population: &str) {
-    let completed = Entry {
+    let completed = PopulationFigure {
         key: "P7",
         name: "completion beside",
         unit: "share",
@@ -114,6 +116,10 @@ fn beside(sheet: &mut Sheet<'_>, population: &str) {
             "confirm beside",
         ),
     ] {
-        sheet.latency_of_population(&Entry { key, name, unit: "ms", definition, needs: BESIDE }, population, sum);
+        sheet.latency_of_population(
+            &PopulationFigure { key, name, unit: "ms", definition, needs: BESIDE },
+            population,
+            sum,
+        );
     }
 }
