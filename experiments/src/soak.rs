@@ -66,6 +66,16 @@ pub enum Place {
     Running,
 }
 
+impl Place {
+    /// Whether gateway and engine are the soak's own, in its own process.
+    fn is_in_process(self) -> bool {
+        match self {
+            Self::Embedded | Self::NatsLocal => true,
+            Self::Nats | Self::Processes | Self::Running => false,
+        }
+    }
+}
+
 /// Which faults come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
@@ -89,7 +99,18 @@ impl SoakPlan {
     /// How long after a start nothing is judged: caches, pools and connections fill.
     #[must_use]
     pub fn warm_up_s(&self) -> f64 {
-        (self.duration_s * WARM_UP_SHARE).min(WARM_UP_S_MAX)
+        let usual = (self.duration_s * WARM_UP_SHARE).min(WARM_UP_S_MAX);
+        if self.place.is_in_process() { usual } else { usual.max(REMEMBERED_S) }
+    }
+
+    /// How long, at most, calls fill the memory of an exchange of the soak's own before a part begins.
+    fn fill(&self) -> Duration {
+        match self.place {
+            Place::Embedded | Place::NatsLocal | Place::Processes => {
+                Duration::from_secs_f64((self.duration_s * FILL_SHARE).min(FILL_S_MAX))
+            }
+            Place::Nats | Place::Running => Duration::ZERO,
+        }
     }
 
     /// The member in which another plan differs, but for its duration.
@@ -129,6 +150,11 @@ const LENGTH_MAX: Duration = Duration::from_secs(31_536_000);
 const WARM_UP_SHARE: f64 = 0.2;
 /// Longest warm-up: half an hour.
 const WARM_UP_S_MAX: f64 = 1_800.0;
+/// Engines remember a negotiation for two minutes, its hard deadline, and one more: so long they grow at the rate of calls.
+const REMEMBERED_S: f64 = 200.0;
+/// Share of a run, and longest time, in which memory is filled before it begins.
+const FILL_SHARE: f64 = 0.2;
+const FILL_S_MAX: f64 = 30.0;
 
 /// Why a soak could not be run to its end.
 #[derive(Debug, thiserror::Error)]

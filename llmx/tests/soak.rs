@@ -70,7 +70,7 @@ fn a_soak_that_is_killed_goes_on_and_leaves_one_report_with_its_gap() {
 #[test]
 fn an_interrupted_soak_writes_its_report() {
     let folder = tempfile::tempdir().unwrap();
-    let run = soak(folder.path(), &["--duration", "1h", "--faults", "light"])
+    let run = soak(folder.path(), &["--duration", "60s", "--faults", "light"])
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn();
@@ -96,7 +96,7 @@ fn a_full_disk_ends_a_soak_and_what_was_measured_is_kept() {
     // Files of this process end at 8 KiB; the signal that comes with it is ignored, as on a disk that is full.
     let script = "trap '' XFSZ; ulimit -f 8; exec \"$@\"";
     let limited = Command::new("bash")
-        .args(["-c", script, "bash", LLMX, "soak", "--agents", "3", "--sample", "500ms", "--duration", "1h", "--out"])
+        .args(["-c", script, "bash", LLMX, "soak", "--agents", "3", "--sample", "500ms", "--duration", "40s", "--out"])
         .arg(folder.path())
         .stdin(Stdio::null())
         .output()

@@ -45,7 +45,9 @@ impl<K: Eq + Hash, V> RecentMap<K, V> {
     pub fn insert(&mut self, key: K, value: V) {
         self.old.remove(&key);
         if self.young.len() >= self.generation_max && !self.young.contains_key(&key) {
-            self.old = std::mem::take(&mut self.young);
+            std::mem::swap(&mut self.old, &mut self.young);
+            // It keeps its room: what fills again and again asks for no more memory than it had.
+            self.young.clear();
         }
         self.young.insert(key, value);
         debug_assert!(self.young.len() <= self.generation_max && self.old.len() <= self.generation_max);

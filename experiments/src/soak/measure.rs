@@ -13,6 +13,7 @@ use schemas::Lane;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
+use traffic_gen::arrivals::Load;
 use traffic_gen::invariants::Watch;
 use traffic_gen::live::{self, Access, CallScenario, Population};
 use traffic_gen::recorder::{Counts, Recorder};
@@ -25,6 +26,14 @@ use super::scrape::{Scrape, ScrapeReader, ScrapedValues, Scraper, series};
 
 /// How often the report is written.
 const REPORT_PERIOD: Duration = Duration::from_secs(60);
+/// Calls open at once while memory fills, and those that have ended when it is full: what lanes, gateways and agents of an
+/// exchange remember for people and against repeats is then at its bounds.
+const FILL_CALLS: u32 = 64;
+const FILL_ROUNDS: u64 = 6_000;
+/// How often is looked whether so many have ended.
+const FILL_LOOK: Duration = Duration::from_millis(100);
+/// How long what is open is waited for then.
+const FILL_DRAIN: Duration = Duration::from_secs(2);
 /// Longest wait for the bus's answers at a sample.
 const BUS_ANSWER_MAX: Duration = Duration::from_secs(5);
 
@@ -91,6 +100,7 @@ impl Measuring<'_> {
         // No witness: what it remembers grows with every round.
         let recorder = Arc::new(Recorder::start(Instant::now(), false, None).of_run(&scenario.run));
         let population = Population::start(self.access, &scenario, Some(&recorder)).await?;
+        self.fill(&scenario, &recorder, folder.plan().fill()).await?;
         let initiator = live::connect(self.access, &scenario, &recorder).await?;
         folder.begin()?;
         let started = Instant::now();
@@ -103,6 +113,33 @@ impl Measuring<'_> {
         let end = sampler.end(scenario.duration, self.cancel.is_cancelled());
         population.stop().await?;
         outcome.map(|()| end)
+    }
+
+    /// Calls as fast as calls end, so that no process grows later by what it remembers in any case.
+    async fn fill(&self, scenario: &CallScenario, recorder: &Arc<Recorder>, length: Duration) -> Result<(), SoakError> {
+        if length.is_zero() {
+            return Ok(());
+        }
+        let scenario = CallScenario {
+            load: Load::Closed { calls: FILL_CALLS, think_s: 0.0 },
+            duration: length,
+            drain: FILL_DRAIN,
+            run: format!("{}-fill", scenario.run),
+            ..scenario.clone()
+        };
+        let cancel = self.cancel.child_token();
+        let initiator = live::connect(self.access, &scenario, recorder).await?;
+        let calls = live::call_from(initiator, &scenario, recorder, Instant::now(), &cancel);
+        tokio::pin!(calls);
+        let mut look = tokio::time::interval(FILL_LOOK);
+        loop {
+            tokio::select! {
+                filled = &mut calls => return filled.map(drop).map_err(SoakError::from),
+                _ = look.tick() => if recorder.counts().rounds >= FILL_ROUNDS {
+                    cancel.cancel();
+                },
+            }
+        }
     }
 }
 

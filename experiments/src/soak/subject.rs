@@ -46,6 +46,10 @@ const RECORDS_PER_ROUND: f64 = 1.5;
 /// Entries of the register stay this part of a run, within these bounds in seconds.
 const REGISTER_KEEP_PARTS: f64 = 30.0;
 const REGISTER_KEEP_S: (f64, f64) = (10.0, 3_600.0);
+/// Agents recognise repeats of so many seconds at least, of so many calls, with so many deliveries each.
+const REMEMBERED_BY_AGENTS_S: f64 = 60.0;
+const CALLS_REMEMBERED_MIN: usize = 512;
+const DELIVERIES_PER_CALL: usize = 8;
 /// The exchange's own process, in series.
 const OWN: &str = "llmx";
 /// A nats-server of the run's own, in series.
@@ -194,7 +198,8 @@ impl Soak<'_> {
             cancel: self.cancel.clone(),
             progress: self.progress,
         };
-        let faults_until = tokio::time::Instant::now() + Duration::from_secs_f64(self.folder.remaining_s());
+        let length = self.folder.plan().fill() + Duration::from_secs_f64(self.folder.remaining_s());
+        let faults_until = tokio::time::Instant::now() + length;
         let over = CancellationToken::new();
         let work = async {
             let measured = Box::pin(measuring.run(&mut self.folder)).await;
@@ -274,6 +279,12 @@ impl Soak<'_> {
         {
             (scenario.topic, scenario.initiator, scenario.prefix) = (topic, initiator, prefix);
         }
+        // What agents remember against repeats, which come within seconds, is bounded by what a minute or two lead to.
+        let calls = (plan.rate * REMEMBERED_BY_AGENTS_S) as usize;
+        let limits = &mut scenario.options.limits;
+        limits.negotiations_remembered = calls.clamp(CALLS_REMEMBERED_MIN, limits.negotiations_remembered);
+        limits.deliveries_remembered =
+            (limits.negotiations_remembered * DELIVERIES_PER_CALL).min(limits.deliveries_remembered);
         if plan.are_processes_killed() {
             scenario.reply_within_ms = REPLY_WITHIN_KILLS_MS;
             scenario.options.limits.retry_max_ms = 2_000;
