@@ -91,7 +91,7 @@ COST = Row("Processor, memory and storage cost", (
            "ops", Query(rate("exchange_records_folded_total", "instance"), "{{instance}}"), Query(rate("exchange_ticks_total"), "ticks")),
     series("Memory growth per hour", "Change of resident memory per hour, over the last half hour. Level in a soak test.",
            "bytes", Query(f'3600 * deriv(process_resident_memory_bytes{{{CHOSEN}}}[30m])', "{{instance}}")),
-    series("Register bytes per negotiation", "Growth of the register, which never shrinks, for each negotiation that ended.",
+    series("Register bytes per negotiation", "Growth of the register for each negotiation that ended; 0 where entries expire as fast as they are written.",
            "bytes", Query(f"sum(deriv(jetstream_stream_total_bytes{{{REGISTER}}}[5m])) / "
                           f"(sum(rate(exchange_negotiations_closed_total{{{CHOSEN}}}[5m])) > 0)", "bytes")),
 ))
