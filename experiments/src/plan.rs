@@ -25,6 +25,7 @@ use schemas::Policy;
 use serde::{Deserialize, Serialize};
 use traffic_gen::arrivals::Load;
 
+pub use behaviour::Misconduct;
 pub use check::{Asked, read};
 pub use fault::{PlanFault, PlanFaults};
 pub use hypothesis::Hypothesis;
@@ -72,6 +73,9 @@ pub struct CellSpec {
     pub seed: u64,
     /// How contractors behave that are in no population.
     pub contractor: ContractorConfig,
+    /// What each of them sends besides.
+    #[serde(default, skip_serializing_if = "Misconduct::is_none")]
+    pub misconduct: Misconduct,
     /// The others: the contractors of the first have the lowest numbers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub populations: Vec<PopulationSpec>,
@@ -81,6 +85,9 @@ pub struct CellSpec {
     pub warm_up_rounds: u32,
     /// Collection deadline of each call, in milliseconds.
     pub reply_within_ms: u64,
+    /// Requests per second that a gateway takes of one agent, where they are limited on purpose.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests_per_s: Option<u32>,
     /// What is true of every round and is no column of its own.
     pub labels: BTreeMap<String, String>,
 }

@@ -56,6 +56,33 @@ pub struct PopulationRecord {
     pub name: String,
     /// Their ids.
     pub contractors: Vec<String>,
+    /// What they sent besides the messages of their scripts, by kind, in the warm-up too.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub misconduct: BTreeMap<String, MisconductRecord>,
+}
+
+/// What came of envelopes that should not have been sent.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MisconductRecord {
+    /// Envelopes.
+    pub sent: u64,
+    /// What gateways answered: `accepted`, the code of a refusal, or `unanswered`.
+    pub answers: BTreeMap<String, u64>,
+    /// What the exchange made of those that were accepted, as far as it said so: a bare `ok` may never be told.
+    pub dispositions: BTreeMap<String, u64>,
+}
+
+impl MisconductRecord {
+    /// Adds what came of others of the same kind.
+    pub fn add(&mut self, other: &Self) {
+        self.sent += other.sent;
+        for (own, others) in [(&mut self.answers, &other.answers), (&mut self.dispositions, &other.dispositions)] {
+            for (name, count) in others {
+                *own.entry(name.clone()).or_default() += count;
+            }
+        }
+    }
 }
 
 /// One negotiation.

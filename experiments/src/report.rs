@@ -103,7 +103,7 @@ pub fn compute(folder: &Path) -> Result<ExperimentReport, ReportError> {
         key: group.key(),
         seeds: group.tallies.len(),
         rounds: group.rounds(),
-        populations: group.cell().populations.clone(),
+        populations: populations(group),
         figures: figures::all(group),
     };
     let volume = charts::volume(&groups);
@@ -118,6 +118,19 @@ pub fn compute(folder: &Path) -> Result<ExperimentReport, ReportError> {
         pictures: charts::all(&groups, &volume)?,
         volume,
     })
+}
+
+/// The populations of a group, with what they sent in all its seeds.
+fn populations(group: &Group) -> Vec<PopulationRecord> {
+    let mut populations = group.cell().populations.clone();
+    let further = group.tallies.iter().skip(1).flat_map(|tally| &tally.cell.populations);
+    for other in further {
+        let Some(own) = populations.iter_mut().find(|population| population.name == other.name) else { continue };
+        for (kind, record) in &other.misconduct {
+            own.misconduct.entry(kind.clone()).or_default().add(record);
+        }
+    }
+    populations
 }
 
 /// Computes the report of a folder and writes it there.

@@ -3,6 +3,7 @@
 //! | module | question it answers |
 //! |---|---|
 //! | [`rounds`] | what did the agents of a cell see, round by round? |
+//! | [`misconduct`] | what do contractors send that they should not? |
 //! | [`files`] | how does it get into the cell's folder? |
 //! | [`cell`] | how is one cell run? |
 //! | [`experiment`] | how are all cells of a plan run, each once? |
@@ -10,6 +11,7 @@
 pub mod cell;
 pub mod experiment;
 pub mod files;
+pub mod misconduct;
 pub mod rounds;
 
 use serde::Serialize;

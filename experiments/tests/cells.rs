@@ -8,8 +8,8 @@ use std::path::Path;
 
 use agents::ContractorConfig;
 use agents::contractor::Distribution;
-use experiments::plan::{CellSpec, PopulationSpec};
-use experiments::record::{CellRecord, RoundRecord, read_rounds};
+use experiments::plan::{CellSpec, Misconduct, PopulationSpec};
+use experiments::record::{CellRecord, MisconductRecord, RoundRecord, read_rounds};
 use experiments::run::{CellBus, RunError, RunOptions, run_cell};
 use tokio_util::sync::CancellationToken;
 
@@ -27,18 +27,33 @@ fn spec(policy: &str, seed: u64) -> CellSpec {
     CellSpec {
         id: format!("{policy}-{seed}"),
         contractors: 5,
-        policy: policy_core::preset(policy).unwrap(),
+        policy: match policy {
+            "first" => first_of_three(),
+            _ => policy_core::preset(policy).unwrap(),
+        },
         rate: 10.0,
         load: traffic_gen::arrivals::Load::Poisson,
         duration_s: 2.0,
         seed,
         contractor,
+        misconduct: Misconduct::default(),
         populations: Vec::new(),
         markup: 0.25,
         warm_up_rounds: 2,
         reply_within_ms: 2_000,
+        requests_per_s: None,
         labels: BTreeMap::from([("delay".to_owned(), "uniform".to_owned())]),
     }
+}
+
+/// The best of the first three, so that nobody waits for the others.
+fn first_of_three() -> schemas::Policy {
+    let mut policy = policy_core::preset("low").unwrap();
+    policy.id = "first@1".to_owned();
+    policy.close.k_valid = Some(3);
+    // An agent that the limiter holds back may neither confirm nor report.
+    (policy.timers_ms.confirm, policy.timers_ms.perform) = (1_000, 2_000);
+    policy
 }
 
 async fn run(spec: &CellSpec, options: &RunOptions, folder: &Path) -> (CellRecord, Vec<RoundRecord>) {
@@ -96,8 +111,13 @@ async fn populations_behave_each_in_its_own_way_and_are_told_apart_in_the_record
     let usual = spec("high", 3);
     let declining = ContractorConfig { decline: 1.0, ..usual.contractor.clone() };
     let refusing = ContractorConfig { refuse: 1.0, ..usual.contractor.clone() };
-    let population =
-        |name: &str, contractor| PopulationSpec { name: name.to_owned(), count: 1, contractor, markup: 0.0 };
+    let population = |name: &str, contractor| PopulationSpec {
+        name: name.to_owned(),
+        count: 1,
+        contractor,
+        misconduct: Misconduct::default(),
+        markup: 0.0,
+    };
     let populations = vec![population("declining", declining), population("refusing", refusing)];
     let asked = CellSpec { populations, ..usual };
     let (record, rounds) = run(&asked, &IN_MEMORY, &folder.path().join("cells").join(&asked.id)).await;
@@ -128,6 +148,89 @@ async fn populations_behave_each_in_its_own_way_and_are_told_apart_in_the_record
     assert_eq!(value("P7.declining"), Some(1.0));
     let markdown = std::fs::read_to_string(folder.path().join("report.md")).unwrap();
     assert!(markdown.contains("| 1 refusing | 0 |") && markdown.contains("| 3 rest | 1 |"), "{markdown}");
+}
+
+/// Awards by round.
+fn awards(rounds: &[RoundRecord]) -> Vec<Vec<(String, bool)>> {
+    let of = |round: &RoundRecord| round.awards.iter().map(|award| (award.to.clone(), award.is_bound)).collect();
+    rounds.iter().map(of).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn envelopes_that_are_all_sent_twice_change_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, calm) = run(&spec("high", 3), &IN_MEMORY, &folder.path().join("calm")).await;
+    let asked = CellSpec { misconduct: Misconduct { duplicate: 1.0, ..Misconduct::default() }, ..spec("high", 3) };
+    let (record, rounds) = run(&asked, &IN_MEMORY, &folder.path().join("twice")).await;
+    assert_eq!(record.violations, BTreeMap::new());
+    assert_eq!(awards(&rounds), awards(&calm));
+    assert!(rounds.iter().all(|round| round.outcome.as_deref() == Some("completed")));
+    let twice = &record.populations[0].misconduct["duplicate"];
+    // Of every round five offers, a confirmation and a report.
+    assert!(twice.sent >= 7 * rounds.len() as u64, "{twice:?}");
+    assert_eq!(twice.answers, BTreeMap::from([("accepted".to_owned(), twice.sent)]));
+    assert!(twice.dispositions.keys().eq(["duplicate"]), "{twice:?}");
+}
+
+/// A contractor besides four that behave, and what became of what it sent.
+async fn beside_four(
+    misconduct: Misconduct,
+    limit: Option<u32>,
+) -> (Vec<RoundRecord>, BTreeMap<String, MisconductRecord>) {
+    let folder = tempfile::tempdir().unwrap();
+    let usual = spec("first", 3);
+    let odd = PopulationSpec {
+        name: "odd".to_owned(),
+        count: 1,
+        contractor: usual.contractor.clone(),
+        misconduct,
+        markup: 0.25,
+    };
+    let asked = CellSpec { populations: vec![odd], requests_per_s: limit, ..usual };
+    let (mut record, rounds) = run(&asked, &IN_MEMORY, &folder.path().join("cells").join(&asked.id)).await;
+    assert_eq!(record.violations, BTreeMap::new());
+    assert!(record.populations[1].misconduct.is_empty(), "{record:?}");
+    let others = rounds.iter().filter(|round| round.awards.iter().all(|award| award.to != "contractor-0"));
+    assert!(others.clone().count() > 3, "{rounds:?}");
+    assert!(others.clone().all(|round| round.outcome.as_deref() == Some("completed")), "{rounds:?}");
+    experiments::report::write(folder.path()).unwrap();
+    let markdown = std::fs::read_to_string(folder.path().join("report.md")).unwrap();
+    let sent = record.populations.swap_remove(0).misconduct;
+    for (kind, MisconductRecord { sent, .. }) in &sent {
+        assert!(markdown.contains(&format!("| odd | {kind} | {sent} | ")), "{markdown}");
+    }
+    (rounds, sent)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_kind_of_malformed_envelope_is_counted_with_how_it_was_refused() {
+    let (_, sent) = Box::pin(beside_four(Misconduct { malformed: 1.0, ..Misconduct::default() }, None)).await;
+    let only = |counts: &BTreeMap<String, u64>| counts.keys().cloned().collect::<Vec<_>>();
+    for (kind, answer, disposition) in [
+        ("not_json", "malformed_json", None),
+        ("wrong_schema", "unknown_field", None),
+        ("unknown_negotiation", "accepted", Some("unauthorized")),
+        ("wrong_act", "not_allowed", None),
+    ] {
+        let record = &sent[kind];
+        assert!(record.sent > 2, "{kind}: {record:?}");
+        assert_eq!(record.answers.values().sum::<u64>(), record.sent, "{kind}: {record:?}");
+        assert_eq!(only(&record.answers), [answer], "{kind}");
+        let expected: Vec<_> = disposition.map(str::to_owned).into_iter().collect();
+        assert_eq!(only(&record.dispositions), expected, "{kind}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_limiter_holds_an_agent_that_sends_a_hundred_times_as_much() {
+    let flood = Misconduct { rate_factor: 100.0, ..Misconduct::default() };
+    let (rounds, sent) = Box::pin(beside_four(flood, Some(100))).await;
+    let record = &sent["flood"];
+    let span_s = (rounds.iter().filter_map(|round| round.ended_us).max().unwrap() - rounds[0].sent_us) as f64 / 1e6;
+    assert!(record.sent as f64 > 100.0 * 10.0, "{record:?}");
+    assert!(record.answers["rate_limited"] > record.sent / 2, "{record:?}");
+    // A hundred a second, and two hundred at once in the beginning; the agents end a little behind the last round.
+    assert!((record.answers["accepted"] as f64) < 200.0 + 100.0 * (span_s + 4.0), "{record:?}");
 }
 
 /// Offers whose delays lie closer than this may change places from run to run.

@@ -57,7 +57,7 @@ fn a_population_behaves_as_the_grid_says_but_for_what_it_says_itself() {
 }
 
 /// What in [`GOOD`] is replaced, by what, where the fault is, and words of fault and remedy.
-const BAD: [(&str, &str, (usize, usize), &str); 46] = [
+const BAD: [(&str, &str, (usize, usize), &str); 50] = [
     ("name = \"mine\"", "name = \"my plan\"", (1, 8), "is no name; use 1 to 64 letters"),
     ("name = \"mine\"", "name = \"\"", (1, 8), "is no name; use 1 to 64 letters"),
     ("name = \"mine\"\n", "", (1, 1), "missing field `name`; add it"),
@@ -93,6 +93,10 @@ const BAD: [(&str, &str, (usize, usize), &str); 46] = [
     ("{ mean = 40 }", "{ mean = -40 }", (10, 12), "delay_ms `exponential -40` cannot be; give amounts"),
     ("lo = 50, hi = 150", "lo = 150, hi = 50", (11, 8), "cost `uniform 150 50` cannot be; give amounts"),
     ("delay_ms =", "silent = 1.5\ndelay_ms =", (10, 10), "silent is 1.5; give a chance, 0 to 1"),
+    ("delay_ms =", "duplicate = 2\ndelay_ms =", (10, 13), "duplicate is 2; give a chance, 0 to 1"),
+    ("delay_ms =", "malformed = -1\ndelay_ms =", (10, 13), "malformed is -1; give a chance, 0 to 1"),
+    ("delay_ms =", "rate_factor = 1e9\ndelay_ms =", (10, 15), "give how many times the rate of others, 0 to 10000"),
+    ("[\"2m\"]", "[\"2m\"]\nrequests_per_s = 0", (9, 18), "requests_per_s is 0; give requests per second"),
     ("[[hyp", "[[grid.population]]\nname = \"my odd\"\ncount = 1\n[[hyp", (13, 8), "is no name; use 1 to 64 letters"),
     ("[[hyp", "[[grid.population]]\ncount = 1\n[[hyp", (12, 1), "missing field `name`; add it"),
     (

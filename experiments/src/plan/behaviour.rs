@@ -3,6 +3,7 @@
 use agents::ContractorConfig;
 use agents::contractor::Distribution;
 use schemas::ids::AttrName;
+use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 use super::fault::FaultList;
@@ -15,11 +16,35 @@ const MICROS: f64 = 1e6;
 /// What they would have to spend unless said otherwise, in units.
 const COST_DEFAULT: DistributionFile = DistributionFile::Uniform { lo: 50.0, hi: 150.0 };
 
+/// Most envelopes of a flood for one that others offer.
+const RATE_FACTOR_MAX: f64 = 10_000.0;
+
+/// What contractors send besides the messages of their scripts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Misconduct {
+    /// Chance that an envelope is sent twice, under one id.
+    pub duplicate: f64,
+    /// Chance that a malformed envelope is sent beside one.
+    pub malformed: f64,
+    /// Envelopes sent besides, for each offer that one who behaves is asked for.
+    pub rate_factor: f64,
+}
+
+impl Misconduct {
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// How contractors behave.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Behaviour {
     /// What each of them does.
     pub contractor: ContractorConfig,
+    /// What they send besides.
+    pub misconduct: Misconduct,
     /// What they add to their own cost, as a share of it.
     pub markup: f64,
     /// The distribution of delays, in words.
@@ -61,6 +86,7 @@ impl Behaviour {
             .into_iter()
             .filter_map(|(name, values)| AttrName::try_new(name).ok().map(|name| (name, values)))
             .collect();
+        let mut misconduct = Misconduct::default();
         let mut wrongs = Vec::new();
         for (name, given, chance) in [
             ("silent", &file.silent, &mut contractor.silent),
@@ -69,6 +95,8 @@ impl Behaviour {
             ("decline", &file.decline, &mut contractor.decline),
             ("ignore_award", &file.ignore_award, &mut contractor.ignore_award),
             ("fail", &file.fail, &mut contractor.fail),
+            ("duplicate", &file.duplicate, &mut misconduct.duplicate),
+            ("malformed", &file.malformed, &mut misconduct.malformed),
         ] {
             let Some(given) = given else { continue };
             if !(0.0..=1.0).contains(given.get_ref()) {
@@ -77,7 +105,19 @@ impl Behaviour {
             *chance = *given.get_ref();
             wrongs.push(format!("{name} {}", given.get_ref()));
         }
-        Self { contractor, markup, delay: shown(delay), cost: shown(cost), wrongs }
+        if let Some(factor) = &file.rate_factor {
+            misconduct.rate_factor = *factor.get_ref();
+            if !(0.0..=RATE_FACTOR_MAX).contains(&misconduct.rate_factor) {
+                let found = format!("rate_factor is {}", misconduct.rate_factor);
+                faults.add(
+                    &factor.span(),
+                    found,
+                    format!("give how many times the rate of others, 0 to {RATE_FACTOR_MAX}"),
+                );
+            }
+            wrongs.push(format!("rate_factor {}", misconduct.rate_factor));
+        }
+        Self { contractor, misconduct, markup, delay: shown(delay), cost: shown(cost), wrongs }
     }
 
     /// What sets it apart from another, in words.

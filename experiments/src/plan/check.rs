@@ -133,10 +133,12 @@ impl Axes {
                         duration_s,
                         seed,
                         contractor: parts.populations.rest().contractor.clone(),
+                        misconduct: parts.populations.rest().misconduct,
                         populations: populations.clone(),
                         markup: parts.populations.rest().markup,
                         warm_up_rounds: parts.warm_up_rounds,
                         reply_within_ms: parts.reply_within_ms,
+                        requests_per_s: parts.requests_per_s,
                         labels: labels.clone(),
                     });
                 }
@@ -153,6 +155,7 @@ struct GridParts {
     by_contractors: BTreeMap<u32, Vec<PopulationSpec>>,
     warm_up_rounds: u32,
     reply_within_ms: u64,
+    requests_per_s: Option<u32>,
 }
 
 impl Checker<'_, '_> {
@@ -334,7 +337,17 @@ impl Checker<'_, '_> {
             populations,
             warm_up_rounds: warm_up.unwrap_or(WARM_UP_DEFAULT),
             reply_within_ms: reply_within_ms.unwrap_or(REPLY_WITHIN_DEFAULT_MS),
+            requests_per_s: grid.requests_per_s.as_ref().and_then(|rate| self.requests_per_s(rate)),
         }
+    }
+
+    fn requests_per_s(&mut self, rate: &Spanned<i64>) -> Option<u32> {
+        let number = u32::try_from(*rate.get_ref()).ok().filter(|number| *number > 0);
+        if number.is_none() {
+            let remedy = "give requests per second of one agent, 1 at least; its calls and their repeats count";
+            self.faults.add(&rate.span(), format!("requests_per_s is {}", rate.get_ref()), remedy);
+        }
+        number
     }
 }
 
@@ -374,8 +387,9 @@ fn seconds(text: &str, most: f64) -> Result<f64, String> {
 /// What makes a cell another than its neighbours.
 fn content(cell: &CellSpec) -> Digest {
     let CellSpec { id: _, contractors, policy, rate, load, duration_s, seed, contractor, markup, .. } = cell;
-    let CellSpec { warm_up_rounds, reply_within_ms, populations, .. } = cell;
+    let CellSpec { warm_up_rounds, reply_within_ms, populations, misconduct, requests_per_s, .. } = cell;
+    let others = format!("{contractor:?} {populations:?} {misconduct:?} {requests_per_s:?}");
     let numbers =
         format!("{contractors} {rate} {duration_s} {seed} {markup} {warm_up_rounds} {reply_within_ms} {load}");
-    Digest::of_parts(&[policy.id.as_bytes(), numbers.as_bytes(), format!("{contractor:?} {populations:?}").as_bytes()])
+    Digest::of_parts(&[policy.id.as_bytes(), numbers.as_bytes(), others.as_bytes()])
 }

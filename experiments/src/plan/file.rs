@@ -51,6 +51,8 @@ pub struct GridFile {
     pub warm_up: Option<Spanned<i64>>,
     /// How long contractors have to offer (`2s`).
     pub reply_within: Option<Spanned<String>>,
+    /// Requests per second that a gateway takes of one agent (2000, or what the rate needs).
+    pub requests_per_s: Option<Spanned<i64>>,
     /// How contractors behave.
     #[serde(default)]
     pub contractor: ContractorFile,
@@ -98,6 +100,12 @@ pub struct ContractorFile {
     pub ignore_award: Option<Spanned<f64>>,
     /// Chance to fail behind an award.
     pub fail: Option<Spanned<f64>>,
+    /// Chance to send an envelope twice, under one id.
+    pub duplicate: Option<Spanned<f64>>,
+    /// Chance to send a malformed envelope beside one.
+    pub malformed: Option<Spanned<f64>>,
+    /// Envelopes sent besides, in parts of those that others offer.
+    pub rate_factor: Option<Spanned<f64>>,
 }
 
 impl ContractorFile {
@@ -115,6 +123,9 @@ impl ContractorFile {
             decline: self.decline.or(other.decline),
             ignore_award: self.ignore_award.or(other.ignore_award),
             fail: self.fail.or(other.fail),
+            duplicate: self.duplicate.or(other.duplicate),
+            malformed: self.malformed.or(other.malformed),
+            rate_factor: self.rate_factor.or(other.rate_factor),
         }
     }
 }

@@ -6,7 +6,7 @@ use agents::ContractorConfig;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
-use super::behaviour::Behaviour;
+use super::behaviour::{Behaviour, Misconduct};
 use super::fault::FaultList;
 use super::file::{ContractorFile, PopulationFile};
 
@@ -24,6 +24,9 @@ pub struct PopulationSpec {
     pub count: u32,
     /// How each behaves.
     pub contractor: ContractorConfig,
+    /// What each sends besides.
+    #[serde(default, skip_serializing_if = "Misconduct::is_none")]
+    pub misconduct: Misconduct,
     /// What they add to their own cost, as a share of it.
     pub markup: f64,
 }
@@ -101,8 +104,8 @@ impl Populations {
                 continue;
             }
             left -= count;
-            let (contractor, markup) = (behaviour.contractor.clone(), behaviour.markup);
-            specs.push(PopulationSpec { name: name.clone(), count, contractor, markup });
+            let Behaviour { contractor, misconduct, markup, .. } = behaviour.clone();
+            specs.push(PopulationSpec { name: name.clone(), count, contractor, misconduct, markup });
         }
         specs
     }

@@ -1,5 +1,6 @@
 //! The report in a form short enough for a pull request.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use crate::figures::Figure;
@@ -46,6 +47,7 @@ pub fn text(report: &ExperimentReport, differences: Option<&Differences>) -> Str
         let _ = writeln!(text, "| {} | {} | {} |", group.name, group.rounds, cells.join(" | "));
     }
     populations(&mut text, report);
+    misconduct(&mut text, report);
     if report.groups.len() > ROWS_MAX {
         let _ = writeln!(text, "\n{} further groups are in `figures.json`.", report.groups.len() - ROWS_MAX);
     }
@@ -163,6 +165,40 @@ fn populations(text: &mut String, report: &ExperimentReport) {
     }
     let _ = writeln!(text, "\n| group | population | {} |", OF_POPULATIONS.map(|(title, ..)| title).join(" | "));
     let _ = writeln!(text, "|---|---|{}", "---|".repeat(OF_POPULATIONS.len()));
+    for row in rows.iter().take(ROWS_MAX) {
+        let _ = writeln!(text, "| {} |", row.join(" | "));
+    }
+}
+
+/// The columns of [`misconduct_rows`].
+pub const OF_MISCONDUCT: [&str; 6] =
+    ["group", "population", "sent besides", "envelopes", "answered by gateways", "disposed by the exchange"];
+
+/// A row for each kind of envelope that should not have been sent.
+#[must_use]
+pub fn misconduct_rows(report: &ExperimentReport) -> Vec<[String; 6]> {
+    let counts = |of: &BTreeMap<String, u64>| {
+        of.iter().map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
+    };
+    let mut rows = Vec::new();
+    for group in &report.groups {
+        for population in &group.populations {
+            for (kind, record) in &population.misconduct {
+                let (answers, dispositions) = (counts(&record.answers), counts(&record.dispositions));
+                let (group, population) = (group.name.clone(), population.name.clone());
+                rows.push([group, population, kind.clone(), record.sent.to_string(), answers, dispositions]);
+            }
+        }
+    }
+    rows
+}
+
+fn misconduct(text: &mut String, report: &ExperimentReport) {
+    let rows = misconduct_rows(report);
+    if rows.is_empty() {
+        return;
+    }
+    let _ = writeln!(text, "\n| {} |\n|{}", OF_MISCONDUCT.join(" | "), "---|".repeat(OF_MISCONDUCT.len()));
     for row in rows.iter().take(ROWS_MAX) {
         let _ = writeln!(text, "| {} |", row.join(" | "));
     }

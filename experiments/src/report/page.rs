@@ -7,7 +7,9 @@ use crate::figures::hypotheses::{HypothesisVerdict, Judgement};
 
 use super::charts::Picture;
 use super::differences::Differences;
-use super::markdown::{OF_POPULATIONS, digits, number, population_rows, scope, summary, value};
+use super::markdown::{
+    OF_MISCONDUCT, OF_POPULATIONS, digits, misconduct_rows, number, population_rows, scope, summary, value,
+};
 use super::paper::PaperComparison;
 use super::{ExperimentReport, GroupFigures};
 
@@ -116,11 +118,18 @@ fn populations(report: &ExperimentReport) -> Markup {
             tr { th scope="row" { (group) } td { (population) } @for value in values { td.number { (value) } } }
         }
     };
+    let sent = misconduct_rows(report);
+    let sent_head = html! { @for title in OF_MISCONDUCT { th { (title) } } };
+    let sent_body = html! { @for row in &sent { tr { @for cell in row { td { (cell) } } } } };
     html! {
         @if !rows.is_empty() {
             h2 { "Populations" }
             (table("Populations", &head, &body))
             p.quiet { "What is beside a population is the negotiations that awarded nothing to it." }
+        }
+        @if !sent.is_empty() {
+            (table("Misconduct", &sent_head, &sent_body))
+            p.quiet { "Envelopes that should not have been sent, of all seeds and the warm-up. A disposition of `ok` may never be told." }
         }
     }
 }

@@ -20,10 +20,11 @@ use traffic_gen::live::{self, Access, CallScenario, Population};
 use traffic_gen::recorder::{Finished, Recorder};
 
 use super::files::CellFiles;
+use super::misconduct::{MisconductCounts, MisconductTransport};
 use super::rounds::{Markups, RoundObserver};
 use super::{CellBus, FileError, RunError, RunOptions};
 use crate::plan::population::REST;
-use crate::plan::{CellSpec, PopulationSpec};
+use crate::plan::{CellSpec, Misconduct, PopulationSpec};
 use crate::record::{CellRecord, PopulationRecord};
 
 /// Begins the ids of a cell's calls. The same in every cell, so that cells of one seed meet the same draws.
@@ -34,6 +35,9 @@ const WRITE_PERIOD: Duration = Duration::from_millis(500);
 const WARM_UP_MAX: Duration = Duration::from_secs(60);
 /// Longest wait for the last events of rounds that have ended, after everything else.
 const LAST_EVENTS_MAX: Duration = Duration::from_secs(3);
+/// Longest wait for open negotiations where contractors misbehave: one that floods the gateway may get nothing of its own
+/// through, and its negotiations end by the last deadline of their policy, 120 s in all presets.
+const MISCONDUCT_DRAIN: Duration = Duration::from_secs(130);
 /// How often is looked whether they have come.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
 /// Requests of one agent per call, at most: the call or offer, revision, confirmation, report, and repeats.
@@ -85,7 +89,7 @@ pub async fn run_cell(
         bus: <&str>::from(options.bus).to_owned(),
         deciders: "scripted".to_owned(),
         labels: spec.labels.clone(),
-        populations: populations(spec),
+        populations: measured.populations,
         rounds: files.written(),
         elapsed_s: measured.elapsed.as_secs_f64(),
         violations: violations(&verdict),
@@ -99,6 +103,7 @@ pub async fn run_cell(
 struct Measured {
     verdict: Verdict,
     elapsed: Duration,
+    populations: Vec<PopulationRecord>,
 }
 
 async fn measure(
@@ -110,8 +115,8 @@ async fn measure(
     let mut scenario = scenario(spec, options);
     scenario.options.observer = Some(Arc::clone(observer) as _);
     let control = ControlClient::try_new(exchange.url())?;
-    let bus = exchange.bus.clone();
-    let transport = move |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&bus)) };
+    let conduct = Conduct::of(spec, options, cancel);
+    let transport = |agent: &AgentId| conduct.transport(agent, BusTransport::new(&exchange.bus));
     let names = (0..scenario.contractors).map(|number| scenario.contractor_name(number));
     let names = names.chain([scenario.initiator.clone()]);
     let identities: BTreeMap<AgentId, Identity> =
@@ -131,7 +136,8 @@ async fn measure(
     let started = Instant::now();
     let ends = cancel.child_token();
     let calls = live::call_from(initiator, &scenario, &recorder, started, &ends);
-    let written = attend(calls, observer, files, &ends, show).await;
+    let calls_end = started + scenario.duration;
+    let written = conduct.flood_until(calls_end, attend(calls, observer, files, &ends, show)).await;
     let elapsed = started.elapsed();
     await_last_events(observer).await;
     let stopped = population.stop().await;
@@ -140,7 +146,7 @@ async fn measure(
     let Finished { verdict, .. } = recorder
         .finish_after(cancel.is_cancelled())
         .map_err(|source| FileError { path: Path::new("trace").to_owned(), source })?;
-    Ok(Measured { verdict, elapsed })
+    Ok(Measured { verdict, elapsed, populations: conduct.populations(spec) })
 }
 
 /// Drives the load to its end, and writes what is complete meanwhile. A file that takes no more ends the load.
@@ -214,6 +220,7 @@ fn scenario(spec: &CellSpec, options: &RunOptions) -> CallScenario {
         contractor: spec.contractor.clone(),
         by_contractor: members(spec, |population| population.contractor.clone()),
         reply_within_ms: spec.reply_within_ms,
+        drain: if Conduct::is_none(spec) { CallScenario::default().drain } else { MISCONDUCT_DRAIN },
         ..CallScenario::default()
     }
 }
@@ -229,32 +236,82 @@ fn markups(spec: &CellSpec) -> Markups {
     Markups { usual: spec.markup, by_contractor: members(spec, |population| population.markup) }
 }
 
-/// The populations with their contractors, those in none as the last.
-fn populations(spec: &CellSpec) -> Vec<PopulationRecord> {
-    if spec.populations.is_empty() {
-        return Vec::new();
-    }
-    let mut names = (0..spec.contractors).map(|number| live::contractor_name(number).as_str().to_owned());
-    let sizes = spec.populations.iter().map(|population| (population.name.as_str(), population.count));
-    let mut record = |(name, count): (&str, u32)| PopulationRecord {
-        name: name.to_owned(),
-        contractors: names.by_ref().take(count as usize).collect(),
-    };
-    let mut records: Vec<PopulationRecord> = sizes.map(&mut record).collect();
-    let rest = record((REST, u32::MAX));
-    records.extend(Some(rest).filter(|rest| !rest.contractors.is_empty()));
-    records
+/// What contractors send besides their own messages, and what came of it.
+struct Conduct {
+    usual: Misconduct,
+    by_contractor: BTreeMap<AgentId, (String, Misconduct)>,
+    /// By population.
+    counts: BTreeMap<String, MisconductCounts>,
+    /// How often one who behaves is asked to offer in a second.
+    rate: f64,
+    seed: u64,
+    flood_ends: CancellationToken,
 }
 
-/// The usual exchange, with the cell's policy and limits that its rate does not reach: they are not what is measured.
+impl Conduct {
+    fn of(spec: &CellSpec, options: &RunOptions, cancel: &CancellationToken) -> Self {
+        let names = spec.populations.iter().map(|population| population.name.clone()).chain([REST.to_owned()]);
+        Self {
+            usual: spec.misconduct,
+            by_contractor: members(spec, |population| (population.name.clone(), population.misconduct)),
+            counts: names.map(|name| (name, MisconductCounts::default())).collect(),
+            rate: spec.rate * options.time_scale,
+            seed: spec.seed,
+            flood_ends: cancel.child_token(),
+        }
+    }
+
+    fn is_none(spec: &CellSpec) -> bool {
+        spec.misconduct.is_none() && spec.populations.iter().all(|population| population.misconduct.is_none())
+    }
+
+    fn transport(&self, agent: &AgentId, transport: BusTransport) -> Arc<dyn Transport> {
+        let member = self.by_contractor.get(agent);
+        let (population, misconduct) = member.map_or((REST, self.usual), |(name, own)| (name, *own));
+        match self.counts.get(population) {
+            Some(counts) if !misconduct.is_none() && *agent != live::initiator_name() => {
+                let counts = counts.clone();
+                let ends = self.flood_ends.clone();
+                Arc::new(MisconductTransport::new(transport, misconduct, (self.rate, self.seed), counts, ends))
+            }
+            Some(_) | None => Arc::new(transport),
+        }
+    }
+
+    /// Ends floods at this time, while something else goes on to its end.
+    async fn flood_until<T>(&self, ends: Instant, during: impl Future<Output = T>) -> T {
+        let mut during = Box::pin(during);
+        tokio::select! {
+            output = &mut during => return output,
+            () = tokio::time::sleep_until(ends) => self.flood_ends.cancel(),
+        }
+        during.await
+    }
+
+    /// The populations with their contractors, those in none as the last; none where all behave alike and as scripted.
+    fn populations(&self, spec: &CellSpec) -> Vec<PopulationRecord> {
+        if spec.populations.is_empty() && self.usual.is_none() {
+            return Vec::new();
+        }
+        let mut names = (0..spec.contractors).map(|number| live::contractor_name(number).as_str().to_owned());
+        let sizes = spec.populations.iter().map(|population| (population.name.as_str(), population.count));
+        let record = |(name, count): (&str, u32)| PopulationRecord {
+            name: name.to_owned(),
+            contractors: names.by_ref().take(count as usize).collect(),
+            misconduct: self.counts.get(name).map(MisconductCounts::records).unwrap_or_default(),
+        };
+        let mut records: Vec<PopulationRecord> = sizes.chain([(REST, u32::MAX)]).map(record).collect();
+        records.retain(|record| !record.contractors.is_empty());
+        records
+    }
+}
+
+/// The usual exchange, with the cell's policy and limits that its rate does not reach, unless the plan says otherwise.
 fn exchange_options(spec: &CellSpec, options: &RunOptions) -> ExchangeOptions {
     let usual = LimitConfig::default();
     let needed = (spec.rate * options.time_scale * REQUESTS_PER_CALL).clamp(1.0, f64::from(u32::MAX)) as u32;
-    let limits = LimitConfig {
-        requests_per_s: usual.requests_per_s.max(needed),
-        burst: usual.burst.max(needed.saturating_mul(2)),
-        ..usual
-    };
+    let requests_per_s = spec.requests_per_s.unwrap_or(usual.requests_per_s.max(needed));
+    let limits = LimitConfig { requests_per_s, burst: requests_per_s.saturating_mul(2), ..usual };
     ExchangeOptions {
         policies: vec![spec.policy.clone()],
         default_policy: Some(spec.policy.name().to_owned()),
