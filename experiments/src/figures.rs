@@ -57,13 +57,15 @@ struct Wording {
 #[derive(Debug)]
 pub struct Sheet<'a> {
     group: &'a Group,
+    /// The group that differs from it in nothing but that its contractors behave.
+    calm: Option<&'a Group>,
     figures: Vec<Figure>,
 }
 
-/// Computes every metric of a group.
+/// Computes every metric of a group, beside the one that differs from it in nothing but that its contractors behave.
 #[must_use]
-pub fn all(group: &Group) -> Vec<Figure> {
-    let mut sheet = Sheet { group, figures: Vec::new() };
+pub fn all(group: &Group, calm: Option<&Group>) -> Vec<Figure> {
+    let mut sheet = Sheet { group, calm, figures: Vec::new() };
     let is_bargain = group.cell().protocol == "alternating";
     traffic::put(&mut sheet);
     if !is_bargain {
@@ -84,7 +86,11 @@ fn number(key: &str) -> u32 {
 impl Sheet<'_> {
     /// Adds a figure; theory may be set in what is returned.
     fn put(&mut self, entry: &Wording, statistic: impl Fn(Weighted<'_>) -> Option<f64>) -> &mut Figure {
-        let estimate = self.group.estimate(statistic);
+        self.put_estimate(entry, self.group.estimate(statistic))
+    }
+
+    /// Adds a figure that is not of this group alone.
+    fn put_estimate(&mut self, entry: &Wording, estimate: Option<Estimate>) -> &mut Figure {
         self.figures.push(Figure {
             key: entry.key.to_owned(),
             name: entry.name.to_owned(),

@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use crate::figures::draw::DrawError;
 use crate::figures::group::Group;
-use crate::figures::hypotheses::{self, HypothesisVerdict};
+use crate::figures::hypotheses::{self, HypothesisVerdict, bounds};
 use crate::figures::{self, Figure};
 use crate::record::PopulationRecord;
 
@@ -40,7 +40,7 @@ pub struct ExperimentReport {
     pub interrupted: Vec<String>,
     /// Figures by group.
     pub groups: Vec<GroupFigures>,
-    /// H1 to H7.
+    /// H1 to H7, then the bounds of the plan, B1, B2, ...
     pub hypotheses: Vec<HypothesisVerdict>,
     /// The paper's runs against these.
     pub paper: Vec<PaperComparison>,
@@ -93,7 +93,7 @@ pub enum ReportError {
 /// # Errors
 /// [`ReportError`]. Nothing is written.
 pub fn compute(folder: &Path) -> Result<ExperimentReport, ReportError> {
-    let ReadFolder { name, tallies, unfinished } = folder::read(folder)?;
+    let ReadFolder { name, bounds: claims, tallies, unfinished } = folder::read(folder)?;
     let cells = tallies.len();
     let interrupted =
         tallies.iter().filter(|tally| tally.cell.is_interrupted).map(|tally| tally.cell.id.clone()).collect();
@@ -104,7 +104,7 @@ pub fn compute(folder: &Path) -> Result<ExperimentReport, ReportError> {
         seeds: group.tallies.len(),
         rounds: group.rounds(),
         populations: populations(group),
-        figures: figures::all(group),
+        figures: figures::all(group, group.calm(&groups)),
     };
     let volume = charts::volume(&groups);
     Ok(ExperimentReport {
@@ -113,7 +113,7 @@ pub fn compute(folder: &Path) -> Result<ExperimentReport, ReportError> {
         unfinished,
         interrupted,
         groups: groups.iter().map(of_group).collect(),
-        hypotheses: hypotheses::all(&groups),
+        hypotheses: [hypotheses::all(&groups), bounds::all(&claims, &groups)].concat(),
         paper: paper::compare(&groups),
         pictures: charts::all(&groups, &volume)?,
         volume,
@@ -206,7 +206,7 @@ impl ExperimentReport {
         let mut verdicts = vec![row(&["hypothesis", "claim", "judgement", "reason", "rounds_needed"])];
         for verdict in &self.hypotheses {
             let needed = verdict.rounds_needed.map(|needed| needed.to_string()).unwrap_or_default();
-            verdicts.push(row(&[verdict.id, verdict.claim, verdict.judgement.as_str(), &verdict.reason, &needed]));
+            verdicts.push(row(&[&verdict.id, &verdict.claim, verdict.judgement.as_str(), &verdict.reason, &needed]));
         }
         let mut paper = vec![row(&[
             "run",

@@ -15,6 +15,9 @@ const OFFERS_MIN: f64 = 100.0;
 /// How far moments may be from those of the distribution they are taken for, in parts.
 const MOMENTS_TOLERANCE: f64 = 0.1;
 
+/// Labels of contractors that do not behave.
+const MISCONDUCT_LABELS: [&str; 2] = ["faults", "populations"];
+
 /// Cells that differ in nothing but their seed.
 #[derive(Debug)]
 pub struct Group {
@@ -118,6 +121,27 @@ impl Group {
     #[must_use]
     pub fn population(&self) -> String {
         key(&CellRecord { policy: String::new(), ..self.cell().clone() })
+    }
+
+    /// The group that differs from this one in nothing but that its contractors behave, if it is among these.
+    #[must_use]
+    pub fn calm<'a>(&self, among: &'a [Self]) -> Option<&'a Self> {
+        let mut cell = CellRecord { populations: Vec::new(), ..self.cell().clone() };
+        MISCONDUCT_LABELS.iter().for_each(|label| drop(cell.labels.remove(*label)));
+        let key = key(&cell);
+        among.iter().find(|group| group.key() == key && key != self.key())
+    }
+
+    /// A statistic in parts of one of another group, seed by seed where their seeds are the same.
+    #[must_use]
+    pub fn ratio_to(
+        &self,
+        calm: &Self,
+        own: impl Fn(Weighted<'_>) -> Option<f64>,
+        of_calm: impl Fn(Weighted<'_>) -> Option<f64>,
+    ) -> Option<Estimate> {
+        let (own, calm) = (self.estimate(own)?, calm.estimate(of_calm).filter(|calm| calm.value > 0.0)?);
+        Some(Estimate::combined(&[&own, &calm], |values| values[0] / values[1]))
     }
 
     /// Contractors, in the order of [`Weighted::by_contractor`].

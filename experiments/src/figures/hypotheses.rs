@@ -1,9 +1,11 @@
-//! H1 to H7: what the paper claims, restated so that rounds can contradict it.
+//! H1 to H7: what the paper claims, restated so that rounds can contradict it; and the [`bounds`] of a plan.
 //!
 //! Every check has a value that theory names and a tolerance within which a difference would not matter. It is held when the
 //! whole interval is within the tolerance, and broken when the interval excludes what theory names and the value is
 //! outside of the tolerance. Between the two it cannot be said, and the number of rounds that would do is given. Intervals
 //! are corrected for how many checks a hypothesis has.
+
+pub mod bounds;
 
 use std::collections::BTreeMap;
 
@@ -46,9 +48,9 @@ impl Judgement {
 #[derive(Debug, Clone, Serialize)]
 pub struct HypothesisVerdict {
     /// Its number.
-    pub id: &'static str,
+    pub id: String,
     /// What it claims.
-    pub claim: &'static str,
+    pub claim: String,
     /// What is known.
     pub judgement: Judgement,
     /// Why, or what is needed.
@@ -88,8 +90,30 @@ struct Compared {
     estimate: Estimate,
     theory: f64,
     tolerance: f64,
+    side: Side,
     rounds: u64,
 }
+
+/// On which side of what is expected a value may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    /// On neither, beyond the tolerance.
+    Near,
+    /// Below.
+    AtMost,
+    /// Above.
+    AtLeast,
+}
+
+/// How a verdict is worded.
+struct Words {
+    /// Before what is expected.
+    expected: &'static str,
+    /// Behind how many agree.
+    agree: &'static str,
+}
+
+const THEORY: Words = Words { expected: "theory says", agree: "checks agree within the tolerance" };
 
 /// Judges all seven.
 #[must_use]
@@ -106,24 +130,28 @@ pub fn all(groups: &[Group]) -> Vec<HypothesisVerdict> {
             "Regret falls with the number k of offers waited for as (n - k)/((k + 1)(n + 1)).",
             nets.iter().filter_map(|group| regret(group)).collect(),
             "needs uniform costs, and contractors that offer after the close as well",
+            &THEORY,
         ),
         judged(
             "H2",
             "Time to decision rises with k as H(n) - H(n - k) mean delays.",
             populations.iter().filter_map(|groups| latency(groups)).collect(),
             "needs scripted exponential delays, and at least two policies of the same population that wait for different numbers",
+            &THEORY,
         ),
         judged(
             "H3",
             "The first to offer is chosen (n - 1)/(k - 1) times as often as any one other.",
             nets.iter().filter_map(|group| advantage(group)).collect(),
             "needs awards under a policy that waits for a number of offers, two at least",
+            &THEORY,
         ),
         judged(
             "H4",
             "How many messages a negotiation takes does not depend on the policy, unless the close comes before the last offer.",
             populations.iter().flat_map(|groups| messages(groups)).collect(),
             "needs at least two policies of the same population whose completed rounds have every offer in time",
+            &THEORY,
         ),
         judged(
             "H5",
@@ -131,11 +159,13 @@ pub fn all(groups: &[Group]) -> Vec<HypothesisVerdict> {
              policy fails on a missing answer.",
             nets.iter().flat_map(|group| completion(group)).collect(),
             "needs a policy that waits for all, and contractors that are silent at times",
+            &THEORY,
         ),
         threshold(&populations),
         HypothesisVerdict {
-            id: "H7",
-            claim: "Sealed scoring brings the first-proposal advantage to 1 with a model in the loop, a list to choose from does not.",
+            id: "H7".to_owned(),
+            claim: "Sealed scoring brings the first-proposal advantage to 1 with a model in the loop, a list to choose from does not."
+                .to_owned(),
             judgement: Judgement::CannotBeSaid,
             reason: "needs a deciding model".to_owned(),
             rounds_needed: None,
@@ -144,7 +174,7 @@ pub fn all(groups: &[Group]) -> Vec<HypothesisVerdict> {
     ]
 }
 
-fn judged(id: &'static str, claim: &'static str, compared: Vec<Compared>, needs: &str) -> HypothesisVerdict {
+fn judged(id: &str, claim: &str, compared: Vec<Compared>, needs: &str, words: &Words) -> HypothesisVerdict {
     let family = compared.len();
     let checks: Vec<Check> = compared.into_iter().map(|compared| compared.check(family)).collect();
     let has = |judgement| checks.iter().filter(move |check: &&Check| check.judgement == judgement);
@@ -152,25 +182,37 @@ fn judged(id: &'static str, claim: &'static str, compared: Vec<Compared>, needs:
     let (judgement, reason) = if checks.is_empty() {
         (Judgement::CannotBeSaid, needs.to_owned())
     } else if let Some(broken) = has(Judgement::Broken).next() {
-        (Judgement::Broken, format!("{}: {:.3} where theory says {:.3}", broken.subject, broken.value, broken.theory))
+        let Check { subject, value, theory, .. } = broken;
+        (Judgement::Broken, format!("{subject}: {value:.3} where {} {theory:.3}", words.expected))
     } else if let Some(open) = has(Judgement::CannotBeSaid).next() {
         (Judgement::CannotBeSaid, open.needed())
     } else {
-        (Judgement::Held, format!("{family} of {family} checks agree within the tolerance"))
+        (Judgement::Held, format!("{family} of {family} {}", words.agree))
     };
-    HypothesisVerdict { id, claim, judgement, reason, rounds_needed, checks }
+    HypothesisVerdict { id: id.to_owned(), claim: claim.to_owned(), judgement, reason, rounds_needed, checks }
+}
+
+impl Side {
+    /// Whether a whole interval is where it may be.
+    fn holds(self, interval: Interval, theory: f64, tolerance: f64) -> bool {
+        let is_below = interval.high <= theory + tolerance;
+        let is_above = interval.low >= theory - tolerance;
+        match self {
+            Self::Near => is_below && is_above,
+            Self::AtMost => is_below,
+            Self::AtLeast => is_above,
+        }
+    }
 }
 
 impl Compared {
     fn check(self, family: usize) -> Check {
-        let Self { subject, estimate, theory, tolerance, rounds } = self;
+        let Self { subject, estimate, theory, tolerance, side, rounds } = self;
         let (value, seeds) = (estimate.value, estimate.seeds());
         let interval = estimate.interval_among(family);
         let distance = (value - theory).abs();
         let judgement = match interval.filter(|_| seeds >= SEEDS_MIN) {
-            Some(interval) if interval.low >= theory - tolerance && interval.high <= theory + tolerance => {
-                Judgement::Held
-            }
+            Some(interval) if side.holds(interval, theory, tolerance) => Judgement::Held,
             Some(interval) if !interval.holds(theory) && distance > tolerance => Judgement::Broken,
             Some(_) | None => Judgement::CannotBeSaid,
         };
@@ -200,7 +242,14 @@ impl Check {
 
 fn compared(group: &Group, theory: f64, tolerance: f64, of: impl Fn(Weighted<'_>) -> Option<f64>) -> Option<Compared> {
     let estimate = group.estimate(of)?;
-    Some(Compared { subject: group.name.clone(), estimate, theory, tolerance, rounds: group.rounds() })
+    Some(Compared {
+        subject: group.name.clone(),
+        estimate,
+        theory,
+        tolerance,
+        side: Side::Near,
+        rounds: group.rounds(),
+    })
 }
 
 /// Regret in parts of the range, to a tenth of what theory says.
@@ -234,6 +283,7 @@ fn latency(groups: &[&Group]) -> Option<Compared> {
         estimate: Estimate::combined(&measured.iter().collect::<Vec<_>>(), slope),
         theory: 1.0,
         tolerance: 0.1,
+        side: Side::Near,
         rounds: groups.iter().map(|group| group.rounds()).min()?,
     })
 }
@@ -263,6 +313,7 @@ fn messages(groups: &[&Group]) -> Vec<Compared> {
         estimate: Estimate::combined(&[estimate, &first.1], |values| values[0] / values[1]),
         theory: 1.0,
         tolerance: 0.02,
+        side: Side::Near,
         rounds: group.rounds().min(first.0.rounds()),
     };
     rest.iter().map(ratio).collect()
@@ -291,8 +342,9 @@ fn completion(group: &Group) -> Vec<Compared> {
 /// Whether there is a cost of waiting at which the threshold policy costs less in all than every fixed number of offers.
 fn threshold(populations: &[Vec<&Group>]) -> HypothesisVerdict {
     let mut verdict = HypothesisVerdict {
-        id: "H6",
-        claim: "At the cost of waiting it is made for, a threshold policy is better in cost and time together than every fixed number of offers.",
+        id: "H6".to_owned(),
+        claim: "At the cost of waiting it is made for, a threshold policy is better in cost and time together than every fixed number of offers."
+            .to_owned(),
         judgement: Judgement::CannotBeSaid,
         reason:
             "needs a threshold policy and at least two policies with a fixed number of offers over the same population"
@@ -337,7 +389,8 @@ fn judge_threshold(
     let checks = (0..WAITING_COSTS).map(|step| {
         let cost = even * 10_f64.powf(step as f64 / 10.0 - 2.0);
         let subject = format!("{} at {:.3} cost per second", group.name, cost * 1e6);
-        Compared { subject, estimate: difference(cost), theory: 0.0, tolerance: 0.0, rounds: group.rounds() }
+        let (theory, tolerance, side) = (0.0, 0.0, Side::Near);
+        Compared { subject, estimate: difference(cost), theory, tolerance, side, rounds: group.rounds() }
             .check(WAITING_COSTS)
     });
     let checks: Vec<Check> = checks.filter(|check| check.interval.is_some() && check.seeds >= SEEDS_MIN).collect();

@@ -1,5 +1,6 @@
 //! What each population did, where not all contractors of a group behave alike, and how the negotiations went that awarded
-//! nothing to it. Keys are `P1` to `P8` with the population's name.
+//! nothing to it. Keys are `P1` to `P8` with the population's name; `P9` to `P11`
+//! are of all populations together, against the group whose contractors behave.
 
 use super::group::Weighted;
 use super::{Sheet, Wording};
@@ -14,6 +15,62 @@ pub fn put(sheet: &mut Sheet<'_>) {
     for name in &names {
         own(sheet, name);
         beside(sheet, name);
+    }
+    if !names.is_empty() {
+        against_calm(sheet);
+    }
+}
+
+/// The negotiations that awarded nothing to a population, and all of them, against those of the group whose contractors
+/// behave.
+fn against_calm(sheet: &mut Sheet<'_>) {
+    let needs = "needs a group that differs in nothing but that its contractors behave, and negotiations that awarded nothing to a population";
+    for (key, name, definition, own, of_calm) in [
+        (
+            "P9d",
+            "others' time to decision, p99, against calm",
+            "of the negotiations that awarded nothing to a named population, in parts of that of the calm group",
+            "decision of others",
+            "decision",
+        ),
+        (
+            "P9c",
+            "others' time to confirmation, p99, against calm",
+            "of the negotiations that awarded nothing to a named population, in parts of that of the calm group",
+            "confirm of others",
+            "confirm",
+        ),
+        (
+            "P10d",
+            "time to decision, p99, against calm",
+            "of all negotiations, in parts of that of the calm group",
+            "decision",
+            "decision",
+        ),
+        (
+            "P10c",
+            "time to confirmation, p99, against calm",
+            "of all negotiations, in parts of that of the calm group",
+            "confirm",
+            "confirm",
+        ),
+    ] {
+        let p99 = |of: &'static str| move |seeds: Weighted<'_>| seeds.quantile(of, 0.99);
+        let ratio = sheet.calm.and_then(|calm| sheet.group.ratio_to(calm, p99(own), p99(of_calm)));
+        sheet.put_estimate(&Wording { key, name, unit: "ratio", definition, needs }, ratio);
+    }
+    for (key, name, definition, own) in [
+        (
+            "P11o",
+            "others' completion against calm",
+            "of the negotiations that awarded nothing to a named population, in parts of that of the calm group",
+            "completed of others",
+        ),
+        ("P11a", "completion against calm", "of all negotiations, in parts of that of the calm group", "completed"),
+    ] {
+        let mean = |of: &'static str| move |seeds: Weighted<'_>| seeds.mean(of);
+        let ratio = sheet.calm.and_then(|calm| sheet.group.ratio_to(calm, mean(own), mean("completed")));
+        sheet.put_estimate(&Wording { key, name, unit: "ratio", definition, needs }, ratio);
     }
 }
 

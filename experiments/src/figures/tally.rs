@@ -7,6 +7,7 @@ use hdrhistogram::Histogram;
 use crate::record::{AwardRecord, BidRecord, CellRecord, MessageCount, PopulationRecord, RoundRecord};
 
 use super::theory;
+use crate::plan::population::REST;
 
 /// A latency is kept with three significant digits.
 const DIGITS: u8 = 3;
@@ -138,6 +139,7 @@ impl Tally {
         let bids = Bids::of(round);
         self.add_offers(round, &bids);
         self.add_awards(&round.awards);
+        self.add_others(round, is_completed);
         self.add_populations(round, is_completed);
         let chosen = round.awards.first();
         if let Some(chosen) = chosen.and_then(|award| bids.in_time.iter().find(|bid| bid.from == award.to)) {
@@ -292,6 +294,22 @@ impl Tally {
         }
         self.contractors.entry(first.to.clone()).or_default().wins += 1;
         self.winners.push(first.to.clone());
+    }
+
+    /// How the negotiations went that awarded nothing to a population.
+    fn add_others(&mut self, round: &RoundRecord, is_completed: bool) {
+        let is_named = |contractor: &String| {
+            self.populations.iter().any(|(name, members)| name != REST && members.contains(contractor))
+        };
+        if self.populations.is_empty() || round.awards.iter().any(|award| is_named(&award.to)) {
+            return;
+        }
+        self.share("completed of others", is_completed);
+        for (name, at) in [("decision of others", round.decided_us), ("confirm of others", round.confirmed_us)] {
+            if let Some(at) = at {
+                self.latency(name, round.intended_us, at);
+            }
+        }
     }
 
     /// What each population did, and how the negotiations went that awarded nothing to it.

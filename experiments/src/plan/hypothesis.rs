@@ -8,7 +8,8 @@ use strum::VariantNames;
 
 /// What a test may be.
 pub const EXPECTED: &str = "give H1 to H7, or a figure with its bound: decision_mean_ms, decision_p50_ms, decision_p95_ms, \
-                            decision_p99_ms, completion, award_rate or offers_per_round, <= or >=, a number";
+                            decision_p99_ms, completion, award_rate, offers_per_round, others_p99_ratio or \
+                            others_completion, <= or >=, a number";
 
 /// A claim.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -57,6 +58,12 @@ pub enum BoundFigure {
     AwardRate,
     /// Mean.
     OffersPerRound,
+    /// 99 % of the latency of decisions in negotiations that awarded nothing to a population, in parts of that of cells that
+    /// differ in nothing but that their contractors behave.
+    #[strum(serialize = "others_p99_ratio")]
+    OthersP99Ratio,
+    /// Negotiations that awarded nothing to a population and completed, over all that awarded nothing to one.
+    OthersCompletion,
 }
 
 impl FromStr for HypothesisTest {

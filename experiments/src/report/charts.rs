@@ -79,7 +79,18 @@ pub fn all(groups: &[Group], volume: &[Volume]) -> Result<Vec<Picture>, DrawErro
     let mut longest = large.clone();
     longest.sort_by_key(|group| std::cmp::Reverse(group.rounds()));
     longest.truncate(GROUPS_MAX);
-    [over_time(&longest), offers(&nets), agents(&longest), messages(volume), trade_off(&large), lorenz(&longest)]
+    let mut plotted = vec![
+        over_time(&longest),
+        offers(&nets),
+        agents(&longest),
+        messages(volume),
+        trade_off(&large),
+        lorenz(&longest),
+    ];
+    if nets.iter().any(|group| !group.cell().populations.is_empty()) {
+        plotted.push(griefing(&nets, groups));
+    }
+    plotted
         .into_iter()
         .map(|(chart, note, missing)| {
             let is_empty = chart.series.iter().all(|series| series.points.is_empty());
@@ -319,6 +330,58 @@ fn lorenz(groups: &[&Group]) -> Plotted {
     let note = "Chance alone bends the curve: from few rounds it says nothing of fairness, and M20 holds its number back until \
                 there are enough.";
     (chart, note, "nothing was awarded")
+}
+
+/// Statistics of one group, and what each is in a calm one.
+type Against = (&'static str, fn(Weighted<'_>) -> Option<f64>, fn(Weighted<'_>) -> Option<f64>);
+
+const AGAINST_CALM: [Against; 3] = [
+    ("others' p99", |own| own.quantile("decision of others", 0.99), |calm| calm.quantile("decision", 0.99)),
+    ("p99 of all", |own| own.quantile("decision", 0.99), |calm| calm.quantile("decision", 0.99)),
+    ("others' completion", |own| own.mean("completed of others"), |calm| calm.mean("completed")),
+];
+
+fn griefing(groups: &[&Group], all: &[Group]) -> Plotted {
+    let pairs: Vec<(&Group, &Group)> = groups.iter().filter_map(|group| Some((*group, group.calm(all)?))).collect();
+    let mut series: Vec<Series> = Vec::new();
+    for (place, (name, own, of_calm)) in AGAINST_CALM.into_iter().enumerate() {
+        let mut shown = Series { name: name.to_owned(), style: SeriesStyle::Points, ..Series::default() };
+        for (number, (group, calm)) in pairs.iter().enumerate() {
+            let Some(ratio) = group.ratio_to(calm, own, of_calm) else { continue };
+            let interval =
+                ratio.interval().map_or((ratio.value, ratio.value), |interval| (interval.low, interval.high));
+            shown.points.push((number as f64 + 1.0 + place as f64 * 0.2, ratio.value));
+            shown.intervals.push(interval);
+        }
+        series.push(shown);
+    }
+    let names = (1..).zip(&pairs).map(|(number, (group, _))| format!("{number} is {}", group.name));
+    let alternative = format!(
+        "Time to decision and completion against calm, {}; {}.",
+        spans(&series, "times calm"),
+        names.collect::<Vec<_>>().join("; ")
+    );
+    if !pairs.is_empty() {
+        let points = vec![(1.0, 1.0), (pairs.len() as f64 + 0.4, 1.0)];
+        series.push(Series {
+            name: "calm".into(),
+            style: SeriesStyle::Dashed,
+            points,
+            color: Some(7),
+            ..Series::default()
+        });
+    }
+    let chart = Chart {
+        title: "Others against calm".into(),
+        alternative,
+        x: Axis::new("group", "number, as in the table"),
+        y: Axis::new("in parts of the calm group", "ratio"),
+        series,
+    };
+    let note = "Groups in the order of the table of populations, without those that have no calm group beside them. Others are the negotiations \
+                that awarded nothing to a named population. An award that is never confirmed costs its own negotiation the policy's confirm \
+                deadline, 10 s in the presets, before the next best is awarded: that is time to confirmation, not to decision.";
+    (chart, note, "needs a group that differs in nothing but that its contractors behave")
 }
 
 /// What each series spans, in words.

@@ -5,6 +5,8 @@ use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
 use crate::figures::tally::Tally;
+use crate::plan::Hypothesis;
+use crate::plan::hypothesis::HypothesisTest;
 use crate::record::{CellRecord, read_rounds};
 
 /// What an experiment left.
@@ -12,6 +14,8 @@ use crate::record::{CellRecord, read_rounds};
 pub struct ReadFolder {
     /// Name of the experiment: of its plan, else of its folder.
     pub name: String,
+    /// The bounds its plan claims.
+    pub bounds: Vec<Hypothesis>,
     /// Its complete cells.
     pub tallies: Vec<Tally>,
     /// Cells without a record.
@@ -77,7 +81,11 @@ pub fn read(folder: &Path) -> Result<ReadFolder, FolderError> {
     if tallies.is_empty() {
         return Err(FolderError::NoCells(folder.to_owned()));
     }
-    Ok(ReadFolder { name: name(folder), tallies, unfinished })
+    let plan = plan(folder);
+    let bounds = plan.as_ref().map(bounds).unwrap_or_default();
+    let name = plan.and_then(|plan| plan.get("name")?.as_str().map(str::to_owned));
+    let name = name.unwrap_or_else(|| name_of(&folder.canonicalize().unwrap_or_else(|_| folder.to_owned())));
+    Ok(ReadFolder { name, bounds, tallies, unfinished })
 }
 
 fn read_cell(folder: &Path) -> Result<Option<Tally>, FolderError> {
@@ -117,12 +125,16 @@ fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> FolderError {
     move |source| FolderError::Unreadable { path, source }
 }
 
-/// The name in the resolved plan; a report does not need the plan, and says the folder's name without it.
-fn name(folder: &Path) -> String {
-    let plan = fs::read_to_string(folder.join("experiment.json")).ok();
-    let plan: Option<serde_json::Value> = plan.and_then(|text| serde_json::from_str(&text).ok());
-    let name = plan.and_then(|plan| plan.get("name")?.as_str().map(str::to_owned));
-    name.unwrap_or_else(|| name_of(&folder.canonicalize().unwrap_or_else(|_| folder.to_owned())))
+/// The resolved plan. A report does not need it: without it the name is the folder's, and no bound is judged.
+fn plan(folder: &Path) -> Option<serde_json::Value> {
+    serde_json::from_str(&fs::read_to_string(folder.join("experiment.json")).ok()?).ok()
+}
+
+/// The bounds that a plan claims; the hypotheses of the literature are judged whatever a plan says.
+fn bounds(plan: &serde_json::Value) -> Vec<Hypothesis> {
+    let claims = plan.get("hypotheses").and_then(serde_json::Value::as_array).into_iter().flatten();
+    let read = claims.filter_map(|claim| serde_json::from_value::<Hypothesis>(claim.clone()).ok());
+    read.filter(|claim| matches!(claim.test, HypothesisTest::Bound { .. })).collect()
 }
 
 fn name_of(folder: &Path) -> String {

@@ -123,7 +123,7 @@ fn title(report: &ExperimentReport, key: &str) -> String {
 }
 
 /// What is shown of each population: what it did, and what those saw that it did not win.
-pub const OF_POPULATIONS: [(&str, &str, &str); 9] = [
+pub const OF_POPULATIONS: [(&str, &str, &str); 11] = [
     ("offers per call", "P1", ""),
     ("refused offers", "P2", ""),
     ("time to offer, p50, ms", "P3", ".p50"),
@@ -133,18 +133,21 @@ pub const OF_POPULATIONS: [(&str, &str, &str); 9] = [
     ("refusals per call", "P6", ""),
     ("decision beside, p99, ms", "P8d", ".p99"),
     ("completion beside", "P7", ""),
+    ("others' p99 against calm", "P9d", ""),
+    ("others' completion against calm", "P11o", ""),
 ];
 
 /// A row for each population of each group: the group, the population with its size, a value for each of [`OF_POPULATIONS`].
 #[must_use]
-pub fn population_rows(report: &ExperimentReport) -> Vec<[String; 11]> {
+pub fn population_rows(report: &ExperimentReport) -> Vec<[String; 13]> {
     let mut rows = Vec::new();
     for group in &report.groups {
         for population in &group.populations {
             let name = &population.name;
             let shown = |(_, key, rest): (&str, &str, &str)| {
-                let key = format!("{key}.{name}{rest}");
-                value(group.figures.iter().find(|figure| figure.key == key))
+                let of_it = format!("{key}.{name}{rest}");
+                // Those against calm are of all populations together.
+                value(group.figures.iter().find(|figure| figure.key == of_it || figure.key == key))
             };
             let mut row = std::array::from_fn(|_| String::new());
             row[0].clone_from(&group.name);

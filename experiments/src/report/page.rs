@@ -125,7 +125,8 @@ fn populations(report: &ExperimentReport) -> Markup {
         @if !rows.is_empty() {
             h2 { "Populations" }
             (table("Populations", &head, &body))
-            p.quiet { "What is beside a population is the negotiations that awarded nothing to it." }
+            p.quiet { "What is beside a population is the negotiations that awarded nothing to it; the others are those that awarded nothing to any \
+                      but the rest. Calm is the group that differs in nothing but that its contractors behave." }
         }
         @if !sent.is_empty() {
             (table("Misconduct", &sent_head, &sent_body))

@@ -5,7 +5,7 @@ use experiments::figures::{self, Figure};
 use crate::world::{World, world};
 
 fn all(world: &World) -> Vec<Figure> {
-    figures::all(&world.group())
+    figures::all(&world.group(), None)
 }
 
 fn figure<'a>(figures: &'a [Figure], key: &str) -> &'a Figure {
@@ -125,7 +125,7 @@ fn a_warm_up_and_refused_calls_are_no_rounds_of_the_figures() {
     tally.add(&round("is_warm_up"));
     assert!(tally.rounds == 0 && tally.means().is_empty());
     tally.add(&round("refusal"));
-    let figures = figures::all(&Group::all(vec![tally]).remove(0));
+    let figures = figures::all(&Group::all(vec![tally]).remove(0), None);
     assert_eq!(figure(&figures, "M8").value, Some(0.0), "a refused call counts among all calls");
     assert_eq!(figure(&figures, "M9").value, None);
 }

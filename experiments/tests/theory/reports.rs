@@ -172,3 +172,22 @@ fn other_seeds_of_the_same_world_are_rarely_beyond_noise() {
     let flagged = (1..=8).filter(|run| !differences::compare(&base, &of(run * 100)).beyond_noise.is_empty()).count();
     assert!(flagged <= 2, "{flagged} of 8 runs of the same world differ");
 }
+
+#[test]
+fn the_bounds_of_the_plan_are_judged_beside_the_hypotheses_of_the_literature() {
+    let folder = experiment(&[small("high@1", 5, 5)]);
+    let plan = r#"{"name": "soon", "hypotheses": [
+        {"text": "Regret", "test": "H1"}, {"text": "It is soon", "test": "decision_p95_ms <= 1000"},
+        {"text": "It is very soon", "test": "decision_p50_ms <= 1"}]}"#;
+    fs::write(folder.path().join("experiment.json"), plan).unwrap();
+    let report = report::write(folder.path()).unwrap();
+    let verdicts: Vec<_> =
+        report.hypotheses.iter().map(|verdict| (verdict.id.as_str(), verdict.judgement.as_str())).collect();
+    assert_eq!(verdicts[6..], [("H7", "cannot be said"), ("B1", "held"), ("B2", "broken")]);
+    let written = files(folder.path());
+    for name in ["report.md", "report.html", "figures.json", "hypotheses.csv"] {
+        let claim = "It is very soon (decision_p50_ms <= 1)";
+        let text = &written[name];
+        assert!(text.contains(claim) || text.contains(&claim.replace('<', "&lt;")), "{name}");
+    }
+}

@@ -1,7 +1,12 @@
 //! H1 to H7 in worlds where each is true, where it is not, and where there are too few rounds.
 
+use std::collections::BTreeMap;
+
 use experiments::figures::group::Group;
-use experiments::figures::hypotheses::{self, HypothesisVerdict, Judgement};
+use experiments::figures::hypotheses::{self, HypothesisVerdict, Judgement, bounds};
+use experiments::figures::tally::Tally;
+use experiments::plan::Hypothesis;
+use experiments::record::{CellRecord, PopulationRecord};
 
 use crate::world::{World, groups, world};
 
@@ -106,4 +111,83 @@ fn a_threshold_beats_every_fixed_number_and_a_bad_one_does_not() {
 fn a_claim_about_models_needs_a_deciding_model() {
     let model = verdict("H7", &[world("high@1", 5, 5)]);
     assert_eq!((model.judgement, model.reason.as_str()), (Judgement::CannotBeSaid, "needs a deciding model"));
+}
+
+fn bound(test: &str, groups: &[Group]) -> HypothesisVerdict {
+    let claim = Hypothesis { text: "It is soon".to_owned(), test: test.parse().unwrap() };
+    let verdict = bounds::all(&[claim], groups).remove(0);
+    assert_eq!((verdict.id.as_str(), verdict.claim.as_str()), ("B1", format!("It is soon ({test})").as_str()));
+    verdict
+}
+
+#[test]
+fn a_bound_is_held_where_every_interval_keeps_it_and_broken_where_one_is_beyond() {
+    // Exponential delays of 40 ms: the last of 12 comes after 124 ms in the mean.
+    let all = groups(&[world("high@1", 12, 12), world("low@1", 12, 1)]);
+    for (test, expected) in [
+        ("decision_mean_ms <= 140", Judgement::Held),
+        ("decision_mean_ms <= 100", Judgement::Broken),
+        ("decision_mean_ms >= 2", Judgement::Held),
+        ("decision_mean_ms >= 50", Judgement::Broken),
+        ("completion >= 1", Judgement::Held),
+        ("award_rate <= 0.5", Judgement::Broken),
+        ("offers_per_round >= 11.9", Judgement::Held),
+        ("others_p99_ratio <= 1.2", Judgement::CannotBeSaid),
+    ] {
+        let verdict = bound(test, &all);
+        assert_eq!(verdict.judgement, expected, "{verdict:#?}");
+        assert_eq!(verdict.checks.len(), if test.starts_with("others") { 0 } else { 2 }, "{verdict:#?}");
+    }
+    let mean = bound("decision_mean_ms <= 140", &all).checks[0].value;
+    let at_the_value = bound(&format!("decision_mean_ms <= {mean}"), &all);
+    assert_eq!(at_the_value.judgement, Judgement::CannotBeSaid, "{at_the_value:#?}");
+    assert!(at_the_value.rounds_needed.unwrap() > 20 * 150);
+    let single = groups(&[World { seeds: 1, ..world("high@1", 12, 12) }]);
+    let verdict = bound("decision_mean_ms <= 500", &single);
+    assert_eq!(verdict.judgement, Judgement::CannotBeSaid, "one seed has no interval: {verdict:#?}");
+}
+
+/// Calm cells, and the same where what is awarded to the first contractor takes so much longer, and all else too.
+fn griefed(own_us: u64, others_us: u64) -> Vec<Group> {
+    let calm = world("high@1", 12, 12);
+    let mut tallies = Vec::new();
+    for (cell, rounds) in calm.cells() {
+        let mut griefed = Tally::new(CellRecord {
+            labels: BTreeMap::from([("populations".to_owned(), "1 griefer (ignore_award 1)".to_owned())]),
+            populations: vec![PopulationRecord {
+                name: "griefer".to_owned(),
+                contractors: vec!["contractor-00".to_owned()],
+                misconduct: BTreeMap::new(),
+            }],
+            ..cell.clone()
+        });
+        let mut tally = Tally::new(cell);
+        for mut round in rounds {
+            tally.add(&round);
+            let is_own = round.awards.iter().any(|award| award.to == "contractor-00");
+            round.decided_us = round.decided_us.map(|at| at + if is_own { own_us } else { others_us });
+            griefed.add(&round);
+        }
+        tallies.extend([tally, griefed]);
+    }
+    Group::all(tallies)
+}
+
+#[test]
+fn others_are_the_negotiations_that_award_nothing_to_those_who_misbehave() {
+    let slow = griefed(10_000_000, 0);
+    assert_eq!(bound("others_p99_ratio <= 1.2", &slow).judgement, Judgement::Held);
+    assert_eq!(bound("others_completion >= 0.99", &slow).judgement, Judgement::Held);
+    let group = slow.iter().find(|group| !group.cell().populations.is_empty()).unwrap();
+    let figures = experiments::figures::all(group, group.calm(&slow));
+    let value = |key: &str| figures.iter().find(|figure| figure.key == key).and_then(|figure| figure.value).unwrap();
+    assert!(value("P10d") > 10.0 && value("P9d") < 1.05, "{} {}", value("P10d"), value("P9d"));
+    assert!((value("P8d.griefer.p99") - value("P9d") * calm_p99(&slow)).abs() < 1e-6);
+    let all_slow = griefed(0, 200_000);
+    assert_eq!(bound("others_p99_ratio <= 1.2", &all_slow).judgement, Judgement::Broken);
+}
+
+fn calm_p99(groups: &[Group]) -> f64 {
+    let calm = groups.iter().find(|group| group.cell().populations.is_empty()).unwrap();
+    calm.whole(|seeds| seeds.quantile("decision", 0.99)).unwrap() / 1e3
 }

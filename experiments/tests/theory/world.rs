@@ -88,7 +88,7 @@ impl World {
         }
     }
 
-    fn cells(&self) -> Vec<(CellRecord, Vec<RoundRecord>)> {
+    pub fn cells(&self) -> Vec<(CellRecord, Vec<RoundRecord>)> {
         (self.first_seed..self.first_seed + self.seeds).map(|seed| (self.cell(seed), self.seed(seed))).collect()
     }
 
