@@ -8,6 +8,8 @@
 //! | [`source`] | where can a document be had; what does a `data:` source hold? |
 //! | [`selection`] | which document does a request name, in any dialect? |
 //! | [`reference`] | which other documents does a document rest on? |
+//! | [`table`] | which documents does an exchange hold, who supports them, how many may there be? |
+//! | `registry` (feature `store`) | how are they stored on the bus, and followed? |
 //!
 //! A document is read once, by [`ProtocolDocument::try_new`], and never changes. What cannot be read is a
 //! [`schemas::Refusal`] with a stable code and a pointer to the member at fault.
@@ -24,15 +26,18 @@
 //! # Ok::<(), schemas::Refusal>(())
 //! ```
 //!
-//! Invariants: no input or output, no clock, no randomness; no text ends the process or makes it do work beyond a named
+//! Invariants, but for `registry`: no input or output, no clock, no randomness; no text ends the process or makes it do work beyond a named
 //! limit. The rules are in docs/spec/agora.md, a page for users is docs/agora.md.
 
 pub mod document;
 pub mod front_matter;
 pub mod hash;
 pub mod reference;
+#[cfg(feature = "store")]
+pub mod registry;
 pub mod selection;
 pub mod source;
+pub mod table;
 
 pub use document::{Origin, ProtocolDocument};
 pub use front_matter::FrontMatter;
@@ -40,3 +45,4 @@ pub use hash::DocumentHash;
 pub use reference::Reference;
 pub use selection::Selection;
 pub use source::DocumentSource;
+pub use table::DocumentTable;

@@ -222,11 +222,13 @@ pub enum Bucket {
     Groups,
     /// Policies, by policy name (the current version) and by `name_at_version`.
     Policies,
+    /// Protocol documents, by hash, and who supports them, by `hash~agent`.
+    Documents,
 }
 
 impl Bucket {
     /// Every bucket.
-    pub const ALL: [Self; 3] = [Self::Agents, Self::Groups, Self::Policies];
+    pub const ALL: [Self; 4] = [Self::Agents, Self::Groups, Self::Policies, Self::Documents];
 
     /// Its name on the bus.
     #[must_use]

@@ -33,8 +33,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bus::Bus;
 use bus::health::HealthProbe;
-use bus::{Bucket, Bus};
 use schemas::GatewayId;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -148,7 +148,7 @@ impl Gateway {
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
         };
-        for bucket in Bucket::ALL {
+        for bucket in registry::FOLLOWED {
             handle.tasks.spawn(registry.clone().drive(bucket, handle.stop.clone()));
         }
         handle.tasks.spawn(auth.drive_refresh(handle.stop.clone()));

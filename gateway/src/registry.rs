@@ -26,17 +26,19 @@ use tokio_util::sync::CancellationToken;
 use crate::metrics::{GatewayMetrics, KvOperation, Shed};
 use crate::problem::store_full;
 
-pub(crate) use consent_requests::RequestNotes;
-pub(crate) use policies::{
-    DEFAULT_KEY, PinnedPolicy, PolicyTable, check_consistency, publish, scores_offers, seed, unknown,
+pub(crate) use self::{
+    consent_requests::RequestNotes,
+    policies::{DEFAULT_KEY, PinnedPolicy, PolicyTable, check_consistency, publish, scores_offers, seed, unknown},
+    presence::{AgentTable, Audience, Member, PresenceSignal},
+    presence_reports::PresenceReports,
 };
-pub(crate) use presence::{AgentTable, Audience, Member, PresenceSignal};
-pub(crate) use presence_reports::PresenceReports;
 
 /// How long a writer waits to see its own write. On one machine it takes well under a millisecond.
 const OWN_WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause before a watch that ended is begun again.
 const WATCH_PAUSE: Duration = Duration::from_millis(200);
+/// The buckets followed here; protocol documents are followed by [`agora::registry`], where HTTP is served.
+pub(crate) const FOLLOWED: [Bucket; 3] = [Bucket::Agents, Bucket::Groups, Bucket::Policies];
 
 /// What the clock shows at the start; 0 stands for never.
 const CLOCK_BEGINS_MS: u64 = 1;
@@ -63,7 +65,8 @@ pub(crate) struct Tables {
     pub(crate) groups: GroupTable,
     pub(crate) policies: PolicyTable,
     pub(crate) backlogs: Backlogs,
-    caught_up: [bool; Bucket::ALL.len()],
+    /// The buckets that have been read whole.
+    caught_up: BTreeSet<Bucket>,
 }
 
 impl Registry {
@@ -97,12 +100,12 @@ impl Registry {
 
     /// Whether every bucket has been read whole since its watch began.
     pub(crate) fn is_caught_up(&self) -> bool {
-        self.read().caught_up.iter().all(|&caught_up| caught_up)
+        self.read().is_caught_up()
     }
 
     /// Waits until [`Registry::is_caught_up`].
     pub(crate) async fn caught_up(&self) {
-        self.until(|tables| tables.caught_up.iter().all(|&caught_up| caught_up)).await;
+        self.until(Tables::is_caught_up).await;
     }
 
     /// Follows one bucket until the gateway stops.
@@ -115,7 +118,7 @@ impl Registry {
                     if let Err(error) = outcome {
                         tracing::warn!(%error, bucket = bucket.as_str(), "the watch could not begin; trying again");
                     }
-                    self.set_caught_up(bucket, false);
+                    self.change(|tables| tables.caught_up.retain(|&whole| whole != bucket));
                 }
             }
             tokio::select! {
@@ -179,7 +182,7 @@ impl Registry {
             for (key, value) in &entries {
                 self.follow_one(tables, bucket, key, value.as_ref());
             }
-            tables.caught_up[index(bucket)] = true;
+            tables.caught_up.insert(bucket);
         });
     }
 
@@ -192,10 +195,6 @@ impl Registry {
         if bucket == Bucket::Policies {
             self.metrics.control.reloaded(is_applied);
         }
-    }
-
-    fn set_caught_up(&self, bucket: Bucket, caught_up: bool) {
-        self.change(|tables| tables.caught_up[index(bucket)] = caught_up);
     }
 
     fn change(&self, change: impl FnOnce(&mut Tables)) {
@@ -211,8 +210,12 @@ impl Tables {
             groups: GroupTable::new(),
             policies: PolicyTable::new(default_policy),
             backlogs: Backlogs::default(),
-            caught_up: [false; Bucket::ALL.len()],
+            caught_up: BTreeSet::new(),
         }
+    }
+
+    fn is_caught_up(&self) -> bool {
+        FOLLOWED.iter().all(|bucket| self.caught_up.contains(bucket))
     }
 
     fn clear(&mut self, bucket: Bucket) {
@@ -220,6 +223,7 @@ impl Tables {
             Bucket::Agents => self.agents.clear(),
             Bucket::Groups => self.groups.clear(),
             Bucket::Policies => self.policies.clear(),
+            Bucket::Documents => {}
         }
     }
 
@@ -229,6 +233,7 @@ impl Tables {
             Bucket::Agents => self.agents.apply(key, value, now_ms),
             Bucket::Groups => apply_group(&mut self.groups, key, value),
             Bucket::Policies => self.policies.apply(key, value),
+            Bucket::Documents => Ok(()),
         };
         if let Err(fault) = &applied {
             tracing::error!(bucket = bucket.as_str(), key, %fault, "a stored document is not readable; it is left out");
@@ -248,14 +253,6 @@ fn apply_group(groups: &mut GroupTable, key: &str, value: Option<&Bytes>) -> Res
         }
     }
     Ok(())
-}
-
-fn index(bucket: Bucket) -> usize {
-    match bucket {
-        Bucket::Agents => 0,
-        Bucket::Groups => 1,
-        Bucket::Policies => 2,
-    }
 }
 
 impl Registry {

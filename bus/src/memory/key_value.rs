@@ -84,11 +84,12 @@ impl BucketState {
 
 impl MemoryKeyValue {
     fn shelf(&self, bucket: Bucket) -> &BucketState {
-        let [agents, groups, policies] = &self.buckets;
+        let [agents, groups, policies, documents] = &self.buckets;
         match bucket {
             Bucket::Agents => agents,
             Bucket::Groups => groups,
             Bucket::Policies => policies,
+            Bucket::Documents => documents,
         }
     }
 }

@@ -26,29 +26,32 @@ const DELETIONS: [&str; 2] = ["DEL", "PURGE"];
 const WATCH_PAUSE: Duration = Duration::from_millis(500);
 
 pub(super) struct NatsKeyValue {
-    stores: [Store; Bucket::ALL.len()],
+    /// Boxed: a handle has more than a kilobyte, and futures that open a bus hold all of them.
+    stores: [Box<Store>; Bucket::ALL.len()],
     read: StreamSource,
 }
 
 impl NatsKeyValue {
     pub(super) async fn new(write: &Context, read: StreamSource) -> Result<Self, BusError> {
         let store = async |bucket: Bucket| {
-            write.get_key_value(bucket.as_str()).await.map_err(|error| match error.kind() {
+            write.get_key_value(bucket.as_str()).await.map(Box::new).map_err(|error| match error.kind() {
                 KeyValueErrorKind::InvalidStoreName | KeyValueErrorKind::GetBucket | KeyValueErrorKind::JetStream => {
                     BusError::Unknown(format!("bucket {}: {error}", bucket.as_str()))
                 }
             })
         };
-        let [agents, groups, policies] = Bucket::ALL;
-        Ok(Self { stores: [store(agents).await?, store(groups).await?, store(policies).await?], read })
+        let [agents, groups, policies, documents] = Bucket::ALL;
+        let stores = [store(agents).await?, store(groups).await?, store(policies).await?, store(documents).await?];
+        Ok(Self { stores, read })
     }
 
     fn store(&self, bucket: Bucket) -> &Store {
-        let [agents, groups, policies] = &self.stores;
+        let [agents, groups, policies, documents] = &self.stores;
         match bucket {
             Bucket::Agents => agents,
             Bucket::Groups => groups,
             Bucket::Policies => policies,
+            Bucket::Documents => documents,
         }
     }
 

@@ -192,20 +192,22 @@ impl Broker {
 
     /// A bucket.
     pub(super) fn bucket(&self, bucket: Bucket) -> &BTreeMap<String, Bytes> {
-        let [agents, groups, policies] = &self.buckets;
+        let [agents, groups, policies, documents] = &self.buckets;
         match bucket {
             Bucket::Agents => agents,
             Bucket::Groups => groups,
             Bucket::Policies => policies,
+            Bucket::Documents => documents,
         }
     }
 
     fn bucket_mut(&mut self, bucket: Bucket) -> &mut BTreeMap<String, Bytes> {
-        let [agents, groups, policies] = &mut self.buckets;
+        let [agents, groups, policies, documents] = &mut self.buckets;
         match bucket {
             Bucket::Agents => agents,
             Bucket::Groups => groups,
             Bucket::Policies => policies,
+            Bucket::Documents => documents,
         }
     }
 

@@ -1,0 +1,247 @@
+//! The documents of an exchange on its bus: followed, so that reads never leave the process, and written so that the first
+//! text under a hash stays.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant};
+
+use bus::{Bucket, BusError, Change, KeyValue};
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use schemas::{AgentId, Code, Refusal};
+use serde::Serialize;
+use tokio::sync::watch;
+
+use crate::table::{DocumentTable, StoredDocument, StoredSupport, TableFault, document_key, read_stored, support_key};
+use crate::{DocumentHash, DocumentSource, ProtocolDocument};
+
+/// Pause before a watch that ended is begun again.
+const WATCH_PAUSE: Duration = Duration::from_millis(200);
+/// Attempts to store under a key that is there and gone again.
+const ATTEMPTS_MAX: usize = 3;
+
+/// Operations on the bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoreOperation {
+    /// Stored.
+    Put,
+    /// Stored unless something stands there.
+    Create,
+    /// Read.
+    Value,
+    /// Removed.
+    Delete,
+}
+
+/// What became of a document that was put.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum PutResult {
+    /// It was not there before.
+    New,
+    /// It stood there already.
+    Known,
+    /// Another text stands under its hash.
+    Collision,
+    /// It was not taken, or the store did not answer.
+    Refused,
+}
+
+/// Who counts what a registry does.
+pub trait RegistryObserver: Send + Sync {
+    /// The store answered, or did not.
+    fn operated(&self, operation: StoreOperation, is_done: bool, time: Duration);
+    /// A document was put.
+    fn put(&self, result: PutResult);
+    /// An entry that was followed was left out because another text is pinned under its hash.
+    fn collided(&self);
+    /// So many documents are held now.
+    fn holds(&self, documents: usize);
+}
+
+/// See the module.
+pub struct DocumentRegistry {
+    key_value: Arc<dyn KeyValue>,
+    table: RwLock<DocumentTable>,
+    /// Whether the bucket has been read whole once: before that nobody knows how much it holds.
+    is_read: AtomicBool,
+    /// Rises with every change.
+    changes: watch::Sender<u64>,
+    observer: Arc<dyn RegistryObserver>,
+}
+
+impl DocumentRegistry {
+    /// An empty registry; [`DocumentRegistry::drive`] fills it.
+    pub fn new(key_value: Arc<dyn KeyValue>, observer: Arc<dyn RegistryObserver>) -> Self {
+        let (table, is_read, changes) = (RwLock::default(), AtomicBool::new(false), watch::Sender::new(0));
+        Self { key_value, table, is_read, changes, observer }
+    }
+
+    /// The documents, for as long as no `await` stands between.
+    pub fn read(&self) -> RwLockReadGuard<'_, DocumentTable> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, DocumentTable> {
+        self.table.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the bucket has been read whole, and then until this holds of the documents.
+    pub async fn until(&self, holds: impl Fn(&DocumentTable) -> bool) {
+        let mut changes = self.changes.subscribe();
+        loop {
+            changes.borrow_and_update();
+            if self.is_read.load(Ordering::Acquire) && holds(&self.read()) {
+                return;
+            }
+            if changes.changed().await.is_err() {
+                // The sender lives in `self`: it cannot be gone while this borrow lasts.
+                return;
+            }
+        }
+    }
+
+    /// Follows the bucket for as long as it is polled.
+    pub async fn drive(&self) {
+        loop {
+            if let Err(error) = self.follow().await {
+                tracing::warn!(%error, "the documents cannot be followed; trying again");
+            }
+            tokio::time::sleep(WATCH_PAUSE).await;
+        }
+    }
+
+    /// Reads the bucket and follows it until the stream ends. Texts never change, so what was read before the watch stays;
+    /// support that was withdrawn meanwhile is reported as a deletion.
+    async fn follow(&self) -> Result<(), BusError> {
+        let mut changes = self.key_value.watch(Bucket::Documents).await?;
+        while let Some(change) = changes.next().await {
+            match change {
+                Change::Put(key, value) => self.apply(&key, Some(&value)),
+                Change::Deleted(key) => self.apply(&key, None),
+                Change::CaughtUp => {
+                    self.is_read.store(true, Ordering::Release);
+                    self.changes.send_modify(|count| *count += 1);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(&self, key: &str, value: Option<&[u8]>) {
+        let (applied, held) = {
+            let mut table = self.write();
+            (table.apply(key, value), table.len())
+        };
+        self.changes.send_modify(|count| *count += 1);
+        self.observer.holds(held);
+        match applied {
+            Ok(()) => {}
+            Err(fault @ TableFault::Unreadable(_)) => tracing::error!(key, %fault, "a stored entry is left out"),
+            Err(fault @ TableFault::Collision(_)) => {
+                self.observer.collided();
+                tracing::error!(key, %fault, "a stored document is left out; the one that was read first stays");
+            }
+        }
+    }
+
+    /// Stores a document that an agent supports, and where else it can be had.
+    ///
+    /// # Errors
+    /// [`Code::Conflict`] when another text stands under its hash, [`Code::Overloaded`] when there is no room,
+    /// [`Code::Unavailable`] when the store does not answer, or has not been read yet.
+    pub async fn put(
+        &self,
+        agent: &AgentId,
+        document: &ProtocolDocument,
+        sources: &[DocumentSource],
+    ) -> Result<PutResult, Refusal> {
+        let outcome = self.try_put(agent, document, sources).await;
+        let result = match &outcome {
+            Ok(result) => *result,
+            Err(refusal) if refusal.code == Code::Conflict => PutResult::Collision,
+            Err(_) => PutResult::Refused,
+        };
+        self.observer.put(result);
+        outcome
+    }
+
+    async fn try_put(
+        &self,
+        agent: &AgentId,
+        document: &ProtocolDocument,
+        sources: &[DocumentSource],
+    ) -> Result<PutResult, Refusal> {
+        if !self.is_read.load(Ordering::Acquire) {
+            return Err(Refusal::new(Code::Unavailable, "the documents have not been read yet; repeat the request")
+                .retry_after_ms(1000));
+        }
+        self.read().check_room(agent, document)?;
+        let key = document_key(document.hash());
+        let stored = StoredDocument { document: document.text().to_owned(), sha256: document.sha256() };
+        let value = encode(&stored)?;
+        let result = self.pin(&key, value.clone(), document).await?;
+        self.apply(&key, Some(&value));
+        let (key, support) = (support_key(document.hash(), agent), StoredSupport { sources: sources.to_vec() });
+        let value = encode(&support)?;
+        let putting = self.key_value.put(Bucket::Documents, key.clone(), value.clone());
+        self.observed(StoreOperation::Put, putting).await?;
+        self.apply(&key, Some(&value));
+        Ok(result)
+    }
+
+    /// Stores the text under its hash, unless one stands there, which must be the same.
+    async fn pin(&self, key: &str, value: Bytes, document: &ProtocolDocument) -> Result<PutResult, Refusal> {
+        let hash = document.hash();
+        for _ in 0..ATTEMPTS_MAX {
+            let creating = self.key_value.create(Bucket::Documents, key.to_owned(), value.clone());
+            if self.observed(StoreOperation::Create, creating).await? {
+                return Ok(PutResult::New);
+            }
+            let reading = self.key_value.value(Bucket::Documents, key.to_owned());
+            let Some(standing) = self.observed(StoreOperation::Value, reading).await? else { continue };
+            if read_stored(hash, &standing).is_ok_and(|standing| standing.sha256() == document.sha256()) {
+                return Ok(PutResult::Known);
+            }
+            tracing::error!(%hash, sha256 = %document.sha256(), "a document was put whose hash stands for another text");
+            return Err(Refusal::new(Code::Conflict, "another text stands under the hash of the document")
+                .at("/document")
+                .expecting("a text whose SHA-1 no other has: change a word of it"));
+        }
+        Err(unanswered())
+    }
+
+    /// The agent supports the document no more; the text stays, because awards may name it.
+    ///
+    /// # Errors
+    /// [`Code::Unavailable`] when the store does not answer.
+    pub async fn withdraw(&self, agent: &AgentId, hash: DocumentHash) -> Result<(), Refusal> {
+        let key = support_key(hash, agent);
+        self.observed(StoreOperation::Delete, self.key_value.delete(Bucket::Documents, key.clone())).await?;
+        self.apply(&key, None);
+        Ok(())
+    }
+
+    async fn observed<T>(
+        &self,
+        operation: StoreOperation,
+        doing: impl Future<Output = Result<T, BusError>>,
+    ) -> Result<T, Refusal> {
+        let began = Instant::now();
+        let outcome = doing.await;
+        self.observer.operated(operation, outcome.is_ok(), began.elapsed());
+        outcome.map_err(|error| {
+            tracing::warn!(%error, "the store of documents did not answer");
+            unanswered()
+        })
+    }
+}
+
+fn encode<T: Serialize>(value: &T) -> Result<Bytes, Refusal> {
+    let bytes = serde_json::to_vec(value);
+    bytes.map(Bytes::from).map_err(|_| Refusal::new(Code::Internal, "the document cannot be written"))
+}
+
+fn unanswered() -> Refusal {
+    Refusal::new(Code::Unavailable, "the store did not answer; repeat the request").retry_after_ms(1000)
+}
