@@ -8,6 +8,8 @@
 //! | [`source`] | where can a document be had; what does a `data:` source hold? |
 //! | [`selection`] | which document does a request name, in any dialect? |
 //! | [`reference`] | which other documents does a document rest on? |
+//! | [`suitability`] | does a document suit a task, as far as is known? |
+//! | [`schedule`] | after how many calls is a document looked for, negotiated, given a routine? |
 //! | [`table`] | which documents does an exchange hold, who supports them, how many may there be? |
 //! | `registry` (feature `store`) | how are they stored on the bus, and followed? |
 //!
@@ -35,8 +37,10 @@ pub mod hash;
 pub mod reference;
 #[cfg(feature = "store")]
 pub mod registry;
+pub mod schedule;
 pub mod selection;
 pub mod source;
+pub mod suitability;
 pub mod table;
 
 pub use document::{Origin, ProtocolDocument};

@@ -256,10 +256,12 @@ impl InitiatorMemory {
 
     /// Of the documents that suit: what the counterpart supports first, then what has a routine, then what was known first.
     fn preferred(&self, call: &TaskCall) -> Option<DocumentHash> {
-        let adequate = self.in_order().filter(|(_, document)| {
-            document.with(&call.task, &call.counterpart) == Suitability::Adequate
-        });
-        adequate.min_by_key(|(hash, document)| (!self.is_common(call, *hash), !document.has_routine)).map(|(hash, _)| hash)
+        let adequate = self
+            .in_order()
+            .filter(|(_, document)| document.with(&call.task, &call.counterpart) == Suitability::Adequate);
+        adequate
+            .min_by_key(|(hash, document)| (!self.is_common(call, *hash), !document.has_routine))
+            .map(|(hash, _)| hash)
     }
 
     /// Of the documents of which it is not known whether they suit: what the counterpart supports first, then what probably
@@ -270,7 +272,8 @@ impl InitiatorMemory {
             matches!(default, Suitability::Unknown | Suitability::ProbablyAdequate) && own != Suitability::Inadequate
         };
         let open = self.in_order().filter(|(_, document)| is_open(document));
-        let is_probable = |document: &RememberedDocument| document.by_default(&call.task) == Suitability::ProbablyAdequate;
+        let is_probable =
+            |document: &RememberedDocument| document.by_default(&call.task) == Suitability::ProbablyAdequate;
         open.min_by_key(|(hash, document)| (!self.is_common(call, *hash), !is_probable(document))).map(|(hash, _)| hash)
     }
 
@@ -366,7 +369,9 @@ impl ResponderMemory {
     fn step(&self, hash: DocumentHash) -> ResponseStep {
         let Some(document) = self.documents.get(&hash) else { return ResponseStep::Reject };
         match document.suitability {
-            Suitability::Unknown | Suitability::ProbablyAdequate | Suitability::ProbablyInadequate => ResponseStep::Check,
+            Suitability::Unknown | Suitability::ProbablyAdequate | Suitability::ProbablyInadequate => {
+                ResponseStep::Check
+            }
             Suitability::Inadequate => ResponseStep::Reject,
             Suitability::Adequate if document.has_routine => ResponseStep::Answer(Means::Routine),
             Suitability::Adequate if document.uses >= self.thresholds.responder_routine && !document.has_written => {
