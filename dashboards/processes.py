@@ -115,7 +115,14 @@ def start_exchange(stack, rate):
     for address in addresses + entries:
         wait_for(f"{address}/readyz")
     access = ("--gateway", ",".join(entries), "--key", "keys/signing-key.pem")
-    wait_for(stack.start_llmx("contractors", "contractors:9464", "contractors", *access) + "/readyz")
+    # Every other contractor asks a model, whose answers are often faulty.
+    examples = HERE.parent / "examples"
+    [stub] = free_ports(1)
+    stack.start("model-stub", stack.llmx, "model-stub", "--listen", f"127.0.0.1:{stub}", "--script", examples / "model-stub-faulty.toml")
+    model = (examples / "model.toml").read_text().replace("127.0.0.1:9090", f"127.0.0.1:{stub}")
+    (stack.folder / "model.toml").write_text(model)
+    asking = ("--model", "model.toml", "--model-share", "0.5")
+    wait_for(stack.start_llmx("contractors", "contractors:9464", "contractors", *access, *asking) + "/readyz")
     wait_for(stack.start_llmx("initiator", "initiator:9464", "traffic", *access, "--rate", rate, "--duration", 24 * 3600) + "/readyz")
 
 
