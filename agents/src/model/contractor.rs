@@ -173,7 +173,11 @@ impl ModelContractor {
         self.counts.fallbacks += 1;
         match self.config.model.fallback {
             ModelFallback::Refuse => self.scripted.refuse(delivery, call.round, reason.as_str()),
-            ModelFallback::Scripted => self.scripted.handle(now, delivery),
+            ModelFallback::Scripted => {
+                let mut actions = self.scripted.handle(now, delivery);
+                actions.retain(|action| !is_late(action, now, call));
+                actions
+            }
         }
     }
 
@@ -215,6 +219,13 @@ impl Strategy for ModelContractor {
         }
         actions
     }
+}
+
+/// Whether a message would leave at or past the end of collection: the script's delays count from the call.
+fn is_late(action: &Action, now: Timestamp, call: &Call) -> bool {
+    let Action::Send(outgoing) = action else { return false };
+    let delay_ms = u64::try_from(outgoing.delay.as_millis()).unwrap_or(u64::MAX);
+    now.plus_ms(delay_ms) >= call.reply_by.0
 }
 
 fn call_of(delivery: &Delivery) -> Option<&Call> {

@@ -25,6 +25,7 @@ async fn a_demo_with_a_faulty_model_violates_nothing_and_says_the_same_for_the_s
     let model = &run["model"];
     let count = |name: &str| model[name].as_u64().unwrap();
     assert_eq!((count("agents"), count("questions")), (6, run["cfps"].as_u64().unwrap() * 6), "{model}");
+    assert_eq!(run["rejected"], serde_json::json!({}), "what agents send is well formed and in time");
     for name in ["repairs", "fallbacks", "input_tokens", "output_tokens", "cost_micro_units", "estimated_calls"] {
         assert!(count(name) > 0, "{name}: {model}");
     }
@@ -70,6 +71,43 @@ async fn contractors_that_ask_a_model_join_a_demo_under_names_of_their_own() {
     assert_eq!(stub.process.end().await, Some(0));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_contractor_that_asks_a_model_leaves_the_payloads_in_the_log_that_a_scripted_one_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let terms = |price: &str, delivery: &str| format!("price = {price}\ndelivery_ms = {delivery}\n");
+    std::fs::write(path("stub.toml"), format!("[answer]\n{}", terms("85000000", "2000"))).unwrap();
+    let scripted = r#"{"terms":{"price":{"constant":85000000},"delivery_ms":{"constant":2000}}}"#;
+    std::fs::write(path("scripted.json"), scripted).unwrap();
+    let mut stub = stub_of(&path("stub.toml")).await;
+    let (scripted, asked, log) = (path("scripted.json"), stub.config.clone(), path("log.jsonl"));
+    let mut logs = Vec::new();
+    for option in [["--contractor", &scripted], ["--contractor-model", &asked]] {
+        let args = ["demo", "--policy", "high", "--agents", "2", "--rate", "4", "--duration", "3", "--export", &log];
+        let (code, summary) = Process::start(&[&args[..], &option].concat()).end_by_itself().await;
+        assert_eq!(code, Some(0), "{summary}");
+        logs.push(payloads(&log));
+    }
+    assert!(logs[0].len() > 10, "offers, confirmations, reports: {:?}", logs[0]);
+    assert_eq!(logs[0], logs[1]);
+    assert_eq!(stub.process.end().await, Some(0));
+}
+
+/// What contractors said in an exported log, in order, by negotiation. Which of two equal offers wins is the exchange's
+/// draw by name, so who said it is left out.
+fn payloads(log: &str) -> Vec<(String, String)> {
+    let text = std::fs::read_to_string(log).unwrap();
+    let records = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let mut said: Vec<(String, String)> = records
+        .flat_map(|line| line["line"]["record"]["record"]["entries"].as_array().cloned().unwrap_or_default())
+        .map(|entry| entry["message"].clone())
+        .filter(|message| message["from"].as_str().is_some_and(|from| from.contains("contractor")))
+        .map(|message| (message["negotiation"].as_str().unwrap().to_owned(), message["body"]["payload"].to_string()))
+        .collect();
+    said.sort();
+    said
+}
+
 /// A stub that runs, and the configuration of agents that ask it.
 struct Stub {
     process: Process,
@@ -77,9 +115,12 @@ struct Stub {
     _folder: tempfile::TempDir,
 }
 
-async fn stub(script: &str) -> Stub {
-    let script = format!("{EXAMPLES}/{script}");
-    let mut process = Process::start(&["model-stub", "--listen", "127.0.0.1:0", "--script", &script]);
+async fn stub(example: &str) -> Stub {
+    stub_of(&format!("{EXAMPLES}/{example}")).await
+}
+
+async fn stub_of(script: &str) -> Stub {
+    let mut process = Process::start(&["model-stub", "--listen", "127.0.0.1:0", "--script", script]);
     let url = process.says("model stub: ").await;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.toml");

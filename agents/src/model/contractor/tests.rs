@@ -1,3 +1,5 @@
+mod behaviours;
+
 use std::sync::Mutex;
 use std::time::Duration;
 
