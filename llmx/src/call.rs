@@ -2,6 +2,7 @@
 
 mod course;
 
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agents::initiator::CallError;
@@ -33,7 +34,8 @@ const CANCEL_MAX: Duration = Duration::from_secs(4);
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  llmx call \"carry a parcel\"\n  \
     llmx call \"carry a parcel\" --max-price 90 --capability bicycle --reply-within 5\n  \
-    llmx call \"carry a parcel\" --to bob --to group://night-shift --policy high --json\n\n\
+    llmx call \"carry a parcel\" --to bob --to group://night-shift --policy high --json\n  \
+    llmx call \"carry a parcel\" --policy chosen --initiator-model model.toml\n\n\
     An offer above --max-price cannot win: the exchange answers it `policy_reject`, code `price.max`. Contractors are not\n\
     told the limit. Offers are sealed until collection has closed, and shown where the confirmation leaves the time.\n\
     Ctrl-C calls it off.\n\
@@ -79,12 +81,22 @@ pub struct CallArgs {
     /// Who calls, where the token is signed here
     #[arg(long = "as", value_name = "AGENT", default_value = "caller", value_parser = AgentId::try_new)]
     caller: AgentId,
+    /// Let a language model choose among the offers, as this TOML file says (docs/models.md); its limits are gates of the
+    /// call. Needs a policy with `decider: initiator`
+    #[arg(long, value_name = "FILE", hide = cfg!(not(feature = "llm")))]
+    initiator_model: Option<PathBuf>,
     /// Print one JSON document at the end, and nothing before
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     access: AccessArgs,
 }
+
+/// Who chooses among the offers, where that is left to the initiator.
+#[cfg(feature = "llm")]
+type Decider = std::sync::Arc<agents::model::ModelDecider>;
+#[cfg(not(feature = "llm"))]
+type Decider = std::convert::Infallible;
 
 /// How following a call ended.
 enum CallEnd {
@@ -107,14 +119,21 @@ pub async fn run(args: CallArgs) -> Outcome {
         return Err(Failure::configuration(format_args!("the task is one argument; quote it: llmx call \"{words}\"")));
     }
     let started = Instant::now();
-    let (bearer, request) = (args.access.bearer(&args.caller)?, args.request());
+    #[cfg(feature = "llm")]
+    let decider = args.initiator_model.as_deref().map(|path| crate::model::open_decider(path, None)).transpose()?;
+    #[cfg(not(feature = "llm"))]
+    let decider =
+        args.initiator_model.is_some().then(|| crate::missing::failure("--initiator-model")).map_or(Ok(None), Err)?;
+    let (bearer, request) = (args.access.bearer(&args.caller)?, args.request(decider.as_ref()));
     args.check_id(&request.own_id, bearer.is_signed_here)?;
     let asking = tokio::time::timeout_at(started + args.wait, args.access.identity(bearer));
     let identity = asking.await.map_err(|_| args.unsent())??;
     let negotiation = NegotiationId::form(&identity.agent, &request.own_id).map_err(Failure::configuration)?;
     let mut course = Course::new(negotiation, &request);
-    let end = args.follow(&identity, request, &mut course, started + args.wait).await?;
+    let end = args.follow((&identity, decider.as_ref()), request, &mut course, started + args.wait).await?;
     course.finish(started.elapsed());
+    #[cfg(feature = "llm")]
+    decider.iter().for_each(|decider| crate::model::note_decisions(decider));
     if args.json {
         print_json(&course)?;
     }
@@ -136,7 +155,7 @@ pub async fn run(args: CallArgs) -> Outcome {
 }
 
 impl CallArgs {
-    fn request(&self) -> CallRequest {
+    fn request(&self, decider: Option<&Decider>) -> CallRequest {
         let mut to = self.to.clone();
         to.extend(self.topic.iter().cloned().map(Address::Topic));
         if to.is_empty() {
@@ -144,7 +163,7 @@ impl CallArgs {
         }
         let price =
             |max| AttrName::try_new("price").map(|attr| Gate { attr, min: None, max, one_of: None, required: true });
-        let cfp = Cfp {
+        let mut cfp = Cfp {
             task: Some(self.task.clone()),
             policy: self.policy.clone(),
             reply_within_ms: self.reply_within.map(|within| u64::try_from(within.as_millis()).unwrap_or(u64::MAX)),
@@ -152,6 +171,8 @@ impl CallArgs {
             gates: self.max_price.and_then(|max| price(Some(max)).ok()).into_iter().collect(),
             ..Cfp::default()
         };
+        #[cfg(feature = "llm")]
+        decider.iter().for_each(|decider| cfp.gates.extend(decider.config().initiator.gates()));
         let own_id = self.id.clone().unwrap_or_else(|| {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             format!("call-{:x}", now.as_micros())
@@ -177,14 +198,21 @@ impl CallArgs {
     /// Opens the call and shows what becomes of it.
     async fn follow(
         &self,
-        identity: &Identity,
+        (identity, decider): (&Identity, Option<&Decider>),
         request: CallRequest,
         course: &mut Course,
         deadline: Instant,
     ) -> Result<CallEnd, Failure> {
         let options =
             AgentOptions { connect_attempts_max: CONNECT_ATTEMPTS_MAX, tracer: tracer(), ..AgentOptions::default() };
-        let initiator = Initiator::spawn(self.access.transport()?, identity.clone(), options);
+        let way = (self.access.transport()?, identity.clone(), options);
+        let initiator = match decider {
+            #[cfg(feature = "llm")]
+            Some(decider) => Initiator::spawn_choosing(way.0, way.1, way.2, decider.clone()),
+            #[cfg(not(feature = "llm"))]
+            Some(decider) => match *decider {},
+            None => Initiator::spawn(way.0, way.1, way.2),
+        };
         let (sender, mut events) = mpsc::channel(EVENTS_MAX);
         let opened = tokio::select! {
             opened = open(&initiator, request, sender) => opened,
@@ -218,7 +246,7 @@ impl CallArgs {
     /// Shows events until the last one.
     async fn watch(&self, events: &mut mpsc::Receiver<CallEvent>, identity: &Identity, course: &mut Course) -> CallEnd {
         while let Some(event) = events.recv().await {
-            if matches!(event.report, CallReport::Awarded(_) | CallReport::Offers(_)) {
+            if matches!(event.report, CallReport::Awarded(_)) {
                 self.look(identity, course).await;
             }
             let (is_last, is_opened) = (event.report.is_last(), matches!(event.report, CallReport::Opened { .. }));

@@ -39,6 +39,8 @@ mod metrics;
 )))]
 mod missing;
 #[cfg(feature = "llm")]
+mod model;
+#[cfg(feature = "llm")]
 mod model_stub;
 mod nats;
 mod ops;
