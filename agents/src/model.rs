@@ -11,6 +11,8 @@
 //! | [`consultant`] | who runs consultations: one model, its accounts, metrics and spans |
 //! | [`contractor`] | a contractor whose terms a model chooses |
 //! | [`decider`] | an initiator's choice among offers, made by a model |
+//! | [`party`] | a party of a bargain whose moves a model chooses |
+//! | [`blocking`] | consultations that a caller waits for: experiments, tests |
 //! | [`prompt`] | how words of others stand in a prompt |
 //! | `metrics` | calls, tokens, cost and unusable answers (feature `metrics`) |
 //!
@@ -20,6 +22,7 @@
 
 pub mod accounts;
 pub mod answer;
+pub mod blocking;
 pub mod config;
 pub mod consultant;
 pub mod consultation;
@@ -28,6 +31,7 @@ pub mod decider;
 pub mod http;
 #[cfg(feature = "metrics")]
 pub mod metrics;
+pub mod party;
 pub mod prompt;
 pub mod scripted;
 pub mod shape;

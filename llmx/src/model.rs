@@ -31,11 +31,11 @@ pub fn note_decisions(decider: &ModelDecider) {
     let ModelTotals { calls, usage, cost, .. } = decider.consultant().totals();
     let name = &decider.config().model.name;
     if chosen + fallbacks == 0 {
-        note(&format!("model {name}: not asked; only a policy with `decider: initiator` leaves the choice to it"));
+        note(format!("model {name}: not asked; only a policy with `decider: initiator` leaves the choice to it"));
         return;
     }
     let (input, output) = (usage.input, usage.output);
-    note(&format!(
+    note(format!(
         "model {name}: {chosen} choices, {fallbacks} by score instead; {calls} calls, {input} tokens in, {output} out, \
          {cost} micro-units"
     ));

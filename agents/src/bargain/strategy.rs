@@ -33,6 +33,9 @@ pub use tit_for_tat::TitForTat;
 pub trait BargainStrategy: Send {
     /// Decides one turn. Called again for the same turn when the move could not be made, or the standing offer is gone.
     fn decide(&mut self, view: &TurnView<'_>) -> Move;
+
+    /// Takes what somebody else has decided for its turn of a round. Most decide themselves.
+    fn advise(&mut self, _round: u32, _next: Move) {}
 }
 
 /// A turn as the party whose it is sees it.
@@ -59,6 +62,30 @@ impl TurnView<'_> {
     #[must_use]
     pub fn relative_time(round: u32, rounds: u32) -> f64 {
         f64::from(round) / (f64::from(rounds) + 1.0)
+    }
+}
+
+/// A turn as a party sees it whose strategy decides later.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OpenTurn {
+    /// The party, counted from 0 in the order of turns.
+    pub party: usize,
+    /// The round, counted from 1.
+    pub round: u32,
+    /// The last round, where rounds are bounded.
+    pub rounds: Option<u32>,
+    /// The outcome of the standing offer, where the party can accept it.
+    pub standing: Option<usize>,
+    /// All offers so far, in their order.
+    pub offers: Vec<OfferMade>,
+}
+
+impl OpenTurn {
+    /// A turn as a strategy sees it.
+    #[must_use]
+    pub fn of(view: &TurnView<'_>) -> Self {
+        let TurnView { party, round, rounds, standing, offers, .. } = *view;
+        Self { party, round, rounds, standing, offers: offers.to_vec() }
     }
 }
 

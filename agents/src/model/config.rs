@@ -25,6 +25,9 @@ pub struct ModelAgentConfig {
     /// What initiators are told, and may choose.
     #[serde(default)]
     pub initiator: ModelDeciderConfig,
+    /// What parties of bargains are told.
+    #[serde(default)]
+    pub party: ModelPartyConfig,
 }
 
 /// An endpoint and the limits of using it.
@@ -115,6 +118,14 @@ pub struct ModelDeciderConfig {
     pub order: OfferOrder,
 }
 
+/// What a party of a bargain is told. Its limits are those of its domain.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ModelPartyConfig {
+    /// The owner's words to the model: how it should bargain. Limits do not belong here.
+    pub instructions: String,
+}
+
 /// In which order a model is shown offers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -178,6 +189,18 @@ impl ModelAgentConfig {
     pub fn check(&self) -> Result<(), ModelConfigError> {
         self.model.check()?;
         self.contractor.check()
+    }
+
+    /// Whether the parameters of a party make sense.
+    ///
+    /// # Errors
+    /// [`ModelConfigError`] names the first that does not.
+    pub fn check_party(&self) -> Result<(), ModelConfigError> {
+        self.model.check()?;
+        if self.party.instructions.len() > INSTRUCTIONS_BYTES_MAX {
+            return Err(fault("party.instructions", format!("at most {INSTRUCTIONS_BYTES_MAX} bytes")));
+        }
+        Ok(())
     }
 
     /// Whether the parameters of a deciding initiator make sense.

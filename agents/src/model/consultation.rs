@@ -205,21 +205,24 @@ impl<Q: Question> Consultation<Q> {
     }
 
     /// Runs it to its end on a virtual clock that begins at `now`. `ask` answers a request, and says how many microseconds
-    /// that took.
+    /// that took; or nothing, where a limit forbids the call.
     ///
     /// # Errors
     /// [`GaveUp`] says why there is no choice.
     pub fn run(
         mut self,
         mut now: Timestamp,
-        mut ask: impl FnMut(&CompletionRequest) -> (Result<Completion, CompletionError>, u64),
+        mut ask: impl FnMut(Timestamp, &CompletionRequest) -> Option<(Result<Completion, CompletionError>, u64)>,
     ) -> Result<Q::Choice, GaveUp> {
         loop {
             match self.poll(now) {
                 ConsultationStep::End => return self.into_outcome().unwrap_or(Err(GaveUp::Deadline)),
                 ConsultationStep::Wait(until) => now = until,
                 ConsultationStep::Ask(request) => {
-                    let (completion, took_us) = ask(&request);
+                    let Some((completion, took_us)) = ask(now, &request) else {
+                        self.give_up(GaveUp::Budget);
+                        continue;
+                    };
                     now = Timestamp(now.0.saturating_add(took_us));
                     self.handle_completion(now, completion);
                 }

@@ -8,11 +8,12 @@ use schemas::delivery::{Award, Closing, Delivery, Disposition, Standing, Turn};
 use schemas::payload::{Accept, AttrValue, Confirm, Offer, Reasoned, Terms};
 use schemas::{Act, AgentId, Digest, NegotiationId, OfferId, Payload, Timestamp};
 
+use super::Bargainer;
 use super::report::BargainOutcome;
 use crate::bargain::DocumentFault;
 use crate::bargain::plan::{BargainPlan, Fallback};
 use crate::bargain::space::Space;
-use crate::bargain::strategy::{Move, OfferMade, TurnView};
+use crate::bargain::strategy::{Move, OfferMade, OpenTurn, TurnView};
 use crate::strategy::Outgoing;
 
 /// Moves of one turn that the exchange may refuse before the party ends the bargain. A strategy that is refused again and
@@ -69,6 +70,33 @@ struct Made {
     what: Move,
     /// A receipt has shown that it was applied.
     is_confirmed: bool,
+}
+
+/// For whoever decides a party's turns elsewhere.
+impl Bargainer {
+    /// Whether it is known who takes part in a bargain.
+    pub fn is_open(&mut self, negotiation: &NegotiationId) -> bool {
+        self.bargains.side(negotiation).is_some_and(|side| side.is_open())
+    }
+
+    /// How a turn of this agent stands, unless it has acted in it.
+    pub fn open_turn(&mut self, now: Timestamp, negotiation: &NegotiationId, turn: &Turn) -> Option<OpenTurn> {
+        let side = self.bargains.side(negotiation)?;
+        side.note_standing(turn, side.parties?);
+        let is_late = side.turn.as_ref().is_some_and(|known| turn.step < known.step);
+        if is_late || turn.party != side.agent || side.has_acted(turn.step) {
+            return None;
+        }
+        let standing = side.standing(now, turn).map(|(outcome, ..)| outcome);
+        Some(OpenTurn::of(&side.view(turn, standing, &side.offers)))
+    }
+
+    /// What was decided for a turn of a round; its strategy may make use of it.
+    pub fn advise(&mut self, negotiation: &NegotiationId, round: u32, next: Move) {
+        if let Some(side) = self.bargains.side(negotiation) {
+            side.plan.strategy.advise(round, next);
+        }
+    }
 }
 
 /// What a party says.

@@ -77,9 +77,9 @@ fn decided(
     let question = OffersQuestion::new(subject.clone(), offers, config, seed);
     let mut put = String::new();
     let consultation = Consultation::new(question, &config.model, AnswerForm::JsonSchema, subject.deadline, seed);
-    let choice = consultation.run(subject.asked_at, |request| {
+    let choice = consultation.run(subject.asked_at, |_, request| {
         put.extend(request.messages.iter().map(|message| message.content.as_str()));
-        (stub.answer(request), 1_000)
+        Some((stub.answer(request), 1_000))
     });
     (choice, put)
 }

@@ -1,0 +1,89 @@
+//! Consultations that a caller waits for, in experiments and tests.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::runtime::Handle;
+
+use super::accounts::{ModelAccounts, ModelTotals, TokenUsage};
+use super::config::ModelConfig;
+use super::consultant::{Consultant, Subject};
+use super::consultation::{Consultation, GaveUp, Question};
+use super::stub::StubModel;
+use super::{AnswerForm, CompletionRequest};
+
+/// Microseconds that a stub takes for an answer.
+const STUB_ANSWER_US: u64 = 1_000;
+
+/// A model that answers while its caller waits.
+pub enum BlockingConsultant {
+    /// A stub, on a virtual clock.
+    Stub(Box<VirtualStub>),
+    /// A model elsewhere. The caller must be on no thread of the runtime.
+    Live(Arc<Consultant>, Handle),
+}
+
+/// Sees what is put to a model.
+type Watching = dyn Fn(&CompletionRequest) + Send + Sync;
+
+/// A stub with its accounts, on a virtual clock.
+pub struct VirtualStub {
+    stub: StubModel,
+    config: ModelConfig,
+    accounts: Mutex<ModelAccounts>,
+    put: Option<Box<Watching>>,
+}
+
+impl VirtualStub {
+    /// A stub that is used within the limits of a configuration.
+    #[must_use]
+    pub fn new(stub: StubModel, config: ModelConfig) -> Self {
+        Self { stub, accounts: Mutex::new(ModelAccounts::new(&config)), config, put: None }
+    }
+
+    /// The same, which shows everything that is put to it.
+    #[must_use]
+    pub fn showing(mut self, put: impl Fn(&CompletionRequest) + Send + Sync + 'static) -> Self {
+        self.put = Some(Box::new(put));
+        self
+    }
+
+    fn consult<Q: Question>(&self, subject: &Subject, question: Q) -> Result<Q::Choice, GaveUp> {
+        let seed = retry::hash(subject.negotiation.as_str(), retry::hash(subject.agent.as_str(), 0));
+        let form = AnswerForm::JsonSchema;
+        let consultation = Consultation::new(question, &self.config, form, subject.deadline, seed);
+        consultation.run(subject.asked_at, |now, request| {
+            let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+            let bytes = request.messages.iter().map(|message| message.content.len()).sum();
+            let most = TokenUsage { output: request.answer_tokens.into(), ..TokenUsage::estimated(bytes, 0) };
+            let room = accounts.reserve(now, &subject.agent, &subject.negotiation, most)?;
+            self.put.iter().for_each(|put| put(request));
+            let answer = self.stub.answer(request);
+            let counted = answer.as_ref().map_or_else(|_| Some(TokenUsage::default()), |completion| completion.usage);
+            let _ = accounts.settle(room, counted, most);
+            accounts.note_answer(true);
+            Some((answer, STUB_ANSWER_US))
+        })
+    }
+}
+
+impl BlockingConsultant {
+    /// Asks a question until it is answered or given up.
+    ///
+    /// # Errors
+    /// [`GaveUp`] says why there is no choice.
+    pub fn consult<Q: Question>(&self, subject: &Subject, question: Q) -> Result<Q::Choice, GaveUp> {
+        match self {
+            Self::Stub(stub) => stub.consult(subject, question),
+            Self::Live(consultant, runtime) => runtime.block_on(consultant.consult(subject, question)),
+        }
+    }
+
+    /// Everything spent so far.
+    #[must_use]
+    pub fn totals(&self) -> ModelTotals {
+        match self {
+            Self::Stub(stub) => stub.accounts.lock().unwrap_or_else(PoisonError::into_inner).totals(),
+            Self::Live(consultant, _) => consultant.totals(),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! A party of a bargain whose moves a model chooses (docs/models.md#bargaining).
+//!
+//! Own limits are checked twice: behind the model, which is not told them, and by the exchange, to which the party has declared
+//! its mandate when it joined. Without a usable answer the party ends the bargain, or plays the strategy its owner names.
+
+mod asking;
+mod question;
+
+use std::sync::Arc;
+
+use schemas::{AgentId, NegotiationId, Timestamp};
+use telemetry::TraceContext;
+
+use super::blocking::BlockingConsultant;
+use super::config::{ModelAgentConfig, ModelFallback};
+use super::consultant::Subject;
+use crate::bargain::strategy::OpenTurn;
+use crate::bargain::{BargainStrategy, Move, Preferences, Space, TurnView};
+
+pub use asking::{AskingBargainer, spawn};
+pub use question::TurnQuestion;
+
+/// How long before the end of a turn a model's answer is of use at the latest: the move has to be admitted as well.
+const TURN_MARGIN_MS: u64 = 500;
+/// Time of a turn that is played without an exchange: as much as one has unless the rules say otherwise.
+const TURN_MS: u64 = 10_000;
+
+/// What a party bargains about, and how.
+#[derive(Debug, Clone)]
+pub struct PartyTable {
+    /// The outcomes. Their names and texts are the owner's: a party takes part in bargains over its own domain only.
+    pub space: Space,
+    /// What they are worth to it, and which it may agree to.
+    pub preferences: Arc<Preferences>,
+    /// The owner's words to the model.
+    pub config: Arc<ModelAgentConfig>,
+    /// Makes the markers around words of others, who must not know it.
+    pub marker_seed: u64,
+}
+
+/// Plays what somebody else has decided for the turn, and otherwise what the owner wants instead.
+pub struct AdvisedStrategy {
+    advice: Option<(u32, Move)>,
+    fallback: ModelFallback,
+    scripted: Box<dyn BargainStrategy>,
+}
+
+impl AdvisedStrategy {
+    /// A strategy without advice.
+    #[must_use]
+    pub fn new(fallback: ModelFallback, scripted: Box<dyn BargainStrategy>) -> Self {
+        Self { advice: None, fallback, scripted }
+    }
+}
+
+impl BargainStrategy for AdvisedStrategy {
+    fn decide(&mut self, view: &TurnView<'_>) -> Move {
+        match (self.advice.take(), self.fallback) {
+            (Some((round, advised)), _) if round == view.round => advised,
+            (_, ModelFallback::Refuse) => Move::End,
+            (_, ModelFallback::Scripted) => self.scripted.decide(view),
+        }
+    }
+
+    fn advise(&mut self, round: u32, next: Move) {
+        self.advice = Some((round, next));
+    }
+}
+
+/// A party that waits for its model in each turn: at a table without an exchange in between.
+pub struct WaitingParty {
+    table: PartyTable,
+    consultant: Arc<BlockingConsultant>,
+    advised: AdvisedStrategy,
+    agent: AgentId,
+    negotiation: NegotiationId,
+    task: Option<String>,
+}
+
+impl WaitingParty {
+    /// A party in a negotiation. `scripted` is what it plays instead of the model where its owner wants that; `task` is what
+    /// the initiator said in words.
+    #[must_use]
+    pub fn new(
+        table: PartyTable,
+        consultant: Arc<BlockingConsultant>,
+        scripted: Box<dyn BargainStrategy>,
+        (agent, negotiation, task): (AgentId, NegotiationId, Option<String>),
+    ) -> Self {
+        let advised = AdvisedStrategy::new(table.config.model.fallback, scripted);
+        Self { table, consultant, advised, agent, negotiation, task }
+    }
+}
+
+impl BargainStrategy for WaitingParty {
+    fn decide(&mut self, view: &TurnView<'_>) -> Move {
+        let subject = Subject {
+            agent: self.agent.clone(),
+            negotiation: self.negotiation.clone(),
+            context: TraceContext::of(None, &self.negotiation),
+            asked_at: Timestamp(0),
+            deadline: Timestamp(0).plus_ms(TURN_MS - TURN_MARGIN_MS),
+        };
+        let turn = OpenTurn::of(view);
+        let question = TurnQuestion::new(turn, &self.table, self.task.as_deref(), &self.negotiation);
+        if let Ok(next) = self.consultant.consult(&subject, question) {
+            self.advised.advise(view.round, next);
+        }
+        self.advised.decide(view)
+    }
+}
+
+#[cfg(test)]
+mod tests;

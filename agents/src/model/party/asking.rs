@@ -1,0 +1,219 @@
+//! A bargaining agent that takes its turns to a model, and the task in which it does.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use schemas::delivery::{Delivery, Notification, Turn};
+use schemas::{AgentId, NegotiationId, Timestamp};
+use telemetry::TraceContext;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::{AdvisedStrategy, PartyTable, TURN_MARGIN_MS, TurnQuestion};
+use crate::agent::{Agent, AgentCommander, AgentHandle, AgentOptions};
+use crate::bargain::{BargainEvent, BargainPlan, BargainRequest, Bargainer, DomainPlanner, Move};
+use crate::identity::Identity;
+use crate::model::consultant::{Consultant, Subject};
+use crate::model::consultation::GaveUp;
+use crate::strategy::{Action, Sent, Strategy};
+use crate::transport::Transport;
+
+/// Turns of one agent at a time with the model.
+const CONSULTATIONS_MAX: usize = 64;
+/// Turns that wait for one of these to end; further ones are decided without the model.
+const QUESTIONS_MAX: usize = 1024;
+
+/// A bargaining agent that holds each turn of its own back until its model has decided it.
+pub struct AskingBargainer {
+    agent: AgentId,
+    bargainer: Bargainer,
+    table: PartyTable,
+    planner: DomainPlanner,
+    held: BTreeMap<NegotiationId, HeldTurn>,
+    tasks: BTreeMap<NegotiationId, String>,
+    last_number: u64,
+    questions: mpsc::Sender<AskedTurn>,
+}
+
+/// A turn that waits.
+struct HeldTurn {
+    /// Absent: until it is known who takes part.
+    number: Option<u64>,
+    round: u32,
+    delivery: Delivery,
+}
+
+struct AskedTurn {
+    number: u64,
+    subject: Subject,
+    question: TurnQuestion,
+}
+
+impl AskingBargainer {
+    /// The plan of the owner's domain, its moves advised by the model.
+    fn plan(planner: &DomainPlanner, table: &PartyTable, negotiation: &NegotiationId) -> BargainPlan {
+        let plan = planner.plan_for(negotiation);
+        BargainPlan { strategy: Box::new(AdvisedStrategy::new(table.config.model.fallback, plan.strategy)), ..plan }
+    }
+
+    /// Opens a bargain over the owner's domain, as [`Bargainer::open`] does; the plan of the request is replaced.
+    pub fn open(&mut self, now: Timestamp, negotiation: &NegotiationId, request: BargainRequest) -> Vec<Action> {
+        let plan = Self::plan(&self.planner, &self.table, negotiation);
+        self.bargainer.open(now, negotiation, BargainRequest { plan, ..request })
+    }
+
+    fn handle_turn(&mut self, now: Timestamp, delivery: &Delivery, turn: &Turn) -> Vec<Action> {
+        let negotiation = &delivery.envelope.negotiation;
+        if turn.party != self.agent {
+            self.held.remove(negotiation);
+            return self.bargainer.handle(now, delivery);
+        }
+        if !self.bargainer.is_open(negotiation) {
+            let held = HeldTurn { number: None, round: turn.round, delivery: delivery.clone() };
+            self.held.insert(negotiation.clone(), held);
+            return vec![Action::Defer];
+        }
+        let Some(open) = self.bargainer.open_turn(now, negotiation, turn) else {
+            return self.bargainer.handle(now, delivery);
+        };
+        self.last_number += 1;
+        let number = self.last_number;
+        let subject = Subject {
+            agent: self.agent.clone(),
+            negotiation: negotiation.clone(),
+            context: TraceContext::of(delivery.envelope.traceparent.as_deref(), negotiation),
+            asked_at: now,
+            deadline: Timestamp(turn.act_by.0.0.saturating_sub(TURN_MARGIN_MS * 1000)),
+        };
+        let task = self.tasks.get(negotiation).map(String::as_str);
+        let question = TurnQuestion::new(open, &self.table, task, negotiation);
+        let held = HeldTurn { number: Some(number), round: turn.round, delivery: delivery.clone() };
+        self.held.insert(negotiation.clone(), held);
+        let negotiation = negotiation.clone();
+        match self.questions.try_send(AskedTurn { number, subject, question }) {
+            Ok(()) => vec![Action::Defer],
+            Err(_) => self.handle_answer(now, &negotiation, number, Err(GaveUp::Budget)),
+        }
+    }
+
+    /// Takes the model's move, and makes it, or what the owner wants instead.
+    fn handle_answer(
+        &mut self,
+        now: Timestamp,
+        negotiation: &NegotiationId,
+        number: u64,
+        answer: Result<Move, GaveUp>,
+    ) -> Vec<Action> {
+        if self.held.get(negotiation).is_none_or(|held| held.number != Some(number)) {
+            return Vec::new();
+        }
+        let Some(held) = self.held.remove(negotiation) else { return Vec::new() };
+        if let Ok(next) = answer {
+            self.bargainer.advise(negotiation, held.round, next);
+        }
+        self.bargainer.handle(now, &held.delivery)
+    }
+}
+
+impl Strategy for AskingBargainer {
+    fn handle(&mut self, now: Timestamp, delivery: &Delivery) -> Vec<Action> {
+        let negotiation = &delivery.envelope.negotiation;
+        match &delivery.payload {
+            Notification::Turn(turn) => return self.handle_turn(now, delivery, turn),
+            Notification::Cfp(call) => {
+                if let Some(task) = &call.task {
+                    self.tasks.insert(negotiation.clone(), task.clone());
+                }
+            }
+            Notification::Closed(_) => {
+                self.held.remove(negotiation);
+                self.tasks.remove(negotiation);
+            }
+            Notification::NotUnderstood(_)
+            | Notification::Ack(_)
+            | Notification::Accept(_)
+            | Notification::Reject(_)
+            | Notification::Cancel(_)
+            | Notification::Inform(_)
+            | Notification::Failure(_) => {}
+        }
+        let mut actions = self.bargainer.handle(now, delivery);
+        if self.bargainer.is_open(negotiation)
+            && self.held.get(negotiation).is_some_and(|held| held.number.is_none())
+            && let Some(held) = self.held.remove(negotiation)
+        {
+            actions.extend(self.handle(now, &held.delivery));
+        }
+        actions
+    }
+
+    fn handle_sent(&mut self, now: Timestamp, sent: &Sent) -> Vec<Action> {
+        self.bargainer.handle_sent(now, sent)
+    }
+}
+
+/// Runs a bargaining agent in a task of its own, and its turns in another, which ends with it. It takes part in bargains over
+/// the domain of its planner, under the planner's mandate, and nothing else; the planner's strategy is played where the owner's `fallback` says so.
+#[must_use]
+pub fn spawn(
+    (table, planner): (PartyTable, DomainPlanner),
+    consultant: Arc<Consultant>,
+    events: mpsc::Sender<BargainEvent>,
+    (transport, identity, options): (Arc<dyn Transport>, Identity, AgentOptions),
+    cancel: CancellationToken,
+) -> AgentHandle<AskingBargainer> {
+    let (sender, questions) = mpsc::channel(QUESTIONS_MAX);
+    let joining = (table.clone(), planner.clone());
+    let plan = move |negotiation: &NegotiationId, call: &schemas::delivery::BargainCall, _party: usize| {
+        let (table, planner) = &joining;
+        if call.rules.issues != table.space.issues() {
+            return Err("bargains about something else".to_owned());
+        }
+        Ok(AskingBargainer::plan(planner, table, negotiation))
+    };
+    let asking = AskingBargainer {
+        agent: identity.agent.clone(),
+        bargainer: Bargainer::new(identity.agent.clone(), plan, events),
+        table,
+        planner,
+        held: BTreeMap::new(),
+        tasks: BTreeMap::new(),
+        last_number: 0,
+        questions: sender,
+    };
+    let handle = Agent::new(transport, identity, asking).with_options(options).spawn(cancel);
+    tokio::spawn(ask(questions, consultant, handle.commander()));
+    handle
+}
+
+async fn ask(
+    mut questions: mpsc::Receiver<AskedTurn>,
+    consultant: Arc<Consultant>,
+    bargainer: AgentCommander<AskingBargainer>,
+) {
+    let mut asked = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            question = questions.recv(), if asked.len() < CONSULTATIONS_MAX => match question {
+                Some(question) => asked.push(consult(&consultant, question)),
+                None => return,
+            },
+            Some((number, negotiation, answer)) = asked.next(), if !asked.is_empty() => {
+                let command = move |asking: &mut AskingBargainer, now| {
+                    asking.handle_answer(now, &negotiation, number, answer)
+                };
+                if bargainer.command(command).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+async fn consult(consultant: &Consultant, asked: AskedTurn) -> (u64, NegotiationId, Result<Move, GaveUp>) {
+    let AskedTurn { number, subject, question } = asked;
+    let answer = consultant.consult(&subject, question).await;
+    (number, subject.negotiation, answer)
+}
