@@ -138,7 +138,7 @@ pub struct RoundRecord {
 pub struct BidRecord {
     /// Contractor.
     pub from: String,
-    /// Position in the call's list of contractors, from 0, where there is a list.
+    /// Position in the list of offers that the initiator was shown, from 0, where it decides by itself.
     pub position: Option<u32>,
     /// Cost asked for; the lowest is the best.
     pub cost: f64,

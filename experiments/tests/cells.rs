@@ -10,7 +10,9 @@ use agents::ContractorConfig;
 use agents::contractor::Distribution;
 use experiments::plan::{CellSpec, Misconduct, PopulationSpec};
 use experiments::record::{CellRecord, MisconductRecord, RoundRecord, read_rounds};
+
 use experiments::run::{CellBus, RunError, RunOptions, run_cell};
+use schemas::policy::Decider;
 use tokio_util::sync::CancellationToken;
 
 const IN_MEMORY: RunOptions = RunOptions { bus: CellBus::Memory, time_scale: 1.0 };
@@ -148,6 +150,22 @@ async fn populations_behave_each_in_its_own_way_and_are_told_apart_in_the_record
     assert_eq!(value("P7.declining"), Some(1.0));
     let markdown = std::fs::read_to_string(folder.path().join("report.md")).unwrap();
     assert!(markdown.contains("| 1 refusing | 0 |") && markdown.contains("| 3 rest | 1 |"), "{markdown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn offers_have_their_positions_where_the_initiator_is_shown_a_list() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut asked = CellSpec { duration_s: 1.0, ..spec("high", 3) };
+    (asked.policy.id, asked.policy.decider, asked.policy.decide_ms) = ("shown@1".to_owned(), Decider::Initiator, 300);
+    let (record, rounds) = run(&asked, &IN_MEMORY, folder.path()).await;
+    assert_eq!(record.violations, BTreeMap::new());
+    for round in &rounds {
+        let mut positions: Vec<_> = round.offers.iter().map(|offer| offer.position).collect();
+        positions.sort_unstable();
+        assert_eq!(positions, [Some(0), Some(1), Some(2), Some(3), Some(4)], "{round:?}");
+    }
+    let order = |round: &RoundRecord| round.offers.iter().map(|offer| offer.position).collect::<Vec<_>>();
+    assert!(rounds.iter().any(|round| !order(round).is_sorted()), "the list is in no order of time");
 }
 
 /// Awards by round.

@@ -201,7 +201,10 @@ async fn experiment(name: &str, text: &str, args: RunArgs) -> Outcome {
 
 fn failure(error: ExperimentError) -> Failure {
     match error {
-        ExperimentError::OtherPlan(_) | ExperimentError::Folder { .. } => Failure::configuration(error),
+        ExperimentError::OtherPlan(_)
+        | ExperimentError::OtherTrace { .. }
+        | ExperimentError::Trace(_)
+        | ExperimentError::Folder { .. } => Failure::configuration(error),
         ExperimentError::Cell { .. } => Failure::failed(error),
     }
 }

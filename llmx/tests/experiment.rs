@@ -110,6 +110,59 @@ fn a_full_disk_fails_with_the_name_of_the_file_and_keeps_what_was_measured() {
     assert!(fs::read_to_string(cell.join("rounds.jsonl")).unwrap().lines().count() > 0);
 }
 
+/// Files may have 32 KiB, no more: each of them is as on a disk that is full, and the bus in memory is not concerned.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_disk_that_fills_up_stops_the_run_with_whole_lines_kept_and_the_run_goes_on_once_there_is_room() {
+    let folder = tempfile::tempdir().unwrap();
+    plan(folder.path(), &PLAN.replace("seeds = 2", "seeds = 1").replace("\"low\", ", "").replace("\"1s\"", "\"3s\""));
+    let limited = "trap '' XFSZ; ulimit -f 64; exec \"$0\" experiment run plan.toml --out kept";
+    let run = Command::new("sh").args(["-c", limited, LLMX]).current_dir(folder.path()).output().unwrap();
+    let said = stderr(&run);
+    assert_eq!(run.status.code(), Some(1), "{said}");
+    assert!(said.contains("cell high-n3-s1: cannot write") && said.contains("rounds.jsonl"), "{said}");
+    assert!(said.contains("File too large") && said.contains("what was measured until then is kept"), "{said}");
+    let cell = folder.path().join("kept/cells/high-n3-s1");
+    let kept = fs::read_to_string(cell.join("rounds.jsonl")).unwrap();
+    let rounds = kept.lines().filter(|line| serde_json::from_str::<Value>(line).is_ok()).count();
+    assert!(rounds > 3 && kept.len() <= 32 * 1024, "{rounds} rounds in {} bytes", kept.len());
+    assert!(!cell.join("cell.json").exists(), "the cell is not complete");
+    let again = llmx(&["experiment", "run", "plan.toml", "--out", "kept", "--json"], folder.path());
+    assert_eq!(again.status.code(), Some(0), "{}", stderr(&again));
+    let summary: Value = serde_json::from_slice(&again.stdout).unwrap();
+    assert_eq!((&summary["cells_found"], &summary["cells_complete"]), (&0.into(), &1.into()));
+}
+
+#[test]
+fn a_trace_that_changes_under_its_name_is_another_experiment() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = |round: u64, at: u64| {
+        format!(
+            r#"{{"round":{round},"negotiation":"alice~{round}","intended_us":{at},"sent_us":{at},"stored_us":null,"is_warm_up":false,"invited":3,"decided_us":null,"confirmed_us":null,"ended_us":null,"outcome":null,"refusal":null,"offers":[],"awards":[],"sent":{{}},"delivered":{{}},"retries":0,"duplicates":0,"dispositions":{{}}}}"#
+        ) + "\n"
+    };
+    let trace = folder.path().join("trace.jsonl");
+    fs::write(&trace, line(0, 0) + &line(1, 200_000)).unwrap();
+    let load = format!("duration = [\"1s\"]\nload = [\"replay:{}\"]", trace.display());
+    plan(folder.path(), &PLAN.replace("seeds = 2", "seeds = 1").replace("duration = [\"1s\"]", &load));
+    let run = || llmx(&["experiment", "run", "plan.toml", "--out", "kept", "--json"], folder.path());
+    let first = run();
+    assert_eq!(first.status.code(), Some(0), "{}", stderr(&first));
+    let resolved: Value =
+        serde_json::from_str(&fs::read_to_string(folder.path().join("kept/experiment.json")).unwrap()).unwrap();
+    let digest = resolved["traces"][trace.to_str().unwrap()].as_str().unwrap();
+    assert!(digest.len() >= 64, "{digest}");
+    assert_eq!(run().status.code(), Some(0), "the same trace goes on");
+    fs::write(&trace, line(0, 0) + &line(1, 300_000)).unwrap();
+    let other = run();
+    assert_eq!(other.status.code(), Some(2), "{}", stderr(&other));
+    assert!(
+        stderr(&other).contains("replayed another trace") && stderr(&other).contains("--out"),
+        "{}",
+        stderr(&other)
+    );
+}
+
 #[cfg(unix)]
 #[test]
 fn an_interrupted_run_keeps_its_rounds_and_says_so() {

@@ -1,13 +1,16 @@
 //! An experiment: the cells of a plan, one after another, into one folder, each once.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use schemas::Digest;
 use serde::Serialize;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use traffic_gen::arrivals::{Load, LoadError};
 
 use super::cell::{CellStanding, run_cell};
 use super::files::{CELL, write_whole};
@@ -26,6 +29,17 @@ pub enum ExperimentError {
     /// The folder holds another experiment.
     #[error("{} holds another experiment: its {EXPERIMENT} is of another plan; choose another folder with --out, or remove it", .0.display())]
     OtherPlan(PathBuf),
+    /// The folder holds an experiment that replayed another trace under the same name.
+    #[error("{} holds an experiment that replayed another trace: {} has changed since; put it back, or choose another folder with --out", folder.display(), trace.display())]
+    OtherTrace {
+        /// The folder.
+        folder: PathBuf,
+        /// The trace.
+        trace: PathBuf,
+    },
+    /// A trace that is to be replayed cannot be read.
+    #[error(transparent)]
+    Trace(#[from] LoadError),
     /// The folder cannot be used.
     #[error("cannot use {}: {source}; choose another folder with --out", path.display())]
     Folder {
@@ -175,17 +189,50 @@ struct ResolvedPlan<'a> {
     #[serde(flatten)]
     plan: &'a Plan,
     bus: CellBus,
+    /// Digests of the times that loads replay, by the files of their traces.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    traces: BTreeMap<&'a Path, Digest>,
+}
+
+/// The digest of the times in every trace that a plan replays.
+fn traces(plan: &Plan) -> Result<BTreeMap<&Path, Digest>, LoadError> {
+    let mut digests = BTreeMap::new();
+    for cell in &plan.cells {
+        if let Load::Replay { file, .. } = &cell.load
+            && !digests.contains_key(file.as_path())
+        {
+            let times = cell.load.arrivals(cell.rate, Duration::ZERO, cell.seed)?;
+            let bytes: Vec<u8> = times.flat_map(|time| (time.as_micros() as u64).to_be_bytes()).collect();
+            digests.insert(file.as_path(), Digest::of_bytes(&bytes));
+        }
+    }
+    Ok(digests)
+}
+
+/// The first trace that is another one than the resolved plan in a folder names, where that has it.
+fn changed_trace(found: &str, traces: &BTreeMap<&Path, Digest>) -> Option<PathBuf> {
+    let found: serde_json::Value = serde_json::from_str(found).ok()?;
+    let found = found.get("traces")?;
+    let is_changed = |path: &&Path, digest: &Digest| {
+        let earlier = found.get(path.to_string_lossy().as_ref()).and_then(serde_json::Value::as_str);
+        earlier.is_some_and(|earlier| earlier != digest.to_string())
+    };
+    traces.iter().find(|(path, digest)| is_changed(path, digest)).map(|(path, _)| path.to_path_buf())
 }
 
 /// Makes the folder this experiment's, unless it is another's.
 fn claim(plan: &Plan, bus: CellBus, folder: &Path) -> Result<(), ExperimentError> {
     let fault = |source| ExperimentError::Folder { path: folder.to_owned(), source };
     let path = folder.join(EXPERIMENT);
-    let claim = ResolvedPlan { plan, bus };
+    let traces = traces(plan)?;
+    let claim = ResolvedPlan { plan, bus, traces };
     let text = serde_json::to_string_pretty(&claim).map_err(|error| fault(error.into()))?;
     match fs::read_to_string(&path) {
         Ok(found) if found.trim_end() == text => Ok(()),
-        Ok(_) => Err(ExperimentError::OtherPlan(folder.to_owned())),
+        Ok(found) => Err(match changed_trace(&found, &claim.traces) {
+            Some(trace) => ExperimentError::OtherTrace { folder: folder.to_owned(), trace },
+            None => ExperimentError::OtherPlan(folder.to_owned()),
+        }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             fs::create_dir_all(folder.join(CELLS)).map_err(fault)?;
             write_whole(&path, &claim).map_err(|error| fault(error.source))

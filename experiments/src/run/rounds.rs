@@ -316,6 +316,13 @@ impl OpenRound {
                 let bound = record.awards.iter_mut().rev().find(|award| award.to == news.contractor.as_str());
                 bound.into_iter().for_each(|award| award.is_bound = true);
             }
+            Notification::Inform(ProgressReport::Offers(report)) => {
+                for (position, news) in (0..).zip(&report.offers) {
+                    let mut latest = record.offers.iter_mut().rev();
+                    let offer = latest.find(|offer| offer.from == news.contractor.as_str());
+                    offer.into_iter().for_each(|offer| offer.position = Some(position));
+                }
+            }
             Notification::Closed(closing) => {
                 record.decided_us.get_or_insert(at_us);
                 record.ended_us.get_or_insert(at_us);
