@@ -244,6 +244,8 @@ async fn the_limiter_holds_an_agent_that_sends_a_hundred_times_as_much() {
     let flood = Misconduct { rate_factor: 100.0, ..Misconduct::default() };
     let (rounds, sent) = Box::pin(beside_four(flood, Some(100))).await;
     let record = &sent["flood"];
+    let warm_up = rounds.iter().filter(|round| round.is_warm_up);
+    assert!(warm_up.clone().all(|round| round.outcome.as_deref() == Some("completed")), "it is not flooded");
     let span_s = (rounds.iter().filter_map(|round| round.ended_us).max().unwrap() - rounds[0].sent_us) as f64 / 1e6;
     assert!(record.sent as f64 > 100.0 * 10.0, "{record:?}");
     assert!(record.answers["rate_limited"] > record.sent / 2, "{record:?}");

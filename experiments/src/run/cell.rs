@@ -20,7 +20,7 @@ use traffic_gen::live::{self, Access, CallScenario, Population};
 use traffic_gen::recorder::{Finished, Recorder};
 
 use super::files::CellFiles;
-use super::misconduct::{MisconductCounts, MisconductTransport};
+use super::misconduct::{FloodSpan, MisconductCounts, MisconductTransport};
 use super::rounds::{Markups, RoundObserver};
 use super::{CellBus, FileError, RunError, RunOptions};
 use crate::plan::population::REST;
@@ -245,7 +245,7 @@ struct Conduct {
     /// How often one who behaves is asked to offer in a second.
     rate: f64,
     seed: u64,
-    flood_ends: CancellationToken,
+    floods: FloodSpan,
 }
 
 impl Conduct {
@@ -257,7 +257,7 @@ impl Conduct {
             counts: names.map(|name| (name, MisconductCounts::default())).collect(),
             rate: spec.rate * options.time_scale,
             seed: spec.seed,
-            flood_ends: cancel.child_token(),
+            floods: FloodSpan { begins: CancellationToken::new(), ends: cancel.child_token() },
         }
     }
 
@@ -271,19 +271,20 @@ impl Conduct {
         match self.counts.get(population) {
             Some(counts) if !misconduct.is_none() && *agent != live::initiator_name() => {
                 let counts = counts.clone();
-                let ends = self.flood_ends.clone();
-                Arc::new(MisconductTransport::new(transport, misconduct, (self.rate, self.seed), counts, ends))
+                let span = self.floods.clone();
+                Arc::new(MisconductTransport::new(transport, misconduct, (self.rate, self.seed), counts, span))
             }
             Some(_) | None => Arc::new(transport),
         }
     }
 
-    /// Ends floods at this time, while something else goes on to its end.
+    /// Floods from now on until a time, while something else goes on to its end.
     async fn flood_until<T>(&self, ends: Instant, during: impl Future<Output = T>) -> T {
+        self.floods.begins.cancel();
         let mut during = Box::pin(during);
         tokio::select! {
             output = &mut during => return output,
-            () = tokio::time::sleep_until(ends) => self.flood_ends.cancel(),
+            () = tokio::time::sleep_until(ends) => self.floods.ends.cancel(),
         }
         during.await
     }

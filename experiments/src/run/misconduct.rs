@@ -83,6 +83,15 @@ impl MisconductCounts {
     }
 }
 
+/// When floods begin and end, for every contractor of a cell: while its calls arrive.
+#[derive(Clone)]
+pub struct FloodSpan {
+    /// Cancelled when they begin.
+    pub begins: CancellationToken,
+    /// Cancelled when they end.
+    pub ends: CancellationToken,
+}
+
 /// A transport beside whose messages others leave.
 pub struct MisconductTransport<T> {
     inner: T,
@@ -91,24 +100,22 @@ pub struct MisconductTransport<T> {
     flood_rate: f64,
     seed: u64,
     counts: MisconductCounts,
-    /// Ends the flood, when no call is made any more.
-    ends: CancellationToken,
+    span: FloodSpan,
     /// Numbers what is sent, over all connections.
     next: Arc<AtomicU64>,
 }
 
 impl<T: Transport> MisconductTransport<T> {
-    /// Misbehaves over this transport; `rate` is how often those who do not send in a second. A flood lasts until `ends` is
-    /// cancelled.
+    /// Misbehaves over this transport; `rate` is how often those who do not send in a second.
     pub fn new(
         inner: T,
         misconduct: Misconduct,
         (rate, seed): (f64, u64),
         counts: MisconductCounts,
-        ends: CancellationToken,
+        span: FloodSpan,
     ) -> Self {
         let flood_rate = rate * misconduct.rate_factor;
-        Self { inner, misconduct, flood_rate, seed, counts, ends, next: Arc::default() }
+        Self { inner, misconduct, flood_rate, seed, counts, span, next: Arc::default() }
     }
 }
 
@@ -125,10 +132,15 @@ impl<T: Transport> Transport for MisconductTransport<T> {
                 under_way: Arc::new(Semaphore::new(EXTRA_MAX)),
                 latest: Arc::default(),
             };
-            let ends = self.ends.child_token();
+            let ends = self.span.ends.child_token();
             if self.misconduct.rate_factor > 0.0 {
                 let (sender, period) = (sender.clone(), Duration::from_secs_f64(1.0 / self.flood_rate));
-                tokio::spawn(ends.clone().run_until_cancelled_owned(async move { sender.flood(period).await }));
+                let begins = self.span.begins.clone();
+                let flooding = async move {
+                    begins.cancelled().await;
+                    sender.flood(period).await;
+                };
+                tokio::spawn(ends.clone().run_until_cancelled_owned(flooding));
             }
             let draws = retry::hash(identity.agent.as_str(), self.seed);
             let link = MisconductUplink {
