@@ -7,6 +7,7 @@
 //! | `messages`, `websocket`, `sse` | messages in, deliveries out, acknowledgements |
 //! | `streams` | how many streams an agent has, how long they last, who ends them |
 //! | `agents`, `consent`, `groups`, `policies` | the control plane |
+//! | `protocol_documents` | protocol documents, and which an agent supports |
 //! | `negotiations` | what an engine says of one negotiation |
 //! | `documents`, `health` | descriptions, readiness, metrics |
 //! | `console` | the page for people, and what it reads |
@@ -20,6 +21,7 @@ mod health;
 mod messages;
 mod negotiations;
 mod policies;
+mod protocol_documents;
 pub mod server;
 mod sse;
 mod streams;
@@ -30,6 +32,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use agora::registry::DocumentRegistry;
 use axum::body::to_bytes;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, MatchedPath, Path, Query, Request, State};
@@ -69,6 +72,7 @@ struct Site {
     admission: Admission,
     acknowledgements: Acknowledgements,
     registry: Arc<Registry>,
+    documents: Arc<DocumentRegistry>,
     pub_sub: Arc<dyn PubSub>,
     health: Arc<HealthProbe>,
     lanes: u8,
@@ -107,6 +111,8 @@ impl GatewayHandle {
             self.tasks.spawn(console.clone().drive(bus.pub_sub.clone(), self.stop.clone()));
         }
         let site = Arc::new(Site::new(&self, &bus, config, metrics, health.clone(), console));
+        let (documents, stop) = (site.documents.clone(), self.stop.clone());
+        self.tasks.spawn(async move { stop.run_until_cancelled(documents.drive()).await });
         let router = router(site);
         let stop = self.stop.clone();
         self.tasks.spawn(async move {
@@ -134,6 +140,7 @@ impl Site {
             admission: gateway.admission.clone(),
             acknowledgements: gateway.acknowledgements.clone(),
             registry: gateway.registry.clone(),
+            documents: Arc::new(DocumentRegistry::new(bus.key_value.clone(), metrics.clone())),
             pub_sub: bus.pub_sub.clone(),
             health,
             lanes: bus.log.lanes(),
@@ -170,6 +177,7 @@ fn routes() -> Vec<RouteSpec> {
         consent::routes(),
         groups::routes(),
         policies::routes(),
+        protocol_documents::routes(),
         negotiations::routes(),
         health::routes(),
         documents::routes(),

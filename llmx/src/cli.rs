@@ -35,8 +35,8 @@ use crate::simulate;
 #[cfg(feature = "experiments")]
 use crate::soak;
 use crate::{
-    agent, archive, audit, bargain, call, completions, config, contractors, demo, engine, gateway, healthcheck, keys,
-    listen, man, metrics, policy, replay, schema, token, top, traffic,
+    agent, archive, audit, bargain, call, completions, config, contractors, demo, document, engine, gateway,
+    healthcheck, keys, listen, man, metrics, policy, replay, schema, token, top, traffic,
 };
 
 /// The exchange where agents negotiate: offers in, exactly one binding award out.
@@ -107,6 +107,8 @@ enum Command {
     Bargain(bargain::BargainArgs),
     /// Acceptance policies: list, show, put, check, switch the default
     Policy(policy::PolicyArgs),
+    /// Protocol documents of Agora: put, show, list, hash
+    Document(document::DocumentArgs),
     /// A signed token for one agent
     Token(token::TokenArgs),
     /// A signing key and the key set that verifies it
@@ -164,6 +166,7 @@ impl Cli {
             | Command::Audit(_)
             | Command::Bargain(_)
             | Command::Policy(_)
+            | Command::Document(_)
             | Command::Token(_)
             | Command::Keys(_)
             | Command::Schema(_)
@@ -194,6 +197,7 @@ impl Cli {
             | Command::Completions(_)
             | Command::Man(_)
             | Command::Policy(_)
+            | Command::Document(_)
             | Command::Token(_)
             | Command::Keys(_)
             | Command::Schema(_)
@@ -235,6 +239,7 @@ impl Cli {
             Command::Audit(args) => audit::run(args),
             Command::Bargain(args) => bargain::run(&args),
             Command::Policy(args) => policy::run(args).await,
+            Command::Document(args) => document::run(args).await,
             Command::Token(args) => token::run(&args),
             Command::Keys(args) => keys::run(&args),
             Command::Schema(args) => schema::run(args),

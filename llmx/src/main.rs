@@ -20,6 +20,7 @@ mod config;
 mod connections;
 mod contractors;
 mod demo;
+mod document;
 mod engine;
 #[cfg(feature = "experiments")]
 mod experiment;

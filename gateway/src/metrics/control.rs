@@ -1,12 +1,13 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use agora::registry::{PutResult, RegistryObserver, StoreOperation};
 use bus::Bucket;
 use prometheus::{Error, Registry};
 use schemas::validate::{SCHEMA_BASE, published};
 use schemas::{Code, Digest, Refusal};
 
-use super::LATENCY_S;
+use super::{GatewayMetrics, LATENCY_S, gauge_value};
 
 /// Buckets in seconds for a write to the control plane's store: a disk, or a cluster that elects.
 const STORE_S: [f64; 8] = [0.000_5, 0.001, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0];
@@ -34,10 +35,16 @@ telemetry::metrics! {
         discoveries: Counter[result: Discovery] = "exchange_discovery_queries_total";
         /// Time of a search for agents.
         discovery_duration: Histogram(LATENCY_S) = "exchange_discovery_duration_seconds";
+        /// Protocol documents that the exchange holds.
+        protocol_documents: Gauge = "exchange_protocol_documents";
+        /// Protocol documents that agents put, by result.
+        document_puts: Counter[result: PutResult] = "exchange_protocol_document_puts_total";
+        /// Texts that were put, or found in the store, under the hash of another: SHA-1 collisions, or a store that something else writes to.
+        document_collisions: Counter = "exchange_protocol_document_collisions_total";
         /// Operations on the control plane's buckets, by result.
         kv_operations: Counter[bucket: Bucket, op: KvOperation, result: StoreResult] = "exchange_kv_operations_total";
         /// Time of an operation on the control plane's buckets.
-        kv_durations: Histogram(STORE_S)[bucket: Bucket, op: KvOperation] = "exchange_kv_operation_duration_seconds";
+        kv_durations: Histogram(STORE_S)[bucket: Bucket, op: KvOperation; KvOperation::OF_BUCKETS] = "exchange_kv_operation_duration_seconds";
     }
 }
 
@@ -110,6 +117,33 @@ impl ControlMetrics {
         let result = if is_done { StoreResult::Ok } else { StoreResult::Error };
         self.documents.kv_operations.of(bucket, operation, result).inc();
         self.documents.kv_durations.of(bucket, operation).observe(time.as_secs_f64());
+    }
+}
+
+impl RegistryObserver for GatewayMetrics {
+    fn operated(&self, operation: StoreOperation, is_done: bool, time: Duration) {
+        let operation = match operation {
+            StoreOperation::Put => KvOperation::Put,
+            StoreOperation::Create => KvOperation::Create,
+            StoreOperation::Value => KvOperation::Value,
+            StoreOperation::Delete => KvOperation::Delete,
+        };
+        self.control.stored(Bucket::Documents, operation, is_done, time);
+    }
+
+    fn put(&self, result: PutResult) {
+        self.control.documents.document_puts.of(result).inc();
+        if result == PutResult::Collision {
+            self.collided();
+        }
+    }
+
+    fn collided(&self) {
+        self.control.documents.document_collisions.inc();
+    }
+
+    fn holds(&self, documents: usize) {
+        self.control.documents.protocol_documents.set(gauge_value(documents));
     }
 }
 
@@ -276,6 +310,23 @@ pub(crate) enum KvOperation {
     Value,
     /// Removed.
     Delete,
+}
+
+impl KvOperation {
+    /// What is done to each bucket.
+    const OF_BUCKETS: [(Bucket, Self); 11] = [
+        (Bucket::Agents, Self::Put),
+        (Bucket::Agents, Self::Delete),
+        (Bucket::Groups, Self::Put),
+        (Bucket::Groups, Self::Delete),
+        (Bucket::Policies, Self::Put),
+        (Bucket::Policies, Self::Create),
+        (Bucket::Policies, Self::Value),
+        (Bucket::Documents, Self::Put),
+        (Bucket::Documents, Self::Create),
+        (Bucket::Documents, Self::Value),
+        (Bucket::Documents, Self::Delete),
+    ];
 }
 
 /// Whether the store did what it was asked for.

@@ -10,6 +10,7 @@ mod consent;
 mod console;
 mod control;
 mod counted;
+mod documents;
 mod ended;
 mod framing;
 mod keys;

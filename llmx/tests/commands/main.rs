@@ -6,6 +6,7 @@
 mod agent;
 mod bad_input;
 mod call;
+mod document;
 mod listen;
 mod manual;
 mod policy;
