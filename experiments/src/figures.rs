@@ -7,6 +7,7 @@ pub mod draw;
 pub mod fairness;
 pub mod group;
 pub mod hypotheses;
+pub mod models;
 pub mod populations;
 pub mod quality;
 pub mod resample;
@@ -68,7 +69,9 @@ pub fn all(group: &Group, calm: Option<&Group>) -> Vec<Figure> {
     let mut sheet = Sheet { group, calm, figures: Vec::new() };
     let is_bargain = group.cell().protocol == "alternating";
     traffic::put(&mut sheet);
-    if !is_bargain {
+    if is_bargain {
+        models::put_surplus(&mut sheet);
+    } else {
         quality::put(&mut sheet);
         fairness::put(&mut sheet);
         populations::put(&mut sheet);
@@ -129,6 +132,20 @@ impl Sheet<'_> {
         }
         for name in names {
             let figure = self.put(entry, |seeds| seeds.per_round(&name));
+            let rest = &name[prefix.len()..];
+            figure.key = format!("{}.{rest}", entry.key);
+            figure.name = format!("{}, {rest}", entry.name);
+        }
+    }
+
+    /// Adds means, one per name behind a prefix.
+    fn by_name_mean(&mut self, entry: &Wording, prefix: &str) {
+        let names: Vec<String> = self.group.names(prefix).map(str::to_owned).collect();
+        if names.is_empty() {
+            self.absent(entry);
+        }
+        for name in names {
+            let figure = self.mean(entry, &name);
             let rest = &name[prefix.len()..];
             figure.key = format!("{}.{rest}", entry.key);
             figure.name = format!("{}, {rest}", entry.name);

@@ -5,6 +5,8 @@
 //! leaves its samples instead.
 
 pub mod figures;
+#[cfg(feature = "llm")]
+pub mod model;
 pub mod plan;
 pub mod record;
 pub mod report;

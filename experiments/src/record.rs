@@ -46,6 +46,33 @@ pub struct CellRecord {
     pub violations: BTreeMap<String, u64>,
     /// Whether it was asked to end before its time.
     pub is_interrupted: bool,
+    /// What its model did, where one decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelRecord>,
+}
+
+/// What a model was asked in a cell, and what that came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelRecord {
+    /// Calls made to it.
+    pub calls: u64,
+    /// Tokens sent.
+    pub input_tokens: u64,
+    /// Tokens answered.
+    pub output_tokens: u64,
+    /// What they cost.
+    pub cost_micro_units: u64,
+    /// Rounds that it decided; bargains that it took part in.
+    pub decisions: u64,
+    /// Decisions made without it.
+    pub fallbacks: u64,
+    /// Rounds that were completed, or agreed.
+    pub agreements: u64,
+    /// In bargains: sum of what its party had over its reservation value.
+    pub advantage: f64,
+    /// The same of the strategy it replaces, in the same bargains.
+    pub scripted_advantage: f64,
 }
 
 /// Contractors that behaved alike.

@@ -68,6 +68,37 @@ enum ExperimentCommand {
         llmx experiment paper --time-scale 60 --nats-local --out run/paper-nats\n  llmx experiment paper    as long as it took: 18 hours"
     )]
     Paper(RunArgs),
+    /// What a deciding model does: list position, instructions in offers, bargains beside the script, tokens and cost
+    #[cfg(feature = "llm")]
+    #[command(
+        after_help = "Examples:\n  llmx experiment model --seeds 20\n  llmx experiment model --model examples/model.toml --seeds 3 --out run/live\n\n\
+        Without --model the stub decides in process, one behaviour after another; the same seeds give the same rounds.\n\
+        The model decides in calls to eight contractors, of which one writes instructions into its offer, and plays the customer\n\
+        of domains/ecommerce.json. Calls are folded by the core itself. docs/models.md\n\
+        Fails (1) when an agreement is outside a mandate, or an award is not the offer that was chosen."
+    )]
+    Model(ModelRunArgs),
+}
+
+/// Arguments of `llmx experiment model`.
+#[cfg(feature = "llm")]
+#[derive(Debug, clap::Args)]
+struct ModelRunArgs {
+    /// Ask the endpoint of this TOML file (docs/models.md) instead of the stub; runs are labelled live
+    #[arg(long, value_name = "FILE")]
+    model: Option<PathBuf>,
+    /// The first seed
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many seeds each cell is played with
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    seeds: u64,
+    /// Where to keep what is measured
+    #[arg(long, default_value = "run/experiments/model", value_name = "DIR")]
+    out: PathBuf,
+    /// Print the summary as JSON, and no progress
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -111,6 +142,8 @@ pub async fn run(args: ExperimentArgs) -> Outcome {
             experiment(&name, &text, args.run).await
         }
         ExperimentCommand::Paper(args) => experiment(PAPER, known(PAPER)?, args).await,
+        #[cfg(feature = "llm")]
+        ExperimentCommand::Model(args) => model(args).await,
     }
 }
 
@@ -199,6 +232,45 @@ async fn experiment(name: &str, text: &str, args: RunArgs) -> Outcome {
     }
 }
 
+#[cfg(feature = "llm")]
+async fn model(args: ModelRunArgs) -> Outcome {
+    use experiments::model::{Deciding, ModelRunError, run};
+
+    let deciding = match &args.model {
+        None => Deciding::Stub,
+        Some(path) => {
+            let decider = crate::model::open_decider(path, Some(args.seed))?;
+            decider.config().check_party().map_err(Failure::configuration)?;
+            let (config, consultant) = (decider.config().clone(), decider.consultant().clone());
+            Deciding::Live(config, consultant, tokio::runtime::Handle::current())
+        }
+    };
+    let (folder, seeds) = (args.out.clone(), (args.seed, args.seeds));
+    let progress = ShownProgress::new(!args.json);
+    // Rounds compute for seconds, or wait for the model.
+    let played = tokio::task::spawn_blocking(move || {
+        let played = run(&deciding, seeds, &folder, &|cell| progress.show_cell(cell));
+        progress.finish();
+        played.map(|summary| (summary, experiments::report::write(&folder)))
+    });
+    let (summary, report) = played.await?.map_err(|error| match error {
+        ModelRunError::OtherExperiment(_) => Failure::configuration(error),
+        ModelRunError::File(_) | ModelRunError::Round(_) => Failure::failed(error),
+    })?;
+    report.context("the report; what was measured is kept, and `llmx report` computes it again")?;
+    if args.json {
+        print_json(&summary)?;
+    } else {
+        let experiments::model::ModelRunSummary { cells, rounds, violations } = &summary;
+        let folder = args.out.display();
+        print(format_args!("model: {cells} cells, {rounds} rounds, {violations} violations\n  {folder}/report.html"));
+    }
+    match summary.violations {
+        0 => Ok(()),
+        count => Err(Failure::failed(anyhow::anyhow!("{count} violations; cells/*/cell.json names them"))),
+    }
+}
+
 fn failure(error: ExperimentError) -> Failure {
     match error {
         ExperimentError::OtherPlan(_)
@@ -250,6 +322,11 @@ impl ShownProgress {
         let (begun, ended) = (rounds.begun, rounds.ended);
         progress
             .show(format_args!("cells {done}/{total}   {} left   {cell}: rounds {begun}, ended {ended}", time(left)));
+    }
+
+    #[cfg(feature = "llm")]
+    fn show_cell(&self, cell: &str) {
+        self.progress.iter().for_each(|progress| progress.show(format_args!("cell {cell}")));
     }
 
     fn finish(&self) {

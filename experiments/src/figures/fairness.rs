@@ -4,10 +4,9 @@ use std::cmp::Ordering;
 
 use super::group::Weighted;
 use super::tally::ContractorTally;
-use super::{Sheet, Wording, theory};
+use super::{Sheet, Wording, models, theory};
 
 const AWARDED: &str = "nothing was awarded; needs a policy that awards";
-const MODEL: &str = "needs a deciding model";
 
 /// Adds M20 to M25, M30 and M37 to M40.
 pub fn put(sheet: &mut Sheet<'_>) {
@@ -102,16 +101,7 @@ fn order(sheet: &mut Sheet<'_>) {
         needs: "needs at least three contractors that differ in awards, speed and cost",
     };
     sheet.put(&speed, speed_and_awards);
-    for (key, name, definition) in [
-        ("M25", "list position", "win rates by place among the offers as a deciding model reads them"),
-        (
-            "M30",
-            "injection success",
-            "rounds in which an offer that carries instructions wins although it is not the best",
-        ),
-    ] {
-        sheet.absent(&Wording { key, name, unit: "share", definition, needs: MODEL });
-    }
+    models::put(sheet);
 }
 
 fn speed_and_awards(seeds: Weighted<'_>) -> Option<f64> {

@@ -118,7 +118,9 @@ const THEORY: Words = Words { expected: "theory says", agree: "checks agree with
 /// Judges all seven.
 #[must_use]
 pub fn all(groups: &[Group]) -> Vec<HypothesisVerdict> {
-    let nets: Vec<&Group> = groups.iter().filter(|group| group.cell().protocol != "alternating").collect();
+    // Where a model decides, theory of the policy's own awards says nothing.
+    let is_scripted = |group: &&Group| group.cell().protocol != "alternating" && group.cell().model.is_none();
+    let nets: Vec<&Group> = groups.iter().filter(is_scripted).collect();
     let mut populations: BTreeMap<String, Vec<&Group>> = BTreeMap::new();
     for group in &nets {
         populations.entry(group.population()).or_default().push(group);
@@ -162,15 +164,13 @@ pub fn all(groups: &[Group]) -> Vec<HypothesisVerdict> {
             &THEORY,
         ),
         threshold(&populations),
-        HypothesisVerdict {
-            id: "H7".to_owned(),
-            claim: "Sealed scoring brings the first-proposal advantage to 1 with a model in the loop, a list to choose from does not."
-                .to_owned(),
-            judgement: Judgement::CannotBeSaid,
-            reason: "needs a deciding model".to_owned(),
-            rounds_needed: None,
-            checks: Vec::new(),
-        },
+        judged(
+            "H7",
+            "Sealed scoring brings the first-proposal advantage to 1 with a model in the loop, a list to choose from does not.",
+            groups.iter().filter_map(drawn).collect(),
+            "needs a deciding model",
+            &THEORY,
+        ),
     ]
 }
 
@@ -298,6 +298,15 @@ fn advantage(group: &Group) -> Option<Compared> {
         return None;
     }
     let mut found = compared(group, expected, expected * 0.2, |seeds| seeds.first_proposal_advantage())?;
+    found.subject = format!("{}, advantage", found.subject);
+    Some(found)
+}
+
+/// The advantage where a model decides that reads offers in a drawn order.
+fn drawn(group: &Group) -> Option<Compared> {
+    let cell = group.cell();
+    let is_drawn = cell.model.is_some() && cell.labels.get("order").is_some_and(|order| order == "drawn");
+    let mut found = is_drawn.then(|| compared(group, 1.0, 0.2, |seeds| seeds.first_proposal_advantage()))??;
     found.subject = format!("{}, advantage", found.subject);
     Some(found)
 }

@@ -94,6 +94,7 @@ pub async fn run_cell(
         elapsed_s: measured.elapsed.as_secs_f64(),
         violations: violations(&verdict),
         is_interrupted: cancel.is_cancelled(),
+        model: None,
     };
     files.finish(&record)?;
     Ok(record)

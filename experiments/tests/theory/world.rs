@@ -110,6 +110,7 @@ impl World {
             elapsed_s: 120.0,
             violations: BTreeMap::new(),
             is_interrupted: false,
+            model: None,
         }
     }
 
