@@ -74,7 +74,7 @@ CALLERS = Row("Response of the exchange to callers", (
 
 ENDURANCE = Row("Memory, storage and processor time of a soak", (
     series("Register entries", "Entries that the register holds. They expire behind archive and checkpoint (`--register-keep-s`), so it is level once that time is over.",
-           "short", Query(f"max(exchange_register_entries{{{CHOSEN}}})", "entries")),
+           "short", Query(f'max(jetstream_stream_total_messages{{{CHOSEN}, stream_name="LLMX_REGISTER", is_stream_leader="true"}})', "entries")),
     series("Register entries written and expired", "Per second. Where an archive runs the second follows the first, later by the time that entries are kept.",
            "ops", Query(rate("exchange_register_writes_total", "", 'result="written"'), "written"),
            Query(rate("exchange_register_expired_total"), "expired")),

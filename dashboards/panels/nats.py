@@ -54,8 +54,6 @@ STORE = Row("JetStream", (
     series("Register entries written and expired", "Per second. Without an archive nothing expires; with one the second follows the first, later by `--register-keep-s`.",
            "ops", Query('sum(rate(exchange_register_writes_total{result="written"}[$__rate_interval]))', "written"),
            Query("sum(rate(exchange_register_expired_total[$__rate_interval]))", "expired")),
-    series("Register entries", "As engines were told last. Level where entries expire as fast as they are written.",
-           "short", Query("max(exchange_register_entries)", "entries")),
     series("JetStream API requests and errors", "Requests and refusals. Some refusals are normal: keys that are read before they exist.",
            "reqps", server("gnatsd_varz_jetstream_stats_api_total", "requests"), server("gnatsd_varz_jetstream_stats_api_errors", "refused")),
 ))

@@ -153,8 +153,8 @@ const WARM_UP_S_MAX: f64 = 1_800.0;
 /// Engines remember a negotiation for two minutes, its hard deadline, and one more: so long they grow at the rate of calls.
 const REMEMBERED_S: f64 = 200.0;
 /// Share of a run, and longest time, in which memory is filled before it begins.
-const FILL_SHARE: f64 = 0.2;
-const FILL_S_MAX: f64 = 30.0;
+const FILL_SHARE: f64 = 0.5;
+const FILL_S_MAX: f64 = 120.0;
 
 /// Why a soak could not be run to its end.
 #[derive(Debug, thiserror::Error)]
