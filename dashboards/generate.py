@@ -90,13 +90,14 @@ def links():
 
 
 def annotations():
-    """What happened when: processes that started, phases of a generator, alerts that fired."""
+    """What happened when: processes that started, phases of a generator, cells of an experiment, alerts that fired."""
     def one(name, expression, title, color):
         return {"name": name, "datasource": SOURCE, "enable": True, "hide": False, "iconColor": color,
                 "expr": expression, "titleFormat": title, "useValueForTime": False, "step": "10s"}
     return [
         one("Starts", 'changes(process_start_time_seconds{' + EVERY_PROCESS + '}[30s]) > 0', "{{instance}} started", "blue"),
         one("Phases", "changes(trafficgen_phase[30s]) > 0 and trafficgen_phase == 1", "{{instance}}: {{phase}}", "purple"),
+        one("Cells", "trafficgen_cell_info == 1", "cell {{cell}}", "green"),
         one("Alerts", 'ALERTS{alertstate="firing", alertname!="Watchdog"}', "{{alertname}} {{instance}}", "red"),
     ]
 

@@ -6,6 +6,7 @@
 //! | [`misconduct`] | what do contractors send that they should not? |
 //! | [`files`] | how does it get into the cell's folder? |
 //! | [`cell`] | how is one cell run? |
+//! | [`running`] | what does Prometheus see of the cell that runs? |
 //! | [`experiment`] | how are all cells of a plan run, each once? |
 
 pub mod cell;
@@ -13,20 +14,24 @@ pub mod experiment;
 pub mod files;
 pub mod misconduct;
 pub mod rounds;
+pub mod running;
 
 use serde::Serialize;
 
 pub use cell::run_cell;
 pub use experiment::{ExperimentError, ExperimentSummary, Standing, run_experiment};
 pub use files::FileError;
+pub use running::RunningCell;
 
 /// How cells are run, whatever is in them.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Clone)]
 pub struct RunOptions {
     /// Over what.
     pub bus: CellBus,
     /// How many times faster than planned calls arrive.
     pub time_scale: f64,
+    /// Who shows the cell that runs to Prometheus.
+    pub running: Option<RunningCell>,
 }
 
 /// Over what a cell's exchange runs.

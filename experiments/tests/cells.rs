@@ -15,7 +15,7 @@ use experiments::run::{CellBus, RunError, RunOptions, run_cell};
 use schemas::policy::Decider;
 use tokio_util::sync::CancellationToken;
 
-const IN_MEMORY: RunOptions = RunOptions { bus: CellBus::Memory, time_scale: 1.0 };
+const IN_MEMORY: RunOptions = RunOptions { bus: CellBus::Memory, time_scale: 1.0, running: None };
 
 fn spec(policy: &str, seed: u64) -> CellSpec {
     let attr = |name| schemas::ids::AttrName::try_new(name).unwrap();

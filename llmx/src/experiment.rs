@@ -1,17 +1,19 @@
 //! `llmx experiment`: a plan of cells, run one after another into a folder, each once.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
 use experiments::plan::presets::{PRESETS, preset};
 use experiments::plan::{Asked, Plan, read};
-use experiments::run::{CellBus, ExperimentError, ExperimentSummary, Standing, run_experiment};
+use experiments::run::{CellBus, ExperimentError, ExperimentSummary, RunningCell, Standing, run_experiment};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::arguments::read_text;
 use crate::calls::end_when_asked;
+use crate::ops::{self, HealthReport};
 use crate::output::{Failure, Outcome, Progress, print, print_json, table};
 
 /// Most bytes of a plan.
@@ -127,6 +129,9 @@ struct RunArgs {
     /// How many times faster than planned calls arrive: as many rounds in so much less time (default: the plan's, or 1)
     #[arg(long, value_name = "X")]
     time_scale: Option<f64>,
+    /// Serve metrics here, those of the running cell's exchange included: 127.0.0.1:9465
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
     /// Print the summary as JSON, and no progress
     #[arg(long)]
     json: bool,
@@ -209,9 +214,20 @@ async fn experiment(name: &str, text: &str, args: RunArgs) -> Outcome {
     let cancel = CancellationToken::new();
     let interrupt = end_when_asked(&cancel, DRAIN);
     let progress = ShownProgress::new(!args.json);
-    let ran = Box::pin(run_experiment(&plan, bus, &folder, &cancel, &|standing| progress.show(standing))).await;
+    let registry = ops::registry()?;
+    let running = RunningCell::try_new(&registry)?;
+    let health = ops::open(args.listen, None, &registry)?;
+    if let Some(health) = &health {
+        progress.note(format_args!("metrics: http://{}/metrics\n", health.address()));
+        health.report(|| HealthReport { is_ready: true, faults: Vec::new(), state: json!({}) });
+    }
+    let show = |standing: Standing<'_>| progress.show(standing);
+    let ran = Box::pin(run_experiment(&plan, (bus, Some(&running)), &folder, &cancel, &show)).await;
     interrupt.abort();
     progress.finish();
+    if let Some(health) = health {
+        health.close().await;
+    }
     let summary = ran.map_err(failure)?;
     if summary.rounds > 0 {
         // The bootstrap computes for seconds.
@@ -308,6 +324,10 @@ impl ShownProgress {
         use std::io::IsTerminal;
         let period = if std::io::stderr().is_terminal() { Duration::ZERO } else { LINE_PERIOD };
         Self { progress: is_wanted.then(Progress::new), shown_at: std::sync::Mutex::default(), period }
+    }
+
+    fn note(&self, line: std::fmt::Arguments<'_>) {
+        self.progress.iter().for_each(|progress| progress.show(line));
     }
 
     fn show(&self, standing: Standing<'_>) {

@@ -21,8 +21,9 @@ use crate::output::{Failure, Outcome, print, print_json};
 
 /// More values than these are not listed: whoever needs them finds them in a scrape.
 const VALUES_MAX: usize = 24;
-/// Labels whose values are not from a list: of the build, of the configuration, of the run, numbers of lanes.
-const OPEN_LABELS: [&str; 8] = ["version", "git_sha", "rustc", "digest", "revision", "lane", "seed", "scenario"];
+/// Labels whose values are not from a list: of the build, of the configuration, of the run, cells, numbers of lanes.
+const OPEN_LABELS: [&str; 9] =
+    ["version", "git_sha", "rustc", "digest", "revision", "lane", "seed", "scenario", "cell"];
 
 /// Arguments of `llmx metrics`.
 #[derive(Debug, clap::Args)]
@@ -53,10 +54,20 @@ enum Process {
     Contractors,
     /// `llmx traffic`
     Traffic,
+    /// `llmx experiment`
+    #[cfg(feature = "experiments")]
+    Experiment,
 }
 
 impl Process {
-    const ALL: [Self; 4] = [Self::Gateway, Self::Engine, Self::Contractors, Self::Traffic];
+    const ALL: &[Self] = &[
+        Self::Gateway,
+        Self::Engine,
+        Self::Contractors,
+        Self::Traffic,
+        #[cfg(feature = "experiments")]
+        Self::Experiment,
+    ];
 
     const fn as_str(self) -> &'static str {
         match self {
@@ -64,6 +75,8 @@ impl Process {
             Self::Engine => "engine",
             Self::Contractors => "contractors",
             Self::Traffic => "traffic",
+            #[cfg(feature = "experiments")]
+            Self::Experiment => "experiment",
         }
     }
 
@@ -88,6 +101,10 @@ impl Process {
                 of_agents(&registry)?;
                 let run = Run { scenario: ScenarioKind::ContractNet, seed: 1, git_sha: "unknown" };
                 TrafficMetrics::try_new(&registry, &run)?;
+            }
+            #[cfg(feature = "experiments")]
+            Self::Experiment => {
+                experiments::run::RunningCell::try_new(&registry)?;
             }
         }
         Ok(registry)

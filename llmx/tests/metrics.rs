@@ -16,8 +16,15 @@ const OF_PROMETHEUS: [&str; 5] =
 /// Beginnings of our names.
 const PREFIXES: [&str; 6] = ["exchange_", "llmx_", "trafficgen_", "agent_", "gen_ai_client_", "http_server_"];
 /// Where metrics are registered.
-const SOURCES: [&str; 6] =
-    ["gateway/src", "policy/engine/src", "agents/src", "traffic_gen/src", "telemetry/src/metrics", "llmx/src/ops"];
+const SOURCES: [&str; 7] = [
+    "gateway/src",
+    "policy/engine/src",
+    "agents/src",
+    "traffic_gen/src",
+    "experiments/src",
+    "telemetry/src/metrics",
+    "llmx/src/ops",
+];
 
 #[test]
 fn the_documentation_holds_the_table_of_the_program() {

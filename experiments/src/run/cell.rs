@@ -67,6 +67,7 @@ pub async fn run_cell(
     let mut files = CellFiles::create(folder)?;
     let opened = OpenedBus::open(options.bus).await?;
     let exchange = Exchange::start(opened.bus.clone(), exchange_options(spec, options)).await?;
+    let _shown = options.running.as_ref().map(|running| running.begin(&spec.id, &exchange.registry));
     let observer = Arc::new(RoundObserver::new(Instant::now(), markups(spec)));
     let measured = measure(spec, options, (&exchange, &observer), (&mut files, cancel, show)).await;
     // What was measured is kept, whatever went wrong behind it.

@@ -14,7 +14,7 @@ use traffic_gen::arrivals::{Load, LoadError};
 
 use super::cell::{CellStanding, run_cell};
 use super::files::{CELL, write_whole};
-use super::{CellBus, RunError, RunOptions};
+use super::{CellBus, RunError, RunOptions, RunningCell};
 use crate::plan::Plan;
 use crate::record::CellRecord;
 
@@ -96,21 +96,21 @@ pub struct ExperimentSummary {
     pub is_interrupted: bool,
 }
 
-/// Runs the cells of a plan that the folder does not hold yet. Once `cancel` is cancelled the cell that runs is ended, with
+/// Runs the cells of a plan that the folder does not hold yet, over a bus, shown by whoever is given. Once `cancel` is cancelled the cell that runs is ended, with
 /// what it measured, and no other begins.
 ///
 /// # Errors
 /// [`ExperimentError`]; the cells that are complete stay so.
 pub async fn run_experiment(
     plan: &Plan,
-    bus: CellBus,
+    (bus, running): (CellBus, Option<&RunningCell>),
     folder: &Path,
     cancel: &CancellationToken,
     show: &(dyn Fn(Standing<'_>) + Sync),
 ) -> Result<ExperimentSummary, ExperimentError> {
     let began = Instant::now();
     claim(plan, bus, folder)?;
-    let options = RunOptions { bus, time_scale: plan.time_scale };
+    let options = RunOptions { bus, time_scale: plan.time_scale, running: running.cloned() };
     let place = |id: &str| folder.join(CELLS).join(id);
     let found: Vec<Option<CellRecord>> = plan.cells.iter().map(|cell| complete(&place(&cell.id))).collect();
     let mut summary = ExperimentSummary {
