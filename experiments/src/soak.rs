@@ -113,6 +113,19 @@ impl SoakPlan {
         }
     }
 
+    /// How long, in seconds, calls fill what an exchange of the soak's own remembers before a part begins, at most.
+    #[must_use]
+    pub fn prepares_s(&self) -> f64 {
+        (self.fill() + self.settle()).as_secs_f64()
+    }
+
+    /// How long calls come at the rate of the run before a part begins: until an exchange of the soak's own forgets as many
+    /// negotiations as it meets. Runs of less than two minutes are too short to be worth it.
+    fn settle(&self) -> Duration {
+        let is_worth_it = self.place.is_in_process() && self.duration_s >= SETTLED_S_MIN;
+        if is_worth_it { Duration::from_secs_f64(REMEMBERED_S) } else { Duration::ZERO }
+    }
+
     /// The member in which another plan differs, but for its duration.
     fn difference(&self, other: &Self) -> Option<&'static str> {
         let members = [
@@ -152,6 +165,8 @@ const WARM_UP_SHARE: f64 = 0.2;
 const WARM_UP_S_MAX: f64 = 1_800.0;
 /// Engines remember a negotiation for two minutes, its hard deadline, and one more: so long they grow at the rate of calls.
 const REMEMBERED_S: f64 = 200.0;
+/// Shortest run that is worth a wait of as long.
+const SETTLED_S_MIN: f64 = 120.0;
 /// Share of a run, and longest time, in which memory is filled before it begins.
 const FILL_SHARE: f64 = 0.5;
 const FILL_S_MAX: f64 = 120.0;

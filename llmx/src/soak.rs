@@ -146,7 +146,11 @@ pub async fn run(args: SoakArgs) -> Outcome {
     let place = folder.path().to_owned();
     let progress = Progress::new();
     if !args.json {
-        progress.show(format_args!("soak in {}: {} to go\n", place.display(), length(folder.remaining_s())));
+        let (to_go, before) = (length(folder.remaining_s()), length(plan.prepares_s()));
+        progress.show(format_args!(
+            "soak in {}: {to_go} to go, after {before} at most that fill memory\n",
+            place.display()
+        ));
     }
     let report = if folder.remaining_s() < plan.sample_s {
         report::write(&place).map_err(refused)?.context("the folder holds no part")?

@@ -101,6 +101,7 @@ impl Measuring<'_> {
         let recorder = Arc::new(Recorder::start(Instant::now(), false, None).of_run(&scenario.run));
         let population = Population::start(self.access, &scenario, Some(&recorder)).await?;
         self.fill(&scenario, &recorder, folder.plan().fill()).await?;
+        self.settle(&scenario, &recorder, folder.plan().settle()).await?;
         let initiator = live::connect(self.access, &scenario, &recorder).await?;
         folder.begin()?;
         let started = Instant::now();
@@ -140,6 +141,27 @@ impl Measuring<'_> {
                 },
             }
         }
+    }
+
+    /// Calls at the rate of the run, so that what is remembered for a time is as much as it will be.
+    async fn settle(
+        &self,
+        scenario: &CallScenario,
+        recorder: &Arc<Recorder>,
+        length: Duration,
+    ) -> Result<(), SoakError> {
+        if length.is_zero() || self.cancel.is_cancelled() {
+            return Ok(());
+        }
+        let scenario = CallScenario {
+            duration: length,
+            drain: FILL_DRAIN,
+            run: format!("{}-settle", scenario.run),
+            ..scenario.clone()
+        };
+        let initiator = live::connect(self.access, &scenario, recorder).await?;
+        live::call_from(initiator, &scenario, recorder, Instant::now(), &self.cancel).await?;
+        Ok(())
     }
 }
 

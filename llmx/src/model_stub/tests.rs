@@ -36,7 +36,8 @@ fn question(timeout_ms: u64) -> CompletionRequest {
 
 #[tokio::test]
 async fn the_adapter_sees_every_fault_as_what_it_is() {
-    let fine = ::agents::model::Completion { content: r#"{"price":85}"#.to_owned(), ..Default::default() };
+    let fine =
+        ::agents::model::Completion { content: r#"{"price":85}"#.to_owned(), is_stub: true, ..Default::default() };
     for (behaviour, timeout_ms, expected) in [
         (StubBehaviour::NoUsage, 20_000, Ok(fine)),
         (StubBehaviour::RateLimited, 20_000, Err(CompletionError::RateLimited { retry_after_ms: Some(1000) })),
