@@ -7,7 +7,7 @@
 //! | [`document`] | what is a document, and how large may it be? |
 //! | [`source`] | where can a document be had; what does a `data:` source hold? |
 //! | [`selection`] | which document does a request name, in any dialect? |
-//! | [`reference`] | which other documents does a document rest on? |
+//! | [`mod@reference`] | which other documents does a document rest on? |
 //! | [`suitability`] | does a document suit a task, as far as is known? |
 //! | [`schedule`] | after how many calls is a document looked for, negotiated, given a routine? |
 //! | [`table`] | which documents does an exchange hold, who supports them, how many may there be? |
