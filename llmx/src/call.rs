@@ -163,16 +163,18 @@ impl CallArgs {
         }
         let price =
             |max| AttrName::try_new("price").map(|attr| Gate { attr, min: None, max, one_of: None, required: true });
-        let mut cfp = Cfp {
+        #[cfg(feature = "llm")]
+        let limits = decider.map_or_else(Vec::new, |decider| decider.config().initiator.gates());
+        #[cfg(not(feature = "llm"))]
+        let limits = decider.map_or_else(Vec::new, |decider| match *decider {});
+        let cfp = Cfp {
             task: Some(self.task.clone()),
             policy: self.policy.clone(),
             reply_within_ms: self.reply_within.map(|within| u64::try_from(within.as_millis()).unwrap_or(u64::MAX)),
             currency: self.currency.clone(),
-            gates: self.max_price.and_then(|max| price(Some(max)).ok()).into_iter().collect(),
+            gates: self.max_price.and_then(|max| price(Some(max)).ok()).into_iter().chain(limits).collect(),
             ..Cfp::default()
         };
-        #[cfg(feature = "llm")]
-        decider.iter().for_each(|decider| cfp.gates.extend(decider.config().initiator.gates()));
         let own_id = self.id.clone().unwrap_or_else(|| {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             format!("call-{:x}", now.as_micros())

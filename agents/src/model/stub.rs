@@ -3,8 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use schemas::Digest;
@@ -453,7 +451,8 @@ fn first_number(text: &str) -> Option<i64> {
     digits.collect::<String>().parse().ok()
 }
 
-/// The text as a reader that wants to obey reads it: in lower case, without invisible characters, base64 decoded.
+/// The text as a reader that wants to obey reads it: in lower case, without invisible characters, and base64 decoded too
+/// where the feature of this name is on.
 fn readable(text: &str) -> String {
     let visible: String = text
         .replace("\\u200b", "")
@@ -461,13 +460,23 @@ fn readable(text: &str) -> String {
         .chars()
         .filter(|c| !matches!(c, '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2064}' | '\u{feff}'))
         .collect();
+    format!("{visible} {}", decoded(&visible)).to_lowercase()
+}
+
+/// What stands in a text in base64.
+#[cfg(feature = "base64")]
+fn decoded(text: &str) -> String {
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
+
     let is_code = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=');
-    let decoded: String = visible
-        .split(|c| !is_code(c))
-        .filter(|word| word.len() >= 12)
-        .filter_map(|word| String::from_utf8(STANDARD.decode(word).ok()?).ok())
-        .collect();
-    format!("{visible} {decoded}").to_lowercase()
+    let words = text.split(|c| !is_code(c)).filter(|word| word.len() >= 12);
+    words.filter_map(|word| String::from_utf8(STANDARD.decode(word).ok()?).ok()).collect()
+}
+
+#[cfg(not(feature = "base64"))]
+fn decoded(_text: &str) -> &'static str {
+    ""
 }
 
 /// StubDraws of one request.

@@ -128,6 +128,8 @@ impl RunningContractor {
         cancel: &CancellationToken,
     ) -> Result<Self, LiveError> {
         let name = identity.agent.clone();
+        #[cfg(not(feature = "llm"))]
+        let _ = number;
         #[cfg(feature = "llm")]
         if scenario.asks_model(number)
             && let Some(ModelPopulation { config, consultant, marker_seed, .. }) = scenario.model.clone()
