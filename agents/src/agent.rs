@@ -11,7 +11,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use futures_util::future::BoxFuture;
 use schemas::{AgentId, DeliveryId, Refusal, Timestamp};
 use telemetry::Tracer;
@@ -264,7 +265,40 @@ impl<S: Strategy + 'static> AgentCommander<S> {
     ) -> Result<(), AgentError> {
         self.commands.send(Box::new(command)).await.map_err(|_| AgentError::Ended)
     }
+
+    /// Takes the agent's questions to something slow, [`ASKED_MAX`] at a time, and hands each answer back, until either end is
+    /// gone.
+    pub async fn answer_all<Q, A, F: Future<Output = A>>(
+        self,
+        mut questions: mpsc::Receiver<Q>,
+        answer: impl Fn(Q) -> F,
+        handle: impl Fn(&mut S, Timestamp, A) -> Vec<Action> + Clone + Send + 'static,
+    ) where
+        A: Send + 'static,
+    {
+        let mut asked = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                question = questions.recv(), if asked.len() < ASKED_MAX => match question {
+                    Some(question) => asked.push(answer(question)),
+                    None => return,
+                },
+                Some(answer) = asked.next(), if !asked.is_empty() => {
+                    let handle = handle.clone();
+                    if self.command(move |strategy, now| handle(strategy, now, answer)).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
 }
+
+/// Questions of one agent at a time with whatever answers them: an endpoint serves few at once, and the rest would only wait
+/// there.
+pub const ASKED_MAX: usize = 64;
+/// Questions of one agent that wait for one of these to end; further ones are given up at once.
+pub const QUESTIONS_MAX: usize = 1024;
 
 /// One timer, armed anew only when the deadline changes.
 struct Alarm {

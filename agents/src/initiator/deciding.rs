@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
-use futures_util::stream::FuturesUnordered;
 use schemas::delivery::OffersReport;
 use schemas::payload::Accept;
 use schemas::{AgentId, NegotiationId, OfferId, Payload, Timestamp};
@@ -12,15 +10,10 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{Calls, Initiator};
-use crate::agent::{Agent, AgentCommander, AgentOptions};
+use crate::agent::{Agent, AgentOptions, QUESTIONS_MAX};
 use crate::identity::Identity;
 use crate::strategy::{Action, Outgoing};
 use crate::transport::Transport;
-
-/// Decisions under way at a time.
-const CHOOSING_MAX: usize = 64;
-/// Decisions that wait for one of these to end; the exchange decides further ones itself, by score.
-const DECISIONS_MAX: usize = 1024;
 
 /// Offers of which one is to be chosen.
 #[derive(Debug, Clone)]
@@ -53,42 +46,22 @@ impl Initiator {
         options: AgentOptions,
         chooser: Arc<dyn OfferChooser>,
     ) -> Self {
-        let (sender, decisions) = mpsc::channel(DECISIONS_MAX);
+        let (sender, decisions) = mpsc::channel(QUESTIONS_MAX);
         let mut calls = Calls::new();
         calls.decisions = Some((identity.agent.clone(), sender));
         let counters = calls.counters();
         let handle = Agent::new(transport, identity, calls).with_options(options).spawn(CancellationToken::new());
-        tokio::spawn(choose_all(decisions, chooser, handle.commander()));
+        let choose = move |decision: OpenDecision| {
+            let (negotiation, decide_by) = (decision.negotiation.clone(), decision.report.decide_by.0);
+            let chosen = chooser.choose(decision);
+            async move { (negotiation, decide_by, chosen.await) }
+        };
+        let take = |calls: &mut Calls, now, (negotiation, decide_by, chosen): (_, _, Option<OfferId>)| {
+            chosen.map_or_else(Vec::new, |offer_id| accept(calls, now, negotiation, (offer_id, decide_by)))
+        };
+        tokio::spawn(handle.commander().answer_all(decisions, choose, take));
         Self { handle, counters }
     }
-}
-
-async fn choose_all(
-    mut decisions: mpsc::Receiver<OpenDecision>,
-    chooser: Arc<dyn OfferChooser>,
-    initiator: AgentCommander<Calls>,
-) {
-    let mut choosing = FuturesUnordered::new();
-    loop {
-        tokio::select! {
-            decision = decisions.recv(), if choosing.len() < CHOOSING_MAX => match decision {
-                Some(decision) => choosing.push(choose(&*chooser, decision)),
-                None => return,
-            },
-            Some((negotiation, decide_by, offer_id)) = choosing.next(), if !choosing.is_empty() => {
-                let Some(offer_id) = offer_id else { continue };
-                let accept = move |calls: &mut Calls, now| accept(calls, now, negotiation, (offer_id, decide_by));
-                if initiator.command(accept).await.is_err() {
-                    return;
-                }
-            }
-        }
-    }
-}
-
-async fn choose(chooser: &dyn OfferChooser, decision: OpenDecision) -> (NegotiationId, Timestamp, Option<OfferId>) {
-    let (negotiation, decide_by) = (decision.negotiation.clone(), decision.report.decide_by.0);
-    (negotiation, decide_by, chooser.choose(decision).await)
 }
 
 /// The acceptance, as long as the call is open and the choice is the initiator's.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use schemas::ids::AttrName;
-use schemas::payload::{ATTR_TEXT_LEN_MAX, INTEGER_MAX, TERMS_MAX};
+use schemas::payload::{ATTR_TEXT_LEN_MAX, AttrValue, INTEGER_MAX, TERMS_MAX};
 use serde::{Deserialize, Serialize};
 
 use crate::contractor::ContractorConfig;
@@ -149,6 +149,23 @@ pub struct TermConfig {
     pub max: Option<i64>,
     /// Texts to choose from; empty: an integer.
     pub values: Vec<String>,
+}
+
+impl TermConfig {
+    /// Whether a value is no words of others: an integer, or a text that the owner has listed.
+    #[must_use]
+    pub fn is_typed(&self, value: &AttrValue) -> bool {
+        match value {
+            AttrValue::Int(_) => true,
+            AttrValue::Text(text) => self.values.contains(text),
+        }
+    }
+
+    /// Whether the owner has limits.
+    #[must_use]
+    pub fn is_limited(&self) -> bool {
+        self.min.is_some() || self.max.is_some() || !self.values.is_empty()
+    }
 }
 
 /// A parameter that makes no sense.

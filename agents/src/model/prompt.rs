@@ -5,12 +5,24 @@ use std::fmt::Write;
 
 use schemas::Digest;
 
+use super::{ChatMessage, ChatRole};
+
 /// Of each text, so many characters.
 pub const QUOTE_CHARS_MAX: usize = 512;
 /// Of all texts of a prompt together, so many bytes.
 pub const QUOTES_BYTES_MAX: usize = 4096;
 /// Digits of a marker: 64 bits.
 const MARKER_DIGITS: usize = 16;
+
+/// The messages of a question: rules and the owner's words, then what is data.
+#[must_use]
+pub fn messages(rules: &str, instructions: &str, data: &str) -> Vec<ChatMessage> {
+    let owner = format!("{rules}\n\n{instructions}").trim_end().to_owned();
+    vec![
+        ChatMessage { role: ChatRole::System, content: owner },
+        ChatMessage { role: ChatRole::User, content: data.to_owned() },
+    ]
+}
 
 /// Quotes texts of others, each with what it is. `seed` makes the marker and must be unknown to whoever wrote them.
 #[must_use]

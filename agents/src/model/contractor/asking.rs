@@ -2,25 +2,18 @@
 
 use std::sync::Arc;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
-use schemas::Timestamp;
 use schemas::delivery::Delivery;
+use schemas::{NegotiationId, Timestamp};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{CallAnswer, CallQuestion, ModelContractor, ModelContractorCounts};
-use crate::agent::{Agent, AgentCommander, AgentHandle, AgentOptions};
+use super::{CallQuestion, ModelContractor, ModelContractorCounts};
+use crate::agent::{Agent, AgentHandle, AgentOptions, QUESTIONS_MAX};
 use crate::identity::Identity;
 use crate::model::consultant::Consultant;
 use crate::model::consultation::GaveUp;
 use crate::strategy::{Action, Sent, Strategy};
 use crate::transport::Transport;
-
-/// Questions of one agent at a time with the model: an endpoint serves few at once, and the rest would only wait there.
-const CONSULTATIONS_MAX: usize = 64;
-/// Questions that wait for one of these to end; further ones are given up at once.
-const QUESTIONS_MAX: usize = 1024;
 
 /// A model contractor that hands its questions on.
 #[derive(Debug)]
@@ -79,37 +72,16 @@ pub fn spawn(
     let (sender, questions) = mpsc::channel(QUESTIONS_MAX);
     let asking = AskingContractor { contractor, questions: sender };
     let handle = Agent::new(transport, identity, asking).with_options(options).spawn(cancel);
-    tokio::spawn(ask(questions, consultant, handle.commander()));
-    handle
-}
-
-/// Takes questions to the model until the contractor has ended.
-async fn ask(
-    mut questions: mpsc::Receiver<CallQuestion>,
-    consultant: Arc<Consultant>,
-    contractor: AgentCommander<AskingContractor>,
-) {
-    let mut asked = FuturesUnordered::new();
-    loop {
-        tokio::select! {
-            question = questions.recv(), if asked.len() < CONSULTATIONS_MAX => match question {
-                Some(question) => asked.push(consult(&consultant, question)),
-                None => return,
-            },
-            Some((question, answer)) = asked.next(), if !asked.is_empty() => {
-                let CallQuestion { number, subject, .. } = question;
-                let command = move |asking: &mut AskingContractor, now| {
-                    asking.contractor.handle_answer(now, &subject.negotiation, number, answer)
-                };
-                if contractor.command(command).await.is_err() {
-                    return;
-                }
-            }
+    let answer = move |question: CallQuestion| {
+        let consultant = Arc::clone(&consultant);
+        async move {
+            let answer = consultant.consult(&question.subject, question.clone()).await;
+            (question.number, question.subject.negotiation, answer)
         }
-    }
-}
-
-async fn consult(consultant: &Consultant, question: CallQuestion) -> (CallQuestion, Result<CallAnswer, GaveUp>) {
-    let answer = consultant.consult(&question.subject, question.clone()).await;
-    (question, answer)
+    };
+    let take = |asking: &mut AskingContractor, now, (number, negotiation, answer): (u64, NegotiationId, _)| {
+        asking.contractor.handle_answer(now, &negotiation, number, answer)
+    };
+    tokio::spawn(handle.commander().answer_all(questions, answer, take));
+    handle
 }

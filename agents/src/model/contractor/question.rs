@@ -10,9 +10,9 @@ use serde_json::{Map, Value, json};
 use crate::model::config::{ModelAgentConfig, QuotedWords};
 use crate::model::consultant::Subject;
 use crate::model::consultation::Question;
-use crate::model::prompt::quoted;
+use crate::model::prompt::{messages, quoted};
 use crate::model::shape::integer;
-use crate::model::{AnswerShape, ChatMessage, ChatRole, InvalidReason, Misfit};
+use crate::model::{AnswerShape, ChatMessage, InvalidReason, Misfit};
 
 /// Longest reason a model may give for its answer, in characters. It is for the model's own reasoning and goes nowhere.
 const REASON_CHARS_MAX: usize = 256;
@@ -55,14 +55,10 @@ impl CallQuestion {
 /// out, unless the owner lets them be quoted.
 fn describe(subject: &Subject, call: &Call, config: &ModelAgentConfig, marker_seed: u64) -> String {
     let known = &config.contractor.terms;
-    let is_typed = |value: &AttrValue, values: &[String]| match value {
-        AttrValue::Int(_) => true,
-        AttrValue::Text(text) => values.contains(text),
-    };
     let constraints: Terms = call
         .constraints
         .iter()
-        .filter(|(name, value)| known.get(*name).is_some_and(|term| is_typed(value, &term.values)))
+        .filter(|(name, value)| known.get(*name).is_some_and(|term| term.is_typed(value)))
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
     let about: Map<String, Value> =
@@ -88,11 +84,7 @@ impl Question for CallQuestion {
     type Choice = CallAnswer;
 
     fn messages(&self) -> Vec<ChatMessage> {
-        let owner = format!("{RULES}\n\n{}", self.config.contractor.instructions);
-        vec![
-            ChatMessage { role: ChatRole::System, content: owner.trim_end().to_owned() },
-            ChatMessage { role: ChatRole::User, content: self.data.clone() },
-        ]
+        messages(RULES, &self.config.contractor.instructions, &self.data)
     }
 
     fn shape(&self) -> AnswerShape {

@@ -7,12 +7,12 @@ use schemas::payload::{AttrValue, Terms};
 use schemas::{Digest, OfferId};
 use serde_json::{Map, Value, json};
 
-use crate::model::config::{ModelAgentConfig, ModelDeciderConfig, OfferOrder, QuotedWords, TermConfig};
+use crate::model::config::{ModelAgentConfig, ModelDeciderConfig, OfferOrder, QuotedWords};
 use crate::model::consultant::Subject;
 use crate::model::consultation::Question;
-use crate::model::prompt::quoted;
+use crate::model::prompt::{messages, quoted};
 use crate::model::shape::integer;
-use crate::model::{AnswerShape, ChatMessage, ChatRole, InvalidReason, Misfit};
+use crate::model::{AnswerShape, ChatMessage, InvalidReason, Misfit};
 
 /// Most offers in a prompt; of more, those with the best scores.
 const OFFERS_SHOWN_MAX: usize = 64;
@@ -112,11 +112,7 @@ impl Question for OffersQuestion {
     type Choice = OfferChoice;
 
     fn messages(&self) -> Vec<ChatMessage> {
-        let owner = format!("{RULES}\n\n{}", self.config.initiator.instructions);
-        vec![
-            ChatMessage { role: ChatRole::System, content: owner.trim_end().to_owned() },
-            ChatMessage { role: ChatRole::User, content: self.data.clone() },
-        ]
+        messages(RULES, &self.config.initiator.instructions, &self.data)
     }
 
     fn shape(&self) -> AnswerShape {
@@ -155,19 +151,5 @@ impl ModelDeciderConfig {
             Some(AttrValue::Text(text)) => limits.values.contains(text) || !limits.is_limited(),
             None => !limits.is_limited(),
         })
-    }
-}
-
-impl TermConfig {
-    /// Whether a value is no words of others: an integer, or a text that the owner has listed.
-    fn is_typed(&self, value: &AttrValue) -> bool {
-        match value {
-            AttrValue::Int(_) => true,
-            AttrValue::Text(text) => self.values.contains(text),
-        }
-    }
-
-    fn is_limited(&self) -> bool {
-        self.min.is_some() || self.max.is_some() || !self.values.is_empty()
     }
 }

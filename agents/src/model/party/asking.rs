@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use schemas::delivery::{Delivery, Notification, Turn};
 use schemas::{AgentId, NegotiationId, Timestamp};
 use telemetry::TraceContext;
@@ -12,18 +10,13 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{AdvisedStrategy, PartyTable, TURN_MARGIN_MS, TurnQuestion};
-use crate::agent::{Agent, AgentCommander, AgentHandle, AgentOptions};
+use crate::agent::{Agent, AgentHandle, AgentOptions, QUESTIONS_MAX};
 use crate::bargain::{BargainEvent, BargainPlan, BargainRequest, Bargainer, DomainPlanner, Move};
 use crate::identity::Identity;
 use crate::model::consultant::{Consultant, Subject};
 use crate::model::consultation::GaveUp;
 use crate::strategy::{Action, Sent, Strategy};
 use crate::transport::Transport;
-
-/// Turns of one agent at a time with the model.
-const CONSULTATIONS_MAX: usize = 64;
-/// Turns that wait for one of these to end; further ones are decided without the model.
-const QUESTIONS_MAX: usize = 1024;
 
 /// A bargaining agent that holds each turn of its own back until its model has decided it.
 pub struct AskingBargainer {
@@ -184,36 +177,17 @@ pub fn spawn(
         questions: sender,
     };
     let handle = Agent::new(transport, identity, asking).with_options(options).spawn(cancel);
-    tokio::spawn(ask(questions, consultant, handle.commander()));
-    handle
-}
-
-async fn ask(
-    mut questions: mpsc::Receiver<AskedTurn>,
-    consultant: Arc<Consultant>,
-    bargainer: AgentCommander<AskingBargainer>,
-) {
-    let mut asked = FuturesUnordered::new();
-    loop {
-        tokio::select! {
-            question = questions.recv(), if asked.len() < CONSULTATIONS_MAX => match question {
-                Some(question) => asked.push(consult(&consultant, question)),
-                None => return,
-            },
-            Some((number, negotiation, answer)) = asked.next(), if !asked.is_empty() => {
-                let command = move |asking: &mut AskingBargainer, now| {
-                    asking.handle_answer(now, &negotiation, number, answer)
-                };
-                if bargainer.command(command).await.is_err() {
-                    return;
-                }
-            }
+    let answer = move |asked: AskedTurn| {
+        let consultant = Arc::clone(&consultant);
+        async move {
+            let AskedTurn { number, subject, question } = asked;
+            let answer = consultant.consult(&subject, question).await;
+            (number, subject.negotiation, answer)
         }
-    }
-}
-
-async fn consult(consultant: &Consultant, asked: AskedTurn) -> (u64, NegotiationId, Result<Move, GaveUp>) {
-    let AskedTurn { number, subject, question } = asked;
-    let answer = consultant.consult(&subject, question).await;
-    (number, subject.negotiation, answer)
+    };
+    let take = |asking: &mut AskingBargainer, now, (number, negotiation, answer): (u64, NegotiationId, _)| {
+        asking.handle_answer(now, &negotiation, number, answer)
+    };
+    tokio::spawn(handle.commander().answer_all(questions, answer, take));
+    handle
 }

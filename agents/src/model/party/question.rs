@@ -10,9 +10,9 @@ use crate::bargain::Move;
 use crate::bargain::strategy::OpenTurn;
 use crate::model::config::QuotedWords;
 use crate::model::consultation::Question;
-use crate::model::prompt::quoted;
+use crate::model::prompt::{messages, quoted};
 use crate::model::shape::integer;
-use crate::model::{AnswerShape, ChatMessage, ChatRole, InvalidReason, Misfit};
+use crate::model::{AnswerShape, ChatMessage, InvalidReason, Misfit};
 
 /// Outcomes that are shown with what they are worth, from the best to the worst of all, whichever the party may agree to.
 const EXAMPLES_MAX: usize = 16;
@@ -87,11 +87,7 @@ impl Question for TurnQuestion {
     type Choice = Move;
 
     fn messages(&self) -> Vec<ChatMessage> {
-        let owner = format!("{RULES}\n\n{}", self.table.config.party.instructions);
-        vec![
-            ChatMessage { role: ChatRole::System, content: owner.trim_end().to_owned() },
-            ChatMessage { role: ChatRole::User, content: self.data.clone() },
-        ]
+        messages(RULES, &self.table.config.party.instructions, &self.data)
     }
 
     fn shape(&self) -> AnswerShape {
