@@ -12,6 +12,7 @@
 //! | [`schedule`] | after how many calls is a document looked for, negotiated, given a routine? |
 //! | [`table`] | which documents does an exchange hold, who supports them, how many may there be? |
 //! | `registry` (feature `store`) | how are they stored on the bus, and followed? |
+//! | `propagation` (feature `store`) | how do documents of one exchange come to another? |
 //!
 //! A document is read once, by [`ProtocolDocument::try_new`], and never changes. What cannot be read is a
 //! [`schemas::Refusal`] with a stable code and a pointer to the member at fault.
@@ -28,12 +29,14 @@
 //! # Ok::<(), schemas::Refusal>(())
 //! ```
 //!
-//! Invariants, but for `registry`: no input or output, no clock, no randomness; no text ends the process or makes it do work beyond a named
+//! Invariants, but for the feature `store`: no input or output, no clock, no randomness; no text ends the process or makes it do work beyond a named
 //! limit. The rules are in docs/spec/agora.md, a page for users is docs/agora.md.
 
 pub mod document;
 pub mod front_matter;
 pub mod hash;
+#[cfg(feature = "store")]
+pub mod propagation;
 pub mod reference;
 #[cfg(feature = "store")]
 pub mod registry;

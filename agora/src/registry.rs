@@ -156,7 +156,18 @@ impl DocumentRegistry {
         document: &ProtocolDocument,
         sources: &[DocumentSource],
     ) -> Result<PutResult, Refusal> {
-        let outcome = self.try_put(agent, document, sources).await;
+        self.counted(self.try_put(agent, document, sources).await)
+    }
+
+    /// Stores a document that no agent of the exchange need support, such as one of another exchange.
+    ///
+    /// # Errors
+    /// As [`DocumentRegistry::put`].
+    pub async fn adopt(&self, document: &ProtocolDocument) -> Result<PutResult, Refusal> {
+        self.counted(self.try_adopt(document).await)
+    }
+
+    fn counted(&self, outcome: Result<PutResult, Refusal>) -> Result<PutResult, Refusal> {
         let result = match &outcome {
             Ok(result) => *result,
             Err(refusal) if refusal.code == Code::Conflict => PutResult::Collision,
@@ -172,20 +183,36 @@ impl DocumentRegistry {
         document: &ProtocolDocument,
         sources: &[DocumentSource],
     ) -> Result<PutResult, Refusal> {
-        if !self.is_read.load(Ordering::Acquire) {
-            return Err(Refusal::new(Code::Unavailable, "the documents have not been read yet; repeat the request")
-                .retry_after_ms(1000));
-        }
+        self.check_read()?;
         self.read().check_room(agent, document)?;
-        let key = document_key(document.hash());
-        let stored = StoredDocument { document: document.text().to_owned(), sha256: document.sha256() };
-        let value = encode(&stored)?;
-        let result = self.pin(&key, value.clone(), document).await?;
-        self.apply(&key, Some(&value));
+        let result = self.store(document).await?;
         let (key, support) = (support_key(document.hash(), agent), StoredSupport { sources: sources.to_vec() });
         let value = encode(&support)?;
         let putting = self.key_value.put(Bucket::Documents, key.clone(), value.clone());
         self.observed(StoreOperation::Put, putting).await?;
+        self.apply(&key, Some(&value));
+        Ok(result)
+    }
+
+    async fn try_adopt(&self, document: &ProtocolDocument) -> Result<PutResult, Refusal> {
+        self.check_read()?;
+        self.read().check_space(document)?;
+        self.store(document).await
+    }
+
+    fn check_read(&self) -> Result<(), Refusal> {
+        if self.is_read.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        Err(Refusal::new(Code::Unavailable, "the documents have not been read yet; repeat the request")
+            .retry_after_ms(1000))
+    }
+
+    async fn store(&self, document: &ProtocolDocument) -> Result<PutResult, Refusal> {
+        let key = document_key(document.hash());
+        let stored = StoredDocument { document: document.text().to_owned(), sha256: document.sha256() };
+        let value = encode(&stored)?;
+        let result = self.pin(&key, value.clone(), document).await?;
         self.apply(&key, Some(&value));
         Ok(result)
     }

@@ -83,6 +83,8 @@ pub struct TaskCall {
     /// Calls of this task to this counterpart, this one included.
     number: u32,
     chosen: Option<DocumentHash>,
+    /// Whether the counterpart asks for a document.
+    is_asked: bool,
     has_negotiated: bool,
     has_written: bool,
 }
@@ -184,9 +186,16 @@ impl InitiatorMemory {
             counterpart: counterpart.to_owned(),
             number,
             chosen: None,
+            is_asked: false,
             has_negotiated: false,
             has_written: false,
         }
+    }
+
+    /// The counterpart asks for a document ([`ResponderMemory::asks_for_negotiation`]): in this call documents are looked
+    /// at, and one is negotiated if none suits, whatever the thresholds are.
+    pub fn handle_asked(&self, call: &mut TaskCall) {
+        call.is_asked = true;
     }
 
     /// What to do next in a call.
@@ -199,12 +208,12 @@ impl InitiatorMemory {
         if let Some(hash) = call.chosen {
             return self.under(call, hash);
         }
-        if call.number > self.thresholds.documents
+        if (call.is_asked || call.number > self.thresholds.documents)
             && let Some(hash) = self.worth_checking(call)
         {
             return CallStep::Check(hash);
         }
-        if call.number > self.thresholds.negotiation && !call.has_negotiated {
+        if (call.is_asked || call.number > self.thresholds.negotiation) && !call.has_negotiated {
             return CallStep::Negotiate;
         }
         CallStep::Send { document: None, means: Means::Model }

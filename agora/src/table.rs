@@ -138,6 +138,14 @@ impl DocumentTable {
             return Err(Refusal::new(Code::Overloaded, "the agent supports as many documents as an agent may")
                 .expecting(format!("at most {SUPPORTED_MAX}: DELETE /v1/documents/<hash> first")));
         }
+        self.check_space(document)
+    }
+
+    /// Refuses a document that would be more than the exchange holds.
+    ///
+    /// # Errors
+    /// [`Code::Overloaded`].
+    pub fn check_space(&self, document: &ProtocolDocument) -> Result<(), Refusal> {
         let is_new = !self.documents.contains_key(&document.hash());
         if is_new && (self.documents.len() >= DOCUMENTS_MAX || self.bytes + document.text().len() > BYTES_MAX) {
             return Err(Refusal::new(Code::Overloaded, "the exchange holds as many documents as it may")

@@ -253,3 +253,63 @@ fn a_verdict_stands_in_the_last_ten_characters_of_a_reply() {
         assert_eq!(Suitability::of_verdict(reply), expected, "{reply}");
     }
 }
+
+#[test]
+fn a_counterpart_that_asks_for_a_document_gets_one_before_the_thresholds_are_reached() {
+    let mut memory = InitiatorMemory::new(Thresholds::PAPER);
+    let mut first = memory.begin(TASK, BOB);
+    memory.handle_asked(&mut first);
+    assert_eq!(memory.step(&mut first), CallStep::Negotiate, "nothing is known");
+    memory.handle_agreement(&mut first, None);
+    assert_eq!(memory.step(&mut first), language());
+    memory.learn(hash("w"));
+    assert_eq!(call(&mut memory, BOB, &["w"], None), [language()], "nobody asked in this call");
+    let mut third = memory.begin(TASK, BOB);
+    memory.handle_asked(&mut third);
+    assert_eq!(memory.step(&mut third), CallStep::Check(hash("w")), "what is known comes first");
+}
+
+#[test]
+fn a_document_serves_with_another_responder_without_a_negotiation() {
+    let mut alice = InitiatorMemory::new(Thresholds::PYPI);
+    for _ in 0..17 {
+        call(&mut alice, BOB, &[], Some("w"));
+    }
+    // Bob is gone. Carol's memory is of another stack: it knows nothing of the document.
+    let mut carol = ResponderMemory::new(Thresholds::PAPER);
+    for number in 1..=20 {
+        let steps = call(&mut alice, CAROL, &["w"], None);
+        assert!(!steps.contains(&CallStep::Negotiate), "call {number}: {steps:?}");
+        let expected = match number {
+            1..=5 => vec![language()],
+            6 => vec![CallStep::Check(hash("w")), routine("w")],
+            _ => vec![routine("w")],
+        };
+        assert_eq!(steps, expected, "call {number}");
+        if number > 5 {
+            let last = served(&mut carol, "w", Suitability::Adequate).pop();
+            assert_eq!(last, Some(ResponseStep::Answer(Means::Routine)), "call {number}");
+        }
+    }
+}
+
+#[test]
+fn of_two_documents_for_one_task_the_initiators_choice_wins_and_both_keep_working() {
+    let (mut alice, mut dora) = (InitiatorMemory::new(Thresholds::PAPER), InitiatorMemory::new(Thresholds::PAPER));
+    let mut bob = ResponderMemory::new(Thresholds::PAPER);
+    for _ in 0..6 {
+        call(&mut alice, BOB, &[], Some("brief"));
+        call(&mut dora, BOB, &[], Some("long"));
+    }
+    for (initiator, other) in [(&mut alice, "long"), (&mut dora, "brief")] {
+        initiator.handle_supported(BOB, [hash("brief"), hash("long")]);
+        initiator.set_suitability(hash(other), TASK, Suitability::Adequate);
+    }
+    for _ in 0..3 {
+        for (initiator, own) in [(&mut alice, "brief"), (&mut dora, "long")] {
+            assert_eq!(call(initiator, BOB, &[], None), [routine(own)], "each keeps to the one it has a routine for");
+            let answered = served(&mut bob, own, Suitability::Adequate).pop();
+            assert_eq!(answered, Some(ResponseStep::Answer(Means::Routine)));
+        }
+    }
+}
