@@ -11,9 +11,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use futures_util::future::BoxFuture;
 use schemas::{AgentId, DeliveryId, Refusal, Timestamp};
 use telemetry::Tracer;
 use tokio::sync::{mpsc, watch};
