@@ -227,7 +227,7 @@ impl Contractor {
             })
         } else {
             self.counts.done += 1;
-            Payload::Inform(Inform { kind: InformKind::Done, result: None })
+            Payload::Inform(Inform { kind: InformKind::Done, result: None, routine: None })
         };
         vec![Outgoing::reply(delivery, report).after_ms(perform_ms).once(award_no.0).into()]
     }
@@ -247,7 +247,7 @@ impl Contractor {
                 penalty: None,
             })
         } else {
-            Payload::Inform(Inform { kind: InformKind::Cancelled, result: None })
+            Payload::Inform(Inform { kind: InformKind::Cancelled, result: None, routine: None })
         };
         // Apart from the award numbers, under which this act may have been used before.
         let number = u32::MAX - cancellation.award_no.0;

@@ -2,7 +2,6 @@
 //!
 //! | module | question it answers |
 //! |---|---|
-//! | [`hash`] | what names a document, in which spellings? |
 //! | [`front_matter`] | what does a document say of itself? |
 //! | [`document`] | what is a document, and how large may it be? |
 //! | [`source`] | where can a document be had; what does a `data:` source hold? |
@@ -34,7 +33,6 @@
 
 pub mod document;
 pub mod front_matter;
-pub mod hash;
 #[cfg(feature = "store")]
 pub mod propagation;
 pub mod reference;
@@ -48,8 +46,8 @@ pub mod table;
 
 pub use document::{Origin, ProtocolDocument};
 pub use front_matter::FrontMatter;
-pub use hash::DocumentHash;
 pub use reference::Reference;
+pub use schemas::DocumentHash;
 pub use selection::Selection;
 pub use source::DocumentSource;
 pub use table::DocumentTable;

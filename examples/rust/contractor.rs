@@ -28,10 +28,10 @@ fn answer(_now: Timestamp, delivery: &Delivery) -> Vec<Action> {
             Payload::Confirm(Confirm { award_no: award.award_no, terms_digest: None })
         }
         Notification::Ack(receipt) if receipt.disposition == Disposition::Committed => {
-            Payload::Inform(Inform { kind: InformKind::Done, result: Some("delivered".into()) })
+            Payload::Inform(Inform { kind: InformKind::Done, result: Some("delivered".into()), routine: None })
         }
         Notification::Cancel(cancel) if cancel.reason == "cancelled" => {
-            Payload::Inform(Inform { kind: InformKind::Cancelled, result: None })
+            Payload::Inform(Inform { kind: InformKind::Cancelled, result: None, routine: None })
         }
         Notification::Accept(_) | Notification::Ack(_) | Notification::Cancel(_) => return Vec::new(),
         Notification::Reject(_)

@@ -12,6 +12,7 @@ pub use bargain::{Agreement, BargainCall, Standing, Turn};
 pub use receipt::{Disposition, Receipt};
 
 use crate::digest::Digest;
+use crate::document::{CallDocuments, DocumentHash, RoutineReport};
 use crate::ids::{AgentId, AwardNo, Capability, DeliveryId, Lot, MsgId, NegotiationId, OfferId};
 use crate::payload::{Act, Currency, Failure, Terms};
 use crate::time::WireTime;
@@ -138,6 +139,9 @@ pub struct Call {
     /// Currency of prices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub currency: Option<Currency>,
+    /// Protocol documents the award can pin, the preferred first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub documents: Option<CallDocuments>,
     /// Of a call to a bargain: its rules and parties. `reply_by` is then when all must have joined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bargain: Option<Box<BargainCall>>,
@@ -159,6 +163,9 @@ pub struct Award {
     /// What is paid, in micro-units, where the terms have a price.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payment: Option<i64>,
+    /// The protocol document the award pins, where the call and the offer name one in common.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub document: Option<DocumentHash>,
     /// CONFIRM by then.
     pub confirm_by: WireTime,
 }
@@ -253,6 +260,9 @@ pub struct AwardReport {
     pub offers: u32,
     /// Digest of the decision record.
     pub decision: Digest,
+    /// The protocol document the award pins, where the call and the offer name one in common.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub document: Option<DocumentHash>,
 }
 
 /// All valid offers.
@@ -275,6 +285,9 @@ pub struct OfferNews {
     pub terms: Terms,
     /// Its score.
     pub score: u32,
+    /// The protocol document an award of it pins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub document: Option<DocumentHash>,
 }
 
 /// A contractor's report.
@@ -289,6 +302,9 @@ pub struct ContractorReport {
     /// The result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
+    /// The routine that carried the award out, where the contractor says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routine: Option<RoutineReport>,
 }
 
 /// A contractor's failure.

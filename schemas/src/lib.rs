@@ -8,6 +8,7 @@
 //! | [`payload`] | which acts exist and what do they carry (FIPA SC00029 names)? |
 //! | [`terms`] | which values can an offer name, which numbers are integers? |
 //! | [`bargain`] | what bargaining adds: rules, outcome space, sealed mandates |
+//! | [`document`] | which protocol documents do calls, offers and awards name, and what does a routine report? |
 //! | [`policy`] | the acceptance policy as a document |
 //! | [`record`] | what one record of the log holds |
 //! | [`register`] | the write-once register's keys and values |
@@ -30,6 +31,7 @@ pub mod code;
 pub mod control;
 pub mod delivery;
 pub mod digest;
+pub mod document;
 pub mod envelope;
 pub mod ids;
 pub mod journal;
@@ -49,6 +51,7 @@ pub mod validate;
 
 pub use code::{Code, Refusal};
 pub use digest::Digest;
+pub use document::DocumentHash;
 pub use envelope::{Address, Envelope};
 pub use ids::{
     AgentId, AwardNo, DeliveryId, GatewayId, GroupId, Lane, Lot, MsgId, NegotiationId, OfferId, Position, TopicName,

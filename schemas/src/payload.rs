@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::bargain::{BargainSpec, Conditions, Join, Mandate};
 use crate::digest::Digest;
+use crate::document::{CallDocuments, DocumentHash, RoutineReport};
 use crate::ids::{AwardNo, Capability, OfferId};
 use crate::policy::Gate;
 pub use crate::terms::{ATTR_TEXT_LEN_MAX, AttrValue, Currency, INTEGER_MAX, TERMS_MAX, Terms, is_integer};
@@ -147,6 +148,9 @@ pub struct Cfp {
     /// Currency of prices; an offer in another is a gate violation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub currency: Option<Currency>,
+    /// Protocol documents to carry the task out by; not in the call to a bargain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub documents: Option<CallDocuments>,
     /// Makes this the call to a bargain (alternating offers) instead of a contract net: its rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bargain: Option<Box<BargainSpec>>,
@@ -175,6 +179,10 @@ pub struct Offer {
     /// Free text, opaque to the exchange and never read by a policy; in a bargain, predicates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Conditions>,
+    /// The documents its contractor can follow, at most [`DOCUMENTS_MAX`](crate::document::DOCUMENTS_MAX), none twice; not in
+    /// a bargain.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub documents: Vec<DocumentHash>,
     /// Round the offer answers (absent: the current one).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round: Option<u32>,
@@ -231,6 +239,9 @@ pub struct Inform {
     /// The result, opaque to the exchange and forwarded to the initiator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
+    /// The routine that carried the award out, where the contractor says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routine: Option<RoutineReport>,
 }
 
 /// In which phase something failed.

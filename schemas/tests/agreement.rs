@@ -108,7 +108,7 @@ fn names() -> impl Strategy<Value = String> {
                  seq to capabilities negotiation in_reply_to traceparent extend lottery start end exponent enum min \
                  topics consent rules members qos bargain mandate issues name values rounds deadline_ms step_ms \
                  confirm_ms forbid_repeat max_strikes conditions attr op valid_from terms_digest utility linear table \
-                 issue weight worth at_min at_max limits concession boulware conceder any next combi";
+                 documents hashes require routine hash issue weight worth at_min at_max limits concession boulware conceder any next combi";
     let known: Vec<String> = known.split_whitespace().map(str::to_owned).collect();
     prop_oneof![8 => select(known), 1 => "[a-z~/.\u{e9}\u{10348}\u{ff21}]{0,4}"]
 }
@@ -151,6 +151,12 @@ const TEXTS: &[&str] = &[
     "ge",
     "abababababababababababababababababababababababababababababababab",
     "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+    "Kc42bNOrSX+s82LLvEs5X6XSK24=",
+    "Kc42bNOrSX-s82LLvEs5X6XSK24",
+    "29ce366cd3ab497facf362cbbc4b395fa5d22b6e",
+    "Kc42bNOrSX+s82LLvEs5X6XSK25=",
+    "native",
+    "language",
     "\u{202e}x",
     "m\u{0}1",
     "x\n",

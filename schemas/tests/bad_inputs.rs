@@ -232,7 +232,7 @@ fn a_member_name_is_repeated_only_when_it_is_short_and_printable() {
 fn an_unknown_member_is_answered_with_those_that_are_known() {
     let expected = |old: &str, new: &str| refuse(&with(old, new)).expected.unwrap();
     assert_eq!(expected("\"payload\":", "\"signature\":1,\"payload\":"), "only envelope, payload");
-    let of_an_offer = "only $schema, act, conditions, currency, round, terms, timestamp, valid_for_ms, valid_from, valid_until, value";
+    let of_an_offer = "only $schema, act, conditions, currency, documents, round, terms, timestamp, valid_for_ms, valid_from, valid_until, value";
     assert_eq!(expected("\"act\":", "\"valid_for\":1,\"act\":"), of_an_offer);
 }
 

@@ -134,6 +134,22 @@ fn the_papers_names_of_deadline_and_value_are_rewritten() {
 }
 
 #[test]
+fn every_spelling_of_a_documents_hash_is_rewritten_and_counts_once() {
+    let spellings =
+        ["Kc42bNOrSX-s82LLvEs5X6XSK24", "29ce366cd3ab497facf362cbbc4b395fa5d22b6e", "2jmj7l5rSw0yVb/vlWAYkK/YBwk"];
+    let written = json!(["Kc42bNOrSX+s82LLvEs5X6XSK24=", "2jmj7l5rSw0yVb/vlWAYkK/YBwk="]);
+    let body = |payload: Value| -> Value {
+        let checked = check_message(&bytes(&message(&payload))).unwrap();
+        serde_json::from_str::<Value>(checked.body.get()).unwrap()["payload"].clone()
+    };
+    let call = body(json!({"act": "cfp", "documents": {"hashes": spellings, "require": false}}));
+    assert_eq!(call["documents"], json!({"hashes": written, "require": false}));
+    assert_eq!(body(json!({"act": "offer", "terms": {}, "documents": spellings}))["documents"], written);
+    let report = body(json!({"act": "inform", "kind": "done", "routine": {"kind": "http", "hash": spellings[1]}}));
+    assert_eq!(report["routine"], json!({"kind": "http", "hash": written[0]}));
+}
+
+#[test]
 fn typed_documents_survive_the_way_there_and_back() {
     survive(Kind::Policy, check_policy);
     survive(Kind::Registration, check_registration);

@@ -10,6 +10,7 @@ use schemas::control::{
     CONSENT_RULES_MAX, GROUP_MEMBERS_MAX, LEASE_MS_DEFAULT, LEASE_MS_MAX, LEASE_MS_MIN, TOPICS_MAX,
 };
 use schemas::delivery::{CloseReason, Disposition, EXCHANGE, Outcome};
+use schemas::document::{DOCUMENTS_MAX, RoutineKind};
 use schemas::envelope::{CAPABILITIES_MAX, RECIPIENTS_MAX, TTL_S_MAX};
 use schemas::ids::NAME_LEN_MAX;
 use schemas::payload::{ATTR_TEXT_LEN_MAX, FAILURE_CODE_LEN_MAX, INTEGER_MAX, TERMS_MAX, TEXT_LEN_MAX};
@@ -34,6 +35,7 @@ fn limits_of_the_shared_types_are_the_constants() {
     check("types", "/$defs/attribute/maxLength", ATTR_TEXT_LEN_MAX);
     check("types", "/$defs/terms/maxProperties", TERMS_MAX);
     check("types", "/$defs/capabilities/maxItems", CAPABILITIES_MAX);
+    check("types", "/$defs/document_hashes/maxItems", DOCUMENTS_MAX);
     check("types", "/$defs/timer_ms/maximum", TIMER_MS_MAX);
     check("types", "/$defs/score/maximum", SCORE_MAX);
     check("types", "/$defs/ppm/maximum", PPM);
@@ -108,6 +110,8 @@ fn the_words_of_the_exchange_are_the_types() {
     check("closed", "/properties/outcome/enum", Outcome::ALL);
     check("delivery", "/$defs/misunderstanding/properties/expected/items/enum", Act::ALL);
     check("delivery", "/$defs/awarded/properties/reason/enum", CloseReason::VARIANTS);
+    check("types", "/$defs/routine/properties/kind/enum", RoutineKind::ALL);
+    spelled_alike(RoutineKind::ALL, |one| one.as_str());
     spelled_alike(Disposition::ALL, |one| one.as_str());
     spelled_alike(Outcome::ALL, |one| one.as_str());
     spelled_alike(Act::ALL, |one| one.as_str());

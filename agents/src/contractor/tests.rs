@@ -24,7 +24,7 @@ fn an_honest_contractor_walks_through_a_negotiation() {
     );
 
     let inform = only(contractor.handle(T0, &receipt("n1", Disposition::Committed, 1)));
-    assert_eq!(inform.payload, Payload::Inform(Inform { kind: InformKind::Done, result: None }));
+    assert_eq!(inform.payload, Payload::Inform(Inform { kind: InformKind::Done, result: None, routine: None }));
     assert_eq!(contractor.engagement_count(), 1);
 
     assert_eq!(contractor.handle(T0, &closed("n1")), [released("n1")]);
@@ -130,7 +130,7 @@ fn every_scripted_behaviour_happens() {
 
 #[test]
 fn only_the_initiators_cancel_is_answered_and_work_in_hand_stops() {
-    let cancelled = Payload::Inform(Inform { kind: InformKind::Cancelled, result: None });
+    let cancelled = Payload::Inform(Inform { kind: InformKind::Cancelled, result: None, routine: None });
     for (reason, cannot_cancel, expected) in [
         ("cancelled", 0.0, Some(cancelled.act())),
         ("cancelled", 1.0, Some(Act::Failure)),
@@ -311,6 +311,7 @@ fn call(own: &str, round: u32) -> Delivery {
         requires: Vec::new(),
         constraints: Terms::new(),
         currency: None,
+        documents: None,
         bargain: None,
     };
     delivery(own, Notification::Cfp(call))
@@ -324,6 +325,7 @@ fn award(own: &str, award_no: u32, terms: &Terms) -> Delivery {
         terms: terms.clone(),
         terms_digest: Digest([0; 32]),
         payment: None,
+        document: None,
         confirm_by: WireTime(T0.plus_ms(10_000)),
     };
     delivery(own, Notification::Accept(award))

@@ -221,6 +221,7 @@ fn awarded(outcome: usize) -> Notification {
         terms: terms(outcome),
         terms_digest: Digest::of(&terms(outcome)).unwrap(),
         payment: None,
+        document: None,
         confirm_by: WireTime(Timestamp::from_ms(1_001_000)),
     })
 }

@@ -132,6 +132,7 @@ pub(crate) fn call(n: u8, own: &str) -> Delivery {
         requires: Vec::new(),
         constraints: Terms::new(),
         currency: None,
+        documents: None,
         bargain: None,
     };
     delivery(n, own, Notification::Cfp(call))

@@ -127,7 +127,7 @@ impl Net {
         let now = at(&self.exchange);
         round.confirmed_us = Some(now);
         round.awards.push(AwardRecord { to: winner.to_string(), at_us: now, is_bound: true });
-        let done = Inform { kind: InformKind::Done, result: None };
+        let done = Inform { kind: InformKind::Done, result: None, routine: None };
         let heard = self.exchange.say(&winner, &negotiation, Payload::Inform(done), None)?;
         let closed = heard.iter().find_map(|heard| {
             if let Notification::Closed(closing) = &*heard.told { Some(closing.outcome) } else { None }

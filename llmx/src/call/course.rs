@@ -262,7 +262,7 @@ fn offered(offer: &Offered) -> String {
 }
 
 impl From<OfferNews> for Offered {
-    fn from(OfferNews { offer_id, contractor, terms, score }: OfferNews) -> Self {
+    fn from(OfferNews { offer_id, contractor, terms, score, document: _ }: OfferNews) -> Self {
         Self { offer_id, contractor, terms, score }
     }
 }

@@ -55,6 +55,7 @@ from llmx.deliveries import (
 from llmx.documents import (
     EVERYBODY,
     BargainRules,
+    CallDocuments,
     Close,
     Consent,
     ConsentRule,
@@ -65,6 +66,7 @@ from llmx.documents import (
     Policy,
     Predicate,
     Registration,
+    Routine,
     Terms,
     Utility,
 )
@@ -102,6 +104,7 @@ __all__ = [
     "Bargain",
     "BargainResult",
     "BargainRules",
+    "CallDocuments",
     "Bargainer",
     "Call",
     "CallEvent",

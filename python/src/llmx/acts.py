@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar, Literal
 
-from llmx.documents import BargainRules, Gate, Mandate, Predicate, Terms
+from llmx.documents import BargainRules, CallDocuments, Gate, Mandate, Predicate, Routine, Terms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +21,7 @@ class Cfp:
     constraints: Terms | None = None
     gates: tuple[Gate, ...] | None = None
     currency: str | None = None
+    documents: CallDocuments | None = None
     bargain: BargainRules | None = None
     mandate: Mandate | None = None
 
@@ -36,6 +37,7 @@ class Offer:
     valid_until: datetime | None = None
     valid_from: datetime | None = None
     conditions: str | tuple[Predicate, ...] | None = None
+    documents: tuple[str, ...] | None = None
     round: int | None = None
 
 
@@ -91,6 +93,7 @@ class Inform:
     act: ClassVar[Literal["inform"]] = "inform"
     kind: Literal["done", "result", "cancelled"]
     result: str | None = None
+    routine: Routine | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, ClassVar, Literal
 
 from llmx.codec import Reader, UnreadableError, reader
-from llmx.documents import BargainRules, Predicate, Terms
+from llmx.documents import BargainRules, CallDocuments, Predicate, Routine, Terms
 
 Disposition = Literal[
     "ok",
@@ -66,6 +66,7 @@ class Call:
     requires: tuple[str, ...] | None = None
     constraints: Terms | None = None
     currency: str | None = None
+    documents: CallDocuments | None = None
     bargain: BargainCall | None = None
 
 
@@ -81,6 +82,7 @@ class Award:
     terms_digest: str
     confirm_by: datetime
     payment: int | None = None
+    document: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +121,7 @@ class Awarded:
     offers: int
     decision: str
     payment: int | None = None
+    document: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +132,7 @@ class ScoredOffer:
     contractor: str
     terms: Terms
     score: int
+    document: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +155,7 @@ class Report:
     award_no: int
     lot: int
     result: str | None = None
+    routine: Routine | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -128,6 +128,22 @@ class Mandate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CallDocuments:
+    """Protocol documents to carry a task out by, the preferred first. With `require`, an offer must name one of them."""
+
+    hashes: tuple[str, ...]
+    require: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routine:
+    """What carried an award out: under the pinned document, or in natural language under none."""
+
+    kind: Literal["native", "http", "wasm", "model", "language"]
+    hash: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
     """What an offer must satisfy to count."""
 

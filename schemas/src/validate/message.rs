@@ -1,5 +1,6 @@
 //! What an agent sends, from bytes to a typed message with its canonical body and digest.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -9,6 +10,7 @@ use serde_json::{Map, Value};
 use super::{bundle, fault, parse};
 use crate::code::{Code, Refusal};
 use crate::digest::Digest;
+use crate::document::DocumentHash;
 use crate::envelope::Envelope;
 use crate::payload::{Act, Payload};
 use crate::record::Message;
@@ -73,7 +75,7 @@ fn act_of(document: &Value) -> Option<Act> {
 
 /// Rewrites the paper's spellings (LLM-X paper, appendix A) into ours, so that the log and every reader of it know one:
 /// `ts` as RFC 3339 with milliseconds, the `act`, a call's `deadline` as `reply_by`, an offer's as `valid_until`, its `value`
-/// as `terms.price`.
+/// as `terms.price`; the hashes of documents in the one spelling.
 /// Applied to its own result it changes nothing.
 fn normalise(act: Act, root: &mut Map<String, Value>) {
     if let Some(Value::String(ts)) = root.get_mut("envelope").and_then(|envelope| envelope.get_mut("ts"))
@@ -102,6 +104,32 @@ fn normalise(act: Act, root: &mut Map<String, Value>) {
         let price = Map::from_iter([("price".to_owned(), value)]);
         payload.insert("terms".to_owned(), price.into());
     }
+    if act == Act::Cfp {
+        respell_all(payload.get_mut("documents").and_then(|documents| documents.get_mut("hashes")));
+    }
+    if act == Act::Offer {
+        respell_all(payload.get_mut("documents"));
+    }
+    if act == Act::Inform {
+        respell(payload.get_mut("routine").and_then(|routine| routine.get_mut("hash")));
+    }
+}
+
+/// Writes the hash of a document as the log has it.
+fn respell(hash: Option<&mut Value>) {
+    if let Some(Value::String(text)) = hash
+        && let Ok(hash) = DocumentHash::try_new(text)
+    {
+        *text = hash.to_string();
+    }
+}
+
+/// The same for a list of them, where each counts once.
+fn respell_all(hashes: Option<&mut Value>) {
+    let Some(Value::Array(hashes)) = hashes else { return };
+    let mut seen = BTreeSet::new();
+    hashes.iter_mut().for_each(|hash| respell(Some(hash)));
+    hashes.retain(|hash| hash.as_str().is_none_or(|hash| seen.insert(hash.to_owned())));
 }
 
 /// Of two times the earlier one, as it was written.

@@ -131,7 +131,7 @@ fn offer(price: i64) -> Payload {
 }
 
 fn done() -> Payload {
-    Payload::Inform(Inform { kind: InformKind::Done, result: None })
+    Payload::Inform(Inform { kind: InformKind::Done, result: None, routine: None })
 }
 
 fn failed() -> Payload {

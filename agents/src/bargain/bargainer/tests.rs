@@ -363,6 +363,7 @@ fn award(outcome: usize, terms_digest: Digest) -> Delivery {
         terms: terms(outcome),
         terms_digest,
         payment: None,
+        document: None,
         confirm_by: WireTime(T0.plus_ms(100)),
     }))
 }

@@ -52,7 +52,7 @@ fn offer(number: u64, price: i64, more: &[(&str, AttrValue)]) -> OfferNews {
     terms.extend(more.iter().map(|(name, value)| (AttrName::try_new(name).unwrap(), value.clone())));
     let contractor = AgentId::try_new(&format!("contractor-{number}")).unwrap();
     let score = u32::try_from(1_000_000 - price.min(1_000_000)).unwrap();
-    OfferNews { offer_id: OfferId(Position { seq: number, index: 0 }), contractor, terms, score }
+    OfferNews { offer_id: OfferId(Position { seq: number, index: 0 }), contractor, terms, score, document: None }
 }
 
 fn decision(seed: u64, offers: Vec<OfferNews>) -> OpenDecision {

@@ -122,7 +122,7 @@ pub(crate) fn confirm(award_no: AwardNo) -> Payload {
 }
 
 pub(crate) fn done() -> Payload {
-    Payload::Inform(Inform { kind: InformKind::Done, result: None })
+    Payload::Inform(Inform { kind: InformKind::Done, result: None, routine: None })
 }
 
 fn admitted(from: &str, own: &str, msg_id: &str, payload: Payload) -> AdmittedMessage {

@@ -242,6 +242,7 @@ fn accept(award_no: u32, number: u64) -> Notification {
         terms: schemas::payload::Terms::new(),
         terms_digest: Digest([0; 32]),
         payment: None,
+        document: None,
         confirm_by: WireTime(Timestamp(0)),
     })
 }

@@ -101,9 +101,9 @@ fn perform(context: &mut AgentContext, delivery: &Delivery) {
         let phase = if context.happens(500) { FailurePhase::Perform } else { FailurePhase::Decommit };
         Payload::Failure(failure(phase))
     } else if context.happens(500) {
-        Payload::Inform(Inform { kind: InformKind::Done, result: None })
+        Payload::Inform(Inform { kind: InformKind::Done, result: None, routine: None })
     } else {
-        Payload::Inform(Inform { kind: InformKind::Result, result: Some("as agreed".to_owned()) })
+        Payload::Inform(Inform { kind: InformKind::Result, result: Some("as agreed".to_owned()), routine: None })
     };
     context.reply(after_ms, delivery, payload);
 }
@@ -115,8 +115,8 @@ pub(super) fn answer_cancel(context: &mut AgentContext, delivery: &Delivery, can
     let after_ms = context.draw(0..200);
     let payload = match context.draw(0..4) {
         0 => Payload::Failure(failure(FailurePhase::CannotCancel)),
-        1 => Payload::Inform(Inform { kind: InformKind::Done, result: None }),
-        _ => Payload::Inform(Inform { kind: InformKind::Cancelled, result: None }),
+        1 => Payload::Inform(Inform { kind: InformKind::Done, result: None, routine: None }),
+        _ => Payload::Inform(Inform { kind: InformKind::Cancelled, result: None, routine: None }),
     };
     context.reply(after_ms, delivery, payload);
 }
@@ -146,7 +146,7 @@ pub(super) fn say_unasked(context: &mut AgentContext, delivery: &Delivery) {
     let payload = match context.draw(0..4) {
         0 => Payload::Offer(Offer { terms: terms(context), ..Offer::default() }),
         1 => Payload::Confirm(Confirm { award_no: AwardNo(1), terms_digest: None }),
-        2 => Payload::Inform(Inform { kind: InformKind::Done, result: None }),
+        2 => Payload::Inform(Inform { kind: InformKind::Done, result: None, routine: None }),
         _ => Payload::Cancel(Reasoned::default()),
     };
     context.reply(after_ms, delivery, payload);

@@ -210,6 +210,7 @@ fn accept(award_no: u32, number: u64) -> Notification {
         terms: schemas::payload::Terms::new(),
         terms_digest: Digest([0; 32]),
         payment: None,
+        document: None,
         confirm_by: WireTime(Timestamp(0)),
     })
 }
@@ -228,6 +229,7 @@ fn news(award_no: u32, contractor: &str) -> Notification {
         complete: true,
         offers: 2,
         decision: Digest([0; 32]),
+        document: None,
     }))
 }
 

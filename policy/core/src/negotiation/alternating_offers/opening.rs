@@ -139,6 +139,7 @@ impl Opening<'_> {
             requires: self.cfp.requires.clone(),
             constraints: self.cfp.constraints.clone(),
             currency: self.cfp.currency.clone(),
+            documents: None,
             bargain: Some(Box::new(BargainCall { parties, rules })),
         }
     }

@@ -209,6 +209,7 @@ impl Bargain {
             terms: agreed.terms.clone(),
             terms_digest: agreed.digest,
             payment: None,
+            document: None,
             confirm_by: WireTime(self.confirm_by),
         }));
         for one in &self.parties {

@@ -81,6 +81,7 @@ impl ContractNet {
             terms: offer.terms(),
             terms_digest: Digest::of_bytes(offer.terms.as_bytes()),
             payment: offer.payment,
+            document: None,
             confirm_by: WireTime(confirm_by),
         });
         let delivery = self.header.delivery(context, &session.party.agent, told);
@@ -111,6 +112,7 @@ impl ContractNet {
             complete: close.complete,
             offers: close.offers,
             decision,
+            document: None,
         });
         self.report(context, Notification::Inform(report), Some(key));
     }
@@ -127,7 +129,13 @@ impl ContractNet {
         self.set_state(session, SessionState::Committed);
         self.sessions[session].is_owed_closed = true;
         let contractor = self.sessions[session].party.agent.clone();
-        let report = ContractorReport { contractor: contractor.clone(), award_no, lot: lot_number(lot), result: None };
+        let report = ContractorReport {
+            contractor: contractor.clone(),
+            award_no,
+            lot: lot_number(lot),
+            result: None,
+            routine: None,
+        };
         let after = Some(end_key(&self.header, lot, award_no));
         self.report(context, Notification::Inform(ProgressReport::Committed(report)), after);
         context.event(Event::Committed {
@@ -277,6 +285,7 @@ impl ContractNet {
             award_no: award.award_no,
             lot: lot_number(lot),
             result: inform.result,
+            routine: inform.routine,
         };
         let report = match inform.kind {
             InformKind::Done => ProgressReport::Done(report),

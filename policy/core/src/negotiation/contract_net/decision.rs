@@ -231,6 +231,7 @@ pub(super) fn revealed(net: &ContractNet, closing: Position) -> Vec<OfferNews> {
             contractor: session.party.agent.clone(),
             terms: offer.terms(),
             score: offer.score,
+            document: None,
         })
     };
     let mut offers: Vec<OfferNews> = net.sessions.iter().filter_map(reveal).collect();

@@ -79,6 +79,7 @@ impl Opening<'_> {
             requires: self.cfp.requires.clone(),
             constraints: self.cfp.constraints.clone(),
             currency: self.cfp.currency.clone(),
+            documents: self.cfp.documents.clone(),
             bargain: None,
         }
     }

@@ -6,6 +6,7 @@ use schemas::delivery::{
     ContractorReport, Disposition, Misunderstanding, Notification, OfferNews, OffersReport, Outcome, ProgressReport,
     Receipt, RejectReason, Rejection, Standing, Turn,
 };
+use schemas::document::{CallDocuments, DocumentHash, RoutineKind, RoutineReport};
 use schemas::ids::{AttrName, Capability, Position};
 use schemas::payload::{AttrValue, Failure, FailurePhase, Terms};
 use schemas::{Act, AgentId, AwardNo, Digest, Lot, MsgId, OfferId, Timestamp, WireTime};
@@ -18,7 +19,13 @@ pub(super) fn everything_told() -> Vec<Notification> {
     let failure =
         Failure { phase: FailurePhase::Perform, code: "flat_tyre".to_owned(), retryable: true, penalty: Some(3) };
     let offers = OffersReport {
-        offers: vec![OfferNews { offer_id: OFFER, contractor: agent(), terms: terms(), score: 0 }],
+        offers: vec![OfferNews {
+            offer_id: OFFER,
+            contractor: agent(),
+            terms: terms(),
+            score: 0,
+            document: Some(document()),
+        }],
         decide_by: time(1_700_000_002_000_000),
     };
     vec![
@@ -26,7 +33,9 @@ pub(super) fn everything_told() -> Vec<Notification> {
         Notification::Cfp(sparse),
         Notification::Cfp(Call { bargain: Some(Box::new(bargain())), ..call() }),
         Notification::Accept(award()),
+        Notification::Cfp(Call { documents: Some(documents()), ..call() }),
         Notification::Accept(Award { payment: Some(-1), ..award() }),
+        Notification::Accept(Award { document: Some(document()), ..award() }),
         Notification::Reject(Rejection { offer_id: None, reason: RejectReason::Late, code: None }),
         Notification::Reject(Rejection {
             offer_id: Some(OFFER),
@@ -35,10 +44,15 @@ pub(super) fn everything_told() -> Vec<Notification> {
         }),
         Notification::Cancel(Cancellation { award_no: AwardNo(1), reason: "revoked".to_owned() }),
         Notification::Inform(ProgressReport::Awarded(news())),
+        Notification::Inform(ProgressReport::Awarded(AwardReport { document: Some(document()), ..news() })),
         Notification::Inform(ProgressReport::Offers(offers)),
         Notification::Inform(ProgressReport::Committed(report(None))),
         Notification::Inform(ProgressReport::Done(report(None))),
         Notification::Inform(ProgressReport::Result(report(Some("{\"json\":null}")))),
+        Notification::Inform(ProgressReport::Result(ContractorReport {
+            routine: Some(routine()),
+            ..report(Some("7"))
+        })),
         Notification::Inform(ProgressReport::Cancelled(report(None))),
         Notification::Failure(ContractorFailure { contractor: agent(), award_no: AwardNo(1), failure }),
         Notification::NotUnderstood(Misunderstanding {
@@ -91,7 +105,20 @@ fn terms() -> Terms {
 }
 
 fn report(result: Option<&str>) -> ContractorReport {
-    ContractorReport { contractor: agent(), award_no: AwardNo(1), lot: Lot(2), result: result.map(str::to_owned) }
+    let result = result.map(str::to_owned);
+    ContractorReport { contractor: agent(), award_no: AwardNo(1), lot: Lot(2), result, routine: None }
+}
+
+fn document() -> DocumentHash {
+    DocumentHash::of_bytes(b"a document")
+}
+
+fn documents() -> CallDocuments {
+    CallDocuments { hashes: vec![document(), DocumentHash::of_bytes(b"another")], require: true }
+}
+
+fn routine() -> RoutineReport {
+    RoutineReport { hash: Some(document()), kind: RoutineKind::Wasm }
 }
 
 fn call() -> Call {
@@ -106,6 +133,7 @@ fn call() -> Call {
         requires: vec![Capability::try_new("cargo").unwrap()],
         constraints: terms(),
         currency: Some("EUR".to_owned()),
+        documents: None,
         bargain: None,
     }
 }
@@ -123,6 +151,7 @@ fn news() -> AwardReport {
         complete: true,
         offers: 3,
         decision: Digest([2; 32]),
+        document: None,
     }
 }
 
@@ -134,6 +163,7 @@ fn award() -> Award {
         terms: terms(),
         terms_digest: Digest([3; 32]),
         payment: None,
+        document: None,
         confirm_by: time(1_700_000_001_000_000),
     }
 }

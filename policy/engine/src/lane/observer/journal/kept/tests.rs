@@ -323,6 +323,7 @@ fn cfp(number: u128, issues: Vec<Issue>) -> DeliveryEvent {
             requires: Vec::new(),
             constraints: schemas::payload::Terms::new(),
             currency: None,
+            documents: None,
             bargain: Some(Box::new(BargainCall { parties, rules })),
         }),
     )
