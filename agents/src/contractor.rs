@@ -15,24 +15,32 @@
 //! | CANCEL by the initiator | stops; INFORM{cancelled}, or FAILURE{cannot_cancel} |
 //! | CANCEL for another reason, REJECT, CLOSED | stops and forgets |
 //!
+//! With a table of routines ([`Contractor::with_routines`]) performing is a [`RoutineRun`], which leaves by
+//! [`Performs::poll_run`]; its result comes back by [`Performs::handle_result`] and is what the INFORM carries.
+//!
 //! It holds one small [`Engagement`] per negotiation it made an offer in, at most [`ContractorConfig::engagements_max`],
 //! released by the final notice and at the latest when the negotiation must have ended. With no room left it refuses.
 
 mod config;
 mod distribution;
+mod engagement;
+pub mod performing;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::VecDeque;
 
 use schemas::delivery::{Award, Call, Cancellation, Delivery, Disposition, Notification, Receipt, RejectReason};
 use schemas::payload::{Confirm, Failure, FailurePhase, Inform, InformKind, Offer, Reasoned, Terms};
 use schemas::{AgentId, AwardNo, NegotiationId, Payload, Timestamp};
 
 use self::distribution::Draws;
+use crate::routine::{RoutineAnswer, RoutineTable};
 use crate::strategy::{Action, Outgoing, Strategy};
 use distribution::Script;
 
 pub use config::{ConfigError, ContractorConfig};
 pub use distribution::Distribution;
+pub use engagement::{Engagement, EngagementStage, Engagements};
+pub use performing::{PerformingContractor, Performs, RoutineRun};
 
 /// `reason` of the CANCEL that an initiator asked for: the only one that awaits an answer.
 const CANCELLED_BY_INITIATOR: &str = "cancelled";
@@ -44,10 +52,13 @@ pub const NOT_INTERESTED: &str = "not interested";
 /// A scripted contractor.
 #[derive(Debug)]
 pub struct Contractor {
+    agent: AgentId,
     config: ContractorConfig,
     script: Script,
     engagements: Engagements,
     counts: ContractorCounts,
+    routines: Option<RoutineTable>,
+    runs: VecDeque<RoutineRun>,
 }
 
 /// What a contractor did, counted.
@@ -82,7 +93,16 @@ impl Contractor {
         config.check()?;
         let script = Script::new(config.seed, agent);
         let engagements = Engagements::new(config.engagements_max);
-        Ok(Self { config, script, engagements, counts: ContractorCounts::default() })
+        let (counts, runs) = (ContractorCounts::default(), VecDeque::new());
+        Ok(Self { agent: agent.clone(), config, script, engagements, counts, routines: None, runs })
+    }
+
+    /// The same, whose awards are carried out by routines: its offers name those of a call's documents that have one, and a
+    /// binding award becomes a [`RoutineRun`] instead of a report.
+    #[must_use]
+    pub fn with_routines(mut self, table: RoutineTable) -> Self {
+        self.routines = Some(table);
+        self
     }
 
     /// What it did so far.
@@ -131,12 +151,14 @@ impl Contractor {
     fn answer_call(&mut self, delivery: &Delivery, call: &Call, plan: CallPlan, delay_ms: u64) -> Vec<Action> {
         let negotiation = &delivery.envelope.negotiation;
         let offered: Vec<Terms> = std::iter::once(plan.terms).chain(plan.revised_terms).collect();
-        let has_room = plan.is_refusal || self.engagements.begin(negotiation, call, offered.clone());
+        let keeps_task = self.routines.is_some();
+        let has_room = plan.is_refusal || self.engagements.begin(negotiation, call, offered.clone(), keeps_task);
         if plan.is_refusal || !has_room {
             self.counts.refusals += 1;
             let reason = if has_room { NOT_INTERESTED } else { "busy" };
             return vec![refuse_call(delivery, call.round, reason, delay_ms)];
         }
+        let documents = self.routines.as_ref().map(|table| table.offered(call)).unwrap_or_default();
         let mut actions = Vec::new();
         for (revision, terms) in (0_u32..).zip(offered) {
             self.counts.offers += 1;
@@ -145,6 +167,7 @@ impl Contractor {
                 terms,
                 currency: call.currency.clone(),
                 valid_for_ms: self.config.valid_for_ms,
+                documents: documents.clone(),
                 round: Some(call.round),
                 ..Offer::default()
             });
@@ -183,32 +206,29 @@ impl Contractor {
         // A repeat must not take a commitment back to its beginning.
         if self.engagements.value(negotiation).is_some_and(|known| known.stage != EngagementStage::Committed(award_no))
         {
-            self.engagements.advance(negotiation, EngagementStage::Confirming(award_no));
+            self.engagements.confirm(negotiation, award_no, award.document);
         }
         let confirm = Payload::Confirm(Confirm { award_no, terms_digest: None });
         vec![Outgoing::reply(delivery, confirm).after_ms(delay_ms).once(award_no.0).into()]
     }
 
-    fn handle_receipt(&mut self, delivery: &Delivery, receipt: &Receipt) -> Vec<Action> {
+    fn handle_receipt(&mut self, now: Timestamp, delivery: &Delivery, receipt: &Receipt) -> Vec<Action> {
         let said = receipt.first.unwrap_or(receipt.disposition);
         match (said, receipt.award_no) {
-            (Disposition::Committed, Some(award_no)) => self.handle_commitment(delivery, award_no),
+            (Disposition::Committed, Some(award_no)) => self.handle_commitment(now, delivery, award_no),
             // Anything else changes nothing: a refusal of one message is followed by the notice that matters.
             (_, _) => Vec::new(),
         }
     }
 
-    fn handle_commitment(&mut self, delivery: &Delivery, award_no: AwardNo) -> Vec<Action> {
+    fn handle_commitment(&mut self, now: Timestamp, delivery: &Delivery, award_no: AwardNo) -> Vec<Action> {
         let negotiation = &delivery.envelope.negotiation;
         // Heard once, or for an award it never confirmed: not a reason to perform.
-        if !self
-            .engagements
-            .value(negotiation)
-            .is_some_and(|known| known.stage == EngagementStage::Confirming(award_no))
-        {
+        let is_confirming = |known: &&Engagement| known.stage == EngagementStage::Confirming(award_no);
+        let Some(engagement) = self.engagements.value(negotiation).filter(is_confirming).cloned() else {
             return Vec::new();
-        }
-        self.engagements.advance(negotiation, EngagementStage::Committed(award_no));
+        };
+        self.engagements.commit(negotiation, award_no);
         self.counts.commitments += 1;
         let config = &self.config;
         let mut draws = self.script.draws(negotiation, "perform", award_no.0);
@@ -225,6 +245,9 @@ impl Contractor {
                 retryable: false,
                 penalty: None,
             })
+        } else if self.routines.is_some() {
+            self.runs.push_back(RoutineRun::new((now, &self.agent, delivery), award_no, engagement, perform_ms));
+            return vec![Action::Defer];
         } else {
             self.counts.done += 1;
             Payload::Inform(Inform { kind: InformKind::Done, result: None, routine: None })
@@ -264,6 +287,22 @@ impl Contractor {
     }
 }
 
+impl Performs for Contractor {
+    fn poll_run(&mut self) -> Option<RoutineRun> {
+        self.runs.pop_front()
+    }
+
+    fn handle_result(&mut self, run: &RoutineRun, answer: RoutineAnswer) -> Vec<Action> {
+        let known = self.engagements.value(&run.request().negotiation);
+        if known.is_none_or(|known| known.stage != EngagementStage::Committed(run.award_no())) {
+            // Cancelled in the meantime, or over.
+            return Vec::new();
+        }
+        self.counts.done += 1;
+        vec![run.inform(answer)]
+    }
+}
+
 impl Strategy for Contractor {
     fn handle(&mut self, now: Timestamp, delivery: &Delivery) -> Vec<Action> {
         self.engagements.expire(now);
@@ -282,7 +321,7 @@ impl Strategy for Contractor {
                 | RejectReason::Awarded
                 | RejectReason::Withdrawn => self.release(&delivery.envelope.negotiation),
             },
-            Notification::Ack(receipt) => self.handle_receipt(delivery, receipt),
+            Notification::Ack(receipt) => self.handle_receipt(now, delivery, receipt),
             Notification::Cancel(cancellation) => self.handle_cancel(delivery, cancellation),
             Notification::Closed(_) if self.config.offers_after_close => {
                 // What is scheduled still goes out, to be answered `late`: the experiments count such offers.
@@ -307,97 +346,6 @@ fn refuse_award(delivery: &Delivery, award_no: AwardNo, reason: &str) -> Action 
     let refusal = Payload::Refuse(Reasoned { reason: Some(reason.to_owned()), round: None });
     // Apart from the rounds, which number the refusals of calls.
     Outgoing::reply(delivery, refusal).once(u32::MAX - award_no.0).into()
-}
-
-/// How long after the negotiation must have ended its last notices are awaited, in milliseconds.
-const GRACE_MS: u64 = 60_000;
-
-/// One negotiation the contractor made an offer in.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Engagement {
-    /// The round offered in.
-    pub round: u32,
-    /// The terms offered: the offer, and its revision.
-    pub offered: Vec<Terms>,
-    /// How far it went.
-    pub stage: EngagementStage,
-    /// It is forgotten after this time.
-    expires: Timestamp,
-}
-
-/// How far an engagement went.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EngagementStage {
-    /// An offer was made, or is about to be.
-    Offered,
-    /// CONFIRM was said.
-    Confirming(AwardNo),
-    /// The award is binding.
-    Committed(AwardNo),
-}
-
-impl Engagement {
-    /// Whether these are terms the contractor offered.
-    #[must_use]
-    pub fn has_offered(&self, terms: &Terms) -> bool {
-        self.offered.contains(terms)
-    }
-}
-
-/// All engagements, bounded.
-#[derive(Debug)]
-struct Engagements {
-    by_negotiation: BTreeMap<NegotiationId, Engagement>,
-    by_expiry: BTreeSet<(Timestamp, NegotiationId)>,
-    len_max: usize,
-}
-
-impl Engagements {
-    fn new(len_max: usize) -> Self {
-        Self { by_negotiation: BTreeMap::new(), by_expiry: BTreeSet::new(), len_max }
-    }
-
-    fn len(&self) -> usize {
-        self.by_negotiation.len()
-    }
-
-    fn value(&self, negotiation: &NegotiationId) -> Option<&Engagement> {
-        self.by_negotiation.get(negotiation)
-    }
-
-    /// Notes an offer; false when there is no room. A later round replaces an earlier one.
-    fn begin(&mut self, negotiation: &NegotiationId, call: &Call, offered: Vec<Terms>) -> bool {
-        self.end(negotiation);
-        if self.by_negotiation.len() >= self.len_max {
-            return false;
-        }
-        let expires = call.ends_by.0.plus_ms(GRACE_MS);
-        self.by_expiry.insert((expires, negotiation.clone()));
-        let engagement = Engagement { round: call.round, offered, stage: EngagementStage::Offered, expires };
-        self.by_negotiation.insert(negotiation.clone(), engagement);
-        true
-    }
-
-    fn advance(&mut self, negotiation: &NegotiationId, stage: EngagementStage) {
-        if let Some(engagement) = self.by_negotiation.get_mut(negotiation) {
-            engagement.stage = stage;
-        }
-    }
-
-    fn end(&mut self, negotiation: &NegotiationId) {
-        if let Some(engagement) = self.by_negotiation.remove(negotiation) {
-            self.by_expiry.remove(&(engagement.expires, negotiation.clone()));
-        }
-    }
-
-    /// Forgets the engagements whose time is over.
-    fn expire(&mut self, now: Timestamp) {
-        while self.by_expiry.first().is_some_and(|&(expires, _)| expires < now)
-            && let Some((_, negotiation)) = self.by_expiry.pop_first()
-        {
-            self.by_negotiation.remove(&negotiation);
-        }
-    }
 }
 
 /// Everything that is drawn when a call comes. Each draw is made whether or not it matters, so that changing one

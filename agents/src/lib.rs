@@ -7,6 +7,7 @@
 //! | [`session`] | how "act once" and "same bytes on every retry" are kept (pure) |
 //! | [`transport`] | over what: the bus (memory or NATS), WebSocket, HTTP with server-sent events, several gateways; faults to inject |
 //! | [`contractor`] | a scripted contractor: cost, delay, refusal, silence, failure, lateness from a seed |
+//! | [`routine`] | what carries an award out, selected by the document it pins |
 //! | [`initiator`] | open calls and hear how they end |
 //! | [`bargain`] | alternating offers: domains, utilities, strategies, and an agent that bargains |
 //! | `model` | an adapter for language models, and a contractor that asks one (feature `llm`) |
@@ -30,6 +31,7 @@ pub mod metrics;
 #[cfg(feature = "llm")]
 pub mod model;
 pub mod observer;
+pub mod routine;
 pub mod session;
 pub mod strategy;
 pub mod transport;

@@ -13,6 +13,7 @@
 //! | [`decider`] | an initiator's choice among offers, made by a model |
 //! | [`party`] | a party of a bargain whose moves a model chooses |
 //! | [`blocking`] | consultations that a caller waits for: experiments, tests |
+//! | [`routine`] | a routine that a model carries out |
 //! | [`prompt`] | how words of others stand in a prompt |
 //! | `metrics` | calls, tokens, cost and unusable answers (feature `metrics`) |
 //!
@@ -33,6 +34,7 @@ pub mod http;
 pub mod metrics;
 pub mod party;
 pub mod prompt;
+pub mod routine;
 pub mod scripted;
 pub mod shape;
 pub mod stub;
@@ -51,6 +53,7 @@ pub use consultation::{Consultation, ConsultationStep, GaveUp, Question};
 pub use contractor::ModelContractor;
 pub use decider::ModelDecider;
 pub use http::HttpModel;
+pub use routine::ModelRoutine;
 pub use scripted::ScriptedModel;
 pub use shape::{AnswerShape, InvalidReason, Misfit};
 pub use stub::StubModel;

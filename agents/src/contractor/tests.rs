@@ -6,6 +6,8 @@ use schemas::{Act, DeliveryId, Digest, Lane, Lot, MsgId, OfferId, Position, Wire
 
 use super::*;
 
+mod routines;
+
 const T0: Timestamp = Timestamp::from_ms(1_000_000);
 
 #[test]

@@ -1,0 +1,97 @@
+//! Routines: what carries an award out, selected by the hash of the protocol document that the award pins
+//! (docs/spec/agora.md#ag-50).
+//!
+//! | module | question it answers |
+//! |---|---|
+//! | [`table`] | which routine follows which document? |
+//! | [`attempt`] | what is tried next? (pure) |
+//! | [`runner`] | who runs routines, within which limits? |
+//! | [`native`] | a function of this program |
+//! | `http` | a service of the agent's own, asked over HTTP (feature `http`) |
+//! | `metrics` | runs and their durations, counted (feature `metrics`) |
+//!
+//! WebAssembly has a crate of its own, `routine_wasm`, because it brings an interpreter along. A language model as a routine
+//! is `model::routine` (feature `llm`); the contractor that runs routines is [`crate::contractor::performing`].
+//!
+//! A routine is given the text of the call's task and answers with a text of at most [`RESULT_CHARS_MAX`] characters. It
+//! runs in a task of its own, within a time limit, never in the agent's loop. One that fails gives way to the model, and
+//! that to a fixed sentence, so every binding award is reported.
+
+pub mod attempt;
+#[cfg(feature = "http")]
+pub mod http;
+#[cfg(feature = "metrics")]
+pub mod metrics;
+pub mod native;
+pub mod runner;
+pub mod table;
+
+use futures_util::future::BoxFuture;
+use schemas::document::{DocumentHash, RoutineKind};
+use schemas::{AgentId, NegotiationId, Timestamp};
+use telemetry::TraceContext;
+
+pub use attempt::{Attempt, PinnedRoutine};
+#[cfg(feature = "http")]
+pub use http::HttpRoutine;
+pub use native::NativeRoutine;
+pub use runner::{RoutineAnswer, RoutineLimits, RoutineRunner};
+pub use table::RoutineTable;
+
+/// Most characters of a result: what an INFORM may carry.
+pub const RESULT_CHARS_MAX: usize = schemas::payload::TEXT_LEN_MAX;
+
+/// Carries out a request.
+pub trait Routine: Send + Sync {
+    /// What it is.
+    fn kind(&self) -> RoutineKind;
+
+    /// Carries out a request. Whoever runs it limits the time and the result; a future that is dropped must end what it
+    /// has begun, or bound it.
+    fn run(&self, request: RoutineRequest) -> BoxFuture<'static, Result<String, RoutineFault>>;
+}
+
+/// One award that is to be carried out.
+#[derive(Debug, Clone)]
+pub struct RoutineRequest {
+    /// The contractor.
+    pub agent: AgentId,
+    /// The negotiation.
+    pub negotiation: NegotiationId,
+    /// Where in a trace the award became binding.
+    pub context: TraceContext,
+    /// Log time at which it did.
+    pub asked_at: Timestamp,
+    /// Log time at which the negotiation ends at the latest; a later result is of no use.
+    pub deadline: Timestamp,
+    /// The document that the award pins.
+    pub document: Option<DocumentHash>,
+    /// The request: the call's task.
+    pub text: String,
+}
+
+/// Why a routine gave no result. No variant holds words of the request.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RoutineFault {
+    /// It reported an error, or ended abnormally.
+    #[error("the routine failed: {0}")]
+    Failed(String),
+    /// No result in time.
+    #[error("no result in time")]
+    TimedOut,
+    /// It used up its computing steps or its memory.
+    #[error("the routine used up its {0}")]
+    Exhausted(&'static str),
+    /// The result is longer than [`RESULT_CHARS_MAX`] characters.
+    #[error("the result is longer than {RESULT_CHARS_MAX} characters")]
+    TooLong,
+    /// The result is no UTF-8 text, or lies where the routine has no memory.
+    #[error("the result cannot be read")]
+    Unreadable,
+    /// The service or model that should do it cannot be reached, or does not answer with success.
+    #[error("what the routine needs is unavailable: {0}")]
+    Unavailable(String),
+    /// Too many run at once.
+    #[error("too many routines run at once")]
+    Busy,
+}

@@ -1,0 +1,183 @@
+//! Runs routines: one table, shared by the contractors of a process, within limits of time and length.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use schemas::document::{RoutineKind, RoutineReport};
+use tokio::time::Instant;
+
+#[cfg(feature = "metrics")]
+use super::metrics::RoutineMetrics;
+use super::{Attempt, PinnedRoutine, RESULT_CHARS_MAX, Routine, RoutineFault, RoutineRequest, RoutineTable};
+
+/// Answers an award that nothing else answers, unless the contractor's owner chose other words.
+pub const SENTENCE: &str = "Done as agreed.";
+
+/// Limits of each run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RoutineLimits {
+    /// Longest run. One award has two at most, of a routine and of the model behind it.
+    pub time: Duration,
+}
+
+impl Default for RoutineLimits {
+    fn default() -> Self {
+        // A function takes microseconds, a service milliseconds, a model seconds.
+        Self { time: Duration::from_secs(10) }
+    }
+}
+
+/// What an award came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoutineAnswer {
+    /// The result: at most [`RESULT_CHARS_MAX`] characters.
+    pub result: String,
+    /// What carried the award out.
+    pub report: RoutineReport,
+}
+
+/// Runs of one kind, counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RoutineTally {
+    /// Those that gave the result of an award.
+    pub answered: u64,
+    /// Those that failed.
+    pub failed: u64,
+}
+
+/// A table of routines with all that its use needs. Cheap to share as an `Arc`.
+pub struct RoutineRunner {
+    table: RoutineTable,
+    model: Option<Arc<dyn Routine>>,
+    sentence: String,
+    limits: RoutineLimits,
+    tallies: Mutex<BTreeMap<RoutineKind, RoutineTally>>,
+    #[cfg(feature = "metrics")]
+    metrics: Option<RoutineMetrics>,
+}
+
+impl RoutineRunner {
+    /// A runner of this table, without a model.
+    #[must_use]
+    pub fn new(table: RoutineTable, limits: RoutineLimits) -> Self {
+        Self {
+            table,
+            model: None,
+            sentence: SENTENCE.to_owned(),
+            limits,
+            tallies: Mutex::default(),
+            #[cfg(feature = "metrics")]
+            metrics: None,
+        }
+    }
+
+    /// The same, with a model behind the routines: it follows a pinned document, or answers in natural language where none
+    /// is pinned.
+    #[must_use]
+    pub fn with_model(mut self, model: Arc<dyn Routine>) -> Self {
+        self.model = Some(model);
+        self
+    }
+
+    /// The same, with other words than [`SENTENCE`], cut at [`RESULT_CHARS_MAX`] characters.
+    #[must_use]
+    pub fn saying(mut self, sentence: &str) -> Self {
+        self.sentence = sentence.chars().take(RESULT_CHARS_MAX).collect();
+        self
+    }
+
+    /// The same, counted.
+    #[cfg(feature = "metrics")]
+    #[must_use]
+    pub fn counted(mut self, metrics: RoutineMetrics) -> Self {
+        self.metrics = Some(metrics);
+        self
+    }
+
+    /// Its routines.
+    #[must_use]
+    pub fn table(&self) -> &RoutineTable {
+        &self.table
+    }
+
+    /// Runs so far, by kind.
+    #[must_use]
+    pub fn tallies(&self) -> BTreeMap<RoutineKind, RoutineTally> {
+        self.tallies.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Carries an award out: at most two runs, each within [`RoutineLimits::time`], then the sentence.
+    pub async fn run(&self, request: &RoutineRequest) -> RoutineAnswer {
+        let pinned = self.table.pinned(request.document);
+        let mut failed = None;
+        while let Some(attempt) = Attempt::next(failed, pinned, self.model.is_some()) {
+            let routine = match attempt {
+                Attempt::Routine => request.document.and_then(|document| self.table.routine(document)),
+                Attempt::Model | Attempt::Conversation => self.model.as_ref(),
+                Attempt::Sentence => None,
+            };
+            let Some(routine) = routine else { break };
+            let began = Instant::now();
+            let outcome = self.run_once(routine.as_ref(), request).await;
+            let report = attempt.report(pinned);
+            self.note(report.kind, began.elapsed(), outcome.as_ref().err());
+            match outcome {
+                Ok(result) => return RoutineAnswer { result, report },
+                Err(fault) => {
+                    let RoutineRequest { agent, negotiation, document, .. } = request;
+                    tracing::debug!(%agent, %negotiation, ?document, kind = report.kind.as_str(), %fault, "a routine fails");
+                    failed = Some(attempt);
+                }
+            }
+        }
+        self.note(RoutineKind::Language, Duration::ZERO, None);
+        RoutineAnswer { result: self.sentence.clone(), report: Attempt::Sentence.report(pinned) }
+    }
+
+    /// What an award comes to that waits behind too many others: the sentence.
+    #[must_use]
+    pub fn turn_away(&self, request: &RoutineRequest) -> RoutineAnswer {
+        let pinned = self.table.pinned(request.document);
+        if let PinnedRoutine::Known(_, kind) = pinned {
+            self.note(kind, Duration::ZERO, Some(&RoutineFault::Busy));
+        }
+        self.note(RoutineKind::Language, Duration::ZERO, None);
+        RoutineAnswer { result: self.sentence.clone(), report: Attempt::Sentence.report(pinned) }
+    }
+
+    async fn run_once(&self, routine: &dyn Routine, request: &RoutineRequest) -> Result<String, RoutineFault> {
+        let running = tokio::time::timeout(self.limits.time, routine.run(request.clone()));
+        let result = running.await.map_err(|_| RoutineFault::TimedOut)??;
+        // Four bytes are the longest character: the length in bytes settles most results.
+        let is_short = result.len() <= RESULT_CHARS_MAX || result.chars().count() <= RESULT_CHARS_MAX;
+        if is_short { Ok(result) } else { Err(RoutineFault::TooLong) }
+    }
+
+    fn note(&self, kind: RoutineKind, took: Duration, fault: Option<&RoutineFault>) {
+        {
+            let mut tallies = self.tallies.lock().unwrap_or_else(PoisonError::into_inner);
+            let tally = tallies.entry(kind).or_default();
+            *(if fault.is_none() { &mut tally.answered } else { &mut tally.failed }) += 1;
+        }
+        #[cfg(feature = "metrics")]
+        self.metrics.iter().for_each(|metrics| metrics.ran(kind, took, fault));
+        #[cfg(not(feature = "metrics"))]
+        let _ = took;
+    }
+}
+
+impl fmt::Debug for RoutineRunner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RoutineRunner")
+            .field("table", &self.table)
+            .field("has_model", &self.model.is_some())
+            .field("limits", &self.limits)
+            .field("tallies", &self.tallies())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;
