@@ -6,6 +6,7 @@
 //! | [`document`] | what is a document, and how large may it be? |
 //! | [`source`] | where can a document be had; what does a `data:` source hold? |
 //! | [`selection`] | which document does a request name, in any dialect? |
+//! | [`transaction`] | what is asked in one request, and what is answered? |
 //! | [`mod@reference`] | which other documents does a document rest on? |
 //! | [`suitability`] | does a document suit a task, as far as is known? |
 //! | [`schedule`] | after how many calls is a document looked for, negotiated, given a routine? |
@@ -43,6 +44,7 @@ pub mod selection;
 pub mod source;
 pub mod suitability;
 pub mod table;
+pub mod transaction;
 
 pub use document::{Origin, ProtocolDocument};
 pub use front_matter::FrontMatter;

@@ -7,6 +7,7 @@ mod documents {
     mod reference;
     mod selection;
     mod source;
+    mod transaction;
 }
 
 use agora::{Origin, ProtocolDocument};

@@ -8,6 +8,7 @@
 //! | `streams` | how many streams an agent has, how long they last, who ends them |
 //! | `agents`, `consent`, `groups`, `policies` | the control plane |
 //! | `protocol_documents` | protocol documents, and which an agent supports |
+//! | `transactions` | transactions of Agora, as calls to one agent |
 //! | `negotiations` | what an engine says of one negotiation |
 //! | `documents`, `health` | descriptions, readiness, metrics |
 //! | `console` | the page for people, and what it reads |
@@ -25,6 +26,7 @@ mod protocol_documents;
 pub mod server;
 mod sse;
 mod streams;
+mod transactions;
 mod websocket;
 
 use std::any::Any;
@@ -53,6 +55,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tower::ServiceExt as _;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::acknowledgements::Acknowledgements;
@@ -60,11 +63,13 @@ use crate::admission::{Admission, audit};
 use crate::auth::Identity;
 use crate::config::{ConsoleAccess, GatewayConfig};
 use crate::console::Console;
+use crate::conversations::Conversations;
 use crate::error::GatewayError;
 use crate::metrics::GatewayMetrics;
 use crate::problem::{MEDIA_TYPE, Problem};
 use crate::registry::Registry;
 use crate::streams::AgentStreams;
+use crate::transactions::Transactions;
 use crate::{GatewayHandle, Transport};
 
 /// What every handler can reach.
@@ -79,6 +84,8 @@ struct Site {
     config: Arc<GatewayConfig>,
     metrics: Arc<GatewayMetrics>,
     streams: AgentStreams,
+    transactions: Transactions,
+    conversations: Conversations,
     console: Arc<Console>,
     stop: CancellationToken,
     tasks: TaskTracker,
@@ -147,6 +154,13 @@ impl Site {
             config: Arc::new(config),
             metrics,
             streams: gateway.streams.clone(),
+            transactions: Transactions::new(
+                gateway.streams.clone(),
+                gateway.acknowledgements.clone(),
+                gateway.tasks.clone(),
+                gateway.stop.clone(),
+            ),
+            conversations: Conversations::default(),
             console,
             stop: gateway.stop.clone(),
             tasks: gateway.tasks.clone(),
@@ -178,6 +192,7 @@ fn routes() -> Vec<RouteSpec> {
         groups::routes(),
         policies::routes(),
         protocol_documents::routes(),
+        transactions::routes(),
         negotiations::routes(),
         health::routes(),
         documents::routes(),
@@ -194,12 +209,14 @@ pub(crate) fn paths() -> Vec<(&'static str, &'static [&'static str])> {
 fn router(site: Arc<Site>) -> Router {
     let empty = Router::new();
     let routed = routes().into_iter().fold(empty, |router, (path, _, methods)| router.route(path, methods));
-    routed
+    let routed = routed
         .method_not_allowed_fallback(no_such_method)
         .fallback(no_such_path)
         .layer(CatchPanicLayer::custom(panicked))
         .layer(middleware::from_fn_with_state(site.clone(), observe))
-        .with_state(site)
+        .with_state(site);
+    // Before there is a route to match.
+    Router::new().fallback_service(routed.map_request(transactions::without_empty_segments))
 }
 
 async fn no_such_method() -> Refused {

@@ -20,6 +20,7 @@ mod auth;
 mod bus_ingress;
 mod config;
 mod console;
+mod conversations;
 mod error;
 mod http;
 pub mod keys;
@@ -28,6 +29,7 @@ mod problem;
 mod rate_limit;
 mod registry;
 mod streams;
+mod transactions;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -9,6 +9,7 @@ mod control;
 mod http;
 mod messages;
 mod serving;
+mod transactions;
 
 use prometheus::Registry;
 
@@ -21,6 +22,7 @@ use messages::MessageMetrics;
 pub(crate) use messages::{Shed, Stage};
 use serving::ServingMetrics;
 pub(crate) use serving::{AckResult, CloseReason, RoutedResult, StreamKind, StreamResult};
+use transactions::TransactionMetrics;
 
 /// Latency buckets in seconds from 5 µs up because admission takes microseconds.
 const LATENCY_S: [f64; 18] = [
@@ -41,6 +43,8 @@ pub struct GatewayMetrics {
     pub(crate) http: HttpMetrics,
     /// Streams to agents.
     pub(crate) serving: ServingMetrics,
+    /// Transactions of Agora.
+    pub(crate) transactions: TransactionMetrics,
 }
 
 impl GatewayMetrics {
@@ -59,6 +63,7 @@ impl GatewayMetrics {
             control: ControlMetrics::try_new(registry)?,
             http: HttpMetrics::try_new(registry, paths)?,
             serving: ServingMetrics::try_new(registry)?,
+            transactions: TransactionMetrics::try_new(registry)?,
         })
     }
 

@@ -27,3 +27,4 @@ mod streams;
 mod surface;
 mod tokens;
 mod told;
+mod transactions;

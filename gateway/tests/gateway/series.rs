@@ -13,7 +13,7 @@ use crate::rig::{PATIENCE, Rig, agent, cfp, open_registration, policy};
 use crate::streams::{frame, opened, publish_inbox, send};
 
 /// Series of one gateway process at most.
-const SERIES_MAX: usize = 3_000;
+const SERIES_MAX: usize = 3_200;
 /// Of which for what the process has beside its gateway: the system's, the runtime's, the bus's, the exporter's.
 const OTHERS_MAX: usize = 300;
 const AGENTS: usize = 10_000;

@@ -63,7 +63,7 @@ impl Serialize for PinnedPolicy {
     }
 }
 
-const PRESETS: [&str; 11] = [
+const PRESETS: [&str; 12] = [
     include_str!("../presets/low.json"),
     include_str!("../presets/medium.json"),
     include_str!("../presets/high.json"),
@@ -72,6 +72,7 @@ const PRESETS: [&str; 11] = [
     include_str!("../presets/paper41-low.json"),
     include_str!("../presets/paper41-medium.json"),
     include_str!("../presets/paper41-high.json"),
+    include_str!("../presets/agora.json"),
     include_str!("../presets/bargain-low.json"),
     include_str!("../presets/bargain-medium.json"),
     include_str!("../presets/bargain-high.json"),
@@ -289,6 +290,7 @@ mod tests {
             "paper41-low",
             "paper41-medium",
             "paper41-high",
+            "agora",
             "bargain-low",
             "bargain-medium",
             "bargain-high",

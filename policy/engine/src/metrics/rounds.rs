@@ -30,8 +30,18 @@ impl RoundMetrics {
 
 /// The policies that come with the exchange and contract nets may name, and whatever else: policies of its administrators,
 /// and calls from before the engine started.
-const POLICIES: [&str; 9] =
-    ["low", "medium", "high", "high-strict", "threshold", "paper41-low", "paper41-medium", "paper41-high", OTHER];
+const POLICIES: [&str; 10] = [
+    "low",
+    "medium",
+    "high",
+    "high-strict",
+    "threshold",
+    "paper41-low",
+    "paper41-medium",
+    "paper41-high",
+    "agora",
+    OTHER,
+];
 /// Where a policy that is none of the exchange's stands in [`POLICIES`].
 pub(super) const OTHER_POLICY: usize = POLICIES.len() - 1;
 const OTHER: &str = "other";

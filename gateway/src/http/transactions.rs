@@ -1,0 +1,148 @@
+//! `POST /agora/{agent}`: transactions of Agora (docs/spec/agora.md#ag-40).
+//!
+//! What is wrong with the caller's access, or with a request that is no JSON document, is refused as everywhere, and so is
+//! what a full or unready exchange cannot take now. Whatever else becomes of a transaction is an answer with status 200,
+//! because clients read no other.
+
+mod agent_call;
+
+use std::sync::Arc;
+
+use agora::Selection;
+use agora::transaction::{ConversationTicket, TransactionReply, TransactionRequest, TransactionStatus, body_of};
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, Request, State};
+use axum::routing::{delete, post};
+use schemas::validate::parse;
+use schemas::{AgentId, Code, Refusal};
+use serde_json::json;
+use tokio::time::Instant;
+
+use self::agent_call::{AgentCall, MessagePlace};
+use super::{Caller, HttpResult, JsonBody, Refused, RouteSpec, Site, document, identifier};
+use crate::auth::{Identity, now_s};
+use crate::conversations::{CONVERSATION_S, Conversation, ConversationId};
+
+pub(super) fn routes() -> Vec<RouteSpec> {
+    vec![
+        ("/agora/{agent}", &["post"], post(begin)),
+        ("/agora/{agent}/conversations/{id}", &["delete", "post"], delete(end).post(follow)),
+    ]
+}
+
+/// A request as it is routed: clients that are given a target with a slash at its end post there, and append
+/// `/conversations/<id>` to it.
+pub(super) fn without_empty_segments(mut request: Request) -> Request {
+    let path = request.uri().path();
+    if !path.starts_with("/agora/") || !(path.contains("//") || path.ends_with('/')) {
+        return request;
+    }
+    let segments = path.split('/').filter(|segment| !segment.is_empty());
+    let mut wanted: String = segments.flat_map(|segment| ["/", segment]).collect();
+    if let Some(query) = request.uri().query() {
+        wanted.push('?');
+        wanted.push_str(query);
+    }
+    // Segments of a path make a path.
+    if let Ok(uri) = wanted.parse() {
+        *request.uri_mut() = uri;
+    }
+    request
+}
+
+/// The first message of a conversation, or the only message of a transaction.
+async fn begin(
+    State(site): State<Arc<Site>>,
+    Caller(caller): Caller,
+    path: Result<Path<String>, PathRejection>,
+    JsonBody(bytes): JsonBody,
+) -> HttpResult {
+    let asked = parse(&bytes)?;
+    let began = Instant::now();
+    let id = ConversationId::draw()?;
+    let outcome = async {
+        let agent = identifier(path, AgentId::try_new)?;
+        let request = TransactionRequest::try_new(&asked)?;
+        opened(&site, &id, &caller, agent, request)?.carry_out(&site, &caller).await
+    };
+    let mut reply = answered(outcome.await)?;
+    if TransactionRequest::is_multiround(&asked) {
+        let expires_s = Some(now_s().saturating_add(CONVERSATION_S));
+        reply.conversation = Some(ConversationTicket { id: id.to_string(), expires_s });
+    }
+    told(&site, &reply, began)
+}
+
+/// The call that a request becomes.
+fn opened(
+    site: &Site,
+    id: &ConversationId,
+    caller: &Identity,
+    agent: AgentId,
+    request: TransactionRequest,
+) -> Result<AgentCall, Refusal> {
+    let TransactionRequest { selection, body, multiround } = request;
+    if !multiround {
+        return Ok(AgentCall { agent, own_id: id.to_string(), selection, body, place: None });
+    }
+    let kept = match &selection {
+        // The text is known to the exchange once the first message has been followed.
+        Selection::Document { hash, .. } => Selection::Document { hash: *hash, sources: Vec::new() },
+        Selection::Language | Selection::Negotiation => selection.clone(),
+    };
+    let conversation = Conversation { caller: caller.agent.clone(), agent: agent.clone(), selection: kept };
+    let number = site.conversations.open(id, conversation, now_s())?;
+    let place = MessagePlace { conversation: id.to_string(), number };
+    Ok(AgentCall { agent, own_id: place.own_id(), selection, body, place: Some(place) })
+}
+
+/// A further message of a conversation: of what is posted only the body is read.
+async fn follow(
+    State(site): State<Arc<Site>>,
+    Caller(caller): Caller,
+    path: Result<Path<(String, String)>, PathRejection>,
+    JsonBody(bytes): JsonBody,
+) -> HttpResult {
+    let asked = parse(&bytes)?;
+    let began = Instant::now();
+    let outcome = async {
+        let nothing = || Refusal::new(Code::NotFound, "there is nothing under this name");
+        let Path((agent, conversation)) = path.map_err(|_| nothing())?;
+        let agent = AgentId::try_new(&agent).map_err(|_| nothing())?;
+        let body = body_of(&asked)?;
+        let (selection, number) = site.conversations.next(&conversation, &caller.agent, &agent, now_s())?;
+        let place = MessagePlace { conversation, number };
+        let call = AgentCall { agent, own_id: place.own_id(), selection, body, place: Some(place) };
+        call.carry_out(&site, &caller).await
+    };
+    let reply = answered(outcome.await)?;
+    told(&site, &reply, began)
+}
+
+/// The end of a conversation: the answer is the same whether there was one.
+async fn end(
+    State(site): State<Arc<Site>>,
+    Caller(caller): Caller,
+    path: Result<Path<(String, String)>, PathRejection>,
+) -> HttpResult {
+    if let Ok(Path((_, conversation))) = path {
+        site.conversations.end(&conversation, &caller.agent);
+        site.metrics.transactions.holds(site.conversations.len());
+    }
+    document(&json!({ "status": TransactionStatus::Success.as_str() }))
+}
+
+/// What a client reads, unless the refusal speaks of the caller's access or of the exchange's state: then it may try again.
+fn answered(outcome: Result<TransactionReply, Refusal>) -> Result<TransactionReply, Refused> {
+    match outcome {
+        Ok(reply) => Ok(reply),
+        Err(refusal) if matches!(refusal.code.http_status(), 401 | 429 | 500..) => Err(Refused(refusal)),
+        Err(refusal) => Ok(TransactionReply::refused(&refusal)),
+    }
+}
+
+fn told(site: &Site, reply: &TransactionReply, began: Instant) -> HttpResult {
+    site.metrics.transactions.ended(reply.status, began.elapsed());
+    site.metrics.transactions.holds(site.conversations.len());
+    document(&reply.to_json())
+}

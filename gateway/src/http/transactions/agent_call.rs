@@ -1,0 +1,245 @@
+//! The call to one agent that a transaction becomes: admitted like every message, awaited for as long as it can last, and
+//! cancelled when nobody waits for it any more.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agora::transaction::{TransactionReply, TransactionStatus};
+use agora::{DocumentHash, DocumentSource, Origin, ProtocolDocument, Selection};
+use bytes::Bytes;
+use schemas::delivery::Outcome;
+use schemas::payload::TEXT_LEN_MAX;
+use schemas::{AgentId, Code, NegotiationId, Refusal, Timestamp, WireTime};
+use serde_json::{Map, Value, json};
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+
+use super::super::Site;
+use crate::Transport;
+use crate::admission::{Accepted, Admission, Credentials, Ingress};
+use crate::auth::{Identity, now_s};
+use crate::transactions::TransactionEnd;
+
+/// The policy of these calls: the first offer is awarded.
+const POLICY: &str = "agora";
+/// How long the agent may take to offer, in milliseconds.
+const REPLY_WITHIN_MS: u64 = 10_000;
+/// Longest wait for the end of a call: its policy's hard deadline, and time for the engine to say so.
+const END_WITHIN: Duration = Duration::from_secs(95);
+/// In `constraints`: the conversation a call belongs to.
+const CONVERSATION: &str = "agora_conversation";
+/// In `constraints`: which message of its conversation the call is, counted from 1.
+const MESSAGE: &str = "agora_message";
+/// In `constraints`: 1 where what is asked is to agree on a document.
+const NEGOTIATION: &str = "agora_negotiation";
+/// What a document that cannot be had is refused with: the words of the package `agora-protocol`.
+const NOT_HAD: &str = "Failed to download protocol";
+
+/// A call to one agent.
+pub(super) struct AgentCall {
+    /// The agent.
+    pub(super) agent: AgentId,
+    /// The caller's own id of the negotiation.
+    pub(super) own_id: String,
+    /// The document it is under, if any.
+    pub(super) selection: Selection,
+    /// What is asked.
+    pub(super) body: String,
+    /// Where it stands in a conversation.
+    pub(super) place: Option<MessagePlace>,
+}
+
+/// Where a message stands in its conversation.
+pub(super) struct MessagePlace {
+    /// The conversation.
+    pub(super) conversation: String,
+    /// Its number, counted from 1.
+    pub(super) number: u32,
+}
+
+impl MessagePlace {
+    /// The caller's own id of the message's negotiation.
+    pub(super) fn own_id(&self) -> String {
+        format!("{}-{}", self.conversation, self.number)
+    }
+}
+
+impl AgentCall {
+    /// Calls the agent and waits for the end of it. Dropped before, it cancels the call.
+    ///
+    /// # Errors
+    /// [`Refusal`] where the call did not begin, or its end can be heard no longer.
+    pub(super) async fn carry_out(self, site: &Arc<Site>, caller: &Identity) -> Result<TransactionReply, Refusal> {
+        if self.body.chars().count() > TEXT_LEN_MAX {
+            return Err(Refusal::new(Code::OutOfRange, "the body is too long")
+                .at("/body")
+                .expecting(format!("at most {TEXT_LEN_MAX} characters")));
+        }
+        make_known(site, caller, &self.selection).await?;
+        let negotiation = NegotiationId::form(&caller.agent, &self.own_id)
+            .map_err(|_| Refusal::new(Code::Internal, "the call cannot be named"))?;
+        let mut end = site.transactions.watch(&caller.agent, negotiation.clone()).await?;
+        let began = Instant::now();
+        let mut begun = BegunCall {
+            admission: site.admission.clone(),
+            tasks: site.tasks.clone(),
+            caller: caller.clone(),
+            negotiation,
+            is_over: false,
+        };
+        if let Err(refusal) = begun.say(&self.own_id, self.envelope(), self.payload()).await {
+            // After anything but a log that did not answer there is no call.
+            if refusal.code != Code::LogUnavailable {
+                begun.is_over = true;
+                site.transactions.forget(&caller.agent, &begun.negotiation);
+            }
+            // A pointer would lead into the call, which the client has not written.
+            return Err(Refusal { pointer: None, ..refusal });
+        }
+        match tokio::time::timeout(END_WITHIN, end.come()).await {
+            Ok(end) => {
+                let end = end?;
+                begun.is_over = true;
+                Ok(self.reply(end, began.elapsed()))
+            }
+            Err(_) => Ok(late()),
+        }
+    }
+
+    fn envelope(&self) -> Map<String, Value> {
+        let mut envelope = Map::new();
+        envelope.insert("to".to_owned(), json!([format!("agent://{}", self.agent)]));
+        envelope.insert("scope".to_owned(), json!({ "consent": "opt-in" }));
+        envelope.insert("negotiation".to_owned(), self.own_id.as_str().into());
+        envelope
+    }
+
+    fn payload(&self) -> Value {
+        let mut constraints = Map::new();
+        if let Some(MessagePlace { conversation, number }) = &self.place {
+            constraints.insert(CONVERSATION.to_owned(), conversation.as_str().into());
+            constraints.insert(MESSAGE.to_owned(), (*number).into());
+        }
+        if self.selection == Selection::Negotiation {
+            constraints.insert(NEGOTIATION.to_owned(), 1.into());
+        }
+        let mut payload = json!({
+            "act": "cfp", "task": self.body, "policy": POLICY, "reply_within_ms": REPLY_WITHIN_MS, "constraints": constraints,
+        });
+        if let (Selection::Document { hash, .. }, Some(members)) = (&self.selection, payload.as_object_mut()) {
+            members.insert("documents".to_owned(), json!({ "hashes": [hash], "require": true }));
+        }
+        payload
+    }
+
+    /// What the end of the call says to the client.
+    fn reply(&self, end: TransactionEnd, after: Duration) -> TransactionReply {
+        let outcome = match end {
+            TransactionEnd::Answered(result) => return TransactionReply::success(result),
+            TransactionEnd::Failed(code) => {
+                return TransactionReply::unanswered(TransactionStatus::Error, format!("the agent failed: {code}"));
+            }
+            TransactionEnd::Ended(outcome) => outcome,
+        };
+        match outcome {
+            // Before the time was up it was the agent's own word that ended the call.
+            Outcome::NoOffers | Outcome::NoCandidate if after < Duration::from_millis(REPLY_WITHIN_MS) => {
+                let message = match self.selection {
+                    Selection::Document { .. } => "Protocol rejected",
+                    Selection::Language | Selection::Negotiation => "Request rejected",
+                };
+                TransactionReply::unanswered(TransactionStatus::Rejected, message)
+            }
+            Outcome::NoOffers | Outcome::NoCandidate | Outcome::Timeout => late(),
+            Outcome::Completed
+            | Outcome::Incomplete
+            | Outcome::Cancelled
+            | Outcome::Aborted
+            | Outcome::Agreement
+            | Outcome::NoAgreement
+            | Outcome::Ended => {
+                let message = format!("the call ended without an answer: {}", outcome.as_str());
+                TransactionReply::unanswered(TransactionStatus::Error, message)
+            }
+        }
+    }
+}
+
+fn late() -> TransactionReply {
+    TransactionReply::unanswered(TransactionStatus::Error, "the agent did not answer in time")
+}
+
+/// A call that has begun, or may have. Dropped before it is over, it is cancelled.
+struct BegunCall {
+    admission: Admission,
+    tasks: TaskTracker,
+    caller: Identity,
+    negotiation: NegotiationId,
+    is_over: bool,
+}
+
+impl BegunCall {
+    /// Admits a message of the caller, like any other.
+    async fn say(&self, msg_id: &str, envelope: Map<String, Value>, payload: Value) -> Result<Accepted, Refusal> {
+        let bytes = written(&self.caller.agent, msg_id, envelope, payload);
+        admit(&self.admission, &self.caller, bytes).await
+    }
+}
+
+impl Drop for BegunCall {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        let mut envelope = Map::new();
+        envelope.insert("negotiation".to_owned(), self.negotiation.as_str().into());
+        let payload = json!({ "act": "cancel", "reason": "nobody waits for the answer any more" });
+        let bytes = written(&self.caller.agent, "cancel", envelope, payload);
+        let (admission, caller) = (self.admission.clone(), self.caller.clone());
+        self.tasks.spawn(async move {
+            // Its deadlines end the call otherwise.
+            let _ = admit(&admission, &caller, bytes).await;
+        });
+    }
+}
+
+fn written(from: &AgentId, msg_id: &str, mut envelope: Map<String, Value>, payload: Value) -> Bytes {
+    envelope.insert("msg_id".to_owned(), msg_id.into());
+    envelope.insert("ts".to_owned(), WireTime(Timestamp::from_ms(now_s().saturating_mul(1000))).to_string().into());
+    envelope.insert("from".to_owned(), format!("agent://{from}").into());
+    json!({ "envelope": envelope, "payload": payload }).to_string().into()
+}
+
+async fn admit(admission: &Admission, caller: &Identity, bytes: Bytes) -> Result<Accepted, Refusal> {
+    let credentials = Credentials::Verified(caller);
+    admission.admit(Ingress { transport: Transport::Http, credentials, named_sender: None, peer: None, bytes }).await
+}
+
+/// Makes the document of a call known to the exchange, as one that its caller supports, unless it is.
+async fn make_known(site: &Site, caller: &Identity, selection: &Selection) -> Result<(), Refusal> {
+    let Selection::Document { hash, sources } = selection else { return Ok(()) };
+    if site.documents.read().document(*hash).is_some() {
+        return Ok(());
+    }
+    let document = had(*hash, sources)?;
+    let addresses: Vec<_> = sources.iter().filter(|source| matches!(source, DocumentSource::Url(_))).cloned().collect();
+    site.documents.put(&caller.agent, &document, &addresses).await.map(|_| ())
+}
+
+/// The document, from the first source that has it.
+fn had(hash: DocumentHash, sources: &[DocumentSource]) -> Result<ProtocolDocument, Refusal> {
+    let mut last = None;
+    for source in sources {
+        let DocumentSource::Data(text) = source else { continue };
+        match ProtocolDocument::verified(text, hash, Origin::Foreign) {
+            Ok(document) => return Ok(document),
+            Err(refusal) => last = Some(refusal),
+        }
+    }
+    let expected = match &last {
+        Some(refusal) => format!("a source of the document; the last that was read says: {}", refusal.detail),
+        None => "a data: source that holds the text".to_owned(),
+    };
+    let code = last.map_or(Code::NotFound, |refusal| refusal.code);
+    Err(Refusal::new(code, NOT_HAD).at("/protocolSources").expecting(expected))
+}

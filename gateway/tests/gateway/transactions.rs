@@ -1,0 +1,392 @@
+//! Transactions of Agora: what a client posts becomes a call, and what the engine tells the caller becomes the answer. The
+//! engine is played by the tests; `traffic_gen/tests/acceptance/transactions.rs` has a real one.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agora::{DocumentSource, Origin, ProtocolDocument};
+use bus::memory::{self, MemoryOptions};
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use gateway::keys::{KeyAlgorithm, SigningKey};
+use schemas::acknowledgement::decode_collected;
+use schemas::presence::Hello;
+use schemas::record::AdmittedMessage;
+use schemas::{Act, DeliveryId, Lane, subject};
+use serde_json::{Value, json};
+
+use crate::admission::loop_until;
+use crate::rig::{PATIENCE, Rig, agent, code};
+use crate::streams::{frame, opened};
+
+const DIGEST: &str = "e78f4aa1ff8422bb2f73efacdbcc25e60a535f130699c06aafac09f0a41e6a7c";
+
+/// A gateway with the policy of transactions, and an agent bob.
+async fn rig() -> Arc<Rig> {
+    let rig = Rig::with(|config| config.policies.extend(policy_core::presets())).await;
+    rig.register("bob").await;
+    Arc::new(rig)
+}
+
+fn text(name: &str) -> String {
+    format!("---\nname: {name}\ndescription: About {name}.\nmultiround: false\n---\nSend JSON.\n")
+}
+
+/// Posts as alice, in the background.
+fn posted(rig: &Arc<Rig>, path: &str, body: &Value) -> tokio::task::JoinHandle<(u16, Value)> {
+    let (rig, path, body) = (rig.clone(), path.to_owned(), body.clone());
+    tokio::spawn(async move { rig.call("POST", &path, Some(&rig.token("alice")), Some(&body)).await })
+}
+
+/// What is in the log, in the order in which a test looks.
+#[derive(Default)]
+struct Seen(BTreeSet<String>);
+
+impl Seen {
+    /// A message that was not there before.
+    async fn look(&mut self, rig: &Rig) -> Option<(AdmittedMessage, Value)> {
+        let found = rig.logged().await.into_iter().find(|message| !self.0.contains(message.body.get()))?;
+        self.0.insert(found.body.get().to_owned());
+        let body = serde_json::from_str(found.body.get()).unwrap();
+        Some((found, body))
+    }
+
+    /// The next one, once it is there.
+    async fn next(&mut self, rig: &Rig) -> (AdmittedMessage, Value) {
+        let looking = async {
+            loop {
+                if let Some(found) = self.look(rig).await {
+                    return found;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, looking).await.unwrap()
+    }
+}
+
+/// Tells alice something about one of her negotiations.
+async fn tell(rig: &Rig, negotiation: &str, number: u8, payload: &Value) -> DeliveryId {
+    let id = DeliveryId::new(Lane(0), [number; 16]);
+    let delivery = json!([{
+        "envelope": {
+            "msg_id": id, "ts": "2026-11-20T20:00:00.000Z", "from": "exchange://llmx", "to": ["agent://alice"],
+            "negotiation": negotiation,
+        },
+        "payload": payload,
+    }]);
+    rig.bus.pub_sub.publish("agent.alice.inbox".to_owned(), Bytes::from(delivery.to_string())).await.unwrap();
+    id
+}
+
+fn result(text: &str) -> Value {
+    json!({ "act": "inform", "kind": "result", "contractor": "bob", "award_no": 1, "lot": 1, "result": text })
+}
+
+fn closed(outcome: &str) -> Value {
+    json!({ "act": "closed", "outcome": outcome, "digest": DIGEST })
+}
+
+#[tokio::test]
+async fn a_transaction_is_a_call_to_one_agent_and_its_report_the_answer() {
+    let rig = rig().await;
+    let mut seen = Seen::default();
+    let mut acks = rig.bus.pub_sub.subscribe("acks.*".to_owned(), None).await.unwrap();
+    let asked = json!({ "protocolHash": null, "protocolSources": [], "body": "How warm is Oxford?" });
+    let answer = posted(&rig, "/agora/bob", &asked);
+    let (call, body) = seen.next(&rig).await;
+    assert_eq!((call.act, call.from.as_str()), (Act::Cfp, "alice"));
+    assert_eq!(body["envelope"]["to"], json!(["agent://bob"]));
+    let payload = json!({
+        "act": "cfp", "task": "How warm is Oxford?", "policy": "agora", "reply_within_ms": 10_000, "constraints": {},
+    });
+    assert_eq!(body["payload"], payload);
+    let pinned = call.pinned.unwrap();
+    assert_eq!((pinned.policy.id.as_str(), pinned.invited.len()), ("agora@1", 1));
+
+    let negotiation = call.negotiation.as_str();
+    let told =
+        [tell(&rig, negotiation, 1, &result("25")).await, tell(&rig, negotiation, 2, &closed("completed")).await];
+    assert_eq!(answer.await.unwrap(), (200, json!({ "status": "success", "body": "25" })));
+    let mut acknowledged = Vec::new();
+    while acknowledged.len() < 2 {
+        let collected = tokio::time::timeout(PATIENCE, acks.next()).await.unwrap().unwrap();
+        acknowledged.extend(decode_collected(&collected.payload).unwrap().into_iter().flat_map(|(_, ids)| ids));
+    }
+    assert_eq!(acknowledged, told);
+    assert_eq!(rig.metric("exchange_agora_transactions_total", &[("status", "success")]), 1.0);
+}
+
+#[tokio::test]
+async fn what_the_caller_is_told_becomes_the_status_of_the_answer() {
+    let rig = rig().await;
+    let mut seen = Seen::default();
+    let failure = json!({
+        "act": "failure", "contractor": "bob", "award_no": 1, "phase": "perform", "code": "no_model", "retryable": false,
+    });
+    let done = json!({ "act": "inform", "kind": "done", "contractor": "bob", "award_no": 1, "lot": 1 });
+    let rows = [
+        (vec![closed("no_offers")], "rejected", "", Some("Request rejected")),
+        (vec![closed("no_candidate")], "rejected", "", Some("Request rejected")),
+        (vec![failure, closed("no_candidate")], "error", "", Some("the agent failed: no_model")),
+        (vec![closed("timeout")], "error", "", Some("the agent did not answer in time")),
+        (vec![closed("cancelled")], "error", "", Some("the call ended without an answer: cancelled")),
+        (vec![done], "success", "", None),
+        (vec![closed("completed"), result("25")], "success", "25", None),
+    ];
+    for (number, (told, status, body, words)) in rows.into_iter().enumerate() {
+        let asked = json!({ "body": "x", "multiround": true });
+        let answer = posted(&rig, "/agora/bob/", &asked);
+        let (call, _) = seen.next(&rig).await;
+        for (index, payload) in told.iter().enumerate() {
+            tell(&rig, call.negotiation.as_str(), u8::try_from(10 * number + index).unwrap(), payload).await;
+        }
+        let (code, answer) = answer.await.unwrap();
+        let found = (code, answer["status"].as_str(), answer["body"].as_str(), answer["message"].as_str());
+        assert_eq!(found, (200, Some(status), Some(body), words), "{number}: {answer}");
+        assert!(answer["conversationId"].is_string() && answer["conversationExpires"].is_u64(), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn further_messages_of_a_conversation_are_further_calls() {
+    let rig = rig().await;
+    let mut seen = Seen::default();
+    let opening = json!({ "protocolHash": "negotiation", "protocolSources": null, "body": "Hi", "multiround": true });
+    let answer = posted(&rig, "/agora/bob/", &opening);
+    let (call, body) = seen.next(&rig).await;
+    let conversation = body["payload"]["constraints"]["agora_conversation"].as_str().unwrap().to_owned();
+    let constraints =
+        |number: u32| json!({ "agora_conversation": conversation, "agora_message": number, "agora_negotiation": 1 });
+    assert_eq!(body["payload"]["constraints"], constraints(1));
+    assert_eq!(call.negotiation.as_str(), format!("alice~{conversation}-1"));
+    tell(&rig, call.negotiation.as_str(), 1, &result("Hello")).await;
+    let (_, first) = answer.await.unwrap();
+    assert_eq!((&first["body"], &first["conversationId"]), (&json!("Hello"), &json!(conversation)));
+
+    for (number, path) in [(2, "/agora/bob//conversations/"), (3, "/agora/bob/conversations/")] {
+        let answer = posted(&rig, &format!("{path}{conversation}"), &json!({ "body": "More", "multiround": 7 }));
+        let (call, body) = seen.next(&rig).await;
+        assert_eq!(call.negotiation.as_str(), format!("alice~{conversation}-{number}"));
+        assert_eq!(
+            (&body["payload"]["task"], &body["payload"]["constraints"]),
+            (&json!("More"), &constraints(number as u32))
+        );
+        tell(&rig, call.negotiation.as_str(), u8::try_from(number).unwrap(), &result("So")).await;
+        assert_eq!(answer.await.unwrap(), (200, json!({ "status": "success", "body": "So" })));
+    }
+
+    let path = format!("/agora/bob//conversations/{conversation}");
+    let success = (200, json!({ "status": "success" }));
+    assert_eq!(rig.call("DELETE", &path, Some(&rig.token("eve")), None).await, success, "of nobody else");
+    assert_eq!(rig.metric("exchange_agora_conversations", &[]), 1.0);
+    for _ in 0..2 {
+        assert_eq!(rig.call("DELETE", &path, Some(&rig.token("alice")), None).await, success);
+    }
+    assert_eq!(rig.metric("exchange_agora_conversations", &[]), 0.0);
+    let gone = rig.call("POST", &path, Some(&rig.token("alice")), Some(&json!({ "body": "Still there?" }))).await;
+    let expected = json!({ "status": "error", "body": "", "message": "Conversation not found.", "code": "not_found" });
+    assert_eq!(gone, (200, expected));
+}
+
+#[tokio::test]
+async fn a_request_that_cannot_be_followed_is_an_answer_with_a_code_and_a_pointer() {
+    let rig = rig().await;
+    let known = ProtocolDocument::try_new(&text("weather"), Origin::Own).unwrap();
+    let hash = known.hash().to_string();
+    let other = DocumentSource::of_text(&text("other"));
+    let unframed = DocumentSource::of_text("no front matter");
+    let rows = [
+        ("/agora/bob", json!([]), "wrong_type", None),
+        ("/agora/bob", json!({}), "missing_field", Some("/body")),
+        ("/agora/bob", json!({ "body": 7 }), "wrong_type", Some("/body")),
+        ("/agora/bob", json!({ "body": "x".repeat(4097) }), "out_of_range", Some("/body")),
+        ("/agora/bob", json!({ "body": "x", "multiround": "yes" }), "wrong_type", Some("/multiround")),
+        ("/agora/bob", json!({ "body": "x", "protocolHash": "nonsense" }), "bad_format", Some("/protocolHash")),
+        ("/agora/bob", json!({ "body": "x", "protocolSources": ["data:x"] }), "not_allowed", Some("/protocolSources")),
+        (
+            "/agora/bob",
+            json!({ "body": "x", "protocolHash": hash, "protocolSources": null }),
+            "wrong_type",
+            Some("/protocolSources"),
+        ),
+        ("/agora/bob", json!({ "body": "x", "protocolHash": hash }), "not_found", Some("/protocolSources")),
+        (
+            "/agora/bob",
+            json!({ "body": "x", "protocolHash": hash, "protocolSources": [other] }),
+            "not_allowed",
+            Some("/protocolSources"),
+        ),
+        (
+            "/agora/bob",
+            json!({ "body": "x", "protocolHash": hash, "protocolSources": [unframed] }),
+            "missing_field",
+            Some("/protocolSources"),
+        ),
+        (
+            "/agora/bob",
+            json!({ "body": "x", "protocolHash": hash, "protocolSources": vec!["data:x"; 9] }),
+            "out_of_range",
+            Some("/protocolSources"),
+        ),
+        ("/agora/nobody", json!({ "body": "x" }), "no_recipient", None),
+        ("/agora/alice", json!({ "body": "x" }), "no_recipient", None),
+        ("/agora/a.b", json!({ "body": "x" }), "not_found", None),
+        ("/agora/bob/conversations/none", json!({ "body": "x" }), "not_found", None),
+        ("/agora/bob/conversations/none", json!({}), "missing_field", Some("/body")),
+    ];
+    for (path, body, refused, pointer) in rows {
+        let (status, answer) = rig.call("POST", path, Some(&rig.token("alice")), Some(&body)).await;
+        let found = (status, answer["status"].as_str(), answer["body"].as_str(), answer["code"].as_str());
+        assert_eq!(found, (200, Some("error"), Some(""), Some(refused)), "{path} {body}: {answer}");
+        assert_eq!(answer["pointer"].as_str(), pointer, "{path} {body}: {answer}");
+        assert!(answer["message"].as_str().is_some_and(|words| !words.is_empty()));
+        assert!(answer.get("conversationId").is_none());
+        if let (Value::Object(mut body), false) = (body, path.contains("conversations")) {
+            body.entry("multiround").or_insert(true.into());
+            let body = Value::Object(body);
+            let (_, answer) = rig.call("POST", path, Some(&rig.token("alice")), Some(&body)).await;
+            let is_named = answer["conversationId"].is_string();
+            assert_eq!(is_named, body["multiround"] == true, "its client relies on an id: {answer}");
+        }
+    }
+    assert!(rig.logged().await.is_empty());
+}
+
+#[tokio::test]
+async fn access_and_form_are_refused_as_everywhere() {
+    let rig = rig().await;
+    let alice = rig.token("alice");
+    let post = |token: Option<&str>, media: &str, body: String| {
+        let mut request = rig.request("POST", "/agora/bob").header("content-type", media).body(body);
+        if let Some(token) = token {
+            request = request.bearer_auth(token);
+        }
+        crate::rig::answer(request)
+    };
+    let json = "application/json";
+    for (token, media, body, status, refused) in [
+        (None, json, "{}".to_owned(), 401, "unauthenticated"),
+        (Some("nonsense"), json, "{}".to_owned(), 401, "unauthenticated"),
+        (Some(alice.as_str()), "text/plain", "{}".to_owned(), 415, "unsupported_media_type"),
+        (Some(alice.as_str()), json, "{".to_owned(), 422, "malformed_json"),
+        (Some(alice.as_str()), json, r#"{"body":"a","body":"b"}"#.to_owned(), 422, "duplicate_key"),
+        (Some(alice.as_str()), json, format!(r#"{{"body":"{}"}}"#, "x".repeat(65_536)), 413, "too_large"),
+    ] {
+        let (found, answer) = post(token, media, body).await;
+        assert_eq!((found, code(&answer)), (status, refused), "{answer}");
+    }
+    for method in ["POST", "DELETE"] {
+        let (found, answer) = rig.call(method, "/agora/bob/conversations/x", None, Some(&json!({ "body": "x" }))).await;
+        assert_eq!((found, code(&answer)), (401, "unauthenticated"), "{method}");
+    }
+}
+
+#[tokio::test]
+async fn a_document_that_comes_with_a_request_is_known_to_the_exchange_from_then_on() {
+    let rig = rig().await;
+    let mut seen = Seen::default();
+    let document = ProtocolDocument::try_new(&text("weather"), Origin::Own).unwrap();
+    let source = DocumentSource::of_text(document.text());
+    let asked = |sources: Value| json!({ "protocolHash": document.hash(), "protocolSources": sources, "body": "x" });
+    for (number, sources) in [json!([source]), json!([])].into_iter().enumerate() {
+        // Nothing is stored before the gateway has read the documents: 503 until then.
+        let mut answer = posted(&rig, "/agora/bob", &asked(sources.clone()));
+        let (call, body) = loop {
+            if let Some(found) = seen.look(&rig).await {
+                break found;
+            }
+            if answer.is_finished() {
+                assert_eq!(answer.await.unwrap().0, 503);
+                answer = posted(&rig, "/agora/bob", &asked(sources.clone()));
+            }
+            tokio::task::yield_now().await;
+        };
+        let documents = json!({ "hashes": [document.hash()], "require": true });
+        assert_eq!(body["payload"]["documents"], documents);
+        tell(&rig, call.negotiation.as_str(), u8::try_from(number).unwrap(), &closed("no_offers")).await;
+        let (_, answer) = answer.await.unwrap();
+        let rejected = json!({ "status": "rejected", "body": "", "message": "Protocol rejected" });
+        assert_eq!(answer, rejected, "the paper's word, and the package's");
+    }
+    let (status, held) =
+        rig.call("GET", &format!("/v1/documents/{}", document.hash().key()), Some(&rig.token("bob")), None).await;
+    assert_eq!((status, held["document"].as_str(), &held["agents"]), (200, Some(document.text()), &json!(["alice"])));
+}
+
+#[tokio::test]
+async fn the_callers_own_streams_hear_everything_and_its_other_deliveries_are_left_to_it() {
+    let rig = rig().await;
+    let mut seen = Seen::default();
+    let mut acks = rig.bus.pub_sub.subscribe("acks.*".to_owned(), None).await.unwrap();
+    let mut socket = opened(&rig, "alice").await;
+    let answer = posted(&rig, "/agora/bob", &json!({ "body": "x" }));
+    let (call, _) = seen.next(&rig).await;
+    let other = tell(&rig, "alice~other", 1, &closed("no_offers")).await;
+    let own = tell(&rig, call.negotiation.as_str(), 2, &result("25")).await;
+    for id in [other, own] {
+        assert_eq!(frame(&mut socket).await["delivery"]["envelope"]["msg_id"], json!(id));
+    }
+    assert_eq!(answer.await.unwrap().1["body"], "25");
+    let collected = tokio::time::timeout(PATIENCE, acks.next()).await.unwrap().unwrap();
+    assert_eq!(decode_collected(&collected.payload).unwrap(), [(agent("alice"), vec![own])]);
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_leaves_a_cancelled_call_and_no_stream_behind() {
+    let rig = rig().await;
+    let mut seen = Seen::default();
+    let mut hellos = rig.bus.pub_sub.subscribe(subject::hello(&agent("alice")), None).await.unwrap();
+    let mut said = async || {
+        let hello = tokio::time::timeout(PATIENCE, hellos.next()).await.unwrap().unwrap();
+        Hello::parse(&hello.payload)
+    };
+    let answer = posted(&rig, "/agora/bob", &json!({ "body": "x" }));
+    assert!(matches!(said().await, Hello::Connected(_)));
+    let (call, _) = seen.next(&rig).await;
+    answer.abort();
+    let (cancel, body) = seen.next(&rig).await;
+    assert_eq!((cancel.act, &cancel.negotiation, cancel.from.as_str()), (Act::Cancel, &call.negotiation, "alice"));
+    assert_eq!(body["payload"]["act"], "cancel");
+    tell(&rig, call.negotiation.as_str(), 1, &closed("cancelled")).await;
+    while !matches!(said().await, Hello::Closed(_)) {}
+}
+
+#[tokio::test]
+async fn transactions_at_once_share_one_stream_of_their_caller() {
+    let rig = rig().await;
+    let answers: Vec<_> = (0..40).map(|_| posted(&rig, "/agora/bob", &json!({ "body": "x" }))).collect();
+    let calls = loop_until(|| async {
+        let calls = rig.logged().await;
+        (calls.len() == 40).then_some(calls)
+    })
+    .await;
+    assert_eq!(rig.handle.streams().agents_len(), 1);
+    for (number, call) in calls.iter().enumerate() {
+        let own = call.negotiation.as_str();
+        tell(&rig, own, u8::try_from(number).unwrap(), &result(own)).await;
+    }
+    let mut bodies = Vec::new();
+    for answer in answers {
+        bodies.push(answer.await.unwrap().1["body"].as_str().unwrap().to_owned());
+    }
+    bodies.sort();
+    let mut own: Vec<_> = calls.iter().map(|call| call.negotiation.as_str().to_owned()).collect();
+    own.sort();
+    assert_eq!(bodies, own, "each its own");
+}
+
+#[tokio::test]
+async fn a_gateway_that_stops_answers_whoever_waits() {
+    let (bus, key) = (memory::open(MemoryOptions::default()), SigningKey::generate(KeyAlgorithm::EdDsa).unwrap());
+    let rig = Rig::on(bus, key, |config| config.policies.extend(policy_core::presets())).await;
+    rig.register("bob").await;
+    let mut seen = Seen::default();
+    let request = rig.request("POST", "/agora/bob").bearer_auth(rig.token("alice")).json(&json!({ "body": "x" }));
+    let answer = tokio::spawn(crate::rig::answer(request));
+    seen.next(&rig).await;
+    tokio::time::timeout(Duration::from_secs(9), rig.handle.shutdown()).await.unwrap();
+    let (status, answer) = answer.await.unwrap();
+    assert_eq!((status, code(&answer)), (503, "unavailable"));
+}
