@@ -30,8 +30,10 @@ struct AwardSeen {
 struct NegotiationSeen {
     admitted: BTreeSet<(AgentId, MsgId)>,
     disposed: BTreeSet<(AgentId, MsgId)>,
-    /// Messages whose sender is to be told whatever becomes of them.
+    /// Messages whose sender is to be told whatever becomes of them, because its registration asks.
     asked: BTreeSet<(AgentId, MsgId)>,
+    /// Whether a message asks for its receipt itself. Of two documents under one id only one was admitted, so both have to.
+    asks: BTreeMap<(AgentId, MsgId), bool>,
     /// Who was told how it ended when it did, and with that whatever was to be told until then.
     informed: BTreeSet<AgentId>,
     offers: BTreeMap<OfferId, OfferSeen>,
@@ -92,8 +94,8 @@ impl Witness {
     pub fn sent(&mut self, agent: &AgentId, negotiation: &NegotiationId, act: Act, document: &[u8]) {
         let seen = self.negotiations.entry(negotiation.clone()).or_default();
         seen.senders.insert(agent.clone());
-        if let Some(msg_id) = asks_itself(document) {
-            seen.asked.insert((agent.clone(), msg_id));
+        if let Some((msg_id, asks)) = asks_itself(document) {
+            seen.asks.entry((agent.clone(), msg_id)).and_modify(|all| *all &= asks).or_insert(asks);
         }
         match act {
             Act::Failure => {
@@ -268,7 +270,8 @@ impl NegotiationSeen {
         // always answered, and so is whatever is said where none was followed.
         let is_call = |sender: &AgentId| !self.called && sender.as_str() == id.initiator();
         let is_owed = |message: &&(AgentId, MsgId)| {
-            self.asked.contains(message) || self.informed.contains(&message.0) || is_call(&message.0)
+            let asks = self.asked.contains(message) || self.asks.get(*message).is_some_and(|asks| *asks);
+            asks || self.informed.contains(&message.0) || is_call(&message.0)
         };
         let reached = self.admitted.iter().filter(|(sender, _)| !self.unreached.contains(sender));
         for message in reached.filter(is_owed) {
@@ -319,8 +322,8 @@ impl NegotiationSeen {
     }
 }
 
-/// The id of a message whose own envelope asks for a receipt.
-fn asks_itself(document: &[u8]) -> Option<MsgId> {
+/// The id of a message, and whether its own envelope asks for a receipt.
+fn asks_itself(document: &[u8]) -> Option<(MsgId, bool)> {
     #[derive(serde::Deserialize)]
     struct Sent {
         envelope: SentEnvelope,
@@ -331,7 +334,6 @@ fn asks_itself(document: &[u8]) -> Option<MsgId> {
         #[serde(default)]
         receipt: bool,
     }
-    let says_so = document.windows(b"\"receipt\"".len()).any(|member| member == b"\"receipt\"");
-    let Sent { envelope } = says_so.then(|| serde_json::from_slice(document).ok()).flatten()?;
-    envelope.receipt.then_some(envelope.msg_id)
+    let Sent { envelope } = serde_json::from_slice(document).ok()?;
+    Some((envelope.msg_id, envelope.receipt))
 }

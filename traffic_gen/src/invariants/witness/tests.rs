@@ -3,6 +3,7 @@ use schemas::delivery::{
     Rejection,
 };
 use schemas::{Lane, Position, Timestamp, WireTime};
+use serde_json::json;
 
 use super::*;
 
@@ -74,6 +75,27 @@ fn who_did_not_ask_is_owed_its_receipts_once_it_is_told_the_end_and_a_call_alway
         }
     }
     assert_eq!(judged(&along), 0, "it came along with the award");
+}
+
+#[test]
+fn a_document_that_was_refused_asks_for_no_receipt_of_the_one_admitted_under_its_id() {
+    let said = |receipt| json!({"envelope": {"msg_id": "r1", "receipt": receipt}}).to_string();
+    for (documents, is_missed) in [
+        (&[true][..], true),
+        (&[true, true], true),
+        (&[false], false),
+        (&[false, true], false),
+        (&[true, false], false),
+    ] {
+        let mut witness = Witness::default();
+        for receipt in documents {
+            witness.sent(&agent("bob"), &negotiation(), Act::Refuse, said(receipt).as_bytes());
+        }
+        witness.accepted(&agent("bob"), &MsgId::try_new("r1").unwrap(), &negotiation());
+        let broken: Vec<Invariant> = witness.finish().broken().collect();
+        let expected = if is_missed { vec![Invariant::NoLostAdmission] } else { Vec::new() };
+        assert_eq!(broken, expected, "{documents:?}");
+    }
 }
 
 #[test]
