@@ -18,7 +18,7 @@ use crate::strategy::Outgoing;
 
 /// Moves of one turn that the exchange may refuse before the party ends the bargain. A strategy that is refused again and
 /// again has misunderstood the bargain, and every refused message is in the log.
-pub(super) const REFUSALS_MAX: u32 = 7;
+const REFUSALS_MAX: u32 = 7;
 /// Moves of one turn, the ending included: they number the messages of a step.
 const MOVES_PER_STEP: u32 = REFUSALS_MAX + 2;
 

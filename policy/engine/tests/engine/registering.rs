@@ -8,6 +8,7 @@ use bytes::Bytes;
 use schemas::delivery::{Notification, Outcome};
 use schemas::record::{EngineEvent, Qos};
 use schemas::{Act, AwardNo, Lot, RegisterKey};
+use tokio::time::Instant;
 
 use crate::exchange::{Probe, append, award_no, call, confirm, engine_events, message, negotiation, offer, open_bus};
 use crate::exchange::{policy, start};
@@ -33,6 +34,37 @@ async fn no_accept_and_no_award_news_leave_before_the_register_has_answered() {
     assert!(bob.is_quiet(Duration::from_secs(1)).await, "`committed` waits for the award's end");
     register.gate.add_permits(1);
     bob.until(Act::Ack).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_register_lets_out_at_once_shares_a_message_with_what_was_ready_before() {
+    let mut bus = open_bus();
+    let register = GatedRegister::install(&mut bus, 0, 0);
+    let _engine = start(&bus, "engine-1").await;
+    let (_alice, mut bob) = open_round(&bus).await;
+    append(&bus, vec![message("bob", "job", "b1", offer(10))]).await;
+    while register.asked.load(Ordering::Relaxed) == 0 {
+        tokio::task::yield_now().await;
+    }
+    register.gate.add_permits(1);
+    let told: Vec<_> = bob.next_message().await.iter().map(|delivery| delivery.payload.act()).collect();
+    assert_eq!(told, [Act::Ack, Act::Accept]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_ready_waits_no_longer_than_a_moment_for_a_register_that_does_not_answer() {
+    let mut bus = open_bus();
+    let register = GatedRegister::install(&mut bus, 0, 0);
+    let _engine = start(&bus, "engine-1").await;
+    let (_alice, mut bob) = open_round(&bus).await;
+    append(&bus, vec![message("bob", "job", "b1", offer(10))]).await;
+    while register.asked.load(Ordering::Relaxed) == 0 {
+        tokio::task::yield_now().await;
+    }
+    let asked_at = Instant::now();
+    let told: Vec<_> = bob.next_message().await.iter().map(|delivery| delivery.payload.act()).collect();
+    assert_eq!(told, [Act::Ack]);
+    assert!(asked_at.elapsed() <= Duration::from_millis(2), "{:?}", asked_at.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

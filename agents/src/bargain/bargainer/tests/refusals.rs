@@ -89,7 +89,7 @@ fn after_too_many_refusals_in_a_turn_it_ends_the_bargain_and_is_silent() {
     assert_eq!(refused(&mut bargainer, 1), [Act::Offer]);
     // They are counted turn by turn.
     bargainer.handle(T0, &turn(3, "bob", None));
-    assert_eq!(refused(&mut bargainer, party::REFUSALS_MAX), [Act::Offer; party::REFUSALS_MAX as usize]);
+    assert_eq!(refused(&mut bargainer, 7), [Act::Offer; 7]);
     assert_eq!(refused(&mut bargainer, 1), [Act::End]);
     assert_eq!(bargainer.handle(T0, &not_understood("condition")), []);
 }

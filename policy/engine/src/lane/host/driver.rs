@@ -284,13 +284,15 @@ impl LaneDriver {
         }
         self.handle_ready_appends();
         self.requests.ask_end(&mut self.inputs);
-        self.publish().await;
+        let answers = self.requests.poll_answers(self.fold.position(), self.fold.state(), &self.observer);
+        let is_register_asked = !self.inputs.writes.is_empty();
+        self.publisher.publish(&self.fold, answers, is_register_asked, &self.observer).await;
     }
 
-    /// Publishes what deliveries, notices and current answers are ready.
+    /// Publishes what deliveries, notices and current answers are ready, and waits for no more.
     async fn publish(&mut self) {
         let answers = self.requests.poll_answers(self.fold.position(), self.fold.state(), &self.observer);
-        self.publisher.publish(&self.fold, answers, &self.observer).await;
+        self.publisher.publish(&self.fold, answers, false, &self.observer).await;
     }
 
     /// Hands the lane over: what the log ordered before the other engine's claim still leaves, as does what was

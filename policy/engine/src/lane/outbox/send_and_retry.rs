@@ -18,6 +18,11 @@ use crate::lane::{Bundle, DeliveryEvent, DeliveryStep, Destination, LogClock};
 use crate::metrics::DeadLetterReason;
 
 impl Outbox {
+    /// Whether something is to be published.
+    pub(crate) fn has_queued(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
     /// Everything queued, as messages to publish; they count as sent. `route` names the gateway that alone holds an agent's
     /// streams.
     pub(crate) fn poll_bundles(
