@@ -40,11 +40,12 @@ use crate::metrics::{DeadLetterReason, EngineMetrics, Observation};
 use answer_times::AnswerTimes;
 use unreachable::UnreachableAgents;
 
-/// Acknowledgements remembered while the lane is not owned. An owner logs within a second what it receives, so this covers a
+/// Acknowledgements remembered that are not in the log. An owner logs within a second what it receives, so this covers a
 /// busy lane; what is forgotten is only sent once more than it need be.
 const ACKS_MAX: usize = 32_768;
 
-/// An acknowledgement received while the lane is not owned: its owner will log it, unless it ends before it can.
+/// An acknowledgement that is not in the log yet: of a lane that is not owned, whose owner will log it unless it ends before it
+/// can; or of a delivery that is not folded yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Ack {
     /// Came from this agent before the delivery was folded. May be anybody's invention until then.
@@ -219,19 +220,20 @@ impl Outbox {
         self.entries.len().saturating_sub(self.failed) >= self.config.in_flight_max
     }
 
-    /// Takes a delivery in and holds it back until it is released; unless its recipient has acknowledged it before. `trace` is
-    /// where it hangs in its trace.
-    pub(crate) fn hold(&mut self, deliver: Deliver, trace: Option<Box<TraceContext>>, now: Instant) {
+    /// Takes a delivery in and holds it back until it is released; unless its recipient has acknowledged it before, and then
+    /// it is `false`. `trace` is where it hangs in its trace.
+    pub(crate) fn hold(&mut self, deliver: Deliver, trace: Option<Box<TraceContext>>, now: Instant) -> bool {
         let (id, to) = (deliver.id, deliver.to.clone());
         if self.acks.value(&id).is_some_and(|ack| matches!(ack, Ack::Early(from) if *from == to)) {
             self.acks.insert(id, Ack::Settling);
-            return;
+            return false;
         }
         let entry = OutboxEntry { trace, ..OutboxEntry::new(deliver, self.made, now) };
         if self.entries.insert(id, entry).is_none() {
             self.made += 1;
             self.recipients.entry(to).or_default().push(id);
         }
+        true
     }
 
     /// The deliveries held back, in the order they were made.

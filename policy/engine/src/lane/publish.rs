@@ -264,9 +264,11 @@ impl Publisher {
         let id = deliver.id;
         let gate = is_owner.then(|| self.registrar.gate(deliver.after.as_ref()));
         let trace = observer.trace_delivery(&deliver);
-        self.outbox.hold(deliver, trace, now);
-        if let Some(gate) = gate {
-            self.outbox.release(id, gate);
+        let is_held = self.outbox.hold(deliver, trace, now);
+        match gate {
+            Some(gate) if is_held => self.outbox.release(id, gate),
+            Some(_) => self.delivered.add(id, now),
+            None => {}
         }
     }
 
@@ -335,6 +337,8 @@ impl Publisher {
         for id in ids {
             if self.outbox.handle_ack(agent, id, now) {
                 self.delivered.add(id, now);
+            } else {
+                self.outbox.remember_early(agent, id);
             }
         }
     }

@@ -36,8 +36,15 @@ impl Outbox {
                 self.acks.insert(id, Ack::Settling);
             }
             Some(_) => {}
-            None if self.acks.value(&id) == Some(&Ack::Settling) => {}
-            None => self.acks.insert(id, Ack::Early(agent.clone())),
+            None => self.remember_early(agent, id),
+        }
+    }
+
+    /// Remembers for a while who acknowledged a delivery that is not known here: its record may be on the way. An owner hears
+    /// such a one where another engine folds ahead of it, an owner that was replaced and has not read so above all.
+    pub(crate) fn remember_early(&mut self, agent: &AgentId, id: DeliveryId) {
+        if !self.entries.contains_key(&id) && self.acks.value(&id) != Some(&Ack::Settling) {
+            self.acks.insert(id, Ack::Early(agent.clone()));
         }
     }
 

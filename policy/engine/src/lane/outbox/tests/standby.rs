@@ -17,7 +17,7 @@ fn what_is_not_settled_is_told_in_the_order_it_was_made_and_can_be_held_again() 
     assert!(bench.outbox.poll_given_up().is_some(), "its failure is not in the log yet");
 
     let mut restored = Bench::new(OutboxConfig::default());
-    bench.outbox.unsettled().for_each(|deliver| restored.outbox.hold(deliver.clone(), None, bench.now));
+    bench.outbox.unsettled().for_each(|deliver| assert!(restored.outbox.hold(deliver.clone(), None, bench.now)));
     assert_eq!(restored.outbox.held(), [id(9), id(5), id(7), id(3), id(6)]);
 }
 
@@ -72,6 +72,17 @@ fn an_acknowledgement_that_comes_before_its_delivery_is_folded_settles_it() {
     }
     assert_eq!((bench.outbox.held(), bench.outbox.take_heard()), (vec![id(2)], vec![id(1)]));
     assert!(bench.outbox.recipients[&agent("bob")].ids().eq([id(2)]));
+}
+
+#[test]
+fn an_owner_remembers_what_was_acknowledged_before_it_folded_the_delivery() {
+    let mut bench = Bench::new(OutboxConfig::default());
+    assert!(!bench.outbox.handle_ack(&agent("bob"), id(1), bench.now));
+    bench.outbox.remember_early(&agent("bob"), id(1));
+    assert!(!bench.outbox.hold(deliver(1, "bob"), None, bench.now), "nothing is to be sent");
+    assert!(bench.outbox.hold(deliver(2, "bob"), None, bench.now));
+    bench.outbox.remember_early(&agent("bob"), id(2));
+    assert_eq!((bench.outbox.held(), bench.outbox.take_heard()), (vec![id(2)], vec![id(1)]));
 }
 
 #[test]
