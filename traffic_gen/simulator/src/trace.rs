@@ -32,7 +32,7 @@ pub struct Trace {
     pub register: Vec<(RegisterKey, Bytes)>,
     /// Keys of the register under which another history had written: no write of the exchange took effect there.
     pub foreign: BTreeSet<RegisterKey>,
-    /// True time of each write to the register.
+    /// True time at which each key of the register was first written.
     pub registered_at: BTreeMap<RegisterKey, Timestamp>,
     /// Entries of the register that were removed, in the order they went.
     pub expired: Vec<ExpiredEntry>,

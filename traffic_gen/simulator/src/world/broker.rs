@@ -28,10 +28,12 @@ pub(super) struct Broker {
     lanes: Vec<LaneLog>,
     last_seq: u64,
     register: Vec<(RegisterKey, Bytes)>,
+    /// True time of each entry of `register`.
+    written_at: Vec<Timestamp>,
     places: BTreeMap<RegisterKey, usize>,
     /// Keys that hold an entry of another history.
     foreign: BTreeSet<RegisterKey>,
-    /// True time of each write.
+    /// True time at which each key was first written.
     registered_at: BTreeMap<RegisterKey, Timestamp>,
     /// Entries that were removed, with what was stored then.
     expired: Vec<ExpiredEntry>,
@@ -95,6 +97,7 @@ impl Broker {
             lanes: (0..lanes).map(|_| LaneLog::default()).collect(),
             last_seq: 0,
             register: Vec::new(),
+            written_at: Vec::new(),
             places: BTreeMap::new(),
             foreign: BTreeSet::new(),
             registered_at: BTreeMap::new(),
@@ -143,16 +146,17 @@ impl Broker {
             Some(&place) => Registered::Different(self.register[place].1.clone()),
             None => {
                 self.places.insert(key.clone(), self.register.len());
-                self.registered_at.insert(key.clone(), now);
+                self.registered_at.entry(key.clone()).or_insert(now);
                 self.register.push((key, value));
+                self.written_at.push(now);
                 Registered::Written
             }
         }
     }
 
-    /// Writes an entry of another history under the key of an award that has none.
+    /// Writes an entry of another history under the key of an award that never had one.
     fn register_foreign(&mut self, key: &RegisterKey, now: Timestamp) {
-        if !self.places.contains_key(key) {
+        if !self.registered_at.contains_key(key) {
             self.foreign.insert(key.clone());
             self.register(key.clone(), Bytes::from_static(FOREIGN_ENTRY), now);
         }
@@ -167,6 +171,12 @@ impl Broker {
     /// The value under a key.
     fn registered(&self, key: &RegisterKey) -> Option<Bytes> {
         self.places.get(key).map(|&place| self.register[place].1.clone())
+    }
+
+    /// True time of the entry with this sequence.
+    fn written_at(&self, seq: u64) -> Timestamp {
+        let place = usize::try_from(seq).ok().and_then(|seq| seq.checked_sub(1));
+        place.and_then(|place| self.written_at.get(place)).copied().unwrap_or_default()
     }
 
     /// What stands in the register, in the order it was written, with its sequence.

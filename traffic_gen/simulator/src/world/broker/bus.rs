@@ -179,7 +179,7 @@ impl Register for Handle {
         self.call(CallKind::Other, move |state, _| {
             let standing = state.broker.standing().filter(|(standing, _)| *standing >= seq).take(max);
             let entry = |(seq, (key, value)): (u64, &(RegisterKey, Bytes))| {
-                let written_at = state.broker.registered_at.get(key).copied().unwrap_or_default();
+                let written_at = state.broker.written_at(seq);
                 StandingEntry { key: key.clone(), value: value.clone(), seq, written_at }
             };
             Ok(standing.map(entry).collect())
