@@ -35,8 +35,10 @@ const FAILED_GAP: Duration = Duration::from_secs(10);
 const TRIM_GAP_MAX: Duration = Duration::from_secs(10);
 /// Fewest sequences worth a trim: each costs the bus a request, and its store a rewrite.
 const TRIM_STEP: u64 = 1024;
-/// Register entries looked at in one turn: those of every lane, of 500 negotiations a second. A few megabytes.
+/// Register entries looked at in one turn: those of every lane, of 500 negotiations a second.
 const LOOKED_AT_MAX: usize = 16_384;
+/// Of these, read and held at once: a quarter of a megabyte. Most turns find that what comes next is too young.
+const LOOKED_AT_ONCE: usize = 1024;
 /// Register entries that wait for archive and checkpoint. Beyond, none are looked for.
 const WAITING_MAX: usize = 65_536;
 /// Register entries removed at once.
@@ -498,13 +500,20 @@ impl ExpiryTurn {
         if waiting >= WAITING_MAX {
             return Ok(());
         }
-        let mut entries = self.bus.register.entries_from(self.next, LOOKED_AT_MAX).await?;
-        let old = entries.iter().take_while(|entry| entry.written_at < self.written_before).count();
-        entries.truncate(old);
-        self.next = entries.last().map_or(self.next, |last| last.seq + 1);
         let (lane, lanes) = (self.lane, self.bus.log.lanes());
-        let ours = entries.into_iter().filter(|entry| entry.key.negotiation().lane(lanes) == lane);
-        let entries = ours.map(|entry| (entry.key, entry.seq)).collect();
+        let mut entries = Vec::new();
+        for _ in 0..LOOKED_AT_MAX / LOOKED_AT_ONCE {
+            let mut old = self.bus.register.entries_from(self.next, LOOKED_AT_ONCE).await?;
+            let first_young = old.iter().position(|entry| entry.written_at >= self.written_before);
+            old.truncate(first_young.unwrap_or(LOOKED_AT_ONCE));
+            self.next = old.last().map_or(self.next, |last| last.seq + 1);
+            let is_last = old.len() < LOOKED_AT_ONCE;
+            let ours = old.into_iter().filter(|entry| entry.key.negotiation().lane(lanes) == lane);
+            entries.extend(ours.map(|entry| (entry.key, entry.seq)));
+            if is_last {
+                break;
+            }
+        }
         self.found = FoundEntries { entries, end: self.bus.log.last_seq(lane).await? };
         Ok(())
     }
