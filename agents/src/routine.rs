@@ -11,7 +11,7 @@
 //! | `metrics` | runs and their durations, counted (feature `metrics`) |
 //!
 //! WebAssembly has a crate of its own, `routine_wasm`, because it brings an interpreter along. A language model as a routine
-//! is `model::routine` (feature `llm`); the contractor that runs routines is [`crate::contractor::performing`].
+//! is `model::routine` (feature `llm`); the contractor that runs routines is `contractor::performing`.
 //!
 //! A routine is given the text of the call's task and answers with a text of at most [`RESULT_CHARS_MAX`] characters. It
 //! runs in a task of its own, within a time limit, never in the agent's loop. One that fails gives way to the model, and
