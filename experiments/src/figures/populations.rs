@@ -74,24 +74,14 @@ fn against_calm(sheet: &mut Sheet<'_>) {
     }
 }
 
-/// A metric of populations.
-struct PopulationFigure {
-    key: &'static str,
-    name: &'static str,
-    unit: &'static str,
-    definition: &'static str,
-    needs: &'static str,
-}
-
 impl Sheet<'_> {
-    fn of_population(&mut self, entry: &PopulationFigure, population: &str, of: impl Fn(Weighted<'_>) -> Option<f64>) {
-        let &PopulationFigure { key, name, unit, definition, needs } = entry;
-        let figure = self.put(&Wording { key, name, unit, definition, needs }, of);
-        figure.key = format!("{key}.{population}");
-        figure.name = format!("{name}, {population}");
+    fn of_population(&mut self, entry: &Wording, population: &str, of: impl Fn(Weighted<'_>) -> Option<f64>) {
+        let figure = self.put(entry, of);
+        figure.key = format!("{}.{population}", entry.key);
+        figure.name = format!("{}, {population}", entry.name);
     }
 
-    fn latency_of_population(&mut self, entry: &PopulationFigure, population: &str, sum: &str) {
+    fn latency_of_population(&mut self, entry: &Wording, population: &str, sum: &str) {
         let of = format!("{sum} {population}");
         self.of_population(entry, population, |seeds| Some(seeds.mean(&of)? / 1e3));
         for (label, quantile) in [("p50", 0.5), ("p95", 0.95), ("p99", 0.99)] {
@@ -135,11 +125,11 @@ fn own(sheet: &mut Sheet<'_>, population: &str) {
     ];
     for (key, name, unit, definition, sum, needs) in means {
         let of = format!("{sum} {population}");
-        sheet.of_population(&PopulationFigure { key, name, unit, definition, needs }, population, |seeds| {
+        sheet.of_population(&Wording { key, name, unit, definition, needs }, population, |seeds| {
             seeds.mean(&of)
         });
     }
-    let offer = PopulationFigure {
+    let offer = Wording {
         key: "P3",
         name: "time to offer",
         unit: "ms",
@@ -150,7 +140,7 @@ fn own(sheet: &mut Sheet<'_>, population: &str) {
 }
 
 fn beside(sheet: &mut Sheet<'_>, population: &str) {
-    let completed = PopulationFigure {
+    let completed = Wording {
         key: "P7",
         name: "completion beside",
         unit: "share",
@@ -174,7 +164,7 @@ fn beside(sheet: &mut Sheet<'_>, population: &str) {
         ),
     ] {
         sheet.latency_of_population(
-            &PopulationFigure { key, name, unit: "ms", definition, needs: BESIDE },
+            &Wording { key, name, unit: "ms", definition, needs: BESIDE },
             population,
             sum,
         );
