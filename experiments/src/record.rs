@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead};
 
+use schemas::NegotiationId;
 use serde::{Deserialize, Serialize};
 
 /// What was asked of a cell, and how it ended.
@@ -157,6 +158,35 @@ pub struct RoundRecord {
     pub duplicates: u64,
     /// Dispositions other than `ok`, by name.
     pub dispositions: BTreeMap<String, u64>,
+}
+
+impl RoundRecord {
+    /// A round of which nothing is known but the call, due at `intended_us` and handed to a gateway then.
+    #[must_use]
+    pub fn of_call(round: u64, negotiation: &NegotiationId, intended_us: u64) -> Self {
+        Self {
+            round,
+            negotiation: Some(negotiation.to_string()),
+            intended_us,
+            sent_us: intended_us,
+            stored_us: None,
+            is_warm_up: false,
+            invited: 0,
+            decided_us: None,
+            confirmed_us: None,
+            ended_us: None,
+            outcome: None,
+            refusal: None,
+            offers: Vec::new(),
+            awards: Vec::new(),
+            refusals: BTreeMap::new(),
+            sent: BTreeMap::new(),
+            delivered: BTreeMap::new(),
+            retries: 0,
+            duplicates: 0,
+            dispositions: BTreeMap::new(),
+        }
+    }
 }
 
 /// One offer.

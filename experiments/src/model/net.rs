@@ -100,7 +100,8 @@ impl Net {
         let call = Payload::Cfp(Cfp { task: Some("deliver one parcel".to_owned()), ..Cfp::default() });
         let (initiator, pin) = (self.initiator.clone(), pinned(&self.policy, &self.contractors));
         self.exchange.say(&initiator, &negotiation, call, Some(pin))?;
-        let mut round = empty(number, base, &negotiation);
+        let called = RoundRecord::of_call(number, &negotiation, base);
+        let mut round = RoundRecord { stored_us: Some(base), invited: CONTRACTORS, ..called };
         let mut order = self.contractors.clone();
         order.shuffle(&mut self.random);
         let injecting = self.random.random_range(0..order.len());
@@ -193,32 +194,6 @@ fn award_of(heard: &[HeardDelivery]) -> Option<(AgentId, Award)> {
         let Notification::Accept(award) = &*heard.told else { return None };
         Some((heard.to.clone(), award.clone()))
     })
-}
-
-/// A round of which nothing is known but the call.
-pub fn empty(number: u64, base: u64, negotiation: &NegotiationId) -> RoundRecord {
-    RoundRecord {
-        round: number,
-        negotiation: Some(negotiation.to_string()),
-        intended_us: base,
-        sent_us: base,
-        stored_us: Some(base),
-        is_warm_up: false,
-        invited: CONTRACTORS,
-        decided_us: None,
-        confirmed_us: None,
-        ended_us: None,
-        outcome: None,
-        refusal: None,
-        offers: Vec::new(),
-        awards: Vec::new(),
-        sent: BTreeMap::new(),
-        delivered: BTreeMap::new(),
-        retries: 0,
-        duplicates: 0,
-        dispositions: BTreeMap::new(),
-        refusals: BTreeMap::new(),
-    }
 }
 
 fn bid(contractor: &AgentId, cost: f64, now: u64, is_injection: bool) -> BidRecord {

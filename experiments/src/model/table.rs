@@ -12,7 +12,6 @@ use traffic_gen::bargain::in_memory::InMemoryExchange;
 use traffic_gen::bargain::matchup::Matchup;
 use traffic_gen::bargain::run::run;
 
-use super::net::empty;
 use super::{ModelRunError, PlayedCell};
 use crate::record::{ModelRecord, RoundRecord};
 
@@ -74,9 +73,10 @@ fn round(number: u64, negotiation: &NegotiationId, played: &Played) -> RoundReco
     let base = number * 1_000_000;
     let outcome = if played.agreement().is_some() { "agreement" } else { "no_agreement" };
     RoundRecord {
+        stored_us: Some(base),
         invited: 1,
         ended_us: Some(base + u64::from(played.steps) * 1_000),
         outcome: Some(outcome.to_owned()),
-        ..empty(number, base, negotiation)
+        ..RoundRecord::of_call(number, negotiation, base)
     }
 }

@@ -90,26 +90,8 @@ impl RoundObserver {
     pub fn call_due(&self, negotiation: &NegotiationId, intended: Instant) {
         let mut rounds = self.lock();
         let record = RoundRecord {
-            round: rounds.begun,
-            negotiation: Some(negotiation.as_str().to_owned()),
-            intended_us: self.since_zero(intended),
-            sent_us: self.since_zero(intended),
-            stored_us: None,
             is_warm_up: rounds.is_warm_up,
-            invited: 0,
-            decided_us: None,
-            confirmed_us: None,
-            ended_us: None,
-            outcome: None,
-            refusal: None,
-            offers: Vec::new(),
-            awards: Vec::new(),
-            refusals: BTreeMap::new(),
-            sent: BTreeMap::new(),
-            delivered: BTreeMap::new(),
-            retries: 0,
-            duplicates: 0,
-            dispositions: BTreeMap::new(),
+            ..RoundRecord::of_call(rounds.begun, negotiation, self.since_zero(intended))
         };
         rounds.begun += 1;
         let open =
