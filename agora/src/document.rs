@@ -1,6 +1,7 @@
 //! A protocol document: its text, its names, what it says of itself.
 
 use schemas::{Code, Digest, Refusal};
+use serde::{Deserialize, Serialize};
 
 use crate::{DocumentHash, FrontMatter};
 
@@ -24,6 +25,37 @@ pub struct ProtocolDocument {
     hash: DocumentHash,
     sha256: Digest,
     front_matter: FrontMatter,
+}
+
+/// What is said of a document without its text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DocumentSummary {
+    /// The name on the wire.
+    pub hash: DocumentHash,
+    /// What the name stands for once it is pinned.
+    pub sha256: Digest,
+    /// Its title.
+    pub name: String,
+    /// What it is about.
+    pub description: String,
+    /// Whether it takes more than one round.
+    pub multiround: bool,
+    /// Length of its text.
+    pub bytes: usize,
+}
+
+impl From<&ProtocolDocument> for DocumentSummary {
+    fn from(document: &ProtocolDocument) -> Self {
+        let FrontMatter { name, description, multiround, .. } = document.front_matter();
+        Self {
+            hash: document.hash,
+            sha256: document.sha256,
+            name: name.clone(),
+            description: description.clone(),
+            multiround: *multiround,
+            bytes: document.text.len(),
+        }
+    }
 }
 
 impl ProtocolDocument {

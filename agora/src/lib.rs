@@ -46,7 +46,7 @@ pub mod suitability;
 pub mod table;
 pub mod transaction;
 
-pub use document::{Origin, ProtocolDocument};
+pub use document::{DocumentSummary, Origin, ProtocolDocument};
 pub use front_matter::FrontMatter;
 pub use reference::Reference;
 pub use schemas::DocumentHash;

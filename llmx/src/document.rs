@@ -3,9 +3,9 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use agora::{DocumentHash, DocumentSource, Origin, ProtocolDocument};
+use agora::{DocumentHash, DocumentSource, DocumentSummary, Origin, ProtocolDocument};
 use schemas::{AgentId, Refusal};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use traffic_gen::control::in_full;
 
@@ -108,21 +108,10 @@ struct HashArgs {
     json: bool,
 }
 
-/// What a gateway says of a document, and what is printed of one.
-#[derive(Debug, Serialize, Deserialize)]
-struct DescribedDocument {
-    hash: DocumentHash,
-    sha256: schemas::Digest,
-    name: String,
-    description: String,
-    multiround: bool,
-    bytes: usize,
-}
-
 /// A page of the list.
 #[derive(Debug, Deserialize)]
 struct Page {
-    documents: Vec<DescribedDocument>,
+    documents: Vec<DocumentSummary>,
     next: Option<DocumentHash>,
 }
 
@@ -142,7 +131,7 @@ async fn put(args: PutArgs) -> Outcome {
     let body = json!({ "document": document.text(), "sources": args.sources });
     args.access.ask(async |gateway| gateway.put("/v1/documents", &token, &body).await).await?;
     if args.json {
-        return print_json(&described(&document));
+        return print_json(&DocumentSummary::from(&document));
     }
     print(format_args!("{} is stored: {}", document.hash(), document.front_matter().name));
     Ok(())
@@ -202,22 +191,10 @@ async fn list(args: ListDocumentsArgs) -> Outcome {
 fn hash(args: &HashArgs) -> Outcome {
     let document = read(&args.file, Origin::Foreign)?;
     if args.json {
-        return print_json(&described(&document));
+        return print_json(&DocumentSummary::from(&document));
     }
     print(document.hash());
     Ok(())
-}
-
-fn described(document: &ProtocolDocument) -> DescribedDocument {
-    let front_matter = document.front_matter();
-    DescribedDocument {
-        hash: document.hash(),
-        sha256: document.sha256(),
-        name: front_matter.name.clone(),
-        description: front_matter.description.clone(),
-        multiround: front_matter.multiround,
-        bytes: document.text().len(),
-    }
 }
 
 fn read_hash(text: &str) -> Result<DocumentHash, String> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use agora::registry::PutResult;
 use agora::source::SOURCES_MAX;
-use agora::{DocumentHash, DocumentSource, Origin, ProtocolDocument};
+use agora::{DocumentHash, DocumentSource, DocumentSummary, Origin, ProtocolDocument};
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
@@ -36,22 +36,11 @@ const PAGE_MAX: usize = 100;
 /// Agents named beside one document.
 const SUPPORTERS_MAX: usize = 200;
 
-/// What is said of a document without its text.
-#[derive(Serialize)]
-struct DocumentSummary<'a> {
-    hash: DocumentHash,
-    sha256: schemas::Digest,
-    name: &'a str,
-    description: &'a str,
-    multiround: bool,
-    bytes: usize,
-}
-
 /// A document with its text, and who supports it.
 #[derive(Serialize)]
 struct WholeDocument<'a> {
     #[serde(flatten)]
-    summary: DocumentSummary<'a>,
+    summary: DocumentSummary,
     document: &'a str,
     /// The first of them, by id.
     agents: Vec<&'a AgentId>,
@@ -89,7 +78,7 @@ async fn list(
     let is_cut = following.len() > limit;
     following.truncate(limit);
     let next = following.last().filter(|_| is_cut).map(|last| last.hash());
-    let page: Vec<_> = following.into_iter().map(summary).collect();
+    let page: Vec<_> = following.into_iter().map(DocumentSummary::from).collect();
     document(&json!({ "documents": page, "next": next }))
 }
 
@@ -99,7 +88,7 @@ async fn show(State(site): State<Arc<Site>>, _caller: Caller, path: Result<Path<
     let table = site.documents.read();
     let found = table.document(hash).ok_or_else(not_held)?;
     document(&WholeDocument {
-        summary: summary(found),
+        summary: DocumentSummary::from(&**found),
         document: found.text(),
         agents: table.supporters(hash).take(SUPPORTERS_MAX).collect(),
         supporters: table.supporters(hash).count(),
@@ -112,7 +101,7 @@ async fn store(State(site): State<Arc<Site>>, caller: Caller, JsonBody(bytes): J
     let put = ProtocolDocument::try_new(&text, Origin::Own)?;
     let result = site.documents.put(&caller.0.agent, &put, &sources).await?;
     let status = if result == PutResult::New { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, document(&summary(&put))?).into_response())
+    Ok((status, document(&DocumentSummary::from(&put))?).into_response())
 }
 
 /// `{"document": "<text>", "sources": ["<source>", ...]}`; the sources may be left out.
@@ -192,18 +181,6 @@ fn supported(site: &Site, agent: &AgentId) -> Result<BTreeMap<String, Vec<String
         return Err(not_registered());
     }
     Ok(supported)
-}
-
-fn summary(document: &ProtocolDocument) -> DocumentSummary<'_> {
-    let front_matter = document.front_matter();
-    DocumentSummary {
-        hash: document.hash(),
-        sha256: document.sha256(),
-        name: &front_matter.name,
-        description: &front_matter.description,
-        multiround: front_matter.multiround,
-        bytes: document.text().len(),
-    }
 }
 
 fn not_held() -> Refusal {
