@@ -15,9 +15,10 @@
 //! | [`blocking`] | consultations that a caller waits for: experiments, tests |
 //! | [`routine`] | a routine that a model carries out |
 //! | [`prompt`] | how words of others stand in a prompt |
+//! | [`kept`] | what was asked and answered, for whoever runs the agents |
 //! | `metrics` | calls, tokens, cost and unusable answers (feature `metrics`) |
 //!
-//! Everything but [`http`] and [`consultant`] is pure: time is an argument, and nothing is drawn. Whatever the model
+//! Everything but [`http`], [`consultant`] and [`kept`] is pure: time is an argument, and nothing is drawn. Whatever the model
 //! says, an agent sends what it would have sent without one: the answer is typed terms or a refusal, checked against
 //! the owner's limits, which no prompt contains.
 
@@ -30,6 +31,7 @@ pub mod consultation;
 pub mod contractor;
 pub mod decider;
 pub mod http;
+pub mod kept;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 pub mod party;
@@ -53,6 +55,7 @@ pub use consultation::{Consultation, ConsultationStep, GaveUp, Question};
 pub use contractor::ModelContractor;
 pub use decider::ModelDecider;
 pub use http::HttpModel;
+pub use kept::KeptPrompts;
 pub use routine::ModelRoutine;
 pub use scripted::ScriptedModel;
 pub use shape::{AnswerShape, InvalidReason, Misfit};

@@ -7,7 +7,9 @@
 //! |---|---|
 //! | [`net`] | which offer of eight does an initiator's model choose? |
 //! | [`table`] | what does a model get out of a bargain, beside the strategy it replaces? |
+//! | [`gullible`] | may a party whose model obeys every instruction agree to what its mandate excludes? |
 
+pub mod gullible;
 pub mod net;
 pub mod table;
 
@@ -18,7 +20,7 @@ use std::sync::Arc;
 use agents::model::blocking::{BlockingConsultant, VirtualStub};
 use agents::model::config::{ModelFallback, OfferOrder, QuotedWords, TermConfig};
 use agents::model::stub::{StubBehaviour, StubModel, StubScript};
-use agents::model::{Consultant, ModelAgentConfig};
+use agents::model::{Consultant, KeptPrompts, ModelAgentConfig};
 use serde::Serialize;
 use tokio::runtime::Handle;
 
@@ -26,10 +28,6 @@ use crate::record::{CellRecord, ModelRecord, RoundRecord};
 use crate::run::FileError;
 use crate::run::files::{CellFiles, write_whole};
 
-/// Rounds of a cell in which an initiator chooses.
-const CALLS: u64 = 200;
-/// Bargains of a cell.
-const BARGAINS: u64 = 20;
 /// The attribute that stubs with a preference choose by.
 const PREFERRED: &str = "price";
 /// Label of cells whose prompts list offers in a drawn order.
@@ -40,9 +38,31 @@ const STUB_PRICE: (u64, u64) = (150_000, 600_000);
 /// Who decides in the cells of a run.
 pub enum Deciding {
     /// The stub, one behaviour after another.
-    Stub,
+    Stub {
+        /// Keeps what it is asked and answers.
+        kept: Option<Arc<KeptPrompts>>,
+    },
     /// A model behind an endpoint.
     Live(Arc<ModelAgentConfig>, Arc<Consultant>, Handle),
+}
+
+/// How much is played.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ModelRunSize {
+    /// The first seed.
+    pub seed: u64,
+    /// Seeds that each cell is played with.
+    pub seeds: u64,
+    /// Calls of a seed of a cell in which an initiator chooses.
+    pub calls: u64,
+    /// Bargains of a seed of a cell.
+    pub bargains: u64,
+}
+
+impl Default for ModelRunSize {
+    fn default() -> Self {
+        Self { seed: 1, seeds: 20, calls: 200, bargains: 20 }
+    }
 }
 
 /// Why the experiment ended before it was done.
@@ -136,10 +156,10 @@ impl ModelCell {
         config
     }
 
-    fn consultant(&self, config: &ModelAgentConfig, seed: u64) -> BlockingConsultant {
+    fn stub(&self, config: &ModelAgentConfig, seed: u64) -> VirtualStub {
         let prefer = self.prefers.then(|| PREFERRED.to_owned());
         let script = StubScript { shares: [(self.behaviour, 1)].into(), prefer, ..StubScript::default() };
-        BlockingConsultant::Stub(Box::new(VirtualStub::new(StubModel::new(script, seed), config.model.clone())))
+        VirtualStub::new(StubModel::new(script, seed), config.model.clone())
     }
 
     fn labels(&self, is_stub: bool) -> BTreeMap<String, String> {
@@ -157,22 +177,25 @@ impl ModelCell {
     }
 }
 
-/// Plays every cell with so many seeds from `first` on, into a folder whose report is written by [`crate::report::write`].
+/// Plays every cell with each seed, into a folder whose report is written by [`crate::report::write`].
 /// `show` is given the name of each cell before it is played.
 ///
 /// # Errors
 /// [`ModelRunError`]; cells that are complete stay so.
 pub fn run(
     deciding: &Deciding,
-    (first, seeds): (u64, u64),
+    size: ModelRunSize,
     folder: &Path,
     show: &dyn Fn(&str),
 ) -> Result<ModelRunSummary, ModelRunError> {
     std::fs::create_dir_all(folder).map_err(|source| FileError { path: folder.to_owned(), source })?;
-    claim(folder, &serde_json::json!({"name": "model", "seed": first, "seeds": seeds}))?;
+    let ModelRunSize { seed: first, seeds, calls, bargains } = size;
+    let plan =
+        serde_json::json!({"name": "model", "seed": first, "seeds": seeds, "calls": calls, "bargains": bargains});
+    claim(folder, &plan)?;
     let mut summary = ModelRunSummary::default();
     let cells = match deciding {
-        Deciding::Stub => ModelCell::all(),
+        Deciding::Stub { .. } => ModelCell::all(),
         Deciding::Live(config, ..) => ModelCell::of_live(config),
     };
     for cell in &cells {
@@ -180,16 +203,18 @@ pub fn run(
             let id = format!("{}-{seed}", cell.name);
             show(&id);
             let (config, consultant) = match deciding {
-                Deciding::Stub => {
+                Deciding::Stub { kept } => {
                     let config = cell.config();
-                    (Arc::new(config.clone()), cell.consultant(&config, seed))
+                    let stub = cell.stub(&config, seed);
+                    let stub = kept.iter().fold(stub, |stub, kept| stub.keeping(Arc::clone(kept)));
+                    (Arc::new(config), BlockingConsultant::Stub(Box::new(stub)))
                 }
                 Deciding::Live(config, consultant, runtime) => {
                     (Arc::clone(config), BlockingConsultant::Live(Arc::clone(consultant), runtime.clone()))
                 }
             };
-            let played = play(cell, (&config, Arc::new(consultant)), seed)?;
-            let record = record(cell, &id, seed, &played, matches!(deciding, Deciding::Stub));
+            let played = play(cell, (&config, Arc::new(consultant)), seed, size)?;
+            let record = record(cell, &id, seed, &played, matches!(deciding, Deciding::Stub { .. }));
             let mut files = CellFiles::create(&folder.join("cells").join(&id))?;
             files.write(&played.rounds)?;
             summary.cells += 1;
@@ -226,12 +251,13 @@ fn play(
     cell: &ModelCell,
     (config, consultant): (&Arc<ModelAgentConfig>, Arc<BlockingConsultant>),
     seed: u64,
+    size: ModelRunSize,
 ) -> Result<PlayedCell, ModelRunError> {
     let before = consultant.totals();
     let mut played = if cell.is_bargain {
-        table::play(config, &consultant, seed, BARGAINS)?
+        table::play(config, &consultant, seed, size.bargains)?
     } else {
-        net::play(config, &consultant, seed, CALLS)?
+        net::play(config, &consultant, seed, size.calls)?
     };
     let spent = consultant.totals();
     played.model.calls = spent.calls - before.calls;

@@ -18,6 +18,8 @@ use traffic_gen::live;
 
 use crate::access::{AccessArgs, refused};
 use crate::arguments::{micros, seconds};
+#[cfg(feature = "llm")]
+use crate::model::{self, ModelUse};
 use crate::output::{Failure, Outcome, note, one_line, print, print_json, tracer};
 use crate::signals::asked_to_end;
 
@@ -85,6 +87,10 @@ pub struct CallArgs {
     /// call. Needs a policy with `decider: initiator`
     #[arg(long, value_name = "FILE", hide = cfg!(not(feature = "llm")))]
     initiator_model: Option<PathBuf>,
+    /// With --initiator-model: keep what it is asked and answers in this folder, which only its owner may read
+    /// (docs/models.md)
+    #[arg(long, value_name = "DIR", requires = "initiator_model", hide = cfg!(not(feature = "llm")))]
+    keep_prompts: Option<PathBuf>,
     /// Print one JSON document at the end, and nothing before
     #[arg(long)]
     json: bool,
@@ -120,7 +126,11 @@ pub async fn run(args: CallArgs) -> Outcome {
     }
     let started = Instant::now();
     #[cfg(feature = "llm")]
-    let decider = args.initiator_model.as_deref().map(|path| crate::model::open_decider(path, None)).transpose()?;
+    let kept = model::keep(args.keep_prompts.as_deref())?;
+    #[cfg(feature = "llm")]
+    let with = ModelUse { metrics: None, kept: kept.clone() };
+    #[cfg(feature = "llm")]
+    let decider = args.initiator_model.as_deref().map(|path| model::open_decider(path, None, with)).transpose()?;
     #[cfg(not(feature = "llm"))]
     let decider =
         args.initiator_model.is_some().then(|| crate::missing::failure("--initiator-model")).map_or(Ok(None), Err)?;
@@ -133,7 +143,9 @@ pub async fn run(args: CallArgs) -> Outcome {
     let end = args.follow((&identity, decider.as_ref()), request, &mut course, started + args.wait).await?;
     course.finish(started.elapsed());
     #[cfg(feature = "llm")]
-    decider.iter().for_each(|decider| crate::model::note_decisions(decider));
+    decider.iter().for_each(|decider| model::note_decisions(decider));
+    #[cfg(feature = "llm")]
+    kept.iter().for_each(note);
     if args.json {
         print_json(&course)?;
     }

@@ -1,8 +1,5 @@
 //! `llmx contractors`: contractors against an exchange that runs elsewhere, scripted or with a language model.
 
-#[cfg(feature = "llm")]
-mod model;
-
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,8 +9,6 @@ use agents::metrics::{AgentMetrics, AgentRole};
 #[cfg(feature = "llm")]
 use agents::model::metrics::ModelMetrics;
 use agents::observer::Observer;
-#[cfg(feature = "llm")]
-pub use model::{key_of, open as open_model};
 use schemas::TopicName;
 use schemas::ids::Capability;
 use serde_json::json;
@@ -23,6 +18,8 @@ use traffic_gen::live::{self, Access, CallScenario, Population};
 
 use crate::arguments::share;
 use crate::connections::Connections;
+#[cfg(feature = "llm")]
+use crate::model::{self, ModelUse};
 use crate::ops::{self, HealthReport};
 use crate::output::{Outcome, print, tracer};
 use crate::remote::RemoteArgs;
@@ -67,6 +64,9 @@ pub struct ContractorsArgs {
     /// With --model: which share of them asks it, from 0 to 1; the others are scripted
     #[arg(long, default_value_t = 1.0, value_parser = share, value_name = "SHARE")]
     model_share: f64,
+    /// With --model: keep what it is asked and answers in this folder, which only its owner may read (docs/models.md)
+    #[arg(long, value_name = "DIR", requires = "model")]
+    keep_prompts: Option<PathBuf>,
     #[command(flatten)]
     threads: ThreadsArgs,
 }
@@ -89,8 +89,13 @@ pub async fn run(args: ContractorsArgs) -> Outcome {
         health.report(move || report(metrics.connected(), wanted));
     }
     #[cfg(feature = "llm")]
+    let kept = model::keep(args.keep_prompts.as_deref())?;
+    #[cfg(feature = "llm")]
     let asked = match &args.model {
-        Some(path) => Some(model::open(path, args.model_share, Some(ModelMetrics::try_new(&registry)?))?),
+        Some(path) => {
+            let with = ModelUse { metrics: Some(ModelMetrics::try_new(&registry)?), kept: kept.clone() };
+            Some(model::open_contractors(path, args.model_share, with)?)
+        }
         None => None,
     };
     #[cfg(not(feature = "llm"))]
@@ -136,6 +141,7 @@ pub async fn run(args: ContractorsArgs) -> Outcome {
     #[cfg(feature = "llm")]
     if let Some(summary) = summary {
         print(summary);
+        kept.iter().for_each(print);
     }
     if let Some(health) = health {
         health.close().await;

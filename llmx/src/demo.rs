@@ -1,6 +1,7 @@
 //! `llmx demo`: the whole exchange in one process, under Poisson load, judged from outside.
 
 mod alternating;
+mod models;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -24,20 +25,19 @@ use tokio_util::sync::CancellationToken;
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::invariants::recompute;
-#[cfg(feature = "llm")]
-use traffic_gen::live::ModelPopulation;
 use traffic_gen::live::{self, Access, CallScenario, Population};
-use traffic_gen::models::ModelSummary;
 use traffic_gen::recorder::{Counts, Finished, Recorder};
 use traffic_gen::summary::CallSummary;
 use traffic_gen::trace::TraceFile;
 
-use crate::arguments::{read_text, run_length, share};
+use crate::arguments::{read_text, run_length};
 use crate::calls::{self, CallsArgs};
 use crate::gateway::Console;
 use crate::keys;
 use crate::nats::NatsSource;
 use crate::output::{Failure, Outcome, Progress, create, print, print_json};
+
+use models::{DemoModelArgs, DemoModelSummaries, DemoModels};
 
 /// Arguments of `llmx demo`.
 #[derive(Debug, clap::Args)]
@@ -83,12 +83,8 @@ pub struct DemoArgs {
     /// How contractors behave: a JSON file with distributions of cost, delay, refusal, failure …
     #[arg(long, value_name = "FILE")]
     contractor: Option<PathBuf>,
-    /// Let a language model choose the terms of contractors, as this TOML file says (docs/models.md)
-    #[arg(long, value_name = "FILE", hide = cfg!(not(feature = "llm")))]
-    contractor_model: Option<PathBuf>,
-    /// With --contractor-model: which share of the contractors asks it, from 0 to 1; the others are scripted
-    #[arg(long, default_value_t = 1.0, value_parser = share, value_name = "SHARE", hide = cfg!(not(feature = "llm")))]
-    model_share: f64,
+    #[command(flatten)]
+    models: DemoModelArgs,
     /// Write every message of every agent, one JSON document per line
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -193,14 +189,8 @@ impl DemoArgs {
                     .map_err(|error| Failure::configuration(format_args!("{}: {error}", path.display())))?
             }
         };
-        #[cfg(not(feature = "llm"))]
-        if self.contractor_model.is_some() {
-            return Err(crate::missing::failure("--contractor-model"));
-        }
         let scenario = CallScenario {
             contractors: self.agents,
-            #[cfg(feature = "llm")]
-            model: self.model(is_kept)?,
             // An exchange that is kept has a default of its own, which is not this run's to change.
             policy: (is_kept && self.policy.is_some()).then(|| policy.name().to_owned()),
             rate: self.rate,
@@ -214,18 +204,6 @@ impl DemoArgs {
             ..CallScenario::default()
         };
         Ok(self.calls.of(scenario).traced(crate::output::tracer()))
-    }
-
-    /// The model that contractors ask. Among agents of the run alone, the markers around words of others are the seed's,
-    /// so that its prompts repeat.
-    #[cfg(feature = "llm")]
-    fn model(&self, is_kept: bool) -> Result<Option<ModelPopulation>, Failure> {
-        let Some(path) = &self.contractor_model else { return Ok(None) };
-        let mut model = crate::contractors::open_model(path, self.model_share, None)?;
-        if self.listen.is_none() && !is_kept {
-            model.marker_seed = self.seed;
-        }
-        Ok(Some(model))
     }
 
     /// The key of the exchange's tokens: the one `llmx token` uses, where agents of others are let in. Where it cannot be
@@ -318,7 +296,9 @@ async fn contract_net(args: DemoArgs) -> Outcome {
     args.export.as_deref().map(create).transpose()?;
     let trace = args.trace.as_deref().map(TraceFile::create).transpose().map_err(Failure::configuration)?;
     let opened = args.open().await?;
-    let scenario = args.scenario(&policy, opened.is_kept)?;
+    let is_alone = args.listen.is_none() && !opened.is_kept;
+    let models = args.models.open(&policy, is_alone.then_some(args.seed))?;
+    let scenario = models.join(args.scenario(&policy, opened.is_kept)?);
     let options = ExchangeOptions {
         policies: vec![policy.clone()],
         default_policy: Some(policy.name().to_owned()),
@@ -335,9 +315,8 @@ async fn contract_net(args: DemoArgs) -> Outcome {
     }
     args.show_console(&exchange)?;
     args.show_way_in(&exchange);
-    let is_alone = args.listen.is_none() && !opened.is_kept;
-    let driven = drive(&args, &exchange, &scenario, trace, is_alone).await?;
-    let Driven { recorder, model, shed, elapsed_s, interrupted } = driven;
+    let driven = drive(&args, &exchange, (&scenario, &models), trace, is_alone).await?;
+    let Driven { recorder, asked, shed, elapsed_s, interrupted } = driven;
     let finished = recorder.finish_after(interrupted).context("cannot write the trace")?;
     let Finished { counts, mut verdict, is_cut_off } = finished;
     let report = recompute(&opened.bus, &mut verdict).await?;
@@ -350,8 +329,8 @@ async fn contract_net(args: DemoArgs) -> Outcome {
     }
     exchange.shutdown().await;
     let admitted = calls::judge(&counts);
-    let summary =
-        CallSummary::new(&scenario, opened.name, &policy.id, counts, verdict, shed, elapsed_s).with_model(model);
+    let summary = CallSummary::new(&scenario, opened.name, &policy.id, counts, verdict, shed, elapsed_s)
+        .with_models(asked.contractors, asked.initiator);
     let summary = CallSummary { interrupted, is_cut_off, ..summary };
     if args.json {
         print_json(&summary)?;
@@ -367,8 +346,8 @@ async fn contract_net(args: DemoArgs) -> Outcome {
 /// A load that is over.
 struct Driven {
     recorder: Arc<Recorder>,
-    /// What a model was asked.
-    model: Option<ModelSummary>,
+    /// What models were asked.
+    asked: DemoModelSummaries,
     /// Calls that were not made.
     shed: u64,
     elapsed_s: f64,
@@ -379,7 +358,7 @@ struct Driven {
 async fn drive(
     args: &DemoArgs,
     exchange: &Exchange,
-    scenario: &CallScenario,
+    (scenario, models): (&CallScenario, &DemoModels),
     trace: Option<TraceFile>,
     is_alone: bool,
 ) -> Result<Driven, Failure> {
@@ -405,15 +384,9 @@ async fn drive(
     let calls = live::call(&access, scenario, &recorder, &cancel);
     let shed = attended(&cancel, scenario.drain, progress, calls).await?;
     let elapsed_s = started.elapsed().as_secs_f64();
-    #[cfg(feature = "llm")]
-    let model = match &scenario.model {
-        Some(model) => Some(model.summary(&population).await),
-        None => None,
-    };
-    #[cfg(not(feature = "llm"))]
-    let model = None;
+    let asked = models.summaries(&population).await;
     population.stop().await?;
-    Ok(Driven { recorder, model, shed, elapsed_s, interrupted: cancel.is_cancelled() })
+    Ok(Driven { recorder, asked, shed, elapsed_s, interrupted: cancel.is_cancelled() })
 }
 
 /// Runs a load until it is over or the user asks to end, and takes its progress away then.

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
+#[cfg(feature = "llm")]
+use experiments::model::gullible::GullibleTally;
 use experiments::plan::presets::{PRESETS, preset};
 use experiments::plan::{Asked, Plan, read};
 use experiments::run::{CellBus, ExperimentError, ExperimentSummary, RunningCell, Standing, run_experiment};
@@ -73,7 +75,8 @@ enum ExperimentCommand {
     /// What a deciding model does: list position, instructions in offers, bargains beside the script, tokens and cost
     #[cfg(feature = "llm")]
     #[command(
-        after_help = "Examples:\n  llmx experiment model --seeds 20\n  llmx experiment model --model examples/model.toml --seeds 3 --out run/live\n\n\
+        after_help = "Examples:\n  llmx experiment model --seeds 20\n  llmx experiment model --model examples/model.toml --seeds 3 --out run/live\n  \
+        llmx experiment model --gullible 10000\n\n\
         Without --model the stub decides in process, one behaviour after another; the same seeds give the same rounds.\n\
         The model decides in calls to eight contractors, of which one writes instructions into its offer, and plays the customer\n\
         of domains/ecommerce.json. Calls are folded by the core itself. docs/models.md\n\
@@ -95,9 +98,22 @@ struct ModelRunArgs {
     /// How many seeds each cell is played with
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     seeds: u64,
+    /// Calls of each seed of a cell in which the model chooses among offers
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    calls: u64,
+    /// Bargains of each seed of a cell in which it bargains
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    bargains: u64,
+    /// Instead of the cells: so many bargains of a party under a mandate whose model obeys every instruction it reads, and how
+    /// many agreements lie outside
+    #[arg(long, value_name = "N", conflicts_with_all = ["model", "keep_prompts"], value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    gullible: Option<u64>,
     /// Where to keep what is measured
     #[arg(long, default_value = "run/experiments/model", value_name = "DIR")]
     out: PathBuf,
+    /// Keep what the model is asked and answers in this folder, which only its owner may read (docs/models.md)
+    #[arg(long, value_name = "DIR")]
+    keep_prompts: Option<PathBuf>,
     /// Print the summary as JSON, and no progress
     #[arg(long)]
     json: bool,
@@ -148,7 +164,10 @@ pub async fn run(args: ExperimentArgs) -> Outcome {
         }
         ExperimentCommand::Paper(args) => experiment(PAPER, known(PAPER)?, args).await,
         #[cfg(feature = "llm")]
-        ExperimentCommand::Model(args) => model(args).await,
+        ExperimentCommand::Model(args) => match args.gullible {
+            Some(bargains) => gullible(bargains, &args).await,
+            None => model(args).await,
+        },
     }
 }
 
@@ -249,30 +268,63 @@ async fn experiment(name: &str, text: &str, args: RunArgs) -> Outcome {
 }
 
 #[cfg(feature = "llm")]
-async fn model(args: ModelRunArgs) -> Outcome {
-    use experiments::model::{Deciding, ModelRunError, run};
+fn model_failure(error: experiments::model::ModelRunError) -> Failure {
+    use experiments::model::ModelRunError;
 
+    match error {
+        ModelRunError::OtherExperiment(_) => Failure::configuration(error),
+        ModelRunError::File(_) | ModelRunError::Round(_) => Failure::failed(error),
+    }
+}
+
+/// Bargains of a party that obeys every instruction; an agreement outside of its mandate fails.
+#[cfg(feature = "llm")]
+async fn gullible(bargains: u64, args: &ModelRunArgs) -> Outcome {
+    let (seed, progress) = (args.seed, ShownProgress::new(!args.json));
+    let played = tokio::task::spawn_blocking(move || {
+        let show = |tally: &GullibleTally| progress.show_bargains(tally.bargains, bargains);
+        let played = experiments::model::gullible::run(bargains, seed, &show);
+        progress.finish();
+        played
+    });
+    let tally = played.await?.map_err(model_failure)?;
+    if args.json {
+        print_json(&tally)?;
+    } else {
+        print(tally);
+    }
+    match tally.outside {
+        0 => Ok(()),
+        outside => Err(Failure::failed(anyhow::anyhow!("{outside} agreements outside the mandate"))),
+    }
+}
+
+#[cfg(feature = "llm")]
+async fn model(args: ModelRunArgs) -> Outcome {
+    use experiments::model::{Deciding, ModelRunSize, run};
+
+    let kept = crate::model::keep(args.keep_prompts.as_deref())?;
     let deciding = match &args.model {
-        None => Deciding::Stub,
+        None => Deciding::Stub { kept: kept.clone() },
         Some(path) => {
-            let decider = crate::model::open_decider(path, Some(args.seed))?;
+            let with = crate::model::ModelUse { metrics: None, kept: kept.clone() };
+            let decider = crate::model::open_decider(path, Some(args.seed), with)?;
             decider.config().check_party().map_err(Failure::configuration)?;
             let (config, consultant) = (decider.config().clone(), decider.consultant().clone());
             Deciding::Live(config, consultant, tokio::runtime::Handle::current())
         }
     };
-    let (folder, seeds) = (args.out.clone(), (args.seed, args.seeds));
+    let folder = args.out.clone();
+    let size = ModelRunSize { seed: args.seed, seeds: args.seeds, calls: args.calls, bargains: args.bargains };
     let progress = ShownProgress::new(!args.json);
     // Rounds compute for seconds, or wait for the model.
     let played = tokio::task::spawn_blocking(move || {
-        let played = run(&deciding, seeds, &folder, &|cell| progress.show_cell(cell));
+        let played = run(&deciding, size, &folder, &|cell| progress.show_cell(cell));
         progress.finish();
         played.map(|summary| (summary, experiments::report::write(&folder)))
     });
-    let (summary, report) = played.await?.map_err(|error| match error {
-        ModelRunError::OtherExperiment(_) => Failure::configuration(error),
-        ModelRunError::File(_) | ModelRunError::Round(_) => Failure::failed(error),
-    })?;
+    let (summary, report) = played.await?.map_err(model_failure)?;
+    kept.iter().for_each(crate::output::note);
     report.context("the report; what was measured is kept, and `llmx report` computes it again")?;
     if args.json {
         print_json(&summary)?;
@@ -342,6 +394,11 @@ impl ShownProgress {
         let (begun, ended) = (rounds.begun, rounds.ended);
         progress
             .show(format_args!("cells {done}/{total}   {} left   {cell}: rounds {begun}, ended {ended}", time(left)));
+    }
+
+    #[cfg(feature = "llm")]
+    fn show_bargains(&self, played: u64, all: u64) {
+        self.progress.iter().for_each(|progress| progress.show(format_args!("bargains {played}/{all}")));
     }
 
     #[cfg(feature = "llm")]

@@ -80,7 +80,7 @@ pub async fn run(args: ModelStubArgs) -> Outcome {
         None => StubScript::default(),
         Some(path) => read_script(path)?,
     };
-    let key = args.key_env.as_deref().map(crate::contractors::key_of).transpose()?.flatten();
+    let key = args.key_env.as_deref().map(crate::model::key_of).transpose()?;
     let unbound = |error| Failure::configuration(format_args!("cannot listen on {}: {error}", args.listen));
     let listener = server::bind(args.listen).map_err(unbound)?;
     let address = listener.local_addr().map_err(unbound)?;

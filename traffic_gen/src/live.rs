@@ -14,6 +14,7 @@ use futures_util::StreamExt;
 use schemas::control::{Consent, ConsentEffect, Registration};
 use schemas::ids::Capability;
 use schemas::payload::Cfp;
+use schemas::policy::Gate;
 use schemas::{Address, AgentId, NegotiationId, TopicName};
 use telemetry::Tracer;
 use tokio::sync::mpsc;
@@ -26,6 +27,8 @@ use crate::metrics::Phase;
 use crate::recorder::{Recorder, observed};
 use due::DueCalls;
 
+#[cfg(feature = "llm")]
+use agents::model::ModelDecider;
 #[cfg(feature = "llm")]
 pub use contractors::ModelPopulation;
 pub use contractors::{RunningContractor, contractor_name};
@@ -87,6 +90,9 @@ pub struct CallScenario {
     /// A share of the contractors asks this model instead.
     #[cfg(feature = "llm")]
     pub model: Option<ModelPopulation>,
+    /// Chooses among the offers, under a policy that leaves that to the initiator; its owner's limits are gates of each call.
+    #[cfg(feature = "llm")]
+    pub decider: Option<Arc<ModelDecider>>,
     /// Collection deadline of each call, in milliseconds.
     pub reply_within_ms: u64,
     /// How long to wait for open negotiations after the last call.
@@ -121,6 +127,8 @@ impl Default for CallScenario {
             by_contractor: BTreeMap::new(),
             #[cfg(feature = "llm")]
             model: None,
+            #[cfg(feature = "llm")]
+            decider: None,
             reply_within_ms: 2_000,
             drain: Duration::from_secs(30),
             prefix: String::new(),
@@ -137,6 +145,32 @@ impl CallScenario {
     pub fn traced(mut self, tracer: Tracer) -> Self {
         self.options.tracer = tracer;
         self
+    }
+
+    #[cfg(feature = "llm")]
+    fn initiator(&self, transport: Arc<dyn Transport>, identity: Identity, options: AgentOptions) -> Initiator {
+        match &self.decider {
+            Some(decider) => Initiator::spawn_choosing(transport, identity, options, Arc::clone(decider) as _),
+            None => Initiator::spawn(transport, identity, options),
+        }
+    }
+
+    #[cfg(not(feature = "llm"))]
+    #[allow(clippy::unused_self, reason = "stands in for the one with a decider")]
+    fn initiator(&self, transport: Arc<dyn Transport>, identity: Identity, options: AgentOptions) -> Initiator {
+        Initiator::spawn(transport, identity, options)
+    }
+
+    /// The limits of whoever chooses among the offers.
+    #[cfg(feature = "llm")]
+    fn gates(&self) -> Vec<Gate> {
+        self.decider.as_ref().map_or_else(Vec::new, |decider| decider.config().initiator.gates())
+    }
+
+    #[cfg(not(feature = "llm"))]
+    #[allow(clippy::unused_self, reason = "stands in for the one with a decider")]
+    const fn gates(&self) -> Vec<Gate> {
+        Vec::new()
     }
 }
 
@@ -317,7 +351,7 @@ pub async fn connect(
 ) -> Result<Initiator, LiveError> {
     let name = &scenario.initiator;
     let options = observed(&scenario.options, Some(recorder));
-    let initiator = Initiator::spawn((access.transport)(name), (access.identity)(name), options);
+    let initiator = scenario.initiator((access.transport)(name), (access.identity)(name), options);
     match first_connection(name, scenario, initiator.connected()).await {
         // Why it ended is the better answer.
         Err(LiveError::Agent(ended)) => Err(initiator.shutdown().await.err().unwrap_or(ended).into()),
@@ -430,6 +464,7 @@ pub fn request(scenario: &CallScenario, own_id: String) -> CallRequest {
         task: Some(scenario.task.clone()),
         policy: scenario.policy.clone(),
         reply_within_ms: Some(scenario.reply_within_ms),
+        gates: scenario.gates(),
         ..Cfp::default()
     };
     let to = if scenario.to.is_empty() { vec![Address::Topic(scenario.topic.clone())] } else { scenario.to.clone() };

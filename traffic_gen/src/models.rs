@@ -2,10 +2,12 @@
 
 use std::fmt;
 
+#[cfg(feature = "llm")]
+use agents::model::{Consultant, ModelDecider, decider::ModelDeciderCounts};
 use serde::Serialize;
 
-/// What decides for the agents of a run: its label.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+/// What decides for the agents of a run: its label. The greatest of several is that of the run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelSource {
     /// Scripts alone.
@@ -44,11 +46,41 @@ pub struct ModelSummary {
     pub cost_micro_units: u64,
 }
 
+#[cfg(feature = "llm")]
+impl ModelSummary {
+    /// What so many agents asked it.
+    pub(crate) fn of(consultant: &Consultant, (name, agents): (&str, u32), (questions, fallbacks): (u64, u64)) -> Self {
+        let totals = consultant.totals();
+        let is_stub = totals.answers > 0 && totals.stub_answers == totals.answers;
+        Self {
+            name: name.to_owned(),
+            source: if is_stub { ModelSource::Stub } else { ModelSource::Live },
+            agents,
+            questions,
+            calls: totals.calls,
+            repairs: totals.repairs,
+            fallbacks,
+            estimated_calls: totals.estimated_calls,
+            input_tokens: totals.usage.input,
+            output_tokens: totals.usage.output,
+            cost_micro_units: totals.cost,
+        }
+    }
+
+    /// What an initiator asked it.
+    #[must_use]
+    pub fn of_decider(decider: &ModelDecider) -> Self {
+        let ModelDeciderCounts { chosen, fallbacks } = decider.counts();
+        Self::of(decider.consultant(), (&decider.config().model.name, 1), (chosen + fallbacks, fallbacks))
+    }
+}
+
 impl fmt::Display for ModelSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, calls, input_tokens, output_tokens, cost_micro_units, .. } = self;
         let source = if self.source == ModelSource::Stub { "stub" } else { "live" };
-        write!(f, "model {name} ({source}), {} agents: {calls} calls", self.agents)?;
+        let agents = if self.agents == 1 { "agent" } else { "agents" };
+        write!(f, "model {name} ({source}), {} {agents}: {calls} calls", self.agents)?;
         if self.estimated_calls > 0 {
             write!(f, ", {} of them estimated", self.estimated_calls)?;
         }

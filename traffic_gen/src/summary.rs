@@ -25,11 +25,14 @@ pub struct CallSummary {
     pub policies: BTreeMap<String, u64>,
     /// Contractors.
     pub agents: u32,
-    /// What decided for them.
+    /// What decided for them and for the initiator.
     pub model_source: ModelSource,
     /// What a model was asked, where contractors asked one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelSummary>,
+    /// What a model was asked, where one chose for the initiator.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub initiator_model: Option<ModelSummary>,
     /// Target calls per second.
     pub rate: f64,
     /// Negotiations that ended.
@@ -143,6 +146,9 @@ impl fmt::Display for CallSummary {
         if let Some(model) = &self.model {
             writeln!(f, "  {model}")?;
         }
+        if let Some(model) = &self.initiator_model {
+            writeln!(f, "  initiator: {model}")?;
+        }
         write!(f, "{}", self.invariant_violations)?;
         if self.is_cut_off { write!(f, "{CUT_OFF}") } else { Ok(()) }
     }
@@ -194,11 +200,12 @@ pub(crate) fn counts(map: &BTreeMap<String, u64>) -> String {
 }
 
 impl CallSummary {
-    /// The same, with what a model was asked.
+    /// The same, with what models were asked by contractors and initiator.
     #[must_use]
-    pub fn with_model(mut self, model: Option<ModelSummary>) -> Self {
-        self.model_source = model.as_ref().map_or(ModelSource::Scripted, |model| model.source);
-        self.model = model;
+    pub fn with_models(mut self, contractors: Option<ModelSummary>, initiator: Option<ModelSummary>) -> Self {
+        let sources = contractors.iter().chain(&initiator).map(|model| model.source);
+        self.model_source = sources.max().unwrap_or(ModelSource::Scripted);
+        (self.model, self.initiator_model) = (contractors, initiator);
         self
     }
 
@@ -225,6 +232,7 @@ impl CallSummary {
             agents: scenario.contractors,
             model_source: ModelSource::Scripted,
             model: None,
+            initiator_model: None,
             rate: scenario.rate,
             rounds: counts.rounds,
             cfps: counts.cfps,

@@ -8,6 +8,7 @@ use super::accounts::{ModelAccounts, ModelTotals, TokenUsage};
 use super::config::ModelConfig;
 use super::consultant::{Consultant, Subject};
 use super::consultation::{Consultation, GaveUp, Question};
+use super::kept::KeptPrompts;
 use super::stub::StubModel;
 use super::{AnswerForm, CompletionRequest};
 
@@ -31,19 +32,27 @@ pub struct VirtualStub {
     config: ModelConfig,
     accounts: Mutex<ModelAccounts>,
     put: Option<Box<Watching>>,
+    kept: Option<Arc<KeptPrompts>>,
 }
 
 impl VirtualStub {
     /// A stub that is used within the limits of a configuration.
     #[must_use]
     pub fn new(stub: StubModel, config: ModelConfig) -> Self {
-        Self { stub, accounts: Mutex::new(ModelAccounts::new(&config)), config, put: None }
+        Self { stub, accounts: Mutex::new(ModelAccounts::new(&config)), config, put: None, kept: None }
     }
 
     /// The same, which shows everything that is put to it.
     #[must_use]
     pub fn showing(mut self, put: impl Fn(&CompletionRequest) + Send + Sync + 'static) -> Self {
         self.put = Some(Box::new(put));
+        self
+    }
+
+    /// The same, whose calls are kept.
+    #[must_use]
+    pub fn keeping(mut self, kept: Arc<KeptPrompts>) -> Self {
+        self.kept = Some(kept);
         self
     }
 
@@ -58,6 +67,7 @@ impl VirtualStub {
             let room = accounts.reserve(now, &subject.agent, &subject.negotiation, most)?;
             self.put.iter().for_each(|put| put(request));
             let answer = self.stub.answer(request);
+            self.kept.iter().for_each(|kept| kept.keep(subject, (request.retry, &request.messages), &answer));
             let counted = answer.as_ref().map_or_else(|_| Some(TokenUsage::default()), |completion| completion.usage);
             let _ = accounts.settle(room, counted, most);
             accounts.note_answer(true);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use schemas::{AgentId, Digest, NegotiationId, Timestamp};
@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::accounts::{ModelAccounts, ModelTotals, PaidCall, TokenUsage};
 use super::config::ModelConfig;
 use super::consultation::{Consultation, ConsultationStep, GaveUp, Question};
+use super::kept::KeptPrompts;
 #[cfg(feature = "metrics")]
 use super::metrics::ModelMetrics;
 use super::{AnswerForm, Completion, CompletionError, CompletionRequest, Model};
@@ -39,6 +40,7 @@ pub struct Consultant {
     /// The strongest form the endpoint has not refused, as an index of [`FORMS`].
     form: AtomicU8,
     tracer: Tracer,
+    kept: Option<Arc<KeptPrompts>>,
     #[cfg(feature = "metrics")]
     metrics: Option<ModelMetrics>,
 }
@@ -55,6 +57,7 @@ impl Consultant {
             config,
             form: AtomicU8::new(0),
             tracer: Tracer::off(),
+            kept: None,
             #[cfg(feature = "metrics")]
             metrics: None,
         }
@@ -64,6 +67,13 @@ impl Consultant {
     #[must_use]
     pub fn traced(mut self, tracer: Tracer) -> Self {
         self.tracer = tracer;
+        self
+    }
+
+    /// The same, whose calls are kept.
+    #[must_use]
+    pub fn keeping(mut self, kept: Arc<KeptPrompts>) -> Self {
+        self.kept = Some(kept);
         self
     }
 
@@ -143,9 +153,13 @@ impl Consultant {
         let (began, start, retry, form) = (Instant::now(), SystemTime::now(), request.retry, request.form);
         let digest = self.tracer.is_on().then(|| Digest::of(&request.messages).ok()).flatten();
         let timeout = request.timeout;
+        let messages = self.kept.is_some().then(|| request.messages.clone());
         let answering = tokio::time::timeout(timeout, self.model.complete(request)).await;
         let answer = answering.unwrap_or(Err(CompletionError::TimedOut));
         let took = began.elapsed();
+        if let (Some(kept), Some(messages)) = (&self.kept, &messages) {
+            kept.keep(subject, (retry, messages), &answer);
+        }
         let call = {
             let (counted, estimate) = tokens(&answer, sent);
             let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);

@@ -125,9 +125,7 @@ fn own(sheet: &mut Sheet<'_>, population: &str) {
     ];
     for (key, name, unit, definition, sum, needs) in means {
         let of = format!("{sum} {population}");
-        sheet.of_population(&Wording { key, name, unit, definition, needs }, population, |seeds| {
-            seeds.mean(&of)
-        });
+        sheet.of_population(&Wording { key, name, unit, definition, needs }, population, |seeds| seeds.mean(&of));
     }
     let offer = Wording {
         key: "P3",
@@ -163,10 +161,6 @@ fn beside(sheet: &mut Sheet<'_>, population: &str) {
             "confirm beside",
         ),
     ] {
-        sheet.latency_of_population(
-            &Wording { key, name, unit: "ms", definition, needs: BESIDE },
-            population,
-            sum,
-        );
+        sheet.latency_of_population(&Wording { key, name, unit: "ms", definition, needs: BESIDE }, population, sum);
     }
 }

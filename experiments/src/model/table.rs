@@ -16,7 +16,7 @@ use super::{ModelRunError, PlayedCell};
 use crate::record::{ModelRecord, RoundRecord};
 
 /// The model is its first party, a customer.
-const DOMAIN: &str = include_str!("../../../domains/ecommerce.json");
+pub const DOMAIN: &str = include_str!("../../../domains/ecommerce.json");
 /// What the model replaces, and what the shop plays.
 const STRATEGIES: [StrategyKind; 2] = [StrategyKind::Boulware, StrategyKind::Linear];
 /// What the shop says in words; only `words = "quoted"` shows it to the model.

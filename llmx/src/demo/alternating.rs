@@ -92,8 +92,8 @@ fn check(args: &DemoArgs) -> Result<Option<Policy>, Failure> {
             "--contractor is for the contract net: in a bargain there are no contractors",
         ));
     }
-    if args.contractor_model.is_some() {
-        return Err(Failure::configuration("--contractor-model is for the contract net: it answers calls"));
+    if let Some(option) = args.models.given() {
+        return Err(Failure::configuration(format_args!("{option} is for the contract net")));
     }
     if agents < least {
         return Err(Failure::configuration(format_args!("--agents {agents}: some bargains have {least} parties")));

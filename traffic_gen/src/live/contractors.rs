@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::Population;
 use super::{CallScenario, LiveError};
 #[cfg(feature = "llm")]
-use crate::models::{ModelSource, ModelSummary};
+use crate::models::ModelSummary;
 
 /// Contractors that ask a model, which they share.
 #[cfg(feature = "llm")]
@@ -49,21 +49,9 @@ impl ModelPopulation {
         for contractor in &population.contractors {
             counts += contractor.model_counts().await;
         }
-        let totals = self.consultant.totals();
-        let is_stub = totals.answers > 0 && totals.stub_answers == totals.answers;
-        ModelSummary {
-            name: self.config.model.name.clone(),
-            source: if is_stub { ModelSource::Stub } else { ModelSource::Live },
-            agents: self.count_of(population.contractors.len().try_into().unwrap_or(u32::MAX)),
-            questions: counts.questions,
-            calls: totals.calls,
-            repairs: totals.repairs,
-            fallbacks: counts.fallbacks,
-            estimated_calls: totals.estimated_calls,
-            input_tokens: totals.usage.input,
-            output_tokens: totals.usage.output,
-            cost_micro_units: totals.cost,
-        }
+        let agents = self.count_of(population.contractors.len().try_into().unwrap_or(u32::MAX));
+        let name = self.config.model.name.as_str();
+        ModelSummary::of(&self.consultant, (name, agents), (counts.questions, counts.fallbacks))
     }
 }
 

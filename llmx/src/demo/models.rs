@@ -1,0 +1,136 @@
+//! The language models of a demo's agents: `--contractor-model FILE`, `--initiator-model FILE`.
+
+use std::path::PathBuf;
+#[cfg(feature = "llm")]
+use std::sync::Arc;
+
+#[cfg(feature = "llm")]
+use ::agents::model::{KeptPrompts, ModelDecider};
+use schemas::Policy;
+use schemas::policy::Decider;
+#[cfg(feature = "llm")]
+use traffic_gen::live::ModelPopulation;
+use traffic_gen::live::{CallScenario, Population};
+use traffic_gen::models::ModelSummary;
+
+use crate::arguments::share;
+#[cfg(feature = "llm")]
+use crate::model::{self, ModelUse};
+use crate::output::Failure;
+
+/// Which agents of a demo ask a model.
+#[derive(Debug, clap::Args)]
+pub struct DemoModelArgs {
+    /// Let a language model choose the terms of contractors, as this TOML file says (docs/models.md)
+    #[arg(long, value_name = "FILE", hide = cfg!(not(feature = "llm")))]
+    contractor_model: Option<PathBuf>,
+    /// With --contractor-model: which share of the contractors asks it, from 0 to 1; the others are scripted
+    #[arg(long, default_value_t = 1.0, value_parser = share, value_name = "SHARE", hide = cfg!(not(feature = "llm")))]
+    model_share: f64,
+    /// Let a language model choose among the offers, as this TOML file says; its limits are gates of every call. Needs a
+    /// policy with `decider: initiator`
+    #[arg(long, value_name = "FILE", hide = cfg!(not(feature = "llm")))]
+    initiator_model: Option<PathBuf>,
+    /// Keep what models are asked and answer in this folder, which only its owner may read (docs/models.md)
+    #[arg(long, value_name = "DIR", hide = cfg!(not(feature = "llm")))]
+    keep_prompts: Option<PathBuf>,
+}
+
+/// What agents of a run ask, where they ask a model.
+#[derive(Default)]
+pub struct DemoModels {
+    #[cfg(feature = "llm")]
+    contractors: Option<ModelPopulation>,
+    #[cfg(feature = "llm")]
+    initiator: Option<Arc<ModelDecider>>,
+    #[cfg(feature = "llm")]
+    kept: Option<Arc<KeptPrompts>>,
+}
+
+/// What models were asked in a run.
+#[derive(Default)]
+pub struct DemoModelSummaries {
+    /// By contractors.
+    pub contractors: Option<ModelSummary>,
+    /// By the initiator.
+    pub initiator: Option<ModelSummary>,
+}
+
+impl DemoModelArgs {
+    /// The option of the contract net that asks for a model, if there is one.
+    pub fn given(&self) -> Option<&'static str> {
+        [("--contractor-model", &self.contractor_model), ("--initiator-model", &self.initiator_model)]
+            .into_iter()
+            .find_map(|(option, file)| file.is_some().then_some(option))
+    }
+
+    /// Reads the files; nothing is asked yet. Where no agents of others take part, `seed` draws orders and the markers around
+    /// words of others, so that prompts repeat; without one nobody knows it.
+    pub fn open(&self, policy: &Policy, seed: Option<u64>) -> Result<DemoModels, Failure> {
+        if self.initiator_model.is_some() && policy.decider != Decider::Initiator {
+            return Err(Failure::configuration(format_args!(
+                "--initiator-model: under {} the exchange decides; name a policy with `decider: initiator` \
+                 (docs/models.md#choosing-among-offers)",
+                policy.id
+            )));
+        }
+        if self.keep_prompts.is_some() && self.given().is_none() {
+            return Err(Failure::configuration("--keep-prompts needs --contractor-model or --initiator-model"));
+        }
+        self.read(seed)
+    }
+
+    #[cfg(feature = "llm")]
+    fn read(&self, seed: Option<u64>) -> Result<DemoModels, Failure> {
+        let kept = model::keep(self.keep_prompts.as_deref())?;
+        let with = || ModelUse { metrics: None, kept: kept.clone() };
+        let contractors = self.contractor_model.as_deref();
+        let contractors =
+            contractors.map(|path| model::open_contractors(path, self.model_share, with())).transpose()?;
+        let initiator = self.initiator_model.as_deref();
+        let initiator = initiator.map(|path| model::open_decider(path, seed, with())).transpose()?;
+        let contractors = contractors
+            .map(|population| ModelPopulation { marker_seed: seed.unwrap_or(population.marker_seed), ..population });
+        Ok(DemoModels { contractors, initiator, kept })
+    }
+
+    #[cfg(not(feature = "llm"))]
+    fn read(&self, _: Option<u64>) -> Result<DemoModels, Failure> {
+        self.given().map_or_else(|| Ok(DemoModels::default()), |option| Err(crate::missing::failure(option)))
+    }
+}
+
+#[cfg(feature = "llm")]
+impl DemoModels {
+    /// The scenario, whose agents ask these models.
+    pub fn join(&self, scenario: CallScenario) -> CallScenario {
+        CallScenario { model: self.contractors.clone(), decider: self.initiator.clone(), ..scenario }
+    }
+
+    /// What they were asked. Ask before the population is stopped.
+    pub async fn summaries(&self, population: &Population) -> DemoModelSummaries {
+        self.kept.iter().for_each(crate::output::note);
+        DemoModelSummaries {
+            contractors: match &self.contractors {
+                Some(model) => Some(model.summary(population).await),
+                None => None,
+            },
+            initiator: self.initiator.as_deref().map(ModelSummary::of_decider),
+        }
+    }
+}
+
+#[cfg(not(feature = "llm"))]
+impl DemoModels {
+    /// The scenario as it is.
+    #[allow(clippy::unused_self, reason = "stands in for models")]
+    pub fn join(&self, scenario: CallScenario) -> CallScenario {
+        scenario
+    }
+
+    /// Nothing.
+    #[allow(clippy::unused_self, clippy::unused_async, reason = "stands in for models")]
+    pub async fn summaries(&self, _: &Population) -> DemoModelSummaries {
+        DemoModelSummaries::default()
+    }
+}
