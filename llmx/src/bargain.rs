@@ -1,6 +1,6 @@
 //! `llmx bargain`: one bargain of a domain file, or many, through the core alone.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -16,6 +16,7 @@ use traffic_gen::bargain::plot::{self, Picture};
 use traffic_gen::bargain::report::BargainReport;
 use traffic_gen::bargain::session::BargainSessionError;
 
+use crate::arguments::read_text;
 use crate::output::{Failure, Outcome, Progress, create, print, print_json};
 use crate::signals::Attending;
 
@@ -103,16 +104,16 @@ fn draw(matchup: &Matchup, played: &Played, file: &Path) -> Outcome {
     written.map_err(|failure| Failure::failed(anyhow::anyhow!("the plot is not drawn: {failure}")))
 }
 
+/// Reads a domain file.
+pub fn read_domain(path: &Path) -> Result<Domain, Failure> {
+    let fault = |error: &dyn std::fmt::Display| Failure::configuration(format_args!("{}: {error}", path.display()));
+    let text = read_text(path, DOMAIN_BYTES_MAX).map_err(|error| fault(&error))?;
+    Domain::parse(&text).map_err(|error| fault(&error))
+}
+
 fn matchup(path: &Path, args: &BargainArgs) -> Result<Matchup, Failure> {
     let fault = |error: &dyn std::fmt::Display| Failure::configuration(format_args!("{}: {error}", path.display()));
-    let mut text = String::new();
-    // Read to the limit, not to the end: a device has none.
-    let file = std::fs::File::open(path).map_err(|error| fault(&error))?;
-    file.take(DOMAIN_BYTES_MAX + 1).read_to_string(&mut text).map_err(|error| fault(&error))?;
-    if text.len() as u64 > DOMAIN_BYTES_MAX {
-        return Err(fault(&format_args!("a domain file has at most {DOMAIN_BYTES_MAX} bytes")));
-    }
-    let mut domain = Domain::parse(&text).map_err(|error| fault(&error))?;
+    let mut domain = read_domain(path)?;
     if let Some(rounds) = args.rounds {
         domain.rules.rounds = Some(rounds);
     }

@@ -36,7 +36,7 @@ use crate::simulate;
 use crate::soak;
 use crate::{
     agent, archive, audit, bargain, call, completions, config, contractors, demo, document, engine, gateway,
-    healthcheck, keys, listen, man, metrics, policy, replay, schema, token, top, traffic,
+    healthcheck, keys, listen, man, metrics, party, policy, replay, schema, token, top, traffic,
 };
 
 /// The exchange where agents negotiate: offers in, exactly one binding award out.
@@ -84,6 +84,8 @@ enum Command {
     /// Contractors, scripted or with a language model
     #[command(visible_alias = "agents")]
     Contractors(contractors::ContractorsArgs),
+    /// One party of bargains on a running exchange, by a strategy or with a language model
+    Party(party::PartyArgs),
     /// An OpenAI-compatible endpoint without a model: every answer from a seed, faults included
     #[cfg_attr(not(feature = "llm"), command(hide = true))]
     ModelStub(model_stub::ModelStubArgs),
@@ -155,6 +157,7 @@ impl Cli {
             Command::Contractors(_) => ("llmx-agents", None),
             Command::Traffic(_) => ("llmx-traffic", None),
             Command::Call(_) => ("llmx-call", None),
+            Command::Party(_) => ("llmx-party", None),
             Command::Agent(_)
             | Command::ModelStub(_)
             | Command::Top(_)
@@ -191,6 +194,7 @@ impl Cli {
             Command::Contractors(args) => args.threads(),
             Command::Traffic(args) => args.threads(),
             Command::Call(_)
+            | Command::Party(_)
             | Command::Listen(_)
             | Command::Agent(_)
             | Command::Top(_)
@@ -226,6 +230,7 @@ impl Cli {
             Command::Gateway(args) => Box::pin(gateway::run(*args)).await,
             Command::Engine(args) => Box::pin(engine::run(*args)).await,
             Command::Contractors(args) => Box::pin(contractors::run(args)).await,
+            Command::Party(args) => Box::pin(party::run(args)).await,
             Command::ModelStub(args) => model_stub::run(args).await,
             Command::Agent(args) => agent::run(args).await,
             Command::Listen(args) => listen::run(args).await,

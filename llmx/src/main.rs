@@ -46,6 +46,7 @@ mod model_stub;
 mod nats;
 mod ops;
 mod output;
+mod party;
 mod policy;
 mod remote;
 mod replay;

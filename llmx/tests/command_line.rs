@@ -11,6 +11,9 @@ use serde_json::Value;
 
 const LLMX: &str = env!("CARGO_BIN_EXE_llmx");
 
+/// A domain file of the project.
+const ECOMMERCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../domains/ecommerce.json");
+
 #[test]
 fn a_demo_as_json_prints_one_document_with_the_keys_scripts_rely_on() {
     let output = llmx(&["demo", "--json", "--duration", "2", "--agents", "5", "--rate", "20", "--seed", "7"]);
@@ -144,6 +147,13 @@ fn bad_usage_and_configuration_exit_2_and_say_what_is_wrong() {
         (&["healthcheck", "nonsense"], "give http://HOST:PORT"),
         (&["healthcheck", "nats://127.0.0.1:4222"], "give http://HOST:PORT"),
         (&["token", "a b"], "invalid value 'a b'"),
+        (&["party", "/nonexistent", "--party", "shop"], "/nonexistent"),
+        (&["party", ECOMMERCE, "--party", "nobody"], "there is no party `nobody`; there are customer, shop"),
+        (&["party", ECOMMERCE, "--party", "shop", "--call", "customer"], "--call is for its first party, `customer`"),
+        (&["party", ECOMMERCE, "--party", "customer", "--call", "a,b"], "--call names 2 agents; 1 are expected"),
+        (&["demo", "--keep-prompts", "x"], "--keep-prompts needs --contractor-model or --initiator-model"),
+        (&["demo", "--initiator-model", "x"], "under medium@1 the exchange decides"),
+        (&["contractors", "--keep-prompts", "x"], "--model"),
     ] {
         let output = llmx(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));
@@ -280,6 +290,7 @@ fn help_of_every_command_has_an_example() {
         "bench",
         "simulate",
         "bargain",
+        "party",
         "healthcheck",
         "config",
     ];

@@ -13,6 +13,7 @@ use super::{AdvisedStrategy, PartyTable, TURN_MARGIN_MS, TurnQuestion};
 use crate::agent::{Agent, AgentHandle, AgentOptions, QUESTIONS_MAX};
 use crate::bargain::{BargainEvent, BargainPlan, BargainRequest, Bargainer, DomainPlanner, Move};
 use crate::identity::Identity;
+use crate::initiator::CallError;
 use crate::model::consultant::{Consultant, Subject};
 use crate::model::consultation::GaveUp;
 use crate::strategy::{Action, Sent, Strategy};
@@ -144,6 +145,19 @@ impl Strategy for AskingBargainer {
 
     fn handle_sent(&mut self, now: Timestamp, sent: &Sent) -> Vec<Action> {
         self.bargainer.handle_sent(now, sent)
+    }
+}
+
+impl AgentHandle<AskingBargainer> {
+    /// Opens a bargain over the owner's domain. Returns at once with the id of the negotiation; what becomes of it are events.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub async fn bargain(&self, request: BargainRequest) -> Result<NegotiationId, CallError> {
+        let negotiation = NegotiationId::form(self.agent(), &request.call.own_id)?;
+        let id = negotiation.clone();
+        self.command(move |asking, now| asking.open(now, &id, request)).await?;
+        Ok(negotiation)
     }
 }
 
