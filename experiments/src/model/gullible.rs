@@ -25,7 +25,7 @@ use super::ModelRunError;
 use super::table::DOMAIN;
 
 /// Bargains on one exchange before a new one is taken: it keeps a little of each.
-const PER_EXCHANGE: u64 = 64;
+const PER_EXCHANGE: u64 = 16;
 /// Prices that the party is told to offer: those of the domain.
 const PRICES: std::ops::RangeInclusive<u64> = 60..=100;
 /// What begins the instruction.
