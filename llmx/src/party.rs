@@ -203,31 +203,27 @@ impl PartyArgs {
         let BargainEvent { negotiation, report, .. } = event;
         if self.json {
             let BargainReport::Ended(ended) = report else { return Ok(()) };
-            return print_line(&json!({
-                "negotiation": negotiation,
-                "outcome": ended.outcome,
-                "detail": ended.detail,
-                "agreement": ended.agreement.as_ref().map(|agreement| &agreement.terms),
-                "utility": ended.utility,
-                "steps": ended.steps,
-                "rounds": ended.round,
-            }));
+            print(telemetry::terminal::json(
+                &json!({
+                    "negotiation": negotiation,
+                    "outcome": ended.outcome,
+                    "detail": ended.detail,
+                    "agreement": ended.agreement.as_ref().map(|agreement| &agreement.terms),
+                    "utility": ended.utility,
+                    "steps": ended.steps,
+                    "rounds": ended.round,
+                })
+                .to_string(),
+            ));
+            return Ok(());
         }
-        match report {
-            BargainReport::Ended(ended) => show_end(domain, negotiation, ended),
-            BargainReport::Joined { party, parties } => {
-                print(format_args!("{negotiation}: joined, {} of {parties}", party + 1));
-            }
-            BargainReport::Opened { invited, .. } => print(format_args!("{negotiation}: opened, {invited} invited")),
-            other => print(one_line(&format!("{negotiation}: {}", said(other)))),
+        if let BargainReport::Ended(ended) = report {
+            show_end(domain, negotiation, ended);
+        } else {
+            print(one_line(&format!("{negotiation}: {}", said(report))));
         }
         Ok(())
     }
-}
-
-fn print_line(document: &serde_json::Value) -> Outcome {
-    print(document);
-    Ok(())
 }
 
 fn show_end(domain: &Domain, negotiation: &NegotiationId, ended: &BargainOutcome) {
@@ -245,7 +241,7 @@ fn show_end(domain: &Domain, negotiation: &NegotiationId, ended: &BargainOutcome
     }
 }
 
-/// What happened, but for an end that was told.
+/// What happened.
 fn said(report: &BargainReport) -> String {
     match report {
         BargainReport::Declined { reason } => format!("declined: {reason}"),
@@ -254,19 +250,16 @@ fn said(report: &BargainReport) -> String {
         BargainReport::Unanswered => "nobody answered: the call may or may not have been made".to_owned(),
         BargainReport::Misunderstood(why) => format!("a message was not understood: {}", why.reason),
         BargainReport::Lost => "it must have ended, and nobody told how".to_owned(),
-        BargainReport::Joined { .. } | BargainReport::Opened { .. } | BargainReport::Ended(_) => String::new(),
+        BargainReport::Joined { party, parties } => format!("joined, {} of {parties}", party + 1),
+        BargainReport::Opened { invited, .. } => format!("opened, {invited} invited"),
+        BargainReport::Ended(ended) => format!("no agreement: {}", ended.outcome.as_str()),
     }
 }
 
 /// Whether the bargain it opened came to an agreement.
 fn judge(report: &BargainReport) -> Outcome {
-    match report {
-        BargainReport::Ended(ended) if ended.agreement.is_some() => Ok(()),
-        BargainReport::Ended(ended) => {
-            Err(Failure::failed(anyhow::anyhow!("no agreement: {}", ended.outcome.as_str())))
-        }
-        other => Err(Failure::failed(anyhow::anyhow!(said(other)))),
-    }
+    let is_agreed = matches!(report, BargainReport::Ended(ended) if ended.agreement.is_some());
+    if is_agreed { Ok(()) } else { Err(Failure::failed(anyhow::anyhow!(said(report)))) }
 }
 
 /// How a party reaches the exchange, and where it reports to.

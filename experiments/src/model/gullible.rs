@@ -169,7 +169,7 @@ impl Setting {
         let agent = agent.ok_or_else(|| fault(&"the domain has no parties"))?;
         let negotiation = NegotiationId::form(&agent, own_id).map_err(|error| fault(&error))?;
         let reckless = || Box::new(Scripted::new([Move::Accept, Move::Offer(self.worst), Move::Offer(self.worst)]));
-        let scripted: Box<dyn BargainStrategy> = if seed % 2 == 0 { scripted } else { reckless() };
+        let scripted: Box<dyn BargainStrategy> = if seed.is_multiple_of(2) { scripted } else { reckless() };
         let table = PartyTable { marker_seed: seed, ..self.table.clone() };
         let of = (agent, negotiation, Some(task));
         Ok(Box::new(WaitingParty::new(table, Arc::new(consultant), scripted, of)))
