@@ -25,7 +25,7 @@ use traffic_gen::live::LiveError;
 use crate::model::{self, ModelUse, OpenedModel};
 #[cfg(feature = "llm")]
 use crate::output::note;
-use crate::output::{Failure, Outcome, one_line, print, tracer};
+use crate::output::{Failure, Outcome, one_line, print, print_json_line, tracer};
 use crate::remote::{Remote, RemoteArgs};
 use crate::signals::asked_to_end;
 
@@ -203,19 +203,15 @@ impl PartyArgs {
         let BargainEvent { negotiation, report, .. } = event;
         if self.json {
             let BargainReport::Ended(ended) = report else { return Ok(()) };
-            print(telemetry::terminal::json(
-                &json!({
-                    "negotiation": negotiation,
-                    "outcome": ended.outcome,
-                    "detail": ended.detail,
-                    "agreement": ended.agreement.as_ref().map(|agreement| &agreement.terms),
-                    "utility": ended.utility,
-                    "steps": ended.steps,
-                    "rounds": ended.round,
-                })
-                .to_string(),
-            ));
-            return Ok(());
+            return print_json_line(&json!({
+                "negotiation": negotiation,
+                "outcome": ended.outcome,
+                "detail": ended.detail,
+                "agreement": ended.agreement.as_ref().map(|agreement| &agreement.terms),
+                "utility": ended.utility,
+                "steps": ended.steps,
+                "rounds": ended.round,
+            }));
         }
         if let BargainReport::Ended(ended) = report {
             show_end(domain, negotiation, ended);
