@@ -202,7 +202,7 @@ pub struct Rejection {
     pub offer_id: Option<OfferId>,
     /// Why.
     pub reason: RejectReason,
-    /// For `policy`: the gate, as `<attribute>.<condition>`, or `currency`, `validity`.
+    /// For `policy`: the gate, as `<attribute>.<condition>`, or `currency`, `documents`, `validity`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
 }

@@ -61,7 +61,7 @@ const SEED: u64 = 20_261_120;
 /// Most steps of shrinking: well under a minute.
 const SHRINK_STEPS_MAX: u32 = 20_000;
 /// Cases in which everything there is must have happened at least once.
-const COVERAGE_CASES: u32 = 1_000;
+const COVERAGE_CASES: u32 = 1_500;
 /// How many times as many cases the reference gets as the others: some faults need a rare case, such as a score exactly
 /// at the edge of a band, and only the reference sees them.
 const REFERENCE_TIMES: u32 = 4;
@@ -76,6 +76,7 @@ fn every_invariant_of_a_negotiation_holds_in_every_schedule() {
         Check::EndsInTime,
         Check::OnlyValidOffersWin,
         Check::FairPayment,
+        Check::PinsFirst,
         Check::OffersBalance,
     ];
     explore(any_case(), &checks, |case, counts| ledger::check(&Run::of(case), counts));

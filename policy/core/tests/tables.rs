@@ -18,6 +18,8 @@ mod cancelling;
 mod close_rule;
 #[path = "tables/collecting.rs"]
 mod collecting;
+#[path = "tables/documents.rs"]
+mod documents;
 #[path = "tables/engine_records.rs"]
 mod engine_records;
 #[path = "tables/legality.rs"]

@@ -103,6 +103,9 @@ impl Bargain {
         if cfp.round.is_some_and(|round| round != 1) {
             return Err("bad_round".into());
         }
+        if cfp.documents.is_some() {
+            return Err(NotUnderstood { reason: "document", pointer: Some("/payload/documents".to_owned()) });
+        }
         if let Some(pointer) = space::fault(&rules) {
             return Err(NotUnderstood {
                 reason: "invalid_bargain",

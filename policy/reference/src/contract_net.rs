@@ -8,9 +8,12 @@ use std::collections::BTreeMap;
 
 use policy_core::{AwardLoss, Deliver, Phase, SessionState};
 use schemas::delivery::{Disposition, Notification, Outcome, RejectReason, Rejection};
-use schemas::payload::{InformKind, Terms};
+use schemas::document::{CallDocuments, RoutineReport};
+use schemas::payload::{Inform, InformKind, Terms};
 use schemas::register::AwardEnd;
-use schemas::{AgentId, AwardNo, Digest, MsgId, NegotiationId, OfferId, Policy, Position, RegisterKey, Timestamp};
+use schemas::{
+    AgentId, AwardNo, Digest, DocumentHash, MsgId, NegotiationId, OfferId, Policy, Position, RegisterKey, Timestamp,
+};
 
 use crate::scoring::Ranked;
 use crate::{Moment, Wins, fact};
@@ -42,6 +45,7 @@ pub(crate) struct ContractNet {
     policy: Policy,
     initiator: AgentId,
     currency: Option<String>,
+    documents: Option<CallDocuments>,
     is_public: bool,
     pub(crate) ends_by: Timestamp,
     parties: BTreeMap<AgentId, Party>,
@@ -102,6 +106,7 @@ pub(crate) struct HeldOffer {
     score: u32,
     payment: Option<i64>,
     valid_until: Timestamp,
+    documents: Vec<DocumentHash>,
 }
 
 #[derive(Debug, Default)]
@@ -116,6 +121,7 @@ pub(crate) struct Award {
     contractor: AgentId,
     stage: Stage,
     deadline: Timestamp,
+    document: Option<DocumentHash>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -214,8 +220,21 @@ impl ContractNet {
         }
     }
 
-    fn tell_initiator(&mut self, what: &str, contractor: &AgentId, award_no: AwardNo) {
-        self.facts.push(fact::inform(&self.id, &self.initiator, what, contractor, award_no));
+    fn tell_initiator(&mut self, what: &str, contractor: &AgentId, award_no: AwardNo, routine: Option<RoutineReport>) {
+        let told = fact::inform(&self.id, &self.initiator, what, contractor, award_no);
+        self.facts.push(fact::by_routine(told, routine));
+    }
+
+    /// The first of the call's documents that stands in an offer (docs/spec/agora.md#ag-31).
+    fn pinned(&self, offer: &HeldOffer) -> Option<DocumentHash> {
+        for wanted in &self.documents.as_ref()?.hashes {
+            for named in &offer.documents {
+                if named == wanted {
+                    return Some(*wanted);
+                }
+            }
+        }
+        None
     }
 
     fn end_key(&self, lot: usize, award_no: AwardNo) -> String {
@@ -293,11 +312,11 @@ impl ContractNet {
     }
 
     /// The contractor answers (docs/spec/contract-net.md#cn-56); `informed` is absent after a FAILURE.
-    fn answer_cancel(&mut self, lot: usize, informed: Option<InformKind>, moment: Moment) {
+    fn answer_cancel(&mut self, lot: usize, informed: Option<Inform>, moment: Moment) {
         let award = self.lots[lot].award.take().expect("called off");
         let state = match informed {
-            Some(kind) => {
-                self.tell_initiator(word(kind), &award.contractor, award.no);
+            Some(Inform { kind, routine, .. }) => {
+                self.tell_initiator(word(kind), &award.contractor, award.no, routine);
                 if kind == InformKind::Cancelled { SessionState::Cancelled } else { SessionState::Done }
             }
             None => {

@@ -6,12 +6,14 @@ use std::fmt::Debug;
 use policy_core::{AwardLoss, Decision, Deliver, Effect, Event};
 use schemas::bargain::BargainSpec;
 use schemas::delivery::{
-    Agreement, CloseReason, Closing, Disposition, Misunderstanding, Notice, Notification, Outcome, ProgressReport,
-    Receipt, RejectReason, Rejection, Turn,
+    Agreement, Award, CloseReason, Closing, Disposition, Misunderstanding, Notice, Notification, Outcome,
+    ProgressReport, Receipt, RejectReason, Rejection, Turn,
 };
+use schemas::document::{CallDocuments, RoutineReport};
 use schemas::register::AwardEnd;
 use schemas::{
-    AgentId, AwardNo, Digest, Lot, MsgId, NegotiationId, OfferId, Position, RegisterValue, Timestamp, WireTime,
+    AgentId, AwardNo, Digest, DocumentHash, Lot, MsgId, NegotiationId, OfferId, Position, RegisterValue, Timestamp,
+    WireTime,
 };
 
 /// The facts of some effects, sorted. Dispositions, notices, register entries, closes, decisions, awards, ends.
@@ -54,33 +56,36 @@ fn told(deliver: &Deliver) -> String {
         Notification::Ack(receipt) => ack(negotiation, to, receipt),
         Notification::Cfp(call) => {
             let called = cfp(negotiation, to, call.round, call.reply_by.0, call.ends_by.0);
+            let called = with_documents(called, call.documents.as_ref());
             call.bargain.iter().fold(called, |called, bargain| to_bargain(&called, &bargain.parties, &bargain.rules))
         }
         Notification::Accept(award) => {
-            accept(negotiation, to, award.offer_id, award.lot, award.award_no, award.payment, award.confirm_by)
+            let Award { offer_id, lot, award_no, payment, confirm_by, document, .. } = award;
+            pinning(accept(negotiation, to, *offer_id, *lot, *award_no, *payment, *confirm_by), *document)
         }
         Notification::Reject(rejection) => reject(negotiation, to, rejection),
         Notification::Cancel(cancellation) => cancel(negotiation, to, cancellation.award_no, &cancellation.reason),
         Notification::Inform(ProgressReport::Offers(news)) => offers(
             negotiation,
             to,
-            &news.offers.iter().map(|offer| (offer.offer_id, offer.score)).collect::<Vec<_>>(),
+            &news.offers.iter().map(|offer| (offer.offer_id, offer.score, offer.document)).collect::<Vec<_>>(),
             news.decide_by,
         ),
         Notification::Inform(ProgressReport::Awarded(news)) => {
-            inform_awarded(negotiation, to, &news.contractor, news.award_no, news.score, news.payment)
+            let told = inform_awarded(negotiation, to, &news.contractor, news.award_no, news.score, news.payment);
+            pinning(told, news.document)
         }
         Notification::Inform(ProgressReport::Committed(news)) => {
-            inform(negotiation, to, "committed", &news.contractor, news.award_no)
+            by_routine(inform(negotiation, to, "committed", &news.contractor, news.award_no), news.routine)
         }
         Notification::Inform(ProgressReport::Done(news)) => {
-            inform(negotiation, to, "done", &news.contractor, news.award_no)
+            by_routine(inform(negotiation, to, "done", &news.contractor, news.award_no), news.routine)
         }
         Notification::Inform(ProgressReport::Result(news)) => {
-            inform(negotiation, to, "result", &news.contractor, news.award_no)
+            by_routine(inform(negotiation, to, "result", &news.contractor, news.award_no), news.routine)
         }
         Notification::Inform(ProgressReport::Cancelled(news)) => {
-            inform(negotiation, to, "cancelled", &news.contractor, news.award_no)
+            by_routine(inform(negotiation, to, "cancelled", &news.contractor, news.award_no), news.routine)
         }
         Notification::Failure(failure) => failed(negotiation, to, &failure.contractor, failure.award_no),
         Notification::NotUnderstood(misunderstanding) => {
@@ -146,6 +151,21 @@ pub(crate) fn cfp(
     format!("{negotiation} {to} cfp {round} {} {}", reply_by.0, ends_by.0)
 }
 
+/// A call, with the documents it names.
+pub(crate) fn with_documents(called: String, documents: Option<&CallDocuments>) -> String {
+    documents.iter().fold(called, |called, documents| format!("{called} by {documents:?}"))
+}
+
+/// What is told of an award, with the document it pins.
+pub(crate) fn pinning(told: String, document: Option<DocumentHash>) -> String {
+    document.iter().fold(told, |told, document| format!("{told} pins {document}"))
+}
+
+/// A report, with the routine it names.
+pub(crate) fn by_routine(told: String, routine: Option<RoutineReport>) -> String {
+    routine.iter().fold(told, |told, routine| format!("{told} by {routine:?}"))
+}
+
 pub(crate) fn accept(
     negotiation: &NegotiationId,
     to: &AgentId,
@@ -169,7 +189,12 @@ pub(crate) fn cancel(negotiation: &NegotiationId, to: &AgentId, award_no: AwardN
     format!("{negotiation} {to} cancel {award_no} {reason}")
 }
 
-pub(crate) fn offers(negotiation: &NegotiationId, to: &AgentId, offers: &[(OfferId, u32)], by: WireTime) -> String {
+pub(crate) fn offers(
+    negotiation: &NegotiationId,
+    to: &AgentId,
+    offers: &[(OfferId, u32, Option<DocumentHash>)],
+    by: WireTime,
+) -> String {
     format!("{negotiation} {to} offers {offers:?} by {}", by.0.0)
 }
 
@@ -274,12 +299,16 @@ fn decided(decision: &Decision) -> String {
         .iter()
         .map(|offer| (offer.offer_id, offer.score, offer.price, offer.payment, offer.valid_until))
         .collect();
-    let awards: Vec<_> = decision.awards.iter().map(|award| (award.lot, award.award_no, award.offer_id)).collect();
+    let awards: Vec<_> =
+        decision.awards.iter().map(|award| (award.lot, award.award_no, award.offer_id, award.document)).collect();
     decision_fact(&decision.negotiation, &decision.cause, decision.position, decision.at, &ranking, &awards)
 }
 
 /// An offer in its rank: its score, price, payment and validity.
 type RankFact = (OfferId, u32, Option<i64>, Option<i64>, Option<Timestamp>);
+
+/// An award of a decision, and the document it pins.
+pub(crate) type PlacementFact = (Lot, AwardNo, OfferId, Option<DocumentHash>);
 
 /// A decision: the offers in their rank, and the awards.
 pub(crate) fn decision_fact(
@@ -288,7 +317,7 @@ pub(crate) fn decision_fact(
     position: Position,
     at: Timestamp,
     ranking: &[RankFact],
-    awards: &[(Lot, AwardNo, OfferId)],
+    awards: &[PlacementFact],
 ) -> String {
     format!("{negotiation} decides {cause:?} at {position} {} {ranking:?} {awards:?}", at.0)
 }

@@ -4,6 +4,7 @@
 
 use std::cmp::Ordering;
 
+use schemas::document::CallDocuments;
 use schemas::payload::{AttrValue, Offer, Terms};
 use schemas::policy::{Direction, Gate, Payment, Policy, Threshold, TieBreak, Weight};
 use schemas::{AgentId, Digest, NegotiationId, OfferId, Position, Timestamp};
@@ -13,6 +14,7 @@ pub fn gate_failed(
     policy: &Policy,
     currency: Option<&str>,
     offer: &Offer,
+    documents: Option<&CallDocuments>,
     valid_until: Timestamp,
     now: Timestamp,
 ) -> Option<String> {
@@ -23,6 +25,9 @@ pub fn gate_failed(
     }
     if currency.is_some() && offer.currency.is_some() && currency != offer.currency.as_deref() {
         return Some("currency".to_owned());
+    }
+    if documents.is_some_and(|call| call.require && !call.hashes.iter().any(|hash| offer.documents.contains(hash))) {
+        return Some("documents".to_owned());
     }
     (valid_until < now).then(|| "validity".to_owned())
 }

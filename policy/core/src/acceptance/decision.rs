@@ -3,7 +3,7 @@
 
 use schemas::delivery::CloseReason;
 use schemas::ids::Position;
-use schemas::{AgentId, AwardNo, Digest, Lot, NegotiationId, OfferId, Timestamp};
+use schemas::{AgentId, AwardNo, Digest, DocumentHash, Lot, NegotiationId, OfferId, Timestamp};
 use serde::{Serialize, Serializer};
 
 /// One decision: integers and texts only. Members stand in the order of their names, here and in what it contains, so that
@@ -110,6 +110,9 @@ pub struct RankedOffer {
 pub struct Placement {
     /// The award.
     pub award_no: AwardNo,
+    /// The protocol document it pins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub document: Option<DocumentHash>,
     /// The lot.
     pub lot: Lot,
     /// The offer.

@@ -2,6 +2,7 @@
 //! offer that fails is never scored, never stored and never wins.
 
 use schemas::Timestamp;
+use schemas::document::CallDocuments;
 use schemas::payload::{AttrValue, Offer, Terms};
 use schemas::policy::{Gate, Policy};
 use serde::{Deserialize, Serialize};
@@ -21,10 +22,12 @@ pub(crate) enum GateFault {
     Currency,
     /// Its validity has run out before it arrived.
     Validity,
+    /// None of the documents of a call that requires one.
+    Documents,
 }
 
 impl GateFault {
-    /// `code` of the REJECT: `<attribute>.<condition>`, `currency` or `validity`.
+    /// `code` of the REJECT: `<attribute>.<condition>`, `currency`, `documents` or `validity`.
     pub(crate) fn code(self, policy: &Policy) -> String {
         let (index, condition) = match self {
             Self::Min(index) => (index, "min"),
@@ -33,6 +36,7 @@ impl GateFault {
             Self::Required(index) => (index, "required"),
             Self::Currency => return "currency".to_owned(),
             Self::Validity => return "validity".to_owned(),
+            Self::Documents => return "documents".to_owned(),
         };
         match policy.gates.get(usize::from(index)) {
             Some(gate) => format!("{}.{condition}", gate.attr),
@@ -41,10 +45,17 @@ impl GateFault {
     }
 }
 
-/// Checks an offer: the gates in their order, then currency, then validity.
+/// What a call asks of offers beside its policy.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CallGates<'a> {
+    pub(crate) currency: Option<&'a str>,
+    pub(crate) documents: Option<&'a CallDocuments>,
+}
+
+/// Checks an offer: the policy's gates in their order, then currency, then documents, then validity.
 pub(crate) fn check(
     policy: &Policy,
-    currency: Option<&str>,
+    call: CallGates<'_>,
     offer: &Offer,
     valid_until: Timestamp,
     now: Timestamp,
@@ -54,10 +65,13 @@ pub(crate) fn check(
         check_gate(gate, index, &offer.terms)?;
     }
     // An offer that names no currency is understood in the call's.
-    if let (Some(wanted), Some(offered)) = (currency, offer.currency.as_deref())
+    if let (Some(wanted), Some(offered)) = (call.currency, offer.currency.as_deref())
         && wanted != offered
     {
         return Err(GateFault::Currency);
+    }
+    if call.documents.is_some_and(|documents| documents.require && documents.pinned(&offer.documents).is_none()) {
+        return Err(GateFault::Documents);
     }
     if valid_until < now { Err(GateFault::Validity) } else { Ok(()) }
 }

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use schemas::delivery::{
     Call, Disposition, Notification, OffersReport, Outcome, ProgressReport, RejectReason, Rejection,
 };
+use schemas::document::CallDocuments;
 use schemas::policy::{Decider, OnIncomplete};
 use schemas::{AgentId, AwardNo, Digest, Payload, Policy, RegisterKey, WireTime};
 use serde::{Deserialize, Serialize};
@@ -55,6 +56,8 @@ pub(crate) struct ContractNet<P = Arc<PinnedPolicy>> {
     /// The contractors, in the order of their ids.
     sessions: Vec<ContractorSession>,
     currency: Option<Box<str>>,
+    #[serde(with = "schemas::text::json")]
+    documents: Option<Box<CallDocuments>>,
     /// The call, kept only where it may have to be sent again (more rounds, extensions).
     #[serde(with = "schemas::text::json")]
     call: Option<Arc<Call>>,
@@ -166,6 +169,7 @@ impl ContractNet<Digest> {
             initiator,
             sessions,
             currency,
+            documents,
             call,
             phase,
             round,
@@ -181,6 +185,7 @@ impl ContractNet<Digest> {
             initiator,
             sessions,
             currency,
+            documents,
             call,
             phase,
             round,

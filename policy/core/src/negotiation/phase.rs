@@ -143,6 +143,8 @@ pub(crate) enum NotUnderstoodReason {
     MandateViolation,
     /// Another currency than the call's.
     Currency,
+    /// A protocol document that the award does not pin, or any in a bargain.
+    Document,
 }
 
 impl NotUnderstoodReason {

@@ -2,7 +2,7 @@
 
 use schemas::delivery::{Agreement, Disposition, Outcome, Turn};
 use schemas::payload::Terms;
-use schemas::{Act, AgentId, AwardNo, Digest, Lot, MsgId, NegotiationId, OfferId, WireTime};
+use schemas::{Act, AgentId, AwardNo, Digest, DocumentHash, Lot, MsgId, NegotiationId, OfferId, WireTime};
 use serde::Serialize;
 
 use crate::negotiation::Party;
@@ -130,6 +130,9 @@ pub struct AwardView {
     pub contractor: AgentId,
     /// `awarded`, `committed`, `done`, `cancel_pending`, `revoked`.
     pub state: &'static str,
+    /// The protocol document it pins; only while the negotiation is open and the award is not taken back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub document: Option<DocumentHash>,
 }
 
 impl NegotiationView {
@@ -144,6 +147,7 @@ impl NegotiationView {
                     lot: None,
                     contractor: tombstone.contractor(award)?.clone(),
                     state: if award.is_revoked { "revoked" } else { "done" },
+                    document: None,
                 })
             })
             .collect();

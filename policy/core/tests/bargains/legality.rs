@@ -1,7 +1,7 @@
 //! What is legal when: one row for each case, with every effect of its last act.
 
 use schemas::ids::Position;
-use schemas::{Act, Digest, OfferId};
+use schemas::{Act, Digest, DocumentHash, OfferId};
 use serde_json::json;
 
 use crate::haggle::{Haggle, Made};
@@ -17,7 +17,7 @@ pub(crate) struct Row {
 const TWO: [&str; 2] = ["alice", "bob"];
 
 /// Between alice and bob. The first offer is `o4-0`: rules, call, and bob's JOIN come before it.
-const BILATERAL: [Row; 27] = [
+const BILATERAL: [Row; 28] = [
     Row {
         case: "an offer in turn stands, and the turn passes on",
         play: |h| h.offer(20, "alice", 50),
@@ -103,6 +103,14 @@ const BILATERAL: [Row; 27] = [
             h.say(30, "bob", Act::Accept, json!({"offer_id": offer.id}))
         },
         effects: &["bob<ack:malformed", "bob<not_understood:terms_digest:/payload/terms_digest"],
+    },
+    Row {
+        case: "a bargain knows no protocol documents",
+        play: |h| {
+            let documents = json!([DocumentHash::of_bytes(b"a document")]);
+            h.say(20, "alice", Act::Offer, json!({"terms": {"price": 50}, "documents": documents}))
+        },
+        effects: &["alice<ack:malformed", "alice<not_understood:document:/payload/documents"],
     },
     Row {
         case: "an offer can be accepted at the last instant of its validity",

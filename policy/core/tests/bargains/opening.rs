@@ -4,7 +4,7 @@ use policy_core::preset;
 use schemas::delivery::Notification;
 use schemas::policy::BargainRule;
 use schemas::record::EngineEvent;
-use schemas::{Act, Policy};
+use schemas::{Act, DocumentHash, Policy};
 use serde_json::{Value, json};
 
 use crate::haggle::{Haggle, delegate, rules};
@@ -25,6 +25,15 @@ fn a_call_tells_the_invited_the_rules_and_the_parties_in_the_order_of_their_turn
     );
     let span_us = call.ends_by.0.0 - call.reply_by.0.0;
     assert_eq!(span_us, (3 * 3 * 1000 + 50) * 1000, "every turn of every party, and the confirmation");
+}
+
+#[test]
+fn a_call_to_a_bargain_names_no_protocol_documents() {
+    let mut haggle = Haggle::empty();
+    let documents = json!({"hashes": [DocumentHash::of_bytes(b"a document")]});
+    let payload = json!({"bargain": rules(json!({})), "documents": documents});
+    let effects = haggle.script.call(0, policy(|_| {}), &["bob"], payload, json!({}));
+    assert_eq!(effects, ["alice<ack:malformed", "alice<not_understood:document:/payload/documents"]);
 }
 
 #[test]

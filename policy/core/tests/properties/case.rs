@@ -6,6 +6,8 @@ use schemas::payload::{FailurePhase, InformKind};
 
 /// Contractors there are: `c0` to `c7`.
 pub(crate) const CONTRACTORS: u8 = 8;
+/// Protocol documents that calls and offers name.
+pub(crate) const DOCUMENTS: u8 = 3;
 
 /// One case.
 #[derive(Debug, Clone)]
@@ -37,6 +39,8 @@ pub(crate) struct Plan {
     /// `scope.ttl` in seconds.
     pub(crate) ttl_s: Option<u64>,
     pub(crate) has_currency: bool,
+    /// The protocol documents the call names, by their numbers, and whether it requires one.
+    pub(crate) documents: Option<(Vec<u8>, bool)>,
     pub(crate) is_public: bool,
 }
 
@@ -111,7 +115,7 @@ pub(crate) enum ActPlan {
     /// The n-th of the offers there are, or one that does not exist.
     Accept(usize),
     Confirm(AwardPlan),
-    Inform(InformKind),
+    Inform(InformKind, RoutinePlan),
     Failure(FailurePhase),
     Cancel(RoundPlan),
 }
@@ -125,6 +129,8 @@ pub(crate) struct OfferPlan {
     pub(crate) validity: Validity,
     pub(crate) currency: Option<bool>,
     pub(crate) round: RoundPlan,
+    /// The protocol documents it names, by their numbers.
+    pub(crate) documents: Vec<u8>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -150,6 +156,17 @@ pub(crate) enum RoundPlan {
     Current,
     Earlier,
     Later,
+}
+
+/// What a report says of its routine.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum RoutinePlan {
+    Unnamed,
+    Language,
+    /// The document that the sender's last award pins; nothing, where it pins none.
+    Pinned,
+    /// One that no award pins.
+    Foreign,
 }
 
 #[derive(Debug, Clone, Copy)]

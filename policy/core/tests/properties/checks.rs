@@ -51,6 +51,8 @@ pub(crate) enum Check {
     Restorable,
     /// A receipt that says no more than `ok` waits for the next delivery that is repeated; nothing else depends on it.
     ReceiptsByException,
+    /// An award pins the first of the call's documents that its offer names, and no report passed on names another.
+    PinsFirst,
     /// The naive reference says the same.
     LikeReference,
 }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use policy_core::{AwardLoss, Cause, Decision, Effect, Event, RankedOffer, presets};
-use schemas::delivery::{CloseReason, Disposition, Notification, Outcome, RejectReason};
+use policy_core::{AwardLoss, Cause, Decision, Deliver, Effect, Event, RankedOffer, presets};
+use schemas::delivery::{CloseReason, Disposition, Notification, Outcome, ProgressReport, RejectReason, Rejection};
 use schemas::record::{EngineEvent, Entry, Record};
 use schemas::{NegotiationId, Policy};
 
@@ -13,6 +13,8 @@ use schemas::{NegotiationId, Policy};
 pub(crate) struct Reached {
     names: BTreeSet<String>,
     policies: BTreeMap<NegotiationId, Arc<Policy>>,
+    /// Negotiations whose calls name documents.
+    naming: BTreeSet<NegotiationId>,
 }
 
 impl Reached {
@@ -24,12 +26,17 @@ impl Reached {
         for effect in effects {
             self.names.extend(name(effect));
             match effect {
+                Effect::Deliver(Deliver { negotiation, told, .. }) => {
+                    if matches!(&**told, Notification::Cfp(call) if call.documents.is_some()) {
+                        self.naming.insert(negotiation.clone());
+                    }
+                }
                 Effect::Event(Event::Decided(decision)) if !decision.awards.is_empty() => self.note_decision(decision),
                 Effect::Event(Event::Ended { negotiation, .. }) => {
                     let id = self.policies.get(negotiation).map(|policy| format!("end under {}", policy.id));
                     self.names.extend(id);
                 }
-                Effect::Deliver(_) | Effect::Register(_) | Effect::Notice(_) | Effect::Event(_) => {}
+                Effect::Register(_) | Effect::Notice(_) | Effect::Event(_) => {}
             }
         }
     }
@@ -70,6 +77,13 @@ impl Reached {
             format!("award in round {}", if decision.round > 1 { "two or later" } else { "one" }),
         ];
         self.names.extend(words);
+        if self.naming.contains(&decision.negotiation) {
+            let pins = decision
+                .awards
+                .iter()
+                .map(|award| if award.document.is_some() { "a document" } else { "none of the call's documents" });
+            self.names.extend(pins.map(|pins| format!("award pinning {pins}")));
+        }
         if decision.awards.len() > 1 {
             self.names.insert("award of several lots".to_owned());
         }
@@ -82,7 +96,10 @@ impl Reached {
 
 /// Everything there is.
 fn wanted() -> Vec<String> {
-    let mut wanted: Vec<String> = ["exclusion", "another round", "tick"].map(str::to_owned).to_vec();
+    let mut wanted: Vec<String> =
+        ["exclusion", "another round", "tick", "gate documents", "report by routine", "report by language"]
+            .map(str::to_owned)
+            .to_vec();
     // Only parties of bargains have mandates.
     let dispositions = Disposition::ALL.iter().filter(|one| **one != Disposition::MandateViolation);
     wanted.extend(dispositions.map(|disposition| format!("disposition {disposition:?}")));
@@ -120,7 +137,7 @@ const fn engine_word(event: &EngineEvent) -> &'static str {
 
 const ENGINE_EVENTS: [&str; 5] = ["claim", "delivered", "delivery_failed", "abort", "rules"];
 
-const AWARDS: [&str; 14] = [
+const AWARDS: [&str; 16] = [
     "by hash",
     "by lottery",
     "by least_recent_winner",
@@ -135,6 +152,8 @@ const AWARDS: [&str; 14] = [
     "in round two or later",
     "of several lots",
     "between equals by last wins",
+    "pinning a document",
+    "pinning none of the call's documents",
 ];
 
 fn name(effect: &Effect) -> Option<String> {
@@ -146,7 +165,13 @@ fn name(effect: &Effect) -> Option<String> {
         Effect::Event(Event::Ended { outcome, .. }) => Some(format!("outcome {outcome:?}")),
         Effect::Event(Event::Excluded { .. }) => Some("exclusion".to_owned()),
         Effect::Deliver(deliver) => match &*deliver.told {
+            Notification::Reject(Rejection { code: Some(code), .. }) if code == "documents" => {
+                Some("gate documents".to_owned())
+            }
             Notification::Reject(rejection) => Some(format!("reject {:?}", rejection.reason)),
+            Notification::Inform(ProgressReport::Done(report) | ProgressReport::Result(report)) => report
+                .routine
+                .map(|routine| format!("report by {}", if routine.hash.is_some() { "routine" } else { "language" })),
             Notification::Cfp(call) if call.round > 1 => Some("another round".to_owned()),
             Notification::NotUnderstood(misunderstanding) => Some(format!("misread {}", misunderstanding.reason)),
             Notification::Cfp(_)
@@ -213,4 +238,5 @@ const REJECT_REASONS: [RejectReason; 9] = [
     RejectReason::Withdrawn,
 ];
 
-const MISREADINGS: [&str; 5] = ["out_of_turn", "bad_round", "bad_deadline", "use_failure_decommit", "unknown_offer"];
+const MISREADINGS: [&str; 6] =
+    ["out_of_turn", "bad_round", "bad_deadline", "use_failure_decommit", "unknown_offer", "document"];

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 
 use policy_core::Deliver;
 use schemas::delivery::{Disposition, Notification, ProgressReport};
+use schemas::document::{RoutineKind, RoutineReport};
 use schemas::payload::InformKind;
-use schemas::{Act, AgentId, AwardNo, NegotiationId, OfferId, Timestamp};
+use schemas::{Act, AgentId, AwardNo, DocumentHash, NegotiationId, OfferId, Timestamp};
 use serde_json::{Value, json};
 
-use crate::case::{ActPlan, AwardPlan, OfferPlan, Plan, RoundPlan, SeqPlan, Who};
+use crate::case::{ActPlan, AwardPlan, DOCUMENTS, OfferPlan, Plan, RoundPlan, RoutinePlan, SeqPlan, Who};
 use crate::documents::agent;
 use crate::memory::Situation;
-use crate::offering::{self, CURRENCY};
+use crate::offering::{self, CURRENCY, named};
 
 /// What an agent was asked for last.
 #[derive(Debug, Clone, Copy)]
@@ -33,6 +34,8 @@ pub(crate) struct Known<'a> {
     pub(crate) recognised_until: Option<Timestamp>,
     asked_by_agent: BTreeMap<AgentId, Asked>,
     awards: Vec<(AgentId, AwardNo)>,
+    /// The document that each contractor's last award pins.
+    pinned_by_agent: BTreeMap<AgentId, Option<DocumentHash>>,
     offers: Vec<OfferId>,
     /// How many messages each has sent, and the highest sequence it gave one.
     said_by_agent: BTreeMap<AgentId, (u32, u64)>,
@@ -54,6 +57,7 @@ impl<'a> Known<'a> {
             recognised_until: None,
             asked_by_agent: BTreeMap::new(),
             awards: Vec::new(),
+            pinned_by_agent: BTreeMap::new(),
             offers: Vec::new(),
             said_by_agent: BTreeMap::new(),
         }
@@ -77,8 +81,8 @@ impl<'a> Known<'a> {
             Asked::Offer => ActPlan::Offer(offer.clone()),
             Asked::Choose => ActPlan::Accept(0),
             Asked::Confirm => ActPlan::Confirm(AwardPlan::Latest),
-            Asked::Perform => ActPlan::Inform(InformKind::Done),
-            Asked::Stop => ActPlan::Inform(InformKind::Cancelled),
+            Asked::Perform => ActPlan::Inform(InformKind::Done, RoutinePlan::Pinned),
+            Asked::Stop => ActPlan::Inform(InformKind::Cancelled, RoutinePlan::Unnamed),
         })
     }
 
@@ -91,6 +95,7 @@ impl<'a> Known<'a> {
             }
             Notification::Accept(award) => {
                 self.awards.push((deliver.to.clone(), award.award_no));
+                self.pinned_by_agent.insert(deliver.to.clone(), award.document);
                 if self.plan.policy.require_confirm { Asked::Confirm } else { Asked::Perform }
             }
             Notification::Ack(receipt) if receipt.disposition == Disposition::Committed => Asked::Perform,
@@ -154,9 +159,25 @@ impl<'a> Known<'a> {
                 (Act::Accept, json!({"offer_id": offer}))
             }
             ActPlan::Confirm(plan) => (Act::Confirm, json!({"award_no": self.award_no(*plan, from)})),
-            ActPlan::Inform(kind) => (Act::Inform, json!({"kind": kind})),
+            ActPlan::Inform(kind, routine) => {
+                let mut payload = json!({"kind": kind});
+                if let Some(routine) = self.routine(*routine, from) {
+                    payload["routine"] = json!(routine);
+                }
+                (Act::Inform, payload)
+            }
             ActPlan::Failure(phase) => (Act::Failure, json!({"phase": phase, "code": "broken"})),
             ActPlan::Cancel(round) => (Act::Cancel, reasoned(*round)),
+        }
+    }
+
+    fn routine(&self, plan: RoutinePlan, of: &AgentId) -> Option<RoutineReport> {
+        let under = |hash| RoutineReport { hash: Some(hash), kind: RoutineKind::Native };
+        match plan {
+            RoutinePlan::Unnamed => None,
+            RoutinePlan::Language => Some(RoutineReport { hash: None, kind: RoutineKind::Language }),
+            RoutinePlan::Pinned => self.pinned_by_agent.get(of).copied().flatten().map(under),
+            RoutinePlan::Foreign => Some(under(named(DOCUMENTS))),
         }
     }
 
@@ -176,6 +197,10 @@ impl<'a> Known<'a> {
         }
         if self.plan.has_currency {
             payload["currency"] = json!(CURRENCY);
+        }
+        if let Some((numbers, require)) = &self.plan.documents {
+            let hashes: Vec<_> = numbers.iter().copied().map(named).collect();
+            payload["documents"] = json!({"hashes": hashes, "require": require});
         }
         payload
     }

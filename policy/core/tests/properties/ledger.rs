@@ -9,7 +9,8 @@ mod offers;
 use std::collections::{BTreeMap, BTreeSet};
 
 use policy_core::{Deliver, Effect, Event};
-use schemas::delivery::{Call, Disposition, Notification, Receipt};
+use schemas::delivery::{Call, Disposition, Notification, ProgressReport, Receipt};
+use schemas::document::CallDocuments;
 use schemas::payload::Offer;
 use schemas::record::{Entry, Record};
 use schemas::register::AwardEnd;
@@ -64,6 +65,7 @@ fn negotiation_of(effect: &Effect) -> Option<&NegotiationId> {
 struct Ledger {
     policy: Option<Policy>,
     currency: Option<String>,
+    documents: Option<CallDocuments>,
     round: u32,
     ends_by: Timestamp,
     offers: BTreeMap<OfferId, Followed>,
@@ -158,6 +160,9 @@ impl Ledger {
                 self.told_closed.insert(deliver.to.clone());
                 Ok(())
             }
+            Notification::Inform(ProgressReport::Done(report) | ProgressReport::Result(report)) => {
+                self.check_routine(report, counts)
+            }
             Notification::Cancel(_)
             | Notification::Inform(_)
             | Notification::NotUnderstood(_)
@@ -176,6 +181,7 @@ impl Ledger {
                 pinned.map(|pinned| &*pinned.policy).find(|policy| policy.digest().ok() == Some(call.policy_digest));
             self.policy = policy.cloned();
             self.currency.clone_from(&call.currency);
+            self.documents.clone_from(&call.documents);
             (self.ends_by, self.round) = (call.ends_by.0, 1);
             return counts.hold(Check::Recomputable, self.policy.is_some(), || "another policy than pinned".to_owned());
         }

@@ -1,7 +1,7 @@
 //! Offers as contractors make them, in terms of the policy they are made for.
 
 use schemas::policy::Policy;
-use schemas::{Timestamp, WireTime};
+use schemas::{DocumentHash, Timestamp, WireTime};
 use serde_json::{Value, json};
 
 use crate::case::{OfferPlan, Price, Validity};
@@ -23,10 +23,18 @@ pub(crate) fn payload(policy: &Policy, plan: &OfferPlan, round: Option<u32>, sit
     if let Some(is_the_calls) = plan.currency {
         payload["currency"] = json!(if is_the_calls { CURRENCY } else { "USD" });
     }
+    if !plan.documents.is_empty() {
+        payload["documents"] = json!(plan.documents.iter().copied().map(named).collect::<Vec<_>>());
+    }
     if let Some(round) = round {
         payload["round"] = json!(round);
     }
     payload
+}
+
+/// The hash of the protocol document of a number.
+pub(crate) fn named(number: u8) -> DocumentHash {
+    DocumentHash::of_bytes(&[number])
 }
 
 fn terms(policy: &Policy, plan: &OfferPlan) -> Value {

@@ -29,16 +29,40 @@ struct Candidate {
     goes: BTreeSet<String>,
 }
 
-/// Writes the contract nets of this build's rules version, unless some stand there: what stands is never written again.
+/// Writes the contract nets of this build's rules version; where some stand there, those that reach what they do not. What
+/// stands is never written again.
 pub(crate) fn record(seed: u64) {
     let folder = golden::rules_folder(RULES_VERSION);
     let file = |number: usize| folder.join(format!("log-{number:02}.jsonl"));
-    if !file(1).exists() {
-        fs::create_dir_all(&folder).expect("a folder");
-        for (number, log) in (1..).zip(choose(candidates(seed))) {
-            fs::write(file(number), log.transcript()).expect("a file");
+    fs::create_dir_all(&folder).expect("a folder");
+    let next = (1..).find(|number| !file(*number).exists()).expect("files are numbered");
+    let chosen = if next == 1 {
+        choose(candidates(seed))
+    } else {
+        let mut reached = Reached::default();
+        for number in 1..next {
+            let log = GoldenLog::read(&fs::read_to_string(file(number)).expect("a golden log"));
+            let mut lane_state = log.lane_state();
+            log.records.iter().for_each(|logged| reached.note(&logged.record, &logged.fold(&mut lane_state)));
         }
+        choose_missing(candidates(seed), reached.missing().into_iter().collect())
+    };
+    for (number, log) in (next..).zip(chosen) {
+        fs::write(file(number), log.transcript()).expect("a file");
     }
+}
+
+/// Again and again the log that reaches most of what is missing, until nothing is.
+fn choose_missing(mut candidates: Vec<Candidate>, mut missing: BTreeSet<String>) -> Vec<GoldenLog> {
+    let mut chosen = Vec::new();
+    while !missing.is_empty() {
+        let gain = |one: &Candidate| one.reaches.intersection(&missing).count();
+        let best = (0..candidates.len()).max_by_key(|&index| gain(&candidates[index])).expect("candidates are left");
+        let best = candidates.swap_remove(best);
+        missing.retain(|name| !best.reaches.contains(name));
+        chosen.push(best.log);
+    }
+    chosen
 }
 
 fn candidates(seed: u64) -> Vec<Candidate> {

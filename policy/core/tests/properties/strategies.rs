@@ -9,8 +9,8 @@ use schemas::Policy;
 use schemas::payload::{FailurePhase, InformKind};
 
 use crate::case::{
-    ActPlan, AwardPlan, CONTRACTORS, Case, Deed, Move, OfferPlan, Plan, Price, RoundPlan, SeqPlan, TimeStep, Validity,
-    Who,
+    ActPlan, AwardPlan, CONTRACTORS, Case, DOCUMENTS, Deed, Move, OfferPlan, Plan, Price, RoundPlan, RoutinePlan,
+    SeqPlan, TimeStep, Validity, Who,
 };
 use crate::policies::any_policy;
 
@@ -71,9 +71,19 @@ pub(crate) fn plan(policy: impl Strategy<Value = Policy>) -> impl Strategy<Value
     let reply = option::weighted(0.3, prop_oneof![16 => 20_u64..120, 1 => Just(0_u64), 1 => Just(1_000_000_u64)]);
     let when = prop_oneof![6 => Just(0_usize), 1 => 0_usize..20];
     let ttl = option::weighted(0.1, 1_u64..3);
-    (policy, contractors, prop::bool::weighted(0.1), when, reply, ttl, any::<bool>(), prop::bool::weighted(0.2))
-        .prop_map(
-            |(
+    let asks = (any::<bool>(), option::weighted(0.4, (documents(1), prop::bool::weighted(0.3))));
+    (policy, contractors, prop::bool::weighted(0.1), when, reply, ttl, asks, prop::bool::weighted(0.2)).prop_map(
+        |(
+            policy,
+            contractors,
+            invites_first_initiator,
+            called_before,
+            reply_within_ms,
+            ttl_s,
+            (has_currency, documents),
+            is_public,
+        )| {
+            Plan {
                 policy,
                 contractors,
                 invites_first_initiator,
@@ -81,20 +91,11 @@ pub(crate) fn plan(policy: impl Strategy<Value = Policy>) -> impl Strategy<Value
                 reply_within_ms,
                 ttl_s,
                 has_currency,
+                documents,
                 is_public,
-            )| {
-                Plan {
-                    policy,
-                    contractors,
-                    invites_first_initiator,
-                    called_before,
-                    reply_within_ms,
-                    ttl_s,
-                    has_currency,
-                    is_public,
-                }
-            },
-        )
+            }
+        },
+    )
 }
 
 /// Any move.
@@ -133,6 +134,9 @@ fn deed() -> impl Strategy<Value = Deed> {
         40 => (who(), offer()).prop_map(|(who, offer)| Deed::Sensible(who, offer)),
         8 => (who(), act(), seq()).prop_map(|(who, act, seq)| Deed::Say(who, act, seq)),
         3 => renege().prop_map(|act| Deed::Say(Who::Winner(0), act, SeqPlan::Habit)),
+        2 => routine().prop_map(|routine| {
+            Deed::Say(Who::Winner(0), ActPlan::Inform(InformKind::Result, routine), SeqPlan::Habit)
+        }),
         2 => (0_usize..64).prop_map(Deed::Repeat),
         1 => (0_usize..64).prop_map(Deed::Conflict),
         1 => (0_usize..64).prop_map(Deed::Garble),
@@ -167,7 +171,7 @@ fn act() -> impl Strategy<Value = ActPlan> {
         3 => round().prop_map(ActPlan::Withdraw),
         2 => (0_usize..6).prop_map(ActPlan::Accept),
         3 => award.prop_map(ActPlan::Confirm),
-        2 => inform.prop_map(ActPlan::Inform),
+        2 => (inform, routine()).prop_map(|(kind, routine)| ActPlan::Inform(kind, routine)),
         2 => phase.prop_map(ActPlan::Failure),
         1 => round().prop_map(ActPlan::Cancel),
     ]
@@ -199,14 +203,16 @@ fn offer() -> impl Strategy<Value = OfferPlan> {
     ];
     let colour = prop_oneof![8 => Just(Some(true)), 1 => Just(Some(false)), 1 => Just(None)];
     let currency = option::weighted(0.2, prop::bool::weighted(0.7));
-    (price, (0_i64..5).prop_map(|k| k * 250), colour, validity, currency, round()).prop_map(
-        |(price, delivery_ms, colour, validity, currency, round)| OfferPlan {
+    let documents = prop_oneof![1 => Just(Vec::new()), 4 => documents(0)];
+    (price, (0_i64..5).prop_map(|k| k * 250), colour, validity, currency, round(), documents).prop_map(
+        |(price, delivery_ms, colour, validity, currency, round, documents)| OfferPlan {
             price,
             delivery_ms,
             colour,
             validity,
             currency,
             round,
+            documents,
         },
     )
 }
@@ -220,7 +226,22 @@ fn plain_offer() -> impl Strategy<Value = OfferPlan> {
         validity: Validity::Always,
         currency: None,
         round: RoundPlan::Unnamed,
+        documents: (0..DOCUMENTS).collect(),
     })
+}
+
+/// Some of the documents in any order, so many at least.
+fn documents(min: usize) -> impl Strategy<Value = Vec<u8>> {
+    subsequence((0..DOCUMENTS).collect::<Vec<_>>(), min..=usize::from(DOCUMENTS)).prop_shuffle()
+}
+
+fn routine() -> impl Strategy<Value = RoutinePlan> {
+    prop_oneof![
+        2 => Just(RoutinePlan::Unnamed),
+        1 => Just(RoutinePlan::Language),
+        2 => Just(RoutinePlan::Pinned),
+        2 => Just(RoutinePlan::Foreign),
+    ]
 }
 
 fn round() -> impl Strategy<Value = RoundPlan> {

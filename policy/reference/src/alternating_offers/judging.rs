@@ -130,6 +130,9 @@ impl Bargain {
         if offer.currency.is_some() && offer.currency != self.currency {
             return refuse(Disposition::Malformed, "currency", "/payload/currency");
         }
+        if !offer.documents.is_empty() {
+            return refuse(Disposition::Malformed, "document", "/payload/documents");
+        }
         let until = validity(offer, moment.now);
         if until.is_some_and(|until| until <= moment.now) {
             let member = if offer.valid_for_ms.is_some() { "valid_for_ms" } else { "valid_until" };

@@ -4,12 +4,12 @@
 use policy_core::{AwardLoss, Cause, Limits, Phase, SessionState};
 use schemas::bargain::Conditions;
 use schemas::delivery::{Disposition, Receipt, RejectReason, Rejection};
-use schemas::payload::{InformKind, Offer as OfferPayload};
+use schemas::payload::{Inform, InformKind, Offer as OfferPayload};
 use schemas::policy::OfferRevision;
 use schemas::record::Message;
 use schemas::{Act, AgentId, AwardNo, Digest, MsgId, OfferId, Payload, Timestamp};
 
-use crate::contract_net::{ContractNet, HeldOffer, Said, Stage, word};
+use crate::contract_net::{ContractNet, HeldOffer, Said, Stage};
 
 use crate::{Moment, Wins, fact, scoring};
 
@@ -28,8 +28,8 @@ pub(crate) enum NetAction {
     Answer(SessionState, RejectReason),
     Confirm(usize),
     Lose(usize, AwardLoss),
-    Perform(usize, InformKind),
-    AnswerCancel(usize, Option<InformKind>),
+    Perform(usize, Inform),
+    AnswerCancel(usize, Option<Inform>),
     Cancel,
     Choose(AgentId),
 }
@@ -159,7 +159,7 @@ impl ContractNet {
             NetAction::Answer(state, reason) => self.answer_without_offer(from, state, reason, moment, wins),
             NetAction::Confirm(lot) => self.confirm(lot, moment),
             NetAction::Lose(lot, loss) => self.lose(lot, loss, moment, wins),
-            NetAction::Perform(lot, kind) => self.perform(lot, word(kind), moment),
+            NetAction::Perform(lot, inform) => self.perform(lot, &inform, moment),
             NetAction::AnswerCancel(lot, informed) => self.answer_cancel(lot, informed, moment),
             NetAction::Cancel => self.cancel(moment),
             NetAction::Choose(contractor) => {
@@ -248,13 +248,27 @@ impl ContractNet {
                 NetVerdict::ok(NetAction::AnswerCancel(lot, None))
             }
             (Payload::Inform(inform), Some(lot), Some(Stage::CancelPending)) => {
-                NetVerdict::ok(NetAction::AnswerCancel(lot, Some(inform.kind)))
+                let then = NetAction::AnswerCancel(lot, Some(inform.clone()));
+                self.of_another_document(from, inform, lot).unwrap_or(NetVerdict::ok(then))
             }
             (Payload::Inform(inform), Some(lot), Some(Stage::Committed)) if inform.kind != InformKind::Cancelled => {
-                NetVerdict::ok(NetAction::Perform(lot, inform.kind))
+                let then = NetAction::Perform(lot, inform.clone());
+                self.of_another_document(from, inform, lot).unwrap_or(NetVerdict::ok(then))
             }
             _ => self.out_of_turn(from, "out_of_turn"),
         }
+    }
+
+    /// The refusal of a report that names a document, and not the pinned one (docs/spec/agora.md#ag-36).
+    fn of_another_document(&self, from: &AgentId, inform: &Inform, lot: usize) -> Option<NetVerdict> {
+        let named = inform.routine?.hash?;
+        let pinned = self.lots[lot].award.as_ref()?.document;
+        (pinned != Some(named)).then(|| self.malformed(from, "document", "/payload/routine/hash"))
+    }
+
+    fn malformed(&self, from: &AgentId, reason: &str, pointer: &str) -> NetVerdict {
+        let reply = Some(fact::not_understood(&self.id, from, reason, Some(pointer)));
+        NetVerdict { reply, ..NetVerdict::of(Disposition::Malformed) }
     }
 
     fn is_awaited_or_undelivered(&self, contractor: &AgentId) -> bool {
@@ -289,8 +303,7 @@ impl ContractNet {
         // What nobody would judge must not look as if it bound anyone.
         let has_predicates = matches!(payload.conditions, Some(Conditions::Predicates(_)));
         if has_predicates {
-            let reply = Some(fact::not_understood(&self.id, from, "condition", Some("/payload/conditions")));
-            return NetVerdict { reply, ..NetVerdict::of(Disposition::Malformed) };
+            return self.malformed(from, "condition", "/payload/conditions");
         }
         if self.phase != Phase::Collecting {
             return NetVerdict { reply: Some(self.late(from)), ..NetVerdict::of(Disposition::Late) };
@@ -308,7 +321,8 @@ impl ContractNet {
             (None, None) => Timestamp::MAX,
         };
         let id = OfferId(moment.position);
-        match scoring::gate_failed(&self.policy, self.currency.as_deref(), payload, valid_until, moment.now) {
+        let (currency, asked) = (self.currency.as_deref(), self.documents.as_ref());
+        match scoring::gate_failed(&self.policy, currency, payload, asked, valid_until, moment.now) {
             Some(code) => {
                 let rejection = Rejection { offer_id: Some(id), reason: RejectReason::Policy, code: Some(code) };
                 let reply = Some(fact::reject(&self.id, from, &rejection));
@@ -317,7 +331,8 @@ impl ContractNet {
             }
             None => {
                 let (terms, score) = (payload.terms.clone(), scoring::score(&self.policy, &payload.terms));
-                NetVerdict::ok(NetAction::Record(HeldOffer { id, terms, score, payment: None, valid_until }))
+                let documents = payload.documents.clone();
+                NetVerdict::ok(NetAction::Record(HeldOffer { id, terms, score, payment: None, valid_until, documents }))
             }
         }
     }

@@ -35,6 +35,7 @@ pub(crate) fn open(
         id: message.negotiation.clone(),
         initiator: message.from.clone(),
         currency: cfp.currency.clone(),
+        documents: cfp.documents.clone(),
         is_public: decoded.envelope.to.iter().any(|address| !matches!(address, Address::Agent(_))),
         ends_by,
         parties: parties.collect(),

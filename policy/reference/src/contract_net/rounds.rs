@@ -2,11 +2,12 @@
 
 use policy_core::{AwardLoss, Cause, Phase, SessionState};
 use schemas::delivery::{CloseReason, Outcome, RejectReason};
+use schemas::payload::Inform;
 use schemas::policy::{Close, Decider, HoldUntil, OnIncomplete, WindowAnchor};
 use schemas::register::AwardEnd;
-use schemas::{AgentId, AwardNo, OfferId, RegisterKey, Timestamp, WireTime};
+use schemas::{AgentId, AwardNo, RegisterKey, Timestamp, WireTime};
 
-use crate::contract_net::{Award, ContractNet, HeldOffer, Lot, Stage, Window, count};
+use crate::contract_net::{Award, ContractNet, HeldOffer, Lot, Stage, Window, count, word};
 use crate::{Moment, Wins, fact, scoring};
 
 impl ContractNet {
@@ -14,7 +15,8 @@ impl ContractNet {
     pub(crate) fn call(&mut self, contractors: &[AgentId]) {
         for contractor in contractors {
             self.session(contractor).was_heard = false;
-            self.facts.push(fact::cfp(&self.id, contractor, self.round, self.reply_by, self.ends_by));
+            let called = fact::cfp(&self.id, contractor, self.round, self.reply_by, self.ends_by);
+            self.facts.push(fact::with_documents(called, self.documents.as_ref()));
         }
     }
 
@@ -214,8 +216,9 @@ impl ContractNet {
         let by = moment.clock.plus_ms(self.policy.decide_ms).min(self.ends_by);
         self.phase = Phase::Deciding;
         self.decide_by = Some(by);
-        let mut offers: Vec<_> = self.valid(moment.now).iter().map(|(_, offer)| (offer.id, offer.score)).collect();
-        offers.sort_by_key(|(id, _)| {
+        let valid = self.valid(moment.now).into_iter();
+        let mut offers: Vec<_> = valid.map(|(_, offer)| (offer.id, offer.score, self.pinned(offer))).collect();
+        offers.sort_by_key(|(id, ..)| {
             let (position, id) = (moment.position.to_string(), id.to_string());
             schemas::Digest::of_parts(&[self.id.as_str().as_bytes(), position.as_bytes(), id.as_bytes()])
         });
@@ -304,9 +307,12 @@ impl ContractNet {
                 (offer.id, offer.score, scoring::price(&offer.terms), offer.payment, valid_until)
             })
             .collect();
-        let awards: Vec<(schemas::Lot, AwardNo, OfferId)> = (self.awards + 1..)
+        let awards: Vec<fact::PlacementFact> = (self.awards + 1..)
             .zip(placements)
-            .map(|(no, (lot, contractor))| (schemas::Lot(count(*lot)), AwardNo(no), offer(contractor).id))
+            .map(|(no, (lot, contractor))| {
+                let offer = offer(contractor);
+                (schemas::Lot(count(*lot)), AwardNo(no), offer.id, self.pinned(offer))
+            })
             .collect();
         self.facts.push(fact::decision_fact(&self.id, &cause, moment.position, moment.now, &ranked, &awards));
     }
@@ -318,11 +324,15 @@ impl ContractNet {
         let number = schemas::Lot(count(lot));
         let key = RegisterKey::Award(self.id.clone(), number, no).to_string();
         self.facts.push(fact::award_entry(&key, offer.id));
-        self.facts.push(fact::accept(&self.id, contractor, offer.id, number, no, offer.payment, WireTime(deadline)));
-        self.facts.push(fact::inform_awarded(&self.id, &self.initiator, contractor, no, offer.score, offer.payment));
+        let document = self.pinned(&offer);
+        let accept = fact::accept(&self.id, contractor, offer.id, number, no, offer.payment, WireTime(deadline));
+        self.facts.push(fact::pinning(accept, document));
+        let news = fact::inform_awarded(&self.id, &self.initiator, contractor, no, offer.score, offer.payment);
+        self.facts.push(fact::pinning(news, document));
         wins.insert(contractor.clone(), moment.position);
         self.lots[lot].tries += 1;
-        self.lots[lot].award = Some(Award { no, contractor: contractor.clone(), stage: Stage::Awarded, deadline });
+        self.lots[lot].award =
+            Some(Award { no, contractor: contractor.clone(), stage: Stage::Awarded, deadline, document });
         let session = self.session(contractor);
         (session.state, session.was_heard) = (SessionState::Awarded, false);
         if !self.policy.require_confirm {
@@ -342,18 +352,18 @@ impl ContractNet {
         (award.stage, award.deadline) = (Stage::Committed, deadline);
         let (no, contractor) = (award.no, award.contractor.clone());
         self.facts.push(fact::end_entry(&self.end_key(lot, no), AwardEnd::Committed));
-        self.tell_initiator("committed", &contractor, no);
+        self.tell_initiator("committed", &contractor, no, None);
         let session = self.session(&contractor);
         (session.state, session.was_bound) = (SessionState::Committed, true);
     }
 
     /// The work is done (docs/spec/contract-net.md#cn-54).
-    pub(crate) fn perform(&mut self, lot: usize, what: &str, moment: Moment) {
+    pub(crate) fn perform(&mut self, lot: usize, inform: &Inform, moment: Moment) {
         let award = self.lots[lot].award.as_mut().expect("committed");
         award.stage = Stage::Done;
         let (no, contractor) = (award.no, award.contractor.clone());
         self.session(&contractor).state = SessionState::Done;
-        self.tell_initiator(what, &contractor, no);
+        self.tell_initiator(word(inform.kind), &contractor, no, inform.routine);
         self.settle(moment);
     }
 

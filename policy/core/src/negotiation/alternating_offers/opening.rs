@@ -49,6 +49,10 @@ impl Opening<'_> {
         if self.cfp.round.is_some_and(|round| round != 1) {
             return Err(Unfit::plain(NotUnderstoodReason::BadRound));
         }
+        if self.cfp.documents.is_some() {
+            let pointer = Some("/payload/documents".to_owned());
+            return Err(Unfit { reason: NotUnderstoodReason::Document, pointer });
+        }
         let space = check_rules(rules)
             .map_err(|fault| Unfit::at(NotUnderstoodReason::InvalidBargain, fault, "/payload/bargain"))?;
         let mandate: Option<Box<Mandate>> = self.cfp.mandate.clone();

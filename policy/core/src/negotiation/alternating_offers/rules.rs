@@ -144,6 +144,9 @@ impl Bargain {
         if offer.currency.is_some() && offer.currency.as_deref() != self.currency.as_deref() {
             return Err(Refusal::at(Disposition::Malformed, NotUnderstoodReason::Currency, "/payload/currency"));
         }
+        if !offer.documents.is_empty() {
+            return Err(Refusal::at(Disposition::Malformed, NotUnderstoodReason::Document, "/payload/documents"));
+        }
         let valid_from = offer.valid_from.map(|from| from.0).filter(|from| *from > context.now);
         let valid_until = valid_until(offer, context.now);
         if valid_until <= context.now {

@@ -28,13 +28,14 @@ impl ContractNet {
     /// Registers one award and accepts its offer. Without `require_confirm` it is committed at once.
     pub(super) fn award(&mut self, lot: usize, session: usize, decision: Digest, context: &mut InputContext<'_>) {
         self.check_award(lot, session, context);
-        let Some(offer_id) = self.sessions[session].offer.as_ref().map(|offer| offer.id) else { return };
+        let Some(offer) = self.sessions[session].offer.as_ref() else { return };
+        let (offer_id, document) = (offer.id, offer.document);
         let (award_no, key) = self.awards.register(lot, offer_id, decision, &self.header, context);
         let deadline = context.clock.plus_ms(self.policy().timers_ms.confirm).min(self.header.ends_by);
         let binds_at_once = !self.policy().require_confirm;
         let accept = self.accept(lot, session, award_no, deadline, context);
-        let live =
-            LiveAward { award_no, session, stage: AwardStage::Awarded, deadline, accept: (accept.id, context.input) };
+        let made_by = (accept.id, context.input);
+        let live = LiveAward { award_no, session, stage: AwardStage::Awarded, deadline, accept: made_by, document };
         self.awards.begin(lot, live);
         self.set_state(session, SessionState::Awarded);
         let (agent, max) = (&self.sessions[session].party.agent, context.limits.winners_max);
@@ -81,7 +82,7 @@ impl ContractNet {
             terms: offer.terms(),
             terms_digest: Digest::of_bytes(offer.terms.as_bytes()),
             payment: offer.payment,
-            document: None,
+            document: offer.document,
             confirm_by: WireTime(confirm_by),
         });
         let delivery = self.header.delivery(context, &session.party.agent, told);
@@ -112,7 +113,7 @@ impl ContractNet {
             complete: close.complete,
             offers: close.offers,
             decision,
-            document: None,
+            document: offer.document,
         });
         self.report(context, Notification::Inform(report), Some(key));
     }

@@ -2,7 +2,7 @@
 //! the lot's next award.
 
 use schemas::register::AwardEnd;
-use schemas::{AwardNo, DeliveryId, Digest, Lot, OfferId, RegisterKey, RegisterValue, Timestamp};
+use schemas::{AwardNo, DeliveryId, Digest, DocumentHash, Lot, OfferId, RegisterKey, RegisterValue, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::acceptance::decision::AwardLoss;
@@ -45,6 +45,19 @@ pub(super) struct LiveAward {
     pub(super) deadline: Timestamp,
     /// The ACCEPT's delivery, and the lane's input count when it was made.
     pub(super) accept: (DeliveryId, u64),
+    /// The protocol document it pins; an INFORM names no other.
+    pub(super) document: Option<DocumentHash>,
+}
+
+/// An award as its parties may see it.
+pub(super) struct ShownAward {
+    pub(super) award_no: AwardNo,
+    pub(super) lot: Lot,
+    pub(super) session: usize,
+    /// Where it stands, in a word.
+    pub(super) state: &'static str,
+    /// The document it pins; forgotten once it is taken back.
+    pub(super) document: Option<DocumentHash>,
 }
 
 /// How far a live award has come.
@@ -260,21 +273,28 @@ impl Awards {
         self.last_key.take()
     }
 
-    /// Every award, as its number, its lot, its session and where it stands.
-    pub(super) fn shown(&self) -> Vec<(AwardNo, Lot, usize, &'static str)> {
-        let past = self.revoked.iter().map(|past| (past.award_no, lot_number(past.lot), past.session, "revoked"));
+    /// Every award.
+    pub(super) fn shown(&self) -> Vec<ShownAward> {
+        let past = self.revoked.iter().map(|past| ShownAward {
+            award_no: past.award_no,
+            lot: lot_number(past.lot),
+            session: past.session,
+            state: "revoked",
+            document: None,
+        });
         let live = self.lots.iter().enumerate().filter_map(|(lot, state)| {
             let award = state.award.as_ref()?;
-            let stage = match award.stage {
+            let state = match award.stage {
                 AwardStage::Awarded => "awarded",
                 AwardStage::Committed => "committed",
                 AwardStage::Done => "done",
                 AwardStage::CancelPending => "cancel_pending",
             };
-            Some((award.award_no, lot_number(lot), award.session, stage))
+            let LiveAward { award_no, session, document, .. } = *award;
+            Some(ShownAward { award_no, lot: lot_number(lot), session, state, document })
         });
         let mut awards: Vec<_> = past.chain(live).collect();
-        awards.sort_by_key(|(award_no, ..)| *award_no);
+        awards.sort_by_key(|award| award.award_no);
         awards
     }
 

@@ -184,8 +184,9 @@ pub(super) fn record(
     let awards = (1..)
         .zip(placements)
         .filter_map(|(nth, &(lot, session))| {
-            let offer_id = net.sessions[session].offer.as_ref()?.id;
-            Some(Placement { lot: lot_number(lot), award_no: AwardNo(net.awards.made() + nth), offer_id })
+            let offer = net.sessions[session].offer.as_ref()?;
+            let (offer_id, document) = (offer.id, offer.document);
+            Some(Placement { lot: lot_number(lot), award_no: AwardNo(net.awards.made() + nth), offer_id, document })
         })
         .collect();
     Some(Decision {
@@ -231,7 +232,7 @@ pub(super) fn revealed(net: &ContractNet, closing: Position) -> Vec<OfferNews> {
             contractor: session.party.agent.clone(),
             terms: offer.terms(),
             score: offer.score,
-            document: None,
+            document: offer.document,
         })
     };
     let mut offers: Vec<OfferNews> = net.sessions.iter().filter_map(reveal).collect();

@@ -100,6 +100,7 @@ impl Opening<'_> {
             collection: Collection::new(policy, sessions.len(), deadlines.reply_by, context),
             sessions,
             currency: self.cfp.currency.as_deref().map(Box::from),
+            documents: self.cfp.documents.clone().map(Box::new),
             call: may_call_again.then(|| Arc::clone(call)),
             phase: Phase::Collecting,
             round: 1,

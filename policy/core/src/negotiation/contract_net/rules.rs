@@ -8,11 +8,12 @@ use schemas::policy::OfferRevision;
 use schemas::{Act, OfferId, Payload};
 
 use crate::acceptance::decision::AwardLoss;
+use crate::acceptance::gate::CallGates;
 use crate::acceptance::{gate, score};
 use crate::negotiation::InputContext;
 use crate::negotiation::contract_net::ContractNet;
 use crate::negotiation::contract_net::awarding::{CancelAnswer, said};
-use crate::negotiation::contract_net::awards::AwardStage;
+use crate::negotiation::contract_net::awards::{AwardStage, LiveAward};
 use crate::negotiation::contract_net::session::CollectedOffer;
 use crate::negotiation::disposition::valid_until;
 use crate::negotiation::phase::{ActSet, NotUnderstoodReason};
@@ -99,11 +100,13 @@ impl<'a> Rules<'a> {
 
     fn judge_offer(&self, index: usize, payload: &OfferPayload) -> Ruling<ContractNetAction> {
         if matches!(payload.conditions, Some(Conditions::Predicates(_))) {
-            return self.unread_conditions(index);
+            // Predicates are judged in bargains only: what nobody would judge must not look as if it bound anyone.
+            return self.malformed(index, NotUnderstoodReason::Condition, "/payload/conditions");
         }
         let valid_until = valid_until(payload, self.context.now);
-        let gates =
-            gate::check(self.net.policy(), self.net.currency.as_deref(), payload, valid_until, self.context.now);
+        let (currency, documents) = (self.net.currency.as_deref(), self.net.documents.as_deref());
+        let asked = CallGates { currency, documents };
+        let gates = gate::check(self.net.policy(), asked, payload, valid_until, self.context.now);
         if self.net.phase != Phase::Collecting {
             let score = gates.is_ok().then(|| score::score(self.net.policy(), &payload.terms));
             return Ruling { score, ..Ruling::refused(Disposition::Late, FollowUp::Late) };
@@ -123,16 +126,17 @@ impl<'a> Rules<'a> {
             payment: None,
             valid_until,
             terms: canonical_terms(payload),
+            document: documents.and_then(|documents| documents.pinned(&payload.documents)),
         };
         Ruling { score: Some(score), ..Ruling::ok(ContractNetAction::Record(Box::new(offer))) }
     }
 
-    /// Predicates are judged in bargains only: what nobody would judge must not look as if it bound anyone.
-    fn unread_conditions(&self, index: usize) -> Ruling<ContractNetAction> {
+    /// One member of a contractor's message is at fault. It is not struck for it, and may say it right.
+    fn malformed(&self, index: usize, reason: NotUnderstoodReason, pointer: &str) -> Ruling<ContractNetAction> {
         let reply = FollowUp::Pointed(Box::new(Pointed {
-            reason: NotUnderstoodReason::Condition,
+            reason,
             expected: self.expected_acts(Speaker::Contractor(index)),
-            pointer: Box::from("/payload/conditions"),
+            pointer: Box::from(pointer),
         }));
         Ruling::refused(Disposition::Malformed, reply)
     }
@@ -193,17 +197,25 @@ impl<'a> Rules<'a> {
     }
 
     /// The report of a bound contractor (docs/spec/contract-net.md#cn-54), or its answer to a CANCEL
-    /// (docs/spec/contract-net.md#cn-56).
+    /// (docs/spec/contract-net.md#cn-56). Either names no document but the pinned one (docs/spec/agora.md#ag-36).
     fn judge_inform(&self, index: usize, inform: &Inform) -> Ruling<ContractNetAction> {
-        match self.net.awards.of_session(index) {
-            Some((lot, award)) if award.stage == AwardStage::CancelPending => {
-                Ruling::ok(ContractNetAction::AnswerCancel(lot, CancelAnswer::Informed(inform.clone())))
-            }
-            Some((lot, award)) if award.stage == AwardStage::Committed && inform.kind != InformKind::Cancelled => {
-                Ruling::ok(ContractNetAction::Perform(lot, inform.clone()))
-            }
-            Some(_) | None => self.out_of_turn(Speaker::Contractor(index), NotUnderstoodReason::OutOfTurn),
+        let may_report = |award: &LiveAward| match award.stage {
+            AwardStage::CancelPending => true,
+            AwardStage::Committed => inform.kind != InformKind::Cancelled,
+            AwardStage::Awarded | AwardStage::Done => false,
+        };
+        let Some((lot, award)) = self.net.awards.of_session(index).filter(|(_, award)| may_report(award)) else {
+            return self.out_of_turn(Speaker::Contractor(index), NotUnderstoodReason::OutOfTurn);
+        };
+        let named = inform.routine.and_then(|routine| routine.hash);
+        if named.is_some() && named != award.document {
+            return self.malformed(index, NotUnderstoodReason::Document, "/payload/routine/hash");
         }
+        Ruling::ok(if award.stage == AwardStage::CancelPending {
+            ContractNetAction::AnswerCancel(lot, CancelAnswer::Informed(inform.clone()))
+        } else {
+            ContractNetAction::Perform(lot, inform.clone())
+        })
     }
 
     /// FAILURE: an answer (docs/spec/contract-net.md#cn-14), a lost award (docs/spec/contract-net.md#cn-46, #cn-49), or

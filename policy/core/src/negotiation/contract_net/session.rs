@@ -2,7 +2,7 @@
 
 use schemas::payload::Terms;
 use schemas::record::{Invitation, Qos};
-use schemas::{AgentId, MsgId, OfferId, Timestamp};
+use schemas::{AgentId, DocumentHash, MsgId, OfferId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::CALL_ATTEMPTS_MAX;
@@ -69,6 +69,8 @@ pub(crate) struct CollectedOffer {
     pub(super) valid_until: Timestamp,
     /// The terms in canonical form: a tenth of the size of the parsed map.
     pub(super) terms: Box<str>,
+    /// The protocol document an award of it pins.
+    pub(super) document: Option<DocumentHash>,
 }
 
 impl CollectedOffer {

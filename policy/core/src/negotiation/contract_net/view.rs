@@ -35,7 +35,7 @@ impl NegotiationView {
 /// What every participant may see, with the awards of one session or of all.
 fn base_view(net: &ContractNet, role: Role, party: &Party, session: Option<usize>) -> NegotiationView {
     let is_shown = |owner: usize| session.is_none_or(|session| session == owner);
-    let awards = net.awards.shown().into_iter().filter(|(_, _, owner, _)| is_shown(*owner));
+    let awards = net.awards.shown().into_iter().filter(|award| is_shown(award.session));
     NegotiationView {
         negotiation: net.header.id.clone(),
         role,
@@ -50,11 +50,12 @@ fn base_view(net: &ContractNet, role: Role, party: &Party, session: Option<usize
         messages: messages(party, is_numbered),
         offers: Vec::new(),
         awards: awards
-            .map(|(award_no, lot, owner, state)| AwardView {
-                award_no,
-                lot: Some(lot),
-                contractor: net.sessions[owner].party.agent.clone(),
-                state,
+            .map(|award| AwardView {
+                award_no: award.award_no,
+                lot: Some(award.lot),
+                contractor: net.sessions[award.session].party.agent.clone(),
+                state: award.state,
+                document: award.document,
             })
             .collect(),
         bargain: None,

@@ -1,9 +1,9 @@
 //! Awards: one per lot (I1), of a recorded offer (I2), at a fair price (I11), bound only while live.
 
 use policy_reference::scoring;
-use schemas::delivery::{Award, Receipt};
+use schemas::delivery::{Award, ContractorReport, Receipt};
 use schemas::policy::{Direction, Policy};
-use schemas::{AgentId, Digest};
+use schemas::{AgentId, Digest, DocumentHash, OfferId};
 
 use super::{Fate, Ledger, Live};
 use crate::checks::{Check, Checked, Counts};
@@ -17,6 +17,7 @@ impl Ledger {
         counts.hold(Check::OneAward, is_only, || format!("to {to}: {award:?}"))?;
         self.check_reference(to, award, counts)?;
         self.check_payment(award, counts)?;
+        self.check_pinned(award.offer_id, award.document, counts)?;
         self.live_by_lot.insert(award.lot, Live { award_no: award.award_no, contractor: to.clone() });
         self.accepted.insert(award.award_no, award.offer_id);
         if let Some(offer) = self.offers.get_mut(&award.offer_id) {
@@ -37,6 +38,23 @@ impl Ledger {
                 && Digest::of(&offer.body.terms).ok() == Some(award.terms_digest)
         });
         counts.hold(Check::AcceptRefersToOffer, holds, || format!("to {to}: {award:?}"))
+    }
+
+    /// The document an award of an offer pins.
+    pub(super) fn check_pinned(&self, offer_id: OfferId, pinned: Option<DocumentHash>, counts: &Counts) -> Checked {
+        let named = self.offers.get(&offer_id).map_or(&[] as &[DocumentHash], |offer| &offer.body.documents);
+        let wanted = self.documents.iter().flat_map(|documents| &documents.hashes);
+        let first = wanted.into_iter().find(|wanted| named.contains(wanted));
+        counts.hold(Check::PinsFirst, first == pinned.as_ref(), || format!("{offer_id} pins {pinned:?}, not {first:?}"))
+    }
+
+    /// A report that was passed on names the document its award pins, or none.
+    pub(super) fn check_routine(&self, report: &ContractorReport, counts: &Counts) -> Checked {
+        let Some(hash) = report.routine.and_then(|routine| routine.hash) else { return Ok(()) };
+        let Some(offer_id) = self.accepted.get(&report.award_no) else {
+            return counts.hold(Check::PinsFirst, false, || format!("of no award: {report:?}"));
+        };
+        self.check_pinned(*offer_id, Some(hash), counts)
     }
 
     /// I11.

@@ -29,6 +29,7 @@ impl Ledger {
         for award in &decision.awards {
             let is_valid = self.offers.get(&award.offer_id).is_some_and(|offer| offer.valid_until() >= decision.at);
             counts.hold(Check::OnlyValidOffersWin, is_valid, || format!("expired: {award:?} of {decision:?}"))?;
+            self.check_pinned(award.offer_id, award.document, counts)?;
         }
         if matches!(decision.cause, Cause::ReAward(_)) {
             return Ok(());
@@ -46,8 +47,9 @@ impl Ledger {
         let Some(offer) = self.offers.get(&ranked.offer_id) else {
             return counts.hold(Check::OnlyValidOffersWin, false, || format!("no such `ok` offer: {ranked:?}"));
         };
+        let (currency, documents) = (self.currency.as_deref(), self.documents.as_ref());
         let gates =
-            scoring::gate_failed(self.policy(), self.currency.as_deref(), &offer.body, offer.valid_until(), offer.at);
+            scoring::gate_failed(self.policy(), currency, &offer.body, documents, offer.valid_until(), offer.at);
         let is_refused = self.refused.contains(&ranked.offer_id) || gates.is_some() || offer.finals > 0;
         let score = scoring::score(self.policy(), &offer.body.terms);
         let is_same = ranked.score == score

@@ -95,7 +95,7 @@ fn decided(award_no: u32, contractors: &[&str], cause: Cause) -> Event {
         responded: 2,
         expected: 2,
         offers: offers.collect(),
-        awards: vec![Placement { lot: Lot(0), award_no: AwardNo(award_no), offer_id: offer_id(0) }],
+        awards: vec![Placement { lot: Lot(0), award_no: AwardNo(award_no), document: None, offer_id: offer_id(0) }],
         chain: Digest::of_bytes(b"chain"),
         previous: None,
     }))
