@@ -46,6 +46,7 @@ use std::sync::Arc;
 use bus::LogRecord;
 use policy_core::{Decision, Deliver, Limits, RegisterWrite};
 use schemas::delivery::{Delivery, DeliveryEnvelope, EXCHANGE};
+use schemas::document::CallDocuments;
 use schemas::record::{AdmittedMessage, EngineEvent, Entry, RECORD_BYTES_MAX, RECORD_ENTRIES_MAX, Record};
 use schemas::{
     AgentId, DeliveryId, Digest, Lane, MsgId, NegotiationId, Policy, Position, RegisterKey, Timestamp, WireTime,
@@ -145,6 +146,7 @@ struct NegotiationHistory {
     policy: Option<Arc<Policy>>,
     contractors: BTreeSet<AgentId>,
     currency: Option<String>,
+    documents: Option<CallDocuments>,
     /// Whether parties make offers in turn, instead of contractors to be chosen from: nothing is collected then.
     is_bargain: bool,
     round: u32,

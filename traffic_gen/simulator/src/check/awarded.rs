@@ -118,7 +118,8 @@ fn time_fault(
 fn gate_fault(history: &NegotiationHistory, logged: &Logged, offer: &Offer) -> Option<String> {
     let Some(policy) = &history.policy else { return Some("has no policy".to_owned()) };
     let valid_until = valid_until(logged, offer);
-    let failed = scoring::gate_failed(policy, history.currency.as_deref(), offer, valid_until, logged.time);
+    let (currency, documents) = (history.currency.as_deref(), history.documents.as_ref());
+    let failed = scoring::gate_failed(policy, currency, offer, documents, valid_until, logged.time);
     failed.map(|gate| format!("fails {gate}"))
 }
 

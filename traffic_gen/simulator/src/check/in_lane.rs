@@ -209,6 +209,7 @@ impl NegotiationHistory {
                 Entry::Message(_) | Entry::Tick | Entry::Engine { .. } => None,
             });
             self.currency = call.currency.as_ref().map(ToString::to_string);
+            self.documents.clone_from(&call.documents);
             self.ends_by = call.ends_by.0;
         }
         self.is_bargain = call.bargain.is_some();
