@@ -14,6 +14,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use crate::DocumentHash;
 use crate::suitability::{Suitability, TaskSuitability};
 
@@ -23,7 +25,8 @@ pub const PAIRS_MAX: usize = 65_536;
 pub const REMEMBERED_MAX: usize = 4096;
 
 /// After how much something is worth its price.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Thresholds {
     /// The initiator looks whether a document it knows suits the task in the first call beyond so many with a counterpart.
     pub documents: u32,

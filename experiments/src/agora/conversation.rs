@@ -1,0 +1,137 @@
+//! What each piece of a model's work costs: the texts it would be sent and would answer, counted and priced.
+//!
+//! A model is sent everything again with each of its calls: its instructions, the task or the tools, what was said before.
+
+use super::price::{ModelCall, PricedModel};
+use super::task::{TaskData, TaskKind};
+
+const INITIATOR: &str = include_str!("texts/initiator.txt");
+const RESPONDER: &str = include_str!("texts/responder.txt");
+const INITIATOR_CHECK: &str = include_str!("texts/initiator_check.txt");
+const RESPONDER_CHECK: &str = include_str!("texts/responder_check.txt");
+const PICK: &str = include_str!("texts/pick.txt");
+const INITIATOR_NEGOTIATION: &str = include_str!("texts/initiator_negotiation.txt");
+const RESPONDER_NEGOTIATION: &str = include_str!("texts/responder_negotiation.txt");
+const INITIATOR_PROGRAM: &str = include_str!("texts/initiator_program.txt");
+const RESPONDER_PROGRAM: &str = include_str!("texts/responder_program.txt");
+/// What a responder says of a document that it has nothing against.
+const ACCEPTED: &str = "I have compared the document with my tools. Every argument can be taken from the request, and every \
+                        value of the answer is returned. The errors are said. I accept the document as it stands.";
+
+/// An initiator's work on one kind of task.
+#[derive(Debug, Clone, Copy)]
+pub struct InitiatorWork<'a> {
+    /// Its model.
+    pub model: PricedModel,
+    /// The kind of task.
+    pub kind: &'a TaskKind,
+}
+
+/// A responder's work with its tools.
+#[derive(Debug, Clone, Copy)]
+pub struct ResponderWork<'a> {
+    /// Its model.
+    pub model: PricedModel,
+    /// The descriptions of its tools.
+    pub tools: &'a str,
+}
+
+/// What is said in one exchange of request and answer.
+#[derive(Debug, Clone)]
+pub struct QueryMessages<'a> {
+    kind: &'a TaskKind,
+    data: &'a TaskData,
+    document: Option<&'a str>,
+    request: String,
+    answer: String,
+}
+
+impl<'a> QueryMessages<'a> {
+    /// The messages under a document, or in natural language.
+    #[must_use]
+    pub fn new(kind: &'a TaskKind, data: &'a TaskData, document: Option<&'a str>) -> Self {
+        let (request, answer) = match document {
+            Some(_) => (data.input(), data.output()),
+            None => (kind.asked(data), kind.answered(data)),
+        };
+        Self { kind, data, document, request, answer }
+    }
+}
+
+impl InitiatorWork<'_> {
+    /// Writes the request, and reads the answer. In nano-dollars, as everything here.
+    #[must_use]
+    pub fn talk(&self, exchange: &QueryMessages<'_>) -> u64 {
+        let (task, input) = (self.kind.described(), exchange.data.input());
+        let sent = [INITIATOR, &task, &input, exchange.document.unwrap_or_default()];
+        let read = [&sent[..], &[&exchange.request, &exchange.answer]].concat();
+        self.cost(&sent, &exchange.request) + self.cost(&read, &exchange.data.output())
+    }
+
+    /// Reads names and descriptions of documents, and picks some.
+    #[must_use]
+    pub fn pick(&self, list: &str, picked: &str) -> u64 {
+        self.cost(&[PICK, &self.kind.described(), list], picked)
+    }
+
+    /// Reads a document, and says whether it suffices.
+    #[must_use]
+    pub fn check(&self, document: &str, reply: &str) -> u64 {
+        self.cost(&[INITIATOR_CHECK, &self.kind.described(), document], reply)
+    }
+
+    /// Proposes a document, hears the answer, and sends the document that both agreed on.
+    #[must_use]
+    pub fn negotiate(&self, document: &str) -> u64 {
+        let task = self.kind.described();
+        let proposed = [INITIATOR_NEGOTIATION, &task];
+        self.cost(&proposed, document)
+            + self.cost(
+                &[&proposed[..], &[document, ACCEPTED]].concat(),
+                &format!("<FINALPROTOCOL>{document}</FINALPROTOCOL>"),
+            )
+    }
+
+    /// Writes a routine.
+    #[must_use]
+    pub fn program(&self, document: &str) -> u64 {
+        self.cost(&[INITIATOR_PROGRAM, &self.kind.described(), document], &self.kind.initiator_routine())
+    }
+
+    fn cost(&self, input: &[&str], output: &str) -> u64 {
+        self.model.cost(ModelCall::new(input, output))
+    }
+}
+
+impl ResponderWork<'_> {
+    /// Reads the request, calls the tool, and writes the answer.
+    #[must_use]
+    pub fn talk(&self, exchange: &QueryMessages<'_>) -> u64 {
+        let call = exchange.kind.tool_call(exchange.data);
+        let sent = [RESPONDER, self.tools, exchange.document.unwrap_or_default(), &exchange.request];
+        let found = exchange.data.output();
+        self.cost(&sent, &call) + self.cost(&[&sent[..], &[&call, &found]].concat(), &exchange.answer)
+    }
+
+    /// Reads a document, and says whether the tools serve for it.
+    #[must_use]
+    pub fn check(&self, document: &str, reply: &str) -> u64 {
+        self.cost(&[RESPONDER_CHECK, self.tools, document], reply)
+    }
+
+    /// Reads a proposal, and accepts it.
+    #[must_use]
+    pub fn negotiate(&self, document: &str) -> u64 {
+        self.cost(&[RESPONDER_NEGOTIATION, self.tools, document], ACCEPTED)
+    }
+
+    /// Writes a routine.
+    #[must_use]
+    pub fn program(&self, kind: &TaskKind, document: &str) -> u64 {
+        self.cost(&[RESPONDER_PROGRAM, self.tools, document], &kind.responder_routine())
+    }
+
+    fn cost(&self, input: &[&str], output: &str) -> u64 {
+        self.model.cost(ModelCall::new(input, output))
+    }
+}

@@ -1,0 +1,149 @@
+//! Figures of a network's queries, computed from their records alone.
+
+use serde::Serialize;
+
+use super::query::{QueryCost, QueryRecord};
+
+/// Queries of the window over which the share of queries with a model is taken.
+pub const WINDOW: usize = 100;
+/// Queries at the end whose share is stated by itself.
+pub const LAST: usize = 500;
+
+/// What one seed of the network came to.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct NetworkFigures {
+    /// The seed.
+    pub seed: u64,
+    /// Queries.
+    pub queries: usize,
+    /// Queries in natural language.
+    pub in_language: usize,
+    /// What all queries cost in natural language, in nano-dollars.
+    pub language_cost: u64,
+    /// What they cost with Agora, by purpose, in nano-dollars.
+    pub cost: QueryCost,
+    /// How many times the cost with Agora the other is.
+    pub ratio: f64,
+    /// Share of the first queries, a window of them, in which a model had a part.
+    pub share_first: f64,
+    /// Share of the last queries in which a model had a part.
+    pub share_last: f64,
+    /// Documents that were agreed on.
+    pub documents: usize,
+    /// Queries until the last of them was.
+    pub last_document_at: usize,
+    /// Negotiations.
+    pub negotiations: usize,
+    /// Negotiations for which a responder had asked.
+    pub asked: usize,
+    /// Checks of documents by models.
+    pub checks: usize,
+    /// Routines that were written.
+    pub routines: usize,
+    /// Routines that could not be written.
+    pub routine_failures: usize,
+    /// Documents that registries took from each other.
+    pub synchronised: usize,
+}
+
+impl NetworkFigures {
+    /// Computes them.
+    #[must_use]
+    pub fn of(seed: u64, queries: &[QueryRecord]) -> Self {
+        let sum = |of: fn(&QueryRecord) -> usize| queries.iter().map(of).sum::<usize>();
+        let mut cost = QueryCost::default();
+        queries.iter().for_each(|query| cost.add(&query.cost));
+        let language_cost = queries.iter().map(|query| query.language_cost).sum();
+        let documents = queries.last().map_or(0, |query| query.documents);
+        let last_document = queries.iter().find(|query| query.documents == documents);
+        let (first, last) =
+            (queries.get(..WINDOW.min(queries.len())), queries.get(queries.len().saturating_sub(LAST)..));
+        Self {
+            seed,
+            queries: queries.len(),
+            in_language: queries.iter().filter(|query| query.document.is_none()).count(),
+            language_cost,
+            cost,
+            ratio: language_cost as f64 / cost.total() as f64,
+            share_first: model_share(first.unwrap_or_default()),
+            share_last: model_share(last.unwrap_or_default()),
+            documents,
+            last_document_at: last_document.filter(|_| documents > 0).map_or(0, |query| query.query),
+            negotiations: sum(|query| query.negotiations),
+            asked: queries.iter().filter(|query| query.is_asked).count(),
+            checks: sum(|query| query.checks),
+            routines: sum(|query| query.routines),
+            routine_failures: sum(|query| query.routine_failures),
+            synchronised: sum(|query| query.synchronised),
+        }
+    }
+
+    /// The parts of the cost with Agora, each with its name and its share.
+    #[must_use]
+    pub fn split(&self) -> [(&'static str, u64, f64); 5] {
+        let QueryCost { language, messages, checks, implementing, negotiation } = self.cost;
+        let named = [
+            ("natural language", language),
+            ("messages under a document", messages),
+            ("checks", checks),
+            ("implementing", implementing),
+            ("negotiation", negotiation),
+        ];
+        let total = self.cost.total().max(1) as f64;
+        named.map(|(name, cost)| (name, cost, cost as f64 / total))
+    }
+}
+
+/// Share of queries in which a model had a part.
+#[must_use]
+pub fn model_share(queries: &[QueryRecord]) -> f64 {
+    let with_model = queries.iter().filter(|query| query.needs_model()).count();
+    if queries.is_empty() { 0.0 } else { with_model as f64 / queries.len() as f64 }
+}
+
+/// What the seeds came to together.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct SeedSpread {
+    /// Seeds.
+    pub seeds: usize,
+    /// The lowest ratio.
+    pub ratio_low: f64,
+    /// The median of the ratios: the mean of the middle two where their number is even.
+    pub ratio_median: f64,
+    /// The highest ratio.
+    pub ratio_high: f64,
+    /// Seeds whose ratio is 4 or more.
+    pub seeds_at_four: usize,
+    /// The median of the share of the last queries in which a model had a part.
+    pub share_last_median: f64,
+    /// The highest of them.
+    pub share_last_high: f64,
+}
+
+impl SeedSpread {
+    /// Of so many seeds; none for no seed.
+    #[must_use]
+    pub fn of(figures: &[NetworkFigures]) -> Option<Self> {
+        let sorted = |of: fn(&NetworkFigures) -> f64| {
+            let mut values: Vec<f64> = figures.iter().map(of).collect();
+            values.sort_by(f64::total_cmp);
+            values
+        };
+        let (ratios, shares) = (sorted(|one| one.ratio), sorted(|one| one.share_last));
+        Some(Self {
+            seeds: figures.len(),
+            ratio_low: *ratios.first()?,
+            ratio_median: median(&ratios)?,
+            ratio_high: *ratios.last()?,
+            seeds_at_four: ratios.iter().filter(|ratio| **ratio >= 4.0).count(),
+            share_last_median: median(&shares)?,
+            share_last_high: *shares.last()?,
+        })
+    }
+}
+
+fn median(sorted: &[f64]) -> Option<f64> {
+    let middle = sorted.len() / 2;
+    let upper = *sorted.get(middle)?;
+    Some(if sorted.len() % 2 == 1 { upper } else { (sorted.get(middle.checked_sub(1)?)? + upper) / 2.0 })
+}
