@@ -2,12 +2,16 @@
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+#[cfg(feature = "experiments")]
+use crate::agora;
 #[cfg(feature = "bench")]
 use crate::bench;
 #[cfg(feature = "chaos")]
 use crate::chaos;
 #[cfg(feature = "experiments")]
 use crate::experiment;
+#[cfg(not(feature = "experiments"))]
+use crate::missing as agora;
 #[cfg(not(feature = "bench"))]
 use crate::missing as bench;
 #[cfg(not(feature = "chaos"))]
@@ -111,6 +115,9 @@ enum Command {
     Policy(policy::PolicyArgs),
     /// Protocol documents of Agora: put, show, list, hash
     Document(document::DocumentArgs),
+    /// What protocol documents save, on two agents and on a network of 100
+    #[cfg_attr(not(feature = "experiments"), command(hide = true))]
+    Agora(agora::AgoraArgs),
     /// A signed token for one agent
     Token(token::TokenArgs),
     /// A signing key and the key set that verifies it
@@ -170,6 +177,7 @@ impl Cli {
             | Command::Bargain(_)
             | Command::Policy(_)
             | Command::Document(_)
+            | Command::Agora(_)
             | Command::Token(_)
             | Command::Keys(_)
             | Command::Schema(_)
@@ -213,6 +221,7 @@ impl Cli {
             | Command::Replay(_)
             | Command::Archive(_)
             | Command::Audit(_)
+            | Command::Agora(_)
             | Command::Bargain(_)
             | Command::Bench(_)
             | Command::Chaos(_)
@@ -245,6 +254,7 @@ impl Cli {
             Command::Bargain(args) => bargain::run(&args),
             Command::Policy(args) => policy::run(args).await,
             Command::Document(args) => document::run(args).await,
+            Command::Agora(args) => agora::run(args).await,
             Command::Token(args) => token::run(&args),
             Command::Keys(args) => keys::run(&args),
             Command::Schema(args) => schema::run(args),

@@ -1,5 +1,7 @@
 //! `llmx document`: protocol documents, here and in a running exchange.
 
+mod sync;
+
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -40,6 +42,14 @@ enum DocumentCommand {
     /// Documents of the exchange, in the order of their hashes
     #[command(after_help = "Examples:\n  llmx document list\n  llmx document list --agent bob --json")]
     List(ListDocumentsArgs),
+    /// Store the documents of one exchange in another
+    #[command(
+        after_help = "Examples:\n  llmx document sync --from nats://127.0.0.1:4222 --to nats://127.0.0.1:4322\n  \
+        llmx document sync --from nats://a:4222 --to nats://b:4222 --every 30 --json\n\n\
+        Texts are stored, 64 a round, until nothing is missing; who supports a document does not travel.\n\
+        Fails (1) when a hash stands for another text in --to, or there is no room: the others are stored all the same."
+    )]
+    Sync(sync::SyncArgs),
     /// The names of a document, without an exchange
     #[command(after_help = "Examples:\n  llmx document hash weather.md\n  llmx document hash - --json < weather.md")]
     Hash(HashArgs),
@@ -122,6 +132,7 @@ pub async fn run(args: DocumentArgs) -> Outcome {
         DocumentCommand::Show(args) => show(args).await,
         DocumentCommand::List(args) => list(args).await,
         DocumentCommand::Hash(args) => hash(&args),
+        DocumentCommand::Sync(args) => sync::run(args).await,
     }
 }
 

@@ -13,6 +13,7 @@ use experiments::run::{CellBus, ExperimentError, ExperimentSummary, RunningCell,
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
+use crate::agora::{self, AgoraRunArgs};
 use crate::arguments::read_text;
 use crate::calls::end_when_asked;
 use crate::ops::{self, HealthReport};
@@ -24,6 +25,8 @@ const PLAN_BYTES_MAX: u64 = 1024 * 1024;
 const DRAIN: Duration = Duration::from_secs(30);
 /// Where experiments go, each under its name.
 const FOLDER: &str = "run/experiments";
+/// Networks of `llmx experiment agora`.
+const AGORA_SEEDS: u64 = 20;
 /// The plan of `llmx experiment paper`.
 const PAPER: &str = "paper";
 
@@ -72,6 +75,12 @@ enum ExperimentCommand {
         llmx experiment paper --time-scale 60 --nats-local --out run/paper-nats\n  llmx experiment paper    as long as it took: 18 hours"
     )]
     Paper(RunArgs),
+    /// What protocol documents save: llmx agora demo over several seeds
+    #[command(
+        after_help = "Examples:\n  llmx experiment agora\n  llmx experiment agora --seeds 100 --thresholds pypi --out run/pypi\n\n\
+        The same as llmx agora demo, with 20 seeds unless --seeds says otherwise. docs/agora.md"
+    )]
+    Agora(AgoraRunArgs),
     /// What a deciding model does: list position, instructions in offers, bargains beside the script, tokens and cost
     #[cfg(feature = "llm")]
     #[command(
@@ -163,6 +172,7 @@ pub async fn run(args: ExperimentArgs) -> Outcome {
             experiment(&name, &text, args.run).await
         }
         ExperimentCommand::Paper(args) => experiment(PAPER, known(PAPER)?, args).await,
+        ExperimentCommand::Agora(args) => agora::experiment(args, AGORA_SEEDS).await,
         #[cfg(feature = "llm")]
         ExperimentCommand::Model(args) => match args.gullible {
             Some(bargains) => gullible(bargains, &args).await,

@@ -4,6 +4,8 @@
 
 mod access;
 mod agent;
+#[cfg(feature = "experiments")]
+mod agora;
 mod archive;
 mod arguments;
 mod audit;

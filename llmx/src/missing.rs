@@ -12,6 +12,8 @@ pub struct MissingArgs {
     _any: Vec<OsString>,
 }
 
+#[cfg(not(feature = "experiments"))]
+pub use MissingArgs as AgoraArgs;
 #[cfg(not(feature = "bench"))]
 pub use MissingArgs as BenchArgs;
 #[cfg(not(feature = "chaos"))]

@@ -1,6 +1,6 @@
 //! Options of every command that connects to NATS, in layers: flag, variable, table `nats` of a configuration file, default.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bus::Bus;
@@ -98,6 +98,16 @@ async fn open(options: NatsOptions) -> Result<Bus, Failure> {
     let name = format!("NATS at {} (--nats, LLMX_NATS)", bus::nats::shown(&options.servers));
     let what = || (status.read().connections == 0).then(|| name.clone());
     Ok(announced(what, limit, bus::nats::open(options)).await?)
+}
+
+/// Opens the bus of an exchange by the address of its servers alone.
+pub async fn open_at(servers: &str, credentials: Option<&Path>, name: &str) -> Result<Bus, Failure> {
+    let mut options = NatsOptions::new(servers);
+    options.name = name.to_owned();
+    if let Some(file) = credentials {
+        options.credentials = Credentials::File(file.to_owned());
+    }
+    open(options).await
 }
 
 /// Where NATS is when nothing else is said.

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use experiments::agora;
 use experiments::figures::hypotheses::Judgement;
 use experiments::report::differences::{self, Differences};
 use experiments::report::folder::FolderError;
@@ -37,6 +38,9 @@ pub async fn run(args: ReportArgs) -> Outcome {
 }
 
 fn report(args: &ReportArgs) -> Outcome {
+    if agora::report::plan(&args.folder).is_some() {
+        return report_of_agora(args);
+    }
     let own = computed(&args.folder)?;
     let other = args.compare.as_deref().map(computed).transpose()?;
     let found = other.map(|other| differences::compare(&own, &other));
@@ -47,6 +51,21 @@ fn report(args: &ReportArgs) -> Outcome {
     print(shown(&own, found.as_ref()));
     let folder = args.folder.display();
     print(format_args!("\nwritten to {folder}: report.html, report.md, figures.json, tables/"));
+    Ok(())
+}
+
+/// The report of `llmx agora demo`.
+fn report_of_agora(args: &ReportArgs) -> Outcome {
+    if args.compare.is_some() {
+        return Err(Failure::configuration(
+            "--compare: runs of `llmx agora demo` are not compared; each states its spread over seeds",
+        ));
+    }
+    let report = agora::report::write(&args.folder).map_err(Failure::failed)?;
+    if args.json {
+        return print_json(&report);
+    }
+    print(report.text().trim_end());
     Ok(())
 }
 
