@@ -41,6 +41,9 @@ pub enum Invariant {
     /// In a bargain actors strictly rotate, nobody accepts its own offer, and the agreement is what stood last, told to all
     /// alike and within every party's mandate.
     TurnOrder,
+    /// An award pins the first of the call's protocol documents that its offer names, and a report that is passed on names
+    /// no other.
+    Pinned,
     /// What is passed on as an agent's act was sent by that agent.
     Authentic,
     /// A call to a topic or group reaches whoever is present, and of the absent only whom it must.

@@ -31,7 +31,7 @@ use traffic_gen::trace::TraceFile;
 const SIZES: [u32; 4] = [5, 9, 12, 50];
 const POLICIES: [&str; 3] = ["low", "medium", "high"];
 /// What agents can see broken, each to be checked in every cell.
-const INVARIANTS: [Invariant; 11] = [
+const INVARIANTS: [Invariant; 12] = [
     Invariant::OneAward,
     Invariant::NoLostAdmission,
     Invariant::Recomputable,
@@ -41,6 +41,7 @@ const INVARIANTS: [Invariant; 11] = [
     Invariant::Absorbing,
     Invariant::Terminates,
     Invariant::Sealed,
+    Invariant::Pinned,
     Invariant::Authentic,
     Invariant::Bounded,
 ];

@@ -22,7 +22,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use schemas::delivery::{Delivery, Notification};
 use schemas::presence::RENEWAL;
-use schemas::{Address, AgentId, DeliveryId, Digest, MsgId, NegotiationId, Payload, subject};
+use schemas::{Address, AgentId, DeliveryId, Digest, DocumentHash, MsgId, NegotiationId, Payload, subject};
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
@@ -78,6 +78,7 @@ impl Agents {
                 rng: ChaCha8Rng::seed_from_u64(plan.seed),
                 jobs: BTreeMap::new(),
                 jobs_made: 0,
+                pinned: BTreeMap::new(),
                 pending: agents.pending.clone(),
                 pub_sub: world.connect(plan.id.to_string(), ProcessRole::Agent).1.pub_sub,
                 world: Arc::clone(world),
@@ -164,6 +165,8 @@ struct AgentContext {
     rng: ChaCha8Rng,
     jobs: BTreeMap<(Instant, u64), Job>,
     jobs_made: u64,
+    /// The document that the last award of each negotiation pins, where it pins one.
+    pinned: BTreeMap<NegotiationId, DocumentHash>,
     pending: Pending,
     world: Arc<World>,
     pub_sub: Arc<dyn PubSub>,
@@ -391,6 +394,9 @@ impl SimulatedAgent {
                 }
             }
             Notification::NotUnderstood(misunderstanding) => {
+                if misunderstanding.reason == "document" {
+                    context.reached(Point::DocumentForeign);
+                }
                 bargainer::answer_not_understood(party.as_deref(), context, delivery, misunderstanding);
             }
             Notification::Cancel(cancellation) => contractor::answer_cancel(context, delivery, cancellation),
@@ -409,6 +415,9 @@ impl SimulatedAgent {
                     }
                 }
                 contractor::say_unasked(context, delivery);
+            }
+            Notification::Reject(rejection) if rejection.code.as_deref() == Some("documents") => {
+                context.reached(Point::DocumentMissing);
             }
             Notification::Reject(_) | Notification::Failure(_) => contractor::say_unasked(context, delivery),
         }

@@ -17,6 +17,7 @@
 //! | terminates | no negotiation is open after its hard deadline in log time; at rest nothing is open and its initiator was told |
 //! | sealed | before the close nobody receives what another's terms change; nobody reads another contractor's name, in views neither; nothing of a mandate is told, published or registered |
 //! | turn_order | every standing that is told follows from strict rotation; nobody accepts its own offer; the agreement is the offer that stood last, the same for everybody, registered before it is told, within every mandate |
+//! | pinned | an award pins the first of the call's protocol documents that its offer names, as both were sent; a report that is passed on names no other |
 //! | authentic | every logged message was sent, byte for byte, by its sender with its own token |
 //! | invited | a logged call to a topic or group invites whoever had been heard by its gateway within the lease, is durable or was asked for; and nobody else |
 //! | acknowledged | whatever a gateway was told is acknowledged it passes on soon, under the agent's name, and nothing else; no engine sends again what it has heard acknowledged |

@@ -37,6 +37,7 @@ use policy_core::{Limits, presets};
 use policy_engine::{BatchConfig, CheckpointConfig, MembershipConfig, OutboxConfig, Trim};
 use schemas::bargain::BargainSpec;
 use schemas::control::{Group, Registration};
+use schemas::document::CallDocuments;
 use schemas::{Address, AgentId, NegotiationId, Policy};
 use tokio::runtime::Builder;
 
@@ -129,6 +130,8 @@ struct CallPlan {
     to: Vec<Address>,
     /// Whether it asks for those who are absent, too.
     invites_absent: bool,
+    /// The protocol documents it names.
+    documents: Option<CallDocuments>,
 }
 
 /// A call to a bargain an initiator will make.

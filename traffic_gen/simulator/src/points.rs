@@ -143,6 +143,12 @@ pub enum Point {
     ConfirmedRevoked,
     /// An award became binding.
     Committed,
+    /// An award pinned a protocol document.
+    DocumentPinned,
+    /// An offer named none of the documents of a call that requires one.
+    DocumentMissing,
+    /// A report named another document than the award.
+    DocumentForeign,
     /// Work was done.
     Completed,
     /// A call was cancelled.

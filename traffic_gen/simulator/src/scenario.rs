@@ -2,6 +2,7 @@
 //! when. What goes wrong is in `faults`.
 
 mod bargains;
+pub(super) mod documents;
 mod leases;
 mod policies;
 mod upgraded;
@@ -68,6 +69,7 @@ impl Scenario {
         scenario.upgrades = Upgrades::draw(rng.random(), &scenario);
         leases::add(&mut scenario, rng.random());
         scenario.settings.expire(rng.random());
+        documents::add(&mut scenario, rng.random());
         scenario
     }
 
@@ -184,6 +186,7 @@ fn call(rng: &mut ChaCha8Rng, initiator: &AgentId, n: u32, contractors: &[AgentI
         reply_within_ms: if rng.random_range(0..2) == 0 { Some(rng.random_range(150..1500)) } else { None },
         to,
         invites_absent: false,
+        documents: None,
     }
 }
 

@@ -8,10 +8,12 @@ use schemas::{Act, AgentId, AwardNo, DeliveryId, Digest, Lot, MsgId, Negotiation
 use super::{Invariant, Verdict};
 
 mod bargain;
+mod documents;
 #[cfg(test)]
 mod tests;
 
 use bargain::BargainSeen;
+use documents::DocumentsSeen;
 
 #[derive(Debug, Clone, Default)]
 struct OfferSeen {
@@ -50,6 +52,7 @@ struct NegotiationSeen {
     failed: BTreeSet<AgentId>,
     unreached: BTreeSet<AgentId>,
     bargain: BargainSeen,
+    documents: DocumentsSeen,
 }
 
 /// When agents' observations are judged.
@@ -102,8 +105,8 @@ impl Witness {
                 seen.failed.insert(agent.clone());
             }
             Act::Cfp | Act::Join => seen.bargain.sent(agent, document),
-            Act::Offer
-            | Act::Refuse
+            Act::Offer => seen.documents.sent_offer(agent, document),
+            Act::Refuse
             | Act::NotUnderstood
             | Act::Withdraw
             | Act::Accept
@@ -188,6 +191,7 @@ impl NegotiationSeen {
                     offer: award.offer_id,
                     lot: award.lot,
                 });
+                self.documents.told_award(award.award_no, award.offer_id, award.document);
             }
             Notification::Reject(rejection) => {
                 if let Some(offer) = rejection.offer_id {
@@ -218,13 +222,19 @@ impl NegotiationSeen {
                 {
                     self.awarded_last = Some((news.award_no, news.contractor.clone()));
                 }
+                if let Notification::Inform(ProgressReport::Awarded(news)) = &delivery.payload {
+                    self.documents.told_award(news.award_no, news.offer_id, news.document);
+                }
             }
-            Notification::Cfp(call) => self.bargain.told_call(call),
+            Notification::Inform(
+                ProgressReport::Done(report) | ProgressReport::Result(report) | ProgressReport::Cancelled(report),
+            ) => self.documents.told_report(report),
+            Notification::Cfp(call) => {
+                self.bargain.told_call(call);
+                self.documents.told_call(call.documents.as_ref().map_or(&[], |documents| &documents.hashes));
+            }
             Notification::Turn(turn) => self.bargain.told_turn(turn, at),
-            Notification::Ack(_)
-            | Notification::Inform(_)
-            | Notification::Failure(_)
-            | Notification::NotUnderstood(_) => {}
+            Notification::Ack(_) | Notification::Failure(_) | Notification::NotUnderstood(_) => {}
         }
     }
 
@@ -237,6 +247,7 @@ impl NegotiationSeen {
         }
         if let (Disposition::Ok, Some(offer)) = (receipt.disposition, receipt.offer_id) {
             self.offers.entry(offer).or_default().contractor = Some(agent.clone());
+            self.documents.told_offer_id(offer, agent, &receipt.ack_of);
         }
         if receipt.disposition == Disposition::Committed {
             self.committed.extend(receipt.award_no);
@@ -260,6 +271,7 @@ impl NegotiationSeen {
             return self.bargain.judge(id, when, &self.unreached, verdict);
         }
         self.judge_offers(id, when, verdict);
+        self.documents.judge(id, verdict);
         if when == When::AtRest {
             self.judge_awards(id, verdict);
         }

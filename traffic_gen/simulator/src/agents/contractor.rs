@@ -1,13 +1,17 @@
 //! What contractors say: offers, confirmations, results, and everything they should not.
 
 use schemas::delivery::{Award, Call, Cancellation, Closing, Delivery, Disposition, Outcome, Receipt};
+use schemas::document::{RoutineKind, RoutineReport};
 use schemas::payload::{AttrValue, Confirm, Failure, FailurePhase, Inform, InformKind, Offer, Reasoned, Terms};
-use schemas::{AwardNo, Payload};
+use schemas::{AwardNo, DocumentHash, Payload};
 
 use super::AgentContext;
 use crate::faults::AgentFault;
 use crate::points::Point;
-use crate::scenario::attr_name;
+use crate::scenario::{attr_name, documents};
+
+/// Reports under a document that no award pins, ahead of the one that is right, in per mille.
+const REPORTS_FOREIGN: u32 = 150;
 
 pub(super) fn answer_call(context: &mut AgentContext, delivery: &Delivery, call: &Call) {
     if call.round > 1 {
@@ -43,6 +47,10 @@ pub(super) fn answer_call(context: &mut AgentContext, delivery: &Delivery, call:
 pub(super) fn answer_accept(context: &mut AgentContext, delivery: &Delivery, award: &Award) {
     if award.award_no > AwardNo(1) {
         context.reached(Point::ReAwarded);
+    }
+    if let Some(document) = award.document {
+        context.reached(Point::DocumentPinned);
+        context.pinned.insert(delivery.envelope.negotiation.clone(), document);
     }
     let window_ms = (award.confirm_by.0.since_us(delivery.envelope.ts.0) / 1000).max(1);
     let soon = context.draw(0..window_ms.min(200));
@@ -97,15 +105,31 @@ fn perform(context: &mut AgentContext, delivery: &Delivery) {
         return;
     }
     let after_ms = context.draw(0..400);
+    let routine = routine(context, delivery);
+    if routine.is_some() && context.happens(REPORTS_FOREIGN) {
+        let other = RoutineReport { hash: Some(documents::foreign()), kind: RoutineKind::Native };
+        let report = Inform { kind: InformKind::Result, result: None, routine: Some(other) };
+        context.reply(after_ms / 2, delivery, Payload::Inform(report));
+    }
     let payload = if context.errs(AgentFault::Fail) {
         let phase = if context.happens(500) { FailurePhase::Perform } else { FailurePhase::Decommit };
         Payload::Failure(failure(phase))
     } else if context.happens(500) {
-        Payload::Inform(Inform { kind: InformKind::Done, result: None, routine: None })
+        Payload::Inform(Inform { kind: InformKind::Done, result: None, routine })
     } else {
-        Payload::Inform(Inform { kind: InformKind::Result, result: Some("as agreed".to_owned()), routine: None })
+        Payload::Inform(Inform { kind: InformKind::Result, result: Some("as agreed".to_owned()), routine })
     };
     context.reply(after_ms, delivery, payload);
+}
+
+/// The routine a report names: under the pinned document, or natural language. Where none is pinned, none.
+fn routine(context: &mut AgentContext, delivery: &Delivery) -> Option<RoutineReport> {
+    let hash = *context.pinned.get(&delivery.envelope.negotiation)?;
+    Some(if context.happens(200) {
+        RoutineReport { hash: None, kind: RoutineKind::Language }
+    } else {
+        RoutineReport { hash: Some(hash), kind: RoutineKind::Native }
+    })
 }
 
 pub(super) fn answer_cancel(context: &mut AgentContext, delivery: &Delivery, cancellation: &Cancellation) {
@@ -165,7 +189,17 @@ fn offer(context: &mut AgentContext, call: &Call) -> Payload {
     };
     let valid_for_ms = is_brief.then(|| context.draw(100..1500));
     let currency = call.currency.clone();
-    Payload::Offer(Offer { terms, currency, valid_for_ms, round, ..Offer::default() })
+    let documents = if call.documents.is_some() { offered_documents(context) } else { Vec::new() };
+    Payload::Offer(Offer { terms, currency, valid_for_ms, round, documents, ..Offer::default() })
+}
+
+/// Some of the documents that calls name, in any order; most know most of them.
+fn offered_documents(context: &mut AgentContext) -> Vec<DocumentHash> {
+    let mut documents = documents::known();
+    documents.retain(|_| context.happens(700));
+    let first = context.index(documents.len());
+    documents.rotate_left(first);
+    documents
 }
 
 /// Terms from few values, so that scores are often equal.

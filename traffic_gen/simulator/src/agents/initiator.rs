@@ -18,6 +18,7 @@ pub(super) fn plan_calls(context: &mut AgentContext, calls: &[CallPlan]) {
             task: Some("carry a parcel".to_owned()),
             policy: Some(call.policy.clone()),
             reply_within_ms: call.reply_within_ms,
+            documents: call.documents.clone(),
             ..Cfp::default()
         };
         let (to, invites_absent) = (call.to.clone(), call.invites_absent);

@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use bus::LogRecord;
 use bytes::Bytes;
-use schemas::delivery::{Delivery, Notification};
+use schemas::delivery::{Delivery, Notification, ProgressReport};
+use schemas::document::RoutineReport;
 use schemas::record::{EngineEvent, Entry, Record};
-use schemas::{Act, AgentId, DeliveryId, Digest, Lane, MsgId, RegisterKey, Timestamp};
+use schemas::{Act, AgentId, DeliveryId, Digest, DocumentHash, Lane, MsgId, RegisterKey, Timestamp};
 
 use super::check;
 use crate::trace::{AckEvent, AckEventKind, AnnouncedDigest, Answer, Noted, QueueLoad, Trace};
@@ -37,7 +38,7 @@ fn what_is_under_way_is_asked_for_only_at_rest() {
 #[test]
 fn every_invariant_is_tripped_by_a_run_that_breaks_it() {
     type Harm = fn(&mut Trace);
-    let harms: [(&str, Harm, Invariant); 17] = [
+    let harms: [(&str, Harm, Invariant); 19] = [
         ("an ACCEPT reaches two contractors", second_winner, Invariant::OneAward),
         ("an ACCEPT without its entry in the register", unregister, Invariant::OneAward),
         ("an ACCEPT before its entry in the register", registered_late, Invariant::OneAward),
@@ -50,6 +51,8 @@ fn every_invariant_is_tripped_by_a_run_that_breaks_it() {
         ("a delivery nothing leads to", invented_delivery, Invariant::Recomputable),
         ("one id, two contents", other_content, Invariant::Idempotent),
         ("other terms than offered", other_terms, Invariant::NoLateWinner),
+        ("another document than the first in common", other_document, Invariant::Pinned),
+        ("a report under another document", other_report, Invariant::Pinned),
         ("a second REJECT", second_reject, Invariant::FinalNotice),
         ("another outcome", other_outcome, Invariant::Absorbing),
         ("an initiator never told the end", untold_end, Invariant::Terminates),
@@ -214,6 +217,29 @@ fn other_terms(trace: &mut Trace) {
             && let Notification::Accept(award) = &mut Arc::make_mut(delivery).payload
         {
             award.terms.clear();
+        }
+    }
+}
+
+fn other_document(trace: &mut Trace) {
+    for entry in trace.journals.values_mut().flatten() {
+        if let Noted::Received { delivery, .. } = &mut entry.kind
+            && matches!(delivery.payload, Notification::Accept(_))
+            && let Notification::Accept(award) = &mut Arc::make_mut(delivery).payload
+        {
+            award.document = Some(DocumentHash::of_bytes(b"second"));
+        }
+    }
+}
+
+fn other_report(trace: &mut Trace) {
+    for entry in trace.journals.values_mut().flatten() {
+        if let Noted::Received { delivery, .. } = &mut entry.kind
+            && matches!(delivery.payload, Notification::Inform(ProgressReport::Done(_)))
+            && let Notification::Inform(ProgressReport::Done(report)) = &mut Arc::make_mut(delivery).payload
+        {
+            let hash = Some(DocumentHash::of_bytes(b"second"));
+            report.routine = report.routine.map(|routine| RoutineReport { hash, ..routine });
         }
     }
 }

@@ -43,6 +43,7 @@ pub(super) fn add(scenario: &mut Scenario, seed: u64) {
                 reply_within_ms: Some(rng.random_range(150..1500)),
                 to: vec![to],
                 invites_absent: rng.random_range(0..5) == 0,
+                documents: None,
             });
         }
     }

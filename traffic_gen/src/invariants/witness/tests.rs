@@ -2,7 +2,7 @@ use schemas::delivery::{
     Award, AwardReport, Cancellation, CloseReason, Closing, DeliveryEnvelope, EXCHANGE, Receipt, RejectReason,
     Rejection,
 };
-use schemas::{Lane, Position, Timestamp, WireTime};
+use schemas::{DocumentHash, Lane, Position, Timestamp, WireTime};
 use serde_json::json;
 
 use super::*;
@@ -95,6 +95,48 @@ fn a_document_that_was_refused_asks_for_no_receipt_of_the_one_admitted_under_its
         let broken: Vec<Invariant> = witness.finish().broken().collect();
         let expected = if is_missed { vec![Invariant::NoLostAdmission] } else { Vec::new() };
         assert_eq!(broken, expected, "{documents:?}");
+    }
+}
+
+#[test]
+fn an_award_under_another_document_than_the_first_in_common_and_a_report_under_another_are_noticed() {
+    let hash = |name: &str| DocumentHash::of_bytes(name.as_bytes());
+    let judged = |pinned: Option<&str>, named: Option<&str>| {
+        let mut witness = Witness::default();
+        let offer_of_bob =
+            json!({"envelope": {"msg_id": "b1"}, "payload": {"documents": [hash("second"), hash("first")]}});
+        witness.sent(&agent("bob"), &negotiation(), Act::Offer, offer_of_bob.to_string().as_bytes());
+        let call = json!({"act": "cfp", "round": 1, "reply_by": "2026-01-01T00:00:00Z", "ends_by": "2026-01-01T00:00:00Z",
+            "policy": "p@1", "policy_digest": "ab".repeat(32), "lots": 1,
+            "documents": {"hashes": [hash("first"), hash("second")]}});
+        let report = json!({"act": "inform", "kind": "done", "contractor": "bob", "award_no": 1, "lot": 0,
+            "routine": named.map(|named| json!({"kind": "native", "hash": hash(named)}))});
+        let mut award = json!(accept(1, 1));
+        award["document"] = json!(pinned.map(hash));
+        let called = Receipt { invited: Some(1), ..receipt("call", Disposition::Ok) };
+        let ok = Receipt { offer_id: Some(offer(1)), ..receipt("b1", Disposition::Ok) };
+        let told = [
+            ("alice", Notification::Ack(called)),
+            ("bob", serde_json::from_value(call).unwrap()),
+            ("bob", Notification::Ack(ok)),
+            ("bob", serde_json::from_value(award).unwrap()),
+            ("alice", serde_json::from_value(report).unwrap()),
+        ];
+        for (number, (to, told)) in (1..).zip(told) {
+            let (to, Observation::Received(delivery)) = received(to, number, told) else { panic!("received") };
+            witness.received(&to, &delivery);
+        }
+        let tally = witness.finish_early().by_name[&Invariant::Pinned];
+        (tally.checked, tally.violated)
+    };
+    for (pinned, named, expected) in [
+        (Some("first"), None, (1, 0)),
+        (Some("first"), Some("first"), (2, 0)),
+        (Some("second"), None, (1, 1)),
+        (None, None, (1, 1)),
+        (Some("first"), Some("second"), (2, 1)),
+    ] {
+        assert_eq!(judged(pinned, named), expected, "{pinned:?} {named:?}");
     }
 }
 

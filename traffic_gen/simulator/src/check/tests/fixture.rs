@@ -11,7 +11,7 @@ use schemas::digest::canonical;
 use schemas::ids::AttrName;
 use schemas::payload::{AttrValue, Terms};
 use schemas::record::{AdmittedMessage, EngineEvent, Entry, Invitation, Pinned, Qos, Record};
-use schemas::{Act, AgentId, Digest, Lane, NegotiationId, Timestamp, WireTime};
+use schemas::{Act, AgentId, Digest, DocumentHash, Lane, NegotiationId, Timestamp, WireTime};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -64,13 +64,18 @@ pub(super) fn receipt(at: Timestamp, delivery: Delivery) -> JournalEntry {
 
 /// The first `length` records of the round, a tick at its end, and what they lead to.
 fn run(length: usize) -> Trace {
-    let offer = |price: i64| json!({"act": "offer", "terms": {"price": price, "delivery_ms": 0}});
+    let [first, second] = ["first", "second"].map(|name| DocumentHash::of_bytes(name.as_bytes()));
+    let offer =
+        |price: i64| json!({"act": "offer", "terms": {"price": price, "delivery_ms": 0}, "documents": [second, first]});
+    let call =
+        json!({"act": "cfp", "task": "a job", "reply_within_ms": 5000, "documents": {"hashes": [first, second]}});
+    let done = json!({"act": "inform", "kind": "done", "routine": {"kind": "native", "hash": first}});
     let script: [(&str, Act, Value); 5] = [
-        ("alice", Act::Cfp, json!({"act": "cfp", "task": "a job", "reply_within_ms": 5000})),
+        ("alice", Act::Cfp, call),
         ("bob", Act::Offer, offer(500)),
         ("carl", Act::Offer, offer(400)),
         ("carl", Act::Confirm, json!({"act": "confirm", "award_no": 1})),
-        ("carl", Act::Inform, json!({"act": "inform", "kind": "done"})),
+        ("carl", Act::Inform, done),
     ];
     let mut making = Making::new();
     making.append(Entry::Engine { epoch: 1, event: EngineEvent::Claim { engine: "engine-1".to_owned() } });
