@@ -12,6 +12,8 @@
 //! | [`schedule`] | after how many calls is a document looked for, negotiated, given a routine? |
 //! | [`table`] | which documents does an exchange hold, who supports them, how many may there be? |
 //! | `registry` (feature `store`) | how are they stored on the bus, and followed? |
+//! | `fetch` (feature `http`) | which addresses may a document be fetched from, and how? |
+//! | `client` (feature `http`) | how is another responder asked? |
 //! | `propagation` (feature `store`) | how do documents of one exchange come to another? |
 //!
 //! A document is read once, by [`ProtocolDocument::try_new`], and never changes. What cannot be read is a
@@ -29,10 +31,14 @@
 //! # Ok::<(), schemas::Refusal>(())
 //! ```
 //!
-//! Invariants, but for the feature `store`: no input or output, no clock, no randomness; no text ends the process or makes it do work beyond a named
+//! Invariants, but for the features `store` and `http`: no input or output, no clock, no randomness; no text ends the process or makes it do work beyond a named
 //! limit. The rules are in docs/spec/agora.md, a page for users is docs/agora.md.
 
+#[cfg(feature = "http")]
+pub mod client;
 pub mod document;
+#[cfg(feature = "http")]
+pub mod fetch;
 pub mod front_matter;
 #[cfg(feature = "store")]
 pub mod propagation;

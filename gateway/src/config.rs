@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+use agora::fetch::{HOSTS_MAX, is_host};
 use schemas::{AgentId, GatewayId, Policy};
 use serde::{Deserialize, Serialize, Serializer};
 use telemetry::Tracer;
@@ -46,6 +47,13 @@ pub struct GatewayConfig {
     /// Who may look at the console.
     #[serde(default)]
     pub console: ConsoleAccess,
+    /// Holds the token of the agent as whom transactions of Agora without a token enter; absent: they are refused. Read anew
+    /// for each of them.
+    #[serde(default)]
+    pub agora_token_file: Option<PathBuf>,
+    /// Hosts from which documents are fetched by address; none: no document is.
+    #[serde(default)]
+    pub document_hosts: Vec<String>,
     /// Where spans go.
     #[serde(skip)]
     pub tracer: Tracer,
@@ -181,6 +189,8 @@ impl GatewayConfig {
             default_policy: default_policy(),
             admins: BTreeSet::new(),
             console: ConsoleAccess::default(),
+            agora_token_file: None,
+            document_hosts: Vec::new(),
             tracer: Tracer::off(),
         }
     }
@@ -218,6 +228,11 @@ impl GatewayConfig {
         // A gateway's name is a token of a subject, as an agent's is.
         if GatewayId::try_new(&self.id).is_err() {
             return Some(ConfigFault { member: "id", expected: "must have 1 to 64 of A-Z a-z 0-9 _ -".to_owned() });
+        }
+        if self.document_hosts.len() > HOSTS_MAX || !self.document_hosts.iter().all(|host| is_host(host)) {
+            let expected =
+                format!("must be at most {HOSTS_MAX} names of hosts in small letters, without scheme and port");
+            return Some(ConfigFault { member: "document_hosts", expected });
         }
         self.auth.fault()
     }

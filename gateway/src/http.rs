@@ -34,6 +34,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use agora::fetch::SourceFetcher;
 use agora::registry::DocumentRegistry;
 use axum::body::to_bytes;
 use axum::extract::rejection::{PathRejection, QueryRejection};
@@ -86,6 +87,7 @@ struct Site {
     streams: AgentStreams,
     transactions: Transactions,
     conversations: Conversations,
+    fetcher: SourceFetcher,
     console: Arc<Console>,
     stop: CancellationToken,
     tasks: TaskTracker,
@@ -143,6 +145,7 @@ impl Site {
         health: Arc<HealthProbe>,
         console: Arc<Console>,
     ) -> Self {
+        let fetcher = SourceFetcher::new(config.document_hosts.iter().cloned());
         Self {
             admission: gateway.admission.clone(),
             acknowledgements: gateway.acknowledgements.clone(),
@@ -161,6 +164,7 @@ impl Site {
                 gateway.stop.clone(),
             ),
             conversations: Conversations::default(),
+            fetcher,
             console,
             stop: gateway.stop.clone(),
             tasks: gateway.tasks.clone(),

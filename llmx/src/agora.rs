@@ -1,16 +1,20 @@
-//! `llmx agora demo`, which is `llmx experiment agora` too: what protocol documents save.
+//! `llmx agora`: responders that speak Agora, and what protocol documents save.
 
-use std::path::PathBuf;
+mod call;
+#[cfg(feature = "experiments")]
+mod demo;
 
-use agora::schedule::Thresholds;
-use anyhow::Context;
-use experiments::agora::{AgoraPlan, AgoraRunError, report, run as play};
+#[cfg(feature = "experiments")]
+pub use demo::{AgoraRunArgs, experiment};
 
-use crate::output::{Failure, Outcome, Progress, print, print_json};
+#[cfg(not(feature = "experiments"))]
+use crate::missing::{self, MissingArgs as AgoraRunArgs};
+use crate::output::Outcome;
 
 /// Arguments of `llmx agora`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  llmx agora demo\n  llmx agora demo --seed 7 --json\n\n\
+#[command(after_help = "Examples:\n  llmx agora call https://weather.example/ \"How warm is Oxford tomorrow?\"\n  \
+    llmx agora demo\n  llmx agora demo --seed 7 --json\n\n\
     What protocol documents are: docs/agora.md")]
 pub struct AgoraArgs {
     #[command(subcommand)]
@@ -19,7 +23,17 @@ pub struct AgoraArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum AgoraCommand {
+    /// Ask a responder that speaks Agora, of this exchange or elsewhere
+    #[command(
+        after_help = "Examples:\n  llmx agora call https://weather.example/ \"How warm is Oxford tomorrow?\"\n  \
+        llmx agora call https://weather.example/ --document weather.md '{\"city\": \"Oxford\"}' --json\n  \
+        llmx agora call http://127.0.0.1:8080/agora/bob --token-file alice.token --multiround \"Hello\" \"And tomorrow?\"\n\n\
+        URL is the responder's address as it stands. A document is sent with its text, so that any responder has it.\n\
+        Exit codes: 1 when an answer is not `success`, or none comes."
+    )]
+    Call(call::AgoraCallArgs),
     /// What documents save: two agents, and a network of 100 agents with a thousand queries
+    #[cfg_attr(not(feature = "experiments"), command(hide = true))]
     #[command(after_help = "Examples:\n  llmx agora demo\n  llmx agora demo --seed 7 --out run/agora\n  \
         llmx agora demo --thresholds pypi --json\n  llmx agora demo --thresholds 0,0,0,1,never\n\n\
         No model is asked: who talks, negotiates, checks and programs follows from the thresholds, what that costs from the\n\
@@ -30,94 +44,13 @@ enum AgoraCommand {
     Demo(AgoraRunArgs),
 }
 
-/// What is played, and where it is kept.
-#[derive(Debug, clap::Args)]
-pub struct AgoraRunArgs {
-    /// The first seed
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// How many networks are played, each with a seed of its own (default: 1; of llmx experiment: 20)
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1000))]
-    seeds: Option<u64>,
-    /// When agents look for documents, negotiate and program: paper, pypi, or five numbers as in docs/spec/agora.md#ag-21
-    #[arg(long, value_name = "NAME|NUMBERS", default_value = "paper", value_parser = thresholds)]
-    thresholds: Thresholds,
-    /// Where to keep what is computed
-    #[arg(long, default_value = "run/experiments/agora", value_name = "DIR")]
-    out: PathBuf,
-    /// Print the figures as JSON, and no progress
-    #[arg(long)]
-    json: bool,
-}
-
 /// Runs the subcommand.
 pub async fn run(args: AgoraArgs) -> Outcome {
     match args.command {
+        AgoraCommand::Call(args) => call::run(args).await,
+        #[cfg(feature = "experiments")]
         AgoraCommand::Demo(args) => experiment(args, 1).await,
-    }
-}
-
-/// Plays so many networks unless the arguments say how many.
-pub async fn experiment(args: AgoraRunArgs, seeds: u64) -> Outcome {
-    let plan = AgoraPlan::new(args.seed, args.seeds.unwrap_or(seeds), args.thresholds);
-    let progress = (!args.json).then(Progress::new);
-    let (folder, runtime) = (args.out.clone(), tokio::runtime::Handle::current());
-    // Signals are heard while it computes.
-    let played = tokio::task::spawn_blocking(move || {
-        let show = |cell: &str| progress.iter().for_each(|progress| progress.show(format_args!("cell {cell}")));
-        let played = runtime.block_on(play(&plan, &folder, &show));
-        progress.iter().for_each(Progress::finish);
-        played.map(|()| report::write(&folder))
-    });
-    let report = played.await?.map_err(|error| match error {
-        AgoraRunError::OtherExperiment(_) => Failure::configuration(error),
-        AgoraRunError::File(_) | AgoraRunError::Registry(_) | AgoraRunError::Name(_) => Failure::failed(error),
-    })?;
-    let report = report.context("the report; the queries are kept, and `llmx report` computes it again")?;
-    if args.json {
-        return print_json(&report);
-    }
-    print(report.text().trim_end());
-    print(format_args!("\nwritten to {}: report.html, figure-5a.svg, figure-5b.svg, cells/", args.out.display()));
-    Ok(())
-}
-
-/// A preset, or the five thresholds in the order of their table.
-fn thresholds(text: &str) -> Result<Thresholds, String> {
-    match text {
-        "paper" => return Ok(Thresholds::PAPER),
-        "pypi" => return Ok(Thresholds::PYPI),
-        _ => {}
-    }
-    let expected = || {
-        "paper, pypi, or five numbers: calls before documents are looked at, calls before a negotiation, uses before a routine, \
-         the responder's use with a routine, its conversations before it asks for a negotiation (or never): 3,5,0,1,10"
-            .to_owned()
-    };
-    let numbers: Vec<&str> = text.split(',').collect();
-    let [documents, negotiation, routine, responder_routine, asks] = numbers[..] else { return Err(expected()) };
-    let number = |text: &str| text.trim().parse::<u32>().map_err(|_| expected());
-    Ok(Thresholds {
-        documents: number(documents)?,
-        negotiation: number(negotiation)?,
-        routine: number(routine)?,
-        responder_routine: number(responder_routine)?,
-        responder_negotiation: if asks.trim() == "never" { None } else { Some(number(asks)?) },
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn thresholds_are_a_preset_or_five_numbers() {
-        assert_eq!(thresholds("paper"), Ok(Thresholds::PAPER));
-        assert_eq!(thresholds("pypi"), Ok(Thresholds::PYPI));
-        assert_eq!(thresholds("3, 5, 0, 1, 10"), Ok(Thresholds::PAPER));
-        assert_eq!(thresholds("5,10,5,5,never"), Ok(Thresholds::PYPI));
-        for wrong in ["", "papers", "3,5,0,1", "3,5,0,1,10,1", "3,5,-1,1,10", "never,5,0,1,10", "4294967296,5,0,1,10"] {
-            assert!(thresholds(wrong).is_err(), "{wrong}");
-        }
+        #[cfg(not(feature = "experiments"))]
+        AgoraCommand::Demo(args) => missing::run(args).await,
     }
 }

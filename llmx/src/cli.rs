@@ -2,16 +2,12 @@
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-#[cfg(feature = "experiments")]
-use crate::agora;
 #[cfg(feature = "bench")]
 use crate::bench;
 #[cfg(feature = "chaos")]
 use crate::chaos;
 #[cfg(feature = "experiments")]
 use crate::experiment;
-#[cfg(not(feature = "experiments"))]
-use crate::missing as agora;
 #[cfg(not(feature = "bench"))]
 use crate::missing as bench;
 #[cfg(not(feature = "chaos"))]
@@ -39,7 +35,7 @@ use crate::simulate;
 #[cfg(feature = "experiments")]
 use crate::soak;
 use crate::{
-    agent, archive, audit, bargain, call, completions, config, contractors, demo, document, engine, gateway,
+    agent, agora, archive, audit, bargain, call, completions, config, contractors, demo, document, engine, gateway,
     healthcheck, keys, listen, man, metrics, party, policy, replay, schema, token, top, traffic,
 };
 
@@ -115,8 +111,7 @@ enum Command {
     Policy(policy::PolicyArgs),
     /// Protocol documents of Agora: put, show, list, hash
     Document(document::DocumentArgs),
-    /// What protocol documents save, on two agents and on a network of 100
-    #[cfg_attr(not(feature = "experiments"), command(hide = true))]
+    /// Agora: ask responders, and see what protocol documents save
     Agora(agora::AgoraArgs),
     /// A signed token for one agent
     Token(token::TokenArgs),

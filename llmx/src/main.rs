@@ -4,7 +4,6 @@
 
 mod access;
 mod agent;
-#[cfg(feature = "experiments")]
 mod agora;
 mod archive;
 mod arguments;

@@ -12,8 +12,6 @@ pub struct MissingArgs {
     _any: Vec<OsString>,
 }
 
-#[cfg(not(feature = "experiments"))]
-pub use MissingArgs as AgoraArgs;
 #[cfg(not(feature = "bench"))]
 pub use MissingArgs as BenchArgs;
 #[cfg(not(feature = "chaos"))]

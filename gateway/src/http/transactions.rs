@@ -6,21 +6,26 @@
 
 mod agent_call;
 
+use std::io;
+use std::path::Path as FilePath;
 use std::sync::Arc;
 
 use agora::Selection;
 use agora::transaction::{ConversationTicket, TransactionReply, TransactionRequest, TransactionStatus, body_of};
 use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, Request, State};
+use axum::extract::{FromRequestParts, Path, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, header};
 use axum::routing::{delete, post};
 use schemas::validate::parse;
 use schemas::{AgentId, Code, Refusal};
 use serde_json::json;
+use tokio::io::AsyncReadExt as _;
 use tokio::time::Instant;
 
 use self::agent_call::{AgentCall, MessagePlace};
 use super::{Caller, HttpResult, JsonBody, Refused, RouteSpec, Site, document, identifier};
-use crate::auth::{Identity, now_s};
+use crate::auth::{Identity, TOKEN_BYTES_MAX, now_s};
 use crate::conversations::{CONVERSATION_S, Conversation, ConversationId};
 
 pub(super) fn routes() -> Vec<RouteSpec> {
@@ -28,6 +33,38 @@ pub(super) fn routes() -> Vec<RouteSpec> {
         ("/agora/{agent}", &["post"], post(begin)),
         ("/agora/{agent}/conversations/{id}", &["delete", "post"], delete(end).post(follow)),
     ]
+}
+
+/// Who begins a transaction: the bearer of the request's token or, where it has none, of the token that the gateway holds for
+/// such requests. Clients of the package `agora-protocol` send none.
+struct TransactionCaller(Identity);
+
+impl FromRequestParts<Arc<Site>> for TransactionCaller {
+    type Rejection = Refused;
+
+    async fn from_request_parts(parts: &mut Parts, site: &Arc<Site>) -> Result<Self, Refused> {
+        let file = site.config.agora_token_file.as_deref();
+        if let Some(file) = file.filter(|_| !parts.headers.contains_key(header::AUTHORIZATION)) {
+            let authorization = authorization(file).await.map_err(|error| {
+                tracing::error!(%error, file = %file.display(), "the token of transactions without one cannot be read");
+                Refusal::new(Code::Unavailable, "the gateway's token for requests without one cannot be read")
+                    .retry_after_ms(1000)
+            })?;
+            parts.headers.insert(header::AUTHORIZATION, authorization);
+        }
+        let Caller(identity) = Caller::from_request_parts(parts, site).await?;
+        Ok(Self(identity))
+    }
+}
+
+/// The header that a token file stands for. Of a file that is no token, so much is read that its verification fails.
+async fn authorization(file: &FilePath) -> io::Result<HeaderValue> {
+    let mut text = String::new();
+    let file = tokio::fs::File::open(file).await?;
+    file.take(TOKEN_BYTES_MAX as u64 + 2).read_to_string(&mut text).await?;
+    let mut value = HeaderValue::try_from(format!("Bearer {}", text.trim())).map_err(io::Error::other)?;
+    value.set_sensitive(true);
+    Ok(value)
 }
 
 /// A request as it is routed: clients that are given a target with a slash at its end post there, and append
@@ -53,7 +90,7 @@ pub(super) fn without_empty_segments(mut request: Request) -> Request {
 /// The first message of a conversation, or the only message of a transaction.
 async fn begin(
     State(site): State<Arc<Site>>,
-    Caller(caller): Caller,
+    TransactionCaller(caller): TransactionCaller,
     path: Result<Path<String>, PathRejection>,
     JsonBody(bytes): JsonBody,
 ) -> HttpResult {
@@ -99,7 +136,7 @@ fn opened(
 /// A further message of a conversation: of what is posted only the body is read.
 async fn follow(
     State(site): State<Arc<Site>>,
-    Caller(caller): Caller,
+    TransactionCaller(caller): TransactionCaller,
     path: Result<Path<(String, String)>, PathRejection>,
     JsonBody(bytes): JsonBody,
 ) -> HttpResult {
@@ -122,7 +159,7 @@ async fn follow(
 /// The end of a conversation: the answer is the same whether there was one.
 async fn end(
     State(site): State<Arc<Site>>,
-    Caller(caller): Caller,
+    TransactionCaller(caller): TransactionCaller,
     path: Result<Path<(String, String)>, PathRejection>,
 ) -> HttpResult {
     if let Ok(Path((_, conversation))) = path {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use agora::{DocumentSource, Origin, ProtocolDocument};
 use bus::memory::{self, MemoryOptions};
 use bytes::Bytes;
-use futures_util::StreamExt as _;
+use futures_util::{FutureExt as _, StreamExt as _};
 use gateway::keys::{KeyAlgorithm, SigningKey};
 use schemas::acknowledgement::decode_collected;
 use schemas::presence::Hello;
@@ -122,14 +122,29 @@ async fn a_transaction_is_a_call_to_one_agent_and_its_report_the_answer() {
 async fn what_the_caller_is_told_becomes_the_status_of_the_answer() {
     let rig = rig().await;
     let mut seen = Seen::default();
-    let failure = json!({
-        "act": "failure", "contractor": "bob", "award_no": 1, "phase": "perform", "code": "no_model", "retryable": false,
-    });
+    let failure = |code: &str| {
+        json!({
+            "act": "failure", "contractor": "bob", "award_no": 1, "phase": "perform", "code": code, "retryable": false,
+        })
+    };
     let done = json!({ "act": "inform", "kind": "done", "contractor": "bob", "award_no": 1, "lot": 1 });
     let rows = [
         (vec![closed("no_offers")], "rejected", "", Some("Request rejected")),
         (vec![closed("no_candidate")], "rejected", "", Some("Request rejected")),
-        (vec![failure, closed("no_candidate")], "error", "", Some("the agent failed: no_model")),
+        (vec![failure("declined_by_refuse"), closed("no_candidate")], "rejected", "", Some("Request rejected")),
+        (
+            vec![failure("confirm_timeout"), closed("no_candidate")],
+            "error",
+            "",
+            Some("the agent did not answer in time"),
+        ),
+        (
+            vec![failure("perform_timeout"), closed("no_candidate")],
+            "error",
+            "",
+            Some("the agent did not answer in time"),
+        ),
+        (vec![failure("no_model"), closed("no_candidate")], "error", "", Some("the agent failed: no_model")),
         (vec![closed("timeout")], "error", "", Some("the agent did not answer in time")),
         (vec![closed("cancelled")], "error", "", Some("the call ended without an answer: cancelled")),
         (vec![done], "success", "", None),
@@ -389,4 +404,69 @@ async fn a_gateway_that_stops_answers_whoever_waits() {
     tokio::time::timeout(Duration::from_secs(9), rig.handle.shutdown()).await.unwrap();
     let (status, answer) = answer.await.unwrap();
     assert_eq!((status, code(&answer)), (503, "unavailable"));
+}
+
+#[tokio::test]
+async fn a_request_without_a_token_enters_as_the_agent_whose_token_the_gateway_is_given() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("visitor.token");
+    let named = file.clone();
+    let rig = Rig::with(|config| {
+        config.policies.extend(policy_core::presets());
+        config.agora_token_file = Some(named);
+    })
+    .await;
+    rig.register("bob").await;
+    let rig = Arc::new(rig);
+    let mut seen = Seen::default();
+    let body = json!({ "body": "x" });
+    let (status, answer) = rig.call("POST", "/agora/bob", None, Some(&body)).await;
+    assert_eq!((status, code(&answer)), (503, "unavailable"), "no file");
+    std::fs::write(&file, "nonsense").unwrap();
+    let (status, answer) = rig.call("POST", "/agora/bob", None, Some(&body)).await;
+    assert_eq!((status, code(&answer)), (401, "unauthenticated"), "no token");
+
+    std::fs::write(&file, format!("{}\n", rig.token("visitor"))).unwrap();
+    for (token, caller) in [(None, "visitor"), (Some(rig.token("alice")), "alice")] {
+        let (asking, body) = (rig.clone(), body.clone());
+        let answer =
+            tokio::spawn(async move { asking.call("POST", "/agora/bob", token.as_deref(), Some(&body)).await });
+        let (call, _) = seen.next(&rig).await;
+        assert_eq!(call.from.as_str(), caller);
+        answer.abort();
+        assert_eq!(seen.next(&rig).await.0.act, Act::Cancel);
+    }
+    let success = (200, json!({ "status": "success" }));
+    assert_eq!(rig.call("DELETE", "/agora/bob/conversations/x", None, None).await, success);
+    for path in ["/v1/whoami", "/agora/bob/.wellknown"] {
+        let (status, answer) = rig.call("GET", path, None, None).await;
+        assert_eq!((status, code(&answer)), (401, "unauthenticated"), "{path} is no transaction");
+    }
+}
+
+#[tokio::test]
+async fn a_document_is_fetched_from_no_host_that_is_not_listed() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let inside = format!("http://{}/x", listener.local_addr().unwrap());
+    let rig = Rig::with(|config| config.document_hosts = vec!["documents.example".to_owned()]).await;
+    rig.register("bob").await;
+    let document = ProtocolDocument::try_new(&text("weather"), Origin::Own).unwrap();
+    let sources = json!([inside, "https://evil.example/x", "https://good@documents.example/x"]);
+    let body = json!({ "protocolHash": document.hash(), "protocolSources": sources, "body": "x" });
+    let (_, answer) = rig.call("POST", "/agora/bob", Some(&rig.token("alice")), Some(&body)).await;
+    assert_eq!((&answer["status"], &answer["code"]), (&json!("error"), &json!("not_found")), "{answer}");
+    assert!(answer["message"].as_str().unwrap().starts_with("Failed to download protocol"), "{answer}");
+    assert_eq!(rig.metric("exchange_document_fetches_total", &[("result", "not_allowed")]), 3.0);
+    assert!(listener.accept().now_or_never().is_none(), "nobody came");
+    assert!(rig.logged().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_gateway_does_not_start_with_a_host_that_is_none() {
+    for host in ["127.0.0.1", "Documents.example", "https://documents.example", "documents.example:443", ""] {
+        let key = SigningKey::generate(KeyAlgorithm::EdDsa).unwrap();
+        let mut config = crate::rig::config(&key);
+        config.document_hosts = vec![host.to_owned()];
+        assert_eq!(config.fault().unwrap().member, "document_hosts", "{host}");
+    }
 }

@@ -29,6 +29,12 @@ pub struct Settings {
     #[arg(long, env = "LLMX_CONSOLE", value_enum)]
     #[serde(serialize_with = "console")]
     console: Option<Console>,
+    /// File with the token of the agent as whom transactions of Agora without a token enter (off unless given)
+    #[arg(long, env = "LLMX_AGORA_TOKEN_FILE", value_name = "FILE")]
+    agora_token_file: Option<PathBuf>,
+    /// Hosts from which protocol documents may be fetched by address, separated by commas (off unless given)
+    #[arg(long, env = "LLMX_DOCUMENT_HOSTS", value_name = "HOSTS", value_delimiter = ',')]
+    document_hosts: Option<Vec<String>>,
     #[command(flatten)]
     auth: AuthSettings,
     #[command(flatten)]

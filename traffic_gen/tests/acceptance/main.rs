@@ -13,6 +13,7 @@
 //! | `limits` | what the default rate is enough for; what a tighter one holds back |
 //! | `bad_semantics` | what is well-formed and still wrong |
 //! | `bad_order` | replays, order, duplication, foreign hands in the log |
+//! | `transactions` | clients of Agora, answered by agents |
 //! | `replay` | an export is recomputed; every altered byte is found |
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
@@ -29,4 +30,5 @@ mod party;
 mod policies;
 mod replay;
 mod rig;
+mod transactions;
 mod transports;

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use agora::fetch::FetchFault;
 use agora::transaction::{TransactionReply, TransactionStatus};
 use agora::{DocumentHash, DocumentSource, Origin, ProtocolDocument, Selection};
 use bytes::Bytes;
@@ -32,6 +33,12 @@ const CONVERSATION: &str = "agora_conversation";
 const MESSAGE: &str = "agora_message";
 /// In `constraints`: 1 where what is asked is to agree on a document.
 const NEGOTIATION: &str = "agora_negotiation";
+/// Longest search for a document at its sources.
+const SOURCES_WITHIN: Duration = Duration::from_secs(10);
+/// How the code begins with which the exchange says that the agent declined its award.
+const DECLINED: &str = "declined_by_";
+/// The codes with which it says that the agent did not confirm, or report, in time.
+const UNHEARD: [&str; 2] = ["confirm_timeout", "perform_timeout"];
 /// What a document that cannot be had is refused with: the words of the package `agora-protocol`.
 const NOT_HAD: &str = "Failed to download protocol";
 
@@ -136,6 +143,9 @@ impl AgentCall {
     fn reply(&self, end: TransactionEnd, after: Duration) -> TransactionReply {
         let outcome = match end {
             TransactionEnd::Answered(result) => return TransactionReply::success(result),
+            // What the exchange says of an award that was lost (docs/spec/contract-net.md#cn-44).
+            TransactionEnd::Failed(code) if code.starts_with(DECLINED) => return self.rejected(),
+            TransactionEnd::Failed(code) if UNHEARD.contains(&code.as_str()) => return late(),
             TransactionEnd::Failed(code) => {
                 return TransactionReply::unanswered(TransactionStatus::Error, format!("the agent failed: {code}"));
             }
@@ -144,11 +154,7 @@ impl AgentCall {
         match outcome {
             // Before the time was up it was the agent's own word that ended the call.
             Outcome::NoOffers | Outcome::NoCandidate if after < Duration::from_millis(REPLY_WITHIN_MS) => {
-                let message = match self.selection {
-                    Selection::Document { .. } => "Protocol rejected",
-                    Selection::Language | Selection::Negotiation => "Request rejected",
-                };
-                TransactionReply::unanswered(TransactionStatus::Rejected, message)
+                self.rejected()
             }
             Outcome::NoOffers | Outcome::NoCandidate | Outcome::Timeout => late(),
             Outcome::Completed
@@ -162,6 +168,15 @@ impl AgentCall {
                 TransactionReply::unanswered(TransactionStatus::Error, message)
             }
         }
+    }
+
+    /// The agent does not take it. The words are those for which the package `agora-protocol` looks.
+    fn rejected(&self) -> TransactionReply {
+        let message = match self.selection {
+            Selection::Document { .. } => "Protocol rejected",
+            Selection::Language | Selection::Negotiation => "Request rejected",
+        };
+        TransactionReply::unanswered(TransactionStatus::Rejected, message)
     }
 }
 
@@ -221,23 +236,36 @@ async fn make_known(site: &Site, caller: &Identity, selection: &Selection) -> Re
     if site.documents.read().document(*hash).is_some() {
         return Ok(());
     }
-    let document = had(*hash, sources)?;
+    let document = had(site, *hash, sources).await?;
     let addresses: Vec<_> = sources.iter().filter(|source| matches!(source, DocumentSource::Url(_))).cloned().collect();
     site.documents.put(&caller.agent, &document, &addresses).await.map(|_| ())
 }
 
 /// The document, from the first source that has it.
-fn had(hash: DocumentHash, sources: &[DocumentSource]) -> Result<ProtocolDocument, Refusal> {
+async fn had(site: &Site, hash: DocumentHash, sources: &[DocumentSource]) -> Result<ProtocolDocument, Refusal> {
+    let until = Instant::now() + SOURCES_WITHIN;
     let mut last = None;
-    for source in sources {
-        let DocumentSource::Data(text) = source else { continue };
-        match ProtocolDocument::verified(text, hash, Origin::Foreign) {
+    // A text at hand is cheaper than any address.
+    let (texts, addresses): (Vec<_>, Vec<_>) =
+        sources.iter().partition(|source| matches!(source, DocumentSource::Data(_)));
+    for source in texts.into_iter().chain(addresses) {
+        let read = match source {
+            DocumentSource::Data(text) => ProtocolDocument::verified(text, hash, Origin::Foreign),
+            DocumentSource::Url(url) => {
+                let fetching = tokio::time::timeout_at(until, site.fetcher.fetch(url)).await;
+                let fetched = fetching.unwrap_or(Err(FetchFault::TimedOut));
+                let read = fetched.map(|text| ProtocolDocument::verified(&text, hash, Origin::Foreign));
+                site.metrics.transactions.fetched(read.as_ref().map(Result::is_ok).map_err(|fault| *fault));
+                read.unwrap_or_else(|fault| Err(Refusal::new(Code::NotFound, fault.to_string())))
+            }
+        };
+        match read {
             Ok(document) => return Ok(document),
             Err(refusal) => last = Some(refusal),
         }
     }
     let expected = match &last {
-        Some(refusal) => format!("a source of the document; the last that was read says: {}", refusal.detail),
+        Some(refusal) => format!("a source of the document; of the last one: {}", refusal.detail),
         None => "a data: source that holds the text".to_owned(),
     };
     let code = last.map_or(Code::NotFound, |refusal| refusal.code);

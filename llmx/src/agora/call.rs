@@ -1,0 +1,128 @@
+//! `llmx agora call`: one transaction or conversation with a responder that speaks Agora.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ::agora::client::AgoraClient;
+use ::agora::document::DOCUMENT_BYTES_MAX;
+use ::agora::transaction::{TransactionReply, TransactionRequest, TransactionStatus};
+use ::agora::{DocumentSource, Origin, ProtocolDocument, Selection};
+use ::gateway::TOKEN_BYTES_MAX;
+use serde_json::json;
+use traffic_gen::control::in_full;
+
+use crate::arguments::{http_url, read_text, seconds};
+use crate::output::{Failure, Outcome, note, print, print_json};
+
+/// Arguments of `llmx agora call`.
+#[derive(Debug, clap::Args)]
+pub struct AgoraCallArgs {
+    /// The responder's address
+    #[arg(value_name = "URL", value_parser = http_url)]
+    target: String,
+    /// What is asked; more than one only in a conversation
+    #[arg(value_name = "TEXT", required = true)]
+    texts: Vec<String>,
+    /// The protocol document that is spoken: a file
+    #[arg(long, value_name = "FILE", conflicts_with = "negotiate")]
+    document: Option<PathBuf>,
+    /// Ask to agree on a document; needs a conversation
+    #[arg(long, requires = "multiround")]
+    negotiate: bool,
+    /// Open a conversation, and end it after the last text
+    #[arg(long)]
+    multiround: bool,
+    /// Go on with a conversation
+    #[arg(long, value_name = "ID", conflicts_with_all = ["multiround", "document", "negotiate"])]
+    conversation: Option<String>,
+    /// Leave the conversation open
+    #[arg(long)]
+    keep: bool,
+    /// File with a bearer token, for responders that ask for one
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Longest wait for one answer, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "100", value_parser = seconds)]
+    timeout: Duration,
+    /// Print the replies as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Asks, and prints what is answered.
+pub async fn run(args: AgoraCallArgs) -> Outcome {
+    if args.texts.len() > 1 && !args.multiround && args.conversation.is_none() {
+        return Err(Failure::configuration(
+            "more than one TEXT needs a conversation: --multiround or --conversation ID",
+        ));
+    }
+    let token = args.token_file.as_deref().map(token).transpose()?;
+    let client = AgoraClient::try_new(&args.target, token, args.timeout).map_err(Failure::failed)?;
+    let mut conversation = args.conversation.clone();
+    let mut replies = Vec::new();
+    for text in &args.texts {
+        let reply = match &conversation {
+            Some(id) => client.follow(id, text).await,
+            None => client.begin(&request(&args, text)?).await,
+        };
+        let reply = reply.map_err(Failure::failed)?;
+        conversation = conversation.or_else(|| reply.conversation.as_ref().map(|ticket| ticket.id.clone()));
+        let is_over = reply.status != TransactionStatus::Success || (args.multiround && conversation.is_none());
+        replies.push(reply);
+        if is_over {
+            break;
+        }
+    }
+    if let Some(id) = conversation.as_deref().filter(|_| !args.keep) {
+        client.end(id).await.map_err(Failure::failed)?;
+    }
+    told(&args, &replies, conversation.as_deref())
+}
+
+/// The first message.
+fn request(args: &AgoraCallArgs, text: &str) -> Result<TransactionRequest, Failure> {
+    let selection = match &args.document {
+        Some(file) => {
+            let document = document(file)?;
+            let sources = vec![DocumentSource::of_text(document.text())];
+            Selection::Document { hash: document.hash(), sources }
+        }
+        None if args.negotiate => Selection::Negotiation,
+        None => Selection::Language,
+    };
+    Ok(TransactionRequest { selection, body: text.to_owned(), multiround: args.multiround })
+}
+
+fn document(file: &Path) -> Result<ProtocolDocument, Failure> {
+    let fault = |text: String| Failure::configuration(format_args!("{}: {text}", file.display()));
+    let text = read_text(file, DOCUMENT_BYTES_MAX as u64).map_err(|error| fault(error.to_string()))?;
+    ProtocolDocument::try_new(&text, Origin::Foreign).map_err(|refusal| fault(in_full(&refusal)))
+}
+
+fn token(file: &Path) -> Result<String, Failure> {
+    let text = read_text(file, TOKEN_BYTES_MAX as u64);
+    let text = text.map_err(|error| Failure::configuration(format_args!("{}: {error}", file.display())))?;
+    Ok(text.trim().to_owned())
+}
+
+fn told(args: &AgoraCallArgs, replies: &[TransactionReply], conversation: Option<&str>) -> Outcome {
+    if args.json {
+        let replies: Vec<_> = replies.iter().map(TransactionReply::to_json).collect();
+        print_json(&json!({ "replies": replies, "conversation": conversation }))?;
+    } else {
+        replies.iter().filter(|reply| !reply.body.is_empty()).for_each(|reply| print(&reply.body));
+        if let Some(id) = conversation.filter(|_| args.keep) {
+            note(format_args!("conversation {id}"));
+        }
+    }
+    match replies.last() {
+        Some(last) if last.status == TransactionStatus::Success && !(args.multiround && conversation.is_none()) => {
+            Ok(())
+        }
+        Some(last) => {
+            let message = last.message.as_deref().unwrap_or("the responder opened no conversation");
+            Err(Failure::failed(anyhow::anyhow!("{}: {message}", last.status.as_str())))
+        }
+        None => Ok(()),
+    }
+}
