@@ -1,6 +1,7 @@
 //! The client of Agora against servers that answer in every way.
 
 #![cfg(feature = "http")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::time::Duration;
 
