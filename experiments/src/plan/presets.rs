@@ -1,12 +1,13 @@
 //! The plans that come along.
 
 /// Names and texts of the plans that come along.
-pub const PRESETS: [(&str, &str); 5] = [
+pub const PRESETS: [(&str, &str); 6] = [
     ("paper", include_str!("../../plans/paper.toml")),
     ("policies", include_str!("../../plans/policies.toml")),
     ("population", include_str!("../../plans/population.toml")),
     ("faults", include_str!("../../plans/faults.toml")),
     ("griefing", include_str!("../../plans/griefing.toml")),
+    ("claims", include_str!("../../plans/claims.toml")),
 ];
 
 /// The text of a plan by its name.
