@@ -118,17 +118,7 @@ async fn limits_and_bids_stand_in_no_prompt_message_log_line_metric_or_span_they
     let exposition = telemetry::metrics::to_text(&exchange.registry).unwrap();
     exchange.shutdown().await;
 
-    let prompts = std::fs::read_to_string(kept.path()).unwrap();
-    let prompts: Vec<Value> = prompts.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let prompts = prompts.iter().map(|line| (line["agent"].as_str().unwrap().to_owned(), line["messages"].to_string()));
-    let seen = Surfaces {
-        prompts: prompts.collect(),
-        deliveries: watched.deliveries.lock().unwrap().clone(),
-        messages: watched.messages.lock().unwrap().clone(),
-        logs: vec![(String::new(), String::from_utf8(watched.logs.lock().unwrap().clone()).unwrap())],
-        metrics: vec![(String::new(), exposition + &telemetry::metrics::to_text(&registry).unwrap())],
-        spans: watched.spans.lock().unwrap().iter().map(|span| (String::new(), format!("{span:?}"))).collect(),
-    };
+    let seen = Surfaces::of(&watched, &kept, exposition + &telemetry::metrics::to_text(&registry).unwrap());
     seen.check_that_all_were_watched();
     assert_eq!(seen.places(RESERVE, |_| false), [""; 0], "a contractor's reserve");
     // The exchange is told what it must keep, by whoever wants it kept, and nobody else is told anything.
@@ -146,7 +136,7 @@ async fn limits_and_bids_stand_in_no_prompt_message_log_line_metric_or_span_they
         };
         assert_eq!(seen.places(price, belongs), [""; 0], "{contractor} offered {price}");
     }
-    assert!(bids.iter().any(|(_, price)| seen.places(price, |_| false).iter().any(|place| *place == "prompts")));
+    assert!(bids.iter().any(|(_, price)| seen.places(price, |_| false).contains(&"prompts")));
     check_that_what_is_planted_is_found(&watched, &tracer);
 }
 
@@ -284,6 +274,20 @@ struct Place<'a> {
 }
 
 impl Surfaces {
+    fn of(watched: &Watched, kept: &KeptPrompts, metrics: String) -> Self {
+        let prompts = std::fs::read_to_string(kept.path()).unwrap();
+        let prompts = prompts.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let prompts = prompts.map(|line| (line["agent"].as_str().unwrap().to_owned(), line["messages"].to_string()));
+        Self {
+            prompts: prompts.collect(),
+            deliveries: watched.deliveries.lock().unwrap().clone(),
+            messages: watched.messages.lock().unwrap().clone(),
+            logs: vec![(String::new(), String::from_utf8(watched.logs.lock().unwrap().clone()).unwrap())],
+            metrics: vec![(String::new(), metrics)],
+            spans: watched.spans.lock().unwrap().iter().map(|span| (String::new(), format!("{span:?}"))).collect(),
+        }
+    }
+
     fn all(&self) -> [(&'static str, &Texts); 6] {
         let Self { prompts, deliveries, messages, logs, metrics, spans } = self;
         [
@@ -356,7 +360,11 @@ impl Observer for Watched {
                 let text = String::from_utf8(document.to_vec()).unwrap();
                 self.messages.lock().unwrap().push((agent.to_string(), text));
             }
-            _ => {}
+            Observed::Connected
+            | Observed::Disconnected
+            | Observed::Settled { .. }
+            | Observed::Deferred { .. }
+            | Observed::Decided { .. } => {}
         }
     }
 }
