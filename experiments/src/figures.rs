@@ -3,6 +3,7 @@
 //! [`tally`] counts the rounds of one seed, [`group`] holds the seeds of one configuration, [`resample`] makes intervals,
 //! [`theory`] says what to expect, [`hypotheses`] judges H1 to H7, and [`draw`] makes pictures.
 
+pub mod bargains;
 pub mod draw;
 pub mod fairness;
 pub mod group;
@@ -70,6 +71,7 @@ pub fn all(group: &Group, calm: Option<&Group>) -> Vec<Figure> {
     let is_bargain = group.cell().protocol == "alternating";
     traffic::put(&mut sheet);
     if is_bargain {
+        bargains::put(&mut sheet);
         models::put_surplus(&mut sheet);
     } else {
         quality::put(&mut sheet);

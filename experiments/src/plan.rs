@@ -31,6 +31,11 @@ pub use fault::{PlanFault, PlanFaults};
 pub use hypothesis::Hypothesis;
 pub use population::PopulationSpec;
 
+/// The protocols of cells, as plans and records name them.
+pub const CONTRACT_NET: &str = "contract-net";
+/// Alternating offers.
+pub const ALTERNATING: &str = "alternating";
+
 /// A plan that was checked: what it asks, cell by cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
@@ -59,11 +64,11 @@ impl Plan {
 pub struct CellSpec {
     /// Name of its folder.
     pub id: String,
-    /// Contractors.
+    /// Contractors; agents that bargain.
     pub contractors: u32,
-    /// The acceptance policy, whole.
+    /// The acceptance policy, whole. Parties of bargains delegate their acceptances to it.
     pub policy: Policy,
-    /// Calls per second, before time is scaled.
+    /// Calls or bargains per second, before time is scaled.
     pub rate: f64,
     /// How they are spread over time, before it is scaled.
     pub load: Load,
@@ -85,9 +90,20 @@ pub struct CellSpec {
     pub warm_up_rounds: u32,
     /// Collection deadline of each call, in milliseconds.
     pub reply_within_ms: u64,
+    /// What parties of bargains draw their strategies from; empty where the cell plays the contract net.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub strategies: Vec<String>,
     /// Requests per second that a gateway takes of one agent, where they are limited on purpose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests_per_s: Option<u32>,
     /// What is true of every round and is no column of its own.
     pub labels: BTreeMap<String, String>,
+}
+
+impl CellSpec {
+    /// The protocol it plays.
+    #[must_use]
+    pub fn protocol(&self) -> &'static str {
+        if self.strategies.is_empty() { CONTRACT_NET } else { ALTERNATING }
+    }
 }

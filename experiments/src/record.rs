@@ -9,6 +9,9 @@ use std::io::{self, BufRead};
 
 use schemas::NegotiationId;
 use serde::{Deserialize, Serialize};
+use traffic_gen::bargain::Played;
+use traffic_gen::bargain::analysis::{Plane, Solutions};
+use traffic_gen::bargain::figures::{BargainValue, Optimality};
 
 /// What was asked of a cell, and how it ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -158,6 +161,66 @@ pub struct RoundRecord {
     pub duplicates: u64,
     /// Dispositions other than `ok`, by name.
     pub dispositions: BTreeMap<String, u64>,
+    /// What a bargain came to, where the round is one; its offers' costs mean nothing then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bargain: Option<BargainRecord>,
+}
+
+/// What a bargain came to, by what outcomes are worth to its parties.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BargainRecord {
+    /// Name of the domain.
+    pub domain: String,
+    /// The round it ended in, from 1.
+    pub rounds: u32,
+    /// Turns taken.
+    pub steps: u32,
+    /// Relative time at the end, 0 to 1.
+    pub relative_time: f64,
+    /// By party, in the order of turns: utility of the agreement; the reservation value where there was none.
+    pub utilities: Vec<f64>,
+    /// The same less the reservation value.
+    pub advantages: Vec<f64>,
+    /// What only an agreement has.
+    pub agreement: Option<AgreementRecord>,
+}
+
+/// What an agreement is worth. What nothing can be said of is absent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AgreementRecord {
+    /// Sum of the utilities.
+    pub welfare: f64,
+    /// 1 less its distance to the Pareto frontier, in parts of the greatest distance there could be.
+    pub pareto: Option<f64>,
+    /// The same to the Nash point,
+    pub nash: Option<f64>,
+    /// to the Kalai point,
+    pub kalai: Option<f64>,
+    /// and to the Kalai-Smorodinsky point.
+    pub kalai_smorodinsky: Option<f64>,
+    /// Its welfare in parts of the greatest.
+    pub max_welfare: Option<f64>,
+    /// What the first party's first offer is worth to it.
+    pub first_offer: Option<f64>,
+    /// Whether a party may not make it, or has less than its reservation value.
+    pub is_irrational: bool,
+}
+
+impl BargainRecord {
+    /// Of a bargain over a domain with these outcomes.
+    #[must_use]
+    pub fn of(domain: &str, (plane, solutions): (&Plane, &Solutions), played: &Played) -> Self {
+        let BargainValue { utilities, advantages, agreement } = BargainValue::of(plane, solutions, played);
+        let agreement = agreement.map(|value| {
+            let Optimality { pareto, nash, kalai, kalai_smorodinsky, max_welfare } = value.optimality;
+            let (welfare, first_offer, is_irrational) = (value.welfare, value.first_offer, !value.is_rational);
+            AgreementRecord { welfare, pareto, nash, kalai, kalai_smorodinsky, max_welfare, first_offer, is_irrational }
+        });
+        let Played { rounds, steps, relative_time, .. } = *played;
+        Self { domain: domain.to_owned(), rounds, steps, relative_time, utilities, advantages, agreement }
+    }
 }
 
 impl RoundRecord {
@@ -185,6 +248,7 @@ impl RoundRecord {
             retries: 0,
             duplicates: 0,
             dispositions: BTreeMap::new(),
+            bargain: None,
         }
     }
 }

@@ -43,6 +43,7 @@ fn spec(policy: &str, seed: u64) -> CellSpec {
         markup: 0.25,
         warm_up_rounds: 2,
         reply_within_ms: 2_000,
+        strategies: Vec::new(),
         requests_per_s: None,
         labels: BTreeMap::from([("delay".to_owned(), "uniform".to_owned())]),
     }
@@ -343,4 +344,42 @@ async fn a_cell_runs_on_a_nats_server_of_its_own() {
     let (record, rounds) = run(&spec("high", 3), &options, folder.path()).await;
     assert_eq!((record.bus.as_str(), record.violations.len()), ("nats", 0));
     assert!(rounds.len() > 10 && rounds.iter().all(|round| round.offers.len() == 5), "{record:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cell_of_bargains_leaves_what_each_is_worth_and_the_report_says_what_they_come_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let strategies = ["conceder", "random"].map(str::to_owned).to_vec();
+    let asked = CellSpec { strategies, rate: 20.0, warm_up_rounds: 0, ..spec("bargain-medium", 3) };
+    let (record, rounds) = run(&asked, &IN_MEMORY, &folder.path().join("cells/one")).await;
+    assert_eq!((record.protocol.as_str(), record.violations.len()), ("alternating", 0));
+    assert!(rounds.len() > 15, "{}", rounds.len());
+    for round in &rounds {
+        let bargain = round.bargain.as_ref().unwrap_or_else(|| panic!("{round:?}"));
+        assert_eq!(bargain.agreement.is_some(), round.outcome.as_deref() == Some("agreement"), "{round:?}");
+        assert!(bargain.utilities.len() >= 2 && bargain.steps > 0 && round.ended_us.is_some(), "{round:?}");
+        if let Some(agreement) = &bargain.agreement {
+            assert!((agreement.welfare - bargain.utilities.iter().sum::<f64>()).abs() < 1e-9, "{bargain:?}");
+            assert!(!agreement.is_irrational && bargain.advantages.iter().all(|more| *more >= 0.0), "{bargain:?}");
+        }
+    }
+    std::fs::write(folder.path().join("experiment.json"), r#"{"name": "bargains"}"#).unwrap();
+    let report = experiments::report::write(folder.path()).unwrap();
+    let figure = |key: &str| report.groups[0].figures.iter().find(|figure| figure.key == key).unwrap().value;
+    let agreed = rounds.iter().filter(|round| round.outcome.as_deref() == Some("agreement")).count();
+    assert!(agreed > 3, "{agreed}");
+    assert!((figure("M31").unwrap() - agreed as f64 / rounds.len() as f64).abs() < 1e-9);
+    for key in [
+        "M32",
+        "M32.rounds",
+        "M32.time",
+        "M33.party 1",
+        "M33.advantage.party 2",
+        "M33.welfare",
+        "M34.pareto",
+        "M34.nash",
+    ] {
+        assert!(figure(key).is_some_and(f64::is_finite), "{key}");
+    }
+    assert!(figure("M35").is_some() && figure("M36") == Some(0.0));
 }

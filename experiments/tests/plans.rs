@@ -57,7 +57,7 @@ fn a_population_behaves_as_the_grid_says_but_for_what_it_says_itself() {
 }
 
 /// What in [`GOOD`] is replaced, by what, where the fault is, and words of fault and remedy.
-const BAD: [(&str, &str, (usize, usize), &str); 50] = [
+const BAD: [(&str, &str, (usize, usize), &str); 52] = [
     ("name = \"mine\"", "name = \"my plan\"", (1, 8), "is no name; use 1 to 64 letters"),
     ("name = \"mine\"", "name = \"\"", (1, 8), "is no name; use 1 to 64 letters"),
     ("name = \"mine\"\n", "", (1, 1), "missing field `name`; add it"),
@@ -88,7 +88,14 @@ const BAD: [(&str, &str, (usize, usize), &str); 50] = [
     ("[\"2m\"]", "[\"soon\"]", (8, 13), "duration `soon` cannot be; give a length"),
     ("[\"2m\"]", "[\"2m\"]\nload = [\"burts:3\"]", (9, 9), "there is no such kind; give poisson"),
     ("[\"2m\"]", "[\"2m\"]\nload = [\"replay:/nowhere/rounds.jsonl\"]", (9, 9), "name a file that is there"),
-    ("[\"2m\"]", "[\"2m\"]\nprotocol = [\"alternating\"]", (9, 13), "cells run no bargains yet"),
+    ("[\"2m\"]", "[\"2m\"]\nprotocol = [\"auction\"]", (9, 13), "give contract-net or alternating"),
+    ("[\"2m\"]", "[\"2m\"]\nstrategies = [\"all\"]", (9, 14), "strategies are for bargains; take them out, or add"),
+    (
+        "[\"2m\"]",
+        "[\"2m\"]\nprotocol = [\"contract-net\", \"alternating\"]",
+        (9, 12),
+        "give each a [[grid]] of its own",
+    ),
     ("[\"2m\"]", "[\"2m\"]\nwarm_up = 1001", (9, 11), "warm_up is 1001; give calls, 0 to 1000"),
     ("{ mean = 40 }", "{ mean = -40 }", (10, 12), "delay_ms `exponential -40` cannot be; give amounts"),
     ("lo = 50, hi = 150", "lo = 150, hi = 50", (11, 8), "cost `uniform 150 50` cannot be; give amounts"),
@@ -130,6 +137,42 @@ fn a_plan_that_makes_no_sense_is_refused_with_line_column_and_remedy() {
         let told = faults.to_string();
         assert!(told.starts_with(&format!("mine.toml:{line}:{column}: ")) && told.contains(words), "{bad}: {told}");
         assert!(!fault.remedy.is_empty(), "{bad}");
+    }
+}
+
+const BARGAINS: &str = r#"name = "mine"
+text = "Who agrees"
+[[grid]]
+protocol = ["alternating"]
+contractors = [4]
+policy = ["bargain-low", "bargain-high"]
+rate = [5]
+duration = ["2s"]
+strategies = ["boulware", "linear+micro"]
+"#;
+
+#[test]
+fn a_grid_of_bargains_is_the_product_of_policies_and_strategies() {
+    let plan = read("mine.toml", BARGAINS, Asked::default()).unwrap();
+    let ids: Vec<&str> = plan.cells.iter().map(|cell| cell.id.as_str()).collect();
+    let expected = ["low-n4-boulware", "high-n4-boulware", "low-n4-linear-micro", "high-n4-linear-micro"];
+    assert_eq!(ids, expected.map(|name| format!("bargain-{name}-s1")));
+    let last = plan.cells.last().unwrap();
+    assert_eq!(
+        (last.protocol(), &last.strategies[..]),
+        ("alternating", &["linear".to_owned(), "micro".to_owned()][..])
+    );
+    assert_eq!(last.labels["strategies"], "linear+micro");
+    for (good, bad, (line, column), words) in [
+        ("[4]", "[2]", (5, 16), "contractors `2` cannot be; give 3 to"),
+        ("\"bargain-low\"", "\"low\"", (6, 11), "policy `low` cannot be; give bargain-low, bargain-medium"),
+        ("\"boulware\"", "\"boldware\"", (9, 15), "there is no strategy `boldware`"),
+        ("[5]", "[5]\nload = [\"uniform\"]", (8, 8), "load is for contract-net; take it out"),
+        ("[5]", "[5]\ncontractor = { silent = 0.1 }", (8, 25), "contractor is for contract-net; take it out"),
+    ] {
+        let faults = refused(&BARGAINS.replacen(good, bad, 1));
+        assert_eq!((faults.faults[0].line, faults.faults[0].column), (line, column), "{bad}: {faults}");
+        assert!(faults.to_string().contains(words), "{bad}: {faults}");
     }
 }
 

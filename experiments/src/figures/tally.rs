@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hdrhistogram::Histogram;
 
-use crate::record::{AwardRecord, BidRecord, CellRecord, MessageCount, PopulationRecord, RoundRecord};
+use crate::record::{
+    AgreementRecord, AwardRecord, BargainRecord, BidRecord, CellRecord, MessageCount, PopulationRecord, RoundRecord,
+};
 
 use super::theory;
 use crate::plan::population::REST;
@@ -146,6 +148,7 @@ impl Tally {
             if is_completed {
                 self.mean("turns", round.offers.len() as f64);
             }
+            round.bargain.iter().for_each(|bargain| self.add_bargain(bargain));
             return;
         }
         self.add_answers(round);
@@ -232,6 +235,36 @@ impl Tally {
         }
         for (name, count) in &round.dispositions {
             self.mean(&format!("disposition.{name}"), *count as f64);
+        }
+    }
+
+    /// What a bargain is worth to its parties. Sums for anchoring are by domain: utilities of two domains do not compare.
+    fn add_bargain(&mut self, bargain: &BargainRecord) {
+        for (party, (utility, advantage)) in (1..).zip(bargain.utilities.iter().zip(&bargain.advantages)) {
+            self.mean(&format!("utility party {party}"), *utility);
+            self.mean(&format!("advantage party {party}"), *advantage);
+        }
+        let Some(agreement) = &bargain.agreement else { return };
+        self.mean("bargain rounds", bargain.rounds.into());
+        self.mean("relative time", bargain.relative_time);
+        self.mean("welfare", agreement.welfare);
+        self.share("irrational", agreement.is_irrational);
+        let AgreementRecord { pareto, nash, kalai, kalai_smorodinsky, max_welfare, .. } = agreement;
+        for (name, near) in [
+            ("pareto", pareto),
+            ("nash", nash),
+            ("kalai", kalai),
+            ("kalai-smorodinsky", kalai_smorodinsky),
+            ("welfare", max_welfare),
+        ] {
+            near.iter().for_each(|near| self.mean(&format!("optimality {name}"), *near));
+        }
+        if let (Some(first), Some(last)) = (agreement.first_offer, bargain.utilities.first()) {
+            let domain = &bargain.domain;
+            self.mean(&format!("anchor x {domain}"), first);
+            self.mean(&format!("anchor y {domain}"), *last);
+            self.mean(&format!("anchor xx {domain}"), first * first);
+            self.mean(&format!("anchor xy {domain}"), first * last);
         }
     }
 

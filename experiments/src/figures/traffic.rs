@@ -1,18 +1,15 @@
-//! M1 to M12, M26 to M29 and, of bargains, M31 to M36: time, messages, completeness, faults.
+//! M1 to M12 and M26 to M29: time, messages, completeness, faults.
 
 use super::{Sheet, Wording};
 
 const DECIDED: &str = "no call was decided; needs rounds with an award";
 
-/// Adds M1 to M12, M26 to M29 and, of bargains, M31 to M36.
+/// Adds M1 to M12 and M26 to M29.
 pub fn put(sheet: &mut Sheet<'_>) {
     times(sheet);
     messages(sheet);
     completeness(sheet);
     faults(sheet);
-    if sheet.group.cell().protocol == "alternating" {
-        bargains(sheet);
-    }
 }
 
 fn times(sheet: &mut Sheet<'_>) {
@@ -183,32 +180,4 @@ fn faults(sheet: &mut Sheet<'_>) {
         needs: "every message was applied",
     };
     sheet.by_name(&dispositions, "disposition.");
-}
-
-fn bargains(sheet: &mut Sheet<'_>) {
-    let agreed = Wording {
-        key: "M31",
-        name: "agreement rate",
-        unit: "share",
-        definition: "bargains that ended in an agreement",
-        needs: "no bargain was opened",
-    };
-    sheet.mean(&agreed, "agreed");
-    let turns = Wording {
-        key: "M32",
-        name: "offers to agreement",
-        unit: "offers",
-        definition: "offers made until the agreement, of bargains that agreed",
-        needs: "no bargain agreed",
-    };
-    sheet.mean(&turns, "turns");
-    let needs = "rounds hold no utilities; needs `llmx bargain`, which reads the parties' domain file";
-    for (key, name, unit, definition) in [
-        ("M33", "utilities and welfare", "utility", "what agreements are worth to the parties, and to all of them"),
-        ("M34", "distance to Pareto, Nash, Kalai and Kalai-Smorodinsky", "utility", "as NegMAS measures it"),
-        ("M35", "anchoring", "slope", "slope of the agreement's utility on that of the first offer"),
-        ("M36", "irrational agreements", "agreements", "agreements worth less to a party than none; none is allowed"),
-    ] {
-        sheet.absent(&Wording { key, name, unit, definition, needs });
-    }
 }

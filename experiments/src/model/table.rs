@@ -13,7 +13,7 @@ use traffic_gen::bargain::matchup::Matchup;
 use traffic_gen::bargain::run::run;
 
 use super::{ModelRunError, PlayedCell};
-use crate::record::{ModelRecord, RoundRecord};
+use crate::record::{BargainRecord, ModelRecord, RoundRecord};
 
 /// The model is its first party, a customer.
 pub const DOMAIN: &str = include_str!("../../../domains/ecommerce.json");
@@ -64,7 +64,8 @@ pub fn play(
         cell.model.scripted_advantage += advantage(&instead);
         let is_outside = |outcome: usize| !matchup.plane().is_rational(outcome) || !preferences.is_acceptable(outcome);
         cell.violations += u64::from(played.agreement().is_some_and(is_outside));
-        cell.rounds.push(round(number, &negotiation, &played));
+        let bargain = BargainRecord::of(&domain.name, (matchup.plane(), matchup.solutions()), &played);
+        cell.rounds.push(RoundRecord { bargain: Some(bargain), ..round(number, &negotiation, &played) });
     }
     Ok(cell)
 }

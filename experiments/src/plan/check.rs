@@ -4,14 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
 
+use agents::bargain::StrategyKind;
 use schemas::{Digest, Policy};
 use toml::Spanned;
 use traffic_gen::arrivals::{Load, RATE_MAX};
+use traffic_gen::bargain::load::AGENTS_MIN;
 
 use super::fault::{FaultList, PlanFaults, nearest};
 use super::file::{GridFile, PlanFile, ValueList};
 use super::population::Populations;
-use super::{CellSpec, Hypothesis, Plan, PopulationSpec};
+use super::{ALTERNATING, CONTRACT_NET, CellSpec, Hypothesis, Plan, PopulationSpec};
 
 /// Longest duration of a cell: a month.
 const DURATION_MAX_S: f64 = 30.0 * 86_400.0;
@@ -30,8 +32,9 @@ const REPLY_WITHIN_DEFAULT_MS: u64 = 2_000;
 const REPLY_WITHIN_MAX_S: f64 = 3_600.0;
 /// Fastest time.
 const TIME_SCALE_MAX: f64 = 1e6;
-/// The one protocol that cells run.
-const PROTOCOL: &str = "contract-net";
+/// What stands for every strategy, and what joins several.
+const ALL: &str = "all";
+const AND: char = '+';
 /// What begins the policies that take the best of the first offers.
 const FIRST: &str = "first-";
 /// Longest name.
@@ -88,20 +91,33 @@ struct Axes {
     rates: Vec<f64>,
     loads: Vec<Load>,
     durations: Vec<f64>,
+    /// Of bargains, each with its name; one without strategies where the grid plays the contract net.
+    strategies: Vec<Strategies>,
     seed: u64,
     seeds: u64,
 }
 
+/// Strategies as a plan names them.
+#[derive(Default)]
+struct Strategies {
+    name: String,
+    kinds: Vec<String>,
+}
+
 impl Axes {
     fn product(&self) -> u64 {
-        let Self { contractors, policies, rates, loads, durations, seed: _, seeds } = self;
-        let lengths = [contractors.len(), policies.len(), rates.len(), loads.len(), durations.len()];
+        let Self { contractors, policies, rates, loads, durations, strategies, seed: _, seeds } = self;
+        let lengths = [contractors.len(), policies.len(), rates.len(), loads.len(), durations.len(), strategies.len()];
         lengths.iter().fold(*seeds, |product, length| product.saturating_mul(*length as u64))
     }
 
     /// The product of the lists; seeds change fastest.
     fn cells(&self, name: Option<&str>, parts: &GridParts) -> Vec<CellSpec> {
-        let Self { contractors, policies, rates, loads, durations, seed, seeds } = self;
+        self.strategies.iter().flat_map(|strategies| self.cells_of(strategies, name, parts)).collect()
+    }
+
+    fn cells_of(&self, strategies: &Strategies, name: Option<&str>, parts: &GridParts) -> Vec<CellSpec> {
+        let Self { contractors, policies, rates, loads, durations, seed, seeds, .. } = self;
         let begins = name.map(|name| format!("{name}-")).unwrap_or_default();
         let varying = |name: &str, length: usize, value: String| match length {
             0 | 1 => String::new(),
@@ -111,7 +127,12 @@ impl Axes {
         let pairs = policies.iter().flat_map(|policy| contractors.iter().map(move |count| (policy, *count)));
         for (policy, contractors) in pairs {
             let populations = parts.by_contractors.get(&contractors).cloned().unwrap_or_default();
-            let mut labels = parts.populations.labels(&populations);
+            let mut labels = if strategies.kinds.is_empty() {
+                parts.populations.labels(&populations)
+            } else {
+                BTreeMap::from([("strategies".to_owned(), strategies.name.clone())])
+            };
+            let strategies_part = varying("", self.strategies.len(), folder_name(&strategies.name));
             let loads = rates.iter().flat_map(|rate| loads.iter().map(move |load| (*rate, load)));
             for (rate, load) in loads {
                 let rate_part = varying("r", rates.len(), rate.to_string());
@@ -124,7 +145,7 @@ impl Axes {
                     let policy_name = policy.name();
                     cells.push(CellSpec {
                         id: format!(
-                            "{begins}{policy_name}-n{contractors}{rate_part}{load_part}{duration_part}-s{seed}"
+                            "{begins}{policy_name}-n{contractors}{rate_part}{load_part}{duration_part}{strategies_part}-s{seed}"
                         ),
                         contractors,
                         policy: policy.clone(),
@@ -138,6 +159,7 @@ impl Axes {
                         markup: parts.populations.rest().markup,
                         warm_up_rounds: parts.warm_up_rounds,
                         reply_within_ms: parts.reply_within_ms,
+                        strategies: strategies.kinds.clone(),
                         requests_per_s: parts.requests_per_s,
                         labels: labels.clone(),
                     });
@@ -253,20 +275,15 @@ impl Checker<'_, '_> {
         if let Some(name) = &grid.name {
             self.name(name);
         }
-        if let Some(protocols) = &grid.protocol {
-            self.each(protocols, "protocol", |protocol: &String| match protocol.as_str() {
-                PROTOCOL => Ok(()),
-                "alternating" => {
-                    Err("cells run no bargains yet: take it out, or use `llmx demo --protocol alternating`".to_owned())
-                }
-                _ => Err(format!("give {PROTOCOL}")),
-            });
-        }
+        let is_bargain = self.is_bargain(grid);
+        let strategies = self.strategies(grid, is_bargain);
+        let least = if is_bargain { i64::from(AGENTS_MIN) } else { 1 };
         let contractors = self.each(&grid.contractors, "contractors", |count| match u32::try_from(*count) {
-            Ok(number) if (1..=CONTRACTORS_MAX).contains(count) => Ok(number),
-            _ => Err(format!("give 1 to {CONTRACTORS_MAX}")),
+            Ok(number) if (least..=CONTRACTORS_MAX).contains(count) => Ok(number),
+            _ => Err(format!("give {least} to {CONTRACTORS_MAX}")),
         });
-        let policies = self.each(&grid.policy, "policy", |name| policy(name));
+        let known = if is_bargain { bargain_policy } else { policy };
+        let policies = self.each(&grid.policy, "policy", |name| known(name));
         let rates = self.each(&grid.rate, "rate", |rate| {
             let is_rate = *rate > 0.0 && *rate <= RATE_MAX;
             if is_rate { Ok(*rate) } else { Err(format!("give calls per second, above 0, up to {RATE_MAX}")) }
@@ -280,12 +297,55 @@ impl Checker<'_, '_> {
             })
         });
         let parts = self.parts(grid, &contractors);
-        let axes = Axes { contractors, policies, rates, loads, durations, seed, seeds: seeds.min(SEEDS_MAX) };
+        let seeds = seeds.min(SEEDS_MAX);
+        let axes = Axes { contractors, policies, rates, loads, durations, strategies, seed, seeds };
         if axes.product() > CELLS_MAX as u64 {
             self.too_many(&span);
             return Vec::new();
         }
         axes.cells(grid.name.as_ref().map(|name| name.get_ref().as_str()), &parts)
+    }
+
+    /// Whether the cells of a grid are bargains. Policies and behaviour differ, so a grid has one protocol.
+    fn is_bargain(&mut self, grid: &GridFile) -> bool {
+        let Some(protocols) = &grid.protocol else { return false };
+        let is_known = |protocol: &String| match protocol.as_str() {
+            CONTRACT_NET => Ok(false),
+            ALTERNATING => Ok(true),
+            _ => Err(format!("give {CONTRACT_NET} or {ALTERNATING}")),
+        };
+        let are_bargains = self.each(protocols, "protocol", is_known);
+        if are_bargains.windows(2).any(|pair| pair[0] != pair[1]) {
+            let found = "the grid has two protocols, whose policies differ";
+            self.faults.add(&protocols.span(), found, "give each a [[grid]] of its own");
+        }
+        let is_bargain = !are_bargains.is_empty() && are_bargains.iter().all(|is_bargain| *is_bargain);
+        if is_bargain && let Some((name, place)) = grid.for_contract_nets() {
+            let found = format!("{name} is for {CONTRACT_NET}");
+            self.faults.add(&place, found, "take it out: agents that bargain answer at once, by their strategies");
+        }
+        is_bargain
+    }
+
+    fn strategies(&mut self, grid: &GridFile, is_bargain: bool) -> Vec<Strategies> {
+        let kinds = |name: &str| -> Result<Vec<String>, String> {
+            if name == ALL {
+                return Ok(StrategyKind::ALL.iter().map(|kind| kind.as_str().to_owned()).collect());
+            }
+            let parts = name.split(AND).map(|part| part.parse::<StrategyKind>().map(|kind| kind.as_str().to_owned()));
+            parts.collect::<Result<_, _>>().map_err(|error| format!("{error}; join several with {AND}, or give {ALL}"))
+        };
+        let read = |name: &String| kinds(name).map(|kinds| Strategies { name: name.clone(), kinds });
+        match (&grid.strategies, is_bargain) {
+            (None, false) => vec![Strategies::default()],
+            (None, true) => read(&ALL.to_owned()).into_iter().collect(),
+            (Some(strategies), true) => self.each(strategies, "strategies", read),
+            (Some(strategies), false) => {
+                let remedy = format!("take them out, or add protocol = [\"{ALTERNATING}\"]");
+                self.faults.add(&strategies.span(), "strategies are for bargains", remedy);
+                Vec::new()
+            }
+        }
     }
 
     /// The values of a list, each as `read` takes it; a fault for every other one, and for an empty list.
@@ -376,6 +436,16 @@ fn policy(name: &str) -> Result<Policy, String> {
     Err(format!("{meant}give {} or first-K", names().collect::<Vec<_>>().join(", ")))
 }
 
+/// A preset that accepts for a party.
+fn bargain_policy(name: &str) -> Result<Policy, String> {
+    let presets = policy_core::presets();
+    let bargaining = || presets.iter().filter(|policy| policy.bargain.is_some() && policy.weights.is_empty());
+    if let Some(policy) = bargaining().find(|policy| policy.name() == name) {
+        return Ok(policy.clone());
+    }
+    Err(format!("give {}", bargaining().map(Policy::name).collect::<Vec<_>>().join(", ")))
+}
+
 /// A length of time such as `90s`, `2m` or `12h`, in seconds.
 fn seconds(text: &str, most: f64) -> Result<f64, String> {
     let expected = || format!("give a length such as 30s, 2m or 12h, above 0, up to {most} s");
@@ -387,8 +457,8 @@ fn seconds(text: &str, most: f64) -> Result<f64, String> {
 /// What makes a cell another than its neighbours.
 fn content(cell: &CellSpec) -> Digest {
     let CellSpec { id: _, contractors, policy, rate, load, duration_s, seed, contractor, markup, .. } = cell;
-    let CellSpec { warm_up_rounds, reply_within_ms, populations, misconduct, requests_per_s, .. } = cell;
-    let others = format!("{contractor:?} {populations:?} {misconduct:?} {requests_per_s:?}");
+    let CellSpec { warm_up_rounds, reply_within_ms, populations, misconduct, requests_per_s, strategies, .. } = cell;
+    let others = format!("{contractor:?} {populations:?} {misconduct:?} {requests_per_s:?} {strategies:?}");
     let numbers =
         format!("{contractors} {rate} {duration_s} {seed} {markup} {warm_up_rounds} {reply_within_ms} {load}");
     Digest::of_parts(&[policy.id.as_bytes(), numbers.as_bytes(), others.as_bytes()])

@@ -33,11 +33,13 @@ pub struct PlanFile {
 pub struct GridFile {
     /// Begins the names of its cells.
     pub name: Option<Spanned<String>>,
-    /// `contract-net`.
+    /// `contract-net`, or `alternating` for bargains over the shipped domains.
     pub protocol: Option<ValueList<String>>,
-    /// How many.
+    /// In bargains: `all`, or strategies joined by `+`, from which each party draws its own (`all`).
+    pub strategies: Option<ValueList<String>>,
+    /// How many; agents that bargain.
     pub contractors: ValueList<i64>,
-    /// Presets, or `first-K`.
+    /// Presets, or `first-K`; of bargains presets that accept for a party.
     pub policy: ValueList<String>,
     /// Calls per second.
     pub rate: ValueList<f64>,
@@ -108,7 +110,30 @@ pub struct ContractorFile {
     pub rate_factor: Option<Spanned<f64>>,
 }
 
+impl GridFile {
+    /// What is said that bargains have no use for: the name and the place of the first such thing.
+    #[must_use]
+    pub fn for_contract_nets(&self) -> Option<(&'static str, std::ops::Range<usize>)> {
+        let Self { load, warm_up, reply_within, population, contractor, .. } = self;
+        let load = load.as_ref().map(|value| ("load", value.span()));
+        let warm_up = warm_up.as_ref().map(|value| ("warm_up", value.span()));
+        let reply_within = reply_within.as_ref().map(|value| ("reply_within", value.span()));
+        let population = population.first().map(|value| ("population", value.span()));
+        load.or(warm_up).or(reply_within).or(population).or(contractor.first())
+    }
+}
+
 impl ContractorFile {
+    /// The name and the place of something that is said.
+    fn first(&self) -> Option<(&'static str, std::ops::Range<usize>)> {
+        let Self { delay_ms, cost, markup, silent, refuse, late, decline, ignore_award, fail, .. } = self;
+        let Self { duplicate, malformed, rate_factor, .. } = self;
+        let amounts = [delay_ms, cost].into_iter().flatten().map(Spanned::span);
+        let chances = [markup, silent, refuse, late, decline, ignore_award, fail, duplicate, malformed, rate_factor];
+        let chances = chances.into_iter().flatten().map(Spanned::span);
+        amounts.chain(chances).next().map(|place| ("contractor", place))
+    }
+
     /// This, with what it does not say from another.
     #[must_use]
     pub fn over(self, other: Self) -> Self {

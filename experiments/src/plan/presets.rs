@@ -1,13 +1,14 @@
 //! The plans that come along.
 
 /// Names and texts of the plans that come along.
-pub const PRESETS: [(&str, &str); 6] = [
+pub const PRESETS: [(&str, &str); 7] = [
     ("paper", include_str!("../../plans/paper.toml")),
     ("policies", include_str!("../../plans/policies.toml")),
     ("population", include_str!("../../plans/population.toml")),
     ("faults", include_str!("../../plans/faults.toml")),
     ("griefing", include_str!("../../plans/griefing.toml")),
     ("claims", include_str!("../../plans/claims.toml")),
+    ("bargains", include_str!("../../plans/bargains.toml")),
 ];
 
 /// The text of a plan by its name.

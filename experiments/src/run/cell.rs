@@ -13,6 +13,8 @@ use gateway::LimitConfig;
 use schemas::{AgentId, NegotiationId};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use traffic_gen::bargain::Played;
+use traffic_gen::bargain::load::{BargainPopulation, BargainScenario, Catalog, Ledger, trade};
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::invariants::{Verdict, recompute};
@@ -25,7 +27,7 @@ use super::rounds::{Markups, RoundObserver};
 use super::{CellBus, FileError, RunError, RunOptions};
 use crate::plan::population::REST;
 use crate::plan::{CellSpec, Misconduct, PopulationSpec};
-use crate::record::{CellRecord, PopulationRecord};
+use crate::record::{BargainRecord, CellRecord, PopulationRecord};
 
 /// Begins the ids of a cell's calls. The same in every cell, so that cells of one seed meet the same draws.
 const RUN: &str = "cell";
@@ -42,6 +44,8 @@ const MISCONDUCT_DRAIN: Duration = Duration::from_secs(130);
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
 /// Requests of one agent per call, at most: the call or offer, revision, confirmation, report, and repeats.
 const REQUESTS_PER_CALL: f64 = 20.0;
+/// The same per bargain: a move for each round of the longest shipped domain, and repeats.
+const REQUESTS_PER_BARGAIN: f64 = 200.0;
 
 /// A cell that runs, for whoever shows progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +73,12 @@ pub async fn run_cell(
     let exchange = Exchange::start(opened.bus.clone(), exchange_options(spec, options)).await?;
     let _shown = options.running.as_ref().map(|running| running.begin(&spec.id, &exchange.registry));
     let observer = Arc::new(RoundObserver::new(Instant::now(), markups(spec)));
-    let measured = measure(spec, options, (&exchange, &observer), (&mut files, cancel, show)).await;
+    let attending = (&mut files, cancel, show);
+    let measured = if spec.strategies.is_empty() {
+        measure(spec, options, (&exchange, &observer), attending).await
+    } else {
+        measure_bargains(spec, options, (&exchange, &observer), attending).await
+    };
     // What was measured is kept, whatever went wrong behind it.
     let rest = files.write(&observer.take_rest());
     let measured = measured?;
@@ -80,7 +89,7 @@ pub async fn run_cell(
     exchange.shutdown().await;
     let record = CellRecord {
         id: spec.id.clone(),
-        protocol: "contract-net".to_owned(),
+        protocol: spec.protocol().to_owned(),
         contractors: spec.contractors,
         policy: spec.policy.id.clone(),
         rate: spec.rate,
@@ -149,6 +158,61 @@ async fn measure(
         .finish_after(cancel.is_cancelled())
         .map_err(|source| FileError { path: Path::new("trace").to_owned(), source })?;
     Ok(Measured { verdict, elapsed, populations: conduct.populations(spec) })
+}
+
+/// Bargains over the shipped domains; which, among whom and by which strategies is drawn from the seed.
+async fn measure_bargains(
+    spec: &CellSpec,
+    options: &RunOptions,
+    (exchange, observer): (&Exchange, &Arc<RoundObserver>),
+    (files, cancel, show): (&mut CellFiles, &CancellationToken, &(dyn Fn(CellStanding) + Sync)),
+) -> Result<Measured, RunError> {
+    let catalog = Arc::new(Catalog::shipped());
+    let mut scenario = BargainScenario {
+        agents: spec.contractors,
+        policy: Some(spec.policy.name().to_owned()),
+        strategies: spec.strategies.iter().filter_map(|name| name.parse().ok()).collect(),
+        rate: spec.rate * options.time_scale,
+        duration: Duration::from_secs_f64(spec.duration_s / options.time_scale),
+        seed: spec.seed,
+        run: RUN.to_owned(),
+        ..BargainScenario::default()
+    };
+    scenario.options.observer = Some(Arc::clone(observer) as _);
+    let control = ControlClient::try_new(exchange.url())?;
+    let transport = |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&exchange.bus)) };
+    let names = (0..scenario.agents).map(|number| scenario.agent_name(number));
+    let identities: BTreeMap<AgentId, Identity> =
+        names.map(|name| exchange.identity(&name).map(|identity| (name, identity))).collect::<Result<_, _>>()?;
+    let identity = |name: &AgentId| identities[name].clone();
+    let access = Access { control: &control, transport: &transport, identity: &identity };
+    let due = {
+        let observer = Arc::clone(observer);
+        Box::new(move |negotiation: &NegotiationId, intended| observer.call_due(negotiation, intended))
+    };
+    let ended = {
+        let (observer, catalog) = (Arc::clone(observer), Arc::clone(&catalog));
+        Box::new(move |negotiation: &NegotiationId, domain: usize, played: &Played| {
+            let record = BargainRecord::of(catalog.name(domain), catalog.plane(domain), played);
+            observer.bargained(negotiation, record);
+        })
+    };
+    let recorder = Arc::new(Recorder::start(Instant::now(), true, None).of_run(RUN).with_due(due));
+    let ledger = Arc::new(Ledger::new(recorder, Arc::clone(&catalog)).with_ended(ended));
+    let population = BargainPopulation::start(&access, &scenario, &catalog, &ledger).await?;
+    let started = Instant::now();
+    let ends = cancel.child_token();
+    let trading = trade(&population, &ledger, started, &ends);
+    let written = attend(trading, observer, files, &ends, show).await;
+    let elapsed = started.elapsed();
+    let stopped = population.stop().await;
+    written?;
+    stopped?;
+    let Finished { verdict, .. } = ledger
+        .recorder()
+        .finish_after(cancel.is_cancelled())
+        .map_err(|source| FileError { path: Path::new("trace").to_owned(), source })?;
+    Ok(Measured { verdict, elapsed, populations: Vec::new() })
 }
 
 /// Drives the load to its end, and writes what is complete meanwhile. A file that takes no more ends the load.
@@ -312,12 +376,13 @@ impl Conduct {
 /// The usual exchange, with the cell's policy and limits that its rate does not reach, unless the plan says otherwise.
 fn exchange_options(spec: &CellSpec, options: &RunOptions) -> ExchangeOptions {
     let usual = LimitConfig::default();
-    let needed = (spec.rate * options.time_scale * REQUESTS_PER_CALL).clamp(1.0, f64::from(u32::MAX)) as u32;
+    let per_round = if spec.strategies.is_empty() { REQUESTS_PER_CALL } else { REQUESTS_PER_BARGAIN };
+    let needed = (spec.rate * options.time_scale * per_round).clamp(1.0, f64::from(u32::MAX)) as u32;
     let requests_per_s = spec.requests_per_s.unwrap_or(usual.requests_per_s.max(needed));
     let limits = LimitConfig { requests_per_s, burst: requests_per_s.saturating_mul(2), ..usual };
     ExchangeOptions {
         policies: vec![spec.policy.clone()],
-        default_policy: Some(spec.policy.name().to_owned()),
+        default_policy: spec.strategies.is_empty().then(|| spec.policy.name().to_owned()),
         limits,
         ..ExchangeOptions::default()
     }

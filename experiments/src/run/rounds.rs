@@ -13,7 +13,7 @@ use schemas::{Act, AgentId, MsgId, NegotiationId, Payload};
 use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::record::{AwardRecord, BidRecord, MessageCount, RoundRecord};
+use crate::record::{AwardRecord, BargainRecord, BidRecord, MessageCount, RoundRecord};
 
 /// How long after its last event a round that has ended is complete: repeats, receipts and notices have come by then.
 const QUIET: Duration = Duration::from_secs(2);
@@ -97,6 +97,13 @@ impl RoundObserver {
         let open =
             OpenRound { record, offers_by_id: BTreeMap::new(), waiting: BTreeMap::new(), last_event: Instant::now() };
         rounds.open.insert(negotiation.clone(), open);
+    }
+
+    /// A bargain has ended.
+    pub fn bargained(&self, negotiation: &NegotiationId, bargain: BargainRecord) {
+        if let Some(open) = self.lock().open.get_mut(negotiation) {
+            open.record.bargain = Some(bargain);
+        }
     }
 
     /// Rounds begun and rounds ended.

@@ -181,6 +181,7 @@ impl World {
             retries: 0,
             duplicates: 0,
             dispositions: BTreeMap::new(),
+            bargain: None,
             offers: bids,
         }
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::Played;
-use super::analysis::{Plane, Solutions};
+use super::analysis::{Distances, Plane, Solutions};
 use super::anchoring::Anchoring;
 
 /// Mean and quantiles of a sample.
@@ -138,6 +138,68 @@ impl fmt::Display for Figures {
     }
 }
 
+/// What one bargain came to, by what outcomes are worth to its parties.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BargainValue {
+    /// By party, in the order of turns: utility of the agreement; the reservation value where there was none.
+    pub utilities: Vec<f64>,
+    /// The same less the reservation value.
+    pub advantages: Vec<f64>,
+    /// What only an agreement has.
+    pub agreement: Option<AgreementValue>,
+}
+
+/// What one agreement is worth.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AgreementValue {
+    /// Sum of the utilities.
+    pub welfare: f64,
+    /// Whether every party may make it, and gets its reservation value at least.
+    pub is_rational: bool,
+    /// How far it is from the best points.
+    pub distances: Distances,
+    /// How near.
+    pub optimality: Optimality,
+    /// Utility of the first offer of the first party, to that party.
+    pub first_offer: Option<f64>,
+}
+
+impl BargainValue {
+    /// Of a bargain over a domain with this plane.
+    #[must_use]
+    pub fn of(plane: &Plane, solutions: &Solutions, played: &Played) -> Self {
+        let agreement = played.agreement();
+        let reserved = plane.reserved().iter().copied();
+        let utilities: Vec<f64> = match agreement {
+            Some(outcome) => plane.point(outcome).to_vec(),
+            None => reserved.clone().collect(),
+        };
+        let advantages = utilities.iter().zip(reserved).map(|(utility, reserved)| utility - reserved).collect();
+        let agreement = agreement.map(|outcome| {
+            let far = plane.distances(outcome, solutions);
+            let extent = plane.extent();
+            let near =
+                |distance: Option<f64>| distance.filter(|_| extent > 0.0).map(|far| (1.0 - far / extent).max(0.0));
+            let most = solutions.max_welfare.first().map(|&best| plane.welfare(best)).filter(|most| *most > 0.0);
+            let optimality = Optimality {
+                pareto: near(far.pareto),
+                nash: near(far.nash),
+                kalai: near(far.kalai),
+                kalai_smorodinsky: near(far.kalai_smorodinsky),
+                max_welfare: most.map(|most| plane.welfare(outcome) / most),
+            };
+            AgreementValue {
+                welfare: plane.welfare(outcome),
+                is_rational: plane.is_rational(outcome),
+                distances: far,
+                optimality,
+                first_offer: played.offers_of(0).next().map(|first| plane.point(first)[0]),
+            }
+        });
+        Self { utilities, advantages, agreement }
+    }
+}
+
 /// Collects bargains, of one domain or of several.
 #[derive(Debug, Clone, Default)]
 pub struct MatchupCounts {
@@ -159,35 +221,30 @@ pub struct MatchupCounts {
 impl MatchupCounts {
     /// Counts one bargain.
     pub fn add(&mut self, plane: &Plane, solutions: &Solutions, played: &Played) {
+        let BargainValue { utilities, advantages, agreement } = BargainValue::of(plane, solutions, played);
         self.bargains += 1;
-        let agreement = played.agreement();
         self.shares.resize_with(self.shares.len().max(plane.parties()), Default::default);
-        for (party, (utilities, advantages)) in self.shares.iter_mut().enumerate().take(plane.parties()) {
-            let reserved = plane.reserved()[party];
-            let utility = agreement.map_or(reserved, |outcome| plane.point(outcome)[party]);
-            utilities.push(utility);
-            advantages.push(utility - reserved);
+        for ((of_utility, of_advantage), (utility, advantage)) in
+            self.shares.iter_mut().zip(utilities.iter().zip(advantages))
+        {
+            of_utility.push(*utility);
+            of_advantage.push(advantage);
         }
-        let Some(outcome) = agreement else { return };
-        self.irrational += u64::from(!plane.is_rational(outcome));
+        let Some(AgreementValue { welfare, is_rational, distances, optimality, first_offer }) = agreement else {
+            return;
+        };
+        self.irrational += u64::from(!is_rational);
         self.rounds.push(f64::from(played.rounds));
         self.relative_time.push(played.relative_time);
-        self.welfare.push(plane.welfare(outcome));
-        let far = plane.distances(outcome, solutions);
-        for (sample, distance) in self.distances.iter_mut().zip([far.pareto, far.nash]) {
+        self.welfare.push(welfare);
+        for (sample, distance) in self.distances.iter_mut().zip([distances.pareto, distances.nash]) {
             sample.extend(distance);
         }
-        let extent = plane.extent();
-        let near = |distance: Option<f64>| distance.filter(|_| extent > 0.0).map(|far| (1.0 - far / extent).max(0.0));
-        let most = solutions.max_welfare.first().map(|&best| plane.welfare(best)).filter(|most| *most > 0.0);
-        let of_welfare = most.map(|most| plane.welfare(outcome) / most);
-        let all = [near(far.pareto), near(far.nash), near(far.kalai), near(far.kalai_smorodinsky), of_welfare];
-        for (sample, optimality) in self.optimality.iter_mut().zip(all) {
-            sample.extend(optimality);
+        let Optimality { pareto, nash, kalai, kalai_smorodinsky, max_welfare } = optimality;
+        for (sample, near) in self.optimality.iter_mut().zip([pareto, nash, kalai, kalai_smorodinsky, max_welfare]) {
+            sample.extend(near);
         }
-        if let Some(first) = played.offers_of(0).next() {
-            self.anchors.push((plane.point(first)[0], plane.point(outcome)[0]));
-        }
+        self.anchors.extend(first_offer.zip(utilities.first().copied()));
     }
 
     /// Bargains counted.

@@ -28,7 +28,7 @@ use crate::live::{Access, LiveError, OPEN_MAX, RegisteredAgents, settle};
 use crate::recorder::observed;
 
 pub use catalog::Catalog;
-pub use ledger::{Ledger, Traded};
+pub use ledger::{EndListener, Ledger, Traded};
 pub use summary::BargainSummary;
 
 /// Events of all agents waiting to be noted: each bargain gives a handful.

@@ -44,10 +44,14 @@ struct LedgerState {
     moves: BTreeMap<NegotiationId, Instant>,
 }
 
+/// Hears of a bargain that has ended: which, over which domain of the catalog, and what came of it.
+pub type EndListener = Box<dyn Fn(&NegotiationId, usize, &Played) + Send + Sync>;
+
 /// Watches every agent of a run. One lock, held for microseconds per event.
 pub struct Ledger {
     recorder: Arc<Recorder>,
     catalog: Arc<Catalog>,
+    ended: Option<EndListener>,
     inner: Mutex<LedgerState>,
 }
 
@@ -55,7 +59,13 @@ impl Ledger {
     /// An empty ledger in front of a recorder, which hears everything too.
     #[must_use]
     pub fn new(recorder: Arc<Recorder>, catalog: Arc<Catalog>) -> Self {
-        Self { recorder, catalog, inner: Mutex::new(LedgerState::default()) }
+        Self { recorder, catalog, ended: None, inner: Mutex::new(LedgerState::default()) }
+    }
+
+    /// The same, which passes on every end.
+    #[must_use]
+    pub fn with_ended(self, ended: EndListener) -> Self {
+        Self { ended: Some(ended), ..self }
     }
 
     /// The recorder.
@@ -94,6 +104,8 @@ impl Ledger {
                 if let Some(why) = why_not(&played.end) {
                     *traded.without.entry(why.to_owned()).or_default() += 1;
                 }
+                drop(inner);
+                self.ended.iter().for_each(|ended| ended(&event.negotiation, domain, &played));
             }
             BargainReport::Misunderstood(_) => inner.traded.refused += 1,
             BargainReport::Declined { .. } => inner.traded.declined += 1,
