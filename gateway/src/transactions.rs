@@ -225,16 +225,16 @@ impl TransactionParts {
     /// Takes a delivery of a transaction in, and acknowledges it; leaves any other alone.
     fn hear(&self, caller: &AgentId, delivery: &[u8]) {
         #[derive(Deserialize)]
-        struct Peeked {
-            envelope: PeekedEnvelope,
+        struct HeardDelivery {
+            envelope: HeardEnvelope,
         }
         #[derive(Deserialize)]
-        struct PeekedEnvelope {
+        struct HeardEnvelope {
             msg_id: DeliveryId,
             negotiation: NegotiationId,
         }
         // A delivery that cannot be read is told by the streams of its caller.
-        let Ok(Peeked { envelope }) = serde_json::from_slice::<Peeked>(delivery) else { return };
+        let Ok(HeardDelivery { envelope }) = serde_json::from_slice::<HeardDelivery>(delivery) else { return };
         {
             let mut watched = self.watched();
             let transactions = watched.by_caller.get_mut(caller);

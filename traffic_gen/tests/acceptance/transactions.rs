@@ -36,10 +36,10 @@ async fn called(bob: &mut Party, task: &str) -> (String, Call) {
 }
 
 /// Offers, confirms and reports.
-async fn works(bob: &mut Party, task: &str, documents: &Value, result: &str) -> (String, Call) {
+async fn works(bob: &mut Party, task: &str, documents: Value, result: &str) -> (String, Call) {
     let (negotiation, call) = called(bob, task).await;
     let mut payload = offer(0);
-    payload["documents"] = documents.clone();
+    payload["documents"] = documents;
     assert_eq!(bob.say(&negotiation, payload).await.disposition, Disposition::Ok);
     let award = bob.accept(&negotiation).await;
     assert_eq!(bob.confirm(&negotiation, award.award_no).await.disposition, Disposition::Committed);
@@ -55,7 +55,7 @@ async fn a_client_of_agora_is_answered_by_an_agent_of_the_exchange() {
 
     let question = asked(Selection::Language, "How warm?", false);
     let (reply, (negotiation, call)) =
-        tokio::join!(client.begin(&question), works(&mut bob, "How warm?", &json!([]), "25 degrees"));
+        tokio::join!(client.begin(&question), works(&mut bob, "How warm?", json!([]), "25 degrees"));
     assert_eq!(reply.unwrap(), TransactionReply::success("25 degrees".to_owned()));
     assert_eq!((call.policy.as_str(), call.documents), ("agora@1", None));
     assert_eq!(bob.closed(&negotiation).await.outcome, Outcome::Completed);
@@ -64,7 +64,7 @@ async fn a_client_of_agora_is_answered_by_an_agent_of_the_exchange() {
     let sources = vec![DocumentSource::of_text(TEXT)];
     let under = asked(Selection::Document { hash: document.hash(), sources }, "{}", false);
     let (reply, (_, call)) =
-        tokio::join!(client.begin(&under), works(&mut bob, "{}", &json!([document.hash()]), "{\"t\": 25}"));
+        tokio::join!(client.begin(&under), works(&mut bob, "{}", json!([document.hash()]), "{\"t\": 25}"));
     assert_eq!(reply.unwrap().body, "{\"t\": 25}");
     let documents = call.documents.unwrap();
     assert_eq!((documents.hashes, documents.require), (vec![document.hash()], true));
@@ -77,7 +77,7 @@ async fn a_conversation_reaches_its_agent_message_by_message_and_a_refusal_comes
     let client = client(&rig, "bob");
     let opening = asked(Selection::Negotiation, "Shall we agree?", true);
     let (reply, (_, call)) =
-        tokio::join!(client.begin(&opening), works(&mut bob, "Shall we agree?", &json!([]), "On what?"));
+        tokio::join!(client.begin(&opening), works(&mut bob, "Shall we agree?", json!([]), "On what?"));
     let reply = reply.unwrap();
     let id = reply.conversation.unwrap().id;
     let told =
@@ -88,7 +88,7 @@ async fn a_conversation_reaches_its_agent_message_by_message_and_a_refusal_comes
         (Some(AttrValue::Int(1)), Some(AttrValue::Int(1)))
     );
     let (reply, (_, call)) =
-        tokio::join!(client.follow(&id, "On JSON."), works(&mut bob, "On JSON.", &json!([]), "Agreed."));
+        tokio::join!(client.follow(&id, "On JSON."), works(&mut bob, "On JSON.", json!([]), "Agreed."));
     assert_eq!(reply.unwrap().body, "Agreed.");
     assert_eq!(told(&call, "agora_message"), Some(AttrValue::Int(2)));
 
