@@ -71,7 +71,8 @@ pub struct RoutineRequest {
 }
 
 /// Why a routine gave no result. No variant holds words of the request.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum RoutineFault {
     /// It reported an error, or ended abnormally.
     #[error("the routine failed: {0}")]

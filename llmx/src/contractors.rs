@@ -1,5 +1,7 @@
 //! `llmx contractors`: contractors against an exchange that runs elsewhere, scripted or with a language model.
 
+mod routines;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,12 +11,15 @@ use agents::metrics::{AgentMetrics, AgentRole};
 #[cfg(feature = "llm")]
 use agents::model::metrics::ModelMetrics;
 use agents::observer::Observer;
+use agents::routine::RoutineRunner;
+use agents::routine::metrics::RoutineMetrics;
 use schemas::TopicName;
 use schemas::ids::Capability;
 use serde_json::json;
 use traffic_gen::deferrals::DeferralCounter;
 use traffic_gen::invariants::Watch;
 use traffic_gen::live::{self, Access, CallScenario, Population};
+use traffic_gen::routines::RoutineSummary;
 
 use crate::arguments::share;
 use crate::connections::Connections;
@@ -34,7 +39,8 @@ const PREFIX_LEN_MAX: usize = 40;
 #[command(
     after_help = "Examples:\n  llmx contractors --gateway http://127.0.0.1:8080 --count 12 --transport websocket\n  \
     llmx contractors --count 3 --model model.toml                with a language model (docs/models.md)\n  \
-    llmx contractors --model model.toml --model-share 0.5        with it for every other one"
+    llmx contractors --model model.toml --model-share 0.5        with it for every other one\n  \
+    llmx contractors --routines examples/routines.toml           with routines for protocol documents (docs/agora.md)"
 )]
 pub struct ContractorsArgs {
     #[command(flatten)]
@@ -67,6 +73,9 @@ pub struct ContractorsArgs {
     /// With --model: keep what it is asked and answers in this folder, which only its owner may read (docs/models.md)
     #[arg(long, value_name = "DIR", requires = "model")]
     keep_prompts: Option<PathBuf>,
+    /// Let routines carry the awards out, by the protocol document they pin, as this TOML file says (docs/agora.md)
+    #[arg(long, value_name = "FILE", conflicts_with = "model")]
+    routines: Option<PathBuf>,
     #[command(flatten)]
     threads: ThreadsArgs,
 }
@@ -102,6 +111,7 @@ pub async fn run(args: ContractorsArgs) -> Outcome {
     if args.model.is_some() {
         return Err(crate::missing::failure("--model"));
     }
+    let runners = routines::open(args.routines.as_deref(), RoutineMetrics::try_new(&registry)?)?;
     let remote = args.remote.open("llmx-contractors").await?;
     let (transport, identity) = (|_: &_| remote.transport(), |name: &_| remote.identity(name));
     let access = Access { control: &remote.control, transport: &transport, identity: &identity };
@@ -115,6 +125,7 @@ pub async fn run(args: ContractorsArgs) -> Outcome {
         topic: args.topic,
         capabilities: args.capability,
         seed: args.seed,
+        routines: runners.clone(),
         connect_within: remote.connect_within,
         options,
         #[cfg(feature = "llm")]
@@ -134,10 +145,7 @@ pub async fn run(args: ContractorsArgs) -> Outcome {
         None => None,
     };
     population.stop().await?;
-    let deferrals = deferrals.total();
-    if !deferrals.is_empty() {
-        print(format_args!("contractors: held back by gateways: {deferrals}"));
-    }
+    print_course(&deferrals, &runners);
     #[cfg(feature = "llm")]
     if let Some(summary) = summary {
         print(summary);
@@ -147,6 +155,18 @@ pub async fn run(args: ContractorsArgs) -> Outcome {
         health.close().await;
     }
     Ok(())
+}
+
+/// What held them back, and which routines ran.
+fn print_course(deferrals: &DeferralCounter, runners: &[Arc<RoutineRunner>]) {
+    let deferrals = deferrals.total();
+    if !deferrals.is_empty() {
+        print(format_args!("contractors: held back by gateways: {deferrals}"));
+    }
+    let ran = RoutineSummary::of(runners);
+    if !ran.is_empty() {
+        print(format_args!("contractors: routines {ran}"));
+    }
 }
 
 /// What begins the names of agents.

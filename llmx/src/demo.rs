@@ -2,6 +2,7 @@
 
 mod alternating;
 mod models;
+mod routines;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -36,8 +37,8 @@ use crate::gateway::Console;
 use crate::keys;
 use crate::nats::NatsSource;
 use crate::output::{Failure, Outcome, Progress, create, print, print_json};
-
 use models::{DemoModelArgs, DemoModelSummaries, DemoModels};
+use routines::ParcelRoutines;
 
 /// Arguments of `llmx demo`.
 #[derive(Debug, clap::Args)]
@@ -46,6 +47,7 @@ use models::{DemoModelArgs, DemoModelSummaries, DemoModels};
     llmx demo --trace trace.jsonl --csv minutes.csv --export log.jsonl\n  \
     llmx demo --load burst:20 --rate 40\n  \
     llmx demo --contractor-model model.toml --model-share 0.5\n  \
+    llmx demo --routines\n  \
     llmx demo --protocol alternating --policy bargain-medium\n  \
     llmx demo --listen 127.0.0.1:8080 --duration 600\n\n\
     The exchange runs in this process and its memory, or over the NATS that --nats or --config names on the command line;\n\
@@ -85,6 +87,9 @@ pub struct DemoArgs {
     contractor: Option<PathBuf>,
     #[command(flatten)]
     models: DemoModelArgs,
+    /// Let calls name protocol documents, and routines of every kind carry the awards out; contractors without one talk
+    #[arg(long, conflicts_with = "contractor_model")]
+    routines: bool,
     /// Write every message of every agent, one JSON document per line
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -299,6 +304,11 @@ async fn contract_net(args: DemoArgs) -> Outcome {
     let is_alone = args.listen.is_none() && !opened.is_kept;
     let models = args.models.open(&policy, is_alone.then_some(args.seed))?;
     let scenario = models.join(args.scenario(&policy, opened.is_kept)?);
+    let parcels = if args.routines { Some(ParcelRoutines::start().await?) } else { None };
+    let scenario = match &parcels {
+        Some(parcels) => parcels.of(scenario),
+        None => scenario,
+    };
     let options = ExchangeOptions {
         policies: vec![policy.clone()],
         default_policy: Some(policy.name().to_owned()),

@@ -94,6 +94,7 @@ impl Process {
             }
             Self::Contractors => {
                 of_agents(&registry)?;
+                ::agents::routine::metrics::RoutineMetrics::try_new(&registry)?;
                 #[cfg(feature = "llm")]
                 ::agents::model::metrics::ModelMetrics::try_new(&registry)?;
             }

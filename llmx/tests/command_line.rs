@@ -154,6 +154,9 @@ fn bad_usage_and_configuration_exit_2_and_say_what_is_wrong() {
         (&["demo", "--keep-prompts", "x"], "--keep-prompts needs --contractor-model or --initiator-model"),
         (&["demo", "--initiator-model", "x"], "under medium@1 the exchange decides"),
         (&["contractors", "--keep-prompts", "x"], "--model"),
+        (&["contractors", "--routines", "/nonexistent"], "cannot read /nonexistent"),
+        (&["demo", "--routines", "--protocol", "alternating"], "--routines is for the contract net"),
+        (&["demo", "--routines", "--contractor-model", "x"], "cannot be used with"),
     ] {
         let output = llmx(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));

@@ -27,5 +27,6 @@ pub mod metrics;
 pub mod minutes;
 pub mod models;
 pub mod recorder;
+pub mod routines;
 pub mod summary;
 pub mod trace;

@@ -8,10 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use agents::routine::RoutineRunner;
 use agents::transport::Transport;
 use agents::{AgentError, AgentOptions, CallEvent, CallReport, CallRequest, ContractorConfig, Identity, Initiator};
 use futures_util::StreamExt;
 use schemas::control::{Consent, ConsentEffect, Registration};
+use schemas::document::CallDocuments;
 use schemas::ids::Capability;
 use schemas::payload::Cfp;
 use schemas::policy::Gate;
@@ -70,6 +72,11 @@ pub struct CallScenario {
     pub durable: bool,
     /// What calls ask for, in words.
     pub task: String,
+    /// Protocol documents that calls name.
+    pub documents: Option<CallDocuments>,
+    /// What carries out the awards of scripted contractors: contractor `n` has the one at `n`, counted round and round.
+    /// Empty: nothing does, and reports are scripted.
+    pub routines: Vec<Arc<RoutineRunner>>,
     /// Name of the policy calls ask for; absent: the exchange's default applies.
     pub policy: Option<String>,
     /// Calls per second.
@@ -117,6 +124,8 @@ impl Default for CallScenario {
             capabilities: Vec::new(),
             durable: false,
             task: TASK.to_owned(),
+            documents: None,
+            routines: Vec::new(),
             policy: None,
             rate: 10.0,
             load: Load::default(),
@@ -462,6 +471,7 @@ async fn note(recorder: Arc<Recorder>, mut events: mpsc::Receiver<CallEvent>, en
 pub fn request(scenario: &CallScenario, own_id: String) -> CallRequest {
     let cfp = Cfp {
         task: Some(scenario.task.clone()),
+        documents: scenario.documents.clone(),
         policy: scenario.policy.clone(),
         reply_within_ms: Some(scenario.reply_within_ms),
         gates: scenario.gates(),

@@ -11,6 +11,7 @@ use crate::latency::Quantiles;
 use crate::live::CallScenario;
 use crate::models::{ModelSource, ModelSummary};
 use crate::recorder::Counts;
+use crate::routines::RoutineSummary;
 
 /// The result of a run. Counts are of distinct messages; latencies are in milliseconds, from the intended time.
 #[derive(Debug, Clone, Serialize)]
@@ -33,6 +34,9 @@ pub struct CallSummary {
     /// What a model was asked, where one chose for the initiator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initiator_model: Option<ModelSummary>,
+    /// Runs of routines by what ran, where awards were carried out by routines.
+    #[serde(skip_serializing_if = "RoutineSummary::is_empty")]
+    pub routines: RoutineSummary,
     /// Target calls per second.
     pub rate: f64,
     /// Negotiations that ended.
@@ -143,6 +147,9 @@ impl fmt::Display for CallSummary {
         }
         writeln!(f, "  outcomes {}", counts(&self.outcomes))?;
         writeln!(f, "  rejected at the gateway {}", counts(&self.rejected))?;
+        if !self.routines.is_empty() {
+            writeln!(f, "  routines {}", self.routines)?;
+        }
         if let Some(model) = &self.model {
             writeln!(f, "  {model}")?;
         }
@@ -233,6 +240,7 @@ impl CallSummary {
             model_source: ModelSource::Scripted,
             model: None,
             initiator_model: None,
+            routines: RoutineSummary::of(&scenario.routines),
             rate: scenario.rate,
             rounds: counts.rounds,
             cfps: counts.cfps,

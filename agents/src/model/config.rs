@@ -28,6 +28,9 @@ pub struct ModelAgentConfig {
     /// What parties of bargains are told.
     #[serde(default)]
     pub party: ModelPartyConfig,
+    /// What a model that carries awards out is told.
+    #[serde(default)]
+    pub routine: ModelRoutineConfig,
 }
 
 /// An endpoint and the limits of using it.
@@ -126,6 +129,14 @@ pub struct ModelPartyConfig {
     pub instructions: String,
 }
 
+/// What a model that carries awards out is told. It is shown the task of each award, quoted, whatever `words` says.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ModelRoutineConfig {
+    /// The owner's words to the model: what the agent does, and how. Secrets do not belong here.
+    pub instructions: String,
+}
+
 /// In which order a model is shown offers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -216,6 +227,18 @@ impl ModelAgentConfig {
         self.model.check()?;
         if self.party.instructions.len() > INSTRUCTIONS_BYTES_MAX {
             return Err(fault("party.instructions", format!("at most {INSTRUCTIONS_BYTES_MAX} bytes")));
+        }
+        Ok(())
+    }
+
+    /// Whether the parameters of a model that carries awards out make sense.
+    ///
+    /// # Errors
+    /// [`ModelConfigError`] names the first that does not.
+    pub fn check_routine(&self) -> Result<(), ModelConfigError> {
+        self.model.check()?;
+        if self.routine.instructions.len() > INSTRUCTIONS_BYTES_MAX {
+            return Err(fault("routine.instructions", format!("at most {INSTRUCTIONS_BYTES_MAX} bytes")));
         }
         Ok(())
     }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use schemas::document::{RoutineKind, RoutineReport};
+use telemetry::{Kind, Span, SpanId, Tracer};
 use tokio::time::Instant;
 
 #[cfg(feature = "metrics")]
@@ -54,6 +55,7 @@ pub struct RoutineRunner {
     sentence: String,
     limits: RoutineLimits,
     tallies: Mutex<BTreeMap<RoutineKind, RoutineTally>>,
+    tracer: Tracer,
     #[cfg(feature = "metrics")]
     metrics: Option<RoutineMetrics>,
 }
@@ -68,6 +70,7 @@ impl RoutineRunner {
             sentence: SENTENCE.to_owned(),
             limits,
             tallies: Mutex::default(),
+            tracer: Tracer::off(),
             #[cfg(feature = "metrics")]
             metrics: None,
         }
@@ -85,6 +88,13 @@ impl RoutineRunner {
     #[must_use]
     pub fn saying(mut self, sentence: &str) -> Self {
         self.sentence = sentence.chars().take(RESULT_CHARS_MAX).collect();
+        self
+    }
+
+    /// The same, whose spans go to `tracer`.
+    #[must_use]
+    pub fn traced(mut self, tracer: Tracer) -> Self {
+        self.tracer = tracer;
         self
     }
 
@@ -119,10 +129,11 @@ impl RoutineRunner {
                 Attempt::Sentence => None,
             };
             let Some(routine) = routine else { break };
-            let began = Instant::now();
+            let (began, start) = (Instant::now(), SystemTime::now());
             let outcome = self.run_once(routine.as_ref(), request).await;
-            let report = attempt.report(pinned);
-            self.note(report.kind, began.elapsed(), outcome.as_ref().err());
+            let (report, took) = (attempt.report(pinned), began.elapsed());
+            self.note(report.kind, took, outcome.as_ref().err());
+            self.record(request, report.kind, (start, took), outcome.as_ref().err());
             match outcome {
                 Ok(result) => return RoutineAnswer { result, report },
                 Err(fault) => {
@@ -153,6 +164,36 @@ impl RoutineRunner {
         // Four bytes are the longest character: the length in bytes settles most results.
         let is_short = result.len() <= RESULT_CHARS_MAX || result.chars().count() <= RESULT_CHARS_MAX;
         if is_short { Ok(result) } else { Err(RoutineFault::TooLong) }
+    }
+
+    /// The span of a run: `routine <kind>`, under the delivery that made the award binding.
+    fn record(
+        &self,
+        request: &RoutineRequest,
+        kind: RoutineKind,
+        (start, took): (SystemTime, Duration),
+        fault: Option<&RoutineFault>,
+    ) {
+        if !self.tracer.is_on() {
+            return;
+        }
+        let RoutineRequest { agent, negotiation, context, asked_at, document, .. } = request;
+        let make = || {
+            let id = SpanId::asked(agent, negotiation, &format!("{}-{}", asked_at.0, kind.as_str()));
+            let mut span = Span::new(format!("routine {}", kind.as_str()), Kind::Internal, *context, id, start)
+                .with("messaging.message.conversation_id", negotiation.to_string())
+                .with("llmx.agent", agent.to_string())
+                .failed(fault.map(Into::into));
+            if let Some(document) = document {
+                span = span.with("llmx.document", document.to_string());
+            }
+            span.end = start.checked_add(took).unwrap_or(start);
+            span
+        };
+        match fault {
+            None => self.tracer.record(context.trace, make),
+            Some(_) => self.tracer.record_failed(context.trace, make),
+        }
     }
 
     fn note(&self, kind: RoutineKind, took: Duration, fault: Option<&RoutineFault>) {

@@ -92,6 +92,9 @@ fn check(args: &DemoArgs) -> Result<Option<Policy>, Failure> {
             "--contractor is for the contract net: in a bargain there are no contractors",
         ));
     }
+    if args.routines {
+        return Err(Failure::configuration("--routines is for the contract net: bargains know no documents"));
+    }
     if let Some(option) = args.models.given() {
         return Err(Failure::configuration(format_args!("{option} is for the contract net")));
     }

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use agents::contractor::PerformingContractor;
 #[cfg(feature = "llm")]
 use agents::model::contractor::{AskingContractor, ModelContractorCounts, spawn};
 #[cfg(feature = "llm")]
 use agents::model::{Consultant, ModelAgentConfig, ModelContractor};
+use agents::routine::RoutineRunner;
 use agents::transport::Transport;
 use agents::{Agent, AgentError, AgentHandle, AgentOptions, Contractor, ContractorConfig, Identity};
 use schemas::AgentId;
@@ -74,6 +76,12 @@ impl CallScenario {
 }
 
 impl CallScenario {
+    /// What carries out the awards of a scripted contractor.
+    fn routines_of(&self, number: u32) -> Option<&Arc<RoutineRunner>> {
+        let index = usize::try_from(number).unwrap_or(0).checked_rem(self.routines.len())?;
+        self.routines.get(index)
+    }
+
     /// The name of a contractor of this scenario: scripted ones and those that ask a model never share one.
     #[must_use]
     pub fn contractor_name(&self, number: u32) -> AgentId {
@@ -99,6 +107,8 @@ fn model_contractor_name(number: u32) -> AgentId {
 pub enum RunningContractor {
     /// A scripted one.
     Scripted(AgentHandle<Contractor>),
+    /// A scripted one whose awards are carried out by routines.
+    Performing(AgentHandle<PerformingContractor>),
     /// One that asks a model.
     #[cfg(feature = "llm")]
     Asking(AgentHandle<AskingContractor>),
@@ -116,8 +126,6 @@ impl RunningContractor {
         cancel: &CancellationToken,
     ) -> Result<Self, LiveError> {
         let name = identity.agent.clone();
-        #[cfg(not(feature = "llm"))]
-        let _ = number;
         #[cfg(feature = "llm")]
         if scenario.asks_model(number)
             && let Some(ModelPopulation { config, consultant, marker_seed, .. }) = scenario.model.clone()
@@ -129,6 +137,10 @@ impl RunningContractor {
         let own = scenario.by_contractor.get(&name).unwrap_or(&scenario.contractor);
         let config = ContractorConfig { seed: scenario.seed, ..own.clone() };
         let strategy = Contractor::try_new(&name, config)?;
+        if let Some(runner) = scenario.routines_of(number) {
+            let way = (transport, identity, options);
+            return Ok(Self::Performing(PerformingContractor::spawn(strategy, runner, way, cancel.clone())));
+        }
         let agent = Agent::new(transport, identity, strategy).with_options(options);
         Ok(Self::Scripted(agent.spawn(cancel.clone())))
     }
@@ -160,6 +172,7 @@ impl RunningContractor {
     pub fn agent(&self) -> &AgentId {
         match self {
             Self::Scripted(handle) => handle.agent(),
+            Self::Performing(handle) => handle.agent(),
             #[cfg(feature = "llm")]
             Self::Asking(handle) => handle.agent(),
         }
@@ -172,6 +185,7 @@ impl RunningContractor {
     pub async fn connected(&self) -> Result<(), AgentError> {
         match self {
             Self::Scripted(handle) => handle.connected().await,
+            Self::Performing(handle) => handle.connected().await,
             #[cfg(feature = "llm")]
             Self::Asking(handle) => handle.connected().await,
         }
@@ -184,6 +198,7 @@ impl RunningContractor {
     pub async fn join(self) -> Result<(), AgentError> {
         let summary = match self {
             Self::Scripted(handle) => handle.join().await,
+            Self::Performing(handle) => handle.join().await,
             #[cfg(feature = "llm")]
             Self::Asking(handle) => handle.join().await,
         };

@@ -4,7 +4,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use schemas::document::DocumentHash;
 use schemas::{AgentId, NegotiationId, Timestamp};
-use telemetry::TraceContext;
+use telemetry::{Span, SpanId, Spans, TraceContext, Tracer};
 
 use super::*;
 use crate::routine::NativeRoutine;
@@ -138,4 +138,29 @@ async fn every_run_is_counted_by_kind_and_result() {
     ] {
         assert!(text.contains(line), "{line}\n{text}");
     }
+}
+
+/// Spans as they are finished.
+#[derive(Default)]
+struct Finished(Mutex<Vec<Span>>);
+
+impl Spans for Finished {
+    fn take(&self, span: Span) {
+        self.0.lock().unwrap().push(span);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_run_is_a_span_below_the_receipt_and_a_fault_its_error() {
+    let finished = Arc::new(Finished::default());
+    let model = Arc::new(Ending(RoutineKind::Model, Some(Ok("by the model".to_owned()))));
+    let runner = runner(Ending(RoutineKind::Http, None)).with_model(model).traced(Tracer::new(1.0, finished.clone()));
+    let request = request(Some(document()), "5");
+    runner.run(&request).await;
+    let spans = finished.0.lock().unwrap();
+    let names: Vec<(&str, Option<&str>)> = spans.iter().map(|span| (span.name.as_ref(), span.error)).collect();
+    assert_eq!(names, [("routine http", Some("timed_out")), ("routine model", None)]);
+    let ids: Vec<SpanId> = spans.iter().map(|span| span.id).collect();
+    assert_ne!(ids[0], ids[1]);
+    assert!(spans.iter().all(|span| span.context == request.context), "{spans:?}");
 }
