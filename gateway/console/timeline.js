@@ -332,7 +332,8 @@ function drawEntry(entry) {
       return ["closed", "", strong(`Round ${entry.round} closed`), ` ${words(entry.reason)}`, quiet(` ${count(entry.responded)} of ${count(entry.expected)} responded, ${plural(entry.offers, "valid offer")}`)];
     case "decided": {
       const winners = entry.winners.length ? [" ", code(entry.winners.join(", ")), " wins"] : [" nobody wins"];
-      return ["decided", "good", strong("Decision"), ` ${CAUSES[entry.cause] ?? words(entry.cause)}:`, ...winners, quiet(` of ${plural(entry.ranked.length, "valid offer")}`)];
+      const pinned = entry.documents?.length ? [quiet(", under "), code(entry.documents.join(", "))] : [];
+      return ["decided", "good", strong("Decision"), ` ${CAUSES[entry.cause] ?? words(entry.cause)}:`, ...winners, quiet(` of ${plural(entry.ranked.length, "valid offer")}`), ...pinned];
     }
     case "proposed":
       return ["proposed", "", strong("Offer"), " of ", code(entry.by), quiet(` round ${entry.round}, turn ${entry.step}: `), termsText(entry.terms)];

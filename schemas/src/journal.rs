@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::bargain::Issue;
+use crate::document::DocumentHash;
 use crate::ids::{AgentId, AwardNo, DeliveryId, Lot, NegotiationId};
 use crate::payload::Terms;
 use crate::time::Timestamp;
@@ -151,6 +152,9 @@ pub enum Happened {
         ranked: Vec<Ranked>,
         /// Contractors that got the lots.
         winners: Vec<AgentId>,
+        /// The protocol documents their awards pin, each once.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        documents: Vec<DocumentHash>,
     },
     /// The register answered.
     Registered {

@@ -16,7 +16,7 @@ const EXAMPLES_MIN: usize = 20;
 #[test]
 fn every_example_is_a_document_of_the_contract() {
     let mut seen = 0;
-    for name in ["agents.md", "spec/messages.md", "spec/contract-net.md", "spec/alternating-offers.md"] {
+    for name in ["agents.md", "agora.md", "spec/messages.md", "spec/contract-net.md", "spec/alternating-offers.md"] {
         let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name)).unwrap();
         for example in examples(&text) {
             if let Some(verdict) = judge(&example) {

@@ -4,7 +4,11 @@
 use std::fs;
 use std::path::Path;
 
-use super::lab::Lab;
+use schemas::Digest;
+use schemas::digest::canonical;
+use serde_json::Value;
+
+use super::lab::{Lab, document};
 use crate::chain::{CHAIN_START, frame, unframe};
 use crate::{Difference, VerifyOptions, verify};
 
@@ -35,6 +39,43 @@ async fn a_forged_document_under_a_new_chain_is_found_and_named() {
     }
     fs::write(&file, &original).unwrap();
     assert_eq!(difference(folder.path()), None);
+}
+
+#[tokio::test]
+async fn a_changed_document_hash_is_found_and_its_record_named_however_much_is_forged_with_it() {
+    let mut lab = Lab::new(1);
+    lab.fill(2).await;
+    let folder = tempfile::tempdir().unwrap();
+    lab.archive_once(folder.path(), u64::MAX).await.unwrap();
+    let file = folder.path().join("lane-0/00000000000000000001.jsonl");
+    let original = fs::read(&file).unwrap();
+    let named = |bytes: &[u8]| {
+        fs::write(&file, bytes).unwrap();
+        difference(folder.path()).unwrap_or_else(|| panic!("unnoticed")).what
+    };
+    let [first, second] = ["first", "second"].map(|name| document(name).to_string());
+    let offers = |hash: &str| format!(r#""documents":["{hash}"]"#);
+    let pins = |hash: &str| format!(r#""document":"{hash}""#);
+    // Someone else's hash in the offer alone, in the decision alone, in an offer whose digest is made anew.
+    let offer_altered = forged(&original, "record", &offers(&second), &offers(&first));
+    let found = named(&offer_altered);
+    assert!(found.contains("its body has digest") && found.contains("3.0"), "{found}");
+    let found = named(&forged(&original, "closed", &pins(&second), &pins(&first)));
+    assert!(found.contains("decisions[0].awards[0].document"), "{found}");
+    let (old, new) = (offer_digest(&original), offer_digest(&offer_altered));
+    let found = named(&forged(&offer_altered, "record", &old, &new));
+    assert!(found.contains("alice~job-1"), "{found}");
+    fs::write(&file, &original).unwrap();
+    assert_eq!(difference(folder.path()), None);
+}
+
+/// The digest of the first offer's body, as it stands in a lane's bytes.
+fn offer_digest(lane: &[u8]) -> String {
+    let text = std::str::from_utf8(lane).unwrap();
+    let line = text.lines().find(|line| line.contains(r#""act":"offer""#)).unwrap();
+    let framed: Value = serde_json::from_str(line).unwrap();
+    let body = framed.pointer("/line/record/record/entries/0/message/body").unwrap();
+    Digest::of_bytes(&canonical(body).unwrap()).to_string()
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use policy_core::replay::Replay;
 use policy_core::{Limits, preset};
 use schemas::digest::canonical;
 use schemas::record::{EngineEvent, Entry, Record};
-use schemas::{Digest, Lane, NegotiationId, RegisterKey, Timestamp};
+use schemas::{Digest, DocumentHash, Lane, NegotiationId, RegisterKey, Timestamp};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -75,7 +75,8 @@ impl Lab {
         let number = self.negotiations;
         let id = format!("alice~job-{number}");
         self.append_entries(lane, vec![call(&id)]).await;
-        let offer = json!({"act": "offer", "terms": {"price": 1_000_000 + number}});
+        let documents = [document("second")];
+        let offer = json!({"act": "offer", "terms": {"price": 1_000_000 + number}, "documents": documents});
         self.append_entries(lane, vec![message("bob", &id, 1, offer)]).await;
         if self.aborts {
             let event = EngineEvent::Abort {
@@ -163,13 +164,19 @@ pub(super) struct Archived {
     pub(super) status: Arc<ArchiveStatus>,
 }
 
+/// The protocol document of a name; calls ask for `first` or `second`, offers name `second`.
+pub(super) fn document(name: &str) -> DocumentHash {
+    DocumentHash::of_bytes(name.as_bytes())
+}
+
 /// A call to bob.
 fn call(id: &str) -> Entry {
     let policy = preset("low").unwrap();
     let pinned = json!({
         "policy": policy, "policy_digest": policy.digest().unwrap(), "invited": [{"agent": "bob"}],
     });
-    entry("alice", id, 1, json!({"act": "cfp", "task": "deliver"}), &pinned)
+    let documents = json!({"hashes": [document("first"), document("second")]});
+    entry("alice", id, 1, json!({"act": "cfp", "task": "deliver", "documents": documents}), &pinned)
 }
 
 fn message(from: &str, id: &str, number: u32, payload: Value) -> Entry {

@@ -14,10 +14,13 @@ use futures_util::stream::BoxStream;
 use policy_engine::{Engine, EngineConfig, EngineHandle, EngineMetrics};
 use prometheus::Registry;
 use schemas::delivery::{Delivery, Notification};
+use schemas::document::CallDocuments;
 use schemas::envelope::Envelope;
 use schemas::payload::{AttrValue, Cfp, Confirm, Inform, InformKind, Offer};
 use schemas::record::{AdmittedMessage, EngineEvent, Entry, Invitation, Message, Pinned, Qos, Record};
-use schemas::{Act, Address, AgentId, AwardNo, DeliveryId, Digest, Lane, MsgId, NegotiationId, Payload, Policy};
+use schemas::{
+    Act, Address, AgentId, AwardNo, DeliveryId, Digest, DocumentHash, Lane, MsgId, NegotiationId, Payload, Policy,
+};
 use schemas::{Timestamp, WireTime, subject};
 use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout};
@@ -101,7 +104,8 @@ pub(crate) fn call_the_present(own: &str, policy: Policy, contractors: &[&str]) 
 }
 
 fn invite(own: &str, policy: Policy, invited: Vec<Invitation>) -> Entry {
-    let payload = Payload::Cfp(Cfp { reply_within_ms: Some(10_000), ..Cfp::default() });
+    let documents = Some(CallDocuments { hashes: vec![document()], require: false });
+    let payload = Payload::Cfp(Cfp { reply_within_ms: Some(10_000), documents, ..Cfp::default() });
     let policy_digest = policy.digest().unwrap();
     let pinned = Pinned { policy: Arc::new(policy), policy_digest, invited, left_out: 0 };
     Entry::Message(AdmittedMessage { pinned: Some(Arc::new(pinned)), ..admitted("alice", own, "call", payload) })
@@ -115,6 +119,17 @@ pub(crate) fn message(from: &str, own: &str, msg_id: &str, payload: Payload) -> 
 pub(crate) fn offer(price: i64) -> Payload {
     let attribute = |name: &str, value| (schemas::ids::AttrName::try_new(name).unwrap(), AttrValue::Int(value));
     Payload::Offer(Offer { terms: [attribute("price", price)].into(), ..Offer::default() })
+}
+
+/// The same, by a contractor that knows the document of the calls.
+pub(crate) fn offer_under_document(price: i64) -> Payload {
+    let Payload::Offer(offer) = offer(price) else { unreachable!("an offer") };
+    Payload::Offer(Offer { documents: vec![document()], ..offer })
+}
+
+/// The protocol document that every call of a contract net names.
+pub(crate) fn document() -> DocumentHash {
+    DocumentHash::of_bytes(b"a document")
 }
 
 pub(crate) fn confirm(award_no: AwardNo) -> Payload {

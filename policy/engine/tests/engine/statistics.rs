@@ -15,8 +15,8 @@ use schemas::{Act, subject};
 
 use crate::bargain::{bargain, join_and_accept_anything};
 use crate::exchange::{
-    LANE, Probe, append, award_no, call, config, confirm, done, message, metrics, negotiation, offer, open_bus, policy,
-    sample, start,
+    LANE, Probe, append, award_no, call, config, confirm, document, done, message, metrics, negotiation, offer,
+    offer_under_document, open_bus, policy, sample, start,
 };
 
 #[tokio::test(start_paused = true)]
@@ -51,10 +51,10 @@ async fn a_journal_tells_a_round_from_the_call_to_its_end_and_no_terms() {
         assert!(rest.any(|told| told == line), "`{line}` in its place: {told:#?}");
     }
     let decided = journal.entries.iter().find_map(|entry| {
-        let Happened::Decided { cause, ranked, winners } = &entry.what else { return None };
-        Some((cause.as_str(), ranked.len(), winners[0].as_str()))
+        let Happened::Decided { cause, ranked, winners, documents } = &entry.what else { return None };
+        Some((cause.as_str(), ranked.len(), winners[0].as_str(), documents.as_slice()))
     });
-    assert_eq!(decided, Some(("score", 1, "bob")));
+    assert_eq!(decided, Some(("score", 1, "bob", &[document()][..])));
     let text = serde_json::to_string(&journal).unwrap();
     assert!(!text.contains("4711") && !text.contains("price"), "{text}");
 }
@@ -206,7 +206,7 @@ async fn round(bus: &Bus, own: &str, price: i64) {
     let mut bob = Probe::connect(bus, "bob").await;
     append(bus, vec![call(own, policy("low"), &["bob"], Qos::AtLeastOnce)]).await;
     bob.until(Act::Cfp).await;
-    append(bus, vec![message("bob", own, "b1", offer(price))]).await;
+    append(bus, vec![message("bob", own, "b1", offer_under_document(price))]).await;
     let accept = bob.until(Act::Accept).await;
     append(bus, vec![message("bob", own, "b2", confirm(award_no(&accept)))]).await;
     bob.until(Act::Ack).await;

@@ -11,7 +11,7 @@ use schemas::delivery::{Agreement, BargainCall, CloseReason, Disposition, Outcom
 use schemas::ids::AttrName;
 use schemas::journal::{Happened, ISSUE_TEXT_SHOWN_MAX, ISSUE_VALUES_SHOWN_MAX, ISSUES_SHOWN_MAX, Ranked};
 use schemas::payload::{AttrValue, Terms};
-use schemas::{Act, AgentId, AwardNo, DeliveryId, Lot, NegotiationId, RegisterKey};
+use schemas::{Act, AgentId, AwardNo, DeliveryId, DocumentHash, Lot, NegotiationId, RegisterKey};
 use serde::Serialize;
 
 use crate::lane::{DeliveryEvent, DeliveryStep};
@@ -99,6 +99,7 @@ struct Choice {
     cause: Cause,
     ranked: Vec<(AgentId, u32)>,
     winners: Vec<AgentId>,
+    documents: Vec<DocumentHash>,
 }
 
 /// What is remembered of the rules of a bargain.
@@ -244,7 +245,7 @@ impl Fact {
     /// How many facts' worth of memory it takes.
     fn weight(&self) -> usize {
         match self {
-            Self::Decided(choice) => 2 + (choice.ranked.len() + choice.winners.len()) / 2,
+            Self::Decided(choice) => 2 + (choice.ranked.len() + choice.winners.len() + choice.documents.len()) / 2,
             Self::Proposed(proposal) | Self::Agreed(proposal) => proposal.weight(),
             Self::Rules(rules) => rules.weight(),
             Self::Called { .. }
@@ -357,6 +358,9 @@ impl Choice {
     fn of(decision: &Decision) -> Self {
         let winner = |offer_id| decision.offers.iter().find(|offer| offer.offer_id == offer_id);
         let winners = decision.awards.iter().filter_map(|award| winner(award.offer_id));
+        let mut documents: Vec<DocumentHash> = decision.awards.iter().filter_map(|award| award.document).collect();
+        documents.sort();
+        documents.dedup();
         Self {
             cause: decision.cause,
             ranked: decision
@@ -366,6 +370,7 @@ impl Choice {
                 .map(|offer| (offer.contractor.clone(), offer.score))
                 .collect(),
             winners: winners.take(RANKED_MAX).map(|offer| offer.contractor.clone()).collect(),
+            documents,
         }
     }
 
@@ -378,7 +383,7 @@ impl Choice {
             Cause::ReAward(_) => "re_award",
         };
         let ranked = self.ranked.into_iter().map(|(contractor, score)| Ranked { contractor, score }).collect();
-        Happened::Decided { cause: cause.to_owned(), ranked, winners: self.winners }
+        Happened::Decided { cause: cause.to_owned(), ranked, winners: self.winners, documents: self.documents }
     }
 }
 
