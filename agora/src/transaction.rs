@@ -2,6 +2,7 @@
 //! the package `agora-protocol` reads, with what the paper asks for beside it.
 
 use schemas::{Code, Refusal};
+use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 
 use crate::Selection;
@@ -205,7 +206,10 @@ impl TransactionReply {
                 return Err(fault(Code::BadFormat, "this names no conversation", "/conversationId", expected));
             }
         };
-        Ok(Self { status, body, message, fault: None, conversation })
+        // Codes of others are nobody's to know.
+        let code = document.get("code").and_then(|code| Code::deserialize(code).ok());
+        let pointer = document.get("pointer").and_then(Value::as_str).map(str::to_owned);
+        Ok(Self { status, body, message, fault: code.map(|code| (code, pointer)), conversation })
     }
 }
 

@@ -80,6 +80,7 @@ fn a_reply_is_read_as_it_is_written() {
         "pointer": "/body",
     });
     assert_eq!(TransactionReply::refused(&refusal).to_json(), expected);
+    assert_eq!(TransactionReply::try_new(&expected).unwrap(), TransactionReply::refused(&refusal));
 }
 
 #[test]
@@ -93,6 +94,8 @@ fn replies_of_other_responders_are_read() {
         conversation: None,
     };
     let error = read(json!({ "status": "error", "message": "Conversation not found." }));
+    let coded = read(json!({ "status": "error", "message": "Conversation not found.", "code": 7 }));
+    assert_eq!(coded, error, "a code that is none of ours");
     assert_eq!(error, of(TransactionStatus::Error, "", Some("Conversation not found.")), "the package has no body");
     assert_eq!(read(json!({ "status": "rejected" })), of(TransactionStatus::Rejected, "", None), "the paper");
     assert_eq!(read(json!({ "status": "failure", "body": "x" })), of(TransactionStatus::Failure, "x", None));

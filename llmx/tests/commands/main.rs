@@ -5,6 +5,7 @@
 
 mod agent;
 mod agora;
+mod agora_call;
 mod bad_input;
 mod call;
 mod document;

@@ -26,11 +26,10 @@ fn asked(selection: Selection, body: &str, multiround: bool) -> TransactionReque
 
 /// The call of this task, and its negotiation.
 async fn called(bob: &mut Party, task: &str) -> (String, Call) {
-    bob.hear(&format!("the call to {task}"), |delivery| match &delivery.payload {
-        Notification::Cfp(call) if call.task.as_deref() == Some(task) => {
-            Some((delivery.envelope.negotiation.to_string(), call.clone()))
-        }
-        _ => None,
+    bob.hear(&format!("the call to {task}"), |delivery| {
+        let Notification::Cfp(call) = &delivery.payload else { return None };
+        let is_it = call.task.as_deref() == Some(task);
+        is_it.then(|| (delivery.envelope.negotiation.to_string(), call.clone()))
     })
     .await
 }
