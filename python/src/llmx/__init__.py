@@ -161,6 +161,7 @@ __all__ = [
     "Registration",
     "Rejection",
     "Report",
+    "Routine",
     "Space",
     "Standing",
     "Summary",

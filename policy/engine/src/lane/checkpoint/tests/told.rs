@@ -28,14 +28,12 @@ pub(super) fn everything_told() -> Vec<Notification> {
         }],
         decide_by: time(1_700_000_002_000_000),
     };
-    vec![
+    let rest = vec![
         Notification::Cfp(call()),
         Notification::Cfp(sparse),
         Notification::Cfp(Call { bargain: Some(Box::new(bargain())), ..call() }),
         Notification::Accept(award()),
-        Notification::Cfp(Call { documents: Some(documents()), ..call() }),
         Notification::Accept(Award { payment: Some(-1), ..award() }),
-        Notification::Accept(Award { document: Some(document()), ..award() }),
         Notification::Reject(Rejection { offer_id: None, reason: RejectReason::Late, code: None }),
         Notification::Reject(Rejection {
             offer_id: Some(OFFER),
@@ -44,15 +42,10 @@ pub(super) fn everything_told() -> Vec<Notification> {
         }),
         Notification::Cancel(Cancellation { award_no: AwardNo(1), reason: "revoked".to_owned() }),
         Notification::Inform(ProgressReport::Awarded(news())),
-        Notification::Inform(ProgressReport::Awarded(AwardReport { document: Some(document()), ..news() })),
         Notification::Inform(ProgressReport::Offers(offers)),
         Notification::Inform(ProgressReport::Committed(report(None))),
         Notification::Inform(ProgressReport::Done(report(None))),
         Notification::Inform(ProgressReport::Result(report(Some("{\"json\":null}")))),
-        Notification::Inform(ProgressReport::Result(ContractorReport {
-            routine: Some(routine()),
-            ..report(Some("7"))
-        })),
         Notification::Inform(ProgressReport::Cancelled(report(None))),
         Notification::Failure(ContractorFailure { contractor: agent(), award_no: AwardNo(1), failure }),
         Notification::NotUnderstood(Misunderstanding {
@@ -88,6 +81,18 @@ pub(super) fn everything_told() -> Vec<Notification> {
             left_out: Some(0),
             award_no: Some(AwardNo(3)),
         }),
+    ];
+    under_documents().into_iter().chain(rest).collect()
+}
+
+/// What names protocol documents.
+fn under_documents() -> [Notification; 4] {
+    let report = ContractorReport { routine: Some(routine()), ..report(Some("7")) };
+    [
+        Notification::Cfp(Call { documents: Some(documents()), ..call() }),
+        Notification::Accept(Award { document: Some(document()), ..award() }),
+        Notification::Inform(ProgressReport::Awarded(AwardReport { document: Some(document()), ..news() })),
+        Notification::Inform(ProgressReport::Result(report)),
     ]
 }
 
