@@ -12,6 +12,7 @@
 //! | [`conversation`] | what does each piece of a model's work cost? |
 //! | [`workload`] | who asks whom for what? |
 //! | [`network`] | what happens in each query? |
+//! | [`live`] | do the same queries come to the same as real calls? |
 //! | [`weather`] | after how many uses has a document paid for two agents? |
 //! | [`query`] | what is kept of a query? |
 //! | [`figures`], [`charts`], [`report`] | what do the queries come to? |
@@ -19,6 +20,7 @@
 pub mod charts;
 pub mod conversation;
 pub mod figures;
+pub mod live;
 pub mod network;
 pub mod price;
 pub mod query;
@@ -71,9 +73,12 @@ pub enum AgoraRunError {
     /// The folder holds something else.
     #[error("{} holds another experiment; choose another folder with --out, or remove it", .0.display())]
     OtherExperiment(PathBuf),
-    /// A registry refused a document.
-    #[error("a registry refused a document: {0}")]
+    /// A registry refused a document, or a record names none.
+    #[error("a document was refused: {0}")]
     Registry(#[from] Refusal),
+    /// The exchange of real calls, or an agent of it.
+    #[error("the calls through the exchange: {0}")]
+    Live(String),
     /// An agent's name is none.
     #[error("an agent's name cannot be: {0}")]
     Name(String),
@@ -114,6 +119,16 @@ pub async fn run(plan: &AgoraPlan, folder: &Path, show: &dyn Fn(&str)) -> Result
         write(&folder.join("cells").join(name), &records)?;
     }
     Ok(())
+}
+
+/// Makes the queries of the first seed real calls through an exchange in this process, and compares them with their records.
+///
+/// # Errors
+/// [`AgoraRunError`].
+pub async fn play_live(plan: &AgoraPlan) -> Result<live::LiveFigures, AgoraRunError> {
+    let workload = Workload::drawn(plan.seed);
+    let records = network::play(workload.clone(), plan.thresholds, StubFaults::Some, plan.seed).await?;
+    live::play(&workload, &records).await
 }
 
 /// Folder of a seed's network.

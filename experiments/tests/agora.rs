@@ -12,7 +12,7 @@ use experiments::agora::network::{self, StubFaults};
 use experiments::agora::query::{QueryMeans, QueryRecord};
 use experiments::agora::weather::{self, BreakEven};
 use experiments::agora::workload::Workload;
-use experiments::agora::{AgoraPlan, AgoraRunError, report, run};
+use experiments::agora::{AgoraPlan, AgoraRunError, live, report, run};
 
 async fn played(seed: u64, thresholds: Thresholds, faults: StubFaults) -> Vec<QueryRecord> {
     network::play(Workload::drawn(seed), thresholds, faults, seed).await.unwrap()
@@ -85,6 +85,18 @@ async fn two_agents_have_paid_for_their_document_from_the_third_use_on() {
     let spent = |uses: usize| queries[..uses].iter().map(|query| query.cost.total()).sum::<u64>();
     let language = |uses: usize| queries[..uses].iter().map(|query| query.language_cost).sum::<u64>();
     assert!(spent(2) > language(2) && spent(3) < language(3));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_queries_come_to_the_same_as_real_calls_and_each_award_pins_its_document() {
+    let mut workload = Workload::drawn(1);
+    workload.queries.truncate(100);
+    let records = network::play(workload.clone(), Thresholds::PAPER, StubFaults::Some, 1).await.unwrap();
+    let by_document = records.iter().filter(|record| record.document.is_some()).count();
+    let figures = live::play(&workload, &records).await.unwrap();
+    assert_eq!((figures.calls, figures.differences), (100, 0), "{figures:?}");
+    assert!(by_document > 20, "{by_document}");
+    assert_eq!((figures.by_routine, figures.in_language), (by_document, 100 - by_document));
 }
 
 fn read(folder: &Path, name: &str) -> String {

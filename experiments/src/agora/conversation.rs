@@ -36,7 +36,7 @@ pub struct ResponderWork<'a> {
     pub tools: &'a str,
 }
 
-/// What is said in one exchange of request and answer.
+/// Request and answer of one query.
 #[derive(Debug, Clone)]
 pub struct QueryMessages<'a> {
     kind: &'a TaskKind,
@@ -56,16 +56,28 @@ impl<'a> QueryMessages<'a> {
         };
         Self { kind, data, document, request, answer }
     }
+
+    /// What the initiator sends.
+    #[must_use]
+    pub fn request(&self) -> &str {
+        &self.request
+    }
+
+    /// What the responder answers.
+    #[must_use]
+    pub fn answer(&self) -> &str {
+        &self.answer
+    }
 }
 
 impl InitiatorWork<'_> {
     /// Writes the request, and reads the answer. In nano-dollars, as everything here.
     #[must_use]
-    pub fn talk(&self, exchange: &QueryMessages<'_>) -> u64 {
-        let (task, input) = (self.kind.described(), exchange.data.input());
-        let sent = [INITIATOR, &task, &input, exchange.document.unwrap_or_default()];
-        let read = [&sent[..], &[&exchange.request, &exchange.answer]].concat();
-        self.cost(&sent, &exchange.request) + self.cost(&read, &exchange.data.output())
+    pub fn talk(&self, messages: &QueryMessages<'_>) -> u64 {
+        let (task, input) = (self.kind.described(), messages.data.input());
+        let sent = [INITIATOR, &task, &input, messages.document.unwrap_or_default()];
+        let read = [&sent[..], &[&messages.request, &messages.answer]].concat();
+        self.cost(&sent, &messages.request) + self.cost(&read, &messages.data.output())
     }
 
     /// Reads names and descriptions of documents, and picks some.
@@ -106,11 +118,11 @@ impl InitiatorWork<'_> {
 impl ResponderWork<'_> {
     /// Reads the request, calls the tool, and writes the answer.
     #[must_use]
-    pub fn talk(&self, exchange: &QueryMessages<'_>) -> u64 {
-        let call = exchange.kind.tool_call(exchange.data);
-        let sent = [RESPONDER, self.tools, exchange.document.unwrap_or_default(), &exchange.request];
-        let found = exchange.data.output();
-        self.cost(&sent, &call) + self.cost(&[&sent[..], &[&call, &found]].concat(), &exchange.answer)
+    pub fn talk(&self, messages: &QueryMessages<'_>) -> u64 {
+        let call = messages.kind.tool_call(messages.data);
+        let sent = [RESPONDER, self.tools, messages.document.unwrap_or_default(), &messages.request];
+        let found = messages.data.output();
+        self.cost(&sent, &call) + self.cost(&[&sent[..], &[&call, &found]].concat(), &messages.answer)
     }
 
     /// Reads a document, and says whether the tools serve for it.

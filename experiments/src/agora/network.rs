@@ -375,8 +375,8 @@ impl Conversation<'_> {
 
     /// Request and answer in natural language.
     fn talk(&mut self) {
-        let exchange = QueryMessages::new(self.server.agent.kind, &self.query.data, None);
-        self.record.cost.language += self.initiator().talk(&exchange) + self.responder().talk(&exchange);
+        let messages = QueryMessages::new(self.server.agent.kind, &self.query.data, None);
+        self.record.cost.language += self.initiator().talk(&messages) + self.responder().talk(&messages);
         self.server.memory.handle_language();
     }
 
@@ -387,12 +387,12 @@ impl Conversation<'_> {
             return self.talk();
         };
         let (kind, text) = (self.server.agent.kind, self.text(hash));
-        let exchange = QueryMessages::new(kind, &self.query.data, Some(&text));
+        let messages = QueryMessages::new(kind, &self.query.data, Some(&text));
         if means == Means::Model {
-            self.record.cost.messages += self.initiator().talk(&exchange);
+            self.record.cost.messages += self.initiator().talk(&messages);
         }
         if answering == Means::Model {
-            self.record.cost.messages += self.responder().talk(&exchange);
+            self.record.cost.messages += self.responder().talk(&messages);
         }
         self.server.supported.insert(hash);
         self.record.document = Some(hash.to_string());
