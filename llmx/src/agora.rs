@@ -35,7 +35,7 @@ enum AgoraCommand {
     /// What documents save: two agents, and a network of 100 agents with a thousand queries
     #[cfg_attr(not(feature = "experiments"), command(hide = true))]
     #[command(after_help = "Examples:\n  llmx agora demo\n  llmx agora demo --seed 7 --out run/agora\n  \
-        llmx agora demo --thresholds pypi --json\n  llmx agora demo --thresholds 0,0,0,1,never\n\n\
+        llmx agora demo --thresholds pypi --json\n  llmx agora demo --live\n  llmx agora demo --thresholds 0,0,0,1,never\n\n\
         No model is asked: who talks, negotiates, checks and programs follows from the thresholds, what that costs from the\n\
         texts that models would be sent. The same seed gives the same files to the byte. DIR keeps each query\n\
         (cells/*/queries.jsonl and .csv), the figures (figures.json, report.html, report.md) and the pictures of both\n\

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use agora::schedule::Thresholds;
 use anyhow::Context;
-use experiments::agora::{AgoraPlan, AgoraRunError, report, run as play};
+use experiments::agora::live::LiveFigures;
+use experiments::agora::{AgoraPlan, AgoraRunError, play_live, report, run as play};
 
 use crate::output::{Failure, Outcome, Progress, print, print_json};
 
@@ -23,6 +24,9 @@ pub struct AgoraRunArgs {
     /// Where to keep what is computed
     #[arg(long, default_value = "run/experiments/agora", value_name = "DIR")]
     out: PathBuf,
+    /// Make the queries of the first seed calls through an exchange in this process too; fails (1) when one comes to anything else
+    #[arg(long)]
+    live: bool,
     /// Print the figures as JSON, and no progress
     #[arg(long)]
     json: bool,
@@ -32,25 +36,49 @@ pub struct AgoraRunArgs {
 pub async fn experiment(args: AgoraRunArgs, seeds: u64) -> Outcome {
     let plan = AgoraPlan::new(args.seed, args.seeds.unwrap_or(seeds), args.thresholds);
     let progress = (!args.json).then(Progress::new);
-    let (folder, runtime) = (args.out.clone(), tokio::runtime::Handle::current());
+    let (folder, runtime, is_live) = (args.out.clone(), tokio::runtime::Handle::current(), args.live);
     // Signals are heard while it computes.
     let played = tokio::task::spawn_blocking(move || {
         let show = |cell: &str| progress.iter().for_each(|progress| progress.show(format_args!("cell {cell}")));
-        let played = runtime.block_on(play(&plan, &folder, &show));
+        let played = runtime.block_on(async {
+            play(&plan, &folder, &show).await?;
+            if is_live { play_live(&plan).await.map(Some) } else { Ok(None) }
+        });
         progress.iter().for_each(Progress::finish);
-        played.map(|()| report::write(&folder))
+        played.map(|live| (report::write(&folder), live))
     });
-    let report = played.await?.map_err(|error| match error {
+    let (report, live) = played.await?.map_err(|error| match error {
         AgoraRunError::OtherExperiment(_) => Failure::configuration(error),
-        AgoraRunError::File(_) | AgoraRunError::Registry(_) | AgoraRunError::Name(_) => Failure::failed(error),
+        AgoraRunError::File(_) | AgoraRunError::Registry(_) | AgoraRunError::Live(_) | AgoraRunError::Name(_) => {
+            Failure::failed(error)
+        }
     })?;
     let report = report.context("the report; the queries are kept, and `llmx report` computes it again")?;
     if args.json {
-        return print_json(&report);
+        let mut document = serde_json::to_value(&report)?;
+        if let (Some(live), Some(members)) = (&live, document.as_object_mut()) {
+            members.insert("live".to_owned(), serde_json::to_value(live)?);
+        }
+        print_json(&document)?;
+    } else {
+        print(report.text().trim_end());
+        live.iter().for_each(|live| print(told(live)));
+        print(format_args!("\nwritten to {}: report.html, figure-5a.svg, figure-5b.svg, cells/", args.out.display()));
     }
-    print(report.text().trim_end());
-    print(format_args!("\nwritten to {}: report.html, figure-5a.svg, figure-5b.svg, cells/", args.out.display()));
-    Ok(())
+    match live {
+        Some(live) if live.differences > 0 => {
+            Err(Failure::failed(anyhow::anyhow!("{} calls differ: {}", live.differences, live.told.join("; "))))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn told(live: &LiveFigures) -> String {
+    let LiveFigures { calls, by_routine, in_language, differences, mean_ms, .. } = live;
+    format!(
+        "\n{calls} calls through an exchange: {by_routine} answered by native routines under the document that the award pins, \
+         {in_language} in natural language, {differences} differ from the queries; {mean_ms:.1} ms each."
+    )
 }
 
 /// A preset, or the five thresholds in the order of their table.
