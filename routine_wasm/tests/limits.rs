@@ -75,6 +75,7 @@ fn a_module_that_does_not_end_or_stay_within_its_memory_is_stopped_with_its_faul
         (LOOP, "", few_steps, RoutineFault::Exhausted("computing steps")),
         (LOOP, "", WasmLimits { fuel: u64::MAX, time: Duration::from_millis(50), ..limits }, RoutineFault::TimedOut),
         (BOMB, "", limits, RoutineFault::Exhausted("memory")),
+        ("(drop (memory.grow (i32.const 256))) (i64.const 0)", "", limits, RoutineFault::Exhausted("memory")),
         (RECURSION, deeper, limits, RoutineFault::Failed("call stack exhausted".to_owned())),
         ("(unreachable)", "", limits, RoutineFault::Failed("wasm `unreachable` instruction executed".to_owned())),
         (
@@ -101,6 +102,12 @@ fn a_module_that_does_not_end_or_stay_within_its_memory_is_stopped_with_its_faul
         // Generous: an unoptimised build on a busy machine.
         assert!(began.elapsed() < Duration::from_secs(20), "{run}: {:?}", began.elapsed());
     }
+}
+
+#[test]
+fn a_module_may_use_its_memory_up_to_the_limit() {
+    let whole = routine(&module("(drop (memory.grow (i32.const 255))) (i64.const 0)", ""));
+    assert_eq!(whole.sandbox().run("", || false).as_deref(), Ok(""), "256 pages are 16 MiB");
 }
 
 #[test]

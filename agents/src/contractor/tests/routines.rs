@@ -114,6 +114,8 @@ fn a_later_award_is_carried_out_by_the_document_it_pins_itself() {
     contractor.handle(T0, &receipt("n1", Disposition::Committed, 2));
     let run = contractor.poll_run().unwrap();
     assert_eq!((run.award_no(), run.request().document), (AwardNo(2), None));
+    contractor.handle(T0, &award_pinning("n1", 3, &terms, Some("b")));
+    assert_eq!(contractor.handle_result(&run, answer("575", "a")), [], "the result of an award that another followed");
 }
 
 #[test]
