@@ -36,7 +36,7 @@ fn a_demo_as_json_prints_one_document_with_the_keys_scripts_rely_on() {
     let violations = &summary["invariant_violations"];
     assert_eq!(violations["total"], 0, "{violations}");
     let by_name = violations["by_name"].as_object().unwrap();
-    assert_eq!(by_name.len(), 11, "one for each invariant that rounds can show: {violations}");
+    assert_eq!(by_name.len(), 12, "one for each invariant that rounds can show: {violations}");
     assert!(by_name.values().all(|tally| tally["checked"].as_u64().unwrap() > 0), "{violations}");
     assert_eq!(summary["rejected"], serde_json::json!({}));
 }
@@ -239,7 +239,7 @@ fn a_simulation_checks_every_invariant_and_a_single_seed_is_told_as_a_story() {
     let report = one_document(&llmx(&["simulate", "--seeds", "20", "--liveness", "5", "--seed", "100", "--json"]));
     assert_eq!((&report["safety"], &report["liveness"]), (&20.into(), &5.into()));
     assert_eq!(report["violations"], serde_json::json!([]));
-    assert_eq!(report["invariants"].as_object().unwrap().len(), 14);
+    assert_eq!(report["invariants"].as_object().unwrap().len(), 15);
 
     let told = llmx(&["simulate", "--seed", "100"]);
     assert_eq!(told.status.code(), Some(0), "{}", stderr(&told));
