@@ -2,7 +2,6 @@
 //! when. What goes wrong is in `faults`.
 
 mod bargains;
-pub(super) mod documents;
 mod leases;
 mod policies;
 mod upgraded;
@@ -10,12 +9,14 @@ pub(super) mod usurped;
 
 use policy_core::Limits;
 use policy_engine::{BatchConfig, CheckpointConfig, MembershipConfig, OutboxConfig, Trim};
+use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use schemas::control::{Consent, ConsentEffect, Group, ReceiptPreference, Registration};
+use schemas::document::CallDocuments;
 use schemas::ids::{AttrName, Capability};
 use schemas::record::Qos;
-use schemas::{Address, AgentId, GroupId, NegotiationId, Policy, TopicName};
+use schemas::{Address, AgentId, DocumentHash, GroupId, NegotiationId, Policy, TopicName};
 
 use super::faults::AgentFaults;
 use super::{AgentPlan, CallPlan, Scenario, Settings};
@@ -27,6 +28,10 @@ pub(super) const INITIATORS: [&str; 2] = ["ann", "ben"];
 pub(super) const CONTRACTORS: [&str; 6] = ["cat", "dan", "eve", "fay", "gus", "hal"];
 /// The topic contractors subscribe to.
 const TOPIC: &str = "courier";
+/// Calls that name protocol documents: one in so many.
+const DOCUMENTS_ONE_IN: u32 = 2;
+/// Calls with documents that require one: one in so many.
+const REQUIRE_ONE_IN: u32 = 3;
 /// Runs with many lanes and engines: one in so many.
 const SPREAD_ONE_IN: u32 = 4;
 /// The group they are members of.
@@ -69,8 +74,21 @@ impl Scenario {
         scenario.upgrades = Upgrades::draw(rng.random(), &scenario);
         leases::add(&mut scenario, rng.random());
         scenario.settings.expire(rng.random());
-        documents::add(&mut scenario, rng.random());
+        scenario.name_documents(rng.random());
         scenario
+    }
+
+    /// Adds protocol documents to calls. They draw from a generator of their own: other runs stay as they are.
+    fn name_documents(&mut self, seed: u64) {
+        let rng = &mut ChaCha8Rng::seed_from_u64(seed);
+        for call in self.agents.iter_mut().flat_map(|plan| &mut plan.calls) {
+            if rng.random_range(0..DOCUMENTS_ONE_IN) == 0 {
+                let mut hashes = known_documents();
+                hashes.shuffle(rng);
+                hashes.truncate(rng.random_range(1..=hashes.len()));
+                call.documents = Some(CallDocuments { hashes, require: rng.random_range(0..REQUIRE_ONE_IN) == 0 });
+            }
+        }
     }
 
     /// Draws how many engines stand by for each lane, and the theme of some runs: more lanes and engines, so that most engines
@@ -188,6 +206,16 @@ fn call(rng: &mut ChaCha8Rng, initiator: &AgentId, n: u32, contractors: &[AgentI
         invites_absent: false,
         documents: None,
     }
+}
+
+/// The protocol documents that calls name.
+pub(super) fn known_documents() -> Vec<DocumentHash> {
+    ["parcels", "prices", "weather"].map(|name| DocumentHash::of_bytes(name.as_bytes())).to_vec()
+}
+
+/// A protocol document that no call names.
+pub(super) fn foreign_document() -> DocumentHash {
+    DocumentHash::of_bytes(b"foreign")
 }
 
 pub(super) fn agent(name: &str) -> AgentId {

@@ -8,7 +8,7 @@ use schemas::{AwardNo, DocumentHash, Payload};
 use super::AgentContext;
 use crate::faults::AgentFault;
 use crate::points::Point;
-use crate::scenario::{attr_name, documents};
+use crate::scenario::{attr_name, foreign_document, known_documents};
 
 /// Reports under a document that no award pins, ahead of the one that is right, in per mille.
 const REPORTS_FOREIGN: u32 = 150;
@@ -107,7 +107,7 @@ fn perform(context: &mut AgentContext, delivery: &Delivery) {
     let after_ms = context.draw(0..400);
     let routine = routine(context, delivery);
     if routine.is_some() && context.happens(REPORTS_FOREIGN) {
-        let other = RoutineReport { hash: Some(documents::foreign()), kind: RoutineKind::Native };
+        let other = RoutineReport { hash: Some(foreign_document()), kind: RoutineKind::Native };
         let report = Inform { kind: InformKind::Result, result: None, routine: Some(other) };
         context.reply(after_ms / 2, delivery, Payload::Inform(report));
     }
@@ -195,7 +195,7 @@ fn offer(context: &mut AgentContext, call: &Call) -> Payload {
 
 /// Some of the documents that calls name, in any order; most know most of them.
 fn offered_documents(context: &mut AgentContext) -> Vec<DocumentHash> {
-    let mut documents = documents::known();
+    let mut documents = known_documents();
     documents.retain(|_| context.happens(700));
     let first = context.index(documents.len());
     documents.rotate_left(first);

@@ -29,20 +29,20 @@ impl DocumentsSeen {
     /// An agent sent an offer.
     pub(super) fn sent_offer(&mut self, agent: &AgentId, document: &[u8]) {
         #[derive(Deserialize)]
-        struct Sent {
-            envelope: SentEnvelope,
-            payload: SentOffer,
+        struct OfferDocument {
+            envelope: OfferEnvelope,
+            payload: OfferNaming,
         }
         #[derive(Deserialize)]
-        struct SentEnvelope {
+        struct OfferEnvelope {
             msg_id: MsgId,
         }
         #[derive(Deserialize)]
-        struct SentOffer {
+        struct OfferNaming {
             #[serde(default)]
             documents: Vec<DocumentHash>,
         }
-        let Ok(Sent { envelope, payload }) = serde_json::from_slice(document) else { return };
+        let Ok(OfferDocument { envelope, payload }) = serde_json::from_slice(document) else { return };
         let named = Some(payload.documents);
         let earlier = self.offered.entry((agent.clone(), envelope.msg_id)).or_insert_with(|| named.clone());
         if *earlier != named {
