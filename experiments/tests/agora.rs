@@ -43,6 +43,10 @@ async fn over_twenty_seeds_the_median_ratio_is_above_four_and_no_seed_needs_a_mo
 #[tokio::test]
 async fn every_query_keeps_the_papers_schedule() {
     let records = played(3, Thresholds::PAPER, StubFaults::None).await;
+    let synchronised: usize = records.iter().map(|record| record.synchronised).sum();
+    let documents = records.last().unwrap().documents;
+    assert!(synchronised > 0 && synchronised <= 2 * documents, "{synchronised} copies of {documents} documents");
+    assert!(records.iter().all(|record| record.synchronised == 0 || record.query % 10 == 0));
     let mut calls: BTreeMap<(&str, &str), u32> = BTreeMap::new();
     let (mut supported, mut under_document) = (BTreeSet::new(), BTreeSet::new());
     let mut in_language: BTreeMap<&str, u32> = BTreeMap::new();
@@ -64,6 +68,14 @@ async fn every_query_keeps_the_papers_schedule() {
             assert_eq!((record.cost.language, record.cost.messages), (0, 0), "{record:?}");
         } else {
             assert_eq!(record.cost.language, record.language_cost, "{record:?}");
+        }
+        let cost = &record.cost;
+        for (work, paid) in [
+            (record.checks, cost.checks),
+            (record.negotiations, cost.negotiation),
+            (record.routines + record.routine_failures, cost.implementing),
+        ] {
+            assert_eq!(work > 0, paid > 0, "what a model did is paid for: {record:?}");
         }
         let conversations = in_language.entry(&record.responder).or_default();
         assert!(*conversations < 10 || record.is_asked || record.document.is_some(), "{record:?}");
