@@ -16,7 +16,7 @@
 //! | CANCEL for another reason, REJECT, CLOSED | stops and forgets |
 //!
 //! With a table of routines ([`Contractor::with_routines`]) performing is a [`RoutineRun`], which leaves by
-//! [`Performs::poll_run`]; its result comes back by [`Performs::handle_result`] and is what the INFORM carries.
+//! [`Performs::poll_run`]; its result comes back by [`Performs::handle_result`] and is what the INFORM carries; without one it says FAILURE.
 //!
 //! It holds one small [`Engagement`] per negotiation it made an offer in, at most [`ContractorConfig::engagements_max`],
 //! released by the final notice and at the latest when the negotiation must have ended. With no room left it refuses.
@@ -292,14 +292,14 @@ impl Performs for Contractor {
         self.runs.pop_front()
     }
 
-    fn handle_result(&mut self, run: &RoutineRun, answer: RoutineAnswer) -> Vec<Action> {
+    fn handle_result(&mut self, run: &RoutineRun, answer: Option<RoutineAnswer>) -> Vec<Action> {
         let known = self.engagements.value(&run.request().negotiation);
         if known.is_none_or(|known| known.stage != EngagementStage::Committed(run.award_no())) {
             // Cancelled in the meantime, or over.
             return Vec::new();
         }
-        self.counts.done += 1;
-        vec![run.inform(answer)]
+        *(if answer.is_some() { &mut self.counts.done } else { &mut self.counts.failures }) += 1;
+        vec![run.report(answer)]
     }
 }
 

@@ -15,7 +15,7 @@
 //!
 //! A routine is given the text of the call's task and answers with a text of at most [`RESULT_CHARS_MAX`] characters. It
 //! runs in a task of its own, within a time limit, never in the agent's loop. One that fails gives way to the model, and
-//! that to a fixed sentence, so every binding award is reported.
+//! that to a sentence where the contractor's owner has set one. Where all fails, the award is reported as failed.
 
 pub mod attempt;
 #[cfg(feature = "http")]

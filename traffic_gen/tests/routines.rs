@@ -8,7 +8,6 @@ use std::time::Duration;
 use agents::AgentOptions;
 use agents::observer::{Observed, Observer};
 use agents::routine::native::parcel_price;
-use agents::routine::runner::SENTENCE;
 use agents::routine::{HttpRoutine, NativeRoutine, Routine, RoutineLimits, RoutineRunner, RoutineTable};
 use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
@@ -83,12 +82,15 @@ fn known() -> DocumentHash {
     DocumentHash::of_bytes(b"the price of a parcel")
 }
 
+/// What a contractor reports that has no routine for the document, and no model.
+const SENTENCE: &str = "As you wish.";
+
 fn runner(routine: Option<Arc<dyn Routine>>) -> Arc<RoutineRunner> {
     let mut table = RoutineTable::default();
     if let Some(routine) = routine {
         table.add(known(), routine).unwrap();
     }
-    Arc::new(RoutineRunner::new(table, RoutineLimits::default()))
+    Arc::new(RoutineRunner::new(table, RoutineLimits::default()).saying(SENTENCE))
 }
 
 /// A service that answers as the function does.

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use schemas::delivery::Delivery;
-use schemas::payload::{Inform, InformKind};
+use schemas::payload::{Failure, FailurePhase, Inform, InformKind};
 use schemas::{AgentId, AwardNo, Payload, Timestamp};
 use telemetry::{SpanId, TraceContext};
 use tokio::sync::mpsc;
@@ -26,9 +26,12 @@ pub trait Performs: Strategy {
     /// The next award that is to be carried out.
     fn poll_run(&mut self) -> Option<RoutineRun>;
 
-    /// Takes what an award came to.
-    fn handle_result(&mut self, run: &RoutineRun, answer: RoutineAnswer) -> Vec<Action>;
+    /// Takes what an award came to; nothing where it could not be carried out.
+    fn handle_result(&mut self, run: &RoutineRun, answer: Option<RoutineAnswer>) -> Vec<Action>;
 }
+
+/// Code of the FAILURE of an award that no routine, model or sentence answered.
+pub const FAILURE_CODE: &str = "routine_failed";
 
 /// A binding award that is to be carried out.
 #[derive(Debug, Clone)]
@@ -75,12 +78,21 @@ impl RoutineRun {
         self.award_no
     }
 
-    /// The report of its result.
+    /// The report of its result: INFORM, or FAILURE where there is none.
     #[must_use]
-    pub fn inform(&self, answer: RoutineAnswer) -> Action {
-        let RoutineAnswer { result, report } = answer;
-        let inform = Inform { kind: InformKind::Result, result: Some(result), routine: Some(report) };
-        let outgoing = Outgoing::reply(&self.receipt, Payload::Inform(inform));
+    pub fn report(&self, answer: Option<RoutineAnswer>) -> Action {
+        let report = match answer {
+            Some(RoutineAnswer { result, report }) => {
+                Payload::Inform(Inform { kind: InformKind::Result, result: Some(result), routine: Some(report) })
+            }
+            None => Payload::Failure(Failure {
+                phase: FailurePhase::Perform,
+                code: FAILURE_CODE.to_owned(),
+                retryable: true,
+                penalty: None,
+            }),
+        };
+        let outgoing = Outgoing::reply(&self.receipt, report);
         outgoing.after_ms(self.perform_ms).once(self.award_no.0).into()
     }
 }
@@ -133,8 +145,9 @@ pub async fn perform_all<C: Performs + 'static>(
             (run, answer)
         }
     };
-    let take =
-        |contractor: &mut C, _now, (run, answer): (RoutineRun, RoutineAnswer)| contractor.handle_result(&run, answer);
+    let take = |contractor: &mut C, _now, (run, answer): (RoutineRun, Option<RoutineAnswer>)| {
+        contractor.handle_result(&run, answer)
+    };
     commander.answer_all(runs, perform, take).await;
 }
 
@@ -173,7 +186,7 @@ impl Performs for PerformingContractor {
         self.contractor.poll_run()
     }
 
-    fn handle_result(&mut self, run: &RoutineRun, answer: RoutineAnswer) -> Vec<Action> {
+    fn handle_result(&mut self, run: &RoutineRun, answer: Option<RoutineAnswer>) -> Vec<Action> {
         self.contractor.handle_result(run, answer)
     }
 }

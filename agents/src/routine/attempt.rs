@@ -6,7 +6,7 @@
 //! | a document without one | the model | - | the sentence |
 //! | nothing | the model, in natural language | - | the sentence |
 //!
-//! Where there is no model it is left out. The sentence is fixed and cannot fail.
+//! Where there is no model it is left out. The sentence is the owner's and cannot fail; without one the award has failed.
 
 use schemas::document::{DocumentHash, RoutineKind, RoutineReport};
 
@@ -30,7 +30,7 @@ pub enum Attempt {
     Model,
     /// The model, in natural language.
     Conversation,
-    /// The fixed sentence.
+    /// The sentence of the contractor's owner.
     Sentence,
 }
 

@@ -13,9 +13,6 @@ use tokio::time::Instant;
 use super::metrics::RoutineMetrics;
 use super::{Attempt, PinnedRoutine, RESULT_CHARS_MAX, Routine, RoutineFault, RoutineRequest, RoutineTable};
 
-/// Answers an award that nothing else answers, unless the contractor's owner chose other words.
-pub const SENTENCE: &str = "Done as agreed.";
-
 /// Limits of each run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RoutineLimits {
@@ -52,7 +49,7 @@ pub struct RoutineTally {
 pub struct RoutineRunner {
     table: RoutineTable,
     model: Option<Arc<dyn Routine>>,
-    sentence: String,
+    sentence: Option<String>,
     limits: RoutineLimits,
     tallies: Mutex<BTreeMap<RoutineKind, RoutineTally>>,
     tracer: Tracer,
@@ -67,7 +64,7 @@ impl RoutineRunner {
         Self {
             table,
             model: None,
-            sentence: SENTENCE.to_owned(),
+            sentence: None,
             limits,
             tallies: Mutex::default(),
             tracer: Tracer::off(),
@@ -84,10 +81,10 @@ impl RoutineRunner {
         self
     }
 
-    /// The same, with other words than [`SENTENCE`], cut at [`RESULT_CHARS_MAX`] characters.
+    /// The same, with words that answer an award which nothing else answers, cut at [`RESULT_CHARS_MAX`] characters.
     #[must_use]
     pub fn saying(mut self, sentence: &str) -> Self {
-        self.sentence = sentence.chars().take(RESULT_CHARS_MAX).collect();
+        self.sentence = Some(sentence.chars().take(RESULT_CHARS_MAX).collect());
         self
     }
 
@@ -118,8 +115,8 @@ impl RoutineRunner {
         self.tallies.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Carries an award out: at most two runs, each within [`RoutineLimits::time`], then the sentence.
-    pub async fn run(&self, request: &RoutineRequest) -> RoutineAnswer {
+    /// Carries an award out: at most two runs, each within [`RoutineLimits::time`], then the sentence. Nothing where all fails.
+    pub async fn run(&self, request: &RoutineRequest) -> Option<RoutineAnswer> {
         let pinned = self.table.pinned(request.document);
         let mut failed = None;
         while let Some(attempt) = Attempt::next(failed, pinned, self.model.is_some()) {
@@ -135,7 +132,7 @@ impl RoutineRunner {
             self.note(report.kind, took, outcome.as_ref().err());
             self.record(request, report.kind, (start, took), outcome.as_ref().err());
             match outcome {
-                Ok(result) => return RoutineAnswer { result, report },
+                Ok(result) => return Some(RoutineAnswer { result, report }),
                 Err(fault) => {
                     let RoutineRequest { agent, negotiation, document, .. } = request;
                     tracing::debug!(%agent, %negotiation, ?document, kind = report.kind.as_str(), %fault, "a routine fails");
@@ -143,19 +140,27 @@ impl RoutineRunner {
                 }
             }
         }
-        self.note(RoutineKind::Language, Duration::ZERO, None);
-        RoutineAnswer { result: self.sentence.clone(), report: Attempt::Sentence.report(pinned) }
+        self.say_sentence(pinned)
     }
 
-    /// What an award comes to that waits behind too many others: the sentence.
+    /// What an award comes to that waits behind too many others: the sentence, where there is one.
     #[must_use]
-    pub fn turn_away(&self, request: &RoutineRequest) -> RoutineAnswer {
+    pub fn turn_away(&self, request: &RoutineRequest) -> Option<RoutineAnswer> {
         let pinned = self.table.pinned(request.document);
         if let PinnedRoutine::Known(_, kind) = pinned {
             self.note(kind, Duration::ZERO, Some(&RoutineFault::Busy));
         }
+        self.say_sentence(pinned)
+    }
+
+    fn say_sentence(&self, pinned: PinnedRoutine) -> Option<RoutineAnswer> {
+        let Some(sentence) = &self.sentence else {
+            let fault = RoutineFault::Unavailable("nothing is left to try".to_owned());
+            self.note(RoutineKind::Language, Duration::ZERO, Some(&fault));
+            return None;
+        };
         self.note(RoutineKind::Language, Duration::ZERO, None);
-        RoutineAnswer { result: self.sentence.clone(), report: Attempt::Sentence.report(pinned) }
+        Some(RoutineAnswer { result: sentence.clone(), report: Attempt::Sentence.report(pinned) })
     }
 
     async fn run_once(&self, routine: &dyn Routine, request: &RoutineRequest) -> Result<String, RoutineFault> {

@@ -27,6 +27,9 @@ const UNKNOWN: &str = "---\nname: Parcel price by volume\ndescription: A documen
 /// What calls ask for: a weight in grams.
 const REQUEST: &str = "1250";
 
+/// What a contractor says whose program has no model.
+const SCRIPTED: &str = "The parcel is delivered.";
+
 /// The routines of a demo, and the service that some of them ask. It ends with this.
 pub struct ParcelRoutines {
     runners: Vec<Arc<RoutineRunner>>,
@@ -81,7 +84,7 @@ fn runner(routine: Option<Arc<dyn Routine>>, model: Option<Arc<dyn Routine>>) ->
     if let Some(routine) = routine {
         table.add(DocumentHash::of_bytes(PARCEL_PRICE.as_bytes()), routine)?;
     }
-    let runner = RoutineRunner::new(table, RoutineLimits::default()).traced(tracer());
+    let runner = RoutineRunner::new(table, RoutineLimits::default()).saying(SCRIPTED).traced(tracer());
     Ok(Arc::new(match model {
         Some(model) => runner.with_model(model),
         None => runner,

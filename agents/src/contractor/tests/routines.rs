@@ -2,6 +2,8 @@ use std::sync::Arc;
 
 use schemas::document::{CallDocuments, DocumentHash, RoutineKind, RoutineReport};
 
+use schemas::payload::FailurePhase;
+
 use super::*;
 use crate::routine::{NativeRoutine, RoutineLimits, RoutineRunner};
 
@@ -52,9 +54,9 @@ fn committed(contractor: &mut Contractor, own: &str, document: Option<&str>) -> 
     run
 }
 
-fn answer(result: &str, document: &str) -> RoutineAnswer {
+fn answer(result: &str, document: &str) -> Option<RoutineAnswer> {
     let report = RoutineReport { hash: Some(hash(document)), kind: RoutineKind::Native };
-    RoutineAnswer { result: result.to_owned(), report }
+    Some(RoutineAnswer { result: result.to_owned(), report })
 }
 
 #[test]
@@ -86,6 +88,19 @@ fn a_binding_award_becomes_one_run_of_the_pinned_document_and_its_result_the_inf
     let expected = Inform { kind: InformKind::Result, result: Some("575".to_owned()), routine };
     assert_eq!((inform.payload, inform.once), (Payload::Inform(expected), Some(1)));
     assert_eq!((contractor.counts().commitments, contractor.counts().done), (1, 1));
+}
+
+#[test]
+fn an_award_that_nothing_carried_out_is_reported_as_failed() {
+    let mut contractor = with_routines(&["a"]);
+    let run = committed(&mut contractor, "n1", Some("a"));
+    let report = only(contractor.handle_result(&run, None));
+    let Payload::Failure(failure) = report.payload else { panic!("no failure") };
+    assert_eq!(
+        (failure.phase, failure.code.as_str(), failure.retryable),
+        (FailurePhase::Perform, "routine_failed", true)
+    );
+    assert_eq!((contractor.counts().done, contractor.counts().failures), (0, 1));
 }
 
 #[test]
