@@ -50,6 +50,8 @@ enum PartArg {
     Recovery,
     /// What metrics and traces cost
     Telemetry,
+    /// Transactions of Agora by kind of routine, beside a bare HTTP service; one run of a routine
+    Agora,
 }
 
 impl From<PartArg> for Part {
@@ -64,6 +66,7 @@ impl From<PartArg> for Part {
             PartArg::Log => Self::Log,
             PartArg::Recovery => Self::Recovery,
             PartArg::Telemetry => Self::Telemetry,
+            PartArg::Agora => Self::Agora,
         }
     }
 }

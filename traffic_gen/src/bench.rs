@@ -12,8 +12,10 @@
 //! | [`overhead`] | what metrics and traces cost |
 //! | [`processes`] | what a round costs with the processes users run |
 //! | [`fold`] | one message through the core, with few and with many open negotiations; memory |
+//! | [`agora`] | transactions of Agora by kind of routine, beside a bare HTTP service; one run of a routine |
 
 pub mod admission;
+pub mod agora;
 pub mod bare;
 pub mod budget;
 pub mod durability;

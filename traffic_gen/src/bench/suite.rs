@@ -11,7 +11,7 @@ use schemas::record::RECORD_ENTRIES_MAX;
 use super::bare::{self, Pace};
 use super::durability::{self, LogPlace};
 use super::rounds::{self, BenchError, Way};
-use super::{Row, admission, budget, fold, overhead, recovery, steps};
+use super::{Row, admission, agora, budget, fold, overhead, recovery, steps};
 
 /// Contractors per round, as in the paper's largest population.
 const CONTRACTORS: u32 = 12;
@@ -45,6 +45,8 @@ pub enum Part {
     Recovery,
     /// Whole rounds, embedded, with metrics read and traces exported, beside the same without.
     Telemetry,
+    /// Transactions of Agora by kind of routine, beside a bare HTTP service; one run of a routine.
+    Agora,
 }
 
 impl Part {
@@ -132,6 +134,7 @@ pub async fn run(plan: BenchPlan, parts: &[Part], mut tell: impl FnMut(&Row)) ->
             Part::Log => durable(plan, &mut add).await?,
             Part::Recovery => recovered(plan, &mut add).await?,
             Part::Telemetry => told(plan, &mut add).await?,
+            Part::Agora => agora::measure(plan.closed_loop / 2, &mut add).await?,
         }
     }
     Ok(rows)
