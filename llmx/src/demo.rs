@@ -16,11 +16,12 @@ use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
 use anyhow::Context;
 use archive::audit;
-use bus::Bus;
 use bus::memory::MemoryOptions;
+use bus::{Bus, BusError};
+use bytes::Bytes;
 #[cfg(feature = "nats-local")]
 use nats_server::{LocalServer, LocalServerOptions};
-use schemas::{AgentId, Policy};
+use schemas::{AgentId, Policy, subject};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use traffic_gen::control::ControlClient;
@@ -157,6 +158,22 @@ struct OpenedBus {
     is_kept: bool,
     /// Ends with the run.
     _server: Option<Server>,
+}
+
+/// How long the bus has to say that no gateway listens.
+const GATEWAY_ASKED_MAX: Duration = Duration::from_secs(2);
+
+/// A gateway that runs beside the demo's own would get part of its requests, and knows none of its keys.
+async fn refuse_beside_gateway(bus: &Bus) -> Result<(), Failure> {
+    let agent = AgentId::try_new(live::INITIATOR)?;
+    let asked = bus.pub_sub.request(subject::gateway_in(&agent), None, Bytes::new(), GATEWAY_ASKED_MAX).await;
+    match asked {
+        Err(BusError::NoResponder(_)) => Ok(()),
+        Ok(_) | Err(_) => Err(Failure::configuration(
+            "a gateway serves this NATS already, and would refuse the demo's agents: use `llmx contractors` and `llmx traffic` \
+             there, or --nats-local",
+        )),
+    }
 }
 
 impl DemoArgs {
@@ -301,6 +318,9 @@ async fn contract_net(args: DemoArgs) -> Outcome {
     args.export.as_deref().map(create).transpose()?;
     let trace = args.trace.as_deref().map(TraceFile::create).transpose().map_err(Failure::configuration)?;
     let opened = args.open().await?;
+    if opened.is_kept && args.listen.is_none() {
+        refuse_beside_gateway(&opened.bus).await?;
+    }
     let is_alone = args.listen.is_none() && !opened.is_kept;
     let models = args.models.open(&policy, is_alone.then_some(args.seed))?;
     let scenario = models.join(args.scenario(&policy, opened.is_kept)?);

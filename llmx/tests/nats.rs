@@ -93,6 +93,20 @@ async fn two_demos_on_one_kept_nats_work_and_a_plain_client_sees_their_traffic()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_demo_does_not_start_beside_a_gateway_that_would_refuse_its_agents() {
+    let server = LocalServer::start(LocalServerOptions::default()).await.unwrap();
+    let url = server.url();
+    let gateway = async_nats::connect(&url).await.unwrap();
+    let requests = gateway.queue_subscribe("gw.in.*", "gateways".to_owned()).await.unwrap();
+    gateway.flush().await.unwrap();
+    let demo = ["demo", "--nats", &url, "--agents", "1", "--duration", "1"];
+    refused(&llmx(&demo).await, &["a gateway serves this NATS already", "llmx traffic"]);
+    drop(requests);
+    gateway.flush().await.unwrap();
+    assert_eq!(llmx(&demo).await.status.code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_that_does_not_fit_is_refused_with_difference_and_remedy_by_every_role() {
     let server = LocalServer::start(LocalServerOptions::default()).await.unwrap();
     let url = server.url();
@@ -122,7 +136,7 @@ async fn a_gateway_whose_default_policy_nobody_stored_ends_and_names_setting_and
     assert_eq!(llmx(&["keys", "--out", keys.to_str().unwrap()]).await.status.code(), Some(0));
     std::fs::write(&file, "[gateway]\ndefault_policy = \"hihg\"\n").unwrap();
     let by_file = format!("{}:2:18: `gateway.default_policy`: ", file.to_str().unwrap());
-    let rest = "; there are bargain-high, bargain-low";
+    let rest = "; there are agora, bargain-high, bargain-low";
     for (args, differences) in [
         (
             ["--default-policy", "nope"],
