@@ -27,8 +27,10 @@ enum AgoraCommand {
     #[command(
         after_help = "Examples:\n  llmx agora call https://weather.example/ \"How warm is Oxford tomorrow?\"\n  \
         llmx agora call https://weather.example/ --document weather.md '{\"city\": \"Oxford\"}' --json\n  \
+        llmx agora call http://127.0.0.1:8080/agora/contractor-0 --token \"$(llmx token alice)\" --document examples/parcel-price.md 1500\n  \
         llmx agora call http://127.0.0.1:8080/agora/bob --token-file alice.token --multiround \"Hello\" \"And tomorrow?\"\n\n\
         URL is the responder's address as it stands. A document is sent with its text, so that any responder has it.\n\
+        The responder may be anybody's: it is sent the token of --token or --token-file, and never that of LLMX_TOKEN.\n\
         Exit codes: 1 when an answer is not `success`, or none comes."
     )]
     Call(call::AgoraCallArgs),

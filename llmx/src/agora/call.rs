@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ::agora::client::AgoraClient;
+use ::agora::client::{AgoraClient, ClientError};
 use ::agora::document::DOCUMENT_BYTES_MAX;
 use ::agora::transaction::{TransactionReply, TransactionRequest, TransactionStatus};
 use ::agora::{DocumentSource, Origin, ProtocolDocument, Selection};
@@ -13,6 +13,10 @@ use traffic_gen::control::in_full;
 
 use crate::arguments::{http_url, read_text, seconds};
 use crate::output::{Failure, Outcome, note, print, print_json};
+
+/// What helps where a responder does not take a document.
+const DOCUMENT_REJECTED: &str = "it follows no such document, or not for this request: ask without --document, or under one \
+                                 that it supports (an agent of an exchange: `llmx document list --agent AGENT`)";
 
 /// Arguments of `llmx agora call`.
 #[derive(Debug, clap::Args)]
@@ -38,7 +42,10 @@ pub struct AgoraCallArgs {
     /// Leave the conversation open
     #[arg(long)]
     keep: bool,
-    /// File with a bearer token, for responders that ask for one
+    /// Token to use as it is, for responders that ask for one; `llmx token AGENT` signs one for an exchange of your own
+    #[arg(long, conflicts_with = "token_file")]
+    token: Option<String>,
+    /// File with such a token
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Longest wait for one answer, in seconds
@@ -56,7 +63,10 @@ pub async fn run(args: AgoraCallArgs) -> Outcome {
             "more than one TEXT needs a conversation: --multiround or --conversation ID",
         ));
     }
-    let token = args.token_file.as_deref().map(token).transpose()?;
+    let token = match &args.token {
+        Some(token) => Some(token.trim().to_owned()),
+        None => args.token_file.as_deref().map(token).transpose()?,
+    };
     let client = AgoraClient::try_new(&args.target, token, args.timeout).map_err(Failure::failed)?;
     let mut conversation = args.conversation.clone();
     let mut replies = Vec::new();
@@ -65,7 +75,7 @@ pub async fn run(args: AgoraCallArgs) -> Outcome {
             Some(id) => client.follow(id, text).await,
             None => client.begin(&request(&args, text)?).await,
         };
-        let reply = reply.map_err(Failure::failed)?;
+        let reply = reply.map_err(|error| unanswered(error, &args))?;
         conversation = conversation.or_else(|| reply.conversation.as_ref().map(|ticket| ticket.id.clone()));
         let is_over = reply.status != TransactionStatus::Success || (args.multiround && conversation.is_none());
         replies.push(reply);
@@ -74,7 +84,7 @@ pub async fn run(args: AgoraCallArgs) -> Outcome {
         }
     }
     if let Some(id) = conversation.as_deref().filter(|_| !args.keep) {
-        client.end(id).await.map_err(Failure::failed)?;
+        client.end(id).await.map_err(|error| unanswered(error, &args))?;
     }
     told(&args, &replies, conversation.as_deref())
 }
@@ -84,6 +94,11 @@ fn request(args: &AgoraCallArgs, text: &str) -> Result<TransactionRequest, Failu
     let selection = match &args.document {
         Some(file) => {
             let document = document(file)?;
+            if args.multiround && !document.front_matter().multiround {
+                return Err(Failure::configuration(
+                    "the document says `multiround: false`: leave --multiround out, or name another document",
+                ));
+            }
             let sources = vec![DocumentSource::of_text(document.text())];
             Selection::Document { hash: document.hash(), sources }
         }
@@ -91,6 +106,20 @@ fn request(args: &AgoraCallArgs, text: &str) -> Result<TransactionRequest, Failu
         None => Selection::Language,
     };
     Ok(TransactionRequest { selection, body: text.to_owned(), multiround: args.multiround })
+}
+
+/// Why there is no reply, and what helps where it is the token.
+fn unanswered(error: ClientError, args: &AgoraCallArgs) -> Failure {
+    let is_refused = matches!(error, ClientError::Status { status: 401, .. });
+    let failure = Failure::failed(error);
+    if !is_refused {
+        return failure;
+    }
+    failure.or(if args.token.is_some() || args.token_file.is_some() {
+        "the responder does not take this token: get another (of an exchange of your own: `llmx token AGENT`)"
+    } else {
+        "give a token: --token or --token-file (of an exchange of your own: --token \"$(llmx token AGENT)\")"
+    })
 }
 
 fn document(file: &Path) -> Result<ProtocolDocument, Failure> {
@@ -121,7 +150,9 @@ fn told(args: &AgoraCallArgs, replies: &[TransactionReply], conversation: Option
         }
         Some(last) => {
             let message = last.message.as_deref().unwrap_or("the responder opened no conversation");
-            Err(Failure::failed(anyhow::anyhow!("{}: {message}", last.status.as_str())))
+            let failure = Failure::failed(anyhow::anyhow!("{}: {message}", last.status.as_str()));
+            let is_document_rejected = last.status == TransactionStatus::Rejected && args.document.is_some();
+            Err(if is_document_rejected { failure.or(DOCUMENT_REJECTED) } else { failure })
         }
         None => Ok(()),
     }

@@ -45,6 +45,7 @@ async fn what_cannot_be_asked_is_said_with_its_exit_code() {
     let (target, notes) = (format!("{}/agora/bob", rig.exchange.url()), file.to_str().unwrap());
     let missing = rig.path("missing");
     let missing = missing.to_str().unwrap();
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/weather.md");
     for (args, code, said) in [
         (vec![target.as_str()], 2, "TEXT"),
         (vec!["ftp://a.example/", "x"], 2, "http://HOST:PORT"),
@@ -55,7 +56,15 @@ async fn what_cannot_be_asked_is_said_with_its_exit_code() {
         (vec![&target, "x", "--document", notes], 2, "missing_field"),
         (vec![&target, "x", "--token-file", missing], 2, "missing"),
         (vec![&target, "x", "--conversation", "a/b"], 1, "names no conversation"),
+        (vec![&target, "x", "--document", example, "--multiround"], 2, "leave --multiround out"),
+        (vec![&target, "x", "--token", "a", "--token-file", "b"], 2, "cannot be used with"),
         (vec![&target, "x"], 1, "401"),
+        (
+            vec![&target, "x"],
+            1,
+            r#"give a token: --token or --token-file (of an exchange of your own: --token "$(llmx token AGENT)")"#,
+        ),
+        (vec![&target, "x", "--token", "none"], 1, "the responder does not take this token: get another"),
         (vec!["http://127.0.0.1:1/", "x"], 1, "cannot be reached"),
     ] {
         let ran = rig.run(&[&["agora", "call"], &args[..]].concat()).await;
