@@ -2,12 +2,14 @@
 
 mod course;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agents::initiator::CallError;
 use agents::transport::TransportError;
 use agents::{AgentError, AgentOptions, CallEvent, CallReport, CallRequest, Identity, Initiator};
+use schemas::document::{CallDocuments, DOCUMENTS_MAX, DocumentHash};
 use schemas::ids::{AttrName, Capability};
 use schemas::payload::{Cfp, TEXT_LEN_MAX};
 use schemas::policy::Gate;
@@ -18,6 +20,7 @@ use traffic_gen::live;
 
 use crate::access::{AccessArgs, refused};
 use crate::arguments::{micros, seconds};
+use crate::document;
 #[cfg(feature = "llm")]
 use crate::model::{self, ModelUse};
 use crate::output::{Failure, Outcome, note, one_line, print, print_json, tracer};
@@ -37,9 +40,10 @@ const CANCEL_MAX: Duration = Duration::from_secs(4);
 #[command(after_help = "Examples:\n  llmx call \"carry a parcel\"\n  \
     llmx call \"carry a parcel\" --max-price 90 --capability bicycle --reply-within 5\n  \
     llmx call \"carry a parcel\" --to bob --to group://night-shift --policy high --json\n  \
-    llmx call \"carry a parcel\" --policy chosen --initiator-model model.toml\n\n\
+    llmx call \"carry a parcel\" --policy chosen --initiator-model model.toml\n  \
+    llmx call 1500 --document examples/parcel-price.md --require-document\n\n\
     An offer above --max-price cannot win: the exchange answers it `policy_reject`, code `price.max`. Contractors are not\n\
-    told the limit. Offers are sealed until collection has closed, and shown where the confirmation leaves the time.\n\
+    told the limit. Under a document TASK is the request as the document wants it (docs/agora.md). Offers are sealed until collection has closed, and shown where the confirmation leaves the time.\n\
     Ctrl-C calls it off.\n\
     Exit codes: 0 awarded and completed; 1 no award, refused, called off, out of reach, or not ended within --wait;\n\
     2 usage or configuration. A refusal is printed with its code and where the fault is.")]
@@ -71,6 +75,12 @@ pub struct CallArgs {
     /// Currency of prices, three letters; an offer in another cannot win
     #[arg(long, value_name = "CODE")]
     currency: Option<String>,
+    /// Protocol document that the task can be carried out by: its file, or its hash; repeated, the preferred first
+    #[arg(long = "document", value_name = "FILE|HASH", value_parser = document::named)]
+    documents: Vec<DocumentHash>,
+    /// With --document: an offer that names none of them cannot win
+    #[arg(long, requires = "documents")]
+    require_document: bool,
     /// Seconds contractors have to offer (default: the policy's)
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     reply_within: Option<Duration>,
@@ -124,6 +134,7 @@ pub async fn run(args: CallArgs) -> Outcome {
         let words = [std::slice::from_ref(&args.task), &args.rest].concat().join(" ");
         return Err(Failure::configuration(format_args!("the task is one argument; quote it: llmx call \"{words}\"")));
     }
+    let documents = args.documents()?;
     let started = Instant::now();
     #[cfg(feature = "llm")]
     let kept = model::keep(args.keep_prompts.as_deref())?;
@@ -134,7 +145,7 @@ pub async fn run(args: CallArgs) -> Outcome {
     #[cfg(not(feature = "llm"))]
     let decider =
         args.initiator_model.is_some().then(|| crate::missing::failure("--initiator-model")).map_or(Ok(None), Err)?;
-    let (bearer, request) = (args.access.bearer(&args.caller)?, args.request(decider.as_ref()));
+    let (bearer, request) = (args.access.bearer(&args.caller)?, args.request(documents, decider.as_ref()));
     args.check_id(&request.own_id, bearer.is_signed_here)?;
     let asking = tokio::time::timeout_at(started + args.wait, args.access.identity(bearer));
     let identity = asking.await.map_err(|_| args.unsent())??;
@@ -167,7 +178,25 @@ pub async fn run(args: CallArgs) -> Outcome {
 }
 
 impl CallArgs {
-    fn request(&self, decider: Option<&Decider>) -> CallRequest {
+    /// The documents that the call names.
+    fn documents(&self) -> Result<Option<CallDocuments>, Failure> {
+        let hashes = self.documents.clone();
+        if hashes.len() > DOCUMENTS_MAX {
+            let count = hashes.len();
+            return Err(Failure::configuration(format_args!(
+                "--document: a call names at most {DOCUMENTS_MAX}, not {count}"
+            )));
+        }
+        let mut named = BTreeSet::new();
+        if let Some(twice) = hashes.iter().find(|hash| !named.insert(**hash)) {
+            return Err(Failure::configuration(format_args!(
+                "--document: {twice} is named twice; name each document once"
+            )));
+        }
+        Ok((!hashes.is_empty()).then_some(CallDocuments { hashes, require: self.require_document }))
+    }
+
+    fn request(&self, documents: Option<CallDocuments>, decider: Option<&Decider>) -> CallRequest {
         let mut to = self.to.clone();
         to.extend(self.topic.iter().cloned().map(Address::Topic));
         if to.is_empty() {
@@ -185,6 +214,7 @@ impl CallArgs {
             reply_within_ms: self.reply_within.map(|within| u64::try_from(within.as_millis()).unwrap_or(u64::MAX)),
             currency: self.currency.clone(),
             gates: self.max_price.and_then(|max| price(Some(max)).ok()).into_iter().chain(limits).collect(),
+            documents,
             ..Cfp::default()
         };
         let own_id = self.id.clone().unwrap_or_else(|| {

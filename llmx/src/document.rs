@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use agora::{DocumentHash, DocumentSource, DocumentSummary, Origin, ProtocolDocument};
 use schemas::{AgentId, Refusal};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use traffic_gen::control::in_full;
 
@@ -19,11 +19,13 @@ const LISTED_MAX: usize = 4096;
 
 /// Arguments of `llmx document`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  llmx document hash weather.md\n  llmx document put weather.md --as bob\n  \
-    llmx document list --agent bob --json\n  llmx document show Kc42bNOrSX+s82LLvEs5X6XSK24= --out weather.md\n\n\
+#[command(
+    after_help = "Examples:\n  llmx document hash examples/weather.md\n  llmx document put examples/weather.md --as bob\n  \
+    llmx document list --agent bob --json\n  llmx document show 28qsS//fo/+NgoyVrSQmBEwrRuc= --out weather.md\n\n\
     A document is text with name, description and multiround between its first two `---` (docs/agora.md). It is named by\n\
     its hash, in base64, base64url or hexadecimal digits, and never changes.\n\
-    Exit codes: 1 when it is no document, or the gateway refuses, holds no such document or does not answer.")]
+    Exit codes: 1 when it is no document, or the gateway refuses, holds no such document or does not answer."
+)]
 pub struct DocumentArgs {
     #[command(subcommand)]
     command: DocumentCommand,
@@ -36,8 +38,8 @@ enum DocumentCommand {
         llmx document put weather.md --as bob --source https://documents.example/weather.md")]
     Put(PutArgs),
     /// One document: its text
-    #[command(after_help = "Examples:\n  llmx document show Kc42bNOrSX-s82LLvEs5X6XSK24 --json\n  \
-        llmx document show 29ce366cd3ab497facf362cbbc4b395fa5d22b6e --out weather.md")]
+    #[command(after_help = "Examples:\n  llmx document show 28qsS__fo_-NgoyVrSQmBEwrRuc --json\n  \
+        llmx document show dbcaac4bffdfa3ff8d828c95ad2426044c2b46e7 --out weather.md")]
     Show(ShowArgs),
     /// Documents of the exchange, in the order of their hashes
     #[command(after_help = "Examples:\n  llmx document list\n  llmx document list --agent bob --json")]
@@ -113,9 +115,18 @@ struct ReaderArgs {
 struct HashArgs {
     /// The document; - for standard input
     file: PathBuf,
-    /// Print JSON
+    /// Print JSON: names, description, and the text as a `data:` source, as a request under the document carries it
     #[arg(long)]
     json: bool,
+}
+
+/// What `llmx document hash --json` prints.
+#[derive(Debug, Serialize)]
+struct NamedDocument {
+    #[serde(flatten)]
+    summary: DocumentSummary,
+    /// The source that holds the text itself.
+    source: String,
 }
 
 /// A page of the list.
@@ -202,10 +213,28 @@ async fn list(args: ListDocumentsArgs) -> Outcome {
 fn hash(args: &HashArgs) -> Outcome {
     let document = read(&args.file, Origin::Foreign)?;
     if args.json {
-        return print_json(&DocumentSummary::from(&document));
+        let source = DocumentSource::of_text(document.text()).to_string();
+        return print_json(&NamedDocument { summary: DocumentSummary::from(&document), source });
     }
     print(document.hash());
     Ok(())
+}
+
+/// The document that somebody names: by its hash, in any spelling, or by a file that holds it.
+///
+/// # Errors
+/// What is neither, and what is wrong with the file.
+pub fn named(text: &str) -> Result<DocumentHash, String> {
+    if let Ok(hash) = DocumentHash::try_new(text) {
+        return Ok(hash);
+    }
+    let file = Path::new(text);
+    if !file.exists() {
+        return Err(
+            "there is no such file, and it is no hash of a document, as `llmx document hash FILE` prints it".to_owned()
+        );
+    }
+    read(file, Origin::Foreign).map(|document| document.hash()).map_err(|failure| failure.to_string())
 }
 
 fn read_hash(text: &str) -> Result<DocumentHash, String> {

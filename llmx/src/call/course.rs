@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use agents::{CallReport, CallRequest};
 use schemas::delivery::{AwardReport, ContractorFailure, ContractorReport, OfferNews, Outcome};
+use schemas::document::{DocumentHash, RoutineReport};
 use schemas::payload::Terms;
 use schemas::{Address, AgentId, AwardNo, Lot, NegotiationId, OfferId, Refusal};
 use serde::{Deserialize, Serialize};
@@ -47,6 +48,9 @@ pub struct Course {
     is_called: bool,
     #[serde(skip)]
     is_deadline_shown: bool,
+    /// Whether the call names documents.
+    #[serde(skip)]
+    has_documents: bool,
 }
 
 /// An offer, seen after the close.
@@ -69,10 +73,16 @@ struct Awarded {
     #[serde(skip_serializing_if = "Option::is_none")]
     payment: Option<i64>,
     score: u32,
+    /// The protocol document that the award pins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    document: Option<DocumentHash>,
     is_committed: bool,
     is_done: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<String>,
+    /// What carried it out, where the contractor says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    routine: Option<RoutineReport>,
 }
 
 /// What is read of `GET /v1/negotiations/{id}`.
@@ -105,6 +115,7 @@ impl Course {
             elapsed_ms: 0,
             is_called: false,
             is_deadline_shown: false,
+            has_documents: request.cfp.documents.is_some(),
         }
     }
 
@@ -196,7 +207,7 @@ impl Course {
                 said.push(format!("choosing   by score at {}", news.decide_by));
                 said
             }
-            CallReport::Awarded(award) => vec![self.handle_award(*award)],
+            CallReport::Awarded(award) => self.handle_award(*award),
             CallReport::Committed(news) => {
                 self.award(&news).into_iter().for_each(|award| award.is_committed = true);
                 vec![format!("confirmed  {}", news.contractor)]
@@ -205,9 +216,11 @@ impl Course {
                 self.award(&news).into_iter().for_each(|award| {
                     award.is_done = true;
                     award.result.clone_from(&news.result);
+                    award.routine = news.routine;
                 });
+                let routine = news.routine.map(|routine| format!(", routine {}", routine.kind.as_str()));
                 let result = news.result.as_deref().map(|result| format!(": {}", cut(result))).unwrap_or_default();
-                vec![format!("done       {}{result}", news.contractor)]
+                vec![format!("done       {}{}{result}", news.contractor, routine.unwrap_or_default())]
             }
             CallReport::Stopped(news) => vec![format!("stopped    {}", news.contractor)],
             CallReport::Failed(failure) => {
@@ -231,11 +244,15 @@ impl Course {
         (!was_called).then(|| format!("called     {}", self.negotiation))
     }
 
-    fn handle_award(&mut self, award: AwardReport) -> String {
+    fn handle_award(&mut self, award: AwardReport) -> Vec<String> {
         let pays = award.payment.map(|payment| format!(", pays {}", units(payment))).unwrap_or_default();
         let plural = if award.offers == 1 { "" } else { "s" };
         let of = format!(" of {} offer{plural}", award.offers);
         let said = format!("awarded    {}: {}{pays},{of}", award.contractor, terms(&award.terms));
+        let pinned = self.has_documents.then(|| match award.document {
+            Some(document) => format!("document   {document}"),
+            None => "document   none: the offer names none of the call's; the task is natural language".to_owned(),
+        });
         self.awards.push(Awarded {
             award_no: award.award_no,
             lot: award.lot,
@@ -244,11 +261,13 @@ impl Course {
             terms: award.terms,
             payment: award.payment,
             score: award.score,
+            document: award.document,
             is_committed: false,
             is_done: false,
             result: None,
+            routine: None,
         });
-        said
+        [said].into_iter().chain(pinned).collect()
     }
 
     fn award(&mut self, news: &ContractorReport) -> Option<&mut Awarded> {

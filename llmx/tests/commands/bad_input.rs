@@ -3,6 +3,9 @@
 
 use crate::rig::Rig;
 
+/// Two spellings of one document's hash.
+const SAME: [&str; 2] = ["28qsS//fo/+NgoyVrSQmBEwrRuc=", "dbcaac4bffdfa3ff8d828c95ad2426044c2b46e7"];
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bad_input_has_a_stable_exit_code_and_names_the_fault() {
     let rig = Rig::start().await;
@@ -69,6 +72,10 @@ fn own<'a>(bob: &'a str, expired: &'a str) -> Vec<(Vec<&'a str>, i32, &'static s
         (vec!["call", "x", "--max-price", "9007199255"], 2, "at most 9007199254"),
         (vec!["call", "x", "--reply-within", "0"], 2, "a number of seconds from 0.001"),
         (vec!["call", "x", "--wait", "soon"], 2, "a number of seconds from 0.001"),
+        (vec!["call", "x", "--document", "nothing.md"], 2, "no such file, and it is no hash of a document"),
+        (vec!["call", "x", "--document", "/dev/null"], 2, "missing_field"),
+        (vec!["call", "x", "--document", SAME[0], "--document", SAME[1]], 2, "is named twice; name each document once"),
+        (vec!["call", "x", "--require-document"], 2, "--document <FILE|HASH>"),
         (vec!["call", "x", "--id", "a~b~c"], 2, "is not a valid negotiation id"),
         (vec!["call", "x", "--id", "a~b", "--gateway", "http://127.0.0.1:1"], 2, "is not a valid negotiation id"),
         (vec!["agent", "list", "--key", "/dev/zero"], 2, "it is longer than 65536 bytes"),
