@@ -26,10 +26,12 @@ use crate::connections::Connections;
 #[cfg(feature = "llm")]
 use crate::model::{self, ModelUse};
 use crate::ops::{self, HealthReport};
-use crate::output::{Outcome, print, tracer};
+use crate::output::{Failure, Outcome, print, tracer};
 use crate::remote::RemoteArgs;
 use crate::runtime::{Threads, ThreadsArgs};
 use crate::signals::asked_to_end;
+
+use routines::OpenedRoutines;
 
 /// Longest beginning of names: an id has 64 characters, of which the rest of a name takes at most 24.
 const PREFIX_LEN_MAX: usize = 40;
@@ -73,8 +75,9 @@ pub struct ContractorsArgs {
     /// With --model: keep what it is asked and answers in this folder, which only its owner may read (docs/models.md)
     #[arg(long, value_name = "DIR", requires = "model")]
     keep_prompts: Option<PathBuf>,
-    /// Let routines carry the awards out, by the protocol document they pin, as this TOML file says (docs/agora.md)
-    #[arg(long, value_name = "FILE", conflicts_with = "model")]
+    /// Let routines carry the awards out, by the protocol document they pin, as this TOML file says (docs/agora.md); not
+    /// with --model: a model that carries awards out is named in the file
+    #[arg(long, value_name = "FILE")]
     routines: Option<PathBuf>,
     #[command(flatten)]
     threads: ThreadsArgs,
@@ -85,10 +88,26 @@ impl ContractorsArgs {
     pub const fn threads(&self) -> Threads {
         Threads::Given(self.threads)
     }
+
+    /// What cannot be used together, or is not in this build.
+    fn check(&self) -> Outcome {
+        if self.routines.is_some() && self.model.is_some() {
+            return Err(Failure::configuration(
+                "--routines cannot be used with --model, whose contractors let the model choose their terms; a model that carries \
+                 awards out is named in the file of --routines: `model = FILE` before the first [[routine]] (docs/agora.md)",
+            ));
+        }
+        #[cfg(not(feature = "llm"))]
+        if self.model.is_some() {
+            return Err(crate::missing::failure("--model"));
+        }
+        Ok(())
+    }
 }
 
 /// Runs until asked to end.
 pub async fn run(args: ContractorsArgs) -> Outcome {
+    args.check()?;
     let registry = ops::registry()?;
     let metrics = AgentMetrics::try_new(&registry)?;
     let health = ops::open(args.listen, None, &registry)?;
@@ -107,11 +126,7 @@ pub async fn run(args: ContractorsArgs) -> Outcome {
         }
         None => None,
     };
-    #[cfg(not(feature = "llm"))]
-    if args.model.is_some() {
-        return Err(crate::missing::failure("--model"));
-    }
-    let runners = routines::open(args.routines.as_deref(), RoutineMetrics::try_new(&registry)?)?;
+    let routines = OpenedRoutines::open(args.routines.as_deref(), RoutineMetrics::try_new(&registry)?)?;
     let remote = args.remote.open("llmx-contractors").await?;
     let (transport, identity) = (|_: &_| remote.transport(), |name: &_| remote.identity(name));
     let access = Access { control: &remote.control, transport: &transport, identity: &identity };
@@ -125,7 +140,7 @@ pub async fn run(args: ContractorsArgs) -> Outcome {
         topic: args.topic,
         capabilities: args.capability,
         seed: args.seed,
-        routines: runners.clone(),
+        routines: routines.runners.clone(),
         connect_within: remote.connect_within,
         options,
         #[cfg(feature = "llm")]
@@ -135,9 +150,10 @@ pub async fn run(args: ContractorsArgs) -> Outcome {
     let population = remote.connected(Population::start(&access, &scenario, None)).await?;
     print(format_args!("contractors: {} connected", args.count));
     let connections = Connections::new(&metrics, args.count.into(), &remote.place);
+    let putting = routines.put(&remote, (0..args.count).map(|number| scenario.contractor_name(number)));
     tokio::select! {
         () = asked_to_end() => {}
-        () = connections.watch() => {}
+        ((), ()) = async { tokio::join!(putting, connections.watch()) } => {}
     }
     #[cfg(feature = "llm")]
     let summary = match &asked {
@@ -145,7 +161,7 @@ pub async fn run(args: ContractorsArgs) -> Outcome {
         None => None,
     };
     population.stop().await?;
-    print_course(&deferrals, &runners);
+    print_course(&deferrals, &routines.runners);
     #[cfg(feature = "llm")]
     if let Some(summary) = summary {
         print(summary);

@@ -166,6 +166,13 @@ fn bad_usage_and_configuration_exit_2_and_say_what_is_wrong() {
 }
 
 #[test]
+fn a_model_for_the_terms_of_contractors_and_routines_are_not_used_together() {
+    let output = llmx(&["contractors", "--routines", "x", "--model", "y"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("named in the file of --routines: `model = FILE`"), "{}", stderr(&output));
+}
+
+#[test]
 fn what_was_asked_for_and_failed_exits_1() {
     let folder = tempfile::tempdir().unwrap();
     let document = folder.path().join("document.json");

@@ -8,13 +8,16 @@ use ::agents::routine::metrics::RoutineMetrics;
 use ::agents::routine::native::NATIVE_NAMES;
 use ::agents::routine::{HttpRoutine, NativeRoutine, Routine, RoutineLimits, RoutineRunner, RoutineTable};
 use agora::{Origin, ProtocolDocument};
+use schemas::AgentId;
 use schemas::document::DocumentHash;
 use serde::Deserialize;
+use serde_json::json;
 use toml::Spanned;
 use traffic_gen::control::in_full;
 
 use crate::arguments::read_text;
-use crate::output::{Failure, tracer};
+use crate::output::{Failure, print, tracer};
+use crate::remote::Remote;
 
 /// Bytes of a file of routines, and of a document.
 const FILE_BYTES_MAX: u64 = 256 * 1024;
@@ -61,18 +64,61 @@ impl EntryLine<'_> {
 /// A document that a routine follows, with its text where the file names one.
 struct RoutineDocument {
     hash: DocumentHash,
-    #[cfg_attr(not(feature = "llm"), allow(dead_code, reason = "only a model reads it"))]
     text: Option<String>,
 }
 
-/// The runner of the file that is given, for every contractor; nothing runs yet.
-pub fn open(path: Option<&Path>, metrics: RoutineMetrics) -> Result<Vec<Arc<RoutineRunner>>, Failure> {
-    let Some(path) = path else { return Ok(Vec::new()) };
-    Ok(vec![Arc::new(read(path, metrics)?)])
+/// What a file of routines makes of contractors.
+#[derive(Debug, Default)]
+pub struct OpenedRoutines {
+    /// The runner of every contractor; none without a file.
+    pub runners: Vec<Arc<RoutineRunner>>,
+    /// The documents whose text is known here.
+    texts: Vec<String>,
+}
+
+impl OpenedRoutines {
+    /// Opens the file that is given; nothing runs yet.
+    ///
+    /// # Errors
+    /// [`Failure::configuration`] with the line at fault.
+    pub fn open(path: Option<&Path>, metrics: RoutineMetrics) -> Result<Self, Failure> {
+        path.map_or_else(|| Ok(Self::default()), |path| read(path, metrics))
+    }
+
+    /// Puts the documents into the exchange as ones that these agents support. Whatever cannot be put is warned of, because
+    /// offers name documents in any case.
+    pub async fn put(&self, remote: &Remote, agents: impl Iterator<Item = AgentId>) {
+        let mut texts: Vec<&String> = self.texts.iter().collect();
+        if texts.is_empty() {
+            return;
+        }
+        for agent in agents {
+            let token = remote.identity(&agent).token;
+            let mut taken = Vec::new();
+            for text in std::mem::take(&mut texts) {
+                match remote.control.put("/v1/documents", &token.current(), &json!({ "document": text })).await {
+                    Ok(()) => taken.push(text),
+                    Err(error) => {
+                        let document = DocumentHash::of_bytes(text.as_bytes());
+                        tracing::warn!(
+                            %agent, %document,
+                            "the exchange lists a routine's document as supported by no agent from here on: {error}; \
+                             correct this and start again, or use `llmx document put FILE --as AGENT`"
+                        );
+                    }
+                }
+            }
+            texts = taken;
+            if texts.is_empty() {
+                return;
+            }
+        }
+        print(format_args!("contractors: documents put into the exchange: {} of {}", texts.len(), self.texts.len()));
+    }
 }
 
 /// Reads the file and makes what it names.
-fn read(path: &Path, metrics: RoutineMetrics) -> Result<RoutineRunner, Failure> {
+fn read(path: &Path, metrics: RoutineMetrics) -> Result<OpenedRoutines, Failure> {
     let text = read_text(path, FILE_BYTES_MAX)
         .map_err(|error| Failure::configuration(format_args!("cannot read {}: {error}", path.display())))?;
     let line = |byte: usize| text.get(..byte).unwrap_or(&text).matches('\n').count() + 1;
@@ -107,7 +153,8 @@ fn read(path: &Path, metrics: RoutineMetrics) -> Result<RoutineRunner, Failure> 
     if let Some(sentence) = &file.sentence {
         runner = runner.saying(sentence);
     }
-    Ok(runner)
+    let texts = documents.into_iter().filter_map(|document| document.text).collect();
+    Ok(OpenedRoutines { runners: vec![Arc::new(runner)], texts })
 }
 
 fn read_document(place: &EntryLine<'_>, folder: &Path, entry: &RoutineEntry) -> Result<RoutineDocument, Failure> {
@@ -151,6 +198,9 @@ fn routine(
             Err(error) => Err(place.fault(format_args!("`url`: {error}"))),
         },
         (None, None, Some(file), false) => module(place, &folder.join(file)),
+        (None, None, None, true) if entry.document.is_none() => Err(place.fault(
+            "`model = true` needs `document = FILE` in place of `hash`: a model follows a text that it can read",
+        )),
         (None, None, None, true) => model.cloned().ok_or_else(|| {
             place.fault("`model = true` needs a model: name its file with `model` before the first [[routine]]")
         }),
@@ -210,7 +260,7 @@ mod tests {
 
     const DOCUMENT: &str = "---\nname: A\ndescription: B\nmultiround: false\n---\nC\n";
 
-    fn read_text_of(text: &str) -> Result<RoutineRunner, String> {
+    fn read_text_of(text: &str) -> Result<OpenedRoutines, String> {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("a.md"), DOCUMENT).unwrap();
         std::fs::write(folder.path().join("no.md"), "no front matter").unwrap();
@@ -229,10 +279,11 @@ mod tests {
         let text = format!(
             "time_ms = 5\n[[routine]]\ndocument = \"a.md\"\nnative = \"parcel-price\"\n\n[[routine]]\nhash = \"{other}\"\nurl = \"http://127.0.0.1:9/\"\n"
         );
-        let runner = read_text_of(&text).unwrap();
+        let opened = read_text_of(&text).unwrap();
         let mut expected = [hash, other];
         expected.sort();
-        assert_eq!(runner.table().documents().collect::<Vec<_>>(), expected);
+        assert_eq!(opened.runners[0].table().documents().collect::<Vec<_>>(), expected);
+        assert_eq!(opened.texts, [DOCUMENT], "of a hash there is no text");
     }
 
     #[test]
@@ -256,6 +307,10 @@ mod tests {
             ),
             ("[[routine]]\ndocument = \"a.md\"\nwasm = \"a.wasm\"", "./routines.toml:1: `wasm`"),
             ("[[routine]]\ndocument = \"a.md\"\nmodel = true", "`model = true` needs a model"),
+            (
+                "\n[[routine]]\nhash = \"Kc42bNOrSX+s82LLvEs5X6XSK24=\"\nmodel = true",
+                "./routines.toml:2: `model = true` needs `document = FILE`",
+            ),
             (
                 "[[routine]]\ndocument = \"a.md\"\nnative = \"parcel-price\"\n[[routine]]\ndocument = \"a.md\"\nnative = \"parcel-price\"",
                 "./routines.toml:4: the document ",

@@ -13,4 +13,5 @@ mod listen;
 mod manual;
 mod policy;
 mod rig;
+mod routines;
 mod top;
