@@ -1,11 +1,13 @@
 //! `llmx document`, with and without a running exchange.
 
+use agora::DocumentSource;
 use serde_json::{Value, json};
 
 use crate::rig::Rig;
 
-const TEXT: &str = "---\nname: Weather by city\ndescription: Answers the temperature of a city on a day.\nmultiround: false\n---\n\nSend a JSON object with `city` and `date` (ISO 8601).\n";
-const HASH: &str = "Kc42bNOrSX+s82LLvEs5X6XSK24=";
+const TEXT: &str = include_str!("../../../examples/weather.md");
+const HASH: &str = "28qsS//fo/+NgoyVrSQmBEwrRuc=";
+const PAGE: &str = include_str!("../../../docs/agora.md");
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_document_is_put_listed_shown_and_written_byte_for_byte() {
@@ -14,6 +16,9 @@ async fn a_document_is_put_listed_shown_and_written_byte_for_byte() {
     std::fs::write(&file, TEXT).unwrap();
     let named = rig.run(&["document", "hash", file.to_str().unwrap()]).await;
     assert_eq!((named.code, named.stdout.trim()), (Some(0), HASH), "{named:?}");
+    let named = rig.run(&["document", "hash", file.to_str().unwrap(), "--json"]).await.document();
+    let source = DocumentSource::try_new(named["source"].as_str().unwrap());
+    assert_eq!((&named["hash"], source), (&json!(HASH), Ok(DocumentSource::of_text(TEXT))), "{named}");
     let address = "https://documents.example/weather.md";
     let put = rig.run(&["document", "put", file.to_str().unwrap(), "--as", "bob", "--source", address, "--json"]).await;
     assert_eq!(put.code, Some(0), "{put:?}");
@@ -27,13 +32,21 @@ async fn a_document_is_put_listed_shown_and_written_byte_for_byte() {
     let nobodys = rig.run(&["document", "list", "--agent", "carol", "--json"]).await;
     assert_eq!(serde_json::from_str::<Value>(&nobodys.stdout).unwrap(), json!({ "documents": [] }));
 
-    let hex = "29ce366cd3ab497facf362cbbc4b395fa5d22b6e";
+    let hex = "dbcaac4bffdfa3ff8d828c95ad2426044c2b46e7";
     let shown = rig.run(&["document", "show", hex, "--json"]).await;
     let whole: Value = serde_json::from_str(&shown.stdout).unwrap();
     assert_eq!((&whole["document"], &whole["agents"]), (&json!(TEXT), &json!(["bob"])));
     let written = rig.run(&["document", "show", HASH, "--out", copy.to_str().unwrap()]).await;
     assert_eq!((written.code, written.stdout.as_str()), (Some(0), ""), "{written:?}");
     assert_eq!(std::fs::read_to_string(&copy).unwrap(), TEXT);
+}
+
+#[test]
+fn the_page_shows_the_example_under_its_hash() {
+    let texts = [format!("```markdown\n{TEXT}```"), format!("That of the example is `{HASH}`")];
+    for text in texts {
+        assert!(PAGE.contains(&text), "{text}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
