@@ -112,7 +112,7 @@ impl DocumentRegistry {
     }
 
     /// Reads the bucket and follows it until the stream ends. Texts never change, so what was read before the watch stays;
-    /// support that was withdrawn meanwhile is reported as a deletion.
+    /// what was removed or withdrawn meanwhile is reported as a deletion.
     async fn follow(&self) -> Result<(), BusError> {
         let mut changes = self.key_value.watch(Bucket::Documents).await?;
         while let Some(change) = changes.next().await {
@@ -145,11 +145,12 @@ impl DocumentRegistry {
         }
     }
 
-    /// Stores a document that an agent supports, and where else it can be had.
+    /// Stores a document that an agent supports, and where else it can be had. Where the exchange is full, documents that
+    /// nobody supports give way to it.
     ///
     /// # Errors
-    /// [`Code::Conflict`] when another text stands under its hash, [`Code::Overloaded`] when there is no room,
-    /// [`Code::Unavailable`] when the store does not answer, or has not been read yet.
+    /// [`Code::Conflict`] when another text stands under its hash, [`Code::Overloaded`] when the agent supports as many as it
+    /// may or the supported documents leave no room, [`Code::Unavailable`] when the store does not answer, or has not been read yet.
     pub async fn put(
         &self,
         agent: &AgentId,
@@ -159,7 +160,17 @@ impl DocumentRegistry {
         self.counted(self.try_put(agent, document, sources).await)
     }
 
-    /// Stores a document that no agent of the exchange need support, such as one of another exchange.
+    /// Stores a document that somebody has used and no agent need support. Where the exchange is full, other documents that
+    /// nobody supports give way to it.
+    ///
+    /// # Errors
+    /// As [`DocumentRegistry::put`].
+    pub async fn put_unsupported(&self, document: &ProtocolDocument) -> Result<PutResult, Refusal> {
+        self.counted(self.try_put_unsupported(document).await)
+    }
+
+    /// Stores a document of another exchange where there is room for it beside all others. None gives way to it: two full
+    /// exchanges would displace each other's documents without end.
     ///
     /// # Errors
     /// As [`DocumentRegistry::put`].
@@ -184,14 +195,19 @@ impl DocumentRegistry {
         sources: &[DocumentSource],
     ) -> Result<PutResult, Refusal> {
         self.check_read()?;
-        self.read().check_room(agent, document)?;
-        let result = self.store(document).await?;
+        self.read().check_support(agent, document.hash())?;
+        let result = self.store_making_room(document).await?;
         let (key, support) = (support_key(document.hash(), agent), StoredSupport { sources: sources.to_vec() });
         let value = encode(&support)?;
         let putting = self.key_value.put(Bucket::Documents, key.clone(), value.clone());
         self.observed(StoreOperation::Put, putting).await?;
         self.apply(&key, Some(&value));
         Ok(result)
+    }
+
+    async fn try_put_unsupported(&self, document: &ProtocolDocument) -> Result<PutResult, Refusal> {
+        self.check_read()?;
+        self.store_making_room(document).await
     }
 
     async fn try_adopt(&self, document: &ProtocolDocument) -> Result<PutResult, Refusal> {
@@ -206,6 +222,20 @@ impl DocumentRegistry {
         }
         Err(Refusal::new(Code::Unavailable, "the documents have not been read yet; repeat the request")
             .retry_after_ms(1000))
+    }
+
+    /// Stores a document and then removes those that give way to it. Gateways that are asked at the same time can exceed the
+    /// limits by what each has in hand; the next document that is stored makes up for it.
+    async fn store_making_room(&self, document: &ProtocolDocument) -> Result<PutResult, Refusal> {
+        let going = self.read().giving_way_to(document)?;
+        let result = self.store(document).await?;
+        for hash in going {
+            let key = document_key(hash);
+            self.observed(StoreOperation::Delete, self.key_value.delete(Bucket::Documents, key.clone())).await?;
+            self.apply(&key, None);
+            tracing::info!(%hash, "a document that nobody supports gave way to another");
+        }
+        Ok(result)
     }
 
     async fn store(&self, document: &ProtocolDocument) -> Result<PutResult, Refusal> {
@@ -238,7 +268,7 @@ impl DocumentRegistry {
         Err(unanswered())
     }
 
-    /// The agent supports the document no more; the text stays, because awards may name it.
+    /// The agent supports the document no more. The text stays until another needs its room.
     ///
     /// # Errors
     /// [`Code::Unavailable`] when the store does not answer.

@@ -2,7 +2,7 @@
 //!
 //! | key of the bucket | value |
 //! |---|---|
-//! | `<hash>` | `{"document": "<text>", "sha256": "<digest>"}`; never changed once stored |
+//! | `<hash>` | `{"document": "<text>", "sha256": "<digest>"}`; never changed; removed only to make room |
 //! | `<hash>~<agent>` | `{"sources": [...]}`: this agent supports the document, and says where else it can be had |
 //!
 //! Hashes of keys are base64url. The SHA-256 that is read first under a hash is pinned: another text of the same hash is left
@@ -60,6 +60,14 @@ pub struct DocumentTable {
     /// Bytes of the texts.
     bytes: usize,
     supported: BTreeMap<AgentId, BTreeMap<DocumentHash, Vec<DocumentSource>>>,
+    /// How many agents support each of the documents that have any supporter.
+    supporter_counts: BTreeMap<DocumentHash, usize>,
+    /// The documents without a supporter, by when this table saw that they have none.
+    unsupported: BTreeMap<u64, DocumentHash>,
+    /// The places of these documents in `unsupported`.
+    unsupported_since: BTreeMap<DocumentHash, u64>,
+    /// The next place in `unsupported`.
+    next_place: u64,
 }
 
 /// The key of a document.
@@ -89,6 +97,7 @@ impl DocumentTable {
                 if let Some(gone) = self.documents.remove(&hash) {
                     self.bytes -= gone.text().len();
                 }
+                self.place(hash);
                 Ok(())
             }
             (Some(agent), value) => {
@@ -110,6 +119,7 @@ impl DocumentTable {
             None => {
                 self.bytes += document.text().len();
                 self.documents.insert(hash, Arc::new(document));
+                self.place(hash);
                 Ok(())
             }
         }
@@ -117,41 +127,86 @@ impl DocumentTable {
 
     fn set_support(&mut self, agent: AgentId, hash: DocumentHash, sources: Option<Vec<DocumentSource>>) {
         if let Some(sources) = sources {
-            self.supported.entry(agent).or_default().insert(hash, sources);
+            if self.supported.entry(agent).or_default().insert(hash, sources).is_none() {
+                *self.supporter_counts.entry(hash).or_default() += 1;
+            }
         } else if let Some(supported) = self.supported.get_mut(&agent) {
-            supported.remove(&hash);
+            let is_gone = supported.remove(&hash).is_some();
             if supported.is_empty() {
                 self.supported.remove(&agent);
             }
+            if let Some(count) = self.supporter_counts.get_mut(&hash).filter(|_| is_gone) {
+                *count -= 1;
+                if *count == 0 {
+                    self.supporter_counts.remove(&hash);
+                }
+            }
+        }
+        self.place(hash);
+    }
+
+    /// Gives a document that has no supporter a place behind the others that have none, unless it has a place; takes it from
+    /// any other document.
+    fn place(&mut self, hash: DocumentHash) {
+        if self.documents.contains_key(&hash) && !self.supporter_counts.contains_key(&hash) {
+            if !self.unsupported_since.contains_key(&hash) {
+                self.unsupported_since.insert(hash, self.next_place);
+                self.unsupported.insert(self.next_place, hash);
+                self.next_place += 1;
+            }
+        } else if let Some(place) = self.unsupported_since.remove(&hash) {
+            self.unsupported.remove(&place);
         }
     }
 
-    /// Refuses what would be more than the exchange holds, or the agent may support. Gateways that are asked at the same
-    /// time can exceed the limits by what each has in hand.
+    /// Refuses a document that would be more than the agent may support. Gateways that are asked at the same time can exceed
+    /// the limit by what each has in hand.
     ///
     /// # Errors
     /// [`Code::Overloaded`].
-    pub fn check_room(&self, agent: &AgentId, document: &ProtocolDocument) -> Result<(), Refusal> {
+    pub fn check_support(&self, agent: &AgentId, hash: DocumentHash) -> Result<(), Refusal> {
         let supported = self.supported.get(agent);
-        let is_further = !supported.is_some_and(|supported| supported.contains_key(&document.hash()));
+        let is_further = !supported.is_some_and(|supported| supported.contains_key(&hash));
         if is_further && supported.map_or(0, BTreeMap::len) >= SUPPORTED_MAX {
             return Err(Refusal::new(Code::Overloaded, "the agent supports as many documents as an agent may")
                 .expecting(format!("at most {SUPPORTED_MAX}: DELETE /v1/documents/<hash> first")));
         }
-        self.check_space(document)
+        Ok(())
     }
 
-    /// Refuses a document that would be more than the exchange holds.
+    /// Refuses a document that would be more than the exchange holds beside all others.
     ///
     /// # Errors
     /// [`Code::Overloaded`].
     pub fn check_space(&self, document: &ProtocolDocument) -> Result<(), Refusal> {
-        let is_new = !self.documents.contains_key(&document.hash());
-        if is_new && (self.documents.len() >= DOCUMENTS_MAX || self.bytes + document.text().len() > BYTES_MAX) {
-            return Err(Refusal::new(Code::Overloaded, "the exchange holds as many documents as it may")
-                .expecting(format!("at most {DOCUMENTS_MAX} documents of {BYTES_MAX} bytes together")));
+        let is_held = self.documents.contains_key(&document.hash());
+        if is_held || fits(self.documents.len() + 1, self.bytes + document.text().len()) {
+            return Ok(());
         }
-        Ok(())
+        Err(full("DELETE /v1/documents/<hash> for those that nobody needs"))
+    }
+
+    /// The documents that give way to this one: as few as make room for it, those first that have been without a supporter
+    /// for longest, as this table saw it. In a table that was just read, that is the order of the bucket.
+    ///
+    /// # Errors
+    /// [`Code::Overloaded`] when the documents that are supported leave no room.
+    pub fn giving_way_to(&self, document: &ProtocolDocument) -> Result<Vec<DocumentHash>, Refusal> {
+        let mut going = Vec::new();
+        if self.documents.contains_key(&document.hash()) {
+            return Ok(going);
+        }
+        let (mut count, mut bytes) = (self.documents.len() + 1, self.bytes + document.text().len());
+        let mut unsupported = self.unsupported.values();
+        while !fits(count, bytes) {
+            let next = unsupported.next().and_then(|hash| Some((*hash, self.documents.get(hash)?)));
+            let (hash, next) =
+                next.ok_or_else(|| full("an agent that withdraws its support: DELETE /v1/documents/<hash>"))?;
+            count -= 1;
+            bytes -= next.text().len();
+            going.push(hash);
+        }
+        Ok(going)
     }
 
     /// The document of a hash.
@@ -188,6 +243,16 @@ impl DocumentTable {
     pub fn supporters(&self, hash: DocumentHash) -> impl Iterator<Item = &AgentId> {
         self.supported.iter().filter(move |(_, supported)| supported.contains_key(&hash)).map(|(agent, _)| agent)
     }
+}
+
+/// Whether an exchange holds so many documents, of so many bytes together.
+const fn fits(count: usize, bytes: usize) -> bool {
+    count <= DOCUMENTS_MAX && bytes <= BYTES_MAX
+}
+
+fn full(remedy: &str) -> Refusal {
+    Refusal::new(Code::Overloaded, "the exchange holds as many documents as it may")
+        .expecting(format!("at most {DOCUMENTS_MAX} documents of {BYTES_MAX} bytes together; {remedy}"))
 }
 
 /// A stored document whose text has the hash of its key and the digest beside it.

@@ -44,6 +44,7 @@ on_both!(
     a_hash_that_stands_for_another_text_is_refused_and_raises_an_alarm,
     the_text_that_was_read_first_stays_whatever_is_stored_later,
     of_two_that_put_the_same_document_at_once_one_is_the_first,
+    a_full_exchange_takes_further_documents_and_keeps_those_that_are_supported,
 );
 
 async fn nats_store() -> (LocalServer, Arc<dyn KeyValue>) {
@@ -188,33 +189,97 @@ fn an_agent_supports_thirty_two_documents_and_no_more() {
     let documents: Vec<_> = (0..33).map(|number| document(&format!("n{number}"))).collect();
     let mut table = table_of(&documents);
     for (number, document) in documents.iter().enumerate() {
-        let outcome = table.check_room(&bob, document).map_err(|refusal| refusal.code);
+        let outcome = table.check_support(&bob, document.hash()).map_err(|refusal| refusal.code);
         assert_eq!(outcome, if number < 32 { Ok(()) } else { Err(Code::Overloaded) }, "{number}");
         if number < 32 {
             table.apply(&support_key(document.hash(), &bob), Some(b"{\"sources\":[]}")).unwrap();
         }
     }
-    assert!(table.check_room(&bob, &documents[0]).is_ok(), "what it supports it may put again");
-    assert!(table.check_room(&agent("carol"), &documents[32]).is_ok());
+    assert!(table.check_support(&bob, documents[0].hash()).is_ok(), "what it supports it may put again");
+    assert!(table.check_support(&agent("carol"), documents[32].hash()).is_ok());
     table.apply(&support_key(documents[0].hash(), &bob), None).unwrap();
-    assert!(table.check_room(&bob, &documents[32]).is_ok());
+    assert!(table.check_support(&bob, documents[32].hash()).is_ok());
+}
+
+/// The table, with every one of these documents supported by an agent.
+fn supported(mut table: DocumentTable, documents: &[ProtocolDocument]) -> DocumentTable {
+    for document in documents {
+        table.apply(&support_key(document.hash(), &agent("bob")), Some(b"{\"sources\":[]}")).unwrap();
+    }
+    table
+}
+
+fn large(number: usize) -> ProtocolDocument {
+    let head = format!("---\nname: n{number:03}\ndescription: d\nmultiround: false\n---\n");
+    let text = format!("{head}{}", "x".repeat(32 * 1024 - head.len()));
+    ProtocolDocument::try_new(&text, Origin::Own).unwrap()
 }
 
 #[test]
 fn an_exchange_holds_so_many_documents_and_bytes_and_no_more() {
-    let bob = agent("bob");
     let many: Vec<_> = (0..4097).map(|number| document(&format!("n{number}"))).collect();
     let table = table_of(&many[..4096]);
-    assert_eq!(table.check_room(&bob, &many[4096]).unwrap_err().code, Code::Overloaded);
-    assert!(table.check_room(&bob, &many[0]).is_ok(), "one that is there takes no room");
-    let large = |number: usize| {
-        let head = format!("---\nname: n{number:03}\ndescription: d\nmultiround: false\n---\n");
-        let text = format!("{head}{}", "x".repeat(32 * 1024 - head.len()));
-        ProtocolDocument::try_new(&text, Origin::Own).unwrap()
-    };
+    assert_eq!(table.check_space(&many[4096]).unwrap_err().code, Code::Overloaded);
+    let table = supported(table, &many[..4096]);
+    assert_eq!(table.giving_way_to(&many[4096]).unwrap_err().code, Code::Overloaded, "all of them are supported");
+    for outcome in [table.check_space(&many[0]), table.giving_way_to(&many[0]).map(|_| ())] {
+        assert!(outcome.is_ok(), "one that is there takes no room");
+    }
     let whole: Vec<_> = (0..513).map(large).collect();
-    assert!(table_of(&whole[..511]).check_room(&bob, &whole[511]).is_ok());
-    assert_eq!(table_of(&whole[..512]).check_room(&bob, &whole[512]).unwrap_err().code, Code::Overloaded);
+    assert!(table_of(&whole[..511]).check_space(&whole[511]).is_ok());
+    assert_eq!(table_of(&whole[..512]).check_space(&whole[512]).unwrap_err().code, Code::Overloaded);
+    let table = supported(table_of(&whole[..512]), &whole[..512]);
+    assert_eq!(table.giving_way_to(&whole[512]).unwrap_err().code, Code::Overloaded);
+}
+
+#[test]
+fn in_a_full_exchange_the_document_that_was_without_a_supporter_for_longest_gives_way() {
+    let many: Vec<_> = (0..4097).map(|number| document(&format!("n{number}"))).collect();
+    let mut table = supported(table_of(&many[..4096]), &many[..1]);
+    assert_eq!(table.giving_way_to(&many[4096]), Ok(vec![many[1].hash()]), "the first is supported");
+    // Support that came and went puts a document behind those that have had none all the while.
+    let key = support_key(many[1].hash(), &agent("carol"));
+    table.apply(&key, Some(b"{\"sources\":[]}")).unwrap();
+    assert_eq!(table.giving_way_to(&many[4096]), Ok(vec![many[2].hash()]));
+    table.apply(&key, None).unwrap();
+    assert_eq!(table.giving_way_to(&many[4096]), Ok(vec![many[2].hash()]));
+    table.apply(&document_key(many[2].hash()), None).unwrap();
+    assert_eq!(table.giving_way_to(&many[4096]), Ok(vec![]), "there is room");
+
+    // As many give way as the bytes need: here one large text for each, in their order.
+    let whole: Vec<_> = (0..513).map(large).collect();
+    let table = table_of(&whole[..512]);
+    assert_eq!(table.giving_way_to(&whole[512]), Ok(vec![whole[0].hash()]));
+    let small: Vec<_> = (0..200).map(|number| document(&format!("n{number}"))).collect();
+    let table = table_of(&[&small[..], &whole[..511]].concat());
+    let bytes: usize = small.iter().map(|document| document.text().len()).sum();
+    assert!(bytes < 32 * 1024);
+    let going = table.giving_way_to(&whole[512]).unwrap();
+    assert_eq!(going, small.iter().map(ProtocolDocument::hash).collect::<Vec<_>>()[..going.len()]);
+}
+
+async fn a_full_exchange_takes_further_documents_and_keeps_those_that_are_supported(store: Arc<dyn KeyValue>) {
+    let (kept, bob, eve) = (large(999), agent("bob"), agent("eve"));
+    for number in 0..511 {
+        let stored = StoredDocument { document: large(number).text().to_owned(), sha256: large(number).sha256() };
+        let value = Bytes::from(serde_json::to_vec(&stored).unwrap());
+        store.put(Bucket::Documents, document_key(large(number).hash()), value).await.unwrap();
+    }
+    let ((one, _), (other, _)) = (followed(&store).await, followed(&store).await);
+    one.put(&bob, &kept, &[]).await.unwrap();
+    assert_eq!(one.read().len(), 512);
+    for number in 511..530 {
+        assert_eq!(one.adopt(&large(number)).await.unwrap_err().code, Code::Overloaded, "none gives way to it");
+        assert_eq!(one.put_unsupported(&large(number)).await.unwrap(), PutResult::New);
+        one.put(&eve, &large(600 + number), &[]).await.unwrap();
+        one.withdraw(&eve, large(600 + number).hash()).await.unwrap();
+        assert_eq!(one.read().len(), 512);
+    }
+    assert!(one.read().document(kept.hash()).is_some());
+    assert!(one.read().document(large(0).hash()).is_none());
+    assert!(one.read().document(large(529).hash()).is_some());
+    other.until(|table| table.document(large(1129).hash()).is_some() && table.len() == 512).await;
+    assert!(store.value(Bucket::Documents, document_key(large(0).hash())).await.unwrap().is_none());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `/v1/documents`: protocol documents; `/agora/{agent}`: which of them an agent supports.
 //!
-//! Any agent may put a document, and thereby says that it supports it. Texts never change, and stay when nobody supports
-//! them any more.
+//! Any agent may put a document, and thereby says that it supports it. Texts never change. One that nobody supports
+//! any more stays until another needs its room.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

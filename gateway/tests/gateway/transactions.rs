@@ -327,7 +327,28 @@ async fn a_document_that_comes_with_a_request_is_known_to_the_exchange_from_then
     }
     let (status, held) =
         rig.call("GET", &format!("/v1/documents/{}", document.hash().key()), Some(&rig.token("bob")), None).await;
-    assert_eq!((status, held["document"].as_str(), &held["agents"]), (200, Some(document.text()), &json!(["alice"])));
+    assert_eq!((status, held["document"].as_str(), &held["agents"]), (200, Some(document.text()), &json!([])));
+}
+
+#[tokio::test]
+async fn any_number_of_documents_comes_with_the_requests_of_one_caller() {
+    let rig = rig().await;
+    for number in 0..40 {
+        let document = ProtocolDocument::try_new(&text(&format!("n{number}")), Origin::Own).unwrap();
+        let source = DocumentSource::of_text(document.text());
+        let body = json!({ "protocolHash": document.hash(), "protocolSources": [source], "body": "x" });
+        let path = format!("/v1/documents/{}", document.hash().key());
+        // Nothing is stored before the gateway has read the documents: 503 until then.
+        loop_until(|| async {
+            let (status, answer) = rig.call("POST", "/agora/nobody", Some(&rig.token("alice")), Some(&body)).await;
+            assert!(status == 200 || answer["code"] == "unavailable", "{number}: {answer}");
+            (status == 200).then_some(())
+        })
+        .await;
+        assert_eq!(rig.call("GET", &path, Some(&rig.token("alice")), None).await.1["supporters"], 0);
+    }
+    let (_, supported) = rig.call("GET", "/agora/alice/.wellknown", Some(&rig.token("alice")), None).await;
+    assert_eq!(code(&supported), "not_found", "alice supports none");
 }
 
 #[tokio::test]

@@ -82,7 +82,10 @@ impl AgentCall {
                 .at("/body")
                 .expecting(format!("at most {TEXT_LEN_MAX} characters")));
         }
-        make_known(site, caller, &self.selection).await?;
+        // A further message brings no sources, and its agent has had the document with the first.
+        if self.place.as_ref().is_none_or(|place| place.number == 1) {
+            make_known(site, &self.selection).await?;
+        }
         let negotiation = NegotiationId::form(&caller.agent, &self.own_id)
             .map_err(|_| Refusal::new(Code::Internal, "the call cannot be named"))?;
         let mut end = site.transactions.watch(&caller.agent, negotiation.clone()).await?;
@@ -230,15 +233,15 @@ async fn admit(admission: &Admission, caller: &Identity, bytes: Bytes) -> Result
     admission.admit(Ingress { transport: Transport::Http, credentials, named_sender: None, peer: None, bytes }).await
 }
 
-/// Makes the document of a call known to the exchange, as one that its caller supports, unless it is.
-async fn make_known(site: &Site, caller: &Identity, selection: &Selection) -> Result<(), Refusal> {
+/// Makes the document of a call known to the exchange, unless it is. Nobody supports it thereby: clients without a token share
+/// one caller, and what a caller supports is limited.
+async fn make_known(site: &Site, selection: &Selection) -> Result<(), Refusal> {
     let Selection::Document { hash, sources } = selection else { return Ok(()) };
     if site.documents.read().document(*hash).is_some() {
         return Ok(());
     }
     let document = had(site, *hash, sources).await?;
-    let addresses: Vec<_> = sources.iter().filter(|source| matches!(source, DocumentSource::Url(_))).cloned().collect();
-    site.documents.put(&caller.agent, &document, &addresses).await.map(|_| ())
+    site.documents.put_unsupported(&document).await.map(|_| ())
 }
 
 /// The document, from the first source that has it.
