@@ -1,5 +1,8 @@
 //! What becomes of the negotiations that this gateway begins for its callers: transactions of Agora.
 //!
+//! A caller can have begun the negotiation before, with another agent or another task. So nothing counts that is told of it
+//! before the receipt of the gateway's own call says `ok`, and no report but that of the agent that was called.
+//!
 //! A caller's deliveries are heard on one stream of its own, opened with its first transaction and closed a moment after the
 //! last. Streams the caller has itself hear the same deliveries. Those of a transaction are acknowledged here, because its
 //! caller may have no other way to; those of the caller's other negotiations are left to the caller.
@@ -8,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use schemas::delivery::{Delivery, Notification, Outcome, ProgressReport};
+use schemas::delivery::{Delivery, Disposition, Notification, Outcome, ProgressReport, Receipt};
 use schemas::{AgentId, Code, DeliveryId, NegotiationId, Refusal};
 use serde::Deserialize;
 use tokio::sync::{oneshot, watch};
@@ -70,15 +73,32 @@ pub(crate) enum TransactionEnd {
     Failed(String),
     /// It ended otherwise.
     Ended(Outcome),
+    /// The exchange did not take the call as a new one.
+    NotTaken(Disposition),
+}
+
+/// A call that is about to be sent.
+#[derive(Debug, Clone)]
+pub(crate) struct WatchedCall {
+    /// Its negotiation.
+    pub(crate) negotiation: NegotiationId,
+    /// The id of its message.
+    pub(crate) msg_id: String,
+    /// The agent that is called.
+    pub(crate) agent: AgentId,
 }
 
 /// A transaction that is watched.
 struct WatchedTransaction {
+    call: WatchedCall,
+    /// Whether the receipt of the call has said `ok`.
+    is_taken: bool,
+    /// The end, where it came before that receipt.
+    early: Option<TransactionEnd>,
     /// Whoever waits for its end.
     waiting: Option<oneshot::Sender<TransactionEnd>>,
     /// What its contractor failed with.
     failure: Option<String>,
-    is_answered: bool,
     is_closed: bool,
     /// It is no longer watched then.
     forget_at: Instant,
@@ -115,9 +135,9 @@ impl Transactions {
     /// # Errors
     /// [`Code::Overloaded`] when as many are watched as may be, or the caller has too many streams open;
     /// [`Code::Unavailable`] when the bus does not answer.
-    pub(crate) async fn watch(&self, caller: &AgentId, negotiation: NegotiationId) -> Result<AwaitedEnd, Refusal> {
+    pub(crate) async fn watch(&self, caller: &AgentId, call: WatchedCall) -> Result<AwaitedEnd, Refusal> {
         let (waiting, end) = oneshot::channel();
-        let mut stream = self.insert(caller, negotiation, waiting)?;
+        let mut stream = self.insert(caller, call, waiting)?;
         let state = stream.wait_for(|state| !matches!(state, StreamState::Opening)).await.map(|state| state.clone());
         match state {
             Ok(StreamState::Open | StreamState::Opening) => Ok(AwaitedEnd(end)),
@@ -129,7 +149,7 @@ impl Transactions {
     fn insert(
         &self,
         caller: &AgentId,
-        negotiation: NegotiationId,
+        call: WatchedCall,
         waiting: oneshot::Sender<TransactionEnd>,
     ) -> Result<watch::Receiver<StreamState>, Refusal> {
         let mut watched = self.0.watched();
@@ -143,10 +163,13 @@ impl Transactions {
             self.0.tasks.spawn(self.clone().drive(caller.clone(), opened));
             CallerTransactions { by_negotiation: HashMap::new(), stream }
         });
+        let negotiation = call.negotiation.clone();
         let transaction = WatchedTransaction {
+            call,
+            is_taken: false,
+            early: None,
             waiting: Some(waiting),
             failure: None,
-            is_answered: false,
             is_closed: false,
             forget_at: Instant::now() + WATCH_FOR,
         };
@@ -242,7 +265,12 @@ impl TransactionParts {
                 transactions.and_then(|transactions| transactions.by_negotiation.get_mut(&envelope.negotiation));
             let Some(transaction) = transaction else { return };
             match serde_json::from_slice::<Delivery>(delivery) {
-                Ok(delivery) => transaction.hear(delivery.payload, Instant::now()),
+                Ok(delivery) => {
+                    let now = Instant::now();
+                    delivery.receipts_told().for_each(|receipt| transaction.hear_receipt(receipt, now));
+                    transaction.hear(delivery.payload);
+                    transaction.settle(now);
+                }
                 Err(error) => return tracing::error!(%error, "a delivery of a transaction cannot be read"),
             }
         }
@@ -253,10 +281,28 @@ impl TransactionParts {
 }
 
 impl WatchedTransaction {
-    fn hear(&mut self, told: Notification, now: Instant) {
+    fn hear_receipt(&mut self, receipt: &Receipt, now: Instant) {
+        if receipt.ack_of.as_str() != self.call.msg_id || self.is_taken {
+            return;
+        }
+        if receipt.disposition == Disposition::Ok {
+            self.is_taken = true;
+            if let Some(end) = self.early.take() {
+                self.tell(end);
+            }
+        } else if let Some(waiting) = self.waiting.take() {
+            // What else is told of this negotiation is the caller's own matter.
+            self.forget_at = self.forget_at.min(now + LINGER);
+            // Whoever waited may have gone.
+            let _ = waiting.send(TransactionEnd::NotTaken(receipt.disposition));
+        }
+    }
+
+    fn hear(&mut self, told: Notification) {
         match told {
-            Notification::Inform(ProgressReport::Result(report) | ProgressReport::Done(report)) => {
-                self.is_answered = true;
+            Notification::Inform(ProgressReport::Result(report) | ProgressReport::Done(report))
+                if report.contractor == self.call.agent =>
+            {
                 self.tell(TransactionEnd::Answered(report.result.unwrap_or_default()));
             }
             Notification::Failure(told) => self.failure = Some(told.failure.code),
@@ -264,7 +310,6 @@ impl WatchedTransaction {
                 self.is_closed = true;
                 // Deliveries may come in another order than they were sent: the report of what is complete is on its way.
                 if closing.outcome != Outcome::Completed {
-                    self.is_answered = true;
                     let failure = self.failure.take().map(TransactionEnd::Failed);
                     self.tell(failure.unwrap_or(TransactionEnd::Ended(closing.outcome)));
                 }
@@ -274,7 +319,9 @@ impl WatchedTransaction {
             | Notification::Reject(_)
             | Notification::Cancel(_)
             | Notification::Inform(
-                ProgressReport::Awarded(_)
+                ProgressReport::Result(_)
+                | ProgressReport::Done(_)
+                | ProgressReport::Awarded(_)
                 | ProgressReport::Offers(_)
                 | ProgressReport::Committed(_)
                 | ProgressReport::Cancelled(_),
@@ -283,13 +330,20 @@ impl WatchedTransaction {
             | Notification::Ack(_)
             | Notification::Turn(_) => {}
         }
-        if self.is_answered && self.is_closed {
+    }
+
+    /// One whose end was told and that is closed is watched a moment longer.
+    fn settle(&mut self, now: Instant) {
+        if self.waiting.is_none() && self.is_closed {
             self.forget_at = self.forget_at.min(now + LINGER);
         }
     }
 
+    /// The end, unless it was told before: now, or once the call is known to be taken.
     fn tell(&mut self, end: TransactionEnd) {
-        if let Some(waiting) = self.waiting.take() {
+        if !self.is_taken {
+            self.early.get_or_insert(end);
+        } else if let Some(waiting) = self.waiting.take() {
             // Whoever waited may have gone.
             let _ = waiting.send(end);
         }

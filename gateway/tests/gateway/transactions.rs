@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agora::table::document_key;
 use agora::{DocumentSource, Origin, ProtocolDocument};
+use bus::Bucket;
 use bus::memory::{self, MemoryOptions};
 use bytes::Bytes;
 use futures_util::{FutureExt as _, StreamExt as _};
@@ -52,8 +54,8 @@ impl Seen {
         Some((found, body))
     }
 
-    /// The next one, once it is there.
-    async fn next(&mut self, rig: &Rig) -> (AdmittedMessage, Value) {
+    /// The next one, once it is there; its sender is told nothing.
+    async fn next_untold(&mut self, rig: &Rig) -> (AdmittedMessage, Value) {
         let looking = async {
             loop {
                 if let Some(found) = self.look(rig).await {
@@ -63,6 +65,15 @@ impl Seen {
             }
         };
         tokio::time::timeout(PATIENCE, looking).await.unwrap()
+    }
+
+    /// The next one, once it is there; of a call the sender is told that it was taken.
+    async fn next(&mut self, rig: &Rig) -> (AdmittedMessage, Value) {
+        let found = self.next_untold(rig).await;
+        if found.0.act == Act::Cfp {
+            take(rig, &found.0, "ok").await;
+        }
+        found
     }
 }
 
@@ -78,6 +89,14 @@ async fn tell(rig: &Rig, negotiation: &str, number: u8, payload: &Value) -> Deli
     }]);
     rig.bus.pub_sub.publish("agent.alice.inbox".to_owned(), Bytes::from(delivery.to_string())).await.unwrap();
     id
+}
+
+/// Gives alice the receipt of a call.
+async fn take(rig: &Rig, call: &AdmittedMessage, disposition: &str) -> DeliveryId {
+    let body: Value = serde_json::from_str(call.body.get()).unwrap();
+    let receipt =
+        json!({ "act": "ack", "ack_of": body["envelope"]["msg_id"], "disposition": disposition, "invited": 1 });
+    tell(rig, call.negotiation.as_str(), 255, &receipt).await
 }
 
 fn result(text: &str) -> Value {
@@ -110,11 +129,11 @@ async fn a_transaction_is_a_call_to_one_agent_and_its_report_the_answer() {
         [tell(&rig, negotiation, 1, &result("25")).await, tell(&rig, negotiation, 2, &closed("completed")).await];
     assert_eq!(answer.await.unwrap(), (200, json!({ "status": "success", "body": "25" })));
     let mut acknowledged = Vec::new();
-    while acknowledged.len() < 2 {
+    while acknowledged.len() < 3 {
         let collected = tokio::time::timeout(PATIENCE, acks.next()).await.unwrap().unwrap();
         acknowledged.extend(decode_collected(&collected.payload).unwrap().into_iter().flat_map(|(_, ids)| ids));
     }
-    assert_eq!(acknowledged, told);
+    assert_eq!(acknowledged, [&[DeliveryId::new(Lane(0), [255; 16])], &told[..]].concat(), "the receipt first");
     assert_eq!(rig.metric("exchange_agora_transactions_total", &[("status", "success")]), 1.0);
 }
 
@@ -203,6 +222,42 @@ async fn further_messages_of_a_conversation_are_further_calls() {
     let gone = rig.call("POST", &path, Some(&rig.token("alice")), Some(&json!({ "body": "Still there?" }))).await;
     let expected = json!({ "status": "error", "body": "", "message": "Conversation not found.", "code": "not_found" });
     assert_eq!(gone, (200, expected));
+}
+
+#[tokio::test]
+async fn an_answer_is_only_what_answers_the_gateways_own_call() {
+    let rig = rig().await;
+    let mut seen = Seen::default();
+    let answer = posted(&rig, "/agora/bob", &json!({ "body": "Hi", "multiround": true }));
+    let (call, _) = seen.next(&rig).await;
+    let of_another = json!({
+        "act": "inform", "kind": "result", "contractor": "mallory", "award_no": 1, "lot": 1, "result": "stolen",
+    });
+    tell(&rig, call.negotiation.as_str(), 1, &of_another).await;
+    tell(&rig, call.negotiation.as_str(), 2, &result("Hello")).await;
+    let (_, first) = answer.await.unwrap();
+    assert_eq!(first["body"], "Hello", "the answer of the agent that was called");
+
+    let path = format!("/agora/bob/conversations/{}", first["conversationId"].as_str().unwrap());
+    for (number, disposition) in [(2_u8, "duplicate"), (3, "conflict"), (4, "out_of_turn"), (5, "closed")] {
+        // The caller has begun the negotiation of this message before: bob answers that, before the receipt or behind it.
+        let answer = posted(&rig, &path, &json!({ "body": "More" }));
+        let (call, _) = seen.next_untold(&rig).await;
+        tell(&rig, call.negotiation.as_str(), 2 * number, &result("stolen")).await;
+        take(&rig, &call, disposition).await;
+        tell(&rig, call.negotiation.as_str(), 2 * number + 1, &result("stolen")).await;
+        let (status, answer) = answer.await.unwrap();
+        assert_eq!((status, &answer["status"], &answer["body"]), (200, &json!("error"), &json!("")), "{answer}");
+        let words = answer["message"].as_str().unwrap();
+        assert!(words.contains(disposition) && words.contains("open another conversation"), "{answer}");
+    }
+
+    let answer = posted(&rig, &path, &json!({ "body": "More" }));
+    let (call, _) = seen.next_untold(&rig).await;
+    tell(&rig, call.negotiation.as_str(), 30, &closed("completed")).await;
+    tell(&rig, call.negotiation.as_str(), 31, &result("So")).await;
+    take(&rig, &call, "ok").await;
+    assert_eq!(answer.await.unwrap().1["body"], "So", "deliveries may come in another order than they were sent");
 }
 
 #[tokio::test]
@@ -310,6 +365,7 @@ async fn a_document_that_comes_with_a_request_is_known_to_the_exchange_from_then
         let mut answer = posted(&rig, "/agora/bob", &asked(sources.clone()));
         let (call, body) = loop {
             if let Some(found) = seen.look(&rig).await {
+                take(&rig, &found.0, "ok").await;
                 break found;
             }
             if answer.is_finished() {
@@ -352,6 +408,33 @@ async fn any_number_of_documents_comes_with_the_requests_of_one_caller() {
 }
 
 #[tokio::test]
+async fn a_conversation_goes_on_when_its_document_has_given_way() {
+    let rig = rig().await;
+    let mut seen = Seen::default();
+    let document = ProtocolDocument::try_new(&text("weather"), Origin::Own).unwrap();
+    let path = format!("/v1/documents/{}", document.hash().key());
+    let token = rig.token("bob");
+    loop_until(|| async {
+        let put = rig.call("PUT", "/v1/documents", Some(&token), Some(&json!({ "document": document.text() }))).await;
+        (put.0 != 503).then_some(())
+    })
+    .await;
+    let opening = json!({ "protocolHash": document.hash(), "body": "x", "multiround": true });
+    let answer = posted(&rig, "/agora/bob", &opening);
+    let (call, _) = seen.next(&rig).await;
+    tell(&rig, call.negotiation.as_str(), 1, &result("25")).await;
+    let conversation = answer.await.unwrap().1["conversationId"].as_str().unwrap().to_owned();
+
+    rig.bus.key_value.delete(Bucket::Documents, document_key(document.hash())).await.unwrap();
+    loop_until(|| async { (rig.call("GET", &path, Some(&token), None).await.0 == 404).then_some(()) }).await;
+    let answer = posted(&rig, &format!("/agora/bob/conversations/{conversation}"), &json!({ "body": "y" }));
+    let (call, body) = seen.next(&rig).await;
+    assert_eq!(body["payload"]["documents"]["hashes"], json!([document.hash()]));
+    tell(&rig, call.negotiation.as_str(), 2, &result("26")).await;
+    assert_eq!(answer.await.unwrap().1["body"], "26");
+}
+
+#[tokio::test]
 async fn the_callers_own_streams_hear_everything_and_its_other_deliveries_are_left_to_it() {
     let rig = rig().await;
     let mut seen = Seen::default();
@@ -361,12 +444,17 @@ async fn the_callers_own_streams_hear_everything_and_its_other_deliveries_are_le
     let (call, _) = seen.next(&rig).await;
     let other = tell(&rig, "alice~other", 1, &closed("no_offers")).await;
     let own = tell(&rig, call.negotiation.as_str(), 2, &result("25")).await;
-    for id in [other, own] {
+    let receipt = DeliveryId::new(Lane(0), [255; 16]);
+    for id in [receipt, other, own] {
         assert_eq!(frame(&mut socket).await["delivery"]["envelope"]["msg_id"], json!(id));
     }
     assert_eq!(answer.await.unwrap().1["body"], "25");
-    let collected = tokio::time::timeout(PATIENCE, acks.next()).await.unwrap().unwrap();
-    assert_eq!(decode_collected(&collected.payload).unwrap(), [(agent("alice"), vec![own])]);
+    let mut acknowledged = Vec::new();
+    while acknowledged.len() < 2 {
+        let collected = tokio::time::timeout(PATIENCE, acks.next()).await.unwrap().unwrap();
+        acknowledged.extend(decode_collected(&collected.payload).unwrap().into_iter().flat_map(|(_, ids)| ids));
+    }
+    assert_eq!(acknowledged, [receipt, own]);
 }
 
 #[tokio::test]
@@ -401,6 +489,7 @@ async fn transactions_at_once_share_one_stream_of_their_caller() {
     assert_eq!(rig.handle.streams().agents_len(), 1);
     for (number, call) in calls.iter().enumerate() {
         let own = call.negotiation.as_str();
+        take(&rig, call, "ok").await;
         tell(&rig, own, u8::try_from(number).unwrap(), &result(own)).await;
     }
     let mut bodies = Vec::new();

@@ -19,7 +19,7 @@ use super::super::Site;
 use crate::Transport;
 use crate::admission::{Accepted, Admission, Credentials, Ingress};
 use crate::auth::{Identity, now_s};
-use crate::transactions::TransactionEnd;
+use crate::transactions::{TransactionEnd, WatchedCall};
 
 /// The policy of these calls: the first offer is awarded.
 const POLICY: &str = "agora";
@@ -88,7 +88,9 @@ impl AgentCall {
         }
         let negotiation = NegotiationId::form(&caller.agent, &self.own_id)
             .map_err(|_| Refusal::new(Code::Internal, "the call cannot be named"))?;
-        let mut end = site.transactions.watch(&caller.agent, negotiation.clone()).await?;
+        let call =
+            WatchedCall { negotiation: negotiation.clone(), msg_id: self.own_id.clone(), agent: self.agent.clone() };
+        let mut end = site.transactions.watch(&caller.agent, call).await?;
         let began = Instant::now();
         let mut begun = BegunCall {
             admission: site.admission.clone(),
@@ -151,6 +153,14 @@ impl AgentCall {
             TransactionEnd::Failed(code) if UNHEARD.contains(&code.as_str()) => return late(),
             TransactionEnd::Failed(code) => {
                 return TransactionReply::unanswered(TransactionStatus::Error, format!("the agent failed: {code}"));
+            }
+            // The caller began the negotiation before: what became of that is no answer.
+            TransactionEnd::NotTaken(disposition) => {
+                let message = format!(
+                    "the negotiation of this message had begun before ({}); open another conversation",
+                    disposition.as_str()
+                );
+                return TransactionReply::unanswered(TransactionStatus::Error, message);
             }
             TransactionEnd::Ended(outcome) => outcome,
         };
