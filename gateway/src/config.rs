@@ -47,8 +47,8 @@ pub struct GatewayConfig {
     /// Who may look at the console.
     #[serde(default)]
     pub console: ConsoleAccess,
-    /// Holds the token of the agent as whom transactions of Agora without a token enter; absent: they are refused. Read anew
-    /// for each of them.
+    /// Holds the token of the agent as whom transactions of Agora without a token enter, no administrator's; absent: they are
+    /// refused. Checked at the start, and read anew for each of them.
     #[serde(default)]
     pub agora_token_file: Option<PathBuf>,
     /// Hosts from which documents are fetched by address; none: no document is.

@@ -117,11 +117,12 @@ impl Conversations {
         Ok((open.conversation.selection.clone(), open.messages))
     }
 
-    /// Ends a conversation of this caller; anything else is as it was.
-    pub(crate) fn end(&self, id: &str, caller: &AgentId) {
+    /// Ends a conversation of this caller with this agent; anything else is as it was.
+    pub(crate) fn end(&self, id: &str, caller: &AgentId, agent: &AgentId) {
         let mut table = self.table();
         let id = ConversationId(id.to_owned());
-        if table.by_id.get(&id).is_some_and(|open| open.conversation.caller == *caller) {
+        let open = table.by_id.get(&id).map(|open| &open.conversation);
+        if open.is_some_and(|open| open.caller == *caller && open.agent == *agent) {
             table.remove(&id);
         }
     }
@@ -187,11 +188,12 @@ mod tests {
         assert_eq!(next("alice", "bob", NOW_S), Ok(message(2)));
         assert_eq!(next("eve", "bob", NOW_S), Err(Code::NotFound), "of another caller");
         assert_eq!(next("alice", "carol", NOW_S), Err(Code::NotFound), "with another agent");
-        conversations.end(&id.to_string(), &agent("eve"));
-        assert_eq!(next("alice", "bob", NOW_S), Ok(message(3)), "only its caller ends it");
-        conversations.end(&id.to_string(), &agent("alice"));
+        conversations.end(&id.to_string(), &agent("eve"), &agent("bob"));
+        conversations.end(&id.to_string(), &agent("alice"), &agent("carol"));
+        assert_eq!(next("alice", "bob", NOW_S), Ok(message(3)), "only its caller ends it, under the agent it is with");
+        conversations.end(&id.to_string(), &agent("alice"), &agent("bob"));
         assert_eq!(next("alice", "bob", NOW_S), Err(Code::NotFound));
-        conversations.end("unknown", &agent("alice"));
+        conversations.end("unknown", &agent("alice"), &agent("bob"));
         assert_eq!(conversations.len(), 0);
     }
 

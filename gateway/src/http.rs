@@ -353,18 +353,26 @@ impl FromRequest<Arc<Site>> for JsonBody {
     type Rejection = Refused;
 
     async fn from_request(request: Request, site: &Arc<Site>) -> Result<Self, Refused> {
-        check_media_type(request.headers())?;
-        check_length(request.headers())?;
-        let timeout = Duration::from_millis(site.config.limits.client_timeout_ms);
-        let read = tokio::time::timeout(timeout, to_bytes(request.into_body(), BODY_BYTES_MAX)).await;
-        match read {
-            Ok(Ok(bytes)) => Ok(Self(bytes)),
-            Ok(Err(error)) if is_too_long(&error) => Err(too_large().into()),
-            Ok(Err(_)) => Err(Refusal::new(Code::MalformedJson, "the body ended early or is not framed").into()),
-            Err(_) => Err(Refusal::new(Code::RequestTimeout, "the body did not arrive in time")
-                .expecting(format!("within {} ms", site.config.limits.client_timeout_ms))
-                .into()),
-        }
+        json_body(request, site, BODY_BYTES_MAX).await.map(Self)
+    }
+}
+
+/// A JSON body of at most this many bytes; not yet parsed.
+///
+/// # Errors
+/// [`Code::UnsupportedMediaType`], [`Code::TooLarge`], [`Code::MalformedJson`], [`Code::RequestTimeout`].
+async fn json_body(request: Request, site: &Site, bytes_max: usize) -> Result<Bytes, Refused> {
+    check_media_type(request.headers())?;
+    check_length(request.headers(), bytes_max)?;
+    let timeout = Duration::from_millis(site.config.limits.client_timeout_ms);
+    let read = tokio::time::timeout(timeout, to_bytes(request.into_body(), bytes_max)).await;
+    match read {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(error)) if is_too_long(&error) => Err(too_large(bytes_max).into()),
+        Ok(Err(_)) => Err(Refusal::new(Code::MalformedJson, "the body ended early or is not framed").into()),
+        Err(_) => Err(Refusal::new(Code::RequestTimeout, "the body did not arrive in time")
+            .expecting(format!("within {} ms", site.config.limits.client_timeout_ms))
+            .into()),
     }
 }
 
@@ -386,14 +394,14 @@ fn check_media_type(headers: &HeaderMap) -> Result<(), Refusal> {
     if essence.trim() == "application/json" && is_utf8 { Ok(()) } else { refuse("the body is not declared as JSON") }
 }
 
-fn check_length(headers: &HeaderMap) -> Result<(), Refusal> {
+fn check_length(headers: &HeaderMap, bytes_max: usize) -> Result<(), Refusal> {
     let declared = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    if declared.is_some_and(|length| length > BODY_BYTES_MAX as u64) { Err(too_large()) } else { Ok(()) }
+    if declared.is_some_and(|length| length > bytes_max as u64) { Err(too_large(bytes_max)) } else { Ok(()) }
 }
 
-fn too_large() -> Refusal {
+fn too_large(bytes_max: usize) -> Refusal {
     Refusal::new(Code::TooLarge, "the body is larger than this gateway reads")
-        .expecting(format!("at most {BODY_BYTES_MAX} bytes"))
+        .expecting(format!("at most {bytes_max} bytes"))
 }
 
 /// Whether reading stopped at the limit, and not for want of the rest.

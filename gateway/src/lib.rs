@@ -16,6 +16,7 @@
 
 mod acknowledgements;
 mod admission;
+mod agora_token;
 mod auth;
 mod bus_ingress;
 mod config;
@@ -127,6 +128,7 @@ impl Gateway {
     ) -> Result<GatewayHandle, GatewayError> {
         config.check()?;
         let auth = Arc::new(Authenticator::load(config.auth.clone(), metrics.clone()).await?);
+        agora_token::check(&config, &auth).await?;
         let limits = Arc::new(RateLimits::new(&config.limits, metrics.clone()));
         let registry = Arc::new(Registry::new(bus.key_value.clone(), &config.default_policy, metrics.clone()));
         let (notes, noted) = RequestNotes::new(registry.clone());

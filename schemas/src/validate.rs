@@ -59,7 +59,15 @@ pub const MEMBERS_MAX: usize = crate::control::GROUP_MEMBERS_MAX;
 /// [`Code::TooDeep`]: crate::Code::TooDeep
 /// [`Code::OutOfRange`]: crate::Code::OutOfRange
 pub fn parse(bytes: &[u8]) -> Result<Value, Refusal> {
-    strict_json::parse(bytes, BODY_BYTES_MAX)
+    parse_within(bytes, BODY_BYTES_MAX)
+}
+
+/// Parses a document of at most this many bytes.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_within(bytes: &[u8], bytes_max: usize) -> Result<Value, Refusal> {
+    strict_json::parse(bytes, bytes_max)
 }
 
 /// Checks and decodes a policy document. That it does not contradict itself is checked by the policy core.

@@ -11,21 +11,23 @@ use std::path::Path as FilePath;
 use std::sync::Arc;
 
 use agora::Selection;
+use agora::document::DOCUMENT_BYTES_MAX;
 use agora::transaction::{ConversationTicket, TransactionReply, TransactionRequest, TransactionStatus, body_of};
 use axum::extract::rejection::PathRejection;
-use axum::extract::{FromRequestParts, Path, Request, State};
+use axum::extract::{FromRequest, FromRequestParts, Path, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, header};
 use axum::routing::{delete, post};
-use schemas::validate::parse;
+use bytes::Bytes;
+use schemas::validate::{BODY_BYTES_MAX, parse_within};
 use schemas::{AgentId, Code, Refusal};
 use serde_json::json;
-use tokio::io::AsyncReadExt as _;
 use tokio::time::Instant;
 
 use self::agent_call::{AgentCall, MessagePlace};
-use super::{Caller, HttpResult, JsonBody, Refused, RouteSpec, Site, document, identifier};
-use crate::auth::{Identity, TOKEN_BYTES_MAX, now_s};
+use super::{Caller, HttpResult, Refused, RouteSpec, Site, document, identifier, json_body};
+use crate::agora_token::{self, is_privileged};
+use crate::auth::{Identity, now_s};
 use crate::conversations::{CONVERSATION_S, Conversation, ConversationId};
 
 pub(super) fn routes() -> Vec<RouteSpec> {
@@ -37,34 +39,68 @@ pub(super) fn routes() -> Vec<RouteSpec> {
 
 /// Who begins a transaction: the bearer of the request's token or, where it has none, of the token that the gateway holds for
 /// such requests. Clients of the package `agora-protocol` send none.
-struct TransactionCaller(Identity);
+struct TransactionCaller {
+    identity: Identity,
+    /// Whether the request came without a token.
+    is_visitor: bool,
+}
 
 impl FromRequestParts<Arc<Site>> for TransactionCaller {
     type Rejection = Refused;
 
     async fn from_request_parts(parts: &mut Parts, site: &Arc<Site>) -> Result<Self, Refused> {
         let file = site.config.agora_token_file.as_deref();
-        if let Some(file) = file.filter(|_| !parts.headers.contains_key(header::AUTHORIZATION)) {
-            let authorization = authorization(file).await.map_err(|error| {
-                tracing::error!(%error, file = %file.display(), "the token of transactions without one cannot be read");
-                Refusal::new(Code::Unavailable, "the gateway's token for requests without one cannot be read")
-                    .retry_after_ms(1000)
-            })?;
-            parts.headers.insert(header::AUTHORIZATION, authorization);
+        let Some(file) = file.filter(|_| !parts.headers.contains_key(header::AUTHORIZATION)) else {
+            let Caller(identity) = Caller::from_request_parts(parts, site).await?;
+            return Ok(Self { identity, is_visitor: false });
+        };
+        let authorization = authorization(file).await.map_err(|error| token_fault(file, &error.to_string()))?;
+        parts.headers.insert(header::AUTHORIZATION, authorization);
+        match Caller::from_request_parts(parts, site).await {
+            Ok(Caller(identity)) if is_privileged(&identity, &site.config) => {
+                Err(token_fault(file, "it is an administrator's"))
+            }
+            Ok(Caller(identity)) => Ok(Self { identity, is_visitor: true }),
+            // The client has sent no token: it is the gateway's that is no longer taken.
+            Err(Refused(refusal)) if refusal.code.http_status() == 401 => Err(token_fault(file, &refusal.detail)),
+            Err(refused) => Err(refused),
         }
-        let Caller(identity) = Caller::from_request_parts(parts, site).await?;
-        Ok(Self(identity))
     }
 }
 
-/// The header that a token file stands for. Of a file that is no token, so much is read that its verification fails.
+/// The header that a token file stands for.
 async fn authorization(file: &FilePath) -> io::Result<HeaderValue> {
-    let mut text = String::new();
-    let file = tokio::fs::File::open(file).await?;
-    file.take(TOKEN_BYTES_MAX as u64 + 2).read_to_string(&mut text).await?;
-    let mut value = HeaderValue::try_from(format!("Bearer {}", text.trim())).map_err(io::Error::other)?;
+    let token = agora_token::read(file).await?;
+    let mut value = HeaderValue::try_from(format!("Bearer {token}")).map_err(io::Error::other)?;
     value.set_sensitive(true);
     Ok(value)
+}
+
+/// The gateway's own token is of no use: what is wrong with it is for its operator.
+fn token_fault(file: &FilePath, fault: &str) -> Refused {
+    tracing::error!(
+        fault, file = %file.display(), "the token of transactions without one cannot be used; put another into the file"
+    );
+    let detail = "the gateway's token for requests without one cannot be used";
+    Refusal::new(Code::Unavailable, detail)
+        .expecting("a token of the client's own, or a new one in the gateway's `agora_token_file`")
+        .retry_after_ms(1000)
+        .into()
+}
+
+/// A request of a transaction: it holds a document of [`DOCUMENT_BYTES_MAX`] in its longest form, beside what any other body
+/// may hold.
+struct TransactionBody(Bytes);
+
+/// Largest body of a transaction, in bytes. Percent-encoded, each byte of a document takes three.
+const TRANSACTION_BYTES_MAX: usize = 3 * DOCUMENT_BYTES_MAX + BODY_BYTES_MAX;
+
+impl FromRequest<Arc<Site>> for TransactionBody {
+    type Rejection = Refused;
+
+    async fn from_request(request: Request, site: &Arc<Site>) -> Result<Self, Refused> {
+        json_body(request, site, TRANSACTION_BYTES_MAX).await.map(Self)
+    }
 }
 
 /// A request as it is routed: clients that are given a target with a slash at its end post there, and append
@@ -90,19 +126,19 @@ pub(super) fn without_empty_segments(mut request: Request) -> Request {
 /// The first message of a conversation, or the only message of a transaction.
 async fn begin(
     State(site): State<Arc<Site>>,
-    TransactionCaller(caller): TransactionCaller,
+    caller: TransactionCaller,
     path: Result<Path<String>, PathRejection>,
-    JsonBody(bytes): JsonBody,
+    TransactionBody(bytes): TransactionBody,
 ) -> HttpResult {
-    let asked = parse(&bytes)?;
+    let asked = parse_within(&bytes, TRANSACTION_BYTES_MAX)?;
     let began = Instant::now();
     let id = ConversationId::draw()?;
     let outcome = async {
         let agent = identifier(path, AgentId::try_new)?;
         let request = TransactionRequest::try_new(&asked)?;
-        opened(&site, &id, &caller, agent, request)?.carry_out(&site, &caller).await
+        opened(&site, &id, &caller.identity, agent, request)?.carry_out(&site, &caller.identity).await
     };
-    let mut reply = answered(outcome.await)?;
+    let mut reply = answered(outcome.await, &caller)?;
     if TransactionRequest::is_multiround(&asked) {
         let expires_s = Some(now_s().saturating_add(CONVERSATION_S));
         reply.conversation = Some(ConversationTicket { id: id.to_string(), expires_s });
@@ -136,43 +172,52 @@ fn opened(
 /// A further message of a conversation: of what is posted only the body is read.
 async fn follow(
     State(site): State<Arc<Site>>,
-    TransactionCaller(caller): TransactionCaller,
+    caller: TransactionCaller,
     path: Result<Path<(String, String)>, PathRejection>,
-    JsonBody(bytes): JsonBody,
+    TransactionBody(bytes): TransactionBody,
 ) -> HttpResult {
-    let asked = parse(&bytes)?;
+    let asked = parse_within(&bytes, TRANSACTION_BYTES_MAX)?;
     let began = Instant::now();
     let outcome = async {
         let nothing = || Refusal::new(Code::NotFound, "there is nothing under this name");
         let Path((agent, conversation)) = path.map_err(|_| nothing())?;
         let agent = AgentId::try_new(&agent).map_err(|_| nothing())?;
         let body = body_of(&asked)?;
-        let (selection, number) = site.conversations.next(&conversation, &caller.agent, &agent, now_s())?;
+        let (selection, number) = site.conversations.next(&conversation, &caller.identity.agent, &agent, now_s())?;
         let place = MessagePlace { conversation, number };
         let call = AgentCall { agent, own_id: place.own_id(), selection, body, place: Some(place) };
-        call.carry_out(&site, &caller).await
+        call.carry_out(&site, &caller.identity).await
     };
-    let reply = answered(outcome.await)?;
+    let reply = answered(outcome.await, &caller)?;
     told(&site, &reply, began)
 }
 
 /// The end of a conversation: the answer is the same whether there was one.
 async fn end(
     State(site): State<Arc<Site>>,
-    TransactionCaller(caller): TransactionCaller,
+    caller: TransactionCaller,
     path: Result<Path<(String, String)>, PathRejection>,
 ) -> HttpResult {
-    if let Ok(Path((_, conversation))) = path {
-        site.conversations.end(&conversation, &caller.agent);
+    if let Ok(Path((agent, conversation))) = path
+        && let Ok(agent) = AgentId::try_new(&agent)
+    {
+        site.conversations.end(&conversation, &caller.identity.agent, &agent);
         site.metrics.transactions.holds(site.conversations.len());
     }
     document(&json!({ "status": TransactionStatus::Success.as_str() }))
 }
 
 /// What a client reads, unless the refusal speaks of the caller's access or of the exchange's state: then it may try again.
-fn answered(outcome: Result<TransactionReply, Refusal>) -> Result<TransactionReply, Refused> {
+fn answered(
+    outcome: Result<TransactionReply, Refusal>,
+    caller: &TransactionCaller,
+) -> Result<TransactionReply, Refused> {
     match outcome {
         Ok(reply) => Ok(reply),
+        // Who is registered, such as agents of similar names, is told to nobody without a token of its own.
+        Err(refusal) if caller.is_visitor && refusal.code == Code::NoRecipient => {
+            Ok(TransactionReply::refused(&Refusal { expected: None, ..refusal }))
+        }
         Err(refusal) if matches!(refusal.code.http_status(), 401 | 429 | 500..) => Err(Refused(refusal)),
         Err(refusal) => Ok(TransactionReply::refused(&refusal)),
     }

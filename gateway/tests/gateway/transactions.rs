@@ -12,6 +12,7 @@ use bus::memory::{self, MemoryOptions};
 use bytes::Bytes;
 use futures_util::{FutureExt as _, StreamExt as _};
 use gateway::keys::{KeyAlgorithm, SigningKey};
+use gateway::{Gateway, GatewayError, GatewayMetrics};
 use schemas::acknowledgement::decode_collected;
 use schemas::presence::Hello;
 use schemas::record::AdmittedMessage;
@@ -19,7 +20,7 @@ use schemas::{Act, DeliveryId, Lane, subject};
 use serde_json::{Value, json};
 
 use crate::admission::loop_until;
-use crate::rig::{PATIENCE, Rig, agent, code};
+use crate::rig::{PATIENCE, Rig, agent, claims, code};
 use crate::streams::{frame, opened};
 
 const DIGEST: &str = "e78f4aa1ff8422bb2f73efacdbcc25e60a535f130699c06aafac09f0a41e6a7c";
@@ -214,6 +215,8 @@ async fn further_messages_of_a_conversation_are_further_calls() {
     let path = format!("/agora/bob//conversations/{conversation}");
     let success = (200, json!({ "status": "success" }));
     assert_eq!(rig.call("DELETE", &path, Some(&rig.token("eve")), None).await, success, "of nobody else");
+    let elsewhere = format!("/agora/carol/conversations/{conversation}");
+    assert_eq!(rig.call("DELETE", &elsewhere, Some(&rig.token("alice")), None).await, success, "with nobody else");
     assert_eq!(rig.metric("exchange_agora_conversations", &[]), 1.0);
     for _ in 0..2 {
         assert_eq!(rig.call("DELETE", &path, Some(&rig.token("alice")), None).await, success);
@@ -342,7 +345,7 @@ async fn access_and_form_are_refused_as_everywhere() {
         (Some(alice.as_str()), "text/plain", "{}".to_owned(), 415, "unsupported_media_type"),
         (Some(alice.as_str()), json, "{".to_owned(), 422, "malformed_json"),
         (Some(alice.as_str()), json, r#"{"body":"a","body":"b"}"#.to_owned(), 422, "duplicate_key"),
-        (Some(alice.as_str()), json, format!(r#"{{"body":"{}"}}"#, "x".repeat(65_536)), 413, "too_large"),
+        (Some(alice.as_str()), json, format!(r#"{{"body":"{}"}}"#, "x".repeat(163_840)), 413, "too_large"),
     ] {
         let (found, answer) = post(token, media, body).await;
         assert_eq!((found, code(&answer)), (status, refused), "{answer}");
@@ -516,27 +519,104 @@ async fn a_gateway_that_stops_answers_whoever_waits() {
     assert_eq!((status, code(&answer)), (503, "unavailable"));
 }
 
+fn expired(key: &SigningKey) -> String {
+    let claims = json!({ "sub": "visitor", "iss": crate::rig::ISSUER, "aud": "llmx", "exp": 1_000_000_000 });
+    key.sign(&claims).unwrap()
+}
+
+#[tokio::test]
+async fn a_gateway_does_not_start_with_a_token_for_transactions_that_nobody_could_use() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("visitor.token");
+    let [key, other] = [(); 2].map(|()| SigningKey::generate(KeyAlgorithm::EdDsa).unwrap());
+    let start = async |admins: &[&str]| {
+        let mut config = crate::rig::config(&key);
+        config.agora_token_file = Some(file.clone());
+        config.admins = admins.iter().map(|name| agent(name)).collect();
+        let metrics = Arc::new(GatewayMetrics::new(&prometheus::Registry::new()).unwrap());
+        Gateway::start(memory::open(MemoryOptions::default()), config, metrics).await.map(drop)
+    };
+    let rows: [(Option<String>, &[&str], &str); 8] = [
+        (None, &[], "cannot be read: "),
+        (Some(" \n".to_owned()), &[], "the file is empty"),
+        (Some("nonsense".to_owned()), &[], "the token does not have three parts"),
+        (Some("x".repeat(5000)), &[], "longer than any this gateway reads"),
+        (Some(expired(&key)), &[], "the token has expired"),
+        (Some(other.sign(&claims("visitor")).unwrap()), &[], ""),
+        (Some(key.sign(&claims("visitor").admin()).unwrap()), &[], "visitor is an administrator"),
+        (Some(key.sign(&claims("visitor")).unwrap()), &["visitor"], "visitor is an administrator"),
+    ];
+    for (text, admins, what) in rows {
+        if let Some(text) = text {
+            std::fs::write(&file, text).unwrap();
+        }
+        let fault = match start(admins).await {
+            Err(GatewayError::Setting(fault)) => fault,
+            other => panic!("{what}: it starts, or fails otherwise: {other:?}"),
+        };
+        assert_eq!(fault.member, "agora_token_file");
+        assert!(fault.expected.contains(what) && fault.expected.contains("llmx token NAME > FILE"), "{fault:?}");
+    }
+    std::fs::write(&file, key.sign(&claims("visitor")).unwrap()).unwrap();
+    start(&["alice"]).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_longest_document_comes_with_a_request_in_its_longest_form() {
+    let rig = rig().await;
+    let head = text("weather");
+    let document = format!("{head}{}", "#".repeat(32 * 1024 - head.len()));
+    let document = ProtocolDocument::try_new(&document, Origin::Own).unwrap();
+    let source = DocumentSource::of_text(document.text()).to_string();
+    assert!(source.len() > 96 * 1024 - 200, "each byte takes three");
+    let body = json!({ "protocolHash": document.hash(), "protocolSources": [source], "body": "x".repeat(4096) });
+    loop_until(|| async {
+        let (status, answer) = rig.call("POST", "/agora/nobody", Some(&rig.token("alice")), Some(&body)).await;
+        assert!(status == 503 || answer["code"] == "no_recipient", "{status} {answer}");
+        (status == 200).then_some(())
+    })
+    .await;
+    let path = format!("/v1/documents/{}", document.hash().key());
+    assert_eq!(rig.call("GET", &path, Some(&rig.token("alice")), None).await.1["document"], document.text());
+}
+
 #[tokio::test]
 async fn a_request_without_a_token_enters_as_the_agent_whose_token_the_gateway_is_given() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("visitor.token");
-    let named = file.clone();
-    let rig = Rig::with(|config| {
+    let key = SigningKey::generate(KeyAlgorithm::EdDsa).unwrap();
+    let write = |text: String| std::fs::write(&file, text).unwrap();
+    write(format!("{}\n", key.sign(&claims("visitor")).unwrap()));
+    let rig = Rig::on(memory::open(MemoryOptions::default()), key, |config| {
         config.policies.extend(policy_core::presets());
-        config.agora_token_file = Some(named);
+        config.agora_token_file = Some(file.clone());
     })
     .await;
     rig.register("bob").await;
     let rig = Arc::new(rig);
     let mut seen = Seen::default();
     let body = json!({ "body": "x" });
+    for text in ["nonsense", "", &rig.admin_token(), &expired(&rig.key)] {
+        write(text.to_owned());
+        let (status, answer) = rig.call("POST", "/agora/bob", None, Some(&body)).await;
+        assert_eq!((status, code(&answer)), (503, "unavailable"), "{text}: the client has sent no token");
+        assert!(answer["detail"].as_str().unwrap().contains("the gateway's token"), "{answer}");
+    }
+    std::fs::remove_file(&file).unwrap();
     let (status, answer) = rig.call("POST", "/agora/bob", None, Some(&body)).await;
     assert_eq!((status, code(&answer)), (503, "unavailable"), "no file");
-    std::fs::write(&file, "nonsense").unwrap();
-    let (status, answer) = rig.call("POST", "/agora/bob", None, Some(&body)).await;
-    assert_eq!((status, code(&answer)), (401, "unauthenticated"), "no token");
 
-    std::fs::write(&file, format!("{}\n", rig.token("visitor"))).unwrap();
+    write(rig.token("visitor"));
+    let near = |token: Option<String>| {
+        let (rig, body) = (rig.clone(), body.clone());
+        async move { rig.call("POST", "/agora/bop", token.as_deref(), Some(&body)).await.1 }
+    };
+    let (told, of_visitor) = (near(Some(rig.token("alice"))).await, near(None).await);
+    assert!(told["message"].as_str().unwrap().contains("nearest to that: bob"), "{told}");
+    assert_eq!(
+        (&of_visitor["code"], &of_visitor["message"]),
+        (&json!("no_recipient"), &json!("nobody is registered as agent://bop"))
+    );
     for (token, caller) in [(None, "visitor"), (Some(rig.token("alice")), "alice")] {
         let (asking, body) = (rig.clone(), body.clone());
         let answer =
