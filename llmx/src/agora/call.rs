@@ -70,12 +70,21 @@ pub async fn run(args: AgoraCallArgs) -> Outcome {
     let client = AgoraClient::try_new(&args.target, token, args.timeout).map_err(Failure::failed)?;
     let mut conversation = args.conversation.clone();
     let mut replies = Vec::new();
+    let mut broken = None;
     for text in &args.texts {
         let reply = match &conversation {
             Some(id) => client.follow(id, text).await,
             None => client.begin(&request(&args, text)?).await,
         };
-        let reply = reply.map_err(|error| unanswered(error, &args))?;
+        let reply = match reply {
+            Ok(reply) => reply,
+            Err(error) if replies.is_empty() => return Err(unanswered(error, &args)),
+            // What was answered before is printed all the same.
+            Err(error) => {
+                broken = Some(unanswered(error, &args));
+                break;
+            }
+        };
         conversation = conversation.or_else(|| reply.conversation.as_ref().map(|ticket| ticket.id.clone()));
         let is_over = reply.status != TransactionStatus::Success || (args.multiround && conversation.is_none());
         replies.push(reply);
@@ -83,10 +92,14 @@ pub async fn run(args: AgoraCallArgs) -> Outcome {
             break;
         }
     }
-    if let Some(id) = conversation.as_deref().filter(|_| !args.keep) {
-        client.end(id).await.map_err(|error| unanswered(error, &args))?;
+    let outcome = told(&args, &replies, conversation.as_deref());
+    if let Some(id) = conversation.as_deref().filter(|_| !args.keep)
+        && let Err(error) = client.end(id).await
+    {
+        let error = anyhow::Error::from(error);
+        note(format_args!("warning: the conversation {id} stays open until the responder ends it: {error:#}"));
     }
-    told(&args, &replies, conversation.as_deref())
+    broken.map_or(outcome, Err)
 }
 
 /// The first message.

@@ -2,6 +2,9 @@
 
 use agents::ContractorConfig;
 
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
 use crate::rig::Rig;
 
 const DOCUMENT: &str =
@@ -35,6 +38,51 @@ async fn a_responder_is_asked_in_transactions_and_conversations() {
     let gone = call(&["--conversation", &id, "Still there?"]).await;
     assert_eq!(gone.code, Some(1), "{gone:?}");
     assert_eq!(gone.document()["replies"][0]["message"], "Conversation not found.");
+}
+
+/// A responder that opens a conversation, answers as many messages as this, and fails at everything else.
+async fn failing_behind(answers: usize) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let target = format!("http://{}/", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        let mut left = answers;
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = Vec::new();
+            let is_whole = |request: &[u8]| {
+                let text = String::from_utf8_lossy(request).to_ascii_lowercase();
+                let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
+                let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+                body.len() >= length.map_or(0, |length| length.parse().unwrap())
+            };
+            while !is_whole(&request) {
+                assert!(stream.read_buf(&mut request).await.unwrap() > 0, "the request ended early");
+            }
+            let body = r#"{"status":"success","body":"25","conversationId":"c1","conversationExpires":1}"#;
+            let (status, body) = if request.starts_with(b"POST") && left > 0 {
+                left -= 1;
+                ("200 OK", body)
+            } else {
+                ("500 Internal Server Error", "out of order")
+            };
+            let length = body.len();
+            let answer = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}");
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+    });
+    target
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_are_printed_though_the_conversation_breaks_or_cannot_be_ended() {
+    let rig = Rig::start().await;
+    for (answers, code, said) in [(2, 0, "warning: the conversation c1 stays open"), (1, 1, "500")] {
+        let target = failing_behind(answers).await;
+        let call = ["agora", "call", &target, "--multiround", "How warm?", "And now?"];
+        let ran = rig.run(&call).await;
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(code), "25\n".repeat(answers).as_str()), "{ran:?}");
+        assert!(ran.stderr.contains(said) && ran.stderr.contains("out of order"), "{ran:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
