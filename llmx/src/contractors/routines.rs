@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use ::agents::routine::metrics::RoutineMetrics;
 use ::agents::routine::native::NATIVE_NAMES;
-use ::agents::routine::{HttpRoutine, NativeRoutine, Routine, RoutineLimits, RoutineRunner, RoutineTable};
+use ::agents::routine::{
+    HttpRoutine, NativeRoutine, RESULT_CHARS_MAX, Routine, RoutineLimits, RoutineRunner, RoutineTable,
+};
 use agora::{Origin, ProtocolDocument};
 use schemas::AgentId;
 use schemas::document::DocumentHash;
@@ -29,7 +31,7 @@ const TIME_MS_MAX: u64 = 600_000;
 #[serde(deny_unknown_fields)]
 struct RoutinesFile {
     time_ms: Option<u64>,
-    sentence: Option<String>,
+    sentence: Option<Spanned<String>>,
     /// A file as for `--model`, with a section `[routine]`.
     model: Option<PathBuf>,
     #[serde(default, rename = "routine")]
@@ -133,6 +135,12 @@ fn read(path: &Path, metrics: RoutineMetrics) -> Result<OpenedRoutines, Failure>
         }
         limits.time = Duration::from_millis(time_ms);
     }
+    if let Some(sentence) = &file.sentence
+        && sentence.get_ref().chars().count() > RESULT_CHARS_MAX
+    {
+        let place = EntryLine { path, line: line(sentence.span().start) };
+        return Err(place.fault(format_args!("`sentence` has at most {RESULT_CHARS_MAX} characters: shorten it")));
+    }
     let entries: Vec<(usize, RoutineEntry)> =
         file.routines.into_iter().map(|entry| (line(entry.span().start), entry.into_inner())).collect();
     let mut documents = Vec::new();
@@ -151,7 +159,7 @@ fn read(path: &Path, metrics: RoutineMetrics) -> Result<OpenedRoutines, Failure>
         runner = runner.with_model(model);
     }
     if let Some(sentence) = &file.sentence {
-        runner = runner.saying(sentence);
+        runner = runner.saying(sentence.get_ref());
     }
     let texts = documents.into_iter().filter_map(|document| document.text).collect();
     Ok(OpenedRoutines { runners: vec![Arc::new(runner)], texts })
@@ -288,8 +296,11 @@ mod tests {
 
     #[test]
     fn what_is_wrong_with_a_file_is_told_with_its_line_and_a_remedy() {
+        let too_long = format!("time_ms = 1\nsentence = \"{}\"", "é".repeat(4097));
+        assert!(read_text_of(&too_long.replacen('é', "", 1)).is_ok());
         for (text, expected) in [
             ("time_ms = 0", "./routines.toml:1: `time_ms` is 1 to 600000"),
+            (&too_long, "./routines.toml:2: `sentence` has at most 4096 characters"),
             ("sentense = \"x\"", "./routines.toml:1: unknown field `sentense`"),
             ("\n[[routine]]\nnative = \"parcel-price\"", "./routines.toml:2: a routine follows one document"),
             ("[[routine]]\ndocument = \"b.md\"\nnative = \"x\"", "./routines.toml:1: `document`: cannot read ./b.md"),
