@@ -29,7 +29,8 @@ pub struct Settings {
     #[arg(long, env = "LLMX_CONSOLE", value_enum)]
     #[serde(serialize_with = "console")]
     console: Option<Console>,
-    /// File with the token of the agent as whom transactions of Agora without a token enter (off unless given)
+    /// File with the token of the agent, no administrator, as whom transactions of Agora without a token enter (off unless
+    /// given)
     #[arg(long, env = "LLMX_AGORA_TOKEN_FILE", value_name = "FILE")]
     agora_token_file: Option<PathBuf>,
     /// Hosts from which protocol documents may be fetched by address, separated by commas (off unless given)
@@ -72,10 +73,10 @@ struct AuthSettings {
 #[derive(Debug, Clone, clap::Args, Serialize)]
 #[command(next_help_heading = "Limits")]
 struct LimitSettings {
-    /// Requests per second of one agent over all its connections (default: 200)
+    /// Requests per second of one agent over all its connections (default: 2000)
     #[arg(long, env = "LLMX_REQUESTS_PER_S", value_name = "N")]
     requests_per_s: Option<u32>,
-    /// Requests one agent may send at once after a pause (default: 1000)
+    /// Requests one agent may send at once after a pause (default: 4000)
     #[arg(long, env = "LLMX_BURST", value_name = "N")]
     burst: Option<u32>,
     /// Agents whose rate is tracked at once; others are refused (default: 100000)
@@ -127,6 +128,18 @@ mod tests {
 
     /// Members that only a file can give: documents, and a secret that a list of processes would show.
     const FILE_ONLY: [&str; 2] = ["policies", "allow_hs256_dev_secret"];
+
+    #[test]
+    fn the_help_of_every_limit_names_the_default_in_force() {
+        let command = LimitSettings::augment_args(Command::new("gateway"));
+        let Ok(Value::Object(defaults)) = serde_json::to_value(::gateway::LimitConfig::default()) else { panic!() };
+        assert_eq!(command.get_arguments().count(), defaults.len());
+        for arg in command.get_arguments() {
+            let help = arg.get_help().unwrap().to_string();
+            let default = &defaults[arg.get_id().as_str()];
+            assert!(help.ends_with(&format!("(default: {default})")), "{}: {help}; it is {default}", arg.get_id());
+        }
+    }
 
     #[test]
     fn every_member_but_documents_and_secrets_has_a_flag_and_a_variable() {
