@@ -180,8 +180,11 @@ pub enum CompletionError {
         /// When to ask again, in milliseconds from now.
         retry_after_ms: Option<u64>,
     },
-    /// No connection, or one that was lost: ask again.
-    #[error("no connection to the endpoint, or it was lost: {0}")]
+    /// No connection was made, so that nothing was sent: ask again.
+    #[error("cannot connect: {0}")]
+    NotConnected(String),
+    /// The connection was lost, and with it perhaps an answer: ask again.
+    #[error("no answer from the endpoint: {0}")]
     Unreachable(String),
     /// No answer in time: ask again.
     #[error("no answer in time")]

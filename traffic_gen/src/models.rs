@@ -10,7 +10,7 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelSource {
-    /// Scripts alone.
+    /// Scripts alone, or beside them a model that never answered.
     #[default]
     Scripted,
     /// For some of them `llmx model-stub`, by its own account.
@@ -51,10 +51,14 @@ impl ModelSummary {
     /// What so many agents asked it.
     pub(crate) fn of(consultant: &Consultant, (name, agents): (&str, u32), (questions, fallbacks): (u64, u64)) -> Self {
         let totals = consultant.totals();
-        let is_stub = totals.answers > 0 && totals.stub_answers == totals.answers;
+        let is_stub = totals.stub_answers == totals.answers;
         Self {
             name: name.to_owned(),
-            source: if is_stub { ModelSource::Stub } else { ModelSource::Live },
+            source: match totals.answers {
+                0 => ModelSource::Scripted,
+                _ if is_stub => ModelSource::Stub,
+                _ => ModelSource::Live,
+            },
             agents,
             questions,
             calls: totals.calls,
@@ -78,7 +82,11 @@ impl ModelSummary {
 impl fmt::Display for ModelSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, calls, input_tokens, output_tokens, cost_micro_units, .. } = self;
-        let source = if self.source == ModelSource::Stub { "stub" } else { "live" };
+        let source = match self.source {
+            ModelSource::Scripted => "no answer",
+            ModelSource::Stub => "stub",
+            ModelSource::Live => "live",
+        };
         let agents = if self.agents == 1 { "agent" } else { "agents" };
         write!(f, "model {name} ({source}), {} {agents}: {calls} calls", self.agents)?;
         if self.estimated_calls > 0 {

@@ -37,12 +37,39 @@ pub struct Consultant {
     model: Box<dyn Model>,
     config: ModelConfig,
     accounts: Mutex<ModelAccounts>,
+    standing: Mutex<EndpointStanding>,
     /// The strongest form the endpoint has not refused, as an index of [`FORMS`].
     form: AtomicU8,
     tracer: Tracer,
     kept: Option<Arc<KeptPrompts>>,
     #[cfg(feature = "metrics")]
     metrics: Option<ModelMetrics>,
+}
+
+/// What is known of the endpoint since it answered last.
+#[derive(Default)]
+struct EndpointStanding {
+    /// Why it did not answer the latest call.
+    fault: Option<String>,
+    /// Whether the log says so.
+    is_warned: bool,
+}
+
+impl EndpointStanding {
+    /// Takes how a call ended. Returns what to warn of, where it is not known yet.
+    fn handle_call(&mut self, url: &str, error: Option<&CompletionError>) -> Option<String> {
+        self.fault = error.map(|error| match error {
+            CompletionError::NotConnected(cause) => format!("cannot connect to {url} ({cause})"),
+            other => format!("{url}: {other}"),
+        });
+        let is_lasting = matches!(
+            error,
+            Some(CompletionError::NotConnected(_) | CompletionError::Refused { .. } | CompletionError::Unreadable)
+        );
+        let is_new = is_lasting && !self.is_warned;
+        self.is_warned = error.is_some() && (self.is_warned || is_lasting);
+        self.fault.clone().filter(|_| is_new)
+    }
 }
 
 const FORMS: [AnswerForm; 3] = [AnswerForm::JsonSchema, AnswerForm::JsonObject, AnswerForm::Plain];
@@ -54,6 +81,7 @@ impl Consultant {
         Self {
             model: Box::new(model),
             accounts: Mutex::new(ModelAccounts::new(&config)),
+            standing: Mutex::default(),
             config,
             form: AtomicU8::new(0),
             tracer: Tracer::off(),
@@ -89,6 +117,36 @@ impl Consultant {
     #[must_use]
     pub fn totals(&self) -> ModelTotals {
         self.accounts.lock().unwrap_or_else(PoisonError::into_inner).totals()
+    }
+
+    /// Why there is no choice, in words for the agent's owner: the code, and what is at fault.
+    #[must_use]
+    pub fn explain(&self, reason: GaveUp) -> String {
+        let fault = self.standing.lock().unwrap_or_else(PoisonError::into_inner).fault.clone();
+        let why = match (reason, fault) {
+            (GaveUp::Unavailable | GaveUp::Deadline, Some(fault)) => fault,
+            (GaveUp::Unavailable, None) => format!("{} does not answer", self.config.url),
+            (GaveUp::Deadline, None) => "no answer before the deadline".to_owned(),
+            (GaveUp::Budget, _) => "a limit is reached; raise `calls_per_negotiation`, `tokens_per_negotiation` or \
+                                    `budget` in the model's file"
+                .to_owned(),
+            (GaveUp::Output, _) => "no answer fits; --keep-prompts DIR keeps what was said".to_owned(),
+        };
+        format!("{}: {why}", reason.as_str())
+    }
+
+    /// Notes how a call ended. What is wrong with an endpoint for longer is a warning, once until it answers again.
+    fn note_standing(&self, error: Option<&CompletionError>) {
+        let warning = {
+            let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
+            standing.handle_call(&self.config.url, error)
+        };
+        if let Some(fault) = warning {
+            tracing::warn!(
+                "the model gives no answer: {fault}. Its agents do without it until it answers; \
+                 start it, or correct `url` in the model's file"
+            );
+        }
     }
 
     /// Asks a question until it is answered or given up.
@@ -168,6 +226,8 @@ impl Consultant {
             }
             accounts.settle(room, counted, estimate)
         };
+        // That a form is unknown is an answer too.
+        self.note_standing(answer.as_ref().err().filter(|error| **error != CompletionError::FormUnknown));
         if let Err(error) = &answer {
             tracing::debug!(%agent, %negotiation, retry, %error, "the model gives no answer");
         }
@@ -248,6 +308,7 @@ fn tokens(answer: &Result<Completion, CompletionError>, sent: TokenUsage) -> (Op
         Err(
             CompletionError::RateLimited { .. }
             | CompletionError::Failed { .. }
+            | CompletionError::NotConnected(_)
             | CompletionError::FormUnknown
             | CompletionError::Refused { .. },
         ) => (Some(TokenUsage::default()), sent),
@@ -266,7 +327,7 @@ const fn error_type(error: &CompletionError) -> &'static str {
     match error {
         CompletionError::RateLimited { .. } => "rate_limited",
         CompletionError::Failed { .. } => "failed",
-        CompletionError::Unreachable(_) => "unreachable",
+        CompletionError::NotConnected(_) | CompletionError::Unreachable(_) => "unreachable",
         CompletionError::TimedOut => "timed_out",
         CompletionError::FormUnknown => "form_unknown",
         CompletionError::TooLarge => "too_large",

@@ -177,9 +177,12 @@ impl<Q: Question> Consultation<Q> {
             Err(CompletionError::RateLimited { retry_after_ms } | CompletionError::Failed { retry_after_ms, .. }) => {
                 self.retry(now, retry_after_ms.unwrap_or(0))
             }
-            Err(CompletionError::Unreachable(_) | CompletionError::TimedOut | CompletionError::Unreadable) => {
-                self.retry(now, 0)
-            }
+            Err(
+                CompletionError::NotConnected(_)
+                | CompletionError::Unreachable(_)
+                | CompletionError::TimedOut
+                | CompletionError::Unreadable,
+            ) => self.retry(now, 0),
             Err(CompletionError::Refused { .. }) => {
                 self.give_up(GaveUp::Unavailable);
                 None

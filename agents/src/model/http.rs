@@ -1,5 +1,6 @@
 //! A model behind an OpenAI-compatible endpoint: one POST.
 
+use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -117,11 +118,18 @@ async fn body(mut response: Response) -> Result<Vec<u8>, CompletionError> {
 
 #[allow(clippy::needless_pass_by_value, reason = "the signature `map_err` wants")]
 fn lost(error: reqwest::Error) -> CompletionError {
+    // A connection that takes too long is none either.
+    if error.is_connect() {
+        let mut cause: &dyn Error = &error;
+        while let Some(deeper) = cause.source() {
+            cause = deeper;
+        }
+        return CompletionError::NotConnected(cause.to_string());
+    }
     if error.is_timeout() {
         return CompletionError::TimedOut;
     }
-    let kind = if error.is_connect() { "cannot connect" } else { "the connection was lost" };
-    CompletionError::Unreachable(kind.to_owned())
+    CompletionError::Unreachable("the connection was lost".to_owned())
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ impl CallFault {
             None => Self::None,
             Some(CompletionError::RateLimited { .. }) => Self::RateLimited,
             Some(CompletionError::Failed { .. }) => Self::Failed,
-            Some(CompletionError::Unreachable(_)) => Self::Unreachable,
+            Some(CompletionError::NotConnected(_) | CompletionError::Unreachable(_)) => Self::Unreachable,
             Some(CompletionError::TimedOut) => Self::TimedOut,
             Some(CompletionError::FormUnknown) => Self::FormUnknown,
             Some(CompletionError::TooLarge) => Self::TooLarge,

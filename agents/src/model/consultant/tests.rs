@@ -65,6 +65,55 @@ async fn the_form_that_works_is_remembered() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn calls_that_no_endpoint_took_cost_nothing_and_their_reason_is_told() {
+    let price = crate::model::config::TokenPrice { input: 1_000_000, output: 1_000_000 };
+    for (error, expected) in [
+        (
+            CompletionError::NotConnected("Connection refused".to_owned()),
+            "model_unavailable: cannot connect to http://127.0.0.1:9090/v1 (Connection refused)",
+        ),
+        (
+            CompletionError::Failed { status: 503, retry_after_ms: None },
+            "model_unavailable: http://127.0.0.1:9090/v1: the endpoint answers 503",
+        ),
+    ] {
+        let model = ScriptedModel::new(move |_| Err(error.clone()));
+        let consultant = Consultant::new(model, ModelConfig { price, ..ModelConfig::default() });
+        let gave_up = consultant.consult(&subject("1"), Number).await.unwrap_err();
+        assert_eq!(consultant.explain(gave_up), expected);
+        assert_eq!(consultant.totals(), ModelTotals { calls: 3, ..ModelTotals::default() });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_connection_counts_what_was_sent() {
+    let model = ScriptedModel::new(|_| Err(CompletionError::Unreachable("the connection was lost".to_owned())));
+    let consultant = Consultant::new(model, ModelConfig::default());
+    let _ = consultant.consult(&subject("1"), Number).await;
+    assert!(consultant.totals().usage.input > 0);
+}
+
+#[test]
+fn an_endpoint_that_cannot_be_used_is_warned_of_once_until_it_answers_again() {
+    let (mut standing, url) = (EndpointStanding::default(), "http://127.0.0.1:9090/v1");
+    let gone = CompletionError::NotConnected("Connection refused".to_owned());
+    let told = "cannot connect to http://127.0.0.1:9090/v1 (Connection refused)";
+    let calls = [
+        (Some(&CompletionError::TimedOut), None),
+        (Some(&gone), Some(told)),
+        (Some(&gone), None),
+        (Some(&CompletionError::TimedOut), None),
+        (Some(&CompletionError::Refused { status: 401 }), None),
+        (None, None),
+        (Some(&gone), Some(told)),
+        (Some(&gone), None),
+    ];
+    for (place, (error, expected)) in calls.into_iter().enumerate() {
+        assert_eq!(standing.handle_call(url, error).as_deref(), expected, "call {place}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_model_that_never_answers_costs_no_more_than_the_deadline() {
     struct Silent;
     impl Model for Silent {

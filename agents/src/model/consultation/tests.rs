@@ -128,7 +128,7 @@ fn faults_of_the_way_are_retried_a_bounded_number_of_times() {
     for fault in [
         CompletionError::RateLimited { retry_after_ms: None },
         CompletionError::Failed { status: 503, retry_after_ms: None },
-        CompletionError::Unreachable("cannot connect".to_owned()),
+        CompletionError::NotConnected("refused".to_owned()),
         CompletionError::TimedOut,
         CompletionError::Unreadable,
     ] {

@@ -138,7 +138,7 @@ async fn every_way_an_endpoint_fails_is_told_apart() {
     }
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let unreachable = model(&format!("http://{closed}/v1")).complete(request(schema)).await;
-    assert_eq!(unreachable, Err(CompletionError::Unreachable("cannot connect".to_owned())));
+    assert_eq!(unreachable, Err(CompletionError::NotConnected("Connection refused (os error 111)".to_owned())));
 }
 
 #[tokio::test]

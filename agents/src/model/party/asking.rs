@@ -14,6 +14,7 @@ use crate::agent::{Agent, AgentHandle, AgentOptions, QUESTIONS_MAX};
 use crate::bargain::{BargainEvent, BargainPlan, BargainRequest, Bargainer, DomainPlanner, Move};
 use crate::identity::Identity;
 use crate::initiator::CallError;
+use crate::model::config::ModelFallback;
 use crate::model::consultant::{Consultant, Subject};
 use crate::model::consultation::GaveUp;
 use crate::strategy::{Action, Sent, Strategy};
@@ -88,7 +89,10 @@ impl AskingBargainer {
         let negotiation = negotiation.clone();
         match self.questions.try_send(AskedTurn { number, subject, question }) {
             Ok(()) => vec![Action::Defer],
-            Err(_) => self.handle_answer(now, &negotiation, number, Err(GaveUp::Budget)),
+            Err(_) => {
+                let why = format!("{}: too many questions wait", GaveUp::Budget.as_str());
+                self.handle_answer(now, &negotiation, number, Err(why))
+            }
         }
     }
 
@@ -98,14 +102,20 @@ impl AskingBargainer {
         now: Timestamp,
         negotiation: &NegotiationId,
         number: u64,
-        answer: Result<Move, GaveUp>,
+        answer: Result<Move, String>,
     ) -> Vec<Action> {
         if self.held.get(negotiation).is_none_or(|held| held.number != Some(number)) {
             return Vec::new();
         }
         let Some(held) = self.held.remove(negotiation) else { return Vec::new() };
-        if let Ok(next) = answer {
-            self.bargainer.advise(negotiation, held.round, next);
+        match (answer, self.table.config.model.fallback) {
+            (Ok(next), _) => self.bargainer.advise(negotiation, held.round, next),
+            (Err(why), ModelFallback::Refuse) => {
+                tracing::warn!(%negotiation, "the model gave no usable answer ({why}); the party ended the bargain");
+            }
+            (Err(why), ModelFallback::Scripted) => {
+                tracing::debug!(%negotiation, "the model gave no usable answer ({why}); the strategy plays this turn");
+            }
         }
         self.bargainer.handle(now, &held.delivery)
     }
@@ -195,7 +205,7 @@ pub fn spawn(
         let consultant = Arc::clone(&consultant);
         async move {
             let AskedTurn { number, subject, question } = asked;
-            let answer = consultant.consult(&subject, question).await;
+            let answer = consultant.consult(&subject, question).await.map_err(|reason| consultant.explain(reason));
             (number, subject.negotiation, answer)
         }
     };
