@@ -81,7 +81,7 @@ pub async fn run(args: ModelStubArgs) -> Outcome {
         Some(path) => read_script(path)?,
     };
     let key = args.key_env.as_deref().map(crate::model::key_of).transpose()?;
-    let unbound = |error| Failure::configuration(format_args!("cannot listen on {}: {error}", args.listen));
+    let unbound = |error| Failure::configuration(unbound(args.listen, &error));
     let listener = server::bind(args.listen).map_err(unbound)?;
     let address = listener.local_addr().map_err(unbound)?;
     let stub = Arc::new(Stub { script, seed: args.seed, name: args.name, key });
@@ -100,6 +100,17 @@ pub async fn run(args: ModelStubArgs) -> Outcome {
     // Whoever still waits for an answer loses it.
     let _ = tokio::time::timeout(CLOSE_MAX, tasks.wait()).await;
     Ok(())
+}
+
+/// Why it cannot listen, and what to do about it.
+fn unbound(address: SocketAddr, error: &std::io::Error) -> String {
+    let remedy = if error.kind() == std::io::ErrorKind::AddrInUse {
+        let other = SocketAddr::new(address.ip(), address.port().checked_add(1).unwrap_or(9091));
+        format!("; end the process that listens there, or give --listen {other} and the same `url` in the model's file")
+    } else {
+        String::new()
+    };
+    format!("cannot listen on {address}: {error}{remedy}")
 }
 
 fn read_script(path: &std::path::Path) -> Result<StubScript, Failure> {

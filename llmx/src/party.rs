@@ -35,7 +35,7 @@ const EVENTS_MAX: usize = 1024;
 /// Arguments of `llmx party`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  llmx party domains/ecommerce.json --party shop --strategy linear\n  \
-    llmx party domains/ecommerce.json --party customer --model examples/model.toml --call shop\n\n\
+    llmx party domains/ecommerce.json --party customer --model examples/party-model.toml --call shop\n\n\
     The party joins every bargain over the domain of the file, bound by its mandate, and no other. With --call it opens one\n\
     bargain, says how that ended, and ends with it: only the first party of a file calls the others.\n\
     Exit codes: 1 the bargain of --call ended without an agreement, or nobody is reached; 2 usage or configuration.")]
@@ -225,15 +225,17 @@ impl PartyArgs {
 fn show_end(domain: &Domain, negotiation: &NegotiationId, ended: &BargainOutcome) {
     for offer in &ended.offers {
         let terms = json!(domain.space.terms(offer.outcome));
-        print(format_args!("{negotiation}: round {}, party {} offers {terms}", offer.round, offer.party + 1));
+        let party = domain.parties.get(offer.party).map_or("a party", |party| party.name.as_str());
+        print(format_args!("{negotiation}: round {}, {party} offers {terms}", offer.round));
     }
     let detail = ended.detail.as_deref().map(|detail| format!(" ({})", one_line(detail))).unwrap_or_default();
+    let turns = format!("{} turn{}", ended.steps, if ended.steps == 1 { "" } else { "s" });
     match (&ended.agreement, ended.utility) {
         (Some(agreement), Some(utility)) => {
             let terms = one_line(&json!(agreement.terms).to_string());
-            print(format_args!("{negotiation}: agreed on {terms}, worth {utility:.3}, after {} turns", ended.steps));
+            print(format_args!("{negotiation}: agreed on {terms}, worth {utility:.3}, after {turns}"));
         }
-        _ => print(format_args!("{negotiation}: {}{detail}, after {} turns", ended.outcome.as_str(), ended.steps)),
+        _ => print(format_args!("{negotiation}: {}{detail}, after {turns}", ended.outcome.as_str())),
     }
 }
 

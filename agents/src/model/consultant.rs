@@ -58,9 +58,11 @@ struct EndpointStanding {
 impl EndpointStanding {
     /// Takes how a call ended. Returns what to warn of, where it is not known yet.
     fn handle_call(&mut self, url: &str, error: Option<&CompletionError>) -> Option<String> {
-        self.fault = error.map(|error| match error {
-            CompletionError::NotConnected(cause) => format!("cannot connect to {url} ({cause})"),
-            other => format!("{url}: {other}"),
+        self.fault = error.map(|error| {
+            if let CompletionError::NotConnected(cause) = error {
+                return format!("cannot connect to {url} ({cause})");
+            }
+            format!("{url}: {error}")
         });
         let is_lasting = matches!(
             error,

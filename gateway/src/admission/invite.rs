@@ -333,7 +333,7 @@ fn nobody_known(agents: &AgentTable, call: &Call<'_>) -> Refusal {
         Some(address @ Address::Agent(agent)) => {
             let ids = agents.ids_around(agent, AROUND_MAX).filter(|id| *id != call.from);
             let ids = nearest(agent.as_str(), ids.map(|id| id.as_str()));
-            (format!("nobody is registered as {address}"), Some(("agents", ids)))
+            (format!("nobody is registered as {address}; start that agent, or name one that is"), Some(("agents", ids)))
         }
         Some(address @ Address::Topic(topic)) => {
             let others = agents.topics_around(topic, AROUND_MAX);

@@ -204,7 +204,7 @@ impl Course {
             }
             CallReport::Offers(news) => {
                 let mut said = self.handle_offers(news.offers.into_iter().map(Offered::from).collect());
-                said.push(format!("choosing   by score at {}", news.decide_by));
+                said.push(format!("choosing   until {}, then the best score", news.decide_by));
                 said
             }
             CallReport::Awarded(award) => self.handle_award(*award),
