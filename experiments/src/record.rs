@@ -261,7 +261,8 @@ pub struct BidRecord {
     pub from: String,
     /// Position in the list of offers that the initiator was shown, from 0, where it decides by itself.
     pub position: Option<u32>,
-    /// Cost asked for; the lowest is the best.
+    /// Cost asked for; the lowest is the best. Terms without a price have [`f64::MAX`], `null` in the file.
+    #[serde(with = "cost")]
     pub cost: f64,
     /// The cost it has itself, where its script says so.
     pub own_cost: Option<f64>,
@@ -276,6 +277,21 @@ pub struct BidRecord {
     /// Whether its terms hold words that are meant as instructions.
     #[serde(default)]
     pub is_injection: bool,
+}
+
+mod cost {
+    //! A cost, or `null` where terms name none.
+
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature serde wants")]
+    pub(super) fn serialize<S: Serializer>(cost: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+        (*cost < f64::MAX).then_some(*cost).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+        Ok(Option::deserialize(deserializer)?.unwrap_or(f64::MAX))
+    }
 }
 
 /// One award.

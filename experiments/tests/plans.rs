@@ -169,6 +169,12 @@ fn a_grid_of_bargains_is_the_product_of_policies_and_strategies() {
         ("\"boulware\"", "\"boldware\"", (9, 15), "there is no strategy `boldware`"),
         ("[5]", "[5]\nload = [\"uniform\"]", (8, 8), "load is for contract-net; take it out"),
         ("[5]", "[5]\ncontractor = { silent = 0.1 }", (8, 25), "contractor is for contract-net; take it out"),
+        (
+            "[[grid]]",
+            "[[hypothesis]]\ntext = \"All offer\"\ntest = \"completion >= 0.9\"\n[[grid]]",
+            (5, 8),
+            "is of contract-net, and every grid bargains; take the hypothesis out",
+        ),
     ] {
         let faults = refused(&BARGAINS.replacen(good, bad, 1));
         assert_eq!((faults.faults[0].line, faults.faults[0].column), (line, column), "{bad}: {faults}");

@@ -12,6 +12,7 @@ use traffic_gen::bargain::load::AGENTS_MIN;
 
 use super::fault::{FaultList, PlanFaults, nearest};
 use super::file::{GridFile, PlanFile, ValueList};
+use super::hypothesis::HypothesisTest;
 use super::population::Populations;
 use super::{ALTERNATING, CONTRACT_NET, CellSpec, Hypothesis, Plan, PopulationSpec};
 
@@ -214,6 +215,9 @@ impl Checker<'_, '_> {
                 self.add_cell(&mut known, &mut cells, cell, &grid.span());
             }
         }
+        if !cells.is_empty() && cells.iter().all(|cell| cell.protocol() == ALTERNATING) {
+            self.bounds_of_bargains(&file.hypothesis);
+        }
         let time_scale = self.asked.time_scale.or(time_scale.map(|(scale, _)| scale)).unwrap_or(1.0);
         let (name, text) = (file.name.get_ref().clone(), file.text.get_ref().clone());
         Some(Plan { name, text, time_scale, hypotheses, cells })
@@ -237,6 +241,20 @@ impl Checker<'_, '_> {
                 let found = format!("`{}` is no test: {error}", claim.test.get_ref());
                 self.faults.add(&claim.test.span(), found, super::hypothesis::EXPECTED);
                 None
+            }
+        }
+    }
+
+    /// Bounds of what bargains do not have could never be judged.
+    fn bounds_of_bargains(&mut self, claims: &[super::file::HypothesisFile]) {
+        for claim in claims {
+            let test = claim.test.get_ref().parse();
+            if let Ok(HypothesisTest::Bound { figure, .. }) = test
+                && figure.is_of_contract_nets()
+            {
+                let found = format!("`{}` is of {CONTRACT_NET}, and every grid bargains", claim.test.get_ref());
+                let remedy = format!("take the hypothesis out, or add a grid without protocol = [\"{ALTERNATING}\"]");
+                self.faults.add(&claim.test.span(), found, remedy);
             }
         }
     }

@@ -66,6 +66,21 @@ pub enum BoundFigure {
     OthersCompletion,
 }
 
+impl BoundFigure {
+    /// Whether bargains have no such figure.
+    #[must_use]
+    pub const fn is_of_contract_nets(self) -> bool {
+        match self {
+            Self::DecisionMeanMs | Self::DecisionP50Ms | Self::DecisionP95Ms | Self::DecisionP99Ms => false,
+            Self::Completion
+            | Self::AwardRate
+            | Self::OffersPerRound
+            | Self::OthersP99Ratio
+            | Self::OthersCompletion => true,
+        }
+    }
+}
+
 impl FromStr for HypothesisTest {
     type Err = String;
 

@@ -8,8 +8,13 @@ use crate::figures::Figure;
 use super::ExperimentReport;
 use super::differences::Differences;
 
-/// Metrics of the table, the most asked for.
-const SHOWN: [&str; 7] = ["M2d", "M2d.p95", "M5", "M8", "M14", "M16", "M23"];
+/// Metrics of the tables, the most asked for: of calls, of bargains, of models that decide. A table has the groups that have one
+/// of them, and is left out without any.
+const SHOWN: [&[&str]; 3] = [
+    &["M2d", "M2d.p95", "M5", "M8", "M14", "M16", "M23"],
+    &["M31", "M32", "M32.rounds", "M33.welfare", "M34.pareto", "M35", "M36"],
+    &["M25.0", "M30", "model.fallbacks", "M33.surplus", "model.calls", "model.tokens", "model.cost"],
+];
 /// Most groups in the table, and most differences listed.
 const ROWS_MAX: usize = 40;
 
@@ -39,13 +44,7 @@ pub fn text(report: &ExperimentReport, differences: Option<&Differences>) -> Str
             );
         }
     }
-    let _ = writeln!(text, "\n| group | rounds | {} |", SHOWN.map(|key| title(report, key)).join(" | "));
-    let _ = writeln!(text, "|---|---|{}", "---|".repeat(SHOWN.len()));
-    for group in report.groups.iter().take(ROWS_MAX) {
-        let cell = |key: &&str| value(group.figures.iter().find(|figure| figure.key == **key));
-        let cells: Vec<String> = SHOWN.iter().map(cell).collect();
-        let _ = writeln!(text, "| {} | {} | {} |", group.name, group.rounds, cells.join(" | "));
-    }
+    SHOWN.iter().for_each(|keys| figures(&mut text, report, keys));
     populations(&mut text, report);
     misconduct(&mut text, report);
     if report.groups.len() > ROWS_MAX {
@@ -55,6 +54,24 @@ pub fn text(report: &ExperimentReport, differences: Option<&Differences>) -> Str
         changes(&mut text, differences);
     }
     text
+}
+
+/// The table of some figures.
+fn figures(text: &mut String, report: &ExperimentReport, keys: &[&str]) {
+    let shown = report.groups.iter().take(ROWS_MAX).filter_map(|group| {
+        let found: Vec<Option<&Figure>> =
+            keys.iter().map(|key| group.figures.iter().find(|figure| figure.key == *key)).collect();
+        let has_value = found.iter().flatten().any(|figure| figure.value.is_some());
+        let cells: Vec<String> = found.into_iter().map(value).collect();
+        has_value.then(|| format!("| {} | {} | {} |", group.name, group.rounds, cells.join(" | ")))
+    });
+    let rows: Vec<String> = shown.collect();
+    if rows.is_empty() {
+        return;
+    }
+    let titles: Vec<String> = keys.iter().map(|key| title(report, key)).collect();
+    let _ = writeln!(text, "\n| group | rounds | {} |\n|---|---|{}", titles.join(" | "), "---|".repeat(keys.len()));
+    rows.iter().for_each(|row| text.extend([row, "\n"]));
 }
 
 /// What was read, and what was not.

@@ -173,7 +173,7 @@ impl<'a> RoundRow<'a> {
 struct OfferRow<'a> {
     round: u64,
     from: &'a str,
-    cost: f64,
+    cost: Option<f64>,
     own_cost: Option<f64>,
     delay_us: Option<u64>,
     sent_us: u64,
@@ -188,7 +188,7 @@ impl<'a> OfferRow<'a> {
         round.offers.iter().map(move |offer| Self {
             round: round.round,
             from: &offer.from,
-            cost: offer.cost,
+            cost: (offer.cost < f64::MAX).then_some(offer.cost),
             own_cost: offer.own_cost,
             delay_us: offer.delay_us,
             sent_us: offer.sent_us,

@@ -264,7 +264,7 @@ impl OpenRound {
             from: agent.as_str().to_owned(),
             position: None,
             cost,
-            own_cost: Some(cost / (1.0 + markup)),
+            own_cost: (cost < f64::MAX).then_some(cost / (1.0 + markup)),
             delay_us: Some(delay_us),
             sent_us,
             stored_us: None,
