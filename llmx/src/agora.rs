@@ -36,6 +36,10 @@ enum AgoraCommand {
     Call(call::AgoraCallArgs),
     /// What documents save: two agents, and a network of 100 agents with a thousand queries
     #[cfg_attr(not(feature = "experiments"), command(hide = true))]
+    #[cfg_attr(
+        feature = "experiments",
+        command(mut_arg("seeds", |arg| arg.help("How many networks are played, each with a seed of its own (default: 1)")))
+    )]
     #[command(after_help = "Examples:\n  llmx agora demo\n  llmx agora demo --seed 7 --out run/agora\n  \
         llmx agora demo --thresholds pypi --json\n  llmx agora demo --live\n  llmx agora demo --thresholds 0,0,0,1,never\n\n\
         No model is asked: who talks, negotiates, checks and programs follows from the thresholds, what that costs from the\n\

@@ -25,6 +25,17 @@ pub fn run_length(seconds: f64) -> Result<Duration, Failure> {
         .ok_or_else(|| Failure::configuration(format_args!("--duration: at most {SECONDS_MAX} seconds, not {seconds}")))
 }
 
+/// Where experiments go, each in a folder of its own.
+#[cfg(feature = "experiments")]
+pub const EXPERIMENTS_FOLDER: &str = "run/experiments";
+
+/// The folder of what is played with so many seeds from the first on: another for whatever cannot share it.
+#[cfg(feature = "experiments")]
+pub fn default_folder(name: &str, source: &str, (first, count): (u64, u64)) -> std::path::PathBuf {
+    let last = first.saturating_add(count.saturating_sub(1));
+    Path::new(EXPERIMENTS_FOLDER).join(format!("{name}-{source}-seeds-{first}-to-{last}"))
+}
+
 /// A length of time in seconds.
 pub fn seconds(text: &str) -> Result<Duration, String> {
     let expected = || format!("a number of seconds from {SECONDS_MIN} to {SECONDS_MAX} is expected");

@@ -14,7 +14,9 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::agora::{self, AgoraRunArgs};
-use crate::arguments::read_text;
+#[cfg(feature = "llm")]
+use crate::arguments::default_folder;
+use crate::arguments::{EXPERIMENTS_FOLDER, read_text};
 use crate::calls::end_when_asked;
 use crate::ops::{self, HealthReport};
 use crate::output::{Failure, Outcome, Progress, print, print_json, table};
@@ -23,8 +25,6 @@ use crate::output::{Failure, Outcome, Progress, print, print_json, table};
 const PLAN_BYTES_MAX: u64 = 1024 * 1024;
 /// What is open when the user asks to end is waited for, so long at most.
 const DRAIN: Duration = Duration::from_secs(30);
-/// Where experiments go, each under its name.
-const FOLDER: &str = "run/experiments";
 /// Networks of `llmx experiment agora`.
 const AGORA_SEEDS: u64 = 20;
 /// The plan of `llmx experiment paper`.
@@ -77,6 +77,7 @@ enum ExperimentCommand {
     Paper(RunArgs),
     /// What protocol documents save: llmx agora demo over several seeds
     #[command(
+        mut_arg("seeds", |arg| arg.help("How many networks are played, each with a seed of its own (default: 20)")),
         after_help = "Examples:\n  llmx experiment agora\n  llmx experiment agora --seeds 100 --thresholds pypi --out run/pypi\n\n\
         The same as llmx agora demo, with 20 seeds unless --seeds says otherwise. docs/agora.md"
     )]
@@ -117,9 +118,9 @@ struct ModelRunArgs {
     /// many agreements lie outside
     #[arg(long, value_name = "N", conflicts_with_all = ["model", "keep_prompts"], value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     gullible: Option<u64>,
-    /// Where to keep what is measured
-    #[arg(long, default_value = "run/experiments/model", value_name = "DIR")]
-    out: PathBuf,
+    /// Where to keep what is measured (default: run/experiments/model-SOURCE-seeds-FIRST-to-LAST; SOURCE is stub or live)
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
     /// Keep what the model is asked and answers in this folder, which only its owner may read (docs/models.md)
     #[arg(long, value_name = "DIR")]
     keep_prompts: Option<PathBuf>,
@@ -238,7 +239,7 @@ async fn experiment(name: &str, text: &str, args: RunArgs) -> Outcome {
     }
     let asked = Asked { seed: args.seed, seeds: args.seeds, time_scale: args.time_scale };
     let plan = read(name, text, asked).map_err(Failure::configuration)?;
-    let folder = args.out.unwrap_or_else(|| Path::new(FOLDER).join(&plan.name));
+    let folder = args.out.unwrap_or_else(|| Path::new(EXPERIMENTS_FOLDER).join(&plan.name));
     let bus = if args.nats_local { CellBus::Nats } else { CellBus::Memory };
     let cancel = CancellationToken::new();
     let interrupt = end_when_asked(&cancel, DRAIN);
@@ -324,7 +325,9 @@ async fn model(args: ModelRunArgs) -> Outcome {
             Deciding::Live(config, consultant, tokio::runtime::Handle::current())
         }
     };
-    let folder = args.out.clone();
+    let source = if args.model.is_some() { "live" } else { "stub" };
+    let out = args.out.unwrap_or_else(|| default_folder("model", source, (args.seed, args.seeds)));
+    let folder = out.clone();
     let size = ModelRunSize { seed: args.seed, seeds: args.seeds, calls: args.calls, bargains: args.bargains };
     let progress = ShownProgress::new(!args.json);
     // Rounds compute for seconds, or wait for the model.
@@ -340,7 +343,7 @@ async fn model(args: ModelRunArgs) -> Outcome {
         print_json(&summary)?;
     } else {
         let experiments::model::ModelRunSummary { cells, rounds, violations } = &summary;
-        let folder = args.out.display();
+        let folder = out.display();
         print(format_args!("model: {cells} cells, {rounds} rounds, {violations} violations\n  {folder}/report.html"));
     }
     match summary.violations {

@@ -7,6 +7,7 @@ use anyhow::Context;
 use experiments::agora::live::LiveFigures;
 use experiments::agora::{AgoraPlan, AgoraRunError, play_live, report, run as play};
 
+use crate::arguments::default_folder;
 use crate::output::{Failure, Outcome, Progress, print, print_json};
 
 /// What is played, and where it is kept.
@@ -15,15 +16,15 @@ pub struct AgoraRunArgs {
     /// The first seed
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How many networks are played, each with a seed of its own (default: 1; of llmx experiment: 20)
+    /// How many networks are played, each with a seed of its own
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: Option<u64>,
     /// When agents look for documents, negotiate and program: paper, pypi, or five numbers as in docs/spec/agora.md#ag-21
     #[arg(long, value_name = "NAME|NUMBERS", default_value = "paper", value_parser = thresholds)]
     thresholds: Thresholds,
-    /// Where to keep what is computed
-    #[arg(long, default_value = "run/experiments/agora", value_name = "DIR")]
-    out: PathBuf,
+    /// Where to keep what is computed (default: run/experiments/agora-THRESHOLDS-seeds-FIRST-to-LAST)
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
     /// Make the queries of the first seed calls through an exchange in this process too; fails (1) when one comes to anything else
     #[arg(long)]
     live: bool,
@@ -34,9 +35,11 @@ pub struct AgoraRunArgs {
 
 /// Plays so many networks unless the arguments say how many.
 pub async fn experiment(args: AgoraRunArgs, seeds: u64) -> Outcome {
-    let plan = AgoraPlan::new(args.seed, args.seeds.unwrap_or(seeds), args.thresholds);
+    let seeds = args.seeds.unwrap_or(seeds);
+    let plan = AgoraPlan::new(args.seed, seeds, args.thresholds);
+    let out = args.out.unwrap_or_else(|| default_folder("agora", thresholds_name(args.thresholds), (args.seed, seeds)));
     let progress = (!args.json).then(Progress::new);
-    let (folder, runtime, is_live) = (args.out.clone(), tokio::runtime::Handle::current(), args.live);
+    let (folder, runtime, is_live) = (out.clone(), tokio::runtime::Handle::current(), args.live);
     // Signals are heard while it computes.
     let played = tokio::task::spawn_blocking(move || {
         let show = |cell: &str| progress.iter().for_each(|progress| progress.show(format_args!("cell {cell}")));
@@ -63,13 +66,22 @@ pub async fn experiment(args: AgoraRunArgs, seeds: u64) -> Outcome {
     } else {
         print(report.text().trim_end());
         live.iter().for_each(|live| print(told(live)));
-        print(format_args!("\nwritten to {}: report.html, figure-5a.svg, figure-5b.svg, cells/", args.out.display()));
+        print(format_args!("\nwritten to {}: report.html, figure-5a.svg, figure-5b.svg, cells/", out.display()));
     }
     match live {
         Some(live) if live.differences > 0 => {
             Err(Failure::failed(anyhow::anyhow!("{} calls differ: {}", live.differences, live.told.join("; "))))
         }
         Some(_) | None => Ok(()),
+    }
+}
+
+/// How thresholds stand in the name of a folder.
+fn thresholds_name(thresholds: Thresholds) -> &'static str {
+    match thresholds {
+        Thresholds::PAPER => "paper",
+        Thresholds::PYPI => "pypi",
+        _ => "own",
     }
 }
 
