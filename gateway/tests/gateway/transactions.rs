@@ -615,7 +615,7 @@ async fn a_request_without_a_token_enters_as_the_agent_whose_token_the_gateway_i
     assert!(told["message"].as_str().unwrap().contains("nearest to that: bob"), "{told}");
     assert_eq!(
         (&of_visitor["code"], &of_visitor["message"]),
-        (&json!("no_recipient"), &json!("nobody is registered as agent://bop"))
+        (&json!("no_recipient"), &json!("nobody is registered as agent://bop; start that agent, or name one that is"))
     );
     for (token, caller) in [(None, "visitor"), (Some(rig.token("alice")), "alice")] {
         let (asking, body) = (rig.clone(), body.clone());
