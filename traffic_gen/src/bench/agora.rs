@@ -21,7 +21,7 @@ use axum::{Json, Router};
 use bus::memory::MemoryOptions;
 use gateway::LimitConfig;
 use schemas::document::RoutineKind;
-use schemas::{NegotiationId, Timestamp};
+use schemas::{AgentId, NegotiationId, Timestamp};
 use serde_json::Value;
 use telemetry::TraceContext;
 use tokio::net::TcpListener;
@@ -59,7 +59,7 @@ pub async fn measure(each: Duration, add: &mut impl FnMut(Row)) -> Result<(), Be
     let document = ProtocolDocument::try_new(DOCUMENT, Origin::Own).map_err(stuck)?;
     let echo = LocalService::start(post(echoed)).await?;
     let client = AgoraClient::try_new(&echo.url, None, PATIENCE).map_err(stuck)?;
-    let ceiling = closed_loop(&client, &asked(under(&document, false)), WEIGHT, each).await?;
+    let ceiling = closed_loop(vec![client; CALLERS], &asked(under(&document, false)), WEIGHT, each).await?;
     add(Row::new("agora.bare.http", ceiling, "requests/s"));
     let price = LocalService::start(post(|body: String| async move { parcel_price(&body) })).await?;
     let routines = routines(&document, &price.url)?;
@@ -143,13 +143,20 @@ async fn transactions(
     let access = Access { control: &control, transport: &|_| Arc::clone(&transport), identity: &|_| identity.clone() };
     let scenario = CallScenario { contractors: 1, routines: vec![Arc::clone(&runner)], ..CallScenario::default() };
     let population = Population::start(&access, &scenario, None).await?;
-    let token = exchange.identity(&initiator_name())?.token.current();
     let target = format!("{}/agora/{}", exchange.url(), contractor_name(0));
-    let client = AgoraClient::try_new(&target, Some(token), PATIENCE).map_err(stuck)?;
+    // The gateway bounds the transactions of one caller, so each has a name of its own.
+    let clients = (0..CALLERS).map(|number| {
+        let caller = AgentId::try_new(&format!("caller-{number}")).map_err(stuck)?;
+        let token = exchange.identity(&caller)?.token.current();
+        AgoraClient::try_new(&target, Some(token), PATIENCE).map_err(stuck)
+    });
+    let clients = clients.collect::<Result<Vec<_>, BenchError>>()?;
     let measuring = async {
         // The first one brings the document.
-        ask(&client, &asked(first), answer).await?;
-        closed_loop(&client, &asked(further), answer, duration).await
+        for client in clients.iter().take(1) {
+            ask(client, &asked(first.clone()), answer).await?;
+        }
+        closed_loop(clients.clone(), &asked(further), answer, duration).await
     };
     let rate = measuring.await;
     population.stop().await?;
@@ -160,17 +167,17 @@ async fn transactions(
     if is_of_one_kind { Ok(rate) } else { Err(stuck(format!("of {}, these ran: {tallies:?}", kind.as_str()))) }
 }
 
-/// Requests per second of [`CALLERS`] that ask one after another.
+/// Requests per second of callers that each ask one after another.
 async fn closed_loop(
-    client: &AgoraClient,
+    clients: Vec<AgoraClient>,
     request: &TransactionRequest,
     answer: &'static str,
     duration: Duration,
 ) -> Result<f64, BenchError> {
     let began = Instant::now();
     let mut callers = JoinSet::new();
-    for _ in 0..CALLERS {
-        let (client, request) = (client.clone(), request.clone());
+    for client in clients {
+        let request = request.clone();
         callers.spawn(async move {
             let mut answered = 0_u64;
             while began.elapsed() < duration {
