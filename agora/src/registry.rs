@@ -59,6 +59,17 @@ pub trait RegistryObserver: Send + Sync {
     fn holds(&self, documents: usize);
 }
 
+/// Counts nothing: what is wrong with entries is logged all the same.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Unobserved;
+
+impl RegistryObserver for Unobserved {
+    fn operated(&self, _: StoreOperation, _: bool, _: Duration) {}
+    fn put(&self, _: PutResult) {}
+    fn collided(&self) {}
+    fn holds(&self, _: usize) {}
+}
+
 /// See the module.
 pub struct DocumentRegistry {
     key_value: Arc<dyn KeyValue>,

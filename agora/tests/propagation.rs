@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agora::propagation::{Propagation, PropagationRound, ROUND_DOCUMENTS_MAX};
-use agora::registry::{DocumentRegistry, PutResult, RegistryObserver, StoreOperation};
+use agora::registry::{DocumentRegistry, PutResult, Unobserved};
 use agora::table::{DOCUMENTS_MAX, StoredDocument, document_key};
 use agora::{Origin, ProtocolDocument};
 use bus::memory::{self, MemoryOptions};
@@ -19,22 +19,13 @@ use schemas::{AgentId, Code};
 /// Longest wait for something that must happen; hanging is failing.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-struct Unwatched;
-
-impl RegistryObserver for Unwatched {
-    fn operated(&self, _: StoreOperation, _: bool, _: Duration) {}
-    fn put(&self, _: PutResult) {}
-    fn collided(&self) {}
-    fn holds(&self, _: usize) {}
-}
-
 fn in_memory() -> Arc<dyn KeyValue> {
     memory::open(MemoryOptions::default()).key_value
 }
 
 /// A registry that follows its store until the test ends.
 async fn followed(key_value: &Arc<dyn KeyValue>) -> Arc<DocumentRegistry> {
-    let registry = Arc::new(DocumentRegistry::new(key_value.clone(), Arc::new(Unwatched)));
+    let registry = Arc::new(DocumentRegistry::new(key_value.clone(), Arc::new(Unobserved)));
     let driven = registry.clone();
     tokio::spawn(async move { driven.drive().await });
     tokio::time::timeout(PATIENCE, registry.until(|_| true)).await.unwrap();
@@ -122,7 +113,7 @@ async fn what_has_no_room_is_counted_and_what_is_not_read_yet_is_tried_again() {
     let weather = document("weather");
     one.adopt(&weather).await.unwrap();
     let mut propagation = Propagation::default();
-    let unread = DocumentRegistry::new(target.clone(), Arc::new(Unwatched));
+    let unread = DocumentRegistry::new(target.clone(), Arc::new(Unobserved));
     assert_eq!(propagation.synchronise(&one, &unread).await.unwrap_err().code, Code::Unavailable);
     let two = followed(&target).await;
     for number in 0..DOCUMENTS_MAX {

@@ -6,10 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use agora::propagation::Propagation;
-use agora::registry::{DocumentRegistry, PutResult, RegistryObserver, StoreOperation};
+use agora::registry::{DocumentRegistry, Unobserved};
 use agora::schedule::{CallStep, InitiatorMemory, Means, ResponderMemory, ResponseStep, TaskCall, Thresholds};
 use agora::suitability::Suitability;
 use agora::{DocumentHash, Origin, ProtocolDocument};
@@ -37,16 +36,6 @@ pub enum StubFaults {
     None,
     /// Each with a chance of one in twenty.
     Some,
-}
-
-/// Nobody counts what these registries do but the queries themselves.
-struct Unobserved;
-
-impl RegistryObserver for Unobserved {
-    fn operated(&self, _: StoreOperation, _: bool, _: Duration) {}
-    fn put(&self, _: PutResult) {}
-    fn collided(&self) {}
-    fn holds(&self, _: usize) {}
 }
 
 /// An assistant with what it remembers.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agora::propagation::{Propagation, PropagationRound, ROUND_DOCUMENTS_MAX};
-use agora::registry::{DocumentRegistry, PutResult, RegistryObserver, StoreOperation};
+use agora::registry::{DocumentRegistry, Unobserved};
 use agora::table::DOCUMENTS_MAX;
 use serde_json::json;
 use traffic_gen::control::in_full;
@@ -39,16 +39,6 @@ pub struct SyncArgs {
     /// Print JSON: one document, or with --every a line each time
     #[arg(long)]
     json: bool,
-}
-
-/// A registry logs what is wrong with its entries; nothing else is counted here.
-struct Unobserved;
-
-impl RegistryObserver for Unobserved {
-    fn operated(&self, _: StoreOperation, _: bool, _: Duration) {}
-    fn put(&self, _: PutResult) {}
-    fn collided(&self) {}
-    fn holds(&self, _: usize) {}
 }
 
 /// Stores what is missing, once or for ever.
