@@ -34,6 +34,13 @@ impl GatedRegister {
         gated
     }
 
+    /// Waits for the first write.
+    pub(crate) async fn until_asked(&self) {
+        while self.asked.load(Ordering::Relaxed) == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+
     fn takes_failure(&self) -> bool {
         self.failures.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
     }

@@ -43,9 +43,7 @@ async fn what_the_register_lets_out_at_once_shares_a_message_with_what_was_ready
     let _engine = start(&bus, "engine-1").await;
     let (_alice, mut bob) = open_round(&bus).await;
     append(&bus, vec![message("bob", "job", "b1", offer(10))]).await;
-    while register.asked.load(Ordering::Relaxed) == 0 {
-        tokio::task::yield_now().await;
-    }
+    register.until_asked().await;
     register.gate.add_permits(1);
     let told: Vec<_> = bob.next_message().await.iter().map(|delivery| delivery.payload.act()).collect();
     assert_eq!(told, [Act::Ack, Act::Accept]);
@@ -58,9 +56,7 @@ async fn what_is_ready_waits_no_longer_than_a_moment_for_a_register_that_does_no
     let _engine = start(&bus, "engine-1").await;
     let (_alice, mut bob) = open_round(&bus).await;
     append(&bus, vec![message("bob", "job", "b1", offer(10))]).await;
-    while register.asked.load(Ordering::Relaxed) == 0 {
-        tokio::task::yield_now().await;
-    }
+    register.until_asked().await;
     let asked_at = Instant::now();
     let told: Vec<_> = bob.next_message().await.iter().map(|delivery| delivery.payload.act()).collect();
     assert_eq!(told, [Act::Ack]);
