@@ -103,6 +103,11 @@ name!(
     "capability"
 );
 name!(
+    /// What a panel's question is about: evidence is kept under it.
+    DomainName,
+    "domain"
+);
+name!(
     /// The name of an attribute of an offer's terms, for example `price`.
     AttrName,
     "attribute name"

@@ -8,6 +8,7 @@
 //! | [`payload`] | which acts exist and what do they carry (FIPA SC00029 names)? |
 //! | [`terms`] | which values can an offer name, which numbers are integers? |
 //! | [`bargain`] | what bargaining adds: rules, outcome space, sealed mandates |
+//! | [`panel`] | what panels add: rules, how answers are compared, ratings |
 //! | [`document`] | which protocol documents do calls, offers and awards name, and what does a routine report? |
 //! | [`policy`] | the acceptance policy as a document |
 //! | [`record`] | what one record of the log holds |
@@ -35,6 +36,7 @@ pub mod document;
 pub mod envelope;
 pub mod ids;
 pub mod journal;
+pub mod panel;
 pub mod payload;
 pub mod policy;
 pub mod presence;

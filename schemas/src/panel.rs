@@ -1,0 +1,321 @@
+//! What panels add to the contract: the rules of a panel, how its answers are compared, and what an
+//! answer holds. Integers only.
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::ids::{AgentId, DomainName};
+
+/// Most seats of a panel.
+pub const SEATS_MAX: usize = 32;
+/// Most seats of a panel whose answers are compared by BLEU: every pair of texts is compared.
+pub const BLEU_SEATS_MAX: usize = 16;
+/// Most rounds of answers.
+pub const PANEL_ROUNDS_MAX: u32 = 8;
+/// Most seats a selection keeps.
+pub const KEEP_MAX: u32 = 16;
+/// Most reviewers.
+pub const REVIEWERS_MAX: usize = 8;
+/// Most options of a choice; fewest are two.
+pub const OPTIONS_MAX: usize = 64;
+/// Longest option, in characters.
+pub const OPTION_LEN_MAX: usize = 256;
+/// Longest separator of a set's elements, in characters.
+pub const SEPARATOR_LEN_MAX: usize = 8;
+/// Lowest BLEU bound, in thousandths. Below it the smoothing of sentence BLEU could reach the bound.
+pub const BLEU_PERMILLE_MIN: u32 = 850;
+/// The whole, in thousandths.
+pub const PERMILLE: u32 = 1000;
+/// Most bytes of `answer`, `text` and `reviews` of one answer together, as canonical JSON.
+pub const ANSWER_BYTES_MAX: usize = 8192;
+/// Lowest rating of a peer.
+pub const RATING_MIN: u32 = 1;
+/// Highest rating of a peer.
+pub const RATING_MAX: u32 = 5;
+/// Most initiators whose panels [`EvidenceSource::Agents`] names.
+pub const EVIDENCE_AGENTS_MAX: usize = 64;
+/// Most panels that `min_runs` asks for.
+pub const RUNS_MAX: u32 = 1_000_000;
+
+/// The rules of one panel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PanelSpec {
+    /// Evidence is kept under this name. Absent: the name of the topic, if the call is addressed to one topic alone, else
+    /// `general`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domain: Option<DomainName>,
+    /// How answers are compared.
+    #[serde(default)]
+    pub answer: AnswerKind,
+    /// Rounds of answers, 1 to [`PANEL_ROUNDS_MAX`].
+    #[serde(default = "three")]
+    pub rounds: u32,
+    /// Time to answer one ask, in milliseconds, 1 to a day.
+    #[serde(default = "ten_seconds")]
+    pub answer_ms: u64,
+    /// How many seats are asked at once.
+    #[serde(default)]
+    pub asking: Asking,
+    /// First round whose consensus ends the panel, at most `rounds`; 0: none does.
+    #[serde(default = "one")]
+    pub consensus_from: u32,
+    /// Whether peers are rated. Without ratings importance is uniform over peers, and no evidence is kept.
+    #[serde(default = "yes")]
+    pub rate: bool,
+    /// Fewer seats go on after some round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub select: Option<PanelSelection>,
+    /// Reviewers read the answers between rounds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub review: Option<ReviewSpec>,
+    /// Whom the gateway invites of those addressed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub choose: Option<ChooseSpec>,
+    /// Fewest seats, 1 to [`SEATS_MAX`].
+    #[serde(default = "one")]
+    pub min_seats: u32,
+    /// Whether evidence is kept.
+    #[serde(default = "yes")]
+    pub evidence: bool,
+    /// Messages out of turn after which a seat has left, 1 to [`crate::policy::STRIKES_MAX`].
+    #[serde(default = "three")]
+    pub max_strikes: u32,
+}
+
+/// When two answers are the same one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum AnswerKind {
+    /// Equal texts but for white space.
+    Exact {
+        /// Whether ASCII letters are equal in both cases.
+        #[serde(default)]
+        ignore_case: bool,
+    },
+    /// One of a list.
+    Choice {
+        /// 2 to [`OPTIONS_MAX`] texts that differ by more than the case of ASCII letters.
+        options: Vec<String>,
+    },
+    /// Equal numbers.
+    Number,
+    /// Equal in the normal form of the MATH data set.
+    Math,
+    /// Equal sets of elements.
+    Set {
+        /// How elements are compared.
+        of: ElementKind,
+        /// What stands between elements, 1 to [`SEPARATOR_LEN_MAX`] characters.
+        #[serde(default = "comma")]
+        separator: String,
+    },
+    /// Equal documents (RFC 8785).
+    Json,
+    /// Texts alike: BLEU reaches a bound in both directions.
+    Bleu {
+        /// The bound in thousandths, [`BLEU_PERMILLE_MIN`] to [`PERMILLE`].
+        #[serde(default = "nine_tenths")]
+        at_least_permille: u32,
+    },
+}
+
+impl Default for AnswerKind {
+    fn default() -> Self {
+        Self::Exact { ignore_case: false }
+    }
+}
+
+/// How the elements of a set are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ElementKind {
+    /// As [`AnswerKind::Exact`].
+    Exact,
+    /// As [`AnswerKind::Number`].
+    Number,
+}
+
+/// How many seats are asked at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Asking {
+    /// As many as a consensus takes, then as many as it still lacks.
+    #[default]
+    QuorumFirst,
+    /// All.
+    All,
+}
+
+/// Fewer seats go on after one round.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PanelSelection {
+    /// After which round, 1 to `rounds` - 1.
+    pub after_round: u32,
+    /// How many go on, 1 to [`KEEP_MAX`].
+    pub keep: u32,
+    /// Only in panels of more seats than this, 0 to [`SEATS_MAX`].
+    #[serde(default = "three")]
+    pub if_more_than: u32,
+    /// Whether a consensus among the kept ends the panel.
+    #[serde(default = "yes")]
+    pub recheck: bool,
+    /// Who ranks.
+    #[serde(default)]
+    pub ranker: Ranker,
+}
+
+/// Who ranks the answers of a round, the best first.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Ranker {
+    /// How many agree with it; then the rating received; then the hash.
+    #[default]
+    Support,
+    /// The rating received; then how many agree with it; then the hash.
+    Rating,
+    /// A hash nobody can compute before the call is logged: a control.
+    Hash,
+    /// An agent, which may be the initiator; where it does not answer, [`Ranker::Support`].
+    Agent {
+        /// The agent.
+        agent: AgentId,
+        /// Time to rank, in milliseconds, 1 to a day.
+        #[serde(default = "ten_seconds")]
+        rank_ms: u64,
+    },
+}
+
+/// Reviewers read the answers of every round that did not end the panel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReviewSpec {
+    /// 1 to [`REVIEWERS_MAX`] agents, each once, none of them a seat, the ranker or the initiator.
+    pub by: Vec<AgentId>,
+    /// Time to review, in milliseconds, 1 to a day.
+    #[serde(default = "ten_seconds")]
+    pub review_ms: u64,
+}
+
+/// Whom the gateway invites of those addressed: the best by evidence, and newcomers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChooseSpec {
+    /// How many of the highest reputation, 1 to [`SEATS_MAX`].
+    pub keep: u32,
+    /// Whose panels count.
+    #[serde(default)]
+    pub from: EvidenceSource,
+    /// Panels an agent needs to have a reputation, 1 to [`RUNS_MAX`].
+    #[serde(default = "ten")]
+    pub min_runs: u32,
+    /// How many without enough evidence, 0 to [`SEATS_MAX`].
+    #[serde(default = "one")]
+    pub newcomers: u32,
+}
+
+/// Whose panels count as evidence.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EvidenceSource {
+    /// The initiator's own.
+    #[default]
+    Own,
+    /// Everybody's: the lower median over initiators.
+    All,
+    /// Those of 1 to [`EVIDENCE_AGENTS_MAX`] initiators, added up.
+    Agents(Vec<AgentId>),
+}
+
+/// What a seat, the ranker or a reviewer answers to an ask: exactly one of `answer`, `order` and `reviews`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PanelAnswer {
+    /// The round of the ask.
+    pub round: u32,
+    /// Of a seat: its answer; none where it has no opinion.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub answer: Option<Option<String>>,
+    /// Of the ranker: places in the ask's `peers`, counted from 1, the best first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<Vec<u32>>,
+    /// Of a reviewer: what it says of each of the ask's `peers`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reviews: Option<Vec<Option<String>>>,
+    /// How it came to the answer; shown to the others in the next round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// One rating for each of those to be rated, [`RATING_MIN`] to [`RATING_MAX`]; absent: all alike.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ratings: Option<Vec<u32>>,
+    /// What the answer cost its sender, as it says. Decides nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+}
+
+/// What answers cost, as their senders say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Usage {
+    /// Calls of a model.
+    #[serde(default)]
+    pub calls: u64,
+    /// Tokens read by a model.
+    #[serde(default)]
+    pub prompt_tokens: u64,
+    /// Tokens written by a model.
+    #[serde(default)]
+    pub completion_tokens: u64,
+}
+
+/// A member that is there, `null` included.
+fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(source: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(source).map(Some)
+}
+
+const fn one() -> u32 {
+    1
+}
+const fn three() -> u32 {
+    3
+}
+const fn ten() -> u32 {
+    10
+}
+const fn ten_seconds() -> u64 {
+    10_000
+}
+const fn nine_tenths() -> u32 {
+    900
+}
+const fn yes() -> bool {
+    true
+}
+fn comma() -> String {
+    ",".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_empty_object_is_a_panel_of_the_defaults() {
+        let spec: PanelSpec = serde_json::from_value(json!({})).unwrap();
+        assert_eq!(spec.answer, AnswerKind::Exact { ignore_case: false });
+        assert_eq!((spec.rounds, spec.answer_ms, spec.consensus_from, spec.min_seats), (3, 10_000, 1, 1));
+        assert_eq!((spec.asking, spec.rate, spec.evidence, spec.max_strikes), (Asking::QuorumFirst, true, true, 3));
+        let select: PanelSelection = serde_json::from_value(json!({"after_round": 2, "keep": 2})).unwrap();
+        assert_eq!((select.if_more_than, select.recheck, select.ranker), (3, true, Ranker::Support));
+    }
+
+    #[test]
+    fn no_opinion_is_an_answer_and_a_missing_answer_is_none() {
+        let said: PanelAnswer = serde_json::from_value(json!({"round": 1, "answer": null})).unwrap();
+        assert_eq!(said.answer, Some(None));
+        assert_eq!(serde_json::to_value(&said).unwrap(), json!({"round": 1, "answer": null}));
+        let silent: PanelAnswer = serde_json::from_value(json!({"round": 1, "order": [1]})).unwrap();
+        assert_eq!((silent.answer, silent.order), (None, Some(vec![1])));
+    }
+}
