@@ -20,7 +20,7 @@ async fn played(seed: u64, thresholds: Thresholds, faults: StubFaults) -> Vec<Qu
 
 #[tokio::test]
 async fn a_thousand_queries_cost_a_quarter_or_less_with_documents_and_few_of_the_last_need_a_model() {
-    let figures = NetworkFigures::of(1, &played(1, Thresholds::PAPER, StubFaults::Some).await);
+    let figures = NetworkFigures::of(1, &played(1, Thresholds::PAPER, StubFaults::Some).await, Thresholds::PAPER);
     assert!(figures.ratio >= 4.0, "{figures:?}");
     assert!(figures.share_last <= 0.25 && figures.share_first > figures.share_last, "{figures:?}");
     // What this seed comes to, exactly.
@@ -32,12 +32,32 @@ async fn a_thousand_queries_cost_a_quarter_or_less_with_documents_and_few_of_the
 async fn over_twenty_seeds_the_median_ratio_is_above_four_and_no_seed_needs_a_model_in_a_quarter_of_its_last_queries() {
     let mut networks = Vec::new();
     for seed in 1..=20 {
-        networks.push(NetworkFigures::of(seed, &played(seed, Thresholds::PAPER, StubFaults::Some).await));
+        let records = played(seed, Thresholds::PAPER, StubFaults::Some).await;
+        networks.push(NetworkFigures::of(seed, &records, Thresholds::PAPER));
     }
     let spread = SeedSpread::of(&networks).unwrap();
     assert!(spread.ratio_median >= 4.0 && spread.share_last_high <= 0.25, "{spread:?}");
     // Where budgets are spread evenly, three calls in natural language with each counterpart are too much of them.
-    assert_eq!(spread.seeds_at_four, 15, "{spread:?}");
+    assert_eq!((spread.seeds_at_four, spread.seeds_bound_at_four), (15, 20), "{spread:?}");
+    assert!(spread.ratio_and_bound.is_some_and(|correlation| correlation > 0.85), "{spread:?}");
+    assert!(spread.share_at_four.0 < 0.75 && spread.share_at_four.1 > 0.75, "{spread:?}");
+}
+
+#[tokio::test]
+async fn the_first_calls_of_each_pair_bound_the_ratio() {
+    let records = played(1, Thresholds::PAPER, StubFaults::Some).await;
+    let figures = NetworkFigures::of(1, &records, Thresholds::PAPER);
+    assert!(figures.ratio < figures.ratio_bound, "{figures:?}");
+    // What each pair's first calls cost, counted the other way round: by walking from pair to pair.
+    let mut by_pair: BTreeMap<(&str, &str), Vec<&QueryRecord>> = BTreeMap::new();
+    for record in &records {
+        by_pair.entry((&record.initiator, &record.responder)).or_default().push(record);
+    }
+    let early = by_pair.values().flat_map(|calls| calls.iter().take(3));
+    let in_language = early.filter(|record| record.cost.language > 0 && !record.is_asked);
+    assert_eq!(figures.opening_cost, in_language.map(|record| record.cost.language).sum::<u64>());
+    let at_once = Thresholds { documents: 0, ..Thresholds::PAPER };
+    assert_eq!(NetworkFigures::of(1, &records, at_once).opening_cost, 0, "a threshold of none bounds nothing");
 }
 
 #[tokio::test]

@@ -75,7 +75,7 @@ pub fn compute(folder: &Path) -> Result<AgoraReport, ReportError> {
             pictures.push(("figure-5b.svg", charts::share(&queries)));
             pictures.push(("documents.svg", charts::documents(&queries)));
         }
-        networks.push(NetworkFigures::of(seed, &queries));
+        networks.push(NetworkFigures::of(seed, &queries, plan.thresholds));
     }
     pictures.push(("weather.svg", charts::weather(weather)));
     let spread = SeedSpread::of(&networks);
@@ -181,17 +181,28 @@ impl AgoraReport {
 
     fn spread_text(&self) -> String {
         let Some(spread) = self.spread.filter(|spread| spread.seeds > 1) else { return String::new() };
-        format!(
-            "{} seeds: ratio {:.2} to {:.2}, median {:.2}; at least 4 in {}. Needed a model, last {LAST} queries: median {}, at \
-             most {}.",
+        let (low, high) = spread.share_at_four;
+        let mut text = format!(
+            "{} seeds: ratio {:.2} to {:.2}, median {:.2}; at least 4 in {} (95 % interval of the share: {} to {}). Needed a model, \
+             last {LAST} queries: median {}, at most {}. The first {} calls of an assistant to a server are in natural language, \
+             whatever agents do. If everything else cost nothing, the ratio would be {:.2} in the median, and at least 4 in {}.",
             spread.seeds,
             spread.ratio_low,
             spread.ratio_high,
             spread.ratio_median,
             spread.seeds_at_four,
+            percent(low),
+            percent(high),
             percent(spread.share_last_median),
-            percent(spread.share_last_high)
-        )
+            percent(spread.share_last_high),
+            self.thresholds.documents,
+            spread.ratio_bound_median,
+            spread.seeds_bound_at_four,
+        );
+        if let Some(correlation) = spread.ratio_and_bound {
+            text += &format!(" Rank correlation of the ratio with this bound: {correlation:.2}.");
+        }
+        text
     }
 
     fn note(&self) -> String {
