@@ -4,12 +4,19 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use reqwest::Certificate;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::*;
 
 const HOST: &str = "documents.example";
+/// A certificate for that host which vouches for itself, and its key.
+const SELF_SIGNED: &[u8] = include_bytes!("self_signed.pem");
 
 /// Listens on loopback and counts who comes.
 async fn honeypot() -> (SocketAddr, Arc<AtomicUsize>) {
@@ -234,6 +241,42 @@ async fn a_server_that_does_not_speak_tls_is_not_taken_for_one() {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\nx").await;
     });
     assert_eq!(plain.await, Err(FetchFault::Unreachable));
+}
+
+/// Serves one text over TLS with the certificate that vouches for itself, and counts the requests that it reads.
+async fn self_signed_server() -> (SocketAddr, Arc<AtomicUsize>) {
+    let certificate = CertificateDer::from_pem_slice(SELF_SIGNED).unwrap();
+    let key = PrivateKeyDer::from_pem_slice(SELF_SIGNED).unwrap();
+    let config = ServerConfig::builder().with_no_client_auth().with_single_cert(vec![certificate], key).unwrap();
+    let (acceptor, listener) = (TlsAcceptor::from(Arc::new(config)), TcpListener::bind("127.0.0.1:0").await.unwrap());
+    let (address, count) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
+    let counted = count.clone();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+            if stream.read(&mut [0; 4096]).await.is_ok_and(|length| length > 0) {
+                counted.fetch_add(1, Ordering::SeqCst);
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nsecret").await;
+                let _ = stream.shutdown().await;
+            }
+        }
+    });
+    (address, count)
+}
+
+#[tokio::test]
+async fn a_host_whose_certificate_nobody_else_vouches_for_is_asked_nothing() {
+    let (address, requests) = self_signed_server().await;
+    let url = format!("https://{HOST}:{}/x.md", address.port());
+    // Whoever trusts the certificate is answered: nothing else is wrong with the server.
+    let trusted = Certificate::from_pem(SELF_SIGNED).unwrap();
+    let trusting = Client::builder().no_proxy().resolve(HOST, address).tls_certs_only([trusted]).build().unwrap();
+    let answer = trusting.get(&url).send().await.unwrap();
+    assert_eq!((answer.text().await.unwrap().as_str(), requests.load(Ordering::SeqCst)), ("secret", 1));
+    let mut fetcher = let_through(address.port(), resolving(vec![vec![address]]).0);
+    fetcher.timeout = FETCH_TIMEOUT;
+    assert_eq!(fetcher.fetch(&url).await, Err(FetchFault::Unreachable));
+    assert_eq!(requests.load(Ordering::SeqCst), 1, "the request was not sent");
 }
 
 #[test]
