@@ -31,6 +31,13 @@ pub mod effect;
 pub mod lane;
 pub mod limits;
 mod negotiation;
+/// The arithmetic of panels, without their machine: when answers are equal, who has a majority, who goes on, and what each
+/// contributed. Integers and exact fractions only (docs/spec/panel-answers.md).
+pub mod panel {
+    pub mod bleu;
+    pub mod count;
+    pub mod key;
+}
 pub mod policy;
 mod protocol;
 pub mod replay;

@@ -1,0 +1,291 @@
+//! Sentence BLEU, decided in integers (docs/spec/panel-answers.md#pa-9): whether one text reaches a bound against another,
+//! not by how much. Tokens are those of sacreBLEU's `13a`; where it agrees, `sentence_bleu(lowercase=True)` does.
+//!
+//! The counts of an answer are computed once. A pair costs one pass over both texts' n-grams: clipped matches are the same in
+//! both directions.
+
+use num_bigint::BigUint;
+
+use super::key::BadAnswer;
+
+/// Most tokens of a text.
+pub const TOKENS_MAX: usize = 2048;
+/// N-grams of 1 to this many tokens are compared.
+const ORDERS: usize = 4;
+/// Bits of a token's number within an n-gram; 2^16 is beyond [`TOKENS_MAX`].
+const TOKEN_BITS: usize = 16;
+const TOKEN_MASK: u64 = (1 << TOKEN_BITS) - 1;
+const PERMILLE: u32 = 1000;
+/// Binary places of [`exponential`].
+const PLACES: u32 = 96;
+/// What is nearer to the bound than 2^-64 counts as below it; in units of 2^-[`PLACES`].
+const TOO_NEAR: u128 = 1 << (PLACES - 64);
+/// A text shorter by more than this part of itself is below every bound from 850 thousandths on: e^(-1/6) < 0.847.
+const SHORTER_BY_A: usize = 6;
+
+/// A text as BLEU compares it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tokens {
+    text: String,
+    len: usize,
+    /// Each token once, ascending, as a range of `text`. A token's number is its place here.
+    vocabulary: Vec<(usize, usize)>,
+    /// By order: the n-grams ascending, and how often each stands. The order is that of their texts, token by token.
+    counts: [Vec<(u64, u32)>; ORDERS],
+}
+
+impl Tokens {
+    /// Tokens of a text and their n-grams.
+    ///
+    /// # Errors
+    /// [`BadAnswer::Tokens`] beyond [`TOKENS_MAX`] tokens.
+    pub fn try_new(text: &str) -> Result<Self, BadAnswer> {
+        let separated = separated(text);
+        let tokens: Vec<&str> = separated.split_ascii_whitespace().take(TOKENS_MAX + 1).collect();
+        if tokens.len() > TOKENS_MAX {
+            return Err(BadAnswer::Tokens);
+        }
+        let mut words = tokens.clone();
+        words.sort_unstable();
+        words.dedup();
+        let numbers: Vec<u64> = tokens.iter().map(|token| words.partition_point(|word| word < token) as u64).collect();
+        let counts = std::array::from_fn(|order| counts(&numbers, order + 1));
+        let mut vocabulary = vec![(0, 0); words.len()];
+        let mut start = 0;
+        for (token, number) in tokens.iter().zip(&numbers) {
+            if let Some(place) = usize::try_from(*number).ok().and_then(|number| vocabulary.get_mut(number)) {
+                *place = (start, start + token.len());
+            }
+            start += token.len() + 1;
+        }
+        Ok(Self { text: tokens.join(" "), len: tokens.len(), vocabulary, counts })
+    }
+
+    /// The tokens, a blank between two.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    fn words(&self) -> impl Iterator<Item = &str> {
+        self.vocabulary.iter().map(|(start, end)| &self.text[*start..*end])
+    }
+
+    /// For each of its token numbers the other's number of the same token. Ascending, since both count in one order.
+    fn numbers_in(&self, other: &Self) -> Vec<Option<u64>> {
+        let mut others = (0..).zip(other.words()).peekable();
+        let mut number_of = |word: &str| {
+            while others.next_if(|(_, theirs)| *theirs < word).is_some() {}
+            others.next_if(|(_, theirs)| *theirs == word).map(|(number, _)| number)
+        };
+        self.words().map(&mut number_of).collect()
+    }
+
+    /// By order: n-grams that stand in both, as often as in that which has fewer.
+    fn matches(&self, other: &Self) -> [u64; ORDERS] {
+        let numbers = self.numbers_in(other);
+        std::array::from_fn(|order| {
+            let mut others = other.counts[order].iter().peekable();
+            let mut matches = 0;
+            for (gram, count) in &self.counts[order] {
+                let Some(gram) = renumbered(*gram, order + 1, &numbers) else { continue };
+                while others.next_if(|(theirs, _)| *theirs < gram).is_some() {}
+                if let Some((_, theirs)) = others.next_if(|(theirs, _)| *theirs == gram) {
+                    matches += u64::from(*count.min(theirs));
+                }
+            }
+            matches
+        })
+    }
+}
+
+/// Whether BLEU reaches the bound in both directions. A text without tokens is like none.
+#[must_use]
+pub fn is_alike(one: &Tokens, other: &Tokens, at_least_permille: u32) -> bool {
+    let (shorter, longer) = (one.len.min(other.len), one.len.max(other.len));
+    if shorter == 0 || (longer - shorter) * SHORTER_BY_A > shorter {
+        return false;
+    }
+    let matches = one.matches(other);
+    reaches(one.len, other.len, &matches, at_least_permille) && reaches(other.len, one.len, &matches, at_least_permille)
+}
+
+/// Whether a hypothesis of so many tokens reaches the bound against a reference of so many.
+fn reaches(hypothesis: usize, reference: usize, matches: &[u64; ORDERS], at_least_permille: u32) -> bool {
+    let orders = hypothesis.min(ORDERS);
+    let (mut left, mut right) = (1_u128, 1_u128);
+    for (order, matched) in matches.iter().enumerate().take(orders) {
+        left *= u128::from(PERMILLE) * u128::from(*matched);
+        right *= u128::from(at_least_permille) * (hypothesis - order) as u128;
+    }
+    if left == 0 || hypothesis >= reference {
+        return left != 0 && left >= right;
+    }
+    let penalty = exponential((orders * (reference - hypothesis)) as u128, hypothesis as u128);
+    BigUint::from(left) * BigUint::from(penalty.saturating_sub(TOO_NEAR)) > BigUint::from(right) << PLACES
+}
+
+/// e^(-numerator/denominator) in units of 2^-[`PLACES`], within 2^-80, of a quotient of at most 1: the alternating series.
+fn exponential(numerator: u128, denominator: u128) -> u128 {
+    let (mut sum, mut term, mut divisor) = (0, 1 << PLACES, denominator);
+    while term > 0 {
+        sum += term;
+        term = term * numerator / divisor;
+        divisor += denominator;
+        sum -= term;
+        term = term * numerator / divisor;
+        divisor += denominator;
+    }
+    sum
+}
+
+fn counts(numbers: &[u64], order: usize) -> Vec<(u64, u32)> {
+    let packed = |gram: &[u64]| gram.iter().fold(0, |packed, number| packed << TOKEN_BITS | number);
+    let mut grams: Vec<u64> = numbers.windows(order).map(packed).collect();
+    grams.sort_unstable();
+    let count = |alike: &[u64]| alike.first().map(|gram| (*gram, alike.len() as u32));
+    grams.chunk_by(u64::eq).filter_map(count).collect()
+}
+
+/// The n-gram in the other's numbers; nothing when the other lacks one of its tokens.
+fn renumbered(gram: u64, order: usize, numbers: &[Option<u64>]) -> Option<u64> {
+    let mut packed = 0;
+    for place in (0..order).rev() {
+        let number = usize::try_from(gram >> (place * TOKEN_BITS) & TOKEN_MASK).ok()?;
+        packed = packed << TOKEN_BITS | numbers.get(number).copied().flatten()?;
+    }
+    Some(packed)
+}
+
+/// The text in ASCII lower case with blanks between its tokens, as sacreBLEU's `13a` separates them.
+fn separated(text: &str) -> String {
+    let mut text = text.trim_ascii_end().to_ascii_lowercase();
+    for (from, to) in
+        [("<skipped>", ""), ("-\n", ""), ("\n", " "), ("&quot;", "\""), ("&amp;", "&"), ("&lt;", "<"), ("&gt;", ">")]
+    {
+        if text.contains(from) {
+            text = text.replace(from, to);
+        }
+    }
+    let mut spaced = String::with_capacity(2 * text.len());
+    spaced.push(' ');
+    for letter in text.chars() {
+        if letter == ' ' || letter.is_ascii_punctuation() && !matches!(letter, '\'' | ',' | '-' | '.') {
+            spaced.extend([' ', letter, ' ']);
+        } else {
+            spaced.push(letter);
+        }
+    }
+    spaced.push(' ');
+    let is_point = |letter: char| matches!(letter, '.' | ',');
+    let is_digit = |letter: char| letter.is_ascii_digit();
+    let text =
+        between(&spaced, |left| !is_digit(left), is_point, |left, right, text| text.extend([left, ' ', right, ' ']));
+    let text =
+        between(&text, is_point, |right| !is_digit(right), |left, right, text| text.extend([' ', left, ' ', right]));
+    between(&text, is_digit, |right| right == '-', |left, right, text| text.extend([left, ' ', right, ' ']))
+}
+
+/// The text with each two neighbours that are meant written anew, from the left, none of them taken twice.
+fn between(
+    text: &str,
+    is_left: impl Fn(char) -> bool,
+    is_right: impl Fn(char) -> bool,
+    write: impl Fn(char, char, &mut String),
+) -> String {
+    let mut written = String::with_capacity(2 * text.len());
+    let mut letters = text.chars().peekable();
+    while let Some(left) = letters.next() {
+        match is_left(left).then(|| letters.next_if(|right| is_right(*right))).flatten() {
+            Some(right) => write(left, right, &mut written),
+            None => written.push(left),
+        }
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINES: &str = "def f(xs):\n    total = 0\n    for x in xs:\n        total += x\n    return total";
+
+    #[test]
+    fn texts_are_alike_when_the_bound_is_reached_in_both_directions() {
+        let with_comment = format!("{LINES}  # done");
+        let renamed = LINES.replace("for x in", "for y in").replace("+= x", "+= y");
+        let cases = [
+            (LINES, LINES, [true, true, true, true]),
+            (LINES, &LINES.to_ascii_uppercase(), [true, true, true, true]),
+            // 90.48 in one direction, 90.21 in the other.
+            (LINES, &with_comment, [true, true, false, false]),
+            // 72.65
+            (LINES, &renamed, [false; 4]),
+            // 22.59
+            ("return a + b", "return b + a", [false; 4]),
+            ("", "", [false; 4]),
+            (" \n", "a", [false; 4]),
+            ("a", "a", [true; 4]),
+            ("a b c d", "a b c d e", [false; 4]),
+        ];
+        for (one, other, expected) in cases {
+            let (one, other) = (Tokens::try_new(one).unwrap(), Tokens::try_new(other).unwrap());
+            for (permille, expected) in [850, 902, 903, 1000].into_iter().zip(expected) {
+                assert_eq!(
+                    is_alike(&one, &other, permille),
+                    expected,
+                    "{} / {} at {permille}",
+                    one.text(),
+                    other.text()
+                );
+                assert_eq!(is_alike(&other, &one, permille), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn each_direction_has_its_own_bound() {
+        let reach = |one: &str, other: &str, permille| {
+            let (one, other) = (Tokens::try_new(one).unwrap(), Tokens::try_new(other).unwrap());
+            reaches(one.len, other.len, &one.matches(&other), permille)
+        };
+        let longer = format!("{LINES}  # done");
+        assert_eq!([904, 905].map(|permille| reach(LINES, &longer, permille)), [true, false]);
+        assert_eq!([902, 903].map(|permille| reach(&longer, LINES, permille)), [true, false]);
+        let renamed = LINES.replace("for x in", "for y in").replace("+= x", "+= y");
+        assert_eq!([726, 727].map(|permille| reach(LINES, &renamed, permille)), [true, false]);
+    }
+
+    #[test]
+    fn tokens_are_those_of_13a() {
+        let cases = [
+            ("Hello, World! ", "hello , world !"),
+            ("it's 3.14, 1,000 and 5-3 e-mails...", "it's 3.14 , 1,000 and 5 - 3 e-mails . . ."),
+            ("&quot;a&amp;lt;b&quot;", "\" a < b \""),
+            ("split-\nword\nnext<SKIPPED>one", "splitword nextone"),
+            ("a_b[c]/d\\e~`f`", "a _ b [ c ] / d \\ e ~ ` f `"),
+            ("x.5 .5 5. é.ü,", "x . 5 . 5 5 . é . ü ,"),
+            ("..5,,a", ". .5 , , a"),
+        ];
+        for (text, tokens) in cases {
+            assert_eq!(Tokens::try_new(text).unwrap().text(), tokens, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_series_is_the_exponential_function() {
+        let whole = 1_u128 << PLACES;
+        assert_eq!(exponential(0, 7), whole);
+        // e^-1 = 0.367879441171442321595523770161..., e^-(1/6) = 0.846481724890614074...
+        let decimals = |value: u128| ((value >> (PLACES - 64)) * 1_000_000_000_000_000_000) >> 64;
+        assert_eq!(decimals(exponential(5, 5)), 367_879_441_171_442_321);
+        assert_eq!(decimals(exponential(4, 24)), 846_481_724_890_614_074);
+    }
+
+    #[test]
+    fn texts_of_too_many_tokens_are_refused() {
+        assert!(Tokens::try_new(&"a ".repeat(TOKENS_MAX)).is_ok());
+        assert_eq!(Tokens::try_new(&"a ".repeat(TOKENS_MAX + 1)), Err(BadAnswer::Tokens));
+        assert_eq!(Tokens::try_new(&"(".repeat(TOKENS_MAX + 1)), Err(BadAnswer::Tokens));
+    }
+}
