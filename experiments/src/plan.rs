@@ -6,6 +6,7 @@
 //! | [`check`] | does it make sense, and which cells does it ask for? |
 //! | [`behaviour`] | what do contractors do? |
 //! | [`population`] | which of them do otherwise? |
+//! | [`model`] | which model do they ask? |
 //! | [`fault`] | what is wrong, where, and what would be right? |
 //! | [`hypothesis`] | what is claimed, and does it hold? |
 //! | [`presets`] | which plans come along? |
@@ -15,6 +16,7 @@ pub mod check;
 pub mod fault;
 pub mod file;
 pub mod hypothesis;
+pub mod model;
 pub mod population;
 pub mod presets;
 

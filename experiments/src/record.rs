@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use traffic_gen::bargain::Played;
 use traffic_gen::bargain::analysis::{Plane, Solutions};
 use traffic_gen::bargain::figures::{BargainValue, Optimality};
+use traffic_gen::models::ModelSummary;
 
 /// What was asked of a cell, and how it ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -90,6 +91,9 @@ pub struct PopulationRecord {
     /// What they sent besides the messages of their scripts, by kind, in the warm-up too.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub misconduct: BTreeMap<String, MisconductRecord>,
+    /// What the model was asked that chose their terms, in the warm-up too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelSummary>,
 }
 
 /// What came of envelopes that should not have been sent.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`rounds`] | what did the agents of a cell see, round by round? |
 //! | [`misconduct`] | what do contractors send that they should not? |
+//! | [`models`] | which models do contractors of a cell ask, and what did that come to? |
 //! | [`files`] | how does it get into the cell's folder? |
 //! | [`cell`] | how is one cell run? |
 //! | [`running`] | what does Prometheus see of the cell that runs? |
@@ -13,6 +14,7 @@ pub mod cell;
 pub mod experiment;
 pub mod files;
 pub mod misconduct;
+pub mod models;
 pub mod rounds;
 pub mod running;
 
@@ -73,6 +75,14 @@ pub enum RunError {
         waited_s: u64,
         /// What was waited for.
         reason: String,
+    },
+    /// A model.
+    #[error("the model of {population}: {fault}")]
+    Model {
+        /// The population that asks it.
+        population: String,
+        /// Why it cannot be asked.
+        fault: String,
     },
     /// This build starts no nats-server.
     #[error("this build starts no nats-server; run it from a full build: cargo build --release")]

@@ -120,6 +120,7 @@ async fn populations_behave_each_in_its_own_way_and_are_told_apart_in_the_record
         contractor,
         misconduct: Misconduct::default(),
         markup: 0.0,
+        model: None,
     };
     let populations = vec![population("declining", declining), population("refusing", refusing)];
     let asked = CellSpec { populations, ..usual };
@@ -204,6 +205,7 @@ async fn beside_four(
         contractor: usual.contractor.clone(),
         misconduct,
         markup: 0.25,
+        model: None,
     };
     let asked = CellSpec { populations: vec![odd], requests_per_s: limit, ..usual };
     let (mut record, rounds) = run(&asked, &IN_MEMORY, &folder.path().join("cells").join(&asked.id)).await;

@@ -57,7 +57,7 @@ fn a_population_behaves_as_the_grid_says_but_for_what_it_says_itself() {
 }
 
 /// What in [`GOOD`] is replaced, by what, where the fault is, and words of fault and remedy.
-const BAD: [(&str, &str, (usize, usize), &str); 52] = [
+const BAD: [(&str, &str, (usize, usize), &str); 55] = [
     ("name = \"mine\"", "name = \"my plan\"", (1, 8), "is no name; use 1 to 64 letters"),
     ("name = \"mine\"", "name = \"\"", (1, 8), "is no name; use 1 to 64 letters"),
     ("name = \"mine\"\n", "", (1, 1), "missing field `name`; add it"),
@@ -123,6 +123,24 @@ const BAD: [(&str, &str, (usize, usize), &str); 52] = [
         "[[grid.population]]\nname = \"odd\"\ncount = 1\ncontractor = { silnet = 1.0 }\n[[hyp",
         (15, 16),
         "did you mean `silent`?",
+    ),
+    (
+        "[[hyp",
+        "[[grid.population]]\nname = \"odd\"\ncount = 1\nmodel = \"/nowhere.toml\"\n[[hyp",
+        (15, 9),
+        "model /nowhere.toml: ",
+    ),
+    (
+        "[[hyp",
+        "[[grid.population]]\nname = \"odd\"\ncount = 1\nmodel = \"Cargo.toml\"\n[[hyp",
+        (15, 9),
+        "model Cargo.toml: ",
+    ),
+    (
+        "[[hyp",
+        "[[grid.population]]\nname = \"odd\"\ncount = 1\ncontractor = { silent = 0.5 }\nmodel = \"m\"\n[[hyp",
+        (15, 25),
+        "odd asks a model, and has a script; give one of the two",
     ),
     ("decision_p95_ms", "decision_p59_ms", (14, 8), "did you mean decision_p95_ms?"),
 ];

@@ -157,7 +157,7 @@ pub async fn run(args: ContractorsArgs) -> Outcome {
     }
     #[cfg(feature = "llm")]
     let summary = match &asked {
-        Some(asked) => Some(asked.summary(&population).await),
+        Some(asked) => Some(asked.model.summary(&population, |_| true).await),
         None => None,
     };
     population.stop().await?;

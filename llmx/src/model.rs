@@ -10,7 +10,7 @@ use ::agents::model::config::ModelConfigError;
 use ::agents::model::decider::ModelDeciderCounts;
 use ::agents::model::metrics::ModelMetrics;
 use ::agents::model::{Consultant, HttpModel, KeptPrompts, ModelAgentConfig, ModelDecider, ModelTotals};
-use traffic_gen::live::ModelPopulation;
+use traffic_gen::live::{ModelPopulation, SharedModel};
 
 use crate::arguments::read_text;
 use crate::output::{Failure, note, tracer};
@@ -45,7 +45,7 @@ pub fn open(
     let text = read_text(path, FILE_BYTES_MAX).map_err(|error| fault(&error))?;
     let config: ModelAgentConfig = toml::from_str(&text).map_err(|error| fault(&error))?;
     check(&config).map_err(|error| fault(&error))?;
-    let key = if config.model.key_env.is_empty() { None } else { Some(key_of(&config.model.key_env)?) };
+    let key = config.model.key().map_err(Failure::configuration)?;
     let model = HttpModel::try_new(&config.model, key.as_deref()).map_err(|error| fault(&error))?;
     let mut consultant = Consultant::new(model, config.model.clone()).traced(tracer());
     if let Some(metrics) = metrics {
@@ -67,7 +67,7 @@ pub fn open_decider(path: &Path, seed: Option<u64>, with: ModelUse) -> Result<Ar
 /// The model of `--model FILE` or `--contractor-model FILE`, for a share of the contractors. Nobody knows its seed.
 pub fn open_contractors(path: &Path, share: f64, with: ModelUse) -> Result<ModelPopulation, Failure> {
     let OpenedModel { config, consultant } = open(path, ModelAgentConfig::check, with)?;
-    Ok(ModelPopulation { share, config, consultant, marker_seed: unknown_seed() })
+    Ok(ModelPopulation { share, model: SharedModel { config, consultant, marker_seed: unknown_seed() } })
 }
 
 /// A seed from the only source of randomness of the standard library: new in each process, known to nobody.
@@ -99,10 +99,4 @@ pub fn note_decisions(decider: &ModelDecider) {
 pub fn spent(consultant: &Consultant) -> String {
     let ModelTotals { calls, usage, cost, .. } = consultant.totals();
     format!("{calls} calls, {} tokens in, {} out, {cost} micro-units", usage.input, usage.output)
-}
-
-/// The key in an environment variable.
-pub fn key_of(variable: &str) -> Result<String, Failure> {
-    let fault = || Failure::configuration(format_args!("{variable} is not set: it should hold the model's key"));
-    std::env::var(variable).ok().filter(|key| !key.trim().is_empty()).ok_or_else(fault)
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::agents::model::config::read_key;
 use ::agents::model::stub::{StubReply, StubScript, reply};
 use ::gateway::server::{self, ServerOptions};
 use axum::Router;
@@ -80,7 +81,7 @@ pub async fn run(args: ModelStubArgs) -> Outcome {
         None => StubScript::default(),
         Some(path) => read_script(path)?,
     };
-    let key = args.key_env.as_deref().map(crate::model::key_of).transpose()?;
+    let key = args.key_env.as_deref().map(read_key).transpose().map_err(Failure::configuration)?;
     let unbound = |error| Failure::configuration(unbound(args.listen, &error));
     let listener = server::bind(args.listen).map_err(unbound)?;
     let address = listener.local_addr().map_err(unbound)?;

@@ -32,7 +32,7 @@ use due::DueCalls;
 #[cfg(feature = "llm")]
 use agents::model::ModelDecider;
 #[cfg(feature = "llm")]
-pub use contractors::ModelPopulation;
+pub use contractors::{ModelPopulation, SharedModel};
 pub use contractors::{RunningContractor, contractor_name};
 
 /// The topic contractors register and calls go to, unless a scenario names another.
@@ -97,6 +97,9 @@ pub struct CallScenario {
     /// A share of the contractors asks this model instead.
     #[cfg(feature = "llm")]
     pub model: Option<ModelPopulation>,
+    /// Some of the others ask a model of their own, by their names.
+    #[cfg(feature = "llm")]
+    pub models: BTreeMap<AgentId, SharedModel>,
     /// Chooses among the offers, under a policy that leaves that to the initiator; its owner's limits are gates of each call.
     #[cfg(feature = "llm")]
     pub decider: Option<Arc<ModelDecider>>,
@@ -136,6 +139,8 @@ impl Default for CallScenario {
             by_contractor: BTreeMap::new(),
             #[cfg(feature = "llm")]
             model: None,
+            #[cfg(feature = "llm")]
+            models: BTreeMap::new(),
             #[cfg(feature = "llm")]
             decider: None,
             reply_within_ms: 2_000,

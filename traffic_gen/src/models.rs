@@ -4,11 +4,12 @@ use std::fmt;
 
 #[cfg(feature = "llm")]
 use agents::model::{Consultant, ModelDecider, decider::ModelDeciderCounts};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What decides for the agents of a run: its label. The greatest of several is that of the run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum ModelSource {
     /// Scripts alone, or beside them a model that never answered.
     #[default]
@@ -20,7 +21,8 @@ pub enum ModelSource {
 }
 
 /// What the model of a run was asked, and what that cost.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ModelSummary {
     /// Its name.
     pub name: String,

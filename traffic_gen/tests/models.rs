@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 use tracing_subscriber::fmt::MakeWriter;
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
-use traffic_gen::live::{self, Access, CallScenario, ModelPopulation, Population};
+use traffic_gen::live::{self, Access, CallScenario, ModelPopulation, Population, SharedModel};
 use traffic_gen::recorder::Recorder;
 
 const DOMAIN: &str = include_str!("../../domains/ecommerce.json");
@@ -101,9 +101,7 @@ async fn limits_and_bids_stand_in_no_prompt_message_log_line_metric_or_span_they
         duration: Duration::from_secs(1),
         model: Some(ModelPopulation {
             share: 1.0,
-            config: config.clone(),
-            consultant: ask(bids, &config),
-            marker_seed: 5,
+            model: SharedModel { config: config.clone(), consultant: ask(bids, &config), marker_seed: 5 },
         }),
         decider: Some(Arc::new(ModelDecider::new(config.clone(), ask(StubScript::default(), &config), 5))),
         options: options.clone(),

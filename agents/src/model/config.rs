@@ -189,6 +189,20 @@ pub struct ModelConfigError {
     pub fault: String,
 }
 
+/// An environment variable that should hold a key, and is not set.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0} is not set: it should hold the model's key")]
+pub struct MissingKey(pub String);
+
+/// The key in an environment variable.
+///
+/// # Errors
+/// [`MissingKey`], also where the variable is empty.
+pub fn read_key(variable: &str) -> Result<String, MissingKey> {
+    let key = std::env::var(variable).ok().filter(|key| !key.trim().is_empty());
+    key.ok_or_else(|| MissingKey(variable.to_owned()))
+}
+
 impl Default for ModelConfig {
     fn default() -> Self {
         Self {
@@ -255,6 +269,14 @@ impl ModelAgentConfig {
 }
 
 impl ModelConfig {
+    /// The key that `key_env` names; none where it names none.
+    ///
+    /// # Errors
+    /// As [`read_key`].
+    pub fn key(&self) -> Result<Option<String>, MissingKey> {
+        (!self.key_env.is_empty()).then(|| read_key(&self.key_env)).transpose()
+    }
+
     fn check(&self) -> Result<(), ModelConfigError> {
         let is_web = self.url.starts_with("http://") || self.url.starts_with("https://");
         let authority = self.url.split("://").nth(1).unwrap_or_default().split('/').next().unwrap_or_default();

@@ -1,6 +1,6 @@
 //! What each population did, where not all contractors of a group behave alike, and how the negotiations went that awarded
-//! nothing to it. Keys are `P1` to `P8` with the population's name; `P9` to `P11`
-//! are of all populations together, against the group whose contractors behave.
+//! nothing to it. Keys are `P1` to `P8` with the population's name, and `P12` to `P15` where it
+//! asks a model; `P9` to `P11` are of all populations together, against the group whose contractors behave.
 
 use super::group::Weighted;
 use super::{Sheet, Wording};
@@ -11,10 +11,15 @@ const BESIDE: &str = "every negotiation awarded something to them";
 
 /// Adds the figures of every population.
 pub fn put(sheet: &mut Sheet<'_>) {
-    let names: Vec<String> = sheet.group.cell().populations.iter().map(|population| population.name.clone()).collect();
-    for name in &names {
+    let populations = &sheet.group.cell().populations;
+    let names: Vec<(String, bool)> =
+        populations.iter().map(|population| (population.name.clone(), population.model.is_some())).collect();
+    for (name, asks_model) in &names {
         own(sheet, name);
         beside(sheet, name);
+        if *asks_model {
+            asked(sheet, name);
+        }
     }
     if !names.is_empty() {
         against_calm(sheet);
@@ -135,6 +140,20 @@ fn own(sheet: &mut Sheet<'_>, population: &str) {
         needs: OFFERED,
     };
     sheet.latency_of_population(&offer, population, "offer of");
+}
+
+/// What its model was asked, the warm-up with it.
+fn asked(sheet: &mut Sheet<'_>, population: &str) {
+    let needs = "its model was asked nothing";
+    for (key, name, unit, definition, sum) in [
+        ("P12", "calls per question", "calls", "calls of the model, repairs and repeats included", "calls"),
+        ("P13", "tokens per question", "tokens", "tokens in and out", "tokens"),
+        ("P14", "cost per question", "micro-units", "what its tokens cost", "cost"),
+        ("P15", "without an answer", "share", "questions to the model that were answered without it", "fallbacks"),
+    ] {
+        let of = format!("model {sum} of {population}");
+        sheet.of_population(&Wording { key, name, unit, definition, needs }, population, |seeds| seeds.mean(&of));
+    }
 }
 
 fn beside(sheet: &mut Sheet<'_>, population: &str) {

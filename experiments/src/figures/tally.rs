@@ -117,6 +117,18 @@ impl Tally {
                     .insert("model fallbacks".to_owned(), (model.fallbacks as f64, decisions + model.fallbacks as f64));
             }
         }
+        for PopulationRecord { name, model, .. } in &cell.populations {
+            let Some(model) = model else { continue };
+            let tokens = model.input_tokens + model.output_tokens;
+            for (figure, sum) in [
+                ("calls", model.calls),
+                ("tokens", tokens),
+                ("cost", model.cost_micro_units),
+                ("fallbacks", model.fallbacks),
+            ] {
+                means.insert(format!("model {figure} of {name}"), (sum as f64, model.questions as f64));
+            }
+        }
         Self {
             populations: cell.populations.iter().map(|part| (part.name.clone(), members(part))).collect(),
             cell,

@@ -76,6 +76,8 @@ pub struct PopulationFile {
     /// How they behave; what is not said is as in the grid.
     #[serde(default)]
     pub contractor: ContractorFile,
+    /// The file of a model that chooses their terms instead (docs/models.md).
+    pub model: Option<Spanned<String>>,
 }
 
 /// How contractors behave; chances are 0 unless given.
@@ -125,7 +127,8 @@ impl GridFile {
 
 impl ContractorFile {
     /// The name and the place of something that is said.
-    fn first(&self) -> Option<(&'static str, std::ops::Range<usize>)> {
+    #[must_use]
+    pub fn first(&self) -> Option<(&'static str, std::ops::Range<usize>)> {
         let Self { delay_ms, cost, markup, silent, refuse, late, decline, ignore_award, fail, .. } = self;
         let Self { duplicate, malformed, rate_factor, .. } = self;
         let amounts = [delay_ms, cost].into_iter().flatten().map(Spanned::span);

@@ -9,6 +9,7 @@ use toml::Spanned;
 use super::behaviour::{Behaviour, Misconduct};
 use super::fault::FaultList;
 use super::file::{ContractorFile, PopulationFile};
+use super::model::{self, PopulationModel};
 
 /// What those are called that are in no population, where there are any.
 pub const REST: &str = "rest";
@@ -29,6 +30,9 @@ pub struct PopulationSpec {
     pub misconduct: Misconduct,
     /// What they add to their own cost, as a share of it.
     pub markup: f64,
+    /// What they ask for their terms, instead of a script.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<PopulationModel>,
 }
 
 /// A population of a grid, whatever its number of contractors.
@@ -36,6 +40,7 @@ struct Part {
     name: String,
     size: PartSize,
     behaviour: Behaviour,
+    model: Option<PopulationModel>,
     /// What sets it apart from the rest, in words.
     words: String,
     place: std::ops::Range<usize>,
@@ -72,9 +77,27 @@ impl Populations {
                 continue;
             }
             let Some(size) = PartSize::read(file, &place, faults) else { continue };
-            let own = Behaviour::read(&file.contractor.clone().over(rest.clone()), faults);
-            let words = own.beside(&behaviour);
-            parts.push(Part { name: name.clone(), size, behaviour: own, words, place });
+            let (own, model, words) = match &file.model {
+                Some(asked) => {
+                    if let Some((_, given)) = file.contractor.first() {
+                        let found = format!("{name} asks a model, and has a script");
+                        faults.add(
+                            &given,
+                            found,
+                            "give one of the two: what a model offers, and when, it decides itself",
+                        );
+                    }
+                    let model = model::read(asked, faults);
+                    let words = format!("model {}", asked.get_ref());
+                    (Behaviour::read(&ContractorFile::default(), faults), model, words)
+                }
+                None => {
+                    let own = Behaviour::read(&file.contractor.clone().over(rest.clone()), faults);
+                    let words = own.beside(&behaviour);
+                    (own, None, words)
+                }
+            };
+            parts.push(Part { name: name.clone(), size, behaviour: own, model, words, place });
         }
         Self { parts, rest: behaviour }
     }
@@ -91,7 +114,7 @@ impl Populations {
     pub fn of(&self, contractors: u32, faults: &mut FaultList<'_>) -> Vec<PopulationSpec> {
         let mut left = contractors;
         let mut specs = Vec::new();
-        for Part { name, size, behaviour, place, .. } in &self.parts {
+        for Part { name, size, behaviour, model, place, .. } in &self.parts {
             let count = size.among(contractors);
             if count == 0 || count > left {
                 let found =
@@ -105,7 +128,8 @@ impl Populations {
             }
             left -= count;
             let Behaviour { contractor, misconduct, markup, .. } = behaviour.clone();
-            specs.push(PopulationSpec { name: name.clone(), count, contractor, misconduct, markup });
+            let model = model.clone();
+            specs.push(PopulationSpec { name: name.clone(), count, contractor, misconduct, markup, model });
         }
         specs
     }

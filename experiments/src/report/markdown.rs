@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use crate::figures::Figure;
+use crate::record::PopulationRecord;
 
 use super::ExperimentReport;
 use super::differences::Differences;
@@ -46,7 +47,8 @@ pub fn text(report: &ExperimentReport, differences: Option<&Differences>) -> Str
     }
     SHOWN.iter().for_each(|keys| figures(&mut text, report, keys));
     populations(&mut text, report);
-    misconduct(&mut text, report);
+    table(&mut text, OF_MODELS, &model_rows(report));
+    table(&mut text, OF_MISCONDUCT, &misconduct_rows(report));
     if report.groups.len() > ROWS_MAX {
         let _ = writeln!(text, "\n{} further groups are in `figures.json`.", report.groups.len() - ROWS_MAX);
     }
@@ -213,12 +215,42 @@ pub fn misconduct_rows(report: &ExperimentReport) -> Vec<[String; 6]> {
     rows
 }
 
-fn misconduct(text: &mut String, report: &ExperimentReport) {
-    let rows = misconduct_rows(report);
+/// The columns of [`model_rows`].
+pub const OF_MODELS: [&str; 7] = [
+    "group",
+    "population",
+    "model",
+    "calls per question",
+    "tokens per question",
+    "micro-units per question",
+    "without an answer",
+];
+
+/// A row for each population that asks a model.
+#[must_use]
+pub fn model_rows(report: &ExperimentReport) -> Vec<[String; 7]> {
+    let mut rows = Vec::new();
+    for group in &report.groups {
+        for PopulationRecord { name, model, .. } in &group.populations {
+            let Some(model) = model else { continue };
+            let shown = |key: &str| {
+                let key = format!("{key}.{name}");
+                value(group.figures.iter().find(|figure| figure.key == key))
+            };
+            let model = format!("{} ({})", model.name, <&str>::from(model.source));
+            let [calls, tokens, cost, fallbacks] = ["P12", "P13", "P14", "P15"].map(shown);
+            rows.push([group.name.clone(), name.clone(), model, calls, tokens, cost, fallbacks]);
+        }
+    }
+    rows
+}
+
+/// A table, unless it would be empty.
+fn table<const N: usize>(text: &mut String, columns: [&str; N], rows: &[[String; N]]) {
     if rows.is_empty() {
         return;
     }
-    let _ = writeln!(text, "\n| {} |\n|{}", OF_MISCONDUCT.join(" | "), "---|".repeat(OF_MISCONDUCT.len()));
+    let _ = writeln!(text, "\n| {} |\n|{}", columns.join(" | "), "---|".repeat(N));
     for row in rows.iter().take(ROWS_MAX) {
         let _ = writeln!(text, "| {} |", row.join(" | "));
     }

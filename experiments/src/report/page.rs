@@ -8,7 +8,8 @@ use crate::figures::hypotheses::{HypothesisVerdict, Judgement};
 use super::charts::Picture;
 use super::differences::Differences;
 use super::markdown::{
-    OF_MISCONDUCT, OF_POPULATIONS, digits, misconduct_rows, number, population_rows, scope, summary, value,
+    OF_MISCONDUCT, OF_MODELS, OF_POPULATIONS, digits, misconduct_rows, model_rows, number, population_rows, scope,
+    summary, value,
 };
 use super::paper::PaperComparison;
 use super::{ExperimentReport, GroupFigures};
@@ -118,9 +119,8 @@ fn populations(report: &ExperimentReport) -> Markup {
             tr { th scope="row" { (group) } td { (population) } @for value in values { td.number { (value) } } }
         }
     };
+    let models = model_rows(report);
     let sent = misconduct_rows(report);
-    let sent_head = html! { @for title in OF_MISCONDUCT { th { (title) } } };
-    let sent_body = html! { @for row in &sent { tr { @for cell in row { td { (cell) } } } } };
     html! {
         @if !rows.is_empty() {
             h2 { "Populations" }
@@ -128,11 +128,21 @@ fn populations(report: &ExperimentReport) -> Markup {
             p.quiet { "What is beside a population is the negotiations that awarded nothing to it; the others are those that awarded nothing to any \
                       but the rest. Calm is the group that differs in nothing but that its contractors behave." }
         }
+        @if !models.is_empty() {
+            (plain_table("Models", OF_MODELS, &models))
+            p.quiet { "What the models of populations were asked, of all seeds and the warm-up." }
+        }
         @if !sent.is_empty() {
-            (table("Misconduct", &sent_head, &sent_body))
+            (plain_table("Misconduct", OF_MISCONDUCT, &sent))
             p.quiet { "Envelopes that should not have been sent, of all seeds and the warm-up. A disposition of `ok` may never be told." }
         }
     }
+}
+
+fn plain_table<const N: usize>(name: &str, columns: [&str; N], rows: &[[String; N]]) -> Markup {
+    let head = html! { @for title in columns { th { (title) } } };
+    let body = html! { @for row in rows { tr { @for cell in row { td { (cell) } } } } };
+    table(name, &head, &body)
 }
 
 fn changes(differences: &Differences) -> Markup {

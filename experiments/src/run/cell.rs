@@ -19,10 +19,12 @@ use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeError, ExchangeOptions};
 use traffic_gen::invariants::{Verdict, recompute};
 use traffic_gen::live::{self, Access, CallScenario, Population};
+use traffic_gen::models::ModelSummary;
 use traffic_gen::recorder::{Finished, Recorder};
 
 use super::files::CellFiles;
 use super::misconduct::{FloodSpan, MisconductCounts, MisconductTransport};
+use super::models::CellModels;
 use super::rounds::{Markups, RoundObserver};
 use super::{CellBus, FileError, RunError, RunOptions};
 use crate::plan::population::REST;
@@ -97,7 +99,7 @@ pub async fn run_cell(
         time_scale: options.time_scale,
         seed: spec.seed,
         bus: <&str>::from(options.bus).to_owned(),
-        deciders: "scripted".to_owned(),
+        deciders: deciders(&measured.populations).to_owned(),
         labels: spec.labels.clone(),
         populations: measured.populations,
         rounds: files.written(),
@@ -124,6 +126,8 @@ async fn measure(
     (files, cancel, show): (&mut CellFiles, &CancellationToken, &(dyn Fn(CellStanding) + Sync)),
 ) -> Result<Measured, RunError> {
     let mut scenario = scenario(spec, options);
+    let models = CellModels::open(spec)?;
+    models.join(&mut scenario);
     scenario.options.observer = Some(Arc::clone(observer) as _);
     let control = ControlClient::try_new(exchange.url())?;
     let conduct = Conduct::of(spec, options, cancel);
@@ -149,13 +153,14 @@ async fn measure(
     let written = conduct.flood_until(calls_end, attend(calls, observer, files, &ends, show)).await;
     let elapsed = started.elapsed();
     await_last_events(observer).await;
+    let asked = models.summaries(&population).await;
     let stopped = population.stop().await;
     written?;
     stopped?;
     let Finished { verdict, .. } = recorder
         .finish_after(cancel.is_cancelled())
         .map_err(|source| FileError { path: Path::new("trace").to_owned(), source })?;
-    Ok(Measured { verdict, elapsed, populations: conduct.populations(spec) })
+    Ok(Measured { verdict, elapsed, populations: conduct.populations(spec, asked) })
 }
 
 /// A token of its own for each name.
@@ -361,7 +366,7 @@ impl Conduct {
     }
 
     /// The populations with their contractors, those in none as the last; none where all behave alike and as scripted.
-    fn populations(&self, spec: &CellSpec) -> Vec<PopulationRecord> {
+    fn populations(&self, spec: &CellSpec, mut asked: BTreeMap<String, ModelSummary>) -> Vec<PopulationRecord> {
         if spec.populations.is_empty() && self.usual.is_none() {
             return Vec::new();
         }
@@ -371,6 +376,7 @@ impl Conduct {
             name: name.to_owned(),
             contractors: names.by_ref().take(count as usize).collect(),
             misconduct: self.counts.get(name).map(MisconductCounts::records).unwrap_or_default(),
+            model: asked.remove(name),
         };
         let mut records: Vec<PopulationRecord> = sizes.chain([(REST, u32::MAX)]).map(record).collect();
         records.retain(|record| !record.contractors.is_empty());
@@ -391,6 +397,12 @@ fn exchange_options(spec: &CellSpec, options: &RunOptions) -> ExchangeOptions {
         limits,
         ..ExchangeOptions::default()
     }
+}
+
+/// Who chose terms: the greatest label of any population.
+fn deciders(populations: &[PopulationRecord]) -> &'static str {
+    let sources = populations.iter().filter_map(|population| population.model.as_ref().map(|model| model.source));
+    sources.max().unwrap_or_default().into()
 }
 
 fn violations(verdict: &Verdict) -> BTreeMap<String, u64> {

@@ -158,6 +158,7 @@ fn griefed(own_us: u64, others_us: u64) -> Vec<Group> {
                 name: "griefer".to_owned(),
                 contractors: vec!["contractor-00".to_owned()],
                 misconduct: BTreeMap::new(),
+                model: None,
             }],
             ..cell.clone()
         });

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use ::agents::model::{KeptPrompts, ModelDecider};
 use schemas::Policy;
 use schemas::policy::Decider;
-#[cfg(feature = "llm")]
-use traffic_gen::live::ModelPopulation;
 use traffic_gen::live::{CallScenario, Population};
+#[cfg(feature = "llm")]
+use traffic_gen::live::{ModelPopulation, SharedModel};
 use traffic_gen::models::ModelSummary;
 
 use crate::arguments::share;
@@ -89,8 +89,10 @@ impl DemoModelArgs {
             contractors.map(|path| model::open_contractors(path, self.model_share, with())).transpose()?;
         let initiator = self.initiator_model.as_deref();
         let initiator = initiator.map(|path| model::open_decider(path, seed, with())).transpose()?;
-        let contractors = contractors
-            .map(|population| ModelPopulation { marker_seed: seed.unwrap_or(population.marker_seed), ..population });
+        let contractors = contractors.map(|ModelPopulation { share, model }| {
+            let marker_seed = seed.unwrap_or(model.marker_seed);
+            ModelPopulation { share, model: SharedModel { marker_seed, ..model } }
+        });
         Ok(DemoModels { contractors, initiator, kept })
     }
 
@@ -112,7 +114,7 @@ impl DemoModels {
         self.kept.iter().for_each(crate::output::note);
         DemoModelSummaries {
             contractors: match &self.contractors {
-                Some(model) => Some(model.summary(population).await),
+                Some(contractors) => Some(contractors.model.summary(population, |_| true).await),
                 None => None,
             },
             initiator: self.initiator.as_deref().map(ModelSummary::of_decider),

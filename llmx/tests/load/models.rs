@@ -105,6 +105,42 @@ async fn a_contractor_that_asks_a_model_leaves_the_payloads_in_the_log_that_a_sc
     assert_eq!(stub.process.end().await, Some(0));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_population_of_a_plan_asks_a_model_and_the_cell_says_what_it_asked_and_who_decided() {
+    let mut stub = stub("model-stub.toml").await;
+    let folder = tempfile::tempdir().unwrap();
+    let plan = folder.path().join("plan.toml");
+    let text = format!(
+        "name = \"mixed\"\ntext = \"Half of them ask a model\"\n[[grid]]\ncontractors = [4]\npolicy = [\"high\"]\n\
+         rate = [4]\nduration = [\"2s\"]\nwarm_up = 0\n\
+         [[grid.population]]\nname = \"asking\"\nshare = 0.5\nmodel = {:?}\n",
+        stub.config
+    );
+    std::fs::write(&plan, text).unwrap();
+    let run = folder.path().join("run");
+    let args = ["experiment", "run", plan.to_str().unwrap(), "--out", run.to_str().unwrap()];
+    let (code, said) = Process::start(&args).end_by_itself().await;
+    assert_eq!(code, Some(0), "{said}");
+    let read = |name: &str| std::fs::read_to_string(run.join(name)).unwrap();
+    let cell: Value = serde_json::from_str(&read("cells/high-n4-s1/cell.json")).unwrap();
+    assert_eq!((&cell["deciders"], &cell["violations"]), (&"stub".into(), &serde_json::json!({})), "{cell}");
+    let [asking, rest] = cell["populations"].as_array().unwrap().as_slice() else { panic!("{cell}") };
+    let rounds = cell["rounds"].as_u64().unwrap();
+    assert_eq!(
+        (&asking["model"]["agents"], &asking["model"]["questions"]),
+        (&2.into(), &(2 * rounds).into()),
+        "{cell}"
+    );
+    assert!(rounds > 0 && asking["model"]["input_tokens"].as_u64().unwrap() > 100 * rounds, "{cell}");
+    assert!(rest.get("model").is_none(), "{cell}");
+    let report = read("report.md");
+    assert!(report.contains("| asking | stub (stub) | ") && !report.contains("| rest | stub"), "{report}");
+    let resolved: Value = serde_json::from_str(&read("experiment.json")).unwrap();
+    let model = &resolved["cells"][0]["populations"][0]["model"];
+    assert_eq!(model["contractor"]["terms"]["price"]["min"], 1_000_000, "a plan holds the model's file: {model}");
+    assert_eq!(stub.process.end().await, Some(0));
+}
+
 /// What contractors said in an exported log, in order, by negotiation. Which of two equal offers wins is the exchange's
 /// draw by name, so who said it is left out.
 fn payloads(log: &str) -> Vec<(String, String)> {

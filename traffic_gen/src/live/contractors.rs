@@ -21,12 +21,20 @@ use super::{CallScenario, LiveError};
 #[cfg(feature = "llm")]
 use crate::models::ModelSummary;
 
-/// Contractors that ask a model, which they share.
+/// Contractors that ask a model.
 #[cfg(feature = "llm")]
 #[derive(Debug, Clone)]
 pub struct ModelPopulation {
     /// How many of the contractors of a scenario ask it, from 0 to 1; the others are scripted.
     pub share: f64,
+    /// What they ask.
+    pub model: SharedModel,
+}
+
+/// A model that several contractors ask.
+#[cfg(feature = "llm")]
+#[derive(Debug, Clone)]
+pub struct SharedModel {
     /// What they are told, and may offer.
     pub config: Arc<ModelAgentConfig>,
     /// The model, with its accounts.
@@ -44,14 +52,20 @@ impl ModelPopulation {
         let count = (f64::from(contractors) * self.share.clamp(0.0, 1.0)).round() as u32;
         count
     }
+}
 
-    /// What the model was asked in a run, and what that cost. Ask before the population is stopped.
-    pub async fn summary(&self, population: &Population) -> ModelSummary {
+#[cfg(feature = "llm")]
+impl SharedModel {
+    /// What some contractors of a population asked it in a run, and what that cost. Ask before the population is stopped.
+    pub async fn summary(&self, population: &Population, asks: impl Fn(&AgentId) -> bool) -> ModelSummary {
         let mut counts = ModelContractorCounts::default();
-        for contractor in &population.contractors {
-            counts += contractor.model_counts().await;
+        let mut agents = 0;
+        for contractor in population.contractors.iter().filter(|contractor| asks(contractor.agent())) {
+            if let Some(own) = contractor.model_counts().await {
+                counts += own;
+                agents += 1;
+            }
         }
-        let agents = self.count_of(population.contractors.len().try_into().unwrap_or(u32::MAX));
         let name = self.config.model.name.as_str();
         ModelSummary::of(&self.consultant, (name, agents), (counts.questions, counts.fallbacks))
     }
@@ -66,11 +80,25 @@ impl CallScenario {
         let until = |number: u64| number * count / all;
         until(u64::from(number) + 1) > until(number.into())
     }
+
+    fn has_model(&self, number: u32) -> bool {
+        self.model_of(number).is_some()
+    }
+
+    /// The model that a contractor asks, if it asks one.
+    fn model_of(&self, number: u32) -> Option<&SharedModel> {
+        let shared = self.model.as_ref().filter(|_| self.asks_model(number));
+        shared.map(|population| &population.model).or_else(|| self.models.get(&self.contractor_name(number)))
+    }
 }
 
 #[cfg(not(feature = "llm"))]
 impl CallScenario {
     const fn asks_model(&self, _: u32) -> bool {
+        false
+    }
+
+    const fn has_model(&self, _: u32) -> bool {
         false
     }
 }
@@ -127,9 +155,7 @@ impl RunningContractor {
     ) -> Result<Self, LiveError> {
         let name = identity.agent.clone();
         #[cfg(feature = "llm")]
-        if scenario.asks_model(number)
-            && let Some(ModelPopulation { config, consultant, marker_seed, .. }) = scenario.model.clone()
-        {
+        if let Some(SharedModel { config, consultant, marker_seed }) = scenario.model_of(number).cloned() {
             let contractor = ModelContractor::try_new(&name, config, scenario.seed, marker_seed)?;
             let way = (transport, identity, options);
             return Ok(Self::Asking(spawn(contractor, consultant, way, cancel.clone())));
@@ -148,23 +174,24 @@ impl RunningContractor {
     /// What the registration of a contractor of a scenario says of it.
     #[must_use]
     pub fn description(scenario: &CallScenario, number: u32) -> &'static str {
-        if scenario.asks_model(number) { "model contractor" } else { "scripted contractor" }
+        if scenario.has_model(number) { "model contractor" } else { "scripted contractor" }
     }
 
     /// What its calls came to, where it asks a model.
     #[cfg(feature = "llm")]
-    async fn model_counts(&self) -> ModelContractorCounts {
-        let Self::Asking(handle) = self else { return ModelContractorCounts::default() };
+    async fn model_counts(&self) -> Option<ModelContractorCounts> {
+        let Self::Asking(handle) = self else { return None };
         let (sender, counts) = oneshot::channel();
         let asked = handle.command(move |asking, _| {
             // Whoever asked may have gone.
             let _ = sender.send(asking.counts());
             Vec::new()
         });
+        // One that has ended tells nothing any more.
         if asked.await.is_err() {
-            return ModelContractorCounts::default();
+            return Some(ModelContractorCounts::default());
         }
-        counts.await.unwrap_or_default()
+        Some(counts.await.unwrap_or_default())
     }
 
     /// The agent.
@@ -219,7 +246,8 @@ mod tests {
         for (contractors, share, expected) in [(12, 1.0, 12), (12, 0.5, 6), (12, 0.0, 0), (3, 0.5, 2), (7, 0.3, 2)] {
             let consultant = Arc::new(Consultant::new(ScriptedModel::saying("5"), ModelConfig::default()));
             let config = Arc::new(ModelAgentConfig::default());
-            let model = Some(ModelPopulation { share, config, consultant, marker_seed: 1 });
+            let model = SharedModel { config, consultant, marker_seed: 1 };
+            let model = Some(ModelPopulation { share, model });
             let scenario = CallScenario { contractors, model, ..CallScenario::default() };
             let asking = (0..contractors).filter(|number| scenario.asks_model(*number));
             assert_eq!(asking.clone().count(), expected, "{share} of {contractors}");
