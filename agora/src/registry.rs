@@ -55,6 +55,8 @@ pub trait RegistryObserver: Send + Sync {
     fn put(&self, result: PutResult);
     /// An entry that was followed was left out because another text is pinned under its hash.
     fn collided(&self);
+    /// An agent's support ended, because it held more than the agent whose document took its room.
+    fn gave_up(&self);
     /// So many documents are held now.
     fn holds(&self, documents: usize);
 }
@@ -67,6 +69,7 @@ impl RegistryObserver for Unobserved {
     fn operated(&self, _: StoreOperation, _: bool, _: Duration) {}
     fn put(&self, _: PutResult) {}
     fn collided(&self) {}
+    fn gave_up(&self) {}
     fn holds(&self, _: usize) {}
 }
 
@@ -157,11 +160,12 @@ impl DocumentRegistry {
     }
 
     /// Stores a document that an agent supports, and where else it can be had. Where the exchange is full, documents that
-    /// nobody supports give way to it.
+    /// nobody supports give way to it; where supported ones fill their part of it, supports of whoever holds most of that end
+    /// ([`DocumentTable::giving_up_for`]).
     ///
     /// # Errors
     /// [`Code::Conflict`] when another text stands under its hash, [`Code::Overloaded`] when the agent supports as many as it
-    /// may or the supported documents leave no room, [`Code::Unavailable`] when the store does not answer, or has not been read yet.
+    /// may or nobody holds more than it would, [`Code::Unavailable`] when the store does not answer, or has not been read yet.
     pub async fn put(
         &self,
         agent: &AgentId,
@@ -207,6 +211,7 @@ impl DocumentRegistry {
     ) -> Result<PutResult, Refusal> {
         self.check_read()?;
         self.read().check_support(agent, document.hash())?;
+        self.make_room_for(agent, document).await?;
         let result = self.store_making_room(document).await?;
         let (key, support) = (support_key(document.hash(), agent), StoredSupport { sources: sources.to_vec() });
         let value = encode(&support)?;
@@ -225,6 +230,17 @@ impl DocumentRegistry {
         self.check_read()?;
         self.read().check_space(document)?;
         self.store(document).await
+    }
+
+    /// Ends the supports that an agent's document takes the room of. Their texts stay until another needs that.
+    async fn make_room_for(&self, agent: &AgentId, document: &ProtocolDocument) -> Result<(), Refusal> {
+        let ending = self.read().giving_up_for(agent, document)?;
+        for (hash, holder) in ending {
+            self.withdraw(&holder, hash).await?;
+            self.observer.gave_up();
+            tracing::info!(%hash, agent = %holder, to = %agent, "the agent's support ended: it holds most, and another needs the room");
+        }
+        Ok(())
     }
 
     fn check_read(&self) -> Result<(), Refusal> {

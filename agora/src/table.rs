@@ -23,6 +23,12 @@ pub const DOCUMENTS_MAX: usize = 4096;
 pub const BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Documents that one agent supports: one for each kind of task it takes part in.
 pub const SUPPORTED_MAX: usize = 32;
+/// Documents that agents support, of [`DOCUMENTS_MAX`]: a quarter is left to those that come with requests.
+pub const SUPPORTED_DOCUMENTS_MAX: usize = DOCUMENTS_MAX / 4 * 3;
+/// Bytes of their texts, of [`BYTES_MAX`].
+pub const SUPPORTED_BYTES_MAX: usize = BYTES_MAX / 4 * 3;
+/// Bytes that a document counts for at least in an agent's share: so many documents of that size fill both limits at once.
+const SHARE_BYTES_MIN: usize = BYTES_MAX / DOCUMENTS_MAX;
 /// Between the hash and the agent of a key. No agent's id contains it.
 const SEPARATOR: char = '~';
 
@@ -59,15 +65,40 @@ pub struct DocumentTable {
     documents: BTreeMap<DocumentHash, Arc<ProtocolDocument>>,
     /// Bytes of the texts.
     bytes: usize,
-    supported: BTreeMap<AgentId, BTreeMap<DocumentHash, Vec<DocumentSource>>>,
+    supported: BTreeMap<AgentId, BTreeMap<DocumentHash, Support>>,
     /// How many agents support each of the documents that have any supporter.
     supporter_counts: BTreeMap<DocumentHash, usize>,
-    /// The documents without a supporter, by when this table saw that they have none.
-    unsupported: BTreeMap<u64, DocumentHash>,
+    /// The documents without a supporter and their bytes, by when this table saw that they have none.
+    unsupported: BTreeMap<u64, (DocumentHash, usize)>,
+    /// All these bytes.
+    unsupported_bytes: usize,
     /// The places of these documents in `unsupported`.
     unsupported_since: BTreeMap<DocumentHash, u64>,
-    /// The next place in `unsupported`.
+    /// The next place in `unsupported`, and of a support.
     next_place: u64,
+}
+
+/// One agent's support of one document.
+#[derive(Debug)]
+struct Support {
+    sources: Vec<DocumentSource>,
+    /// Rises with the order in which this table saw supports begin.
+    place: u64,
+}
+
+/// The documents that are held and supported, and how the room they take is shared by those who support them.
+struct SharedRoom<'a> {
+    documents: BTreeMap<DocumentHash, SharedDocument<'a>>,
+    bytes: usize,
+    /// Bytes: of each document that an agent supports its part, which supporters bear equally.
+    shares: BTreeMap<&'a AgentId, usize>,
+}
+
+/// A supported document.
+struct SharedDocument<'a> {
+    bytes: usize,
+    /// Who supports it, with the place of the support.
+    supporters: BTreeMap<&'a AgentId, u64>,
 }
 
 /// The key of a document.
@@ -127,7 +158,12 @@ impl DocumentTable {
 
     fn set_support(&mut self, agent: AgentId, hash: DocumentHash, sources: Option<Vec<DocumentSource>>) {
         if let Some(sources) = sources {
-            if self.supported.entry(agent).or_default().insert(hash, sources).is_none() {
+            let supported = self.supported.entry(agent).or_default();
+            if let Some(support) = supported.get_mut(&hash) {
+                support.sources = sources;
+            } else {
+                supported.insert(hash, Support { sources, place: self.next_place });
+                self.next_place += 1;
                 *self.supporter_counts.entry(hash).or_default() += 1;
             }
         } else if let Some(supported) = self.supported.get_mut(&agent) {
@@ -148,14 +184,19 @@ impl DocumentTable {
     /// Gives a document that has no supporter a place behind the others that have none, unless it has a place; takes it from
     /// any other document.
     fn place(&mut self, hash: DocumentHash) {
-        if self.documents.contains_key(&hash) && !self.supporter_counts.contains_key(&hash) {
+        let unsupported = self.documents.get(&hash).filter(|_| !self.supporter_counts.contains_key(&hash));
+        if let Some(document) = unsupported {
             if !self.unsupported_since.contains_key(&hash) {
+                let bytes = document.text().len();
                 self.unsupported_since.insert(hash, self.next_place);
-                self.unsupported.insert(self.next_place, hash);
+                self.unsupported.insert(self.next_place, (hash, bytes));
+                self.unsupported_bytes += bytes;
                 self.next_place += 1;
             }
-        } else if let Some(place) = self.unsupported_since.remove(&hash) {
-            self.unsupported.remove(&place);
+        } else if let Some(place) = self.unsupported_since.remove(&hash)
+            && let Some((_, bytes)) = self.unsupported.remove(&place)
+        {
+            self.unsupported_bytes -= bytes;
         }
     }
 
@@ -186,6 +227,42 @@ impl DocumentTable {
         Err(full("DELETE /v1/documents/<hash> for those that nobody needs"))
     }
 
+    /// The supports that end so that an agent can support a document, each with its agent: none while the supported documents
+    /// take no more than [`SUPPORTED_DOCUMENTS_MAX`] and [`SUPPORTED_BYTES_MAX`]. Otherwise whoever holds the largest share of
+    /// that room supports one document less, as often as it takes: the one that has the fewest supporters, and of these the one
+    /// that the agent has supported for longest. Nobody gives way who holds no more than this agent would.
+    ///
+    /// # Errors
+    /// [`Code::Overloaded`] when nobody holds more.
+    pub fn giving_up_for(
+        &self,
+        agent: &AgentId,
+        document: &ProtocolDocument,
+    ) -> Result<Vec<(DocumentHash, AgentId)>, Refusal> {
+        let (hash, bytes) = (document.hash(), document.text().len());
+        let (held, held_bytes) = (self.documents.len() - self.unsupported.len(), self.bytes - self.unsupported_bytes);
+        let is_supported = self.documents.contains_key(&hash) && self.supporter_counts.contains_key(&hash);
+        if is_supported || fits_supported(held + 1, held_bytes + bytes) {
+            return Ok(Vec::new());
+        }
+        let mut room = SharedRoom::of(self);
+        let mut ending = Vec::new();
+        while !fits_supported(room.documents.len() + 1, room.bytes + bytes) {
+            let wanted = room.share(agent) + weight(bytes);
+            let largest = room.largest().filter(|(_, share)| *share > wanted);
+            let given_up = largest.and_then(|(holder, _)| room.first_to_give_up(holder));
+            let given_up = given_up.ok_or_else(|| {
+                Refusal::new(
+                    Code::Overloaded,
+                    "the documents that agents support leave no room for another of this agent's",
+                )
+                .expecting("a shorter document, or fewer of this agent's: DELETE /v1/documents/<hash>")
+            })?;
+            ending.extend(room.remove(given_up).into_iter().map(|supporter| (given_up, supporter.clone())));
+        }
+        Ok(ending)
+    }
+
     /// The documents that give way to this one: as few as make room for it, those first that have been without a supporter
     /// for longest, as this table saw it. In a table that was just read, that is the order of the bucket.
     ///
@@ -199,12 +276,12 @@ impl DocumentTable {
         let (mut count, mut bytes) = (self.documents.len() + 1, self.bytes + document.text().len());
         let mut unsupported = self.unsupported.values();
         while !fits(count, bytes) {
-            let next = unsupported.next().and_then(|hash| Some((*hash, self.documents.get(hash)?)));
-            let (hash, next) =
+            let next = unsupported.next();
+            let (hash, freed) =
                 next.ok_or_else(|| full("an agent that withdraws its support: DELETE /v1/documents/<hash>"))?;
             count -= 1;
-            bytes -= next.text().len();
-            going.push(hash);
+            bytes -= freed;
+            going.push(*hash);
         }
         Ok(going)
     }
@@ -236,7 +313,7 @@ impl DocumentTable {
     /// The documents that an agent supports, with the sources it names.
     pub fn supported_by(&self, agent: &AgentId) -> impl Iterator<Item = (&Arc<ProtocolDocument>, &[DocumentSource])> {
         let supported = self.supported.get(agent).into_iter().flatten();
-        supported.filter_map(|(hash, sources)| Some((self.documents.get(hash)?, sources.as_slice())))
+        supported.filter_map(|(hash, support)| Some((self.documents.get(hash)?, support.sources.as_slice())))
     }
 
     /// Who supports a document, in the order of ids.
@@ -245,9 +322,77 @@ impl DocumentTable {
     }
 }
 
+impl<'a> SharedRoom<'a> {
+    fn of(table: &'a DocumentTable) -> Self {
+        let mut room = Self { documents: BTreeMap::new(), bytes: 0, shares: BTreeMap::new() };
+        for (agent, supported) in &table.supported {
+            for (hash, support) in supported {
+                let Some(document) = table.documents.get(hash) else { continue };
+                let bytes = document.text().len();
+                let shared = room.documents.entry(*hash);
+                let shared = shared.or_insert_with(|| SharedDocument { bytes, supporters: BTreeMap::new() });
+                shared.supporters.insert(agent, support.place);
+            }
+        }
+        for shared in room.documents.values() {
+            room.bytes += shared.bytes;
+            for supporter in shared.supporters.keys() {
+                *room.shares.entry(*supporter).or_default() += shared.part();
+            }
+        }
+        room
+    }
+
+    fn share(&self, agent: &AgentId) -> usize {
+        self.shares.get(agent).copied().unwrap_or_default()
+    }
+
+    /// Who holds the largest share: of equal ones the last by id.
+    fn largest(&self) -> Option<(&'a AgentId, usize)> {
+        self.shares.iter().map(|(agent, share)| (*agent, *share)).max_by_key(|(_, share)| *share)
+    }
+
+    fn first_to_give_up(&self, agent: &AgentId) -> Option<DocumentHash> {
+        let own = self.documents.iter().filter_map(|(hash, shared)| {
+            let place = shared.supporters.get(agent)?;
+            Some(((shared.supporters.len(), *place), *hash))
+        });
+        own.min().map(|(_, hash)| hash)
+    }
+
+    /// A document is supported no longer; who did.
+    fn remove(&mut self, hash: DocumentHash) -> Vec<&'a AgentId> {
+        let Some(shared) = self.documents.remove(&hash) else { return Vec::new() };
+        self.bytes -= shared.bytes;
+        for supporter in shared.supporters.keys() {
+            if let Some(share) = self.shares.get_mut(supporter) {
+                *share -= shared.part();
+            }
+        }
+        shared.supporters.into_keys().collect()
+    }
+}
+
+impl SharedDocument<'_> {
+    /// What each supporter bears of it.
+    fn part(&self) -> usize {
+        weight(self.bytes) / self.supporters.len().max(1)
+    }
+}
+
+/// What a text of so many bytes counts for in a share.
+fn weight(bytes: usize) -> usize {
+    bytes.max(SHARE_BYTES_MIN)
+}
+
 /// Whether an exchange holds so many documents, of so many bytes together.
 const fn fits(count: usize, bytes: usize) -> bool {
     count <= DOCUMENTS_MAX && bytes <= BYTES_MAX
+}
+
+/// Whether agents support so many documents, of so many bytes together.
+const fn fits_supported(count: usize, bytes: usize) -> bool {
+    count <= SUPPORTED_DOCUMENTS_MAX && bytes <= SUPPORTED_BYTES_MAX
 }
 
 fn full(remedy: &str) -> Refusal {

@@ -45,6 +45,7 @@ on_both!(
     the_text_that_was_read_first_stays_whatever_is_stored_later,
     of_two_that_put_the_same_document_at_once_one_is_the_first,
     a_full_exchange_takes_further_documents_and_keeps_those_that_are_supported,
+    a_further_agent_finds_room_in_an_exchange_that_others_have_filled,
 );
 
 async fn nats_store() -> (LocalServer, Arc<dyn KeyValue>) {
@@ -57,6 +58,7 @@ async fn nats_store() -> (LocalServer, Arc<dyn KeyValue>) {
 struct Counts {
     puts: Mutex<Vec<PutResult>>,
     collisions: AtomicUsize,
+    given_up: AtomicUsize,
 }
 
 impl RegistryObserver for Counts {
@@ -70,6 +72,10 @@ impl RegistryObserver for Counts {
 
     fn collided(&self) {
         self.collisions.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn gave_up(&self) {
+        self.given_up.fetch_add(1, Ordering::Relaxed);
     }
 
     fn holds(&self, _: usize) {}
@@ -280,6 +286,141 @@ async fn a_full_exchange_takes_further_documents_and_keeps_those_that_are_suppor
     assert!(one.read().document(large(529).hash()).is_some());
     other.until(|table| table.document(large(1129).hash()).is_some() && table.len() == 512).await;
     assert!(store.value(Bucket::Documents, document_key(large(0).hash())).await.unwrap().is_none());
+}
+
+/// An agent supports a document as a registry has it: what ends for it, and then its own.
+fn support(table: &mut DocumentTable, agent: &AgentId, document: &ProtocolDocument) -> Result<usize, Code> {
+    table.check_support(agent, document.hash()).map_err(|refusal| refusal.code)?;
+    let ending = table.giving_up_for(agent, document).map_err(|refusal| refusal.code)?;
+    for (hash, holder) in &ending {
+        table.apply(&support_key(*hash, holder), None).unwrap();
+    }
+    for hash in table.giving_way_to(document).unwrap() {
+        table.apply(&document_key(hash), None).unwrap();
+    }
+    let stored = StoredDocument { document: document.text().to_owned(), sha256: document.sha256() };
+    table.apply(&document_key(document.hash()), Some(&serde_json::to_vec(&stored).unwrap())).unwrap();
+    table.apply(&support_key(document.hash(), agent), Some(b"{\"sources\":[]}")).unwrap();
+    Ok(ending.len())
+}
+
+#[test]
+fn supported_documents_leave_a_quarter_of_the_room_to_those_that_come_with_requests() {
+    let mut table = DocumentTable::default();
+    for number in 0..384 {
+        assert_eq!(support(&mut table, &agent(&format!("a{:02}", number / 32)), &large(number)), Ok(0));
+    }
+    assert_eq!(support(&mut table, &agent("a12"), &large(384)), Ok(1), "12 MiB are supported");
+    for number in 385..512 {
+        assert_eq!(table.giving_way_to(&large(number)), Ok(vec![]), "{number}");
+        let stored = StoredDocument { document: large(number).text().to_owned(), sha256: large(number).sha256() };
+        table.apply(&document_key(large(number).hash()), Some(&serde_json::to_vec(&stored).unwrap())).unwrap();
+    }
+    assert_eq!(table.giving_way_to(&large(512)).unwrap().len(), 1, "and the quarter is full");
+
+    let small: Vec<_> = (0..3073).map(|number| document(&format!("n{number}"))).collect();
+    let mut table = DocumentTable::default();
+    for (number, document) in small.iter().enumerate().take(3072) {
+        assert_eq!(support(&mut table, &agent(&format!("a{:02}", number / 32)), document), Ok(0));
+    }
+    assert_eq!(support(&mut table, &agent("last"), &small[3072]), Ok(1), "3072 are supported");
+}
+
+#[test]
+fn whoever_holds_most_gives_up_the_document_with_the_fewest_supporters_and_of_these_the_oldest() {
+    let [bob, carol, eve] = ["bob", "carol", "eve"].map(agent);
+    let mut table = DocumentTable::default();
+    // Carol holds 24, twelve others 30 each.
+    for number in 0..384 {
+        let holder = if number < 24 { carol.clone() } else { agent(&format!("eve-{:02}", (number - 24) % 12)) };
+        support(&mut table, &holder, &large(number)).unwrap();
+    }
+    for (number, expected) in [(400, 35), (401, 34), (402, 33)] {
+        let ending = table.giving_up_for(&carol, &large(number)).unwrap();
+        let holder = agent(&format!("eve-{:02}", (expected - 24) % 12));
+        assert_eq!(ending, [(large(expected).hash(), holder)], "the oldest of the last of those that hold most");
+        support(&mut table, &carol, &large(number)).unwrap();
+    }
+    for number in 403..405 {
+        support(&mut table, &carol, &large(number)).unwrap();
+    }
+    assert_eq!(support(&mut table, &carol, &large(405)), Err(Code::Overloaded), "she would hold as many as they");
+
+    // What two support counts half for each, and stays longer than what one supports.
+    let mut table = DocumentTable::default();
+    for number in 0..32 {
+        support(&mut table, &eve, &large(number)).unwrap();
+    }
+    support(&mut table, &bob, &large(0)).unwrap();
+    for number in 100..452 {
+        support(&mut table, &agent(&format!("a{:03}", number)), &large(number)).unwrap();
+    }
+    assert_eq!(table.giving_up_for(&carol, &large(500)), Ok(vec![(large(1).hash(), eve.clone())]));
+    let size = document("small");
+    assert_eq!(support(&mut table, &eve, &size), Err(Code::Overloaded), "nobody holds more than eve");
+    assert_eq!(table.giving_up_for(&carol, &large(0)), Ok(vec![]), "what is supported takes no further room");
+}
+
+#[test]
+fn what_several_support_counts_in_equal_parts_for_each() {
+    let [bob, carol, eve, dave] = ["bob", "carol", "eve", "dave"].map(agent);
+    let mut table = DocumentTable::default();
+    for number in 0..32 {
+        support(&mut table, &eve, &large(number)).unwrap();
+        support(&mut table, &dave, &large(number)).unwrap();
+    }
+    for number in 32..52 {
+        support(&mut table, &bob, &large(number)).unwrap();
+    }
+    for number in 100..432 {
+        support(&mut table, &agent(&format!("a{number}")), &large(number)).unwrap();
+    }
+    let ending = table.giving_up_for(&carol, &large(500));
+    assert_eq!(ending, Ok(vec![(large(32).hash(), bob)]), "20 of his own are more than half of 32");
+}
+
+#[test]
+fn many_identities_leave_every_other_agent_an_equal_share() {
+    let mut table = DocumentTable::default();
+    let (bob, others) = (agent("bob"), (0..20).map(|number| agent(&format!("eve-{number}"))).collect::<Vec<_>>());
+    let mut number = 0;
+    let mut flood = |table: &mut DocumentTable| {
+        for other in others.iter().cycle().take(20 * 40) {
+            number += 1;
+            let _ = support(table, other, &large(number));
+        }
+    };
+    flood(&mut table);
+    assert_eq!(others.iter().map(|other| table.supported_by(other).count()).sum::<usize>(), 384);
+    let mut taken = 0;
+    while support(&mut table, &bob, &large(10_000 + taken)).is_ok() {
+        taken += 1;
+    }
+    assert_eq!(taken, 384 / 21, "an equal part of 12 MiB");
+    flood(&mut table);
+    assert_eq!(table.supported_by(&bob).count(), taken, "and it stays");
+}
+
+async fn a_further_agent_finds_room_in_an_exchange_that_others_have_filled(store: Arc<dyn KeyValue>) {
+    for number in 0..384 {
+        let (document, agent) = (large(number), agent(&format!("eve-{}", number / 32)));
+        let stored = StoredDocument { document: document.text().to_owned(), sha256: document.sha256() };
+        let value = Bytes::from(serde_json::to_vec(&stored).unwrap());
+        store.put(Bucket::Documents, document_key(document.hash()), value).await.unwrap();
+        let value = Bytes::from_static(b"{\"sources\":[]}");
+        store.put(Bucket::Documents, support_key(document.hash(), &agent), value).await.unwrap();
+    }
+    let ((one, counts), (other, _)) = (followed(&store).await, followed(&store).await);
+    let bob = agent("bob");
+    assert_eq!(one.put(&bob, &large(900), &[]).await.unwrap(), PutResult::New);
+    assert_eq!(counts.given_up.load(Ordering::Relaxed), 1);
+    let given_up = |table: &DocumentTable| {
+        let lost: Vec<_> = (0..384).map(large).filter(|one| table.supporters(one.hash()).count() == 0).collect();
+        assert!(lost.iter().all(|one| table.document(one.hash()).is_some()), "the text stays");
+        lost.len()
+    };
+    other.until(|table| table.supported_by(&bob).count() == 1).await;
+    assert_eq!((given_up(&one.read()), given_up(&other.read())), (1, 1));
 }
 
 #[test]

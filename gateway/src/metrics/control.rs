@@ -41,6 +41,8 @@ telemetry::metrics! {
         document_puts: Counter[result: PutResult] = "exchange_protocol_document_puts_total";
         /// Texts that were put, or found in the store, under the hash of another: SHA-1 collisions, or a store that something else writes to.
         document_collisions: Counter = "exchange_protocol_document_collisions_total";
+        /// Supports of protocol documents that ended for want of room, because their agent held more than the one that needed it.
+        document_supports_ended: Counter = "exchange_protocol_document_supports_ended_total";
         /// Operations on the control plane's buckets, by result.
         kv_operations: Counter[bucket: Bucket, op: KvOperation, result: StoreResult] = "exchange_kv_operations_total";
         /// Time of an operation on the control plane's buckets.
@@ -140,6 +142,10 @@ impl RegistryObserver for GatewayMetrics {
 
     fn collided(&self) {
         self.control.documents.document_collisions.inc();
+    }
+
+    fn gave_up(&self) {
+        self.control.documents.document_supports_ended.inc();
     }
 
     fn holds(&self, documents: usize) {
