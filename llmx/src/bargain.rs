@@ -141,7 +141,7 @@ fn repeat(matchup: &Matchup, bargains: u64, args: &BargainArgs) -> Outcome {
     let tally = tally.map_err(failure)?;
     let played = tally.bargains();
     let interrupted = played < bargains;
-    let figures = tally.figures(Some(args.seed));
+    let figures = tally.figures(Some(args.seed)).of_parties(matchup.parties().iter().map(|party| party.agent.as_str()));
     let names: Vec<String> = matchup
         .parties()
         .iter()

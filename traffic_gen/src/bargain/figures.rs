@@ -53,8 +53,11 @@ pub struct Optimality {
 }
 
 /// What a party got.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Share {
+    /// Its name; absent where bargains of several domains are counted together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub party: Option<String>,
     /// Its utility of the agreements; its reservation value counts where there was none.
     pub utility: Option<f64>,
     /// The same less the reservation value.
@@ -90,6 +93,15 @@ pub struct Figures {
     pub irrational: u64,
 }
 
+impl Figures {
+    /// The same, with the names of the parties in the order of turns.
+    #[must_use]
+    pub fn of_parties<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Self {
+        self.shares.iter_mut().zip(names).for_each(|(share, name)| share.party = Some(name.to_owned()));
+        self
+    }
+}
+
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let line = |f: &mut fmt::Formatter<'_>, name: &str, sample: &Option<Sample>| match sample {
@@ -111,7 +123,8 @@ impl fmt::Display for Figures {
         line(f, "distance to Nash", &self.nash_distance)?;
         for (party, share) in (1..).zip(&self.shares) {
             let (utility, advantage) = (share.utility.unwrap_or_default(), share.advantage.unwrap_or_default());
-            writeln!(f, "  party {party}: utility {utility:.3}, advantage {advantage:.3}")?;
+            let party = share.party.clone().unwrap_or_else(|| format!("party {party}"));
+            writeln!(f, "  {party}: utility {utility:.3}, advantage {advantage:.3}")?;
         }
         let part = |part: Option<f64>| part.map_or_else(|| "-".to_owned(), |part| format!("{part:.3}"));
         let optimality = &self.optimality;
@@ -274,7 +287,11 @@ impl MatchupCounts {
             shares: self
                 .shares
                 .iter()
-                .map(|(utilities, advantages)| Share { utility: mean(utilities), advantage: mean(advantages) })
+                .map(|(utilities, advantages)| Share {
+                    party: None,
+                    utility: mean(utilities),
+                    advantage: mean(advantages),
+                })
                 .collect(),
             pareto_distance: Sample::of(&self.distances[0]),
             nash_distance: Sample::of(&self.distances[1]),

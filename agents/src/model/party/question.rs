@@ -1,7 +1,7 @@
 //! What a model is asked in a turn of a bargain, and what its answer may be.
 
 use schemas::NegotiationId;
-use schemas::bargain::IssueValues;
+use schemas::bargain::{Issue, IssueValues};
 use schemas::payload::{AttrValue, INTEGER_MAX, Terms};
 use serde_json::{Map, Value, json};
 
@@ -18,6 +18,8 @@ use crate::model::{AnswerShape, ChatMessage, InvalidReason, Misfit};
 const EXAMPLES_MAX: usize = 16;
 /// Latest offers that are shown.
 const OFFERS_SHOWN_MAX: usize = 16;
+/// Values of an issue that are shown; which further ones there are, examples and offers show in part.
+const VALUES_SHOWN_MAX: usize = 64;
 /// Longest reason a model may give for its move, in characters. It goes nowhere.
 const REASON_CHARS_MAX: usize = 256;
 const RULES: &str = "You act for one party of a bargain on an exchange: the parties take turns until all accept the same terms, and \
@@ -76,11 +78,26 @@ fn describe(turn: &OpenTurn, table: &PartyTable) -> String {
     let data = json!({
         "round": turn.round,
         "rounds": turn.rounds,
+        "issues": space.issues().iter().map(permitted).collect::<Vec<_>>(),
         "standing": turn.standing.map(valued),
         "offers": offers,
         "examples": examples,
     });
     format!("The bargain:\n{data}")
+}
+
+/// An issue with the values that its terms can have.
+fn permitted(issue: &Issue) -> Value {
+    match &issue.values {
+        IssueValues::Range { min, max } => json!({ "name": issue.name, "min": min, "max": max }),
+        IssueValues::Discrete { values } => {
+            let mut shown = json!({ "name": issue.name, "values": &values[..values.len().min(VALUES_SHOWN_MAX)] });
+            if let Some(further) = values.len().checked_sub(VALUES_SHOWN_MAX).filter(|further| *further > 0) {
+                shown["further"] = further.into();
+            }
+            shown
+        }
+    }
 }
 
 impl Question for TurnQuestion {
