@@ -36,7 +36,10 @@ mod negotiation;
 pub mod panel {
     pub mod bleu;
     pub mod count;
+    pub mod fraction;
+    pub mod importance;
     pub mod key;
+    pub mod ranker;
 }
 pub mod policy;
 mod protocol;
