@@ -332,7 +332,8 @@ impl Strategy for Contractor {
             Notification::Inform(_)
             | Notification::Failure(_)
             | Notification::NotUnderstood(_)
-            | Notification::Turn(_) => Vec::new(),
+            | Notification::Turn(_)
+            | Notification::Ask(_) => Vec::new(),
         }
     }
 }

@@ -449,12 +449,14 @@ impl Strategy for Calls {
             Notification::Closed(closing) => Some(CallReport::Closed(closing.clone())),
             Notification::NotUnderstood(misunderstanding) => Some(CallReport::Misunderstood(misunderstanding.clone())),
             Notification::Ack(receipt) => self.report_of_receipt(negotiation, receipt),
-            // Said to contractors, and to the parties of a bargain.
-            Notification::Cfp(_)
+            // Said to contractors, and in other protocols.
+            Notification::Inform(ProgressReport::Finding(_))
+            | Notification::Cfp(_)
             | Notification::Accept(_)
             | Notification::Reject(_)
             | Notification::Cancel(_)
-            | Notification::Turn(_) => None,
+            | Notification::Turn(_)
+            | Notification::Ask(_) => None,
         };
         report.map_or_else(Vec::new, |report| self.tell(negotiation, now, report))
     }

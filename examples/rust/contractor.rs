@@ -39,7 +39,8 @@ fn answer(_now: Timestamp, delivery: &Delivery) -> Vec<Action> {
         | Notification::Inform(_)
         | Notification::Failure(_)
         | Notification::NotUnderstood(_)
-        | Notification::Turn(_) => return Vec::new(),
+        | Notification::Turn(_)
+        | Notification::Ask(_) => return Vec::new(),
     };
     vec![Action::reply(delivery, payload)]
 }
@@ -58,7 +59,8 @@ fn show(delivery: &Delivery) {
         | Notification::Inform(_)
         | Notification::Failure(_)
         | Notification::NotUnderstood(_)
-        | Notification::Turn(_) => return,
+        | Notification::Turn(_)
+        | Notification::Ask(_) => return,
     };
     println!("{}: {said}", delivery.envelope.negotiation);
 }

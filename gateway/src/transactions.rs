@@ -324,11 +324,13 @@ impl WatchedTransaction {
                 | ProgressReport::Awarded(_)
                 | ProgressReport::Offers(_)
                 | ProgressReport::Committed(_)
-                | ProgressReport::Cancelled(_),
+                | ProgressReport::Cancelled(_)
+                | ProgressReport::Finding(_),
             )
             | Notification::NotUnderstood(_)
             | Notification::Ack(_)
-            | Notification::Turn(_) => {}
+            | Notification::Turn(_)
+            | Notification::Ask(_) => {}
         }
     }
 

@@ -45,9 +45,10 @@ PAIRS: list[tuple[type, str, tuple[str, ...]]] = [
     (documents.Policy, "policy.json", ()),
 ]
 
-# Members of schemas that the types leave out: the paper's spellings, and what the package writes itself.
+# Members of schemas that the types leave out: the paper's spellings, what the package writes itself, and panels, which it
+# does not open.
 LEFT_OUT: Mapping[str, frozenset[str]] = {
-    "cfp.json": frozenset({"$schema", "deadline"}),
+    "cfp.json": frozenset({"$schema", "deadline", "panel"}),
     "offer.json": frozenset({"$schema", "value", "timestamp"}),
 }
 # A required member that a schema asks for in another way: an offer has `terms`, or the paper's `value`.

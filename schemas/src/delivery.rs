@@ -4,11 +4,15 @@
 //! the same on every repeat, and what the agent acknowledges.
 
 mod bargain;
+mod panel;
 mod receipt;
 
 use serde::{Deserialize, Serialize};
 
 pub use bargain::{Agreement, BargainCall, Standing, Turn};
+pub use panel::{
+    Ask, Finding, PanelCalls, PanelistReport, RankAsk, Rated, ReviewerReport, ShownAnswer, Stopped, UsageTotal,
+};
 pub use receipt::{Disposition, Receipt};
 
 use crate::digest::Digest;
@@ -85,6 +89,8 @@ pub enum Notification {
     Ack(Receipt),
     /// To the parties of a bargain: how it stands, and whose turn it is.
     Turn(Turn),
+    /// To a seat, the ranker or a reviewer of a panel: answer.
+    Ask(Box<Ask>),
 }
 
 impl Notification {
@@ -108,6 +114,7 @@ impl Notification {
             Self::Closed(_) => Act::Closed,
             Self::Ack(_) => Act::Ack,
             Self::Turn(_) => Act::Turn,
+            Self::Ask(_) => Act::Ask,
         }
     }
 }
@@ -232,6 +239,8 @@ pub enum ProgressReport {
     Result(ContractorReport),
     /// The contractor stopped.
     Cancelled(ContractorReport),
+    /// A panel has come to a result.
+    Finding(Box<Finding>),
 }
 
 /// A registered award.

@@ -1,4 +1,4 @@
-//! What panels add to the contract: the rules of a panel, how its answers are compared, and what an
+//! What panels add to the contract (docs/spec/panel.md): the rules of a panel, how its answers are compared, and what an
 //! answer holds. Integers only.
 
 use serde::{Deserialize, Deserializer, Serialize};
@@ -82,7 +82,7 @@ pub struct PanelSpec {
     pub max_strikes: u32,
 }
 
-/// When two answers are the same one.
+/// When two answers are the same one (docs/spec/panel.md#answers).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum AnswerKind {

@@ -10,6 +10,7 @@ use crate::bargain::{BargainSpec, Conditions, Join, Mandate};
 use crate::digest::Digest;
 use crate::document::{CallDocuments, DocumentHash, RoutineReport};
 use crate::ids::{AwardNo, Capability, OfferId};
+use crate::panel::{PanelAnswer, PanelSpec};
 use crate::policy::Gate;
 pub use crate::terms::{ATTR_TEXT_LEN_MAX, AttrValue, Currency, INTEGER_MAX, TERMS_MAX, Terms, is_integer};
 use crate::time::WireTime;
@@ -69,11 +70,15 @@ pub enum Act {
     End,
     /// How a bargain stands, and whose turn it is.
     Turn,
+    /// query-ref: a member of a panel is asked.
+    Ask,
+    /// inform-ref: it answers.
+    Answer,
 }
 
 impl Act {
     /// The acts an agent may send.
-    pub const FROM_AGENTS: [Self; 12] = [
+    pub const FROM_AGENTS: [Self; 13] = [
         Self::Cfp,
         Self::Offer,
         Self::Refuse,
@@ -86,10 +91,11 @@ impl Act {
         Self::Cancel,
         Self::Join,
         Self::End,
+        Self::Answer,
     ];
 
     /// The acts the exchange tells agents.
-    pub const FROM_EXCHANGE: [Self; 10] = [
+    pub const FROM_EXCHANGE: [Self; 11] = [
         Self::Cfp,
         Self::Accept,
         Self::Reject,
@@ -100,6 +106,7 @@ impl Act {
         Self::Closed,
         Self::Ack,
         Self::Turn,
+        Self::Ask,
     ];
 
     /// Every act.
@@ -157,6 +164,9 @@ pub struct Cfp {
     /// The initiator's own mandate in the bargain. Told to nobody.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mandate: Option<Box<Mandate>>,
+    /// Makes this the call to a panel: its rules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub panel: Option<Box<PanelSpec>>,
 }
 
 /// An offer. Paper, appendix A: value, timestamp, conditions.
@@ -301,6 +311,8 @@ pub enum Payload {
     Join(Join),
     /// Party: leave the bargain.
     End(Reasoned),
+    /// Seat, ranker or reviewer of a panel: answer an ask.
+    Answer(Box<PanelAnswer>),
 }
 
 impl Payload {
@@ -316,7 +328,8 @@ impl Payload {
             | Self::Inform(_)
             | Self::Failure(_)
             | Self::Join(_)
-            | Self::End(_) => None,
+            | Self::End(_)
+            | Self::Answer(_) => None,
         }
     }
 
@@ -336,6 +349,7 @@ impl Payload {
             Self::Cancel(_) => Act::Cancel,
             Self::Join(_) => Act::Join,
             Self::End(_) => Act::End,
+            Self::Answer(_) => Act::Answer,
         }
     }
 
@@ -358,7 +372,8 @@ impl Payload {
             Act::Cancel => Reasoned::deserialize(source).map(Self::Cancel),
             Act::Join => Join::deserialize(source).map(Self::Join),
             Act::End => Reasoned::deserialize(source).map(Self::End),
-            Act::Reject | Act::Closed | Act::Ack | Act::Turn => {
+            Act::Answer => PanelAnswer::deserialize(source).map(Box::new).map(Self::Answer),
+            Act::Reject | Act::Closed | Act::Ack | Act::Turn | Act::Ask => {
                 Err(serde::de::Error::custom(format_args!("agents do not send `{act}`")))
             }
         }

@@ -108,7 +108,10 @@ fn names() -> impl Strategy<Value = String> {
                  seq to capabilities negotiation in_reply_to traceparent extend lottery start end exponent enum min \
                  topics consent rules members qos bargain mandate issues name values rounds deadline_ms step_ms \
                  confirm_ms forbid_repeat max_strikes conditions attr op valid_from terms_digest utility linear table \
-                 documents hashes require routine hash issue weight worth at_min at_max limits concession boulware conceder any next combi";
+                 documents hashes require routine hash issue weight worth at_min at_max limits concession boulware conceder any next combi \
+                 panel domain answer answer_ms asking consensus_from rate select review choose min_seats evidence options ignore_case of \
+                 separator at_least_permille after_round keep if_more_than recheck ranker agent rank_ms by review_ms from agents \
+                 min_runs newcomers order reviews text ratings usage calls prompt_tokens completion_tokens";
     let known: Vec<String> = known.split_whitespace().map(str::to_owned).collect();
     prop_oneof![8 => select(known), 1 => "[a-z~/.\u{e9}\u{10348}\u{ff21}]{0,4}"]
 }
@@ -144,6 +147,16 @@ const TEXTS: &[&str] = &[
     "join",
     "end",
     "turn",
+    "answer",
+    "quorum_first",
+    "choice",
+    "set",
+    "bleu",
+    "number",
+    "exact",
+    "agent",
+    "support",
+    "own",
     "any",
     "linear",
     "round",
@@ -268,6 +281,7 @@ fn messages() -> Vec<Value> {
         include_str!("data/cancel.valid.json"),
         include_str!("data/join.valid.json"),
         include_str!("data/end.valid.json"),
+        include_str!("data/answer.valid.json"),
     ];
     let wrap = |payload: Value| json!({"envelope": envelope, "payload": payload});
     all.extend(payloads.into_iter().flat_map(documents).map(wrap));
@@ -276,6 +290,8 @@ fn messages() -> Vec<Value> {
     let rules = documents(include_str!("data/bargain.valid.json")).into_iter();
     all.extend(rules.map(|rules| wrap(json!({"act": "cfp", "bargain": rules, "mandate": {}}))));
     let mandates = documents(include_str!("data/mandate.valid.json")).into_iter();
+    let panels = documents(include_str!("data/panel.valid.json")).into_iter();
+    all.extend(panels.map(|panel| wrap(json!({"act": "cfp", "panel": panel}))));
     all.extend(mandates.map(|mandate| wrap(json!({"act": "join", "mandate": mandate}))));
     all
 }

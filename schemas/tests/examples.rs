@@ -16,7 +16,14 @@ const EXAMPLES_MIN: usize = 20;
 #[test]
 fn every_example_is_a_document_of_the_contract() {
     let mut seen = 0;
-    for name in ["agents.md", "agora.md", "spec/messages.md", "spec/contract-net.md", "spec/alternating-offers.md"] {
+    for name in [
+        "agents.md",
+        "agora.md",
+        "spec/messages.md",
+        "spec/contract-net.md",
+        "spec/alternating-offers.md",
+        "spec/panel.md",
+    ] {
         let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name)).unwrap();
         for example in examples(&text) {
             if let Some(verdict) = judge(&example) {
@@ -30,7 +37,7 @@ fn every_example_is_a_document_of_the_contract() {
 
 #[test]
 fn every_code_act_disposition_and_outcome_has_its_place_in_the_rules() {
-    let pages = ["messages", "contract-net", "alternating-offers", "deliveries"];
+    let pages = ["messages", "contract-net", "alternating-offers", "panel", "deliveries"];
     let path = |page: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../docs/spec/{page}.md"));
     let rules: String = pages.iter().map(|page| fs::read_to_string(path(page)).unwrap()).collect();
     let names = Code::ALL.iter().map(|code| code.as_str());

@@ -9,10 +9,14 @@ use schemas::bargain::{
 use schemas::control::{
     CONSENT_RULES_MAX, GROUP_MEMBERS_MAX, LEASE_MS_DEFAULT, LEASE_MS_MAX, LEASE_MS_MIN, TOPICS_MAX,
 };
-use schemas::delivery::{CloseReason, Disposition, EXCHANGE, Outcome};
+use schemas::delivery::{CloseReason, Disposition, EXCHANGE, Outcome, Stopped};
 use schemas::document::{DOCUMENTS_MAX, RoutineKind};
 use schemas::envelope::{CAPABILITIES_MAX, RECIPIENTS_MAX, TTL_S_MAX};
 use schemas::ids::NAME_LEN_MAX;
+use schemas::panel::{
+    ANSWER_BYTES_MAX, BLEU_PERMILLE_MIN, EVIDENCE_AGENTS_MAX, KEEP_MAX, OPTION_LEN_MAX, OPTIONS_MAX, PANEL_ROUNDS_MAX,
+    PERMILLE, RATING_MAX, RATING_MIN, REVIEWERS_MAX, RUNS_MAX, SEATS_MAX, SEPARATOR_LEN_MAX,
+};
 use schemas::payload::{ATTR_TEXT_LEN_MAX, FAILURE_CODE_LEN_MAX, INTEGER_MAX, TERMS_MAX, TEXT_LEN_MAX};
 use schemas::policy::{
     CALL_GATES_MAX, EXPONENT_MAX, GATE_TEXTS_MAX, GATES_MAX, SCORE_MAX, STEPS_MAX, STRIKES_MAX, TIMER_MS_MAX,
@@ -72,6 +76,41 @@ fn limits_of_bargains_are_the_constants() {
     }
     check("delivery", "/$defs/call/properties/bargain/properties/parties/maxItems", PARTIES_MAX);
     check("turn", "/properties/standing/properties/accepted_by/maxItems", PARTIES_MAX);
+}
+
+#[test]
+fn limits_of_panels_are_the_constants() {
+    check("panel", "/properties/rounds/maximum", PANEL_ROUNDS_MAX);
+    check("panel", "/properties/consensus_from/maximum", PANEL_ROUNDS_MAX);
+    check("panel", "/properties/min_seats/maximum", SEATS_MAX);
+    check("panel", "/properties/max_strikes/maximum", STRIKES_MAX);
+    check("panel", "/$defs/answer/properties/options/maxItems", OPTIONS_MAX);
+    check("panel", "/$defs/answer/properties/options/items/maxLength", OPTION_LEN_MAX);
+    check("panel", "/$defs/answer/properties/separator/maxLength", SEPARATOR_LEN_MAX);
+    check("panel", "/$defs/answer/properties/at_least_permille/minimum", BLEU_PERMILLE_MIN);
+    check("panel", "/$defs/answer/properties/at_least_permille/maximum", PERMILLE);
+    check("panel", "/$defs/select/properties/after_round/maximum", PANEL_ROUNDS_MAX - 1);
+    check("panel", "/$defs/select/properties/keep/maximum", KEEP_MAX);
+    check("panel", "/$defs/select/properties/if_more_than/maximum", SEATS_MAX);
+    check("panel", "/$defs/review/properties/by/maxItems", REVIEWERS_MAX);
+    check("panel", "/$defs/choose/properties/keep/maximum", SEATS_MAX);
+    check("panel", "/$defs/choose/properties/newcomers/maximum", SEATS_MAX);
+    check("panel", "/$defs/choose/properties/min_runs/maximum", RUNS_MAX);
+    check("panel", "/$defs/evidence_source/else/properties/agents/maxItems", EVIDENCE_AGENTS_MAX);
+    for text in ["answer", "text", "reviews/items"] {
+        check("answer", &format!("/properties/{text}/maxLength"), ANSWER_BYTES_MAX);
+    }
+    for list in ["order", "reviews", "ratings"] {
+        check("answer", &format!("/properties/{list}/maxItems"), SEATS_MAX);
+    }
+    check("answer", "/properties/ratings/items/minimum", RATING_MIN);
+    check("answer", "/properties/ratings/items/maximum", RATING_MAX);
+    check("answer", "/properties/usage/properties/calls/maximum", INTEGER_MAX);
+    check("ask", "/properties/peers/maxItems", SEATS_MAX);
+    check("ask", "/properties/rank/properties/keep/maximum", KEEP_MAX);
+    check("ask", "/$defs/shown/properties/reviews/maxItems", REVIEWERS_MAX);
+    check("delivery", "/$defs/finding/properties/panelists/maxItems", SEATS_MAX);
+    check("delivery", "/$defs/finding/properties/stopped/enum", Stopped::VARIANTS);
 }
 
 #[test]

@@ -382,6 +382,7 @@ impl RecorderState {
             | Notification::Failure(_)
             | Notification::NotUnderstood(_)
             | Notification::Turn(_)
+            | Notification::Ask(_)
             | Notification::Closed(_) => {}
         }
     }

@@ -74,7 +74,8 @@ impl Spans {
                 | Notification::Inform(_)
                 | Notification::Failure(_)
                 | Notification::NotUnderstood(_)
-                | Notification::Turn(_) => span,
+                | Notification::Turn(_)
+                | Notification::Ask(_) => span,
             }
         });
     }

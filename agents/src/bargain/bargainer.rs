@@ -214,10 +214,12 @@ impl Strategy for Bargainer {
             Notification::Ack(receipt) => self.handle_receipt(now, delivery, receipt),
             Notification::Accept(award) => self.handle_award(delivery, award),
             Notification::Closed(closing) => self.handle_closing(now, delivery, closing),
-            // Of the contract net only.
-            Notification::Reject(_) | Notification::Cancel(_) | Notification::Inform(_) | Notification::Failure(_) => {
-                Vec::new()
-            }
+            // Of other protocols.
+            Notification::Reject(_)
+            | Notification::Cancel(_)
+            | Notification::Inform(_)
+            | Notification::Failure(_)
+            | Notification::Ask(_) => Vec::new(),
         });
         actions
     }

@@ -330,7 +330,8 @@ impl OpenRound {
             | Notification::Failure(_)
             | Notification::NotUnderstood(_)
             | Notification::Ack(_)
-            | Notification::Turn(_) => {}
+            | Notification::Turn(_)
+            | Notification::Ask(_) => {}
         }
     }
 }

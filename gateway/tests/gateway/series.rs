@@ -180,6 +180,7 @@ fn said(from: &str, act: Act) -> Value {
         Act::Confirm => json!({ "award_no": 1 }),
         Act::Inform => json!({ "kind": "done" }),
         Act::Failure => json!({ "phase": "perform", "code": "flat_tyre" }),
+        Act::Answer => json!({ "round": 1, "answer": "B" }),
         Act::Refuse
         | Act::NotUnderstood
         | Act::Withdraw
@@ -189,7 +190,8 @@ fn said(from: &str, act: Act) -> Value {
         | Act::Ack
         | Act::Join
         | Act::End
-        | Act::Turn => json!({}),
+        | Act::Turn
+        | Act::Ask => json!({}),
     };
     payload.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     let mut message = cfp(from, &format!("m-{from}"), &["topic://courier"]);

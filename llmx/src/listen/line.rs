@@ -2,7 +2,7 @@
 
 use schemas::WireTime;
 use schemas::delivery::{
-    Award, Call, Closing, Delivery, Misunderstanding, Notification, ProgressReport, Receipt, Rejection, Turn,
+    Ask, Award, Call, Closing, Delivery, Misunderstanding, Notification, ProgressReport, Receipt, Rejection, Turn,
 };
 use schemas::payload::{AttrValue, Terms};
 
@@ -30,6 +30,7 @@ pub fn line(delivery: &Delivery) -> String {
         Notification::Closed(closing) => closed(closing),
         Notification::Ack(receipt) => received(receipt),
         Notification::Turn(turn) => turned(turn),
+        Notification::Ask(ask) => asked(ask),
     };
     let act = delivery.payload.act();
     one_line(&format!("{}  {:<14} {}  {said}", clock(envelope.ts), act.as_str(), envelope.negotiation))
@@ -116,7 +117,20 @@ fn news_text(news: &ProgressReport) -> String {
             format!("{} is done with award {}{result}", report.contractor, report.award_no)
         }
         ProgressReport::Cancelled(report) => format!("{} stopped award {}", report.contractor, report.award_no),
+        ProgressReport::Finding(finding) => {
+            let (agreed, of, round) = (finding.agreed, finding.of, finding.round);
+            format!("\"{}\", {} of {agreed} of {of} in round {round}", cut(&finding.answer), finding.outcome.as_str())
+        }
     }
+}
+
+fn asked(ask: &Ask) -> String {
+    let what = match (&ask.rank, ask.review) {
+        (Some(rank), _) => format!("rank {} answers, keep {}", ask.peers.as_ref().map_or(0, Vec::len), rank.keep),
+        (None, true) => format!("review {} answers", ask.peers.as_ref().map_or(0, Vec::len)),
+        (None, false) => ask.task.as_deref().map(cut).unwrap_or_default(),
+    };
+    format!("round {}, answer by {}: {what}", ask.round, clock(ask.answer_by))
 }
 
 fn misunderstood(misunderstanding: &Misunderstanding) -> String {

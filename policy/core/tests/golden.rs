@@ -74,7 +74,8 @@ fn the_bargains_of_the_rules_that_know_them_come_to_every_end_and_every_refusal(
                 | Notification::Cancel(_)
                 | Notification::Inform(_)
                 | Notification::Failure(_)
-                | Notification::Turn(_) => {}
+                | Notification::Turn(_)
+                | Notification::Ask(_) => {}
             }
         }
         assert_eq!(lane_state.rules(), RULES_VERSION, "{name}");

@@ -387,7 +387,8 @@ impl ContractNet {
             | Notification::Inform(_)
             | Notification::NotUnderstood(_)
             | Notification::Reject(_)
-            | Notification::Turn(_) => {}
+            | Notification::Turn(_)
+            | Notification::Ask(_) => {}
         }
     }
 

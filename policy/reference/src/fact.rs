@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use policy_core::{AwardLoss, Decision, Deliver, Effect, Event};
 use schemas::bargain::BargainSpec;
 use schemas::delivery::{
-    Agreement, Award, CloseReason, Closing, Disposition, Misunderstanding, Notice, Notification, Outcome,
+    Agreement, Ask, Award, CloseReason, Closing, Disposition, Finding, Misunderstanding, Notice, Notification, Outcome,
     ProgressReport, Receipt, RejectReason, Rejection, Turn,
 };
 use schemas::document::{CallDocuments, RoutineReport};
@@ -97,6 +97,8 @@ fn told(deliver: &Deliver) -> String {
             bargain_closed(negotiation, to, *outcome, detail.as_deref(), agreement.as_deref())
         }
         Notification::Turn(turn) => self::turn(negotiation, to, turn),
+        Notification::Ask(ask) => asked(negotiation, to, ask),
+        Notification::Inform(ProgressReport::Finding(finding)) => found(negotiation, to, finding),
     }
 }
 
@@ -255,6 +257,14 @@ pub(crate) fn to_bargain(called: &str, parties: &[AgentId], rules: &BargainSpec)
 
 pub(crate) fn turn(negotiation: &NegotiationId, to: &AgentId, turn: &Turn) -> String {
     format!("{negotiation} {to} {turn:?}")
+}
+
+fn asked(negotiation: &NegotiationId, to: &AgentId, ask: &Ask) -> String {
+    format!("{negotiation} {to} {ask:?}")
+}
+
+fn found(negotiation: &NegotiationId, to: &AgentId, finding: &Finding) -> String {
+    format!("{negotiation} {to} {finding:?}")
 }
 
 pub(crate) fn agreed(key: &str, offer: OfferId, terms_digest: Digest) -> String {

@@ -79,6 +79,12 @@ kinds! {
     Ack = "ack",
     /// The payload of a bargain's turn, which only the exchange sends.
     Turn = "turn",
+    /// The payload of a panel's ask, which only the exchange sends.
+    Ask = "ask",
+    /// The payload of an answer to an ask.
+    Answer = "answer",
+    /// The rules of a panel.
+    Panel = "panel",
     /// The payload of an offer of the alternating offers protocol.
     AlternatingOffer = "alternating_offer",
     /// The rules of a bargain.

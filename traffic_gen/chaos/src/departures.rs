@@ -74,6 +74,7 @@ fn awards(received: &Received) -> Vec<(NegotiationId, AwardNo)> {
         | Notification::NotUnderstood(_)
         | Notification::Closed(_)
         | Notification::Turn(_)
+        | Notification::Ask(_)
         | Notification::Ack(_) => None,
     };
     deliveries.into_iter().filter_map(|(_, delivery)| accepted(delivery)).collect()

@@ -230,6 +230,7 @@ impl Notes {
             | Notification::Failure(_)
             | Notification::NotUnderstood(_)
             | Notification::Turn(_)
+            | Notification::Ask(_)
             | Notification::Closed(_) => {}
         }
     }

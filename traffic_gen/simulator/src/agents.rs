@@ -420,6 +420,7 @@ impl SimulatedAgent {
                 context.reached(Point::DocumentMissing);
             }
             Notification::Reject(_) | Notification::Failure(_) => contractor::say_unasked(context, delivery),
+            Notification::Ask(_) => {}
         }
     }
 

@@ -236,6 +236,7 @@ impl<'t> BargainSession<'t> {
                 | Notification::Inform(_)
                 | Notification::Failure(_)
                 | Notification::Turn(_)
+                | Notification::Ask(_)
                 | Notification::Closed(_) => {}
             }
         }
@@ -256,7 +257,8 @@ impl<'t> BargainSession<'t> {
                 | Notification::Inform(_)
                 | Notification::Failure(_)
                 | Notification::NotUnderstood(_)
-                | Notification::Ack(_) => {}
+                | Notification::Ack(_)
+                | Notification::Ask(_) => {}
             }
         }
     }

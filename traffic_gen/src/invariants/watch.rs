@@ -73,7 +73,8 @@ impl Watch {
             | Notification::Failure(_)
             | Notification::NotUnderstood(_)
             | Notification::Ack(_)
-            | Notification::Turn(_) => true,
+            | Notification::Turn(_)
+            | Notification::Ask(_) => true,
         };
         drop(known);
         let is_others_offer =

@@ -117,7 +117,9 @@ impl Witness {
             | Act::Closed
             | Act::Ack
             | Act::End
-            | Act::Turn => {}
+            | Act::Turn
+            | Act::Ask
+            | Act::Answer => {}
         }
     }
 
@@ -234,7 +236,11 @@ impl NegotiationSeen {
                 self.documents.told_call(call.documents.as_ref().map_or(&[], |documents| &documents.hashes));
             }
             Notification::Turn(turn) => self.bargain.told_turn(turn, at),
-            Notification::Ack(_) | Notification::Failure(_) | Notification::NotUnderstood(_) => {}
+            Notification::Inform(ProgressReport::Finding(_))
+            | Notification::Ask(_)
+            | Notification::Ack(_)
+            | Notification::Failure(_)
+            | Notification::NotUnderstood(_) => {}
         }
     }
 

@@ -141,7 +141,8 @@ impl Strategy for AskingBargainer {
             | Notification::Reject(_)
             | Notification::Cancel(_)
             | Notification::Inform(_)
-            | Notification::Failure(_) => {}
+            | Notification::Failure(_)
+            | Notification::Ask(_) => {}
         }
         let mut actions = self.bargainer.handle(now, delivery);
         if self.bargainer.is_open(negotiation)

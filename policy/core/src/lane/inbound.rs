@@ -137,7 +137,7 @@ impl LaneState {
         let now = self.context.now;
         let protocol = if cfp.bargain.is_some() { Protocol::AlternatingOffers } else { Protocol::ContractNet };
         let opened = self.context.with_context(position, now, |context, names| {
-            if context.rules < protocol.rules_since() {
+            if context.rules < protocol.rules_since() || cfp.panel.is_some() {
                 return Err(UnknownSender::not_understood(NotUnderstoodReason::UnsupportedRules));
             }
             let share = |name: &AgentId| names.share(name);

@@ -158,7 +158,8 @@ impl<'a> Table<'a> {
                 | Notification::Failure(_)
                 | Notification::NotUnderstood(_)
                 | Notification::Closed(_)
-                | Notification::Ack(_) => {}
+                | Notification::Ack(_)
+                | Notification::Ask(_) => {}
             }
         }
     }

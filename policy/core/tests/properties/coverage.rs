@@ -181,6 +181,7 @@ fn name(effect: &Effect) -> Option<String> {
             | Notification::Failure(_)
             | Notification::Closed(_)
             | Notification::Turn(_)
+            | Notification::Ask(_)
             | Notification::Ack(_) => None,
         },
         Effect::Register(_) | Effect::Notice(_) | Effect::Event(_) => None,

@@ -116,7 +116,8 @@ impl<'a> Known<'a> {
             | Notification::Reject(_)
             | Notification::Failure(_)
             | Notification::NotUnderstood(_)
-            | Notification::Turn(_) => return,
+            | Notification::Turn(_)
+            | Notification::Ask(_) => return,
         };
         self.asked_by_agent.insert(deliver.to.clone(), asked);
     }

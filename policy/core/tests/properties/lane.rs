@@ -107,7 +107,8 @@ fn waits_for_its_key(deliver: &Deliver) -> bool {
         | Notification::Inform(_)
         | Notification::Failure(_)
         | Notification::NotUnderstood(_)
-        | Notification::Turn(_) => true,
+        | Notification::Turn(_)
+        | Notification::Ask(_) => true,
     }
 }
 

@@ -166,7 +166,8 @@ impl Ledger {
             Notification::Cancel(_)
             | Notification::Inform(_)
             | Notification::NotUnderstood(_)
-            | Notification::Turn(_) => Ok(()),
+            | Notification::Turn(_)
+            | Notification::Ask(_) => Ok(()),
         }
     }
 

@@ -55,6 +55,9 @@ fn told(told: &Notification) -> String {
             ProgressReport::Done(news) => format!("inform:done:{}:{}", news.contractor, news.award_no),
             ProgressReport::Result(news) => format!("inform:result:{}:{}", news.contractor, news.award_no),
             ProgressReport::Cancelled(news) => format!("inform:cancelled:{}:{}", news.contractor, news.award_no),
+            ProgressReport::Finding(news) => {
+                format!("inform:finding:{}:{}:{}/{}", word(&news.stopped), news.answer, news.agreed, news.of)
+            }
         },
         Notification::Failure(failure) => {
             format!("failure:{}:{}:{}", failure.contractor, failure.award_no, failure.failure.code)
@@ -71,6 +74,11 @@ fn told(told: &Notification) -> String {
             Some(standing) => format!("turn:{}:{}", turn.party, standing.offer_id),
             None => format!("turn:{}", turn.party),
         },
+        Notification::Ask(ask) => {
+            let to = if ask.rank.is_some() { ":rank" } else { "" };
+            let to = if ask.review { ":review" } else { to };
+            format!("ask:{}{to}", ask.round)
+        }
         Notification::Ack(receipt) => match receipt.first {
             Some(first) => format!("ack:{}:{}", receipt.disposition.as_str(), first.as_str()),
             None => format!("ack:{}", receipt.disposition.as_str()),

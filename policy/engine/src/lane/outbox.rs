@@ -388,7 +388,8 @@ fn is_of_a_bargain(told: &Notification) -> bool {
         | Notification::Inform(_)
         | Notification::Failure(_)
         | Notification::NotUnderstood(_)
-        | Notification::Ack(_) => false,
+        | Notification::Ack(_)
+        | Notification::Ask(_) => false,
     }
 }
 

@@ -69,7 +69,8 @@ impl SimulatedParty {
             | Payload::Failure(_)
             | Payload::Cancel(_)
             | Payload::Join(_)
-            | Payload::End(_) => {}
+            | Payload::End(_)
+            | Payload::Answer(_) => {}
         }
     }
 

@@ -83,6 +83,7 @@ pub(super) fn answer_progress(context: &mut AgentContext, delivery: &Delivery, r
         | ProgressReport::Committed(_)
         | ProgressReport::Done(_)
         | ProgressReport::Result(_)
-        | ProgressReport::Cancelled(_) => {}
+        | ProgressReport::Cancelled(_)
+        | ProgressReport::Finding(_) => {}
     }
 }

@@ -163,6 +163,7 @@ fn other_body(payload: &Payload) -> Payload {
         Payload::Failure(failure) => failure.retryable = !failure.retryable,
         Payload::Join(join) => join.mandate = join.mandate.is_none().then(Box::default),
         Payload::End(reasoned) => reasoned.reason = Some("another reason".to_owned()),
+        Payload::Answer(answer) => answer.text = Some("another text".to_owned()),
     }
     other
 }

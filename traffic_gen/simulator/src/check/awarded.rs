@@ -145,7 +145,8 @@ fn offer_at(folded: &FoldedLog, offer_id: OfferId) -> Option<(&Logged, Offer)> {
         | Payload::Failure(_)
         | Payload::Cancel(_)
         | Payload::Join(_)
-        | Payload::End(_) => None,
+        | Payload::End(_)
+        | Payload::Answer(_) => None,
     }
 }
 

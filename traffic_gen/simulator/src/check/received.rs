@@ -123,7 +123,8 @@ fn about(told: &Notification) -> Invariant {
         | Notification::Accept(_)
         | Notification::Inform(_)
         | Notification::Failure(_)
-        | Notification::Turn(_) => Invariant::Terminates,
+        | Notification::Turn(_)
+        | Notification::Ask(_) => Invariant::Terminates,
     }
 }
 
@@ -240,7 +241,8 @@ impl<'a> RegisteredAward<'a> {
             | Notification::Inform(_)
             | Notification::Failure(_)
             | Notification::NotUnderstood(_)
-            | Notification::Turn(_) => {
+            | Notification::Turn(_)
+            | Notification::Ask(_) => {
                 let Some(key) = caused.and_then(|caused| caused.deliver.after.clone()) else { return };
                 (Some(key), true)
             }

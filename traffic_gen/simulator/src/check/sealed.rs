@@ -51,7 +51,8 @@ fn check_told(
         | Notification::Inform(_)
         | Notification::Failure(_)
         | Notification::Closed(_)
-        | Notification::Turn(_) => false,
+        | Notification::Turn(_)
+        | Notification::Ask(_) => false,
     };
     verdict.check(Invariant::Sealed, is_own_business, || {
         format!("{agent} was told {told:?} while offers were collected in {negotiation}")

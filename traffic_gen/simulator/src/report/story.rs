@@ -128,5 +128,6 @@ fn told(told: &Notification) -> String {
         Notification::NotUnderstood(misunderstanding) => format!("not understood: {}", misunderstanding.reason),
         Notification::Closed(closing) => format!("closed {:?}", closing.outcome),
         Notification::Turn(turn) => format!("turn {} of {}", turn.step, turn.party),
+        Notification::Ask(ask) => format!("ask of round {}, answer by {}", ask.round, ask.answer_by.0.0),
     }
 }

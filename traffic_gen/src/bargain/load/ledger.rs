@@ -143,7 +143,8 @@ impl Observer for Ledger {
                     | Notification::Inform(_)
                     | Notification::Failure(_)
                     | Notification::NotUnderstood(_)
-                    | Notification::Ack(_) => false,
+                    | Notification::Ack(_)
+                    | Notification::Ask(_) => false,
                 };
                 if !is_next {
                     return;

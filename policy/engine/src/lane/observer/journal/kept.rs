@@ -143,7 +143,8 @@ impl Journals {
             | Notification::Inform(_)
             | Notification::Failure(_)
             | Notification::NotUnderstood(_)
-            | Notification::Ack(_) => None,
+            | Notification::Ack(_)
+            | Notification::Ask(_) => None,
         };
         if let Some(fact) = fact {
             self.note(negotiation, at, fact);
