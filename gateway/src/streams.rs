@@ -171,17 +171,19 @@ impl AgentStreams {
         let deliveries = subject::gateway_deliveries(&self.0.gateway);
         let deliveries = self.0.pub_sub.subscribe(deliveries, None).await?;
         let orders = self.0.pub_sub.subscribe(subject::ALL_STREAM_ENDS.to_owned(), None).await?;
-        tasks.spawn(Self::drive_deliveries(self.clone(), deliveries, stop.clone()));
+        // Streams that are still open while the gateway stops hear what comes.
+        let all_closed = CancellationToken::new();
+        tasks.spawn(Self::drive_deliveries(self.clone(), deliveries, all_closed.clone()));
         tasks.spawn(Self::drive_orders(self.clone(), orders, stop.clone()));
-        tasks.spawn(Self::drive_announcements(self.clone(), stop.clone()));
+        tasks.spawn(Self::drive_announcements(self.clone(), stop.clone(), all_closed));
         Ok(())
     }
 
-    async fn drive_deliveries(self, mut deliveries: BoxStream<'static, Received>, stop: CancellationToken) {
+    async fn drive_deliveries(self, mut deliveries: BoxStream<'static, Received>, all_closed: CancellationToken) {
         loop {
             tokio::select! {
                 biased;
-                () = stop.cancelled() => return,
+                () = all_closed.cancelled() => return,
                 received = deliveries.next() => match received {
                     Some(received) => self.0.hand_out(&received.payload),
                     None => return tracing::error!("the bus ended the subscription: deliveries reach streams by repeats only"),
@@ -207,7 +209,8 @@ impl AgentStreams {
         }
     }
 
-    async fn drive_announcements(self, stop: CancellationToken) {
+    /// Cancels `all_closed` once the gateway stops and no stream is open.
+    async fn drive_announcements(self, stop: CancellationToken, all_closed: CancellationToken) {
         let mut reporting = interval(Duration::from_millis(REPORT_PERIOD_MS));
         reporting.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -224,6 +227,7 @@ impl AgentStreams {
             self.0.has_closed.notified().await;
             self.0.announce_closed().await;
         }
+        all_closed.cancel();
     }
 
     async fn announce_open(&self) {

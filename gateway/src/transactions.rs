@@ -30,6 +30,9 @@ const WATCHED_PER_CALLER_MAX: usize = 4096;
 const WATCH_FOR: Duration = Duration::from_secs(100);
 /// How long one is watched that has ended: repeats of its last delivery are acknowledged.
 const LINGER: Duration = Duration::from_secs(1);
+/// How long a gateway that stops hears the ends of the calls it cancels: engines answer within a fraction of it. What is told
+/// later waits for the caller's own streams.
+const CLOSING_MAX: Duration = Duration::from_secs(3);
 /// Between two looks for those whose time has come.
 const SWEEP_PERIOD: Duration = Duration::from_millis(500);
 
@@ -186,7 +189,8 @@ impl Transactions {
         }
     }
 
-    /// Hears a caller's deliveries until nothing of it is watched.
+    /// Hears a caller's deliveries until nothing of it is watched. When the gateway stops, whoever waits is told so at once, and
+    /// thereby cancels its call; that end of it is still heard, so that nobody else has to acknowledge it.
     async fn drive(self, caller: AgentId, opened: watch::Sender<StreamState>) {
         let mut stream = match self.0.streams.open(&caller).await {
             Ok(stream) => stream,
@@ -199,10 +203,14 @@ impl Transactions {
         opened.send_replace(StreamState::Open);
         let ended = stream.ended();
         let mut sweeps = interval(SWEEP_PERIOD);
-        loop {
+        let mut until = None;
+        while until.is_none() || !self.0.is_closed(&caller) {
             tokio::select! {
                 biased;
-                () = self.0.stop.cancelled() => break,
+                () = self.0.stop.cancelled(), if until.is_none() => {
+                    self.0.dismiss(&caller);
+                    until = Some(Instant::now() + CLOSING_MAX);
+                }
                 () = ended.cancelled() => break,
                 delivery = stream.next() => match delivery {
                     Some(Ok(delivery)) => self.0.hear(&caller, &delivery),
@@ -210,7 +218,14 @@ impl Transactions {
                     Some(Err(_)) => {}
                     None => break,
                 },
-                now = sweeps.tick() => if self.0.is_idle(&caller, now) { return },
+                now = sweeps.tick() => {
+                    if self.0.is_idle(&caller, now) {
+                        return;
+                    }
+                    if until.is_some_and(|until| until <= now) {
+                        break;
+                    }
+                }
             }
         }
         self.0.end(&caller);
@@ -221,6 +236,22 @@ impl TransactionParts {
     /// The table, for as long as no `await` stands between.
     fn watched(&self) -> MutexGuard<'_, WatchedTransactions> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nobody waits for a caller's transactions any more.
+    fn dismiss(&self, caller: &AgentId) {
+        let mut watched = self.watched();
+        let transactions = watched.by_caller.get_mut(caller);
+        for transaction in transactions.into_iter().flat_map(|transactions| transactions.by_negotiation.values_mut()) {
+            transaction.waiting = None;
+        }
+    }
+
+    /// Whether everything of a caller that is watched has been closed.
+    fn is_closed(&self, caller: &AgentId) -> bool {
+        let watched = self.watched();
+        let transactions = watched.by_caller.get(caller);
+        transactions.is_none_or(|transactions| transactions.by_negotiation.values().all(|one| one.is_closed))
     }
 
     /// Nothing of a caller is watched any more: whoever waits is told so.

@@ -519,6 +519,46 @@ async fn a_gateway_that_stops_answers_whoever_waits() {
     assert_eq!((status, code(&answer)), (503, "unavailable"));
 }
 
+#[tokio::test]
+async fn a_gateway_that_stops_hears_the_ends_of_its_calls_and_acknowledges_them() {
+    let (bus, key) = (memory::open(MemoryOptions::default()), SigningKey::generate(KeyAlgorithm::EdDsa).unwrap());
+    let with_presets = |id: &'static str| {
+        let policies = policy_core::presets();
+        Rig::on(bus.clone(), key.clone(), move |config| {
+            config.id = id.to_owned();
+            config.policies.extend(policies);
+        })
+    };
+    let (rig, other) = (with_presets("stops").await, with_presets("stays").await);
+    rig.register("bob").await;
+    let mut seen = Seen::default();
+    let mut acks = rig.bus.pub_sub.subscribe("acks.stops".to_owned(), None).await.unwrap();
+    let mut calls = Vec::new();
+    for _ in 0..2 {
+        let request = rig.request("POST", "/agora/bob").bearer_auth(rig.token("alice")).json(&json!({ "body": "x" }));
+        tokio::spawn(crate::rig::answer(request));
+        calls.push(seen.next(&other).await.0.negotiation);
+    }
+    let began = tokio::time::Instant::now();
+    let stopping = tokio::spawn(rig.handle.shutdown());
+    let mut told = Vec::new();
+    for number in 1..=2_u8 {
+        let (cancel, _) = seen.next_untold(&other).await;
+        assert_eq!(cancel.act, Act::Cancel);
+        assert!(calls.contains(&cancel.negotiation));
+        // Engines send it to the gateway that has the stream, or to the inbox.
+        let id = tell(&other, cancel.negotiation.as_str(), number, &closed("cancelled")).await;
+        told.push(id);
+    }
+    stopping.await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(3), "it does not wait for more");
+    let mut acknowledged = Vec::new();
+    while let Some(collected) = acks.next().now_or_never().flatten() {
+        acknowledged.extend(decode_collected(&collected.payload).unwrap().into_iter().flat_map(|(_, ids)| ids));
+    }
+    assert!(told.iter().all(|id| acknowledged.contains(id)), "{acknowledged:?}");
+}
+
 fn expired(key: &SigningKey) -> String {
     let claims = json!({ "sub": "visitor", "iss": crate::rig::ISSUER, "aud": "llmx", "exp": 1_000_000_000 });
     key.sign(&claims).unwrap()

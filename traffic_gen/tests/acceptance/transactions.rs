@@ -5,7 +5,7 @@ use std::time::Duration;
 use agora::client::AgoraClient;
 use agora::transaction::{TransactionReply, TransactionRequest, TransactionStatus};
 use agora::{DocumentSource, Origin, ProtocolDocument, Selection};
-use schemas::delivery::{Call, Disposition, Notification, Outcome};
+use schemas::delivery::{Call, Delivery, Disposition, Notification, Outcome};
 use schemas::payload::AttrValue;
 use serde_json::{Value, json};
 
@@ -117,4 +117,28 @@ async fn a_client_that_hangs_up_ends_the_call_for_its_agent_too() {
         }
     };
     tokio::time::timeout(PATIENCE, streams_end).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_that_stops_leaves_nothing_for_its_callers_to_acknowledge() {
+    let rig = Rig::start().await;
+    let mut bob = rig.join("bob").await;
+    let (gateway, url) = rig.second_gateway().await;
+    let client =
+        AgoraClient::try_new(&format!("{url}/agora/bob"), Some(rig.identity("alice").token.current()), PATIENCE);
+    let client = client.unwrap();
+    let asking = tokio::spawn(async move { client.begin(&asked(Selection::Language, "How warm?", false)).await });
+    let (negotiation, _) = called(&mut bob, "How warm?").await;
+    gateway.shutdown().await;
+    assert!(asking.await.unwrap().is_err(), "503");
+    assert_eq!(bob.closed(&negotiation).await.outcome, Outcome::Cancelled);
+    // A stream that opens is sent whatever its agent has not acknowledged, and then what comes later.
+    let mut alice = rig.join("alice").await;
+    let mut stream = rig.exchange.gateway().streams().open(&alice.identity.agent).await.unwrap();
+    let later = alice.document(&negotiation, json!({ "act": "cancel", "reason": "late" }));
+    let later = alice.send(&later).await;
+    let first = tokio::time::timeout(PATIENCE, stream.next()).await.unwrap().unwrap().unwrap();
+    let first: Delivery = serde_json::from_slice(&first).unwrap();
+    let receipts: Vec<_> = first.receipts_told().map(|receipt| receipt.ack_of.to_string()).collect();
+    assert_eq!(receipts, [later], "{first:?}");
 }
