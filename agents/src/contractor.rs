@@ -333,7 +333,8 @@ impl Strategy for Contractor {
             | Notification::Failure(_)
             | Notification::NotUnderstood(_)
             | Notification::Turn(_)
-            | Notification::Ask(_) => Vec::new(),
+            | Notification::Ask(_)
+            | Notification::Floor(_) => Vec::new(),
         }
     }
 }

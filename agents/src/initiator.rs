@@ -456,7 +456,8 @@ impl Strategy for Calls {
             | Notification::Reject(_)
             | Notification::Cancel(_)
             | Notification::Turn(_)
-            | Notification::Ask(_) => None,
+            | Notification::Ask(_)
+            | Notification::Floor(_) => None,
         };
         report.map_or_else(Vec::new, |report| self.tell(negotiation, now, report))
     }

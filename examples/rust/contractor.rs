@@ -40,7 +40,8 @@ fn answer(_now: Timestamp, delivery: &Delivery) -> Vec<Action> {
         | Notification::Failure(_)
         | Notification::NotUnderstood(_)
         | Notification::Turn(_)
-        | Notification::Ask(_) => return Vec::new(),
+        | Notification::Ask(_)
+        | Notification::Floor(_) => return Vec::new(),
     };
     vec![Action::reply(delivery, payload)]
 }
@@ -60,7 +61,8 @@ fn show(delivery: &Delivery) {
         | Notification::Failure(_)
         | Notification::NotUnderstood(_)
         | Notification::Turn(_)
-        | Notification::Ask(_) => return,
+        | Notification::Ask(_)
+        | Notification::Floor(_) => return,
     };
     println!("{}: {said}", delivery.envelope.negotiation);
 }

@@ -265,7 +265,16 @@ impl Admission {
         let (act, digest, body) = (checked.act, checked.digest, checked.body);
         let receipts_all = self.asks_for_all_receipts(&from);
         let negotiation_id = negotiation.clone();
-        let admitted = AdmittedMessage { from, negotiation: negotiation_id, act, digest, body, pinned, receipts_all };
+        let admitted = AdmittedMessage {
+            from,
+            negotiation: negotiation_id,
+            act,
+            digest,
+            body,
+            pinned,
+            receipts_all,
+            capabilities: Vec::new(),
+        };
         let entry = Entry::Message(admitted);
         match self.0.log.append(&negotiation, &entry).await {
             Ok(Position { seq, index }) => Ok(Accepted { seq, index, msg_id, negotiation, policy: None }),

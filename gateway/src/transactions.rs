@@ -361,7 +361,8 @@ impl WatchedTransaction {
             | Notification::NotUnderstood(_)
             | Notification::Ack(_)
             | Notification::Turn(_)
-            | Notification::Ask(_) => {}
+            | Notification::Ask(_)
+            | Notification::Floor(_) => {}
         }
     }
 

@@ -7,7 +7,7 @@ pub mod space;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::AttrName;
-use crate::terms::{AttrValue, TERMS_MAX};
+use crate::terms::{AttrValue, TERMS_MAX, Terms};
 
 /// Most parties of a bargain, the initiator among them.
 pub const PARTIES_MAX: usize = 64;
@@ -129,12 +129,15 @@ pub enum Conditions {
     Predicates(Vec<Predicate>),
 }
 
-/// An invited party takes part in a bargain.
+/// An invited agent takes part in a bargain, or in a team.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct Join {
-    /// Its mandate. Told to nobody.
+    /// Its mandate in a bargain. Told to nobody.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mandate: Option<Box<Mandate>>,
+    /// What it offers a team, scored by the policy of the call.
+    #[serde(default, skip_serializing_if = "Terms::is_empty")]
+    pub terms: Terms,
 }
 
 /// What a party binds itself to, whatever it says later: the exchange refuses an offer or an acceptance outside (disposition

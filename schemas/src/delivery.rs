@@ -19,6 +19,7 @@ use crate::digest::Digest;
 use crate::document::{CallDocuments, DocumentHash, RoutineReport};
 use crate::ids::{AgentId, AwardNo, Capability, DeliveryId, Lot, MsgId, NegotiationId, OfferId};
 use crate::payload::{Act, Currency, Failure, Terms};
+use crate::team::{Brief, Conclusion, Floor, TeamCall, TeamTask};
 use crate::time::WireTime;
 
 /// `from` of everything the exchange itself says.
@@ -91,6 +92,8 @@ pub enum Notification {
     Turn(Turn),
     /// To a seat, the ranker or a reviewer of a panel: answer.
     Ask(Box<Ask>),
+    /// To the members of a team: how it stands, and who holds the floor.
+    Floor(Box<Floor>),
 }
 
 impl Notification {
@@ -115,6 +118,7 @@ impl Notification {
             Self::Ack(_) => Act::Ack,
             Self::Turn(_) => Act::Turn,
             Self::Ask(_) => Act::Ask,
+            Self::Floor(_) => Act::Floor,
         }
     }
 }
@@ -152,6 +156,12 @@ pub struct Call {
     /// Of a call to a bargain: its rules and parties. `reply_by` is then when all must have joined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bargain: Option<Box<BargainCall>>,
+    /// Of a call to a team: its lead and rules. `reply_by` is then when all must have joined.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub team: Option<Box<TeamCall>>,
+    /// Of a task of a team: what is to be done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub brief: Option<Box<Brief>>,
 }
 
 /// An award as the winner receives it.
@@ -175,6 +185,9 @@ pub struct Award {
     pub document: Option<DocumentHash>,
     /// CONFIRM by then.
     pub confirm_by: WireTime,
+    /// Of a task of a team: what is to be done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub brief: Option<Box<Brief>>,
 }
 
 /// Why an offer is not awarded.
@@ -408,6 +421,12 @@ pub enum Outcome {
     NoAgreement,
     /// ENDED by a party of the bargain.
     Ended,
+    /// CONCLUDED: the team has a conclusion.
+    Concluded,
+    /// UNCONCLUDED{silence, deadline, rejected, left}.
+    Unconcluded,
+    /// NOT_FORMED: too few joined the team.
+    NotFormed,
 }
 
 impl Outcome {
@@ -429,12 +448,26 @@ pub struct Closing {
     /// Head of the hash chain over the negotiation's inputs.
     pub digest: Digest,
     /// Further detail, for example `done_before_cancel`; of a bargain `rounds`, `deadline`, `step_timeout`, `unconfirmed`,
-    /// `not_joined`, or who ended it.
+    /// `not_joined`, or who ended it; of a team `silence`, `deadline`, `rejected`, `left`, `orphaned`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// What a bargain agreed on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agreement: Option<Box<Agreement>>,
+    /// What a team concluded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conclusion: Option<Box<Conclusion>>,
+    /// The tasks of a team; results as digests.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tasks: Vec<TeamTask>,
+}
+
+impl Closing {
+    /// An end of which no more is told.
+    #[must_use]
+    pub const fn new(outcome: Outcome, digest: Digest) -> Self {
+        Self { outcome, digest, detail: None, agreement: None, conclusion: None, tasks: Vec::new() }
+    }
 }
 
 /// A public notice on `topic.<name>` or `group.<id>`: that a negotiation began or ended. Never terms, never offers.

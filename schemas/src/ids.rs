@@ -1,19 +1,20 @@
 //! Identifiers. Each is a newtype whose constructor refuses what could not be a NATS token, a log key or a file name.
 
+mod negotiation;
+
 use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::digest::{FNV_START, fnv};
+pub use negotiation::{AWARD_MAX, DEPTH_MAX, FamilyPlace, NEGOTIATION_SEPARATOR, NegotiationId, TASKS_MAX};
+
 use crate::text::text;
 
 /// Longest agent, topic or group name, and longest id an initiator may choose, in characters.
 /// 64 keeps every derived subject well under NATS's practical subject length.
 pub const NAME_LEN_MAX: usize = 64;
-/// Separates the initiator from its own id inside a [`NegotiationId`]; no name may contain it.
-pub const NEGOTIATION_SEPARATOR: char = '~';
 
 /// Why a text is not an identifier.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -117,78 +118,6 @@ name!(
 impl Borrow<str> for AgentId {
     fn borrow(&self) -> &str {
         &self.0
-    }
-}
-
-/// The id of a negotiation: `<initiator>~<the initiator's own id>`.
-///
-/// The exchange forms it, so an initiator can neither squat nor collide with another's id.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NegotiationId(Arc<str>);
-
-text!(NegotiationId, |id: &Self, serializer: S| serializer.serialize_str(&id.0), Self::try_new);
-
-impl NegotiationId {
-    /// Forms the id from the initiator and the id it chose.
-    ///
-    /// # Errors
-    /// [`IdError`] when `own` is neither a name nor a full id that already starts with this initiator.
-    pub fn form(initiator: &AgentId, own: &str) -> Result<Self, IdError> {
-        let own = match own.split_once(NEGOTIATION_SEPARATOR) {
-            Some((owner, rest)) if owner == initiator.as_str() => rest,
-            Some(_) | None => own,
-        };
-        if is_name(own) {
-            Ok(Self(Arc::from(format!("{initiator}{NEGOTIATION_SEPARATOR}{own}"))))
-        } else {
-            Err(IdError { what: "negotiation id", text: own.chars().take(NAME_LEN_MAX).collect() })
-        }
-    }
-
-    /// Parses a full id.
-    ///
-    /// # Errors
-    /// [`IdError`] unless the text is `<name>~<name>`.
-    pub fn try_new(text: &str) -> Result<Self, IdError> {
-        match text.split_once(NEGOTIATION_SEPARATOR) {
-            Some((initiator, own)) if is_name(initiator) && is_name(own) => Ok(Self(Arc::from(text))),
-            Some(_) | None => {
-                Err(IdError { what: "negotiation id", text: text.chars().take(2 * NAME_LEN_MAX).collect() })
-            }
-        }
-    }
-
-    /// The id as text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// The initiator's part of the id.
-    #[must_use]
-    pub fn initiator(&self) -> &str {
-        self.0.split_once(NEGOTIATION_SEPARATOR).map_or("", |(initiator, _)| initiator)
-    }
-
-    /// The lane this negotiation lives in: a stable hash (FNV-1a, 64 bit) of the id modulo the number of lanes.
-    #[must_use]
-    pub fn lane(&self, lanes: u8) -> Lane {
-        let hash = fnv(FNV_START, self.0.as_bytes());
-        // The high half is folded in because FNV's low bits alone are weak for short suffix changes.
-        let mixed = hash ^ (hash >> 32);
-        Lane(u8::try_from(mixed % u64::from(lanes.max(1))).unwrap_or(0))
-    }
-}
-
-impl fmt::Display for NegotiationId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for NegotiationId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "NegotiationId({})", self.0)
     }
 }
 
@@ -339,30 +268,10 @@ mod tests {
     }
 
     #[test]
-    fn an_initiator_cannot_form_an_id_of_another() {
-        let (alice, bob) = (AgentId::try_new("alice").unwrap(), AgentId::try_new("bob").unwrap());
-        assert_eq!(NegotiationId::form(&alice, "job").unwrap().as_str(), "alice~job");
-        assert_eq!(NegotiationId::form(&alice, "alice~job").unwrap().as_str(), "alice~job");
-        assert!(NegotiationId::form(&bob, "alice~job").is_err());
-        assert_ne!(NegotiationId::form(&alice, "job").unwrap(), NegotiationId::form(&bob, "job").unwrap());
-    }
-
-    #[test]
     fn a_delivery_id_carries_its_lane_and_survives_text() {
         let id = DeliveryId::new(Lane(3), [0xab; 16]);
         assert_eq!(id.lane(), Lane(3));
         assert_eq!(DeliveryId::try_new(&id.to_string()).unwrap(), id);
         assert!(DeliveryId::try_new("+0000000000000000000000000000001").is_err());
-    }
-
-    #[test]
-    fn negotiations_spread_over_the_lanes() {
-        let alice = AgentId::try_new("alice").unwrap();
-        let mut per_lane = [0_u32; 4];
-        for n in 0..4000 {
-            let id = NegotiationId::form(&alice, &format!("n{n}")).unwrap();
-            per_lane[usize::from(id.lane(4).0)] += 1;
-        }
-        assert!(per_lane.iter().all(|&count| (850..1150).contains(&count)), "{per_lane:?}");
     }
 }

@@ -9,6 +9,7 @@
 //! | [`terms`] | which values can an offer name, which numbers are integers? |
 //! | [`bargain`] | what bargaining adds: rules, outcome space, sealed mandates |
 //! | [`panel`] | what panels add: rules, how answers are compared, ratings |
+//! | [`team`] | what teams add: rules, the acts of their members, what members are told |
 //! | [`document`] | which protocol documents do calls, offers and awards name, and what does a routine report? |
 //! | [`policy`] | the acceptance policy as a document |
 //! | [`record`] | what one record of the log holds |
@@ -45,6 +46,7 @@ pub mod register;
 pub mod routed;
 pub mod statistics;
 pub mod subject;
+pub mod team;
 pub mod terms;
 pub mod text;
 pub mod time;

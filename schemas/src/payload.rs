@@ -12,6 +12,7 @@ use crate::document::{CallDocuments, DocumentHash, RoutineReport};
 use crate::ids::{AwardNo, Capability, OfferId};
 use crate::panel::{PanelAnswer, PanelSpec};
 use crate::policy::Gate;
+use crate::team::{Assign, Conclude, Pause, Say, TeamSpec};
 pub use crate::terms::{ATTR_TEXT_LEN_MAX, AttrValue, Currency, INTEGER_MAX, TERMS_MAX, Terms, is_integer};
 use crate::time::WireTime;
 
@@ -64,9 +65,9 @@ pub enum Act {
     Closed,
     /// The disposition of one logged message.
     Ack,
-    /// agree, to bargain: an invited party takes part (docs/spec/alternating-offers.md#ao-12).
+    /// agree, to bargain or to work in a team: an invited agent takes part (docs/spec/alternating-offers.md#ao-12).
     Join,
-    /// A party leaves the bargain, which ends it.
+    /// A party leaves the bargain, which ends it, or a member its team.
     End,
     /// How a bargain stands, and whose turn it is.
     Turn,
@@ -74,11 +75,21 @@ pub enum Act {
     Ask,
     /// inform-ref: it answers.
     Answer,
+    /// inform, to a team: a member speaks (docs/spec/team.md#tm-25).
+    Say,
+    /// request, to a team: a member opens tasks.
+    Assign,
+    /// A member of a team waits for tasks.
+    Pause,
+    /// propose, to a team: a member concludes.
+    Conclude,
+    /// How a team stands, and who holds the floor.
+    Floor,
 }
 
 impl Act {
     /// The acts an agent may send.
-    pub const FROM_AGENTS: [Self; 13] = [
+    pub const FROM_AGENTS: [Self; 17] = [
         Self::Cfp,
         Self::Offer,
         Self::Refuse,
@@ -92,10 +103,14 @@ impl Act {
         Self::Join,
         Self::End,
         Self::Answer,
+        Self::Say,
+        Self::Assign,
+        Self::Pause,
+        Self::Conclude,
     ];
 
     /// The acts the exchange tells agents.
-    pub const FROM_EXCHANGE: [Self; 11] = [
+    pub const FROM_EXCHANGE: [Self; 12] = [
         Self::Cfp,
         Self::Accept,
         Self::Reject,
@@ -107,6 +122,7 @@ impl Act {
         Self::Ack,
         Self::Turn,
         Self::Ask,
+        Self::Floor,
     ];
 
     /// Every act.
@@ -161,6 +177,9 @@ pub struct Cfp {
     /// Makes this the call to a bargain (alternating offers) instead of a contract net: its rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bargain: Option<Box<BargainSpec>>,
+    /// Makes this the call to a team: its rules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub team: Option<Box<TeamSpec>>,
     /// The initiator's own mandate in the bargain. Told to nobody.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mandate: Option<Box<Mandate>>,
@@ -209,12 +228,13 @@ pub struct Reasoned {
     pub round: Option<u32>,
 }
 
-/// The initiator's own choice, under `decider: initiator`; in a bargain, a party's acceptance of the standing offer.
+/// The initiator's own choice, under `decider: initiator`; in a bargain, a party's acceptance of the standing offer; in a team, a
+/// vote for the conclusion that is voted on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accept {
     /// The chosen offer.
     pub offer_id: OfferId,
-    /// Digest of the accepted terms; a bargain asks for it.
+    /// Digest of the accepted terms; a bargain and a team ask for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terms_digest: Option<Digest>,
 }
@@ -307,12 +327,20 @@ pub enum Payload {
     Failure(Failure),
     /// Initiator: call it off.
     Cancel(Reasoned),
-    /// Invited party: take part in the bargain.
+    /// Invited party: take part in the bargain, or in the team.
     Join(Join),
-    /// Party: leave the bargain.
+    /// Party: leave the bargain, or the team.
     End(Reasoned),
     /// Seat, ranker or reviewer of a panel: answer an ask.
     Answer(Box<PanelAnswer>),
+    /// Member of a team: speak.
+    Say(Say),
+    /// Member of a team: open tasks.
+    Assign(Assign),
+    /// Member of a team: wait for tasks.
+    Pause(Pause),
+    /// Member of a team: conclude.
+    Conclude(Conclude),
 }
 
 impl Payload {
@@ -329,7 +357,11 @@ impl Payload {
             | Self::Failure(_)
             | Self::Join(_)
             | Self::End(_)
-            | Self::Answer(_) => None,
+            | Self::Answer(_)
+            | Self::Say(_)
+            | Self::Assign(_)
+            | Self::Pause(_)
+            | Self::Conclude(_) => None,
         }
     }
 
@@ -350,6 +382,10 @@ impl Payload {
             Self::Join(_) => Act::Join,
             Self::End(_) => Act::End,
             Self::Answer(_) => Act::Answer,
+            Self::Say(_) => Act::Say,
+            Self::Assign(_) => Act::Assign,
+            Self::Pause(_) => Act::Pause,
+            Self::Conclude(_) => Act::Conclude,
         }
     }
 
@@ -373,7 +409,11 @@ impl Payload {
             Act::Join => Join::deserialize(source).map(Self::Join),
             Act::End => Reasoned::deserialize(source).map(Self::End),
             Act::Answer => PanelAnswer::deserialize(source).map(Box::new).map(Self::Answer),
-            Act::Reject | Act::Closed | Act::Ack | Act::Turn | Act::Ask => {
+            Act::Say => Say::deserialize(source).map(Self::Say),
+            Act::Assign => Assign::deserialize(source).map(Self::Assign),
+            Act::Pause => Pause::deserialize(source).map(Self::Pause),
+            Act::Conclude => Conclude::deserialize(source).map(Self::Conclude),
+            Act::Reject | Act::Closed | Act::Ack | Act::Turn | Act::Ask | Act::Floor => {
                 Err(serde::de::Error::custom(format_args!("agents do not send `{act}`")))
             }
         }

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use crate::digest::Digest;
 use crate::envelope::Envelope;
-use crate::ids::{AgentId, DeliveryId, NegotiationId};
+use crate::ids::{AgentId, Capability, DeliveryId, NegotiationId};
 use crate::payload::{Act, Payload};
 use crate::policy::Policy;
 
@@ -121,12 +121,15 @@ pub struct AdmittedMessage {
     pub digest: Digest,
     /// `{"envelope":…,"payload":…}` in canonical form.
     pub body: Arc<RawValue>,
-    /// On a call: what the gateway pins. Only the first record's counts.
+    /// On a call: what the gateway pins; only the first record's counts. On an assignment or a JOIN: the policy it names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pinned: Option<Arc<Pinned>>,
     /// The sender's registration asked for every receipt at once (docs/spec/messages.md#ms-56).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub receipts_all: bool,
+    /// Of a call to a team and of a JOIN: the sender's capabilities, as it has registered them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub capabilities: Vec<Capability>,
 }
 
 /// What a negotiation runs under, pinned by the gateway that admitted its call.
@@ -143,6 +146,18 @@ pub struct Pinned {
     /// the most; then one that subscribes to several counts for each.
     #[serde(default)]
     pub left_out: u32,
+    /// Of a call to a team: what its tasks run under.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_policy: Option<TaskPolicy>,
+}
+
+/// The policy of a team's tasks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskPolicy {
+    /// The whole policy document.
+    pub policy: Arc<Policy>,
+    /// Its digest.
+    pub digest: Digest,
 }
 
 /// One invited agent.

@@ -105,6 +105,13 @@ pub enum RegisterValue {
         /// Digest of its terms.
         terms_digest: Digest,
     },
+    /// Who formed a team, under the key of lot 0, award 1.
+    Formed {
+        /// Head of the team's hash chain.
+        chain: Digest,
+        /// Digest of the decision record.
+        decision: Digest,
+    },
     /// Under [`RegisterKey::Closed`].
     Closed {
         /// Head of the hash chain.

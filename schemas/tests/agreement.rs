@@ -111,7 +111,9 @@ fn names() -> impl Strategy<Value = String> {
                  documents hashes require routine hash issue weight worth at_min at_max limits concession boulware conceder any next combi \
                  panel domain answer answer_ms asking consensus_from rate select review choose min_seats evidence options ignore_case of \
                  separator at_least_permille after_round keep if_more_than recheck ranker agent rank_ms by review_ms from agents \
-                 min_runs newcomers order reviews text ratings usage calls prompt_tokens completion_tokens";
+                 min_runs newcomers order reviews text ratings usage calls prompt_tokens completion_tokens \
+                 team members turns speak_ms ends_within_ms depth tasks task_policy at_conclusion vote of vote_ms attempts \
+                 on_repeat repeat_ppm task turn text next mode title owner perform_ms triggers";
     let known: Vec<String> = known.split_whitespace().map(str::to_owned).collect();
     prop_oneof![8 => select(known), 1 => "[a-z~/.\u{e9}\u{10348}\u{ff21}]{0,4}"]
 }
@@ -271,6 +273,10 @@ fn messages() -> Vec<Value> {
     let payloads = [
         include_str!("data/cfp.valid.json"),
         include_str!("data/offer.valid.json"),
+        include_str!("data/say.valid.json"),
+        include_str!("data/assign.valid.json"),
+        include_str!("data/pause.valid.json"),
+        include_str!("data/conclude.valid.json"),
         include_str!("data/refuse.valid.json"),
         include_str!("data/not_understood.valid.json"),
         include_str!("data/withdraw.valid.json"),

@@ -22,6 +22,10 @@ use schemas::policy::{
     CALL_GATES_MAX, EXPONENT_MAX, GATE_TEXTS_MAX, GATES_MAX, SCORE_MAX, STEPS_MAX, STRIKES_MAX, TIMER_MS_MAX,
     WEIGHT_SUM, WEIGHTS_MAX,
 };
+use schemas::team::{
+    ASSIGNED_MAX, ATTEMPTS_MAX, AWARD_MAX, DEPTH_MAX, MEMBERS_MAX, MEMBERS_MIN, REPEAT_PPM_MIN, SPEAK_MS_MAX,
+    SPEAK_MS_MIN, TASKS_MAX, TITLE_LEN_MAX, TURNS_MAX,
+};
 use schemas::validate::published;
 use schemas::{Act, Code};
 use serde_json::{Value, json};
@@ -111,6 +115,31 @@ fn limits_of_panels_are_the_constants() {
     check("ask", "/$defs/shown/properties/reviews/maxItems", REVIEWERS_MAX);
     check("delivery", "/$defs/finding/properties/panelists/maxItems", SEATS_MAX);
     check("delivery", "/$defs/finding/properties/stopped/enum", Stopped::VARIANTS);
+}
+
+#[test]
+fn limits_of_teams_are_the_constants() {
+    for seats in ["min", "max"] {
+        check("team", &format!("/properties/members/properties/{seats}/minimum"), MEMBERS_MIN);
+        check("team", &format!("/properties/members/properties/{seats}/maximum"), MEMBERS_MAX);
+    }
+    check("team", "/properties/turns/maximum", TURNS_MAX);
+    check("team", "/properties/speak_ms/minimum", SPEAK_MS_MIN);
+    check("team", "/properties/speak_ms/maximum", SPEAK_MS_MAX);
+    check("team", "/properties/depth/maximum", DEPTH_MAX);
+    check("team", "/properties/tasks/maximum", TASKS_MAX);
+    check("team", "/properties/vote/properties/attempts/maximum", ATTEMPTS_MAX);
+    check("team", "/properties/repeat_ppm/minimum", REPEAT_PPM_MIN);
+    check("team", "/properties/repeat_ppm/maximum", PPM);
+    check("team", "/properties/max_strikes/maximum", STRIKES_MAX);
+    check("types", "/$defs/task_number/maximum", TASKS_MAX);
+    check("types", "/$defs/task_award/properties/award_no/maximum", AWARD_MAX);
+    check("types", "/$defs/task_title/maxLength", TITLE_LEN_MAX);
+    check("types", "/$defs/spoken/maxLength", TEXT_LEN_MAX);
+    check("types", "/$defs/team_task/properties/code/maxLength", FAILURE_CODE_LEN_MAX);
+    check("assign", "/properties/tasks/maxItems", ASSIGNED_MAX);
+    check("pause", "/properties/triggers/maxItems", TASKS_MAX);
+    check("floor", "/properties/members/maxItems", MEMBERS_MAX);
 }
 
 #[test]

@@ -79,7 +79,10 @@ impl BargainEnd {
                 | Outcome::NoCandidate
                 | Outcome::Timeout
                 | Outcome::Cancelled
-                | Outcome::Aborted,
+                | Outcome::Aborted
+                | Outcome::Concluded
+                | Outcome::Unconcluded
+                | Outcome::NotFormed,
                 _,
             ) => Self::Stopped,
         }

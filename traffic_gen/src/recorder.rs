@@ -383,6 +383,7 @@ impl RecorderState {
             | Notification::NotUnderstood(_)
             | Notification::Turn(_)
             | Notification::Ask(_)
+            | Notification::Floor(_)
             | Notification::Closed(_) => {}
         }
     }

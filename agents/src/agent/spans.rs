@@ -75,7 +75,8 @@ impl Spans {
                 | Notification::Failure(_)
                 | Notification::NotUnderstood(_)
                 | Notification::Turn(_)
-                | Notification::Ask(_) => span,
+                | Notification::Ask(_)
+                | Notification::Floor(_) => span,
             }
         });
     }

@@ -101,7 +101,7 @@ impl Bargainer {
         if plan.preferences.utilities().len() != rules.space.len() {
             return Err("has no utility for this outcome space".to_owned());
         }
-        let join = Join { mandate: plan.mandate.clone() };
+        let join = Join { mandate: plan.mandate.clone(), ..Join::default() };
         let side = BargainParty::new(self.agent.clone(), party, Some(bargain.parties.len()), rules, plan);
         self.bargains.insert(negotiation, side, call.ends_by.0);
         self.reporter.tell(negotiation, now, BargainReport::Joined { party, parties: bargain.parties.len() });
@@ -219,7 +219,8 @@ impl Strategy for Bargainer {
             | Notification::Cancel(_)
             | Notification::Inform(_)
             | Notification::Failure(_)
-            | Notification::Ask(_) => Vec::new(),
+            | Notification::Ask(_)
+            | Notification::Floor(_) => Vec::new(),
         });
         actions
     }

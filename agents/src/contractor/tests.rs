@@ -315,6 +315,8 @@ fn call(own: &str, round: u32) -> Delivery {
         currency: None,
         documents: None,
         bargain: None,
+        team: None,
+        brief: None,
     };
     delivery(own, Notification::Cfp(call))
 }
@@ -329,6 +331,7 @@ fn award(own: &str, award_no: u32, terms: &Terms) -> Delivery {
         payment: None,
         document: None,
         confirm_by: WireTime(T0.plus_ms(10_000)),
+        brief: None,
     };
     delivery(own, Notification::Accept(award))
 }
@@ -336,7 +339,7 @@ fn award(own: &str, award_no: u32, terms: &Terms) -> Delivery {
 fn bare_receipt(disposition: Disposition, award_no: Option<u32>) -> Receipt {
     let ack_of = MsgId::try_new("m").unwrap();
     let award_no = award_no.map(AwardNo);
-    Receipt { ack_of, disposition, first: None, offer_id: None, invited: None, left_out: None, award_no }
+    Receipt { award_no, ..Receipt::new(ack_of, disposition) }
 }
 
 fn receipt(own: &str, disposition: Disposition, award_no: u32) -> Delivery {
@@ -351,6 +354,8 @@ fn closed(own: &str) -> Delivery {
             digest: Digest([0; 32]),
             detail: None,
             agreement: None,
+            conclusion: None,
+            tasks: Vec::new(),
         }),
     )
 }

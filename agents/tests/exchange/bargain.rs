@@ -202,15 +202,7 @@ fn offered(ack_of: &str, id: u64) -> Notification {
     let ack_of = MsgId::try_new(ack_of).unwrap();
     let offer_id = Some(offer_id(id));
     let disposition = Disposition::Ok;
-    Notification::Ack(Receipt {
-        ack_of,
-        disposition,
-        first: None,
-        offer_id,
-        invited: None,
-        left_out: None,
-        award_no: None,
-    })
+    Notification::Ack(Receipt { offer_id, ..Receipt::new(ack_of, disposition) })
 }
 
 fn awarded(outcome: usize) -> Notification {
@@ -223,6 +215,7 @@ fn awarded(outcome: usize) -> Notification {
         payment: None,
         document: None,
         confirm_by: WireTime(Timestamp::from_ms(1_001_000)),
+        brief: None,
     })
 }
 
@@ -239,7 +232,14 @@ fn closed(agreed: Option<usize>) -> Notification {
         Some(_) => (Outcome::Agreement, None),
         None => (Outcome::NoAgreement, Some("rounds".to_owned())),
     };
-    Notification::Closed(Closing { outcome, digest: Digest([0; 32]), detail, agreement: agreement.map(Box::new) })
+    Notification::Closed(Closing {
+        outcome,
+        digest: Digest([0; 32]),
+        detail,
+        agreement: agreement.map(Box::new),
+        conclusion: None,
+        tasks: Vec::new(),
+    })
 }
 
 fn terms(outcome: usize) -> Terms {

@@ -134,19 +134,13 @@ pub(crate) fn call(n: u8, own: &str) -> Delivery {
         currency: None,
         documents: None,
         bargain: None,
+        team: None,
+        brief: None,
     };
     delivery(n, own, Notification::Cfp(call))
 }
 
 pub(crate) fn receipt(ack_of: &str, disposition: Disposition, invited: Option<u32>) -> Notification {
     let ack_of = MsgId::try_new(ack_of).unwrap();
-    Notification::Ack(Receipt {
-        ack_of,
-        disposition,
-        first: None,
-        offer_id: None,
-        invited,
-        left_out: None,
-        award_no: None,
-    })
+    Notification::Ack(Receipt { invited, ..Receipt::new(ack_of, disposition) })
 }

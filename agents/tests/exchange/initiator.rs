@@ -146,7 +146,14 @@ fn request(own: &str) -> CallRequest {
 }
 
 fn closed() -> Notification {
-    Notification::Closed(Closing { outcome: Outcome::NoOffers, digest: Digest([0; 32]), detail: None, agreement: None })
+    Notification::Closed(Closing {
+        outcome: Outcome::NoOffers,
+        digest: Digest([0; 32]),
+        detail: None,
+        agreement: None,
+        conclusion: None,
+        tasks: Vec::new(),
+    })
 }
 
 async fn next(events: &mut mpsc::Receiver<CallEvent>) -> CallReport {

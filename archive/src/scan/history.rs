@@ -175,7 +175,10 @@ impl NegotiationRecord {
         let Self { inputs, chain: recomputed, is_conflict, decisions, register } = self;
         let registered = register.iter().find_map(|entry| match entry.value {
             RegisterValue::Closed { chain, .. } => Some(chain),
-            RegisterValue::Award { .. } | RegisterValue::AwardEnd { .. } | RegisterValue::Agreement { .. } => None,
+            RegisterValue::Award { .. }
+            | RegisterValue::AwardEnd { .. }
+            | RegisterValue::Agreement { .. }
+            | RegisterValue::Formed { .. } => None,
         });
         let chain = registered.unwrap_or(recomputed);
         let expected = Expected { entries: register.clone(), is_conflict };

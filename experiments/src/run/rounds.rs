@@ -331,7 +331,8 @@ impl OpenRound {
             | Notification::NotUnderstood(_)
             | Notification::Ack(_)
             | Notification::Turn(_)
-            | Notification::Ask(_) => {}
+            | Notification::Ask(_)
+            | Notification::Floor(_) => {}
         }
     }
 }

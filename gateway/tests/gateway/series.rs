@@ -13,7 +13,7 @@ use crate::rig::{PATIENCE, Rig, agent, cfp, open_registration, policy};
 use crate::streams::{frame, opened, publish_inbox, send};
 
 /// Series of one gateway process at most.
-const SERIES_MAX: usize = 3_200;
+const SERIES_MAX: usize = 3_800;
 /// Of which for what the process has beside its gateway: the system's, the runtime's, the bus's, the exporter's.
 const OTHERS_MAX: usize = 300;
 const AGENTS: usize = 10_000;
@@ -191,7 +191,11 @@ fn said(from: &str, act: Act) -> Value {
         | Act::Join
         | Act::End
         | Act::Turn
-        | Act::Ask => json!({}),
+        | Act::Ask
+        | Act::Floor => json!({}),
+        Act::Say | Act::Conclude => json!({ "text": "the piano is upstairs" }),
+        Act::Assign => json!({ "mode": "async", "tasks": [{ "title": "stairs", "text": "measure them" }] }),
+        Act::Pause => json!({ "triggers": [1] }),
     };
     payload.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     let mut message = cfp(from, &format!("m-{from}"), &["topic://courier"]);

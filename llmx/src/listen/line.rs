@@ -5,6 +5,7 @@ use schemas::delivery::{
     Ask, Award, Call, Closing, Delivery, Misunderstanding, Notification, ProgressReport, Receipt, Rejection, Turn,
 };
 use schemas::payload::{AttrValue, Terms};
+use schemas::team::{Floor, Spoken, TeamTask};
 
 use crate::output::one_line;
 
@@ -31,6 +32,7 @@ pub fn line(delivery: &Delivery) -> String {
         Notification::Ack(receipt) => received(receipt),
         Notification::Turn(turn) => turned(turn),
         Notification::Ask(ask) => asked(ask),
+        Notification::Floor(floor) => floor_text(floor),
     };
     let act = delivery.payload.act();
     one_line(&format!("{}  {:<14} {}  {said}", clock(envelope.ts), act.as_str(), envelope.negotiation))
@@ -131,6 +133,23 @@ fn asked(ask: &Ask) -> String {
         (None, false) => ask.task.as_deref().map(cut).unwrap_or_default(),
     };
     format!("round {}, answer by {}: {what}", ask.round, clock(ask.answer_by))
+}
+
+/// How a team stands, and what was said last.
+fn floor_text(floor: &Floor) -> String {
+    let state: &str = floor.state.into();
+    let speaker = floor.speaker.as_ref().map(|speaker| format!(", {speaker} speaks")).unwrap_or_default();
+    let said = match (&floor.by, &floor.said) {
+        (Some(by), Some(Spoken::Text { text })) => format!("; {by}: \"{}\"", cut(text)),
+        (Some(by), Some(Spoken::Repeats { repeats })) => format!("; {by} repeats step {repeats}"),
+        (_, _) => String::new(),
+    };
+    let task = |task: &TeamTask| {
+        let status: &str = task.status.into();
+        format!("; task {} is {status}", task.task)
+    };
+    let tasks: String = floor.tasks.iter().map(task).collect();
+    format!("step {}, turn {}: {state}{speaker}{said}{tasks}", floor.step, floor.turn)
 }
 
 fn misunderstood(misunderstanding: &Misunderstanding) -> String {

@@ -128,7 +128,7 @@ impl Header {
         context.register(key.clone(), RegisterValue::Closed { outcome, chain: self.chain }, before);
         let after = (outcome != Outcome::Aborted).then_some(key);
         let (detail, agreement) = (detail.map(str::to_owned), agreement.map(Box::new));
-        let told = Arc::new(Notification::Closed(Closing { outcome, digest: self.chain, detail, agreement }));
+        let told = Arc::new(Notification::Closed(Closing { detail, agreement, ..Closing::new(outcome, self.chain) }));
         let delivery = self.delivery(context, initiator, Arc::clone(&told));
         context.deliver(Deliver { in_reply_to: Some(self.call_msg_id.clone()), after: after.clone(), ..delivery });
         for other in others {

@@ -75,7 +75,8 @@ fn the_bargains_of_the_rules_that_know_them_come_to_every_end_and_every_refusal(
                 | Notification::Inform(_)
                 | Notification::Failure(_)
                 | Notification::Turn(_)
-                | Notification::Ask(_) => {}
+                | Notification::Ask(_)
+                | Notification::Floor(_) => {}
             }
         }
         assert_eq!(lane_state.rules(), RULES_VERSION, "{name}");
@@ -142,7 +143,9 @@ fn a_snapshot_of_the_format_is_still_read_and_still_written() {
     assert_eq!(restored.state_digest_full(), steady.state_digest_full());
 }
 
-/// The golden logs of a version, in the order of their names.
+/// Ends of protocols whose rules are not in force yet.
+const NOT_IN_FORCE: [Outcome; 3] = [Outcome::Concluded, Outcome::Unconcluded, Outcome::NotFormed];
+
 #[test]
 fn a_protocol_has_its_page_its_folders_its_ends_and_its_golden_logs() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -169,12 +172,13 @@ fn a_protocol_has_its_page_its_folders_its_ends_and_its_golden_logs() {
         let owners = Protocol::VARIANTS.iter().filter(|protocol| protocol.phases().contains(phase)).count();
         assert_eq!(owners, usize::from(*phase != Phase::Ended), "{phase:?} is of one protocol");
     }
-    for outcome in Outcome::VARIANTS {
+    for outcome in Outcome::VARIANTS.iter().filter(|outcome| !NOT_IN_FORCE.contains(outcome)) {
         let is_known = Protocol::VARIANTS.iter().any(|protocol| protocol.outcomes().contains(outcome));
         assert!(is_known, "{outcome:?} ends no protocol");
     }
 }
 
+/// The golden logs of a version, in the order of their names.
 fn logs(version: u32) -> Vec<(String, String)> {
     let folder = golden::rules_folder(version);
     let files = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));

@@ -167,15 +167,7 @@ impl Bargain {
 
     fn call(&mut self, message: &AdmittedMessage, decoded: &Message, invited: &[AgentId]) {
         let msg_id = decoded.envelope.msg_id.clone();
-        let receipt = Receipt {
-            ack_of: msg_id.clone(),
-            disposition: Disposition::Ok,
-            first: None,
-            offer_id: None,
-            invited: Some(count(invited.len())),
-            left_out: None,
-            award_no: None,
-        };
+        let receipt = Receipt { invited: Some(count(invited.len())), ..Receipt::new(msg_id.clone(), Disposition::Ok) };
         self.facts.push(fact::ack(&self.id, &message.from, &receipt));
         if self.is_public {
             self.facts.push(fact::notice_called(&self.id));

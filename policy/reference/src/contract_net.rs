@@ -388,7 +388,8 @@ impl ContractNet {
             | Notification::NotUnderstood(_)
             | Notification::Reject(_)
             | Notification::Turn(_)
-            | Notification::Ask(_) => {}
+            | Notification::Ask(_)
+            | Notification::Floor(_) => {}
         }
     }
 
@@ -404,7 +405,10 @@ impl ContractNet {
             | Outcome::Aborted
             | Outcome::Agreement
             | Outcome::NoAgreement
-            | Outcome::Ended => RejectReason::Expired,
+            | Outcome::Ended
+            | Outcome::Concluded
+            | Outcome::Unconcluded
+            | Outcome::NotFormed => RejectReason::Expired,
         };
         self.facts.push(fact::closed(&self.id, &self.initiator, outcome));
         for contractor in self.sessions.keys().cloned().collect::<Vec<_>>() {

@@ -11,6 +11,7 @@ use schemas::delivery::{
 };
 use schemas::document::{CallDocuments, RoutineReport};
 use schemas::register::AwardEnd;
+use schemas::team::Floor;
 use schemas::{
     AgentId, AwardNo, Digest, DocumentHash, Lot, MsgId, NegotiationId, OfferId, Position, RegisterValue, Timestamp,
     WireTime,
@@ -39,6 +40,7 @@ fn of(effect: &Effect) -> Option<String> {
             RegisterValue::Agreement { offer_id, terms_digest, .. } => {
                 agreed(&write.key.to_string(), *offer_id, *terms_digest)
             }
+            RegisterValue::Formed { .. } => formed_entry(&write.key.to_string()),
             RegisterValue::AwardEnd { end, .. } => end_entry(&write.key.to_string(), *end),
             RegisterValue::Closed { outcome, .. } => closed_entry(&write.key.to_string(), *outcome),
         }),
@@ -99,6 +101,7 @@ fn told(deliver: &Deliver) -> String {
         Notification::Turn(turn) => self::turn(negotiation, to, turn),
         Notification::Ask(ask) => asked(negotiation, to, ask),
         Notification::Inform(ProgressReport::Finding(finding)) => found(negotiation, to, finding),
+        Notification::Floor(told) => floor(negotiation, to, told),
     }
 }
 
@@ -267,6 +270,10 @@ fn found(negotiation: &NegotiationId, to: &AgentId, finding: &Finding) -> String
     format!("{negotiation} {to} {finding:?}")
 }
 
+fn floor(negotiation: &NegotiationId, to: &AgentId, told: &Floor) -> String {
+    format!("{negotiation} {to} {told:?}")
+}
+
 pub(crate) fn agreed(key: &str, offer: OfferId, terms_digest: Digest) -> String {
     format!("{key} agrees on {offer} {terms_digest}")
 }
@@ -277,6 +284,11 @@ pub(crate) fn award_entry(key: &str, offer: OfferId) -> String {
 
 pub(crate) fn end_entry(key: &str, end: AwardEnd) -> String {
     format!("{key} = {end:?}")
+}
+
+/// Who formed a team: its decision is compared by itself.
+fn formed_entry(key: &str) -> String {
+    format!("{key} formed")
 }
 
 pub(crate) fn closed_entry(key: &str, outcome: Outcome) -> String {

@@ -199,15 +199,7 @@ impl Reference {
 
     fn hear(&mut self, message: &AdmittedMessage, moment: Moment, facts: &mut Vec<String>) {
         let stranger = |msg_id: MsgId, disposition| {
-            let receipt = Receipt {
-                ack_of: msg_id,
-                disposition,
-                first: None,
-                offer_id: None,
-                invited: None,
-                left_out: None,
-                award_no: None,
-            };
+            let receipt = Receipt::new(msg_id, disposition);
             fact::ack(&message.negotiation, &message.from, &receipt)
         };
         let Ok(decoded) = message.message() else {

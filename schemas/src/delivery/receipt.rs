@@ -89,15 +89,43 @@ pub struct Receipt {
     /// For `committed` and `revoked`: the award.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub award_no: Option<AwardNo>,
+    /// For an act that changed a team: the number of the change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<u32>,
+    /// For an act that changed a team: the turn it is now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<u32>,
+    /// For an assignment: the numbers of its tasks, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tasks: Vec<u32>,
 }
 
 impl Receipt {
+    /// A receipt that says no more than what became of the message.
+    #[must_use]
+    pub const fn new(ack_of: MsgId, disposition: Disposition) -> Self {
+        Self {
+            ack_of,
+            disposition,
+            first: None,
+            offer_id: None,
+            invited: None,
+            left_out: None,
+            award_no: None,
+            step: None,
+            turn: None,
+            tasks: Vec::new(),
+        }
+    }
+
     /// Whether it says no more than that the message was applied (docs/spec/messages.md#ms-55): such a receipt waits for
     /// the next delivery to its sender, unless the sender asked for it.
     #[must_use]
     pub fn is_bare(&self) -> bool {
-        let Self { ack_of: _, disposition, first, offer_id: _, invited, left_out, award_no } = self;
-        let says_more = first.is_some() || invited.is_some() || left_out.is_some() || award_no.is_some();
+        let Self { ack_of: _, disposition, first, offer_id: _, invited, left_out, award_no, step, turn, tasks } = self;
+        let numbers = [invited, left_out, step, turn];
+        let has_numbers = numbers.into_iter().any(Option::is_some) || !tasks.is_empty();
+        let says_more = first.is_some() || award_no.is_some() || has_numbers;
         *disposition == Disposition::Ok && !says_more
     }
 }

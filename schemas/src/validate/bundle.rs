@@ -71,6 +71,14 @@ kinds! {
     Join = "join",
     /// The payload of a party's end of a bargain.
     End = "end",
+    /// The payload of what a member says to its team.
+    Say = "say",
+    /// The payload of an assignment of tasks.
+    Assign = "assign",
+    /// The payload of a pause.
+    Pause = "pause",
+    /// The payload of a conclusion.
+    Conclude = "conclude",
     /// The payload of a rejection, which only the exchange sends.
     Reject = "reject",
     /// The payload of a closing, which only the exchange sends.
@@ -85,12 +93,16 @@ kinds! {
     Answer = "answer",
     /// The rules of a panel.
     Panel = "panel",
+    /// The payload of how a team stands, which only the exchange sends.
+    Floor = "floor",
     /// The payload of an offer of the alternating offers protocol.
     AlternatingOffer = "alternating_offer",
     /// The rules of a bargain.
     Bargain = "bargain",
     /// The mandate of a party of a bargain.
     Mandate = "mandate",
+    /// The rules of a team.
+    Team = "team",
     /// What an agent receives.
     Delivery = "delivery",
     /// An acceptance policy.

@@ -75,6 +75,7 @@ fn awards(received: &Received) -> Vec<(NegotiationId, AwardNo)> {
         | Notification::Closed(_)
         | Notification::Turn(_)
         | Notification::Ask(_)
+        | Notification::Floor(_)
         | Notification::Ack(_) => None,
     };
     deliveries.into_iter().filter_map(|(_, delivery)| accepted(delivery)).collect()

@@ -231,6 +231,7 @@ impl Notes {
             | Notification::NotUnderstood(_)
             | Notification::Turn(_)
             | Notification::Ask(_)
+            | Notification::Floor(_)
             | Notification::Closed(_) => {}
         }
     }

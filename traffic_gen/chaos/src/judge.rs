@@ -166,9 +166,13 @@ fn judge_end(negotiation: &NegotiationId, round: &Round, register: &RegisteredVa
     let Some(told) = round.outcome else { return };
     let found = match register.get(&RegisterKey::Closed(negotiation.clone())) {
         Some(RegisterValue::Closed { outcome, .. }) => Some(*outcome),
-        Some(RegisterValue::Award { .. } | RegisterValue::AwardEnd { .. } | RegisterValue::Agreement { .. }) | None => {
-            None
-        }
+        Some(
+            RegisterValue::Award { .. }
+            | RegisterValue::AwardEnd { .. }
+            | RegisterValue::Agreement { .. }
+            | RegisterValue::Formed { .. },
+        )
+        | None => None,
     };
     checks.check(Check::ToldAsRegistered, found == Some(told), || {
         format!("{negotiation} was told to end as {told:?}, registered is {found:?}")

@@ -416,6 +416,7 @@ impl SimulatedAgent {
                 }
                 contractor::say_unasked(context, delivery);
             }
+            Notification::Floor(_) => {}
             Notification::Reject(rejection) if rejection.code.as_deref() == Some("documents") => {
                 context.reached(Point::DocumentMissing);
             }

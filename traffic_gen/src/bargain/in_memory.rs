@@ -182,6 +182,7 @@ pub fn admitted(
         body,
         pinned,
         receipts_all: true,
+        capabilities: Vec::new(),
     })
 }
 
@@ -198,5 +199,6 @@ pub fn pinned(policy: &Policy, invited: &[AgentId]) -> Pinned {
         policy: Arc::new(policy.clone()),
         invited: invited.into_iter().map(|agent| Invitation { agent, qos: Qos::AtLeastOnce, durable: false }).collect(),
         left_out: 0,
+        task_policy: None,
     }
 }

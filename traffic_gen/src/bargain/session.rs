@@ -106,7 +106,7 @@ impl<'t> BargainSession<'t> {
         let under = delegate(initiator)?.map_or_else(default_policy, Ok)?;
         session.insist(&initiator.agent, Payload::Cfp(cfp), Some(pinned(&under, &names)))?;
         for party in invited {
-            let join = Join { mandate: party.mandate.clone().map(Box::new) };
+            let join = Join { mandate: party.mandate.clone().map(Box::new), ..Join::default() };
             let pinned = delegate(party)?.map(|policy| pinned(&policy, &[]));
             session.insist(&party.agent, Payload::Join(join), pinned)?;
         }
@@ -237,6 +237,7 @@ impl<'t> BargainSession<'t> {
                 | Notification::Failure(_)
                 | Notification::Turn(_)
                 | Notification::Ask(_)
+                | Notification::Floor(_)
                 | Notification::Closed(_) => {}
             }
         }
@@ -258,7 +259,8 @@ impl<'t> BargainSession<'t> {
                 | Notification::Failure(_)
                 | Notification::NotUnderstood(_)
                 | Notification::Ack(_)
-                | Notification::Ask(_) => {}
+                | Notification::Ask(_)
+                | Notification::Floor(_) => {}
             }
         }
     }

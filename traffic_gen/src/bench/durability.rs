@@ -188,6 +188,7 @@ fn entry() -> Result<Entry, BenchError> {
         body,
         pinned: None,
         receipts_all: false,
+        capabilities: Vec::new(),
     }))
 }
 

@@ -90,7 +90,7 @@ impl FoldBench {
         let invited = (0..CONTRACTORS)
             .map(|n| Invitation { agent: contractor_name(n), qos: Qos::AtLeastOnce, durable: false })
             .collect();
-        let pinned = Pinned { policy: Arc::new(policy), policy_digest, invited, left_out: 0 };
+        let pinned = Pinned { policy: Arc::new(policy), policy_digest, invited, left_out: 0, task_policy: None };
         Ok(Self { lane_state: LaneState::new(Lane(0), Limits::default()), seq: 0, pinned })
     }
 
@@ -164,8 +164,16 @@ fn record(
     let body = serde_json::to_string(&Message { envelope, payload }).map_err(|error| stuck(&error.to_string()))?;
     let digest = Digest::of_bytes(body.as_bytes());
     let body = RawValue::from_string(body).map_err(|error| stuck(&error.to_string()))?;
-    let message =
-        AdmittedMessage { from: from.clone(), negotiation, act, digest, body: body.into(), pinned, receipts_all: true };
+    let message = AdmittedMessage {
+        from: from.clone(),
+        negotiation,
+        act,
+        digest,
+        body: body.into(),
+        pinned,
+        receipts_all: true,
+        capabilities: Vec::new(),
+    };
     let record = Record::new("bench", vec![Entry::Message(message)]);
     let written = record.encode().map_err(|error| stuck(&error.to_string()))?;
     Record::decode(&written).map_err(|error| stuck(&error.to_string()))

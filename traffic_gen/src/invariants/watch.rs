@@ -74,7 +74,8 @@ impl Watch {
             | Notification::NotUnderstood(_)
             | Notification::Ack(_)
             | Notification::Turn(_)
-            | Notification::Ask(_) => true,
+            | Notification::Ask(_)
+            | Notification::Floor(_) => true,
         };
         drop(known);
         let is_others_offer =

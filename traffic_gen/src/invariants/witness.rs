@@ -119,7 +119,12 @@ impl Witness {
             | Act::End
             | Act::Turn
             | Act::Ask
-            | Act::Answer => {}
+            | Act::Answer
+            | Act::Say
+            | Act::Assign
+            | Act::Pause
+            | Act::Conclude
+            | Act::Floor => {}
         }
     }
 
@@ -240,7 +245,8 @@ impl NegotiationSeen {
             | Notification::Ask(_)
             | Notification::Ack(_)
             | Notification::Failure(_)
-            | Notification::NotUnderstood(_) => {}
+            | Notification::NotUnderstood(_)
+            | Notification::Floor(_) => {}
         }
     }
 

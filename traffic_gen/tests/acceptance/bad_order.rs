@@ -235,5 +235,6 @@ fn message(from: &str, act: Act, negotiation: &NegotiationId, body: &str) -> Ent
         body: serde_json::value::RawValue::from_string(body.to_owned()).unwrap().into(),
         pinned: None,
         receipts_all: true,
+        capabilities: Vec::new(),
     })
 }

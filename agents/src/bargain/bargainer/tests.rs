@@ -344,15 +344,7 @@ fn not_understood(reason: &str) -> Delivery {
 
 fn receipt(disposition: Disposition, invited: Option<u32>, offer_id: Option<OfferId>) -> Delivery {
     let ack_of = MsgId::try_new("m").unwrap();
-    delivery(Notification::Ack(Receipt {
-        ack_of,
-        disposition,
-        first: None,
-        offer_id,
-        invited,
-        left_out: None,
-        award_no: None,
-    }))
+    delivery(Notification::Ack(Receipt { offer_id, invited, ..Receipt::new(ack_of, disposition) }))
 }
 
 fn award(outcome: usize, terms_digest: Digest) -> Delivery {
@@ -365,12 +357,20 @@ fn award(outcome: usize, terms_digest: Digest) -> Delivery {
         payment: None,
         document: None,
         confirm_by: WireTime(T0.plus_ms(100)),
+        brief: None,
     }))
 }
 
 fn closing(outcome: Outcome, agreement: Option<Agreement>) -> Delivery {
     let agreement = agreement.map(Box::new);
-    delivery(Notification::Closed(Closing { outcome, digest: Digest([0; 32]), detail: None, agreement }))
+    delivery(Notification::Closed(Closing {
+        outcome,
+        digest: Digest([0; 32]),
+        detail: None,
+        agreement,
+        conclusion: None,
+        tasks: Vec::new(),
+    }))
 }
 
 fn delivery(payload: Notification) -> Delivery {

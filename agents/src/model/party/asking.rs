@@ -142,7 +142,8 @@ impl Strategy for AskingBargainer {
             | Notification::Cancel(_)
             | Notification::Inform(_)
             | Notification::Failure(_)
-            | Notification::Ask(_) => {}
+            | Notification::Ask(_)
+            | Notification::Floor(_) => {}
         }
         let mut actions = self.bargainer.handle(now, delivery);
         if self.bargainer.is_open(negotiation)

@@ -176,7 +176,10 @@ impl AgentCall {
             | Outcome::Aborted
             | Outcome::Agreement
             | Outcome::NoAgreement
-            | Outcome::Ended => {
+            | Outcome::Ended
+            | Outcome::Concluded
+            | Outcome::Unconcluded
+            | Outcome::NotFormed => {
                 let message = format!("the call ended without an answer: {}", outcome.as_str());
                 TransactionReply::unanswered(TransactionStatus::Error, message)
             }

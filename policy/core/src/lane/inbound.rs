@@ -127,6 +127,9 @@ impl LaneState {
         if self.table.open_count() >= self.context.limits.open_max {
             return Err(UnknownSender::Full);
         }
+        if cfp.team.is_some() {
+            return Err(UnknownSender::not_understood(NotUnderstoodReason::UnsupportedRules));
+        }
         let policy = self
             .table
             .policies
@@ -173,15 +176,7 @@ impl LaneState {
                 UnknownSender::Closed => Disposition::Closed,
                 UnknownSender::Full => Disposition::RateLimited,
             };
-            let receipt = Receipt {
-                ack_of: msg_id.clone(),
-                disposition,
-                first: None,
-                offer_id: None,
-                invited: None,
-                left_out: None,
-                award_no: None,
-            };
+            let receipt = Receipt::new(msg_id.clone(), disposition);
             send(admitted, msg_id, Notification::Ack(receipt), context);
             if let UnknownSender::NotUnderstood(reason, pointer) = sender {
                 let told = Misunderstanding { reason: reason.as_str().to_owned(), expected: vec![Act::Cfp], pointer };

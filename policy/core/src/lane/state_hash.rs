@@ -70,6 +70,11 @@ impl StateHash {
                 self.bytes(&[2, 2, *outcome as u8]);
                 self.bytes(&chain.short());
             }
+            RegisterValue::Formed { decision, chain } => {
+                self.bytes(&[2, 4]);
+                self.bytes(&decision.0);
+                self.bytes(&chain.short());
+            }
             RegisterValue::Agreement { offer_id: _, terms_digest, chain } => {
                 self.bytes(&[2, 3]);
                 self.bytes(&terms_digest.short());

@@ -430,7 +430,10 @@ impl ContractNet {
             | Outcome::Aborted
             | Outcome::Agreement
             | Outcome::NoAgreement
-            | Outcome::Ended => RejectReason::Expired,
+            | Outcome::Ended
+            | Outcome::Concluded
+            | Outcome::Unconcluded
+            | Outcome::NotFormed => RejectReason::Expired,
         };
         let told: Vec<usize> = (0..self.sessions.len())
             .filter(|&index| outcome != Outcome::Completed || self.sessions[index].is_owed_closed)

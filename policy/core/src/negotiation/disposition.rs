@@ -163,13 +163,12 @@ pub(crate) trait ProtocolRules {
         let is_call = seen.act == Act::Cfp && seen.disposition == Disposition::Ok;
         let is_offer = seen.act == Act::Offer && Self::is_numbered(seen.disposition);
         Receipt {
-            ack_of: seen.msg_id.clone(),
-            disposition,
             first,
             offer_id: is_offer.then_some(OfferId(seen.position)),
             invited: is_call.then(|| u32::try_from(self.invited()).unwrap_or(u32::MAX)),
             left_out: is_call.then_some(self.header().left_out),
             award_no: seen.award_no,
+            ..Receipt::new(seen.msg_id.clone(), disposition)
         }
     }
 

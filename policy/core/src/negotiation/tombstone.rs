@@ -225,13 +225,10 @@ impl Tombstone {
         let award_no = if let Payload::Confirm(confirm) = &incoming.payload { Some(confirm.award_no) } else { None };
         let is_late = told_for == Disposition::Late;
         let receipt = Receipt {
-            ack_of: incoming.msg_id.clone(),
-            disposition,
             first,
             offer_id: (is_late && first.is_none()).then_some(OfferId(context.position)),
-            invited: None,
-            left_out: None,
             award_no: award_no.filter(|_| matches!(told_for, Disposition::Committed | Disposition::Revoked)),
+            ..Receipt::new(incoming.msg_id.clone(), disposition)
         };
         self.send(incoming, Notification::Ack(receipt), context);
         let reply = match (told_for, award_no) {
@@ -245,7 +242,7 @@ impl Tombstone {
             (Disposition::Closed, _) => {
                 let BargainEnd { detail, agreement } = self.end.bargain().cloned().unwrap_or_default();
                 let detail = detail.map(String::from);
-                Some(Notification::Closed(Closing { outcome: self.outcome, digest: self.chain, detail, agreement }))
+                Some(Notification::Closed(Closing { detail, agreement, ..Closing::new(self.outcome, self.chain) }))
             }
             _ => None,
         };

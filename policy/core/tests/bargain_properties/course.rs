@@ -138,7 +138,7 @@ impl Course {
                 let is_agreed = *outcome == Outcome::Agreement;
                 hold(is_agreed == self.registered.is_some(), || format!("record {}: {outcome:?}", step.seq))
             }
-            RegisterValue::Award { .. } | RegisterValue::AwardEnd { .. } => {
+            RegisterValue::Award { .. } | RegisterValue::AwardEnd { .. } | RegisterValue::Formed { .. } => {
                 hold(false, || format!("{key} in a bargain"))
             }
         }

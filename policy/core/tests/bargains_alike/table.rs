@@ -159,7 +159,8 @@ impl<'a> Table<'a> {
                 | Notification::NotUnderstood(_)
                 | Notification::Closed(_)
                 | Notification::Ack(_)
-                | Notification::Ask(_) => {}
+                | Notification::Ask(_)
+                | Notification::Floor(_) => {}
             }
         }
     }
@@ -289,6 +290,7 @@ fn admitted(from: &AgentId, act: Act, document: &Value) -> AdmittedMessage {
         body: RawValue::from_string(String::from_utf8(body).expect("JSON")).expect("JSON").into(),
         pinned: None,
         receipts_all: asks(from),
+        capabilities: Vec::new(),
     }
 }
 
@@ -301,7 +303,7 @@ fn pinned(rule: Option<Value>, invited: Vec<Invitation>) -> Arc<Pinned> {
     let rule: Option<BargainRule> = rule.map(|rule| serde_json::from_value(rule).expect("a rule"));
     let policy = Policy { id: "delegate@1".to_owned(), bargain: rule, ..preset("medium").expect("a preset") };
     let policy_digest = policy.digest().expect("integers and texts");
-    Arc::new(Pinned { policy_digest, policy: Arc::new(policy), invited, left_out: 0 })
+    Arc::new(Pinned { policy_digest, policy: Arc::new(policy), invited, left_out: 0, task_policy: None })
 }
 
 /// The parties by their order.

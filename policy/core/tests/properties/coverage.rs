@@ -182,6 +182,7 @@ fn name(effect: &Effect) -> Option<String> {
             | Notification::Closed(_)
             | Notification::Turn(_)
             | Notification::Ask(_)
+            | Notification::Floor(_)
             | Notification::Ack(_) => None,
         },
         Effect::Register(_) | Effect::Notice(_) | Effect::Event(_) => None,

@@ -53,6 +53,7 @@ pub(crate) fn admitted(from: &AgentId, negotiation: &NegotiationId, act: Act, do
         pinned: None,
         // So that a ledger sees each; `Run::asking` has some of them wait.
         receipts_all: true,
+        capabilities: Vec::new(),
     }
 }
 
@@ -65,6 +66,7 @@ pub(crate) fn pinned(policy: &Policy, invited: &[AgentId]) -> Pinned {
         policy_digest: policy.digest().expect("integers and texts"),
         invited: invited.collect(),
         left_out: 1,
+        task_policy: None,
     }
 }
 

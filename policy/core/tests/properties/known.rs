@@ -117,7 +117,8 @@ impl<'a> Known<'a> {
             | Notification::Failure(_)
             | Notification::NotUnderstood(_)
             | Notification::Turn(_)
-            | Notification::Ask(_) => return,
+            | Notification::Ask(_)
+            | Notification::Floor(_) => return,
         };
         self.asked_by_agent.insert(deliver.to.clone(), asked);
     }

@@ -108,7 +108,8 @@ fn waits_for_its_key(deliver: &Deliver) -> bool {
         | Notification::Failure(_)
         | Notification::NotUnderstood(_)
         | Notification::Turn(_)
-        | Notification::Ask(_) => true,
+        | Notification::Ask(_)
+        | Notification::Floor(_) => true,
     }
 }
 

@@ -167,7 +167,8 @@ impl Ledger {
             | Notification::Inform(_)
             | Notification::NotUnderstood(_)
             | Notification::Turn(_)
-            | Notification::Ask(_) => Ok(()),
+            | Notification::Ask(_)
+            | Notification::Floor(_) => Ok(()),
         }
     }
 

@@ -25,6 +25,7 @@ pub fn text(effect: &Effect) -> Option<String> {
                 RegisterValue::Award { .. } => String::new(),
                 RegisterValue::AwardEnd { end: AwardEnd::Committed, .. } => "=committed".to_owned(),
                 RegisterValue::AwardEnd { end: AwardEnd::Revoked, .. } => "=revoked".to_owned(),
+                RegisterValue::Formed { .. } => "=formed".to_owned(),
                 RegisterValue::Agreement { offer_id, .. } => format!("={offer_id}"),
                 RegisterValue::Closed { outcome, .. } => format!("={}", word(outcome)),
             };
@@ -78,6 +79,11 @@ fn told(told: &Notification) -> String {
             let to = if ask.rank.is_some() { ":rank" } else { "" };
             let to = if ask.review { ":review" } else { to };
             format!("ask:{}{to}", ask.round)
+        }
+        Notification::Floor(floor) => {
+            let state: &str = floor.state.into();
+            let speaker = floor.speaker.as_ref().map(|speaker| format!(":{speaker}")).unwrap_or_default();
+            format!("floor:{}:{}:{state}{speaker}", floor.step, floor.turn)
         }
         Notification::Ack(receipt) => match receipt.first {
             Some(first) => format!("ack:{}:{}", receipt.disposition.as_str(), first.as_str()),

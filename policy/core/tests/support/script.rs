@@ -167,6 +167,7 @@ impl Script {
             body: Arc::from(RawValue::from_string(body).expect("json")),
             pinned: None,
             receipts_all: self.receipts_all,
+            capabilities: Vec::new(),
         }
     }
 
@@ -229,7 +230,13 @@ pub fn pinned(policy: Policy, contractors: &[&str]) -> Pinned {
         .map(|name| Invitation { agent: agent(name), qos: Qos::AtLeastOnce, durable: false })
         .collect();
     invited.sort_by(|left, right| left.agent.cmp(&right.agent));
-    Pinned { policy_digest: policy.digest().expect("canonical"), policy: Arc::new(policy), invited, left_out: 0 }
+    Pinned {
+        policy_digest: policy.digest().expect("canonical"),
+        policy: Arc::new(policy),
+        invited,
+        left_out: 0,
+        task_policy: None,
+    }
 }
 
 pub fn agent(name: &str) -> AgentId {

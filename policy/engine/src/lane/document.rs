@@ -108,13 +108,9 @@ mod tests {
     #[test]
     fn a_document_reads_back_as_the_delivery_it_was_written_from() {
         let told = Arc::new(Notification::Ack(Receipt {
-            ack_of: MsgId::try_new("m-1").unwrap(),
-            disposition: Disposition::Ok,
-            first: None,
-            offer_id: None,
             invited: Some(2),
             left_out: Some(0),
-            award_no: None,
+            ..Receipt::new(MsgId::try_new("m-1").unwrap(), Disposition::Ok)
         }));
         let mut writer = DocumentWriter::default();
         for (number, from) in [(1, None), (2, Some("alice")), (3, Some("alice"))] {
@@ -134,7 +130,7 @@ mod tests {
 
     fn receipt_along() -> Receipt {
         let (ack_of, disposition) = (MsgId::try_new("m-2").unwrap(), Disposition::Ok);
-        Receipt { ack_of, disposition, first: None, offer_id: None, invited: None, left_out: None, award_no: None }
+        Receipt::new(ack_of, disposition)
     }
 
     fn expected(deliver: &Deliver) -> Delivery {

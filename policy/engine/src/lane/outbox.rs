@@ -389,7 +389,8 @@ fn is_of_a_bargain(told: &Notification) -> bool {
         | Notification::Failure(_)
         | Notification::NotUnderstood(_)
         | Notification::Ack(_)
-        | Notification::Ask(_) => false,
+        | Notification::Ask(_)
+        | Notification::Floor(_) => false,
     }
 }
 

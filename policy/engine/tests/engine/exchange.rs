@@ -107,7 +107,7 @@ fn invite(own: &str, policy: Policy, invited: Vec<Invitation>) -> Entry {
     let documents = Some(CallDocuments { hashes: vec![document()], require: false });
     let payload = Payload::Cfp(Cfp { reply_within_ms: Some(10_000), documents, ..Cfp::default() });
     let policy_digest = policy.digest().unwrap();
-    let pinned = Pinned { policy: Arc::new(policy), policy_digest, invited, left_out: 0 };
+    let pinned = Pinned { policy: Arc::new(policy), policy_digest, invited, left_out: 0, task_policy: None };
     Entry::Message(AdmittedMessage { pinned: Some(Arc::new(pinned)), ..admitted("alice", own, "call", payload) })
 }
 
@@ -164,6 +164,7 @@ fn admitted(from: &str, own: &str, msg_id: &str, payload: Payload) -> AdmittedMe
         body: Arc::from(RawValue::from_string(String::from_utf8(body).unwrap()).unwrap()),
         pinned: None,
         receipts_all: true,
+        capabilities: Vec::new(),
     }
 }
 

@@ -47,13 +47,9 @@ impl Bargain {
         };
         let has_offer_id = payload.act() == Act::Offer && verdict.disposition == Disposition::Ok;
         let receipt = Receipt {
-            ack_of: msg_id.clone(),
-            disposition: verdict.disposition,
-            first: None,
             offer_id: has_offer_id.then_some(OfferId(moment.position)),
-            invited: None,
-            left_out: None,
             award_no: matches!(verdict.then, BargainAction::Confirm).then_some(AwardNo(1)),
+            ..Receipt::new(msg_id.clone(), verdict.disposition)
         };
         self.facts.push(fact::ack(&self.id, from, &receipt));
         self.facts.extend(verdict.reply.clone());

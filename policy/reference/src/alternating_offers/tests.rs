@@ -202,6 +202,7 @@ impl Table {
             body: RawValue::from_string(String::from_utf8(body).expect("JSON")).expect("JSON").into(),
             pinned: None,
             receipts_all: true,
+            capabilities: Vec::new(),
         }
     }
 
@@ -215,7 +216,13 @@ impl Table {
 fn pinned(rule: Option<BargainRule>, invited: Vec<Invitation>) -> Pinned {
     let medium = preset("medium").expect("a preset");
     let policy = Policy { id: "delegate@1".to_owned(), bargain: rule, ..medium };
-    Pinned { policy_digest: policy.digest().expect("integers"), policy: Arc::new(policy), invited, left_out: 0 }
+    Pinned {
+        policy_digest: policy.digest().expect("integers"),
+        policy: Arc::new(policy),
+        invited,
+        left_out: 0,
+        task_policy: None,
+    }
 }
 
 fn price(of: i64) -> Value {

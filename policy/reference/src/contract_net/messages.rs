@@ -78,13 +78,9 @@ impl ContractNet {
         let numbered = [Disposition::Ok, Disposition::Late, Disposition::PolicyReject];
         let has_offer_id = act == Act::Offer && numbered.contains(&verdict.disposition);
         let receipt = Receipt {
-            ack_of: msg_id.clone(),
-            disposition: verdict.disposition,
-            first: None,
             offer_id: has_offer_id.then_some(OfferId(moment.position)),
-            invited: None,
-            left_out: None,
             award_no: verdict.award_no,
+            ..Receipt::new(msg_id.clone(), verdict.disposition)
         };
         self.facts.push(fact::ack(&self.id, from, &receipt));
         self.facts.extend(verdict.reply.clone());

@@ -68,15 +68,7 @@ pub(crate) fn open(
 
 fn acknowledge_call(one: &mut ContractNet, message: &AdmittedMessage, decoded: &Message) {
     let msg_id = decoded.envelope.msg_id.clone();
-    let receipt = Receipt {
-        ack_of: msg_id.clone(),
-        disposition: Disposition::Ok,
-        first: None,
-        offer_id: None,
-        invited: Some(count(one.sessions.len())),
-        left_out: None,
-        award_no: None,
-    };
+    let receipt = Receipt { invited: Some(count(one.sessions.len())), ..Receipt::new(msg_id.clone(), Disposition::Ok) };
     one.facts.push(fact::ack(&one.id, &one.initiator, &receipt));
     if one.is_public {
         one.facts.push(fact::notice_called(&one.id));

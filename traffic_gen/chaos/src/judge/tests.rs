@@ -214,15 +214,7 @@ fn closed_as(outcome: Outcome) -> RegisterValue {
 }
 
 fn ack(msg_id_text: &str, with: impl FnOnce(&mut Receipt)) -> Notification {
-    let mut receipt = Receipt {
-        ack_of: msg_id(msg_id_text),
-        disposition: Disposition::Ok,
-        first: None,
-        offer_id: None,
-        invited: None,
-        left_out: None,
-        award_no: None,
-    };
+    let mut receipt = Receipt::new(msg_id(msg_id_text), Disposition::Ok);
     with(&mut receipt);
     Notification::Ack(receipt)
 }
@@ -244,6 +236,7 @@ fn accept(award_no: u32, number: u64) -> Notification {
         payment: None,
         document: None,
         confirm_by: WireTime(Timestamp(0)),
+        brief: None,
     })
 }
 
@@ -253,6 +246,8 @@ fn ended() -> Notification {
         digest: Digest([0; 32]),
         detail: None,
         agreement: None,
+        conclusion: None,
+        tasks: Vec::new(),
     })
 }
 

@@ -70,7 +70,11 @@ impl SimulatedParty {
             | Payload::Cancel(_)
             | Payload::Join(_)
             | Payload::End(_)
-            | Payload::Answer(_) => {}
+            | Payload::Answer(_)
+            | Payload::Say(_)
+            | Payload::Assign(_)
+            | Payload::Pause(_)
+            | Payload::Conclude(_) => {}
         }
     }
 
@@ -92,7 +96,7 @@ impl SimulatedParty {
             let declines: [fn(Reasoned) -> Payload; 3] = [Payload::Refuse, Payload::NotUnderstood, Payload::End];
             declines[context.index(declines.len())](Reasoned::default())
         } else {
-            Payload::Join(Join { mandate: party.mandate() })
+            Payload::Join(Join { mandate: party.mandate(), ..Join::default() })
         };
         context.reply(after_ms, delivery, payload);
         party

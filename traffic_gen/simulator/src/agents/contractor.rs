@@ -154,6 +154,9 @@ pub(super) fn note_closed(context: &AgentContext, closing: &Closing) {
         Outcome::Agreement
         | Outcome::NoAgreement
         | Outcome::Ended
+        | Outcome::Concluded
+        | Outcome::Unconcluded
+        | Outcome::NotFormed
         | Outcome::NoOffers
         | Outcome::Incomplete
         | Outcome::NoCandidate

@@ -164,6 +164,10 @@ fn other_body(payload: &Payload) -> Payload {
         Payload::Join(join) => join.mandate = join.mandate.is_none().then(Box::default),
         Payload::End(reasoned) => reasoned.reason = Some("another reason".to_owned()),
         Payload::Answer(answer) => answer.text = Some("another text".to_owned()),
+        Payload::Say(say) => say.text.push('!'),
+        Payload::Assign(assign) => assign.policy = Some("another".to_owned()),
+        Payload::Pause(pause) => pause.text = Some("another reason".to_owned()),
+        Payload::Conclude(conclude) => conclude.text.push('!'),
     }
     other
 }

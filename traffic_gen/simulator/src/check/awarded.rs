@@ -146,7 +146,11 @@ fn offer_at(folded: &FoldedLog, offer_id: OfferId) -> Option<(&Logged, Offer)> {
         | Payload::Cancel(_)
         | Payload::Join(_)
         | Payload::End(_)
-        | Payload::Answer(_) => None,
+        | Payload::Answer(_)
+        | Payload::Say(_)
+        | Payload::Assign(_)
+        | Payload::Pause(_)
+        | Payload::Conclude(_) => None,
     }
 }
 

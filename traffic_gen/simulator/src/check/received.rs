@@ -124,7 +124,8 @@ fn about(told: &Notification) -> Invariant {
         | Notification::Inform(_)
         | Notification::Failure(_)
         | Notification::Turn(_)
-        | Notification::Ask(_) => Invariant::Terminates,
+        | Notification::Ask(_)
+        | Notification::Floor(_) => Invariant::Terminates,
     }
 }
 
@@ -202,7 +203,12 @@ impl<'a> RegisteredAward<'a> {
             Some(RegisterValue::Agreement { offer_id, terms_digest, .. }) => {
                 (offer_id, terms_digest) == (agreement.offer_id, agreement.terms_digest)
             }
-            Some(RegisterValue::Award { .. } | RegisterValue::AwardEnd { .. } | RegisterValue::Closed { .. })
+            Some(
+                RegisterValue::Award { .. }
+                | RegisterValue::AwardEnd { .. }
+                | RegisterValue::Closed { .. }
+                | RegisterValue::Formed { .. },
+            )
             | None => false,
         };
         let is_in_time = self.is_written(&key, at);
@@ -242,7 +248,8 @@ impl<'a> RegisteredAward<'a> {
             | Notification::Failure(_)
             | Notification::NotUnderstood(_)
             | Notification::Turn(_)
-            | Notification::Ask(_) => {
+            | Notification::Ask(_)
+            | Notification::Floor(_) => {
                 let Some(key) = caused.and_then(|caused| caused.deliver.after.clone()) else { return };
                 (Some(key), true)
             }

@@ -52,7 +52,8 @@ fn check_told(
         | Notification::Failure(_)
         | Notification::Closed(_)
         | Notification::Turn(_)
-        | Notification::Ask(_) => false,
+        | Notification::Ask(_)
+        | Notification::Floor(_) => false,
     };
     verdict.check(Invariant::Sealed, is_own_business, || {
         format!("{agent} was told {told:?} while offers were collected in {negotiation}")

@@ -129,5 +129,6 @@ fn told(told: &Notification) -> String {
         Notification::Closed(closing) => format!("closed {:?}", closing.outcome),
         Notification::Turn(turn) => format!("turn {} of {}", turn.step, turn.party),
         Notification::Ask(ask) => format!("ask of round {}, answer by {}", ask.round, ask.answer_by.0.0),
+        Notification::Floor(floor) => format!("floor {} in turn {}: {:?}", floor.step, floor.turn, floor.state),
     }
 }

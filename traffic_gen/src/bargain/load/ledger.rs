@@ -144,7 +144,8 @@ impl Observer for Ledger {
                     | Notification::Failure(_)
                     | Notification::NotUnderstood(_)
                     | Notification::Ack(_)
-                    | Notification::Ask(_) => false,
+                    | Notification::Ask(_)
+                    | Notification::Floor(_) => false,
                 };
                 if !is_next {
                     return;
@@ -181,7 +182,10 @@ fn played(outcome: &BargainOutcome, rules: &BargainSpec) -> Played {
             | Outcome::NoCandidate
             | Outcome::Timeout
             | Outcome::Cancelled
-            | Outcome::Aborted,
+            | Outcome::Aborted
+            | Outcome::Concluded
+            | Outcome::Unconcluded
+            | Outcome::NotFormed,
             _,
         ) => BargainEnd::Stopped,
     };

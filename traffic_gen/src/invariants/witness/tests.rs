@@ -247,15 +247,7 @@ fn offer(number: u64) -> OfferId {
 }
 
 fn receipt(msg_id: &str, disposition: Disposition) -> Receipt {
-    Receipt {
-        ack_of: MsgId::try_new(msg_id).unwrap(),
-        disposition,
-        first: None,
-        offer_id: None,
-        invited: None,
-        left_out: None,
-        award_no: None,
-    }
+    Receipt::new(MsgId::try_new(msg_id).unwrap(), disposition)
 }
 
 fn committed(award_no: u32) -> Notification {
@@ -263,7 +255,14 @@ fn committed(award_no: u32) -> Notification {
 }
 
 fn closed(outcome: Outcome) -> Notification {
-    Notification::Closed(Closing { outcome, digest: Digest([0; 32]), detail: None, agreement: None })
+    Notification::Closed(Closing {
+        outcome,
+        digest: Digest([0; 32]),
+        detail: None,
+        agreement: None,
+        conclusion: None,
+        tasks: Vec::new(),
+    })
 }
 
 fn accept(award_no: u32, number: u64) -> Notification {
@@ -276,6 +275,7 @@ fn accept(award_no: u32, number: u64) -> Notification {
         payment: None,
         document: None,
         confirm_by: WireTime(Timestamp(0)),
+        brief: None,
     })
 }
 

@@ -145,6 +145,8 @@ impl Opening<'_> {
             currency: self.cfp.currency.clone(),
             documents: None,
             bargain: Some(Box::new(BargainCall { parties, rules })),
+            team: None,
+            brief: None,
         }
     }
 }

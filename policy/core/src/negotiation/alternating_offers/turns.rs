@@ -211,6 +211,7 @@ impl Bargain {
             payment: None,
             document: None,
             confirm_by: WireTime(self.confirm_by),
+            brief: None,
         }));
         for one in &self.parties {
             let delivery = self.header.delivery(context, &one.party.agent, Arc::clone(&told));

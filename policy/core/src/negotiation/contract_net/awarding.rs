@@ -84,6 +84,7 @@ impl ContractNet {
             payment: offer.payment,
             document: offer.document,
             confirm_by: WireTime(confirm_by),
+            brief: None,
         });
         let delivery = self.header.delivery(context, &session.party.agent, told);
         let expires = if self.policy().require_confirm { confirm_by } else { delivery.expires };

@@ -81,6 +81,8 @@ impl Opening<'_> {
             currency: self.cfp.currency.clone(),
             documents: self.cfp.documents.clone(),
             bargain: None,
+            team: None,
+            brief: None,
         }
     }
 

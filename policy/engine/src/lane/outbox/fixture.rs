@@ -20,6 +20,8 @@ pub(crate) fn deliver(number: u128, to: &str) -> Deliver {
             digest: Digest([7; 32]),
             detail: None,
             agreement: None,
+            conclusion: None,
+            tasks: Vec::new(),
         })),
         receipts: Box::default(),
         at: Timestamp::from_ms(1_000),

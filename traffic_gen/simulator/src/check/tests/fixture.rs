@@ -143,6 +143,7 @@ impl Making {
             body: body.into(),
             pinned,
             receipts_all: true,
+            capabilities: Vec::new(),
         };
         self.append(Entry::Message(message));
         let answer = Answer::Accepted { seq: self.seq, index: 0 };
@@ -206,5 +207,6 @@ fn pinned() -> Pinned {
         policy: Arc::new(policy),
         invited: invited.to_vec(),
         left_out: 0,
+        task_policy: None,
     }
 }

@@ -63,23 +63,26 @@ pub(super) fn everything_told() -> Vec<Notification> {
             digest: Digest([4; 32]),
             detail: Some("done_before_cancel".to_owned()),
             agreement: None,
+            conclusion: None,
+            tasks: Vec::new(),
         }),
         Notification::Closed(Closing {
             outcome: Outcome::Agreement,
             digest: Digest([4; 32]),
             detail: None,
             agreement: Some(Box::new(agreement())),
+            conclusion: None,
+            tasks: Vec::new(),
         }),
         Notification::Turn(turn(Some(standing()))),
         Notification::Turn(turn(None)),
         Notification::Ack(Receipt {
-            ack_of: MsgId::try_new("m-1").unwrap(),
-            disposition: Disposition::Duplicate,
             first: Some(Disposition::Ok),
             offer_id: Some(OFFER),
             invited: Some(2),
             left_out: Some(0),
             award_no: Some(AwardNo(3)),
+            ..Receipt::new(MsgId::try_new("m-1").unwrap(), Disposition::Duplicate)
         }),
     ];
     under_documents().into_iter().chain(rest).collect()
@@ -140,6 +143,8 @@ fn call() -> Call {
         currency: Some("EUR".to_owned()),
         documents: None,
         bargain: None,
+        team: None,
+        brief: None,
     }
 }
 
@@ -170,6 +175,7 @@ fn award() -> Award {
         payment: None,
         document: None,
         confirm_by: time(1_700_000_001_000_000),
+        brief: None,
     }
 }
 

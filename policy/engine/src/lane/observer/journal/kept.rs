@@ -144,7 +144,8 @@ impl Journals {
             | Notification::Failure(_)
             | Notification::NotUnderstood(_)
             | Notification::Ack(_)
-            | Notification::Ask(_) => None,
+            | Notification::Ask(_)
+            | Notification::Floor(_) => None,
         };
         if let Some(fact) = fact {
             self.note(negotiation, at, fact);

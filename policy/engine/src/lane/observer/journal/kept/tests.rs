@@ -325,6 +325,8 @@ fn cfp(number: u128, issues: Vec<Issue>) -> DeliveryEvent {
             currency: None,
             documents: None,
             bargain: Some(Box::new(BargainCall { parties, rules })),
+            team: None,
+            brief: None,
         }),
     )
 }
@@ -342,7 +344,14 @@ fn closed(number: u128) -> DeliveryEvent {
     let (outcome, digest) = (Outcome::Agreement, Digest::of_bytes(b"chain"));
     first_sent(
         number,
-        Notification::Closed(Closing { outcome, digest, detail: None, agreement: Some(Box::new(agreement)) }),
+        Notification::Closed(Closing {
+            outcome,
+            digest,
+            detail: None,
+            agreement: Some(Box::new(agreement)),
+            conclusion: None,
+            tasks: Vec::new(),
+        }),
     )
 }
 

@@ -1,0 +1,308 @@
+//! What the team protocol adds to the contract (docs/spec/team.md): the rules of a team, and the acts by which its members
+//! speak, share out tasks, wait and conclude. What members are told is in `notice`.
+
+mod notice;
+
+use serde::{Deserialize, Serialize};
+
+pub use notice::{
+    Brief, Conclusion, Floor, ProposedConclusion, Spoken, TaskStatus, TeamCall, TeamState, TeamTask, VoteCount,
+};
+
+pub use crate::ids::{AWARD_MAX, DEPTH_MAX, TASKS_MAX};
+
+use crate::ids::{AgentId, AwardNo, Capability, NegotiationId};
+
+/// Most seats of a team, the lead among them.
+pub const MEMBERS_MAX: u32 = 64;
+/// Fewest seats of a team.
+pub const MEMBERS_MIN: u32 = 2;
+/// Most agents invited to one team.
+pub const INVITED_MAX: usize = 256;
+/// Most turns of discussion.
+pub const TURNS_MAX: u32 = 1000;
+/// Shortest time the floor may be held in silence, in milliseconds.
+pub const SPEAK_MS_MIN: u64 = 100;
+/// Longest time the floor may be held in silence, in milliseconds: one hour.
+pub const SPEAK_MS_MAX: u64 = 3_600_000;
+/// Times [`TeamRules::speak_ms`] that a team must have left once all should have joined.
+pub const SPEAK_TIMES_MIN: u64 = 4;
+/// Times [`TeamRules::speak_ms`] before its end from which a team only concludes.
+pub const WRAP_TIMES: u64 = 2;
+/// Most tasks of one assignment.
+pub const ASSIGNED_MAX: usize = 16;
+/// Most votes on conclusions.
+pub const ATTEMPTS_MAX: u32 = 5;
+/// Most negotiations of one family that are open at once.
+pub const FAMILY_OPEN_MAX: usize = 256;
+/// Longest title of a task, in characters.
+pub const TITLE_LEN_MAX: usize = 256;
+/// Messages of one member that a team remembers, and takes, beside one for each of its turns.
+pub const MESSAGES_SPARE: usize = 64;
+/// The policy of tasks where neither call nor assignment names one.
+pub const TASK_POLICY: &str = "team-task";
+/// Lowest similarity at which a say may count as a repetition, in parts per million.
+pub const REPEAT_PPM_MIN: u32 = 500_000;
+
+/// What makes a call the call to a team: its rules, and of a sub-team the award it works for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct TeamSpec {
+    /// The rules.
+    #[serde(flatten)]
+    pub rules: TeamRules,
+    /// Makes it a sub-team: the award whose contractor calls. The exchange forms its id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<TaskAward>,
+}
+
+/// The rules of one team.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TeamRules {
+    /// Seats.
+    #[serde(default)]
+    pub members: Seats,
+    /// Turns of discussion, 1 to [`TURNS_MAX`]; then only a conclusion is taken.
+    #[serde(default = "thirty_two")]
+    pub turns: u32,
+    /// How long the floor may be held in silence, in milliseconds, [`SPEAK_MS_MIN`] to [`SPEAK_MS_MAX`].
+    #[serde(default = "thirty_seconds")]
+    pub speak_ms: u64,
+    /// Hard end, in milliseconds from the call; at most a day.
+    #[serde(default = "ten_minutes")]
+    pub ends_within_ms: u64,
+    /// Levels of sub-teams allowed below, 0 to [`DEPTH_MAX`].
+    #[serde(default)]
+    pub depth: u32,
+    /// Tasks in all, 1 to [`TASKS_MAX`].
+    #[serde(default = "sixty_four")]
+    pub tasks: u32,
+    /// What tasks run under unless an assignment names another policy.
+    #[serde(default = "task_policy")]
+    pub task_policy: String,
+    /// What becomes of open tasks at the conclusion.
+    #[serde(default)]
+    pub at_conclusion: AtConclusion,
+    /// A conclusion binds only when it is voted; absent: it binds at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vote: Option<VoteRules>,
+    /// What becomes of a say that repeats an earlier one.
+    #[serde(default)]
+    pub on_repeat: OnRepeat,
+    /// Similarity from which a say repeats another, [`REPEAT_PPM_MIN`] to 1 000 000.
+    #[serde(default = "seven_tenths")]
+    pub repeat_ppm: u32,
+    /// Strikes with which a member is muted, 1 to 100.
+    #[serde(default = "three")]
+    pub max_strikes: u32,
+}
+
+impl Default for TeamRules {
+    fn default() -> Self {
+        Self {
+            members: Seats::default(),
+            turns: thirty_two(),
+            speak_ms: thirty_seconds(),
+            ends_within_ms: ten_minutes(),
+            depth: 0,
+            tasks: sixty_four(),
+            task_policy: task_policy(),
+            at_conclusion: AtConclusion::default(),
+            vote: None,
+            on_repeat: OnRepeat::default(),
+            repeat_ppm: seven_tenths(),
+            max_strikes: three(),
+        }
+    }
+}
+
+/// How many members a team has, its lead among them: [`MEMBERS_MIN`] to [`MEMBERS_MAX`], `min` not above `max`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Seats {
+    /// With fewer it does not form.
+    #[serde(default = "two")]
+    pub min: u32,
+    /// More get no seat.
+    #[serde(default = "eight")]
+    pub max: u32,
+}
+
+impl Default for Seats {
+    fn default() -> Self {
+        Self { min: two(), max: eight() }
+    }
+}
+
+/// What becomes of open tasks at the conclusion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum AtConclusion {
+    /// There are none: a conclusion is refused while a task is open.
+    #[default]
+    Settle,
+    /// They are called off.
+    Cancel,
+    /// They go on by themselves; their results change nothing of the conclusion.
+    Leave,
+}
+
+/// How a conclusion is voted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VoteRules {
+    /// How many must be for it.
+    pub of: VoteOf,
+    /// How long members may vote, in milliseconds; silence counts as no.
+    #[serde(default = "ten_seconds")]
+    pub vote_ms: u64,
+    /// Votes, 1 to [`ATTEMPTS_MAX`]; after the last the team ends without a conclusion.
+    #[serde(default = "three")]
+    pub attempts: u32,
+}
+
+/// How many must be for a conclusion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum VoteOf {
+    /// More than half of the members.
+    Majority,
+    /// Every member.
+    All,
+}
+
+/// What becomes of a say that repeats an earlier one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum OnRepeat {
+    /// It is told whole.
+    Pass,
+    /// It takes the turn, and is told by reference.
+    #[default]
+    Reference,
+    /// It is refused.
+    Refuse,
+}
+
+/// An award of a team's task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskAward {
+    /// The task.
+    pub task: NegotiationId,
+    /// The award, 1 to [`AWARD_MAX`].
+    pub award_no: AwardNo,
+}
+
+/// The member that holds the floor speaks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Say {
+    /// The turn the sender believes it takes; absent: the current one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<u32>,
+    /// What is said, 1 to 4096 characters.
+    pub text: String,
+    /// Who gets the floor; absent: the next seat.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<AgentId>,
+}
+
+/// The member that holds the floor opens tasks, all of them or none.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Assign {
+    /// The turn the sender believes it takes; absent: the current one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<u32>,
+    /// Whether the team waits for them.
+    pub mode: TaskMode,
+    /// Their acceptance policy; absent: the team's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    /// 1 to [`ASSIGNED_MAX`] tasks, in the order of their numbers.
+    pub tasks: Vec<AssignedTask>,
+}
+
+/// Whether a team waits for a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskMode {
+    /// It waits until the task has ended.
+    Sync,
+    /// It goes on.
+    Async,
+}
+
+/// One task of an assignment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AssignedTask {
+    /// Its title, 1 to [`TITLE_LEN_MAX`] characters.
+    pub title: String,
+    /// What is to be done; longer work goes by reference.
+    pub text: String,
+    /// The member that is to do it; absent: it goes by award.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<AgentId>,
+    /// Capabilities its owner must have, all of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requires: Vec<Capability>,
+    /// How long offers are collected, in milliseconds; absent: what the policy says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply_within_ms: Option<u64>,
+    /// How long its owner may take, in milliseconds; absent: what the policy says, cut to what the team has left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub perform_ms: Option<u64>,
+}
+
+/// The member that holds the floor waits for tasks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pause {
+    /// The turn the sender believes it takes; absent: the current one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<u32>,
+    /// The numbers of the tasks, 1 to [`TASKS_MAX`] of them, each once.
+    pub triggers: Vec<u32>,
+    /// Why, for the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+}
+
+/// The member that holds the floor concludes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Conclude {
+    /// The turn the sender believes it takes; absent: the current one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<u32>,
+    /// The conclusion, 1 to 4096 characters.
+    pub text: String,
+}
+
+const fn two() -> u32 {
+    2
+}
+const fn three() -> u32 {
+    3
+}
+const fn eight() -> u32 {
+    8
+}
+const fn thirty_two() -> u32 {
+    32
+}
+const fn sixty_four() -> u32 {
+    TASKS_MAX
+}
+const fn ten_seconds() -> u64 {
+    10_000
+}
+const fn thirty_seconds() -> u64 {
+    30_000
+}
+const fn ten_minutes() -> u64 {
+    600_000
+}
+const fn seven_tenths() -> u32 {
+    700_000
+}
+fn task_policy() -> String {
+    TASK_POLICY.to_owned()
+}
