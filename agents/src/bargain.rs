@@ -19,8 +19,6 @@ pub mod space;
 pub mod strategy;
 pub mod utility;
 
-use schemas::bargain::space::SpaceFault;
-
 pub use bargainer::{BargainEvent, BargainOutcome, BargainReport, BargainRequest, Bargainer};
 pub use domain::{BargainRules, Domain, PartyProfile};
 pub use plan::{BargainPlan, DomainPlanner, Fallback, Planner};
@@ -28,32 +26,4 @@ pub use space::{OUTCOMES_MAX, Space};
 pub use strategy::{BargainStrategy, Move, OfferMade, StrategyKind, TurnView};
 pub use utility::{Preferences, Utility};
 
-/// What is wrong with a document, and where.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}: {detail}", if pointer.is_empty() { "the document" } else { pointer })]
-pub struct DocumentFault {
-    /// JSON pointer (RFC 6901) to the member at fault; empty for the document itself.
-    pub pointer: String,
-    /// What is wrong, or what would be right.
-    pub detail: String,
-}
-
-impl From<SpaceFault> for DocumentFault {
-    fn from(fault: SpaceFault) -> Self {
-        Self::at(fault.pointer, fault.reason)
-    }
-}
-
-impl DocumentFault {
-    /// A fault at a pointer.
-    #[must_use]
-    pub fn at(pointer: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self { pointer: pointer.into(), detail: detail.into() }
-    }
-
-    /// The same fault, seen from a document this one stands in.
-    #[must_use]
-    pub fn under(self, prefix: &str) -> Self {
-        Self { pointer: format!("{prefix}{}", self.pointer), ..self }
-    }
-}
+pub use crate::fault::DocumentFault;

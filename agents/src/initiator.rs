@@ -24,8 +24,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use schemas::delivery::{
-    AwardReport, Closing, ContractorFailure, ContractorReport, Delivery, Disposition, Misunderstanding, Notification,
-    OffersReport, ProgressReport, Receipt,
+    AwardReport, Closing, ContractorFailure, ContractorReport, Delivery, Disposition, Finding, Misunderstanding,
+    Notification, OffersReport, ProgressReport, Receipt,
 };
 use schemas::envelope::{ConsentMode, Scope};
 use schemas::ids::{Capability, IdError};
@@ -37,6 +37,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::agent::{Agent, AgentError, AgentHandle, AgentOptions, Summary};
 use crate::identity::Identity;
+use crate::panel::Panelist;
+use crate::panel::member::reply;
 use crate::strategy::{Action, CallAddress, Outgoing, SendOutcome, Sent, Strategy};
 use crate::transport::Transport;
 
@@ -132,6 +134,8 @@ pub enum CallReport {
     Stopped(ContractorReport),
     /// A contractor failed.
     Failed(ContractorFailure),
+    /// A panel has come to a result, which is registered.
+    Found(Box<Finding>),
     /// The negotiation ended. The last event.
     Closed(Closing),
 }
@@ -150,7 +154,8 @@ impl CallReport {
             | Self::Committed(_)
             | Self::Done(_)
             | Self::Stopped(_)
-            | Self::Failed(_) => false,
+            | Self::Failed(_)
+            | Self::Found(_) => false,
         }
     }
 }
@@ -177,7 +182,27 @@ impl Initiator {
     /// Starts the agent in a task of its own.
     #[must_use]
     pub fn spawn(transport: impl Transport + 'static, identity: Identity, options: AgentOptions) -> Self {
-        let calls = Calls::new();
+        Self::spawn_calls(transport, identity, options, Calls::new())
+    }
+
+    /// Starts an initiator that ranks the answers of the panels whose calls name itself as the ranker.
+    #[must_use]
+    pub fn spawn_ranking(
+        transport: impl Transport + 'static,
+        identity: Identity,
+        options: AgentOptions,
+        panelist: impl Panelist + 'static,
+    ) -> Self {
+        let calls = Calls { panelist: Some(Box::new(panelist)), ..Calls::new() };
+        Self::spawn_calls(transport, identity, options, calls)
+    }
+
+    fn spawn_calls(
+        transport: impl Transport + 'static,
+        identity: Identity,
+        options: AgentOptions,
+        calls: Calls,
+    ) -> Self {
         let counters = calls.counters();
         let handle = Agent::new(transport, identity, calls).with_options(options).spawn(CancellationToken::new());
         Self { handle, counters }
@@ -302,6 +327,8 @@ struct Calls {
     counters: Counters,
     /// Where offers go of which one is to be chosen, and who chooses.
     decisions: Option<(AgentId, mpsc::Sender<OpenDecision>)>,
+    /// What answers the asks of panels that the initiator itself is to rank.
+    panelist: Option<Box<dyn Panelist>>,
 }
 
 struct OpenCall {
@@ -348,7 +375,7 @@ impl Counters {
 
 impl Calls {
     fn new() -> Self {
-        Self { calls_by_negotiation: HashMap::new(), counters: Counters::default(), decisions: None }
+        Self { calls_by_negotiation: HashMap::new(), counters: Counters::default(), decisions: None, panelist: None }
     }
 
     fn counters(&self) -> Counters {
@@ -449,14 +476,19 @@ impl Strategy for Calls {
             Notification::Closed(closing) => Some(CallReport::Closed(closing.clone())),
             Notification::NotUnderstood(misunderstanding) => Some(CallReport::Misunderstood(misunderstanding.clone())),
             Notification::Ack(receipt) => self.report_of_receipt(negotiation, receipt),
+            Notification::Inform(ProgressReport::Finding(finding)) => Some(CallReport::Found(finding.clone())),
+            Notification::Ask(ask) => {
+                return self
+                    .panelist
+                    .as_mut()
+                    .map_or_else(Vec::new, |panelist| reply(panelist.as_mut(), delivery, ask));
+            }
             // Said to contractors, and in other protocols.
-            Notification::Inform(ProgressReport::Finding(_))
-            | Notification::Cfp(_)
+            Notification::Cfp(_)
             | Notification::Accept(_)
             | Notification::Reject(_)
             | Notification::Cancel(_)
             | Notification::Turn(_)
-            | Notification::Ask(_)
             | Notification::Floor(_) => None,
         };
         report.map_or_else(Vec::new, |report| self.tell(negotiation, now, report))

@@ -10,6 +10,8 @@
 //! | [`routine`] | what carries an award out, selected by the document it pins |
 //! | [`initiator`] | open calls and hear how they end |
 //! | [`bargain`] | alternating offers: domains, utilities, strategies, and an agent that bargains |
+//! | [`panel`] | panels: what a seat, the ranker and a reviewer answer, an agent that takes part, scripted ones |
+//! | [`fault`] | what is wrong with a document, and where? |
 //! | `model` | an adapter for language models, and a contractor that asks one (feature `llm`) |
 //! | [`observer`] | see everything an agent sends and receives |
 //! | `metrics` | the same, counted for Prometheus (feature `metrics`) |
@@ -24,6 +26,7 @@
 pub mod agent;
 pub mod bargain;
 pub mod contractor;
+pub mod fault;
 pub mod identity;
 pub mod initiator;
 #[cfg(feature = "metrics")]
@@ -31,6 +34,7 @@ pub mod metrics;
 #[cfg(feature = "llm")]
 pub mod model;
 pub mod observer;
+pub mod panel;
 pub mod routine;
 pub mod session;
 pub mod strategy;

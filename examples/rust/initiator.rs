@@ -66,7 +66,8 @@ fn print(news: &CallReport) -> Option<Outcome> {
         | CallReport::Misunderstood(_)
         | CallReport::Offers(_)
         | CallReport::Stopped(_)
-        | CallReport::Failed(_) => {}
+        | CallReport::Failed(_)
+        | CallReport::Found(_) => {}
     }
     None
 }

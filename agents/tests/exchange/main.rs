@@ -13,6 +13,8 @@ mod http;
 #[cfg(test)]
 mod initiator;
 #[cfg(test)]
+mod panel;
+#[cfg(test)]
 mod spans;
 #[cfg(test)]
 mod websocket;

@@ -228,6 +228,10 @@ impl Course {
                 self.failures.push(failure);
                 vec![said]
             }
+            CallReport::Found(finding) => {
+                let (outcome, agreed, of) = (finding.outcome.as_str(), finding.agreed, finding.of);
+                vec![format!("found      {}: {outcome}, {agreed} of {of} agree", cut(&finding.answer))]
+            }
             CallReport::Closed(closing) => {
                 let detail = closing.detail.as_deref().map(|detail| format!(" ({})", cut(detail))).unwrap_or_default();
                 let hint = if closing.outcome == Outcome::NoOffers { NOT_COUNTED } else { "" };

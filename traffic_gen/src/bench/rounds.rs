@@ -210,7 +210,8 @@ async fn keep_open(
             | CallReport::Committed(_)
             | CallReport::Done(_)
             | CallReport::Stopped(_)
-            | CallReport::Failed(_) => {}
+            | CallReport::Failed(_)
+            | CallReport::Found(_) => {}
         }
     }
     Ok(result)

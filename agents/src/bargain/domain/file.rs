@@ -1,7 +1,5 @@
 //! The file as it is written: every member typed, none unknown.
 
-use std::fmt::Write as _;
-
 use schemas::AgentId;
 use schemas::bargain::{self, Concession, Issue, IssueValues, IssueWorth, PPM, Predicate, Worth};
 use schemas::ids::AttrName;
@@ -9,12 +7,12 @@ use schemas::payload::AttrValue;
 use schemas::payload::is_integer;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use serde_path_to_error::Segment;
 
 use super::{BargainRules, Domain, PartyProfile};
 use crate::bargain::DocumentFault;
 use crate::bargain::space::Space;
 use crate::bargain::utility::{Contribution, Utility, ValueWorth};
+use crate::fault::read_json;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -74,10 +72,7 @@ enum WorthSource<T> {
 }
 
 pub(super) fn parse(json: &str) -> Result<Domain, DocumentFault> {
-    let mut source = serde_json::Deserializer::from_str(json);
-    let file: DomainFile = serde_path_to_error::deserialize(&mut source)
-        .map_err(|error| DocumentFault::at(pointer(error.path()), error.inner().to_string()))?;
-    source.end().map_err(|error| DocumentFault::at("", error.to_string()))?;
+    let file: DomainFile = read_json(json)?;
     let issues = each("/issues", file.issues, issue)?;
     let parties = each("/parties", file.parties, party)?;
     let space = Space::try_new(issues)?;
@@ -154,19 +149,4 @@ fn each<F, T>(
 ) -> Result<Vec<T>, DocumentFault> {
     let read = |(index, file)| read(file).map_err(|fault: DocumentFault| fault.under(&format!("{pointer}/{index}")));
     files.into_iter().enumerate().map(read).collect()
-}
-
-fn pointer(path: &serde_path_to_error::Path) -> String {
-    let mut pointer = String::new();
-    for segment in path {
-        // Writing to a string cannot fail.
-        let _written = match segment {
-            Segment::Seq { index } => write!(pointer, "/{index}"),
-            Segment::Map { key } | Segment::Enum { variant: key } => {
-                write!(pointer, "/{}", key.replace('~', "~0").replace('/', "~1"))
-            }
-            Segment::Unknown => Ok(()),
-        };
-    }
-    pointer
 }

@@ -1,0 +1,163 @@
+//! Panels over the bus.
+
+use std::time::Duration;
+
+use agents::panel::{AskReply, PanelMember, Panelist};
+use agents::transport::bus::BusTransport;
+use agents::{Agent, AgentHandle, AgentOptions, CallReport, CallRequest, Initiator};
+use schemas::delivery::{
+    Ask, Closing, Delivery, Finding, Notification, Outcome, PanelCalls, ProgressReport, RankAsk, ShownAnswer, Stopped,
+    UsageTotal,
+};
+use schemas::panel::{PanelAnswer, PanelSpec};
+use schemas::payload::Cfp;
+use schemas::{Address, Digest, NegotiationId, Timestamp, WireTime};
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::fake::{FakeExchange, agent, call, delivery, identity, in_time};
+
+/// Answers `B`, is silent in round 2, leaves in round 3, and ranks backwards.
+struct Fickle;
+
+impl Panelist for Fickle {
+    fn answer(&mut self, _panel: &NegotiationId, ask: &Ask) -> AskReply {
+        match ask.round {
+            2 => AskReply::Silence,
+            3 => AskReply::Refuse("tired".to_owned()),
+            _ => AskReply::answer(ask, Some("B".to_owned())),
+        }
+    }
+
+    fn rank(&mut self, _panel: &NegotiationId, ask: &Ask, keep: u32) -> AskReply {
+        let peers = u32::try_from(ask.peers.as_ref().map_or(0, Vec::len)).unwrap();
+        let order = (1..=peers).rev().take(keep as usize).collect();
+        AskReply::Answer(Box::new(PanelAnswer { round: ask.round, order: Some(order), ..PanelAnswer::default() }))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_answers_an_ask_once_however_often_it_is_told_and_forgets_the_panel_at_its_end() {
+    let mut exchange = FakeExchange::start().await;
+    let _member = member(&exchange, Fickle);
+    exchange.hello().await;
+    for _ in 0..2 {
+        exchange.deliver(&agent("bob"), &[asked(1, ask(1))]).await;
+    }
+    let answer = exchange.message().await;
+    assert_eq!(answer.document["payload"], json!({"act": "answer", "round": 1, "answer": "B"}));
+    assert_eq!(answer.document["envelope"]["negotiation"], "alice~n1");
+    exchange.accept(&answer, 1).await;
+    // Told anew under another id, what is answered stays answered.
+    exchange.deliver(&agent("bob"), &[asked(2, ask(1))]).await;
+    assert!(exchange.is_silent_for(Duration::from_secs(5)).await);
+
+    exchange.deliver(&agent("bob"), &[asked(3, ask(2))]).await;
+    assert!(exchange.is_silent_for(Duration::from_secs(5)).await);
+    exchange.deliver(&agent("bob"), &[asked(4, ask(3))]).await;
+    let refusal = exchange.message().await;
+    assert_eq!(refusal.document["payload"], json!({"act": "refuse", "reason": "tired"}));
+    exchange.accept(&refusal, 2).await;
+
+    exchange.deliver(&agent("bob"), &[delivery(5, "n1", closed()), asked(6, ask(1))]).await;
+    let anew = exchange.message().await;
+    assert_ne!(anew.document["envelope"]["msg_id"], answer.document["envelope"]["msg_id"], "it was forgotten");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_function_is_a_panelist_that_neither_ranks_nor_reviews_and_takes_no_calls() {
+    let mut exchange = FakeExchange::start().await;
+    let _member = member(&exchange, |_: &NegotiationId, ask: &Ask| AskReply::answer(ask, None));
+    exchange.hello().await;
+    exchange.deliver(&agent("bob"), &[asked(1, ask(1))]).await;
+    let answer = exchange.message().await;
+    assert_eq!(answer.document["payload"], json!({"act": "answer", "round": 1, "answer": null}));
+    exchange.accept(&answer, 1).await;
+    let other = |n, own: &str, ask| Delivery { ..delivery(n, own, Notification::Ask(Box::new(ask))) };
+    let refused = [
+        (other(2, "n2", Ask { rank: Some(RankAsk { keep: 1 }), ..ask(1) }), "does not rank"),
+        (other(3, "n3", Ask { review: true, ..ask(1) }), "does not review"),
+        (call(4, "n4"), "takes part in panels only"),
+    ];
+    for (told, reason) in refused {
+        exchange.deliver(&agent("bob"), &[told]).await;
+        let refusal = exchange.message().await;
+        assert_eq!(refusal.document["payload"], json!({"act": "refuse", "reason": reason}));
+        exchange.accept(&refusal, 2).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_initiator_ranks_its_own_panel_and_hears_what_was_found() {
+    let mut exchange = FakeExchange::start().await;
+    let transport = BusTransport::new(&exchange.bus);
+    let initiator = Initiator::spawn_ranking(transport, identity("alice"), AgentOptions::default(), Fickle);
+    let (sender, mut events) = mpsc::channel(16);
+    let rules: PanelSpec = serde_json::from_value(json!({"rounds": 2})).unwrap();
+    let cfp = Cfp { panel: Some(Box::new(rules)), ..Cfp::default() };
+    initiator.call(CallRequest::new("n1", vec![Address::Agent(agent("bob"))], cfp), sender).await.unwrap();
+    let called = exchange.message().await;
+    assert_eq!(called.document["payload"]["panel"]["rounds"], 2);
+    exchange.accept(&called, 1).await;
+    let peers = vec![ShownAnswer { answer: None, text: None, reviews: Vec::new() }; 3];
+    let rank = Ask { rank: Some(RankAsk { keep: 2 }), peers: Some(peers), ..ask(1) };
+    exchange.deliver(&agent("alice"), &[asked(1, rank)]).await;
+    let order = exchange.message().await;
+    assert_eq!(order.document["payload"], json!({"act": "answer", "round": 1, "order": [3, 2]}));
+    exchange.accept(&order, 2).await;
+    let found = Notification::Inform(ProgressReport::Finding(Box::new(finding())));
+    exchange.deliver(&agent("alice"), &[delivery(2, "n1", found), delivery(3, "n1", closed())]).await;
+    let mut next = async || in_time(events.recv()).await.unwrap().report;
+    assert_eq!(next().await, CallReport::Accepted { seq: Some(1) });
+    assert_eq!(next().await, CallReport::Found(Box::new(finding())));
+    assert!(matches!(next().await, CallReport::Closed(_)));
+}
+
+fn member<P: Panelist + 'static>(exchange: &FakeExchange, panelist: P) -> AgentHandle<PanelMember<P>> {
+    let transport = BusTransport::new(&exchange.bus);
+    Agent::new(transport, identity("bob"), PanelMember::new(panelist)).spawn(CancellationToken::new())
+}
+
+fn ask(round: u32) -> Ask {
+    let time = WireTime(Timestamp::from_ms(1_000_500));
+    Ask {
+        round,
+        rounds: Some(3),
+        task: Some("Which is prime?".to_owned()),
+        answer: None,
+        answer_by: time,
+        ends_by: time,
+        rules_digest: None,
+        own: None,
+        peers: None,
+        rate: None,
+        rank: None,
+        review: false,
+    }
+}
+
+fn asked(n: u8, ask: Ask) -> Delivery {
+    delivery(n, "n1", Notification::Ask(Box::new(ask)))
+}
+
+fn finding() -> Finding {
+    Finding {
+        outcome: Outcome::Completed,
+        stopped: Stopped::Answers,
+        answer: "B".to_owned(),
+        key: Some("B".to_owned()),
+        agreed: 1,
+        of: 1,
+        round: 1,
+        decision: Digest([0; 32]),
+        calls: PanelCalls::default(),
+        usage: UsageTotal::default(),
+        panelists: Vec::new(),
+        reviewers: Vec::new(),
+    }
+}
+
+fn closed() -> Notification {
+    Notification::Closed(Closing::new(Outcome::Completed, Digest([0; 32])))
+}
