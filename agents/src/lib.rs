@@ -12,6 +12,7 @@
 //! | [`bargain`] | alternating offers: domains, utilities, strategies, and an agent that bargains |
 //! | [`panel`] | panels: what a seat, the ranker and a reviewer answer, an agent that takes part, scripted ones |
 //! | [`fault`] | what is wrong with a document, and where? |
+//! | [`team`] | teams: what a member says, and what carries its tasks out |
 //! | `model` | an adapter for language models, and a contractor that asks one (feature `llm`) |
 //! | [`observer`] | see everything an agent sends and receives |
 //! | `metrics` | the same, counted for Prometheus (feature `metrics`) |
@@ -38,6 +39,7 @@ pub mod panel;
 pub mod routine;
 pub mod session;
 pub mod strategy;
+pub mod team;
 pub mod transport;
 
 pub use agent::{Agent, AgentError, AgentHandle, AgentOptions, Summary, run};

@@ -24,11 +24,17 @@ pub const DOCUMENT_HEADER: &str = "x-protocol-document";
 /// lost leaves its outcome open.
 pub const NEGOTIATION_HEADER: &str = "x-negotiation";
 
-/// A service that carries requests out.
+/// A service at an address of the owner's choice, which is asked by POST and answers with a text.
 #[derive(Clone)]
-pub struct HttpRoutine {
+pub struct HttpService {
     client: Client,
     url: Url,
+}
+
+/// A service that carries requests out.
+#[derive(Debug, Clone)]
+pub struct HttpRoutine {
+    service: HttpService,
 }
 
 /// A service that cannot be used.
@@ -42,7 +48,7 @@ pub enum HttpRoutineError {
     Client(String),
 }
 
-impl HttpRoutine {
+impl HttpService {
     /// The service at this URL.
     ///
     /// # Errors
@@ -59,6 +65,25 @@ impl HttpRoutine {
         let client = if url.scheme() == "https" { client } else { client.tls_certs_only([]) };
         let client = client.build().map_err(|error| HttpRoutineError::Client(error.to_string()))?;
         Ok(Self { client, url })
+    }
+
+    /// Posts a body; the answer is a text of at most [`BODY_BYTES_MAX`] bytes. Whoever waits limits the time.
+    ///
+    /// # Errors
+    /// [`RoutineFault`], also for every status but 200.
+    pub fn post(&self, headers: HeaderMap, body: String) -> BoxFuture<'static, Result<String, RoutineFault>> {
+        let post = self.client.post(self.url.clone()).headers(headers).body(body);
+        async move { read(post.send().await.map_err(lost)?).await }.boxed()
+    }
+}
+
+impl HttpRoutine {
+    /// The service at this URL.
+    ///
+    /// # Errors
+    /// [`HttpRoutineError`].
+    pub fn try_new(url: &str) -> Result<Self, HttpRoutineError> {
+        HttpService::try_new(url).map(|service| Self { service })
     }
 }
 
@@ -78,8 +103,7 @@ impl Routine for HttpRoutine {
                 headers.insert(name, value);
             }
         }
-        let post = self.client.post(self.url.clone()).headers(headers).body(request.text);
-        async move { read(post.send().await.map_err(lost)?).await }.boxed()
+        self.service.post(headers, request.text)
     }
 }
 
@@ -103,9 +127,9 @@ fn lost(error: reqwest::Error) -> RoutineFault {
     RoutineFault::Unavailable(kind.to_owned())
 }
 
-impl fmt::Debug for HttpRoutine {
+impl fmt::Debug for HttpService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HttpRoutine").field("url", &self.url.as_str()).finish_non_exhaustive()
+        f.debug_struct("HttpService").field("url", &self.url.as_str()).finish_non_exhaustive()
     }
 }
 
